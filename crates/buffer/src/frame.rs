@@ -1,0 +1,191 @@
+//! Unique frames, and the shared slices that they freeze into.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::region::Region;
+
+/// A unique, contiguous piece of memory: a run of a [`Region`], or memory of its own (from a `Vec`).
+///
+/// It dereferences to its bytes. It cannot be copied or cloned: whoever has it may write to it, nobody else may.
+pub struct Frame {
+    pointer: NonNull<u8>,
+    capacity: usize,
+    length: usize,
+    home: Home,
+}
+
+enum Home {
+    Region(Region),
+    Heap,
+}
+
+// SAFETY: a frame owns its bytes alone, wherever it is.
+unsafe impl Send for Frame {}
+// SAFETY: shared access to a frame only reads.
+unsafe impl Sync for Frame {}
+
+impl Frame {
+    /// # Safety
+    /// `pointer..pointer + capacity` lies in `region`, is initialised, and belongs to nobody else until it is given back.
+    pub(crate) unsafe fn from_region(region: Region, pointer: NonNull<u8>, capacity: usize, length: usize) -> Self {
+        debug_assert!(length <= capacity);
+        Frame { pointer, capacity, length, home: Home::Region(region) }
+    }
+
+    /// Bytes that the frame could hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Shortens the frame to `length` bytes; a longer length changes nothing.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
+    /// The region that the frame is a run of, if it is one.
+    #[must_use]
+    pub fn region(&self) -> Option<&Region> {
+        match &self.home {
+            Home::Region(region) => Some(region),
+            Home::Heap => None,
+        }
+    }
+
+    /// Gives up the right to write, for slices that may be shared.
+    #[must_use]
+    pub fn freeze(self) -> Slice {
+        let end = self.length;
+        Slice { frame: Arc::new(self), range: 0..end }
+    }
+}
+
+impl From<Vec<u8>> for Frame {
+    /// A frame with memory of its own, outside any region.
+    fn from(bytes: Vec<u8>) -> Self {
+        let mut bytes = ManuallyDrop::new(bytes.into_boxed_slice());
+        let length = bytes.len();
+        // SAFETY: a box's pointer is never null, also for no bytes.
+        let pointer = unsafe { NonNull::new_unchecked(bytes.as_mut_ptr()) };
+        Frame { pointer, capacity: length, length, home: Home::Heap }
+    }
+}
+
+impl Deref for Frame {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `length <= capacity` bytes from `pointer` are initialised and ours while `self` lives.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.length) }
+    }
+}
+
+impl DerefMut for Frame {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and `&mut self` is the only way to them.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.length) }
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        match &self.home {
+            Home::Region(region) => region.take_back(self.pointer, self.capacity),
+            // SAFETY: pointer and capacity are those of the box that `From<Vec<u8>>` took apart.
+            Home::Heap => drop(unsafe {
+                Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.pointer.as_ptr(), self.capacity))
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frame({} bytes)", self.length)
+    }
+}
+
+/// A shared, read-only part of a frozen [`Frame`]. Cloning it shares the frame; the last one sends it home.
+#[derive(Clone)]
+pub struct Slice {
+    frame: Arc<Frame>,
+    range: Range<usize>,
+}
+
+impl Slice {
+    /// The part `range` of this slice, sharing its frame.
+    ///
+    /// # Panics
+    /// When the range is not within the slice.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Slice {
+        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} is not within {} bytes", self.len());
+        let start = self.range.start + range.start;
+        Slice { frame: Arc::clone(&self.frame), range: start..start + range.len() }
+    }
+
+    /// The frame, writable again, when no other slice of it is left; otherwise the slice as it was.
+    ///
+    /// # Errors
+    /// Gives `self` back while the frame is shared.
+    pub fn thaw(self) -> Result<Frame, Slice> {
+        let range = self.range;
+        Arc::try_unwrap(self.frame).map_err(|frame| Slice { frame, range })
+    }
+}
+
+impl Deref for Slice {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.frame[self.range.clone()]
+    }
+}
+
+impl From<Vec<u8>> for Slice {
+    fn from(bytes: Vec<u8>) -> Self {
+        Frame::from(bytes).freeze()
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slice({} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_share_one_frame_until_the_last_is_gone() {
+        let region = Region::new(8192).unwrap();
+        let mut frame = region.frame(6000).unwrap();
+        frame.fill(1);
+        frame[100] = 9;
+        let whole = frame.freeze();
+        let part = whole.slice(100..200);
+        assert_eq!((part.len(), part[0], part.slice(1..2)[0]), (100, 9, 1));
+        let whole = whole.thaw().expect_err("still shared");
+        drop(whole);
+        assert_eq!(region.free_bytes(), 0);
+        let frame = part.thaw().expect("the last one");
+        assert_eq!(frame.len(), 6000);
+        drop(frame);
+        assert_eq!(region.free_bytes(), region.length_bytes());
+    }
+
+    #[test]
+    fn frames_of_their_own_need_no_region() {
+        let mut frame = Frame::from(vec![1, 2, 3]);
+        frame[1] = 5;
+        frame.truncate(2);
+        assert_eq!((&*frame, frame.capacity()), (&[1, 5][..], 3));
+        assert!(Frame::from(Vec::new()).is_empty());
+    }
+}

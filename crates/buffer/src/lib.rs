@@ -1,0 +1,17 @@
+//! Memory that moves instead of being copied.
+//!
+//! A [`Region`] is one mapping that kernel rings can register. It hands out [`Frame`]s: unique, contiguous runs of it
+//! that go home when dropped. Submitting an operation moves the frame into it; the completion gives the frame back.
+//! [`Frame::freeze`] turns a frame into a shared read-only [`Slice`], for what must be kept until a peer has
+//! acknowledged it.
+//!
+//! A region never grows: when nothing fits, [`Region::frame`] answers `None` and the caller waits (back-pressure).
+
+mod bitmap;
+mod frame;
+mod packet;
+mod region;
+
+pub use frame::{Frame, Slice};
+pub use packet::{HEAD_INLINE_BYTES, Head, Packet};
+pub use region::{Region, UNIT_BYTES};

@@ -1,0 +1,2 @@
+//! The `sanwire` program.
+fn main() {}

@@ -1,0 +1,16 @@
+//! The vocabulary that every room of Sanwire shares: time, identifiers, limits and sizes.
+//!
+//! This crate depends on nothing and does nothing: it only gives things their names, so that a protocol and a
+//! device can speak of the same logical unit without knowing each other.
+#![forbid(unsafe_code)]
+
+mod id;
+pub mod limits;
+mod net;
+mod size;
+mod time;
+
+pub use id::{ClientId, Lun, NexusId, ParseClientIdError};
+pub use net::{LinkId, MacAddress, ParseMacAddressError, Path, Peer};
+pub use size::{ParseSizeError, Size};
+pub use time::Instant;

@@ -1,0 +1,13 @@
+//! Bounds that several rooms must agree on. Every queue and pool of Sanwire is sized from these.
+
+/// The largest data transfer of one command, in bytes, that any part of Sanwire takes.
+pub const TRANSFER_MAX_BYTES: usize = 1 << 20;
+
+/// Logical units that one target offers at the most.
+pub const LUNS_MAX: usize = 256;
+
+/// Commands that one HyperSCSI connection has in transit at the most (HyperSCSI 8).
+pub const COMMANDS_IN_TRANSIT_MAX: usize = 64;
+
+/// A volume's name: bytes of UTF-8, at the most.
+pub const VOLUME_NAME_MAX_BYTES: usize = 64;

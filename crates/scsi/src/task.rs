@@ -1,0 +1,122 @@
+//! What a protocol hands to a device, and what it gets back.
+
+use std::fmt;
+use std::ops::Deref;
+
+use sanwire_buffer::Slice;
+use sanwire_core::Lun;
+
+/// A command descriptor block of up to 32 bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Cdb {
+    bytes: [u8; Cdb::MAX_BYTES],
+    length: u8,
+}
+
+impl Cdb {
+    /// The longest block carried, in bytes (variable-length commands of SPC-5 4.2.3 that SBC-4 defines have 32).
+    pub const MAX_BYTES: usize = 32;
+
+    /// The block with these bytes; `None` when empty or longer than [`Cdb::MAX_BYTES`].
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() || bytes.len() > Self::MAX_BYTES {
+            return None;
+        }
+        let mut cdb = Cdb { bytes: [0; Self::MAX_BYTES], length: bytes.len() as u8 };
+        cdb.bytes[..bytes.len()].copy_from_slice(bytes);
+        Some(cdb)
+    }
+
+    /// The operation code: byte 0.
+    #[must_use]
+    pub fn operation_code(&self) -> u8 {
+        self.bytes[0]
+    }
+}
+
+impl Deref for Cdb {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl fmt::Debug for Cdb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cdb(")?;
+        self.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
+
+/// One command for a device, wherever it came from.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Which logical unit; `None` when the wire's eight bytes name none that could exist.
+    pub lun: Option<Lun>,
+    /// What to do.
+    pub cdb: Cdb,
+    /// The data that came with it.
+    pub data_out: Option<Slice>,
+    /// How many bytes of answer the initiator has room for.
+    pub data_in_max_bytes: u32,
+}
+
+/// What became of a [`Task`].
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The SAM-5 status.
+    pub status: Status,
+    /// Fixed or descriptor format sense data, empty unless the status is [`Status::CheckCondition`].
+    pub sense: Vec<u8>,
+    /// The answer's data, never longer than the task had room for.
+    pub data_in: Option<Slice>,
+}
+
+impl Reply {
+    /// Success, with data or without.
+    #[must_use]
+    pub fn good(data_in: Option<Slice>) -> Self {
+        Reply { status: Status::Good, sense: Vec::new(), data_in }
+    }
+}
+
+/// Status codes (SAM-5 5.3.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Status {
+    /// Done.
+    Good = 0x00,
+    /// The sense data says what is the matter.
+    CheckCondition = 0x02,
+    /// A comparison held (PRE-FETCH).
+    ConditionMet = 0x04,
+    /// Later, please.
+    Busy = 0x08,
+    /// Another initiator holds a reservation.
+    ReservationConflict = 0x18,
+    /// No room for another command.
+    TaskSetFull = 0x28,
+    /// Aborted by another initiator.
+    TaskAborted = 0x40,
+}
+
+impl Status {
+    /// The status with this code.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        [
+            Status::Good,
+            Status::CheckCondition,
+            Status::ConditionMet,
+            Status::Busy,
+            Status::ReservationConflict,
+            Status::TaskSetFull,
+            Status::TaskAborted,
+        ]
+        .into_iter()
+        .find(|status| *status as u8 == code)
+    }
+}

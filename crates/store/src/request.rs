@@ -1,0 +1,124 @@
+//! What a store is asked and what it answers.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sanwire_buffer::{Frame, Slice};
+
+use crate::error::StoreError;
+
+/// What a store is, as far as its users must know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Bytes of the whole store, a multiple of `block_bytes`.
+    pub length_bytes: u64,
+    /// The logical block: 512 or 4096 bytes. Offsets and lengths of requests are multiples of it.
+    pub block_bytes: u32,
+    /// The block that the medium writes without reading first; at least `block_bytes`.
+    pub physical_block_bytes: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether discarded blocks give space back and then read as zeroes.
+    pub discards: bool,
+}
+
+/// One operation on a store. Offsets and lengths are bytes.
+#[derive(Debug)]
+pub enum Request {
+    /// Fill the whole of `buffer` from the store; it comes back in [`Outcome::Read`].
+    Read {
+        /// Where to read.
+        offset_bytes: u64,
+        /// Where to put it, and how much.
+        buffer: Frame,
+    },
+    /// Write all of `data`.
+    Write {
+        /// Where to write.
+        offset_bytes: u64,
+        /// What to write.
+        data: Slice,
+    },
+    /// Make every completed write stable.
+    Flush,
+    /// Give the space back; afterwards it reads as zeroes.
+    Discard {
+        /// Where.
+        offset_bytes: u64,
+        /// How much.
+        length_bytes: u64,
+    },
+    /// Write zeroes, keeping the space allocated.
+    WriteZeroes {
+        /// Where.
+        offset_bytes: u64,
+        /// How much.
+        length_bytes: u64,
+    },
+}
+
+/// How a request ended well.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The frame of a read, filled.
+    Read(Frame),
+    /// Anything else.
+    Done,
+}
+
+/// How a request ended.
+pub type Completion = Result<Outcome, StoreError>;
+
+/// What became of a request that was started.
+#[derive(Debug)]
+pub enum Started {
+    /// It is done.
+    Done(Completion),
+    /// The kernel must do it: give it to an I/O engine.
+    Kernel(KernelOp),
+    /// Nothing happens for a while; then [`Delayed::resume`].
+    Later(Delayed),
+}
+
+/// A request for the kernel on an open file or block device. The engine keeps `file` open until it is done.
+#[derive(Debug)]
+pub struct KernelOp {
+    /// What to work on.
+    pub file: Arc<File>,
+    /// Whether `file` is a block device (discards and zeroes take other calls than on a file).
+    pub is_block_device: bool,
+    /// What to do, in offsets of the file.
+    pub request: Request,
+}
+
+/// A request that a layer holds back.
+#[derive(Debug)]
+pub struct Delayed {
+    /// How long from now.
+    pub delay: Duration,
+    /// The store that goes on with it.
+    pub store: Arc<dyn Store>,
+    /// What it goes on with.
+    pub request: Request,
+}
+
+impl Delayed {
+    /// Goes on, once the delay has passed.
+    #[must_use]
+    pub fn resume(self) -> Started {
+        self.store.start(self.request)
+    }
+}
+
+/// A place where blocks live.
+///
+/// Callers keep offset and length within [`Store::geometry`] and multiples of its block; a store answers
+/// [`crate::ErrorKind::OutOfRange`] when they did not. Requests started together may be done in any order.
+pub trait Store: Send + Sync + std::fmt::Debug {
+    /// What the store is now; its length may change while it runs.
+    fn geometry(&self) -> Geometry;
+
+    /// Begins a request. It never blocks on a medium.
+    fn start(&self, request: Request) -> Started;
+}

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::bitmap::Bitmap;
 use crate::frame::Frame;
@@ -22,6 +22,7 @@ struct Mapping {
     base: NonNull<u8>,
     units: usize,
     taken: Mutex<Bitmap>,
+    on_release: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 // SAFETY: `base` points to a mapping that only its frames access, and each byte belongs to at most one frame (the
@@ -55,7 +56,12 @@ impl Region {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
-        Ok(Region(Arc::new(Mapping { base, units, taken: Mutex::new(Bitmap::new(units)) })))
+        Ok(Region(Arc::new(Mapping {
+            base,
+            units,
+            taken: Mutex::new(Bitmap::new(units)),
+            on_release: OnceLock::new(),
+        })))
     }
 
     /// A frame of `length_bytes`, aligned to a page, or `None` while no run of free units is long enough.
@@ -89,10 +95,20 @@ impl Region {
         self.0.base.as_ptr()
     }
 
+    /// Calls `hook` after every frame that goes home, on the thread that dropped it: for who waits for room.
+    ///
+    /// A region has one hook; `false` means that it has one already. The hook must not own a handle to the region.
+    pub fn on_release(&self, hook: impl Fn() + Send + Sync + 'static) -> bool {
+        self.0.on_release.set(Box::new(hook)).is_ok()
+    }
+
     /// Takes the units of a frame back.
     pub(crate) fn take_back(&self, pointer: NonNull<u8>, capacity_bytes: usize) {
         let offset = pointer.as_ptr() as usize - self.0.base.as_ptr() as usize;
         self.lock().give_back(offset / UNIT_BYTES, capacity_bytes / UNIT_BYTES);
+        if let Some(hook) = self.0.on_release.get() {
+            hook();
+        }
     }
 
     /// Whether the two handles are of one mapping.

@@ -1,1 +1,36 @@
-//! placeholder
+//! Device servers: what executes a SCSI command. So far there is one kind, the disk.
+//!
+//! Pure: no clock, no thread, no I/O. [`LogicalUnits::begin`] looks at a task and either answers it or says what the
+//! store must do; the caller does it and hands the completion to [`LogicalUnits::resume`], until there is an answer:
+//!
+//! ```text
+//! begin(nexus, task) -> Done(reply)
+//!                    -> Store(execution, request)   execution.store().start(request) -> completion
+//!                          resume(execution, completion) -> Done or Store, a bounded number of times
+//!                    -> NoMemory(task)              begin it again when frames have come home
+//! ```
+//!
+//! Several threads may do this at once. Reads and writes take no lock: what they must know of the state that other
+//! initiators change stands in atomics.
+#![forbid(unsafe_code)]
+
+mod attention;
+mod control;
+mod disk;
+mod execution;
+mod fault;
+mod fill;
+mod step;
+mod transfer;
+mod units;
+mod unmap;
+mod verify;
+
+pub use disk::{Disk, DiskError, DiskOptions};
+pub use execution::{Execution, Progress};
+pub use units::{AddError, LogicalUnits};
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,30 @@
 //! The SCSI language, of both ends: command descriptor blocks, sense data, status, VPD and mode pages.
 //!
 //! Pure: bytes in, meaning out, and back. Nothing here knows a device's state or a wire.
+//!
+//! The target's way: [`Command::parse`] reads a CDB, the functions that return bytes build the answer. The initiator's
+//! way: [`build`] makes the CDB, the `parse` functions read the answer.
 #![forbid(unsafe_code)]
 
+pub mod build;
+mod bytes;
+mod capacity;
+mod command;
+pub mod inquiry;
+pub mod mode;
+mod operation;
+pub mod report;
+mod sense;
 mod task;
+mod unmap;
+pub mod vpd;
 
+pub use bytes::AnswerError;
+pub use capacity::Capacity;
+pub use command::{ByteCheck, Command, Extent, ModeForm, ModeSense, PageControl, ReportedLuns, ReportedOperations};
+pub use inquiry::StandardInquiry;
+pub use operation::{Features, Operation, code as operation_code, length_field};
+pub use sense::{AdditionalSense, FIXED_BYTES, FieldPointer, Sense, SenseKey};
 pub use task::{Cdb, Reply, Status, Task};
+pub use unmap::{UnmapList, unmap_parameters};
+pub use vpd::{DeviceIdentification, Identity};

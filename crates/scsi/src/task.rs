@@ -35,6 +35,15 @@ impl Cdb {
     }
 }
 
+impl<const N: usize> From<[u8; N]> for Cdb {
+    fn from(block: [u8; N]) -> Self {
+        const { assert!(0 < N && N <= Cdb::MAX_BYTES) };
+        let mut bytes = [0; Self::MAX_BYTES];
+        bytes[..N].copy_from_slice(&block);
+        Cdb { bytes, length: N as u8 }
+    }
+}
+
 impl Deref for Cdb {
     type Target = [u8];
 

@@ -35,3 +35,73 @@ pub struct StoreError {
     #[source]
     pub source: Option<io::Error>,
 }
+
+/// What was being done when the kernel said no: the same errno means different things for different work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Reading.
+    Read,
+    /// Writing data or zeroes, discarding, flushing.
+    Write,
+}
+
+impl StoreError {
+    /// An error without a kernel's word.
+    #[must_use]
+    pub fn new(kind: ErrorKind, offset_bytes: u64) -> Self {
+        StoreError { kind, offset_bytes, source: None }
+    }
+
+    /// What the kernel's error means for a request on an open file or block device.
+    #[must_use]
+    pub fn from_io(access: Access, offset_bytes: u64, source: io::Error) -> Self {
+        StoreError { kind: kind_of(access, &source), offset_bytes, source: Some(source) }
+    }
+
+    /// The file ended before the request did: it was cut short after it had been opened.
+    #[must_use]
+    pub fn cut_short(offset_bytes: u64) -> Self {
+        let source = io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends here: it was cut short while in use");
+        StoreError { kind: ErrorKind::Gone, offset_bytes, source: Some(source) }
+    }
+}
+
+/// The one table from errno to [`ErrorKind`].
+fn kind_of(access: Access, error: &io::Error) -> ErrorKind {
+    let medium = match access {
+        Access::Read => ErrorKind::Unreadable,
+        Access::Write => ErrorKind::Unwritable,
+    };
+    match error.raw_os_error() {
+        // The block layer says ENODATA for a medium error, EILSEQ for failed protection information and EREMOTEIO for
+        // a failed target; file systems say EBADMSG and EUCLEAN for a failed checksum.
+        Some(libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EREMOTEIO | libc::EBADMSG | libc::EUCLEAN) => medium,
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => ErrorKind::Full,
+        // The engine keeps the file open, so EBADF can only mean that it is open the other way round.
+        Some(libc::EROFS | libc::EBADF | libc::EPERM | libc::ETXTBSY) if access == Access::Write => ErrorKind::ReadOnly,
+        Some(libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM | libc::ESTALE | libc::ESHUTDOWN) => ErrorKind::Gone,
+        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY) => ErrorKind::Unsupported,
+        _ => ErrorKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_errno_means_what_was_being_done() {
+        for (access, errno, kind) in [
+            (Access::Read, libc::EIO, ErrorKind::Unreadable),
+            (Access::Write, libc::EIO, ErrorKind::Unwritable),
+            (Access::Write, libc::ENOSPC, ErrorKind::Full),
+            (Access::Write, libc::EBADF, ErrorKind::ReadOnly),
+            (Access::Read, libc::EBADF, ErrorKind::Other),
+            (Access::Read, libc::ENXIO, ErrorKind::Gone),
+            (Access::Write, libc::EOPNOTSUPP, ErrorKind::Unsupported),
+        ] {
+            let error = StoreError::from_io(access, 4096, io::Error::from_raw_os_error(errno));
+            assert_eq!((error.kind, error.offset_bytes), (kind, 4096), "{access:?} {errno}");
+        }
+    }
+}

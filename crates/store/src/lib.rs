@@ -3,10 +3,22 @@
 //! A store is asked by [`Store::start`] and never waits. What it can do at once it answers at once; what the kernel
 //! must do it hands back as a [`KernelOp`] for the caller's I/O engine; what must come later it hands back as
 //! [`Delayed`]. So a store is the same thing under io_uring, under a thread pool and in a simulation.
+//!
+//! [`VolumeSpec`] is the way in: it reads what the user wrote, checks it whole, and only then opens anything.
 #![forbid(unsafe_code)]
 
+pub mod blocking;
 mod error;
+mod file;
+pub mod layer;
+mod null;
+mod ram;
 mod request;
+mod spec;
 
-pub use error::{ErrorKind, StoreError};
+pub use error::{Access, ErrorKind, StoreError};
+pub use file::{FileOptions, FileStore, OpenError};
+pub use null::NullStore;
+pub use ram::RamStore;
 pub use request::{Completion, Delayed, Geometry, KernelOp, Outcome, Request, Started, Store};
+pub use spec::{Backing, SpecError, StoreSpec, VolumeName, VolumeSpec};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Frame, Slice};
 
-use crate::error::StoreError;
+use crate::error::{ErrorKind, StoreError};
 
 /// What a store is, as far as its users must know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +21,27 @@ pub struct Geometry {
     pub read_only: bool,
     /// Whether discarded blocks give space back and then read as zeroes.
     pub discards: bool,
+}
+
+impl Geometry {
+    /// Whether a store of this geometry may begin the request: within the length, in whole blocks, not a write where
+    /// writes are refused.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfRange`] and [`ErrorKind::ReadOnly`].
+    pub fn check(&self, request: &Request) -> Result<(), StoreError> {
+        let (offset_bytes, length_bytes) = request.range_bytes();
+        if self.read_only && request.is_write() {
+            return Err(StoreError::new(ErrorKind::ReadOnly, offset_bytes));
+        }
+        let block_bytes = u64::from(self.block_bytes);
+        let is_within = offset_bytes.checked_add(length_bytes).is_some_and(|end| end <= self.length_bytes);
+        if is_within && offset_bytes.is_multiple_of(block_bytes) && length_bytes.is_multiple_of(block_bytes) {
+            Ok(())
+        } else {
+            Err(StoreError::new(ErrorKind::OutOfRange, offset_bytes))
+        }
+    }
 }
 
 /// One operation on a store. Offsets and lengths are bytes.
@@ -56,6 +77,27 @@ pub enum Request {
         /// How much.
         length_bytes: u64,
     },
+}
+
+impl Request {
+    /// Offset and length in bytes; a flush has neither.
+    #[must_use]
+    pub fn range_bytes(&self) -> (u64, u64) {
+        match self {
+            Request::Read { offset_bytes, buffer } => (*offset_bytes, buffer.len() as u64),
+            Request::Write { offset_bytes, data } => (*offset_bytes, data.len() as u64),
+            Request::Discard { offset_bytes, length_bytes } | Request::WriteZeroes { offset_bytes, length_bytes } => {
+                (*offset_bytes, *length_bytes)
+            }
+            Request::Flush => (0, 0),
+        }
+    }
+
+    /// Whether it changes what the store holds.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        matches!(self, Request::Write { .. } | Request::Discard { .. } | Request::WriteZeroes { .. })
+    }
 }
 
 /// How a request ended well.

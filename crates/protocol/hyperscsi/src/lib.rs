@@ -1,1 +1,40 @@
-//! placeholder
+//! HyperSCSI: SCSI commands straight on Ethernet (HS/eth) or in UDP datagrams (HS/IP).
+//!
+//! The wire formats and the state machines of both ends, without I/O: bytes and time come in as arguments, packets and
+//! events go out. `docs/protocols/hyperscsi.md` is the specification.
+//!
+//! The drain rule, for [`Server`] and [`Client`] alike: after every `handle_*` or call from above, drain the events,
+//! then the transmits, then read the timeout.
+#![forbid(unsafe_code)]
+
+mod assembly;
+mod channel;
+mod client;
+mod counters;
+mod keys;
+mod server;
+pub mod wire;
+
+use sanwire_core::Peer;
+
+pub use channel::Recovery;
+pub use client::{Client, ClientConfig, ClientEvent, CommandId, Failure, Order, ServerInfo, announcement, discovery};
+pub use counters::Counters;
+pub use keys::{Identity, KeyError, Psk};
+pub use server::{Admission, CommandHandle, LinkLimits, Server, ServerConfig, ServerEvent};
+
+/// The EtherType of HS/eth, registered for HyperSCSI.
+pub const ETHERTYPE: u16 = 0x889a;
+
+/// The UDP port of HS/IP, registered as `hyperscsi-port`.
+pub const UDP_PORT: u16 = 5674;
+
+/// The packet size that a connection begins with: every path takes it. Ethernet carries 1,500 bytes; over UDP, the
+/// smallest path of IPv6 carries 1,280 with 48 bytes of headers.
+#[must_use]
+pub fn packet_base_bytes(peer: Peer) -> usize {
+    match peer {
+        Peer::Ethernet(_) => 1500,
+        Peer::Udp(_) => 1232,
+    }
+}

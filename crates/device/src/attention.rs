@@ -1,0 +1,176 @@
+//! What each I_T nexus must still be told (SAM-5 5.14, unit attention conditions), and what it asked for.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sanwire_core::NexusId;
+use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
+
+/// A unit attention condition; the first of the list is reported first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Attention {
+    PowerOn = 0,
+    Reset = 1,
+    LunsChanged = 2,
+    CapacityChanged = 3,
+    ModeChanged = 4,
+}
+
+impl Attention {
+    const ALL: [Attention; 5] = [
+        Attention::PowerOn,
+        Attention::Reset,
+        Attention::LunsChanged,
+        Attention::CapacityChanged,
+        Attention::ModeChanged,
+    ];
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
+    fn sense(self) -> Sense {
+        let additional = match self {
+            Attention::PowerOn => AdditionalSense::POWER_ON_OR_RESET_OCCURRED,
+            Attention::Reset => AdditionalSense::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
+            Attention::LunsChanged => AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED,
+            Attention::CapacityChanged => AdditionalSense::CAPACITY_DATA_HAS_CHANGED,
+            Attention::ModeChanged => AdditionalSense::MODE_PARAMETERS_CHANGED,
+        };
+        Sense::new(SenseKey::UnitAttention, additional)
+    }
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Nexus {
+    /// One bit for each [`Attention`] that is pending.
+    pending: u8,
+    prevents_removal: bool,
+}
+
+/// The nexuses that a logical unit has.
+#[derive(Default, Debug)]
+pub(crate) struct Nexuses {
+    /// A one where some nexus whose number has this remainder by 64 has attentions pending. It is all that a command
+    /// reads when, as nearly always, there are none.
+    pending: AtomicU64,
+    table: Mutex<BTreeMap<NexusId, Nexus>>,
+}
+
+impl Nexuses {
+    /// Takes in a nexus, which must be told of power on; one that is known stays as it is.
+    pub(crate) fn establish(&self, nexus: NexusId) {
+        let mut table = self.lock();
+        table.entry(nexus).or_insert(Nexus { pending: Attention::PowerOn.bit(), prevents_removal: false });
+        self.publish(&table);
+    }
+
+    pub(crate) fn forget(&self, nexus: NexusId) {
+        let mut table = self.lock();
+        table.remove(&nexus);
+        self.publish(&table);
+    }
+
+    /// Queues the condition for every nexus but `except`.
+    pub(crate) fn raise(&self, attention: Attention, except: Option<NexusId>) {
+        let mut table = self.lock();
+        for (_, state) in table.iter_mut().filter(|(nexus, _)| Some(**nexus) != except) {
+            state.pending |= attention.bit();
+        }
+        self.publish(&table);
+    }
+
+    pub(crate) fn clear(&self, attention: Attention, nexus: NexusId) {
+        if !self.may_be_pending(nexus) {
+            return;
+        }
+        let mut table = self.lock();
+        if let Some(state) = table.get_mut(&nexus) {
+            state.pending &= !attention.bit();
+        }
+        self.publish(&table);
+    }
+
+    /// The next condition that the nexus must be told of; it counts as told.
+    pub(crate) fn take(&self, nexus: NexusId) -> Option<Sense> {
+        if !self.may_be_pending(nexus) {
+            return None;
+        }
+        let mut table = self.lock();
+        let state = table.get_mut(&nexus)?;
+        let next = Attention::ALL.into_iter().find(|attention| state.pending & attention.bit() != 0)?;
+        state.pending &= !next.bit();
+        self.publish(&table);
+        Some(next.sense())
+    }
+
+    pub(crate) fn set_prevent(&self, nexus: NexusId, prevents_removal: bool) {
+        if let Some(state) = self.lock().get_mut(&nexus) {
+            state.prevents_removal = prevents_removal;
+        }
+    }
+
+    pub(crate) fn allow_all(&self) {
+        self.lock().values_mut().for_each(|state| state.prevents_removal = false);
+    }
+
+    pub(crate) fn is_removal_prevented(&self) -> bool {
+        self.lock().values().any(|state| state.prevents_removal)
+    }
+
+    fn may_be_pending(&self, nexus: NexusId) -> bool {
+        self.pending.load(Ordering::Acquire) & place(nexus) != 0
+    }
+
+    fn publish(&self, table: &BTreeMap<NexusId, Nexus>) {
+        let pending = table.iter().filter(|(_, state)| state.pending != 0).fold(0, |all, (id, _)| all | place(*id));
+        self.pending.store(pending, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NexusId, Nexus>> {
+        // Nothing panics between two writes to the table: a poisoned one is still whole.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn place(nexus: NexusId) -> u64 {
+    1 << (nexus.0 % 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_nexus_is_told_once_in_order_of_weight() {
+        let nexuses = Nexuses::default();
+        let (one, other) = (NexusId(1), NexusId(65));
+        nexuses.establish(one);
+        nexuses.establish(other);
+        nexuses.raise(Attention::ModeChanged, Some(other));
+        let told = |nexus| nexuses.take(nexus).map(|sense| sense.additional);
+        assert_eq!(told(one), Some(AdditionalSense::POWER_ON_OR_RESET_OCCURRED));
+        assert_eq!(told(one), Some(AdditionalSense::MODE_PARAMETERS_CHANGED));
+        assert_eq!(told(one), None);
+        assert_eq!(told(other), Some(AdditionalSense::POWER_ON_OR_RESET_OCCURRED), "shares a bit with the first");
+        assert_eq!(told(other), None);
+        assert_eq!(nexuses.pending.load(Ordering::Acquire), 0);
+        nexuses.raise(Attention::LunsChanged, None);
+        nexuses.clear(Attention::LunsChanged, one);
+        nexuses.forget(other);
+        assert_eq!((told(one), told(other)), (None, None));
+        assert_eq!(nexuses.pending.load(Ordering::Acquire), 0);
+    }
+
+    #[test]
+    fn removal_is_prevented_while_one_nexus_asks() {
+        let nexuses = Nexuses::default();
+        nexuses.establish(NexusId(1));
+        nexuses.set_prevent(NexusId(1), true);
+        assert!(nexuses.is_removal_prevented());
+        nexuses.forget(NexusId(1));
+        assert!(!nexuses.is_removal_prevented());
+    }
+}

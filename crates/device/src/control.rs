@@ -1,0 +1,122 @@
+//! The commands that answer from memory: INQUIRY, capacities, mode pages, states.
+
+use sanwire_core::NexusId;
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
+use sanwire_scsi::mode::{self, ModeState};
+use sanwire_scsi::vpd::{self, BlockCharacteristics, BlockLimits, Provisioning, ProvisioningType};
+use sanwire_scsi::{AdditionalSense, ModeForm, ModeSense, Sense, SenseKey, Task, inquiry};
+use sanwire_store::{Geometry, Request};
+
+use crate::disk::{Disk, capacity};
+use crate::execution::{State, finish};
+use crate::fault;
+use crate::fill::WRITE_SAME_MAX_BYTES;
+use crate::step::Step;
+use crate::unmap::{DESCRIPTORS_MAX, UNMAP_MAX_BYTES};
+
+pub(crate) fn inquiry(page: Option<u8>, disk: &Disk, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
+    Ok(match page {
+        None => inquiry::standard_inquiry().to_vec(),
+        Some(vpd::page::SUPPORTED_PAGES) => vpd::supported_pages(),
+        Some(vpd::page::UNIT_SERIAL_NUMBER) => vpd::unit_serial_number(&disk.identity().serial()),
+        Some(vpd::page::DEVICE_IDENTIFICATION) => disk.identity().to_page(),
+        Some(vpd::page::EXTENDED_INQUIRY) => vpd::extended_inquiry(),
+        Some(vpd::page::BLOCK_LIMITS) => block_limits(geometry).to_page(),
+        Some(vpd::page::BLOCK_DEVICE_CHARACTERISTICS) => BlockCharacteristics::NON_ROTATING.to_page(),
+        Some(vpd::page::LOGICAL_BLOCK_PROVISIONING) => provisioning(geometry).to_page(),
+        Some(_) => return Err(Sense::invalid_field_in_cdb(2, None)),
+    })
+}
+
+fn block_limits(geometry: &Geometry) -> BlockLimits {
+    let blocks = |bytes: u64| u32::try_from(bytes / u64::from(geometry.block_bytes.max(1))).unwrap_or(u32::MAX);
+    let transfer = blocks(TRANSFER_MAX_BYTES as u64);
+    let granularity = blocks(geometry.physical_block_bytes.into()).max(1);
+    let mut limits = BlockLimits {
+        write_same_not_zero: true,
+        optimal_transfer_granularity: u16::try_from(granularity).unwrap_or(0),
+        maximum_transfer: transfer,
+        optimal_transfer: transfer,
+        maximum_write_same: blocks(WRITE_SAME_MAX_BYTES as u64).into(),
+        ..BlockLimits::default()
+    };
+    if geometry.discards {
+        limits.maximum_unmap = blocks(UNMAP_MAX_BYTES);
+        limits.maximum_unmap_descriptors = DESCRIPTORS_MAX as u32;
+        limits.optimal_unmap_granularity = granularity;
+        limits.unmap_alignment = Some(0);
+    }
+    limits
+}
+
+fn provisioning(geometry: &Geometry) -> Provisioning {
+    let thin = geometry.discards;
+    let kind = if thin { ProvisioningType::Thin } else { ProvisioningType::Full };
+    Provisioning { unmap: thin, write_same_16: thin, write_same_10: thin, reads_zeroes: thin, kind }
+}
+
+pub(crate) fn test_unit_ready(disk: &Disk) -> Result<Step, Sense> {
+    if disk.is_gone() { Err(fault::NOT_ACCESSIBLE) } else { Ok(Step::Good) }
+}
+
+/// REQUEST SENSE tells, in its data, what another command would have been refused with (SPC-5 6.39).
+pub(crate) fn request_sense(descriptor: bool, disk: &Disk, nexus: NexusId) -> Vec<u8> {
+    let pending = disk.nexuses.take(nexus);
+    let sense = pending.or_else(|| disk.check_started().err()).unwrap_or(NO_SENSE);
+    sense_bytes(&sense, descriptor)
+}
+
+/// Sense data as the answer to REQUEST SENSE.
+pub(crate) fn sense_bytes(sense: &Sense, descriptor: bool) -> Vec<u8> {
+    if descriptor { sense.to_descriptor() } else { sense.to_fixed() }
+}
+
+const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, AdditionalSense::NONE);
+
+pub(crate) fn mode_sense(asked: &ModeSense, disk: &Disk, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
+    mode::sense(asked, &mode_state(disk, geometry))
+}
+
+pub(crate) fn mode_select(
+    form: ModeForm,
+    page_format: bool,
+    parameter_bytes: u16,
+    (disk, geometry, nexus): (&Disk, &Geometry, NexusId),
+    task: &Task,
+) -> Result<Step, Sense> {
+    let data = task.data_out.as_deref().unwrap_or(&[]);
+    let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    let list = data.get(..usize::from(parameter_bytes)).ok_or(too_short)?;
+    if !page_format && !list.is_empty() {
+        // SPC-5 6.12: without PF all is vendor specific, and this vendor has nothing to specify.
+        return Err(Sense::invalid_field_in_cdb(1, Some(4)));
+    }
+    let before = disk.settings();
+    let after = mode::select(form, list, &mode_state(disk, geometry))?;
+    if after == before {
+        return Ok(Step::Good);
+    }
+    disk.change_settings(after, nexus);
+    // SBC-4 6.5.5: when the write cache is switched off, what is in it must reach the medium.
+    Ok(finish(before.write_cache && !after.write_cache))
+}
+
+fn mode_state(disk: &Disk, geometry: &Geometry) -> ModeState {
+    let capacity = capacity(geometry);
+    ModeState {
+        current: disk.settings(),
+        default: disk.default_settings(),
+        write_protected: disk.check_writable(geometry).is_err(),
+        blocks: capacity.blocks,
+        block_bytes: capacity.block_bytes,
+    }
+}
+
+pub(crate) fn start_stop(start: bool, no_flush: bool, disk: &Disk) -> Step {
+    if start || no_flush {
+        disk.set_stopped(!start);
+        return Step::Good;
+    }
+    // SBC-4 5.31: what is cached is written before the unit stops.
+    Step::Store(State::Stop, Request::Flush)
+}

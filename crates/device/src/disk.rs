@@ -1,0 +1,200 @@
+//! One disk: a logical unit on a store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use sanwire_core::NexusId;
+use sanwire_scsi::mode::Settings;
+use sanwire_scsi::{AdditionalSense, Capacity, Features, Identity, Reply, Sense, SenseKey, Status};
+use sanwire_store::{ErrorKind, Geometry, Store, StoreError};
+
+use crate::attention::{Attention, Nexuses};
+use crate::fault;
+
+/// How a disk behaves, as its owner wishes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskOptions {
+    /// Whether the write cache is on after a reset: without it every write is flushed before it is answered.
+    pub write_cache: bool,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        DiskOptions { write_cache: true }
+    }
+}
+
+/// A store on which no disk can stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DiskError {
+    /// Blocks have 512 or 4096 bytes.
+    #[error("a disk cannot have blocks of {0} bytes: choose 512 or 4096")]
+    BlockSize(u32),
+    /// There is not one block.
+    #[error("a disk must have at least one block: the store is shorter than {0} bytes")]
+    Empty(u32),
+}
+
+/// One logical unit: a name, a store, and the state that all its initiators share.
+#[derive(Debug)]
+pub struct Disk {
+    identity: Identity,
+    store: Arc<dyn Store>,
+    default: Settings,
+    /// The mode pages in effect, as [`Settings::to_bits`].
+    settings: AtomicU8,
+    is_stopped: AtomicBool,
+    is_gone: AtomicBool,
+    pub(crate) nexuses: Nexuses,
+}
+
+impl Disk {
+    /// A disk on `store`.
+    ///
+    /// # Errors
+    /// [`DiskError`] when the store's geometry is not one that a disk can have.
+    pub fn new(identity: Identity, store: Arc<dyn Store>, options: DiskOptions) -> Result<Self, DiskError> {
+        let geometry = store.geometry();
+        let block_bytes = geometry.block_bytes;
+        if !matches!(block_bytes, 512 | 4096) {
+            return Err(DiskError::BlockSize(block_bytes));
+        }
+        if geometry.length_bytes < u64::from(block_bytes) {
+            return Err(DiskError::Empty(block_bytes));
+        }
+        let default = Settings { write_cache: options.write_cache, ..Settings::default() };
+        Ok(Disk {
+            identity,
+            store,
+            default,
+            settings: AtomicU8::new(default.to_bits()),
+            is_stopped: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
+            nexuses: Nexuses::default(),
+        })
+    }
+
+    /// Its name and number.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Where its blocks live.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Whether the last request told that the store's backing object is gone. It ends with the next one that succeeds.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// Marks the backing object as gone or back, when the owner of the store knows before a request does.
+    pub fn set_gone(&self, is_gone: bool) {
+        self.is_gone.store(is_gone, Ordering::Relaxed);
+    }
+
+    /// Whether an initiator asked that the medium stays (PREVENT ALLOW MEDIUM REMOVAL).
+    #[must_use]
+    pub fn is_removal_prevented(&self) -> bool {
+        self.nexuses.is_removal_prevented()
+    }
+
+    /// Tells every initiator to look at the capacity again: the store has grown or shrunk.
+    pub fn capacity_changed(&self) {
+        self.nexuses.raise(Attention::CapacityChanged, None);
+    }
+
+    pub(crate) fn reset(&self, by: NexusId) {
+        self.settings.store(self.default.to_bits(), Ordering::Release);
+        self.is_stopped.store(false, Ordering::Release);
+        self.nexuses.allow_all();
+        self.nexuses.raise(Attention::Reset, Some(by));
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings::from_bits(self.settings.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn default_settings(&self) -> Settings {
+        self.default
+    }
+
+    pub(crate) fn change_settings(&self, settings: Settings, by: NexusId) {
+        self.settings.store(settings.to_bits(), Ordering::Release);
+        self.nexuses.raise(Attention::ModeChanged, Some(by));
+    }
+
+    pub(crate) fn set_stopped(&self, is_stopped: bool) {
+        self.is_stopped.store(is_stopped, Ordering::Release);
+    }
+
+    /// Refuses access to the medium while the unit is stopped (SBC-4 4.21), or when the store has shrunk to nothing.
+    pub(crate) fn check_ready(&self, geometry: &Geometry) -> Result<(), Sense> {
+        self.check_started()?;
+        if geometry.length_bytes < u64::from(geometry.block_bytes) { Err(fault::NOT_ACCESSIBLE) } else { Ok(()) }
+    }
+
+    /// Refuses access to the medium while the unit is stopped.
+    pub(crate) fn check_started(&self) -> Result<(), Sense> {
+        if self.is_stopped.load(Ordering::Acquire) {
+            return Err(Sense::new(SenseKey::NotReady, AdditionalSense::NOT_READY_INITIALIZING_COMMAND_REQUIRED));
+        }
+        Ok(())
+    }
+
+    /// Refuses to change the medium while it is protected (SBC-4 4.13).
+    pub(crate) fn check_writable(&self, geometry: &Geometry) -> Result<(), Sense> {
+        if geometry.read_only {
+            return Err(Sense::new(SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED));
+        }
+        if self.settings().software_write_protect {
+            return Err(Sense::new(SenseKey::DataProtect, AdditionalSense::SOFTWARE_WRITE_PROTECTED));
+        }
+        Ok(())
+    }
+
+    /// Notes what a completion says about the store as a whole; a store that goes on working costs one load.
+    pub(crate) fn note(&self, error: Option<&StoreError>) {
+        let is_gone = error.is_some_and(|error| error.kind == ErrorKind::Gone);
+        if self.is_gone() != is_gone && (is_gone || error.is_none()) {
+            self.set_gone(is_gone);
+        }
+    }
+
+    /// Sense data for a failed request on a place of the store.
+    pub(crate) fn fault(&self, error: &StoreError) -> Sense {
+        fault::sense(error, Some(self.store.geometry().block_bytes))
+    }
+
+    /// CHECK CONDITION, in the format that the control mode page asks for.
+    pub(crate) fn check_condition(&self, sense: &Sense) -> Reply {
+        check_condition(sense, self.settings().descriptor_sense)
+    }
+}
+
+/// CHECK CONDITION with sense data in fixed or descriptor format.
+pub(crate) fn check_condition(sense: &Sense, descriptor: bool) -> Reply {
+    let sense = if descriptor { sense.to_descriptor() } else { sense.to_fixed() };
+    Reply { status: Status::CheckCondition, sense, data_in: None }
+}
+
+/// What a disk on this store can do beyond the least.
+pub(crate) fn features(geometry: &Geometry) -> Features {
+    Features { thin: geometry.discards }
+}
+
+pub(crate) fn capacity(geometry: &Geometry) -> Capacity {
+    let block_bytes = geometry.block_bytes.max(1);
+    let ratio = (geometry.physical_block_bytes / block_bytes).max(1);
+    Capacity {
+        blocks: geometry.length_bytes / u64::from(block_bytes),
+        block_bytes,
+        physical_block_exponent: ratio.ilog2().min(15) as u8,
+        provisioning_management: geometry.discards,
+        reads_zeroes: geometry.discards,
+    }
+}

@@ -1,0 +1,35 @@
+//! A store's errors as sense data.
+
+use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
+use sanwire_store::{ErrorKind, StoreError};
+
+/// The device did not do what its own parts agreed on.
+pub(crate) const INTERNAL: Sense = Sense::new(SenseKey::HardwareError, AdditionalSense::INTERNAL_TARGET_FAILURE);
+
+/// The store's backing object is gone: somebody has to bring it back.
+pub(crate) const NOT_ACCESSIBLE: Sense =
+    Sense::new(SenseKey::NotReady, AdditionalSense::NOT_READY_MANUAL_INTERVENTION_REQUIRED);
+
+pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::LBA_OUT_OF_RANGE);
+
+/// Sense data for a failed request. Medium errors carry the LBA, unless `block_bytes` is `None`: a flush has no place.
+pub(crate) fn sense(error: &StoreError, block_bytes: Option<u32>) -> Sense {
+    let at_lba = |additional| {
+        let sense = Sense::new(SenseKey::MediumError, additional);
+        match block_bytes.and_then(|bytes| error.offset_bytes.checked_div(bytes.into())) {
+            Some(lba) => sense.with_information(lba),
+            None => sense,
+        }
+    };
+    let protect = |additional| Sense::new(SenseKey::DataProtect, additional);
+    match error.kind {
+        ErrorKind::Unreadable => at_lba(AdditionalSense::UNRECOVERED_READ_ERROR),
+        ErrorKind::Unwritable => at_lba(AdditionalSense::WRITE_ERROR),
+        // SBC-4 4.7.3.6: no space behind a thin unit.
+        ErrorKind::Full => protect(AdditionalSense::SPACE_ALLOCATION_FAILED_WRITE_PROTECT),
+        ErrorKind::ReadOnly => protect(AdditionalSense::WRITE_PROTECTED),
+        ErrorKind::OutOfRange => LBA_OUT_OF_RANGE,
+        ErrorKind::Gone => NOT_ACCESSIBLE,
+        ErrorKind::Unsupported | ErrorKind::Other => INTERNAL,
+    }
+}

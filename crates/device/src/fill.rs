@@ -1,0 +1,138 @@
+//! WRITE SAME (SBC-4 5.52 and 5.53): a bounded series of discards, zeroings or writes.
+
+use sanwire_buffer::{Region, Slice};
+use sanwire_scsi::{Extent, Sense, Task};
+use sanwire_store::{Completion, ErrorKind, Geometry, Request};
+
+use crate::disk::Disk;
+use crate::execution::{State, finish};
+use crate::step::{Range, Refusal, Step, frame, length_error, take_data};
+
+/// The most that one WRITE SAME may cover.
+pub(crate) const WRITE_SAME_MAX_BYTES: usize = 1 << 30;
+
+/// One request of the series: so much is written at once, ...
+const WRITE_BYTES: u64 = 256 << 10;
+/// ... zeroed, ...
+const ZERO_BYTES: u64 = 32 << 20;
+/// ... or discarded, so that other commands get their turn between.
+pub(crate) const DISCARD_BYTES: u64 = 256 << 20;
+
+/// A WRITE SAME under way.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    method: Method,
+    /// What the store is working on.
+    current: Range,
+    /// What comes after it.
+    rest: Range,
+    flush: bool,
+}
+
+#[derive(Debug)]
+enum Method {
+    Discard,
+    Zero,
+    /// The block, repeated; as long as one request is.
+    Write(Slice),
+}
+
+pub(crate) fn write_same(
+    extent: Extent,
+    (unmap, no_data): (bool, bool),
+    disk: &Disk,
+    geometry: &Geometry,
+    task: &mut Task,
+    memory: &Region,
+) -> Result<Step, Refusal> {
+    disk.check_writable(geometry)?;
+    if unmap && !geometry.discards {
+        return Err(Sense::invalid_field_in_cdb(1, Some(3)).into());
+    }
+    let range = Range::of(extent, geometry)?;
+    range.length_within(WRITE_SAME_MAX_BYTES, task)?;
+    if range.length_bytes == 0 {
+        // WSNZ of the block limits page: no blocks does not mean all blocks.
+        return Err(length_error(task).into());
+    }
+    let block_bytes = geometry.block_bytes as usize;
+    let block = task.data_out.as_ref().and_then(|data| data.get(..block_bytes));
+    let method = match (no_data, block) {
+        (false, None) => return Err(length_error(task).into()),
+        (false, Some(block)) if block.iter().any(|&byte| byte != 0) => {
+            let length = range.length_bytes.min(WRITE_BYTES.max(block_bytes as u64)) as usize;
+            let mut pattern = frame(memory, length)?;
+            let block = take_data(task, block_bytes)?;
+            pattern.chunks_mut(block_bytes).for_each(|place| place.copy_from_slice(&block[..place.len()]));
+            Method::Write(pattern.freeze())
+        }
+        _ if unmap => Method::Discard,
+        _ => Method::Zero,
+    };
+    let flush = !disk.settings().write_cache;
+    let none = Range { length_bytes: 0, ..range };
+    Ok(Fill { method, current: none, rest: range, flush }.advance())
+}
+
+impl Fill {
+    pub(crate) fn next(self, disk: &Disk, completion: Completion, memory: &Region) -> Result<Step, Sense> {
+        match completion {
+            Ok(_) => Ok(self.advance()),
+            Err(error) if error.kind == ErrorKind::Unsupported => {
+                self.fall_back(memory).ok_or_else(|| disk.fault(&error))
+            }
+            Err(error) => Err(disk.fault(&error)),
+        }
+    }
+
+    fn advance(mut self) -> Step {
+        if self.rest.length_bytes == 0 {
+            return finish(self.flush);
+        }
+        self.current = self.rest.split_front(self.method.step_bytes());
+        self.start()
+    }
+
+    /// The store cannot do it this way: the same range again, in the next harder way.
+    fn fall_back(mut self, memory: &Region) -> Option<Step> {
+        self.method = match self.method {
+            Method::Discard => Method::Zero,
+            Method::Zero => Method::Write(zeroes(memory)),
+            Method::Write(_) => return None,
+        };
+        let length_bytes = self.current.length_bytes + self.rest.length_bytes;
+        self.rest = Range { offset_bytes: self.current.offset_bytes, length_bytes };
+        Some(self.advance())
+    }
+
+    fn start(self) -> Step {
+        let Range { offset_bytes, length_bytes } = self.current;
+        let request = match &self.method {
+            Method::Discard => Request::Discard { offset_bytes, length_bytes },
+            Method::Zero => Request::WriteZeroes { offset_bytes, length_bytes },
+            Method::Write(pattern) => Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize) },
+        };
+        Step::Store(State::Fill(self), request)
+    }
+}
+
+impl Method {
+    fn step_bytes(&self) -> u64 {
+        match self {
+            Method::Discard => DISCARD_BYTES,
+            Method::Zero => ZERO_BYTES,
+            Method::Write(pattern) => pattern.len() as u64,
+        }
+    }
+}
+
+/// Zeroes to write: in a frame when one is free, for it is aligned as the kernel likes; the command cannot wait any more.
+fn zeroes(memory: &Region) -> Slice {
+    match memory.frame(WRITE_BYTES as usize) {
+        Some(mut frame) => {
+            frame.fill(0);
+            frame.freeze()
+        }
+        None => vec![0; WRITE_BYTES as usize].into(),
+    }
+}

@@ -1,0 +1,91 @@
+//! What handlers of commands give back.
+
+use sanwire_scsi::{Extent, Sense, Task, length_field};
+use sanwire_store::{Geometry, Request};
+
+use crate::execution::State;
+use crate::fault;
+
+/// The next thing in the life of a command that is well so far.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// GOOD, without data.
+    Good,
+    /// GOOD, with an answer; it is cut to what the initiator has room for.
+    Answer(Vec<u8>),
+    /// GOOD, with a frame of data.
+    Data(sanwire_buffer::Slice),
+    /// The store's turn.
+    Store(State, Request),
+}
+
+/// Why a command did not begin.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// CHECK CONDITION.
+    Sense(Sense),
+    /// The region has no frame free; nothing has happened yet.
+    NoMemory,
+}
+
+impl From<Sense> for Refusal {
+    fn from(sense: Sense) -> Self {
+        Refusal::Sense(sense)
+    }
+}
+
+/// A range of the store, checked against its length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Range {
+    pub(crate) offset_bytes: u64,
+    pub(crate) length_bytes: u64,
+}
+
+impl Range {
+    /// The place of an extent.
+    pub(crate) fn of(extent: Extent, geometry: &Geometry) -> Result<Range, Sense> {
+        let block_bytes = u64::from(geometry.block_bytes);
+        let bytes = |blocks: u64| blocks.checked_mul(block_bytes).ok_or(fault::LBA_OUT_OF_RANGE);
+        let range = Range { offset_bytes: bytes(extent.lba)?, length_bytes: bytes(extent.blocks.into())? };
+        match range.offset_bytes.checked_add(range.length_bytes) {
+            Some(end) if end <= geometry.length_bytes => Ok(range),
+            _ => Err(fault::LBA_OUT_OF_RANGE),
+        }
+    }
+
+    /// The length, when one command may ask for so much: else the CDB's length field is at fault.
+    pub(crate) fn length_within(&self, max_bytes: usize, task: &Task) -> Result<usize, Sense> {
+        let length = usize::try_from(self.length_bytes).ok().filter(|&length| length <= max_bytes);
+        length.ok_or_else(|| length_error(task))
+    }
+
+    /// Cuts at most `max_bytes` from the front.
+    pub(crate) fn split_front(&mut self, max_bytes: u64) -> Range {
+        let front = Range { length_bytes: self.length_bytes.min(max_bytes), ..*self };
+        self.offset_bytes += front.length_bytes;
+        self.length_bytes -= front.length_bytes;
+        front
+    }
+}
+
+/// INVALID FIELD IN CDB at the transfer (or parameter list) length.
+pub(crate) fn length_error(task: &Task) -> Sense {
+    Sense::invalid_field_in_cdb(length_field(task.cdb.operation_code()), None)
+}
+
+/// The first `length_bytes` of the data that came with the task.
+pub(crate) fn take_data(task: &mut Task, length_bytes: usize) -> Result<sanwire_buffer::Slice, Sense> {
+    let error = length_error(task);
+    let data = task.data_out.take().filter(|data| data.len() >= length_bytes).ok_or(error)?;
+    Ok(if data.len() == length_bytes { data } else { data.slice(0..length_bytes) })
+}
+
+/// A frame for a transfer.
+pub(crate) fn frame(memory: &sanwire_buffer::Region, length_bytes: usize) -> Result<sanwire_buffer::Frame, Refusal> {
+    use sanwire_scsi::{AdditionalSense, SenseKey};
+    if length_bytes > memory.length_bytes() {
+        // Waiting would not help.
+        return Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::INSUFFICIENT_RESOURCES).into());
+    }
+    memory.frame(length_bytes).ok_or(Refusal::NoMemory)
+}

@@ -1,0 +1,192 @@
+//! A RAM store that logs and fails on demand, and a runner that drives commands to their end.
+
+use std::sync::{Arc, Mutex};
+
+use sanwire_buffer::Region;
+use sanwire_core::{Lun, NexusId};
+use sanwire_scsi::{Cdb, Identity, Reply, Sense, Status, Task};
+use sanwire_store::{ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError};
+
+use crate::{Disk, DiskOptions, LogicalUnits, Progress};
+
+pub(crate) const UUID: [u8; 16] = [0x5a; 16];
+pub(crate) const NEXUS: NexusId = NexusId(1);
+pub(crate) const OTHER: NexusId = NexusId(2);
+
+/// What a request was, for the log and for injected errors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Op {
+    Read,
+    Write,
+    Flush,
+    Discard,
+    Zero,
+}
+
+/// The first bytes of it are kept; the rest, up to its length, reads as zeroes.
+#[derive(Debug)]
+pub(crate) struct TestStore {
+    geometry: Mutex<Geometry>,
+    bytes: Mutex<Vec<u8>>,
+    log: Mutex<Vec<(Op, u64, u64)>>,
+    fault: Mutex<Option<(Op, ErrorKind)>>,
+}
+
+impl TestStore {
+    pub(crate) fn new(geometry: Geometry) -> Arc<Self> {
+        let kept = geometry.length_bytes.min(4 << 20) as usize;
+        Arc::new(TestStore {
+            geometry: Mutex::new(geometry),
+            bytes: Mutex::new(vec![0; kept]),
+            log: Mutex::default(),
+            fault: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn fail(&self, op: Op, kind: ErrorKind) {
+        *self.fault.lock().unwrap() = Some((op, kind));
+    }
+
+    pub(crate) fn heal(&self) {
+        *self.fault.lock().unwrap() = None;
+    }
+
+    pub(crate) fn set_length(&self, length_bytes: u64) {
+        self.geometry.lock().unwrap().length_bytes = length_bytes;
+    }
+
+    pub(crate) fn take_log(&self) -> Vec<(Op, u64, u64)> {
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+
+    pub(crate) fn bytes(&self, from: usize, length: usize) -> Vec<u8> {
+        self.bytes.lock().unwrap()[from..from + length].to_vec()
+    }
+
+    pub(crate) fn set_byte(&self, at: usize, byte: u8) {
+        self.bytes.lock().unwrap()[at] = byte;
+    }
+
+    fn execute(&self, request: Request) -> Outcome {
+        let mut bytes = self.bytes.lock().unwrap();
+        let (offset, length) = request.range_bytes();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let end = start.saturating_add(usize::try_from(length).unwrap()).min(bytes.len());
+        let kept = &mut bytes[start..end];
+        match request {
+            Request::Read { mut buffer, .. } => {
+                buffer.fill(0);
+                buffer[..kept.len()].copy_from_slice(kept);
+                return Outcome::Read(buffer);
+            }
+            Request::Write { data, .. } => kept.copy_from_slice(&data[..kept.len()]),
+            Request::Discard { .. } | Request::WriteZeroes { .. } => kept.fill(0),
+            Request::Flush => {}
+        }
+        Outcome::Done
+    }
+}
+
+impl Store for TestStore {
+    fn geometry(&self) -> Geometry {
+        *self.geometry.lock().unwrap()
+    }
+
+    fn start(&self, request: Request) -> Started {
+        let (offset, length) = request.range_bytes();
+        let geometry = self.geometry();
+        assert!(offset.checked_add(length).unwrap() <= geometry.length_bytes, "{request:?} is out of range");
+        assert_eq!((offset % u64::from(geometry.block_bytes), length % u64::from(geometry.block_bytes)), (0, 0));
+        assert!(length > 0 || matches!(request, Request::Flush), "{request:?} does nothing");
+        assert!(!geometry.read_only || !request.is_write(), "{request:?} on a read-only store");
+        let op = match request {
+            Request::Read { .. } => Op::Read,
+            Request::Write { .. } => Op::Write,
+            Request::Flush => Op::Flush,
+            Request::Discard { .. } => Op::Discard,
+            Request::WriteZeroes { .. } => Op::Zero,
+        };
+        self.log.lock().unwrap().push((op, offset, length));
+        if let Some((_, kind)) = self.fault.lock().unwrap().filter(|(failing, _)| *failing == op) {
+            return Started::Done(Err(StoreError::new(kind, offset)));
+        }
+        Started::Done(Ok(self.execute(request)))
+    }
+}
+
+/// 1 MiB in blocks of 512 bytes, thin.
+pub(crate) const SMALL: Geometry =
+    Geometry { length_bytes: 1 << 20, block_bytes: 512, physical_block_bytes: 4096, read_only: false, discards: true };
+
+/// A target with one disk, number 0.
+pub(crate) struct World {
+    pub(crate) units: LogicalUnits,
+    pub(crate) store: Arc<TestStore>,
+    pub(crate) memory: Region,
+}
+
+impl World {
+    pub(crate) fn new(geometry: Geometry, write_cache: bool) -> Self {
+        let (units, store) = (LogicalUnits::new(), TestStore::new(geometry));
+        units.add(lun(0), disk("vol", store.clone(), write_cache)).unwrap();
+        World { units, store, memory: Region::new(4 << 20).unwrap() }
+    }
+
+    pub(crate) fn small() -> Self {
+        Self::new(SMALL, true)
+    }
+
+    pub(crate) fn begin(&self, nexus: NexusId, task: Task) -> Progress {
+        self.units.begin(nexus, task, &self.memory)
+    }
+
+    pub(crate) fn run_task(&self, nexus: NexusId, task: Task) -> Reply {
+        let mut progress = self.begin(nexus, task);
+        for _ in 0..6000 {
+            match progress {
+                Progress::Done(reply) => return reply,
+                Progress::NoMemory(task) => panic!("no memory for {task:?}"),
+                Progress::Store(execution, request) => {
+                    let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+                    progress = self.units.resume(execution, completion, &self.memory);
+                }
+            }
+        }
+        panic!("it never ends");
+    }
+
+    pub(crate) fn run(&self, nexus: NexusId, cdb: impl Into<Cdb>, data_out: &[u8]) -> Reply {
+        self.run_task(nexus, task(cdb, data_out))
+    }
+
+    /// The answer to a command that must succeed.
+    pub(crate) fn good(&self, cdb: impl Into<Cdb>, data_out: &[u8]) -> Vec<u8> {
+        let reply = self.run(NEXUS, cdb, data_out);
+        assert_eq!((reply.status, Sense::parse(&reply.sense)), (Status::Good, None));
+        reply.data_in.map_or(Vec::new(), |data| data.to_vec())
+    }
+
+    /// The sense data of a command that must fail.
+    pub(crate) fn bad(&self, cdb: impl Into<Cdb>, data_out: &[u8]) -> Sense {
+        sense(&self.run(NEXUS, cdb, data_out))
+    }
+}
+
+pub(crate) fn sense(reply: &Reply) -> Sense {
+    assert_eq!(reply.status, Status::CheckCondition);
+    assert!(reply.data_in.is_none());
+    Sense::parse(&reply.sense).unwrap()
+}
+
+pub(crate) fn disk(name: &str, store: Arc<TestStore>, write_cache: bool) -> Disk {
+    Disk::new(Identity::new(name, UUID).unwrap(), store, DiskOptions { write_cache }).unwrap()
+}
+
+pub(crate) fn lun(number: u16) -> Lun {
+    Lun::new(number).unwrap()
+}
+
+pub(crate) fn task(cdb: impl Into<Cdb>, data_out: &[u8]) -> Task {
+    let data_out = (!data_out.is_empty()).then(|| data_out.to_vec().into());
+    Task { lun: Some(lun(0)), cdb: cdb.into(), data_out, data_in_max_bytes: 1 << 20 }
+}

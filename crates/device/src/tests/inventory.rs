@@ -1,0 +1,176 @@
+use sanwire_core::limits::LUNS_MAX;
+use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, Task, build, report};
+use sanwire_store::Geometry;
+
+use crate::testing::{NEXUS, OTHER, SMALL, TestStore, World, disk, lun, sense, task};
+use crate::{AddError, Disk, DiskError, DiskOptions};
+
+fn attention(additional: AdditionalSense) -> Option<Sense> {
+    Some(Sense::new(SenseKey::UnitAttention, additional))
+}
+
+/// What TEST UNIT READY tells this nexus.
+fn told(world: &World, nexus: sanwire_core::NexusId) -> Option<Sense> {
+    let reply = world.run(nexus, build::test_unit_ready(), &[]);
+    (reply.status != Status::Good).then(|| sense(&reply))
+}
+
+fn at(number: Option<u16>, cdb: Cdb) -> Task {
+    Task { lun: number.map(lun), ..task(cdb, &[]) }
+}
+
+#[test]
+fn a_unit_that_is_not_there_says_so() {
+    let world = World::small();
+    let nobody = Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
+    for number in [Some(1), None] {
+        let run = |cdb| world.run_task(NEXUS, at(number, cdb));
+        assert_eq!(run(build::inquiry(None, 96)).data_in.unwrap()[0], 0x7f);
+        assert_eq!(Sense::parse(&run(build::request_sense(18)).data_in.unwrap()), Some(nobody));
+        let read = build::read_16(Extent { lba: 0, blocks: 1 });
+        for cdb in [build::test_unit_ready(), read, build::report_luns(256), Cdb::from([0xff])] {
+            assert_eq!(sense(&run(cdb)), nobody);
+        }
+    }
+}
+
+#[test]
+fn the_list_is_told_even_without_unit_zero() {
+    let world = World::small();
+    world.units.add(lun(300), disk("b", TestStore::new(SMALL), true)).unwrap();
+    assert_eq!(report::parse_luns(&world.good(build::report_luns(256), &[])), Ok(vec![lun(0), lun(300)]));
+    assert_eq!(world.good(build::report_luns(4), &[]), [0, 0, 0, 16]);
+    assert_eq!(world.good([0xa0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0], &[]), [0; 8], "no well-known units");
+    world.units.nexus_established(NEXUS);
+    world.units.remove(lun(0)).unwrap();
+    assert_eq!(report::parse_luns(&world.good(build::report_luns(256), &[])), Ok(vec![lun(300)]));
+    let told = || world.run_task(NEXUS, at(Some(300), build::test_unit_ready())).status;
+    assert_eq!((told(), told()), (Status::CheckCondition, Status::Good), "power on only: it has read the list");
+}
+
+#[test]
+fn a_store_may_grow_and_shrink() {
+    let world = World::small();
+    world.store.set_length(2 << 20);
+    assert_eq!(world.good(build::read_16(Extent { lba: 4095, blocks: 1 }), &[]).len(), 512);
+    world.store.set_length(512);
+    let out = Sense::new(SenseKey::IllegalRequest, AdditionalSense::LBA_OUT_OF_RANGE);
+    assert_eq!(world.bad(build::read_16(Extent { lba: 0, blocks: 2 }), &[]), out);
+    world.store.set_length(0);
+    for cdb in [build::test_unit_ready(), build::read_capacity_16(32), build::read_16(Extent { lba: 0, blocks: 0 })] {
+        assert_eq!(world.bad(cdb, &[]).key, SenseKey::NotReady);
+    }
+}
+
+#[test]
+fn changes_of_the_list_are_told_once() {
+    let world = World::small();
+    for nexus in [NEXUS, OTHER] {
+        world.units.nexus_established(nexus);
+        world.units.nexus_established(nexus);
+        assert_eq!(told(&world, nexus), attention(AdditionalSense::POWER_ON_OR_RESET_OCCURRED));
+        assert_eq!(told(&world, nexus), None);
+    }
+    world.units.add(lun(1), disk("b", TestStore::new(SMALL), true)).unwrap();
+    world.good(build::inquiry(None, 96), &[]);
+    assert_eq!(told(&world, NEXUS), attention(AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED));
+    assert_eq!(told(&world, NEXUS), None);
+    world.run(OTHER, build::report_luns(256), &[]);
+    assert_eq!(told(&world, OTHER), None, "it has read the list");
+    let reply = world.run_task(NEXUS, at(Some(1), build::test_unit_ready()));
+    assert_eq!(Some(sense(&reply)), attention(AdditionalSense::POWER_ON_OR_RESET_OCCURRED), "a new unit");
+    world.units.remove(lun(1)).unwrap();
+    assert_eq!(told(&world, NEXUS), attention(AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED));
+}
+
+#[test]
+fn a_reset_is_told_to_the_others() {
+    let world = World::small();
+    for nexus in [NEXUS, OTHER] {
+        world.units.nexus_established(nexus);
+        told(&world, nexus);
+    }
+    assert!(world.units.logical_unit_reset(lun(0), NEXUS));
+    assert_eq!(told(&world, NEXUS), None);
+    assert_eq!(told(&world, OTHER), attention(AdditionalSense::BUS_DEVICE_RESET_FUNCTION_OCCURRED));
+    world.units.get(lun(0)).unwrap().capacity_changed();
+    world.units.nexus_lost(OTHER);
+    assert_eq!(told(&world, NEXUS), attention(AdditionalSense::CAPACITY_DATA_HAS_CHANGED));
+    assert_eq!(told(&world, OTHER), None, "nobody is told any more");
+    assert!(!world.units.logical_unit_reset(lun(9), NEXUS));
+}
+
+#[test]
+fn the_inventory_is_bounded() {
+    let world = World::small();
+    let store = TestStore::new(SMALL);
+    let add = |number| world.units.add(lun(number), disk("x", store.clone(), true)).map(|_| ());
+    assert_eq!(add(0), Err(AddError::Occupied(lun(0))));
+    for number in 1..LUNS_MAX as u16 {
+        add(number).unwrap();
+    }
+    assert_eq!(add(256), Err(AddError::Full));
+    assert_eq!(world.units.iter().len(), LUNS_MAX);
+    assert_eq!(world.good(build::report_luns(1 << 16), &[]).len(), 8 + 8 * LUNS_MAX);
+}
+
+#[test]
+fn a_command_outlives_its_disk_in_the_inventory() {
+    let world = World::small();
+    let crate::Progress::Store(execution, request) =
+        world.begin(NEXUS, task(build::read_16(Extent { lba: 0, blocks: 1 }), &[]))
+    else {
+        panic!("a read goes to the store");
+    };
+    world.units.remove(lun(0)).unwrap();
+    let sanwire_store::Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+    let crate::Progress::Done(reply) = world.units.resume(execution, completion, &world.memory) else { unreachable!() };
+    assert_eq!(reply.data_in.unwrap().len(), 512);
+}
+
+#[test]
+fn impossible_stores_are_refused() {
+    let new = |geometry| {
+        let identity = sanwire_scsi::Identity::new("x", [0; 16]).unwrap();
+        Disk::new(identity, TestStore::new(geometry), DiskOptions::default()).map(|_| ())
+    };
+    assert_eq!(new(Geometry { block_bytes: 520, ..SMALL }), Err(DiskError::BlockSize(520)));
+    assert_eq!(new(Geometry { block_bytes: 8192, ..SMALL }), Err(DiskError::BlockSize(8192)));
+    assert_eq!(new(Geometry { block_bytes: 0, ..SMALL }), Err(DiskError::BlockSize(0)));
+    assert_eq!(new(Geometry { length_bytes: 511, ..SMALL }), Err(DiskError::Empty(512)));
+}
+
+/// Readers never see a torn inventory, and each is told of the change.
+#[test]
+fn the_inventory_changes_under_running_commands() {
+    let world = World::small();
+    let nexuses = [1, 2, 65].map(sanwire_core::NexusId);
+    nexuses.iter().for_each(|&nexus| world.units.nexus_established(nexus));
+    std::thread::scope(|scope| {
+        for nexus in nexuses {
+            let world = &world;
+            scope.spawn(move || {
+                let mut told = 0;
+                for _ in 0..2000 {
+                    let reply = world.run(nexus, build::read_16(Extent { lba: 5, blocks: 1 }), &[]);
+                    match reply.status {
+                        Status::Good => assert_eq!(reply.data_in.map(|data| data.len()), Some(512)),
+                        _ => {
+                            assert_eq!(sense(&reply).key, SenseKey::UnitAttention);
+                            told += 1;
+                        }
+                    }
+                }
+                assert!(told >= 1, "power on at least");
+            });
+        }
+        for _ in 0..50 {
+            world.units.add(lun(1), disk("b", TestStore::new(SMALL), true)).unwrap();
+            world.units.remove(lun(1)).unwrap();
+        }
+    });
+    for nexus in nexuses {
+        assert!(std::iter::repeat_with(|| told(&world, nexus)).take(4).any(|attention| attention.is_none()));
+        assert_eq!(told(&world, nexus), None);
+    }
+}

@@ -1,0 +1,5 @@
+mod control;
+mod inventory;
+mod properties;
+mod provisioning;
+mod transfer;

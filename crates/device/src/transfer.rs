@@ -1,0 +1,48 @@
+//! READ, WRITE and SYNCHRONIZE CACHE (SBC-4 5.15 to 5.18, 5.39 to 5.42, 5.31).
+
+use sanwire_buffer::Region;
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
+use sanwire_scsi::{Extent, Sense, Task};
+use sanwire_store::{Geometry, Request};
+
+use crate::disk::Disk;
+use crate::execution::State;
+use crate::step::{Range, Refusal, Step, frame, take_data};
+
+pub(crate) fn read(extent: Extent, geometry: &Geometry, task: &Task, memory: &Region) -> Result<Step, Refusal> {
+    let range = Range::of(extent, geometry)?;
+    let length = range.length_within(TRANSFER_MAX_BYTES, task)?;
+    let room_bytes = length.min(task.data_in_max_bytes as usize);
+    if room_bytes == 0 {
+        return Ok(Step::Good);
+    }
+    // What the initiator has no room for is not read.
+    let whole_blocks = room_bytes.next_multiple_of(geometry.block_bytes as usize).min(length);
+    let buffer = frame(memory, whole_blocks)?;
+    let request = Request::Read { offset_bytes: range.offset_bytes, buffer };
+    Ok(Step::Store(State::Read { room_bytes }, request))
+}
+
+pub(crate) fn write(
+    extent: Extent,
+    force_unit_access: bool,
+    disk: &Disk,
+    geometry: &Geometry,
+    task: &mut Task,
+) -> Result<Step, Sense> {
+    disk.check_writable(geometry)?;
+    let range = Range::of(extent, geometry)?;
+    let length = range.length_within(TRANSFER_MAX_BYTES, task)?;
+    if length == 0 {
+        return Ok(Step::Good);
+    }
+    let data = take_data(task, length)?;
+    let flush = force_unit_access || !disk.settings().write_cache;
+    Ok(Step::Store(State::Write { flush }, Request::Write { offset_bytes: range.offset_bytes, data }))
+}
+
+/// The whole cache is flushed, whatever the extent: it costs no more, and the standard allows it.
+pub(crate) fn synchronize_cache(extent: Extent, geometry: &Geometry) -> Result<Step, Sense> {
+    Range::of(extent, geometry)?;
+    Ok(Step::Store(State::Flush, Request::Flush))
+}

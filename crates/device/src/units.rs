@@ -1,0 +1,273 @@
+//! The logical units of a target, and the way of a task to its unit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use sanwire_buffer::Region;
+use sanwire_core::limits::LUNS_MAX;
+use sanwire_core::{Lun, NexusId};
+use sanwire_scsi::{
+    AdditionalSense, Command, Features, Reply, ReportedLuns, Sense, SenseKey, Task, inquiry, operation_code, report,
+};
+use sanwire_store::{Completion, Geometry};
+
+use crate::attention::Attention;
+use crate::disk::{Disk, check_condition, features};
+use crate::execution::{Execution, Progress};
+use crate::step::{Refusal, Step};
+use crate::{control, fill, transfer, unmap, verify};
+
+/// Why a disk was not taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AddError {
+    /// Another disk has this number.
+    #[error("logical unit {0} is already there: remove it first or choose another number")]
+    Occupied(Lun),
+    /// [`LUNS_MAX`] disks are there.
+    #[error("a target has at most {LUNS_MAX} logical units: serve more by another target")]
+    Full,
+}
+
+type Inventory = BTreeMap<Lun, Arc<Disk>>;
+
+/// All disks of one target. Shared by its threads; disks come and go while it serves.
+#[derive(Debug, Default)]
+pub struct LogicalUnits {
+    /// Read by every command, without a lock; replaced as a whole.
+    inventory: ArcSwap<Inventory>,
+    /// The nexuses there are, for disks that come later. Its lock orders all changes of the inventory.
+    nexuses: Mutex<BTreeSet<NexusId>>,
+}
+
+impl LogicalUnits {
+    /// A target without disks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a disk in and tells every initiator that the list has changed.
+    ///
+    /// # Errors
+    /// [`AddError`] when the number is taken or there are too many.
+    pub fn add(&self, lun: Lun, disk: Disk) -> Result<Arc<Disk>, AddError> {
+        let nexuses = self.lock();
+        let mut inventory = Inventory::clone(&self.inventory.load());
+        if inventory.contains_key(&lun) {
+            return Err(AddError::Occupied(lun));
+        }
+        if inventory.len() >= LUNS_MAX {
+            return Err(AddError::Full);
+        }
+        nexuses.iter().for_each(|&nexus| disk.nexuses.establish(nexus));
+        let others = self.inventory.load_full();
+        let disk = Arc::new(disk);
+        inventory.insert(lun, Arc::clone(&disk));
+        self.inventory.store(Arc::new(inventory));
+        raise_luns_changed(&others);
+        Ok(disk)
+    }
+
+    /// Takes a disk out and tells every initiator. Commands that it has begun go on to their end.
+    pub fn remove(&self, lun: Lun) -> Option<Arc<Disk>> {
+        let _changing = self.lock();
+        let mut inventory = Inventory::clone(&self.inventory.load());
+        let disk = inventory.remove(&lun)?;
+        self.inventory.store(Arc::new(inventory));
+        raise_luns_changed(&self.inventory.load());
+        Some(disk)
+    }
+
+    /// The disk with this number.
+    #[must_use]
+    pub fn get(&self, lun: Lun) -> Option<Arc<Disk>> {
+        self.inventory.load().get(&lun).map(Arc::clone)
+    }
+
+    /// The disks as they are now, ascending by number.
+    #[must_use]
+    pub fn iter(&self) -> Vec<(Lun, Arc<Disk>)> {
+        self.inventory.load().iter().map(|(lun, disk)| (*lun, Arc::clone(disk))).collect()
+    }
+
+    /// A new initiator is there: each disk has to tell it that power came on (SAM-5 5.14.1).
+    pub fn nexus_established(&self, nexus: NexusId) {
+        let mut nexuses = self.lock();
+        if nexuses.insert(nexus) {
+            self.inventory.load().values().for_each(|disk| disk.nexuses.establish(nexus));
+        }
+    }
+
+    /// An initiator is gone, and with it what it asked for and was still to be told (SAM-5 6.3.4).
+    pub fn nexus_lost(&self, nexus: NexusId) {
+        let mut nexuses = self.lock();
+        nexuses.remove(&nexus);
+        self.inventory.load().values().for_each(|disk| disk.nexuses.forget(nexus));
+    }
+
+    /// The task management function of SAM-5 7.7, without its commands: the caller aborts them by dropping them.
+    /// Mode pages go back to their defaults, the unit is started, and the other initiators are told.
+    /// `false` when there is no such unit.
+    pub fn logical_unit_reset(&self, lun: Lun, by: NexusId) -> bool {
+        let disk = self.get(lun);
+        if let Some(disk) = &disk {
+            disk.reset(by);
+        }
+        disk.is_some()
+    }
+
+    /// Begins a task. Frames for its data come from `memory`.
+    pub fn begin(&self, nexus: NexusId, mut task: Task, memory: &Region) -> Progress {
+        let Some(disk) = task.lun.and_then(|lun| self.get(lun)) else {
+            return Progress::Done(self.answer_for_nobody(&task, nexus));
+        };
+        let room_bytes = task.data_in_max_bytes as usize;
+        let begun = Beginning { units: self, disk: &disk, geometry: disk.store().geometry(), nexus, memory };
+        let step = match begun.step(&mut task) {
+            Ok(step) => Ok(step),
+            Err(Refusal::Sense(sense)) => Err(sense),
+            Err(Refusal::NoMemory) => return Progress::NoMemory(task),
+        };
+        Execution::progress(disk, step, room_bytes)
+    }
+
+    /// Goes on with a command after its store has done what was asked.
+    pub fn resume(&self, execution: Execution, completion: Completion, memory: &Region) -> Progress {
+        execution.resume(completion, memory)
+    }
+
+    /// What a target says in the name of a logical unit that is not there (SAM-5 4.7.1, SPC-5 4.5.1).
+    fn answer_for_nobody(&self, task: &Task, nexus: NexusId) -> Reply {
+        let nobody = Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
+        let (bytes, allocation_bytes) = match Command::parse(&task.cdb, Features::default()) {
+            Ok(Command::Inquiry { page: None, allocation_bytes }) => {
+                (inquiry::absent_inquiry().to_vec(), allocation_bytes)
+            }
+            Ok(Command::RequestSense { descriptor, allocation_bytes }) => {
+                (control::sense_bytes(&nobody, descriptor), allocation_bytes)
+            }
+            Ok(Command::ReportLuns { reported, allocation_bytes }) if task.lun == Some(Lun::default()) => {
+                (self.report_luns(reported, nexus), allocation_bytes)
+            }
+            _ => return check_condition(&nobody, false),
+        };
+        let room_bytes = allocation_bytes.min(task.data_in_max_bytes) as usize;
+        let bytes = cut(bytes, room_bytes);
+        Reply::good((!bytes.is_empty()).then(|| bytes.into()))
+    }
+
+    fn report_luns(&self, reported: ReportedLuns, nexus: NexusId) -> Vec<u8> {
+        // SPC-5 6.33: who reads the list need not be told that it has changed. (Before reading it: a later change counts.)
+        self.inventory.load().values().for_each(|disk| disk.nexuses.clear(Attention::LunsChanged, nexus));
+        match reported {
+            ReportedLuns::All => report::luns(&self.inventory.load().keys().copied().collect::<Vec<_>>()),
+            ReportedLuns::WellKnown => report::luns(&[]),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<NexusId>> {
+        // Nothing panics between two writes to the set: a poisoned one is still whole.
+        self.nexuses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Only after the list has changed: who is told must find the new one.
+fn raise_luns_changed(inventory: &Inventory) {
+    inventory.values().for_each(|disk| disk.nexuses.raise(Attention::LunsChanged, None));
+}
+
+fn cut(mut bytes: Vec<u8>, allocation_bytes: usize) -> Vec<u8> {
+    bytes.truncate(allocation_bytes);
+    bytes
+}
+
+/// A task that has found its disk.
+struct Beginning<'a> {
+    units: &'a LogicalUnits,
+    disk: &'a Arc<Disk>,
+    geometry: Geometry,
+    nexus: NexusId,
+    memory: &'a Region,
+}
+
+impl Beginning<'_> {
+    fn step(&self, task: &mut Task) -> Result<Step, Refusal> {
+        self.check_attention(task)?;
+        let command = Command::parse(&task.cdb, features(&self.geometry))?;
+        match self.control(&command, task) {
+            Some(step) => Ok(step?),
+            None => {
+                self.disk.check_ready(&self.geometry)?;
+                self.access(&command, task)
+            }
+        }
+    }
+
+    /// SPC-5 table 52 (and SAM-5 5.14.3): all but three commands end with a pending unit attention.
+    fn check_attention(&self, task: &Task) -> Result<(), Sense> {
+        use operation_code::{INQUIRY, REPORT_LUNS, REQUEST_SENSE};
+        if matches!(task.cdb.operation_code(), INQUIRY | REPORT_LUNS | REQUEST_SENSE) {
+            return Ok(());
+        }
+        self.disk.nexuses.take(self.nexus).map_or(Ok(()), Err)
+    }
+
+    /// The commands that work also on a unit that is stopped; `None` for all others.
+    fn control(&self, command: &Command, task: &Task) -> Option<Result<Step, Sense>> {
+        let answer = |bytes, allocation_bytes: u32| Step::Answer(cut(bytes, allocation_bytes as usize));
+        let (disk, geometry) = (&**self.disk, &self.geometry);
+        Some(match *command {
+            Command::Inquiry { page, allocation_bytes } => {
+                control::inquiry(page, disk, geometry).map(|bytes| answer(bytes, allocation_bytes))
+            }
+            Command::RequestSense { descriptor, allocation_bytes } => {
+                Ok(answer(control::request_sense(descriptor, disk, self.nexus), allocation_bytes))
+            }
+            Command::ReportLuns { reported, allocation_bytes } => {
+                Ok(answer(self.units.report_luns(reported, self.nexus), allocation_bytes))
+            }
+            Command::ReportSupportedOperations { reported, timeouts, allocation_bytes } => {
+                report::operations(reported, timeouts, features(geometry)).map(|bytes| answer(bytes, allocation_bytes))
+            }
+            Command::ModeSense(asked) => {
+                control::mode_sense(&asked, disk, geometry).map(|bytes| answer(bytes, asked.allocation_bytes))
+            }
+            Command::ModeSelect { form, page_format, parameter_bytes } => {
+                control::mode_select(form, page_format, parameter_bytes, (disk, geometry, self.nexus), task)
+            }
+            Command::StartStopUnit { start, no_flush } => Ok(control::start_stop(start, no_flush, disk)),
+            Command::PreventAllowMediumRemoval { prevent } => {
+                disk.nexuses.set_prevent(self.nexus, prevent);
+                Ok(Step::Good)
+            }
+            _ => return None,
+        })
+    }
+
+    /// The commands that need the medium.
+    fn access(&self, command: &Command, task: &mut Task) -> Result<Step, Refusal> {
+        let (disk, geometry, memory) = (&**self.disk, &self.geometry, self.memory);
+        match *command {
+            Command::Read { extent } => transfer::read(extent, geometry, task, memory),
+            Command::Write { extent, force_unit_access } => {
+                Ok(transfer::write(extent, force_unit_access, disk, geometry, task)?)
+            }
+            Command::SynchronizeCache { extent } => Ok(transfer::synchronize_cache(extent, geometry)?),
+            Command::Verify { extent, check } => verify::verify(extent, check, geometry, task, memory),
+            Command::WriteAndVerify { extent, check } => {
+                verify::write_and_verify(extent, check, disk, geometry, task, memory)
+            }
+            Command::WriteSame { extent, unmap, no_data } => {
+                fill::write_same(extent, (unmap, no_data), disk, geometry, task, memory)
+            }
+            Command::Unmap { parameter_bytes } => Ok(unmap::unmap(parameter_bytes, disk, geometry, task)?),
+            Command::ReadCapacity10 => Ok(Step::Answer(crate::disk::capacity(geometry).to_ten().to_vec())),
+            Command::ReadCapacity16 { allocation_bytes } => {
+                let bytes = crate::disk::capacity(geometry).to_sixteen().to_vec();
+                Ok(Step::Answer(cut(bytes, allocation_bytes as usize)))
+            }
+            _ => Ok(control::test_unit_ready(disk)?),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! UNMAP (SBC-4 5.35): a bounded series of discards.
+
+use sanwire_buffer::Slice;
+use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task, UnmapList};
+use sanwire_store::{Completion, ErrorKind, Geometry, Request};
+
+use crate::disk::Disk;
+use crate::execution::{State, finish};
+use crate::fill::DISCARD_BYTES;
+use crate::step::{Range, Step};
+
+/// The most descriptors of one UNMAP.
+pub(crate) const DESCRIPTORS_MAX: usize = 256;
+/// The most that one UNMAP may cover.
+pub(crate) const UNMAP_MAX_BYTES: u64 = 4 << 30;
+
+/// An UNMAP under way: the parameter list, and how far it has come.
+#[derive(Debug)]
+pub(crate) struct Unmapping {
+    list: Slice,
+    geometry: Geometry,
+    /// The descriptor after the current one.
+    next: usize,
+    /// What is left of the current one.
+    rest: Range,
+    flush: bool,
+}
+
+pub(crate) fn unmap(parameter_bytes: u16, disk: &Disk, geometry: &Geometry, task: &mut Task) -> Result<Step, Sense> {
+    disk.check_writable(geometry)?;
+    if parameter_bytes == 0 {
+        return Ok(Step::Good);
+    }
+    let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    let parameter_bytes = usize::from(parameter_bytes);
+    let data = task.data_out.take().filter(|data| data.len() >= parameter_bytes).ok_or(too_short)?;
+    let list = data.slice(0..parameter_bytes);
+    check(UnmapList::parse(&list)?, geometry)?;
+    let rest = Range { offset_bytes: 0, length_bytes: 0 };
+    let flush = !disk.settings().write_cache;
+    Unmapping { list, geometry: *geometry, next: 0, rest, flush }.advance()
+}
+
+/// All of the list is checked before anything is unmapped.
+fn check(list: UnmapList<'_>, geometry: &Geometry) -> Result<(), Sense> {
+    if list.len() > DESCRIPTORS_MAX {
+        return Err(Sense::invalid_field_in_parameters(2, None));
+    }
+    let mut total_bytes = 0_u64;
+    for (at, extent) in list.extents().enumerate() {
+        total_bytes = total_bytes.saturating_add(Range::of(extent, geometry)?.length_bytes);
+        if total_bytes > UNMAP_MAX_BYTES {
+            return Err(Sense::invalid_field_in_parameters((8 + 16 * at + 8) as u16, None));
+        }
+    }
+    Ok(())
+}
+
+impl Unmapping {
+    pub(crate) fn next(self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
+        match completion {
+            Ok(_) => self.advance(),
+            // SBC-4 4.7.3.4: unmapping is a request, not an order. What cannot be given back stays.
+            Err(error) if error.kind == ErrorKind::Unsupported => self.advance(),
+            Err(error) => Err(disk.fault(&error)),
+        }
+    }
+
+    fn advance(mut self) -> Result<Step, Sense> {
+        while self.rest.length_bytes == 0 {
+            let Some(extent) = UnmapList::parse(&self.list)?.extents().nth(self.next) else {
+                return Ok(finish(self.flush));
+            };
+            self.next += 1;
+            self.rest = Range::of(extent, &self.geometry)?;
+        }
+        let Range { offset_bytes, length_bytes } = self.rest.split_front(DISCARD_BYTES);
+        Ok(Step::Store(State::Unmap(self), Request::Discard { offset_bytes, length_bytes }))
+    }
+}

@@ -1,0 +1,114 @@
+//! VERIFY and WRITE AND VERIFY (SBC-4 5.36 to 5.38, 5.43 to 5.45).
+
+use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
+use sanwire_scsi::{AdditionalSense, ByteCheck, Extent, Sense, SenseKey, Task};
+use sanwire_store::{Completion, Geometry, Outcome, Request};
+
+use crate::disk::Disk;
+use crate::execution::State;
+use crate::fault;
+use crate::step::{Range, Refusal, Step, frame, take_data};
+
+/// A verification under way.
+#[derive(Debug)]
+pub(crate) struct Verification {
+    /// What the medium must hold: all of it, or one block that repeats; `None` when it only has to be readable.
+    expected: Option<Slice>,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The data is being written; the frame waits for reading it back.
+    Writing { offset_bytes: u64, buffer: Frame },
+    /// What was written is being made stable.
+    Flushing { offset_bytes: u64, buffer: Frame },
+    /// The medium is being read.
+    Reading,
+}
+
+pub(crate) fn verify(
+    extent: Extent,
+    check: ByteCheck,
+    geometry: &Geometry,
+    task: &mut Task,
+    memory: &Region,
+) -> Result<Step, Refusal> {
+    let range = Range::of(extent, geometry)?;
+    let length = range.length_within(TRANSFER_MAX_BYTES, task)?;
+    if length == 0 {
+        return Ok(Step::Good);
+    }
+    let sent_bytes = match check {
+        ByteCheck::Medium => 0,
+        ByteCheck::Data => length,
+        ByteCheck::OneBlock => geometry.block_bytes as usize,
+    };
+    let buffer = frame(memory, length)?;
+    let expected = if sent_bytes == 0 { None } else { Some(take_data(task, sent_bytes)?) };
+    Ok(Verification { expected, stage: Stage::Reading }.read(range.offset_bytes, buffer))
+}
+
+pub(crate) fn write_and_verify(
+    extent: Extent,
+    check: ByteCheck,
+    disk: &Disk,
+    geometry: &Geometry,
+    task: &mut Task,
+    memory: &Region,
+) -> Result<Step, Refusal> {
+    disk.check_writable(geometry)?;
+    if check == ByteCheck::OneBlock {
+        // SBC-4 5.43: 11b is reserved here.
+        return Err(Sense::invalid_field_in_cdb(1, Some(2)).into());
+    }
+    let range = Range::of(extent, geometry)?;
+    let length = range.length_within(TRANSFER_MAX_BYTES, task)?;
+    if length == 0 {
+        return Ok(Step::Good);
+    }
+    let buffer = frame(memory, length)?;
+    let data = take_data(task, length)?;
+    let expected = (check == ByteCheck::Data).then(|| data.clone());
+    let offset_bytes = range.offset_bytes;
+    let verification = Verification { expected, stage: Stage::Writing { offset_bytes, buffer } };
+    Ok(Step::Store(State::Verify(verification), Request::Write { offset_bytes, data }))
+}
+
+impl Verification {
+    pub(crate) fn next(self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
+        let Verification { expected, stage } = self;
+        match (stage, completion) {
+            (Stage::Writing { offset_bytes, buffer }, Ok(_)) => {
+                let stage = Stage::Flushing { offset_bytes, buffer };
+                Ok(Step::Store(State::Verify(Verification { expected, stage }), Request::Flush))
+            }
+            (Stage::Flushing { offset_bytes, buffer }, Ok(_)) => {
+                Ok(Verification { expected, stage: Stage::Reading }.read(offset_bytes, buffer))
+            }
+            (Stage::Reading, Ok(Outcome::Read(found))) => compare(expected.as_deref(), &found).map(|()| Step::Good),
+            (Stage::Reading, Ok(Outcome::Done)) => Err(fault::INTERNAL),
+            (Stage::Flushing { .. }, Err(error)) => Err(fault::sense(&error, None)),
+            (Stage::Writing { .. } | Stage::Reading, Err(error)) => Err(disk.fault(&error)),
+        }
+    }
+
+    fn read(self, offset_bytes: u64, buffer: Frame) -> Step {
+        Step::Store(State::Verify(self), Request::Read { offset_bytes, buffer })
+    }
+}
+
+/// Compares; the INFORMATION field tells the first byte that differs, counted from the start of the extent.
+fn compare(expected: Option<&[u8]>, found: &[u8]) -> Result<(), Sense> {
+    let Some(expected) = expected.filter(|bytes| !bytes.is_empty()) else { return Ok(()) };
+    for (at, part) in found.chunks(expected.len()).enumerate() {
+        let expected = &expected[..part.len()];
+        if part != expected {
+            let within = part.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(0);
+            let miscompare = Sense::new(SenseKey::Miscompare, AdditionalSense::MISCOMPARE_DURING_VERIFY_OPERATION);
+            return Err(miscompare.with_information((at * expected.len() + within) as u64));
+        }
+    }
+    Ok(())
+}

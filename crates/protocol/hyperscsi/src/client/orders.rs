@@ -1,0 +1,202 @@
+//! The commands of a client that are not answered yet, by their tags.
+
+use sanwire_buffer::{Frame, Head, Slice};
+use sanwire_core::Lun;
+use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
+
+use crate::assembly::Assembly;
+use crate::wire::command::{Answer, Ask, Fragment, ReplyHead, RequestHead};
+use crate::wire::{Header, Tag};
+
+/// The number of a command in its session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CommandId(pub(super) u64);
+
+impl CommandId {
+    /// The number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// What to ask a server.
+#[derive(Debug)]
+pub struct Order {
+    /// Where.
+    pub lun: Lun,
+    /// What.
+    pub ask: Ask,
+    /// The data to go with it.
+    pub data_out: Option<Slice>,
+    /// Where the answer's data is to be put; its length is what the server may send.
+    pub data_in: Option<Frame>,
+}
+
+/// A command whose answer has come whole.
+pub(super) struct Answered {
+    pub(super) id: CommandId,
+    pub(super) answer: Answer,
+    pub(super) data_in: Option<Frame>,
+    pub(super) data_in_bytes: usize,
+}
+
+/// Operation codes that may be executed again when a restarted server no longer knows whether it did: what they do
+/// does not depend on how often it is done. TEST UNIT READY, REQUEST SENSE, READ and WRITE 6/10/12/16, INQUIRY,
+/// MODE SELECT and SENSE, START STOP, PREVENT ALLOW, READ CAPACITY, WRITE AND VERIFY, VERIFY, SYNCHRONIZE CACHE, UNMAP,
+/// WRITE SAME, REPORT LUNS, SERVICE ACTION IN, MAINTENANCE IN.
+const REPEATABLE: [u8; 34] = [
+    0x00, 0x03, 0x08, 0x0a, 0x12, 0x15, 0x1a, 0x1b, 0x1e, 0x25, 0x28, 0x2a, 0x2e, 0x2f, 0x35, 0x41, 0x42, 0x55, 0x5a, 0x88,
+    0x8a, 0x8e, 0x8f, 0x91, 0x93, 0x9e, 0xa0, 0xa3, 0xa8, 0xaa, 0xae, 0xaf, 0x34, 0x90,
+];
+
+struct Pending {
+    number: u64,
+    order: Order,
+    assembly: Option<Box<Assembly>>,
+    asked: bool,
+}
+
+/// All commands in transit.
+pub(super) struct Orders {
+    slots: Vec<Option<Pending>>,
+    free: Vec<u16>,
+    next_number: u64,
+}
+
+impl Orders {
+    pub(super) fn new() -> Self {
+        let tags = COMMANDS_IN_TRANSIT_MAX as u16;
+        Orders {
+            slots: (0..tags).map(|_| None).collect(),
+            free: (0..tags).rev().collect(),
+            next_number: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    pub(super) fn in_transit(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Takes an order in, if a tag is free and fewer than `limit` are taken.
+    pub(super) fn insert(&mut self, order: Order, limit: usize) -> Result<(Tag, CommandId), Order> {
+        if self.in_transit() >= limit {
+            return Err(order);
+        }
+        let Some(tag) = self.free.pop() else { return Err(order) };
+        let number = self.next_number;
+        self.next_number += 1;
+        self.slots[usize::from(tag)] = Some(Pending { number, order, assembly: None, asked: false });
+        match Tag::new(tag) {
+            Some(tag) => Ok((tag, CommandId(number))),
+            None => unreachable!("fewer commands in transit than tags"),
+        }
+    }
+
+    /// The request of a tag, to be sent (again).
+    pub(super) fn request(&mut self, tag: Tag) -> Option<(Head, Option<Slice>)> {
+        let settled_below = self.settled_below();
+        let pending = self.slots.get_mut(usize::from(tag.number()))?.as_mut()?;
+        pending.asked = true;
+        pending.assembly = None;
+        let data_in_max_bytes = pending.order.data_in.as_ref().map_or(0, |frame| frame.len() as u32);
+        let head = RequestHead {
+            number: pending.number,
+            settled_below,
+            lun: pending.order.lun.to_wire(),
+            data_in_max_bytes,
+            ask: pending.order.ask,
+        };
+        Some((head.write(), pending.order.data_out.clone()))
+    }
+
+    fn settled_below(&self) -> u64 {
+        self.slots.iter().flatten().map(|pending| pending.number).min().unwrap_or(self.next_number)
+    }
+
+    /// All tags in use, in the order in which their commands were given.
+    pub(super) fn tags(&self) -> Vec<Tag> {
+        let mut tags: Vec<(u64, Tag)> = self
+            .slots
+            .iter()
+            .enumerate()
+            .filter_map(|(tag, slot)| Some((slot.as_ref()?.number, Tag::new(tag as u16)?)))
+            .collect();
+        tags.sort_unstable();
+        tags.into_iter().map(|(_, tag)| tag).collect()
+    }
+
+    /// Takes out the commands that must not be executed again by a server that does not remember them.
+    pub(super) fn take_in_doubt(&mut self) -> Vec<(CommandId, Order)> {
+        self.take_where(|pending| match pending.order.ask {
+            Ask::Command(cdb) => pending.asked && !REPEATABLE.contains(&cdb.operation_code()),
+            Ask::Manage { .. } => false,
+        })
+    }
+
+    /// Takes out everything.
+    pub(super) fn take_all(&mut self) -> Vec<(CommandId, Order)> {
+        self.take_where(|_| true)
+    }
+
+    fn take_where(&mut self, wanted: impl Fn(&Pending) -> bool) -> Vec<(CommandId, Order)> {
+        let mut taken = Vec::new();
+        for tag in self.tags() {
+            let slot = &mut self.slots[usize::from(tag.number())];
+            if let Some(pending) = slot.take_if(|pending| wanted(pending)) {
+                self.free.push(tag.number());
+                taken.push((CommandId(pending.number), pending.order));
+            }
+        }
+        taken
+    }
+
+    /// Puts a fragment of a reply where it belongs. `Err`: the server breaks the rules; the command stays, and will be
+    /// asked again on another connection.
+    pub(super) fn place(
+        &mut self,
+        header: Header,
+        fragment: &Fragment,
+        head: &[u8],
+        data: &[u8],
+    ) -> Result<Option<Answered>, ()> {
+        let tag = usize::from(header.tag.number());
+        let slot = self.slots.get_mut(tag).ok_or(())?;
+        let Some(pending) = slot.as_mut().filter(|pending| pending.asked) else { return Ok(None) };
+        let start = fragment.data_offset as usize;
+        if !data.is_empty() {
+            let frame = pending.order.data_in.as_mut().ok_or(())?;
+            if fragment.data_length as usize > frame.len() {
+                return Err(());
+            }
+            frame.get_mut(start..start + data.len()).ok_or(())?.copy_from_slice(data);
+        }
+        let whole = if header.fragment == 0 && header.last && pending.assembly.is_none() {
+            (data.len() == fragment.data_length as usize).then(|| head.to_vec()).ok_or(())?
+        } else {
+            let assembly =
+                pending.assembly.get_or_insert_with(|| Box::new(Assembly::new(fragment.data_length)));
+            assembly.note(header, fragment, head, data.len()).map_err(|_| ())?;
+            match assembly.finish().map_err(|_| ())? {
+                Some(head) => head,
+                None => return Ok(None),
+            }
+        };
+        let reply = ReplyHead::read(&whole).map_err(|_| ())?;
+        if reply.number != pending.number {
+            return Err(());
+        }
+        let Some(pending) = slot.take() else { return Ok(None) };
+        self.free.push(tag as u16);
+        Ok(Some(Answered {
+            id: CommandId(pending.number),
+            answer: reply.answer,
+            data_in: pending.order.data_in,
+            data_in_bytes: fragment.data_length as usize,
+        }))
+    }
+}

@@ -1,0 +1,184 @@
+//! Finding a server and shaking hands with it.
+
+use std::time::Duration;
+
+use sanwire_buffer::Packet;
+use sanwire_core::{Instant, Path};
+
+use super::{ClientConfig, ServerInfo};
+use crate::channel::{Channel, Setup};
+use crate::keys::{Handshake, KeyError, Randomness};
+use crate::packet_base_bytes;
+use crate::server::loose_packet;
+use crate::wire::flow::Window;
+use crate::wire::setup::{Discovery, Offer, write_adn_reply};
+use crate::wire::{Opcode, Prefix};
+
+const AGAIN_FIRST: Duration = Duration::from_millis(50);
+const AGAIN_MAX: Duration = Duration::from_secs(1);
+
+/// Discoveries with one ephemeral key before a new attempt is made.
+const TRIES_MAX: u32 = 4;
+
+/// Third steps before the search starts anew.
+const THIRD_STEPS_MAX: u32 = 8;
+
+/// Looking for the server: a discovery that is repeated.
+pub(super) struct Seeking {
+    attempt: u64,
+    handshake: Handshake,
+    packet: Packet,
+    tries: u32,
+    wait: Duration,
+    again_at: Instant,
+}
+
+impl Seeking {
+    /// A fresh attempt; `wait` is how long the one before waited.
+    pub(super) fn new(
+        config: &ClientConfig,
+        session: u64,
+        random: &mut Randomness,
+        wait: Option<Duration>,
+        now: Instant,
+    ) -> Result<Self, KeyError> {
+        let client = config.identity.client_id();
+        let mut discovery = Discovery {
+            announce_only: false,
+            client,
+            session,
+            packet_max_bytes: config.link.packet_max_bytes,
+            server_name: &config.server_name,
+            noise: &[],
+        };
+        let mut handshake = Handshake::initiator(&config.identity, &config.psk, &discovery.prologue(), random)?;
+        let first = handshake.write(&[])?;
+        discovery.noise = &first;
+        let attempt = random.u64();
+        let packet = loose_packet(Opcode::DeviceDiscovery, steering_word(config), attempt, &discovery.write());
+        Ok(Seeking { attempt, handshake, packet, tries: 0, wait: wait.unwrap_or(AGAIN_FIRST), again_at: now })
+    }
+
+    pub(super) fn again_at(&self) -> Instant {
+        self.again_at
+    }
+
+    pub(super) fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    pub(super) fn is_worn(&self) -> bool {
+        self.tries >= TRIES_MAX
+    }
+
+    /// The discovery, when it is due.
+    pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
+        if self.again_at > now || self.is_worn() {
+            return None;
+        }
+        self.tries += 1;
+        self.again_at = now + self.wait;
+        self.wait = (self.wait * 2).min(AGAIN_MAX);
+        Some(self.packet.clone())
+    }
+
+    /// Whether an answer belongs to this attempt.
+    pub(super) fn is_answered_by(&self, prefix: &Prefix) -> bool {
+        prefix.number == self.attempt
+    }
+
+    /// The second step has come. On failure the attempt is spent: the handshake cannot read twice.
+    pub(super) fn second_step(
+        mut self,
+        config: &ClientConfig,
+        path: Path,
+        connection: u32,
+        noise: &[u8],
+        now: Instant,
+    ) -> Result<Answering, KeyError> {
+        let payload = self.handshake.read(noise)?;
+        let server = Offer::read(&payload).map_err(|_| KeyError)?;
+        let offer = Offer {
+            packet_max_bytes: config.link.packet_max_bytes,
+            receive_capacity_packets: config.link.receive_capacity_packets,
+            commands_max: config.commands_max,
+            transfer_max_bytes: config.transfer_max_bytes,
+            keep_alive_ms: 0,
+            instance: 0,
+            name: config.name.clone(),
+        };
+        let third = self.handshake.write(&offer.write())?;
+        let packet = loose_packet(Opcode::AdnReply, connection, self.attempt, &write_adn_reply(&third));
+        let limit = config.link.packet_max_bytes.min(server.packet_max_bytes) as usize;
+        let channel = Channel::new(Setup {
+            path,
+            connection,
+            seals: self.handshake.finish()?,
+            data_opcode: Opcode::HcbeRequest,
+            window: Window::fitting(1),
+            recovery: config.recovery,
+            packet_base_bytes: packet_base_bytes(path.peer).min(limit),
+            packet_limit_bytes: limit,
+            now,
+        });
+        let info = ServerInfo {
+            name: server.name,
+            path,
+            packet_max_bytes: channel.packet_max_bytes() as u32,
+            commands_max: server.commands_max.min(config.commands_max),
+            transfer_max_bytes: server.transfer_max_bytes.min(config.transfer_max_bytes),
+            keep_alive: Duration::from_millis(u64::from(server.keep_alive_ms).max(100)),
+            instance: server.instance,
+        };
+        Ok(Answering { channel, info, packet, tries: 0, again_at: now })
+    }
+}
+
+/// The third step is on its way; the server's windows will say that it accepts.
+pub(super) struct Answering {
+    pub(super) channel: Channel,
+    pub(super) info: ServerInfo,
+    packet: Packet,
+    tries: u32,
+    again_at: Instant,
+}
+
+impl Answering {
+    pub(super) fn again_at(&self) -> Instant {
+        self.again_at
+    }
+
+    pub(super) fn is_worn(&self) -> bool {
+        self.tries >= THIRD_STEPS_MAX
+    }
+
+    pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
+        if self.again_at > now || self.is_worn() {
+            return None;
+        }
+        self.tries += 1;
+        self.again_at = now + AGAIN_FIRST * self.tries;
+        Some(self.packet.clone())
+    }
+}
+
+/// What stands in the connection field before there is a connection: drivers of a server steer by it, so all
+/// packets of one client meet at one shard.
+pub(super) fn steering_word(config: &ClientConfig) -> u32 {
+    let id = config.identity.client_id().0;
+    u32::from_be_bytes([id[0], id[1], id[2], id[3]])
+}
+
+/// A discovery that asks only who is there: see [`super::announcement`].
+#[must_use]
+pub fn discovery(config: &ClientConfig, number: u64) -> Packet {
+    let body = Discovery {
+        announce_only: true,
+        client: config.identity.client_id(),
+        session: 0,
+        packet_max_bytes: config.link.packet_max_bytes,
+        server_name: &config.server_name,
+        noise: &[],
+    };
+    loose_packet(Opcode::DeviceDiscovery, steering_word(config), number, &body.write())
+}

@@ -1,0 +1,209 @@
+//! One connection of a server: its channel, the requests that are coming in, its keep-alive.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_core::{Instant, NexusId};
+
+use crate::assembly::Assembly;
+use crate::channel::{Channel, Rejected};
+use crate::counters::Counters;
+use crate::wire::command::{Fragment, RequestHead};
+use crate::wire::flow::Windows;
+use crate::wire::live::LiveRequest;
+use crate::wire::{Header, Opcode, Prefix, Tag};
+
+/// A client that missed this many keep-alives is gone.
+const MISSED_MAX: u32 = 3;
+
+/// An acceptance that was not answered is repeated after this.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// A request that has come whole.
+pub(super) struct Request {
+    pub(super) tag: Tag,
+    pub(super) head: RequestHead,
+    pub(super) data: Option<Slice>,
+}
+
+struct Incoming {
+    assembly: Assembly,
+    frame: Option<Frame>,
+}
+
+/// An established connection.
+pub(super) struct Connection {
+    pub(super) channel: Channel,
+    pub(super) nexus: NexusId,
+    /// Whether it stands in the queue of connections that may have something to send.
+    pub(super) is_queued: bool,
+    capacity_packets: u32,
+    transfer_max_bytes: u32,
+    incoming: BTreeMap<u16, Incoming>,
+    keep_alive: Duration,
+    keep_alive_at: Instant,
+    keep_alive_nonce: u64,
+    /// The acceptance, until the client has answered it, and when to repeat it.
+    unaccepted: Option<(bool, Windows, Instant)>,
+}
+
+impl Connection {
+    pub(super) fn new(
+        channel: Channel,
+        nexus: NexusId,
+        capacity_packets: u32,
+        transfer_max_bytes: u32,
+        keep_alive: Duration,
+        now: Instant,
+    ) -> Self {
+        Connection {
+            channel,
+            nexus,
+            is_queued: false,
+            capacity_packets,
+            transfer_max_bytes,
+            incoming: BTreeMap::new(),
+            keep_alive,
+            keep_alive_at: now + keep_alive,
+            keep_alive_nonce: 0,
+            unaccepted: None,
+        }
+    }
+
+    /// Tells the client that it is accepted, until it answers.
+    pub(super) fn accept(&mut self, resumed: bool, windows: Windows, now: Instant) {
+        self.channel.request_windows(resumed, windows, now);
+        self.unaccepted = Some((resumed, windows, now + ACCEPT_AGAIN));
+    }
+
+    /// The client's third step came again: it has not heard that it is accepted.
+    pub(super) fn accept_again(&mut self, now: Instant) {
+        if let Some((resumed, windows, _)) = self.unaccepted {
+            self.accept(resumed, windows, now);
+        }
+    }
+
+    /// Takes a data packet; gives the request that it completes.
+    pub(super) fn handle_data(
+        &mut self,
+        bytes: &[u8],
+        prefix: &Prefix,
+        checksum: u32,
+        body: &[u8],
+        memory: &Region,
+        counters: &mut Counters,
+        now: Instant,
+    ) -> Option<Request> {
+        let (fragment, head, data) = match self.channel.check_data(bytes, prefix, checksum, body) {
+            Ok(parts) => parts,
+            Err(Rejected::Duplicate) => {
+                counters.duplicates += 1;
+                return None;
+            }
+            Err(Rejected::Bad) => {
+                counters.rejected += 1;
+                return None;
+            }
+        };
+        if fragment.data_length > self.transfer_max_bytes {
+            counters.violations += 1;
+            self.channel.take_data(prefix.number, fragment.acknowledgement, now);
+            return None;
+        }
+        let Some(whole) = self.place(prefix.header, &fragment, head, data, memory, counters) else {
+            counters.no_memory += 1;
+            return None;
+        };
+        self.channel.take_data(prefix.number, fragment.acknowledgement, now);
+        let (head, frame) = whole?;
+        match RequestHead::read(&head) {
+            Ok(head) => Some(Request { tag: prefix.header.tag, head, data: frame.map(Frame::freeze) }),
+            Err(_) => {
+                counters.violations += 1;
+                None
+            }
+        }
+    }
+
+    /// Puts a fragment's data where it belongs. The outer `None`: no memory is free.
+    #[allow(clippy::type_complexity)]
+    fn place(
+        &mut self,
+        header: Header,
+        fragment: &Fragment,
+        head: &[u8],
+        data: &[u8],
+        memory: &Region,
+        counters: &mut Counters,
+    ) -> Option<Option<(Vec<u8>, Option<Frame>)>> {
+        let tag = header.tag.number();
+        if !self.incoming.contains_key(&tag) {
+            let length = fragment.data_length as usize;
+            let frame = if length == 0 { None } else { Some(memory.frame(length)?) };
+            self.incoming.insert(tag, Incoming { assembly: Assembly::new(fragment.data_length), frame });
+        }
+        let incoming = self.incoming.get_mut(&tag)?;
+        let noted = incoming.assembly.note(header, fragment, head, data.len());
+        if noted.is_ok()
+            && let Some(frame) = &mut incoming.frame
+            && let Some(place) = frame.get_mut(fragment.data_offset as usize..fragment.data_offset as usize + data.len())
+        {
+            place.copy_from_slice(data);
+        }
+        match noted.and_then(|()| incoming.assembly.finish()) {
+            Ok(None) => Some(None),
+            Ok(Some(head)) => Some(self.incoming.remove(&tag).map(|incoming| (head, incoming.frame))),
+            Err(_) => {
+                self.incoming.remove(&tag);
+                counters.violations += 1;
+                Some(None)
+            }
+        }
+    }
+
+    /// Takes an authentic control packet that is no DISCONNECT.
+    pub(super) fn handle_control(&mut self, opcode: Opcode, plain: &[u8], packet_bytes: usize, now: Instant) {
+        match opcode {
+            Opcode::AckSnr => {
+                self.channel.handle_snr(plain, packet_bytes, self.capacity_packets);
+            }
+            Opcode::AckReply => {
+                self.channel.handle_ack(plain, now);
+                while self.channel.poll_accepted().is_some() {
+                    if self.unaccepted.take().is_some() {
+                        self.channel.start_probing(now);
+                    }
+                }
+            }
+            // An answer to a keep-alive has done its work by being heard.
+            _ => {}
+        }
+    }
+
+    /// Whether the client is gone.
+    pub(super) fn is_dead(&self, now: Instant) -> bool {
+        now.saturating_since(self.channel.last_heard()) > self.keep_alive * MISSED_MAX || self.channel.is_stuck()
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        let mut next = self.keep_alive_at;
+        if let Some((_, _, at)) = self.unaccepted {
+            next = next.min(at);
+        }
+        self.channel.poll_timeout().map_or(next, |at| next.min(at))
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.channel.handle_timeout(now);
+        if self.unaccepted.is_some_and(|(_, _, at)| at <= now) {
+            self.accept_again(now);
+        }
+        if self.keep_alive_at <= now {
+            self.keep_alive_at = now + self.keep_alive;
+            self.keep_alive_nonce += 1;
+            let request = LiveRequest::KeepAlive { nonce: self.keep_alive_nonce };
+            self.channel.send_control(Opcode::AdnRequest, request.write());
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The server's end: discovery, handshakes, connections and sessions of one shard.
+//!
+//! It does no I/O and reads no clock. After every `handle_*`, `reply` or `managed`: drain [`Server::poll_event`],
+//! then [`Server::poll_transmit`], then read [`Server::poll_timeout`].
+
+mod connection;
+mod handshake;
+mod requests;
+mod session;
+mod setup;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use sanwire_buffer::{Packet, Region};
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Peer};
+use sanwire_scsi::Task;
+
+use self::connection::Connection;
+use self::handshake::HalfOpens;
+use self::session::Session;
+pub(crate) use self::setup::loose_packet;
+use crate::channel::Recovery;
+use crate::counters::Counters;
+use crate::keys::{Identity, Psk, Randomness};
+use crate::wire::command::Function;
+use crate::wire::live::LiveRequest;
+use crate::wire::{Opcode, Prefix, Protection, live};
+
+/// Connections that a shard carries at the most.
+const CONNECTIONS_MAX: usize = 4096;
+
+/// Packets without a connection that wait to be sent; more are dropped, as on a lossy wire.
+const LOOSE_MAX: usize = 64;
+
+/// Packets of one connection before the next one has its turn.
+const TURN_PACKETS: u32 = 64;
+
+/// Who may connect: asked with the address alone, then with the client's id too.
+pub type Admission = Box<dyn Fn(Peer, ClientId) -> bool + Send>;
+
+/// One of the server's links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkLimits {
+    /// The largest packet that it takes, in bytes from the HyperSCSI header on.
+    pub packet_max_bytes: u32,
+    /// How many such packets may be under way towards it.
+    pub receive_capacity_packets: u32,
+}
+
+/// What a server is made of.
+pub struct ServerConfig {
+    /// The name that clients see.
+    pub name: String,
+    /// The static key.
+    pub identity: Identity,
+    /// The shared secret.
+    pub psk: Psk,
+    /// Who may connect.
+    pub admission: Admission,
+    /// Memory for what clients send.
+    pub memory: Region,
+    /// The links, in the order of their [`sanwire_core::LinkId`].
+    pub links: Vec<LinkLimits>,
+    /// This shard's place among all: the connections that it makes have ids of which the remainder by `shards` is
+    /// `shard`, so that drivers can steer packets.
+    pub shard: u32,
+    /// How many shards there are.
+    pub shards: u32,
+    /// A number that differs each time the server starts.
+    pub instance: u64,
+    /// How often a live connection is asked for a sign of life.
+    pub keep_alive: Duration,
+    /// How long a session without a connection is kept.
+    pub session_idle_max: Duration,
+    /// Commands that a client has in transit.
+    pub commands_max: u16,
+    /// The largest data transfer of a command, in bytes.
+    pub transfer_max_bytes: u32,
+    /// How lost packets are recovered.
+    pub recovery: Recovery,
+    /// All randomness comes from this.
+    pub seed: [u8; 32],
+}
+
+/// Which command of which session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CommandHandle {
+    nexus: NexusId,
+    number: u64,
+}
+
+impl CommandHandle {
+    /// The session's nexus.
+    #[must_use]
+    pub fn nexus(&self) -> NexusId {
+        self.nexus
+    }
+
+    /// The command's number in its session.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+/// What the layer above must know or do.
+#[derive(Debug)]
+pub enum ServerEvent {
+    /// A client has a session now.
+    SessionOpened {
+        /// Its nexus.
+        nexus: NexusId,
+        /// Who it is.
+        client: ClientId,
+        /// What it calls itself.
+        name: String,
+        /// Where it is.
+        path: Path,
+    },
+    /// A session is gone: the client left, or was away for too long.
+    SessionClosed {
+        /// Its nexus.
+        nexus: NexusId,
+    },
+    /// Execute this and call [`Server::reply`].
+    Command {
+        /// For the reply.
+        handle: CommandHandle,
+        /// What to do.
+        task: Task,
+    },
+    /// Manage tasks and call [`Server::managed`]. An aborted command is reported only once it has ended.
+    Manage {
+        /// For the answer.
+        handle: CommandHandle,
+        /// What to do.
+        function: Function,
+        /// Where.
+        lun: Option<Lun>,
+    },
+}
+
+/// The server's end of HyperSCSI, for one shard.
+pub struct Server {
+    config: ServerConfig,
+    random: Randomness,
+    half_opens: HalfOpens,
+    connections: BTreeMap<u32, Connection>,
+    sessions: BTreeMap<NexusId, Session>,
+    by_client: BTreeMap<(ClientId, u64), NexusId>,
+    next_nexus: u64,
+    /// Connections that may have something to send.
+    queue: VecDeque<u32>,
+    turn: u32,
+    loose: VecDeque<(Path, Packet)>,
+    events: VecDeque<ServerEvent>,
+    /// No connection's deadline is earlier.
+    next_deadline: Option<Instant>,
+    counters: Counters,
+}
+
+impl Server {
+    /// A server without connections.
+    #[must_use]
+    pub fn new(config: ServerConfig) -> Self {
+        Server {
+            random: Randomness::new(config.seed),
+            next_nexus: u64::from(config.shard),
+            config,
+            half_opens: HalfOpens::default(),
+            connections: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            by_client: BTreeMap::new(),
+            queue: VecDeque::new(),
+            turn: 0,
+            loose: VecDeque::new(),
+            events: VecDeque::new(),
+            next_deadline: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// What was dropped so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Connections now.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// A packet has come.
+    pub fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
+        let Ok((prefix, checksum, body)) = Prefix::read(bytes) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        match (prefix.header.opcode, prefix.protection) {
+            (Opcode::DeviceDiscovery, Protection::Checksum) => {
+                self.handle_discovery(path, bytes, &prefix, checksum, body, now);
+            }
+            (Opcode::AdnReply, Protection::Checksum) => {
+                self.handle_third_step(path, bytes, &prefix, checksum, body, now);
+            }
+            (Opcode::HcbeRequest, Protection::Checksum) => self.handle_data(path, bytes, &prefix, checksum, body, now),
+            (opcode, Protection::Sealed) => self.handle_control(path, opcode, bytes, &prefix, body, now),
+            _ => self.counters.malformed += 1,
+        }
+    }
+
+    fn handle_data(&mut self, path: Path, bytes: &[u8], prefix: &Prefix, checksum: u32, body: &[u8], now: Instant) {
+        let Some(connection) = self.connections.get_mut(&prefix.connection).filter(|c| c.channel.path() == path) else {
+            self.unknown_connection(path, prefix.connection);
+            return;
+        };
+        let request =
+            connection.handle_data(bytes, prefix, checksum, body, &self.config.memory, &mut self.counters, now);
+        let nexus = connection.nexus;
+        self.deliver(prefix.connection);
+        self.touch(prefix.connection);
+        if let Some(request) = request {
+            self.handle_request(nexus, request, now);
+        }
+    }
+
+    fn handle_control(
+        &mut self,
+        path: Path,
+        opcode: Opcode,
+        bytes: &[u8],
+        prefix: &Prefix,
+        body: &[u8],
+        now: Instant,
+    ) {
+        let Some(connection) = self.connections.get_mut(&prefix.connection).filter(|c| c.channel.path() == path) else {
+            self.unknown_connection(path, prefix.connection);
+            return;
+        };
+        let Some(plain) = connection.channel.open(bytes, prefix, body, now) else {
+            self.counters.rejected += 1;
+            return;
+        };
+        if opcode == Opcode::Disconnect {
+            if live::read_disconnect(&plain).is_ok() {
+                let nexus = connection.nexus;
+                self.drop_connection(prefix.connection, now);
+                self.close_session(nexus);
+            }
+            return;
+        }
+        connection.handle_control(opcode, &plain, bytes.len(), now);
+        self.deliver(prefix.connection);
+        self.touch(prefix.connection);
+    }
+
+    /// Tells sessions which of their answers have arrived.
+    fn deliver(&mut self, id: u32) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if let Some(session) = self.sessions.get_mut(&connection.nexus) {
+            while let Some(number) = connection.channel.poll_delivered() {
+                session.delivered(number);
+            }
+        }
+    }
+
+    /// The connection may have something to send, and another deadline.
+    fn touch(&mut self, id: u32) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if !connection.is_queued {
+            connection.is_queued = true;
+            self.queue.push_back(id);
+        }
+        let deadline = connection.poll_timeout();
+        self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
+    }
+
+    fn drop_connection(&mut self, id: u32, now: Instant) {
+        let Some(connection) = self.connections.remove(&id) else { return };
+        if let Some(session) = self.sessions.get_mut(&connection.nexus)
+            && session.connection == Some(id)
+        {
+            session.disconnect(now);
+            let expires = now + self.config.session_idle_max;
+            self.next_deadline = Some(self.next_deadline.map_or(expires, |next| next.min(expires)));
+        }
+    }
+
+    fn close_session(&mut self, nexus: NexusId) {
+        if let Some(session) = self.sessions.remove(&nexus) {
+            self.by_client.remove(&(session.client, session.number));
+            self.events.push_back(ServerEvent::SessionClosed { nexus });
+        }
+    }
+
+    /// Tells every client that the server stops. Drain the transmits afterwards.
+    pub fn shut_down(&mut self) {
+        let ids: Vec<u32> = self.connections.keys().copied().collect();
+        for id in ids {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.channel.send_control(Opcode::AdnRequest, LiveRequest::Farewell.write());
+            }
+            self.touch(id);
+        }
+    }
+
+    /// Whether every answer given so far has been acknowledged.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.connections.values().all(|connection| connection.channel.is_drained())
+    }
+
+    /// The next thing that the layer above must know.
+    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.events.pop_front()
+    }
+
+    /// The next packet to send.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<(Path, Packet)> {
+        if let Some(loose) = self.loose.pop_front() {
+            return Some(loose);
+        }
+        while let Some(&id) = self.queue.front() {
+            let Some(connection) = self.connections.get_mut(&id) else {
+                self.queue.pop_front();
+                continue;
+            };
+            if let Some(packet) = connection.channel.poll_transmit(now) {
+                let path = connection.channel.path();
+                self.turn += 1;
+                if self.turn >= TURN_PACKETS {
+                    self.turn = 0;
+                    self.queue.rotate_left(1);
+                }
+                return Some((path, packet));
+            }
+            connection.is_queued = false;
+            self.queue.pop_front();
+            self.turn = 0;
+            let deadline = connection.poll_timeout();
+            self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
+        }
+        None
+    }
+
+    /// When [`Server::handle_timeout`] is next due. It may come early, never late.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.next_deadline
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.next_deadline.is_none_or(|at| at > now) {
+            return;
+        }
+        self.next_deadline = None;
+        let ids: Vec<u32> = self.connections.keys().copied().collect();
+        for id in ids {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            if connection.poll_timeout() <= now {
+                connection.handle_timeout(now);
+            }
+            if connection.is_dead(now) {
+                self.drop_connection(id, now);
+            } else {
+                self.touch(id);
+            }
+        }
+        self.expire_sessions(now);
+    }
+
+    fn expire_sessions(&mut self, now: Instant) {
+        let idle_max = self.config.session_idle_max;
+        let mut expired = Vec::new();
+        for session in self.sessions.values().filter(|session| session.connection.is_none()) {
+            let at = session.orphaned_at + idle_max;
+            if at <= now && session.executing() == 0 {
+                expired.push(session.nexus);
+            } else {
+                let at = at.max(now + Duration::from_secs(1));
+                self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
+            }
+        }
+        expired.into_iter().for_each(|nexus| self.close_session(nexus));
+    }
+}

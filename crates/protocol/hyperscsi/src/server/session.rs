@@ -1,0 +1,254 @@
+//! A client's session: what it asked and what it was answered, kept through reconnections, so that each command runs
+//! at most once.
+//!
+//! Commands are numbered without gaps. A request that comes again (the client lost its connection before the answer)
+//! finds its command still running, or is answered from memory. An answer is remembered until the client has it whole.
+
+use std::collections::VecDeque;
+
+use sanwire_buffer::{Head, Slice};
+use sanwire_core::{ClientId, Instant, NexusId};
+
+use crate::wire::Tag;
+
+/// Commands between the lowest unsettled and the highest that a client may have asked.
+const SPAN_MAX: u64 = 1024;
+
+/// An answer that may be asked for again.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) head: Head,
+    pub(super) data: Option<Slice>,
+}
+
+#[derive(Debug)]
+enum Slot {
+    /// Not asked yet.
+    Unasked,
+    /// The device works on it. `tag` is `None` while no living connection has asked for it.
+    Executing { tag: Option<Tag>, aborted_by: Option<u64> },
+    /// Answered, not yet known to have arrived.
+    Answered(Kept),
+    /// The client has the answer, or it was aborted.
+    Settled,
+}
+
+/// What to do about a request.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// It is new: execute it.
+    Execute,
+    /// It is being executed: the answer will go to the new tag.
+    Wait,
+    /// It was executed: this is the answer.
+    Repeat(Kept),
+    /// It is long settled, or its number cannot be.
+    Refuse,
+}
+
+/// What became of an answer that the device gave.
+#[derive(Debug)]
+pub(super) enum Answered {
+    /// Send it.
+    Send(Tag),
+    /// Keep it: nobody is connected.
+    Keep,
+    /// It was aborted; the task management request with this number waits for that.
+    Aborted(u64),
+    /// Nobody will ask for it.
+    Forget,
+}
+
+/// One client's session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) client: ClientId,
+    pub(super) number: u64,
+    pub(super) nexus: NexusId,
+    /// The connection that it uses now.
+    pub(super) connection: Option<u32>,
+    /// Since when it has none.
+    pub(super) orphaned_at: Instant,
+    settled_below: u64,
+    slots: VecDeque<Slot>,
+    executing: usize,
+}
+
+impl Session {
+    pub(super) fn new(client: ClientId, number: u64, nexus: NexusId, now: Instant) -> Self {
+        Session {
+            client,
+            number,
+            nexus,
+            connection: None,
+            orphaned_at: now,
+            settled_below: 0,
+            slots: VecDeque::new(),
+            executing: 0,
+        }
+    }
+
+    /// Commands that the device works on.
+    pub(super) fn executing(&self) -> usize {
+        self.executing
+    }
+
+    /// A new connection takes over: the tags of the old one mean nothing any more.
+    pub(super) fn connect(&mut self, connection: u32) {
+        self.connection = Some(connection);
+        for slot in &mut self.slots {
+            if let Slot::Executing { tag, .. } = slot {
+                *tag = None;
+            }
+        }
+    }
+
+    pub(super) fn disconnect(&mut self, now: Instant) {
+        self.connection = None;
+        self.orphaned_at = now;
+    }
+
+    /// A session that has answered nothing begins where its client's numbers are: the server may have been restarted.
+    fn forget_below(&mut self, settled_below: u64) {
+        while self.settled_below < settled_below {
+            match self.slots.pop_front() {
+                Some(Slot::Executing { .. }) => self.executing -= 1,
+                Some(_) => {}
+                None => {
+                    self.settled_below = settled_below;
+                    return;
+                }
+            }
+            self.settled_below += 1;
+        }
+    }
+
+    /// A request has come whole.
+    pub(super) fn ask(&mut self, number: u64, settled_below: u64, tag: Tag) -> Asked {
+        self.forget_below(settled_below);
+        let Some(index) = number.checked_sub(self.settled_below).filter(|index| *index < SPAN_MAX) else {
+            return Asked::Refuse;
+        };
+        let index = index as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || Slot::Unasked);
+        }
+        match &mut self.slots[index] {
+            slot @ Slot::Unasked => {
+                *slot = Slot::Executing { tag: Some(tag), aborted_by: None };
+                self.executing += 1;
+                Asked::Execute
+            }
+            Slot::Executing { tag: current, .. } => {
+                *current = Some(tag);
+                Asked::Wait
+            }
+            Slot::Answered(kept) => Asked::Repeat(kept.clone()),
+            Slot::Settled => Asked::Refuse,
+        }
+    }
+
+    fn slot(&mut self, number: u64) -> Option<&mut Slot> {
+        let index = number.checked_sub(self.settled_below)?;
+        self.slots.get_mut(usize::try_from(index).ok()?)
+    }
+
+    /// The device has answered.
+    pub(super) fn answer(&mut self, number: u64, kept: Kept) -> Answered {
+        let connected = self.connection.is_some();
+        let Some(slot @ Slot::Executing { .. }) = self.slot(number) else { return Answered::Forget };
+        let Slot::Executing { tag, aborted_by } = std::mem::replace(slot, Slot::Answered(kept)) else {
+            return Answered::Forget;
+        };
+        let outcome = match (aborted_by, tag) {
+            (Some(by), _) => {
+                *slot = Slot::Settled;
+                Answered::Aborted(by)
+            }
+            (None, Some(tag)) if connected => Answered::Send(tag),
+            (None, _) => Answered::Keep,
+        };
+        self.executing -= 1;
+        outcome
+    }
+
+    /// The client has the whole answer.
+    pub(super) fn delivered(&mut self, number: u64) {
+        if let Some(slot @ Slot::Answered(_)) = self.slot(number) {
+            *slot = Slot::Settled;
+        }
+    }
+
+    /// Gives up a command for the request `by`. True: wait for [`Answered::Aborted`]; false: there is nothing to wait
+    /// for.
+    pub(super) fn abort(&mut self, number: u64, by: u64) -> bool {
+        match self.slot(number) {
+            Some(Slot::Executing { aborted_by, .. }) => {
+                *aborted_by = Some(by);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Session {
+        let mut session = Session::new(ClientId([0; 16]), 1, NexusId(1), Instant::ZERO);
+        session.connect(7);
+        session
+    }
+
+    fn kept() -> Kept {
+        Kept { head: Head::new(), data: None }
+    }
+
+    fn tag(number: u16) -> Tag {
+        Tag::new(number).unwrap()
+    }
+
+    #[test]
+    fn a_command_asked_again_is_answered_from_memory() {
+        let mut session = session();
+        assert!(matches!(session.ask(0, 0, tag(1)), Asked::Execute));
+        session.connect(8);
+        assert!(matches!(session.ask(0, 0, tag(2)), Asked::Wait));
+        assert!(matches!(session.answer(0, kept()), Answered::Send(t) if t == tag(2)));
+        session.connect(9);
+        assert!(matches!(session.ask(0, 0, tag(3)), Asked::Repeat(_)));
+        session.delivered(0);
+        assert!(matches!(session.ask(0, 0, tag(3)), Asked::Refuse));
+        assert_eq!(session.executing(), 0);
+    }
+
+    #[test]
+    fn an_answer_without_a_connection_is_kept() {
+        let mut session = session();
+        session.ask(5, 5, tag(1));
+        session.disconnect(Instant::ZERO);
+        assert!(matches!(session.answer(5, kept()), Answered::Keep));
+        session.connect(8);
+        assert!(matches!(session.ask(5, 5, tag(4)), Asked::Repeat(_)));
+    }
+
+    #[test]
+    fn numbers_far_ahead_and_long_settled_are_refused() {
+        let mut session = session();
+        assert!(matches!(session.ask(10, 10, tag(0)), Asked::Execute));
+        assert!(matches!(session.ask(9, 9, tag(0)), Asked::Refuse));
+        assert!(matches!(session.ask(10 + SPAN_MAX, 10, tag(0)), Asked::Refuse));
+        assert!(matches!(session.ask(u64::MAX, 0, tag(0)), Asked::Refuse));
+    }
+
+    #[test]
+    fn an_aborted_command_is_never_answered() {
+        let mut session = session();
+        session.ask(0, 0, tag(1));
+        assert!(session.abort(0, 1));
+        assert!(matches!(session.answer(0, kept()), Answered::Aborted(1)));
+        assert!(!session.abort(0, 2), "already gone");
+    }
+}

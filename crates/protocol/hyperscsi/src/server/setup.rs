@@ -1,0 +1,259 @@
+//! From a discovery to an accepted connection (HyperSCSI 5.1).
+
+use sanwire_buffer::{Head, Packet};
+use sanwire_core::{ClientId, Instant, NexusId, Path};
+
+use super::connection::Connection;
+use super::handshake::HalfOpen;
+use super::session::Session;
+use super::{CONNECTIONS_MAX, LOOSE_MAX, LinkLimits, Server, ServerEvent};
+use crate::channel::{Channel, Setup};
+use crate::keys::{Handshake, KeyError, client_id};
+use crate::packet_base_bytes;
+use crate::wire::flow::{Window, Windows};
+use crate::wire::packet::{Salt, checksum_holds, put_checksum};
+use crate::wire::setup::{AdnRequest, Discovery, Offer, Refusal, read_adn_reply};
+use crate::wire::{Header, Opcode, Prefix, Protection, Tag};
+
+/// Packets in flight that a server grants at the most in each direction; congestion may ask for fewer.
+const IN_FLIGHT_PACKETS: u32 = 1024;
+
+/// Sessions that a shard remembers at the most.
+const SESSIONS_MAX: usize = 4096;
+
+impl Server {
+    pub(super) fn handle_discovery(
+        &mut self,
+        path: Path,
+        bytes: &[u8],
+        prefix: &Prefix,
+        checksum: u32,
+        body: &[u8],
+        now: Instant,
+    ) {
+        if !checksum_holds(Salt::default(), bytes, checksum, body) {
+            self.counters.rejected += 1;
+            return;
+        }
+        let Ok((discovery, prologue)) = Discovery::read(body) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if !discovery.server_name.is_empty() && discovery.server_name != self.config.name {
+            return;
+        }
+        // A client that is not configured is ignored in silence (HyperSCSI 6.2).
+        if !(self.config.admission)(path.peer, discovery.client) {
+            self.counters.not_permitted += 1;
+            return;
+        }
+        let link = self.link(path);
+        if discovery.announce_only {
+            let body =
+                AdnRequest::Announcement { packet_max_bytes: link.packet_max_bytes, server_name: &self.config.name }
+                    .write();
+            self.send_loose(path, prefix.connection, prefix.number, &body);
+        } else if let Some(answer) = self.half_opens.repeat(path, discovery.client, prefix.number) {
+            let answer = answer.to_vec();
+            self.send_loose(path, prefix.connection, prefix.number, &answer);
+        } else if self.connections.len() >= CONNECTIONS_MAX {
+            self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
+        } else if self.second_step(path, prefix, &discovery, prologue, link, now).is_err() {
+            self.counters.not_authentic += 1;
+        }
+    }
+
+    fn second_step(
+        &mut self,
+        path: Path,
+        prefix: &Prefix,
+        discovery: &Discovery<'_>,
+        prologue: &[u8],
+        link: LinkLimits,
+        now: Instant,
+    ) -> Result<(), KeyError> {
+        let config = &self.config;
+        let mut handshake = Handshake::responder(&config.identity, &config.psk, prologue, &mut self.random)?;
+        handshake.read(discovery.noise)?;
+        let offer = Offer {
+            packet_max_bytes: link.packet_max_bytes,
+            receive_capacity_packets: link.receive_capacity_packets,
+            commands_max: config.commands_max,
+            transfer_max_bytes: config.transfer_max_bytes,
+            keep_alive_ms: u32::try_from(config.keep_alive.as_millis()).unwrap_or(u32::MAX),
+            instance: config.instance,
+            name: config.name.clone(),
+        };
+        let noise = handshake.write(&offer.write())?;
+        let connection = self.draw_connection();
+        let answer = AdnRequest::Handshake { connection, noise: &noise }.write();
+        self.send_loose(path, prefix.connection, prefix.number, &answer);
+        let half_open = HalfOpen::new(
+            connection,
+            path,
+            discovery.client,
+            discovery.session,
+            prefix.number,
+            discovery.packet_max_bytes,
+            handshake,
+            answer,
+        );
+        self.half_opens.insert(half_open, now);
+        Ok(())
+    }
+
+    /// An id that no connection has and that steers to this shard.
+    fn draw_connection(&mut self) -> u32 {
+        loop {
+            let shards = self.config.shards.max(1);
+            let drawn = self.random.u32();
+            let Some(id) = (drawn - drawn % shards).checked_add(self.config.shard) else { continue };
+            if id != 0 && !self.connections.contains_key(&id) && !self.half_opens.has(id) {
+                return id;
+            }
+        }
+    }
+
+    pub(super) fn handle_third_step(
+        &mut self,
+        path: Path,
+        bytes: &[u8],
+        prefix: &Prefix,
+        checksum: u32,
+        body: &[u8],
+        now: Instant,
+    ) {
+        if !checksum_holds(Salt::default(), bytes, checksum, body) {
+            self.counters.rejected += 1;
+            return;
+        }
+        if let Some(connection) = self.connections.get_mut(&prefix.connection) {
+            connection.accept_again(now);
+            self.touch(prefix.connection);
+            return;
+        }
+        let Some(half_open) = self.half_opens.take(prefix.connection, path, now) else {
+            self.unknown_connection(path, prefix.connection);
+            return;
+        };
+        if self.establish(half_open, body, now).is_err() {
+            self.counters.not_authentic += 1;
+            self.refuse(path, prefix.connection, prefix.number, Refusal::NotAuthentic);
+        }
+    }
+
+    fn establish(&mut self, mut half_open: HalfOpen, body: &[u8], now: Instant) -> Result<(), KeyError> {
+        let noise = read_adn_reply(body).map_err(|_| KeyError)?;
+        let payload = half_open.handshake.read(noise)?;
+        let offer = Offer::read(&payload).map_err(|_| KeyError)?;
+        let proven = half_open.handshake.remote_public().map(client_id);
+        if proven != Some(half_open.client) {
+            return Err(KeyError);
+        }
+        let path = half_open.path;
+        let link = self.link(path);
+        let client = half_open.client;
+        let session = half_open.session;
+        let seals = half_open.handshake.finish()?;
+        let outward = Window::fitting(offer.receive_capacity_packets.min(IN_FLIGHT_PACKETS));
+        let inward = Window::fitting(link.receive_capacity_packets.min(IN_FLIGHT_PACKETS));
+        let limit = link.packet_max_bytes.min(offer.packet_max_bytes).min(half_open.packet_max_bytes) as usize;
+        let channel = Channel::new(Setup {
+            path,
+            connection: half_open.connection,
+            seals,
+            data_opcode: Opcode::HcbeReply,
+            window: Window::fitting(1),
+            recovery: self.config.recovery,
+            packet_base_bytes: packet_base_bytes(path.peer).min(limit),
+            packet_limit_bytes: limit,
+            now,
+        });
+        let (nexus, resumed) = self.resume_or_open(client, session, &offer.name, path, half_open.connection, now);
+        let mut connection = Connection::new(
+            channel,
+            nexus,
+            link.receive_capacity_packets,
+            self.config.transfer_max_bytes,
+            self.config.keep_alive,
+            now,
+        );
+        connection.accept(resumed, Windows { outward, inward }, now);
+        self.connections.insert(half_open.connection, connection);
+        self.touch(half_open.connection);
+        Ok(())
+    }
+
+    fn resume_or_open(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        name: &str,
+        path: Path,
+        connection: u32,
+        now: Instant,
+    ) -> (NexusId, bool) {
+        if let Some(&nexus) = self.by_client.get(&(client, number))
+            && let Some(session) = self.sessions.get_mut(&nexus)
+        {
+            let old = session.connection;
+            session.connect(connection);
+            if let Some(old) = old {
+                self.connections.remove(&old);
+            }
+            return (nexus, true);
+        }
+        self.make_room_for_session();
+        let nexus = NexusId(self.next_nexus);
+        self.next_nexus += u64::from(self.config.shards.max(1));
+        let mut session = Session::new(client, number, nexus, now);
+        session.connect(connection);
+        self.sessions.insert(nexus, session);
+        self.by_client.insert((client, number), nexus);
+        self.events.push_back(ServerEvent::SessionOpened { nexus, client, name: name.to_owned(), path });
+        (nexus, false)
+    }
+
+    /// Forgets the session that has been without a connection for longest, when there are too many.
+    fn make_room_for_session(&mut self) {
+        if self.sessions.len() < SESSIONS_MAX {
+            return;
+        }
+        let idle = self.sessions.values().filter(|session| session.connection.is_none() && session.executing() == 0);
+        if let Some(nexus) = idle.min_by_key(|session| session.orphaned_at).map(|session| session.nexus) {
+            self.close_session(nexus);
+        }
+    }
+
+    fn link(&self, path: Path) -> LinkLimits {
+        let unknown = LinkLimits { packet_max_bytes: 1200, receive_capacity_packets: 8 };
+        self.config.links.get(usize::from(path.link.0)).copied().unwrap_or(unknown)
+    }
+
+    /// A packet of a connection that is not known: after a restart, clients learn so that they should come again.
+    pub(super) fn unknown_connection(&mut self, path: Path, connection: u32) {
+        self.counters.unknown_connection += 1;
+        self.refuse(path, connection, 0, Refusal::UnknownConnection);
+    }
+
+    fn refuse(&mut self, path: Path, connection: u32, number: u64, reason: Refusal) {
+        self.send_loose(path, connection, number, &AdnRequest::Refusal(reason).write());
+    }
+
+    fn send_loose(&mut self, path: Path, connection: u32, number: u64, body: &[u8]) {
+        if self.loose.len() < LOOSE_MAX {
+            self.loose.push_back((path, loose_packet(Opcode::AdnRequest, connection, number, body)));
+        }
+    }
+}
+
+/// A packet outside any connection: checked, not authenticated.
+pub(crate) fn loose_packet(opcode: Opcode, connection: u32, number: u64, body: &[u8]) -> Packet {
+    let header = Header::single(opcode, Tag::default());
+    let prefix = Prefix { header, protection: Protection::Checksum, connection, number };
+    let mut head = Head::new();
+    head.extend(&prefix.write(body.len()));
+    head.extend(body);
+    put_checksum(Salt::default(), &mut head, &[]);
+    Packet { head, payload: None }
+}

@@ -1,0 +1,285 @@
+//! Bodies of FC_ACK_SNR and FC_ACK_REPLY: windows, what has come, and the width of the path. Always sealed.
+//!
+//! ```text
+//! FC_ACK_SNR    1 byte kind: 1 set windows, 2 query, 3 probe
+//!   1  1 byte flags (bit 0: the session goes on), then the windows (8 bytes)
+//!   2  8 bytes marker, sent back in the answer
+//!   3  2 bytes size of this packet, then zeroes up to it
+//! FC_ACK_REPLY  1 byte kind: 0 nothing more, 1 windows accepted, 2 answer to a query, 3 answer to a probe
+//!   then as above (flags 0, no zeroes), then always
+//!      8 bytes  cumulative: the lowest sequence that has not come
+//!      2 bytes  length of the map in bytes, at most 512
+//!               map: bit i (the highest bit of a byte first) tells whether sequence cumulative + i has come
+//! windows       2 bytes packets in a window, 2 bytes windows in flight, from the sender of this packet;
+//!               2 and 2 bytes towards it
+//! ```
+
+use super::{Malformed, Reader};
+
+/// The longest map of received packets, in bytes.
+pub const MAP_MAX_BYTES: usize = 512;
+
+/// Packets that one direction has in flight at the most: what a map can describe.
+pub const IN_FLIGHT_MAX_PACKETS: u32 = (MAP_MAX_BYTES * 8) as u32;
+
+/// The ACK window of one direction: credits are counted in whole windows, several may be in flight (HyperSCSI 5.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    packets: u16,
+    in_flight: u16,
+}
+
+impl Window {
+    /// A window of `packets`, `in_flight` of them at once: each at least 1, together at most
+    /// [`IN_FLIGHT_MAX_PACKETS`].
+    #[must_use]
+    pub const fn new(packets: u16, in_flight: u16) -> Option<Window> {
+        if packets == 0 || in_flight == 0 || packets as u32 * in_flight as u32 > IN_FLIGHT_MAX_PACKETS {
+            return None;
+        }
+        Some(Window { packets, in_flight })
+    }
+
+    /// Packets in one window.
+    #[must_use]
+    pub const fn packets(self) -> u16 {
+        self.packets
+    }
+
+    /// Windows in flight.
+    #[must_use]
+    pub const fn in_flight(self) -> u16 {
+        self.in_flight
+    }
+
+    /// The largest window of this grain that keeps at most `packets` in flight; at least one packet.
+    #[must_use]
+    pub fn fitting(packets: u32) -> Window {
+        let packets = packets.clamp(1, IN_FLIGHT_MAX_PACKETS);
+        let window = (packets / 8).clamp(1, 64) as u16;
+        Window { packets: window, in_flight: (packets / u32::from(window)) as u16 }
+    }
+
+    /// This window, with fewer windows in flight if `packets` are all that the receiver has room for.
+    #[must_use]
+    pub fn limited_to(self, packets: u32) -> Window {
+        let most = packets.max(1);
+        if u32::from(self.packets) > most {
+            return Window::fitting(most);
+        }
+        let in_flight = (most / u32::from(self.packets)).min(u32::from(self.in_flight));
+        Window { packets: self.packets, in_flight: in_flight.max(1) as u16 }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Window, Malformed> {
+        let (packets, in_flight) = (reader.u16()?, reader.u16()?);
+        Window::new(packets, in_flight).ok_or(Malformed::Field("window"))
+    }
+
+    fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.packets.to_be_bytes());
+        out.extend_from_slice(&self.in_flight.to_be_bytes());
+    }
+}
+
+/// The windows of both directions, as the sender of the packet sees them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Windows {
+    /// For what the sender of this packet sends.
+    pub outward: Window,
+    /// For what it receives.
+    pub inward: Window,
+}
+
+/// The body of FC_ACK_SNR.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Snr {
+    /// Set the windows. The first one of a server accepts the connection.
+    SetWindows {
+        /// The server knows the session and its commands in doubt.
+        resumed: bool,
+        /// What is proposed.
+        windows: Windows,
+    },
+    /// What has come? The answer repeats the marker.
+    Query {
+        /// Any number of the asker's.
+        marker: u64,
+    },
+    /// Does a packet of this size come through?
+    Probe {
+        /// Bytes of this whole packet.
+        size_bytes: u16,
+    },
+}
+
+impl Snr {
+    /// Reads the unsealed body of a packet of `packet_bytes`.
+    ///
+    /// # Errors
+    /// [`Malformed`] for kinds or windows that are not allowed.
+    pub fn read(body: &[u8]) -> Result<Snr, Malformed> {
+        let mut reader = Reader::new(body);
+        match reader.u8()? {
+            1 => {
+                let resumed = reader.u8()? & 1 != 0;
+                let outward = Window::read(&mut reader)?;
+                Ok(Snr::SetWindows { resumed, windows: Windows { outward, inward: Window::read(&mut reader)? } })
+            }
+            2 => Ok(Snr::Query { marker: reader.u64()? }),
+            3 => Ok(Snr::Probe { size_bytes: reader.u16()? }),
+            _ => Err(Malformed::Field("kind of FC_ACK_SNR")),
+        }
+    }
+
+    /// The body; a probe's is stretched to `probe_body_bytes`.
+    #[must_use]
+    pub fn write(&self, probe_body_bytes: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(16.max(probe_body_bytes));
+        match self {
+            Snr::SetWindows { resumed, windows } => {
+                out.extend_from_slice(&[1, u8::from(*resumed)]);
+                windows.outward.write(&mut out);
+                windows.inward.write(&mut out);
+            }
+            Snr::Query { marker } => {
+                out.push(2);
+                out.extend_from_slice(&marker.to_be_bytes());
+            }
+            Snr::Probe { size_bytes } => {
+                out.push(3);
+                out.extend_from_slice(&size_bytes.to_be_bytes());
+                out.resize(probe_body_bytes.max(out.len()), 0);
+            }
+        }
+        out
+    }
+}
+
+/// What FC_ACK_REPLY answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AckKind {
+    /// Nothing: it only says what has come.
+    Plain,
+    /// The windows that are in force now.
+    Windows(Windows),
+    /// A query.
+    Query {
+        /// The query's marker.
+        marker: u64,
+    },
+    /// A probe.
+    Probe {
+        /// The probe's size.
+        size_bytes: u16,
+    },
+}
+
+/// The body of FC_ACK_REPLY.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ack<'a> {
+    /// What it answers.
+    pub kind: AckKind,
+    /// The lowest sequence that has not come.
+    pub cumulative: u64,
+    /// Which of the sequences from `cumulative` on have come, one bit each.
+    pub map: &'a [u8],
+}
+
+impl<'a> Ack<'a> {
+    /// Reads the unsealed body.
+    ///
+    /// # Errors
+    /// [`Malformed`] for kinds, windows or lengths that are not allowed.
+    pub fn read(body: &'a [u8]) -> Result<Ack<'a>, Malformed> {
+        let mut reader = Reader::new(body);
+        let kind = match reader.u8()? {
+            0 => AckKind::Plain,
+            1 => {
+                let outward = Window::read(&mut reader)?;
+                AckKind::Windows(Windows { outward, inward: Window::read(&mut reader)? })
+            }
+            2 => AckKind::Query { marker: reader.u64()? },
+            3 => AckKind::Probe { size_bytes: reader.u16()? },
+            _ => return Err(Malformed::Field("kind of FC_ACK_REPLY")),
+        };
+        let cumulative = reader.u64()?;
+        let map_length = usize::from(reader.u16()?);
+        if map_length > MAP_MAX_BYTES {
+            return Err(Malformed::Field("map length"));
+        }
+        Ok(Ack { kind, cumulative, map: reader.bytes(map_length)? })
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(20 + self.map.len());
+        match self.kind {
+            AckKind::Plain => out.push(0),
+            AckKind::Windows(windows) => {
+                out.push(1);
+                windows.outward.write(&mut out);
+                windows.inward.write(&mut out);
+            }
+            AckKind::Query { marker } => {
+                out.push(2);
+                out.extend_from_slice(&marker.to_be_bytes());
+            }
+            AckKind::Probe { size_bytes } => {
+                out.push(3);
+                out.extend_from_slice(&size_bytes.to_be_bytes());
+            }
+        }
+        out.extend_from_slice(&self.cumulative.to_be_bytes());
+        out.extend_from_slice(&(self.map.len() as u16).to_be_bytes());
+        out.extend_from_slice(self.map);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_windows_have_no_value() {
+        assert_eq!(Window::new(0, 1), None);
+        assert_eq!(Window::new(1, 0), None);
+        assert_eq!(Window::new(u16::MAX, u16::MAX), None);
+        assert!(Window::new(64, 64).is_some());
+    }
+
+    #[test]
+    fn a_window_shrinks_to_the_room_there_is() {
+        for room in [0, 1, 7, 63, 64, 100, 5000] {
+            for window in [Window::new(64, 16).unwrap(), Window::fitting(room)] {
+                let fits = window.limited_to(room);
+                let total = u32::from(fits.packets()) * u32::from(fits.in_flight());
+                assert!(total >= 1 && (total <= room.max(1)), "{window:?} limited to {room} is {fits:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn bodies_survive_the_wire() {
+        let windows = Windows { outward: Window::new(8, 4).unwrap(), inward: Window::new(64, 1).unwrap() };
+        for snr in [
+            Snr::SetWindows { resumed: true, windows },
+            Snr::Query { marker: u64::MAX },
+            Snr::Probe { size_bytes: 9000 },
+        ] {
+            assert_eq!(Snr::read(&snr.write(100)), Ok(snr));
+        }
+        for kind in [
+            AckKind::Plain,
+            AckKind::Windows(windows),
+            AckKind::Query { marker: 3 },
+            AckKind::Probe { size_bytes: 1500 },
+        ] {
+            let ack = Ack { kind, cumulative: 1 << 50, map: &[0x80, 1] };
+            assert_eq!(Ack::read(&ack.write()), Ok(ack));
+        }
+        assert!(Ack::read(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).is_err());
+    }
+}

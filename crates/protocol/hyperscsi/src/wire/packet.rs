@@ -1,0 +1,161 @@
+//! What follows the header in every packet: whose it is, its number, its length and its check.
+//!
+//! ```text
+//! offset bytes
+//!      0     5  header
+//!      5     1  protection: 0 none (CRC32C), 2 sealed (AES-256-GCM, control packets of a connection)
+//!      6     2  body length in bytes (Ethernet pads short frames, so a packet knows its own length)
+//!      8     4  connection id; before there is one: the steering word of the client (see `setup`)
+//!     12     8  number: sequence of a data packet, nonce counter of a control packet, attempt of a handshake
+//!     20     4  CRC32C of bytes 0-19 and the body, begun with the connection's salt; 0 when sealed
+//!     24        body; when sealed: ciphertext and a tag of 16 bytes, with bytes 0-19 as associated data
+//! ```
+
+use crc_fast::{CrcAlgorithm, Digest};
+use sanwire_buffer::Head;
+
+use super::header::{HEADER_BYTES, Header};
+use super::{Malformed, Reader};
+
+/// Bytes before the body.
+pub const PREFIX_BYTES: usize = 24;
+
+/// Bytes of a data packet that are not data: the prefix and the fragment fields.
+pub const OVERHEAD_BYTES: usize = PREFIX_BYTES + super::command::FRAGMENT_BYTES;
+
+/// Bytes of the prefix that checks and seals cover.
+pub const COVERED_BYTES: usize = 20;
+
+/// How a packet is guarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Protection {
+    /// Against accidents: CRC32C.
+    Checksum = 0,
+    /// Against people: authenticated encryption under the connection's key.
+    Sealed = 2,
+}
+
+/// The fields before the body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    /// The five-byte header.
+    pub header: Header,
+    /// How the packet is guarded.
+    pub protection: Protection,
+    /// Which connection.
+    pub connection: u32,
+    /// Which packet.
+    pub number: u64,
+}
+
+/// The start of every checksum on a connection: a packet of another connection fails the check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Salt(pub u32);
+
+impl Prefix {
+    /// Splits a received packet into prefix, checksum and body. Padding behind the body is dropped.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the fields make no packet. The checksum is not verified here.
+    pub fn read(packet: &[u8]) -> Result<(Prefix, u32, &[u8]), Malformed> {
+        let header = Header::read(packet)?;
+        let mut reader = Reader::new(&packet[HEADER_BYTES..]);
+        let protection = match reader.u8()? {
+            0 => Protection::Checksum,
+            2 => Protection::Sealed,
+            _ => return Err(Malformed::Field("protection")),
+        };
+        let length = usize::from(reader.u16()?);
+        let connection = reader.u32()?;
+        let number = reader.u64()?;
+        let checksum = reader.u32()?;
+        let body = reader.rest().get(..length).ok_or(Malformed::Length)?;
+        Ok((Prefix { header, protection, connection, number }, checksum, body))
+    }
+
+    /// The bytes before the body, with a checksum of 0. The body has at most 65,535 bytes.
+    #[must_use]
+    pub fn write(&self, body_bytes: usize) -> [u8; PREFIX_BYTES] {
+        debug_assert!(body_bytes <= usize::from(u16::MAX));
+        let mut out = [0; PREFIX_BYTES];
+        out[..5].copy_from_slice(&self.header.write());
+        out[5] = self.protection as u8;
+        out[6..8].copy_from_slice(&(body_bytes as u16).to_be_bytes());
+        out[8..12].copy_from_slice(&self.connection.to_be_bytes());
+        out[12..20].copy_from_slice(&self.number.to_be_bytes());
+        out
+    }
+}
+
+/// CRC32C of the covered prefix bytes and the parts of the body.
+#[must_use]
+pub fn checksum(salt: Salt, covered: &[u8], body: &[&[u8]]) -> u32 {
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!salt.0));
+    digest.update(covered);
+    body.iter().for_each(|part| digest.update(part));
+    digest.finalize() as u32
+}
+
+/// Verifies the checksum of a packet that [`Prefix::read`] has split.
+#[must_use]
+pub fn checksum_holds(salt: Salt, packet: &[u8], claimed: u32, body: &[u8]) -> bool {
+    checksum(salt, &packet[..COVERED_BYTES], &[body]) == claimed
+}
+
+/// Fills in the checksum of a packet whose head starts with a written prefix.
+pub fn put_checksum(salt: Salt, head: &mut Head, payload: &[u8]) {
+    let bytes = head.as_mut_slice();
+    let sum = checksum(salt, &bytes[..COVERED_BYTES], &[&bytes[PREFIX_BYTES..], payload]);
+    bytes[COVERED_BYTES..PREFIX_BYTES].copy_from_slice(&sum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Opcode, Tag};
+    use super::*;
+
+    fn packet(body: &[u8]) -> Vec<u8> {
+        let prefix = Prefix {
+            header: Header::single(Opcode::HcbeRequest, Tag::new(7).unwrap()),
+            protection: Protection::Checksum,
+            connection: 0xdead_beef,
+            number: 42,
+        };
+        let mut head = Head::new();
+        head.extend(&prefix.write(body.len()));
+        put_checksum(Salt(5), &mut head, body);
+        [&head, body].concat()
+    }
+
+    #[test]
+    fn every_flipped_bit_is_seen() {
+        let good = packet(b"some body");
+        let (_, sum, body) = Prefix::read(&good).unwrap();
+        assert!(checksum_holds(Salt(5), &good, sum, body));
+        assert!(!checksum_holds(Salt(6), &good, sum, body), "another connection's packet");
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            if let Ok((_, sum, body)) = Prefix::read(&bad) {
+                assert!(!checksum_holds(Salt(5), &bad, sum, body), "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn padding_is_not_body_and_a_cut_packet_is_none() {
+        let mut padded = packet(b"abc");
+        padded.resize(60, 0);
+        assert_eq!(Prefix::read(&padded).unwrap().2, b"abc");
+        let whole = packet(b"abc");
+        for length in 0..whole.len() {
+            assert!(Prefix::read(&whole[..length]).is_err(), "{length}");
+        }
+    }
+
+    #[test]
+    fn without_salt_it_is_plain_crc32c() {
+        assert_eq!(checksum(Salt(0), b"1234", &[b"56789"]), 0xe306_9283);
+    }
+}

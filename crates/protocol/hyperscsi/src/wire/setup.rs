@@ -1,0 +1,330 @@
+//! Bodies of the handshake (HyperSCSI 5.1): DISCOVERY, ADN_REQUEST, ADN_REPLY, with Noise XXpsk3 laid over them.
+//!
+//! ```text
+//! DEVICE_DISCOVERY   2 bytes revision (1), 1 byte flags (bit 0: only announce yourself), 1 byte reserved,
+//!                    16 bytes client id, 8 bytes session, 4 bytes largest packet of the client's link,
+//!                    text wanted server name (empty: any), 2 bytes length and Noise message 1, zeroes up to 400 bytes
+//! ADN_REQUEST        1 byte kind: 1 handshake, 2 announcement, 3 refusal
+//!   1                4 bytes connection, 2 bytes length and Noise message 2 with the server's offer
+//!   2                4 bytes largest packet of the server's link, text server name
+//!   3                1 byte reason
+//! ADN_REPLY          1 byte kind: 1 handshake; 2 bytes length and Noise message 3 with the client's offer
+//! offer              4 bytes largest packet, 4 bytes packets it can take at once, 2 bytes commands in transit,
+//!                    4 bytes largest transfer, 4 bytes keep-alive in ms, 8 bytes instance, text name,
+//!                    2 bytes number of options (each 2 bytes number, 1 byte stance, 2 bytes length, value; none yet)
+//! text               1 byte length, that many bytes of UTF-8
+//! ```
+//!
+//! A discovery is padded so that no answer is longer than what asked for it: a forged sender address amplifies
+//! nothing.
+
+use sanwire_core::ClientId;
+
+use super::reader::write_text;
+use super::{Malformed, Reader};
+
+/// What both ends speak. Other revisions are ignored.
+pub const REVISION: u16 = 1;
+
+/// Bytes of every DEVICE_DISCOVERY body.
+pub const DISCOVERY_BYTES: usize = 400;
+
+/// The longest name of a server or client, in bytes.
+pub const NAME_MAX_BYTES: usize = 64;
+
+/// The body of DEVICE_DISCOVERY.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Discovery<'a> {
+    /// Ask for an announcement only, not for a handshake.
+    pub announce_only: bool,
+    /// Who the client says it is; proven in the third step.
+    pub client: ClientId,
+    /// The client's session, kept through reconnections.
+    pub session: u64,
+    /// The largest packet that the client's link takes, in bytes.
+    pub packet_max_bytes: u32,
+    /// Which server is meant; empty for any.
+    pub server_name: &'a str,
+    /// Noise message 1; empty when only an announcement is asked for.
+    pub noise: &'a [u8],
+}
+
+impl<'a> Discovery<'a> {
+    /// Reads the body. The second part is what both ends bind into the handshake (the Noise prologue).
+    ///
+    /// # Errors
+    /// [`Malformed`] for other revisions, short padding or lengths that do not fit.
+    pub fn read(body: &'a [u8]) -> Result<(Discovery<'a>, &'a [u8]), Malformed> {
+        if body.len() < DISCOVERY_BYTES {
+            return Err(Malformed::Truncated);
+        }
+        let mut reader = Reader::new(body);
+        if reader.u16()? != REVISION {
+            return Err(Malformed::Field("revision"));
+        }
+        let announce_only = reader.u8()? & 1 != 0;
+        reader.u8()?;
+        let client = ClientId(reader.array()?);
+        let session = reader.u64()?;
+        let packet_max_bytes = reader.u32()?;
+        let server_name = reader.text("server name", NAME_MAX_BYTES)?;
+        let prologue = &body[..body.len() - reader.rest().len()];
+        let noise_length = usize::from(reader.u16()?);
+        let noise = reader.bytes(noise_length)?;
+        Ok((Discovery { announce_only, client, session, packet_max_bytes, server_name, noise }, prologue))
+    }
+
+    /// The fields before the Noise message: the prologue of the handshake.
+    #[must_use]
+    pub fn prologue(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(DISCOVERY_BYTES);
+        out.extend_from_slice(&REVISION.to_be_bytes());
+        out.extend_from_slice(&[u8::from(self.announce_only), 0]);
+        out.extend_from_slice(&self.client.0);
+        out.extend_from_slice(&self.session.to_be_bytes());
+        out.extend_from_slice(&self.packet_max_bytes.to_be_bytes());
+        write_text(&mut out, self.server_name, NAME_MAX_BYTES);
+        out
+    }
+
+    /// The whole body.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = self.prologue();
+        write_noise(&mut out, self.noise);
+        out.resize(DISCOVERY_BYTES.max(out.len()), 0);
+        out
+    }
+}
+
+/// Why a server does not go on with a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The packet's connection is not known here (any more).
+    UnknownConnection = 1,
+    /// The third step of the handshake did not verify: another password, or another client than announced.
+    NotAuthentic = 2,
+    /// No room for another connection.
+    Full = 3,
+}
+
+/// The body of an ADN_REQUEST that is not sealed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AdnRequest<'a> {
+    /// Second step of the handshake.
+    Handshake {
+        /// The connection that will be.
+        connection: u32,
+        /// Noise message 2; its payload is an [`Offer`].
+        noise: &'a [u8],
+    },
+    /// Answer to a discovery that asked for no more.
+    Announcement {
+        /// The largest packet that the server's link takes, in bytes.
+        packet_max_bytes: u32,
+        /// The server's name.
+        server_name: &'a str,
+    },
+    /// The server does not go on. Not authenticated: a hint, not an order.
+    Refusal(Refusal),
+}
+
+impl<'a> AdnRequest<'a> {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// [`Malformed`] for unknown kinds and lengths that do not fit.
+    pub fn read(body: &'a [u8]) -> Result<AdnRequest<'a>, Malformed> {
+        let mut reader = Reader::new(body);
+        match reader.u8()? {
+            1 => {
+                let connection = reader.u32()?;
+                let noise_length = usize::from(reader.u16()?);
+                Ok(AdnRequest::Handshake { connection, noise: reader.bytes(noise_length)? })
+            }
+            2 => {
+                let packet_max_bytes = reader.u32()?;
+                Ok(AdnRequest::Announcement {
+                    packet_max_bytes,
+                    server_name: reader.text("server name", NAME_MAX_BYTES)?,
+                })
+            }
+            3 => match reader.u8()? {
+                1 => Ok(AdnRequest::Refusal(Refusal::UnknownConnection)),
+                2 => Ok(AdnRequest::Refusal(Refusal::NotAuthentic)),
+                3 => Ok(AdnRequest::Refusal(Refusal::Full)),
+                _ => Err(Malformed::Field("reason")),
+            },
+            _ => Err(Malformed::Field("kind of ADN_REQUEST")),
+        }
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            AdnRequest::Handshake { connection, noise } => {
+                out.push(1);
+                out.extend_from_slice(&connection.to_be_bytes());
+                write_noise(&mut out, noise);
+            }
+            AdnRequest::Announcement { packet_max_bytes, server_name } => {
+                out.push(2);
+                out.extend_from_slice(&packet_max_bytes.to_be_bytes());
+                write_text(&mut out, server_name, NAME_MAX_BYTES);
+            }
+            AdnRequest::Refusal(reason) => out.extend_from_slice(&[3, *reason as u8]),
+        }
+        out
+    }
+}
+
+/// Reads the body of an ADN_REPLY that is not sealed: Noise message 3, whose payload is an [`Offer`].
+///
+/// # Errors
+/// [`Malformed`] for unknown kinds and lengths that do not fit.
+pub fn read_adn_reply(body: &[u8]) -> Result<&[u8], Malformed> {
+    let mut reader = Reader::new(body);
+    if reader.u8()? != 1 {
+        return Err(Malformed::Field("kind of ADN_REPLY"));
+    }
+    let noise_length = usize::from(reader.u16()?);
+    reader.bytes(noise_length)
+}
+
+/// The body of an ADN_REPLY in the handshake.
+#[must_use]
+pub fn write_adn_reply(noise: &[u8]) -> Vec<u8> {
+    let mut out = vec![1];
+    write_noise(&mut out, noise);
+    out
+}
+
+/// What an end brings to a connection, encrypted in the second and third step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// The largest packet that its link takes, in bytes from the header on.
+    pub packet_max_bytes: u32,
+    /// How many packets of that size may be under way towards it before some are lost.
+    pub receive_capacity_packets: u32,
+    /// Commands in transit.
+    pub commands_max: u16,
+    /// The largest data transfer of a command, in bytes.
+    pub transfer_max_bytes: u32,
+    /// How often the server sends a keep-alive; 0 from a client.
+    pub keep_alive_ms: u32,
+    /// A number that the server draws when it starts; 0 from a client.
+    pub instance: u64,
+    /// The end's name.
+    pub name: String,
+}
+
+impl Offer {
+    /// Reads an offer. Options that follow are skipped: none is known in this revision.
+    ///
+    /// # Errors
+    /// [`Malformed`] for values that no end can mean.
+    pub fn read(bytes: &[u8]) -> Result<Offer, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let offer = Offer {
+            packet_max_bytes: reader.u32()?,
+            receive_capacity_packets: reader.u32()?,
+            commands_max: reader.u16()?,
+            transfer_max_bytes: reader.u32()?,
+            keep_alive_ms: reader.u32()?,
+            instance: reader.u64()?,
+            name: reader.text("name", NAME_MAX_BYTES)?.to_owned(),
+        };
+        let options = reader.u16()?;
+        for _ in 0..options {
+            let (_number, _stance) = (reader.u16()?, reader.u8()?);
+            let length = usize::from(reader.u16()?);
+            reader.bytes(length)?;
+        }
+        if offer.commands_max == 0 || offer.transfer_max_bytes < 4096 || offer.packet_max_bytes < 576 {
+            return Err(Malformed::Field("offer"));
+        }
+        Ok(offer)
+    }
+
+    /// The bytes of the offer.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(96);
+        out.extend_from_slice(&self.packet_max_bytes.to_be_bytes());
+        out.extend_from_slice(&self.receive_capacity_packets.to_be_bytes());
+        out.extend_from_slice(&self.commands_max.to_be_bytes());
+        out.extend_from_slice(&self.transfer_max_bytes.to_be_bytes());
+        out.extend_from_slice(&self.keep_alive_ms.to_be_bytes());
+        out.extend_from_slice(&self.instance.to_be_bytes());
+        write_text(&mut out, &self.name, NAME_MAX_BYTES);
+        out.extend_from_slice(&0u16.to_be_bytes());
+        out
+    }
+}
+
+fn write_noise(out: &mut Vec<u8>, noise: &[u8]) {
+    out.extend_from_slice(&(noise.len() as u16).to_be_bytes());
+    out.extend_from_slice(noise);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_survive_the_wire() {
+        let discovery = Discovery {
+            announce_only: false,
+            client: ClientId([3; 16]),
+            session: 99,
+            packet_max_bytes: 1500,
+            server_name: "store-1",
+            noise: &[7; 32],
+        };
+        let body = discovery.write();
+        let (read, prologue) = Discovery::read(&body).unwrap();
+        assert_eq!((read, prologue), (discovery.clone(), &discovery.prologue()[..]));
+        assert!(Discovery::read(&body[..DISCOVERY_BYTES - 1]).is_err(), "short padding would amplify");
+
+        for request in [
+            AdnRequest::Handshake { connection: 5, noise: &[1; 150] },
+            AdnRequest::Announcement { packet_max_bytes: 9000, server_name: "näme" },
+            AdnRequest::Refusal(Refusal::NotAuthentic),
+        ] {
+            assert_eq!(AdnRequest::read(&request.write()), Ok(request));
+        }
+        assert_eq!(read_adn_reply(&write_adn_reply(&[9; 64])), Ok(&[9; 64][..]));
+
+        let offer = Offer {
+            packet_max_bytes: 9000,
+            receive_capacity_packets: 800,
+            commands_max: 64,
+            transfer_max_bytes: 1 << 20,
+            keep_alive_ms: 5000,
+            instance: 1,
+            name: "a".into(),
+        };
+        assert_eq!(Offer::read(&offer.write()), Ok(offer));
+    }
+
+    #[test]
+    fn options_of_a_later_revision_are_skipped() {
+        let offer = Offer {
+            packet_max_bytes: 1500,
+            receive_capacity_packets: 1,
+            commands_max: 1,
+            transfer_max_bytes: 4096,
+            keep_alive_ms: 0,
+            instance: 0,
+            name: String::new(),
+        };
+        let mut bytes = offer.write();
+        let count_at = bytes.len() - 2;
+        bytes[count_at..].copy_from_slice(&1u16.to_be_bytes());
+        bytes.extend_from_slice(&[0x40, 0, 2, 0, 3, 1, 2, 3]);
+        assert_eq!(Offer::read(&bytes), Ok(offer));
+    }
+}

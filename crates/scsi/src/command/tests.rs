@@ -1,0 +1,126 @@
+use super::*;
+use crate::sense::{AdditionalSense, SenseKey};
+use proptest::prelude::*;
+
+const THIN: Features = Features { thin: true };
+
+fn parse(bytes: &[u8]) -> Result<Command, Sense> {
+    Command::parse(&Cdb::new(bytes).unwrap(), THIN)
+}
+
+fn extent(lba: u64, blocks: u32) -> Extent {
+    Extent { lba, blocks }
+}
+
+#[test]
+fn each_size_of_read_has_its_own_fields() {
+    assert_eq!(parse(&[0x08, 0x1f, 0x12, 0x34, 7, 0]), Ok(Command::Read { extent: extent(0x1f_1234, 7) }));
+    assert_eq!(parse(&[0x08, 0, 0, 0, 0, 0]), Ok(Command::Read { extent: extent(0, 256) }), "zero is 256 blocks");
+    let ten = [0x28, 0x18, 1, 2, 3, 4, 0, 5, 6, 0];
+    assert_eq!(parse(&ten), Ok(Command::Read { extent: extent(0x0102_0304, 0x0506) }));
+    let twelve = [0xa8, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0];
+    assert_eq!(parse(&twelve), Ok(Command::Read { extent: extent(0x0102_0304, 0x0506_0708) }));
+    let sixteen = [0x88, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0];
+    assert_eq!(parse(&sixteen), Ok(Command::Read { extent: extent(0x0102_0304_0506_0708, 0x090a_0b0c) }));
+    assert_eq!(parse(&[0x28, 0, 0, 0, 0, 0, 0, 0, 0, 0]), Ok(Command::Read { extent: extent(0, 0) }));
+}
+
+#[test]
+fn writes_carry_fua() {
+    for (cdb, force_unit_access) in [
+        (&[0x0a, 0, 0, 2, 3, 0][..], false),
+        (&[0x2a, 0x08, 0, 0, 0, 2, 0, 0, 3, 0], true),
+        (&[0xaa, 0x10, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0], false),
+        (&[0x8a, 0x18, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0], true),
+    ] {
+        assert_eq!(parse(cdb), Ok(Command::Write { extent: extent(2, 3), force_unit_access }));
+    }
+}
+
+#[test]
+fn byte_check_has_three_values() {
+    for (flags, check) in [(0x00, ByteCheck::Medium), (0x12, ByteCheck::Data), (0x06, ByteCheck::OneBlock)] {
+        let verify = [0x2f, flags, 0, 0, 0, 2, 0, 0, 3, 0];
+        assert_eq!(parse(&verify), Ok(Command::Verify { extent: extent(2, 3), check }));
+        let write = [0xae, flags, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0];
+        assert_eq!(parse(&write), Ok(Command::WriteAndVerify { extent: extent(2, 3), check }));
+    }
+    let verify = [0x8f, 0x04, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0];
+    assert_eq!(parse(&verify), Err(Sense::invalid_field_in_cdb(1, Some(2))), "10b is reserved");
+}
+
+#[test]
+fn protection_information_and_other_unsupported_bits_are_refused() {
+    for (cdb, byte, bit) in [
+        (&[0x28, 0x20, 0, 0, 0, 0, 0, 0, 1, 0][..], 1, 5),
+        (&[0x2a, 0xe0, 0, 0, 0, 0, 0, 0, 1, 0], 1, 7),
+        (&[0x28, 0x04, 0, 0, 0, 0, 0, 0, 1, 0], 1, 2),
+        (&[0x41, 0x10, 0, 0, 0, 0, 0, 0, 1, 0], 1, 4),
+        (&[0x41, 0x01, 0, 0, 0, 0, 0, 0, 1, 0], 1, 0),
+        (&[0x42, 0x01, 0, 0, 0, 0, 0, 0, 24, 0], 1, 0),
+        (&[0x15, 0x11, 0, 0, 4, 0], 1, 0),
+        (&[0x1b, 0, 0, 0, 0x02, 0], 4, 1),
+        (&[0x12, 0x02, 0, 0, 36, 0], 1, 1),
+        (&[0x25, 0, 0, 0, 0, 1, 0, 0, 0, 0], 5, 0),
+    ] {
+        assert_eq!(parse(cdb), Err(Sense::invalid_field_in_cdb(byte, Some(bit))), "{cdb:02x?}");
+    }
+}
+
+#[test]
+fn inquiry_needs_evpd_for_a_page() {
+    assert_eq!(parse(&[0x12, 1, 0xb0, 0, 64, 0]), Ok(Command::Inquiry { page: Some(0xb0), allocation_bytes: 64 }));
+    assert_eq!(parse(&[0x12, 0, 0xb0, 0, 64, 0]), Err(Sense::invalid_field_in_cdb(2, None)));
+}
+
+#[test]
+fn reports_take_their_options() {
+    let luns = |select| parse(&[0xa0, 0, select, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(luns(0), Ok(Command::ReportLuns { reported: ReportedLuns::All, allocation_bytes: 256 }));
+    assert_eq!(luns(1), Ok(Command::ReportLuns { reported: ReportedLuns::WellKnown, allocation_bytes: 256 }));
+    assert_eq!(luns(0x10), Err(Sense::invalid_field_in_cdb(2, None)));
+    let operations = |option| parse(&[0xa3, 0x0c, option, 0x9e, 0, 0x10, 0, 0, 1, 0, 0, 0]);
+    let reported = ReportedOperations::Either(0x9e, 0x10);
+    let expected = Command::ReportSupportedOperations { reported, timeouts: true, allocation_bytes: 256 };
+    assert_eq!(operations(0x83), Ok(expected));
+    assert_eq!(operations(0x04), Err(Sense::invalid_field_in_cdb(2, Some(2))));
+}
+
+#[test]
+fn mode_commands_have_two_forms() {
+    let expected = ModeSense {
+        form: ModeForm::Ten,
+        no_descriptors: true,
+        long_lba: true,
+        control: PageControl::Default,
+        page: 0x3f,
+        subpage: 0xff,
+        allocation_bytes: 512,
+    };
+    assert_eq!(parse(&[0x5a, 0x18, 0xbf, 0xff, 0, 0, 0, 2, 0, 0]), Ok(Command::ModeSense(expected)));
+    let select = Command::ModeSelect { form: ModeForm::Ten, page_format: true, parameter_bytes: 28 };
+    assert_eq!(parse(&[0x55, 0x10, 0, 0, 0, 0, 0, 0, 28, 0]), Ok(select));
+}
+
+#[test]
+fn what_a_disk_does_not_know_is_no_operation() {
+    let unknown = Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
+    for code in [0x04, 0x16, 0x17, 0x5e, 0x5f, 0x7f, 0x89, 0xc0] {
+        assert_eq!(parse(&[code; 16]), Err(unknown), "{code:02x}");
+    }
+}
+
+proptest! {
+    /// No CDB makes the parser panic, and what it accepts has no bit outside the usage data.
+    #[test]
+    fn any_cdb_is_read(bytes in prop::collection::vec(any::<u8>(), 1..=32), thin: bool) {
+        let cdb = Cdb::new(&bytes).unwrap();
+        if Command::parse(&cdb, Features { thin }).is_ok() {
+            let operation = Operation::find(&cdb, Features { thin }).unwrap();
+            let usage = operation.usage_data();
+            for (at, byte) in bytes.iter().enumerate() {
+                prop_assert_eq!(byte & !usage.get(at).copied().unwrap_or(0), 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The operations of a disk: one table that the parser obeys and REPORT SUPPORTED OPERATION CODES prints.
+
+use crate::bytes::put;
+use crate::sense::{AdditionalSense, Sense, SenseKey};
+use crate::task::Cdb;
+
+/// Operation codes (SPC-5 annex F.3).
+#[allow(missing_docs, reason = "each is named by its command")]
+pub mod code {
+    pub const TEST_UNIT_READY: u8 = 0x00;
+    pub const REQUEST_SENSE: u8 = 0x03;
+    pub const READ_6: u8 = 0x08;
+    pub const WRITE_6: u8 = 0x0a;
+    pub const INQUIRY: u8 = 0x12;
+    pub const MODE_SELECT_6: u8 = 0x15;
+    pub const MODE_SENSE_6: u8 = 0x1a;
+    pub const START_STOP_UNIT: u8 = 0x1b;
+    pub const PREVENT_ALLOW_MEDIUM_REMOVAL: u8 = 0x1e;
+    pub const READ_CAPACITY_10: u8 = 0x25;
+    pub const READ_10: u8 = 0x28;
+    pub const WRITE_10: u8 = 0x2a;
+    pub const WRITE_AND_VERIFY_10: u8 = 0x2e;
+    pub const VERIFY_10: u8 = 0x2f;
+    pub const SYNCHRONIZE_CACHE_10: u8 = 0x35;
+    pub const WRITE_SAME_10: u8 = 0x41;
+    pub const UNMAP: u8 = 0x42;
+    pub const MODE_SELECT_10: u8 = 0x55;
+    pub const MODE_SENSE_10: u8 = 0x5a;
+    pub const READ_16: u8 = 0x88;
+    pub const WRITE_16: u8 = 0x8a;
+    pub const WRITE_AND_VERIFY_16: u8 = 0x8e;
+    pub const VERIFY_16: u8 = 0x8f;
+    pub const SYNCHRONIZE_CACHE_16: u8 = 0x91;
+    pub const WRITE_SAME_16: u8 = 0x93;
+    pub const SERVICE_ACTION_IN_16: u8 = 0x9e;
+    pub const REPORT_LUNS: u8 = 0xa0;
+    pub const MAINTENANCE_IN: u8 = 0xa3;
+    pub const READ_12: u8 = 0xa8;
+    pub const WRITE_12: u8 = 0xaa;
+    pub const WRITE_AND_VERIFY_12: u8 = 0xae;
+    pub const VERIFY_12: u8 = 0xaf;
+    /// Service action of SERVICE ACTION IN (16).
+    pub const READ_CAPACITY_16_ACTION: u8 = 0x10;
+    /// Service action of MAINTENANCE IN.
+    pub const REPORT_SUPPORTED_OPERATION_CODES_ACTION: u8 = 0x0c;
+}
+
+use code::*;
+
+/// One command that a disk knows.
+#[derive(Debug)]
+pub struct Operation {
+    /// Byte 0.
+    pub code: u8,
+    /// Byte 1 bits 4 to 0, for the codes that several commands share.
+    pub service_action: Option<u8>,
+    /// CDB usage data (SPC-5 6.35.3): a one for each bit that is evaluated. Its length is the CDB's.
+    usage: &'static [u8],
+    effort: Effort,
+}
+
+/// How long a command may take: the two times of the command timeouts descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Effort {
+    /// Answers from memory.
+    Control,
+    /// One transfer.
+    Transfer,
+    /// A whole range of the medium, or everything that is cached.
+    Range,
+}
+
+/// What a logical unit can do beyond the least: which operations it has depends on this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Features {
+    /// Unmapping gives space back: it has UNMAP.
+    pub thin: bool,
+}
+
+const fn operation(code: u8, effort: Effort, usage: &'static [u8]) -> Operation {
+    Operation { code, service_action: None, usage, effort }
+}
+
+const fn action(code: u8, service_action: u8, usage: &'static [u8]) -> Operation {
+    Operation { code, service_action: Some(service_action), usage, effort: Effort::Control }
+}
+
+/// Ascending by code, then by service action. Bytes 0 are the operation codes; the last byte of each, CONTROL, is zero:
+/// NACA is not supported (SAM-5 5.2).
+static OPERATIONS: [Operation; 32] = {
+    use Effort::{Control, Range, Transfer};
+    const F: u8 = 0xff;
+    [
+        operation(TEST_UNIT_READY, Control, &[0, 0, 0, 0, 0, 0]),
+        operation(REQUEST_SENSE, Control, &[0, 1, 0, 0, F, 0]),
+        operation(READ_6, Transfer, &[0, 0x1f, F, F, F, 0]),
+        operation(WRITE_6, Transfer, &[0, 0x1f, F, F, F, 0]),
+        operation(INQUIRY, Control, &[0, 1, F, F, F, 0]),
+        operation(MODE_SELECT_6, Control, &[0, 0x10, 0, 0, F, 0]),
+        operation(MODE_SENSE_6, Control, &[0, 0x08, F, F, F, 0]),
+        operation(START_STOP_UNIT, Range, &[0, 1, 0, 0, 0x05, 0]),
+        operation(PREVENT_ALLOW_MEDIUM_REMOVAL, Control, &[0, 0, 0, 0, 1, 0]),
+        operation(READ_CAPACITY_10, Control, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        operation(READ_10, Transfer, &[0, 0x18, F, F, F, F, 0, F, F, 0]),
+        operation(WRITE_10, Transfer, &[0, 0x18, F, F, F, F, 0, F, F, 0]),
+        operation(WRITE_AND_VERIFY_10, Transfer, &[0, 0x16, F, F, F, F, 0, F, F, 0]),
+        operation(VERIFY_10, Transfer, &[0, 0x16, F, F, F, F, 0, F, F, 0]),
+        operation(SYNCHRONIZE_CACHE_10, Range, &[0, 0x02, F, F, F, F, 0, F, F, 0]),
+        operation(WRITE_SAME_10, Range, &[0, 0x08, F, F, F, F, 0, F, F, 0]),
+        operation(UNMAP, Range, &[0, 0, 0, 0, 0, 0, 0, F, F, 0]),
+        operation(MODE_SELECT_10, Control, &[0, 0x10, 0, 0, 0, 0, 0, F, F, 0]),
+        operation(MODE_SENSE_10, Control, &[0, 0x18, F, F, 0, 0, 0, F, F, 0]),
+        operation(READ_16, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(WRITE_16, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(WRITE_AND_VERIFY_16, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(VERIFY_16, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(SYNCHRONIZE_CACHE_16, Range, &[0, 0x02, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(WRITE_SAME_16, Range, &[0, 0x09, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        action(SERVICE_ACTION_IN_16, READ_CAPACITY_16_ACTION, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, F, F, F, F, 0, 0]),
+        operation(REPORT_LUNS, Control, &[0, 0, F, 0, 0, 0, F, F, F, F, 0, 0]),
+        action(MAINTENANCE_IN, REPORT_SUPPORTED_OPERATION_CODES_ACTION, &[0, 0, 0x87, F, F, F, F, F, F, F, 0, 0]),
+        operation(READ_12, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(WRITE_12, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(WRITE_AND_VERIFY_12, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(VERIFY_12, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, 0, 0]),
+    ]
+};
+
+/// For each code, where its operations begin in the table; past its end when it has none.
+static FIRST_BY_CODE: [u8; 256] = {
+    let mut first = [u8::MAX; 256];
+    let mut at = OPERATIONS.len();
+    while at > 0 {
+        at -= 1;
+        first[OPERATIONS[at].code as usize] = at as u8;
+    }
+    first
+};
+
+impl Operation {
+    /// The operations that a unit with these features has, ascending by code.
+    pub fn supported(features: Features) -> impl Iterator<Item = &'static Operation> {
+        OPERATIONS.iter().filter(move |operation| operation.is_supported(features))
+    }
+
+    /// All operations of one code (several when it takes service actions).
+    pub fn of_code(code: u8, features: Features) -> impl Iterator<Item = &'static Operation> {
+        let first = usize::from(FIRST_BY_CODE[usize::from(code)]);
+        let rest = OPERATIONS.get(first..).unwrap_or(&[]);
+        rest.iter().take_while(move |operation| operation.code == code).filter(move |o| o.is_supported(features))
+    }
+
+    /// Finds what the CDB asks and checks each of its bits against the usage data.
+    ///
+    /// A protocol may pad a CDB with zeroes (iSCSI always carries sixteen bytes).
+    ///
+    /// # Errors
+    /// The sense data to answer: an unknown code, an unknown service action, or a bit that is not supported.
+    pub fn find(cdb: &Cdb, features: Features) -> Result<&'static Operation, Sense> {
+        let operation = Self::find_code(cdb, features)?;
+        for (at, &byte) in cdb.iter().enumerate().skip(1) {
+            let stray = byte & !operation.evaluated_bits(at);
+            if stray != 0 {
+                return Err(Sense::invalid_field_in_cdb(at as u16, Some(7 - stray.leading_zeros() as u8)));
+            }
+        }
+        if cdb.len() < operation.cdb_bytes() {
+            return Err(Sense::invalid_field_in_cdb(cdb.len() as u16, None));
+        }
+        Ok(operation)
+    }
+
+    fn find_code(cdb: &Cdb, features: Features) -> Result<&'static Operation, Sense> {
+        let asked_action = cdb.get(1).map_or(0, |byte| byte & 0x1f);
+        let mut is_known_code = false;
+        for operation in Self::of_code(cdb.operation_code(), features) {
+            is_known_code = true;
+            if operation.service_action.is_none_or(|action| action == asked_action) {
+                return Ok(operation);
+            }
+        }
+        if is_known_code {
+            return Err(Sense::invalid_field_in_cdb(1, Some(4)));
+        }
+        Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE))
+    }
+
+    fn is_supported(&self, features: Features) -> bool {
+        features.thin || self.code != UNMAP
+    }
+
+    fn evaluated_bits(&self, at: usize) -> u8 {
+        let action = if at == 1 && self.service_action.is_some() { 0x1f } else { 0 };
+        self.usage.get(at).map_or(0, |bits| bits | action)
+    }
+
+    /// The length of the CDB.
+    #[must_use]
+    pub fn cdb_bytes(&self) -> usize {
+        self.usage.len()
+    }
+
+    /// CDB usage data with the operation code and the service action in place (SPC-5 6.35.3).
+    #[must_use]
+    pub fn usage_data(&self) -> Vec<u8> {
+        let mut usage = self.usage.to_vec();
+        usage[0] = self.code;
+        usage[1] |= self.service_action.unwrap_or(0);
+        usage
+    }
+
+    /// The command timeouts descriptor (SPC-5 6.35.4): nominal and recommended time, in seconds.
+    #[must_use]
+    pub fn timeouts(&self) -> [u8; 12] {
+        let (nominal_s, recommended_s): (u32, u32) = match self.effort {
+            Effort::Control => (1, 30),
+            Effort::Transfer => (1, 60),
+            Effort::Range => (10, 300),
+        };
+        let mut descriptor = [0; 12];
+        put(&mut descriptor, 0, 0x0a_u16.to_be_bytes());
+        put(&mut descriptor, 4, nominal_s.to_be_bytes());
+        put(&mut descriptor, 8, recommended_s.to_be_bytes());
+        descriptor
+    }
+}
+
+/// The byte in which the TRANSFER LENGTH (or PARAMETER LIST LENGTH, or NUMBER OF BLOCKS) of a CDB begins: its place is
+/// the same in all commands of one length (SPC-5 4.2.2).
+#[must_use]
+pub fn length_field(code: u8) -> u16 {
+    match code >> 5 {
+        0 => 4,
+        1 | 2 => 7,
+        4 => 10,
+        _ => 6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_order_and_lengths_follow_the_group_code() {
+        let keys: Vec<_> = OPERATIONS.iter().map(|o| (o.code, o.service_action)).collect();
+        assert!(keys.is_sorted());
+        for operation in &OPERATIONS {
+            let length = [6, 10, 10, 0, 16, 12][usize::from(operation.code >> 5)];
+            assert_eq!(operation.cdb_bytes(), length, "{:02x}", operation.code);
+        }
+    }
+
+    #[test]
+    fn stray_bits_are_pointed_at() {
+        let mut bytes = [0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+        let find = |bytes: &[u8]| Operation::find(&Cdb::new(bytes).unwrap(), Features::default()).map(|o| o.code);
+        assert_eq!(find(&bytes), Ok(0x88));
+        bytes[1] = 0x20;
+        assert_eq!(find(&bytes), Err(Sense::invalid_field_in_cdb(1, Some(5))), "RDPROTECT");
+        bytes[1] = 0x18;
+        bytes[15] = 0x04;
+        assert_eq!(find(&bytes), Err(Sense::invalid_field_in_cdb(15, Some(2))), "NACA");
+        assert_eq!(find(&bytes[..15]), Err(Sense::invalid_field_in_cdb(15, None)), "too short");
+        assert_eq!(find(&[0; 16]), Ok(0), "padded with zeroes");
+        assert_eq!(find(&[0, 0, 0, 0, 0, 0, 1]), Err(Sense::invalid_field_in_cdb(6, Some(0))));
+        assert_eq!(find(&[0x9e, 0x11, 0]), Err(Sense::invalid_field_in_cdb(1, Some(4))), "unknown service action");
+        let unknown = Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
+        assert_eq!(find(&[0xff]), Err(unknown));
+        assert_eq!(find(&[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0]), Err(unknown), "UNMAP without thin provisioning");
+    }
+}

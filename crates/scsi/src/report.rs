@@ -1,0 +1,150 @@
+//! REPORT LUNS and REPORT SUPPORTED OPERATION CODES data (SPC-5 6.33 and 6.35).
+
+use sanwire_core::Lun;
+
+use crate::bytes::{AnswerError, put, u32_at};
+use crate::command::ReportedOperations;
+use crate::operation::{Features, Operation};
+use crate::sense::Sense;
+
+/// REPORT LUNS data.
+#[must_use]
+pub fn luns(luns: &[Lun]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(8 + 8 * luns.len());
+    bytes.extend((8 * luns.len() as u32).to_be_bytes());
+    bytes.extend([0; 4]);
+    luns.iter().for_each(|lun| bytes.extend(lun.to_wire()));
+    bytes
+}
+
+/// Reads REPORT LUNS data: the units that can be addressed with one level, in the order told. When the allocation was
+/// too small for all, those that fitted.
+///
+/// # Errors
+/// [`AnswerError::Short`] when there is not even a header.
+pub fn parse_luns(bytes: &[u8]) -> Result<Vec<Lun>, AnswerError> {
+    let length = u32_at(bytes, 0).ok_or(AnswerError::Short("REPORT LUNS"))? as usize;
+    let list = bytes.get(8..).ok_or(AnswerError::Short("REPORT LUNS"))?;
+    let list = &list[..length.min(list.len())];
+    Ok(list.as_chunks::<8>().0.iter().filter_map(|entry| Lun::from_wire(*entry)).collect())
+}
+
+/// REPORT SUPPORTED OPERATION CODES data.
+///
+/// # Errors
+/// INVALID FIELD IN CDB when a service action is asked of an operation that has none, or the reverse.
+pub fn operations(reported: ReportedOperations, timeouts: bool, features: Features) -> Result<Vec<u8>, Sense> {
+    match reported {
+        ReportedOperations::All => Ok(all_operations(timeouts, features)),
+        ReportedOperations::Code(code) => {
+            if takes_actions(code, features) {
+                return Err(Sense::invalid_field_in_cdb(2, Some(2)));
+            }
+            Ok(one_operation(find(code, None, features), timeouts))
+        }
+        ReportedOperations::CodeAndAction(code, action) => {
+            if Operation::of_code(code, features).next().is_some() && !takes_actions(code, features) {
+                return Err(Sense::invalid_field_in_cdb(2, Some(2)));
+            }
+            Ok(one_operation(find(code, Some(action), features), timeouts))
+        }
+        ReportedOperations::Either(code, action) => {
+            let asked = if takes_actions(code, features) { Some(action) } else { None };
+            // SPC-5 6.35.1: without service actions, a requested one other than zero is not supported.
+            let found = find(code, asked, features).filter(|_| asked.is_some() || action == 0);
+            Ok(one_operation(found, timeouts))
+        }
+    }
+}
+
+fn takes_actions(code: u8, features: Features) -> bool {
+    Operation::of_code(code, features).any(|operation| operation.service_action.is_some())
+}
+
+fn find(code: u8, action: Option<u16>, features: Features) -> Option<&'static Operation> {
+    Operation::of_code(code, features).find(|operation| operation.service_action.map(u16::from) == action)
+}
+
+/// The all_commands parameter data (SPC-5 6.35.2).
+fn all_operations(timeouts: bool, features: Features) -> Vec<u8> {
+    let mut bytes = vec![0; 4];
+    for operation in Operation::supported(features) {
+        let flags = u8::from(timeouts) << 1 | u8::from(operation.service_action.is_some());
+        let [_, length] = (operation.cdb_bytes() as u16).to_be_bytes();
+        bytes.extend([operation.code, 0, 0, operation.service_action.unwrap_or(0), 0, flags, 0, length]);
+        if timeouts {
+            bytes.extend(operation.timeouts());
+        }
+    }
+    let length = (bytes.len() - 4) as u32;
+    put(&mut bytes, 0, length.to_be_bytes());
+    bytes
+}
+
+/// The one_command parameter data (SPC-5 6.35.3).
+fn one_operation(operation: Option<&Operation>, timeouts: bool) -> Vec<u8> {
+    let Some(operation) = operation else {
+        return vec![0, 0x01, 0, 0];
+    };
+    let usage = operation.usage_data();
+    let mut bytes = vec![0, u8::from(timeouts) << 7 | 0x03, 0, usage.len() as u8];
+    bytes.extend(usage);
+    if timeouts {
+        bytes.extend(operation.timeouts());
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THIN: Features = Features { thin: true };
+
+    #[test]
+    fn lun_lists_survive() {
+        let list = [0, 1, 300].map(|number| Lun::new(number).unwrap());
+        let bytes = luns(&list);
+        let expected = [0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x41, 0x2c];
+        assert_eq!((bytes.len(), &bytes[..26]), (32, &expected[..]));
+        assert_eq!(parse_luns(&bytes), Ok(list.to_vec()));
+        assert_eq!(parse_luns(&bytes[..23]), Ok(list[..1].to_vec()), "cut by a small allocation");
+        assert!(parse_luns(&bytes[..7]).is_err());
+    }
+
+    #[test]
+    fn one_operation_shows_its_usage() {
+        let write_10 = [0, 3, 0, 10, 0x2a, 0x18, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0];
+        assert_eq!(operations(ReportedOperations::Code(0x2a), false, THIN), Ok(write_10.to_vec()));
+        let mut with_timeouts = write_10.to_vec();
+        with_timeouts[1] = 0x83;
+        with_timeouts.extend([0, 10, 0, 0, 0, 0, 0, 1, 0, 0, 0, 60]);
+        assert_eq!(operations(ReportedOperations::Code(0x2a), true, THIN), Ok(with_timeouts));
+        let capacity = [0, 3, 0, 16, 0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0];
+        assert_eq!(operations(ReportedOperations::CodeAndAction(0x9e, 0x10), false, THIN), Ok(capacity.to_vec()));
+        assert_eq!(operations(ReportedOperations::Either(0x9e, 0x10), false, THIN), Ok(capacity.to_vec()));
+        assert_eq!(operations(ReportedOperations::Either(0x2a, 0), false, THIN), Ok(write_10.to_vec()));
+    }
+
+    #[test]
+    fn what_is_not_supported_is_said_so() {
+        let no = Ok(vec![0, 1, 0, 0]);
+        assert_eq!(operations(ReportedOperations::Code(0x5f), true, THIN), no);
+        assert_eq!(operations(ReportedOperations::CodeAndAction(0x9e, 0x12), false, THIN), no);
+        assert_eq!(operations(ReportedOperations::Code(0x42), false, Features::default()), no);
+        assert_ne!(operations(ReportedOperations::Code(0x42), false, THIN), no);
+        assert_eq!(operations(ReportedOperations::Either(0x2a, 7), false, THIN), no);
+        let wrong = Err(Sense::invalid_field_in_cdb(2, Some(2)));
+        assert_eq!(operations(ReportedOperations::Code(0x9e), false, THIN), wrong);
+        assert_eq!(operations(ReportedOperations::CodeAndAction(0x2a, 0), false, THIN), wrong);
+    }
+
+    #[test]
+    fn all_operations_are_listed_once() {
+        for (timeouts, each) in [(false, 8), (true, 20)] {
+            let bytes = operations(ReportedOperations::All, timeouts, THIN).unwrap();
+            assert_eq!(bytes.len(), 4 + each * Operation::supported(THIN).count());
+            assert_eq!(bytes[..4], ((bytes.len() - 4) as u32).to_be_bytes());
+        }
+    }
+}

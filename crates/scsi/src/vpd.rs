@@ -1,0 +1,99 @@
+//! Vital product data pages (SPC-5 7.7, SBC-4 6.6).
+
+mod identification;
+mod limits;
+
+pub use identification::{Designator, DesignatorKind, DeviceIdentification, Identity, IdentityError};
+pub use limits::{BlockCharacteristics, BlockLimits, Provisioning, ProvisioningType};
+
+use crate::bytes::{AnswerError, put, text, u16_at};
+
+/// Page codes.
+#[allow(missing_docs, reason = "each is named by its page")]
+pub mod page {
+    pub const SUPPORTED_PAGES: u8 = 0x00;
+    pub const UNIT_SERIAL_NUMBER: u8 = 0x80;
+    pub const DEVICE_IDENTIFICATION: u8 = 0x83;
+    pub const EXTENDED_INQUIRY: u8 = 0x86;
+    pub const BLOCK_LIMITS: u8 = 0xb0;
+    pub const BLOCK_DEVICE_CHARACTERISTICS: u8 = 0xb1;
+    pub const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
+}
+
+/// The pages that a disk has, ascending.
+const SUPPORTED: [u8; 7] = [
+    page::SUPPORTED_PAGES,
+    page::UNIT_SERIAL_NUMBER,
+    page::DEVICE_IDENTIFICATION,
+    page::EXTENDED_INQUIRY,
+    page::BLOCK_LIMITS,
+    page::BLOCK_DEVICE_CHARACTERISTICS,
+    page::LOGICAL_BLOCK_PROVISIONING,
+];
+
+/// The page that lists the pages (SPC-5 7.7.16).
+#[must_use]
+pub fn supported_pages() -> Vec<u8> {
+    build(page::SUPPORTED_PAGES, &SUPPORTED)
+}
+
+/// The unit serial number page (SPC-5 7.7.17).
+#[must_use]
+pub fn unit_serial_number(serial: &str) -> Vec<u8> {
+    build(page::UNIT_SERIAL_NUMBER, serial.as_bytes())
+}
+
+/// Reads a unit serial number page.
+///
+/// # Errors
+/// [`AnswerError`] when it is another page or cut short.
+pub fn parse_unit_serial_number(bytes: &[u8]) -> Result<String, AnswerError> {
+    parse(bytes, page::UNIT_SERIAL_NUMBER).map(text)
+}
+
+/// The extended INQUIRY data page (SPC-5 7.7.7).
+#[must_use]
+pub fn extended_inquiry() -> Vec<u8> {
+    let mut body = [0; 0x3c];
+    put(&mut body, 1, [0x01]); // SIMPSUP: simple tasks
+    put(&mut body, 2, [0x01]); // V_SUP: the cache may be volatile
+    put(&mut body, 3, [0x01]); // LUICLR: an attention is cleared for the nexus that was told
+    build(page::EXTENDED_INQUIRY, &body)
+}
+
+/// A page of a disk that is there: device type 00h. Bodies are far below 64 KiB.
+fn build(code: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 + body.len());
+    bytes.extend([0, code]);
+    bytes.extend((body.len() as u16).to_be_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+/// The body of the page with this code.
+fn parse(bytes: &[u8], code: u8) -> Result<&[u8], AnswerError> {
+    const WHAT: &str = "INQUIRY for a vital product data page";
+    let length = u16_at(bytes, 2).ok_or(AnswerError::Short(WHAT))?;
+    if bytes[1] != code {
+        return Err(AnswerError::Invalid(WHAT));
+    }
+    bytes.get(4..4 + usize::from(length)).ok_or(AnswerError::Short(WHAT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_the_bytes_of_the_standard() {
+        assert_eq!(supported_pages(), [0, 0, 0, 7, 0, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2]);
+        assert!(SUPPORTED.is_sorted(), "SPC-5 7.7.16: ascending");
+        let serial = unit_serial_number("4711");
+        assert_eq!(serial, [0, 0x80, 0, 4, b'4', b'7', b'1', b'1']);
+        assert_eq!(parse_unit_serial_number(&serial), Ok("4711".to_owned()));
+        assert!(parse_unit_serial_number(&serial[..7]).is_err());
+        assert!(parse_unit_serial_number(&supported_pages()).is_err());
+        let extended = extended_inquiry();
+        assert_eq!((extended.len(), &extended[..8]), (64, &[0, 0x86, 0, 0x3c, 0, 1, 1, 1][..]));
+    }
+}

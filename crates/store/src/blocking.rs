@@ -1,0 +1,105 @@
+//! A request on an open file, done with ordinary blocking calls: what a thread pool runs, and the simplest engine.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::FallocateFlags;
+
+use crate::error::{Access, StoreError};
+use crate::request::{Completion, KernelOp, Outcome, Request};
+
+/// Zeroes to write where the kernel cannot zero a range itself, aligned for direct I/O.
+#[repr(align(4096))]
+struct Zeroes([u8; 64 << 10]);
+
+static ZEROES: Zeroes = Zeroes([0; 64 << 10]);
+
+/// A run of zeroes, aligned to a page: what engines write for [`Request::WriteZeroes`] where `fallocate` cannot.
+#[must_use]
+pub fn zeroes() -> &'static [u8] {
+    &ZEROES.0
+}
+
+/// Does the request and waits for its end.
+///
+/// # Errors
+/// As [`StoreError::from_io`] maps the kernel's; [`crate::ErrorKind::Gone`] where a read meets the end of a file that
+/// was cut short.
+pub fn perform(op: KernelOp) -> Completion {
+    let file = &*op.file;
+    match op.request {
+        Request::Read { offset_bytes, mut buffer } => {
+            read_full(file, offset_bytes, &mut buffer)?;
+            Ok(Outcome::Read(buffer))
+        }
+        Request::Write { offset_bytes, data } => write_full(file, offset_bytes, &data),
+        Request::Flush => {
+            file.sync_data().map(|()| Outcome::Done).map_err(|e| StoreError::from_io(Access::Write, 0, e))
+        }
+        Request::Discard { offset_bytes, length_bytes } => discard(file, offset_bytes, length_bytes),
+        Request::WriteZeroes { offset_bytes, length_bytes } => write_zeroes(file, offset_bytes, length_bytes),
+    }
+}
+
+fn read_full(file: &File, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let place = offset_bytes + filled as u64;
+        match file.read_at(&mut buffer[filled..], place) {
+            Ok(0) => return Err(StoreError::cut_short(place)),
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(StoreError::from_io(Access::Read, place, error)),
+        }
+    }
+    Ok(())
+}
+
+fn write_full(file: &File, offset_bytes: u64, data: &[u8]) -> Completion {
+    let mut written = 0;
+    while written < data.len() {
+        let place = offset_bytes + written as u64;
+        match file.write_at(&data[written..], place) {
+            Ok(0) => return Err(StoreError::from_io(Access::Write, place, io::ErrorKind::WriteZero.into())),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(StoreError::from_io(Access::Write, place, error)),
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// `fallocate` punches holes in block devices too: it discards where discarded blocks read as zeroes.
+fn discard(file: &File, offset_bytes: u64, length_bytes: u64) -> Completion {
+    allocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset_bytes, length_bytes)
+        .map_err(|error| StoreError::from_io(Access::Write, offset_bytes, error))
+}
+
+fn write_zeroes(file: &File, offset_bytes: u64, length_bytes: u64) -> Completion {
+    match allocate(file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, offset_bytes, length_bytes) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+        other => return other.map_err(|error| StoreError::from_io(Access::Write, offset_bytes, error)),
+    }
+    let mut done_bytes = 0;
+    while done_bytes < length_bytes {
+        let count = usize::try_from(length_bytes - done_bytes).unwrap_or(usize::MAX).min(zeroes().len());
+        write_full(file, offset_bytes + done_bytes, &zeroes()[..count])?;
+        done_bytes += count as u64;
+    }
+    Ok(Outcome::Done)
+}
+
+fn allocate(file: &File, mode: FallocateFlags, offset_bytes: u64, length_bytes: u64) -> io::Result<Outcome> {
+    if length_bytes == 0 {
+        // The kernel calls a range of no bytes invalid.
+        return Ok(Outcome::Done);
+    }
+    loop {
+        match rustix::fs::fallocate(file, mode, offset_bytes, length_bytes) {
+            Ok(()) => return Ok(Outcome::Done),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Blocks in a regular file or on a block device.
+
+mod open;
+mod probe;
+
+use std::fs::File;
+use std::sync::Arc;
+
+pub use open::{FileOptions, OpenError};
+
+use crate::error::{ErrorKind, StoreError};
+use crate::request::{Geometry, KernelOp, Request, Started, Store};
+
+/// A regular file or a block device, locked against other servers while it is open.
+///
+/// It does no I/O itself: every request becomes a [`KernelOp`].
+#[derive(Debug)]
+pub struct FileStore {
+    file: Arc<File>,
+    /// With direct I/O: the same file through the page cache, for requests whose memory is not aligned.
+    buffered: Option<Arc<File>>,
+    is_block_device: bool,
+    geometry: Geometry,
+}
+
+impl FileStore {
+    fn file_for(&self, request: &Request) -> &Arc<File> {
+        let Some(buffered) = &self.buffered else { return &self.file };
+        let address = match request {
+            Request::Read { buffer, .. } => buffer.as_ptr() as usize,
+            Request::Write { data, .. } => data.as_ptr() as usize,
+            _ => 0,
+        };
+        // Linux keeps the page cache and direct I/O on one file coherent, request by request.
+        if address.is_multiple_of(self.geometry.block_bytes as usize) { &self.file } else { buffered }
+    }
+}
+
+impl Store for FileStore {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn start(&self, request: Request) -> Started {
+        if let Err(error) = self.geometry.check(&request) {
+            return Started::Done(Err(error));
+        }
+        if matches!(request, Request::Discard { .. }) && !self.geometry.discards {
+            return Started::Done(Err(StoreError::new(ErrorKind::Unsupported, request.range_bytes().0)));
+        }
+        let file = Arc::clone(self.file_for(&request));
+        Started::Kernel(KernelOp { file, is_block_device: self.is_block_device, request })
+    }
+}
+
+#[cfg(test)]
+mod tests;

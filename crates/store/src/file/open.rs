@@ -1,0 +1,256 @@
+//! Opening: everything that can be wrong with a file is found here, before the first request.
+
+use std::fs::{File, FileType, OpenOptions, TryLockError};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sanwire_core::Size;
+
+use super::{FileStore, probe};
+use crate::request::Geometry;
+
+/// How to open a [`FileStore`].
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FileOptions {
+    /// The length. A file that is absent or empty becomes a sparse file of this length; another one must have it.
+    pub size_bytes: Option<u64>,
+    /// Let `size_bytes` make an existing file longer. Nothing ever makes it shorter.
+    pub grow: bool,
+    /// Open for reading only. Several servers may share a file that way.
+    pub read_only: bool,
+    /// Go past the page cache (`O_DIRECT`).
+    pub direct: bool,
+    /// The logical block; without it 512, or what the block device says.
+    pub block_bytes: Option<u32>,
+    /// Refuse everything but a block device.
+    pub only_block_device: bool,
+}
+
+/// Why a file or block device cannot be a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The kernel refused a call.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// There is no such file, and no size to make one of.
+    #[error("{} does not exist: give size= to create it", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another process has it.
+    #[error("{} is in use by another server or mounted: stop that first, or open it readonly at both ends", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A directory, a terminal, a socket.
+    #[error("{} is not {expected}", path.display())]
+    Type {
+        /// The file.
+        path: PathBuf,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// It exists with another length.
+    #[error("{} has {} ({is_bytes} bytes), not the {} ({wanted_bytes} bytes) of size=: {advice}", path.display(), Size(*is_bytes), Size(*wanted_bytes))]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// The length it has.
+        is_bytes: u64,
+        /// The length that was asked for.
+        wanted_bytes: u64,
+        /// What can be done.
+        advice: &'static str,
+    },
+    /// Its length is not a whole number of blocks, or is zero.
+    #[error("{} has {length_bytes} bytes, which is not a positive multiple of the {block_bytes}-byte block", path.display())]
+    Blocks {
+        /// The file.
+        path: PathBuf,
+        /// The length it has.
+        length_bytes: u64,
+        /// The block it should be a multiple of.
+        block_bytes: u32,
+    },
+    /// The file system or device needs larger blocks for direct I/O.
+    #[error("{} takes direct I/O only in blocks of {needed_bytes} bytes, not {block_bytes}: give block={needed_bytes} or leave direct out", path.display())]
+    Direct {
+        /// The file.
+        path: PathBuf,
+        /// The block that was asked for.
+        block_bytes: u32,
+        /// The block that the medium needs.
+        needed_bytes: u32,
+    },
+}
+
+impl FileStore {
+    /// Opens, creates where asked, locks and examines the file.
+    ///
+    /// # Errors
+    /// Every [`OpenError`]; a file that was created is removed again.
+    pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let Opened { file, is_new, is_block_device } = open_file(path, options)?;
+        let made = Self::examine(path, options, file, is_block_device);
+        // What is locked by now belongs to whoever was quicker.
+        if is_new && matches!(&made, Err(error) if !matches!(error, OpenError::Locked { .. })) {
+            // Best effort: the file is ours and holds nothing.
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    fn examine(path: &Path, options: &FileOptions, file: File, is_block_device: bool) -> Result<Self, OpenError> {
+        lock(path, &file, options.read_only)?;
+        let (block_bytes, physical_block_bytes) = block_sizes(path, &file, is_block_device, options)?;
+        let length_bytes = settle_length(path, &file, is_block_device, options)?;
+        if length_bytes == 0 || !length_bytes.is_multiple_of(u64::from(block_bytes)) {
+            return Err(OpenError::Blocks { path: path.into(), length_bytes, block_bytes });
+        }
+        let discards = !options.read_only && probe::discards(&file, is_block_device, length_bytes);
+        let geometry =
+            Geometry { length_bytes, block_bytes, physical_block_bytes, read_only: options.read_only, discards };
+        let (file, buffered) = if options.direct {
+            let direct = open_direct(path, &file, options, block_bytes)?;
+            (Arc::new(direct), Some(Arc::new(file)))
+        } else {
+            (Arc::new(file), None)
+        };
+        Ok(FileStore { file, buffered, is_block_device, geometry })
+    }
+}
+
+struct Opened {
+    file: File,
+    is_new: bool,
+    is_block_device: bool,
+}
+
+fn open_file(path: &Path, options: &FileOptions) -> Result<Opened, OpenError> {
+    let fail = |action| move |source| OpenError::Io { path: path.into(), action, source };
+    let mut how = OpenOptions::new();
+    how.read(true).write(!options.read_only);
+    // Asked before opening: opening a FIFO would wait for its other end.
+    let is_block_device = match std::fs::metadata(path) {
+        Ok(metadata) => check_type(path, metadata.file_type(), options)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if options.size_bytes.is_none() || options.read_only || options.only_block_device {
+                return Err(missing(path, options, error));
+            }
+            let file = how.create_new(true).open(path).map_err(fail("create"))?;
+            return Ok(Opened { file, is_new: true, is_block_device: false });
+        }
+        Err(error) => return Err(fail("examine")(error)),
+    };
+    if is_block_device && !options.read_only {
+        // On block devices O_EXCL refuses what is mounted or otherwise claimed.
+        how.custom_flags(libc::O_EXCL);
+    }
+    match how.open(path) {
+        Ok(file) => Ok(Opened { file, is_new: false, is_block_device }),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(OpenError::Locked { path: path.into() }),
+        Err(error) => Err(fail("open")(error)),
+    }
+}
+
+fn missing(path: &Path, options: &FileOptions, source: io::Error) -> OpenError {
+    if options.read_only || options.only_block_device {
+        OpenError::Io { path: path.into(), action: "open", source }
+    } else {
+        OpenError::Missing { path: path.into() }
+    }
+}
+
+/// Whether it is a block device; an error when it is neither that nor a regular file.
+fn check_type(path: &Path, kind: FileType, options: &FileOptions) -> Result<bool, OpenError> {
+    if kind.is_block_device() {
+        Ok(true)
+    } else if options.only_block_device {
+        Err(OpenError::Type { path: path.into(), expected: "a block device (a regular file is written file:PATH)" })
+    } else if kind.is_file() {
+        Ok(false)
+    } else {
+        Err(OpenError::Type { path: path.into(), expected: "a regular file or a block device" })
+    }
+}
+
+fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), OpenError> {
+    let locked = if read_only { file.try_lock_shared() } else { file.try_lock() };
+    locked.map_err(|error| match error {
+        TryLockError::WouldBlock => OpenError::Locked { path: path.into() },
+        TryLockError::Error(source) => OpenError::Io { path: path.into(), action: "lock", source },
+    })
+}
+
+/// Logical and physical block.
+fn block_sizes(
+    path: &Path,
+    file: &File,
+    is_block_device: bool,
+    options: &FileOptions,
+) -> Result<(u32, u32), OpenError> {
+    if !is_block_device {
+        let block_bytes = options.block_bytes.unwrap_or(512);
+        return Ok((block_bytes, block_bytes.max(4096)));
+    }
+    let fail = |errno: rustix::io::Errno| OpenError::Io {
+        path: path.into(),
+        action: "ask the block size of",
+        source: errno.into(),
+    };
+    let logical = rustix::fs::ioctl_blksszget(file).map_err(fail)?;
+    let physical = rustix::fs::ioctl_blkpbszget(file).map_err(fail)?;
+    let block_bytes = options.block_bytes.unwrap_or(if logical <= 512 { 512 } else { 4096 });
+    Ok((block_bytes, physical.max(block_bytes)))
+}
+
+/// Gives the file the length that was asked for, if that loses nothing, and tells the length it has.
+fn settle_length(path: &Path, file: &File, is_block_device: bool, options: &FileOptions) -> Result<u64, OpenError> {
+    let fail = |action| move |source| OpenError::Io { path: path.into(), action, source };
+    // A block device's metadata says zero; its end says the truth.
+    let is_bytes = (&*file).seek(SeekFrom::End(0)).map_err(fail("ask the length of"))?;
+    let Some(wanted_bytes) = options.size_bytes.filter(|wanted| *wanted != is_bytes) else { return Ok(is_bytes) };
+    let advice = if is_block_device {
+        "leave size= out, a block device has the size it has"
+    } else if options.read_only {
+        "leave size= out"
+    } else if wanted_bytes < is_bytes {
+        "a file is never cut; give its size or leave size= out"
+    } else if is_bytes > 0 && !options.grow {
+        "add grow to make it longer, or leave size= out"
+    } else {
+        file.set_len(wanted_bytes).map_err(fail("set the length of"))?;
+        return Ok(wanted_bytes);
+    };
+    Err(OpenError::Size { path: path.into(), is_bytes, wanted_bytes, advice })
+}
+
+/// A second handle on the very same file, past the page cache.
+fn open_direct(path: &Path, file: &File, options: &FileOptions, block_bytes: u32) -> Result<File, OpenError> {
+    let fail = |action| move |source| OpenError::Io { path: path.into(), action, source };
+    if let Some(needed_bytes) = probe::direct_block_bytes(file).filter(|needed| *needed > block_bytes) {
+        return Err(OpenError::Direct { path: path.into(), block_bytes, needed_bytes });
+    }
+    let mut how = OpenOptions::new();
+    how.read(true).write(!options.read_only).custom_flags(libc::O_DIRECT);
+    let direct = how.open(path).map_err(fail("open for direct I/O (leave direct out if the file system has none)"))?;
+    let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+    if identity(&direct).map_err(fail("examine"))? != identity(file).map_err(fail("examine"))? {
+        let source = io::Error::other("it was replaced while it was being opened");
+        return Err(fail("open")(source));
+    }
+    Ok(direct)
+}

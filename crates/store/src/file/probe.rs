@@ -1,0 +1,38 @@
+//! What the kernel can do with a file, asked rather than guessed.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+
+use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
+
+/// Whether holes can be punched and then read as zeroes.
+pub(super) fn discards(file: &File, is_block_device: bool, length_bytes: u64) -> bool {
+    if is_block_device {
+        return device_discards(file);
+    }
+    // Past the end there is nothing to lose, but a file system without holes says so all the same.
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(file, flags, length_bytes, 4096).is_ok()
+}
+
+/// `fallocate` on a block device unmaps through write-zeroes, so the queue must have both.
+fn device_discards(file: &File) -> bool {
+    let Ok(metadata) = file.metadata() else { return false };
+    let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+    let limit = |name: &str| {
+        // A partition has no queue of its own; its directory lies in that of the disk.
+        ["queue", "../queue"].iter().find_map(|queue| {
+            let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{queue}/{name}")).ok()?;
+            text.trim().parse::<u64>().ok()
+        })
+    };
+    limit("discard_max_bytes").is_some_and(|bytes| bytes > 0)
+        && limit("write_zeroes_max_bytes").is_some_and(|bytes| bytes > 0)
+}
+
+/// The block that direct I/O on this file needs; `None` when the kernel is too old to say (before 6.1).
+pub(super) fn direct_block_bytes(file: &File) -> Option<u32> {
+    let answer = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let is_known = answer.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    (is_known && answer.stx_dio_offset_align > 0).then(|| answer.stx_dio_offset_align.max(answer.stx_dio_mem_align))
+}

@@ -1,0 +1,153 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::blocking::perform;
+use crate::request::{Completion, Outcome};
+
+/// A path of its own for each test, gone afterwards.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sanwire-store-{}-{name}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn sized(size_bytes: u64) -> FileOptions {
+    FileOptions { size_bytes: Some(size_bytes), ..FileOptions::default() }
+}
+
+fn run(store: &FileStore, request: Request) -> Completion {
+    match store.start(request) {
+        Started::Done(completion) => completion,
+        Started::Kernel(op) => perform(op),
+        Started::Later(delayed) => panic!("{delayed:?}"),
+    }
+}
+
+fn read(store: &FileStore, offset_bytes: u64, length: usize) -> Vec<u8> {
+    match run(store, Request::Read { offset_bytes, buffer: vec![0xee; length].into() }) {
+        Ok(Outcome::Read(frame)) => frame.to_vec(),
+        other => panic!("read at {offset_bytes}: {other:?}"),
+    }
+}
+
+fn kind(completion: Completion) -> ErrorKind {
+    completion.expect_err("an error").kind
+}
+
+fn open_error(path: &Path, options: &FileOptions) -> String {
+    FileStore::open(path, options).expect_err("an error").to_string()
+}
+
+#[test]
+fn a_sparse_file_is_made_when_absent_and_never_cut() {
+    let scratch = Scratch::new("make");
+    assert!(open_error(&scratch.0, &FileOptions::default()).ends_with("does not exist: give size= to create it"));
+    drop(FileStore::open(&scratch.0, &sized(1 << 30)).unwrap());
+    assert_eq!(fs::metadata(&scratch.0).unwrap().len(), 1 << 30);
+    assert_eq!(FileStore::open(&scratch.0, &FileOptions::default()).unwrap().geometry().length_bytes, 1 << 30);
+
+    let message = open_error(&scratch.0, &sized(2 << 30));
+    assert!(
+        message.contains("has 1 GiB (1073741824 bytes), not the 2 GiB") && message.contains("add grow"),
+        "{message}"
+    );
+    assert!(open_error(&scratch.0, &FileOptions { grow: true, ..sized(4096) }).contains("never cut"));
+    let grown = FileStore::open(&scratch.0, &FileOptions { grow: true, ..sized(2 << 30) }).unwrap();
+    assert_eq!(grown.geometry().length_bytes, 2 << 30);
+}
+
+#[test]
+fn a_failed_creation_leaves_nothing_behind() {
+    let scratch = Scratch::new("odd");
+    assert!(open_error(&scratch.0, &sized(1000)).contains("not a positive multiple of the 512-byte block"));
+    assert!(!scratch.0.exists());
+}
+
+#[test]
+fn two_writers_never_share_a_file() {
+    let scratch = Scratch::new("lock");
+    let writer = FileStore::open(&scratch.0, &sized(1 << 20)).unwrap();
+    let read_only = FileOptions { read_only: true, ..FileOptions::default() };
+    for options in [&FileOptions::default(), &read_only] {
+        assert!(matches!(FileStore::open(&scratch.0, options), Err(OpenError::Locked { .. })), "{options:?}");
+    }
+    drop(writer);
+    let readers = [0; 2].map(|_| FileStore::open(&scratch.0, &read_only).unwrap());
+    assert!(open_error(&scratch.0, &FileOptions::default()).contains("in use by another server"));
+    drop(readers);
+    FileStore::open(&scratch.0, &FileOptions::default()).unwrap();
+}
+
+#[test]
+fn only_files_and_block_devices_are_stores() {
+    let options = FileOptions::default();
+    assert!(open_error(Path::new("/tmp"), &options).contains("not a regular file or a block device"));
+    assert!(open_error(Path::new("/dev/null"), &options).contains("not a regular file or a block device"));
+    let only = FileOptions { only_block_device: true, ..sized(4096) };
+    assert!(open_error(Path::new("/dev/no-such-disk"), &only).contains("No such file"));
+    assert!(!Path::new("/dev/no-such-disk").exists());
+}
+
+#[test]
+fn every_request_does_what_it_says() {
+    let scratch = Scratch::new("requests");
+    for direct in [false, true] {
+        let options = FileOptions { direct, block_bytes: Some(4096), ..sized(1 << 20) };
+        let store = match FileStore::open(&scratch.0, &options) {
+            Err(OpenError::Io { action, .. }) if action.contains("direct") => continue,
+            other => other.unwrap(),
+        };
+        run(&store, Request::Write { offset_bytes: 4096, data: vec![7; 12288].into() }).unwrap();
+        // An odd address: direct I/O would refuse it.
+        let odd = sanwire_buffer::Slice::from(vec![8; 4097]).slice(1..4097);
+        run(&store, Request::Write { offset_bytes: 8192, data: odd }).unwrap();
+        run(&store, Request::WriteZeroes { offset_bytes: 12288, length_bytes: 4096 }).unwrap();
+        run(&store, Request::Flush).unwrap();
+        let expected = [vec![0; 4096], vec![7; 4096], vec![8; 4096], vec![0; 8192]].concat();
+        assert!(read(&store, 0, 20480) == expected, "direct: {direct}");
+        if store.geometry().discards {
+            run(&store, Request::Discard { offset_bytes: 0, length_bytes: 1 << 20 }).unwrap();
+            assert!(read(&store, 0, 20480) == vec![0; 20480]);
+        }
+    }
+}
+
+#[test]
+fn refusals_have_their_kind() {
+    let scratch = Scratch::new("refusals");
+    let store = FileStore::open(&scratch.0, &sized(1 << 20)).unwrap();
+    let beyond = Request::Read { offset_bytes: 1 << 20, buffer: vec![0; 512].into() };
+    assert_eq!(kind(run(&store, beyond)), ErrorKind::OutOfRange);
+    fs::OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(1000).unwrap();
+    let cut = run(&store, Request::Read { offset_bytes: 512, buffer: vec![0; 1024].into() }).unwrap_err();
+    assert_eq!((cut.kind, cut.offset_bytes), (ErrorKind::Gone, 1000));
+    fs::OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(1 << 20).unwrap();
+    drop(store);
+
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    let store = FileStore::open(&scratch.0, &options).unwrap();
+    assert!(!store.geometry().discards);
+    let write = Request::Write { offset_bytes: 0, data: vec![0; 512].into() };
+    assert_eq!(kind(run(&store, write)), ErrorKind::ReadOnly);
+}
+
+#[test]
+fn a_full_medium_is_full() {
+    let full = KernelOp {
+        file: Arc::new(File::options().write(true).open("/dev/full").unwrap()),
+        is_block_device: false,
+        request: Request::Write { offset_bytes: 4096, data: vec![1; 512].into() },
+    };
+    assert_eq!(kind(perform(full)), ErrorKind::Full);
+}

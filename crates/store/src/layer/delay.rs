@@ -1,0 +1,74 @@
+//! A slower store.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Which;
+use crate::request::{Delayed, Geometry, Request, Started, Store};
+
+/// The longest delay: past it, clients have long given up.
+const DELAY_MAX: Duration = Duration::from_secs(3600);
+
+/// How long to hold which requests back: `5ms`, or `read:250us` for reads only.
+///
+/// The unit is `us`, `ms` or `s`; the word before the colon is one of [`Which::from_word`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DelayRule {
+    /// Which requests.
+    pub which: Which,
+    /// How long.
+    pub delay: Duration,
+}
+
+impl FromStr for DelayRule {
+    /// What is expected, in words.
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str =
+            "[all:|read:|write:|flush:|discard:]NUMBER and us, ms or s, up to an hour, like 5ms or read:250us";
+        let (word, time) = text.split_once(':').unwrap_or(("all", text));
+        let which = Which::from_word(word).ok_or(EXPECTED)?;
+        let digits_end = time.find(|c: char| !c.is_ascii_digit()).unwrap_or(time.len());
+        let number: u64 = time[..digits_end].parse().map_err(|_| EXPECTED)?;
+        let unit_us = match &time[digits_end..] {
+            "us" => 1,
+            "ms" => 1000,
+            "s" => 1_000_000,
+            _ => return Err(EXPECTED),
+        };
+        let delay = Duration::from_micros(number.checked_mul(unit_us).ok_or(EXPECTED)?);
+        if delay > DELAY_MAX { Err(EXPECTED) } else { Ok(DelayRule { which, delay }) }
+    }
+}
+
+/// Holds requests back before the store below sees them.
+#[derive(Debug)]
+pub struct DelayLayer {
+    below: Arc<dyn Store>,
+    rules: Vec<DelayRule>,
+}
+
+impl DelayLayer {
+    /// `below`, slowed down. The delays of all rules for a request add up.
+    #[must_use]
+    pub fn new(below: Arc<dyn Store>, rules: Vec<DelayRule>) -> Self {
+        DelayLayer { below, rules }
+    }
+}
+
+impl Store for DelayLayer {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn start(&self, request: Request) -> Started {
+        let rules = self.rules.iter().filter(|rule| rule.which.covers(&request));
+        let delay = rules.fold(Duration::ZERO, |sum, rule| sum.saturating_add(rule.delay));
+        if delay.is_zero() {
+            return self.below.start(request);
+        }
+        Started::Later(Delayed { delay, store: Arc::clone(&self.below), request })
+    }
+}

@@ -1,0 +1,32 @@
+//! A store that takes no writes, over one that would.
+
+use std::sync::Arc;
+
+use crate::request::{Geometry, Request, Started, Store};
+
+/// Refuses whatever would change the store below.
+#[derive(Debug)]
+pub struct ReadOnlyLayer {
+    below: Arc<dyn Store>,
+}
+
+impl ReadOnlyLayer {
+    /// `below`, for reading only.
+    #[must_use]
+    pub fn new(below: Arc<dyn Store>) -> Self {
+        ReadOnlyLayer { below }
+    }
+}
+
+impl Store for ReadOnlyLayer {
+    fn geometry(&self) -> Geometry {
+        Geometry { read_only: true, discards: false, ..self.below.geometry() }
+    }
+
+    fn start(&self, request: Request) -> Started {
+        match self.geometry().check(&request) {
+            Ok(()) => self.below.start(request),
+            Err(error) => Started::Done(Err(error)),
+        }
+    }
+}

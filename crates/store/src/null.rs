@@ -1,0 +1,62 @@
+//! A store that keeps nothing, to measure what everything around a store costs.
+
+use crate::request::{Geometry, Outcome, Request, Started, Store};
+
+/// Reads as zeroes, forgets what is written.
+///
+/// A frame comes with the bytes of whoever had it before, perhaps another client's, and this store cannot tell a clean
+/// frame from a used one. So each read clears its frame: about 40 ns for 4 KiB, the least that leaks nothing.
+#[derive(Debug)]
+pub struct NullStore {
+    geometry: Geometry,
+}
+
+impl NullStore {
+    /// A store of `length_bytes`, cut down to whole blocks of `block_bytes`.
+    #[must_use]
+    pub fn new(length_bytes: u64, block_bytes: u32) -> Self {
+        let block_bytes = block_bytes.max(1);
+        let geometry = Geometry {
+            length_bytes: length_bytes - length_bytes % u64::from(block_bytes),
+            block_bytes,
+            physical_block_bytes: block_bytes,
+            read_only: false,
+            discards: true,
+        };
+        NullStore { geometry }
+    }
+}
+
+impl Store for NullStore {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn start(&self, request: Request) -> Started {
+        Started::Done(self.geometry.check(&request).map(|()| match request {
+            Request::Read { mut buffer, .. } => {
+                buffer.fill(0);
+                Outcome::Read(buffer)
+            }
+            _ => Outcome::Done,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_shows_nothing_of_the_frame_s_last_owner() {
+        let store = NullStore::new(1 << 20, 512);
+        let Started::Done(Ok(Outcome::Read(frame))) =
+            store.start(Request::Read { offset_bytes: 512, buffer: vec![7; 1024].into() })
+        else {
+            panic!("a read answers at once");
+        };
+        assert_eq!(*frame, [0; 1024]);
+        let beyond = store.start(Request::Read { offset_bytes: 1 << 20, buffer: vec![7; 512].into() });
+        assert!(matches!(beyond, Started::Done(Err(error)) if error.kind == crate::ErrorKind::OutOfRange));
+    }
+}

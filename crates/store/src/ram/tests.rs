@@ -1,0 +1,138 @@
+use std::sync::Arc;
+use std::thread;
+
+use proptest::prelude::*;
+use sanwire_buffer::Slice;
+
+use super::*;
+
+fn read(store: &RamStore, offset_bytes: u64, length: usize) -> Vec<u8> {
+    match store.start(Request::Read { offset_bytes, buffer: vec![0xee; length].into() }) {
+        Started::Done(Ok(Outcome::Read(frame))) => frame.to_vec(),
+        other => panic!("read at {offset_bytes}: {other:?}"),
+    }
+}
+
+fn done(store: &RamStore, request: Request) {
+    assert!(matches!(store.start(request), Started::Done(Ok(Outcome::Done))));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(usize, usize, u8),
+    Discard(usize, usize),
+    Zero(usize, usize),
+    Read(usize, usize),
+}
+
+const BLOCKS: usize = 3 * CHUNK_BYTES / 512;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let range = || (0..BLOCKS, prop_oneof![1..64usize, 1..BLOCKS]).prop_map(|(at, count)| (at, count.min(BLOCKS - at)));
+    prop::collection::vec(
+        prop_oneof![
+            (range(), 1..=255u8).prop_map(|((at, count), fill)| Step::Write(at, count, fill)),
+            range().prop_map(|(at, count)| Step::Discard(at, count)),
+            range().prop_map(|(at, count)| Step::Zero(at, count)),
+            range().prop_map(|(at, count)| Step::Read(at, count)),
+        ],
+        1..24,
+    )
+}
+
+/// Runs the steps on the store and on a plain vector, on the 3 chunks from `base_bytes` on.
+fn run(store: &RamStore, base_bytes: u64, steps: &[Step]) {
+    let mut model = vec![0u8; BLOCKS * 512];
+    for step in steps {
+        let range =
+            |at: usize, count: usize| (base_bytes + at as u64 * 512, count as u64 * 512, at * 512..(at + count) * 512);
+        match *step {
+            Step::Write(at, count, fill) => {
+                let (offset_bytes, _, bytes) = range(at, count);
+                let data: Vec<u8> = bytes.clone().map(|i| fill ^ (i / 512) as u8).collect();
+                model[bytes].copy_from_slice(&data);
+                done(store, Request::Write { offset_bytes, data: Slice::from(data) });
+            }
+            Step::Discard(at, count) => {
+                let (offset_bytes, length_bytes, bytes) = range(at, count);
+                model[bytes].fill(0);
+                done(store, Request::Discard { offset_bytes, length_bytes });
+            }
+            Step::Zero(at, count) => {
+                let (offset_bytes, length_bytes, bytes) = range(at, count);
+                model[bytes].fill(0);
+                done(store, Request::WriteZeroes { offset_bytes, length_bytes });
+            }
+            Step::Read(at, count) => {
+                let (offset_bytes, _, bytes) = range(at, count);
+                assert!(read(store, offset_bytes, bytes.len()) == model[bytes], "{step:?} of {steps:?}");
+            }
+        }
+    }
+    assert!(read(store, base_bytes, model.len()) == model, "after {steps:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Each thread has chunks of its own, so each sees just what it wrote, whatever the others do.
+    #[test]
+    fn threads_see_what_they_wrote(plans in prop::collection::vec(steps(), 1..4)) {
+        let area_bytes = (BLOCKS * 512) as u64;
+        let store = Arc::new(RamStore::new(plans.len() as u64 * area_bytes, 512));
+        thread::scope(|scope| {
+            for (place, plan) in plans.iter().enumerate() {
+                let store = &store;
+                scope.spawn(move || run(store, place as u64 * area_bytes, plan));
+            }
+        });
+        done(&store, Request::Discard { offset_bytes: 0, length_bytes: store.geometry().length_bytes });
+        prop_assert_eq!(store.allocated_bytes(), 0);
+    }
+}
+
+#[test]
+fn memory_comes_with_writes_and_goes_with_discards() {
+    let store = RamStore::new(1 << 44, 4096);
+    assert_eq!(store.allocated_bytes(), 0);
+    let far = (1 << 44) - 8192;
+    done(&store, Request::Write { offset_bytes: far, data: vec![1; 8192].into() });
+    assert_eq!(store.allocated_bytes(), CHUNK_BYTES as u64);
+    done(&store, Request::Discard { offset_bytes: far, length_bytes: 4096 });
+    assert_eq!(store.allocated_bytes(), CHUNK_BYTES as u64, "one page is still in use");
+    assert_eq!(read(&store, far, 8192), [vec![0; 4096], vec![1; 4096]].concat());
+    done(&store, Request::Discard { offset_bytes: far + 4096, length_bytes: 4096 });
+    assert_eq!(store.allocated_bytes(), 0);
+    assert_eq!(read(&store, far, 8192), [0; 8192]);
+}
+
+#[test]
+fn what_is_not_within_the_store_is_refused() {
+    let store = RamStore::new(8192, 4096);
+    for (offset_bytes, length) in [(8192, 4096), (4096, 8192), (512, 4096), (0, 512), (u64::MAX - 4095, 4096)] {
+        let answer = store.start(Request::Read { offset_bytes, buffer: vec![0; length].into() });
+        assert!(
+            matches!(&answer, Started::Done(Err(error)) if error.kind == crate::ErrorKind::OutOfRange),
+            "{offset_bytes}+{length}: {answer:?}"
+        );
+    }
+}
+
+#[test]
+fn readers_never_see_half_a_block() {
+    let store = RamStore::new(CHUNK_BYTES as u64, 512);
+    thread::scope(|scope| {
+        for fill in 1..=2u8 {
+            let store = &store;
+            scope.spawn(move || {
+                for _ in 0..2000 {
+                    done(store, Request::Write { offset_bytes: 4096, data: vec![fill; 4096].into() });
+                }
+            });
+        }
+        for _ in 0..2000 {
+            let seen = read(&store, 4096, 4096);
+            assert!(seen.iter().all(|byte| *byte == seen[0]));
+        }
+    });
+}

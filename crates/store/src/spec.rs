@@ -1,0 +1,126 @@
+//! What the user wrote about a volume: read whole and checked, before anything is opened.
+//!
+//! On the command line a volume is `NAME=STORE[,KEY[=VALUE]]...`, in the configuration file a table with the same keys:
+//!
+//! ```text
+//! disk0=file:/srv/a.img,size=10G,block=4096,readonly
+//! ```
+//! ```toml
+//! name = "disk0"
+//! store = "file:/srv/a.img"
+//! size = "10G"
+//! block = 4096
+//! readonly = true
+//! ```
+//!
+//! | store | what it is |
+//! |---|---|
+//! | `ram:SIZE` | memory, taken as it is written ([`RamStore`]) |
+//! | `null:SIZE` | zeroes, for measuring ([`NullStore`]) |
+//! | `file:PATH` | a regular file or a block device ([`FileStore`]) |
+//! | `/dev/...` | a block device, and nothing else, given by its absolute path |
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `size=SIZE` | `file:` only: the length; an absent file is made, sparse |
+//! | `grow` | `file:` only: `size` may make an existing file longer |
+//! | `block=512\|4096` | the logical block |
+//! | `readonly` | no writes |
+//! | `direct` | files and devices only: past the page cache |
+//! | `delay=[WHICH:]TIME` | [`DelayRule`]; may be given several times (in TOML: an array) |
+//! | `error=RULE` | [`ErrorRule`]; may be given several times (in TOML: an array) |
+//! | `seed=NUMBER` | for the chance in `error` |
+//!
+//! In the one-line form a comma that belongs to a path is written `\,` and a backslash before a comma or a backslash
+//! `\\`; any other backslash stands for itself.
+
+mod name;
+mod raw;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+pub use name::VolumeName;
+pub use raw::SpecError;
+
+use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, ReadOnlyLayer};
+use crate::{FileOptions, FileStore, NullStore, OpenError, RamStore, Store};
+
+/// A volume: its name and its store. Made from text by `parse`, or from a TOML table by serde.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(try_from = "raw::RawVolume")]
+pub struct VolumeSpec {
+    /// What clients call it.
+    pub name: VolumeName,
+    /// Where its blocks live.
+    pub store: StoreSpec,
+}
+
+/// What is at the bottom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Backing {
+    /// Memory.
+    Ram {
+        /// Its length.
+        size_bytes: u64,
+    },
+    /// Nothing.
+    Null {
+        /// Its pretended length.
+        size_bytes: u64,
+    },
+    /// A regular file or a block device.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// How to open it.
+        options: FileOptions,
+    },
+}
+
+/// A store and the layers over it. Made from `STORE[,KEY[=VALUE]]...` by `parse`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StoreSpec {
+    /// What is at the bottom.
+    pub backing: Backing,
+    /// The logical block, when the user chose one.
+    pub block_bytes: Option<u32>,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Failures, right over the bottom.
+    pub errors: Vec<ErrorRule>,
+    /// Where the chance of failures starts.
+    pub seed: u64,
+    /// Delays, over the failures: a failure takes its time too.
+    pub delays: Vec<DelayRule>,
+}
+
+impl StoreSpec {
+    /// Opens what is at the bottom and lays the layers over it: errors, delays, read-only at the top.
+    ///
+    /// # Errors
+    /// Those of [`FileStore::open`].
+    pub fn open(&self) -> Result<Arc<dyn Store>, OpenError> {
+        let block_bytes = self.block_bytes.unwrap_or(512);
+        let mut store: Arc<dyn Store> = match &self.backing {
+            Backing::Ram { size_bytes } => Arc::new(RamStore::new(*size_bytes, block_bytes)),
+            Backing::Null { size_bytes } => Arc::new(NullStore::new(*size_bytes, block_bytes)),
+            Backing::File { path, options } => Arc::new(FileStore::open(path, options)?),
+        };
+        if !self.errors.is_empty() {
+            store = Arc::new(ErrorLayer::new(store, self.errors.clone(), self.seed));
+        }
+        if !self.delays.is_empty() {
+            store = Arc::new(DelayLayer::new(store, self.delays.clone()));
+        }
+        if self.read_only {
+            store = Arc::new(ReadOnlyLayer::new(store));
+        }
+        Ok(store)
+    }
+}
+
+#[cfg(test)]
+mod tests;

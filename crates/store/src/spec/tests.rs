@@ -1,0 +1,126 @@
+use std::time::Duration;
+
+use super::*;
+use crate::layer::Which;
+use crate::{ErrorKind, Request, Started};
+
+fn volume(text: &str) -> VolumeSpec {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn refusal(text: &str) -> String {
+    text.parse::<VolumeSpec>().expect_err(text).to_string()
+}
+
+#[test]
+fn both_forms_say_the_same() {
+    let text = volume(
+        "disk0=file:/srv/a.img,size=10G,grow,block=4096,readonly,direct,delay=read:5ms,delay=1s,error=read:0.01,seed=7",
+    );
+    let table: VolumeSpec = toml::from_str(
+        r#"
+        name = "disk0"
+        store = "file:/srv/a.img"
+        size = 10737418240
+        grow = true
+        block = 4096
+        readonly = true
+        direct = true
+        delay = ["read:5ms", "1s"]
+        error = "read:0.01"
+        seed = 7
+        "#,
+    )
+    .unwrap();
+    assert_eq!(text, table);
+    assert_eq!(&*text.name, "disk0");
+    assert_eq!(text.store.delays[0].which, Which::Read);
+    assert_eq!(text.store.delays[1].delay, Duration::from_secs(1));
+    let options = FileOptions {
+        size_bytes: Some(10 << 30),
+        grow: true,
+        read_only: true,
+        direct: true,
+        block_bytes: Some(4096),
+        only_block_device: false,
+    };
+    assert_eq!(text.store.backing, Backing::File { path: "/srv/a.img".into(), options });
+}
+
+#[test]
+fn every_kind_of_store_is_read() {
+    assert_eq!(volume("a=ram:1.5G").store.backing, Backing::Ram { size_bytes: 3 << 29 });
+    assert_eq!(volume("a=null:1T,readonly=false").store.backing, Backing::Null { size_bytes: 1 << 40 });
+    let only_block_device = FileOptions { only_block_device: true, ..FileOptions::default() };
+    assert_eq!(
+        volume("a=/dev/sdb").store.backing,
+        Backing::File { path: "/dev/sdb".into(), options: only_block_device }
+    );
+}
+
+#[test]
+fn commas_of_paths_are_escaped_and_other_backslashes_are_not() {
+    let path = |text: &str| match volume(text).store.backing {
+        Backing::File { path, .. } => path.into_os_string().into_string().unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(path(r"a=file:x\,y=z\\,readonly"), r"x,y=z\");
+    assert_eq!(path(r"a=/dev/disk/by-label/My\x20Disk"), r"/dev/disk/by-label/My\x20Disk");
+}
+
+#[test]
+fn refusals_name_the_culprit_and_what_is_allowed() {
+    for (text, message) in [
+        ("ram:1G", "'ram:1G' has no name: a volume is NAME=STORE[,KEY[=VALUE]]..., like disk0=ram:1G"),
+        ("a b=ram:1G", "'a b' is no volume name: 1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'"),
+        ("=ram:1G", "'' is no volume name: 1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'"),
+        (
+            "a=tape:1G",
+            "'tape:1G' is no store: use ram:SIZE, null:SIZE, file:PATH or the absolute path of a block device",
+        ),
+        ("a=ram:1G,speed=3", "there is no key 'speed': use size, grow, block, readonly, direct, delay, error, seed"),
+        ("a=ram:1G,block=1024", "'1024' is no value for block: use 512 or 4096"),
+        ("a=ram:1G,block=512,block=512", "block is given twice"),
+        ("a=file:x,size=0", "'0' is no value for size: use a positive size, like 10G"),
+        ("a=ram:1G,readonly=yes", "'yes' is no value for readonly: use true, false or the key alone"),
+        ("a=ram:1G,size=1G", "size is not for this store: the size stands right behind ram: or null:"),
+        ("a=/dev/sdb,size=1G", "size is not for this store: a block device has the size it has (a file is file:PATH)"),
+        ("a=file:x,grow", "grow is not for this store: it needs size=, the length to grow to"),
+        (
+            "a=ram:1G,delay=5",
+            "'5' is no value for delay: use [all:|read:|write:|flush:|discard:]NUMBER and us, ms or s, up to an hour, \
+             like 5ms or read:250us",
+        ),
+    ] {
+        assert_eq!(refusal(text), message, "{text}");
+    }
+    for text in
+        ["a=", "a=ram:", "a=ram:0", "a=ram:1X", "a=file:", "a=null", "a=relative", "a=ram:1G,", "a=ram:512,block=4096"]
+    {
+        refusal(text);
+    }
+    refusal(&format!("{}=ram:1G", "x".repeat(65)));
+}
+
+#[test]
+fn tables_are_as_strict_as_text() {
+    let refusal = |text: &str| toml::from_str::<VolumeSpec>(text).expect_err(text).to_string();
+    assert!(refusal("name = 'a'\nstore = 'ram:1G'\nspeed = 3").contains("unknown field `speed`"));
+    assert!(
+        refusal("name = 'a'\nstore = 'ram:1G'\nblock = 1024").contains("'1024' is no value for block: use 512 or 4096")
+    );
+    assert!(refusal("name = 'a'").contains("missing field `store`"));
+    assert!(refusal("name = 'a'\nstore = 'ram:1G'\nblock = -1").contains("a text, a number"));
+}
+
+#[test]
+fn layers_lie_in_their_order() {
+    let store = volume("a=ram:1M,readonly,delay=read:1ms,error=read").store.open().unwrap();
+    assert!(store.geometry().read_only);
+    let write = Request::Write { offset_bytes: 0, data: vec![0; 512].into() };
+    assert!(matches!(store.start(write), Started::Done(Err(error)) if error.kind == ErrorKind::ReadOnly));
+    let Started::Later(delayed) = store.start(Request::Read { offset_bytes: 0, buffer: vec![0; 512].into() }) else {
+        panic!("the delay is above the error");
+    };
+    assert!(matches!(delayed.resume(), Started::Done(Err(error)) if error.kind == ErrorKind::Unreadable));
+}

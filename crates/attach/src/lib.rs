@@ -1,1 +1,19 @@
-//! placeholder
+//! A [`Volume`](sanwire_initiator::Volume) as a local block device: over NBD, or as a file (FUSE) with a loop device.
+#![forbid(unsafe_code)]
+
+mod attachment;
+mod bytes;
+mod executor;
+mod filesystem;
+mod latch;
+mod loop_device;
+mod nbd;
+mod range_lock;
+mod registry;
+#[cfg(test)]
+mod test_volume;
+
+pub use attachment::{AttachError, Attachment, Ended, FuseOptions, LoopError, attach_fuse};
+pub use latch::Latch;
+pub use nbd::{NbdAddress, NbdError, NbdServer, serve_nbd};
+pub use registry::{Detached, Kind, Listing, Record, Registry, RegistryError};

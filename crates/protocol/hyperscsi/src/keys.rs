@@ -83,6 +83,16 @@ impl From<snow::Error> for KeyError {
     }
 }
 
+/// Random bytes from the operating system, for seeds and keys.
+///
+/// # Errors
+/// [`KeyError`] when the system has none.
+pub fn random<const N: usize>() -> Result<[u8; N], KeyError> {
+    let mut bytes = [0; N];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| KeyError)?;
+    Ok(bytes)
+}
+
 /// All randomness of a machine, from one seed: the same seed gives the same run.
 pub(crate) struct Randomness(ChaCha20Rng);
 

@@ -20,7 +20,7 @@ use sanwire_core::Peer;
 pub use channel::Recovery;
 pub use client::{Client, ClientConfig, ClientEvent, CommandId, Failure, Order, ServerInfo, announcement, discovery};
 pub use counters::Counters;
-pub use keys::{Identity, KeyError, Psk};
+pub use keys::{Identity, KeyError, Psk, random};
 pub use server::{Admission, CommandHandle, LinkLimits, Server, ServerConfig, ServerEvent};
 
 /// The EtherType of HS/eth, registered for HyperSCSI.

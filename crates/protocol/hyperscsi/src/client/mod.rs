@@ -368,9 +368,12 @@ impl Client {
                     connected.channel.query(now);
                 }
             }
-            State::Seeking(seeking) if seeking.is_answered_by(prefix) => self.refusal = Some(refusal),
+            State::Seeking(seeking) if seeking.is_answered_by(prefix) => {
+                self.refusal.get_or_insert(refusal);
+            }
+            // After the first refusal the server no longer knows the handshake: only the first one says why.
             State::Answering(answering) if answering.channel.connection() == prefix.connection => {
-                self.refusal = Some(refusal);
+                self.refusal.get_or_insert(refusal);
             }
             _ => {}
         }

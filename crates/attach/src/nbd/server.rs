@@ -1,0 +1,148 @@
+//! Listens, and serves every client on threads of its own.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use sanwire_initiator::{Volume, VolumeError, VolumeInfo};
+
+use super::connection;
+use super::handshake::Export;
+use super::request::REQUEST_MAX_BYTES;
+use super::socket::{Listener, NbdAddress, Socket};
+use crate::bytes::ByteVolume;
+use crate::executor::block_on;
+use crate::latch::{Latch, wait_any};
+
+/// Clients that are served together at the most; further ones are sent away.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Why an NBD server could not start or ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum NbdError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; choose another address or end the server that has it")]
+    Listen {
+        /// Which address.
+        address: NbdAddress,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// The thread could not be started, or died.
+    #[error("the NBD server's thread: {0}")]
+    Thread(io::Error),
+    /// The last flush failed: written data may be lost.
+    #[error("the last flush failed, so what was written last may be lost: {0}")]
+    Flush(VolumeError),
+}
+
+/// A running NBD server.
+#[derive(Debug)]
+pub struct NbdServer {
+    address: NbdAddress,
+    stop: Latch,
+    thread: JoinHandle<Result<(), NbdError>>,
+}
+
+/// Serves the volume at `listen` until `stop` is set.
+///
+/// # Errors
+/// When the address cannot be had.
+pub fn serve_nbd(volume: Volume, listen: &NbdAddress, stop: Latch) -> Result<NbdServer, NbdError> {
+    let refused = |source| NbdError::Listen { address: listen.clone(), source };
+    let listener = Listener::bind(listen).map_err(refused)?;
+    let address = listener.address().map_err(refused)?;
+    let stopped = stop.clone();
+    let thread = std::thread::Builder::new()
+        .name("nbd-listener".into())
+        .spawn(move || accept_clients(&listener, &ByteVolume::new(volume), &stopped))
+        .map_err(NbdError::Thread)?;
+    Ok(NbdServer { address, stop, thread })
+}
+
+impl NbdServer {
+    /// Where it listens, with the port that was taken.
+    #[must_use]
+    pub fn address(&self) -> &NbdAddress {
+        &self.address
+    }
+
+    /// Ends the server: what is in flight ends, the volume is flushed.
+    ///
+    /// # Errors
+    /// When the last flush failed.
+    pub fn stop(self) -> Result<(), NbdError> {
+        self.stop.set();
+        self.wait()
+    }
+
+    /// Waits for the end of the server, by whomever.
+    ///
+    /// # Errors
+    /// When the last flush failed.
+    pub fn wait(self) -> Result<(), NbdError> {
+        self.thread.join().map_err(|_| NbdError::Thread(io::Error::other("it panicked")))?
+    }
+}
+
+struct Client {
+    socket: Arc<Socket>,
+    thread: JoinHandle<()>,
+}
+
+fn accept_clients(listener: &Listener, volume: &ByteVolume, stop: &Latch) -> Result<(), NbdError> {
+    let mut clients: Vec<Client> = Vec::new();
+    loop {
+        wait_any(&[listener.as_fd(), stop.as_fd()]);
+        if stop.is_set() {
+            break;
+        }
+        clients.retain(|client| !client.thread.is_finished());
+        match listener.accept().and_then(|socket| admit(socket, volume, clients.len())) {
+            Ok(client) => clients.push(client),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                tracing::warn!(%error, "an NBD client could not be served");
+                // Out of descriptors or threads: the listener stays readable, so wait a moment.
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+    // No more requests; the answers still go out.
+    clients.iter().for_each(|client| client.socket.shutdown(Shutdown::Read));
+    for client in clients {
+        let _ = client.thread.join();
+    }
+    if volume.info().read_only { Ok(()) } else { block_on(volume.flush()).map_err(NbdError::Flush) }
+}
+
+fn admit(socket: Socket, volume: &ByteVolume, others: usize) -> io::Result<Client> {
+    if others >= CONNECTIONS_MAX {
+        return Err(io::Error::other("too many clients"));
+    }
+    let socket = Arc::new(socket);
+    let (served, volume) = (Arc::clone(&socket), volume.clone());
+    let thread = std::thread::Builder::new().name("nbd-reader".into()).spawn(move || {
+        let export = export_of(&volume.info());
+        if let Err(error) = connection::serve(&served, &volume, export) {
+            tracing::info!(%error, "an NBD client's connection ended");
+        }
+    })?;
+    Ok(Client { socket, thread })
+}
+
+fn export_of(info: &VolumeInfo) -> Export {
+    let block_min_bytes = info.block_bytes;
+    Export {
+        name: info.name.to_string(),
+        size_bytes: info.size_bytes,
+        read_only: info.read_only,
+        discards: info.discards,
+        block_min_bytes,
+        block_preferred_bytes: info.physical_block_bytes.max(4096).max(block_min_bytes).next_power_of_two(),
+        request_max_bytes: REQUEST_MAX_BYTES,
+    }
+}

@@ -1,0 +1,293 @@
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::wire::*;
+use super::*;
+use crate::latch::Latch;
+use crate::test_volume::{RamVolume, TestDirectory, have};
+
+fn serve(volume: RamVolume, directory: &TestDirectory) -> NbdServer {
+    let address = NbdAddress::Unix(directory.path().join("nbd"));
+    serve_nbd(volume.start(), &address, Latch::new().unwrap()).unwrap()
+}
+
+/// A client of few words.
+struct Client {
+    stream: UnixStream,
+    structured: bool,
+}
+
+impl Client {
+    fn connect(server: &NbdServer, structured: bool) -> Client {
+        let NbdAddress::Unix(path) = server.address() else { panic!("a unix socket") };
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut client = Client { stream, structured };
+        client.read(18);
+        client.stream.write_all(&3u32.to_be_bytes()).unwrap();
+        if structured {
+            client.option(OPT_STRUCTURED_REPLY, &[]);
+            assert_eq!(be32(&client.read(20), 12), REP_ACK);
+        }
+        client.option(OPT_EXPORT_NAME, b"disk");
+        client.read(10);
+        client
+    }
+
+    fn option(&mut self, option: u32, data: &[u8]) {
+        let head = [&MAGIC_OPTION.to_be_bytes()[..], &option.to_be_bytes(), &(data.len() as u32).to_be_bytes(), data];
+        self.stream.write_all(&head.concat()).unwrap();
+    }
+
+    fn request(&mut self, kind: u16, flags: u16, cookie: u64, offset_bytes: u64, length_bytes: u32) {
+        let request = RawRequest { flags, kind, cookie, offset_bytes, length_bytes };
+        self.stream.write_all(&request.to_bytes()).unwrap();
+    }
+
+    fn read(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// The error of a simple reply, and whose it is.
+    fn simple_reply(&mut self) -> (u64, u32) {
+        let reply = self.read(16);
+        assert_eq!(be32(&reply, 0), 0x6744_6698);
+        (be64(&reply, 8), be32(&reply, 4))
+    }
+
+    /// One chunk: flags, kind, cookie, content.
+    fn chunk(&mut self) -> (u16, u16, u64, Vec<u8>) {
+        let head = self.read(20);
+        assert_eq!(be32(&head, 0), 0x668e_33ef);
+        let content = self.read(be32(&head, 16) as usize);
+        (be16(&head, 4), be16(&head, 6), be64(&head, 8), content)
+    }
+
+    fn write(&mut self, offset_bytes: u64, data: &[u8]) -> u32 {
+        self.request(CMD_WRITE, 0, 1, offset_bytes, data.len() as u32);
+        self.stream.write_all(data).unwrap();
+        self.simple_reply().1
+    }
+
+    /// A read in chunks, or the error.
+    fn read_range(&mut self, offset_bytes: u64, length: u32, flags: u16) -> Result<Vec<u8>, u32> {
+        self.request(CMD_READ, flags, 9, offset_bytes, length);
+        if !self.structured {
+            let (_, error) = self.simple_reply();
+            return if error == 0 { Ok(self.read(length as usize)) } else { Err(error) };
+        }
+        let mut data = vec![0; length as usize];
+        let mut chunks = 0;
+        loop {
+            let (chunk_flags, kind, cookie, content) = self.chunk();
+            chunks += 1;
+            assert_eq!(cookie, 9);
+            match kind {
+                0 => {}
+                1 => {
+                    let at = (be64(&content, 0) - offset_bytes) as usize;
+                    data[at..at + content.len() - 8].copy_from_slice(&content[8..]);
+                }
+                _ => return Err(be32(&content, 0)),
+            }
+            if chunk_flags & 1 != 0 {
+                assert!(flags & CMD_FLAG_DF == 0 || chunks == 1);
+                return Ok(data);
+            }
+        }
+    }
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+#[test]
+fn long_and_odd_transfers_pass_through_a_small_region() {
+    let directory = TestDirectory::new("nbd-long");
+    let volume = RamVolume { size_bytes: 40 << 20, region_bytes: 4 << 20, ..RamVolume::default() };
+    let server = serve(volume, &directory);
+    let data = pattern(32 << 20);
+    for structured in [true, false] {
+        let mut client = Client::connect(&server, structured);
+        assert_eq!(client.write(0, &data), 0);
+        assert_eq!(client.read_range(0, 32 << 20, 0).unwrap(), data);
+        assert_eq!(client.read_range(4097, 3 << 20, 0).unwrap(), data[4097..][..3 << 20]);
+        assert_eq!(client.write(1_000_001, b"in the middle"), 0);
+        assert_eq!(client.read_range(1_000_000, 15, 0).unwrap()[1..14], *b"in the middle");
+        assert_eq!(client.read_range(5, 0, 0).unwrap(), [0u8; 0]);
+    }
+    let mut client = Client::connect(&server, true);
+    assert_eq!(client.read_range(2 << 20, 8 << 20, CMD_FLAG_DF).unwrap(), data[2 << 20..10 << 20]);
+    server.stop().unwrap();
+}
+
+#[test]
+fn many_requests_are_in_flight_and_each_gets_its_own_answer() {
+    let directory = TestDirectory::new("nbd-many");
+    let server = serve(RamVolume::default(), &directory);
+    let mut client = Client::connect(&server, false);
+    let data = pattern(1 << 20);
+    assert_eq!(client.write(0, &data), 0);
+    let mut sender = Client { stream: client.stream.try_clone().unwrap(), structured: false };
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for cookie in 0..5000u64 {
+                sender.request(CMD_READ, 0, cookie, cookie % 250 * 4096, 4096);
+            }
+        });
+        let mut seen = HashMap::new();
+        for _ in 0..5000 {
+            let (cookie, error) = client.simple_reply();
+            assert_eq!(error, 0);
+            assert_eq!(client.read(4096), data[(cookie % 250 * 4096) as usize..][..4096]);
+            *seen.entry(cookie).or_insert(0) += 1;
+        }
+        assert!(seen.len() == 5000 && seen.values().all(|times| *times == 1));
+    });
+    server.stop().unwrap();
+}
+
+#[test]
+fn errors_are_answers_and_the_connection_goes_on() {
+    let directory = TestDirectory::new("nbd-errors");
+    let volume = RamVolume { bad_byte: Some(5 << 20), read_only: true, ..RamVolume::default() };
+    let server = serve(volume, &directory);
+    for structured in [true, false] {
+        let mut client = Client::connect(&server, structured);
+        assert_eq!(client.read_range(4 << 20, 3 << 20, 0), Err(Errno::Io as u32));
+        assert_eq!(client.read_range(5 << 20, 512, 0), Err(Errno::Io as u32));
+        assert_eq!(client.write(0, &[1; 100_000]), Errno::Permission as u32);
+        assert_eq!(client.read_range(1 << 40, 512, 0), Err(Errno::Invalid as u32));
+        for (kind, error) in [(CMD_FLUSH, 0), (CMD_CACHE, 0), (77, Errno::Invalid as u32)] {
+            client.request(kind, 0, 3, 0, 0);
+            assert_eq!(client.simple_reply(), (3, error));
+        }
+        assert_eq!(client.read_range(0, 4096, 0).unwrap(), [0; 4096]);
+    }
+    server.stop().unwrap();
+}
+
+#[test]
+fn garbage_ends_its_own_connection_only() {
+    let directory = TestDirectory::new("nbd-garbage");
+    let server = serve(RamVolume::default(), &directory);
+    let mut good = Client::connect(&server, true);
+    let mut bad = Client::connect(&server, true);
+    bad.stream.write_all(&[0x5a; 28]).unwrap();
+    assert_eq!(bad.stream.read(&mut [0; 16]).unwrap(), 0, "closed");
+    let mut oversize = Client::connect(&server, true);
+    oversize.request(CMD_WRITE, 0, 1, 0, u32::MAX);
+    assert_eq!(oversize.stream.read(&mut [0; 16]).unwrap(), 0, "closed");
+    let mut cut = Client::connect(&server, true);
+    cut.request(CMD_WRITE, 0, 1, 0, 4096);
+    drop(cut);
+    assert_eq!(good.read_range(0, 512, 0).unwrap(), [0; 512]);
+    good.request(CMD_DISCONNECT, 0, 0, 0, 0);
+    assert_eq!(good.stream.read(&mut [0; 16]).unwrap(), 0, "a farewell");
+    server.stop().unwrap();
+}
+
+#[test]
+fn stopping_answers_what_is_in_flight_and_removes_the_socket() {
+    let directory = TestDirectory::new("nbd-stop");
+    let server = serve(RamVolume { delay: Duration::from_millis(100), ..RamVolume::default() }, &directory);
+    let mut client = Client::connect(&server, false);
+    client.request(CMD_READ, 0, 5, 0, 4096);
+    std::thread::sleep(Duration::from_millis(30));
+    let began = Instant::now();
+    server.stop().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5));
+    assert_eq!(client.simple_reply(), (5, 0));
+    assert!(!directory.path().join("nbd").exists());
+    let second = serve(RamVolume::default(), &directory);
+    second.stop().unwrap();
+}
+
+#[test]
+fn an_address_in_use_is_refused_and_a_dead_socket_is_replaced() {
+    let directory = TestDirectory::new("nbd-address");
+    let server = serve(RamVolume::default(), &directory);
+    let again = serve_nbd(RamVolume::default().start(), server.address(), Latch::new().unwrap());
+    assert!(matches!(again, Err(NbdError::Listen { .. })));
+    server.stop().unwrap();
+    drop(std::os::unix::net::UnixListener::bind(directory.path().join("nbd")).unwrap());
+    serve(RamVolume::default(), &directory).stop().unwrap();
+    let any = NbdAddress::Tcp("127.0.0.1:0".parse().unwrap());
+    let tcp = serve_nbd(RamVolume::default().start(), &any, Latch::new().unwrap()).unwrap();
+    assert!(matches!(tcp.address(), NbdAddress::Tcp(address) if address.port() != 0));
+    tcp.stop().unwrap();
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    said
+}
+
+#[test]
+fn qemu_copies_a_disk_in_and_out() {
+    if !have("qemu-img") || !have("qemu-io") {
+        return;
+    }
+    let directory = TestDirectory::new("nbd-qemu");
+    let server = serve(RamVolume { region_bytes: 8 << 20, ..RamVolume::default() }, &directory);
+    let url = format!("nbd+unix:///disk?socket={}", directory.path().join("nbd").display());
+    let image: PathBuf = directory.path().join("image");
+    let mut content = pattern(16 << 20);
+    content[3 << 20..6 << 20].fill(0);
+    std::fs::write(&image, &content).unwrap();
+    let image = image.to_str().unwrap();
+    run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", "-W", "-m", "8", image, &url]);
+    run("qemu-img", &["compare", "-f", "raw", "-F", "raw", image, &url]);
+    // 512-byte accesses to 4096-byte blocks: qemu honours the advertised block, so it does the reading itself.
+    let script = ["-c", "write -P 0x5a 512 1024", "-c", "read -P 0x5a 512 1024", "-c", "write -z 8192 12288"];
+    let checks = ["-c", "read -P 0 8192 12288", "-c", "discard 1M 1M", "-c", "aio_write -P 7 2M 4k", "-c", "flush"];
+    let said = run("qemu-io", &[&["-f", "raw", &url][..], &script, &checks].concat());
+    assert!(!said.contains("verification failed"), "{said}");
+    if have("nbdinfo") {
+        assert!(run("nbdinfo", &[&url]).contains("16777216"));
+    }
+    server.stop().unwrap();
+}
+
+/// `cargo test --release -p sanwire-attach -- --ignored --nocapture nbd_random_reads`
+#[test]
+#[ignore = "a measurement"]
+fn nbd_random_reads() {
+    if !have("fio") {
+        return;
+    }
+    let directory = TestDirectory::new("nbd-fio");
+    let server = serve(RamVolume { size_bytes: 256 << 20, ..RamVolume::default() }, &directory);
+    for depth in [1, 32] {
+        let mut client = Client::connect(&server, true);
+        let mut sender = Client { stream: client.stream.try_clone().unwrap(), structured: true };
+        let deadline = Instant::now() + Duration::from_secs(3);
+        for cookie in 0..depth {
+            sender.request(CMD_READ, 0, cookie, cookie * 4096, 4096);
+        }
+        let (mut answers, mut at) = (0u64, 12_345u64);
+        while Instant::now() < deadline {
+            let (_, _, cookie, _) = client.chunk();
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            sender.request(CMD_READ, 0, cookie, (at >> 40) % 65_536 * 4096, 4096);
+            answers += 1;
+        }
+        println!("own client, depth {depth}: {} IOPS", answers / 3);
+    }
+    let url = format!("nbd+unix:///disk?socket={}", directory.path().join("nbd").display());
+    for depth in ["1", "32"] {
+        let said =
+            run("qemu-img", &["bench", "-f", "raw", "-t", "none", "-c", "200000", "-d", depth, "-s", "4096", &url]);
+        println!("qemu-img bench, depth {depth}, 200000 reads: {said}");
+    }
+    server.stop().unwrap();
+}

@@ -1,0 +1,360 @@
+//! What is attached on this host, for `detach` and lists in other processes: one small file for each attachment.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::attachment::unmount_once;
+use crate::loop_device::{self, LoopError};
+
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// One attachment.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// The process that serves it.
+    pub pid: u32,
+    /// When that process started, in the kernel's ticks: a process id may come again.
+    pub pid_started: u64,
+    /// The volume's URL.
+    pub volume: String,
+    /// What it is attached as.
+    pub kind: Kind,
+}
+
+/// What a volume is attached as.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A file, perhaps with a block device over it.
+    Fuse {
+        /// The directory.
+        mount_point: PathBuf,
+        /// Whether attaching made the directory.
+        made_mount_point: bool,
+        /// The file.
+        file: PathBuf,
+        /// The block device.
+        device: Option<PathBuf>,
+    },
+    /// An NBD server.
+    Nbd {
+        /// Its unix socket, if it has one.
+        socket: Option<PathBuf>,
+        /// Its URL.
+        url: String,
+    },
+}
+
+/// Why the registry failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// A file of it failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What happened.
+        source: io::Error,
+    },
+    /// Nothing of this name is attached.
+    #[error("nothing attached here is called {0}: see the list of attachments")]
+    Unknown(String),
+    /// Several attachments go by this name.
+    #[error("{count} attachments are called {name}: name the device or the mount point instead")]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// How many.
+        count: usize,
+    },
+    /// The block device is in use.
+    #[error(transparent)]
+    BlockDevice(#[from] LoopError),
+    /// The process may not be ended by this user.
+    #[error("cannot end process {pid}: {source}")]
+    Signal {
+        /// Which process.
+        pid: u32,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// The process is still there.
+    #[error("process {pid} still serves {volume} after {waited_s} s: its file or device may be in use")]
+    StillServing {
+        /// Which process.
+        pid: u32,
+        /// Which volume.
+        volume: String,
+        /// How long.
+        waited_s: u64,
+    },
+}
+
+/// How a detach went.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Detached {
+    /// What was attached.
+    pub record: Record,
+    /// Whether its process had died before, so that only its remains were removed.
+    pub was_dead: bool,
+}
+
+/// The directory of records.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    directory: PathBuf,
+}
+
+/// A record that stands in the registry until this is dropped.
+#[derive(Debug)]
+pub struct Listing {
+    path: PathBuf,
+}
+
+impl Record {
+    /// A record of this process.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn of_this_process(volume: String, kind: Kind) -> Result<Self, RegistryError> {
+        let pid = std::process::id();
+        let pid_started = start_time(pid).ok_or_else(|| RegistryError::Io {
+            path: PathBuf::from(format!("/proc/{pid}/stat")),
+            source: io::ErrorKind::InvalidData.into(),
+        })?;
+        Ok(Record { pid, pid_started, volume, kind })
+    }
+
+    /// Whether its process still runs.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        start_time(self.pid) == Some(self.pid_started)
+    }
+
+    /// The block device, when it has one.
+    #[must_use]
+    pub fn device(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::Fuse { device, .. } => device.as_deref(),
+            Kind::Nbd { .. } => None,
+        }
+    }
+
+    /// Whether people may mean it by `name`: its volume's URL or last part, its device, mount point, file or socket.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        let path = fs::canonicalize(name).unwrap_or_else(|_| PathBuf::from(name));
+        let is = |ours: &Path| ours == path || ours == Path::new(name);
+        let by_volume = self.volume == name || self.volume.rsplit('/').next() == Some(name);
+        by_volume
+            || match &self.kind {
+                Kind::Fuse { mount_point, file, device, .. } => {
+                    is(mount_point) || is(file) || device.as_deref().is_some_and(is)
+                }
+                Kind::Nbd { socket, url } => url == name || socket.as_deref().is_some_and(is),
+            }
+    }
+}
+
+impl Registry {
+    /// The registry of this user: in `/run/sanwire` for root, else in `$XDG_RUNTIME_DIR/sanwire`.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn open() -> Result<Self, RegistryError> {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
+        Registry::at(match runtime {
+            Some(runtime) if !rustix::process::geteuid().is_root() => PathBuf::from(runtime).join("sanwire"),
+            _ => PathBuf::from("/run/sanwire"),
+        })
+    }
+
+    /// The registry in this directory.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn at(directory: PathBuf) -> Result<Self, RegistryError> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+        made.map_err(|source| RegistryError::Io { path: directory.clone(), source })?;
+        Ok(Registry { directory })
+    }
+
+    /// Lists an attachment until the [`Listing`] is dropped.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn add(&self, record: &Record) -> Result<Listing, RegistryError> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = self.directory.join(format!("{}-{number}.json", record.pid));
+        let unfinished = path.with_extension("tmp");
+        let failed = |source| RegistryError::Io { path: path.clone(), source };
+        let text = serde_json::to_vec_pretty(record).map_err(|error| failed(error.into()))?;
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished);
+        file.and_then(|mut file| io::Write::write_all(&mut file, &text)).map_err(failed)?;
+        fs::rename(&unfinished, &path).map_err(failed)?;
+        Ok(Listing { path })
+    }
+
+    /// What is attached, after the remains of dead processes were removed.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn list(&self) -> Result<Vec<Record>, RegistryError> {
+        self.clean()?;
+        let mut records: Vec<Record> = self.read()?.into_iter().map(|(_, record)| record).collect();
+        records.sort_by(|a, b| a.volume.cmp(&b.volume).then(a.pid.cmp(&b.pid)));
+        Ok(records)
+    }
+
+    /// Removes the remains of processes that died: loop devices, dead mounts, sockets, records. Gives what it removed;
+    /// a device that is still in use stays for the next time.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn clean(&self) -> Result<Vec<Record>, RegistryError> {
+        let mut removed = Vec::new();
+        for (path, record) in self.read()? {
+            if record.is_alive() {
+                continue;
+            }
+            match remove_remains(&record) {
+                Ok(()) => {
+                    let _ = fs::remove_file(path);
+                    removed.push(record);
+                }
+                Err(error) => tracing::warn!(%error, volume = record.volume, "remains of a dead attachment are in use"),
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Ends the attachment of this name, in whatever process it is, and waits for its end.
+    ///
+    /// # Errors
+    /// See [`RegistryError`]. A block device in use is left alone.
+    pub fn detach(&self, name: &str, timeout: Duration) -> Result<Detached, RegistryError> {
+        let mut found: Vec<_> = self.read()?.into_iter().filter(|(_, record)| record.is_called(name)).collect();
+        let count = found.len();
+        let (path, record) = match found.pop() {
+            Some(found) if count == 1 => found,
+            Some(_) => return Err(RegistryError::Ambiguous { name: name.to_owned(), count }),
+            None => return Err(RegistryError::Unknown(name.to_owned())),
+        };
+        if !record.is_alive() {
+            remove_remains(&record)?;
+            let _ = fs::remove_file(path);
+            return Ok(Detached { record, was_dead: true });
+        }
+        if let Some(device) = record.device().filter(|device| loop_device::backing_file(device).is_some()) {
+            loop_device::check_unused(device)?;
+        }
+        end_process(&record, &path, timeout)?;
+        Ok(Detached { record, was_dead: false })
+    }
+
+    fn read(&self) -> Result<Vec<(PathBuf, Record)>, RegistryError> {
+        let failed = |source| RegistryError::Io { path: self.directory.clone(), source };
+        let mut records = Vec::new();
+        for entry in fs::read_dir(&self.directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            // It may go away between the two looks; one that cannot be read is nobody's.
+            let Ok(text) = fs::read(&path) else { continue };
+            match serde_json::from_slice(&text) {
+                Ok(record) => records.push((path, record)),
+                Err(error) => tracing::warn!(%error, path = %path.display(), "not a record of an attachment"),
+            }
+        }
+        Ok(records)
+    }
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Asks the process to end and waits until the attachment is off the list.
+fn end_process(record: &Record, path: &Path, timeout: Duration) -> Result<(), RegistryError> {
+    let pid = record.pid;
+    let signalled = match i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        Some(process) => kill_process(process, Signal::TERM),
+        None => Err(rustix::io::Errno::SRCH),
+    };
+    match signalled {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+        Err(error) => return Err(RegistryError::Signal { pid, source: error.into() }),
+    }
+    let deadline = Instant::now() + timeout;
+    while path.exists() && record.is_alive() {
+        if Instant::now() > deadline {
+            let (volume, waited_s) = (record.volume.clone(), timeout.as_secs());
+            return Err(RegistryError::StillServing { pid, volume, waited_s });
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
+}
+
+/// Undoes what a dead process left. A thing that meanwhile belongs to somebody else is left alone.
+fn remove_remains(record: &Record) -> Result<(), LoopError> {
+    match &record.kind {
+        Kind::Fuse { mount_point, made_mount_point, file, device } => {
+            if let Some(device) = device.as_deref().filter(|device| is_over(device, file)) {
+                if let Err(error) = loop_device::detach(device)? {
+                    tracing::warn!(%error, device = %device.display(), "what was not written yet is lost");
+                }
+            }
+            if is_dead_mount(mount_point)
+                && let Err(error) = unmount_once(mount_point, true)
+            {
+                tracing::warn!(error, mount_point = %mount_point.display(), "a dead mount could not be removed");
+            }
+            if *made_mount_point {
+                let _ = fs::remove_dir(mount_point);
+            }
+        }
+        Kind::Nbd { socket: Some(socket), .. } => crate::nbd::remove_dead_socket(socket),
+        Kind::Nbd { socket: None, .. } => {}
+    }
+    Ok(())
+}
+
+/// Whether the loop device still is the one over this file (its number may have been given to another file).
+fn is_over(device: &Path, file: &Path) -> bool {
+    loop_device::backing_file(device).is_some_and(|backing| {
+        let backing = backing.to_string_lossy().into_owned();
+        Path::new(backing.trim_end_matches(" (deleted)")) == file
+    })
+}
+
+/// A FUSE mount whose process is gone answers "not connected" to everything.
+fn is_dead_mount(mount_point: &Path) -> bool {
+    fs::metadata(mount_point).is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
+}
+
+/// Field 22 of `/proc/PID/stat` (proc(5)); the second field may contain anything, so count from its end. A zombie
+/// does not count: it serves nothing.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    if fields.next()? == "Z" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! A volume in memory, served by a thread of its own until its last handle is gone.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use sanwire_buffer::Region;
+use sanwire_core::Lun;
+use sanwire_initiator::{BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo};
+
+pub(crate) struct RamVolume {
+    pub(crate) size_bytes: usize,
+    pub(crate) block_bytes: u32,
+    pub(crate) transfer_max_bytes: u32,
+    pub(crate) region_bytes: usize,
+    pub(crate) read_only: bool,
+    /// Whether WRITE ZEROES is supported.
+    pub(crate) zeroes: bool,
+    /// Every operation takes this long.
+    pub(crate) delay: Duration,
+    /// Reads that touch this byte fail.
+    pub(crate) bad_byte: Option<u64>,
+}
+
+impl Default for RamVolume {
+    fn default() -> Self {
+        RamVolume {
+            size_bytes: 16 << 20,
+            block_bytes: 4096,
+            transfer_max_bytes: 1 << 20,
+            region_bytes: 16 << 20,
+            read_only: false,
+            zeroes: true,
+            delay: Duration::ZERO,
+            bad_byte: None,
+        }
+    }
+}
+
+impl RamVolume {
+    pub(crate) fn start(self) -> Volume {
+        let (sender, bell) = mpsc::channel();
+        let queue = OpQueue::new(Arc::new(move || {
+            let _ = sender.send(());
+        }));
+        let pool = BufferPool::new(Region::new(self.region_bytes).unwrap());
+        let volume = Volume::from_queue(InfoCell::new(self.info()), &queue, pool);
+        std::thread::spawn(move || {
+            let mut disk = vec![0; self.size_bytes];
+            loop {
+                while let Some(op) = queue.pop() {
+                    self.serve(op, &mut disk);
+                }
+                if queue.is_abandoned() {
+                    return;
+                }
+                if queue.prepare_to_sleep() {
+                    bell.recv().unwrap();
+                    queue.awake();
+                }
+            }
+        });
+        volume
+    }
+
+    fn info(&self) -> VolumeInfo {
+        VolumeInfo {
+            name: "disk".into(),
+            lun: Lun::default(),
+            size_bytes: self.size_bytes as u64,
+            block_bytes: self.block_bytes,
+            physical_block_bytes: self.block_bytes,
+            read_only: self.read_only,
+            discards: true,
+            transfer_max_bytes: self.transfer_max_bytes,
+            range_max_bytes: 1 << 30,
+            server: "memory".into(),
+            wire: "none".into(),
+            mtu_bytes: 1500,
+        }
+    }
+
+    fn serve(&self, op: Op, disk: &mut [u8]) {
+        if !self.delay.is_zero() {
+            std::thread::sleep(self.delay);
+        }
+        let mut result = Ok(OpOutput::Done);
+        match op.kind {
+            OpKind::Read { offset_bytes, mut buffer } => {
+                let range = offset_bytes..offset_bytes + buffer.len() as u64;
+                if self.bad_byte.is_some_and(|bad| range.contains(&bad)) {
+                    result = Err(VolumeError::Medium { offset_bytes, sense: "unrecovered read error".into() });
+                } else {
+                    buffer.copy_from_slice(&disk[range.start as usize..range.end as usize]);
+                    result = Ok(OpOutput::Frame(buffer));
+                }
+            }
+            OpKind::Write { offset_bytes, data, .. } => {
+                disk[offset_bytes as usize..][..data.len()].copy_from_slice(&data);
+            }
+            OpKind::WriteZeroes { .. } if !self.zeroes => result = Err(VolumeError::Unsupported),
+            OpKind::WriteZeroes { offset_bytes, length_bytes } | OpKind::Discard { offset_bytes, length_bytes } => {
+                disk[offset_bytes as usize..][..length_bytes as usize].fill(0);
+            }
+            OpKind::Flush => {}
+        }
+        op.completer.complete(result);
+    }
+}
+
+/// A directory that is removed with what is in it.
+pub(crate) struct TestDirectory(std::path::PathBuf);
+
+impl TestDirectory {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sanwire-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        TestDirectory(path)
+    }
+
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+}
+
+impl Drop for TestDirectory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether a program is installed; says so when it is not, as the caller then skips its test.
+pub(crate) fn have(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|directory| directory.join(program).exists());
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}

@@ -1,0 +1,258 @@
+//! The library's door: connect, list, open, and run.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use sanwire_buffer::Region;
+use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
+use sanwire_hyperscsi::{Client as Protocol, ClientConfig, Failure, Identity, LinkLimits, Psk, Recovery, ServerInfo};
+use sanwire_io::{Clock, Waker};
+
+use crate::driver::{Driver, Link, Served};
+use crate::endpoint::{ConnectError, Endpoint};
+use crate::inventory::{self, VolumeSummary};
+use crate::queue::OpQueue;
+use crate::url::{Server, Url};
+use crate::volume::{BufferPool, InfoCell, Volume, VolumeInfo};
+
+/// What a client brings to every connection.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// What servers may call this client.
+    pub name: String,
+    /// The static key; servers know the client by its id.
+    pub identity: Identity,
+    /// The shared secret; all zeroes without a password.
+    pub psk: Psk,
+    /// How long to seek the server at first.
+    pub connect_patience: Duration,
+    /// How long to seek it when it was lost; `None`: for ever.
+    pub reconnect_patience: Option<Duration>,
+    /// Memory for [`Volume::buffer`], in bytes.
+    pub memory_bytes: usize,
+    /// How lost packets are recovered.
+    pub recovery: Recovery,
+}
+
+impl ClientOptions {
+    /// The usual options, with a key that is made for this process alone and no password.
+    ///
+    /// # Errors
+    /// [`ConnectError::Resource`] when the system has no randomness.
+    pub fn anonymous() -> Result<Self, ConnectError> {
+        let random = || ConnectError::Resource { what: "random numbers", source: io::Error::other("generator failed") };
+        let private = sanwire_hyperscsi::random().map_err(|_| random())?;
+        let identity = Identity::from_private(private).map_err(|_| random())?;
+        Ok(ClientOptions {
+            name: String::from("sanwire"),
+            identity,
+            psk: [0; 32],
+            connect_patience: Duration::from_secs(5),
+            reconnect_patience: None,
+            memory_bytes: 64 << 20,
+            recovery: Recovery::default(),
+        })
+    }
+
+    pub(crate) fn config(&self, endpoint: &Endpoint) -> Result<ClientConfig, ConnectError> {
+        let seed = sanwire_hyperscsi::random().map_err(|_| ConnectError::Resource {
+            what: "random numbers",
+            source: io::Error::other("generator failed"),
+        })?;
+        let link: LinkLimits = endpoint.limits();
+        Ok(ClientConfig {
+            name: self.name.clone(),
+            identity: self.identity.clone(),
+            psk: self.psk,
+            path: endpoint.path,
+            server_name: endpoint.server_name.clone(),
+            link,
+            commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
+            transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
+            recovery: self.recovery,
+            connect_patience: self.connect_patience,
+            reconnect_patience: self.reconnect_patience,
+            seed,
+        })
+    }
+}
+
+/// A connection to one server, and the thread that drives it: the one that calls [`Client::block_on`].
+///
+/// ```no_run
+/// use sanwire_initiator::{Client, ClientOptions};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut client = Client::connect(&"hs+ip://127.0.0.1/disk0".parse()?, &ClientOptions::anonymous()?)?;
+/// let volume = client.open("disk0")?;
+/// let block = client.block_on(async {
+///     let buffer = volume.buffer(4096).await?;
+///     volume.read(0, buffer).await
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Client {
+    driver: Driver,
+    root: Arc<Root>,
+    buffers: BufferPool,
+    server: ServerInfo,
+    wire: Arc<str>,
+}
+
+/// Wakes the root future of [`Client::block_on`].
+struct Root {
+    is_woken: AtomicBool,
+    waker: Waker,
+}
+
+impl Wake for Root {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+impl Client {
+    /// Connects to the server of a URL; a volume in it is not looked at.
+    ///
+    /// # Errors
+    /// [`ConnectError`] says what, where, and what to do.
+    pub fn connect(url: &Url, options: &ClientOptions) -> Result<Client, ConnectError> {
+        Client::connect_to(&url.server, &url.to_string(), options)
+    }
+
+    fn connect_to(server: &Server, shown: &str, options: &ClientOptions) -> Result<Client, ConnectError> {
+        let resource = |what| move |source| ConnectError::Resource { what, source };
+        let region = Region::new(options.memory_bytes).map_err(resource("memory"))?;
+        let waker = Waker::new().map_err(resource("an event descriptor"))?;
+        let endpoint = Endpoint::open(server)?;
+        let protocol = Protocol::new(options.config(&endpoint)?, Clock::new().now());
+        let mut driver = Driver::new(endpoint.port, protocol, waker.clone());
+        let server = loop {
+            match driver.link() {
+                Link::Up(server) => break server.clone(),
+                Link::Down(failure) => {
+                    return Err(ConnectError::Handshake { server: shown.to_owned(), failure: *failure });
+                }
+                Link::Seeking => driver.turn_or_sleep(),
+            }
+        };
+        let root = Arc::new(Root { is_woken: AtomicBool::new(true), waker });
+        Ok(Client { driver, root, buffers: BufferPool::new(region), server, wire: endpoint.wire })
+    }
+
+    /// The server, with the packet size that is known by now.
+    #[must_use]
+    pub fn server(&self) -> ServerInfo {
+        self.driver.server().unwrap_or_else(|| self.server.clone())
+    }
+
+    /// The wire, in words for people.
+    #[must_use]
+    pub fn wire(&self) -> &str {
+        &self.wire
+    }
+
+    /// The server's volumes, as far as this client may see them.
+    ///
+    /// # Errors
+    /// [`ConnectError`] when the server is lost or answers nonsense.
+    pub fn volumes(&mut self) -> Result<Vec<VolumeSummary>, ConnectError> {
+        let server = self.server.name.clone();
+        inventory::volumes(&mut self.driver, &server)
+    }
+
+    /// Opens the volume of that name.
+    ///
+    /// # Errors
+    /// [`ConnectError::NoVolume`], or as for [`Client::volumes`].
+    pub fn open(&mut self, name: &str) -> Result<Volume, ConnectError> {
+        let volumes = self.volumes()?;
+        let Some(summary) = volumes.iter().find(|volume| volume.name == name) else {
+            let names: Vec<&str> = volumes.iter().map(|volume| &*volume.name).collect();
+            let available = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(ConnectError::NoVolume { server: self.server.name.clone(), volume: name.to_owned(), available });
+        };
+        let info = InfoCell::new(self.volume_info(summary));
+        let waker = self.driver.waker().clone();
+        let queue = OpQueue::new(Arc::new(move || waker.wake()));
+        let volume = Volume::from_queue(info.clone(), &queue, self.buffers.clone());
+        self.driver.serve(Served { lun: summary.lun, queue, info });
+        Ok(volume)
+    }
+
+    fn volume_info(&self, summary: &VolumeSummary) -> VolumeInfo {
+        let server = self.server();
+        let block = summary.block_bytes.max(1);
+        let transfer_max = summary.transfer_max_bytes.min(server.transfer_max_bytes);
+        VolumeInfo {
+            name: Arc::from(&*summary.name),
+            lun: summary.lun,
+            size_bytes: summary.size_bytes,
+            block_bytes: summary.block_bytes,
+            physical_block_bytes: summary.physical_block_bytes,
+            read_only: summary.read_only,
+            discards: summary.discards,
+            transfer_max_bytes: transfer_max / block * block,
+            range_max_bytes: summary.range_max_bytes,
+            server: Arc::from(&*server.name),
+            wire: Arc::clone(&self.wire),
+            mtu_bytes: server.packet_max_bytes,
+        }
+    }
+
+    /// Runs a future on this thread, and the connection with it. Volumes used from other threads are served meanwhile.
+    pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let waker = std::task::Waker::from(Arc::clone(&self.root));
+        let mut context = Context::from_waker(&waker);
+        self.root.is_woken.store(true, Ordering::Release);
+        loop {
+            if self.root.is_woken.swap(false, Ordering::AcqRel)
+                && let Poll::Ready(output) = future.as_mut().poll(&mut context)
+            {
+                return output;
+            }
+            if !self.driver.turn() && !self.root.is_woken.load(Ordering::Acquire) {
+                self.driver.sleep();
+            }
+        }
+    }
+
+    /// Moves the connection to a thread of its own, which ends when the last volume is dropped.
+    ///
+    /// # Errors
+    /// The system's, when it has no thread.
+    pub fn run_in_background(mut self) -> io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name("sanwire-client".to_owned()).spawn(move || {
+            while !self.driver.is_unused() {
+                self.driver.turn_or_sleep();
+            }
+        })
+    }
+
+    /// Why the connection is down for good, if it is.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        match self.driver.link() {
+            Link::Down(failure) => Some(*failure),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.driver.leave();
+    }
+}

@@ -1,0 +1,138 @@
+//! From a URL to an open port and the way to the server.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use sanwire_core::{LinkId, MacAddress, Path, Peer};
+use sanwire_hyperscsi::{ETHERTYPE, LinkLimits};
+use sanwire_io::{PacketPort, Port, RING_BYTES_DEFAULT, UdpPort, interface};
+
+use crate::url::{Server, Station};
+
+/// Packets by which receive buffers are measured: what most links take at the most. A wildcard address or the loopback takes
+/// larger ones; then fewer fit, and the rest is recovered like any loss.
+const JUMBO_BYTES: usize = 9000;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The host's name has no address.
+    #[error("cannot find the host {host}: {source}; check the name, or use an IP address")]
+    Resolve {
+        /// What was asked for.
+        host: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The socket cannot be opened.
+    #[error("cannot open {what}: {source}{hint}")]
+    Open {
+        /// What.
+        what: String,
+        /// Why.
+        source: io::Error,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The handshake did not come to an end.
+    #[error("cannot connect to {server}: {failure}")]
+    Handshake {
+        /// The server.
+        server: String,
+        /// Why.
+        failure: sanwire_hyperscsi::Failure,
+    },
+    /// The server has no such volume.
+    #[error("{server} has no volume '{volume}' for this client; it has: {available}")]
+    NoVolume {
+        /// The server.
+        server: String,
+        /// What was asked for.
+        volume: String,
+        /// What there is.
+        available: String,
+    },
+    /// A command that every disk knows failed.
+    #[error("{server} answers {command} with {problem}")]
+    Command {
+        /// The server.
+        server: String,
+        /// Which command.
+        command: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The machine refuses memory or randomness.
+    #[error("cannot get {what}: {source}")]
+    Resource {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// An open port and where to find the server through it.
+pub(crate) struct Endpoint {
+    pub(crate) port: Port,
+    pub(crate) path: Path,
+    /// The server's name, when the URL names it so.
+    pub(crate) server_name: String,
+    /// The wire, in words for people.
+    pub(crate) wire: Arc<str>,
+}
+
+impl Endpoint {
+    pub(crate) fn open(server: &Server) -> Result<Endpoint, ConnectError> {
+        match server {
+            Server::Ethernet { interface, server } => Endpoint::ethernet(interface, server),
+            Server::Ip { host, port } => Endpoint::ip(host, *port),
+        }
+    }
+
+    fn ethernet(interface: &str, station: &Station) -> Result<Endpoint, ConnectError> {
+        let port = PacketPort::open(interface, ETHERTYPE, None, RING_BYTES_DEFAULT).map_err(|source| {
+            let hint = match source.kind() {
+                io::ErrorKind::PermissionDenied => "; raw Ethernet needs root or the capability CAP_NET_RAW",
+                io::ErrorKind::NotFound => "; `ip link` lists the interfaces",
+                _ => "",
+            };
+            ConnectError::Open { what: format!("raw Ethernet on {interface}"), source, hint }
+        })?;
+        let (mac, server_name) = match station {
+            Station::Mac(mac) => (*mac, String::new()),
+            Station::Name(name) => (MacAddress::BROADCAST, name.clone()),
+        };
+        let path = Path { link: LinkId(0), peer: Peer::Ethernet(mac) };
+        Ok(Endpoint { port: port.into(), path, server_name, wire: format!("HS/eth on {interface}").into() })
+    }
+
+    fn ip(host: &str, port: u16) -> Result<Endpoint, ConnectError> {
+        let resolve = |source| ConnectError::Resolve { host: host.to_owned(), source };
+        let address: SocketAddr = (host, port)
+            .to_socket_addrs()
+            .map_err(resolve)?
+            .next()
+            .ok_or_else(|| resolve(io::Error::new(io::ErrorKind::NotFound, "the name has no address")))?;
+        let open = |source| ConnectError::Open {
+            what: format!("a UDP socket towards {address}"),
+            source,
+            hint: "; check that there is a route (`ip route get ADDRESS`)",
+        };
+        let route = interface::route_to(address).map_err(open)?;
+        let udp = UdpPort::open(SocketAddr::new(route.source, 0), None).map_err(open)?;
+        let path = Path { link: LinkId(0), peer: Peer::Udp(address) };
+        Ok(Endpoint { port: udp.into(), path, server_name: String::new(), wire: "HS/IP".into() })
+    }
+
+    /// What the protocol negotiates by.
+    pub(crate) fn limits(&self) -> LinkLimits {
+        // HyperSCSI counts body bytes in 16 bits.
+        let packet_max = self.port.payload_max_bytes().min(65_000);
+        LinkLimits {
+            packet_max_bytes: packet_max as u32,
+            receive_capacity_packets: self.port.receive_capacity_packets(packet_max.min(JUMBO_BYTES)),
+        }
+    }
+}

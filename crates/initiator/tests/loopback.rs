@@ -1,0 +1,108 @@
+//! A server and a client of this process, over UDP on the loopback.
+
+use std::time::Duration;
+
+use sanwire_core::Lun;
+use sanwire_hyperscsi::{Identity, Recovery, random};
+use sanwire_initiator::{Client, ClientOptions, ConnectError, VolumeError};
+use sanwire_io::file::EngineKind;
+use sanwire_target::{AllowList, Target, TargetConfig, VolumeConfig};
+
+fn config(volumes: &[&str]) -> TargetConfig {
+    TargetConfig {
+        name: "test-server".into(),
+        identity: Identity::from_private(random().unwrap()).unwrap(),
+        psk: [0; 32],
+        wires: vec!["hs-ip:127.0.0.1:0".parse().unwrap()],
+        allow: AllowList::default(),
+        volumes: volumes
+            .iter()
+            .enumerate()
+            .map(|(lun, spec)| VolumeConfig { lun: Lun::new(lun as u16).unwrap(), spec: spec.parse().unwrap() })
+            .collect(),
+        shards: 2,
+        memory_bytes: TargetConfig::MEMORY_BYTES_DEFAULT,
+        ring_bytes: 1 << 20,
+        engine: EngineKind::Auto,
+        recovery: Recovery::default(),
+    }
+}
+
+fn url(target: &Target, volume: &str) -> sanwire_initiator::Url {
+    let sanwire_target::Wire::HsIp { address } = &target.wires()[0] else { panic!("an IP wire") };
+    format!("hs+ip://{address}/{volume}").parse().unwrap()
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let target = Target::start(config(&["ram0=ram:64M", "big=ram:8M,block=4096"])).unwrap();
+    let options = ClientOptions::anonymous().unwrap();
+    let mut client = Client::connect(&url(&target, "ram0"), &options).unwrap();
+    let names: Vec<String> = client.volumes().unwrap().into_iter().map(|volume| volume.name).collect();
+    assert_eq!(names, ["ram0", "big"]);
+    let volume = client.open("ram0").unwrap();
+    assert_eq!(volume.info().size_bytes, 64 << 20);
+    client.block_on(async {
+        for (round, length) in [512usize, 4096, 65_536, 1 << 20].into_iter().enumerate() {
+            let offset = (round as u64) << 20;
+            let mut frame = volume.buffer(length).await.unwrap();
+            for (index, byte) in frame.iter_mut().enumerate() {
+                *byte = (index * 7 + round) as u8;
+            }
+            let data = frame.freeze();
+            volume.write(offset, data.clone()).await.unwrap();
+            let back = volume.read(offset, volume.buffer(length).await.unwrap()).await.unwrap();
+            assert!(*back == *data, "{length} bytes");
+        }
+        volume.flush().await.unwrap();
+        volume.discard(1 << 20, 1 << 20).await.unwrap();
+        let back = volume.read(1 << 20, volume.buffer(4096).await.unwrap()).await.unwrap();
+        assert!(back.iter().all(|byte| *byte == 0));
+        volume.write_zeroes(0, 32 << 20).await.unwrap();
+        let past = volume.read(64 << 20, volume.buffer(512).await.unwrap()).await;
+        assert!(matches!(past, Err(VolumeError::OutOfRange { .. })));
+    });
+    drop((volume, client));
+    target.stop().unwrap();
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let target = Target::start(config(&["ram0=ram:1M"])).unwrap();
+    let mut options = ClientOptions::anonymous().unwrap();
+    let mut client = Client::connect(&url(&target, "nope"), &options).unwrap();
+    let error = client.open("nope").unwrap_err();
+    assert_eq!(error.to_string(), "test-server has no volume 'nope' for this client; it has: ram0");
+    options.psk = [1; 32];
+    options.connect_patience = Duration::from_millis(700);
+    match Client::connect(&url(&target, "ram0"), &options) {
+        Err(ConnectError::Handshake { failure: sanwire_hyperscsi::Failure::NotAuthentic, .. }) => {}
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("another password was taken"),
+    }
+}
+
+#[test]
+fn a_restarted_server_is_a_pause() {
+    let directory = std::env::temp_dir().join(format!("sanwire-loopback-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let spec = format!("disk=file:{},size=16M", directory.join("disk.img").display());
+    let mut settings = config(&[&spec]);
+    let target = Target::start(settings.clone()).unwrap();
+    settings.wires = target.wires().to_vec();
+    let mut client = Client::connect(&url(&target, "disk"), &ClientOptions::anonymous().unwrap()).unwrap();
+    let volume = client.open("disk").unwrap();
+    let data = sanwire_buffer::Slice::from(vec![0x5a; 65_536]);
+    client.block_on(volume.write(0, data.clone())).unwrap();
+    target.stop().unwrap();
+    let restart = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        Target::start(settings).unwrap()
+    });
+    client.block_on(volume.write(65_536, data)).unwrap();
+    let back = client.block_on(async { volume.read(0, volume.buffer(131_072).await?).await }).unwrap();
+    assert!(back.iter().all(|byte| *byte == 0x5a));
+    drop((volume, client));
+    restart.join().unwrap().stop().unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
+}

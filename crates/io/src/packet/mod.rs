@@ -1,0 +1,256 @@
+//! Raw Ethernet on one interface: `sendmmsg` out, a ring that the kernel fills in (packet(7)).
+
+mod ring;
+
+use std::cell::Cell;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use libc::{c_int, sockaddr_ll, socklen_t};
+use sanwire_buffer::Packet;
+use sanwire_core::{MacAddress, Peer};
+
+use crate::batch::{self, Messages};
+use crate::interface::{self, Interface};
+use crate::port::{BATCH_PACKETS, PortCounters};
+use crate::steering::Steering;
+use crate::sys;
+use ring::Ring;
+
+/// The receive ring that is enough for one port, in bytes.
+pub const RING_BYTES_DEFAULT: usize = 8 << 20;
+
+/// Destination, source, EtherType.
+pub(crate) const ETHERNET_HEADER_BYTES: usize = 14;
+
+/// What we ask for as send buffer: enough for the packets of a large window on a slow link.
+const SEND_BUFFER_BYTES: c_int = 4 << 20;
+
+/// A packet socket bound to one interface and one EtherType: nothing else ever wakes it.
+///
+/// Frames leave through the interface's queueing discipline (`PACKET_QDISC_BYPASS` is not used): a full transmit ring of a
+/// network card then queues instead of dropping, other traffic gets its share, and `tc` rules hold.
+#[derive(Debug)]
+pub struct PacketPort {
+    // Before the socket: it is unmapped first.
+    ring: Ring,
+    socket: OwnedFd,
+    interface: Interface,
+    ethertype: [u8; 2],
+    batch: Vec<Outgoing>,
+    messages: Messages,
+    counters: PortCounters,
+    /// `PACKET_STATISTICS` starts anew at each reading.
+    kernel_drops: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    header: [u8; ETHERNET_HEADER_BYTES],
+    packet: Packet,
+}
+
+impl PacketPort {
+    /// Opens a port for `ethertype` on the interface of that name, with a receive ring of about `ring_bytes`.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such interface, `InvalidInput` when it is no Ethernet, `PermissionDenied` without
+    /// the capability `CAP_NET_RAW`, otherwise the kernel's.
+    pub fn open(interface: &str, ethertype: u16, steering: Option<Steering>, ring_bytes: usize) -> io::Result<Self> {
+        let interface = interface::by_name(interface)?;
+        if interface.mac_address.is_none() {
+            let message = format!("interface {} is no Ethernet", interface.name);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        // Protocol 0: nothing arrives before `bind` says what.
+        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+        sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
+        sys::raise_buffers(socket.as_fd(), SEND_BUFFER_BYTES, SEND_BUFFER_BYTES);
+        let frame_bytes = ETHERNET_HEADER_BYTES + interface.mtu_bytes;
+        let ring = Ring::new(socket.as_fd(), frame_bytes, ring_bytes)?;
+        bind(socket.as_fd(), interface.index, ethertype)?;
+        if let Some(steering) = steering {
+            steering.join_fanout(socket.as_fd())?;
+        }
+        Ok(PacketPort {
+            ring,
+            socket,
+            interface,
+            ethertype: ethertype.to_be_bytes(),
+            batch: Vec::with_capacity(BATCH_PACKETS),
+            messages: Messages::new(BATCH_PACKETS, 3 * BATCH_PACKETS),
+            counters: PortCounters::default(),
+            kernel_drops: Cell::new(0),
+        })
+    }
+
+    /// See [`Port::payload_max_bytes`](crate::Port::payload_max_bytes).
+    #[must_use]
+    pub fn payload_max_bytes(&self) -> usize {
+        self.interface.mtu_bytes.min(self.ring.frame_max_bytes() - ETHERNET_HEADER_BYTES)
+    }
+
+    /// The interface's address.
+    #[must_use]
+    pub fn mac_address(&self) -> MacAddress {
+        self.interface.mac_address.unwrap_or(MacAddress([0; 6]))
+    }
+
+    /// The interface as it was at the last refresh.
+    #[must_use]
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// See [`Port::refresh`](crate::Port::refresh). A larger MTU than at the opening is used when the port is opened
+    /// again: until then the ring's frames bound the payload.
+    ///
+    /// # Errors
+    /// `NotFound` when the interface is gone, or another one has its name now; otherwise the kernel's.
+    pub fn refresh(&mut self) -> io::Result<()> {
+        let interface = interface::by_name(&self.interface.name)?;
+        if interface.index != self.interface.index || interface.mac_address.is_none() {
+            let message = format!("interface {} was replaced by another one: open the port again", interface.name);
+            return Err(io::Error::new(io::ErrorKind::NotFound, message));
+        }
+        self.interface = interface;
+        Ok(())
+    }
+
+    /// See [`Port::receive`](crate::Port::receive).
+    ///
+    /// # Errors
+    /// None so far.
+    pub fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, &[u8])) -> io::Result<usize> {
+        let mut received = 0;
+        while received < budget {
+            let Some(arrival) = self.ring.next() else { break };
+            match arrival.frame().and_then(parse) {
+                Some((peer, payload)) => {
+                    self.counters.received_bytes += payload.len() as u64;
+                    handler(peer, payload);
+                    received += 1;
+                }
+                None => self.counters.filtered += 1,
+            }
+        }
+        self.counters.received += received as u64;
+        Ok(received)
+    }
+
+    /// See [`Port::has_input`](crate::Port::has_input).
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        self.ring.has_input()
+    }
+
+    /// See [`Port::queue`](crate::Port::queue). A packet for a UDP peer is dropped and counted as a send error.
+    ///
+    /// # Errors
+    /// Gives the packet back when the batch is full.
+    #[expect(clippy::result_large_err, reason = "the packet itself comes back; boxing it would allocate")]
+    pub fn queue(&mut self, to: Peer, packet: Packet) -> Result<(), Packet> {
+        let Peer::Ethernet(destination) = to else {
+            self.counters.send_errors += 1;
+            return Ok(());
+        };
+        if self.batch.len() == BATCH_PACKETS {
+            return Err(packet);
+        }
+        let mut header = [0; ETHERNET_HEADER_BYTES];
+        header[..6].copy_from_slice(&destination.0);
+        header[6..12].copy_from_slice(&self.mac_address().0);
+        header[12..].copy_from_slice(&self.ethertype);
+        self.batch.push(Outgoing { header, packet });
+        Ok(())
+    }
+
+    /// See [`Port::flush`](crate::Port::flush).
+    ///
+    /// # Errors
+    /// The kernel's, when the interface was removed.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        self.messages.clear();
+        for outgoing in &self.batch {
+            let first_buffer = self.messages.buffers();
+            self.messages.push(&outgoing.header);
+            self.messages.push_packet(&outgoing.packet);
+            // No address: the socket is bound to the interface, and the destination stands in the frame.
+            self.messages.finish(first_buffer);
+        }
+        let (batch, counters) = (&self.batch, &mut self.counters);
+        let mut fate =
+            |index: usize, result: Result<(), &io::Error>| batch::count(counters, &batch[index].packet, result.is_ok());
+        // SAFETY: every message points into `self.batch`, which is not touched until the call is over.
+        let result = unsafe { self.messages.send(self.socket.as_fd(), &mut fate) };
+        self.batch.clear();
+        result
+    }
+
+    /// See [`Port::counters`](crate::Port::counters).
+    #[must_use]
+    pub fn counters(&self) -> PortCounters {
+        let mut statistics = Statistics::default();
+        // SAFETY: two integers, valid with any bits.
+        let read =
+            unsafe { sys::get_option(self.socket.as_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut statistics) };
+        if read.is_ok() {
+            self.kernel_drops.set(self.kernel_drops.get() + u64::from(statistics.drops));
+        }
+        PortCounters { kernel_drops: self.kernel_drops.get(), ..self.counters }
+    }
+
+    /// See [`Port::receive_capacity_packets`](crate::Port::receive_capacity_packets): the frames of the ring.
+    #[must_use]
+    pub fn receive_capacity_packets(&self, _packet_bytes: usize) -> u32 {
+        self.ring.frames()
+    }
+
+    /// See [`Port::as_fd`](crate::Port::as_fd).
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// `struct tpacket_stats` of `linux/if_packet.h`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Statistics {
+    packets: u32,
+    drops: u32,
+}
+
+fn bind(socket: BorrowedFd<'_>, interface_index: u32, ethertype: u16) -> io::Result<()> {
+    // SAFETY: a sockaddr_ll of zeroes is a valid one.
+    let mut address: sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = ethertype.to_be();
+    address.sll_ifindex = interface_index.cast_signed();
+    let length = size_of::<sockaddr_ll>() as socklen_t;
+    // SAFETY: `address` lives and has that length.
+    sys::check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) }).map(drop)
+}
+
+/// The sender and the payload of a frame.
+fn parse(frame: &[u8]) -> Option<(Peer, &[u8])> {
+    let (header, payload) = frame.split_at_checked(ETHERNET_HEADER_BYTES)?;
+    let source = header[6..12].try_into().ok()?;
+    Some((Peer::Ethernet(MacAddress(source)), payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sender_stands_before_the_payload() {
+        let frame = [1, 1, 1, 1, 1, 1, 2, 3, 4, 5, 6, 7, 0x88, 0x9a, 42];
+        assert_eq!(parse(&frame), Some((Peer::Ethernet(MacAddress([2, 3, 4, 5, 6, 7])), &[42][..])));
+        assert_eq!(parse(&frame[..13]), None);
+    }
+}

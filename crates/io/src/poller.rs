@@ -1,0 +1,286 @@
+//! The one place where a driver thread sleeps.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use sanwire_core::Instant;
+
+use crate::{Clock, Port, Waker, sys};
+
+/// Descriptors of one wait (ports, others and the waker together), at the most.
+pub const WAIT_FDS_MAX: usize = 64;
+
+/// A thread's timers fire within this many nanoseconds of their time; the kernel's own default is 50 us.
+const TIMER_SLACK_NANOS: libc::c_ulong = 1_000;
+
+/// How long a new poller looks at the rings before it sleeps, at the most: about what going to sleep and being woken
+/// cost both processors together.
+const SPIN_DEFAULT: Duration = Duration::from_micros(20);
+
+/// After a look in vain this many waits at the most go by without one.
+const SPIN_PAUSE_WAITS_MAX: u32 = 64;
+
+/// Sleeps until a packet, an event, a wake-up or a deadline comes.
+///
+/// One poller belongs to one thread. See the crate's documentation for the loop around it.
+///
+/// Before it sleeps, a poller watches the receive rings for some microseconds, as long as that pays: on a virtual link the
+/// sender pays for each wake-up of the receiver, which more than halves the throughput when every few packets wake it (see
+/// `packet/ring.rs` for figures). After a look in vain it sleeps at once for a growing number of waits, so an idle thread
+/// uses no time, and one that serves rare requests next to none.
+#[derive(Debug)]
+pub struct Poller {
+    slack_is_set: bool,
+    spin: Duration,
+    /// Waits to come that sleep at once.
+    pause_waits: u32,
+    /// How many such waits the next look in vain brings.
+    next_pause_waits: u32,
+}
+
+impl Default for Poller {
+    fn default() -> Self {
+        Poller::new()
+    }
+}
+
+/// Why [`Poller::wait`] came back. None of it set means that the deadline has passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ready {
+    ports: u64,
+    fds: u64,
+    /// Another thread called [`Waker::wake`].
+    pub woken: bool,
+}
+
+impl Ready {
+    /// Whether the port at this place of the list has something to receive.
+    #[must_use]
+    pub fn port(&self, index: usize) -> bool {
+        index < WAIT_FDS_MAX && self.ports >> index & 1 == 1
+    }
+
+    /// Whether the descriptor at this place of the list is readable (or has failed: reading tells).
+    #[must_use]
+    pub fn fd(&self, index: usize) -> bool {
+        index < WAIT_FDS_MAX && self.fds >> index & 1 == 1
+    }
+
+    /// Whether nothing came until the deadline.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        *self == Ready::default()
+    }
+}
+
+impl Poller {
+    /// A poller with the usual balance of latency and processor time.
+    #[must_use]
+    pub const fn new() -> Self {
+        Poller::with_spin(SPIN_DEFAULT)
+    }
+
+    /// A poller that watches the rings for up to `spin`; zero means that it sleeps at once. Much more than the default
+    /// burns a processor, for round trips without a wake-up.
+    #[must_use]
+    pub const fn with_spin(spin: Duration) -> Self {
+        Poller { slack_is_set: false, spin, pause_waits: 0, next_pause_waits: 1 }
+    }
+
+    /// Waits until one of `ports` has a packet, one of `fds` is readable, `waker` is called or `deadline` has passed
+    /// (`None`: for ever; a deadline in the past: not at all). Signals do not end the wait.
+    ///
+    /// Give in `fds` only what is expected to become ready: while there are any, the poller does not watch rings.
+    /// [`Ready::woken`] may stay unset when packets came first: look for other threads' work after every wait.
+    ///
+    /// # Errors
+    /// `InvalidInput` for more than [`WAIT_FDS_MAX`] descriptors or one that is not open; the kernel's, out of memory.
+    pub fn wait(
+        &mut self,
+        ports: &[Port],
+        fds: &[BorrowedFd<'_>],
+        waker: Option<&Waker>,
+        deadline: Option<Instant>,
+        clock: &Clock,
+    ) -> io::Result<Ready> {
+        if let Some(ready) = look(ports) {
+            return if fds.is_empty() { Ok(ready) } else { glance(ports, fds, ready, clock) };
+        }
+        if fds.is_empty()
+            && ports.iter().any(Port::has_ring)
+            && let Some(ready) = self.watch(ports, waker, deadline, clock)
+        {
+            return Ok(ready);
+        }
+        let mut entries = Entries::new(ports, fds, waker)?;
+        if waker.is_some_and(|waker| !waker.prepare_to_sleep()) {
+            return Ok(Ready { woken: true, ..Ready::default() });
+        }
+        self.set_slack();
+        let result = entries.poll(deadline, clock);
+        if let Some(waker) = waker {
+            waker.drain();
+        }
+        result?;
+        entries.ready(ports.len(), fds.len())
+    }
+
+    /// Watches the rings while that pays.
+    fn watch(
+        &mut self,
+        ports: &[Port],
+        waker: Option<&Waker>,
+        deadline: Option<Instant>,
+        clock: &Clock,
+    ) -> Option<Ready> {
+        if self.spin.is_zero() || self.pause_waits > 0 {
+            self.pause_waits = self.pause_waits.saturating_sub(1);
+            return None;
+        }
+        let spin_end = clock.now() + self.spin;
+        let end = deadline.map_or(spin_end, |deadline| deadline.min(spin_end));
+        while clock.now() < end {
+            // A wake-up is left for the way to sleep, which takes note of it.
+            let found = look(ports);
+            if found.is_some() || waker.is_some_and(Waker::is_woken) {
+                self.next_pause_waits = 1;
+                return found;
+            }
+            std::hint::spin_loop();
+        }
+        self.pause_waits = self.next_pause_waits;
+        self.next_pause_waits = (self.next_pause_waits * 2).min(SPIN_PAUSE_WAITS_MAX);
+        None
+    }
+
+    fn set_slack(&mut self) {
+        if !self.slack_is_set {
+            // SAFETY: no memory is involved; it changes the calling thread only. A refusal only costs precision.
+            unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NANOS) };
+            self.slack_is_set = true;
+        }
+    }
+}
+
+/// The ports that hold a packet already, if there are any.
+fn look(ports: &[Port]) -> Option<Ready> {
+    let found = ports.iter().take(WAIT_FDS_MAX).enumerate().filter(|(_, port)| port.has_input());
+    let ports = found.fold(0, |mask, (index, _)| mask | 1 << index);
+    (ports != 0).then(|| Ready { ports, ..Ready::default() })
+}
+
+/// Which of the other descriptors are ready too, so that busy rings do not starve them.
+fn glance(ports: &[Port], fds: &[BorrowedFd<'_>], found: Ready, clock: &Clock) -> io::Result<Ready> {
+    let mut entries = Entries::new(ports, fds, None)?;
+    entries.poll(Some(Instant::ZERO), clock)?;
+    let ready = entries.ready(ports.len(), fds.len())?;
+    Ok(Ready { ports: ready.ports | found.ports, ..ready })
+}
+
+/// What `ppoll` is asked and what it answers: the ports, the other descriptors, the waker, in this order.
+struct Entries {
+    entries: [libc::pollfd; WAIT_FDS_MAX],
+    count: usize,
+}
+
+impl Entries {
+    fn new(ports: &[Port], fds: &[BorrowedFd<'_>], waker: Option<&Waker>) -> io::Result<Self> {
+        let mut entries = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; WAIT_FDS_MAX];
+        let all = ports.iter().map(Port::as_fd).chain(fds.iter().copied()).chain(waker.map(Waker::as_fd));
+        let mut count = 0;
+        for fd in all {
+            let entry = entries.get_mut(count).ok_or(io::ErrorKind::InvalidInput)?;
+            entry.fd = fd.as_raw_fd();
+            count += 1;
+        }
+        Ok(Entries { entries, count })
+    }
+
+    fn poll(&mut self, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
+        loop {
+            let left = deadline.map(|deadline| timespec(deadline.saturating_since(clock.now())));
+            let timeout = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+            let count = self.count as libc::nfds_t;
+            // SAFETY: `count` entries of the array are initialised; `timeout` is null or points to `left`, which
+            // lives; no signal mask is given.
+            match sys::check(unsafe { libc::ppoll(self.entries.as_mut_ptr(), count, timeout, std::ptr::null()) }) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result.map(drop),
+            }
+        }
+    }
+
+    fn ready(&self, ports: usize, fds: usize) -> io::Result<Ready> {
+        let mut mask = 0u64;
+        for (index, entry) in self.entries[..self.count].iter().enumerate().filter(|(_, entry)| entry.revents != 0) {
+            if entry.revents & libc::POLLNVAL != 0 {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "waiting for a descriptor that is not open"));
+            }
+            if entry.revents & libc::POLLERR != 0 {
+                clear_error(entry.fd);
+            }
+            mask |= 1 << index;
+        }
+        let low = |count: usize| 1u64.checked_shl(count as u32).map_or(u64::MAX, |bit| bit - 1);
+        let fds_mask = mask.checked_shr(ports as u32).unwrap_or(0);
+        Ok(Ready {
+            ports: mask & low(ports),
+            fds: fds_mask & low(fds),
+            woken: mask.checked_shr((ports + fds) as u32).unwrap_or(0) != 0,
+        })
+    }
+}
+
+/// Takes the pending error of a socket (interface down, ICMP unreachable), which would end every later wait at once.
+fn clear_error(fd: libc::c_int) {
+    // SAFETY: the descriptor was borrowed for the wait that is going on, so it is open.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    // Reading the option clears the error. What is no socket refuses, and keeps its error for its owner to see.
+    let _ = sys::get_option_int(fd, libc::SOL_SOCKET, libc::SO_ERROR);
+}
+
+fn timespec(duration: Duration) -> libc::timespec {
+    let seconds = libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX);
+    libc::timespec { tv_sec: seconds, tv_nsec: libc::c_long::from(duration.subsec_nanos() as i32) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_ends_the_wait_and_not_before() {
+        let (mut poller, clock, waker) = (Poller::new(), Clock::new(), Waker::new().unwrap());
+        for wait in [Duration::ZERO, Duration::from_micros(300), Duration::from_millis(20)] {
+            let deadline = clock.now() + wait;
+            let ready = poller.wait(&[], &[], Some(&waker), Some(deadline), &clock).unwrap();
+            assert!(ready.is_timeout());
+            assert!(clock.now() >= deadline, "woke before {wait:?} had passed");
+        }
+        let past = poller.wait(&[], &[], None, Some(Instant::ZERO), &clock).unwrap();
+        assert!(past.is_timeout());
+    }
+
+    #[test]
+    fn what_is_ready_is_told_by_its_place() {
+        let (mut poller, clock) = (Poller::new(), Clock::new());
+        let (quiet, loud, waker) = (Waker::new().unwrap(), Waker::new().unwrap(), Waker::new().unwrap());
+        assert!(loud.prepare_to_sleep());
+        loud.wake();
+        let ready = poller.wait(&[], &[quiet.as_fd(), loud.as_fd()], Some(&waker), None, &clock).unwrap();
+        assert_eq!((ready.fd(0), ready.fd(1), ready.fd(99), ready.woken), (false, true, false, false));
+        loud.drain();
+        waker.wake();
+        let ready = poller.wait(&[], &[quiet.as_fd(), loud.as_fd()], Some(&waker), None, &clock).unwrap();
+        assert_eq!((ready.fd(0), ready.fd(1), ready.woken), (false, false, true));
+    }
+
+    #[test]
+    fn too_many_descriptors_are_refused() {
+        let (mut poller, waker) = (Poller::new(), Waker::new().unwrap());
+        let fds = [waker.as_fd(); WAIT_FDS_MAX];
+        let error = poller.wait(&[], &fds, Some(&waker), None, &Clock::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}

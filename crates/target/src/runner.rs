@@ -1,0 +1,220 @@
+//! Commands under way in one shard: between the device, which says what its store must do, and the engines that do it.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use sanwire_buffer::Region;
+use sanwire_core::{Instant, Lun, NexusId};
+use sanwire_device::{Execution, LogicalUnits, Progress};
+use sanwire_hyperscsi::CommandHandle;
+use sanwire_io::file::FileEngine;
+use sanwire_scsi::{Reply, Task};
+use sanwire_store::{Completion, Delayed, KernelOp, Started};
+
+/// A command that its device has answered.
+pub(crate) type Answered = (CommandHandle, Reply);
+
+struct Running {
+    handle: CommandHandle,
+    execution: Execution,
+}
+
+/// What a shard executes.
+pub(crate) struct Runner {
+    units: Arc<LogicalUnits>,
+    memory: Region,
+    running: Vec<Option<Running>>,
+    free: Vec<u32>,
+    /// Waiting for memory, in the order of coming.
+    starved: VecDeque<(CommandHandle, Task)>,
+    /// Waiting for room in the engine.
+    backlog: VecDeque<(u64, KernelOp)>,
+    /// Waiting for their time.
+    delayed: Vec<Option<Delayed>>,
+    due: BinaryHeap<Reverse<(Instant, u32)>>,
+}
+
+impl Runner {
+    pub(crate) fn new(units: Arc<LogicalUnits>, memory: Region) -> Self {
+        Runner {
+            units,
+            memory,
+            running: Vec::new(),
+            free: Vec::new(),
+            starved: VecDeque::new(),
+            backlog: VecDeque::new(),
+            delayed: Vec::new(),
+            due: BinaryHeap::new(),
+        }
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free.len() == self.running.len() && self.starved.is_empty()
+    }
+
+    pub(crate) fn nexus_established(&self, nexus: NexusId) {
+        self.units.nexus_established(nexus);
+    }
+
+    pub(crate) fn nexus_lost(&self, nexus: NexusId) {
+        self.units.nexus_lost(nexus);
+    }
+
+    /// Resets a logical unit. Commands that are under way at the store end as if they had been done before the reset.
+    pub(crate) fn reset(&self, lun: Option<Lun>, by: NexusId) -> bool {
+        lun.is_some_and(|lun| self.units.logical_unit_reset(lun, by))
+    }
+
+    /// Begins a command.
+    pub(crate) fn begin(
+        &mut self,
+        handle: CommandHandle,
+        task: Task,
+        engine: &mut FileEngine,
+        now: Instant,
+    ) -> Option<Answered> {
+        if !self.starved.is_empty() {
+            self.starved.push_back((handle, task));
+            return None;
+        }
+        self.attempt(handle, task, engine, now, true)
+    }
+
+    fn attempt(
+        &mut self,
+        handle: CommandHandle,
+        task: Task,
+        engine: &mut FileEngine,
+        now: Instant,
+        is_last: bool,
+    ) -> Option<Answered> {
+        match self.units.begin(handle.nexus(), task, &self.memory) {
+            Progress::NoMemory(task) if is_last => {
+                self.starved.push_back((handle, task));
+                None
+            }
+            Progress::NoMemory(task) => {
+                self.starved.push_front((handle, task));
+                None
+            }
+            progress => self.go_on(handle, progress, engine, now),
+        }
+    }
+
+    /// Tries the commands that found no memory, until one finds none again.
+    pub(crate) fn retry(&mut self, engine: &mut FileEngine, now: Instant, answered: &mut Vec<Answered>) {
+        for _ in 0..self.starved.len() {
+            let Some((handle, task)) = self.starved.pop_front() else { break };
+            let waiting = self.starved.len();
+            answered.extend(self.attempt(handle, task, engine, now, false));
+            if self.starved.len() > waiting {
+                break;
+            }
+        }
+        while let Some((tag, op)) = self.backlog.pop_front() {
+            if let Err(op) = engine.submit(tag, op) {
+                self.backlog.push_front((tag, op));
+                break;
+            }
+        }
+    }
+
+    fn go_on(
+        &mut self,
+        handle: CommandHandle,
+        mut progress: Progress,
+        engine: &mut FileEngine,
+        now: Instant,
+    ) -> Option<Answered> {
+        loop {
+            let (execution, request) = match progress {
+                Progress::Done(reply) => return Some((handle, reply)),
+                Progress::Store(execution, request) => (execution, request),
+                Progress::NoMemory(task) => {
+                    self.starved.push_back((handle, task));
+                    return None;
+                }
+            };
+            match execution.store().start(request) {
+                Started::Done(completion) => {
+                    progress = self.units.resume(execution, completion, &self.memory);
+                }
+                started => {
+                    let tag = self.park(Running { handle, execution });
+                    self.wait(tag, started, engine, now);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Has a parked command's request done by the engine, or later.
+    fn wait(&mut self, tag: u32, started: Started, engine: &mut FileEngine, now: Instant) {
+        match started {
+            Started::Kernel(op) => {
+                if !self.backlog.is_empty() {
+                    self.backlog.push_back((u64::from(tag), op));
+                } else if let Err(op) = engine.submit(u64::from(tag), op) {
+                    self.backlog.push_back((u64::from(tag), op));
+                }
+            }
+            Started::Later(delayed) => {
+                self.due.push(Reverse((now + delayed.delay, tag)));
+                let slot = tag as usize;
+                if self.delayed.len() <= slot {
+                    self.delayed.resize_with(slot + 1, || None);
+                }
+                self.delayed[slot] = Some(delayed);
+            }
+            Started::Done(_) => {}
+        }
+    }
+
+    fn park(&mut self, running: Running) -> u32 {
+        match self.free.pop() {
+            Some(tag) => {
+                self.running[tag as usize] = Some(running);
+                tag
+            }
+            None => {
+                self.running.push(Some(running));
+                (self.running.len() - 1) as u32
+            }
+        }
+    }
+
+    /// The store has done what a parked command waited for.
+    pub(crate) fn completed(
+        &mut self,
+        tag: u64,
+        completion: Completion,
+        engine: &mut FileEngine,
+        now: Instant,
+    ) -> Option<Answered> {
+        let running = self.running.get_mut(usize::try_from(tag).ok()?)?.take()?;
+        self.free.push(tag as u32);
+        let progress = self.units.resume(running.execution, completion, &self.memory);
+        self.go_on(running.handle, progress, engine, now)
+    }
+
+    /// When a delayed request is next due.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.due.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Goes on with the requests whose time has come.
+    pub(crate) fn handle_timeout(&mut self, engine: &mut FileEngine, now: Instant, answered: &mut Vec<Answered>) {
+        while let Some(&Reverse((at, tag))) = self.due.peek()
+            && at <= now
+        {
+            self.due.pop();
+            let Some(delayed) = self.delayed.get_mut(tag as usize).and_then(Option::take) else { continue };
+            match delayed.resume() {
+                Started::Done(completion) => answered.extend(self.completed(u64::from(tag), completion, engine, now)),
+                started => self.wait(tag, started, engine, now),
+            }
+        }
+    }
+}

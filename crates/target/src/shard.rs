@@ -1,0 +1,226 @@
+//! One shard: a thread with its ports, its end of the protocol, and the commands that it executes.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sanwire_buffer::Region;
+use sanwire_core::{Instant, LinkId, Path, Peer};
+use sanwire_device::LogicalUnits;
+use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig, ServerEvent};
+use sanwire_io::file::{EngineKind, FileEngine};
+use sanwire_io::{Clock, Poller, Port, Waker};
+
+use crate::runner::{Answered, Runner};
+
+/// Packets taken from a port before the shard looks at anything else.
+const RECEIVE_BUDGET: usize = 256;
+
+/// Packets sent before the shard looks for what has come.
+const TRANSMIT_BUDGET: usize = 256;
+
+/// Operations of the kernel's engine at once.
+const ENGINE_DEPTH: u32 = 256;
+
+/// How long a stopping shard waits for its commands and for acknowledgements.
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often the MTU of the links is read again.
+const REFRESH_EVERY: Duration = Duration::from_secs(10);
+
+/// Packets by which receive buffers are measured: what most links take at the most. A wildcard address or the loopback
+/// takes larger ones; then fewer fit, and the rest is recovered like any loss.
+const JUMBO_BYTES: usize = 9000;
+
+/// What a shard is made of; its thread builds the rest, because an engine belongs to one thread.
+pub(crate) struct ShardParts {
+    pub(crate) ports: Vec<Port>,
+    pub(crate) server: ServerConfig,
+    pub(crate) units: Arc<LogicalUnits>,
+    pub(crate) engine: EngineKind,
+    pub(crate) waker: Waker,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+/// The limits of a port, as the protocol negotiates them.
+pub(crate) fn link_limits(port: &Port, shards: u32) -> LinkLimits {
+    // HyperSCSI counts body bytes in 16 bits.
+    let packet_max = port.payload_max_bytes().min(65_000);
+    LinkLimits {
+        packet_max_bytes: packet_max as u32,
+        receive_capacity_packets: (port.receive_capacity_packets(packet_max.min(JUMBO_BYTES)) / shards.max(1)).max(1),
+    }
+}
+
+struct Shard {
+    ports: Vec<Port>,
+    server: Server,
+    runner: Runner,
+    engine: FileEngine,
+    clock: Clock,
+    answered: Vec<Answered>,
+}
+
+/// Runs a shard until it is told to stop.
+pub(crate) fn run(parts: ShardParts, ready: impl FnOnce(io::Result<()>)) {
+    let memory = parts.server.memory.clone();
+    let engine = match FileEngine::new(&memory, ENGINE_DEPTH, parts.engine) {
+        Ok(engine) => engine,
+        Err(error) => return ready(Err(error)),
+    };
+    let shard = Shard::new(parts.ports, parts.server, parts.units, memory, engine);
+    ready(Ok(()));
+    if let Err(error) = shard.serve(&parts.waker, &parts.stop) {
+        tracing::error!("a shard ends: {error}; check the network interface and start the server again");
+    }
+}
+
+impl Shard {
+    fn new(
+        ports: Vec<Port>,
+        config: ServerConfig,
+        units: Arc<LogicalUnits>,
+        memory: Region,
+        engine: FileEngine,
+    ) -> Self {
+        let runner = Runner::new(units, memory);
+        Shard { ports, server: Server::new(config), runner, engine, clock: Clock::new(), answered: Vec::new() }
+    }
+
+    fn serve(mut self, waker: &Waker, stop: &AtomicBool) -> io::Result<()> {
+        let mut poller = Poller::new();
+        let mut refresh_at = self.clock.now() + REFRESH_EVERY;
+        while !stop.load(Ordering::Acquire) {
+            let now = self.clock.now();
+            if refresh_at <= now {
+                refresh_at = now + REFRESH_EVERY;
+                self.ports.iter_mut().for_each(|port| drop(port.refresh()));
+            }
+            if !self.turn(now)? {
+                self.sleep(&mut poller, waker, None)?;
+            }
+        }
+        self.stop(&mut poller, waker)
+    }
+
+    /// Does what there is to do; false when there was nothing.
+    fn turn(&mut self, now: Instant) -> io::Result<bool> {
+        let received = self.receive(now)?;
+        self.advance(now);
+        let sent = self.transmit(now)?;
+        if self.engine.in_flight() > 0 {
+            self.engine.flush()?;
+        }
+        Ok(received + sent > 0)
+    }
+
+    fn receive(&mut self, now: Instant) -> io::Result<usize> {
+        let mut received = 0;
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            let link = LinkId(index as u8);
+            let server = &mut self.server;
+            received += port.receive(RECEIVE_BUDGET, &mut |peer: Peer, bytes: &[u8]| {
+                server.handle_input(Path { link, peer }, bytes, now);
+            })?;
+        }
+        Ok(received)
+    }
+
+    /// Lets time pass, executes what was asked and answers what was executed.
+    fn advance(&mut self, now: Instant) {
+        self.server.handle_timeout(now);
+        self.runner.handle_timeout(&mut self.engine, now, &mut self.answered);
+        self.reap(now);
+        while let Some(event) = self.server.poll_event() {
+            self.handle_event(event, now);
+        }
+        self.runner.retry(&mut self.engine, now, &mut self.answered);
+        for (handle, reply) in self.answered.drain(..) {
+            self.server.reply(handle, reply, now);
+        }
+    }
+
+    fn reap(&mut self, now: Instant) {
+        if self.engine.in_flight() == 0 {
+            return;
+        }
+        let mut completions = Vec::new();
+        self.engine.reap(&mut |tag, completion| completions.push((tag, completion)));
+        for (tag, completion) in completions {
+            self.answered.extend(self.runner.completed(tag, completion, &mut self.engine, now));
+        }
+    }
+
+    fn handle_event(&mut self, event: ServerEvent, now: Instant) {
+        match event {
+            ServerEvent::Command { handle, task } => {
+                if let Some((handle, reply)) = self.runner.begin(handle, task, &mut self.engine, now) {
+                    self.server.reply(handle, reply, now);
+                }
+            }
+            ServerEvent::Manage { handle, lun, .. } => {
+                let done = self.runner.reset(lun, handle.nexus());
+                self.server.managed(handle, done, now);
+            }
+            ServerEvent::SessionOpened { nexus, client, name, path } => {
+                tracing::info!("client {client} ({name}) at {path} has come");
+                self.runner.nexus_established(nexus);
+            }
+            ServerEvent::SessionClosed { nexus } => {
+                tracing::info!("the session of nexus {} is over", nexus.0);
+                self.runner.nexus_lost(nexus);
+            }
+        }
+    }
+
+    fn transmit(&mut self, now: Instant) -> io::Result<usize> {
+        let mut sent = 0;
+        while sent < TRANSMIT_BUDGET
+            && let Some((path, packet)) = self.server.poll_transmit(now)
+        {
+            sent += 1;
+            let Some(port) = self.ports.get_mut(usize::from(path.link.0)) else { continue };
+            if let Err(packet) = port.queue(path.peer, packet) {
+                port.flush()?;
+                // An empty batch takes a packet.
+                drop(port.queue(path.peer, packet));
+            }
+        }
+        if sent > 0 {
+            self.ports.iter_mut().try_for_each(Port::flush)?;
+        }
+        Ok(sent)
+    }
+
+    fn sleep(&mut self, poller: &mut Poller, waker: &Waker, limit: Option<Instant>) -> io::Result<()> {
+        let deadlines = [self.server.poll_timeout(), self.runner.poll_timeout(), limit];
+        let deadline = deadlines.into_iter().flatten().min();
+        let engine: [BorrowedFd<'_>; 1] = [self.engine.as_fd()];
+        let fds = if self.engine.in_flight() > 0 { &engine[..] } else { &[] };
+        poller.wait(&self.ports, fds, Some(waker), deadline, &self.clock).map(drop)
+    }
+
+    /// Ends what is under way, tells the clients, and leaves.
+    fn stop(mut self, poller: &mut Poller, waker: &Waker) -> io::Result<()> {
+        let give_up_at = self.clock.now() + STOP_PATIENCE;
+        let mut told = false;
+        loop {
+            let now = self.clock.now();
+            let busy = self.turn(now)?;
+            if now >= give_up_at {
+                return Ok(());
+            }
+            if told && !busy && self.server.is_drained() {
+                return Ok(());
+            }
+            if !told && self.runner.is_idle() {
+                self.server.shut_down();
+                told = true;
+            } else if !busy {
+                self.sleep(poller, waker, Some(give_up_at.min(now + Duration::from_millis(50))))?;
+            }
+        }
+    }
+}

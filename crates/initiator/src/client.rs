@@ -167,9 +167,9 @@ impl Client {
     ///
     /// # Errors
     /// [`ConnectError`] when the server is lost or answers nonsense.
-    pub fn volumes(&mut self) -> Result<Vec<VolumeSummary>, ConnectError> {
-        let server = self.server.name.clone();
-        inventory::volumes(&mut self.driver, &server)
+    pub fn volumes(&mut self) -> Result<Vec<VolumeInfo>, ConnectError> {
+        let volumes = inventory::volumes(&mut self.driver, &self.server.name)?;
+        Ok(volumes.iter().map(|summary| self.volume_info(summary)).collect())
     }
 
     /// Opens the volume of that name.
@@ -177,7 +177,7 @@ impl Client {
     /// # Errors
     /// [`ConnectError::NoVolume`], or as for [`Client::volumes`].
     pub fn open(&mut self, name: &str) -> Result<Volume, ConnectError> {
-        let volumes = self.volumes()?;
+        let volumes = inventory::volumes(&mut self.driver, &self.server.name)?;
         let Some(summary) = volumes.iter().find(|volume| volume.name == name) else {
             let names: Vec<&str> = volumes.iter().map(|volume| &*volume.name).collect();
             let available = if names.is_empty() { "none".to_owned() } else { names.join(", ") };

@@ -16,27 +16,27 @@ const ANSWER_BYTES: u16 = 4096;
 
 /// One volume of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VolumeSummary {
+pub(crate) struct VolumeSummary {
     /// Its number.
-    pub lun: Lun,
+    pub(crate) lun: Lun,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// What tells its content from any other, through restarts of the server.
-    pub uuid: [u8; 16],
+    pub(crate) uuid: [u8; 16],
     /// Its size.
-    pub size_bytes: u64,
+    pub(crate) size_bytes: u64,
     /// The logical block.
-    pub block_bytes: u32,
+    pub(crate) block_bytes: u32,
     /// The block that the medium writes without reading first.
-    pub physical_block_bytes: u32,
+    pub(crate) physical_block_bytes: u32,
     /// Whether writes are refused.
-    pub read_only: bool,
+    pub(crate) read_only: bool,
     /// Whether discarded blocks give space back and then read as zeroes.
-    pub discards: bool,
+    pub(crate) discards: bool,
     /// The longest transfer of one command, in bytes.
-    pub transfer_max_bytes: u32,
+    pub(crate) transfer_max_bytes: u32,
     /// The longest discard or zeroing of one command, in bytes.
-    pub range_max_bytes: u64,
+    pub(crate) range_max_bytes: u64,
 }
 
 /// Asks the server for all its volumes.

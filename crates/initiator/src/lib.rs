@@ -14,7 +14,6 @@ mod volume;
 pub use client::{Client, ClientOptions};
 pub use discover::{Found, discover, everybody_on};
 pub use endpoint::ConnectError;
-pub use inventory::VolumeSummary;
 pub use queue::{Completer, Notify, Op, OpKind, OpOutput, OpQueue, QUEUE_OPS_MAX};
 pub use url::{HS_IP_PORT, Server, Station, Url, UrlError};
 pub use volume::{BufferPool, InfoCell, Volume, VolumeError, VolumeInfo};

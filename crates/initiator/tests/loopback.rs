@@ -6,14 +6,14 @@ use sanwire_core::Lun;
 use sanwire_hyperscsi::{Identity, Recovery, random};
 use sanwire_initiator::{Client, ClientOptions, ConnectError, VolumeError};
 use sanwire_io::file::EngineKind;
-use sanwire_target::{AllowList, Target, TargetConfig, VolumeConfig};
+use sanwire_target::{AllowList, Target, TargetConfig, VolumeConfig, Wire};
 
 fn config(volumes: &[&str]) -> TargetConfig {
     TargetConfig {
         name: "test-server".into(),
         identity: Identity::from_private(random().unwrap()).unwrap(),
         psk: [0; 32],
-        wires: vec!["hs-ip:127.0.0.1:0".parse().unwrap()],
+        wires: vec![Wire::HsIp { address: "127.0.0.1:0".parse().unwrap() }],
         allow: AllowList::default(),
         volumes: volumes
             .iter()
@@ -29,7 +29,7 @@ fn config(volumes: &[&str]) -> TargetConfig {
 }
 
 fn url(target: &Target, volume: &str) -> sanwire_initiator::Url {
-    let sanwire_target::Wire::HsIp { address } = &target.wires()[0] else { panic!("an IP wire") };
+    let Wire::HsIp { address } = &target.wires()[0] else { panic!("an IP wire") };
     format!("hs+ip://{address}/{volume}").parse().unwrap()
 }
 
@@ -38,7 +38,7 @@ fn what_is_written_is_read_again() {
     let target = Target::start(config(&["ram0=ram:64M", "big=ram:8M,block=4096"])).unwrap();
     let options = ClientOptions::anonymous().unwrap();
     let mut client = Client::connect(&url(&target, "ram0"), &options).unwrap();
-    let names: Vec<String> = client.volumes().unwrap().into_iter().map(|volume| volume.name).collect();
+    let names: Vec<String> = client.volumes().unwrap().into_iter().map(|volume| volume.name.to_string()).collect();
     assert_eq!(names, ["ram0", "big"]);
     let volume = client.open("ram0").unwrap();
     assert_eq!(volume.info().size_bytes, 64 << 20);

@@ -74,7 +74,7 @@ pub enum StartError {
 
 fn hint(wire: &Wire, source: &io::Error) -> String {
     match (wire, source.kind()) {
-        (Wire::HsEthernet { .. }, io::ErrorKind::PermissionDenied) => {
+        (Wire::HsEth { .. }, io::ErrorKind::PermissionDenied) => {
             "; raw Ethernet needs root or the capability CAP_NET_RAW (`setcap cap_net_raw+ep sanwire`)".into()
         }
         (Wire::HsIp { address }, io::ErrorKind::AddrInUse) => {
@@ -276,7 +276,7 @@ fn fnv1a_128(bytes: &[u8]) -> u128 {
 
 fn open_port(wire: &Wire, steering: Option<Steering>, ring_bytes: usize) -> Result<Port, StartError> {
     let port = match wire {
-        Wire::HsEthernet { interface } => PacketPort::open(interface, ETHERTYPE, steering, ring_bytes).map(Port::from),
+        Wire::HsEth { interface } => PacketPort::open(interface, ETHERTYPE, steering, ring_bytes).map(Port::from),
         Wire::HsIp { address } => UdpPort::open(*address, steering).map(Port::from),
     };
     port.map_err(|source| StartError::Wire { wire: wire.clone(), source })

@@ -1,0 +1,143 @@
+//! The command line as data. Every value that exists is a legal one; files are read later.
+
+mod client;
+mod serve;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use serde::Deserialize;
+
+pub(crate) use client::{
+    AttachArgs, AttachKind, BenchArgs, ByteRange, ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs,
+    LsArgs, Pattern,
+};
+pub(crate) use serve::ServeArgs;
+
+/// One SAN that speaks every wire: serve disks to other hosts, use theirs.
+#[derive(Parser, Debug)]
+#[command(name = "sanwire", version, propagate_version = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// How much to log on stderr [default: warn; serve: info]
+    #[arg(long, global = true, value_name = "LEVEL", env = "SANWIRE_LOG", hide_env_values = true)]
+    pub(crate) log: Option<LogLevel>,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Serve volumes
+    Serve(ServeArgs),
+    /// Find servers on the network
+    Discover(DiscoverArgs),
+    /// List the volumes of a server, or what is attached on this host
+    Ls(LsArgs),
+    /// Tell all about one volume
+    Info(InfoArgs),
+    /// Make a volume a local file and block device, or an NBD export
+    Attach(AttachArgs),
+    /// Take an attached volume away
+    Detach(DetachArgs),
+    /// Copy between image files and volumes
+    Cp(CpArgs),
+    /// Measure a volume
+    Bench(BenchArgs),
+    /// Print the completion script of a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages into a directory
+    Man(ManArgs),
+}
+
+/// `sanwire completions`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  sanwire completions bash > /etc/bash_completion.d/sanwire")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+/// `sanwire man`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  sanwire man /usr/local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// The directory; it is made if it is missing
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What failed.
+    Error,
+    /// And what is odd.
+    #[default]
+    Warn,
+    /// And what happens: connections, volumes.
+    Info,
+    /// And how.
+    Debug,
+    /// And every step.
+    Trace,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("sanwire "), "{} has no example", command.get_name());
+        }
+    }
+
+    #[test]
+    fn commands_are_read() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
+        assert!(matches!(
+            parse("sanwire cp --restart a.img hs+ip://h/d"),
+            Ok(Command::Cp(CpArgs { from: CpEnd::File(_), to: CpEnd::Volume(_), restart: true, .. }))
+        ));
+        assert!(matches!(
+            parse("sanwire attach hs+ip://h/d --as nbd"),
+            Ok(Command::Attach(AttachArgs { kind: AttachKind::Nbd, .. }))
+        ));
+        assert!(matches!(
+            parse("sanwire bench hs+ip://h/d --range 1M-2M"),
+            Ok(Command::Bench(BenchArgs {
+                range: Some(ByteRange { start_bytes: 0x10_0000, end_bytes: 0x20_0000 }),
+                ..
+            }))
+        ));
+        for line in [
+            "sanwire",
+            "sanwire cp a.img",
+            "sanwire cp a.img ftp://h/d",
+            "sanwire info hs+ip://",
+            "sanwire bench hs+ip://h/d --depth 0",
+            "sanwire bench hs+ip://h/d --block 0",
+            "sanwire bench hs+ip://h/d --reads 101",
+            "sanwire bench hs+ip://h/d --range 2M-1M",
+            "sanwire attach hs+ip://h/d --socket /s --listen 1.2.3.4:5",
+            "sanwire serve --shards 0",
+        ] {
+            assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
+        }
+    }
+}

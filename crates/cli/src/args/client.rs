@@ -1,0 +1,296 @@
+//! The options of the commands that use volumes.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use sanwire_core::Size;
+use sanwire_initiator::{Url, UrlError};
+
+/// What every client command takes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClientArgs {
+    /// A file whose first line is the server's password; only its owner may read it
+    #[arg(long, value_name = "FILE", help_heading = "Connection")]
+    pub(crate) password_file: Option<PathBuf>,
+
+    /// The file of this client's static key; it is made when absent [default: in the user's state directory]
+    #[arg(long, value_name = "FILE", help_heading = "Connection")]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// How long to wait for a server that is away before operations fail, in seconds (fractions allowed)
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, help_heading = "Connection")]
+    pub(crate) wait: Duration,
+}
+
+/// `sanwire discover`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  sanwire discover\n  sanwire discover --interface eth0\n  sanwire discover --host 192.168.1.10"
+)]
+pub(crate) struct DiscoverArgs {
+    /// Ask on this network interface only (raw Ethernet; takes root) [default: every one that is up]
+    #[arg(long, value_name = "IF", conflicts_with = "host")]
+    pub(crate) interface: Option<String>,
+
+    /// Ask this host over IP, HOST or HOST:PORT (repeatable)
+    #[arg(long, value_name = "HOST")]
+    pub(crate) host: Vec<String>,
+
+    /// How long to wait for answers, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub(crate) time: Duration,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// How to connect.
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+/// `sanwire ls`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  sanwire ls hs+ip://127.0.0.1\n  sanwire ls hs+eth://eth0/storage\n  sanwire ls")]
+pub(crate) struct LsArgs {
+    /// The server, or one of its volumes; without it, what is attached on this host
+    pub(crate) url: Option<Url>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// How to connect.
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+/// `sanwire info`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  sanwire info hs+ip://127.0.0.1/disk0")]
+pub(crate) struct InfoArgs {
+    /// The volume
+    pub(crate) url: Url,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// How to connect.
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+/// What a volume becomes on this host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum AttachKind {
+    /// A file, and for root a block device over it
+    Fuse,
+    /// An NBD export, for qemu and nbd-client
+    Nbd,
+}
+
+/// `sanwire attach`.
+#[derive(Args, Debug)]
+#[command(after_help = "It stays in the foreground; Ctrl-C or `sanwire detach` ends it.\n\nExamples:
+  sanwire attach hs+ip://127.0.0.1/disk0 --mount-point ~/disk0
+  sudo sanwire attach hs+eth://eth0/storage/disk0
+  sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --socket /tmp/disk0.sock
+  sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --listen 127.0.0.1:10809")]
+pub(crate) struct AttachArgs {
+    /// The volume
+    pub(crate) url: Url,
+
+    /// What it becomes
+    #[arg(long = "as", value_name = "KIND", default_value = "fuse")]
+    pub(crate) kind: AttachKind,
+
+    /// FUSE: the directory that will hold the file [default: one in the runtime directory]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["socket", "listen"])]
+    pub(crate) mount_point: Option<PathBuf>,
+
+    /// FUSE: only the file, no block device over it
+    #[arg(long, conflicts_with_all = ["socket", "listen"])]
+    pub(crate) no_device: bool,
+
+    /// NBD: the unix socket [default: one in the runtime directory]
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// NBD: a TCP address to listen on, for everybody who can reach it
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// How to connect.
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+/// `sanwire detach`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  sanwire detach disk0\n  sanwire detach /dev/loop0\n  sanwire detach hs+ip://127.0.0.1/disk0"
+)]
+pub(crate) struct DetachArgs {
+    /// The volume's URL or name, the device, the mount point or the socket
+    pub(crate) what: String,
+
+    /// How long to wait for the end, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(crate) wait: Duration,
+}
+
+/// One end of a copy: text with `://` in it is a URL, other text a path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CpEnd {
+    /// A volume.
+    Volume(Url),
+    /// An image file or a block device.
+    File(PathBuf),
+}
+
+impl FromStr for CpEnd {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        if Url::is_meant_by(text) {
+            let url: Url = text.parse()?;
+            url.volume()?;
+            Ok(CpEnd::Volume(url))
+        } else {
+            Ok(CpEnd::File(text.into()))
+        }
+    }
+}
+
+impl std::fmt::Display for CpEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CpEnd::Volume(url) => url.fmt(f),
+            CpEnd::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// `sanwire cp`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Holes and blocks of zeroes are not sent. A copy that was interrupted goes on where it was.\n\nExamples:
+  sanwire cp debian.img hs+ip://127.0.0.1/disk0
+  sanwire cp hs+eth://eth0/storage/disk0 backup.img
+  sanwire cp hs+ip://old/disk0 hs+ip://new/disk0"
+)]
+pub(crate) struct CpArgs {
+    /// An image file, a block device or a volume's URL
+    pub(crate) from: CpEnd,
+
+    /// An image file (made when absent), a block device or a volume's URL
+    pub(crate) to: CpEnd,
+
+    /// Copy from the start, also when an interrupted copy could go on
+    #[arg(long)]
+    pub(crate) restart: bool,
+
+    /// Operations in flight
+    #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) depth: u16,
+
+    /// How to connect.
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+/// In which order `bench` goes through the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Pattern {
+    /// Anywhere
+    Random,
+    /// One block after the other, from the start again at the end
+    Sequential,
+}
+
+/// A part of a volume, `START-END` in sizes; the end is not in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ByteRange {
+    pub(crate) start_bytes: u64,
+    pub(crate) end_bytes: u64,
+}
+
+impl FromStr for ByteRange {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let size = |text: &str| text.parse().map(|Size(bytes)| bytes).ok();
+        let bounds = text.split_once('-').and_then(|(start, end)| Some((size(start)?, size(end)?)));
+        match bounds {
+            Some((start_bytes, end_bytes)) if start_bytes < end_bytes => Ok(ByteRange { start_bytes, end_bytes }),
+            _ => Err("a range is START-END with START below END, like 0-512M or 1G-2G"),
+        }
+    }
+}
+
+/// `sanwire bench`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  sanwire bench hs+ip://127.0.0.1/disk0
+  sanwire bench hs+eth://eth0/storage/disk0 --block 4K --depth 32 --time 10
+  sanwire bench hs+ip://127.0.0.1/scratch --block 512K --pattern sequential --reads 0 --overwrite --json")]
+pub(crate) struct BenchArgs {
+    /// The volume
+    pub(crate) url: Url,
+
+    /// Bytes of one operation, a multiple of the volume's block
+    #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = block)]
+    pub(crate) block: u32,
+
+    /// Operations in flight
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) depth: u16,
+
+    /// How many of 100 operations are reads, the others being writes
+    #[arg(long, value_name = "PERCENT", default_value = "100", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) reads: u8,
+
+    /// The order of the blocks
+    #[arg(long, default_value = "random")]
+    pub(crate) pattern: Pattern,
+
+    /// How long to measure, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub(crate) time: Duration,
+
+    /// The part of the volume to use [default: all of it]
+    #[arg(long, value_name = "START-END")]
+    pub(crate) range: Option<ByteRange>,
+
+    /// Allow writes: what the range holds is lost
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+
+    /// Where the random numbers start
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    pub(crate) seed: u64,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// How to connect.
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    const EXPECTED: &str = "a time is a number of seconds above 0 and up to 1000000, like 5 or 0.5";
+    let seconds: f64 = text.parse().map_err(|_| EXPECTED)?;
+    if seconds > 0.0 && seconds <= 1e6 { Ok(Duration::from_secs_f64(seconds)) } else { Err(EXPECTED) }
+}
+
+fn block(text: &str) -> Result<u32, String> {
+    let Size(bytes) = text.parse().map_err(|error: sanwire_core::ParseSizeError| error.to_string())?;
+    let block = u32::try_from(bytes).ok().filter(|block| *block > 0 && block.is_multiple_of(512));
+    block.ok_or_else(|| "a block is a multiple of 512 bytes below 4 GiB, like 4K".into())
+}

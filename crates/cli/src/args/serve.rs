@@ -1,0 +1,71 @@
+//! The options of `sanwire serve`.
+
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+
+use clap::Args;
+use sanwire_store::VolumeSpec;
+use sanwire_target::AllowRule;
+
+use crate::config::{ServerName, Wire};
+
+const EXAMPLES: &str = "\
+Without --volume and without a file it serves disk0, 1 GiB in the user's data directory; without --wire it serves on
+hs-ip:127.0.0.1; without --allow it serves clients on the same host only.
+
+Examples:
+  sanwire serve
+  sanwire serve --volume disk0=file:/srv/disk0.img,size=10G --wire hs-ip:0.0.0.0 --allow 192.168.0.0/16
+  sanwire serve --volume fast=ram:2G --volume sdb=/dev/sdb,readonly --wire hs-eth:eth0 --allow 02:00:5e:10:00:01
+  sanwire serve --config /etc/sanwire.toml
+
+The same in a file:
+  wire = [\"hs-ip:0.0.0.0\", \"hs-eth:eth0\"]
+  allow = [\"192.168.0.0/16\"]
+  [[volume]]
+  name = \"disk0\"
+  store = \"file:/srv/disk0.img\"
+  size = \"10G\"";
+
+/// `sanwire serve`. What stands here adds to the file (volumes, wires, rules) or overrides it (the rest).
+#[derive(Args, Clone, Debug, Default)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// Read a configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Serve a volume: NAME=STORE[,KEY[=VALUE]]... (repeatable)
+    ///
+    /// STORE is ram:SIZE, null:SIZE (for measuring the protocol), file:PATH (with size=SIZE it is made, sparse, when
+    /// absent) or the absolute path of a block device. Keys: size=SIZE, grow, block=512|4096, readonly, direct (past
+    /// the page cache), delay=[WHICH:]TIME and error=RULE (for tests), seed=NUMBER.
+    #[arg(long = "volume", value_name = "NAME=STORE[,KEY[=VALUE]]...")]
+    pub(crate) volumes: Vec<VolumeSpec>,
+
+    /// Serve on a wire: hs-eth:IF or hs-ip:ADDR[:5674] (repeatable)
+    #[arg(long = "wire", value_name = "WIRE")]
+    pub(crate) wires: Vec<Wire>,
+
+    /// Whom to serve: an address, a prefix, a MAC, a client id or any (repeatable)
+    ///
+    /// Unknown clients get no answer at all.
+    #[arg(long = "allow", value_name = "WHO")]
+    pub(crate) allow: Vec<AllowRule>,
+
+    /// A file whose first line is the password that clients must know; only its owner may read it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+
+    /// The file of this server's static key; it is made when absent
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// What clients call this server [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<ServerName>,
+
+    /// Threads that serve [default: one for each core]
+    #[arg(long, value_name = "N")]
+    pub(crate) shards: Option<NonZeroU16>,
+}

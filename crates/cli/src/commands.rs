@@ -1,0 +1,12 @@
+//! One file for each command: from its arguments to what it prints.
+
+pub(crate) mod attach;
+pub(crate) mod bench;
+pub(crate) mod completions;
+pub(crate) mod cp;
+pub(crate) mod detach;
+pub(crate) mod discover;
+pub(crate) mod info;
+pub(crate) mod ls;
+pub(crate) mod man;
+pub(crate) mod serve;

@@ -1,0 +1,52 @@
+//! `sanwire bench`.
+
+use sanwire_initiator::VolumeInfo;
+
+use crate::args::{BenchArgs, ByteRange};
+use crate::bench::{Load, measure};
+use crate::connect::Connection;
+use crate::failure::misuse;
+use crate::output;
+
+/// Measures and prints.
+pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
+    let name = args.url.volume().map_err(|error| misuse(error.to_string()))?;
+    if args.reads < 100 && !args.overwrite {
+        return Err(misuse("writing destroys what the volume holds: add --overwrite if that is meant"));
+    }
+    let connection = Connection::open(&args.url, &args.client)?;
+    let volume = connection.volume(name)?;
+    let load = load(args, &volume.info())?;
+    let measured = connection.block_on(measure(&volume, &load))?;
+    Ok(output::print(&if args.json {
+        format!("{}\n", serde_json::to_string_pretty(&measured.to_json(&args.url, &load))?)
+    } else {
+        measured.describe(&args.url, &load)
+    })?)
+}
+
+/// The load, checked against the volume.
+fn load(args: &BenchArgs, info: &VolumeInfo) -> anyhow::Result<Load> {
+    let range = args.range.unwrap_or(ByteRange { start_bytes: 0, end_bytes: info.size_bytes });
+    let block_bytes = args.block;
+    if !block_bytes.is_multiple_of(info.block_bytes) || block_bytes > info.transfer_max_bytes {
+        let (unit, max) = (info.block_bytes, info.transfer_max_bytes);
+        return Err(misuse(format!("--block {block_bytes}: {} takes multiples of {unit} up to {max} bytes", args.url)));
+    }
+    if range.end_bytes > info.size_bytes || !range.start_bytes.is_multiple_of(info.block_bytes.into()) {
+        let (size, unit) = (info.size_bytes, info.block_bytes);
+        return Err(misuse(format!("--range: {} has {size} bytes in blocks of {unit}: stay within", args.url)));
+    }
+    if range.end_bytes - range.start_bytes < block_bytes.into() {
+        return Err(misuse("--range is shorter than one --block: make it longer"));
+    }
+    Ok(Load {
+        block_bytes,
+        depth: args.depth,
+        reads_percent: args.reads,
+        pattern: args.pattern,
+        time: args.time,
+        range,
+        seed: args.seed,
+    })
+}

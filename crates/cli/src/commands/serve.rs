@@ -1,0 +1,133 @@
+//! `sanwire serve`.
+
+use std::fmt::Write;
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::Context;
+use sanwire_core::Lun;
+use sanwire_hyperscsi::Recovery;
+use sanwire_io::file::EngineKind;
+use sanwire_target::{Target, TargetConfig, VolumeConfig};
+
+use crate::args::{LogLevel, ServeArgs};
+use crate::config::{ServeConfig, Wire};
+use crate::{keys, output, signals};
+
+/// How often the server's threads are looked after.
+const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Checks everything, then opens, then serves until a signal comes.
+pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()> {
+    let config = ServeConfig::load(args, log)?;
+    output::start_log(config.log);
+    if let Some(directory) = &config.make_directory {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make the data directory {}", directory.display()))?;
+    }
+    let target = Target::start(target_config(&config)?)?;
+    let (stop, stopped) = mpsc::channel();
+    signals::on_stop(move || {
+        // Nobody listens any more when the server has ended by itself.
+        let _ = stop.send(());
+    })
+    .context("cannot catch signals")?;
+    output::print(&welcome(&config))?;
+    while stopped.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        anyhow::ensure!(target.is_alive(), "a part of the server has ended: see the log above, and start it again");
+    }
+    eprintln!("sanwire: stopping: commands under way are finished and everything is flushed");
+    target.stop().context("not everything could be flushed")
+}
+
+/// The server that the configuration means. Keys are read and made here.
+fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
+    let volumes = config.volumes.iter().zip(0..);
+    let volumes = volumes.filter_map(|(spec, number)| Some(VolumeConfig { lun: Lun::new(number)?, spec: spec.clone() }));
+    Ok(TargetConfig {
+        name: config.name.as_str().to_owned(),
+        identity: keys::load_or_make(&config.key_file)?,
+        psk: config.password.as_ref().map_or(Ok(keys::NO_PASSWORD), keys::psk)?,
+        wires: config.wires.clone(),
+        allow: config.allow.clone(),
+        volumes: volumes.collect(),
+        shards: u32::try_from(config.shards).unwrap_or(1),
+        memory_bytes: TargetConfig::MEMORY_BYTES_DEFAULT,
+        ring_bytes: sanwire_io::RING_BYTES_DEFAULT / config.shards.max(1),
+        engine: EngineKind::Auto,
+        recovery: Recovery::default(),
+    })
+}
+
+/// What is served, and what to type in another terminal.
+fn welcome(config: &ServeConfig) -> String {
+    let mut text = format!("{} serves", config.name.as_str());
+    for volume in &config.volumes {
+        let _ = write!(text, " {}", volume.name);
+    }
+    for wire in &config.wires {
+        let _ = write!(text, "\n  on {wire}");
+    }
+    let Some(volume) = config.volumes.first() else { return text };
+    let url = server_url(config);
+    let name = &volume.name;
+    let _ = write!(
+        text,
+        "\n\nIn another terminal, list the volumes:\n  sanwire ls {url}\n\
+         copy an image into one (this overwrites what it holds):\n  sanwire cp IMAGE {url}/{name}\n\
+         attach one as a file (with sudo also as a block device):\n  sanwire attach {url}/{name} --mount-point ./{name}\n\n\
+         Ctrl-C ends the server.\n"
+    );
+    text
+}
+
+/// The server as a client sees it on the first wire; where that cannot be known, a word to replace.
+fn server_url(config: &ServeConfig) -> String {
+    let name = config.name.as_str();
+    match config.wires.first() {
+        Some(Wire::HsIp { address }) => format!("hs+ip://{}", client_address(name, *address)),
+        Some(Wire::HsEth { .. }) => format!("hs+eth://INTERFACE/{name}"),
+        None => format!("hs+ip://{name}"),
+    }
+}
+
+fn client_address(name: &str, address: SocketAddr) -> String {
+    let host = if address.ip().is_unspecified() { name.to_owned() } else { address.to_string() };
+    match host.strip_suffix(&format!(":{}", sanwire_initiator::HS_IP_PORT)) {
+        Some(host) => host.to_owned(),
+        None if address.ip().is_unspecified() && address.port() != sanwire_initiator::HS_IP_PORT => {
+            format!("{host}:{}", address.port())
+        }
+        None => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_welcome_has_commands_to_paste() {
+        for (wire, url) in [
+            ("hs-ip:127.0.0.1", "hs+ip://127.0.0.1/disk0"),
+            ("hs-ip:127.0.0.1:99", "hs+ip://127.0.0.1:99/disk0"),
+            ("hs-ip:[::1]", "hs+ip://[::1]/disk0"),
+            ("hs-ip:0.0.0.0", "hs+ip://box/disk0"),
+            ("hs-ip:0.0.0.0:99", "hs+ip://box:99/disk0"),
+            ("hs-eth:eth0", "hs+eth://INTERFACE/box/disk0"),
+        ] {
+            let args = ServeArgs {
+                volumes: vec!["disk0=ram:1M".parse().unwrap()],
+                wires: vec![wire.parse().unwrap()],
+                name: Some("box".parse().unwrap()),
+                key_file: Some("/k".into()),
+                ..ServeArgs::default()
+            };
+            let text = welcome(&ServeConfig::load(&args, None).unwrap());
+            let command = format!("  sanwire attach {url} --mount-point ./disk0\n");
+            assert!(text.contains(&command), "{wire}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What `serve` is asked to do: the file and the command line as one checked value, before anything is opened.
+
+mod defaults;
+mod file;
+mod secret;
+mod server_name;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use sanwire_core::limits::LUNS_MAX;
+use sanwire_store::VolumeSpec;
+use sanwire_target::AllowList;
+
+use crate::args::{LogLevel, ServeArgs};
+use crate::failure::misuse;
+use file::FileConfig;
+
+pub(crate) use defaults::{data_directory, runtime_directory, state_directory};
+pub(crate) use secret::{Password, read_password};
+pub(crate) use sanwire_target::Wire;
+pub(crate) use server_name::ServerName;
+
+/// Shards at the most: more threads than any machine of today has cores.
+const SHARDS_MAX: u16 = 1024;
+
+/// One server, whole and checked.
+#[derive(Debug)]
+pub(crate) struct ServeConfig {
+    /// What clients call it.
+    pub(crate) name: ServerName,
+    /// The volumes, by their numbers; at least one.
+    pub(crate) volumes: Vec<VolumeSpec>,
+    /// A directory to make first: that of the default volume.
+    pub(crate) make_directory: Option<PathBuf>,
+    /// The wires; at least one.
+    pub(crate) wires: Vec<Wire>,
+    /// Whom it serves.
+    pub(crate) allow: AllowList,
+    /// What clients must know.
+    pub(crate) password: Option<Password>,
+    /// Where its static key is kept.
+    pub(crate) key_file: PathBuf,
+    /// Threads that serve.
+    pub(crate) shards: usize,
+    /// How much it logs.
+    pub(crate) log: LogLevel,
+}
+
+impl ServeConfig {
+    /// Reads the file, adds the command line, fills in the defaults and checks the whole.
+    ///
+    /// # Errors
+    /// A [`crate::failure::Misuse`] that says where and what to do.
+    pub(crate) fn load(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<Self> {
+        let file = match &args.config {
+            Some(path) => file::read(path)?,
+            None => FileConfig::default(),
+        };
+        Self::combine(file, args.clone(), log)
+    }
+
+    fn combine(file: FileConfig, args: ServeArgs, log: Option<LogLevel>) -> anyhow::Result<Self> {
+        let mut volumes = join(file.volumes, args.volumes);
+        check_names(&volumes)?;
+        let mut make_directory = None;
+        if volumes.is_empty() {
+            let directory = data_directory()?;
+            volumes.push(defaults::volume(&directory)?);
+            make_directory = Some(directory);
+        }
+        let mut wires = join(file.wires, args.wires);
+        if wires.is_empty() {
+            wires.push(Wire::default());
+        }
+        check_wires(&wires)?;
+        let password_file = args.password_file.or(file.password_file);
+        let key_file = args.key_file.or(file.key_file);
+        Ok(ServeConfig {
+            name: args.name.or(file.name).map_or_else(defaults::server_name, Ok)?,
+            volumes,
+            make_directory,
+            wires,
+            allow: AllowList::new(join(file.allow, args.allow)),
+            password: password_file.as_deref().map(read_password).transpose()?,
+            key_file: key_file.map_or_else(|| state_directory().map(|state| state.join("server.key")), Ok)?,
+            shards: shards(args.shards.or(file.shards).map(Into::into))?,
+            log: log.or(file.log).unwrap_or(LogLevel::Info),
+        })
+    }
+}
+
+fn join<T>(mut first: Vec<T>, second: Vec<T>) -> Vec<T> {
+    first.extend(second);
+    first
+}
+
+fn shards(wanted: Option<u16>) -> anyhow::Result<usize> {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from).min(SHARDS_MAX.into());
+    match wanted {
+        None => Ok(cores()),
+        Some(count) if count <= SHARDS_MAX => Ok(count.into()),
+        Some(count) => {
+            Err(misuse(format!("{count} shards are too many: use at most {SHARDS_MAX}, best one for a core")))
+        }
+    }
+}
+
+fn check_names(volumes: &[VolumeSpec]) -> anyhow::Result<()> {
+    if volumes.len() > LUNS_MAX {
+        let count = volumes.len();
+        return Err(misuse(format!(
+            "{count} volumes are too many: one server has at most {LUNS_MAX}, start another one"
+        )));
+    }
+    let mut seen = BTreeSet::new();
+    match volumes.iter().find(|volume| !seen.insert(&volume.name)) {
+        Some(twice) => Err(misuse(format!("two volumes are called {}: give each a name of its own", twice.name))),
+        None => Ok(()),
+    }
+}
+
+fn check_wires(wires: &[Wire]) -> anyhow::Result<()> {
+    if wires.len() > usize::from(u8::MAX) {
+        return Err(misuse(format!("{} wires are too many: use at most {}", wires.len(), u8::MAX)));
+    }
+    for (index, wire) in wires.iter().enumerate() {
+        if wires[..index].contains(wire) {
+            return Err(misuse(format!("the wire {wire} is given twice: once is enough")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! The configuration file: TOML in which an unknown key is an error, and every error has its line.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::num::NonZeroU16;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use sanwire_store::VolumeSpec;
+use sanwire_target::AllowRule;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{ServerName, Wire};
+use crate::args::LogLevel;
+use crate::failure::misuse;
+
+/// The file's content; a key has the name of the option that says the same.
+#[derive(Debug, Default)]
+pub(super) struct FileConfig {
+    pub(super) name: Option<ServerName>,
+    pub(super) wires: Vec<Wire>,
+    pub(super) allow: Vec<AllowRule>,
+    pub(super) password_file: Option<PathBuf>,
+    pub(super) key_file: Option<PathBuf>,
+    pub(super) shards: Option<NonZeroU16>,
+    pub(super) log: Option<LogLevel>,
+    pub(super) volumes: Vec<VolumeSpec>,
+}
+
+/// What serde reads; texts are parsed afterwards, so that an error has the place of its own text.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Written {
+    name: Option<Text>,
+    #[serde(default)]
+    wire: Vec<Text>,
+    #[serde(default)]
+    allow: Vec<Text>,
+    password_file: Option<PathBuf>,
+    key_file: Option<PathBuf>,
+    shards: Option<NonZeroU16>,
+    log: Option<LogLevel>,
+    #[serde(default)]
+    volume: Vec<Spanned<VolumeSpec>>,
+}
+
+type Text = Spanned<String>;
+
+/// Reads and checks a file.
+///
+/// # Errors
+/// A [`crate::failure::Misuse`] with the file's name and, for what is in it, the line.
+pub(super) fn read(path: &Path) -> anyhow::Result<FileConfig> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| misuse(format!("cannot read the configuration file {}: {error}", path.display())))?;
+    parse(path, &text)
+}
+
+pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
+    let source = Source { path, text };
+    let written: Written =
+        toml::from_str(text).map_err(|error| source.refuse(source.place_of(&error), error.message()))?;
+    let wires = source.parse_all::<Wire>(&written.wire)?;
+    source.refuse_repeated(&wires, "wire", Wire::to_string)?;
+    source.refuse_repeated(&written.volume, "volume", |volume| volume.name.to_string())?;
+    Ok(FileConfig {
+        name: written.name.as_ref().map(|name| source.parse(name)).transpose()?.map(Spanned::into_inner),
+        wires: wires.into_iter().map(Spanned::into_inner).collect(),
+        allow: source.parse_all::<AllowRule>(&written.allow)?.into_iter().map(Spanned::into_inner).collect(),
+        password_file: written.password_file,
+        key_file: written.key_file,
+        shards: written.shards,
+        log: written.log,
+        volumes: written.volume.into_iter().map(Spanned::into_inner).collect(),
+    })
+}
+
+/// The file, for messages.
+struct Source<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn refuse(&self, span: Option<Range<usize>>, message: &str) -> anyhow::Error {
+        let message = message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        let path = self.path.display();
+        match span {
+            Some(span) => misuse(format!("{path}:{}: {message}", self.line_of(span.start))),
+            None => misuse(format!("{path}: {message}")),
+        }
+    }
+
+    /// Where the error is. What a volume's own check says comes with the span of all volumes: find the one.
+    fn place_of(&self, error: &toml::de::Error) -> Option<Range<usize>> {
+        #[derive(Deserialize)]
+        struct Tables {
+            volume: Vec<Spanned<toml::Table>>,
+        }
+        let tables = toml::from_str(self.text).map_or(vec![], |Tables { volume }| volume);
+        let culprit = tables.into_iter().find(|table| {
+            let refusal = VolumeSpec::deserialize(table.get_ref().clone()).err();
+            refusal.is_some_and(|refusal| refusal.message() == error.message())
+        });
+        let span = error.span()?;
+        Some(culprit.map(|table| table.span()).filter(|table| span.start < table.start).unwrap_or(span))
+    }
+
+    fn line_of(&self, offset: usize) -> usize {
+        self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
+    }
+
+    fn parse<T: FromStr<Err: fmt::Display>>(&self, text: &Text) -> anyhow::Result<Spanned<T>> {
+        match text.get_ref().parse() {
+            Ok(value) => Ok(Spanned::new(text.span(), value)),
+            Err(error) => Err(self.refuse(Some(text.span()), &error.to_string())),
+        }
+    }
+
+    fn parse_all<T: FromStr<Err: fmt::Display>>(&self, texts: &[Text]) -> anyhow::Result<Vec<Spanned<T>>> {
+        texts.iter().map(|text| self.parse(text)).collect()
+    }
+
+    /// Refuses a value whose `key` stands there a second time.
+    fn refuse_repeated<T>(&self, values: &[Spanned<T>], what: &str, key: impl Fn(&T) -> String) -> anyhow::Result<()> {
+        let mut first_lines = BTreeMap::new();
+        for value in values {
+            let (key, line) = (key(value.get_ref()), self.line_of(value.span().start));
+            if let Some(first) = first_lines.get(&key) {
+                let message = format!("the {what} {key} stands in line {first} already: remove one or change it");
+                return Err(self.refuse(Some(value.span()), &message));
+            }
+            first_lines.insert(key, line);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! Password files.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::failure::misuse;
+
+/// The longest password line that is read.
+const PASSWORD_MAX_BYTES: u64 = 1024;
+/// The permission bits of everybody but the owner.
+const OTHERS: u32 = 0o077;
+
+/// A password. It is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Password(Vec<u8>);
+
+impl Password {
+    /// The bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(...)")
+    }
+}
+
+/// The first line of the file, which nobody but its owner may be able to read.
+///
+/// # Errors
+/// A [`crate::failure::Misuse`].
+pub(crate) fn read_password(path: &Path) -> anyhow::Result<Password> {
+    let shown = path.display();
+    let unreadable = |error| misuse(format!("cannot read the password file {shown}: {error}"));
+    let file = File::open(path).map_err(unreadable)?;
+    let mode = file.metadata().map_err(unreadable)?.mode();
+    if mode & OTHERS != 0 {
+        let mode = mode & 0o777;
+        return Err(misuse(format!("others can read the password file {shown} (mode {mode:o}): chmod 600 {shown}")));
+    }
+    let mut line = Vec::new();
+    BufReader::new(file).take(PASSWORD_MAX_BYTES + 2).read_until(b'\n', &mut line).map_err(unreadable)?;
+    let line = line.strip_suffix(b"\n").unwrap_or(&line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    match line.len() as u64 {
+        0 => Err(misuse(format!("the first line of the password file {shown} is empty: write the password there"))),
+        1..=PASSWORD_MAX_BYTES => Ok(Password(line.to_vec())),
+        _ => Err(misuse(format!("the password in {shown} is too long: use at most {PASSWORD_MAX_BYTES} bytes"))),
+    }
+}

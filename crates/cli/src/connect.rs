@@ -1,0 +1,61 @@
+//! From what the user wrote to an open volume: the one place of this program that makes clients.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::Context;
+use sanwire_initiator::{Client, ClientOptions, Url, Volume, VolumeInfo};
+
+use crate::args::ClientArgs;
+use crate::config::{read_password, state_directory};
+use crate::keys;
+
+/// How long a server is sought at first: a wrong address should not take a minute to show.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A client that is connected to one server.
+pub(crate) struct Connection(RefCell<Client>);
+
+impl Connection {
+    /// Connects to the server of the URL.
+    pub(crate) fn open(url: &Url, args: &ClientArgs) -> anyhow::Result<Self> {
+        Ok(Connection(RefCell::new(Client::connect(url, &options(args)?)?)))
+    }
+
+    /// Runs a future to its end while the connection works. It must not use the connection itself, only its volumes.
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.0.borrow_mut().block_on(future)
+    }
+
+    /// Opens a volume by its name.
+    pub(crate) fn volume(&self, name: &str) -> anyhow::Result<Volume> {
+        Ok(self.0.borrow_mut().open(name)?)
+    }
+
+    /// What the server has for this client.
+    pub(crate) fn list(&self) -> anyhow::Result<Vec<VolumeInfo>> {
+        Ok(self.0.borrow_mut().volumes()?)
+    }
+
+    /// Lets the connection work on a thread of its own, until its last volume is dropped.
+    pub(crate) fn run_in_background(self) -> anyhow::Result<()> {
+        self.0.into_inner().run_in_background().map(drop).context("cannot start a thread for the connection")
+    }
+}
+
+/// What a client is told, with what stands in its files.
+pub(crate) fn options(args: &ClientArgs) -> anyhow::Result<ClientOptions> {
+    let mut options = ClientOptions::anonymous()?;
+    options.identity = match &args.key_file {
+        Some(path) => keys::load_or_make(path)?,
+        None => keys::load_or_make(&state_directory()?.join("client.key"))?,
+    };
+    options.psk = match &args.password_file {
+        Some(path) => keys::psk(&read_password(path)?)?,
+        None => keys::NO_PASSWORD,
+    };
+    options.connect_patience = CONNECT_PATIENCE.min(args.wait);
+    options.reconnect_patience = Some(args.wait);
+    Ok(options)
+}

@@ -1,0 +1,159 @@
+//! The two things that a copy has at its ends.
+
+use std::ops::Range;
+
+use anyhow::Context;
+use sanwire_buffer::{Frame, Slice};
+use sanwire_initiator::{Volume, VolumeError};
+
+use super::image::Image;
+
+/// Bytes of one operation at the most: a good size on every wire, and small enough that zeroes are found.
+const CHUNK_MAX_BYTES: u64 = 256 << 10;
+
+/// A source or a destination.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// An image file or a block device of this host.
+    Image(Image),
+    /// A volume, and its URL.
+    Volume(Volume, String),
+}
+
+/// A run of bytes that is all data or all a hole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Extent {
+    pub(super) range: Range<u64>,
+    pub(super) is_hole: bool,
+}
+
+impl End {
+    pub(super) fn name(&self) -> String {
+        match self {
+            End::Image(image) => image.path().display().to_string(),
+            End::Volume(_, url) => url.clone(),
+        }
+    }
+
+    /// How many bytes it has now.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        match self {
+            End::Image(image) => image.size_bytes(),
+            End::Volume(volume, _) => volume.info().size_bytes,
+        }
+    }
+
+    /// The room of a destination; a file grows.
+    pub(super) fn room_bytes(&self) -> Option<u64> {
+        match self {
+            End::Image(image) if !image.is_block_device() => None,
+            _ => Some(self.size_bytes()),
+        }
+    }
+
+    /// What offsets and lengths are multiples of, except at the end of a file.
+    pub(super) fn block_bytes(&self) -> u64 {
+        match self {
+            End::Image(_) => 1,
+            End::Volume(volume, _) => u64::from(volume.info().block_bytes.max(1)),
+        }
+    }
+
+    /// The longest single operation.
+    pub(super) fn chunk_bytes(&self) -> u64 {
+        match self {
+            End::Image(_) => CHUNK_MAX_BYTES,
+            End::Volume(volume, _) => CHUNK_MAX_BYTES.min(volume.info().transfer_max_bytes.into()),
+        }
+    }
+
+    /// Makes a destination ready for `size_bytes`; gives where to go on: `done_bytes`, unless the destination is not
+    /// what the interrupted copy left.
+    pub(super) fn prepare(&mut self, size_bytes: u64, done_bytes: Option<u64>) -> anyhow::Result<u64> {
+        match self {
+            End::Image(image) => image.prepare(size_bytes, done_bytes),
+            End::Volume(volume, url) => {
+                anyhow::ensure!(!volume.info().read_only, "{url}: {}", VolumeError::ReadOnly);
+                Ok(done_bytes.unwrap_or(0))
+            }
+        }
+    }
+
+    /// The extent that starts at `place_bytes`, below the end.
+    pub(super) fn extent_at(&self, place_bytes: u64) -> anyhow::Result<Extent> {
+        match self {
+            End::Image(image) => image.extent_at(place_bytes),
+            End::Volume(..) => Ok(Extent { range: place_bytes..self.size_bytes(), is_hole: false }),
+        }
+    }
+
+    /// Memory for one operation, when this end has its own.
+    pub(super) async fn buffer(&self, length: usize) -> anyhow::Result<Option<Frame>> {
+        match self {
+            End::Image(_) => Ok(None),
+            End::Volume(volume, url) => Ok(Some(volume.buffer(length).await.with_context(|| url.clone())?)),
+        }
+    }
+
+    /// Fills the frame; past the end of a file it is zero.
+    pub(super) async fn read(&self, offset_bytes: u64, frame: Frame) -> anyhow::Result<Frame> {
+        match self {
+            End::Image(image) => image.read(offset_bytes, frame),
+            End::Volume(volume, url) => {
+                volume.read(offset_bytes, frame).await.with_context(|| format!("reading {url}"))
+            }
+        }
+    }
+
+    pub(super) async fn write(&self, offset_bytes: u64, data: Slice) -> anyhow::Result<()> {
+        match self {
+            End::Image(image) => image.write(offset_bytes, &data),
+            End::Volume(volume, url) => {
+                volume.write(offset_bytes, data).await.with_context(|| format!("writing {url}"))
+            }
+        }
+    }
+
+    /// Makes the range read as zeroes, with as little written as possible.
+    ///
+    /// Gives `false` when only writing zeroes will do.
+    pub(super) async fn zero(&self, range: Range<u64>) -> anyhow::Result<bool> {
+        match self {
+            End::Image(image) => Ok(image.reads_zero_unwritten()),
+            End::Volume(volume, url) => {
+                let length_bytes = range.end - range.start;
+                let result = if volume.info().discards {
+                    volume.discard(range.start, length_bytes).await
+                } else {
+                    volume.write_zeroes(range.start, length_bytes).await
+                };
+                match result {
+                    Err(VolumeError::Unsupported) => Ok(false),
+                    result => result.map(|()| true).with_context(|| format!("clearing blocks of {url}")),
+                }
+            }
+        }
+    }
+
+    pub(super) async fn flush(&self) -> anyhow::Result<()> {
+        match self {
+            End::Image(image) => image.flush(),
+            End::Volume(volume, url) => volume.flush().await.with_context(|| format!("flushing {url}")),
+        }
+    }
+
+    /// A destination that is not as large as what was copied has been changed by somebody else.
+    pub(super) fn check_final_size(&self, size_bytes: u64) -> anyhow::Result<()> {
+        let found_bytes = match self {
+            End::Image(image) => image.current_size()?,
+            End::Volume(volume, _) => volume.info().size_bytes,
+        };
+        let is_right = if self.room_bytes().is_none() { found_bytes == size_bytes } else { found_bytes >= size_bytes };
+        anyhow::ensure!(
+            is_right,
+            "{} has {found_bytes} bytes after a copy of {size_bytes}: somebody changed it meanwhile, copy again",
+            self.name()
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Static keys in files, and the shared secret that a password makes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use anyhow::Context;
+use argon2::{Algorithm, Argon2, Params, Version};
+use sanwire_hyperscsi::{Identity, Psk, random};
+
+use crate::config::Password;
+use crate::failure::misuse;
+
+/// The secret of servers and clients without a password.
+pub(crate) const NO_PASSWORD: Psk = [0; 32];
+
+/// The salt of every password. Both ends must come to the same secret before they have exchanged anything, so it
+/// cannot be drawn; the cost below is what slows guessing.
+const SALT: &[u8] = b"sanwire hyperscsi psk";
+
+/// The cost of Argon2id (RFC 9106 4, second recommendation): memory in KiB, passes, lanes.
+const COST: (u32, u32, u32) = (64 << 10, 3, 4);
+
+const KEY_BYTES: usize = 32;
+
+/// The secret that a password makes, by Argon2id.
+pub(crate) fn psk(password: &Password) -> anyhow::Result<Psk> {
+    let (memory_kib, passes, lanes) = COST;
+    let params = Params::new(memory_kib, passes, lanes, Some(KEY_BYTES))
+        .map_err(|error| anyhow::anyhow!("Argon2 refuses its parameters: {error}"))?;
+    let mut psk = NO_PASSWORD;
+    Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+        .hash_password_into(password.as_bytes(), SALT, &mut psk)
+        .map_err(|error| anyhow::anyhow!("Argon2 cannot derive the secret: {error}"))?;
+    Ok(psk)
+}
+
+/// The identity in the file; a new one is drawn and kept there when the file is absent.
+pub(crate) fn load_or_make(path: &Path) -> anyhow::Result<Identity> {
+    let private = match File::open(path) {
+        Ok(file) => read(path, file)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(path)?,
+        Err(error) => return Err(misuse(format!("cannot read the key file {}: {error}", path.display()))),
+    };
+    Identity::from_private(private).with_context(|| format!("the key file {}", path.display()))
+}
+
+fn read(path: &Path, file: File) -> anyhow::Result<[u8; KEY_BYTES]> {
+    let shown = path.display();
+    let unreadable = |error| misuse(format!("cannot read the key file {shown}: {error}"));
+    let mode = file.metadata().map_err(unreadable)?.mode();
+    if mode & 0o077 != 0 {
+        return Err(misuse(format!("others can read the key file {shown} (mode {:o}): chmod 600 {shown}", mode & 0o777)));
+    }
+    let mut text = String::new();
+    file.take(256).read_to_string(&mut text).map_err(unreadable)?;
+    parse(text.trim()).ok_or_else(|| {
+        misuse(format!("{shown} is no key file: it should hold {} hexadecimal digits; remove it to have one made", 2 * KEY_BYTES))
+    })
+}
+
+fn parse(text: &str) -> Option<[u8; KEY_BYTES]> {
+    if text.len() != 2 * KEY_BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut key = [0; KEY_BYTES];
+    for (byte, at) in key.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
+    }
+    Some(key)
+}
+
+fn make(path: &Path) -> anyhow::Result<[u8; KEY_BYTES]> {
+    let unwritable = || format!("cannot make the key file {}", path.display());
+    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(unwritable)?;
+    }
+    let key: [u8; KEY_BYTES] = random()?;
+    let mut text: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    text.push('\n');
+    // Written aside and linked into place: two programs that start together agree on the first one's key.
+    let aside = path.with_extension(format!("new-{}", std::process::id()));
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside).with_context(unwritable)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(unwritable)?;
+    let linked = fs::hard_link(&aside, path);
+    fs::remove_file(&aside).with_context(unwritable)?;
+    match linked {
+        Ok(()) => Ok(key),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            read(path, File::open(path).with_context(unwritable)?)
+        }
+        Err(error) => Err(error).with_context(unwritable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_key_is_made_once_and_kept() {
+        let directory = std::env::temp_dir().join(format!("sanwire-keys-{}", std::process::id()));
+        let path = directory.join("state/server.key");
+        let first = load_or_make(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(load_or_make(&path).unwrap().client_id(), first.client_id());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(load_or_make(&path).unwrap_err().to_string().contains("chmod 600"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, "short").unwrap();
+        assert!(load_or_make(&path).unwrap_err().to_string().contains("64 hexadecimal digits"));
+        fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,89 @@
+//! A volume over a store in memory, served by a thread of its own until its last handle is gone.
+
+use std::sync::{Arc, mpsc};
+
+use sanwire_buffer::Region;
+use sanwire_core::Lun;
+use sanwire_initiator::{BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo};
+use sanwire_store::{Outcome, RamStore, Request, Started, Store};
+
+/// What a volume of this size tells.
+pub(crate) fn info(size_bytes: u64, block_bytes: u32) -> VolumeInfo {
+    VolumeInfo {
+        name: "disk".into(),
+        lun: Lun::default(),
+        size_bytes,
+        block_bytes,
+        physical_block_bytes: block_bytes,
+        read_only: false,
+        discards: true,
+        transfer_max_bytes: 256 << 10,
+        range_max_bytes: 1 << 30,
+        server: "memory".into(),
+        wire: "none".into(),
+        mtu_bytes: 1500,
+    }
+}
+
+/// Serves the volume; operations that `refuses` fail.
+pub(crate) fn serve(info: VolumeInfo, refuses: impl Fn(&OpKind) -> Option<VolumeError> + Send + 'static) -> Volume {
+    let store = RamStore::new(info.size_bytes, info.block_bytes);
+    let (sender, bell) = mpsc::channel();
+    let queue = OpQueue::new(Arc::new(move || {
+        let _ = sender.send(());
+    }));
+    let pool = BufferPool::new(Region::new(8 << 20).unwrap());
+    let volume = Volume::from_queue(InfoCell::new(info), &queue, pool);
+    std::thread::spawn(move || {
+        loop {
+            while let Some(op) = queue.pop() {
+                match refuses(&op.kind) {
+                    Some(error) => op.completer.complete(Err(error)),
+                    None => perform(&store, op),
+                }
+            }
+            if queue.is_abandoned() {
+                return;
+            }
+            if queue.prepare_to_sleep() {
+                bell.recv().unwrap();
+                queue.awake();
+            }
+        }
+    });
+    volume
+}
+
+fn perform(store: &RamStore, op: Op) {
+    let request = match op.kind {
+        OpKind::Read { offset_bytes, buffer } => Request::Read { offset_bytes, buffer },
+        OpKind::Write { offset_bytes, data, .. } => Request::Write { offset_bytes, data },
+        OpKind::Flush => Request::Flush,
+        OpKind::Discard { offset_bytes, length_bytes } => Request::Discard { offset_bytes, length_bytes },
+        OpKind::WriteZeroes { offset_bytes, length_bytes } => Request::WriteZeroes { offset_bytes, length_bytes },
+    };
+    let Started::Done(Ok(outcome)) = store.start(request) else { panic!("memory answers at once") };
+    op.completer.complete(Ok(match outcome {
+        Outcome::Read(frame) => OpOutput::Frame(frame),
+        Outcome::Done => OpOutput::Done,
+    }));
+}
+
+/// Runs a future on this thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}

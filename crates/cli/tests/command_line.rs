@@ -1,0 +1,95 @@
+//! The program as users meet it: exit codes, and messages that say what to do.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn sanwire(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    command.args(arguments).env_remove("SANWIRE_LOG").output().expect("the program runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn refused(arguments: &[&str], code: i32, part: &str) {
+    let output = sanwire(arguments);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{message}");
+    assert!(message.contains(part), "{arguments:?}\n{message}");
+}
+
+fn scratch(name: &str) -> std::path::PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).expect("a directory");
+    path
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    for command in ["serve", "discover", "ls", "info", "attach", "detach", "cp", "bench", "completions", "man"] {
+        let output = sanwire(&[command, "--help"]);
+        assert_eq!(output.status.code(), Some(0), "{command}");
+        let help = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(help.contains("Example"), "{command}\n{help}");
+    }
+    let version = String::from_utf8(sanwire(&["--version"]).stdout).expect("UTF-8");
+    assert_eq!(version, format!("sanwire {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2() {
+    refused(&[], 2, "Usage: sanwire");
+    refused(&["sreve"], 2, "a similar subcommand exists: 'serve'");
+    refused(&["serve", "--volume", "ram:1G"], 2, "'ram:1G' has no name: a volume is NAME=STORE");
+    refused(&["serve", "--wire", "eth0"], 2, "use hs-eth:IF (like hs-eth:eth0) or hs-ip:ADDR[:5674]");
+    refused(&["serve", "--allow", "me"], 2, "use an IP address, a prefix like 10.0.0.0/8");
+    refused(&["info", "disk0"], 2, "expected hs+ip://HOST[:5674]/VOLUME or hs+eth://IF/SERVER/VOLUME");
+    refused(&["info", "hs+ip://box"], 2, "names no volume: add /VOLUME (`sanwire ls hs+ip://box` lists them)");
+    refused(&["cp", "a.img", "b.img"], 2, "neither end is a volume");
+    refused(&["cp", "hs+ip://a/b", "hs+ip://a/b"], 2, "is both ends of the copy");
+    refused(&["bench", "hs+ip://a/b", "--reads", "0"], 2, "add --overwrite if that is meant");
+    refused(&["attach", "hs+ip://a/b", "--socket", "/x"], 2, "are for --as nbd");
+    refused(&["--log", "loud", "ls"], 2, "[possible values: off, error, warn, info, debug, trace]");
+}
+
+#[test]
+fn a_wrong_configuration_is_exit_code_2_with_file_and_line() {
+    let file = scratch("configuration").join("sanwire.toml");
+    let path = file.to_str().expect("UTF-8");
+    fs::write(&file, "[[volume]]\nname = \"a\"\nstore = \"ram:1G\"\nspeed = 3\n").expect("written");
+    refused(&["serve", "--config", path], 2, &format!("sanwire: {path}:4: unknown field `speed`"));
+    fs::write(&file, "password-file = \"/nonexistent/password\"\n").expect("written");
+    refused(&["serve", "--config", path], 2, "cannot read the password file /nonexistent/password");
+    refused(&["serve", "--config", "/nonexistent.toml"], 2, "cannot read the configuration file /nonexistent.toml");
+}
+
+#[test]
+fn a_wrong_configuration_opens_nothing() {
+    let directory = scratch("opens-nothing");
+    let image = directory.join("new.img");
+    let volume = format!("a=file:{},size=1M", image.display());
+    refused(&["serve", "--volume", &volume, "--volume", "a=ram:1M"], 2, "two volumes are called a");
+    assert!(!image.exists(), "the image was made before everything was checked");
+}
+
+#[test]
+fn completions_and_manual_pages_are_generated() {
+    let script = String::from_utf8(sanwire(&["completions", "bash"]).stdout).expect("UTF-8");
+    assert!(script.contains("--password-file"), "{script}");
+    let directory = scratch("man");
+    assert!(sanwire(&["man", directory.to_str().expect("UTF-8")]).status.success());
+    let page = fs::read_to_string(directory.join("sanwire-serve.1")).expect("a page for serve");
+    assert!(page.contains("password"), "{page}");
+    refused(&["man", "/proc/nowhere"], 1, "cannot write manual pages into /proc/nowhere");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_a_failure_and_not_a_misuse() {
+    let output = sanwire(&["detach", "nothing-of-this-name"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("nothing-of-this-name"), "{}", stderr(&output));
+}

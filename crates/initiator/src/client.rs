@@ -187,7 +187,7 @@ impl Client {
         let waker = self.driver.waker().clone();
         let queue = OpQueue::new(Arc::new(move || waker.wake()));
         let volume = Volume::from_queue(info.clone(), &queue, self.buffers.clone());
-        self.driver.serve(Served { lun: summary.lun, queue, info });
+        self.driver.serve(Served { lun: summary.lun, uuid: summary.uuid, queue, info });
         Ok(volume)
     }
 

@@ -12,6 +12,8 @@ use sanwire_hyperscsi::{Client as Protocol, ClientEvent, CommandId, Failure, Ord
 use sanwire_io::{Clock, Poller, Port, Waker};
 use sanwire_scsi::Cdb;
 
+use crate::endpoint::ConnectError;
+use crate::inventory;
 use crate::queue::{Completer, OpQueue};
 use crate::translate::{Again, Verdict, command, verdict};
 use crate::volume::{InfoCell, VolumeError};
@@ -28,6 +30,8 @@ const BUSY_WAIT: Duration = Duration::from_millis(5);
 /// A volume that the driver serves.
 pub(crate) struct Served {
     pub(crate) lun: Lun,
+    /// What tells the volume's content from any other.
+    pub(crate) uuid: [u8; 16],
     pub(crate) queue: OpQueue,
     pub(crate) info: InfoCell,
 }
@@ -75,10 +79,14 @@ pub(crate) struct Driver {
     link: Link,
     lost_at: Option<StdInstant>,
     server_name: Arc<str>,
+    /// The server has forgotten the session: are the volumes still the same?
+    must_verify: bool,
+    is_verifying: bool,
 }
 
 impl Driver {
-    pub(crate) fn new(port: Port, protocol: Protocol, waker: Waker) -> Self {
+    pub(crate) fn new(port: Port, mut protocol: Protocol, waker: Waker) -> Self {
+        protocol.hold_after_restart();
         Driver {
             port,
             protocol,
@@ -92,6 +100,8 @@ impl Driver {
             link: Link::Seeking,
             lost_at: None,
             server_name: Arc::from(""),
+            must_verify: false,
+            is_verifying: false,
         }
     }
 
@@ -147,6 +157,9 @@ impl Driver {
 
     /// Does what there is to do; false when there was nothing.
     pub(crate) fn turn(&mut self) -> bool {
+        if self.must_verify && !self.is_verifying {
+            self.verify();
+        }
         let now = self.clock.now();
         match self.try_turn(now) {
             Ok(busy) => busy,
@@ -158,6 +171,38 @@ impl Driver {
                 false
             }
         }
+    }
+
+    /// Lets held commands go only to volumes that are still what they were: a server may have come back with others.
+    fn verify(&mut self) {
+        self.must_verify = false;
+        self.is_verifying = true;
+        let served = self.volumes.iter().enumerate();
+        let known: Vec<_> = served.filter_map(|(index, s)| s.as_ref().map(|s| (index, s.lun, s.uuid))).collect();
+        for (index, lun, uuid) in known {
+            match inventory::uuid(self, lun) {
+                Ok(now) if now == uuid => {}
+                // The connection is gone again: the next one brings the next verification.
+                Err(ConnectError::Handshake { .. }) => {
+                    self.is_verifying = false;
+                    return;
+                }
+                _ => self.drop_replaced(index),
+            }
+        }
+        self.is_verifying = false;
+        if !self.must_verify {
+            self.protocol.release();
+        }
+    }
+
+    fn drop_replaced(&mut self, index: usize) {
+        let Some(served) = self.volumes[index].take() else { return };
+        let name = served.info.get().name;
+        tracing::error!("volume {name} is not what it was before server {} was restarted", self.server_name);
+        let what = format!("volume {name} was replaced when the server was restarted: check it, and open it again");
+        served.queue.close(VolumeError::Protocol { what: what.into() });
+        self.protocol.abandon(served.lun, Failure::InDoubt);
     }
 
     fn try_turn(&mut self, now: Instant) -> io::Result<bool> {
@@ -234,6 +279,7 @@ impl Driver {
             tracing::warn!("server {} is back after {away:.1} s: {state}", server.name);
         }
         self.server_name = Arc::from(&*server.name);
+        self.must_verify |= !resumed;
         self.link = Link::Up(server);
     }
 
@@ -291,7 +337,8 @@ impl Driver {
     /// Gives the protocol what volumes ask, as far as it takes it.
     fn take_operations(&mut self, now: Instant) -> usize {
         let mut taken = 0;
-        while self.stalled.front().is_some_and(|stalled| stalled.not_before <= now)
+        while !self.is_verifying
+            && self.stalled.front().is_some_and(|stalled| stalled.not_before <= now)
             && let Some(stalled) = self.stalled.pop_front()
         {
             if !self.give(stalled, now) {
@@ -331,6 +378,7 @@ impl Driver {
 
     fn commands_max(&self) -> usize {
         match &self.link {
+            Link::Up(_) if self.is_verifying || self.must_verify => 0,
             Link::Up(server) => usize::from(server.commands_max),
             Link::Seeking | Link::Down(_) => 0,
         }

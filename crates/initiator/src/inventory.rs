@@ -4,7 +4,7 @@ use sanwire_core::Lun;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_hyperscsi::wire::command::Answer;
 use sanwire_scsi::vpd::{BlockLimits, Provisioning, page};
-use sanwire_scsi::{AnswerError, Capacity, Cdb, DeviceIdentification, Sense, SenseKey, Status, build, report};
+use sanwire_scsi::{AnswerError, Capacity, Cdb, DeviceIdentification, Identity, Sense, SenseKey, Status, build, report};
 
 use crate::driver::Driver;
 use crate::endpoint::ConnectError;
@@ -48,6 +48,11 @@ pub(crate) fn volumes(driver: &mut Driver, server: &str) -> Result<Vec<VolumeSum
     luns.into_iter().map(|lun| volume(asker, lun)).collect()
 }
 
+/// What tells the content of a logical unit from any other.
+pub(crate) fn uuid(driver: &mut Driver, lun: Lun) -> Result<[u8; 16], ConnectError> {
+    identity(&mut Asker { driver, server: "the server" }, lun).map(|identity| identity.uuid())
+}
+
 struct Asker<'a> {
     driver: &'a mut Driver,
     server: &'a str,
@@ -87,15 +92,19 @@ impl Asker<'_> {
     }
 }
 
-fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError> {
-    let capacity = asker.ask(lun, "READ CAPACITY (16)", build::read_capacity_16(32), 32)?;
-    let capacity = Capacity::parse_sixteen(&capacity).map_err(|error| asker.wrong("READ CAPACITY (16)", error))?;
+fn identity(asker: &mut Asker<'_>, lun: Lun) -> Result<Identity, ConnectError> {
     let identification = asker.page(lun, page::DEVICE_IDENTIFICATION)?;
     let identification =
         DeviceIdentification::parse(&identification).map_err(|error| asker.wrong("INQUIRY (page 83h)", error))?;
-    let identity = identification
+    identification
         .identity()
-        .ok_or_else(|| asker.failed("INQUIRY (page 83h)", "no name that Sanwire knows".to_owned()))?;
+        .ok_or_else(|| asker.failed("INQUIRY (page 83h)", "no name that Sanwire knows".to_owned()))
+}
+
+fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError> {
+    let capacity = asker.ask(lun, "READ CAPACITY (16)", build::read_capacity_16(32), 32)?;
+    let capacity = Capacity::parse_sixteen(&capacity).map_err(|error| asker.wrong("READ CAPACITY (16)", error))?;
+    let identity = identity(asker, lun)?;
     let limits = asker.page(lun, page::BLOCK_LIMITS)?;
     let limits = BlockLimits::parse(&limits).map_err(|error| asker.wrong("INQUIRY (page B0h)", error))?;
     let provisioning = asker.page(lun, page::LOGICAL_BLOCK_PROVISIONING)?;

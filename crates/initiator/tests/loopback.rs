@@ -106,3 +106,24 @@ fn a_restarted_server_is_a_pause() {
     restart.join().unwrap().stop().unwrap();
     std::fs::remove_dir_all(directory).unwrap();
 }
+
+#[test]
+fn a_replaced_volume_is_not_written_to() {
+    let mut settings = config(&["disk=ram:16M"]);
+    let target = Target::start(settings.clone()).unwrap();
+    settings.wires = target.wires().to_vec();
+    let mut client = Client::connect(&url(&target, "disk"), &ClientOptions::anonymous().unwrap()).unwrap();
+    let volume = client.open("disk").unwrap();
+    client.block_on(volume.write(0, sanwire_buffer::Slice::from(vec![1; 4096]))).unwrap();
+    target.stop().unwrap();
+    // The memory is gone with the server: what comes back under the same name is another disk.
+    let target = Target::start(settings).unwrap();
+    let write = client.block_on(volume.write(4096, sanwire_buffer::Slice::from(vec![2; 4096])));
+    assert!(write.is_err(), "{write:?}");
+    let mut fresh = Client::connect(&url(&target, "disk"), &ClientOptions::anonymous().unwrap()).unwrap();
+    let other = fresh.open("disk").unwrap();
+    let back = fresh.block_on(async { other.read(0, other.buffer(8192).await?).await }).unwrap();
+    assert!(back.iter().all(|byte| *byte == 0), "nothing was written to the other disk");
+    drop((volume, client, other, fresh));
+    target.stop().unwrap();
+}

@@ -13,5 +13,5 @@ mod wire;
 
 pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
 pub use config::{TargetConfig, VolumeConfig};
-pub use target::{StartError, Target, TargetCounters};
+pub use target::{StartError, Target};
 pub use wire::{Wire, WireError};

@@ -85,9 +85,6 @@ fn hint(wire: &Wire, source: &io::Error) -> String {
     }
 }
 
-/// Packets of all ports of all shards, for people.
-pub type TargetCounters = sanwire_hyperscsi::Counters;
-
 /// A server that runs. Dropping it stops it.
 pub struct Target {
     units: Arc<LogicalUnits>,

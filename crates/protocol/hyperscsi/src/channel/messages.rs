@@ -6,8 +6,7 @@ use sanwire_buffer::{Head, Slice};
 
 use crate::wire::{FRAGMENTS_MAX, Tag};
 
-/// Fragments of one message that are cut before another message has its turn: a short reply must not wait behind
-/// a long one.
+/// Fragments of one reply that are cut before another has its turn: a short reply must not wait behind a long one.
 const TURN_FRAGMENTS: u16 = 32;
 
 /// A message's place in the slab.
@@ -79,18 +78,44 @@ pub(super) struct Cut {
     pub(super) last: bool,
 }
 
+/// In which order messages with data are cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Turns {
+    /// In turns. For replies: whoever asked has the memory for them.
+    Alternate,
+    /// One after the other. For requests: a receiver that is short of memory must be able to finish what it has begun
+    /// before it finds room for more, so nothing that it has no room for may stand in the window before the rest of it.
+    Queue,
+}
+
 /// All messages that are not acknowledged whole.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Messages {
     slots: Vec<Option<Message>>,
     free: Vec<u32>,
+    /// Messages without data, which need one packet each and no memory: they go first.
+    short: VecDeque<MessageId>,
     uncut: VecDeque<MessageId>,
+    turns: Turns,
     turn: u16,
     delivered: VecDeque<u64>,
 }
 
 impl Messages {
+    pub(super) fn new(turns: Turns) -> Self {
+        Messages {
+            slots: Vec::new(),
+            free: Vec::new(),
+            short: VecDeque::new(),
+            uncut: VecDeque::new(),
+            turns,
+            turn: 0,
+            delivered: VecDeque::new(),
+        }
+    }
+
     pub(super) fn push(&mut self, message: Message) {
+        let is_short = message.data.is_none();
         let id = match self.free.pop() {
             Some(id) => {
                 self.slots[id as usize] = Some(message);
@@ -101,7 +126,8 @@ impl Messages {
                 (self.slots.len() - 1) as u32
             }
         };
-        self.uncut.push_back(MessageId(id));
+        let queue = if is_short { &mut self.short } else { &mut self.uncut };
+        queue.push_back(MessageId(id));
     }
 
     pub(super) fn get(&self, id: MessageId) -> &Message {
@@ -109,11 +135,16 @@ impl Messages {
     }
 
     pub(super) fn has_uncut(&self) -> bool {
-        !self.uncut.is_empty()
+        !self.short.is_empty() || !self.uncut.is_empty()
     }
 
     /// Cuts the next fragment, with `room` bytes for message head and data.
     pub(super) fn cut(&mut self, room: usize) -> Option<(MessageId, Cut)> {
+        if let Some(&id) = self.short.front() {
+            let cut = self.slots[id.0 as usize].as_mut()?.cut(room);
+            self.short.pop_front();
+            return Some((id, cut));
+        }
         let id = *self.uncut.front()?;
         let message = self.slots[id.0 as usize].as_mut()?;
         let cut = message.cut(room);
@@ -121,7 +152,7 @@ impl Messages {
         if cut.last {
             self.uncut.pop_front();
             self.turn = 0;
-        } else if self.turn >= TURN_FRAGMENTS {
+        } else if self.turns == Turns::Alternate && self.turn >= TURN_FRAGMENTS {
             self.uncut.rotate_left(1);
             self.turn = 0;
         }
@@ -142,5 +173,32 @@ impl Messages {
 
     pub(super) fn poll_delivered(&mut self) -> Option<u64> {
         self.delivered.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tags of the messages that fragments are cut from, after two long messages and a short one were pushed.
+    fn order(turns: Turns) -> Vec<u16> {
+        let mut messages = Messages::new(turns);
+        for (tag, bytes) in [(0, 100_000), (1, 100_000), (2, 0)] {
+            let tag = Tag::new(tag).unwrap_or_default();
+            messages.push(Message::new(tag, 0, Head::new(), Some(vec![0; bytes].into())));
+        }
+        std::iter::from_fn(|| messages.cut(1000).map(|(id, _)| messages.get(id).tag().number())).collect()
+    }
+
+    #[test]
+    fn requests_are_cut_one_after_the_other() {
+        assert!(order(Turns::Queue).iter().is_sorted_by_key(|tag| (*tag + 1) % 3));
+    }
+
+    #[test]
+    fn replies_are_cut_in_turns() {
+        let order = order(Turns::Alternate);
+        let turns: Vec<u16> = order.chunk_by(|a, b| a == b).map(|run| run[0]).collect();
+        assert_eq!(turns, [2, 0, 1, 0, 1, 0, 1, 0, 1]);
     }
 }

@@ -251,8 +251,12 @@ impl Channel {
         if let Some(sample) = progress.round_trip {
             self.round_trip.sample(sample);
         }
-        if progress.any {
+        // After a retransmission only a fresh sample tells that the timer is not too short (RFC 6298 5.7); a query that
+        // came too early has cost nothing.
+        if progress.round_trip.is_some() || (progress.any && self.recovery == Recovery::Selective) {
             self.round_trip.progress();
+        }
+        if progress.any {
             self.retransmit_at = None;
         }
         if !self.outgoing.is_waiting() {

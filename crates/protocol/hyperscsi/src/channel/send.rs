@@ -9,7 +9,7 @@ use std::time::Duration;
 use sanwire_buffer::{Head, Packet, Slice};
 use sanwire_core::Instant;
 
-use super::messages::{Message, MessageId, Messages};
+use super::messages::{Message, MessageId, Messages, Turns};
 use crate::wire::command::{FRAGMENT_BYTES, Fragment};
 use crate::wire::flow::Window;
 use crate::wire::packet::{PREFIX_BYTES, Prefix, Protection, Salt, put_checksum};
@@ -71,9 +71,10 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     pub(super) fn new(opcode: Opcode, window: Window, recovery: Recovery) -> Self {
+        let turns = if opcode == Opcode::HcbeRequest { Turns::Queue } else { Turns::Alternate };
         Outgoing {
             opcode,
-            messages: Messages::default(),
+            messages: Messages::new(turns),
             sent: VecDeque::new(),
             base: 0,
             window,

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Packet};
-use sanwire_core::{Instant, Path};
+use sanwire_core::{Instant, Lun, Path};
 
 pub use self::orders::{CommandId, Order};
 use self::orders::{Answered, Orders};
@@ -35,6 +35,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// After a hint that the server does not know us, it has this long to prove otherwise.
 const HINT_GRACE: Duration = Duration::from_millis(50);
+
+/// How long a client that was refused at its first connection goes on to seek.
+const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a client is made of.
 pub struct ClientConfig {
@@ -164,6 +167,9 @@ pub struct Client {
     state: State,
     orders: Orders,
     was_connected: bool,
+    /// Whether commands wait for [`Client::release`] after the server has forgotten the session.
+    holds_after_restart: bool,
+    is_held: bool,
     /// Since when there is no connection.
     seeking_since: Instant,
     refusal: Option<Refusal>,
@@ -186,6 +192,8 @@ impl Client {
             state: State::Closed,
             orders: Orders::new(),
             was_connected: false,
+            holds_after_restart: false,
+            is_held: false,
             seeking_since: now,
             refusal: None,
             events: VecDeque::new(),
@@ -247,6 +255,30 @@ impl Client {
             connected.channel.send(tag, id.0, head, data);
         }
         Ok(id)
+    }
+
+    /// From now on, when a server that has forgotten the session is connected again, commands under way wait for
+    /// [`Client::release`]: the layer above can first see (by new commands, which do not wait) whether the logical units
+    /// are still the same.
+    pub fn hold_after_restart(&mut self) {
+        self.holds_after_restart = true;
+    }
+
+    /// Gives the commands that were held.
+    pub fn release(&mut self) {
+        self.is_held = false;
+        if let State::Connected(connected) = &mut self.state {
+            for tag in self.orders.unasked_tags() {
+                if let Some((head, data)) = self.orders.request(tag) {
+                    connected.channel.send(tag, 0, head, data);
+                }
+            }
+        }
+    }
+
+    /// Gives up every command for a logical unit; what the server has been asked may still be executed.
+    pub fn abandon(&mut self, lun: Lun, failure: Failure) {
+        self.fail(|orders| orders.take_of(lun), failure);
     }
 
     /// Leaves the server. Every command without an answer fails.
@@ -425,15 +457,15 @@ impl Client {
         if self.was_connected && !resumed {
             self.fail(Orders::take_in_doubt, Failure::InDoubt);
         }
-        for tag in self.orders.tags() {
-            if let Some((head, data)) = self.orders.request(tag) {
-                channel.send(tag, 0, head, data);
-            }
-        }
+        self.is_held = self.holds_after_restart && self.was_connected && (self.is_held || !resumed);
+        self.orders.unask();
         channel.start_probing(now);
         self.was_connected = true;
         self.events.push_back(ClientEvent::Connected { server: info.clone(), resumed });
         self.state = State::Connected(Box::new(Connected { channel, info, hinted_at: None }));
+        if !self.is_held {
+            self.release();
+        }
     }
 
     /// The next thing that the layer above must know.
@@ -478,7 +510,13 @@ impl Client {
     }
 
     fn patience(&self) -> Option<Duration> {
-        if self.was_connected { self.config.reconnect_patience } else { Some(self.config.connect_patience) }
+        if self.was_connected {
+            return self.config.reconnect_patience;
+        }
+        // Another password does not become right by waiting; another server could still answer, so not at once.
+        let is_refused = self.refusal == Some(Refusal::NotAuthentic);
+        let patience = self.config.connect_patience;
+        Some(if is_refused { patience.min(REFUSED_PATIENCE) } else { patience })
     }
 
     /// Time has passed.

@@ -130,6 +130,22 @@ impl Orders {
         tags.into_iter().map(|(_, tag)| tag).collect()
     }
 
+    /// Nothing has been asked on this connection yet.
+    pub(super) fn unask(&mut self) {
+        self.slots.iter_mut().flatten().for_each(|pending| pending.asked = false);
+    }
+
+    /// The tags of commands that were not asked on this connection, in the order in which they were given.
+    pub(super) fn unasked_tags(&self) -> Vec<Tag> {
+        let is_unasked = |tag: &Tag| self.slots[usize::from(tag.number())].as_ref().is_some_and(|p| !p.asked);
+        self.tags().into_iter().filter(is_unasked).collect()
+    }
+
+    /// Takes out the commands for a logical unit.
+    pub(super) fn take_of(&mut self, lun: Lun) -> Vec<(CommandId, Order)> {
+        self.take_where(|pending| pending.order.lun == lun)
+    }
+
     /// Takes out the commands that must not be executed again by a server that does not remember them.
     pub(super) fn take_in_doubt(&mut self) -> Vec<(CommandId, Order)> {
         self.take_where(|pending| match pending.order.ask {

@@ -4,7 +4,7 @@ use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::{Reply, Status, Task};
 
 use super::connection::Request;
-use super::session::{Answered, Asked, Kept};
+use super::session::{Asked, Kept};
 use super::{CommandHandle, Server, ServerEvent};
 use crate::wire::command::{Answer, Ask, Function, ReplyHead, RequestHead};
 
@@ -14,14 +14,18 @@ impl Server {
         let number = request.head.number;
         match session.ask(number, request.head.settled_below, request.tag) {
             Asked::Execute if session.executing() > usize::from(self.config.commands_max) => {
-                let reply = Reply { status: Status::TaskSetFull, sense: Vec::new(), data_in: None };
-                self.reply(CommandHandle { nexus, number }, reply, now);
+                self.end(CommandHandle { nexus, number }, Status::TaskSetFull, now);
             }
-            Asked::Execute => self.execute(CommandHandle { nexus, number }, request, now),
+            Asked::Abort if matches!(request.head.ask, Ask::Command(_)) => self.end(CommandHandle { nexus, number }, Status::TaskAborted, now),
+            Asked::Execute | Asked::Abort => self.execute(CommandHandle { nexus, number }, request, now),
             Asked::Wait => {}
             Asked::Repeat(kept) => self.send(nexus, request.tag, number, kept),
             Asked::Refuse => self.counters.violations += 1,
         }
+    }
+
+    fn end(&mut self, handle: CommandHandle, status: Status, now: Instant) {
+        self.reply(handle, Reply { status, sense: Vec::new(), data_in: None }, now);
     }
 
     fn execute(&mut self, handle: CommandHandle, request: Request, now: Instant) {
@@ -36,7 +40,7 @@ impl Server {
             Ask::Manage { function: Function::AbortTask, task } => {
                 let waits = self.sessions.get_mut(&handle.nexus).is_some_and(|s| s.abort(task, handle.number));
                 if !waits {
-                    // SAM-5 7.2: a task that does not exist (any more) is aborted successfully.
+                    // SAM-5 7.2: a task that does not exist (any more, or yet) is aborted successfully.
                     self.managed(handle, true, now);
                 }
             }
@@ -59,10 +63,12 @@ impl Server {
 
     fn answer(&mut self, handle: CommandHandle, kept: Kept, now: Instant) {
         let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
-        match session.answer(handle.number, kept.clone()) {
-            Answered::Send(tag) => self.send(handle.nexus, tag, handle.number, kept),
-            Answered::Aborted(by) => self.managed(CommandHandle { nexus: handle.nexus, number: by }, true, now),
-            Answered::Keep | Answered::Forget => {}
+        let answered = session.answer(handle.number, kept.clone());
+        if let Some(tag) = answered.tag {
+            self.send(handle.nexus, tag, handle.number, kept);
+        }
+        for by in answered.awaited_by {
+            self.managed(CommandHandle { nexus: handle.nexus, number: by }, true, now);
         }
     }
 

@@ -26,10 +26,13 @@ enum Slot {
     /// Not asked yet.
     Unasked,
     /// The device works on it. `tag` is `None` while no living connection has asked for it.
-    Executing { tag: Option<Tag>, aborted_by: Option<u64> },
+    /// `awaited_by` are the task management requests that wait for its end.
+    Executing { tag: Option<Tag>, awaited_by: Vec<u64> },
+    /// Aborted before it came: it must not be executed when it comes.
+    Forbidden,
     /// Answered, not yet known to have arrived.
     Answered(Kept),
-    /// The client has the answer, or it was aborted.
+    /// The client has the answer.
     Settled,
 }
 
@@ -42,21 +45,19 @@ pub(super) enum Asked {
     Wait,
     /// It was executed: this is the answer.
     Repeat(Kept),
+    /// It was aborted before it came: answer it so.
+    Abort,
     /// It is long settled, or its number cannot be.
     Refuse,
 }
 
-/// What became of an answer that the device gave.
-#[derive(Debug)]
-pub(super) enum Answered {
-    /// Send it.
-    Send(Tag),
-    /// Keep it: nobody is connected.
-    Keep,
-    /// It was aborted; the task management request with this number waits for that.
-    Aborted(u64),
-    /// Nobody will ask for it.
-    Forget,
+/// What to do about an answer that the device gave.
+#[derive(Debug, Default)]
+pub(super) struct Answered {
+    /// Where to send it. `None`: nobody is connected, or nobody will ask for it.
+    pub(super) tag: Option<Tag>,
+    /// Task management requests that have waited for it.
+    pub(super) awaited_by: Vec<u64>,
 }
 
 /// One client's session.
@@ -135,9 +136,14 @@ impl Session {
         }
         match &mut self.slots[index] {
             slot @ Slot::Unasked => {
-                *slot = Slot::Executing { tag: Some(tag), aborted_by: None };
+                *slot = Slot::Executing { tag: Some(tag), awaited_by: Vec::new() };
                 self.executing += 1;
                 Asked::Execute
+            }
+            slot @ Slot::Forbidden => {
+                *slot = Slot::Executing { tag: Some(tag), awaited_by: Vec::new() };
+                self.executing += 1;
+                Asked::Abort
             }
             Slot::Executing { tag: current, .. } => {
                 *current = Some(tag);
@@ -156,20 +162,12 @@ impl Session {
     /// The device has answered.
     pub(super) fn answer(&mut self, number: u64, kept: Kept) -> Answered {
         let connected = self.connection.is_some();
-        let Some(slot @ Slot::Executing { .. }) = self.slot(number) else { return Answered::Forget };
-        let Slot::Executing { tag, aborted_by } = std::mem::replace(slot, Slot::Answered(kept)) else {
-            return Answered::Forget;
-        };
-        let outcome = match (aborted_by, tag) {
-            (Some(by), _) => {
-                *slot = Slot::Settled;
-                Answered::Aborted(by)
-            }
-            (None, Some(tag)) if connected => Answered::Send(tag),
-            (None, _) => Answered::Keep,
+        let Some(slot @ Slot::Executing { .. }) = self.slot(number) else { return Answered::default() };
+        let Slot::Executing { tag, awaited_by } = std::mem::replace(slot, Slot::Answered(kept)) else {
+            return Answered::default();
         };
         self.executing -= 1;
-        outcome
+        Answered { tag: tag.filter(|_| connected), awaited_by }
     }
 
     /// The client has the whole answer.
@@ -179,13 +177,17 @@ impl Session {
         }
     }
 
-    /// Gives up a command for the request `by`. True: wait for [`Answered::Aborted`]; false: there is nothing to wait
-    /// for.
+    /// Gives up a command for the request `by`. True: the answer waits for the command's end; false: there is nothing
+    /// to wait for. Only an earlier command can be waited for, so that requests never wait for each other. A command is answered in any case: what the device has begun, with what came of it.
     pub(super) fn abort(&mut self, number: u64, by: u64) -> bool {
         match self.slot(number) {
-            Some(Slot::Executing { aborted_by, .. }) => {
-                *aborted_by = Some(by);
+            Some(Slot::Executing { awaited_by, .. }) if number < by => {
+                awaited_by.push(by);
                 true
+            }
+            Some(slot @ Slot::Unasked) if number < by => {
+                *slot = Slot::Forbidden;
+                false
             }
             _ => false,
         }
@@ -216,7 +218,7 @@ mod tests {
         assert!(matches!(session.ask(0, 0, tag(1)), Asked::Execute));
         session.connect(8);
         assert!(matches!(session.ask(0, 0, tag(2)), Asked::Wait));
-        assert!(matches!(session.answer(0, kept()), Answered::Send(t) if t == tag(2)));
+        assert_eq!(session.answer(0, kept()).tag, Some(tag(2)));
         session.connect(9);
         assert!(matches!(session.ask(0, 0, tag(3)), Asked::Repeat(_)));
         session.delivered(0);
@@ -229,7 +231,7 @@ mod tests {
         let mut session = session();
         session.ask(5, 5, tag(1));
         session.disconnect(Instant::ZERO);
-        assert!(matches!(session.answer(5, kept()), Answered::Keep));
+        assert_eq!(session.answer(5, kept()).tag, None);
         session.connect(8);
         assert!(matches!(session.ask(5, 5, tag(4)), Asked::Repeat(_)));
     }
@@ -244,11 +246,30 @@ mod tests {
     }
 
     #[test]
-    fn an_aborted_command_is_never_answered() {
+    fn every_abort_waits_for_the_commands_end() {
         let mut session = session();
         session.ask(0, 0, tag(1));
-        assert!(session.abort(0, 1));
-        assert!(matches!(session.answer(0, kept()), Answered::Aborted(1)));
-        assert!(!session.abort(0, 2), "already gone");
+        assert!(session.abort(0, 1) && session.abort(0, 2));
+        let answered = session.answer(0, kept());
+        assert_eq!((answered.tag, answered.awaited_by), (Some(tag(1)), vec![1, 2]));
+        assert!(!session.abort(0, 3), "already gone");
+    }
+
+    #[test]
+    fn a_command_that_comes_after_its_abort_is_not_executed() {
+        let mut session = session();
+        session.ask(1, 0, tag(1));
+        assert!(!session.abort(0, 1));
+        assert!(matches!(session.ask(0, 0, tag(2)), Asked::Abort));
+        assert_eq!(session.answer(0, kept()).tag, Some(tag(2)));
+        assert!(matches!(session.ask(0, 0, tag(2)), Asked::Repeat(_)));
+    }
+
+    #[test]
+    fn requests_never_wait_for_each_other() {
+        let mut session = session();
+        session.ask(0, 0, tag(1));
+        session.ask(1, 0, tag(2));
+        assert!(!session.abort(0, 0) && !session.abort(1, 0) && session.abort(0, 1));
     }
 }

@@ -17,8 +17,8 @@ use crate::failure::misuse;
 use file::FileConfig;
 
 pub(crate) use defaults::{data_directory, runtime_directory, state_directory};
-pub(crate) use secret::{Password, read_password};
 pub(crate) use sanwire_target::Wire;
+pub(crate) use secret::{Password, read_password};
 pub(crate) use server_name::ServerName;
 
 /// Shards at the most: more threads than any machine of today has cores.

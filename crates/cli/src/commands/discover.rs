@@ -28,8 +28,10 @@ pub(crate) fn run(args: &DiscoverArgs) -> anyhow::Result<()> {
         return Ok(output::print(&format!("{}\n", serde_json::to_string_pretty(&found)?))?);
     }
     anyhow::ensure!(!found.is_empty(), "no server answered: is one running on this link, and does it allow this host?");
-    let rows: Vec<_> =
-        found.into_iter().map(|server| [server.name, server.url, server.address, server.mtu_bytes.to_string()]).collect();
+    let rows: Vec<_> = found
+        .into_iter()
+        .map(|server| [server.name, server.url, server.address, server.mtu_bytes.to_string()])
+        .collect();
     Ok(output::print(&output::table(["SERVER", "URL", "ADDRESS", "MTU"], &rows))?)
 }
 

@@ -45,7 +45,8 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
 /// The server that the configuration means. Keys are read and made here.
 fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
     let volumes = config.volumes.iter().zip(0..);
-    let volumes = volumes.filter_map(|(spec, number)| Some(VolumeConfig { lun: Lun::new(number)?, spec: spec.clone() }));
+    let volumes =
+        volumes.filter_map(|(spec, number)| Some(VolumeConfig { lun: Lun::new(number)?, spec: spec.clone() }));
     Ok(TargetConfig {
         name: config.name.as_str().to_owned(),
         identity: keys::load_or_make(&config.key_file)?,

@@ -14,7 +14,7 @@
 //!
 //! One round trip of 64 bytes, waiting in `ppoll`: 41 and 33 us, where plain blocking `recv` took 39 and 34 in the same
 //! minute; watching: 3.0 us against 27 to 50. What V3 does better is the receiver's processor time while it has nothing
-//! else to do (0.05 against 0.8 of a processor at full blast), because it sleeps through whole blocks. The size of the
+//! else to do (0.05 against 1.0 of a processor at full blast), because it sleeps through whole blocks. The size of the
 //! ring (1 to 8 MiB) makes no difference. `examples/rawlink.rs` measures the last column.
 
 use std::io;

@@ -96,9 +96,9 @@ impl Drop for Frame {
         match &self.home {
             Home::Region(region) => region.take_back(self.pointer, self.capacity),
             // SAFETY: pointer and capacity are those of the box that `From<Vec<u8>>` took apart.
-            Home::Heap => drop(unsafe {
-                Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.pointer.as_ptr(), self.capacity))
-            }),
+            Home::Heap => {
+                drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.pointer.as_ptr(), self.capacity)) })
+            }
         }
     }
 }

@@ -51,12 +51,18 @@ fn read(path: &Path, file: File) -> anyhow::Result<[u8; KEY_BYTES]> {
     let unreadable = |error| misuse(format!("cannot read the key file {shown}: {error}"));
     let mode = file.metadata().map_err(unreadable)?.mode();
     if mode & 0o077 != 0 {
-        return Err(misuse(format!("others can read the key file {shown} (mode {:o}): chmod 600 {shown}", mode & 0o777)));
+        return Err(misuse(format!(
+            "others can read the key file {shown} (mode {:o}): chmod 600 {shown}",
+            mode & 0o777
+        )));
     }
     let mut text = String::new();
     file.take(256).read_to_string(&mut text).map_err(unreadable)?;
     parse(text.trim()).ok_or_else(|| {
-        misuse(format!("{shown} is no key file: it should hold {} hexadecimal digits; remove it to have one made", 2 * KEY_BYTES))
+        misuse(format!(
+            "{shown} is no key file: it should hold {} hexadecimal digits; remove it to have one made",
+            2 * KEY_BYTES
+        ))
     })
 }
 

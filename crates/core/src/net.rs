@@ -102,7 +102,8 @@ mod tests {
         let mac = MacAddress([2, 0, 0x5e, 0x10, 0, 0xff]);
         assert_eq!(mac.to_string().parse(), Ok(mac));
         assert_eq!("02-00-5e-10-00-FF".parse(), Ok(mac));
-        for text in ["", "02:00:5e:10:00", "02:00:5e:10:00:01:02", "2:0:5e:10:0:1", "0g:00:5e:10:00:01", "server-name"] {
+        for text in ["", "02:00:5e:10:00", "02:00:5e:10:00:01:02", "2:0:5e:10:0:1", "0g:00:5e:10:00:01", "server-name"]
+        {
             assert_eq!(text.parse::<MacAddress>(), Err(ParseMacAddressError), "{text}");
         }
     }

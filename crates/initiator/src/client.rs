@@ -181,7 +181,11 @@ impl Client {
         let Some(summary) = volumes.iter().find(|volume| volume.name == name) else {
             let names: Vec<&str> = volumes.iter().map(|volume| &*volume.name).collect();
             let available = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            return Err(ConnectError::NoVolume { server: self.server.name.clone(), volume: name.to_owned(), available });
+            return Err(ConnectError::NoVolume {
+                server: self.server.name.clone(),
+                volume: name.to_owned(),
+                available,
+            });
         };
         let info = InfoCell::new(self.volume_info(summary));
         let waker = self.driver.waker().clone();

@@ -38,7 +38,10 @@ pub(crate) struct Served {
 
 /// What waits for the answer to a command.
 enum Waiting {
-    Operation { again: Again, completer: Completer },
+    Operation {
+        again: Again,
+        completer: Completer,
+    },
     /// A command of the driver's own: the answer goes to `answers`.
     Own,
 }
@@ -243,7 +246,10 @@ impl Driver {
         let limit = self.stalled.front().map(|stalled| stalled.not_before);
         let deadline = [self.protocol.poll_timeout(), limit].into_iter().flatten().min();
         let idle = self.volumes.iter().flatten().all(|served| served.queue.prepare_to_sleep());
-        if idle && let Err(error) = self.poller.wait(std::slice::from_ref(&self.port), &[], Some(&self.waker), deadline, &self.clock) {
+        if idle
+            && let Err(error) =
+                self.poller.wait(std::slice::from_ref(&self.port), &[], Some(&self.waker), deadline, &self.clock)
+        {
             tracing::error!("the client cannot wait for packets: {error}");
             std::thread::sleep(BUSY_WAIT);
         }
@@ -275,7 +281,8 @@ impl Driver {
     fn connected(&mut self, server: ServerInfo, resumed: bool) {
         if let Some(lost_at) = self.lost_at.take() {
             let away = lost_at.elapsed().as_secs_f32();
-            let state = if resumed { "the session goes on" } else { "a new session; commands in doubt are given again" };
+            let state =
+                if resumed { "the session goes on" } else { "a new session; commands in doubt are given again" };
             tracing::warn!("server {} is back after {away:.1} s: {state}", server.name);
         }
         self.server_name = Arc::from(&*server.name);

@@ -4,7 +4,9 @@ use sanwire_core::Lun;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_hyperscsi::wire::command::Answer;
 use sanwire_scsi::vpd::{BlockLimits, Provisioning, page};
-use sanwire_scsi::{AnswerError, Capacity, Cdb, DeviceIdentification, Identity, Sense, SenseKey, Status, build, report};
+use sanwire_scsi::{
+    AnswerError, Capacity, Cdb, DeviceIdentification, Identity, Sense, SenseKey, Status, build, report,
+};
 
 use crate::driver::Driver;
 use crate::endpoint::ConnectError;
@@ -96,9 +98,7 @@ fn identity(asker: &mut Asker<'_>, lun: Lun) -> Result<Identity, ConnectError> {
     let identification = asker.page(lun, page::DEVICE_IDENTIFICATION)?;
     let identification =
         DeviceIdentification::parse(&identification).map_err(|error| asker.wrong("INQUIRY (page 83h)", error))?;
-    identification
-        .identity()
-        .ok_or_else(|| asker.failed("INQUIRY (page 83h)", "no name that Sanwire knows".to_owned()))
+    identification.identity().ok_or_else(|| asker.failed("INQUIRY (page 83h)", "no name that Sanwire knows".to_owned()))
 }
 
 fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError> {
@@ -108,8 +108,7 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
     let limits = asker.page(lun, page::BLOCK_LIMITS)?;
     let limits = BlockLimits::parse(&limits).map_err(|error| asker.wrong("INQUIRY (page B0h)", error))?;
     let provisioning = asker.page(lun, page::LOGICAL_BLOCK_PROVISIONING)?;
-    let provisioning =
-        Provisioning::parse(&provisioning).map_err(|error| asker.wrong("INQUIRY (page B2h)", error))?;
+    let provisioning = Provisioning::parse(&provisioning).map_err(|error| asker.wrong("INQUIRY (page B2h)", error))?;
     let block = u64::from(capacity.block_bytes);
     let range_blocks = [limits.maximum_write_same, u64::from(limits.maximum_unmap)].into_iter().filter(|max| *max > 0);
     Ok(VolumeSummary {

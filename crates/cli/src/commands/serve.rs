@@ -1,5 +1,6 @@
 //! `sanwire serve`.
 
+use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::net::SocketAddr;
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
         let _ = stop.send(());
     })
     .context("cannot catch signals")?;
-    output::print(&welcome(&config))?;
+    output::print(&welcome(&program_name(), &config))?;
     while stopped.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         anyhow::ensure!(target.is_alive(), "a part of the server has ended: see the log above, and start it again");
     }
@@ -63,7 +64,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
 }
 
 /// What is served, and what to type in another terminal.
-fn welcome(config: &ServeConfig) -> String {
+fn welcome(program: &str, config: &ServeConfig) -> String {
     let mut text = format!("{} serves", config.name.as_str());
     for volume in &config.volumes {
         let _ = write!(text, " {}", volume.name);
@@ -76,9 +77,9 @@ fn welcome(config: &ServeConfig) -> String {
     let name = &volume.name;
     let _ = write!(
         text,
-        "\n\nIn another terminal, list the volumes:\n  sanwire ls {url}\n\
-         copy an image into one (this overwrites what it holds):\n  sanwire cp IMAGE {url}/{name}\n\
-         attach one as a file (with sudo also as a block device):\n  sanwire attach {url}/{name} --mount-point ./{name}\n\n\
+        "\n\nIn another terminal, list the volumes:\n  {program} ls {url}\n\
+         copy an image into one (this overwrites what it holds):\n  {program} cp IMAGE {url}/{name}\n\
+         attach one as a file (with sudo also as a block device):\n  {program} attach {url}/{name} --mount-point ./{name}\n\n\
          Ctrl-C ends the server.\n"
     );
     text
@@ -105,6 +106,16 @@ fn client_address(name: &str, address: SocketAddr) -> String {
     }
 }
 
+/// What to type for this program: its name where the search path leads to it, else where it is.
+fn program_name() -> String {
+    const NAME: &str = "sanwire";
+    let Ok(here) = env::current_exe() else { return NAME.into() };
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path).map(|directory| directory.join(NAME)).find(|program| program.is_file());
+    let is_found = found.and_then(|program| program.canonicalize().ok()) == here.canonicalize().ok();
+    if is_found { NAME.into() } else { here.display().to_string() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,7 +137,7 @@ mod tests {
                 key_file: Some("/k".into()),
                 ..ServeArgs::default()
             };
-            let text = welcome(&ServeConfig::load(&args, None).unwrap());
+            let text = welcome("sanwire", &ServeConfig::load(&args, None).unwrap());
             let command = format!("  sanwire attach {url} --mount-point ./disk0\n");
             assert!(text.contains(&command), "{wire}\n{text}");
         }

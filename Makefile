@@ -1,0 +1,47 @@
+# The commands of Sanwire. `make run` and `make test` need a Debian 12 with Rust, and nothing else.
+
+# Rust installed by rustup may not be on the path of a fresh shell.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+SANWIRE = $(or $(CARGO_TARGET_DIR),target)/release/sanwire
+DOCS = $(or $(CARGO_TARGET_DIR),target)/docs
+
+.PHONY: help run build setup setup-build test test-long bench demo docs
+
+help:
+	@echo 'make run        build, and serve a volume of 1 GiB on this host, without root'
+	@echo 'make test       run every check and test'
+	@echo 'make test-long  the same, with more simulation and a minute of each fuzz target'
+	@echo 'make demo       two hosts on this one: discover, attach, make a file system, compare (root)'
+	@echo 'make bench      measure against the raw link and against other servers (root)'
+	@echo 'make docs       manual pages and shell completions'
+	@echo 'make setup      install the Debian packages that the above need'
+
+setup:
+	@packaging/setup.sh test
+
+setup-build:
+	@packaging/setup.sh build
+
+build: setup-build
+	cargo build --release --package sanwire
+
+run: build
+	@$(SANWIRE) serve
+
+test: setup
+	@cargo xtask test
+
+test-long: setup
+	@cargo xtask test --long
+
+bench: setup build
+	@bench/run.sh
+
+demo: setup build
+	@tests/demo.sh
+
+docs: build
+	$(SANWIRE) man $(DOCS)/man
+	mkdir -p $(DOCS)/completions
+	for shell in bash zsh fish; do $(SANWIRE) completions $$shell > $(DOCS)/completions/sanwire.$$shell; done
+	@echo 'written below $(DOCS)'

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Installs what is missing on Debian 12, and nothing else: packaging/setup.sh build|test
+set -euo pipefail
+
+build_packages=(build-essential cmake)
+test_packages=(tshark qemu-utils xfsprogs dosfstools mtools fuse3 nbd-client fio ethtool nftables iproute2 tgt
+    libiscsi-bin vblade util-linux e2fsprogs jq)
+
+case ${1:-} in
+    build) wanted=("${build_packages[@]}") ;;
+    test) wanted=("${build_packages[@]}" "${test_packages[@]}") ;;
+    *) echo "usage: packaging/setup.sh build|test" >&2; exit 2 ;;
+esac
+
+# Rust installed by rustup may not be on the path of a fresh shell.
+export PATH="$PATH:$HOME/.cargo/bin"
+wanted_rust=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+if ! found_rust=$(rustc --version 2>/dev/null | cut -d' ' -f2) || [ -z "$found_rust" ]; then
+    echo "setup: Rust is not installed: install Rust $wanted_rust or newer (https://rustup.rs), then try again" >&2
+    exit 1
+fi
+if [ "$(printf '%s\n' "$wanted_rust" "$found_rust" | sort -V | head -n 1)" != "$wanted_rust" ]; then
+    echo "setup: Rust $found_rust is too old: Sanwire needs $wanted_rust or newer (rustup update stable)" >&2
+    exit 1
+fi
+
+missing=()
+for package in "${wanted[@]}"; do
+    status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+    [ "$status" = "install ok installed" ] || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+    echo "setup: nothing is missing (Rust $found_rust)"
+    exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+        echo "setup: as root, run: apt-get install ${missing[*]}" >&2
+        exit 1
+    fi
+    as_root=(sudo)
+fi
+echo "setup: installing ${missing[*]}"
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"

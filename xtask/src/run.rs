@@ -1,0 +1,162 @@
+//! Runs every check and test one after the other, and adds up what they say.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+
+/// How much is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// What every change must pass.
+    Short,
+    /// That, more simulation, and fuzzing.
+    Long,
+}
+
+/// Seeds of each simulation in the long form.
+const LONG_SEEDS: &str = "200000";
+/// How long each fuzz target runs.
+const FUZZ_SECONDS: &str = "60";
+
+/// What one step said.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+}
+
+struct Step {
+    name: String,
+    command: Command,
+}
+
+/// Runs all steps, also after one failed, and prints `N passed, N failed` at the end.
+///
+/// # Errors
+/// When a step cannot be started.
+pub fn all(root: &Path, length: Length) -> Result<bool, String> {
+    let mut total = Counts::default();
+    let mut failed_steps = vec![];
+    for mut step in steps(root, length) {
+        println!("== {}", step.name);
+        let (counts, is_success) =
+            run(step.command.current_dir(root)).map_err(|error| format!("{}: {error}", step.name))?;
+        total.passed += counts.passed;
+        // A step that fails without a failed test (a compiler's error, a finding) counts as one.
+        total.failed += if is_success { counts.failed } else { counts.failed.max(1) };
+        if !is_success || counts.failed > 0 {
+            failed_steps.push(step.name);
+        }
+    }
+    if !failed_steps.is_empty() {
+        println!("failed: {}", failed_steps.join(", "));
+    }
+    println!("{} passed, {} failed", total.passed, total.failed);
+    Ok(total.failed == 0 && total.passed > 0)
+}
+
+fn steps(root: &Path, length: Length) -> Vec<Step> {
+    let mut steps = vec![
+        step("format", &["fmt", "--all", "--check"]),
+        step("clippy", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
+        step("tidy", &["xtask", "tidy"]),
+        step("tests", &["test", "--workspace", "--no-fail-fast"]),
+    ];
+    if is_installed("deny") {
+        steps.push(step("licences and advisories", &["deny", "--offline", "check", "licenses", "bans", "sources"]));
+    } else {
+        println!("cargo-deny is not installed: licences are not checked (cargo install --locked cargo-deny)");
+    }
+    if length == Length::Long {
+        for step in &mut steps {
+            step.command.env("SANWIRE_SIM_SEEDS", LONG_SEEDS);
+        }
+        let mut fuzz = Command::new(root.join("fuzz/run.sh"));
+        fuzz.arg(FUZZ_SECONDS);
+        steps.push(Step { name: "fuzz".into(), command: fuzz });
+    }
+    steps
+}
+
+fn step(name: &str, arguments: &[&str]) -> Step {
+    let mut command = cargo();
+    command.args(arguments);
+    Step { name: name.into(), command }
+}
+
+/// The cargo that runs us.
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+fn is_installed(subcommand: &str) -> bool {
+    let asked = cargo().args([subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    asked.is_ok_and(|status| status.success())
+}
+
+/// Runs a command, passing on what it prints and counting what its test runners say.
+fn run(command: &mut Command) -> io::Result<(Counts, bool)> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let errors = child.stderr.take();
+    let errors = thread::spawn(move || errors.map_or(Ok(()), |errors| pass_on(errors, io::stderr(), |_| ())));
+    let mut counts = Counts::default();
+    if let Some(output) = child.stdout.take() {
+        pass_on(output, io::stdout(), |line| {
+            if let Some(found) = counts_of(line) {
+                counts.passed += found.passed;
+                counts.failed += found.failed;
+            }
+        })?;
+    }
+    errors.join().map_err(|_| io::Error::other("the thread for stderr panicked"))??;
+    Ok((counts, child.wait()?.success()))
+}
+
+fn pass_on(from: impl io::Read, mut to: impl Write, mut hear: impl FnMut(&str)) -> io::Result<()> {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    while from.read_until(b'\n', &mut line)? > 0 {
+        to.write_all(&line)?;
+        hear(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    to.flush()
+}
+
+/// The numbers of `test result: ok. 5 passed; 0 failed; ...` (libtest) or `5 passed, 0 failed` (scripts).
+fn counts_of(line: &str) -> Option<Counts> {
+    let line = line.trim();
+    let rest = match line.strip_prefix("test result: ") {
+        Some(result) => result.split_once(". ")?.1,
+        None => line,
+    };
+    let mut parts = rest.split([';', ',']).map(str::trim);
+    let passed = parts.next()?.strip_suffix(" passed")?.parse().ok()?;
+    let failed = parts.next()?.strip_suffix(" failed")?.parse().ok()?;
+    Some(Counts { passed, failed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_both_kinds_of_runners_are_understood() {
+        let counts = |passed, failed| Some(Counts { passed, failed });
+        let libtest =
+            "test result: FAILED. 25 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.23s";
+        assert_eq!(counts_of(libtest), counts(25, 2));
+        assert_eq!(counts_of("12 passed, 0 failed\n"), counts(12, 0));
+        for line in ["", "test a::b ... ok", "7 passed", "x passed, 1 failed", "running 5 tests"] {
+            assert_eq!(counts_of(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn exit_code_and_counts_come_from_the_command() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo 3 passed, 1 failed; echo 2 passed, 0 failed; echo 9 passed, 9 failed >&2; exit 1"]);
+        assert_eq!(run(&mut shell).unwrap(), (Counts { passed: 5, failed: 1 }, false));
+    }
+}

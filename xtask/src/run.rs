@@ -70,7 +70,7 @@ fn steps(root: &Path, length: Length) -> Vec<Step> {
     }
     if length == Length::Long {
         for step in &mut steps {
-            step.command.env("SANWIRE_SIM_SEEDS", LONG_SEEDS);
+            step.command.env("SANWIRE_SEEDS", LONG_SEEDS);
         }
         let mut fuzz = Command::new(root.join("fuzz/run.sh"));
         fuzz.arg(FUZZ_SECONDS);

@@ -243,6 +243,10 @@ impl Registry {
     /// See [`RegistryError`]. A block device in use is left alone.
     pub fn detach(&self, name: &str, timeout: Duration) -> Result<Detached, RegistryError> {
         let mut found: Vec<_> = self.read()?.into_iter().filter(|(_, record)| record.is_called(name)).collect();
+        // The name may have belonged to a dead attachment before: loop devices' numbers are given again.
+        if found.iter().any(|(_, record)| record.is_alive()) {
+            found.retain(|(_, record)| record.is_alive());
+        }
         let count = found.len();
         let (path, record) = match found.pop() {
             Some(found) if count == 1 => found,

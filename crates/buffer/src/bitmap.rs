@@ -73,7 +73,7 @@ impl Bitmap {
             let taken = !self.words[at / 64] >> (at % 64);
             let free_here = (taken.trailing_zeros() as usize).min(64 - at % 64);
             at += free_here;
-            if free_here == 0 || at % 64 != 0 {
+            if free_here == 0 || !at.is_multiple_of(64) {
                 break;
             }
         }

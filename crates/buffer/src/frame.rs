@@ -95,9 +95,10 @@ impl Drop for Frame {
     fn drop(&mut self) {
         match &self.home {
             Home::Region(region) => region.take_back(self.pointer, self.capacity),
-            // SAFETY: pointer and capacity are those of the box that `From<Vec<u8>>` took apart.
             Home::Heap => {
-                drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.pointer.as_ptr(), self.capacity)) })
+                let bytes = std::ptr::slice_from_raw_parts_mut(self.pointer.as_ptr(), self.capacity);
+                // SAFETY: pointer and capacity are those of the box that `From<Vec<u8>>` took apart.
+                drop(unsafe { Box::from_raw(bytes) });
             }
         }
     }

@@ -65,7 +65,7 @@ fn fraction_bytes(fraction: &str, shift: u32) -> Result<u128, ParseSizeError> {
     }
     let scale = 10u128.pow(u32::try_from(fraction.len()).map_err(|_| ParseSizeError::Syntax)?);
     let scaled = fraction.parse::<u128>().map_err(|_| ParseSizeError::Syntax)? << shift;
-    if scaled % scale == 0 { Ok(scaled / scale) } else { Err(ParseSizeError::NotWhole) }
+    if scaled.is_multiple_of(scale) { Ok(scaled / scale) } else { Err(ParseSizeError::NotWhole) }
 }
 
 impl fmt::Display for Size {
@@ -74,7 +74,7 @@ impl fmt::Display for Size {
         let exact = UNITS.iter().rev().find(|(_, shift)| self.0 >= 1 << shift);
         match exact {
             None => write!(f, "{} B", self.0),
-            Some((name, shift)) if self.0 % (1 << shift) == 0 => write!(f, "{} {name}iB", self.0 >> shift),
+            Some((name, shift)) if self.0.is_multiple_of(1 << shift) => write!(f, "{} {name}iB", self.0 >> shift),
             Some((name, shift)) => {
                 let tenths = (u128::from(self.0) * 10) >> shift;
                 write!(f, "{}.{} {name}iB", tenths / 10, tenths % 10)

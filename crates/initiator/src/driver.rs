@@ -1,5 +1,7 @@
 //! The loop around the client's end of the protocol: one port, one connection, any number of volumes.
 
+mod own;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -7,13 +9,10 @@ use std::time::{Duration, Instant as StdInstant};
 
 use sanwire_buffer::Frame;
 use sanwire_core::{Instant, Lun, Path};
-use sanwire_hyperscsi::wire::command::{Answer, Ask};
-use sanwire_hyperscsi::{Client as Protocol, ClientEvent, CommandId, Failure, Order, ServerInfo};
+use sanwire_hyperscsi::wire::command::Answer;
+use sanwire_hyperscsi::{Client as Protocol, ClientEvent, CommandId, Failure, ServerInfo};
 use sanwire_io::{Clock, Poller, Port, Waker};
-use sanwire_scsi::Cdb;
 
-use crate::endpoint::ConnectError;
-use crate::inventory;
 use crate::queue::{Completer, OpQueue};
 use crate::translate::{Again, Verdict, command, verdict};
 use crate::volume::{InfoCell, VolumeError};
@@ -129,29 +128,6 @@ impl Driver {
         self.volumes.iter().all(Option::is_none) && self.waiting.is_empty() && self.stalled.is_empty()
     }
 
-    /// Gives a command of the driver's own and waits for its answer, serving everything else meanwhile.
-    pub(crate) fn execute(&mut self, lun: Lun, cdb: Cdb, data_in_bytes: usize) -> Result<OwnAnswer, Failure> {
-        let data_in = (data_in_bytes > 0).then(|| Frame::from(vec![0; data_in_bytes]));
-        let mut order = Order { lun, ask: Ask::Command(cdb), data_out: None, data_in };
-        let id = loop {
-            match self.protocol.order(order, self.clock.now()) {
-                Ok(id) => break id,
-                Err(back) => order = back,
-            }
-            if let Link::Down(failure) = self.link {
-                return Err(failure);
-            }
-            self.turn_or_sleep();
-        };
-        self.waiting.insert(id, Waiting::Own);
-        loop {
-            if let Some(answer) = self.answers.remove(&id) {
-                return answer;
-            }
-            self.turn_or_sleep();
-        }
-    }
-
     pub(crate) fn turn_or_sleep(&mut self) {
         if !self.turn() {
             self.sleep();
@@ -174,38 +150,6 @@ impl Driver {
                 false
             }
         }
-    }
-
-    /// Lets held commands go only to volumes that are still what they were: a server may have come back with others.
-    fn verify(&mut self) {
-        self.must_verify = false;
-        self.is_verifying = true;
-        let served = self.volumes.iter().enumerate();
-        let known: Vec<_> = served.filter_map(|(index, s)| s.as_ref().map(|s| (index, s.lun, s.uuid))).collect();
-        for (index, lun, uuid) in known {
-            match inventory::uuid(self, lun) {
-                Ok(now) if now == uuid => {}
-                // The connection is gone again: the next one brings the next verification.
-                Err(ConnectError::Handshake { .. }) => {
-                    self.is_verifying = false;
-                    return;
-                }
-                _ => self.drop_replaced(index),
-            }
-        }
-        self.is_verifying = false;
-        if !self.must_verify {
-            self.protocol.release();
-        }
-    }
-
-    fn drop_replaced(&mut self, index: usize) {
-        let Some(served) = self.volumes[index].take() else { return };
-        let name = served.info.get().name;
-        tracing::error!("volume {name} is not what it was before server {} was restarted", self.server_name);
-        let what = format!("volume {name} was replaced when the server was restarted: check it, and open it again");
-        served.queue.close(VolumeError::Protocol { what: what.into() });
-        self.protocol.abandon(served.lun, Failure::InDoubt);
     }
 
     fn try_turn(&mut self, now: Instant) -> io::Result<bool> {
@@ -311,6 +255,7 @@ impl Driver {
             Some(Waiting::Operation { completer, .. }) => {
                 let error = match failure {
                     Failure::InDoubt => VolumeError::Protocol { what: failure.to_string().into() },
+                    Failure::TooLarge => VolumeError::Protocol { what: failure.to_string().into() },
                     Failure::Closed => VolumeError::Closed,
                     _ => self.disconnected(),
                 };

@@ -281,9 +281,9 @@ fn open_port(wire: &Wire, steering: Option<Steering>, ring_bytes: usize) -> Resu
 
 fn admission(config: &TargetConfig) -> Admission {
     let allow = config.allow.clone();
-    Box::new(move |peer: Peer, client: ClientId| {
+    Box::new(move |peer: Peer, client: Option<ClientId>| {
         let is_local = allow.rules().is_empty() && interface::is_local_address(peer).unwrap_or(false);
-        allow.permits(peer, Some(client), is_local)
+        allow.permits(peer, client, is_local)
     })
 }
 

@@ -57,6 +57,20 @@ fn names_that_are_unknown_or_mean_several_are_refused() {
 }
 
 #[test]
+fn a_name_that_the_dead_had_too_means_the_living() {
+    let directory = TestDirectory::new("registry-names-again");
+    let registry = Registry::at(directory.path().to_owned()).unwrap();
+    let mut process = sleeper();
+    let living = nbd(process.id(), "disk");
+    let dead = Record { pid_started: living.pid_started + 1, ..living.clone() };
+    let _dead = registry.add(&dead).unwrap();
+    std::mem::forget(registry.add(&living).unwrap());
+    let detached = registry.detach("disk", Duration::from_secs(10)).unwrap();
+    assert_eq!(detached, Detached { record: living, was_dead: false });
+    process.wait().unwrap();
+}
+
+#[test]
 fn remains_of_the_dead_are_removed_and_a_reused_number_is_not_signalled() {
     let directory = TestDirectory::new("registry-dead");
     let registry = Registry::at(directory.path().join("run")).unwrap();

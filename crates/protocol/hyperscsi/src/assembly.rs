@@ -17,6 +17,7 @@ pub(crate) struct Assembly {
     seen: [u64; WORDS],
     count: u16,
     last: Option<u16>,
+    highest: u16,
     received_bytes: u64,
     /// Where fragment 1 begins, and the data bytes of each fragment between the first and the last.
     second_offset: Option<u32>,
@@ -36,6 +37,7 @@ impl Assembly {
             seen: [0; WORDS],
             count: 0,
             last: None,
+            highest: 0,
             received_bytes: 0,
             second_offset: None,
             stride_bytes: None,
@@ -56,7 +58,8 @@ impl Assembly {
         let impossible = fragment.data_length != self.data_length
             || self.seen[word] & bit != 0
             || (number == 0) == head.is_empty()
-            || self.last.is_some_and(|last| header.last || number > last);
+            || self.last.is_some_and(|last| header.last || number > last)
+            || (header.last && number < self.highest);
         if impossible {
             return Err(Contradiction);
         }
@@ -79,6 +82,7 @@ impl Assembly {
         if header.last {
             self.last = Some(number);
         }
+        self.highest = self.highest.max(number);
         self.seen[word] |= bit;
         self.count += 1;
         self.received_bytes += u64::from(data_bytes);
@@ -111,10 +115,18 @@ mod tests {
     use crate::wire::{Opcode, Tag};
     use proptest::prelude::*;
 
-    fn note(assembly: &mut Assembly, number: u16, last: bool, offset: u32, total: u32, bytes: usize) -> Result<(), Contradiction> {
+    fn note(
+        assembly: &mut Assembly,
+        number: u16,
+        last: bool,
+        offset: u32,
+        total: u32,
+        bytes: usize,
+    ) -> Result<(), Contradiction> {
         let header = Header { tag: Tag::default(), last, fragment: number, opcode: Opcode::HcbeReply };
         let head: &[u8] = if number == 0 { b"head" } else { b"" };
-        let fields = Fragment { data_offset: offset, data_length: total, acknowledgement: 0, head_length: head.len() as u16 };
+        let fields =
+            Fragment { data_offset: offset, data_length: total, acknowledgement: 0, head_length: head.len() as u16 };
         assembly.note(header, &fields, head, bytes)
     }
 
@@ -140,6 +152,14 @@ mod tests {
                 note(&mut assembly, index as u16, last, offset, total, bytes as usize).unwrap();
             }
             prop_assert_eq!(assembly.finish(), Ok(Some(b"head".to_vec())));
+        }
+
+        #[test]
+        fn a_fragment_after_the_last_is_a_contradiction(beyond in 3u16..9) {
+            let mut assembly = Assembly::new(64);
+            note(&mut assembly, 0, false, 0, 64, 16).unwrap();
+            note(&mut assembly, beyond, false, 16 + 16 * u32::from(beyond - 1).min(2), 64, 16).ok();
+            prop_assert!(note(&mut assembly, 2, true, 32, 64, 32).is_err() || assembly.finish() != Ok(Some(b"head".to_vec())));
         }
 
         /// Whatever is accepted as whole covers each byte once.

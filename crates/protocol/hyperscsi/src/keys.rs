@@ -199,7 +199,8 @@ impl Handshake {
         salt.copy_from_slice(&self.0.get_handshake_hash()[..4]);
         let initiator = self.0.is_initiator();
         let (from_initiator, from_responder) = self.0.dangerously_get_raw_split();
-        let (ours, theirs) = if initiator { (from_initiator, from_responder) } else { (from_responder, from_initiator) };
+        let (ours, theirs) =
+            if initiator { (from_initiator, from_responder) } else { (from_responder, from_initiator) };
         Ok(Seals { salt: Salt(u32::from_be_bytes(salt)), ours: key(&ours)?, theirs: key(&theirs)? })
     }
 }

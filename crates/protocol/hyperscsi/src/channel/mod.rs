@@ -222,6 +222,11 @@ impl Channel {
         }
     }
 
+    /// Whether everything before this data packet has come.
+    pub(crate) fn is_next(&self, sequence: u64) -> bool {
+        sequence == self.received.cumulative()
+    }
+
     /// Notes a data packet as received, with the acknowledgement that it carried.
     pub(crate) fn take_data(&mut self, sequence: u64, acknowledgement: u32, now: Instant) {
         self.heard(now);
@@ -312,7 +317,10 @@ impl Channel {
 
     /// The answer names the windows from the requester's point of view; it may only be smaller than what was asked.
     fn windows_answered(&mut self, windows: Windows) {
-        if self.requested_windows.take().is_some() {
+        let fits = |asked: Window, got: Window| got.in_flight_packets() <= asked.in_flight_packets();
+        let is_fitting =
+            |asked: &mut Windows| fits(asked.outward, windows.outward) && fits(asked.inward, windows.inward);
+        if self.requested_windows.take_if(is_fitting).is_some() {
             self.outgoing.set_window(windows.outward);
             self.inward = windows.inward;
             self.accepted.push_back(windows);

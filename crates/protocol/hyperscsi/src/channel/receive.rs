@@ -101,7 +101,8 @@ impl ReplayWindow {
     /// Whether the number is new.
     pub(super) fn is_new(&self, number: u64) -> bool {
         if number >= self.end {
-            return true;
+            // The last number cannot be counted past; no honest peer comes to it.
+            return number < u64::MAX;
         }
         let age = self.end - 1 - number;
         age < 64 && self.taken & (1 << age) == 0
@@ -124,6 +125,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn the_last_number_is_never_taken() {
+        assert!(!ReplayWindow::default().is_new(u64::MAX));
+    }
 
     proptest! {
         #[test]

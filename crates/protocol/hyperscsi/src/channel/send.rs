@@ -188,7 +188,11 @@ impl Outgoing {
     /// Takes a cumulative acknowledgement of 32 bits out of a data packet.
     pub(super) fn acknowledge_low(&mut self, low: u32, now: Instant) -> Progress {
         let ahead = low.wrapping_sub(self.base as u32);
-        if ahead as usize > self.sent.len() { Progress::default() } else { self.acknowledge(self.base + u64::from(ahead), &[], now) }
+        if ahead as usize > self.sent.len() {
+            Progress::default()
+        } else {
+            self.acknowledge(self.base + u64::from(ahead), &[], now)
+        }
     }
 
     /// Takes an acknowledgement: everything below `cumulative`, and what the map says from there on. One that is older
@@ -276,8 +280,7 @@ fn build(opcode: Opcode, message: &Message, sent: &Sent, sequence: u64, envelope
         head_length: message_head.len() as u16,
     };
     let body_bytes = FRAGMENT_BYTES + message_head.len() + sent.data_bytes as usize;
-    let prefix =
-        Prefix { header, protection: Protection::Checksum, connection: envelope.connection, number: sequence };
+    let prefix = Prefix { header, protection: Protection::Checksum, connection: envelope.connection, number: sequence };
     let mut head = Head::new();
     head.extend(&prefix.write(body_bytes));
     head.extend(&fragment.write());

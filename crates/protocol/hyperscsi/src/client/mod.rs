@@ -7,28 +7,28 @@
 //! command in doubt is asked again under its old number. A server that remembers the session answers from memory;
 //! one that does not executes it, unless that could do harm: such commands end with [`Failure::InDoubt`].
 
+mod input;
 mod orders;
 mod seek;
+mod types;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Packet};
+use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Lun, Path};
 
+pub use self::input::announcement;
+use self::orders::Orders;
 pub use self::orders::{CommandId, Order};
-use self::orders::{Answered, Orders};
 pub use self::seek::discovery;
 use self::seek::{Answering, Seeking};
-use crate::channel::{Channel, Recovery, Rejected};
+pub use self::types::{ClientConfig, ClientEvent, Failure, ServerInfo};
+use crate::channel::Channel;
 use crate::counters::Counters;
-use crate::keys::{Identity, Psk, Randomness};
-use crate::server::LinkLimits;
-use crate::wire::command::Answer;
-use crate::wire::live::{LiveRequest, write_live_reply};
-use crate::wire::packet::{Salt, checksum_holds};
-use crate::wire::setup::{AdnRequest, Refusal};
-use crate::wire::{Opcode, Prefix, Protection, live};
+use crate::keys::Randomness;
+use crate::wire::setup::Refusal;
+use crate::wire::{Opcode, live};
 
 /// A server that owes an answer for this long is sought anew.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
@@ -38,112 +38,6 @@ const HINT_GRACE: Duration = Duration::from_millis(50);
 
 /// How long a client that was refused at its first connection goes on to seek.
 const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
-
-/// What a client is made of.
-pub struct ClientConfig {
-    /// What the server may call us.
-    pub name: String,
-    /// The static key; its id is on the server's allow list.
-    pub identity: Identity,
-    /// The shared secret.
-    pub psk: Psk,
-    /// Where to look: a server's address, or everybody on the link.
-    pub path: Path,
-    /// Which server; empty for whichever answers first.
-    pub server_name: String,
-    /// Our link.
-    pub link: LinkLimits,
-    /// Commands in transit, at most [`sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX`].
-    pub commands_max: u16,
-    /// The largest data transfer of a command, in bytes.
-    pub transfer_max_bytes: u32,
-    /// How lost packets are recovered.
-    pub recovery: Recovery,
-    /// How long to seek a server before giving up: at the first connection, and later.
-    pub connect_patience: Duration,
-    /// `None`: for ever.
-    pub reconnect_patience: Option<Duration>,
-    /// All randomness comes from this.
-    pub seed: [u8; 32],
-}
-
-/// The server that a client is connected to.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ServerInfo {
-    /// Its name.
-    pub name: String,
-    /// Where it is.
-    pub path: Path,
-    /// The largest packet that the path is known to take, in bytes.
-    pub packet_max_bytes: u32,
-    /// Commands in transit.
-    pub commands_max: u16,
-    /// The largest data transfer of a command, in bytes.
-    pub transfer_max_bytes: u32,
-    /// How often it asks for a sign of life.
-    pub keep_alive: Duration,
-    /// Differs each time the server starts.
-    pub instance: u64,
-}
-
-/// Why a command has no answer, or a client no connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Failure {
-    /// Nobody answered, or nobody who may be meant.
-    #[error("no server answered; it may be down, not reachable, or not configured to serve this client")]
-    NoAnswer,
-    /// The server refused the handshake.
-    #[error("the server refused the handshake: the passwords differ")]
-    NotAuthentic,
-    /// The server has no room.
-    #[error("the server has no room for another connection")]
-    Full,
-    /// The server was restarted and nobody knows whether the command was executed.
-    #[error("the server was restarted while the command was under way; it may or may not have been executed")]
-    InDoubt,
-    /// The client was closed.
-    #[error("the connection was closed")]
-    Closed,
-}
-
-/// What the layer above must know.
-#[derive(Debug)]
-pub enum ClientEvent {
-    /// There is a connection (again).
-    Connected {
-        /// With whom.
-        server: ServerInfo,
-        /// The server remembers the session (always false for the first connection).
-        resumed: bool,
-    },
-    /// The connection is gone; it is being sought again.
-    Lost {
-        /// The server said that it stops.
-        announced: bool,
-    },
-    /// A command was answered.
-    Completed {
-        /// Which.
-        id: CommandId,
-        /// How.
-        answer: Answer,
-        /// The frame for its data.
-        data_in: Option<Frame>,
-        /// How much of the frame was filled.
-        data_in_bytes: usize,
-    },
-    /// A command will not be answered.
-    Failed {
-        /// Which.
-        id: CommandId,
-        /// Why.
-        failure: Failure,
-        /// The frame for its data.
-        data_in: Option<Frame>,
-    },
-    /// Patience has run out: the client is closed.
-    GivenUp(Failure),
-}
 
 enum State {
     Seeking(Seeking),
@@ -248,13 +142,25 @@ impl Client {
             State::Closed => return Err(order),
             _ => self.config.commands_max,
         };
+        let is_large = order.data_out.is_some();
         let (tag, id) = self.orders.insert(order, usize::from(limit))?;
+        if is_large {
+            self.fail_what_is_too_large();
+        }
         if let State::Connected(connected) = &mut self.state
             && let Some((head, data)) = self.orders.request(tag)
         {
             connected.channel.send(tag, id.0, head, data);
         }
         Ok(id)
+    }
+
+    /// A server drops what is larger than it takes, so that is never sent.
+    fn fail_what_is_too_large(&mut self) {
+        if let State::Connected(connected) = &self.state {
+            let transfer_max_bytes = connected.info.transfer_max_bytes;
+            self.fail(|orders| orders.take_larger_than(transfer_max_bytes), Failure::TooLarge);
+        }
     }
 
     /// From now on, when a server that has forgotten the session is connected again, commands under way wait for
@@ -316,156 +222,6 @@ impl Client {
         self.seeking_since = now;
         self.refusal = None;
         self.seek(None, now);
-    }
-
-    /// A packet has come.
-    pub fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
-        let Ok((prefix, checksum, body)) = Prefix::read(bytes) else {
-            self.counters.malformed += 1;
-            return;
-        };
-        match (prefix.header.opcode, prefix.protection) {
-            (Opcode::HcbeReply, Protection::Checksum) => self.handle_data(path, bytes, &prefix, checksum, body, now),
-            (Opcode::AdnRequest, Protection::Checksum) => {
-                if checksum_holds(Salt::default(), bytes, checksum, body) {
-                    self.handle_setup(path, &prefix, body, now);
-                } else {
-                    self.counters.rejected += 1;
-                }
-            }
-            (opcode, Protection::Sealed) => self.handle_control(path, opcode, bytes, &prefix, body, now),
-            _ => self.counters.malformed += 1,
-        }
-    }
-
-    fn handle_data(&mut self, path: Path, bytes: &[u8], prefix: &Prefix, checksum: u32, body: &[u8], now: Instant) {
-        let State::Connected(connected) = &mut self.state else {
-            self.counters.unknown_connection += 1;
-            return;
-        };
-        let channel = &mut connected.channel;
-        if channel.connection() != prefix.connection || channel.path() != path {
-            self.counters.unknown_connection += 1;
-            return;
-        }
-        match channel.check_data(bytes, prefix, checksum, body) {
-            Ok((fragment, head, data)) => {
-                let placed = self.orders.place(prefix.header, &fragment, head, data);
-                channel.take_data(prefix.number, fragment.acknowledgement, now);
-                while channel.poll_delivered().is_some() {}
-                match placed {
-                    Ok(None) => {}
-                    Ok(Some(answered)) => self.complete(answered),
-                    Err(()) => self.counters.violations += 1,
-                }
-            }
-            Err(Rejected::Duplicate) => self.counters.duplicates += 1,
-            Err(Rejected::Bad) => self.counters.rejected += 1,
-        }
-    }
-
-    fn complete(&mut self, answered: Answered) {
-        let Answered { id, answer, data_in, data_in_bytes } = answered;
-        self.events.push_back(ClientEvent::Completed { id, answer, data_in, data_in_bytes });
-    }
-
-    fn handle_setup(&mut self, path: Path, prefix: &Prefix, body: &[u8], now: Instant) {
-        match AdnRequest::read(body) {
-            Ok(AdnRequest::Handshake { connection, noise }) => {
-                if !matches!(&self.state, State::Seeking(seeking) if seeking.is_answered_by(prefix)) {
-                    return;
-                }
-                let State::Seeking(seeking) = std::mem::replace(&mut self.state, State::Closed) else { return };
-                let wait = seeking.wait();
-                match seeking.second_step(&self.config, path, connection, noise, now) {
-                    Ok(answering) => self.state = State::Answering(Box::new(answering)),
-                    Err(_) => {
-                        self.counters.not_authentic += 1;
-                        self.seek(Some(wait), now + wait);
-                    }
-                }
-            }
-            Ok(AdnRequest::Refusal(refusal)) => self.handle_refusal(refusal, prefix, now),
-            Ok(AdnRequest::Announcement { .. }) => {}
-            Err(_) => self.counters.malformed += 1,
-        }
-    }
-
-    /// A refusal is not authentic: it makes us look, not leave.
-    fn handle_refusal(&mut self, refusal: Refusal, prefix: &Prefix, now: Instant) {
-        match &mut self.state {
-            State::Connected(connected) if connected.channel.connection() == prefix.connection => {
-                if refusal == Refusal::UnknownConnection && connected.hinted_at.is_none() {
-                    connected.hinted_at = Some(now);
-                    connected.channel.query(now);
-                }
-            }
-            State::Seeking(seeking) if seeking.is_answered_by(prefix) => {
-                self.refusal.get_or_insert(refusal);
-            }
-            // After the first refusal the server no longer knows the handshake: only the first one says why.
-            State::Answering(answering) if answering.channel.connection() == prefix.connection => {
-                self.refusal.get_or_insert(refusal);
-            }
-            _ => {}
-        }
-    }
-
-    fn handle_control(&mut self, path: Path, opcode: Opcode, bytes: &[u8], prefix: &Prefix, body: &[u8], now: Instant) {
-        let channel = match &mut self.state {
-            State::Connected(connected) => &mut connected.channel,
-            State::Answering(answering) => &mut answering.channel,
-            State::Seeking(_) | State::Closed => return,
-        };
-        if channel.connection() != prefix.connection || channel.path() != path {
-            self.counters.unknown_connection += 1;
-            return;
-        }
-        let Some(plain) = channel.open(bytes, prefix, body, now) else {
-            self.counters.rejected += 1;
-            return;
-        };
-        match opcode {
-            Opcode::AckSnr => {
-                let capacity = self.config.link.receive_capacity_packets;
-                if let Some(resumed) = channel.handle_snr(&plain, bytes.len(), capacity) {
-                    self.accepted(resumed, now);
-                }
-            }
-            Opcode::AckReply => {
-                channel.handle_ack(&plain, now);
-                while channel.poll_delivered().is_some() {}
-            }
-            Opcode::AdnRequest => match LiveRequest::read(&plain) {
-                Ok(LiveRequest::KeepAlive { nonce }) => {
-                    channel.send_control(Opcode::AdnReply, write_live_reply(nonce));
-                }
-                Ok(LiveRequest::Farewell) => self.lose(true, now),
-                Err(_) => self.counters.violations += 1,
-            },
-            _ => self.counters.violations += 1,
-        }
-    }
-
-    /// The server has set the windows: the first time, that means that it accepts us.
-    fn accepted(&mut self, resumed: bool, now: Instant) {
-        if !matches!(self.state, State::Answering(_)) {
-            return;
-        }
-        let State::Answering(answering) = std::mem::replace(&mut self.state, State::Closed) else { return };
-        let Answering { mut channel, info, .. } = *answering;
-        if self.was_connected && !resumed {
-            self.fail(Orders::take_in_doubt, Failure::InDoubt);
-        }
-        self.is_held = self.holds_after_restart && self.was_connected && (self.is_held || !resumed);
-        self.orders.unask();
-        channel.start_probing(now);
-        self.was_connected = true;
-        self.events.push_back(ClientEvent::Connected { server: info.clone(), resumed });
-        self.state = State::Connected(Box::new(Connected { channel, info, hinted_at: None }));
-        if !self.is_held {
-            self.release();
-        }
     }
 
     /// The next thing that the layer above must know.
@@ -555,7 +311,7 @@ impl Connected {
     /// When to ask for a sign of life, or to stop waiting for one.
     fn silent_at(&self, idle: bool) -> Instant {
         if let Some(hinted_at) = self.hinted_at {
-            return hinted_at + HINT_GRACE;
+            return hinted_at + self.hint_grace();
         }
         if let Some(since) = self.channel.unanswered_since() {
             return since + SILENCE_MAX;
@@ -564,9 +320,14 @@ impl Connected {
         self.channel.last_heard() + silence
     }
 
+    /// Anybody can hint; so the server has the time of some round trips to prove that it knows us.
+    fn hint_grace(&self) -> Duration {
+        HINT_GRACE.max(self.channel.round_trip().unwrap_or_default() * 3)
+    }
+
     fn is_dead(&mut self, now: Instant) -> bool {
         if let Some(hinted_at) = self.hinted_at
-            && hinted_at + HINT_GRACE <= now
+            && hinted_at + self.hint_grace() <= now
         {
             if self.channel.last_heard() <= hinted_at {
                 return true;
@@ -574,21 +335,5 @@ impl Connected {
             self.hinted_at = None;
         }
         self.channel.is_stuck() || self.channel.unanswered_since().is_some_and(|since| since + SILENCE_MAX <= now)
-    }
-}
-
-/// What a server said of itself in answer to [`discovery`].
-#[must_use]
-pub fn announcement(bytes: &[u8], number: u64) -> Option<(String, u32)> {
-    let (prefix, checksum, body) = Prefix::read(bytes).ok()?;
-    let expected = prefix.header.opcode == Opcode::AdnRequest
-        && prefix.protection == Protection::Checksum
-        && prefix.number == number
-        && checksum_holds(Salt::default(), bytes, checksum, body);
-    match AdnRequest::read(body) {
-        Ok(AdnRequest::Announcement { packet_max_bytes, server_name }) if expected => {
-            Some((server_name.to_owned(), packet_max_bytes))
-        }
-        _ => None,
     }
 }

@@ -5,6 +5,7 @@ use sanwire_core::Lun;
 use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
 
 use crate::assembly::Assembly;
+use crate::server::SPAN_MAX;
 use crate::wire::command::{Answer, Ask, Fragment, ReplyHead, RequestHead};
 use crate::wire::{Header, Tag};
 
@@ -46,15 +47,18 @@ pub(super) struct Answered {
 /// MODE SELECT and SENSE, START STOP, PREVENT ALLOW, READ CAPACITY, WRITE AND VERIFY, VERIFY, SYNCHRONIZE CACHE, UNMAP,
 /// WRITE SAME, REPORT LUNS, SERVICE ACTION IN, MAINTENANCE IN.
 const REPEATABLE: [u8; 34] = [
-    0x00, 0x03, 0x08, 0x0a, 0x12, 0x15, 0x1a, 0x1b, 0x1e, 0x25, 0x28, 0x2a, 0x2e, 0x2f, 0x35, 0x41, 0x42, 0x55, 0x5a, 0x88,
-    0x8a, 0x8e, 0x8f, 0x91, 0x93, 0x9e, 0xa0, 0xa3, 0xa8, 0xaa, 0xae, 0xaf, 0x34, 0x90,
+    0x00, 0x03, 0x08, 0x0a, 0x12, 0x15, 0x1a, 0x1b, 0x1e, 0x25, 0x28, 0x2a, 0x2e, 0x2f, 0x35, 0x41, 0x42, 0x55, 0x5a,
+    0x88, 0x8a, 0x8e, 0x8f, 0x91, 0x93, 0x9e, 0xa0, 0xa3, 0xa8, 0xaa, 0xae, 0xaf, 0x34, 0x90,
 ];
 
 struct Pending {
     number: u64,
     order: Order,
     assembly: Option<Box<Assembly>>,
+    /// Asked on this connection.
     asked: bool,
+    /// Asked on some connection: it may have been executed.
+    was_asked: bool,
 }
 
 /// All commands in transit.
@@ -67,11 +71,7 @@ pub(super) struct Orders {
 impl Orders {
     pub(super) fn new() -> Self {
         let tags = COMMANDS_IN_TRANSIT_MAX as u16;
-        Orders {
-            slots: (0..tags).map(|_| None).collect(),
-            free: (0..tags).rev().collect(),
-            next_number: 0,
-        }
+        Orders { slots: (0..tags).map(|_| None).collect(), free: (0..tags).rev().collect(), next_number: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -84,13 +84,14 @@ impl Orders {
 
     /// Takes an order in, if a tag is free and fewer than `limit` are taken.
     pub(super) fn insert(&mut self, order: Order, limit: usize) -> Result<(Tag, CommandId), Order> {
-        if self.in_transit() >= limit {
+        // The server keeps track of so many numbers only: one command that takes long makes the others wait.
+        if self.in_transit() >= limit || self.next_number - self.settled_below() >= SPAN_MAX {
             return Err(order);
         }
         let Some(tag) = self.free.pop() else { return Err(order) };
         let number = self.next_number;
         self.next_number += 1;
-        self.slots[usize::from(tag)] = Some(Pending { number, order, assembly: None, asked: false });
+        self.slots[usize::from(tag)] = Some(Pending { number, order, assembly: None, asked: false, was_asked: false });
         match Tag::new(tag) {
             Some(tag) => Ok((tag, CommandId(number))),
             None => unreachable!("fewer commands in transit than tags"),
@@ -102,6 +103,7 @@ impl Orders {
         let settled_below = self.settled_below();
         let pending = self.slots.get_mut(usize::from(tag.number()))?.as_mut()?;
         pending.asked = true;
+        pending.was_asked = true;
         pending.assembly = None;
         let data_in_max_bytes = pending.order.data_in.as_ref().map_or(0, |frame| frame.len() as u32);
         let head = RequestHead {
@@ -112,6 +114,13 @@ impl Orders {
             ask: pending.order.ask,
         };
         Some((head.write(), pending.order.data_out.clone()))
+    }
+
+    /// The numbers of all commands in transit, ascending.
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        let mut numbers: Vec<u64> = self.slots.iter().flatten().map(|pending| pending.number).collect();
+        numbers.sort_unstable();
+        numbers
     }
 
     fn settled_below(&self) -> u64 {
@@ -141,6 +150,13 @@ impl Orders {
         self.tags().into_iter().filter(is_unasked).collect()
     }
 
+    /// Takes out the commands with more data than a server takes.
+    pub(super) fn take_larger_than(&mut self, transfer_max_bytes: u32) -> Vec<(CommandId, Order)> {
+        self.take_where(|pending| {
+            pending.order.data_out.as_ref().is_some_and(|data| data.len() > transfer_max_bytes as usize)
+        })
+    }
+
     /// Takes out the commands for a logical unit.
     pub(super) fn take_of(&mut self, lun: Lun) -> Vec<(CommandId, Order)> {
         self.take_where(|pending| pending.order.lun == lun)
@@ -149,7 +165,7 @@ impl Orders {
     /// Takes out the commands that must not be executed again by a server that does not remember them.
     pub(super) fn take_in_doubt(&mut self) -> Vec<(CommandId, Order)> {
         self.take_where(|pending| match pending.order.ask {
-            Ask::Command(cdb) => pending.asked && !REPEATABLE.contains(&cdb.operation_code()),
+            Ask::Command(cdb) => pending.was_asked && !REPEATABLE.contains(&cdb.operation_code()),
             Ask::Manage { .. } => false,
         })
     }
@@ -194,8 +210,7 @@ impl Orders {
         let whole = if header.fragment == 0 && header.last && pending.assembly.is_none() {
             (data.len() == fragment.data_length as usize).then(|| head.to_vec()).ok_or(())?
         } else {
-            let assembly =
-                pending.assembly.get_or_insert_with(|| Box::new(Assembly::new(fragment.data_length)));
+            let assembly = pending.assembly.get_or_insert_with(|| Box::new(Assembly::new(fragment.data_length)));
             assembly.note(header, fragment, head, data.len()).map_err(|_| ())?;
             match assembly.finish().map_err(|_| ())? {
                 Some(head) => head,

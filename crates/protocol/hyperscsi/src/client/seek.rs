@@ -94,6 +94,7 @@ impl Seeking {
         path: Path,
         connection: u32,
         noise: &[u8],
+        unanswered: Vec<u64>,
         now: Instant,
     ) -> Result<Answering, KeyError> {
         let payload = self.handshake.read(noise)?;
@@ -106,6 +107,7 @@ impl Seeking {
             keep_alive_ms: 0,
             instance: 0,
             name: config.name.clone(),
+            unanswered: Some(unanswered),
         };
         let third = self.handshake.write(&offer.write())?;
         let packet = loose_packet(Opcode::AdnReply, connection, self.attempt, &write_adn_reply(&third));

@@ -4,21 +4,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
 use sanwire_core::{Instant, NexusId};
 
 use crate::assembly::Assembly;
 use crate::channel::{Channel, Rejected};
 use crate::counters::Counters;
 use crate::wire::command::{Fragment, RequestHead};
-use crate::wire::flow::Windows;
+use crate::wire::flow::{Window, Windows};
 use crate::wire::live::LiveRequest;
-use crate::wire::{Header, Opcode, Prefix, Tag};
+use crate::wire::{Opcode, Prefix, Tag};
 
 /// A client that missed this many keep-alives is gone.
 const MISSED_MAX: u32 = 3;
 
 /// An acceptance that was not answered is repeated after this.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// Requests that come in at once: the commands in transit, and some task management.
+const INCOMING_MAX: usize = 2 * COMMANDS_IN_TRANSIT_MAX;
 
 /// A request that has come whole.
 pub(super) struct Request {
@@ -77,6 +81,16 @@ impl Connection {
         self.unaccepted = Some((resumed, windows, now + ACCEPT_AGAIN));
     }
 
+    /// Lets the client send no more than its share at once; true when that is new.
+    pub(super) fn share(&mut self, inward: Window, now: Instant) -> bool {
+        let windows = self.channel.windows();
+        if self.unaccepted.is_some() || windows.inward == inward {
+            return false;
+        }
+        self.accept(true, Windows { inward, ..windows }, now);
+        true
+    }
+
     /// The client's third step came again: it has not heard that it is accepted.
     pub(super) fn accept_again(&mut self, now: Instant) {
         if let Some((resumed, windows, _)) = self.unaccepted {
@@ -106,12 +120,14 @@ impl Connection {
                 return None;
             }
         };
-        if fragment.data_length > self.transfer_max_bytes {
+        let is_one_too_many =
+            self.incoming.len() >= INCOMING_MAX && !self.incoming.contains_key(&prefix.header.tag.number());
+        if fragment.data_length > self.transfer_max_bytes || is_one_too_many {
             counters.violations += 1;
             self.channel.take_data(prefix.number, fragment.acknowledgement, now);
             return None;
         }
-        let Some(whole) = self.place(prefix.header, &fragment, head, data, memory, counters) else {
+        let Some(whole) = self.place(prefix, &fragment, head, data, memory, counters) else {
             counters.no_memory += 1;
             return None;
         };
@@ -130,7 +146,7 @@ impl Connection {
     #[allow(clippy::type_complexity)]
     fn place(
         &mut self,
-        header: Header,
+        &Prefix { header, number: sequence, .. }: &Prefix,
         fragment: &Fragment,
         head: &[u8],
         data: &[u8],
@@ -140,14 +156,15 @@ impl Connection {
         let tag = header.tag.number();
         if !self.incoming.contains_key(&tag) {
             let length = fragment.data_length as usize;
-            let frame = if length == 0 { None } else { Some(memory.frame(length)?) };
+            let frame = if length == 0 { None } else { Some(self.frame(sequence, length, memory)?) };
             self.incoming.insert(tag, Incoming { assembly: Assembly::new(fragment.data_length), frame });
         }
         let incoming = self.incoming.get_mut(&tag)?;
         let noted = incoming.assembly.note(header, fragment, head, data.len());
         if noted.is_ok()
             && let Some(frame) = &mut incoming.frame
-            && let Some(place) = frame.get_mut(fragment.data_offset as usize..fragment.data_offset as usize + data.len())
+            && let Some(place) =
+                frame.get_mut(fragment.data_offset as usize..fragment.data_offset as usize + data.len())
         {
             place.copy_from_slice(data);
         }
@@ -160,6 +177,18 @@ impl Connection {
                 Some(None)
             }
         }
+    }
+
+    /// A frame for a message of which `sequence` is the first packet to come.
+    ///
+    /// Requests are sent one after the other, so the next one in order can always be finished. One that overtook others
+    /// cannot, while they have no room: it only gets what leaves room for the largest of them.
+    fn frame(&self, sequence: u64, length_bytes: usize, memory: &Region) -> Option<Frame> {
+        let spare_bytes = if self.channel.is_next(sequence) { 0 } else { self.transfer_max_bytes as usize };
+        if spare_bytes > 0 && memory.free_bytes() < length_bytes.saturating_add(spare_bytes) {
+            return None;
+        }
+        memory.frame(length_bytes)
     }
 
     /// Takes an authentic control packet that is no DISCONNECT.

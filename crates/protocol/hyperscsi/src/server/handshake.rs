@@ -50,10 +50,17 @@ impl HalfOpens {
         self.0.push_back(half_open);
     }
 
-    /// Takes out the handshake that a third step belongs to.
-    pub(super) fn take(&mut self, connection: u32, path: Path, now: Instant) -> Option<HalfOpen> {
-        let index = self.0.iter().position(|half| half.connection == connection && half.path == path)?;
-        self.0.remove(index).filter(|half| half.expires_at > now)
+    /// The handshake that a third step belongs to. It stays until a third step has verified: anybody can send one.
+    pub(super) fn get_mut(&mut self, connection: u32, path: Path, now: Instant) -> Option<&mut HalfOpen> {
+        let is_meant =
+            |half: &&mut HalfOpen| half.connection == connection && half.path == path && half.expires_at > now;
+        self.0.iter_mut().find(is_meant)
+    }
+
+    /// Takes out the handshake that has verified.
+    pub(super) fn take(&mut self, connection: u32) -> Option<HalfOpen> {
+        let index = self.0.iter().position(|half| half.connection == connection)?;
+        self.0.remove(index)
     }
 
     pub(super) fn has(&self, connection: u32) -> bool {

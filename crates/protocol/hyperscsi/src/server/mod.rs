@@ -18,6 +18,7 @@ use sanwire_scsi::Task;
 
 use self::connection::Connection;
 use self::handshake::HalfOpens;
+pub(crate) use self::session::SPAN_MAX;
 use self::session::Session;
 pub(crate) use self::setup::loose_packet;
 use crate::channel::Recovery;
@@ -37,7 +38,7 @@ const LOOSE_MAX: usize = 64;
 const TURN_PACKETS: u32 = 64;
 
 /// Who may connect: asked with the address alone, then with the client's id too.
-pub type Admission = Box<dyn Fn(Peer, ClientId) -> bool + Send>;
+pub type Admission = Box<dyn Fn(Peer, Option<ClientId>) -> bool + Send>;
 
 /// One of the server's links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,6 +159,9 @@ pub struct Server {
     /// No connection's deadline is earlier.
     next_deadline: Option<Instant>,
     counters: Counters,
+    /// Answers to packets of unknown connections, and since when they are counted.
+    hints: u32,
+    hints_since: Instant,
 }
 
 impl Server {
@@ -178,6 +182,8 @@ impl Server {
             events: VecDeque::new(),
             next_deadline: None,
             counters: Counters::default(),
+            hints: 0,
+            hints_since: Instant::ZERO,
         }
     }
 
@@ -214,7 +220,7 @@ impl Server {
 
     fn handle_data(&mut self, path: Path, bytes: &[u8], prefix: &Prefix, checksum: u32, body: &[u8], now: Instant) {
         let Some(connection) = self.connections.get_mut(&prefix.connection).filter(|c| c.channel.path() == path) else {
-            self.unknown_connection(path, prefix.connection);
+            self.unknown_connection(path, prefix.connection, now);
             return;
         };
         let request =
@@ -227,17 +233,9 @@ impl Server {
         }
     }
 
-    fn handle_control(
-        &mut self,
-        path: Path,
-        opcode: Opcode,
-        bytes: &[u8],
-        prefix: &Prefix,
-        body: &[u8],
-        now: Instant,
-    ) {
+    fn handle_control(&mut self, path: Path, opcode: Opcode, bytes: &[u8], prefix: &Prefix, body: &[u8], now: Instant) {
         let Some(connection) = self.connections.get_mut(&prefix.connection).filter(|c| c.channel.path() == path) else {
-            self.unknown_connection(path, prefix.connection);
+            self.unknown_connection(path, prefix.connection, now);
             return;
         };
         let Some(plain) = connection.channel.open(bytes, prefix, body, now) else {
@@ -249,6 +247,7 @@ impl Server {
                 let nexus = connection.nexus;
                 self.drop_connection(prefix.connection, now);
                 self.close_session(nexus);
+                self.share_windows(now);
             }
             return;
         }

@@ -16,7 +16,9 @@ impl Server {
             Asked::Execute if session.executing() > usize::from(self.config.commands_max) => {
                 self.end(CommandHandle { nexus, number }, Status::TaskSetFull, now);
             }
-            Asked::Abort if matches!(request.head.ask, Ask::Command(_)) => self.end(CommandHandle { nexus, number }, Status::TaskAborted, now),
+            Asked::Abort if matches!(request.head.ask, Ask::Command(_)) => {
+                self.end(CommandHandle { nexus, number }, Status::TaskAborted, now)
+            }
             Asked::Execute | Asked::Abort => self.execute(CommandHandle { nexus, number }, request, now),
             Asked::Wait => {}
             Asked::Repeat(kept) => self.send(nexus, request.tag, number, kept),

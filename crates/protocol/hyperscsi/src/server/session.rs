@@ -12,7 +12,7 @@ use sanwire_core::{ClientId, Instant, NexusId};
 use crate::wire::Tag;
 
 /// Commands between the lowest unsettled and the highest that a client may have asked.
-const SPAN_MAX: u64 = 1024;
+pub(crate) const SPAN_MAX: u64 = 1024;
 
 /// An answer that may be asked for again.
 #[derive(Clone, Debug)]
@@ -31,7 +31,8 @@ enum Slot {
     /// Aborted before it came: it must not be executed when it comes.
     Forbidden,
     /// Answered, not yet known to have arrived.
-    Answered(Kept),
+    /// `sent_on` is the connection that carries the answer already.
+    Answered { kept: Kept, sent_on: Option<u32> },
     /// The client has the answer.
     Settled,
 }
@@ -104,21 +105,28 @@ impl Session {
         }
     }
 
+    /// The client says which commands it still waits for: answers to others need not be kept. It may have them without
+    /// our knowing, when the connection was lost before the acknowledgement, and they hold memory.
+    pub(super) fn keep_only(&mut self, unanswered: &[u64]) {
+        for (number, slot) in (self.settled_below..).zip(&mut self.slots) {
+            if matches!(slot, Slot::Answered { .. }) && unanswered.binary_search(&number).is_err() {
+                *slot = Slot::Settled;
+            }
+        }
+    }
+
     pub(super) fn disconnect(&mut self, now: Instant) {
         self.connection = None;
         self.orphaned_at = now;
     }
 
     /// A session that has answered nothing begins where its client's numbers are: the server may have been restarted.
+    /// What the device works on counts until the device has answered, whatever the client says.
     fn forget_below(&mut self, settled_below: u64) {
         while self.settled_below < settled_below {
-            match self.slots.pop_front() {
-                Some(Slot::Executing { .. }) => self.executing -= 1,
-                Some(_) => {}
-                None => {
-                    self.settled_below = settled_below;
-                    return;
-                }
+            if self.slots.pop_front().is_none() {
+                self.settled_below = settled_below;
+                return;
             }
             self.settled_below += 1;
         }
@@ -149,8 +157,11 @@ impl Session {
                 *current = Some(tag);
                 Asked::Wait
             }
-            Slot::Answered(kept) => Asked::Repeat(kept.clone()),
-            Slot::Settled => Asked::Refuse,
+            Slot::Answered { kept, sent_on } if *sent_on != self.connection => {
+                *sent_on = self.connection;
+                Asked::Repeat(kept.clone())
+            }
+            Slot::Answered { .. } | Slot::Settled => Asked::Refuse,
         }
     }
 
@@ -161,18 +172,23 @@ impl Session {
 
     /// The device has answered.
     pub(super) fn answer(&mut self, number: u64, kept: Kept) -> Answered {
-        let connected = self.connection.is_some();
+        self.executing = self.executing.saturating_sub(1);
+        let connection = self.connection;
         let Some(slot @ Slot::Executing { .. }) = self.slot(number) else { return Answered::default() };
-        let Slot::Executing { tag, awaited_by } = std::mem::replace(slot, Slot::Answered(kept)) else {
+        let Slot::Executing { tag, awaited_by } = std::mem::replace(slot, Slot::Answered { kept, sent_on: None })
+        else {
             return Answered::default();
         };
-        self.executing -= 1;
-        Answered { tag: tag.filter(|_| connected), awaited_by }
+        let tag = tag.filter(|_| connection.is_some());
+        if let Slot::Answered { sent_on, .. } = slot {
+            *sent_on = connection.filter(|_| tag.is_some());
+        }
+        Answered { tag, awaited_by }
     }
 
     /// The client has the whole answer.
     pub(super) fn delivered(&mut self, number: u64) {
-        if let Some(slot @ Slot::Answered(_)) = self.slot(number) {
+        if let Some(slot @ Slot::Answered { .. }) = self.slot(number) {
             *slot = Slot::Settled;
         }
     }
@@ -237,12 +253,49 @@ mod tests {
     }
 
     #[test]
+    fn a_settled_number_does_not_hide_what_the_device_works_on() {
+        let mut session = session();
+        for number in 0..10 {
+            session.ask(number, number, tag(1));
+        }
+        assert_eq!(session.executing(), 10);
+        session.answer(0, kept());
+        assert_eq!(session.executing(), 9);
+    }
+
+    #[test]
+    fn one_connection_carries_an_answer_once() {
+        let mut session = session();
+        session.ask(0, 0, tag(1));
+        session.answer(0, kept());
+        assert!(matches!(session.ask(0, 0, tag(2)), Asked::Refuse), "it is on its way");
+        session.connect(8);
+        assert!(matches!(session.ask(0, 0, tag(2)), Asked::Repeat(_)));
+        assert!(matches!(session.ask(0, 0, tag(2)), Asked::Refuse));
+    }
+
+    #[test]
     fn numbers_far_ahead_and_long_settled_are_refused() {
         let mut session = session();
         assert!(matches!(session.ask(10, 10, tag(0)), Asked::Execute));
         assert!(matches!(session.ask(9, 9, tag(0)), Asked::Refuse));
         assert!(matches!(session.ask(10 + SPAN_MAX, 10, tag(0)), Asked::Refuse));
         assert!(matches!(session.ask(u64::MAX, 0, tag(0)), Asked::Refuse));
+    }
+
+    #[test]
+    fn answers_that_the_client_does_not_wait_for_are_forgotten() {
+        let mut session = session();
+        for number in 0..3 {
+            session.ask(number, 0, tag(number as u16));
+        }
+        session.answer(1, kept());
+        session.answer(2, kept());
+        session.connect(8);
+        session.keep_only(&[0, 2]);
+        assert!(matches!(session.ask(0, 0, tag(0)), Asked::Wait));
+        assert!(matches!(session.ask(1, 0, tag(1)), Asked::Refuse));
+        assert!(matches!(session.ask(2, 0, tag(2)), Asked::Repeat(_)));
     }
 
     #[test]
@@ -262,6 +315,7 @@ mod tests {
         assert!(!session.abort(0, 1));
         assert!(matches!(session.ask(0, 0, tag(2)), Asked::Abort));
         assert_eq!(session.answer(0, kept()).tag, Some(tag(2)));
+        session.connect(8);
         assert!(matches!(session.ask(0, 0, tag(2)), Asked::Repeat(_)));
     }
 

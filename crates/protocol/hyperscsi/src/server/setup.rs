@@ -1,5 +1,7 @@
 //! From a discovery to an accepted connection (HyperSCSI 5.1).
 
+use std::time::Duration;
+
 use sanwire_buffer::{Head, Packet};
 use sanwire_core::{ClientId, Instant, NexusId, Path};
 
@@ -17,6 +19,10 @@ use crate::wire::{Header, Opcode, Prefix, Protection, Tag};
 
 /// Packets in flight that a server grants at the most in each direction; congestion may ask for fewer.
 const IN_FLIGHT_PACKETS: u32 = 1024;
+
+/// Hints to unknown connections in a period.
+const HINTS_MAX: u32 = 64;
+const HINTS_PERIOD: Duration = Duration::from_millis(100);
 
 /// Sessions that a shard remembers at the most.
 const SESSIONS_MAX: usize = 4096;
@@ -43,7 +49,7 @@ impl Server {
             return;
         }
         // A client that is not configured is ignored in silence (HyperSCSI 6.2).
-        if !(self.config.admission)(path.peer, discovery.client) {
+        if !(self.config.admission)(path.peer, Some(discovery.client)) {
             self.counters.not_permitted += 1;
             return;
         }
@@ -83,6 +89,7 @@ impl Server {
             keep_alive_ms: u32::try_from(config.keep_alive.as_millis()).unwrap_or(u32::MAX),
             instance: config.instance,
             name: config.name.clone(),
+            unanswered: None,
         };
         let noise = handshake.write(&offer.write())?;
         let connection = self.draw_connection();
@@ -127,29 +134,31 @@ impl Server {
             self.counters.rejected += 1;
             return;
         }
-        if let Some(connection) = self.connections.get_mut(&prefix.connection) {
+        if let Some(connection) = self.connections.get_mut(&prefix.connection).filter(|c| c.channel.path() == path) {
             connection.accept_again(now);
             self.touch(prefix.connection);
             return;
         }
-        let Some(half_open) = self.half_opens.take(prefix.connection, path, now) else {
-            self.unknown_connection(path, prefix.connection);
+        let Some(half_open) = self.half_opens.get_mut(prefix.connection, path, now) else {
+            self.unknown_connection(path, prefix.connection, now);
             return;
         };
-        if self.establish(half_open, body, now).is_err() {
+        let Ok(offer) = verify(half_open, body) else {
             self.counters.not_authentic += 1;
             self.refuse(path, prefix.connection, prefix.number, Refusal::NotAuthentic);
+            return;
+        };
+        let Some(half_open) = self.half_opens.take(prefix.connection) else { return };
+        if !self.has_room_for_session(half_open.client, half_open.session) {
+            self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
+        } else if self.establish(half_open, &offer, now).is_err() {
+            self.counters.not_authentic += 1;
+        } else {
+            self.share_windows(now);
         }
     }
 
-    fn establish(&mut self, mut half_open: HalfOpen, body: &[u8], now: Instant) -> Result<(), KeyError> {
-        let noise = read_adn_reply(body).map_err(|_| KeyError)?;
-        let payload = half_open.handshake.read(noise)?;
-        let offer = Offer::read(&payload).map_err(|_| KeyError)?;
-        let proven = half_open.handshake.remote_public().map(client_id);
-        if proven != Some(half_open.client) {
-            return Err(KeyError);
-        }
+    fn establish(&mut self, half_open: HalfOpen, offer: &Offer, now: Instant) -> Result<(), KeyError> {
         let path = half_open.path;
         let link = self.link(path);
         let client = half_open.client;
@@ -170,6 +179,9 @@ impl Server {
             now,
         });
         let (nexus, resumed) = self.resume_or_open(client, session, &offer.name, path, half_open.connection, now);
+        if let (Some(session), Some(unanswered)) = (self.sessions.get_mut(&nexus), &offer.unanswered) {
+            session.keep_only(unanswered);
+        }
         let mut connection = Connection::new(
             channel,
             nexus,
@@ -203,7 +215,6 @@ impl Server {
             }
             return (nexus, true);
         }
-        self.make_room_for_session();
         let nexus = NexusId(self.next_nexus);
         self.next_nexus += u64::from(self.config.shards.max(1));
         let mut session = Session::new(client, number, nexus, now);
@@ -214,14 +225,29 @@ impl Server {
         (nexus, false)
     }
 
-    /// Forgets the session that has been without a connection for longest, when there are too many.
-    fn make_room_for_session(&mut self) {
-        if self.sessions.len() < SESSIONS_MAX {
-            return;
+    /// Whether there is room for this session; one that has been without a connection for longest makes it.
+    fn has_room_for_session(&mut self, client: ClientId, number: u64) -> bool {
+        if self.sessions.len() < SESSIONS_MAX || self.by_client.contains_key(&(client, number)) {
+            return true;
         }
         let idle = self.sessions.values().filter(|session| session.connection.is_none() && session.executing() == 0);
-        if let Some(nexus) = idle.min_by_key(|session| session.orphaned_at).map(|session| session.nexus) {
-            self.close_session(nexus);
+        let longest = idle.min_by_key(|session| session.orphaned_at).map(|session| session.nexus);
+        longest.inspect(|&nexus| self.close_session(nexus)).is_some()
+    }
+
+    /// What a link can take at once is shared by all clients: their windows are set anew when one comes or goes.
+    pub(super) fn share_windows(&mut self, now: Instant) {
+        let sharers = u32::try_from(self.connections.len()).unwrap_or(u32::MAX).max(1);
+        let shares: Vec<Window> = (self.config.links.iter())
+            .map(|link| Window::fitting(link.receive_capacity_packets.min(IN_FLIGHT_PACKETS) / sharers))
+            .collect();
+        let ids: Vec<u32> = self.connections.keys().copied().collect();
+        for id in ids {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let Some(&share) = shares.get(usize::from(connection.channel.path().link.0)) else { continue };
+            if connection.share(share, now) {
+                self.touch(id);
+            }
         }
     }
 
@@ -230,10 +256,20 @@ impl Server {
         self.config.links.get(usize::from(path.link.0)).copied().unwrap_or(unknown)
     }
 
-    /// A packet of a connection that is not known: after a restart, clients learn so that they should come again.
-    pub(super) fn unknown_connection(&mut self, path: Path, connection: u32) {
+    /// A packet of a connection that is not known: after a restart, clients learn so that they should come again. Who
+    /// may not connect learns nothing, and nobody learns it more often than a restart needs.
+    pub(super) fn unknown_connection(&mut self, path: Path, connection: u32, now: Instant) {
         self.counters.unknown_connection += 1;
-        self.refuse(path, connection, 0, Refusal::UnknownConnection);
+        if now.saturating_since(self.hints_since) >= HINTS_PERIOD {
+            self.hints_since = now;
+            self.hints = 0;
+        }
+        if self.hints < HINTS_MAX {
+            self.hints += 1;
+            if (self.config.admission)(path.peer, None) {
+                self.refuse(path, connection, 0, Refusal::UnknownConnection);
+            }
+        }
     }
 
     fn refuse(&mut self, path: Path, connection: u32, number: u64, reason: Refusal) {
@@ -245,6 +281,14 @@ impl Server {
             self.loose.push_back((path, loose_packet(Opcode::AdnRequest, connection, number, body)));
         }
     }
+}
+
+/// The third step: who the client is, and what it brings.
+fn verify(half_open: &mut HalfOpen, body: &[u8]) -> Result<Offer, KeyError> {
+    let noise = read_adn_reply(body).map_err(|_| KeyError)?;
+    let payload = half_open.handshake.read(noise)?;
+    let proven = half_open.handshake.remote_public().map(client_id);
+    if proven == Some(half_open.client) { Offer::read(&payload).map_err(|_| KeyError) } else { Err(KeyError) }
 }
 
 /// A packet outside any connection: checked, not authenticated.

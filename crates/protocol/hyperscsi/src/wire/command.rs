@@ -269,7 +269,8 @@ mod tests {
             Ask::Command(Cdb::new(&[9; 32]).unwrap()),
             Ask::Manage { function: Function::LogicalUnitReset, task: 77 },
         ] {
-            let head = RequestHead { number: 9, settled_below: 3, lun: [0, 4, 0, 0, 0, 0, 0, 0], data_in_max_bytes: 7, ask };
+            let head =
+                RequestHead { number: 9, settled_below: 3, lun: [0, 4, 0, 0, 0, 0, 0, 0], data_in_max_bytes: 7, ask };
             let bytes = head.write();
             assert_eq!(RequestHead::read(&bytes), Ok(head));
             for length in 0..bytes.len() {

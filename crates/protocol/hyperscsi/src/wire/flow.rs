@@ -52,6 +52,12 @@ impl Window {
         self.in_flight
     }
 
+    /// Packets in flight.
+    #[must_use]
+    pub const fn in_flight_packets(self) -> u32 {
+        self.packets as u32 * self.in_flight as u32
+    }
+
     /// The largest window of this grain that keeps at most `packets` in flight; at least one packet.
     #[must_use]
     pub fn fitting(packets: u32) -> Window {

@@ -11,7 +11,9 @@
 //! ADN_REPLY          1 byte kind: 1 handshake; 2 bytes length and Noise message 3 with the client's offer
 //! offer              4 bytes largest packet, 4 bytes packets it can take at once, 2 bytes commands in transit,
 //!                    4 bytes largest transfer, 4 bytes keep-alive in ms, 8 bytes instance, text name,
-//!                    2 bytes number of options (each 2 bytes number, 1 byte stance, 2 bytes length, value; none yet)
+//!                    2 bytes number of options (each 2 bytes number, 1 byte stance, 2 bytes length, value)
+//!   option 1         of a client: the commands that it still waits for. Nothing, or 8 bytes the first number and for
+//!                    each other 2 bytes how far it is from the first
 //! text               1 byte length, that many bytes of UTF-8
 //! ```
 //!
@@ -19,6 +21,7 @@
 //! nothing.
 
 use sanwire_core::ClientId;
+use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
 
 use super::reader::write_text;
 use super::{Malformed, Reader};
@@ -28,6 +31,10 @@ pub const REVISION: u16 = 1;
 
 /// Bytes of every DEVICE_DISCOVERY body.
 pub const DISCOVERY_BYTES: usize = 400;
+
+/// The smallest packet limit that a link may have, in bytes: with it, the largest transfer still fits into the fragments
+/// of one message.
+pub const PACKET_MIN_BYTES: u32 = 1200;
 
 /// The longest name of a server or client, in bytes.
 pub const NAME_MAX_BYTES: usize = 64;
@@ -67,6 +74,9 @@ impl<'a> Discovery<'a> {
         let client = ClientId(reader.array()?);
         let session = reader.u64()?;
         let packet_max_bytes = reader.u32()?;
+        if packet_max_bytes < PACKET_MIN_BYTES {
+            return Err(Malformed::Field("largest packet"));
+        }
         let server_name = reader.text("server name", NAME_MAX_BYTES)?;
         let prologue = &body[..body.len() - reader.rest().len()];
         let noise_length = usize::from(reader.u16()?);
@@ -219,16 +229,22 @@ pub struct Offer {
     pub instance: u64,
     /// The end's name.
     pub name: String,
+    /// The numbers of the commands that a client still waits for, ascending; all others below the highest that it has
+    /// used are settled. `None`: it does not say.
+    pub unanswered: Option<Vec<u64>>,
 }
 
+/// The option that carries [`Offer::unanswered`].
+const UNANSWERED: u16 = 1;
+
 impl Offer {
-    /// Reads an offer. Options that follow are skipped: none is known in this revision.
+    /// Reads an offer. Options that are not known in this revision are skipped.
     ///
     /// # Errors
     /// [`Malformed`] for values that no end can mean.
     pub fn read(bytes: &[u8]) -> Result<Offer, Malformed> {
         let mut reader = Reader::new(bytes);
-        let offer = Offer {
+        let mut offer = Offer {
             packet_max_bytes: reader.u32()?,
             receive_capacity_packets: reader.u32()?,
             commands_max: reader.u16()?,
@@ -236,14 +252,18 @@ impl Offer {
             keep_alive_ms: reader.u32()?,
             instance: reader.u64()?,
             name: reader.text("name", NAME_MAX_BYTES)?.to_owned(),
+            unanswered: None,
         };
         let options = reader.u16()?;
         for _ in 0..options {
-            let (_number, _stance) = (reader.u16()?, reader.u8()?);
+            let (number, _stance) = (reader.u16()?, reader.u8()?);
             let length = usize::from(reader.u16()?);
-            reader.bytes(length)?;
+            let value = reader.bytes(length)?;
+            if number == UNANSWERED {
+                offer.unanswered = Some(read_unanswered(value)?);
+            }
         }
-        if offer.commands_max == 0 || offer.transfer_max_bytes < 4096 || offer.packet_max_bytes < 576 {
+        if offer.commands_max == 0 || offer.transfer_max_bytes < 4096 || offer.packet_max_bytes < PACKET_MIN_BYTES {
             return Err(Malformed::Field("offer"));
         }
         Ok(offer)
@@ -260,9 +280,45 @@ impl Offer {
         out.extend_from_slice(&self.keep_alive_ms.to_be_bytes());
         out.extend_from_slice(&self.instance.to_be_bytes());
         write_text(&mut out, &self.name, NAME_MAX_BYTES);
-        out.extend_from_slice(&0u16.to_be_bytes());
+        match self.unanswered.as_deref().and_then(write_unanswered) {
+            None => out.extend_from_slice(&0u16.to_be_bytes()),
+            Some(value) => {
+                out.extend_from_slice(&1u16.to_be_bytes());
+                out.extend_from_slice(&UNANSWERED.to_be_bytes());
+                out.push(0);
+                out.extend_from_slice(&(value.len() as u16).to_be_bytes());
+                out.extend_from_slice(&value);
+            }
+        }
         out
     }
+}
+
+fn read_unanswered(value: &[u8]) -> Result<Vec<u64>, Malformed> {
+    let Some((first, distances)) = value.split_first_chunk::<8>() else {
+        return if value.is_empty() { Ok(Vec::new()) } else { Err(Malformed::Field("unanswered commands")) };
+    };
+    let first = u64::from_be_bytes(*first);
+    let (distances, rest) = distances.as_chunks::<2>();
+    if !rest.is_empty() || distances.len() >= COMMANDS_IN_TRANSIT_MAX {
+        return Err(Malformed::Field("unanswered commands"));
+    }
+    let others = distances.iter().map(|bytes| first.checked_add(u64::from(u16::from_be_bytes(*bytes))));
+    let all: Option<Vec<u64>> = std::iter::once(Some(first)).chain(others).collect();
+    all.filter(|all| all.is_sorted()).ok_or(Malformed::Field("unanswered commands"))
+}
+
+/// `None` when they are too far apart or too many to be written; then nothing is said of them.
+fn write_unanswered(numbers: &[u64]) -> Option<Vec<u8>> {
+    let Some((&first, others)) = numbers.split_first() else { return Some(Vec::new()) };
+    if numbers.len() > COMMANDS_IN_TRANSIT_MAX {
+        return None;
+    }
+    let mut out = first.to_be_bytes().to_vec();
+    for number in others {
+        out.extend_from_slice(&u16::try_from(number.checked_sub(first)?).ok()?.to_be_bytes());
+    }
+    Some(out)
 }
 
 fn write_noise(out: &mut Vec<u8>, noise: &[u8]) {
@@ -306,8 +362,15 @@ mod tests {
             keep_alive_ms: 5000,
             instance: 1,
             name: "a".into(),
+            unanswered: None,
         };
-        assert_eq!(Offer::read(&offer.write()), Ok(offer));
+        assert_eq!(Offer::read(&offer.write()), Ok(offer.clone()));
+        for unanswered in [vec![], vec![1 << 40], vec![3, 4, 70, 1026]] {
+            let offer = Offer { unanswered: Some(unanswered), ..offer.clone() };
+            assert_eq!(Offer::read(&offer.write()), Ok(offer));
+        }
+        let far = Offer { unanswered: Some(vec![3, 1 << 20]), ..offer.clone() };
+        assert_eq!(Offer::read(&far.write()), Ok(offer), "too far apart to be said");
     }
 
     #[test]
@@ -320,6 +383,7 @@ mod tests {
             keep_alive_ms: 0,
             instance: 0,
             name: String::new(),
+            unanswered: None,
         };
         let mut bytes = offer.write();
         let count_at = bytes.len() - 2;

@@ -1,0 +1,189 @@
+//! What comes from the network to a client.
+
+use sanwire_core::{Instant, Path};
+
+use super::orders::Answered;
+use super::seek::Answering;
+use super::{Client, ClientEvent, Connected, Failure, Orders, State};
+use crate::channel::Rejected;
+use crate::wire::live::{LiveRequest, write_live_reply};
+use crate::wire::packet::{Salt, checksum_holds};
+use crate::wire::setup::{AdnRequest, Refusal};
+use crate::wire::{Opcode, Prefix, Protection};
+
+impl Client {
+    /// A packet has come.
+    pub fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
+        let Ok((prefix, checksum, body)) = Prefix::read(bytes) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        match (prefix.header.opcode, prefix.protection) {
+            (Opcode::HcbeReply, Protection::Checksum) => self.handle_data(path, bytes, &prefix, checksum, body, now),
+            (Opcode::AdnRequest, Protection::Checksum) => {
+                if checksum_holds(Salt::default(), bytes, checksum, body) {
+                    self.handle_setup(path, &prefix, body, now);
+                } else {
+                    self.counters.rejected += 1;
+                }
+            }
+            (opcode, Protection::Sealed) => self.handle_control(path, opcode, bytes, &prefix, body, now),
+            _ => self.counters.malformed += 1,
+        }
+    }
+
+    fn handle_data(&mut self, path: Path, bytes: &[u8], prefix: &Prefix, checksum: u32, body: &[u8], now: Instant) {
+        let State::Connected(connected) = &mut self.state else {
+            self.counters.unknown_connection += 1;
+            return;
+        };
+        let channel = &mut connected.channel;
+        if channel.connection() != prefix.connection || channel.path() != path {
+            self.counters.unknown_connection += 1;
+            return;
+        }
+        match channel.check_data(bytes, prefix, checksum, body) {
+            Ok((fragment, head, data)) => {
+                let placed = self.orders.place(prefix.header, &fragment, head, data);
+                channel.take_data(prefix.number, fragment.acknowledgement, now);
+                while channel.poll_delivered().is_some() {}
+                match placed {
+                    Ok(None) => {}
+                    Ok(Some(answered)) => self.complete(answered),
+                    Err(()) => {
+                        // The answer is lost for this connection; another one will bring it again.
+                        self.counters.violations += 1;
+                        self.lose(false, now);
+                    }
+                }
+            }
+            Err(Rejected::Duplicate) => self.counters.duplicates += 1,
+            Err(Rejected::Bad) => self.counters.rejected += 1,
+        }
+    }
+
+    fn complete(&mut self, answered: Answered) {
+        let Answered { id, answer, data_in, data_in_bytes } = answered;
+        self.events.push_back(ClientEvent::Completed { id, answer, data_in, data_in_bytes });
+    }
+
+    fn handle_setup(&mut self, path: Path, prefix: &Prefix, body: &[u8], now: Instant) {
+        match AdnRequest::read(body) {
+            Ok(AdnRequest::Handshake { connection, noise }) => {
+                if !matches!(&self.state, State::Seeking(seeking) if seeking.is_answered_by(prefix)) {
+                    return;
+                }
+                let State::Seeking(seeking) = std::mem::replace(&mut self.state, State::Closed) else { return };
+                let wait = seeking.wait();
+                let unanswered = self.orders.numbers();
+                match seeking.second_step(&self.config, path, connection, noise, unanswered, now) {
+                    Ok(answering) => self.state = State::Answering(Box::new(answering)),
+                    Err(_) => {
+                        self.counters.not_authentic += 1;
+                        self.seek(Some(wait), now + wait);
+                    }
+                }
+            }
+            Ok(AdnRequest::Refusal(refusal)) => self.handle_refusal(refusal, prefix, now),
+            Ok(AdnRequest::Announcement { .. }) => {}
+            Err(_) => self.counters.malformed += 1,
+        }
+    }
+
+    /// A refusal is not authentic: it makes us look, not leave.
+    fn handle_refusal(&mut self, refusal: Refusal, prefix: &Prefix, now: Instant) {
+        match &mut self.state {
+            State::Connected(connected)
+                if connected.channel.connection() == prefix.connection
+                    && refusal == Refusal::UnknownConnection
+                    && connected.hinted_at.is_none() =>
+            {
+                connected.hinted_at = Some(now);
+                connected.channel.query(now);
+            }
+            State::Seeking(seeking) if seeking.is_answered_by(prefix) => {
+                self.refusal.get_or_insert(refusal);
+            }
+            // After the first refusal the server no longer knows the handshake: only the first one says why.
+            State::Answering(answering) if answering.channel.connection() == prefix.connection => {
+                self.refusal.get_or_insert(refusal);
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_control(&mut self, path: Path, opcode: Opcode, bytes: &[u8], prefix: &Prefix, body: &[u8], now: Instant) {
+        let channel = match &mut self.state {
+            State::Connected(connected) => &mut connected.channel,
+            State::Answering(answering) => &mut answering.channel,
+            State::Seeking(_) | State::Closed => return,
+        };
+        if channel.connection() != prefix.connection || channel.path() != path {
+            self.counters.unknown_connection += 1;
+            return;
+        }
+        let Some(plain) = channel.open(bytes, prefix, body, now) else {
+            self.counters.rejected += 1;
+            return;
+        };
+        match opcode {
+            Opcode::AckSnr => {
+                let capacity = self.config.link.receive_capacity_packets;
+                if let Some(resumed) = channel.handle_snr(&plain, bytes.len(), capacity) {
+                    self.accepted(resumed, now);
+                }
+            }
+            Opcode::AckReply => {
+                channel.handle_ack(&plain, now);
+                while channel.poll_delivered().is_some() {}
+            }
+            Opcode::AdnRequest => match LiveRequest::read(&plain) {
+                Ok(LiveRequest::KeepAlive { nonce }) => {
+                    channel.send_control(Opcode::AdnReply, write_live_reply(nonce));
+                }
+                Ok(LiveRequest::Farewell) if matches!(self.state, State::Connected(_)) => self.lose(true, now),
+                Ok(LiveRequest::Farewell) => self.seek(None, now),
+                Err(_) => self.counters.violations += 1,
+            },
+            _ => self.counters.violations += 1,
+        }
+    }
+
+    /// The server has set the windows: the first time, that means that it accepts us.
+    fn accepted(&mut self, resumed: bool, now: Instant) {
+        if !matches!(self.state, State::Answering(_)) {
+            return;
+        }
+        let State::Answering(answering) = std::mem::replace(&mut self.state, State::Closed) else { return };
+        let Answering { mut channel, info, .. } = *answering;
+        if self.was_connected && !resumed {
+            self.fail(Orders::take_in_doubt, Failure::InDoubt);
+        }
+        self.is_held = self.holds_after_restart && self.was_connected && (self.is_held || !resumed);
+        self.orders.unask();
+        channel.start_probing(now);
+        self.was_connected = true;
+        self.events.push_back(ClientEvent::Connected { server: info.clone(), resumed });
+        self.state = State::Connected(Box::new(Connected { channel, info, hinted_at: None }));
+        self.fail_what_is_too_large();
+        if !self.is_held {
+            self.release();
+        }
+    }
+}
+
+/// What a server said of itself in answer to [`discovery`].
+#[must_use]
+pub fn announcement(bytes: &[u8], number: u64) -> Option<(String, u32)> {
+    let (prefix, checksum, body) = Prefix::read(bytes).ok()?;
+    let expected = prefix.header.opcode == Opcode::AdnRequest
+        && prefix.protection == Protection::Checksum
+        && prefix.number == number
+        && checksum_holds(Salt::default(), bytes, checksum, body);
+    match AdnRequest::read(body) {
+        Ok(AdnRequest::Announcement { packet_max_bytes, server_name }) if expected => {
+            Some((server_name.to_owned(), packet_max_bytes))
+        }
+        _ => None,
+    }
+}

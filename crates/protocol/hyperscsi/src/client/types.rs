@@ -1,0 +1,121 @@
+//! What a client is made of, and what it tells.
+
+use std::time::Duration;
+
+use sanwire_buffer::Frame;
+use sanwire_core::Path;
+
+use super::orders::CommandId;
+use crate::channel::Recovery;
+use crate::keys::{Identity, Psk};
+use crate::server::LinkLimits;
+use crate::wire::command::Answer;
+
+/// What a client is made of.
+pub struct ClientConfig {
+    /// What the server may call us.
+    pub name: String,
+    /// The static key; its id is on the server's allow list.
+    pub identity: Identity,
+    /// The shared secret.
+    pub psk: Psk,
+    /// Where to look: a server's address, or everybody on the link.
+    pub path: Path,
+    /// Which server; empty for whichever answers first.
+    pub server_name: String,
+    /// Our link.
+    pub link: LinkLimits,
+    /// Commands in transit, at most [`sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX`].
+    pub commands_max: u16,
+    /// The largest data transfer of a command, in bytes.
+    pub transfer_max_bytes: u32,
+    /// How lost packets are recovered.
+    pub recovery: Recovery,
+    /// How long to seek a server before giving up: at the first connection, and later.
+    pub connect_patience: Duration,
+    /// `None`: for ever.
+    pub reconnect_patience: Option<Duration>,
+    /// All randomness comes from this.
+    pub seed: [u8; 32],
+}
+
+/// The server that a client is connected to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerInfo {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub path: Path,
+    /// The largest packet that the path is known to take, in bytes.
+    pub packet_max_bytes: u32,
+    /// Commands in transit.
+    pub commands_max: u16,
+    /// The largest data transfer of a command, in bytes.
+    pub transfer_max_bytes: u32,
+    /// How often it asks for a sign of life.
+    pub keep_alive: Duration,
+    /// Differs each time the server starts.
+    pub instance: u64,
+}
+
+/// Why a command has no answer, or a client no connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// Nobody answered, or nobody who may be meant.
+    #[error("no server answered; it may be down, not reachable, or not configured to serve this client")]
+    NoAnswer,
+    /// The server refused the handshake.
+    #[error("the server refused the handshake: the passwords differ")]
+    NotAuthentic,
+    /// The server has no room.
+    #[error("the server has no room for another connection")]
+    Full,
+    /// The server was restarted and nobody knows whether the command was executed.
+    #[error("the server was restarted while the command was under way; it may or may not have been executed")]
+    InDoubt,
+    /// The command has more data than the server takes.
+    #[error("the command has more data than the server takes in one transfer: split it")]
+    TooLarge,
+    /// The client was closed.
+    #[error("the connection was closed")]
+    Closed,
+}
+
+/// What the layer above must know.
+#[derive(Debug)]
+pub enum ClientEvent {
+    /// There is a connection (again).
+    Connected {
+        /// With whom.
+        server: ServerInfo,
+        /// The server remembers the session (always false for the first connection).
+        resumed: bool,
+    },
+    /// The connection is gone; it is being sought again.
+    Lost {
+        /// The server said that it stops.
+        announced: bool,
+    },
+    /// A command was answered.
+    Completed {
+        /// Which.
+        id: CommandId,
+        /// How.
+        answer: Answer,
+        /// The frame for its data.
+        data_in: Option<Frame>,
+        /// How much of the frame was filled.
+        data_in_bytes: usize,
+    },
+    /// A command will not be answered.
+    Failed {
+        /// Which.
+        id: CommandId,
+        /// Why.
+        failure: Failure,
+        /// The frame for its data.
+        data_in: Option<Frame>,
+    },
+    /// Patience has run out: the client is closed.
+    GivenUp(Failure),
+}

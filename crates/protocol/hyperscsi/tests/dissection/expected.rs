@@ -1,0 +1,176 @@
+//! What our dissector must show of a packet, by this crate's own reading of it.
+
+use std::collections::BTreeMap;
+
+use sanwire_hyperscsi::wire::command::{Answer, Ask, Fragment, ReplyHead, RequestHead};
+use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, read_adn_reply};
+use sanwire_hyperscsi::wire::{Opcode, Prefix, Protection};
+
+/// The fields of the Lua dissector, and what they must show for a packet.
+#[derive(Default)]
+pub(crate) struct Expected(pub(crate) BTreeMap<&'static str, String>);
+
+pub(crate) const BODY_FIELDS: [&str; 37] = [
+    "sanwire.protection",
+    "sanwire.length",
+    "sanwire.connection",
+    "sanwire.steering",
+    "sanwire.number",
+    "sanwire.checksum",
+    "sanwire.checksum.status",
+    "sanwire.sealed",
+    "sanwire.seal",
+    "sanwire.data_offset",
+    "sanwire.data_length",
+    "sanwire.acknowledgement",
+    "sanwire.head_length",
+    "sanwire.data",
+    "sanwire.command",
+    "sanwire.settled_below",
+    "sanwire.lun.number",
+    "sanwire.room",
+    "sanwire.request_kind",
+    "sanwire.cdb",
+    "sanwire.cdb.opcode",
+    "sanwire.function",
+    "sanwire.task",
+    "sanwire.reply_kind",
+    "sanwire.status",
+    "sanwire.done",
+    "sanwire.sense",
+    "sanwire.revision",
+    "sanwire.flags.announce_only",
+    "sanwire.client",
+    "sanwire.session",
+    "sanwire.packet_max",
+    "sanwire.server_name",
+    "sanwire.noise",
+    "sanwire.adn_kind",
+    "sanwire.adn.connection",
+    "sanwire.reason",
+];
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn flag(value: bool) -> String {
+    u8::from(value).to_string()
+}
+
+impl Expected {
+    fn set(&mut self, field: &'static str, value: impl ToString) {
+        assert!(BODY_FIELDS.contains(&field), "{field}");
+        self.0.insert(field, value.to_string());
+    }
+
+    pub(crate) fn of(packet: &[u8]) -> Self {
+        let (prefix, checksum, body) = Prefix::read(packet).unwrap();
+        let opcode = prefix.header.opcode;
+        let mut expected = Expected::default();
+        expected.set("sanwire.protection", prefix.protection as u8);
+        expected.set("sanwire.length", body.len());
+        let steered = opcode == Opcode::DeviceDiscovery;
+        let place = if steered { "sanwire.steering" } else { "sanwire.connection" };
+        expected.set(place, format!("0x{:08x}", prefix.connection));
+        expected.set("sanwire.number", prefix.number);
+        expected.set("sanwire.checksum", format!("0x{checksum:08x}"));
+        if prefix.protection == Protection::Sealed {
+            expected.set("sanwire.checksum.status", "None (sealed)");
+            let (sealed, seal) = body.split_at(body.len() - 16);
+            expected.set("sanwire.sealed", hex(sealed));
+            expected.set("sanwire.seal", hex(seal));
+            return expected;
+        }
+        match opcode {
+            Opcode::HcbeRequest | Opcode::HcbeReply => expected.data(opcode, body),
+            _ => {
+                expected.set("sanwire.checksum.status", "Good");
+                expected.setup(opcode, body);
+            }
+        }
+        expected
+    }
+
+    fn data(&mut self, opcode: Opcode, body: &[u8]) {
+        self.set("sanwire.checksum.status", "Unverified (salted with the connection's secret)");
+        let (fragment, head, data) = Fragment::read(body).unwrap();
+        self.set("sanwire.data_offset", fragment.data_offset);
+        self.set("sanwire.data_length", fragment.data_length);
+        self.set("sanwire.acknowledgement", fragment.acknowledgement);
+        self.set("sanwire.head_length", fragment.head_length);
+        self.set("sanwire.data", hex(data));
+        if head.is_empty() {
+            return;
+        }
+        if opcode == Opcode::HcbeReply {
+            let head = ReplyHead::read(head).unwrap();
+            self.set("sanwire.command", head.number);
+            match head.answer {
+                Answer::Command { status, sense } => {
+                    self.set("sanwire.reply_kind", 0);
+                    self.set("sanwire.status", format!("0x{:02x}", status as u8));
+                    self.set("sanwire.sense", hex(&sense));
+                }
+                Answer::Managed { done } => {
+                    self.set("sanwire.reply_kind", 1);
+                    self.set("sanwire.done", flag(done));
+                }
+            }
+            return;
+        }
+        let head = RequestHead::read(head).unwrap();
+        self.set("sanwire.command", head.number);
+        self.set("sanwire.settled_below", head.settled_below);
+        self.set("sanwire.lun.number", head.logical_unit().unwrap());
+        self.set("sanwire.room", head.data_in_max_bytes);
+        match head.ask {
+            Ask::Command(cdb) => {
+                self.set("sanwire.request_kind", 0);
+                self.set("sanwire.cdb", hex(&cdb));
+                self.set("sanwire.cdb.opcode", format!("0x{:02x}", cdb.operation_code()));
+            }
+            Ask::Manage { function, task } => {
+                self.set("sanwire.request_kind", 1);
+                self.set("sanwire.function", function as u8);
+                self.set("sanwire.task", task);
+            }
+        }
+    }
+
+    fn setup(&mut self, opcode: Opcode, body: &[u8]) {
+        match opcode {
+            Opcode::DeviceDiscovery => {
+                let (discovery, _) = Discovery::read(body).unwrap();
+                self.set("sanwire.revision", 1);
+                self.set("sanwire.flags.announce_only", flag(discovery.announce_only));
+                self.set("sanwire.client", discovery.client);
+                self.set("sanwire.session", format!("0x{:016x}", discovery.session));
+                self.set("sanwire.packet_max", discovery.packet_max_bytes);
+                self.set("sanwire.server_name", discovery.server_name);
+                self.set("sanwire.noise", hex(discovery.noise));
+            }
+            Opcode::AdnRequest => match AdnRequest::read(body).unwrap() {
+                AdnRequest::Handshake { connection, noise } => {
+                    self.set("sanwire.adn_kind", 1);
+                    self.set("sanwire.adn.connection", format!("0x{connection:08x}"));
+                    self.set("sanwire.noise", hex(noise));
+                }
+                AdnRequest::Announcement { packet_max_bytes, server_name } => {
+                    self.set("sanwire.adn_kind", 2);
+                    self.set("sanwire.packet_max", packet_max_bytes);
+                    self.set("sanwire.server_name", server_name);
+                }
+                AdnRequest::Refusal(reason) => {
+                    self.set("sanwire.adn_kind", 3);
+                    self.set("sanwire.reason", reason as u8);
+                }
+            },
+            Opcode::AdnReply => {
+                self.set("sanwire.adn_kind", 1);
+                self.set("sanwire.noise", hex(read_adn_reply(body).unwrap()));
+            }
+            _ => panic!("{opcode:?} is always sealed"),
+        }
+    }
+}

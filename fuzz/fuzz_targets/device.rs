@@ -1,0 +1,117 @@
+//! A disk and whatever commands: no panic, never an answer longer than the room for it, every command ends.
+#![no_main]
+
+use std::sync::Arc;
+
+use arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use sanwire_buffer::Region;
+use sanwire_core::{Lun, NexusId};
+use sanwire_device::{Disk, DiskOptions, LogicalUnits, Progress};
+use sanwire_scsi::{Cdb, Identity, Status, Task};
+use sanwire_store::{RamStore, Started};
+
+const CODES: [(u8, usize); 31] = [
+    (0x00, 6),
+    (0x03, 6),
+    (0x08, 6),
+    (0x0a, 6),
+    (0x12, 6),
+    (0x15, 6),
+    (0x1a, 6),
+    (0x1b, 6),
+    (0x1e, 6),
+    (0x25, 10),
+    (0x28, 10),
+    (0x2a, 10),
+    (0x2e, 10),
+    (0x2f, 10),
+    (0x35, 10),
+    (0x41, 10),
+    (0x42, 10),
+    (0x55, 10),
+    (0x5a, 10),
+    (0x88, 16),
+    (0x8a, 16),
+    (0x8e, 16),
+    (0x8f, 16),
+    (0x91, 16),
+    (0x93, 16),
+    (0x9e, 16),
+    (0xa0, 12),
+    (0xa3, 12),
+    (0xa8, 12),
+    (0xaa, 12),
+    (0xaf, 12),
+];
+
+/// A command block whose fields are mostly small.
+fn cdb(u: &mut Unstructured<'_>) -> Result<Cdb> {
+    let (code, length) = *u.choose(&CODES)?;
+    let mut bytes = vec![code];
+    for _ in 1..length {
+        let byte = if u.ratio(1, 3)? { u.arbitrary()? } else { 0 };
+        bytes.push(byte);
+    }
+    if u.ratio(1, 16)? {
+        let length = u.int_in_range(1..=32usize)?;
+        bytes = u.bytes(length.min(u.len().max(1)))?.to_vec();
+    }
+    Cdb::new(&bytes).ok_or(arbitrary::Error::IncorrectFormat)
+}
+
+fn run(input: &[u8], memory: &Region) -> Result<()> {
+    let mut u = Unstructured::new(input);
+    let block_bytes = if u.arbitrary()? { 512 } else { 4096 };
+    let units = LogicalUnits::new();
+    let store = Arc::new(RamStore::new(64 * u64::from(block_bytes), block_bytes));
+    let identity = Identity::new("volume", [9; 16]).unwrap();
+    let disk = Disk::new(identity, store, DiskOptions { write_cache: u.arbitrary()? }).unwrap();
+    units.add(Lun::default(), disk).unwrap();
+    units.nexus_established(NexusId(1));
+    units.nexus_established(NexusId(2));
+    for _ in 0..60 {
+        if u.is_empty() {
+            break;
+        }
+        let room = if u.ratio(7, 8)? { 1 << 20 } else { u32::from(u.arbitrary::<u16>()?) };
+        let data = match u.int_in_range(0..=3u8)? {
+            0 => Vec::new(),
+            1 => vec![7; block_bytes as usize * u.int_in_range(1..=8usize)?],
+            _ => {
+                let length = u.int_in_range(0..=48usize)?;
+                u.bytes(length.min(u.len()))?.to_vec()
+            }
+        };
+        let task = Task {
+            lun: if u.ratio(15, 16)? { Some(Lun::default()) } else { Lun::new(u.int_in_range(0..=3)?) },
+            cdb: cdb(&mut u)?,
+            data_out: (!data.is_empty()).then(|| data.into()),
+            data_in_max_bytes: room,
+        };
+        let shown = format!("{:?}", task.cdb);
+        let mut progress = units.begin(NexusId(1 + u64::from(u.arbitrary::<bool>()?)), task, memory);
+        for turn in 0.. {
+            assert!(turn < 20_000, "{shown} never ends");
+            match progress {
+                Progress::Done(reply) => {
+                    assert!(reply.data_in.map_or(0, |data| data.len()) <= room as usize, "{shown} answers too much");
+                    assert_eq!(reply.sense.is_empty(), reply.status != Status::CheckCondition, "{shown}");
+                    break;
+                }
+                Progress::NoMemory(_) => break,
+                Progress::Store(execution, request) => match execution.store().start(request) {
+                    Started::Done(completion) => progress = units.resume(execution, completion, memory),
+                    _ => panic!("memory answers at once"),
+                },
+            }
+        }
+    }
+    Ok(())
+}
+
+fuzz_target!(|input: &[u8]| {
+    let memory = Region::new(2 << 20).unwrap();
+    let _ = run(input, &memory);
+    assert_eq!(memory.free_bytes(), memory.length_bytes(), "memory was lost");
+});

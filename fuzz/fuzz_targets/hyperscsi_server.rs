@@ -1,0 +1,154 @@
+//! A server and a client that knows the keys and keeps no rule: no panic, nothing runs twice, no memory of others in
+//! a command's data, no endless sending, all memory back in the end.
+#![no_main]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use sanwire_buffer::Region;
+use sanwire_core::Instant;
+use sanwire_fuzz::impostor::{FirstStep, Keys, checked, offer};
+use sanwire_fuzz::steps::{self, CANARY, Numbers};
+use sanwire_fuzz::world::{bytes, marked_region, path, server};
+use sanwire_hyperscsi::wire::packet::Salt;
+use sanwire_hyperscsi::wire::{Opcode, Prefix};
+use sanwire_hyperscsi::{CommandHandle, Recovery, Server, ServerEvent};
+use sanwire_scsi::{Reply, Status};
+
+struct World {
+    server: Server,
+    now: Instant,
+    ethernet: bool,
+    keys: Option<Keys>,
+    numbers: Numbers,
+    attempt: u64,
+    working: Vec<(CommandHandle, bool)>,
+    executed: BTreeSet<(u64, u64)>,
+    sent: Vec<Vec<u8>>,
+}
+
+impl World {
+    fn input(&mut self, packet: &[u8]) {
+        self.server.handle_input(path(self.ethernet, 1), packet, self.now);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        while let Some(event) = self.server.poll_event() {
+            match event {
+                ServerEvent::Command { handle, task } => {
+                    assert!(self.executed.insert((handle.nexus().0, handle.number())), "{handle:?} runs twice");
+                    let data = task.data_out.as_deref().unwrap_or(&[]);
+                    assert!(!data.contains(&CANARY), "{handle:?} carries memory that it did not send");
+                    self.working.push((handle, true));
+                }
+                ServerEvent::Manage { handle, .. } => self.working.push((handle, false)),
+                ServerEvent::SessionOpened { .. } | ServerEvent::SessionClosed { .. } => {}
+            }
+        }
+        self.sent.clear();
+        while let Some((_, packet)) = self.server.poll_transmit(self.now) {
+            self.sent.push(bytes(&packet));
+            assert!(self.sent.len() < 6000, "the server never stops sending");
+        }
+    }
+
+    fn shake_hands(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        self.attempt += 1;
+        let packet_max = if u.ratio(7, 8)? { 9000 } else { u.arbitrary()? };
+        let first = FirstStep::new(u64::from(u.int_in_range(0..=2u8)?), self.attempt, packet_max);
+        self.input(&first.packet);
+        let Some(second) =
+            self.sent.iter().find(|p| Prefix::read(p).is_ok_and(|(p, ..)| p.header.opcode == Opcode::AdnRequest))
+        else {
+            return Ok(());
+        };
+        let mut offer = offer();
+        if u.ratio(1, 8)? {
+            (offer.packet_max_bytes, offer.receive_capacity_packets) = (u.arbitrary()?, u.arbitrary()?);
+            (offer.commands_max, offer.transfer_max_bytes) = (u.arbitrary()?, u.arbitrary()?);
+        }
+        let offer = if u.ratio(1, 16)? { steps::payload(u, 100)? } else { offer.write() };
+        if let Some((third, keys)) = first.third_step(&second.clone(), &offer) {
+            self.input(&third);
+            (self.keys, self.numbers) = (Some(keys), Numbers::default());
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let kind = u.int_in_range(0..=15u8)?;
+        match (kind, &self.keys) {
+            (0, _) => {
+                let length = u.int_in_range(0..=120usize)?;
+                let packet = u.bytes(length.min(u.len()))?;
+                self.input(packet);
+            }
+            (1, keys) => {
+                let opcode = steps::opcode(u)?;
+                let connection = keys.as_ref().map_or(5, |keys| keys.connection);
+                let header = steps::header(u, opcode)?;
+                let (number, body) = (u.arbitrary()?, steps::payload(u, 420)?);
+                self.input(&checked(Salt::default(), header, connection, number, &body));
+            }
+            (2..=4, _) => {
+                self.now += Duration::from_micros(100 << u.int_in_range(0..=20u32)?);
+                self.server.handle_timeout(self.now);
+                self.drain();
+            }
+            (5 | 6, _) if !self.working.is_empty() => {
+                let (handle, is_command) = self.working.swap_remove(u.choose_index(self.working.len())?);
+                if is_command {
+                    let data = steps::payload(u, 3000)?;
+                    let data_in = (!data.is_empty()).then(|| data.into());
+                    self.server.reply(handle, Reply { status: Status::Good, sense: vec![], data_in }, self.now);
+                } else {
+                    self.server.managed(handle, true, self.now);
+                }
+                self.drain();
+            }
+            (7..=10, Some(keys)) => {
+                let packet = steps::control(u, keys, &mut self.numbers)?;
+                self.input(&packet);
+            }
+            (11..=15, Some(keys)) => {
+                let packet = steps::data(u, keys, &mut self.numbers, Opcode::HcbeRequest)?;
+                self.input(&packet);
+            }
+            (_, keys) if keys.is_none() || u.ratio(1, 16)? => self.shake_hands(u)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn run(input: &[u8], memory: &Region) -> Result<()> {
+    let mut u = Unstructured::new(input);
+    let recovery = if u.arbitrary()? { Recovery::Selective } else { Recovery::WholeWindow };
+    let mut world = World {
+        server: server(memory.clone(), recovery, 1),
+        now: Instant::ZERO,
+        ethernet: u.arbitrary()?,
+        keys: None,
+        numbers: Numbers::default(),
+        attempt: 0,
+        working: Vec::new(),
+        executed: BTreeSet::new(),
+        sent: Vec::new(),
+    };
+    for _ in 0..300 {
+        if u.is_empty() {
+            break;
+        }
+        world.step(&mut u)?;
+    }
+    Ok(())
+}
+
+fuzz_target!(|input: &[u8]| {
+    let memory = marked_region(256 << 10);
+    let _ = run(input, &memory);
+    assert_eq!(memory.free_bytes(), memory.length_bytes(), "memory was lost");
+});

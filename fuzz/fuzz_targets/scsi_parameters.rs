@@ -1,0 +1,25 @@
+//! Parameter lists of MODE SELECT and UNMAP.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sanwire_scsi::mode::{ModeState, Settings, select};
+use sanwire_scsi::{ModeForm, UnmapList};
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&bits, list)) = input.split_first() else { return };
+    let state = ModeState {
+        current: Settings::from_bits(bits & 7),
+        default: Settings::default(),
+        write_protected: bits & 8 != 0,
+        blocks: 1 << 20,
+        block_bytes: if bits & 16 == 0 { 512 } else { 4096 },
+    };
+    for form in [ModeForm::Six, ModeForm::Ten] {
+        if let Ok(settings) = select(form, list, &state) {
+            assert_eq!(select(form, list, &ModeState { current: settings, ..state }), Ok(settings));
+        }
+    }
+    if let Ok(unmap) = UnmapList::parse(list) {
+        assert_eq!(unmap.extents().count(), unmap.len());
+    }
+});

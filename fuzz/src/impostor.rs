@@ -1,0 +1,179 @@
+//! An end of a HyperSCSI connection that knows the keys and keeps no rule: it shakes hands as the protocol says and
+//! then seals, checks and numbers whatever it is told to.
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, Salt, checksum};
+use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, Offer, read_adn_reply, write_adn_reply};
+use sanwire_hyperscsi::wire::{Header, Opcode, PREFIX_BYTES, Prefix, Protection, Tag};
+use sanwire_hyperscsi::{Identity, Psk};
+use snow::{Builder, HandshakeState};
+
+const PATTERN: &str = "Noise_XXpsk3_25519_AESGCM_SHA256";
+
+/// Both ends' shared secret in every target.
+pub const PSK: Psk = [7; 32];
+/// The client's private key.
+pub const CLIENT_KEY: [u8; 32] = [1; 32];
+/// The server's private key.
+pub const SERVER_KEY: [u8; 32] = [2; 32];
+
+/// The client's identity.
+pub fn client_identity() -> Identity {
+    Identity::from_private(CLIENT_KEY).unwrap()
+}
+
+/// The server's identity.
+pub fn server_identity() -> Identity {
+    Identity::from_private(SERVER_KEY).unwrap()
+}
+
+/// An offer that any end accepts.
+pub fn offer() -> Offer {
+    Offer {
+        packet_max_bytes: 9000,
+        receive_capacity_packets: 256,
+        commands_max: 64,
+        transfer_max_bytes: 1 << 20,
+        keep_alive_ms: 5000,
+        instance: 1,
+        name: "impostor".into(),
+        unanswered: None,
+    }
+}
+
+/// The keys of a connection.
+pub struct Keys {
+    /// Its id.
+    pub connection: u32,
+    salt: Salt,
+    ours: LessSafeKey,
+}
+
+impl Keys {
+    fn new(connection: u32, mut handshake: HandshakeState) -> Self {
+        let mut salt = [0; 4];
+        salt.copy_from_slice(&handshake.get_handshake_hash()[..4]);
+        let initiator = handshake.is_initiator();
+        let (from_initiator, from_responder) = handshake.dangerously_get_raw_split();
+        let ours = if initiator { from_initiator } else { from_responder };
+        let ours = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &ours).unwrap());
+        Keys { connection, salt: Salt(u32::from_be_bytes(salt)), ours }
+    }
+
+    /// A data packet whose checksum holds.
+    pub fn data(&self, header: Header, number: u64, body: &[u8]) -> Vec<u8> {
+        checked(self.salt, header, self.connection, number, body)
+    }
+
+    /// A control packet whose seal holds.
+    pub fn sealed(&self, opcode: Opcode, number: u64, plain: &[u8]) -> Vec<u8> {
+        let header = Header::single(opcode, Tag::default());
+        let prefix = Prefix { header, protection: Protection::Sealed, connection: self.connection, number };
+        let mut body = plain.to_vec();
+        let prefix = prefix.write(body.len() + 16);
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&number.to_be_bytes());
+        self.ours
+            .seal_in_place_append_tag(
+                Nonce::assume_unique_for_key(nonce),
+                Aad::from(&prefix[..COVERED_BYTES]),
+                &mut body,
+            )
+            .unwrap();
+        [&prefix[..], &body].concat()
+    }
+}
+
+/// A packet with a checksum that begins with `salt`.
+pub fn checked(salt: Salt, header: Header, connection: u32, number: u64, body: &[u8]) -> Vec<u8> {
+    let body = &body[..body.len().min(usize::from(u16::MAX))];
+    let mut packet = Prefix { header, protection: Protection::Checksum, connection, number }.write(body.len()).to_vec();
+    let sum = checksum(salt, &packet[..COVERED_BYTES], &[body]);
+    packet[COVERED_BYTES..PREFIX_BYTES].copy_from_slice(&sum.to_be_bytes());
+    packet.extend_from_slice(body);
+    packet
+}
+
+fn builder<'a>(key: &'a [u8; 32], ephemeral: &'a [u8; 32], prologue: &'a [u8]) -> Builder<'a> {
+    Builder::new(PATTERN.parse().unwrap())
+        .prologue(prologue)
+        .unwrap()
+        .local_private_key(key)
+        .unwrap()
+        .fixed_ephemeral_key_for_testing_only(ephemeral)
+        .psk(3, &PSK)
+        .unwrap()
+}
+
+/// The first step of a client, and what it needs for the third.
+pub struct FirstStep {
+    handshake: HandshakeState,
+    attempt: u64,
+    /// The DISCOVERY packet.
+    pub packet: Vec<u8>,
+}
+
+impl FirstStep {
+    /// A discovery for this session.
+    pub fn new(session: u64, attempt: u64, packet_max_bytes: u32) -> Self {
+        let client = client_identity().client_id();
+        let mut discovery =
+            Discovery { announce_only: false, client, session, packet_max_bytes, server_name: "", noise: &[] };
+        let prologue = discovery.prologue();
+        let mut ephemeral = [3; 32];
+        ephemeral[..8].copy_from_slice(&attempt.to_be_bytes());
+        let mut handshake = builder(&CLIENT_KEY, &ephemeral, &prologue).build_initiator().unwrap();
+        let mut first = vec![0; 512];
+        let length = handshake.write_message(&[], &mut first).unwrap();
+        discovery.noise = &first[..length];
+        let header = Header::single(Opcode::DeviceDiscovery, Tag::default());
+        let packet = checked(Salt::default(), header, 9, attempt, &discovery.write());
+        FirstStep { handshake, attempt, packet }
+    }
+
+    /// Reads the second step; gives the third and the keys that it leads to. `offer` are the bytes of the offer.
+    pub fn third_step(mut self, second: &[u8], offer: &[u8]) -> Option<(Vec<u8>, Keys)> {
+        let (_, _, body) = Prefix::read(second).ok()?;
+        let Ok(AdnRequest::Handshake { connection, noise }) = AdnRequest::read(body) else { return None };
+        let mut buffer = vec![0; 1024];
+        self.handshake.read_message(noise, &mut buffer).ok()?;
+        let length = self.handshake.write_message(offer, &mut buffer).ok()?;
+        let header = Header::single(Opcode::AdnReply, Tag::default());
+        let body = write_adn_reply(&buffer[..length]);
+        let packet = checked(Salt::default(), header, connection, self.attempt, &body);
+        Some((packet, Keys::new(connection, self.handshake)))
+    }
+}
+
+/// The second step of a server, after a client's first.
+pub struct SecondStep {
+    handshake: HandshakeState,
+    connection: u32,
+    /// The ADN_REQUEST packet.
+    pub packet: Vec<u8>,
+}
+
+impl SecondStep {
+    /// Answers a DISCOVERY packet. `offer` are the bytes of the offer.
+    pub fn answer(first: &[u8], connection: u32, offer: &[u8]) -> Option<Self> {
+        let (prefix, _, body) = Prefix::read(first).ok()?;
+        let (discovery, prologue) = Discovery::read(body).ok()?;
+        let mut handshake = builder(&SERVER_KEY, &[5; 32], prologue).build_responder().unwrap();
+        let mut buffer = vec![0; 1024];
+        handshake.read_message(discovery.noise, &mut buffer).ok()?;
+        let length = handshake.write_message(offer, &mut buffer).ok()?;
+        let body = AdnRequest::Handshake { connection, noise: &buffer[..length] }.write();
+        let header = Header::single(Opcode::AdnRequest, Tag::default());
+        let packet = checked(Salt::default(), header, prefix.connection, prefix.number, &body);
+        Some(SecondStep { handshake, connection, packet })
+    }
+
+    /// Reads the client's third step.
+    pub fn keys(mut self, third: &[u8]) -> Option<Keys> {
+        let (_, _, body) = Prefix::read(third).ok()?;
+        let noise = read_adn_reply(body).ok()?;
+        let mut buffer = vec![0; 1024];
+        self.handshake.read_message(noise, &mut buffer).ok()?;
+        Some(Keys::new(self.connection, self.handshake))
+    }
+}

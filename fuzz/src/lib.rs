@@ -1,0 +1,6 @@
+//! What the fuzz targets share: ends that break the rules but know the keys, and a world of two honest ends.
+#![forbid(unsafe_code)]
+
+pub mod impostor;
+pub mod steps;
+pub mod world;

@@ -1,0 +1,158 @@
+//! Packets that a rule-breaking end makes out of the fuzzer's bytes: near enough to legal ones to get past the checks.
+
+use arbitrary::{Result, Unstructured};
+use sanwire_hyperscsi::wire::command::{Answer, Ask, Fragment, Function, ReplyHead, RequestHead};
+use sanwire_hyperscsi::wire::flow::{Ack, AckKind, Snr, Window, Windows};
+use sanwire_hyperscsi::wire::live::{LiveRequest, write_disconnect, write_live_reply};
+use sanwire_hyperscsi::wire::{Header, Opcode, Tag};
+use sanwire_scsi::{Cdb, Status};
+
+use crate::impostor::Keys;
+
+/// Memory that no packet has written has this byte; what impostors send has its highest bit clear.
+pub const CANARY: u8 = 0xa5;
+
+const OPCODES: [Opcode; 8] = [
+    Opcode::HcbeRequest,
+    Opcode::HcbeReply,
+    Opcode::DeviceDiscovery,
+    Opcode::AdnRequest,
+    Opcode::AdnReply,
+    Opcode::Disconnect,
+    Opcode::AckSnr,
+    Opcode::AckReply,
+];
+
+/// Counters of an impostor's own.
+#[derive(Default)]
+pub struct Numbers {
+    data: u64,
+    control: u64,
+    command: u64,
+}
+
+/// Any operation code.
+pub fn opcode(u: &mut Unstructured<'_>) -> Result<Opcode> {
+    u.choose(&OPCODES).copied()
+}
+
+/// A header with any fields.
+pub fn header(u: &mut Unstructured<'_>, opcode: Opcode) -> Result<Header> {
+    let tag = Tag::new(u.int_in_range(0..=511)?).unwrap_or_default();
+    Ok(Header { tag, last: u.arbitrary()?, fragment: u.int_in_range(0..=1023)?, opcode })
+}
+
+/// A few bytes with the highest bit clear.
+pub fn payload(u: &mut Unstructured<'_>, max: usize) -> Result<Vec<u8>> {
+    let length = u.int_in_range(0..=max)?;
+    let seed: u8 = u.arbitrary()?;
+    Ok((0..length).map(|i| (i as u8).wrapping_add(seed) & 0x7f).collect())
+}
+
+fn near(u: &mut Unstructured<'_>, next: u64) -> Result<u64> {
+    Ok(match u.int_in_range(0..=9u8)? {
+        0..=6 => next,
+        7 => next.saturating_sub(u64::from(u.arbitrary::<u8>()?)),
+        8 => next.saturating_add(u64::from(u.arbitrary::<u16>()?)),
+        _ => u.arbitrary()?,
+    })
+}
+
+/// A data packet: mostly fragments of small messages whose offsets nearly fit together.
+pub fn data(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers, opcode: Opcode) -> Result<Vec<u8>> {
+    let number = near(u, numbers.data)?;
+    numbers.data = numbers.data.max(number.saturating_add(1)).min(number.saturating_add(5000));
+    if u.ratio(1, 16)? {
+        let header = header(u, opcode)?;
+        let body = payload(u, 200)?;
+        return Ok(keys.data(header, number, &body));
+    }
+    let tag = Tag::new(u.int_in_range(0..=1)?).unwrap_or_default();
+    let fragment = u.int_in_range(0..=4u16)?;
+    let header = Header { tag, last: u.arbitrary()?, fragment, opcode };
+    // Mostly pieces of a grid of 4 x 16 bytes, so that messages come whole now and then, rightly or wrongly.
+    let (grid, whole) = (16u32, 64u32);
+    let (offset, length, total) = if u.ratio(7, 8)? {
+        let offset = (grid * u32::from(fragment)).min(whole);
+        (offset, (grid * u.int_in_range(0..=3u32)?).min(whole - offset), whole)
+    } else {
+        let offset = u.int_in_range(0..=128u32)?;
+        let length = u.int_in_range(0..=64u32)?;
+        (offset, length, if u.arbitrary()? { offset + length } else { u.arbitrary()? })
+    };
+    let head = if fragment == 0 { message_head(u, numbers, opcode)? } else { Vec::new() };
+    let acknowledgement = if u.arbitrary()? { u32::from(u.arbitrary::<u8>()?) } else { u.arbitrary()? };
+    let fields = Fragment { data_offset: offset, data_length: total, acknowledgement, head_length: head.len() as u16 };
+    let mut body = [&fields.write()[..], &head].concat();
+    let seed: u8 = u.arbitrary()?;
+    body.extend((0..length).map(|i| (i as u8).wrapping_add(seed) & 0x7f));
+    Ok(keys.data(header, number, &body))
+}
+
+fn message_head(u: &mut Unstructured<'_>, numbers: &mut Numbers, opcode: Opcode) -> Result<Vec<u8>> {
+    let number = near(u, numbers.command)?;
+    if u.ratio(1, 16)? {
+        return payload(u, 80);
+    }
+    if opcode == Opcode::HcbeReply {
+        let sense = payload(u, 40)?;
+        let status = *u.choose(&[Status::Good, Status::CheckCondition, Status::TaskSetFull])?;
+        let answer =
+            if u.ratio(1, 4)? { Answer::Managed { done: u.arbitrary()? } } else { Answer::Command { status, sense } };
+        let number = if u.arbitrary()? { u64::from(u.int_in_range(0..=8u8)?) } else { number };
+        return Ok(ReplyHead { number, answer }.write().to_vec());
+    }
+    numbers.command = numbers.command.max(number.saturating_add(1)).min(number.saturating_add(2000));
+    let ask = match u.int_in_range(0..=7u8)? {
+        0 => Ask::Manage { function: Function::AbortTask, task: near(u, number)? },
+        1 => Ask::Manage { function: Function::LogicalUnitReset, task: 0 },
+        _ => Ask::Command(Cdb::from([*u.choose(&[0x28u8, 0x2a, 0x12, 0x35])?, 0, 0, 0, 0, 0, 0, 0, 1, 0])),
+    };
+    let settled_below = if u.arbitrary()? { number } else { number.saturating_sub(u64::from(u.arbitrary::<u8>()?)) };
+    let head = RequestHead {
+        number,
+        settled_below,
+        lun: [0, u.int_in_range(0..=2u8)?, 0, 0, 0, 0, 0, 0],
+        data_in_max_bytes: u32::from(u.arbitrary::<u16>()?),
+        ask,
+    };
+    Ok(head.write().to_vec())
+}
+
+fn window(u: &mut Unstructured<'_>) -> Result<Window> {
+    let (packets, in_flight) = (u.int_in_range(1..=64)?, u.int_in_range(1..=64)?);
+    Ok(Window::new(packets, in_flight).unwrap_or(Window::fitting(1)))
+}
+
+/// A control packet whose seal holds.
+pub fn control(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers) -> Result<Vec<u8>> {
+    let number = near(u, numbers.control)?;
+    numbers.control = numbers.control.max(number).saturating_add(1).min(number.saturating_add(100));
+    let windows = Windows { outward: window(u)?, inward: window(u)? };
+    let marker = u64::from(u.arbitrary::<u16>()?);
+    let (opcode, plain) = match u.int_in_range(0..=10u8)? {
+        0 => (Opcode::AckSnr, Snr::SetWindows { resumed: u.arbitrary()?, windows }.write(0)),
+        1 => (Opcode::AckSnr, Snr::Query { marker }.write(0)),
+        2 => {
+            let size = u.int_in_range(60..=9000usize)?;
+            (Opcode::AckSnr, Snr::Probe { size_bytes: size as u16 }.write(size.saturating_sub(40)))
+        }
+        3..=6 => {
+            let map = payload(u, 40)?;
+            let kind = match u.int_in_range(0..=3u8)? {
+                0 => AckKind::Plain,
+                1 => AckKind::Windows(windows),
+                2 => AckKind::Query { marker },
+                _ => AckKind::Probe { size_bytes: *u.choose(&[1500, 4352, 8952, 8972, 9000, 65535])? },
+            };
+            let cumulative = if u.ratio(7, 8)? { u64::from(u.arbitrary::<u8>()?) } else { u.arbitrary()? };
+            (Opcode::AckReply, Ack { kind, cumulative, map: &map }.write())
+        }
+        7 => (Opcode::AdnReply, write_live_reply(marker)),
+        8 => (Opcode::AdnRequest, LiveRequest::KeepAlive { nonce: marker }.write()),
+        9 if u.ratio(1, 4)? => (Opcode::AdnRequest, LiveRequest::Farewell.write()),
+        10 if u.ratio(1, 4)? => (Opcode::Disconnect, write_disconnect()),
+        _ => (opcode(u)?, payload(u, 64)?),
+    };
+    Ok(keys.sealed(opcode, number, &plain))
+}

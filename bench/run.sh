@@ -1,0 +1,19 @@
+#!/bin/sh
+# Measures Sanwire, its peers and the bare link on a veth pair; needs root. `bench/run.sh --help` has the options.
+set -eu
+cd "$(dirname "$0")/.."
+cargo=${CARGO:-cargo}
+target=${CARGO_TARGET_DIR:-target}
+if [ "$(id -u)" != 0 ]; then
+    echo "bench/run.sh: network namespaces and raw Ethernet need root: run it with sudo" >&2
+    exit 2
+fi
+for tool in ip ethtool taskset; do
+    command -v "$tool" >/dev/null || {
+        echo "bench/run.sh: $tool is missing: 'make setup' installs it" >&2
+        exit 2
+    }
+done
+"$cargo" build --release --quiet -p sanwire -p sanwire-bench
+"$cargo" build --release --quiet -p sanwire-io --example rawlink
+exec "$target/release/sanwire-bench" run --programs "$target/release" --results bench/results "$@"

@@ -1,0 +1,91 @@
+//! Two hosts as network namespaces, joined by a veth pair that leaves with its value.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The interface's name at both ends.
+pub(crate) const INTERFACE: &str = "san0";
+/// The server's address on the link.
+pub(crate) const SERVER_ADDRESS: &str = "10.99.0.2";
+const CLIENT_ADDRESS: &str = "10.99.0.1";
+
+/// Which of the two hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Client,
+    Server,
+}
+
+/// The link and its two hosts.
+#[derive(Debug)]
+pub(crate) struct Link {
+    client: String,
+    server: String,
+}
+
+impl Link {
+    /// Makes both namespaces and the link between them, segmentation offloads off.
+    ///
+    /// # Errors
+    /// When `ip` or `ethtool` refuses: not root, no network namespaces in this kernel.
+    pub(crate) fn new(mtu_bytes: u32) -> Result<Self> {
+        let id = std::process::id();
+        let link = Link { client: format!("sanwire-bench-{id}-c"), server: format!("sanwire-bench-{id}-s") };
+        call("ip", &["netns", "add", &link.client])?;
+        call("ip", &["netns", "add", &link.server])?;
+        let ends = ["netns", &link.client, "type", "veth", "peer", "name", INTERFACE, "netns", &link.server];
+        call("ip", &[&["link", "add", INTERFACE][..], &ends].concat())?;
+        let mtu = mtu_bytes.to_string();
+        for (end, address) in [(End::Client, CLIENT_ADDRESS), (End::Server, SERVER_ADDRESS)] {
+            let namespace = link.namespace(end);
+            call("ip", &["-n", namespace, "link", "set", "lo", "up"])?;
+            call("ip", &["-n", namespace, "link", "set", INTERFACE, "mtu", &mtu, "up"])?;
+            call("ip", &["-n", namespace, "address", "add", &format!("{address}/24"), "dev", INTERFACE])?;
+            let offloads = ["-K", INTERFACE, "tso", "off", "gso", "off", "gro", "off"];
+            call("ip", &[&["netns", "exec", namespace, "ethtool"][..], &offloads].concat())?;
+        }
+        Ok(link)
+    }
+
+    /// The name of the end's namespace.
+    pub(crate) fn namespace(&self, end: End) -> &str {
+        match end {
+            End::Client => &self.client,
+            End::Server => &self.server,
+        }
+    }
+
+    /// The end's Ethernet address.
+    ///
+    /// # Errors
+    /// When `ip` does not tell.
+    pub(crate) fn mac_address(&self, end: End) -> Result<String> {
+        let text = call("ip", &["-n", self.namespace(end), "-brief", "link", "show", INTERFACE])?;
+        let is_address = |word: &&str| word.len() == 17 && word.matches(':').count() == 5;
+        text.split_whitespace().find(is_address).map(Into::into).with_context(|| format!("no address in: {text}"))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for namespace in [&self.client, &self.server] {
+            if let Err(error) = call("ip", &["netns", "delete", namespace]) {
+                eprintln!("sanwire-bench: {error:#}");
+            }
+        }
+    }
+}
+
+/// Runs a command to its end and returns what it printed.
+///
+/// # Errors
+/// When it cannot be started or fails; what it said on stderr is in the message.
+pub(crate) fn call(program: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(arguments).output().with_context(|| format!("cannot start {program}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} {}: {}: {}", arguments.join(" "), output.status, said.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,114 @@
+//! One measurement, several of them, and what is in the middle.
+
+use serde_json::{Map, Value, json};
+
+/// What one run gave. What a contender does not tell stays `None`.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) iops: Option<f64>,
+    pub(crate) mib_per_s: Option<f64>,
+    pub(crate) latency_p50_us: Option<f64>,
+    pub(crate) server_cpu_us: Option<f64>,
+    pub(crate) client_cpu_us: Option<f64>,
+}
+
+/// Which number of a sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Measure {
+    Iops,
+    MibPerS,
+    LatencyP50Us,
+    ServerCpuUs,
+    ClientCpuUs,
+}
+
+impl Measure {
+    pub(crate) const ALL: [(Measure, &str); 5] = [
+        (Measure::Iops, "iops"),
+        (Measure::MibPerS, "mib_per_s"),
+        (Measure::LatencyP50Us, "latency_p50_us"),
+        (Measure::ServerCpuUs, "server_cpu_us_per_io"),
+        (Measure::ClientCpuUs, "client_cpu_us_per_io"),
+    ];
+
+    fn of(self, sample: &Sample) -> Option<f64> {
+        match self {
+            Measure::Iops => sample.iops,
+            Measure::MibPerS => sample.mib_per_s,
+            Measure::LatencyP50Us => sample.latency_p50_us,
+            Measure::ServerCpuUs => sample.server_cpu_us,
+            Measure::ClientCpuUs => sample.client_cpu_us,
+        }
+    }
+}
+
+/// The smallest, the middle and the largest of the rounds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Spread {
+    pub(crate) min: f64,
+    pub(crate) median: f64,
+    pub(crate) max: f64,
+}
+
+/// The rounds of one measurement.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Row {
+    pub(crate) mtu_bytes: u32,
+    /// Who, on what store: `HS/eth ram`, `vblade tmpfs`.
+    pub(crate) contender: String,
+    /// What: `4K random read qd32`.
+    pub(crate) load: String,
+    pub(crate) command: String,
+    pub(crate) samples: Vec<Sample>,
+}
+
+impl Row {
+    /// The spread of a number over the rounds; `None` when no round gave it.
+    pub(crate) fn spread(&self, measure: Measure) -> Option<Spread> {
+        let mut values: Vec<f64> = self.samples.iter().filter_map(|sample| measure.of(sample)).collect();
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len().is_multiple_of(2) {
+            f64::midpoint(values[middle - 1], values[middle])
+        } else {
+            values[middle]
+        };
+        Some(Spread { min, median, max })
+    }
+
+    /// For the results file, every round in it.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut numbers = Map::new();
+        for (measure, name) in Measure::ALL {
+            if let Some(Spread { min, median, max }) = self.spread(measure) {
+                let rounds: Vec<Option<f64>> = self.samples.iter().map(|sample| measure.of(sample)).collect();
+                numbers.insert(name.into(), json!({ "min": min, "median": median, "max": max, "rounds": rounds }));
+            }
+        }
+        json!({
+            "mtu_bytes": self.mtu_bytes, "contender": self.contender, "load": self.load, "command": self.command,
+            "numbers": numbers,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_odd_and_even_rounds() {
+        let row = |values: &[f64]| Row {
+            mtu_bytes: 1500,
+            contender: String::new(),
+            load: String::new(),
+            command: String::new(),
+            samples: values.iter().map(|&iops| Sample { iops: Some(iops), ..Sample::default() }).collect(),
+        };
+        assert_eq!(row(&[3.0, 1.0, 9.0]).spread(Measure::Iops), Some(Spread { min: 1.0, median: 3.0, max: 9.0 }));
+        assert_eq!(row(&[4.0, 1.0]).spread(Measure::Iops), Some(Spread { min: 1.0, median: 2.5, max: 4.0 }));
+        assert_eq!(row(&[]).spread(Measure::Iops), None);
+        assert_eq!(row(&[1.0]).spread(Measure::MibPerS), None);
+    }
+}

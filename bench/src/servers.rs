@@ -1,0 +1,162 @@
+//! The servers that are measured, all running at once on the server's host; only the one that is asked works.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::link::{End, INTERFACE, SERVER_ADDRESS, call};
+use crate::process::{Host, Running};
+use crate::random::Random;
+
+/// Bytes of each volume: more than any processor's cache, little enough to fill quickly.
+pub(crate) const VOLUME_BYTES: u64 = 256 << 20;
+/// The name of our server.
+pub(crate) const SERVER_NAME: &str = "bench";
+/// The shelf and the slot of vblade's disk.
+pub(crate) const AOE_DISK: [&str; 2] = ["7", "1"];
+/// The URL of tgt's disk.
+pub(crate) const ISCSI_URL: &str = "iscsi://10.99.0.2/iqn.2026-01.net.sanwire:bench/1";
+
+const ISCSI_NAME: &str = "iqn.2026-01.net.sanwire:bench";
+/// The number of tgtd's control socket, so that another tgtd of this machine is left alone.
+const TGT_CONTROL: &str = "977";
+/// Frames that vblade says it can queue.
+const VBLADE_BUFFERS: &str = "64";
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Files in memory that the servers serve, and keys; gone with the value.
+#[derive(Debug)]
+pub(crate) struct Files {
+    directory: PathBuf,
+}
+
+impl Files {
+    /// Makes them on tmpfs, full of bytes that are not zero.
+    ///
+    /// # Errors
+    /// When `/dev/shm` has no room.
+    pub(crate) fn new() -> Result<Self> {
+        let directory = PathBuf::from(format!("/dev/shm/sanwire-bench-{}", std::process::id()));
+        fs::create_dir_all(&directory)?;
+        let files = Files { directory };
+        let mut random = Random::new(7);
+        let chunk: Vec<u8> = (0..1 << 17).flat_map(|_| random.next().to_le_bytes()).collect();
+        for name in ["sanwire.img", "vblade.img", "tgt.img"] {
+            let mut file = File::create(files.path(name))?;
+            for _ in 0..VOLUME_BYTES / chunk.len() as u64 {
+                file.write_all(&chunk)?;
+            }
+        }
+        Ok(files)
+    }
+
+    /// The path of one of them.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // What is left is in a directory of its own, and in memory only.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Our server on both wires, with these volumes.
+///
+/// # Errors
+/// When it does not come up.
+pub(crate) fn start_sanwire(host: &Host, sanwire: &str, files: &Files, volumes: &[String]) -> Result<Running> {
+    let (ethernet, ip) = (format!("hs-eth:{INTERFACE}"), format!("hs-ip:{SERVER_ADDRESS}"));
+    let key = files.path("server.key");
+    let mut arguments = vec!["serve", "--name", SERVER_NAME, "--allow", "any", "--key-file", &key, "--log", "error"];
+    arguments.extend(["--wire", &ethernet, "--wire", &ip]);
+    for volume in volumes {
+        arguments.extend(["--volume", volume]);
+    }
+    let server = host.start(End::Server, sanwire, &arguments)?;
+    let client_key = files.path("client.key");
+    for url in [format!("hs+eth://{INTERFACE}/{SERVER_NAME}"), format!("hs+ip://{SERVER_ADDRESS}")] {
+        wait_for(sanwire, || {
+            host.run(End::Client, sanwire, &["ls", &url, "--wait", "2", "--key-file", &client_key]).map(drop)
+        })?;
+    }
+    Ok(server)
+}
+
+/// vblade, or nothing when it is not installed.
+///
+/// # Errors
+/// When it cannot be started.
+pub(crate) fn start_vblade(host: &Host, files: &Files) -> Result<Option<Running>> {
+    let Some(vblade) = installed("vblade") else { return Ok(None) };
+    let [shelf, slot] = AOE_DISK;
+    host.start(End::Server, &vblade, &["-b", VBLADE_BUFFERS, shelf, slot, INTERFACE, &files.path("vblade.img")])
+        .map(Some)
+}
+
+/// tgtd with one disk, or nothing when it or its client is not installed.
+///
+/// # Errors
+/// When it does not come up.
+pub(crate) fn start_tgt(host: &Host, files: &Files) -> Result<Option<Running>> {
+    let (Some(tgtd), Some(_)) = (installed("tgtd"), installed("iscsi-perf")) else { return Ok(None) };
+    let portal = format!("portal={SERVER_ADDRESS}:3260");
+    let server = host.start(End::Server, &tgtd, &["-f", "-C", TGT_CONTROL, "--iscsi", &portal])?;
+    let control = |words: &str, more: &[&str]| -> Result<()> {
+        let mut arguments = vec!["netns", "exec", host.link.namespace(End::Server), "tgtadm", "-C", TGT_CONTROL];
+        arguments.extend(["--lld", "iscsi"]);
+        arguments.extend(words.split(' '));
+        arguments.extend(more);
+        call("ip", &arguments).map(drop)
+    };
+    wait_for("tgtd", || control("--op new --mode target --tid 1 -T", &[ISCSI_NAME]))?;
+    control("--op new --mode logicalunit --tid 1 --lun 1 -b", &[&files.path("tgt.img")])?;
+    control("--op bind --mode target --tid 1 -I ALL", &[])?;
+    Ok(Some(server))
+}
+
+/// The program's path; the administrator's directories count, also when they are not on the path.
+pub(crate) fn installed(program: &str) -> Option<String> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let directories = path.split(':').chain(["/usr/sbin", "/usr/local/sbin", "/sbin"]);
+    let found = directories.map(|directory| Path::new(directory).join(program)).find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("sanwire-bench: {program} is not installed: its rows are missing (make setup installs it)");
+    }
+    found.map(|path| path.display().to_string())
+}
+
+/// The first line of what a program says about its version.
+pub(crate) fn version(package: &str) -> String {
+    let query = Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]).output();
+    query.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn wait_for(what: &str, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Ok(()) => return Ok(()),
+            Err(error) if Instant::now() >= end => return Err(error).context(format!("{what} does not come up")),
+            Err(_) => thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+/// Fails when a signal asked to end.
+///
+/// # Errors
+/// Then.
+pub(crate) fn check_interrupted(flag: &std::sync::atomic::AtomicBool) -> Result<()> {
+    if flag.load(std::sync::atomic::Ordering::Relaxed) {
+        bail!("interrupted");
+    }
+    Ok(())
+}

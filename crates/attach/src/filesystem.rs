@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
-    ReplyWrite, Request, WriteFlags,
+    ReplyWrite, ReplyXattr, Request, WriteFlags,
 };
 use sanwire_initiator::VolumeError;
 
@@ -183,6 +183,11 @@ impl Filesystem for VolumeFilesystem {
             Some(size) if size > size_bytes => reply.error(Errno::EFBIG),
             _ => self.getattr(request, ino, handle, reply),
         }
+    }
+
+    /// There are none. The kernel asks at every write (`security.capability`) until it is told so in these words.
+    fn getxattr(&self, _request: &Request, _ino: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
     }
 
     fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

@@ -316,10 +316,10 @@ fn end_process(record: &Record, path: &Path, timeout: Duration) -> Result<(), Re
 fn remove_remains(record: &Record) -> Result<(), LoopError> {
     match &record.kind {
         Kind::Fuse { mount_point, made_mount_point, file, device } => {
-            if let Some(device) = device.as_deref().filter(|device| is_over(device, file)) {
-                if let Err(error) = loop_device::detach(device)? {
-                    tracing::warn!(%error, device = %device.display(), "what was not written yet is lost");
-                }
+            if let Some(device) = device.as_deref().filter(|device| is_over(device, file))
+                && let Err(error) = loop_device::detach(device)?
+            {
+                tracing::warn!(%error, device = %device.display(), "what was not written yet is lost");
             }
             if is_dead_mount(mount_point)
                 && let Err(error) = unmount_once(mount_point, true)

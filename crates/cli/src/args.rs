@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use sanwire_hyperscsi::Recovery;
+use sanwire_io::file::EngineKind;
 use serde::Deserialize;
 
 pub(crate) use client::{
@@ -87,6 +89,49 @@ pub(crate) enum LogLevel {
     Debug,
     /// And every step.
     Trace,
+}
+
+/// How packets that were lost are sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RecoveryChoice {
+    /// Only those that are missing.
+    #[default]
+    Selective,
+    /// The whole window, after a timeout.
+    Window,
+}
+
+impl From<RecoveryChoice> for Recovery {
+    fn from(choice: RecoveryChoice) -> Self {
+        match choice {
+            RecoveryChoice::Selective => Recovery::Selective,
+            RecoveryChoice::Window => Recovery::WholeWindow,
+        }
+    }
+}
+
+/// How files and block devices are read and written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum EngineChoice {
+    /// By io_uring where the kernel allows it, else by threads.
+    #[default]
+    Auto,
+    /// By io_uring, or not at all.
+    IoUring,
+    /// By a pool of threads.
+    Threads,
+}
+
+impl From<EngineChoice> for EngineKind {
+    fn from(choice: EngineChoice) -> Self {
+        match choice {
+            EngineChoice::Auto => EngineKind::Auto,
+            EngineChoice::IoUring => EngineKind::IoUring,
+            EngineChoice::Threads => EngineKind::Threads,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use sanwire_core::limits::LUNS_MAX;
 use sanwire_store::VolumeSpec;
 use sanwire_target::AllowList;
 
-use crate::args::{LogLevel, ServeArgs};
+use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
 use crate::failure::misuse;
 use file::FileConfig;
 
@@ -43,6 +43,10 @@ pub(crate) struct ServeConfig {
     pub(crate) key_file: PathBuf,
     /// Threads that serve.
     pub(crate) shards: usize,
+    /// How files and block devices are read and written.
+    pub(crate) engine: EngineChoice,
+    /// How lost packets are sent again.
+    pub(crate) recovery: RecoveryChoice,
     /// How much it logs.
     pub(crate) log: LogLevel,
 }
@@ -85,6 +89,8 @@ impl ServeConfig {
             password: password_file.as_deref().map(read_password).transpose()?,
             key_file: key_file.map_or_else(|| state_directory().map(|state| state.join("server.key")), Ok)?,
             shards: shards(args.shards.or(file.shards).map(Into::into))?,
+            engine: args.engine.or(file.engine).unwrap_or_default(),
+            recovery: args.recovery.or(file.recovery).unwrap_or_default(),
             log: log.or(file.log).unwrap_or(LogLevel::Info),
         })
     }

@@ -57,5 +57,6 @@ pub(crate) fn options(args: &ClientArgs) -> anyhow::Result<ClientOptions> {
     };
     options.connect_patience = CONNECT_PATIENCE.min(args.wait);
     options.reconnect_patience = Some(args.wait);
+    options.recovery = args.recovery.into();
     Ok(options)
 }

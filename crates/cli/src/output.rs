@@ -1,6 +1,6 @@
 //! What people see: tables, numbers, the log.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::filter::LevelFilter;
 
@@ -17,6 +17,7 @@ pub(crate) fn start_log(level: LogLevel) {
         LogLevel::Trace => LevelFilter::TRACE,
     };
     let log = tracing_subscriber::fmt().compact().with_max_level(filter).with_target(false).with_writer(io::stderr);
+    let log = log.with_ansi(io::stderr().is_terminal());
     // It fails when a log runs already, which then goes on.
     let _ = log.try_init();
 }

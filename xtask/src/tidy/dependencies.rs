@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name `sanwire-sim` and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -22,6 +22,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("sanwire-attach", &["core", "buffer", "initiator", "io"]),
     ("sanwire-sim", &["core", "buffer", "scsi", "store", "device", "hyperscsi"]),
     ("sanwire", &["core", "buffer", "scsi", "store", "device", "hyperscsi", "io", "target", "initiator", "attach"]),
+    ("sanwire-bench", &["core", "buffer", "io"]),
     ("xtask", &[]),
 ];
 /// What only tests may name: a client is tested against a real server.

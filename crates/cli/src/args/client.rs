@@ -9,6 +9,8 @@ use clap::{Args, ValueEnum};
 use sanwire_core::Size;
 use sanwire_initiator::{Url, UrlError};
 
+use super::RecoveryChoice;
+
 /// What every client command takes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClientArgs {
@@ -23,6 +25,10 @@ pub(crate) struct ClientArgs {
     /// How long to wait for a server that is away before operations fail, in seconds (fractions allowed)
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, help_heading = "Connection")]
     pub(crate) wait: Duration,
+
+    /// How packets that were lost are sent again
+    #[arg(long, value_name = "HOW", default_value = "selective", help_heading = "Connection")]
+    pub(crate) recovery: RecoveryChoice,
 }
 
 /// `sanwire discover`.

@@ -7,6 +7,7 @@ use clap::Args;
 use sanwire_store::VolumeSpec;
 use sanwire_target::AllowRule;
 
+use super::{EngineChoice, RecoveryChoice};
 use crate::config::{ServerName, Wire};
 
 const EXAMPLES: &str = "\
@@ -68,4 +69,12 @@ pub(crate) struct ServeArgs {
     /// Threads that serve [default: one for each core]
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<NonZeroU16>,
+
+    /// How files and block devices are read and written [default: auto]
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) engine: Option<EngineChoice>,
+
+    /// How packets that were lost are sent again [default: selective]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) recovery: Option<RecoveryChoice>,
 }

@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sanwire_core::Lun;
-use sanwire_hyperscsi::Recovery;
-use sanwire_io::file::EngineKind;
 use sanwire_target::{Target, TargetConfig, VolumeConfig};
 
 use crate::args::{LogLevel, ServeArgs};
@@ -58,8 +56,8 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
         shards: u32::try_from(config.shards).unwrap_or(1),
         memory_bytes: TargetConfig::MEMORY_BYTES_DEFAULT,
         ring_bytes: sanwire_io::RING_BYTES_DEFAULT / config.shards.max(1),
-        engine: EngineKind::Auto,
-        recovery: Recovery::default(),
+        engine: config.engine.into(),
+        recovery: config.recovery.into(),
     })
 }
 

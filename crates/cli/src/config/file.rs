@@ -14,7 +14,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{ServerName, Wire};
-use crate::args::LogLevel;
+use crate::args::{EngineChoice, LogLevel, RecoveryChoice};
 use crate::failure::misuse;
 
 /// The file's content; a key has the name of the option that says the same.
@@ -26,6 +26,8 @@ pub(super) struct FileConfig {
     pub(super) password_file: Option<PathBuf>,
     pub(super) key_file: Option<PathBuf>,
     pub(super) shards: Option<NonZeroU16>,
+    pub(super) engine: Option<EngineChoice>,
+    pub(super) recovery: Option<RecoveryChoice>,
     pub(super) log: Option<LogLevel>,
     pub(super) volumes: Vec<VolumeSpec>,
 }
@@ -42,6 +44,8 @@ struct Written {
     password_file: Option<PathBuf>,
     key_file: Option<PathBuf>,
     shards: Option<NonZeroU16>,
+    engine: Option<EngineChoice>,
+    recovery: Option<RecoveryChoice>,
     log: Option<LogLevel>,
     #[serde(default)]
     volume: Vec<Spanned<VolumeSpec>>,
@@ -73,6 +77,8 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         password_file: written.password_file,
         key_file: written.key_file,
         shards: written.shards,
+        engine: written.engine,
+        recovery: written.recovery,
         log: written.log,
         volumes: written.volume.into_iter().map(Spanned::into_inner).collect(),
     })

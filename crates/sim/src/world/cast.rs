@@ -1,0 +1,89 @@
+//! Who lives in a world: the server, the clients, their keys and addresses.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sanwire_buffer::Region;
+use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer};
+use sanwire_hyperscsi::{Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT};
+
+use super::{Outcome, World};
+use crate::host::Host;
+use crate::plan::Wire;
+use crate::workload::Worker;
+
+impl World {
+    pub(super) fn start_server(&mut self) -> Outcome<()> {
+        let allowed: Vec<ClientId> = (0..self.plan.clients)
+            .filter(|client| !self.strangers.contains(client))
+            .map(|client| identity(client).map(|identity| identity.client_id()))
+            .collect::<Outcome<_>>()?;
+        let limits = self.limits();
+        let config = ServerConfig {
+            name: "sim".to_owned(),
+            identity: Identity::from_private([99; 32]).map_err(|error| error.to_string())?,
+            psk: [5; 32],
+            admission: Box::new(move |_, id| id.is_none_or(|id| allowed.contains(&id))),
+            memory: Region::new(self.plan.server_memory_bytes).map_err(|error| error.to_string())?,
+            links: vec![limits],
+            shard: 1,
+            shards: 4,
+            instance: self.random.u64(),
+            keep_alive: Duration::from_secs(1),
+            session_idle_max: self.plan.session_idle_max,
+            commands_max: 16,
+            transfer_max_bytes: 1 << 20,
+            recovery: self.plan.recovery,
+            seed: self.random.seed(),
+        };
+        self.life += 1;
+        self.host = Some(Host::new(config, Arc::clone(&self.disk), self.plan.write_cache)?);
+        Ok(())
+    }
+
+    pub(super) fn limits(&self) -> LinkLimits {
+        LinkLimits { packet_max_bytes: self.plan.claimed_bytes, receive_capacity_packets: self.plan.capacity_packets }
+    }
+
+    pub(super) fn make_worker(&mut self, client: usize) -> Outcome<Worker> {
+        let server = match self.plan.wire {
+            Wire::Ethernet => Peer::Ethernet(MacAddress::BROADCAST),
+            Wire::Udp => server_peer(Wire::Udp),
+        };
+        let config = ClientConfig {
+            name: format!("client {client}"),
+            identity: identity(client)?,
+            psk: self.passwords.get(&client).copied().unwrap_or([5; 32]),
+            path: Path { link: LinkId(0), peer: server },
+            server_name: if client == 0 { String::new() } else { "sim".to_owned() },
+            link: self.limits(),
+            commands_max: 32,
+            transfer_max_bytes: 1 << 20,
+            recovery: self.plan.recovery,
+            connect_patience: Duration::from_secs(120),
+            reconnect_patience: None,
+            seed: self.random.seed(),
+        };
+        let memory = Region::new(self.plan.client_memory_bytes).map_err(|error| error.to_string())?;
+        Ok(Worker::new(Client::new(config, self.now), memory, self.plan.work, self.random.fork()))
+    }
+}
+
+pub(super) fn identity(client: usize) -> Outcome<Identity> {
+    Identity::from_private([10 + client as u8; 32]).map_err(|error| error.to_string())
+}
+
+pub(super) fn client_peer(wire: Wire, client: usize) -> Peer {
+    match wire {
+        Wire::Ethernet => Peer::Ethernet(MacAddress([2, 0, 0, 0, 1, client as u8])),
+        Wire::Udp => Peer::Udp(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 1, client as u8)), 40_000)),
+    }
+}
+
+pub(super) fn server_peer(wire: Wire) -> Peer {
+    match wire {
+        Wire::Ethernet => Peer::Ethernet(MacAddress([2, 0, 0, 0, 0, 1])),
+        Wire::Udp => Peer::Udp(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), UDP_PORT)),
+    }
+}

@@ -38,7 +38,7 @@ bench: setup build
 	@bench/run.sh
 
 demo: setup build
-	@tests/demo.sh
+	@tests/demo.sh $(SANWIRE)
 
 docs: build
 	$(SANWIRE) man $(DOCS)/man

@@ -1,0 +1,127 @@
+//! What Wireshark makes of a conversation: the header of every packet as it was sent, and the bodies.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::harness::{Process, Server, Wire, World, pattern, run_ok, skip};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const ETHERNET_HEADER_BYTES: usize = 14;
+const ETHERTYPE: [u8; 2] = [0x88, 0x9a];
+/// The length of the file header and of a packet's header in the original pcap format.
+const FILE_HEADER_BYTES: usize = 24;
+const RECORD_HEADER_BYTES: usize = 16;
+
+#[test]
+fn wireshark_reads_every_header_as_sent() {
+    let test = "wireshark_reads_every_header_as_sent";
+    let Some(world) = World::new(test, 1500, &["tcpdump", "tshark"]) else { return };
+    let file = converse(&world, Wire::Ethernet);
+    let sent = headers(&std::fs::read(&file).expect("a capture"));
+    let fields = ["hyperscsi.cmd", "hyperscsi.tagno", "hyperscsi.fragno", "hyperscsi.lastfrag", "hyperscsi.version"];
+    let read = tshark(&file, &[], &fields);
+    assert_eq!(read.len(), sent.len(), "packets");
+    for (number, (read, sent)) in read.iter().zip(&sent).enumerate() {
+        let read: Vec<u32> = read.iter().map(|field| parse_number(field)).collect();
+        assert_eq!(read, *sent, "packet {number}: operation, tag, fragment, last, version");
+    }
+    let operations: BTreeSet<u32> = sent.iter().map(|header| header[0]).collect();
+    let expected = [0x00, 0x01, 0x10, 0x11, 0x12, 0x13, 0x20, 0x21];
+    assert!(expected.iter().all(|operation| operations.contains(operation)), "{operations:x?}");
+    let fragments = sent.iter().map(|header| header[2]).max();
+    assert!(fragments > Some(100), "long messages have many fragments, not {fragments:?}");
+}
+
+#[test]
+fn the_dissector_reads_every_body() {
+    let test = "the_dissector_reads_every_body";
+    let Some(world) = World::new(test, 9000, &["tcpdump", "tshark"]) else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/wireshark/sanwire-hyperscsi.lua");
+    let Ok(script) = script.canonicalize() else {
+        return skip(test, "packaging/wireshark/sanwire-hyperscsi.lua is absent");
+    };
+    for wire in [Wire::Ethernet, Wire::Ip] {
+        let file = converse(&world, wire);
+        let options = ["-X".to_owned(), format!("lua_script:{}", script.display())];
+        let fields =
+            ["hyperscsi.cmd", "sanwire.protection", "sanwire.checksum.status", "_ws.malformed", "_ws.lua.error"];
+        let read = tshark(&file, &options, &fields);
+        assert!(read.len() > 100, "{} packets over {wire:?}", read.len());
+        for (number, packet) in read.iter().enumerate() {
+            assert!(packet[3].is_empty() && packet[4].is_empty(), "{wire:?}, packet {number}: {packet:?}");
+            assert!(!packet[1].is_empty(), "{wire:?}, packet {number} has no body: {packet:?}");
+            let status = packet[2].to_lowercase();
+            assert!(!status.contains("bad") && !status.contains("wrong"), "{wire:?}, packet {number}: {packet:?}");
+        }
+    }
+}
+
+/// Captures a discovery, a listing and a copy of a mebibyte.
+fn converse(world: &World, wire: Wire) -> PathBuf {
+    let mut server = Server::start(world, &["disk=ram:8M"]);
+    let file = world.scratch.path("capture.pcap");
+    let mut tcpdump = world.on_client("tcpdump");
+    tcpdump.args(["-i", world.interface(), "-s", "0", "-B", "65536", "-U", "-Z", "root", "-w"]).arg(&file);
+    tcpdump.arg(if wire == Wire::Ethernet { "ether proto 0x889a" } else { "udp port 5674" });
+    let mut capture = Process::spawn("tcpdump", tcpdump, world.scratch.path("tcpdump.log"));
+    capture.wait_for("listening on", PATIENCE);
+    let image = world.scratch.path("image.raw");
+    std::fs::write(&image, pattern(4, 1 << 20)).expect("an image");
+    if wire == Wire::Ethernet {
+        run_ok(world.sanwire(&["discover", "--interface", world.interface()]), PATIENCE);
+    }
+    run_ok(world.sanwire(&["ls", &wire.server_url()]), PATIENCE);
+    run_ok(world.sanwire(&["cp", "--restart", &image.display().to_string(), &wire.url("disk")]), PATIENCE);
+    run_ok(world.sanwire(&["cp", "--restart", &wire.url("disk"), &world.scratch.text("back.raw")]), PATIENCE);
+    assert!(server.stop().success(), "{}", server.log());
+    // The last packets pass through the kernel's buffer.
+    std::thread::sleep(Duration::from_secs(1));
+    capture.signal(Signal::INT);
+    capture.wait(PATIENCE);
+    assert!(capture.log().contains("0 packets dropped by kernel"), "{}", capture.log());
+    file
+}
+
+/// One row of fields for each packet.
+fn tshark(file: &Path, options: &[String], fields: &[&str]) -> Vec<Vec<String>> {
+    let mut command = Command::new("tshark");
+    command.args(options).arg("-r").arg(file).args(["-T", "fields"]);
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    let text = run_ok(command, PATIENCE);
+    text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+}
+
+/// The headers of the packets as they stand in the capture: operation, tag, fragment, last, version (HyperSCSI 5.1).
+fn headers(capture: &[u8]) -> Vec<Vec<u32>> {
+    let mut headers = Vec::new();
+    let mut rest = &capture[FILE_HEADER_BYTES..];
+    while let Some((record, after)) = rest.split_at_checked(RECORD_HEADER_BYTES) {
+        let length = u32::from_le_bytes([record[8], record[9], record[10], record[11]]) as usize;
+        let (frame, after) = after.split_at(length);
+        rest = after;
+        assert_eq!(frame[12..ETHERNET_HEADER_BYTES], ETHERTYPE);
+        let [b0, b1, b2, version, operation] =
+            frame[ETHERNET_HEADER_BYTES..].first_chunk().map(|b| b.map(u32::from)).expect("a header");
+        let word = b0 << 16 | b1 << 8 | b2;
+        headers.push(vec![operation & 0x7f, word >> 11 & 0x1ff, word & 0x3ff, word >> 10 & 1, version]);
+    }
+    headers
+}
+
+/// A number as tshark writes it: decimal, hexadecimal or a truth value.
+fn parse_number(text: &str) -> u32 {
+    match text {
+        "True" => 1,
+        "False" => 0,
+        _ => match text.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16).expect("a number"),
+            None => text.parse().unwrap_or_else(|_| panic!("'{text}' is no number")),
+        },
+    }
+}

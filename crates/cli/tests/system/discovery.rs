@@ -1,0 +1,128 @@
+//! Servers are found, listed and asked; who is not served hears nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use crate::harness::{Ran, SERVER_ADDRESS, Server, Wire, World, run, run_ok};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const SILENCE: &str = "no server answered";
+
+#[test]
+fn servers_are_found_and_their_volumes_listed() {
+    let Some(world) = World::new("servers_are_found_and_their_volumes_listed", 1500, &[]) else { return };
+    let mut server = Server::start(&world, &["fast=ram:8M", "big=ram:16M,block=4096,readonly"]);
+    let ask = |arguments: &[&str]| run_ok(world.sanwire(arguments), PATIENCE);
+
+    let found = ask(&["discover", "--interface", world.interface()]);
+    assert!(found.contains("box") && found.contains("hs+eth://lan0/"), "{found}");
+    assert!(ask(&["discover"]).contains("hs+eth://lan0/"), "every interface is asked");
+    let found = ask(&["discover", "--host", SERVER_ADDRESS, "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&found).expect("JSON");
+    assert_eq!(found[0]["name"], "box", "{found}");
+    assert_eq!(found.as_array().map(Vec::len), Some(1), "{found}");
+
+    for wire in [Wire::Ethernet, Wire::Ip] {
+        let listed = ask(&["ls", &wire.server_url()]);
+        let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[1], ["0", "fast", "8", "MiB", "512", "B", "rw", &wire.url("fast")], "{listed}");
+        assert_eq!(lines[2], ["1", "big", "16", "MiB", "4", "KiB", "ro", &wire.url("big")], "{listed}");
+
+        let told: serde_json::Value = serde_json::from_str(&ask(&["info", &wire.url("big"), "--json"])).expect("JSON");
+        assert_eq!(told["size_bytes"], 16 << 20, "{told}");
+        assert_eq!(told["block_bytes"], 4096, "{told}");
+        assert_eq!(told["read_only"], true, "{told}");
+        assert!(ask(&["info", &wire.url("fast")]).contains("8 MiB (8388608 bytes)"));
+
+        let ran = run(world.sanwire(&["info", &wire.url("nope")]), PATIENCE);
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.stderr.contains("box has no volume 'nope' for this client; it has: fast, big"), "{}", ran.stderr);
+    }
+    let mac_url = format!("hs+eth://lan0/{}/fast", mac_of(&ask(&["discover", "--json"])));
+    assert!(ask(&["info", &mac_url]).contains("8388608"));
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn who_is_not_allowed_hears_nothing() {
+    let Some(world) = World::new("who_is_not_allowed_hears_nothing", 1500, &[]) else { return };
+    let mac = world.client_mac();
+    // Rules, and whether they let the client in over Ethernet and over IP.
+    for (rules, on_ethernet, over_ip) in [
+        (&[][..], false, false),
+        (&["--allow", "02:00:5e:77:00:99"], false, false),
+        (&["--allow", mac], true, false),
+        (&["--allow", "10.77.1.0/24"], false, false),
+        (&["--allow", "10.77.0.0/24"], false, true),
+        (&["--allow", "10.77.0.2", "--allow", mac], true, true),
+    ] {
+        let mut server = Server::start_with(&world, &["disk=ram:8M"], rules);
+        for (wire, is_served) in [(Wire::Ethernet, on_ethernet), (Wire::Ip, over_ip)] {
+            let ran = run(world.sanwire(&["ls", &wire.server_url(), "--wait", "1.5"]), PATIENCE);
+            expect(&ran, is_served, &format!("{rules:?} {wire:?}"));
+        }
+        let ran = run(world.sanwire(&["discover", "--interface", "lan0"]), PATIENCE);
+        expect(&ran, on_ethernet, &format!("{rules:?} discovery"));
+        assert!(server.stop().success(), "{}", server.log());
+    }
+}
+
+#[test]
+fn a_client_is_known_by_its_id() {
+    let Some(world) = World::new("a_client_is_known_by_its_id", 1500, &[]) else { return };
+    let mut server = Server::start(&world, &["disk=ram:8M"]);
+    run_ok(world.sanwire(&["ls", &Wire::Ip.server_url()]), PATIENCE);
+    let log = server.log();
+    let id =
+        log.split_once("client ").and_then(|(_, rest)| rest.split(' ').next()).expect("the client's id").to_owned();
+    assert!(server.stop().success(), "{log}");
+
+    let mut server = Server::start_with(&world, &["disk=ram:8M"], &["--allow", &id]);
+    for wire in [Wire::Ethernet, Wire::Ip] {
+        let arguments = ["ls", &wire.server_url(), "--wait", "1.5"];
+        expect(&run(world.sanwire(&arguments), PATIENCE), true, "the client with the id");
+        expect(&run(world.sanwire_of("stranger", &arguments), PATIENCE), false, "another client");
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn passwords_must_agree() {
+    let Some(world) = World::new("passwords_must_agree", 1500, &[]) else { return };
+    let password = |name: &str, text: &str| {
+        let path = world.scratch.path(name);
+        fs::write(&path, text).expect("a password file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its mode");
+        path.display().to_string()
+    };
+    let (right, wrong) = (password("right", "one\n"), password("wrong", "two\n"));
+    let options = ["--allow", "any", "--password-file", &right];
+    let mut server = Server::start_with(&world, &["disk=ram:8M"], &options);
+    for wire in [Wire::Ethernet, Wire::Ip] {
+        let url = wire.server_url();
+        run_ok(world.sanwire(&["ls", &url, "--password-file", &right]), PATIENCE);
+        for arguments in [&["ls", &url, "--password-file", &wrong][..], &["ls", &url]] {
+            let ran = run(world.sanwire(arguments), PATIENCE);
+            assert_eq!(ran.code, Some(1), "{arguments:?}");
+            assert!(ran.stderr.contains("the passwords differ"), "{arguments:?} {}", ran.stderr);
+        }
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[track_caller]
+fn expect(ran: &Ran, is_served: bool, who: &str) {
+    if is_served {
+        assert_eq!(ran.code, Some(0), "{who}: {}", ran.stderr);
+    } else {
+        assert_eq!(ran.code, Some(1), "{who}: {}", ran.stdout);
+        assert!(ran.stderr.contains(SILENCE), "{who}: {}", ran.stderr);
+    }
+}
+
+/// The server's Ethernet address, from discovery.
+fn mac_of(found: &str) -> String {
+    let found: serde_json::Value = serde_json::from_str(found).expect("JSON");
+    found[0]["address"].as_str().expect("an address").to_owned()
+}

@@ -1,0 +1,140 @@
+//! Links and servers that fail under writers: a pause, and nothing lost.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::filesystems::volume;
+use crate::harness::{Attached, Filesystem, Filler, Server, Wire, World, wait_until};
+
+/// How long the link is away.
+const CUT: Duration = Duration::from_secs(5);
+/// How long after a failure writers must go on.
+const RECOVERY: Duration = Duration::from_secs(60);
+/// Files after which a writer is in its stride.
+const STRIDE: u64 = 3;
+
+#[test]
+fn writers_survive_on_ethernet_with_mtu_1500() {
+    survive("writers_survive_on_ethernet_with_mtu_1500", Wire::Ethernet, 1500);
+}
+
+#[test]
+fn writers_survive_on_ethernet_with_mtu_9000() {
+    survive("writers_survive_on_ethernet_with_mtu_9000", Wire::Ethernet, 9000);
+}
+
+#[test]
+fn writers_survive_over_ip_with_mtu_1500() {
+    survive("writers_survive_over_ip_with_mtu_1500", Wire::Ip, 1500);
+}
+
+#[test]
+fn writers_survive_over_ip_with_mtu_9000() {
+    survive("writers_survive_over_ip_with_mtu_9000", Wire::Ip, 9000);
+}
+
+/// One writer on each file system, while first the link is cut, then frames are lost, then the server is killed.
+fn survive(test: &str, wire: Wire, mtu: u32) {
+    let Some(world) = World::new(test, mtu, &Filesystem::TOOLS) else { return };
+    let volumes = Filesystem::ALL.map(|kind| volume(&world, kind));
+    let mut server = Server::start(&world, &volumes.each_ref().map(String::as_str));
+    let attached = Filesystem::ALL.map(|kind| Attached::device(&world, &wire.url(kind.volume())));
+    let mut writers = Vec::new();
+    for (kind, attached) in Filesystem::ALL.iter().zip(&attached) {
+        kind.make(&attached.place);
+        let directory = world.scratch.path(&format!("mnt-{}", kind.volume()));
+        writers.push(Writer::new(kind.open(&attached.place, &directory)));
+    }
+    write_through(&writers, &attached, |progress| {
+        progress.wait("at first");
+        world.cut_link();
+        thread::sleep(CUT);
+        world.restore_link();
+        progress.wait("after the link was cut");
+        world.lose(2);
+        thread::sleep(CUT);
+        progress.wait("while frames are lost");
+        let dropped = world.lose_nothing();
+        assert!(dropped.iter().all(|count| *count > 0), "no frame was lost: {dropped:?}");
+        server.kill();
+        thread::sleep(Duration::from_secs(1));
+        server.restart();
+        progress.wait("after the server was killed");
+    });
+    for attached in &attached {
+        let log = attached.log();
+        assert!(log.contains("the session goes on") && log.contains("a new session"), "{log}");
+    }
+    for ((kind, attached), writer) in Filesystem::ALL.into_iter().zip(attached).zip(writers) {
+        let count = writer.written.load(Ordering::Acquire);
+        writer.filler.close();
+        attached.detach(&world);
+        let attached = Attached::device(&world, &wire.url(kind.volume()));
+        kind.check(&attached.place);
+        let filler = kind.open(&attached.place, &world.scratch.path("again"));
+        filler.verify(count);
+        filler.close();
+        attached.detach(&world);
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// Who writes file after file until told to stop.
+struct Writer {
+    filler: Filler,
+    written: AtomicU64,
+    is_done: AtomicBool,
+}
+
+impl Writer {
+    fn new(filler: Filler) -> Writer {
+        Writer { filler, written: AtomicU64::new(0), is_done: AtomicBool::new(false) }
+    }
+
+    fn write_until(&self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            self.filler.write(self.written.load(Ordering::Relaxed));
+            self.written.fetch_add(1, Ordering::Release);
+        }
+        self.is_done.store(true, Ordering::Release);
+    }
+}
+
+/// The writers, as the one who makes trouble sees them.
+struct Progress<'a>(&'a [Writer]);
+
+impl Progress<'_> {
+    /// Waits until every writer has written a few more files.
+    #[track_caller]
+    fn wait(&self, when: &str) {
+        let count = |writer: &Writer| writer.written.load(Ordering::Acquire);
+        let before: Vec<u64> = self.0.iter().map(count).collect();
+        for (writer, before) in self.0.iter().zip(before) {
+            wait_until(&format!("writers go on {when}"), RECOVERY, || count(writer) >= before + STRIDE);
+        }
+    }
+}
+
+/// Makes trouble while the writers write. When it fails, the attachments are killed, so that no writer waits for ever.
+fn write_through(writers: &[Writer], attached: &[Attached], trouble: impl FnOnce(Progress<'_>)) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for writer in writers {
+            scope.spawn(|| writer.write_until(&stop));
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            trouble(Progress(writers));
+            stop.store(true, Ordering::Release);
+            for writer in writers {
+                wait_until("writers end", RECOVERY, || writer.is_done.load(Ordering::Acquire));
+            }
+        }));
+        if let Err(panic) = outcome {
+            stop.store(true, Ordering::Release);
+            attached.iter().for_each(Attached::abandon);
+            resume_unwind(panic);
+        }
+    });
+}

@@ -1,0 +1,64 @@
+//! Two hosts, the programs on them, and what is written and checked.
+
+mod attached;
+mod content;
+mod filesystem;
+mod process;
+mod scratch;
+mod server;
+mod world;
+
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+pub use attached::Attached;
+pub use content::{Random, expect_pattern, pattern};
+pub use filesystem::{Filesystem, Filler};
+pub use process::{Process, Ran, run, run_ok};
+pub use scratch::Scratch;
+pub use server::Server;
+pub use world::{SERVER_ADDRESS, SERVER_NAME, Wire, World};
+
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// What every test here needs.
+const TOOLS: [&str; 4] = ["ip", "losetup", "blockdev", "nsenter"];
+
+/// Whether this machine can run a test that takes root and these tools; if not, says so where everybody sees it.
+pub fn can_run(test: &str, tools: &[&str]) -> bool {
+    let reason = if !rustix::process::geteuid().is_root() {
+        "it takes root".to_owned()
+    } else if let Some(missing) = TOOLS.iter().chain(tools).find(|tool| !is_installed(tool)) {
+        format!("the program {missing} is not installed")
+    } else {
+        return true;
+    };
+    skip(test, &reason);
+    false
+}
+
+/// Says that a test, or a part of it, does not run. The line passes by the test harness, which hides what `println!`
+/// writes.
+pub fn skip(test: &str, reason: &str) {
+    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    let line = format!("SKIPPED ({count}): {test}: {reason}\n");
+    // Nothing can be done about a broken stderr.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Whether a program is in the search path or where administrators' programs are.
+pub fn is_installed(tool: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default();
+    path.split(':').chain(["/usr/sbin", "/sbin"]).any(|directory| std::path::Path::new(directory).join(tool).exists())
+}
+
+/// Waits until something holds; panics when it does not in time.
+#[track_caller]
+pub fn wait_until(what: &str, within: Duration, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + within;
+    while !holds() {
+        assert!(Instant::now() < deadline, "after {} s still not: {what}", within.as_secs_f32());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,47 @@
+//! A directory that goes away with its test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// A directory of this test alone.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    /// What no other test of any process has, for names.
+    pub label: String,
+}
+
+impl Scratch {
+    /// Makes it.
+    pub fn new() -> Scratch {
+        let label = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("system-{label}"));
+        fs::create_dir_all(&path).expect("a directory for the test");
+        Scratch { path, label }
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// A path in it, as text for command lines.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What a failed test left mounted here must not be removed from the inside.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,110 @@
+//! `sanwire serve`.
+
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::{Process, SERVER_ADDRESS, SERVER_NAME, World};
+
+const START_PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    process: Process,
+    make: Remake,
+}
+
+/// How the same server is started again.
+#[derive(Debug)]
+struct Remake {
+    program: String,
+    arguments: Vec<String>,
+    state: std::path::PathBuf,
+    log: std::path::PathBuf,
+}
+
+impl Server {
+    /// Serves volumes on both wires to everybody.
+    pub fn start(world: &World, volumes: &[&str]) -> Server {
+        Server::start_with(world, volumes, &["--allow", "any"])
+    }
+
+    /// Serves volumes on both wires with more options.
+    pub fn start_with(world: &World, volumes: &[&str], options: &[&str]) -> Server {
+        let wires = [format!("hs-eth:{}", world.interface()), format!("hs-ip:{SERVER_ADDRESS}")];
+        let mut command = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+        command.args(["serve", "--name", SERVER_NAME]).args(options);
+        for wire in &wires {
+            command.args(["--wire", wire]);
+        }
+        for volume in volumes {
+            command.args(["--volume", volume]);
+        }
+        Server::spawn(&command, &world.state("server"), world.scratch.path("server.log"))
+    }
+
+    /// Serves volumes on the loopback of this host.
+    pub fn start_here(scratch: &super::Scratch, port: u16, volumes: &[&str]) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        command.args(["serve", "--name", SERVER_NAME, "--wire", &format!("hs-ip:127.0.0.1:{port}")]);
+        for volume in volumes {
+            command.args(["--volume", volume]);
+        }
+        Server::spawn(&command, &scratch.path("server-state"), scratch.path("server.log"))
+    }
+
+    fn spawn(command: &Command, state: &std::path::Path, log: std::path::PathBuf) -> Server {
+        let text = |part: &std::ffi::OsStr| part.to_string_lossy().into_owned();
+        let make = Remake {
+            program: text(command.get_program()),
+            arguments: command.get_args().map(text).collect(),
+            state: state.to_owned(),
+            log,
+        };
+        let mut process = make.process();
+        process.wait_for("Ctrl-C ends the server", START_PATIENCE);
+        Server { process, make }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// What it has said.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// Whether it still runs.
+    pub fn is_alive(&mut self) -> bool {
+        self.process.is_alive()
+    }
+
+    /// Kills it at once (SIGKILL).
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts it again, as it was.
+    pub fn restart(&mut self) {
+        self.process = self.make.process();
+    }
+
+    /// Asks it to end (SIGTERM) and waits for that.
+    #[track_caller]
+    pub fn stop(&mut self) -> ExitStatus {
+        self.process.signal(Signal::TERM);
+        self.process.wait(Duration::from_secs(15))
+    }
+}
+
+impl Remake {
+    fn process(&self) -> Process {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).env("XDG_STATE_HOME", &self.state).env_remove("SANWIRE_LOG");
+        Process::spawn("server", command, self.log.clone())
+    }
+}

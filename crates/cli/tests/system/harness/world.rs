@@ -1,0 +1,208 @@
+//! Two hosts and the link between them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Scratch, can_run, run, run_ok};
+
+/// The server's address.
+pub const SERVER_ADDRESS: &str = "10.77.0.1";
+/// The server's name.
+pub const SERVER_NAME: &str = "box";
+
+const CLIENT_ADDRESS: &str = "10.77.0.2";
+const SERVER_MAC: &str = "02:00:5e:77:00:01";
+const CLIENT_MAC: &str = "02:00:5e:77:00:02";
+/// The interface of either host.
+const INTERFACE: &str = "lan0";
+
+const QUICK: Duration = Duration::from_secs(20);
+
+/// A way from the client to the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wire {
+    /// Raw Ethernet.
+    Ethernet,
+    /// UDP.
+    Ip,
+}
+
+impl Wire {
+    /// The server over this wire.
+    pub fn server_url(self) -> String {
+        match self {
+            Wire::Ethernet => format!("hs+eth://{INTERFACE}/{SERVER_NAME}"),
+            Wire::Ip => format!("hs+ip://{SERVER_ADDRESS}"),
+        }
+    }
+
+    /// A volume over this wire.
+    pub fn url(self, volume: &str) -> String {
+        format!("{}/{volume}", self.server_url())
+    }
+}
+
+/// Two network namespaces joined by a veth link without offloads. They go away with it.
+#[derive(Debug)]
+pub struct World {
+    /// The test's directory.
+    pub scratch: Scratch,
+    server: String,
+    client: String,
+}
+
+impl World {
+    /// Makes it, or says why this machine cannot run the test.
+    pub fn new(test: &str, mtu: u32, tools: &[&str]) -> Option<World> {
+        if !can_run(test, tools) || !can_run(test, &["ethtool", "nft"]) {
+            return None;
+        }
+        let scratch = Scratch::new();
+        let (server, client) = (format!("sanwire-s{}", scratch.label), format!("sanwire-c{}", scratch.label));
+        let world = World { scratch, server, client };
+        world.share_mounts();
+        world.build(mtu);
+        Some(world)
+    }
+
+    /// Makes the test's directory a shared mount, as systemd makes all of them: what is unmounted in it is then unmounted for
+    /// programs with a copy of this machine's mounts too (`ip netns exec` makes one), and its device is free.
+    fn share_mounts(&self) {
+        let directory = self.scratch.directory();
+        for arguments in [&["--bind", "."][..], &["--make-shared"]] {
+            let mut mount = Command::new("mount");
+            mount.current_dir(directory).args(arguments).arg(directory);
+            run_ok(mount, QUICK);
+        }
+    }
+
+    fn build(&self, mtu: u32) {
+        let (server, client, mtu) = (self.server.as_str(), self.client.as_str(), mtu.to_string());
+        ip(&["netns", "add", server]);
+        ip(&["netns", "add", client]);
+        let pair = ["type", "veth", "peer", "name", INTERFACE, "netns", client, "address", CLIENT_MAC];
+        let mut link = vec!["link", "add", INTERFACE, "address", SERVER_MAC, "netns", server];
+        link.extend(pair);
+        ip(&link);
+        for (host, address) in [(server, SERVER_ADDRESS), (client, CLIENT_ADDRESS)] {
+            ip(&["-n", host, "link", "set", "lo", "up"]);
+            ip(&["-n", host, "link", "set", INTERFACE, "mtu", &mtu, "up"]);
+            ip(&["-n", host, "address", "add", &format!("{address}/24"), "dev", INTERFACE]);
+            let mut ethtool = within(host, "ethtool");
+            ethtool.args(["-K", INTERFACE, "gro", "off", "gso", "off", "tso", "off", "tx", "off"]);
+            run_ok(ethtool, QUICK);
+        }
+    }
+
+    /// A program on the client.
+    pub fn on_client(&self, program: impl AsRef<Path>) -> Command {
+        within(&self.client, program)
+    }
+
+    /// A program on the server.
+    pub fn on_server(&self, program: impl AsRef<Path>) -> Command {
+        within(&self.server, program)
+    }
+
+    /// `sanwire` on the client, with a state directory of its own.
+    pub fn sanwire(&self, arguments: &[&str]) -> Command {
+        self.sanwire_of("client", arguments)
+    }
+
+    /// `sanwire` on the client as another client: one with its own key.
+    pub fn sanwire_of(&self, who: &str, arguments: &[&str]) -> Command {
+        let mut command = self.on_client(env!("CARGO_BIN_EXE_sanwire"));
+        command.args(arguments).env("XDG_STATE_HOME", self.state(who)).env_remove("SANWIRE_LOG");
+        command
+    }
+
+    /// Where `sanwire` on a host keeps its keys and journals.
+    pub fn state(&self, who: &str) -> PathBuf {
+        self.scratch.path(&format!("{who}-state"))
+    }
+
+    /// The client's Ethernet address.
+    pub fn client_mac(&self) -> &'static str {
+        CLIENT_MAC
+    }
+
+    /// The name of the interface on either host.
+    pub fn interface(&self) -> &'static str {
+        INTERFACE
+    }
+
+    /// Takes the link down at both ends: neither has a carrier, an interface that is up, or a route.
+    pub fn cut_link(&self) {
+        self.set_link("down");
+    }
+
+    /// Brings it up again.
+    pub fn restore_link(&self) {
+        self.set_link("up");
+    }
+
+    fn set_link(&self, state: &str) {
+        for host in [&self.server, &self.client] {
+            ip(&["-n", host, "link", "set", INTERFACE, state]);
+        }
+    }
+
+    /// Drops so many of 100 frames that arrive, at both ends, until [`World::lose_nothing`].
+    pub fn lose(&self, percent: u32) {
+        let rules = format!(
+            "table netdev loss {{\n chain arriving {{\n type filter hook ingress device \"{INTERFACE}\" priority 0;\n \
+             numgen random mod 100 < {percent} counter drop\n }}\n}}\n"
+        );
+        let file = self.scratch.path("loss.nft");
+        std::fs::write(&file, rules).expect("the rules can be written");
+        for host in [&self.server, &self.client] {
+            let mut nft = within(host, "nft");
+            nft.arg("-f").arg(&file);
+            run_ok(nft, QUICK);
+        }
+    }
+
+    /// Ends [`World::lose`]; gives how many frames were dropped at the server and at the client.
+    pub fn lose_nothing(&self) -> [u64; 2] {
+        [&self.server, &self.client].map(|host| {
+            let mut list = within(host, "nft");
+            list.args(["list", "table", "netdev", "loss"]);
+            let text = run_ok(list, QUICK);
+            let mut words = text.split_ascii_whitespace().skip_while(|word| *word != "packets");
+            let dropped = words.nth(1).and_then(|word| word.parse().ok()).expect("a counter");
+            let mut delete = within(host, "nft");
+            delete.args(["delete", "table", "netdev", "loss"]);
+            run_ok(delete, QUICK);
+            dropped
+        })
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for host in [&self.server, &self.client] {
+            let mut delete = Command::new("ip");
+            delete.args(["netns", "delete", host]);
+            run(delete, QUICK);
+        }
+        let mut unmount = Command::new("umount");
+        unmount.arg("--lazy").arg(self.scratch.directory());
+        run(unmount, QUICK);
+    }
+}
+
+/// A program in the host's network, but with the mounts of this one: `ip netns exec` would give it a copy of them, in which
+/// what another test has mounted stays busy.
+fn within(host: &str, program: impl AsRef<Path>) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{host}")).arg(program.as_ref());
+    command
+}
+
+#[track_caller]
+fn ip(arguments: &[&str]) {
+    let mut command = Command::new("ip");
+    command.args(arguments);
+    run_ok(command, QUICK);
+}

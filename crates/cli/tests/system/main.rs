@@ -1,0 +1,15 @@
+//! The program between two hosts: network namespaces joined by a veth link, real file systems, real failures.
+//!
+//! It takes root and the usual tools of a Linux host. What cannot run here says so on a line that begins with `SKIPPED`.
+#![forbid(unsafe_code)]
+
+mod capture;
+mod copies;
+mod crash;
+mod discovery;
+mod errors;
+mod faults;
+mod filesystems;
+mod harness;
+mod idle;
+mod qemu;

@@ -137,7 +137,8 @@ impl Client {
         let waker = Waker::new().map_err(resource("an event descriptor"))?;
         let endpoint = Endpoint::open(server)?;
         let protocol = Protocol::new(options.config(&endpoint)?, Clock::new().now());
-        let mut driver = Driver::new(endpoint.port, protocol, waker.clone());
+        let wire = Arc::clone(&endpoint.wire);
+        let mut driver = Driver::new(endpoint, server.clone(), protocol, waker.clone());
         let server = loop {
             match driver.link() {
                 Link::Up(server) => break server.clone(),
@@ -148,7 +149,7 @@ impl Client {
             }
         };
         let root = Arc::new(Root { is_woken: AtomicBool::new(true), waker });
-        Ok(Client { driver, root, buffers: BufferPool::new(region), server, wire: endpoint.wire })
+        Ok(Client { driver, root, buffers: BufferPool::new(region), server, wire })
     }
 
     /// The server, with the packet size that is known by now.
@@ -191,7 +192,13 @@ impl Client {
         let waker = self.driver.waker().clone();
         let queue = OpQueue::new(Arc::new(move || waker.wake()));
         let volume = Volume::from_queue(info.clone(), &queue, self.buffers.clone());
-        self.driver.serve(Served { lun: summary.lun, uuid: summary.uuid, queue, info });
+        self.driver.serve(Served {
+            lun: summary.lun,
+            uuid: summary.uuid,
+            block_bytes: summary.block_bytes,
+            queue,
+            info,
+        });
         Ok(volume)
     }
 

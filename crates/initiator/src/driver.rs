@@ -1,24 +1,28 @@
 //! The loop around the client's end of the protocol: one port, one connection, any number of volumes.
 
+mod operations;
 mod own;
+mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
 
 use sanwire_buffer::Frame;
-use sanwire_core::{Instant, Lun, Path};
+use sanwire_core::{Instant, LinkId, Lun, Path};
 use sanwire_hyperscsi::wire::command::Answer;
 use sanwire_hyperscsi::{Client as Protocol, ClientEvent, CommandId, Failure, ServerInfo};
-use sanwire_io::{Clock, Poller, Port, Waker};
+use sanwire_io::{Clock, Poller, Waker};
+use wire::Wire;
 
+use crate::endpoint::Endpoint;
 use crate::queue::{Completer, OpQueue};
-use crate::translate::{Again, Verdict, command, verdict};
+use crate::translate::{Again, Verdict, verdict};
+use crate::url::Server;
 use crate::volume::{InfoCell, VolumeError};
 
 /// Packets taken from the port before the driver looks at anything else.
-const RECEIVE_BUDGET: usize = 256;
+const RECEIVE_BUDGET: usize = 64;
 
 /// Packets sent before the driver looks for what has come.
 const TRANSMIT_BUDGET: usize = 256;
@@ -31,6 +35,7 @@ pub(crate) struct Served {
     pub(crate) lun: Lun,
     /// What tells the volume's content from any other.
     pub(crate) uuid: [u8; 16],
+    pub(crate) block_bytes: u32,
     pub(crate) queue: OpQueue,
     pub(crate) info: InfoCell,
 }
@@ -69,16 +74,20 @@ pub(crate) enum Link {
 
 /// The state of one client.
 pub(crate) struct Driver {
-    port: Port,
+    wire: Wire,
     protocol: Protocol,
     clock: Clock,
     poller: Poller,
     waker: Waker,
     volumes: Vec<Option<Served>>,
+    /// Where the last look for operations began.
+    first_volume: usize,
     waiting: BTreeMap<CommandId, Waiting>,
     stalled: VecDeque<Stalled>,
     answers: BTreeMap<CommandId, Result<OwnAnswer, Failure>>,
     link: Link,
+    /// Connections so far.
+    connections: u64,
     lost_at: Option<StdInstant>,
     server_name: Arc<str>,
     /// The server has forgotten the session: are the volumes still the same?
@@ -87,19 +96,21 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(port: Port, mut protocol: Protocol, waker: Waker) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, server: Server, mut protocol: Protocol, waker: Waker) -> Self {
         protocol.hold_after_restart();
         Driver {
-            port,
+            wire: Wire::new(endpoint, server),
             protocol,
             clock: Clock::new(),
             poller: Poller::new(),
             waker,
             volumes: Vec::new(),
+            first_volume: 0,
             waiting: BTreeMap::new(),
             stalled: VecDeque::new(),
             answers: BTreeMap::new(),
             link: Link::Seeking,
+            connections: 0,
             lost_at: None,
             server_name: Arc::from(""),
             must_verify: false,
@@ -119,10 +130,6 @@ impl Driver {
         &self.waker
     }
 
-    pub(crate) fn serve(&mut self, served: Served) {
-        self.volumes.push(Some(served));
-    }
-
     /// Whether every volume's last handle is gone and nothing is under way.
     pub(crate) fn is_unused(&self) -> bool {
         self.volumes.iter().all(Option::is_none) && self.waiting.is_empty() && self.stalled.is_empty()
@@ -140,59 +147,48 @@ impl Driver {
             self.verify();
         }
         let now = self.clock.now();
-        match self.try_turn(now) {
-            Ok(busy) => busy,
-            Err(error) => {
-                tracing::error!("the network port no longer works: {error}");
-                self.protocol.disconnect(now);
-                self.give_up(Failure::Closed);
-                self.drain_events(now);
-                false
-            }
+        if matches!(self.link, Link::Seeking) {
+            self.wire.tend(now);
         }
-    }
-
-    fn try_turn(&mut self, now: Instant) -> io::Result<bool> {
         let protocol = &mut self.protocol;
-        let link = sanwire_core::LinkId(0);
-        let received = self.port.receive(RECEIVE_BUDGET, &mut |peer, bytes| {
-            protocol.handle_input(Path { link, peer }, bytes, now);
-        })?;
+        let received = self.wire.receive(RECEIVE_BUDGET, &mut |peer, bytes| {
+            protocol.handle_input(Path { link: LinkId(0), peer }, bytes, now);
+        });
         if self.protocol.poll_timeout().is_some_and(|at| at <= now) {
             self.protocol.handle_timeout(now);
         }
         let told = self.drain_events(now);
         let asked = self.take_operations(now);
-        let sent = self.transmit(now)?;
-        Ok(received + told + asked + sent > 0)
+        let sent = self.transmit(now);
+        received + told + asked + sent > 0
     }
 
-    fn transmit(&mut self, now: Instant) -> io::Result<usize> {
+    fn transmit(&mut self, now: Instant) -> usize {
         let mut sent = 0;
         while sent < TRANSMIT_BUDGET
             && let Some((path, packet)) = self.protocol.poll_transmit(now)
         {
             sent += 1;
-            if let Err(packet) = self.port.queue(path.peer, packet) {
-                self.port.flush()?;
-                // An empty batch takes a packet.
-                drop(self.port.queue(path.peer, packet));
-            }
+            self.wire.queue(path.peer, packet);
         }
         if sent > 0 {
-            self.port.flush()?;
+            self.wire.flush();
         }
-        Ok(sent)
+        sent
     }
 
     /// Sleeps until there is something to do.
     pub(crate) fn sleep(&mut self) {
-        let limit = self.stalled.front().map(|stalled| stalled.not_before);
+        let has_room = self.room() > 0;
+        let limit = self.stalled.front().filter(|_| has_room).map(|stalled| stalled.not_before);
         let deadline = [self.protocol.poll_timeout(), limit].into_iter().flatten().min();
-        let idle = self.volumes.iter().flatten().all(|served| served.queue.prepare_to_sleep());
+        // Without room nothing can be taken: only packets and time bring some. Once the connection has been given up, all
+        // that may still come is the end of the last handles.
+        let is_deaf = !has_room && !matches!(self.link, Link::Down(_));
+        let idle = is_deaf || self.volumes.iter().flatten().all(|served| served.queue.prepare_to_sleep());
         if idle
             && let Err(error) =
-                self.poller.wait(std::slice::from_ref(&self.port), &[], Some(&self.waker), deadline, &self.clock)
+                self.poller.wait(std::slice::from_ref(&self.wire.port), &[], Some(&self.waker), deadline, &self.clock)
         {
             tracing::error!("the client cannot wait for packets: {error}");
             std::thread::sleep(BUSY_WAIT);
@@ -230,7 +226,9 @@ impl Driver {
             tracing::warn!("server {} is back after {away:.1} s: {state}", server.name);
         }
         self.server_name = Arc::from(&*server.name);
-        self.must_verify |= !resumed;
+        self.connections += 1;
+        // What was asked on the lost connection while verifying is held like everything else.
+        self.must_verify |= !resumed || self.is_verifying;
         self.link = Link::Up(server);
     }
 
@@ -272,11 +270,7 @@ impl Driver {
         match self.waiting.remove(&id) {
             Some(Waiting::Operation { again, completer }) => match verdict(&again, &answer, data_in, data_in_bytes) {
                 Verdict::Tell(result) => completer.complete(result),
-                Verdict::Again(data_in) => {
-                    let is_busy = !matches!(&answer, Answer::Command { sense, .. } if !sense.is_empty());
-                    let not_before = if is_busy { now + BUSY_WAIT } else { now };
-                    self.stalled.push_back(Stalled { not_before, again, data_in, completer });
-                }
+                Verdict::Again(data_in) => self.give_again(again, &answer, data_in, completer, now),
             },
             Some(Waiting::Own) => {
                 let data = data_in.map(|frame| frame[..data_in_bytes.min(frame.len())].to_vec()).unwrap_or_default();
@@ -286,78 +280,11 @@ impl Driver {
         }
     }
 
-    /// Gives the protocol what volumes ask, as far as it takes it.
-    fn take_operations(&mut self, now: Instant) -> usize {
-        let mut taken = 0;
-        while !self.is_verifying
-            && self.stalled.front().is_some_and(|stalled| stalled.not_before <= now)
-            && let Some(stalled) = self.stalled.pop_front()
-        {
-            if !self.give(stalled, now) {
-                return taken;
-            }
-            taken += 1;
-        }
-        let room = self.commands_max().saturating_sub(self.protocol.in_transit());
-        for index in 0..self.volumes.len() {
-            taken += self.take_from(index, room.saturating_sub(taken), now);
-        }
-        taken
-    }
-
-    fn take_from(&mut self, index: usize, room: usize, now: Instant) -> usize {
-        for taken in 0..room {
-            let Some(served) = self.volumes[index].as_ref() else { return taken };
-            let Some(op) = served.queue.pop() else {
-                if served.queue.is_abandoned() {
-                    self.volumes[index] = None;
-                }
-                return taken;
-            };
-            let block_bytes = served.info.get().block_bytes;
-            match command(served.lun, block_bytes, op.kind) {
-                Some((again, data_in)) => {
-                    let stalled = Stalled { not_before: now, again, data_in, completer: op.completer };
-                    if !self.give(stalled, now) {
-                        return taken;
-                    }
-                }
-                None => op.completer.complete(Err(VolumeError::Unsupported)),
-            }
-        }
-        room
-    }
-
-    fn commands_max(&self) -> usize {
-        match &self.link {
-            Link::Up(_) if self.is_verifying || self.must_verify => 0,
-            Link::Up(server) => usize::from(server.commands_max),
-            Link::Seeking | Link::Down(_) => 0,
-        }
-    }
-
-    /// Gives a command; keeps it for later when none more may be in transit.
-    fn give(&mut self, stalled: Stalled, now: Instant) -> bool {
-        let Stalled { again, data_in, completer, .. } = stalled;
-        match self.protocol.order(again.order(data_in), now) {
-            Ok(id) => {
-                self.waiting.insert(id, Waiting::Operation { again, completer });
-                true
-            }
-            Err(order) => {
-                self.stalled.push_front(Stalled { not_before: now, again, data_in: order.data_in, completer });
-                false
-            }
-        }
-    }
-
     /// Leaves the server.
     pub(crate) fn leave(&mut self) {
         let now = self.clock.now();
         self.protocol.disconnect(now);
         self.drain_events(now);
-        if let Err(error) = self.transmit(now) {
-            tracing::debug!("the last words were not sent: {error}");
-        }
+        self.transmit(now);
     }
 }

@@ -16,7 +16,7 @@ use sanwire_io::{Clock, Poller, Port, Waker};
 use crate::runner::{Answered, Runner};
 
 /// Packets taken from a port before the shard looks at anything else.
-const RECEIVE_BUDGET: usize = 256;
+const RECEIVE_BUDGET: usize = 32;
 
 /// Packets sent before the shard looks for what has come.
 const TRANSMIT_BUDGET: usize = 256;
@@ -137,6 +137,8 @@ impl Shard {
             self.handle_event(event, now);
         }
         self.runner.retry(&mut self.engine, now, &mut self.answered);
+        // What an engine does at once (a file in memory) is answered in the same turn.
+        self.reap(now);
         for (handle, reply) in self.answered.drain(..) {
             self.server.reply(handle, reply, now);
         }

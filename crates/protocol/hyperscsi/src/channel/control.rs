@@ -9,7 +9,7 @@ use super::receive::ReplayWindow;
 use crate::keys::{SEAL_BYTES, Seals};
 use crate::wire::flow::Snr;
 use crate::wire::packet::COVERED_BYTES;
-use crate::wire::{Header, Opcode, PREFIX_BYTES, Prefix, Protection, Tag};
+use crate::wire::{Header, Opcode, PREFIX_BYTES, Prefix, Protection, RawPacket, Tag};
 
 /// More than this many control packets never wait: the oldest goes, as on a lossy wire.
 const QUEUE_MAX: usize = 64;
@@ -68,11 +68,12 @@ impl Control {
     }
 
     /// The plain body of a received control packet, if it is authentic and has not come before.
-    pub(super) fn open(&mut self, bytes: &[u8], prefix: &Prefix, body: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn open(&mut self, packet: &RawPacket<'_>) -> Option<Vec<u8>> {
+        let prefix = &packet.prefix;
         if prefix.protection != Protection::Sealed || !self.replay.is_new(prefix.number) {
             return None;
         }
-        let plain = self.seals.open(prefix.number, bytes.get(..COVERED_BYTES)?, body).ok()?;
+        let plain = self.seals.open(prefix.number, packet.covered(), packet.body).ok()?;
         self.replay.note(prefix.number);
         Some(plain)
     }

@@ -25,7 +25,7 @@ pub use self::send::Recovery;
 use self::send::{Envelope, Outgoing, Progress};
 use crate::keys::Seals;
 use crate::wire::flow::{Ack, AckKind, Snr, Window, Windows};
-use crate::wire::{Opcode, Prefix, Protection, Tag, command, packet};
+use crate::wire::{Opcode, RawPacket, Tag, command};
 
 /// An acknowledgement waits this long for a data packet that could carry it.
 const ACK_DELAY: Duration = Duration::from_millis(1);
@@ -202,18 +202,13 @@ impl Channel {
     /// [`Channel::take_data`]; one that had no room for it does not, and the packet will come again.
     pub(crate) fn check_data<'a>(
         &mut self,
-        bytes: &[u8],
-        prefix: &Prefix,
-        checksum: u32,
-        body: &'a [u8],
+        packet: &RawPacket<'a>,
     ) -> Result<(command::Fragment, &'a [u8], &'a [u8]), Rejected> {
-        if prefix.protection != Protection::Checksum
-            || !packet::checksum_holds(self.envelope.salt, bytes, checksum, body)
-        {
+        if !packet.checksum_holds(self.envelope.salt) {
             return Err(Rejected::Bad);
         }
-        match self.received.look(prefix.number) {
-            Arrival::New => command::Fragment::read(body).map_err(|_| Rejected::Bad),
+        match self.received.look(packet.prefix.number) {
+            Arrival::New => command::Fragment::read(packet.body).map_err(|_| Rejected::Bad),
             Arrival::Beyond => Err(Rejected::Bad),
             Arrival::Duplicate => {
                 self.ack_due = AckDue::Now;
@@ -272,8 +267,8 @@ impl Channel {
     }
 
     /// Opens a sealed control packet: its plain body, if it is authentic and new.
-    pub(crate) fn open(&mut self, bytes: &[u8], prefix: &Prefix, body: &[u8], now: Instant) -> Option<Vec<u8>> {
-        let plain = self.control.open(bytes, prefix, body)?;
+    pub(crate) fn open(&mut self, packet: &RawPacket<'_>, now: Instant) -> Option<Vec<u8>> {
+        let plain = self.control.open(packet)?;
         self.heard(now);
         Some(plain)
     }

@@ -7,32 +7,33 @@ use super::seek::Answering;
 use super::{Client, ClientEvent, Connected, Failure, Orders, State};
 use crate::channel::Rejected;
 use crate::wire::live::{LiveRequest, write_live_reply};
-use crate::wire::packet::{Salt, checksum_holds};
+use crate::wire::packet::Salt;
 use crate::wire::setup::{AdnRequest, Refusal};
-use crate::wire::{Opcode, Prefix, Protection};
+use crate::wire::{Opcode, Prefix, Protection, RawPacket};
 
 impl Client {
     /// A packet has come.
     pub fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
-        let Ok((prefix, checksum, body)) = Prefix::read(bytes) else {
+        let Ok(packet) = RawPacket::read(bytes) else {
             self.counters.malformed += 1;
             return;
         };
-        match (prefix.header.opcode, prefix.protection) {
-            (Opcode::HcbeReply, Protection::Checksum) => self.handle_data(path, bytes, &prefix, checksum, body, now),
+        match (packet.prefix.header.opcode, packet.prefix.protection) {
+            (Opcode::HcbeReply, Protection::Checksum) => self.handle_data(path, &packet, now),
             (Opcode::AdnRequest, Protection::Checksum) => {
-                if checksum_holds(Salt::default(), bytes, checksum, body) {
-                    self.handle_setup(path, &prefix, body, now);
+                if packet.checksum_holds(Salt::default()) {
+                    self.handle_setup(path, &packet, now);
                 } else {
                     self.counters.rejected += 1;
                 }
             }
-            (opcode, Protection::Sealed) => self.handle_control(path, opcode, bytes, &prefix, body, now),
+            (opcode, Protection::Sealed) => self.handle_control(path, opcode, &packet, now),
             _ => self.counters.malformed += 1,
         }
     }
 
-    fn handle_data(&mut self, path: Path, bytes: &[u8], prefix: &Prefix, checksum: u32, body: &[u8], now: Instant) {
+    fn handle_data(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
+        let prefix = &packet.prefix;
         let State::Connected(connected) = &mut self.state else {
             self.counters.unknown_connection += 1;
             return;
@@ -42,7 +43,7 @@ impl Client {
             self.counters.unknown_connection += 1;
             return;
         }
-        match channel.check_data(bytes, prefix, checksum, body) {
+        match channel.check_data(packet) {
             Ok((fragment, head, data)) => {
                 let placed = self.orders.place(prefix.header, &fragment, head, data);
                 channel.take_data(prefix.number, fragment.acknowledgement, now);
@@ -67,7 +68,8 @@ impl Client {
         self.events.push_back(ClientEvent::Completed { id, answer, data_in, data_in_bytes });
     }
 
-    fn handle_setup(&mut self, path: Path, prefix: &Prefix, body: &[u8], now: Instant) {
+    fn handle_setup(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
+        let RawPacket { prefix, body, .. } = packet;
         match AdnRequest::read(body) {
             Ok(AdnRequest::Handshake { connection, noise }) => {
                 if !matches!(&self.state, State::Seeking(seeking) if seeking.is_answered_by(prefix)) {
@@ -112,7 +114,8 @@ impl Client {
         }
     }
 
-    fn handle_control(&mut self, path: Path, opcode: Opcode, bytes: &[u8], prefix: &Prefix, body: &[u8], now: Instant) {
+    fn handle_control(&mut self, path: Path, opcode: Opcode, packet: &RawPacket<'_>, now: Instant) {
+        let prefix = &packet.prefix;
         let channel = match &mut self.state {
             State::Connected(connected) => &mut connected.channel,
             State::Answering(answering) => &mut answering.channel,
@@ -122,14 +125,14 @@ impl Client {
             self.counters.unknown_connection += 1;
             return;
         }
-        let Some(plain) = channel.open(bytes, prefix, body, now) else {
+        let Some(plain) = channel.open(packet, now) else {
             self.counters.rejected += 1;
             return;
         };
         match opcode {
             Opcode::AckSnr => {
                 let capacity = self.config.link.receive_capacity_packets;
-                if let Some(resumed) = channel.handle_snr(&plain, bytes.len(), capacity) {
+                if let Some(resumed) = channel.handle_snr(&plain, packet.length_bytes(), capacity) {
                     self.accepted(resumed, now);
                 }
             }
@@ -175,12 +178,11 @@ impl Client {
 /// What a server said of itself in answer to [`discovery`].
 #[must_use]
 pub fn announcement(bytes: &[u8], number: u64) -> Option<(String, u32)> {
-    let (prefix, checksum, body) = Prefix::read(bytes).ok()?;
-    let expected = prefix.header.opcode == Opcode::AdnRequest
-        && prefix.protection == Protection::Checksum
-        && prefix.number == number
-        && checksum_holds(Salt::default(), bytes, checksum, body);
-    match AdnRequest::read(body) {
+    let packet = RawPacket::read(bytes).ok()?;
+    let expected = packet.prefix.header.opcode == Opcode::AdnRequest
+        && packet.prefix.number == number
+        && packet.checksum_holds(Salt::default());
+    match AdnRequest::read(packet.body) {
         Ok(AdnRequest::Announcement { packet_max_bytes, server_name }) if expected => {
             Some((server_name.to_owned(), packet_max_bytes))
         }

@@ -40,7 +40,7 @@ const HINT_GRACE: Duration = Duration::from_millis(50);
 const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 
 enum State {
-    Seeking(Seeking),
+    Seeking(Box<Seeking>),
     Answering(Box<Answering>),
     Connected(Box<Connected>),
     Closed,
@@ -212,7 +212,7 @@ impl Client {
 
     fn seek(&mut self, wait: Option<Duration>, now: Instant) {
         self.state = match Seeking::new(&self.config, self.session, &mut self.random, wait, now) {
-            Ok(seeking) => State::Seeking(seeking),
+            Ok(seeking) => State::Seeking(Box::new(seeking)),
             Err(_) => State::Closed,
         };
     }

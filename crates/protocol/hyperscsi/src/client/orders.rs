@@ -64,14 +64,24 @@ struct Pending {
 /// All commands in transit.
 pub(super) struct Orders {
     slots: Vec<Option<Pending>>,
+    /// The number of each slot's command, [`NO_NUMBER`] for a free one: the lowest is asked for with every request.
+    slot_numbers: [u64; COMMANDS_IN_TRANSIT_MAX],
     free: Vec<u16>,
     next_number: u64,
 }
 
+/// No command has this number.
+const NO_NUMBER: u64 = u64::MAX;
+
 impl Orders {
     pub(super) fn new() -> Self {
         let tags = COMMANDS_IN_TRANSIT_MAX as u16;
-        Orders { slots: (0..tags).map(|_| None).collect(), free: (0..tags).rev().collect(), next_number: 0 }
+        Orders {
+            slots: (0..tags).map(|_| None).collect(),
+            slot_numbers: [NO_NUMBER; COMMANDS_IN_TRANSIT_MAX],
+            free: (0..tags).rev().collect(),
+            next_number: 0,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -91,6 +101,7 @@ impl Orders {
         let Some(tag) = self.free.pop() else { return Err(order) };
         let number = self.next_number;
         self.next_number += 1;
+        self.slot_numbers[usize::from(tag)] = number;
         self.slots[usize::from(tag)] = Some(Pending { number, order, assembly: None, asked: false, was_asked: false });
         match Tag::new(tag) {
             Some(tag) => Ok((tag, CommandId(number))),
@@ -124,7 +135,7 @@ impl Orders {
     }
 
     fn settled_below(&self) -> u64 {
-        self.slots.iter().flatten().map(|pending| pending.number).min().unwrap_or(self.next_number)
+        self.slot_numbers.iter().copied().fold(NO_NUMBER, u64::min).min(self.next_number)
     }
 
     /// All tags in use, in the order in which their commands were given.
@@ -181,6 +192,7 @@ impl Orders {
             let slot = &mut self.slots[usize::from(tag.number())];
             if let Some(pending) = slot.take_if(|pending| wanted(pending)) {
                 self.free.push(tag.number());
+                self.slot_numbers[usize::from(tag.number())] = NO_NUMBER;
                 taken.push((CommandId(pending.number), pending.order));
             }
         }
@@ -223,6 +235,7 @@ impl Orders {
         }
         let Some(pending) = slot.take() else { return Ok(None) };
         self.free.push(tag as u16);
+        self.slot_numbers[tag] = NO_NUMBER;
         Ok(Some(Answered {
             id: CommandId(pending.number),
             answer: reply.answer,

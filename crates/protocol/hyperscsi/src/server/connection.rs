@@ -13,7 +13,7 @@ use crate::counters::Counters;
 use crate::wire::command::{Fragment, RequestHead};
 use crate::wire::flow::{Window, Windows};
 use crate::wire::live::LiveRequest;
-use crate::wire::{Opcode, Prefix, Tag};
+use crate::wire::{Opcode, Prefix, RawPacket, Tag};
 
 /// A client that missed this many keep-alives is gone.
 const MISSED_MAX: u32 = 3;
@@ -30,6 +30,9 @@ pub(super) struct Request {
     pub(super) head: RequestHead,
     pub(super) data: Option<Slice>,
 }
+
+/// The head and the data of a request.
+type Whole = (Vec<u8>, Option<Frame>);
 
 struct Incoming {
     assembly: Assembly,
@@ -101,15 +104,13 @@ impl Connection {
     /// Takes a data packet; gives the request that it completes.
     pub(super) fn handle_data(
         &mut self,
-        bytes: &[u8],
-        prefix: &Prefix,
-        checksum: u32,
-        body: &[u8],
+        packet: &RawPacket<'_>,
         memory: &Region,
         counters: &mut Counters,
         now: Instant,
     ) -> Option<Request> {
-        let (fragment, head, data) = match self.channel.check_data(bytes, prefix, checksum, body) {
+        let prefix = &packet.prefix;
+        let (fragment, head, data) = match self.channel.check_data(packet) {
             Ok(parts) => parts,
             Err(Rejected::Duplicate) => {
                 counters.duplicates += 1;
@@ -143,7 +144,6 @@ impl Connection {
     }
 
     /// Puts a fragment's data where it belongs. The outer `None`: no memory is free.
-    #[allow(clippy::type_complexity)]
     fn place(
         &mut self,
         &Prefix { header, number: sequence, .. }: &Prefix,
@@ -152,9 +152,12 @@ impl Connection {
         data: &[u8],
         memory: &Region,
         counters: &mut Counters,
-    ) -> Option<Option<(Vec<u8>, Option<Frame>)>> {
+    ) -> Option<Option<Whole>> {
         let tag = header.tag.number();
         if !self.incoming.contains_key(&tag) {
+            if header.fragment == 0 && header.last {
+                return self.place_whole(sequence, fragment, head, data, memory, counters);
+            }
             let length = fragment.data_length as usize;
             let frame = if length == 0 { None } else { Some(self.frame(sequence, length, memory)?) };
             self.incoming.insert(tag, Incoming { assembly: Assembly::new(fragment.data_length), frame });
@@ -177,6 +180,27 @@ impl Connection {
                 Some(None)
             }
         }
+    }
+
+    /// As `place`, for a message in one packet.
+    fn place_whole(
+        &mut self,
+        sequence: u64,
+        fragment: &Fragment,
+        head: &[u8],
+        data: &[u8],
+        memory: &Region,
+        counters: &mut Counters,
+    ) -> Option<Option<Whole>> {
+        if fragment.data_length as usize != data.len() {
+            counters.violations += 1;
+            return Some(None);
+        }
+        let mut frame = if data.is_empty() { None } else { Some(self.frame(sequence, data.len(), memory)?) };
+        if let Some(frame) = &mut frame {
+            frame.copy_from_slice(data);
+        }
+        Some(Some((head.to_vec(), frame)))
     }
 
     /// A frame for a message of which `sequence` is the first packet to come.

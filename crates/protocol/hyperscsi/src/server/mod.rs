@@ -26,7 +26,7 @@ use crate::counters::Counters;
 use crate::keys::{Identity, Psk, Randomness};
 use crate::wire::command::Function;
 use crate::wire::live::LiveRequest;
-use crate::wire::{Opcode, Prefix, Protection, live};
+use crate::wire::{Opcode, Protection, RawPacket, live};
 
 /// Connections that a shard carries at the most.
 const CONNECTIONS_MAX: usize = 4096;
@@ -201,30 +201,30 @@ impl Server {
 
     /// A packet has come.
     pub fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
-        let Ok((prefix, checksum, body)) = Prefix::read(bytes) else {
+        let Ok(packet) = RawPacket::read(bytes) else {
             self.counters.malformed += 1;
             return;
         };
-        match (prefix.header.opcode, prefix.protection) {
+        match (packet.prefix.header.opcode, packet.prefix.protection) {
             (Opcode::DeviceDiscovery, Protection::Checksum) => {
-                self.handle_discovery(path, bytes, &prefix, checksum, body, now);
+                self.handle_discovery(path, &packet, now);
             }
             (Opcode::AdnReply, Protection::Checksum) => {
-                self.handle_third_step(path, bytes, &prefix, checksum, body, now);
+                self.handle_third_step(path, &packet, now);
             }
-            (Opcode::HcbeRequest, Protection::Checksum) => self.handle_data(path, bytes, &prefix, checksum, body, now),
-            (opcode, Protection::Sealed) => self.handle_control(path, opcode, bytes, &prefix, body, now),
+            (Opcode::HcbeRequest, Protection::Checksum) => self.handle_data(path, &packet, now),
+            (opcode, Protection::Sealed) => self.handle_control(path, opcode, &packet, now),
             _ => self.counters.malformed += 1,
         }
     }
 
-    fn handle_data(&mut self, path: Path, bytes: &[u8], prefix: &Prefix, checksum: u32, body: &[u8], now: Instant) {
+    fn handle_data(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
+        let prefix = &packet.prefix;
         let Some(connection) = self.connections.get_mut(&prefix.connection).filter(|c| c.channel.path() == path) else {
             self.unknown_connection(path, prefix.connection, now);
             return;
         };
-        let request =
-            connection.handle_data(bytes, prefix, checksum, body, &self.config.memory, &mut self.counters, now);
+        let request = connection.handle_data(packet, &self.config.memory, &mut self.counters, now);
         let nexus = connection.nexus;
         self.deliver(prefix.connection);
         self.touch(prefix.connection);
@@ -233,12 +233,13 @@ impl Server {
         }
     }
 
-    fn handle_control(&mut self, path: Path, opcode: Opcode, bytes: &[u8], prefix: &Prefix, body: &[u8], now: Instant) {
+    fn handle_control(&mut self, path: Path, opcode: Opcode, packet: &RawPacket<'_>, now: Instant) {
+        let prefix = &packet.prefix;
         let Some(connection) = self.connections.get_mut(&prefix.connection).filter(|c| c.channel.path() == path) else {
             self.unknown_connection(path, prefix.connection, now);
             return;
         };
-        let Some(plain) = connection.channel.open(bytes, prefix, body, now) else {
+        let Some(plain) = connection.channel.open(packet, now) else {
             self.counters.rejected += 1;
             return;
         };
@@ -251,7 +252,7 @@ impl Server {
             }
             return;
         }
-        connection.handle_control(opcode, &plain, bytes.len(), now);
+        connection.handle_control(opcode, &plain, packet.length_bytes(), now);
         self.deliver(prefix.connection);
         self.touch(prefix.connection);
     }

@@ -13,9 +13,9 @@ use crate::channel::{Channel, Setup};
 use crate::keys::{Handshake, KeyError, client_id};
 use crate::packet_base_bytes;
 use crate::wire::flow::{Window, Windows};
-use crate::wire::packet::{Salt, checksum_holds, put_checksum};
+use crate::wire::packet::{Salt, put_checksum};
 use crate::wire::setup::{AdnRequest, Discovery, Offer, Refusal, read_adn_reply};
-use crate::wire::{Header, Opcode, Prefix, Protection, Tag};
+use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 
 /// Packets in flight that a server grants at the most in each direction; congestion may ask for fewer.
 const IN_FLIGHT_PACKETS: u32 = 1024;
@@ -28,16 +28,9 @@ const HINTS_PERIOD: Duration = Duration::from_millis(100);
 const SESSIONS_MAX: usize = 4096;
 
 impl Server {
-    pub(super) fn handle_discovery(
-        &mut self,
-        path: Path,
-        bytes: &[u8],
-        prefix: &Prefix,
-        checksum: u32,
-        body: &[u8],
-        now: Instant,
-    ) {
-        if !checksum_holds(Salt::default(), bytes, checksum, body) {
+    pub(super) fn handle_discovery(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
+        let RawPacket { prefix, body, .. } = packet;
+        if !packet.checksum_holds(Salt::default()) {
             self.counters.rejected += 1;
             return;
         }
@@ -121,16 +114,9 @@ impl Server {
         }
     }
 
-    pub(super) fn handle_third_step(
-        &mut self,
-        path: Path,
-        bytes: &[u8],
-        prefix: &Prefix,
-        checksum: u32,
-        body: &[u8],
-        now: Instant,
-    ) {
-        if !checksum_holds(Salt::default(), bytes, checksum, body) {
+    pub(super) fn handle_third_step(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
+        let RawPacket { prefix, body, .. } = packet;
+        if !packet.checksum_holds(Salt::default()) {
             self.counters.rejected += 1;
             return;
         }

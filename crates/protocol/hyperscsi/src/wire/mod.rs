@@ -9,7 +9,7 @@ mod reader;
 pub mod setup;
 
 pub use header::{FRAGMENTS_MAX, Header, Opcode, TAGS, Tag};
-pub use packet::{OVERHEAD_BYTES, PREFIX_BYTES, Prefix, Protection};
+pub use packet::{OVERHEAD_BYTES, PREFIX_BYTES, Prefix, Protection, RawPacket};
 pub(crate) use reader::Reader;
 
 /// Why bytes from the network are no packet of ours. Such packets are dropped and counted, never answered.

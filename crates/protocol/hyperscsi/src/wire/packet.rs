@@ -97,10 +97,45 @@ pub fn checksum(salt: Salt, covered: &[u8], body: &[&[u8]]) -> u32 {
     digest.finalize() as u32
 }
 
-/// Verifies the checksum of a packet that [`Prefix::read`] has split.
-#[must_use]
-pub fn checksum_holds(salt: Salt, packet: &[u8], claimed: u32, body: &[u8]) -> bool {
-    checksum(salt, &packet[..COVERED_BYTES], &[body]) == claimed
+/// A received packet, split but not yet verified.
+#[derive(Clone, Copy, Debug)]
+pub struct RawPacket<'a> {
+    /// The fields before the body.
+    pub prefix: Prefix,
+    /// The body, without padding.
+    pub body: &'a [u8],
+    checksum: u32,
+    bytes: &'a [u8],
+}
+
+impl<'a> RawPacket<'a> {
+    /// Splits a received packet.
+    ///
+    /// # Errors
+    /// As [`Prefix::read`].
+    pub fn read(bytes: &'a [u8]) -> Result<RawPacket<'a>, Malformed> {
+        let (prefix, checksum, body) = Prefix::read(bytes)?;
+        Ok(RawPacket { prefix, body, checksum, bytes })
+    }
+
+    /// Whether the packet is guarded by a checksum, and the checksum holds.
+    #[must_use]
+    pub fn checksum_holds(&self, salt: Salt) -> bool {
+        self.prefix.protection == Protection::Checksum
+            && checksum(salt, &self.bytes[..COVERED_BYTES], &[self.body]) == self.checksum
+    }
+
+    /// The bytes that a seal covers besides the body.
+    #[must_use]
+    pub fn covered(&self) -> &'a [u8] {
+        &self.bytes[..COVERED_BYTES]
+    }
+
+    /// Bytes of the packet as it came.
+    #[must_use]
+    pub fn length_bytes(&self) -> usize {
+        self.bytes.len()
+    }
 }
 
 /// Fills in the checksum of a packet whose head starts with a written prefix.
@@ -131,14 +166,14 @@ mod tests {
     #[test]
     fn every_flipped_bit_is_seen() {
         let good = packet(b"some body");
-        let (_, sum, body) = Prefix::read(&good).unwrap();
-        assert!(checksum_holds(Salt(5), &good, sum, body));
-        assert!(!checksum_holds(Salt(6), &good, sum, body), "another connection's packet");
+        let whole = RawPacket::read(&good).unwrap();
+        assert!(whole.checksum_holds(Salt(5)));
+        assert!(!whole.checksum_holds(Salt(6)), "another connection's packet");
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            if let Ok((_, sum, body)) = Prefix::read(&bad) {
-                assert!(!checksum_holds(Salt(5), &bad, sum, body), "bit {bit}");
+            if let Ok(packet) = RawPacket::read(&bad) {
+                assert!(!packet.checksum_holds(Salt(5)), "bit {bit}");
             }
         }
     }

@@ -92,7 +92,11 @@ impl Endpoint {
     }
 
     fn ethernet(interface: &str, station: &Station) -> Result<Endpoint, ConnectError> {
-        let port = PacketPort::open(interface, ETHERTYPE, None, RING_BYTES_DEFAULT).map_err(|source| {
+        let (mac, server_name) = match station {
+            Station::Mac(mac) => (*mac, String::new()),
+            Station::Name(name) => (MacAddress::BROADCAST, name.clone()),
+        };
+        let port = open_ethernet(interface).map_err(|source| {
             let hint = match source.kind() {
                 io::ErrorKind::PermissionDenied => "; raw Ethernet needs root or the capability CAP_NET_RAW",
                 io::ErrorKind::NotFound => "; `ip link` lists the interfaces",
@@ -100,12 +104,8 @@ impl Endpoint {
             };
             ConnectError::Open { what: format!("raw Ethernet on {interface}"), source, hint }
         })?;
-        let (mac, server_name) = match station {
-            Station::Mac(mac) => (*mac, String::new()),
-            Station::Name(name) => (MacAddress::BROADCAST, name.clone()),
-        };
         let path = Path { link: LinkId(0), peer: Peer::Ethernet(mac) };
-        Ok(Endpoint { port: port.into(), path, server_name, wire: format!("HS/eth on {interface}").into() })
+        Ok(Endpoint { port, path, server_name, wire: format!("HS/eth on {interface}").into() })
     }
 
     fn ip(host: &str, port: u16) -> Result<Endpoint, ConnectError> {
@@ -113,17 +113,17 @@ impl Endpoint {
         let address: SocketAddr = (host, port)
             .to_socket_addrs()
             .map_err(resolve)?
-            .next()
+            // A name with both kinds of addresses: servers listen on IPv4 unless they are told otherwise.
+            .min_by_key(SocketAddr::is_ipv6)
             .ok_or_else(|| resolve(io::Error::new(io::ErrorKind::NotFound, "the name has no address")))?;
         let open = |source| ConnectError::Open {
             what: format!("a UDP socket towards {address}"),
             source,
             hint: "; check that there is a route (`ip route get ADDRESS`)",
         };
-        let route = interface::route_to(address).map_err(open)?;
-        let udp = UdpPort::open(SocketAddr::new(route.source, 0), None).map_err(open)?;
+        let port = open_udp(address).map_err(open)?;
         let path = Path { link: LinkId(0), peer: Peer::Udp(address) };
-        Ok(Endpoint { port: udp.into(), path, server_name: String::new(), wire: "HS/IP".into() })
+        Ok(Endpoint { port, path, server_name: String::new(), wire: "HS/IP".into() })
     }
 
     /// What the protocol negotiates by.
@@ -135,4 +135,22 @@ impl Endpoint {
             receive_capacity_packets: self.port.receive_capacity_packets(packet_max.min(JUMBO_BYTES)),
         }
     }
+}
+
+/// Opens a port to a server that was found already.
+pub(crate) fn open_port(server: &Server, peer: Peer) -> io::Result<Port> {
+    match (server, peer) {
+        (Server::Ethernet { interface, .. }, _) => open_ethernet(interface),
+        (Server::Ip { .. }, Peer::Udp(address)) => open_udp(address),
+        (Server::Ip { .. }, Peer::Ethernet(_)) => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+fn open_ethernet(interface: &str) -> io::Result<Port> {
+    PacketPort::open(interface, ETHERTYPE, None, RING_BYTES_DEFAULT).map(Port::from)
+}
+
+fn open_udp(server: SocketAddr) -> io::Result<Port> {
+    let route = interface::route_to(server)?;
+    UdpPort::open(SocketAddr::new(route.source, 0), None).map(Port::from)
 }

@@ -50,9 +50,19 @@ pub(crate) fn volumes(driver: &mut Driver, server: &str) -> Result<Vec<VolumeSum
     luns.into_iter().map(|lun| volume(asker, lun)).collect()
 }
 
-/// What tells the content of a logical unit from any other.
-pub(crate) fn uuid(driver: &mut Driver, lun: Lun) -> Result<[u8; 16], ConnectError> {
-    identity(&mut Asker { driver, server: "the server" }, lun).map(|identity| identity.uuid())
+/// What is behind a logical unit at the moment.
+pub(crate) struct Contents {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) size_bytes: u64,
+    pub(crate) block_bytes: u32,
+}
+
+/// Looks whether a logical unit is still what it was.
+pub(crate) fn contents(driver: &mut Driver, lun: Lun) -> Result<Contents, ConnectError> {
+    let asker = &mut Asker { driver, server: "the server" };
+    let uuid = identity(asker, lun)?.uuid();
+    let capacity = capacity(asker, lun)?;
+    Ok(Contents { uuid, size_bytes: capacity.length_bytes(), block_bytes: capacity.block_bytes })
 }
 
 struct Asker<'a> {
@@ -101,9 +111,13 @@ fn identity(asker: &mut Asker<'_>, lun: Lun) -> Result<Identity, ConnectError> {
     identification.identity().ok_or_else(|| asker.failed("INQUIRY (page 83h)", "no name that Sanwire knows".to_owned()))
 }
 
-fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError> {
+fn capacity(asker: &mut Asker<'_>, lun: Lun) -> Result<Capacity, ConnectError> {
     let capacity = asker.ask(lun, "READ CAPACITY (16)", build::read_capacity_16(32), 32)?;
-    let capacity = Capacity::parse_sixteen(&capacity).map_err(|error| asker.wrong("READ CAPACITY (16)", error))?;
+    Capacity::parse_sixteen(&capacity).map_err(|error| asker.wrong("READ CAPACITY (16)", error))
+}
+
+fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError> {
+    let capacity = capacity(asker, lun)?;
     let identity = identity(asker, lun)?;
     let limits = asker.page(lun, page::BLOCK_LIMITS)?;
     let limits = BlockLimits::parse(&limits).map_err(|error| asker.wrong("INQUIRY (page B0h)", error))?;

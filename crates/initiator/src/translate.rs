@@ -19,6 +19,10 @@ pub(crate) struct Again {
     pub(crate) data_out: Option<Slice>,
     pub(crate) offset_bytes: u64,
     pub(crate) is_read: bool,
+    /// How often the device had a unit attention to tell instead.
+    pub(crate) attentions: u32,
+    /// How often it was busy.
+    pub(crate) refusals: u32,
 }
 
 impl Again {
@@ -34,7 +38,10 @@ pub(crate) fn command(lun: Lun, block_bytes: u32, kind: OpKind) -> Option<(Again
     let extent = |offset_bytes: u64, length_bytes: u64| {
         Some(Extent { lba: offset_bytes / block, blocks: u32::try_from(length_bytes / block).ok()? })
     };
-    let plain = |cdb, offset_bytes| Again { lun, ask: Ask::Command(cdb), data_out: None, offset_bytes, is_read: false };
+    let plain = |cdb, offset_bytes| {
+        let ask = Ask::Command(cdb);
+        Again { lun, ask, data_out: None, offset_bytes, is_read: false, attentions: 0, refusals: 0 }
+    };
     Some(match kind {
         OpKind::Read { offset_bytes, buffer } => {
             let cdb = build::read_16(extent(offset_bytes, buffer.len() as u64)?);

@@ -127,3 +127,113 @@ fn a_replaced_volume_is_not_written_to() {
     drop((volume, client, other, fresh));
     target.stop().unwrap();
 }
+
+/// Nanoseconds of processor time that this thread has used.
+fn thread_cpu_nanos() -> u64 {
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    statistics.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// Polls all futures together until each is done.
+async fn all<F: Future<Output = Result<(), VolumeError>>>(futures: impl IntoIterator<Item = F>) {
+    let mut flying: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        flying.retain_mut(|future| match future.as_mut().poll(context) {
+            std::task::Poll::Ready(result) => {
+                result.unwrap();
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+        if flying.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+}
+
+#[test]
+fn a_deep_queue_outlives_a_restart_and_a_resize_and_does_not_spin_meanwhile() {
+    let directory = std::env::temp_dir().join(format!("sanwire-deep-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let spec = |size, more| format!("disk=file:{},size={size}{more}", directory.join("disk.img").display());
+    // Slow enough that the server stops with every place taken.
+    let mut settings = config(&[&spec("16M", ",delay=write:10s")]);
+    let target = Target::start(settings.clone()).unwrap();
+    settings.wires = target.wires().to_vec();
+    settings.volumes = config(&[&spec("32M", ",grow")]).volumes;
+    let mut client = Client::connect(&url(&target, "disk"), &ClientOptions::anonymous().unwrap()).unwrap();
+    let volume = client.open("disk").unwrap();
+    let restart = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        target.stop().unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        Target::start(settings).unwrap()
+    });
+    let before = thread_cpu_nanos();
+    client.block_on(all((0..200u64).map(|at| {
+        let data = sanwire_buffer::Slice::from(vec![at as u8; 4096]);
+        let volume = &volume;
+        async move { volume.write(at * 4096, data).await }
+    })));
+    let used = Duration::from_nanos(thread_cpu_nanos() - before);
+    assert!(used < Duration::from_millis(500), "{used:?} of processor time in an outage of seconds");
+    assert_eq!(volume.info().size_bytes, 32 << 20, "the volume has grown");
+    let end = (32 << 20) - 4096;
+    let back = client.block_on(async { volume.read(199 * 4096, volume.buffer(4096).await?).await }).unwrap();
+    assert!(back.iter().all(|byte| *byte == 199));
+    client.block_on(async { volume.read(end, volume.buffer(4096).await?).await }).unwrap();
+    drop((volume, client));
+    restart.join().unwrap().stop().unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_connection_without_volumes_ends_also_while_the_server_is_away() {
+    for patience in [None, Some(Duration::from_millis(500))] {
+        let target = Target::start(config(&["ram0=ram:1M"])).unwrap();
+        let mut options = ClientOptions::anonymous().unwrap();
+        options.reconnect_patience = patience;
+        let mut client = Client::connect(&url(&target, "ram0"), &options).unwrap();
+        let volume = client.open("ram0").unwrap();
+        let thread = client.run_in_background().unwrap();
+        target.stop().unwrap();
+        std::thread::sleep(Duration::from_millis(1000));
+        drop(volume);
+        let end = std::time::Instant::now() + Duration::from_secs(5);
+        while !thread.is_finished() {
+            assert!(std::time::Instant::now() < end, "the thread goes on with {patience:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_deep_queue_does_not_shut_the_others_out() {
+    let target = Target::start(config(&["deep=ram:1M,delay=read:20ms", "other=ram:1M"])).unwrap();
+    let mut client = Client::connect(&url(&target, "deep"), &ClientOptions::anonymous().unwrap()).unwrap();
+    let (deep, other) = (client.open("deep").unwrap(), client.open("other").unwrap());
+    let read = async |volume: &sanwire_initiator::Volume| volume.read(0, volume.buffer(512).await?).await.map(drop);
+    let is_over = std::cell::Cell::new(false);
+    let ended = client.block_on(async {
+        let mut crowd: Vec<_> = (0..1000).map(|_| Box::pin(read(&deep))).collect();
+        let mut single = Box::pin(async {
+            for _ in 0..5 {
+                read(&other).await?;
+            }
+            Ok::<(), VolumeError>(())
+        });
+        std::future::poll_fn(|context| {
+            crowd.retain_mut(|future| future.as_mut().poll(context).is_pending());
+            is_over.set(single.as_mut().poll(context).is_ready());
+            if is_over.get() || crowd.is_empty() {
+                std::task::Poll::Ready(crowd.len())
+            } else {
+                std::task::Poll::Pending
+            }
+        })
+        .await
+    });
+    assert!(is_over.get() && ended > 300, "{ended} of 1000 reads of the deep queue were left");
+    drop((deep, other, client));
+    target.stop().unwrap();
+}

@@ -8,7 +8,7 @@ use sanwire_scsi::Cdb;
 
 use super::{Driver, Link, OwnAnswer, Waiting};
 use crate::endpoint::ConnectError;
-use crate::inventory;
+use crate::inventory::{self, Contents};
 use crate::volume::VolumeError;
 
 impl Driver {
@@ -21,15 +21,23 @@ impl Driver {
                 Ok(id) => break id,
                 Err(back) => order = back,
             }
-            if let Link::Down(failure) = self.link {
-                return Err(failure);
+            match self.link {
+                Link::Down(failure) => return Err(failure),
+                // Held commands take all places, and they stay until the verification is over.
+                Link::Up(_) if self.is_verifying => return Err(Failure::Full),
+                _ => self.turn_or_sleep(),
             }
-            self.turn_or_sleep();
         };
         self.waiting.insert(id, Waiting::Own);
+        let connections = self.connections;
         loop {
             if let Some(answer) = self.answers.remove(&id) {
                 return answer;
+            }
+            if self.is_verifying && self.connections != connections {
+                // On the new connection it is held until the verification is over, that is for ever.
+                self.waiting.remove(&id);
+                return Err(Failure::NoAnswer);
             }
             self.turn_or_sleep();
         }
@@ -40,22 +48,46 @@ impl Driver {
         self.must_verify = false;
         self.is_verifying = true;
         let served = self.volumes.iter().enumerate();
-        let known: Vec<_> = served.filter_map(|(index, s)| s.as_ref().map(|s| (index, s.lun, s.uuid))).collect();
-        for (index, lun, uuid) in known {
-            match inventory::uuid(self, lun) {
-                Ok(now) if now == uuid => {}
+        let known: Vec<_> = served.filter_map(|(index, s)| s.as_ref().map(|s| (index, s.lun))).collect();
+        for &(index, lun) in &known {
+            match inventory::contents(self, lun) {
+                Ok(contents) => self.compare(index, &contents),
+                Err(ConnectError::Handshake { failure: Failure::Full, .. }) => {
+                    known.iter().for_each(|&(_, lun)| self.protocol.abandon(lun, Failure::InDoubt));
+                    self.must_verify = true;
+                    self.is_verifying = false;
+                    return;
+                }
                 // The connection is gone again: the next one brings the next verification.
                 Err(ConnectError::Handshake { .. }) => {
                     self.is_verifying = false;
                     return;
                 }
-                _ => self.drop_replaced(index),
+                Err(_) => self.drop_replaced(index),
             }
         }
         self.is_verifying = false;
         if !self.must_verify {
             self.protocol.release();
         }
+    }
+
+    fn compare(&mut self, index: usize, contents: &Contents) {
+        let Some(served) = &self.volumes[index] else { return };
+        if contents.uuid != served.uuid || contents.block_bytes != served.block_bytes {
+            return self.drop_replaced(index);
+        }
+        let mut info = served.info.get();
+        if info.size_bytes != contents.size_bytes {
+            tracing::warn!("volume {} has {} bytes now, {} before", info.name, contents.size_bytes, info.size_bytes);
+        }
+        info.size_bytes = contents.size_bytes;
+        if let Link::Up(server) = &self.link {
+            let block_bytes = served.block_bytes.max(1);
+            info.transfer_max_bytes =
+                info.transfer_max_bytes.min(server.transfer_max_bytes / block_bytes * block_bytes);
+        }
+        served.info.set(info);
     }
 
     fn drop_replaced(&mut self, index: usize) {
@@ -65,5 +97,6 @@ impl Driver {
         let what = format!("volume {name} was replaced when the server was restarted: check it, and open it again");
         served.queue.close(VolumeError::Protocol { what: what.into() });
         self.protocol.abandon(served.lun, Failure::InDoubt);
+        self.stalled.retain(|stalled| stalled.again.lun != served.lun);
     }
 }

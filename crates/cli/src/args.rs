@@ -49,10 +49,21 @@ pub(crate) enum Command {
     Cp(CpArgs),
     /// Measure a volume
     Bench(BenchArgs),
+    /// Print the id by which servers know this client
+    Id(IdArgs),
     /// Print the completion script of a shell
     Completions(CompletionsArgs),
     /// Write the manual pages into a directory
     Man(ManArgs),
+}
+
+/// `sanwire id`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  sanwire serve --allow $(sanwire id)")]
+pub(crate) struct IdArgs {
+    /// The file of the client's static key; it is made when absent [default: in the user's state directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
 }
 
 /// `sanwire completions`.

@@ -2,9 +2,11 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use sanwire_hyperscsi::Identity;
 use sanwire_initiator::{Client, ClientOptions, Url, Volume, VolumeInfo};
 
 use crate::args::ClientArgs;
@@ -47,10 +49,7 @@ impl Connection {
 /// What a client is told, with what stands in its files.
 pub(crate) fn options(args: &ClientArgs) -> anyhow::Result<ClientOptions> {
     let mut options = ClientOptions::anonymous()?;
-    options.identity = match &args.key_file {
-        Some(path) => keys::load_or_make(path)?,
-        None => keys::load_or_make(&state_directory()?.join("client.key"))?,
-    };
+    options.identity = identity(args.key_file.as_deref())?;
     options.psk = match &args.password_file {
         Some(path) => keys::psk(&read_password(path)?)?,
         None => keys::NO_PASSWORD,
@@ -59,4 +58,12 @@ pub(crate) fn options(args: &ClientArgs) -> anyhow::Result<ClientOptions> {
     options.reconnect_patience = Some(args.wait);
     options.recovery = args.recovery.into();
     Ok(options)
+}
+
+/// The client's static key: that of the file, else the user's.
+pub(crate) fn identity(key_file: Option<&Path>) -> anyhow::Result<Identity> {
+    match key_file {
+        Some(path) => keys::load_or_make(path),
+        None => keys::load_or_make(&state_directory()?.join("client.key")),
+    }
 }

@@ -38,6 +38,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Detach(args) => logged(log, || commands::detach::run(&args)),
         Command::Cp(args) => logged(log, || commands::cp::run(&args)),
         Command::Bench(args) => logged(log, || commands::bench::run(&args)),
+        Command::Id(args) => commands::id::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
     }

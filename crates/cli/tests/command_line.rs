@@ -30,7 +30,7 @@ fn scratch(name: &str) -> std::path::PathBuf {
 
 #[test]
 fn help_and_version_are_no_errors() {
-    for command in ["serve", "discover", "ls", "info", "attach", "detach", "cp", "bench", "completions", "man"] {
+    for command in ["serve", "discover", "ls", "info", "attach", "detach", "cp", "bench", "id", "completions", "man"] {
         let output = sanwire(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0), "{command}");
         let help = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -92,4 +92,14 @@ fn a_file_that_is_not_there_is_a_failure_and_not_a_misuse() {
     let output = sanwire(&["detach", "nothing-of-this-name"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("nothing-of-this-name"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_client_knows_its_id() {
+    let key = scratch("id").join("client.key");
+    let key = key.to_str().expect("UTF-8");
+    let first = sanwire(&["id", "--key-file", key]);
+    let id = String::from_utf8(first.stdout).expect("UTF-8");
+    assert!(id.len() == 33 && id.trim().bytes().all(|digit| digit.is_ascii_hexdigit()), "{id}");
+    assert_eq!(sanwire(&["id", "--key-file", key]).stdout, id.as_bytes(), "the key is kept");
 }

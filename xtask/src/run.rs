@@ -40,8 +40,8 @@ pub fn all(root: &Path, length: Length) -> Result<bool, String> {
     let mut failed_steps = vec![];
     for mut step in steps(root, length) {
         println!("== {}", step.name);
-        let (counts, is_success) =
-            run(step.command.current_dir(root)).map_err(|error| format!("{}: {error}", step.name))?;
+        let (counts, is_success) = run(step.command.current_dir(root), io::stdout(), io::stderr())
+            .map_err(|error| format!("{}: {error}", step.name))?;
         total.passed += counts.passed;
         // A step that fails without a failed test (a compiler's error, a finding) counts as one.
         total.failed += if is_success { counts.failed } else { counts.failed.max(1) };
@@ -96,13 +96,17 @@ fn is_installed(subcommand: &str) -> bool {
 }
 
 /// Runs a command, passing on what it prints and counting what its test runners say.
-fn run(command: &mut Command) -> io::Result<(Counts, bool)> {
+fn run(
+    command: &mut Command,
+    output_to: impl Write,
+    errors_to: impl Write + Send + 'static,
+) -> io::Result<(Counts, bool)> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let errors = child.stderr.take();
-    let errors = thread::spawn(move || errors.map_or(Ok(()), |errors| pass_on(errors, io::stderr(), |_| ())));
+    let errors = thread::spawn(move || errors.map_or(Ok(()), |errors| pass_on(errors, errors_to, |_| ())));
     let mut counts = Counts::default();
     if let Some(output) = child.stdout.take() {
-        pass_on(output, io::stdout(), |line| {
+        pass_on(output, output_to, |line| {
             if let Some(found) = counts_of(line) {
                 counts.passed += found.passed;
                 counts.failed += found.failed;
@@ -157,6 +161,9 @@ mod tests {
     fn exit_code_and_counts_come_from_the_command() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo 3 passed, 1 failed; echo 2 passed, 0 failed; echo 9 passed, 9 failed >&2; exit 1"]);
-        assert_eq!(run(&mut shell).unwrap(), (Counts { passed: 5, failed: 1 }, false));
+        // Not to stdout: whoever counts the words of this very run would count these too.
+        let mut output = vec![];
+        assert_eq!(run(&mut shell, &mut output, io::sink()).unwrap(), (Counts { passed: 5, failed: 1 }, false));
+        assert_eq!(output, b"3 passed, 1 failed\n2 passed, 0 failed\n");
     }
 }

@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::path::Path;
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use sanwire_hyperscsi::Identity;
@@ -15,6 +16,9 @@ use crate::keys;
 
 /// How long a server is sought at first: a wrong address should not take a minute to show.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a program that ends waits for its connection to say goodbye.
+const LEAVE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A client that is connected to one server.
 pub(crate) struct Connection(RefCell<Client>);
@@ -41,8 +45,23 @@ impl Connection {
     }
 
     /// Lets the connection work on a thread of its own, until its last volume is dropped.
-    pub(crate) fn run_in_background(self) -> anyhow::Result<()> {
-        self.0.into_inner().run_in_background().map(drop).context("cannot start a thread for the connection")
+    pub(crate) fn run_in_background(self) -> anyhow::Result<Background> {
+        let thread = self.0.into_inner().run_in_background().context("cannot start a thread for the connection")?;
+        Ok(Background(thread))
+    }
+}
+
+/// A connection on a thread of its own.
+pub(crate) struct Background(JoinHandle<()>);
+
+impl Background {
+    /// Waits until the server was told that the client leaves. The volumes must be dropped; a server that is away is not
+    /// waited for.
+    pub(crate) fn leave(self) {
+        let end = Instant::now() + LEAVE_PATIENCE;
+        while !self.0.is_finished() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

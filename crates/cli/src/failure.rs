@@ -19,7 +19,32 @@ pub(crate) fn misuse(message: impl Into<String>) -> anyhow::Error {
 
 /// Prints the error with its causes, and tells the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("sanwire: {error:#}");
+    eprintln!("sanwire: {}", describe(error));
     let is_misuse = error.chain().any(|cause| cause.is::<Misuse>());
     ExitCode::from(if is_misuse { MISUSED } else { FAILED })
+}
+
+/// The error and its causes. Many messages tell their cause themselves: it is not told twice.
+fn describe(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cause_is_told_twice() {
+        let cause = || std::io::Error::other("the disk is wet");
+        let telling = anyhow::Error::new(cause()).context("cannot write: the disk is wet; dry it");
+        assert_eq!(describe(&telling), "cannot write: the disk is wet; dry it");
+        assert_eq!(describe(&anyhow::Error::new(cause()).context("cannot write")), "cannot write: the disk is wet");
+    }
 }

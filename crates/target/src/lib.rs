@@ -6,6 +6,7 @@
 
 mod allow;
 mod config;
+mod link;
 mod runner;
 mod shard;
 mod target;

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Instant, LinkId, Path, Peer};
+use sanwire_core::{Instant, LinkId, Path};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig, ServerEvent};
 use sanwire_io::file::{EngineKind, FileEngine};
 use sanwire_io::{Clock, Poller, Port, Waker};
 
+use crate::link::{Links, Opener};
 use crate::runner::{Answered, Runner};
 
 /// Packets taken from a port before the shard looks at anything else.
@@ -27,8 +28,8 @@ const ENGINE_DEPTH: u32 = 256;
 /// How long a stopping shard waits for its commands and for acknowledgements.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How often the MTU of the links is read again.
-const REFRESH_EVERY: Duration = Duration::from_secs(10);
+/// A stopping shard that never comes to rest tells its clients after this.
+const STOP_REST: Duration = Duration::from_secs(2);
 
 /// Packets by which receive buffers are measured: what most links take at the most. A wildcard address or the loopback
 /// takes larger ones; then fewer fit, and the rest is recovered like any loss.
@@ -37,6 +38,8 @@ const JUMBO_BYTES: usize = 9000;
 /// What a shard is made of; its thread builds the rest, because an engine belongs to one thread.
 pub(crate) struct ShardParts {
     pub(crate) ports: Vec<Port>,
+    /// What opened the ports.
+    pub(crate) openers: Vec<Opener>,
     pub(crate) server: ServerConfig,
     pub(crate) units: Arc<LogicalUnits>,
     pub(crate) engine: EngineKind,
@@ -55,7 +58,7 @@ pub(crate) fn link_limits(port: &Port, shards: u32) -> LinkLimits {
 }
 
 struct Shard {
-    ports: Vec<Port>,
+    links: Links,
     server: Server,
     runner: Runner,
     engine: FileEngine,
@@ -70,34 +73,24 @@ pub(crate) fn run(parts: ShardParts, ready: impl FnOnce(io::Result<()>)) {
         Ok(engine) => engine,
         Err(error) => return ready(Err(error)),
     };
-    let shard = Shard::new(parts.ports, parts.server, parts.units, memory, engine);
+    let links = Links::new(parts.ports, parts.openers);
+    let shard = Shard::new(links, parts.server, parts.units, memory, engine);
     ready(Ok(()));
     if let Err(error) = shard.serve(&parts.waker, &parts.stop) {
-        tracing::error!("a shard ends: {error}; check the network interface and start the server again");
+        tracing::error!("a shard ends: {error}; start the server again");
     }
 }
 
 impl Shard {
-    fn new(
-        ports: Vec<Port>,
-        config: ServerConfig,
-        units: Arc<LogicalUnits>,
-        memory: Region,
-        engine: FileEngine,
-    ) -> Self {
+    fn new(links: Links, config: ServerConfig, units: Arc<LogicalUnits>, memory: Region, engine: FileEngine) -> Self {
         let runner = Runner::new(units, memory);
-        Shard { ports, server: Server::new(config), runner, engine, clock: Clock::new(), answered: Vec::new() }
+        Shard { links, server: Server::new(config), runner, engine, clock: Clock::new(), answered: Vec::new() }
     }
 
     fn serve(mut self, waker: &Waker, stop: &AtomicBool) -> io::Result<()> {
         let mut poller = Poller::new();
-        let mut refresh_at = self.clock.now() + REFRESH_EVERY;
         while !stop.load(Ordering::Acquire) {
             let now = self.clock.now();
-            if refresh_at <= now {
-                refresh_at = now + REFRESH_EVERY;
-                self.ports.iter_mut().for_each(|port| drop(port.refresh()));
-            }
             if !self.turn(now)? {
                 self.sleep(&mut poller, waker, None)?;
             }
@@ -107,25 +100,21 @@ impl Shard {
 
     /// Does what there is to do; false when there was nothing.
     fn turn(&mut self, now: Instant) -> io::Result<bool> {
-        let received = self.receive(now)?;
+        self.links.tend(now);
+        let received = self.receive(now);
         self.advance(now);
-        let sent = self.transmit(now)?;
+        let sent = self.transmit(now);
         if self.engine.in_flight() > 0 {
             self.engine.flush()?;
         }
         Ok(received + sent > 0)
     }
 
-    fn receive(&mut self, now: Instant) -> io::Result<usize> {
-        let mut received = 0;
-        for (index, port) in self.ports.iter_mut().enumerate() {
-            let link = LinkId(index as u8);
-            let server = &mut self.server;
-            received += port.receive(RECEIVE_BUDGET, &mut |peer: Peer, bytes: &[u8]| {
-                server.handle_input(Path { link, peer }, bytes, now);
-            })?;
-        }
-        Ok(received)
+    fn receive(&mut self, now: Instant) -> usize {
+        let server = &mut self.server;
+        self.links.receive(RECEIVE_BUDGET, &mut |link, peer, bytes| {
+            server.handle_input(Path { link: LinkId(link as u8), peer }, bytes, now);
+        })
     }
 
     /// Lets time pass, executes what was asked and answers what was executed.
@@ -177,36 +166,32 @@ impl Shard {
         }
     }
 
-    fn transmit(&mut self, now: Instant) -> io::Result<usize> {
+    fn transmit(&mut self, now: Instant) -> usize {
         let mut sent = 0;
         while sent < TRANSMIT_BUDGET
             && let Some((path, packet)) = self.server.poll_transmit(now)
         {
             sent += 1;
-            let Some(port) = self.ports.get_mut(usize::from(path.link.0)) else { continue };
-            if let Err(packet) = port.queue(path.peer, packet) {
-                port.flush()?;
-                // An empty batch takes a packet.
-                drop(port.queue(path.peer, packet));
-            }
+            self.links.queue(usize::from(path.link.0), path.peer, packet);
         }
         if sent > 0 {
-            self.ports.iter_mut().try_for_each(Port::flush)?;
+            self.links.flush();
         }
-        Ok(sent)
+        sent
     }
 
     fn sleep(&mut self, poller: &mut Poller, waker: &Waker, limit: Option<Instant>) -> io::Result<()> {
-        let deadlines = [self.server.poll_timeout(), self.runner.poll_timeout(), limit];
+        let deadlines = [self.server.poll_timeout(), self.runner.poll_timeout(), self.links.poll_timeout(), limit];
         let deadline = deadlines.into_iter().flatten().min();
         let engine: [BorrowedFd<'_>; 1] = [self.engine.as_fd()];
         let fds = if self.engine.in_flight() > 0 { &engine[..] } else { &[] };
-        poller.wait(&self.ports, fds, Some(waker), deadline, &self.clock).map(drop)
+        poller.wait(self.links.ports(), fds, Some(waker), deadline, &self.clock).map(drop)
     }
 
     /// Ends what is under way, tells the clients, and leaves.
     fn stop(mut self, poller: &mut Poller, waker: &Waker) -> io::Result<()> {
-        let give_up_at = self.clock.now() + STOP_PATIENCE;
+        let begun_at = self.clock.now();
+        let give_up_at = begun_at + STOP_PATIENCE;
         let mut told = false;
         loop {
             let now = self.clock.now();
@@ -217,7 +202,7 @@ impl Shard {
             if told && !busy && self.server.is_drained() {
                 return Ok(());
             }
-            if !told && self.runner.is_idle() {
+            if !told && (self.runner.is_idle() || now >= begun_at + STOP_REST) {
                 self.server.shut_down();
                 told = true;
             } else if !busy {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,12 +12,13 @@ use sanwire_buffer::Region;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
 use sanwire_core::{ClientId, Peer};
 use sanwire_device::{AddError, Disk, DiskError, DiskOptions, LogicalUnits};
-use sanwire_hyperscsi::{Admission, ETHERTYPE, ServerConfig};
-use sanwire_io::{PacketPort, Port, Steering, UdpPort, Waker, interface};
+use sanwire_hyperscsi::{Admission, ServerConfig};
+use sanwire_io::{LocalAddress, Port, Waker, interface};
 use sanwire_scsi::Identity as VolumeIdentity;
 use sanwire_store::{Backing, OpenError, Request, Started, Store, blocking};
 
 use crate::config::{TargetConfig, VolumeConfig};
+use crate::link::Opener;
 use crate::shard::{self, ShardParts, link_limits};
 use crate::wire::Wire;
 
@@ -113,10 +114,10 @@ impl Target {
             threads: Vec::new(),
             wires: config.wires.clone(),
         };
-        let parts: Vec<ShardParts> =
-            (0..shards).map(|index| target.shard_parts(&config, index, shards, instance)).collect::<Result<_, _>>()?;
-        if let Some(first) = parts.first() {
-            target.note_bound_addresses(&first.ports);
+        let reopened: Vec<Arc<AtomicU32>> = config.wires.iter().map(|_| Arc::default()).collect();
+        let mut parts = Vec::new();
+        for index in 0..shards {
+            parts.push(target.shard_parts(&config, index, &reopened, instance)?);
         }
         for (index, parts) in parts.into_iter().enumerate() {
             target.spawn(index, parts)?;
@@ -136,29 +137,28 @@ impl Target {
         &self.units
     }
 
-    fn note_bound_addresses(&mut self, ports: &[Port]) {
-        for (wire, port) in self.wires.iter_mut().zip(ports) {
-            if let (Wire::HsIp { address }, sanwire_io::LocalAddress::Udp(bound)) = (wire, port.local_address()) {
-                *address = bound;
-            }
-        }
-    }
-
     fn shard_parts(
         &mut self,
         config: &TargetConfig,
         index: u32,
-        shards: u32,
+        reopened: &[Arc<AtomicU32>],
         instance: u64,
     ) -> Result<ShardParts, StartError> {
+        let shards = config.shards.max(1);
         let memory_bytes = (config.memory_bytes / shards as usize).max(SHARD_MEMORY_MIN_BYTES);
         let memory = Region::new(memory_bytes).map_err(|source| StartError::Resource { what: "memory", source })?;
-        let steering = (shards > 1).then_some(Steering { shards, index, group: std::process::id() as u16 });
-        let ports = config
-            .wires
+        let mut openers = self.openers(config, index, reopened);
+        let ports = openers
             .iter()
-            .map(|wire| open_port(wire, steering, config.ring_bytes))
+            .map(|opener| opener.open().map_err(|source| StartError::Wire { wire: opener.wire.clone(), source }))
             .collect::<Result<Vec<Port>, _>>()?;
+        // The port that the kernel chose is everybody's from now on.
+        for ((opener, port), wire) in openers.iter_mut().zip(&ports).zip(&mut self.wires) {
+            if let (Wire::HsIp { address }, LocalAddress::Udp(bound)) = (&mut opener.wire, port.local_address()) {
+                *address = bound;
+                *wire = opener.wire.clone();
+            }
+        }
         let waker = Waker::new().map_err(|source| StartError::Resource { what: "an event descriptor", source })?;
         self.wakers.push(waker.clone());
         let server = ServerConfig {
@@ -180,12 +180,27 @@ impl Target {
         };
         Ok(ShardParts {
             ports,
+            openers,
             server,
             units: Arc::clone(&self.units),
             engine: config.engine,
             waker,
             stop: Arc::clone(&self.stop),
         })
+    }
+
+    fn openers(&self, config: &TargetConfig, shard: u32, reopened: &[Arc<AtomicU32>]) -> Vec<Opener> {
+        let wires = self.wires.iter().zip(reopened).zip(0..);
+        wires
+            .map(|((wire, reopened), number)| Opener {
+                wire: wire.clone(),
+                number,
+                shards: config.shards.max(1),
+                shard,
+                ring_bytes: config.ring_bytes,
+                reopened: Arc::clone(reopened),
+            })
+            .collect()
     }
 
     fn spawn(&mut self, index: usize, parts: ShardParts) -> Result<(), StartError> {
@@ -269,14 +284,6 @@ fn fnv1a_128(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     bytes.iter().fold(OFFSET, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
-}
-
-fn open_port(wire: &Wire, steering: Option<Steering>, ring_bytes: usize) -> Result<Port, StartError> {
-    let port = match wire {
-        Wire::HsEth { interface } => PacketPort::open(interface, ETHERTYPE, steering, ring_bytes).map(Port::from),
-        Wire::HsIp { address } => UdpPort::open(*address, steering).map(Port::from),
-    };
-    port.map_err(|source| StartError::Wire { wire: wire.clone(), source })
 }
 
 fn admission(config: &TargetConfig) -> Admission {

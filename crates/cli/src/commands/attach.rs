@@ -28,14 +28,16 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let registry = Registry::open()?;
     let connection = Connection::open(&args.url, &args.client)?;
     let volume = connection.volume(name)?;
-    connection.run_in_background()?;
+    let background = connection.run_in_background()?;
     let stop = Latch::new().context("cannot make a socket pair")?;
     let stopper = stop.clone();
     signals::on_stop(move || stopper.set()).context("cannot catch signals")?;
-    match args.kind {
+    let result = match args.kind {
         AttachKind::Fuse => fuse(args, name, volume, &registry, &stop),
         AttachKind::Nbd => nbd(args, name, volume, &registry, stop),
-    }
+    };
+    background.leave();
+    result
 }
 
 /// Options of one kind with the other are a mistake.

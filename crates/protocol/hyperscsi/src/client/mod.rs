@@ -211,10 +211,13 @@ impl Client {
     }
 
     fn seek(&mut self, wait: Option<Duration>, now: Instant) {
-        self.state = match Seeking::new(&self.config, self.session, &mut self.random, wait, now) {
-            Ok(seeking) => State::Seeking(Box::new(seeking)),
-            Err(_) => State::Closed,
-        };
+        match Seeking::new(&self.config, self.session, &mut self.random, wait, now) {
+            Ok(seeking) => self.state = State::Seeking(Box::new(seeking)),
+            Err(_) => {
+                self.close(Failure::Closed);
+                self.events.push_back(ClientEvent::GivenUp(Failure::Closed));
+            }
+        }
     }
 
     fn lose(&mut self, announced: bool, now: Instant) {

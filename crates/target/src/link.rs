@@ -1,0 +1,174 @@
+//! The ports of one shard. A link that goes away must not take the others with it, and comes back by itself.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use sanwire_buffer::Packet;
+use sanwire_core::{Instant, Peer};
+use sanwire_hyperscsi::ETHERTYPE;
+use sanwire_io::{PacketPort, Port, Steering, UdpPort};
+
+use crate::wire::Wire;
+
+/// How often the links are looked after.
+const TEND_EVERY: Duration = Duration::from_secs(2);
+
+/// How to open the port of one wire for one shard, also again.
+pub(crate) struct Opener {
+    pub(crate) wire: Wire,
+    /// The wire's place among the server's.
+    pub(crate) number: u16,
+    pub(crate) shards: u32,
+    pub(crate) shard: u32,
+    pub(crate) ring_bytes: usize,
+    /// Ports that all shards together have opened again. Shards take turns, because the kernel numbers them by the order
+    /// in which they open their ports.
+    pub(crate) reopened: Arc<AtomicU32>,
+}
+
+impl Opener {
+    /// Opens the port for the first time.
+    pub(crate) fn open(&self) -> io::Result<Port> {
+        self.open_in_round(0)
+    }
+
+    /// Opens the port again, when it is this shard's turn.
+    fn reopen(&self) -> io::Result<Option<Port>> {
+        let turn = self.reopened.load(Ordering::Acquire);
+        if turn % self.shards != self.shard {
+            return Ok(None);
+        }
+        // A new group for each round: the old one is bound to the interface that is gone.
+        let port = self.open_in_round(turn / self.shards + 1)?;
+        self.reopened.store(turn.wrapping_add(1), Ordering::Release);
+        Ok(Some(port))
+    }
+
+    fn open_in_round(&self, round: u32) -> io::Result<Port> {
+        let steering = (self.shards > 1).then(|| Steering {
+            shards: self.shards,
+            index: self.shard,
+            group: group(std::process::id(), self.number, round),
+        });
+        match &self.wire {
+            Wire::HsEth { interface } => {
+                PacketPort::open(interface, ETHERTYPE, steering, self.ring_bytes).map(Port::from)
+            }
+            Wire::HsIp { address } => UdpPort::open(*address, steering).map(Port::from),
+        }
+    }
+}
+
+/// A number that the shards share for one interface, and hardly anybody else on this host.
+fn group(process: u32, wire: u16, round: u32) -> u16 {
+    let mixed =
+        process.wrapping_mul(0x9e37_79b1) ^ u32::from(wire).wrapping_mul(0x85eb_ca6b) ^ round.wrapping_mul(0xc2b2_ae35);
+    (mixed >> 16) as u16
+}
+
+/// What a shard receives from and sends to.
+pub(crate) struct Links {
+    ports: Vec<Port>,
+    openers: Vec<Opener>,
+    is_broken: Vec<bool>,
+    tend_at: Instant,
+}
+
+impl Links {
+    /// `ports` were opened by `openers`, in this order.
+    pub(crate) fn new(ports: Vec<Port>, openers: Vec<Opener>) -> Self {
+        let is_broken = vec![false; ports.len()];
+        Links { ports, openers, is_broken, tend_at: Instant::ZERO }
+    }
+
+    pub(crate) fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    /// Hands out up to `budget` packets of each link.
+    pub(crate) fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(usize, Peer, &[u8])) -> usize {
+        let mut received = 0;
+        for index in 0..self.ports.len() {
+            let result = self.ports[index].receive(budget, &mut |peer, bytes| handler(index, peer, bytes));
+            received += self.note(index, result).unwrap_or(0);
+        }
+        received
+    }
+
+    /// Queues a packet; a link that is away loses it.
+    pub(crate) fn queue(&mut self, link: usize, to: Peer, packet: Packet) {
+        let Some(port) = self.ports.get_mut(link) else { return };
+        if let Err(packet) = port.queue(to, packet) {
+            let result = port.flush();
+            self.note(link, result);
+            // An empty batch takes a packet.
+            drop(self.ports[link].queue(to, packet));
+        }
+    }
+
+    pub(crate) fn flush(&mut self) {
+        for index in 0..self.ports.len() {
+            let result = self.ports[index].flush();
+            self.note(index, result);
+        }
+    }
+
+    fn note<T>(&mut self, index: usize, result: io::Result<T>) -> Option<T> {
+        result.map_err(|error| self.lose(index, &error)).ok()
+    }
+
+    fn lose(&mut self, index: usize, error: &io::Error) {
+        if !self.is_broken[index] {
+            tracing::warn!("wire {} is gone: {error}; it is opened again when it is back", self.openers[index].wire);
+        }
+        self.is_broken[index] = true;
+    }
+
+    /// Looks after the links, now and then: reads their MTU, and opens again what is gone.
+    pub(crate) fn tend(&mut self, now: Instant) {
+        if now < self.tend_at {
+            return;
+        }
+        self.tend_at = now + TEND_EVERY;
+        for index in 0..self.ports.len() {
+            // Any other error passes: the port goes on with what it knew.
+            if let Err(error) = self.ports[index].refresh()
+                && error.kind() == io::ErrorKind::NotFound
+            {
+                self.lose(index, &error);
+            }
+            if !self.is_broken[index] {
+                continue;
+            }
+            match self.openers[index].reopen() {
+                Ok(Some(port)) => {
+                    tracing::warn!("wire {} is open again", self.openers[index].wire);
+                    self.ports[index] = port;
+                    self.is_broken[index] = false;
+                }
+                Ok(None) => {}
+                Err(error) => tracing::debug!("wire {} stays away: {error}", self.openers[index].wire),
+            }
+        }
+    }
+
+    /// When [`Links::tend`] should be called next, if a link is away. While all are there, nothing wakes a shard for it.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.is_broken.contains(&true).then_some(self.tend_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_wires_and_rounds_differ() {
+        let mut groups: Vec<u16> = (0..8).flat_map(|wire| (0..4).map(move |round| group(4711, wire, round))).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        assert_eq!(groups.len(), 32);
+    }
+}

@@ -86,11 +86,13 @@ impl Connection {
 
     /// Lets the client send no more than its share at once; true when that is new.
     pub(super) fn share(&mut self, inward: Window, now: Instant) -> bool {
-        let windows = self.channel.windows();
-        if self.unaccepted.is_some() || windows.inward == inward {
+        // What is proposed and not yet answered counts as much as what is in force.
+        let proposed = self.unaccepted.map(|(resumed, windows, _)| (resumed, windows));
+        let (resumed, windows) = proposed.unwrap_or_else(|| (true, self.channel.windows()));
+        if windows.inward == inward {
             return false;
         }
-        self.accept(true, Windows { inward, ..windows }, now);
+        self.accept(resumed, Windows { inward, ..windows }, now);
         true
     }
 

@@ -359,6 +359,7 @@ impl Server {
         }
         self.next_deadline = None;
         let ids: Vec<u32> = self.connections.keys().copied().collect();
+        let sharers = ids.len();
         for id in ids {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             if connection.poll_timeout() <= now {
@@ -369,6 +370,9 @@ impl Server {
             } else {
                 self.touch(id);
             }
+        }
+        if self.connections.len() < sharers {
+            self.share_windows(now);
         }
         self.expire_sessions(now);
     }
@@ -388,3 +392,6 @@ impl Server {
         expired.into_iter().for_each(|nexus| self.close_session(nexus));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -151,7 +151,7 @@ impl Server {
         let session = half_open.session;
         let seals = half_open.handshake.finish()?;
         let outward = Window::fitting(offer.receive_capacity_packets.min(IN_FLIGHT_PACKETS));
-        let inward = Window::fitting(link.receive_capacity_packets.min(IN_FLIGHT_PACKETS));
+        let inward = share(link, self.connections.len() + 1);
         let limit = link.packet_max_bytes.min(offer.packet_max_bytes).min(half_open.packet_max_bytes) as usize;
         let channel = Channel::new(Setup {
             path,
@@ -223,10 +223,8 @@ impl Server {
 
     /// What a link can take at once is shared by all clients: their windows are set anew when one comes or goes.
     pub(super) fn share_windows(&mut self, now: Instant) {
-        let sharers = u32::try_from(self.connections.len()).unwrap_or(u32::MAX).max(1);
-        let shares: Vec<Window> = (self.config.links.iter())
-            .map(|link| Window::fitting(link.receive_capacity_packets.min(IN_FLIGHT_PACKETS) / sharers))
-            .collect();
+        let sharers = self.connections.len();
+        let shares: Vec<Window> = self.config.links.iter().map(|link| share(*link, sharers)).collect();
         let ids: Vec<u32> = self.connections.keys().copied().collect();
         for id in ids {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
@@ -267,6 +265,12 @@ impl Server {
             self.loose.push_back((path, loose_packet(Opcode::AdnRequest, connection, number, body)));
         }
     }
+}
+
+/// What each of so many clients may send at once over a link.
+fn share(link: LinkLimits, sharers: usize) -> Window {
+    let sharers = u32::try_from(sharers).unwrap_or(u32::MAX).max(1);
+    Window::fitting(link.receive_capacity_packets.min(IN_FLIGHT_PACKETS) / sharers)
 }
 
 /// The third step: who the client is, and what it brings.

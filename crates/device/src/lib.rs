@@ -17,6 +17,7 @@
 mod attention;
 mod control;
 mod disk;
+mod dispatch;
 mod execution;
 mod fault;
 mod fill;

@@ -1,51 +1,13 @@
 //! The operations of a disk: one table that the parser obeys and REPORT SUPPORTED OPERATION CODES prints.
 
+pub mod code;
+mod table;
+
 use crate::bytes::put;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::task::Cdb;
 
-/// Operation codes (SPC-5 annex F.3).
-#[allow(missing_docs, reason = "each is named by its command")]
-pub mod code {
-    pub const TEST_UNIT_READY: u8 = 0x00;
-    pub const REQUEST_SENSE: u8 = 0x03;
-    pub const READ_6: u8 = 0x08;
-    pub const WRITE_6: u8 = 0x0a;
-    pub const INQUIRY: u8 = 0x12;
-    pub const MODE_SELECT_6: u8 = 0x15;
-    pub const MODE_SENSE_6: u8 = 0x1a;
-    pub const START_STOP_UNIT: u8 = 0x1b;
-    pub const PREVENT_ALLOW_MEDIUM_REMOVAL: u8 = 0x1e;
-    pub const READ_CAPACITY_10: u8 = 0x25;
-    pub const READ_10: u8 = 0x28;
-    pub const WRITE_10: u8 = 0x2a;
-    pub const WRITE_AND_VERIFY_10: u8 = 0x2e;
-    pub const VERIFY_10: u8 = 0x2f;
-    pub const SYNCHRONIZE_CACHE_10: u8 = 0x35;
-    pub const WRITE_SAME_10: u8 = 0x41;
-    pub const UNMAP: u8 = 0x42;
-    pub const MODE_SELECT_10: u8 = 0x55;
-    pub const MODE_SENSE_10: u8 = 0x5a;
-    pub const READ_16: u8 = 0x88;
-    pub const WRITE_16: u8 = 0x8a;
-    pub const WRITE_AND_VERIFY_16: u8 = 0x8e;
-    pub const VERIFY_16: u8 = 0x8f;
-    pub const SYNCHRONIZE_CACHE_16: u8 = 0x91;
-    pub const WRITE_SAME_16: u8 = 0x93;
-    pub const SERVICE_ACTION_IN_16: u8 = 0x9e;
-    pub const REPORT_LUNS: u8 = 0xa0;
-    pub const MAINTENANCE_IN: u8 = 0xa3;
-    pub const READ_12: u8 = 0xa8;
-    pub const WRITE_12: u8 = 0xaa;
-    pub const WRITE_AND_VERIFY_12: u8 = 0xae;
-    pub const VERIFY_12: u8 = 0xaf;
-    /// Service action of SERVICE ACTION IN (16).
-    pub const READ_CAPACITY_16_ACTION: u8 = 0x10;
-    /// Service action of MAINTENANCE IN.
-    pub const REPORT_SUPPORTED_OPERATION_CODES_ACTION: u8 = 0x0c;
-}
-
-use code::*;
+use table::OPERATIONS;
 
 /// One command that a disk knows.
 #[derive(Debug)]
@@ -57,6 +19,16 @@ pub struct Operation {
     /// CDB usage data (SPC-5 6.35.3): a one for each bit that is evaluated. Its length is the CDB's.
     usage: &'static [u8],
     effort: Effort,
+    need: Need,
+}
+
+/// Without which a unit does not have an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Need {
+    /// Every disk has it.
+    Nothing,
+    /// Blocks can be unmapped.
+    Thin,
 }
 
 /// How long a command may take: the two times of the command timeouts descriptor.
@@ -76,55 +48,6 @@ pub struct Features {
     /// Unmapping gives space back: it has UNMAP.
     pub thin: bool,
 }
-
-const fn operation(code: u8, effort: Effort, usage: &'static [u8]) -> Operation {
-    Operation { code, service_action: None, usage, effort }
-}
-
-const fn action(code: u8, service_action: u8, usage: &'static [u8]) -> Operation {
-    Operation { code, service_action: Some(service_action), usage, effort: Effort::Control }
-}
-
-/// Ascending by code, then by service action. Bytes 0 are the operation codes; the last byte of each, CONTROL, is zero:
-/// NACA is not supported (SAM-5 5.2).
-static OPERATIONS: [Operation; 32] = {
-    use Effort::{Control, Range, Transfer};
-    const F: u8 = 0xff;
-    [
-        operation(TEST_UNIT_READY, Control, &[0, 0, 0, 0, 0, 0]),
-        operation(REQUEST_SENSE, Control, &[0, 1, 0, 0, F, 0]),
-        operation(READ_6, Transfer, &[0, 0x1f, F, F, F, 0]),
-        operation(WRITE_6, Transfer, &[0, 0x1f, F, F, F, 0]),
-        operation(INQUIRY, Control, &[0, 1, F, F, F, 0]),
-        operation(MODE_SELECT_6, Control, &[0, 0x10, 0, 0, F, 0]),
-        operation(MODE_SENSE_6, Control, &[0, 0x08, F, F, F, 0]),
-        operation(START_STOP_UNIT, Range, &[0, 1, 0, 0, 0x05, 0]),
-        operation(PREVENT_ALLOW_MEDIUM_REMOVAL, Control, &[0, 0, 0, 0, 1, 0]),
-        operation(READ_CAPACITY_10, Control, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-        operation(READ_10, Transfer, &[0, 0x18, F, F, F, F, 0, F, F, 0]),
-        operation(WRITE_10, Transfer, &[0, 0x18, F, F, F, F, 0, F, F, 0]),
-        operation(WRITE_AND_VERIFY_10, Transfer, &[0, 0x16, F, F, F, F, 0, F, F, 0]),
-        operation(VERIFY_10, Transfer, &[0, 0x16, F, F, F, F, 0, F, F, 0]),
-        operation(SYNCHRONIZE_CACHE_10, Range, &[0, 0x02, F, F, F, F, 0, F, F, 0]),
-        operation(WRITE_SAME_10, Range, &[0, 0x08, F, F, F, F, 0, F, F, 0]),
-        operation(UNMAP, Range, &[0, 0, 0, 0, 0, 0, 0, F, F, 0]),
-        operation(MODE_SELECT_10, Control, &[0, 0x10, 0, 0, 0, 0, 0, F, F, 0]),
-        operation(MODE_SENSE_10, Control, &[0, 0x18, F, F, 0, 0, 0, F, F, 0]),
-        operation(READ_16, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
-        operation(WRITE_16, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
-        operation(WRITE_AND_VERIFY_16, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
-        operation(VERIFY_16, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
-        operation(SYNCHRONIZE_CACHE_16, Range, &[0, 0x02, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
-        operation(WRITE_SAME_16, Range, &[0, 0x09, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
-        action(SERVICE_ACTION_IN_16, READ_CAPACITY_16_ACTION, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, F, F, F, F, 0, 0]),
-        operation(REPORT_LUNS, Control, &[0, 0, F, 0, 0, 0, F, F, F, F, 0, 0]),
-        action(MAINTENANCE_IN, REPORT_SUPPORTED_OPERATION_CODES_ACTION, &[0, 0, 0x87, F, F, F, F, F, F, F, 0, 0]),
-        operation(READ_12, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, 0, 0]),
-        operation(WRITE_12, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, 0, 0]),
-        operation(WRITE_AND_VERIFY_12, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, 0, 0]),
-        operation(VERIFY_12, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, 0, 0]),
-    ]
-};
 
 /// For each code, where its operations begin in the table; past its end when it has none.
 static FIRST_BY_CODE: [u8; 256] = {
@@ -186,7 +109,10 @@ impl Operation {
     }
 
     fn is_supported(&self, features: Features) -> bool {
-        features.thin || self.code != UNMAP
+        match self.need {
+            Need::Nothing => true,
+            Need::Thin => features.thin,
+        }
     }
 
     fn evaluated_bits(&self, at: usize) -> u8 {
@@ -245,7 +171,7 @@ mod tests {
     fn the_table_is_in_order_and_lengths_follow_the_group_code() {
         let keys: Vec<_> = OPERATIONS.iter().map(|o| (o.code, o.service_action)).collect();
         assert!(keys.is_sorted());
-        for operation in &OPERATIONS {
+        for operation in OPERATIONS {
             let length = [6, 10, 10, 0, 16, 12][usize::from(operation.code >> 5)];
             assert_eq!(operation.cdb_bytes(), length, "{:02x}", operation.code);
         }

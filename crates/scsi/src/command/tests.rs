@@ -1,5 +1,8 @@
 use super::*;
+use crate::Sense;
+use crate::operation::{Features, Operation};
 use crate::sense::{AdditionalSense, SenseKey};
+use crate::task::Cdb;
 use proptest::prelude::*;
 
 const THIN: Features = Features { thin: true };

@@ -1,0 +1,109 @@
+//! From a command to what executes it, with the checks that come before.
+
+use std::sync::Arc;
+
+use sanwire_buffer::Region;
+use sanwire_core::NexusId;
+use sanwire_scsi::{Command, Sense, Task, operation_code, report};
+use sanwire_store::Geometry;
+
+use crate::disk::{Disk, features};
+use crate::step::{Refusal, Step};
+use crate::units::LogicalUnits;
+use crate::{control, fill, transfer, unmap, verify};
+
+/// A task that has found its disk.
+pub(crate) struct Beginning<'a> {
+    pub(crate) units: &'a LogicalUnits,
+    pub(crate) disk: &'a Arc<Disk>,
+    pub(crate) geometry: Geometry,
+    pub(crate) nexus: NexusId,
+    pub(crate) memory: &'a Region,
+}
+
+impl Beginning<'_> {
+    pub(crate) fn step(&self, task: &mut Task) -> Result<Step, Refusal> {
+        self.check_attention(task)?;
+        let command = Command::parse(&task.cdb, features(&self.geometry))?;
+        match self.control(&command, task) {
+            Some(step) => Ok(step?),
+            None => {
+                self.disk.check_ready(&self.geometry)?;
+                self.access(&command, task)
+            }
+        }
+    }
+
+    /// SPC-5 table 52 (and SAM-5 5.14.3): all but three commands end with a pending unit attention.
+    fn check_attention(&self, task: &Task) -> Result<(), Sense> {
+        use operation_code::{INQUIRY, REPORT_LUNS, REQUEST_SENSE};
+        if matches!(task.cdb.operation_code(), INQUIRY | REPORT_LUNS | REQUEST_SENSE) {
+            return Ok(());
+        }
+        self.disk.nexuses.take(self.nexus).map_or(Ok(()), Err)
+    }
+
+    /// The commands that work also on a unit that is stopped; `None` for all others.
+    fn control(&self, command: &Command, task: &Task) -> Option<Result<Step, Sense>> {
+        let answer = |bytes, allocation_bytes: u32| Step::Answer(cut(bytes, allocation_bytes as usize));
+        let (disk, geometry) = (&**self.disk, &self.geometry);
+        Some(match *command {
+            Command::Inquiry { page, allocation_bytes } => {
+                control::inquiry(page, disk, geometry).map(|bytes| answer(bytes, allocation_bytes))
+            }
+            Command::RequestSense { descriptor, allocation_bytes } => {
+                Ok(answer(control::request_sense(descriptor, disk, self.nexus), allocation_bytes))
+            }
+            Command::ReportLuns { reported, allocation_bytes } => {
+                Ok(answer(self.units.report_luns(reported, self.nexus), allocation_bytes))
+            }
+            Command::ReportSupportedOperations { reported, timeouts, allocation_bytes } => {
+                report::operations(reported, timeouts, features(geometry)).map(|bytes| answer(bytes, allocation_bytes))
+            }
+            Command::ModeSense(asked) => {
+                control::mode_sense(&asked, disk, geometry).map(|bytes| answer(bytes, asked.allocation_bytes))
+            }
+            Command::ModeSelect { form, page_format, parameter_bytes } => {
+                control::mode_select(form, page_format, parameter_bytes, (disk, geometry, self.nexus), task)
+            }
+            Command::StartStopUnit { start, no_flush } => Ok(control::start_stop(start, no_flush, disk)),
+            Command::PreventAllowMediumRemoval { prevent } => {
+                disk.nexuses.set_prevent(self.nexus, prevent);
+                Ok(Step::Good)
+            }
+            _ => return None,
+        })
+    }
+
+    /// The commands that need the medium.
+    fn access(&self, command: &Command, task: &mut Task) -> Result<Step, Refusal> {
+        let (disk, geometry, memory) = (&**self.disk, &self.geometry, self.memory);
+        match *command {
+            Command::Read { extent } => transfer::read(extent, geometry, task, memory),
+            Command::Write { extent, force_unit_access } => {
+                Ok(transfer::write(extent, force_unit_access, disk, geometry, task)?)
+            }
+            Command::SynchronizeCache { extent } => Ok(transfer::synchronize_cache(extent, geometry)?),
+            Command::Verify { extent, check } => verify::verify(extent, check, geometry, task, memory),
+            Command::WriteAndVerify { extent, check } => {
+                verify::write_and_verify(extent, check, disk, geometry, task, memory)
+            }
+            Command::WriteSame { extent, unmap, no_data } => {
+                fill::write_same(extent, (unmap, no_data), disk, geometry, task, memory)
+            }
+            Command::Unmap { parameter_bytes } => Ok(unmap::unmap(parameter_bytes, disk, geometry, task)?),
+            Command::ReadCapacity10 => Ok(Step::Answer(crate::disk::capacity(geometry).to_ten().to_vec())),
+            Command::ReadCapacity16 { allocation_bytes } => {
+                let bytes = crate::disk::capacity(geometry).to_sixteen().to_vec();
+                Ok(Step::Answer(cut(bytes, allocation_bytes as usize)))
+            }
+            _ => Ok(control::test_unit_ready(disk)?),
+        }
+    }
+}
+
+/// No more of an answer than there is room for.
+pub(crate) fn cut(mut bytes: Vec<u8>, allocation_bytes: usize) -> Vec<u8> {
+    bytes.truncate(allocation_bytes);
+    bytes
+}

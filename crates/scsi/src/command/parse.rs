@@ -1,0 +1,162 @@
+//! From the bytes of a CDB to its command.
+
+use super::{ByteCheck, Command, Extent, ModeForm, ModeSense, PageControl, ReportedLuns, ReportedOperations};
+use crate::bytes::{u16_at, u24_at, u32_at, u64_at};
+use crate::operation::{Features, Operation, code};
+use crate::sense::Sense;
+use crate::task::Cdb;
+
+impl Command {
+    /// Reads a CDB.
+    ///
+    /// # Errors
+    /// The sense data to answer when the operation is unknown or a field has a value that is not supported.
+    pub fn parse(cdb: &Cdb, features: Features) -> Result<Command, Sense> {
+        let operation = Operation::find(cdb, features)?;
+        // `find` has checked the length: a field that lies outside cannot be.
+        Fields(cdb).command(operation.code)
+    }
+}
+
+/// A CDB whose length has been checked.
+struct Fields<'a>(&'a Cdb);
+
+impl Fields<'_> {
+    fn command(&self, code: u8) -> Result<Command, Sense> {
+        Ok(match code {
+            code::READ_6 | code::READ_10 | code::READ_12 | code::READ_16 => Command::Read { extent: self.extent(code) },
+            code::WRITE_6 => Command::Write { extent: self.extent(code), force_unit_access: false },
+            code::WRITE_10 | code::WRITE_12 | code::WRITE_16 => {
+                Command::Write { extent: self.extent(code), force_unit_access: self.bit(1, 3) }
+            }
+            code::WRITE_AND_VERIFY_10 | code::WRITE_AND_VERIFY_12 | code::WRITE_AND_VERIFY_16 => {
+                Command::WriteAndVerify { extent: self.extent(code), check: self.byte_check()? }
+            }
+            code::VERIFY_10 | code::VERIFY_12 | code::VERIFY_16 => {
+                Command::Verify { extent: self.extent(code), check: self.byte_check()? }
+            }
+            code::SYNCHRONIZE_CACHE_10 | code::SYNCHRONIZE_CACHE_16 => {
+                Command::SynchronizeCache { extent: self.extent(code) }
+            }
+            code::WRITE_SAME_10 | code::WRITE_SAME_16 => {
+                Command::WriteSame { extent: self.extent(code), unmap: self.bit(1, 3), no_data: self.bit(1, 0) }
+            }
+            code::UNMAP => Command::Unmap { parameter_bytes: self.u16(7) },
+            _ => return self.control_command(code),
+        })
+    }
+
+    fn control_command(&self, code: u8) -> Result<Command, Sense> {
+        Ok(match code {
+            code::TEST_UNIT_READY => Command::TestUnitReady,
+            code::REQUEST_SENSE => {
+                Command::RequestSense { descriptor: self.bit(1, 0), allocation_bytes: self.byte(4).into() }
+            }
+            code::INQUIRY => self.inquiry()?,
+            code::REPORT_LUNS => self.report_luns()?,
+            code::MAINTENANCE_IN => self.report_operations()?,
+            code::READ_CAPACITY_10 => Command::ReadCapacity10,
+            code::SERVICE_ACTION_IN_16 => Command::ReadCapacity16 { allocation_bytes: self.u32(10) },
+            code::MODE_SENSE_6 => Command::ModeSense(self.mode_sense(ModeForm::Six, self.byte(4).into())),
+            code::MODE_SENSE_10 => Command::ModeSense(self.mode_sense(ModeForm::Ten, self.u16(7).into())),
+            code::MODE_SELECT_6 => self.mode_select(ModeForm::Six, self.byte(4).into()),
+            code::MODE_SELECT_10 => self.mode_select(ModeForm::Ten, self.u16(7)),
+            code::START_STOP_UNIT => Command::StartStopUnit { start: self.bit(4, 0), no_flush: self.bit(4, 2) },
+            code::PREVENT_ALLOW_MEDIUM_REMOVAL => Command::PreventAllowMediumRemoval { prevent: self.bit(4, 0) },
+            _ => return Err(Sense::invalid_field_in_cdb(0, None)),
+        })
+    }
+
+    fn inquiry(&self) -> Result<Command, Sense> {
+        let page = self.bit(1, 0).then_some(self.byte(2));
+        if page.is_none() && self.byte(2) != 0 {
+            // SPC-5 6.6.1: a page code without EVPD.
+            return Err(Sense::invalid_field_in_cdb(2, None));
+        }
+        Ok(Command::Inquiry { page, allocation_bytes: self.u16(3).into() })
+    }
+
+    fn report_luns(&self) -> Result<Command, Sense> {
+        let reported = match self.byte(2) {
+            0x00 | 0x02 => ReportedLuns::All,
+            0x01 => ReportedLuns::WellKnown,
+            _ => return Err(Sense::invalid_field_in_cdb(2, None)),
+        };
+        Ok(Command::ReportLuns { reported, allocation_bytes: self.u32(6) })
+    }
+
+    fn report_operations(&self) -> Result<Command, Sense> {
+        let (code, action) = (self.byte(3), self.u16(4));
+        let reported = match self.byte(2) & 0x07 {
+            0 => ReportedOperations::All,
+            1 => ReportedOperations::Code(code),
+            2 => ReportedOperations::CodeAndAction(code, action),
+            3 => ReportedOperations::Either(code, action),
+            _ => return Err(Sense::invalid_field_in_cdb(2, Some(2))),
+        };
+        let (timeouts, allocation_bytes) = (self.bit(2, 7), self.u32(6));
+        Ok(Command::ReportSupportedOperations { reported, timeouts, allocation_bytes })
+    }
+
+    fn mode_sense(&self, form: ModeForm, allocation_bytes: u32) -> ModeSense {
+        let control = match self.byte(2) >> 6 {
+            0 => PageControl::Current,
+            1 => PageControl::Changeable,
+            2 => PageControl::Default,
+            _ => PageControl::Saved,
+        };
+        ModeSense {
+            form,
+            no_descriptors: self.bit(1, 3),
+            long_lba: self.bit(1, 4),
+            control,
+            page: self.byte(2) & 0x3f,
+            subpage: self.byte(3),
+            allocation_bytes,
+        }
+    }
+
+    fn mode_select(&self, form: ModeForm, parameter_bytes: u16) -> Command {
+        Command::ModeSelect { form, page_format: self.bit(1, 4), parameter_bytes }
+    }
+
+    fn byte_check(&self) -> Result<ByteCheck, Sense> {
+        match (self.byte(1) >> 1) & 0x03 {
+            0 => Ok(ByteCheck::Medium),
+            1 => Ok(ByteCheck::Data),
+            3 => Ok(ByteCheck::OneBlock),
+            _ => Err(Sense::invalid_field_in_cdb(1, Some(2))),
+        }
+    }
+
+    /// LBA and length, whose places follow from the group of the code (SPC-5 4.2.2).
+    fn extent(&self, code: u8) -> Extent {
+        match code >> 5 {
+            0 => {
+                let lba = u24_at(self.0, 1).unwrap_or(0);
+                // SBC-4 5.15: zero means 256 blocks, in the six-byte commands only.
+                let blocks = if self.byte(4) == 0 { 256 } else { self.byte(4).into() };
+                Extent { lba: lba.into(), blocks }
+            }
+            1 | 2 => Extent { lba: self.u32(2).into(), blocks: self.u16(7).into() },
+            4 => Extent { lba: u64_at(self.0, 2).unwrap_or(0), blocks: self.u32(10) },
+            _ => Extent { lba: self.u32(2).into(), blocks: self.u32(6) },
+        }
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        self.0.get(at).copied().unwrap_or(0)
+    }
+
+    fn bit(&self, at: usize, bit: u8) -> bool {
+        self.byte(at) & (1 << bit) != 0
+    }
+
+    fn u16(&self, at: usize) -> u16 {
+        u16_at(self.0, at).unwrap_or(0)
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        u32_at(self.0, at).unwrap_or(0)
+    }
+}

@@ -1,0 +1,60 @@
+//! The operations of a disk, with the bits of their CDBs that are evaluated.
+
+use super::code::*;
+use super::{Effort, Need, Operation};
+
+const fn operation(code: u8, effort: Effort, usage: &'static [u8]) -> Operation {
+    Operation { code, service_action: None, usage, effort, need: Need::Nothing }
+}
+
+const fn action(code: u8, service_action: u8, usage: &'static [u8]) -> Operation {
+    Operation { code, service_action: Some(service_action), usage, effort: Effort::Control, need: Need::Nothing }
+}
+
+impl Operation {
+    /// The same, for units that have what it needs.
+    const fn needing(self, need: Need) -> Operation {
+        Operation { need, ..self }
+    }
+}
+
+/// Ascending by code, then by service action. Bytes 0 are the operation codes; the last byte of each, CONTROL, is zero:
+/// NACA is not supported (SAM-5 5.2).
+pub(super) static OPERATIONS: &[Operation] = {
+    use Effort::{Control, Range, Transfer};
+    const F: u8 = 0xff;
+    &[
+        operation(TEST_UNIT_READY, Control, &[0, 0, 0, 0, 0, 0]),
+        operation(REQUEST_SENSE, Control, &[0, 1, 0, 0, F, 0]),
+        operation(READ_6, Transfer, &[0, 0x1f, F, F, F, 0]),
+        operation(WRITE_6, Transfer, &[0, 0x1f, F, F, F, 0]),
+        operation(INQUIRY, Control, &[0, 1, F, F, F, 0]),
+        operation(MODE_SELECT_6, Control, &[0, 0x10, 0, 0, F, 0]),
+        operation(MODE_SENSE_6, Control, &[0, 0x08, F, F, F, 0]),
+        operation(START_STOP_UNIT, Range, &[0, 1, 0, 0, 0x05, 0]),
+        operation(PREVENT_ALLOW_MEDIUM_REMOVAL, Control, &[0, 0, 0, 0, 1, 0]),
+        operation(READ_CAPACITY_10, Control, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        operation(READ_10, Transfer, &[0, 0x18, F, F, F, F, 0, F, F, 0]),
+        operation(WRITE_10, Transfer, &[0, 0x18, F, F, F, F, 0, F, F, 0]),
+        operation(WRITE_AND_VERIFY_10, Transfer, &[0, 0x16, F, F, F, F, 0, F, F, 0]),
+        operation(VERIFY_10, Transfer, &[0, 0x16, F, F, F, F, 0, F, F, 0]),
+        operation(SYNCHRONIZE_CACHE_10, Range, &[0, 0x02, F, F, F, F, 0, F, F, 0]),
+        operation(WRITE_SAME_10, Range, &[0, 0x08, F, F, F, F, 0, F, F, 0]),
+        operation(UNMAP, Range, &[0, 0, 0, 0, 0, 0, 0, F, F, 0]).needing(Need::Thin),
+        operation(MODE_SELECT_10, Control, &[0, 0x10, 0, 0, 0, 0, 0, F, F, 0]),
+        operation(MODE_SENSE_10, Control, &[0, 0x18, F, F, 0, 0, 0, F, F, 0]),
+        operation(READ_16, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(WRITE_16, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(WRITE_AND_VERIFY_16, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(VERIFY_16, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(SYNCHRONIZE_CACHE_16, Range, &[0, 0x02, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(WRITE_SAME_16, Range, &[0, 0x09, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        action(SERVICE_ACTION_IN_16, READ_CAPACITY_16_ACTION, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, F, F, F, F, 0, 0]),
+        operation(REPORT_LUNS, Control, &[0, 0, F, 0, 0, 0, F, F, F, F, 0, 0]),
+        action(MAINTENANCE_IN, REPORT_SUPPORTED_OPERATION_CODES_ACTION, &[0, 0, 0x87, F, F, F, F, F, F, F, 0, 0]),
+        operation(READ_12, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(WRITE_12, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(WRITE_AND_VERIFY_12, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(VERIFY_12, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, 0, 0]),
+    ]
+};

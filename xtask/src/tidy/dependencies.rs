@@ -9,19 +9,23 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name `sanwire-sim` and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
     ("sanwire-store", &["core", "buffer"]),
     ("sanwire-device", &["core", "buffer", "scsi", "store"]),
     ("sanwire-hyperscsi", &["core", "buffer", "scsi"]),
+    ("sanwire-iscsi", &["core", "buffer", "scsi"]),
     ("sanwire-io", &["core", "buffer", "store"]),
-    ("sanwire-target", &["core", "buffer", "scsi", "store", "device", "hyperscsi", "io"]),
-    ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "io"]),
+    ("sanwire-target", &["core", "buffer", "scsi", "store", "device", "hyperscsi", "iscsi", "io"]),
+    ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "io"]),
     ("sanwire-attach", &["core", "buffer", "initiator", "io"]),
-    ("sanwire-sim", &["core", "buffer", "scsi", "store", "device", "hyperscsi"]),
-    ("sanwire", &["core", "buffer", "scsi", "store", "device", "hyperscsi", "io", "target", "initiator", "attach"]),
+    ("sanwire-sim", &["core", "buffer", "scsi", "store", "device", "hyperscsi", "iscsi"]),
+    (
+        "sanwire",
+        &["core", "buffer", "scsi", "store", "device", "hyperscsi", "iscsi", "io", "target", "initiator", "attach"],
+    ),
     ("sanwire-bench", &["core", "buffer", "io"]),
     ("xtask", &[]),
 ];

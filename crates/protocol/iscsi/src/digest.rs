@@ -1,0 +1,48 @@
+//! Header and data digests: CRC32C (RFC 7143 13.1).
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// Bytes of a digest.
+pub const DIGEST_BYTES: usize = 4;
+
+/// Which digests a connection carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Digests {
+    /// After the header segments.
+    pub header: bool,
+    /// After the data segment and its padding.
+    pub data: bool,
+}
+
+/// The digest of these bytes and what follows them, as it stands on the wire.
+#[must_use]
+pub(crate) fn digest(parts: &[&[u8]]) -> [u8; DIGEST_BYTES] {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    parts.iter().for_each(|part| digest.update(part));
+    (digest.finalize() as u32).to_le_bytes()
+}
+
+/// Bytes of padding that bring a data segment to a multiple of four.
+#[must_use]
+pub(crate) fn padding_bytes(data_bytes: usize) -> usize {
+    data_bytes.wrapping_neg() % 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 7143 appendix A.
+    #[test]
+    fn the_examples_of_the_standard_hold() {
+        assert_eq!(digest(&[&[0; 32]]), [0xaa, 0x36, 0x91, 0x8a]);
+        assert_eq!(digest(&[&[0xff; 16], &[0xff; 16]]), [0x43, 0xab, 0xa8, 0x62]);
+        let rising: Vec<u8> = (0..32).collect();
+        assert_eq!(digest(&[&rising]), [0x4e, 0x79, 0xdd, 0x46]);
+    }
+
+    #[test]
+    fn padding_fills_to_four() {
+        assert_eq!([0, 1, 2, 3, 4, 5].map(padding_bytes), [0, 3, 2, 1, 0, 3]);
+    }
+}

@@ -1,0 +1,48 @@
+//! iSCSI (RFC 7143, with RFC 7144's task management): wire formats and the state machines of both ends, without I/O.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | [`wire`] | PDU headers, as tables of fields |
+//! | [`Receiver`], [`Outbox`] | a stream of bytes taken apart and put together: padding, digests, data in place |
+//! | [`ServerLogin`] | the target's end of one connection until it is admitted: negotiation, authentication |
+//! | [`Server`] | the target's end of all admitted connections of one shard: sessions, commands, recovery |
+//! | [`Client`] | the initiator's end of one session, with its connections and its recovery |
+//!
+//! Nothing here opens a socket or reads a clock. After every `handle_*`, `filled`, `reply` or `order`: drain `poll_event`
+//! (and `poll_action` of a client), then `poll_transmit`, then read `poll_timeout`.
+#![forbid(unsafe_code)]
+
+mod chap;
+mod client;
+mod digest;
+mod login;
+mod name;
+mod outbox;
+mod parameters;
+mod receiver;
+mod serial;
+mod server;
+pub mod wire;
+
+pub use chap::{ChapSecret, Credential};
+pub use client::{
+    Client, ClientAction, ClientConfig, ClientEvent, CommandId, DiscoveredTarget, Failure, Order, ServerInfo, Wishes,
+};
+pub use digest::Digests;
+pub use login::{
+    Admitted, Authentication, Directory, LoginOutcome, LoginRefusal, Portal, ServerLogin, SessionKind, TargetEntry,
+    TargetId,
+};
+pub use name::{IscsiName, Isid, NameError};
+pub use outbox::Outbox;
+pub use parameters::{ConnectionParameters, SessionParameters};
+pub use receiver::{Destination, Pdu, Receiver, Step};
+pub use serial::Serial;
+pub use server::{Admission, CommandHandle, Function, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent};
+
+/// The TCP port of iSCSI.
+pub const ISCSI_PORT: u16 = 3260;
+
+/// One connection of a driver, by a number that the driver never uses again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnectionId(pub u64);

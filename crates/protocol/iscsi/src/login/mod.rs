@@ -1,0 +1,175 @@
+//! The target's end of a connection that is not admitted yet.
+
+use std::net::{IpAddr, SocketAddr};
+
+use sanwire_buffer::Packet;
+use sanwire_core::Instant;
+
+use crate::chap::Credential;
+use crate::name::{IscsiName, Isid};
+use crate::parameters::{ConnectionParameters, SessionParameters};
+use crate::wire::LoginRequest;
+
+/// A target of the server, by its place in the configuration; not on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TargetId(pub u32);
+
+/// Where a connection came in, and its target portal group tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Portal {
+    /// The local end of the connection.
+    pub address: SocketAddr,
+    /// The tag of the portal's group.
+    pub group_tag: u16,
+}
+
+/// How an initiator must show who it is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Authentication {
+    /// The users of which it must be one; none: no authentication is wanted.
+    pub users: Vec<Credential>,
+    /// What the target answers with when the initiator wants to know who it is.
+    pub mutual: Option<Credential>,
+}
+
+/// A target that an initiator may log in to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TargetEntry {
+    /// Which.
+    pub id: TargetId,
+    /// What people call it (TargetAlias); may be empty.
+    pub alias: String,
+    /// Who must be shown.
+    pub authentication: Authentication,
+    /// Whether digests may be refused: `true` insists on both.
+    pub requires_digests: bool,
+    /// Log in there instead; `true`: for good (RFC 7143 11.13.5).
+    pub redirect: Option<(String, bool)>,
+}
+
+/// Why a login is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoginRefusal {
+    /// There is no such target, or none that this initiator may know of.
+    NotFound,
+    /// The initiator may not use it.
+    Forbidden,
+    /// The target is taken out of service for now.
+    Unavailable,
+}
+
+/// What a server knows of its targets and of who may use them. Asked at every login: answers may change at any time.
+pub trait Directory: Send + Sync {
+    /// The target of this name, if the initiator may log in to it from there. `user` is the CHAP name, once it is shown.
+    ///
+    /// # Errors
+    /// [`LoginRefusal`].
+    fn target(
+        &self,
+        name: &IscsiName,
+        initiator: &IscsiName,
+        peer: IpAddr,
+        portal: &Portal,
+    ) -> Result<TargetEntry, LoginRefusal>;
+
+    /// Whether this user, shown by CHAP, may use the target.
+    fn permits_user(&self, target: TargetId, initiator: &IscsiName, user: &str) -> bool;
+
+    /// How a discovery session must authenticate.
+    fn discovery_authentication(&self, initiator: &IscsiName, peer: IpAddr) -> Result<Authentication, LoginRefusal>;
+
+    /// The targets that this initiator may know of, each with the addresses (`IP:PORT,TAG`) of its portals that can be
+    /// reached from `portal`.
+    fn visible(&self, initiator: &IscsiName, peer: IpAddr, portal: &Portal) -> Vec<(IscsiName, Vec<String>)>;
+}
+
+/// What a session is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SessionKind {
+    /// To ask which targets there are.
+    Discovery,
+    /// To use a target.
+    Normal {
+        /// Which.
+        target: TargetId,
+        /// Its name.
+        name: IscsiName,
+    },
+}
+
+/// A connection that has passed: all that the session's shard must know to answer its last login request.
+#[derive(Debug)]
+pub struct Admitted {
+    /// The last login request; its answer is still owed.
+    pub request: LoginRequest,
+    /// The text of that answer, except what only a session knows.
+    pub text: Vec<u8>,
+    /// The status number of that answer.
+    pub status_number: u32,
+    /// Who it is.
+    pub initiator: IscsiName,
+    /// What people call it; may be empty.
+    pub alias: String,
+    /// Its part of the session's identity.
+    pub isid: Isid,
+    /// Whom it showed to be, by CHAP.
+    pub user: Option<String>,
+    /// Where it is.
+    pub peer: IpAddr,
+    /// Where it came in.
+    pub portal: Portal,
+    /// What the session is for.
+    pub kind: SessionKind,
+    /// The agreement on the connection.
+    pub connection: ConnectionParameters,
+    /// The agreement on the session; of a further connection, the session's own holds.
+    pub session: SessionParameters,
+    /// Bytes that came after the last login request.
+    pub leftover: Vec<u8>,
+}
+
+/// How a login ended.
+#[derive(Debug)]
+pub enum LoginOutcome {
+    /// It goes on in a session.
+    Admitted(Box<Admitted>),
+    /// It was refused; close the connection when all is sent. The reason is for the log.
+    Refused(String),
+}
+
+/// The target's end of one login.
+pub struct ServerLogin {}
+
+impl ServerLogin {
+    /// A login that begins.
+    #[must_use]
+    pub fn new(_portal: Portal, _peer: IpAddr, _seed: [u8; 32], _now: Instant) -> Self {
+        unimplemented!()
+    }
+
+    /// Bytes have come.
+    pub fn handle_input(&mut self, _bytes: &[u8], _directory: &dyn Directory, _now: Instant) {
+        unimplemented!()
+    }
+
+    /// Time has passed: a login that takes too long is refused.
+    pub fn handle_timeout(&mut self, _now: Instant) {
+        unimplemented!()
+    }
+
+    /// When [`ServerLogin::handle_timeout`] is next due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        unimplemented!()
+    }
+
+    /// The next bytes to send.
+    pub fn poll_transmit(&mut self) -> Option<Packet> {
+        unimplemented!()
+    }
+
+    /// How it ended, once; then only transmits are left.
+    pub fn poll_outcome(&mut self) -> Option<LoginOutcome> {
+        unimplemented!()
+    }
+}

@@ -1,0 +1,93 @@
+//! From PDUs to a stream of bytes: padding and digests are added here.
+
+use std::collections::VecDeque;
+
+use sanwire_buffer::{Head, Packet, Slice};
+
+use crate::digest::{DIGEST_BYTES, Digests, digest, padding_bytes};
+use crate::wire::Header;
+
+/// What waits to be sent on one connection, in its order.
+#[derive(Default)]
+pub struct Outbox {
+    queue: VecDeque<Entry>,
+    queued_bytes: usize,
+    digests: Digests,
+    /// Padding and data digest of the packet before: they go out at the front of the next one.
+    carry: Tail,
+}
+
+struct Entry {
+    header: Header,
+    data: Option<Slice>,
+    digests: Digests,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Tail {
+    bytes: [u8; 3 + DIGEST_BYTES],
+    length: usize,
+}
+
+impl Outbox {
+    /// From the next PDU on there are these digests.
+    pub fn set_digests(&mut self, digests: Digests) {
+        self.digests = digests;
+    }
+
+    /// Queues a PDU. The header is told the length of the data, which is below 2^24 bytes.
+    pub fn push(&mut self, mut header: Header, data: Option<Slice>) {
+        let data = data.filter(|data| !data.is_empty());
+        let data_bytes = data.as_ref().map_or(0, |data| data.len());
+        header.set_data_bytes(data_bytes);
+        self.queued_bytes += header.as_bytes().len() + data_bytes;
+        self.queue.push_back(Entry { header, data, digests: self.digests });
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.carry.length == 0
+    }
+
+    /// Bytes that wait, without padding and digests.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// Forgets all that waits: the connection is gone.
+    pub fn clear(&mut self) {
+        self.queue.clear();
+        (self.queued_bytes, self.carry) = (0, Tail::default());
+    }
+
+    /// The next bytes of the stream. Packets must be sent in this order, whole.
+    pub fn pop(&mut self) -> Option<Packet> {
+        let mut head = Head::new();
+        let carry = std::mem::take(&mut self.carry);
+        head.extend(&carry.bytes[..carry.length]);
+        let Some(Entry { header, data, digests }) = self.queue.pop_front() else {
+            return (carry.length > 0).then_some(Packet { head, payload: None });
+        };
+        head.extend(header.as_bytes());
+        if digests.header {
+            head.extend(&digest(&[header.as_bytes()]));
+        }
+        if let Some(data) = &data {
+            self.carry = tail(data, digests);
+        }
+        self.queued_bytes -= header.as_bytes().len() + data.as_ref().map_or(0, |data| data.len());
+        Some(Packet { head, payload: data })
+    }
+}
+
+fn tail(data: &[u8], digests: Digests) -> Tail {
+    let mut tail = Tail { length: padding_bytes(data.len()), ..Tail::default() };
+    if digests.data {
+        let found = digest(&[data, &tail.bytes[..tail.length]]);
+        tail.bytes[tail.length..tail.length + DIGEST_BYTES].copy_from_slice(&found);
+        tail.length += DIGEST_BYTES;
+    }
+    tail
+}

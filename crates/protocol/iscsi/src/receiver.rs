@@ -1,0 +1,221 @@
+//! From a stream of bytes to PDUs. Data segments go where their owner wants them, without a copy where that pays.
+
+use sanwire_buffer::Frame;
+
+use crate::digest::{DIGEST_BYTES, Digests, digest, padding_bytes};
+use crate::wire::{HEADER_BYTES, Header};
+
+/// Additional header segments, at the most.
+const ADDITIONAL_MAX_BYTES: usize = 1020;
+
+/// A rest of a data segment of at least so many bytes is received in place; less is copied, with what follows it.
+const DIRECT_MIN_BYTES: usize = 4096;
+
+/// Where a data segment is put.
+#[derive(Debug)]
+pub enum Destination {
+    /// Into a frame, from this offset on. It comes back with the PDU.
+    Frame(Frame, usize),
+    /// Nowhere: it is read and forgotten.
+    Nowhere,
+}
+
+/// A PDU that has come whole.
+#[derive(Debug)]
+pub struct Pdu {
+    /// Its header.
+    pub header: Header,
+    /// Additional header segments, mostly none.
+    pub additional: Vec<u8>,
+    /// The frame that the data was put into, if one was given.
+    pub data: Option<Frame>,
+    /// Whether the data segment is what was sent, as far as a digest tells.
+    pub is_intact: bool,
+}
+
+/// What [`Receiver::poll`] found.
+#[derive(Debug)]
+pub enum Step {
+    /// More bytes are needed.
+    Starving,
+    /// A header has come and its data follows: call [`Receiver::place`].
+    Header(Header),
+    /// A whole PDU.
+    Pdu(Pdu),
+    /// A header whose digest is wrong: the stream cannot be trusted any more (RFC 7143 7.7).
+    Torn,
+}
+
+enum State {
+    Header,
+    Placing { header: Header, additional: Vec<u8> },
+    Data { header: Header, additional: Vec<u8>, destination: Destination, done: usize },
+    Torn,
+}
+
+/// Takes a stream apart.
+///
+/// Receive into [`Receiver::spaces`], say how much with [`Receiver::filled`], then [`Receiver::poll`] until it starves.
+pub struct Receiver {
+    staging: Box<[u8]>,
+    start: usize,
+    end: usize,
+    digests: Digests,
+    state: State,
+}
+
+impl Receiver {
+    /// A receiver with so many bytes for what is not received in place; at least the longest header.
+    #[must_use]
+    pub fn new(staging_bytes: usize) -> Self {
+        let least = HEADER_BYTES + ADDITIONAL_MAX_BYTES + DIGEST_BYTES;
+        let staging = vec![0; staging_bytes.max(least)].into_boxed_slice();
+        Receiver { staging, start: 0, end: 0, digests: Digests::default(), state: State::Header }
+    }
+
+    /// From the next PDU on there are these digests.
+    pub fn set_digests(&mut self, digests: Digests) {
+        self.digests = digests;
+    }
+
+    /// Whether the stream stands between two PDUs, and nothing of the next one has come.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        matches!(self.state, State::Header) && self.start == self.end
+    }
+
+    /// Bytes that have come and were not looked at; for handing a connection on.
+    #[must_use]
+    pub fn leftover(&self) -> &[u8] {
+        &self.staging[self.start..self.end]
+    }
+
+    /// Where the next bytes belong: first all of the first space, then the second. Either may be empty, not both,
+    /// once [`Receiver::poll`] has starved.
+    pub fn spaces(&mut self) -> [&mut [u8]; 2] {
+        if self.start > 0 {
+            self.staging.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let direct = match &mut self.state {
+            State::Data { header, destination: Destination::Frame(frame, offset), done, .. } => {
+                let rest = &mut frame[*offset + *done..*offset + header.data_bytes()];
+                if rest.len() >= DIRECT_MIN_BYTES && self.end == 0 { rest } else { &mut [] }
+            }
+            _ => &mut [],
+        };
+        [direct, &mut self.staging[self.end..]]
+    }
+
+    /// So many bytes were received into the spaces.
+    pub fn filled(&mut self, count: usize) {
+        let mut staged = count;
+        if let State::Data { header, destination: Destination::Frame(..), done, .. } = &mut self.state {
+            let rest = header.data_bytes() - *done;
+            if rest >= DIRECT_MIN_BYTES && self.end == 0 {
+                let direct = count.min(rest);
+                *done += direct;
+                staged -= direct;
+            }
+        }
+        self.end = (self.end + staged).min(self.staging.len());
+    }
+
+    /// Takes bytes that were received elsewhere, as many as there is room for, and says how many.
+    pub fn take(&mut self, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        for space in self.spaces() {
+            let count = space.len().min(bytes.len() - taken);
+            space[..count].copy_from_slice(&bytes[taken..taken + count]);
+            taken += count;
+        }
+        self.filled(taken);
+        taken
+    }
+
+    /// The next thing in the stream.
+    pub fn poll(&mut self) -> Step {
+        match std::mem::replace(&mut self.state, State::Torn) {
+            State::Header => self.poll_header(),
+            State::Data { header, additional, destination, done } => {
+                self.poll_data(header, additional, destination, done)
+            }
+            State::Placing { header, additional } => {
+                self.state = State::Placing { header, additional };
+                Step::Header(header)
+            }
+            State::Torn => Step::Torn,
+        }
+    }
+
+    /// Says where the data segment of the header belongs that [`Receiver::poll`] gave. A frame that has no room for it
+    /// is dropped, and the data with it.
+    pub fn place(&mut self, destination: Destination) {
+        match std::mem::replace(&mut self.state, State::Torn) {
+            State::Placing { header, additional } => {
+                let has_room = match &destination {
+                    Destination::Frame(frame, offset) => {
+                        offset.checked_add(header.data_bytes()).is_some_and(|end| end <= frame.len())
+                    }
+                    Destination::Nowhere => true,
+                };
+                let destination = if has_room { destination } else { Destination::Nowhere };
+                self.state = State::Data { header, additional, destination, done: 0 };
+            }
+            other => self.state = other,
+        }
+    }
+
+    fn poll_header(&mut self) -> Step {
+        self.state = State::Header;
+        let waiting = &self.staging[self.start..self.end];
+        let Some(bytes) = waiting.first_chunk::<HEADER_BYTES>() else { return Step::Starving };
+        let header = Header::from_bytes(*bytes);
+        let headers_end = HEADER_BYTES + header.additional_bytes();
+        let end = headers_end + if self.digests.header { DIGEST_BYTES } else { 0 };
+        let Some(whole) = waiting.get(..end) else { return Step::Starving };
+        let (headers, found) = whole.split_at(headers_end);
+        if self.digests.header && found != digest(&[headers]) {
+            self.state = State::Torn;
+            return Step::Torn;
+        }
+        let additional = headers[HEADER_BYTES..].to_vec();
+        self.start += end;
+        if header.data_bytes() == 0 {
+            return Step::Pdu(Pdu { header, additional, data: None, is_intact: true });
+        }
+        self.state = State::Placing { header, additional };
+        Step::Header(header)
+    }
+
+    fn poll_data(&mut self, header: Header, additional: Vec<u8>, mut to: Destination, mut done: usize) -> Step {
+        let length = header.data_bytes();
+        let staged = (length - done).min(self.end - self.start);
+        if let Destination::Frame(frame, offset) = &mut to {
+            let part = &self.staging[self.start..self.start + staged];
+            frame[*offset + done..*offset + done + staged].copy_from_slice(part);
+        }
+        done += staged;
+        self.start += staged;
+        let padding = padding_bytes(length);
+        let trailer = padding + if self.digests.data { DIGEST_BYTES } else { 0 };
+        if done < length || self.end - self.start < trailer {
+            self.state = State::Data { header, additional, destination: to, done };
+            return Step::Starving;
+        }
+        let (pad, found) = self.staging[self.start..self.start + trailer].split_at(padding);
+        let (data, is_intact) = match to {
+            Destination::Frame(frame, offset) => {
+                let is_intact = !self.digests.data || digest(&[&frame[offset..offset + length], pad]) == found;
+                (Some(frame), is_intact)
+            }
+            Destination::Nowhere => (None, true),
+        };
+        self.start += trailer;
+        self.state = State::Header;
+        Step::Pdu(Pdu { header, additional, data, is_intact })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+use proptest::prelude::*;
+use sanwire_buffer::Slice;
+
+use super::*;
+use crate::outbox::Outbox;
+use crate::wire::{DataOut, NopOut};
+
+const ALL: [Digests; 4] = [
+    Digests { header: false, data: false },
+    Digests { header: true, data: false },
+    Digests { header: false, data: true },
+    Digests { header: true, data: true },
+];
+
+fn stream(digests: Digests, lengths: &[usize]) -> Vec<u8> {
+    let mut outbox = Outbox::default();
+    outbox.set_digests(digests);
+    for (number, &length) in (0..).zip(lengths) {
+        let header = DataOut { data_number: number, ..DataOut::default() }.write();
+        outbox.push(header, Some(Slice::from(vec![number as u8; length])));
+    }
+    let mut bytes = Vec::new();
+    while let Some(packet) = outbox.pop() {
+        bytes.extend_from_slice(&packet.head);
+        bytes.extend(packet.payload.iter().flat_map(|payload| payload.iter()));
+    }
+    assert!(outbox.is_empty() && outbox.queued_bytes() == 0);
+    bytes
+}
+
+/// Feeds the stream in pieces of these sizes, over and over, and gives what came out.
+fn receive(digests: Digests, bytes: &[u8], pieces: &[usize]) -> Vec<(u32, Vec<u8>)> {
+    let mut receiver = Receiver::new(2048);
+    receiver.set_digests(digests);
+    let (mut found, mut rest, mut pieces) = (Vec::new(), bytes, pieces.iter().cycle());
+    while !rest.is_empty() {
+        let piece = pieces.next().copied().unwrap_or(1).clamp(1, rest.len());
+        let taken = receiver.take(&rest[..piece]);
+        rest = &rest[taken..];
+        loop {
+            match receiver.poll() {
+                Step::Starving => break,
+                Step::Header(header) => {
+                    receiver.place(Destination::Frame(Frame::from(vec![0xee; header.data_bytes() + 8]), 8));
+                }
+                Step::Pdu(pdu) => {
+                    assert!(pdu.is_intact);
+                    let data = pdu.data.map_or(Vec::new(), |frame| frame[8..].to_vec());
+                    found.push((DataOut::read(&pdu.header).data_number, data));
+                }
+                Step::Torn => panic!("torn"),
+            }
+        }
+    }
+    assert!(receiver.is_at_rest());
+    found
+}
+
+proptest! {
+    #[test]
+    fn a_stream_comes_out_as_it_went_in(
+        lengths in prop::collection::vec(prop_oneof![Just(0), 1..20usize, 4000..9000usize], 1..8),
+        pieces in prop::collection::vec(prop_oneof![1..60usize, 1000..6000usize], 1..8),
+        digests in prop::sample::select(&ALL[..]),
+    ) {
+        let found = receive(digests, &stream(digests, &lengths), &pieces);
+        let sent: Vec<_> = (0..).zip(&lengths).map(|(number, &length)| (number, vec![number as u8; length])).collect();
+        prop_assert_eq!(found, sent);
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_found() {
+    let digests = ALL[3];
+    let bytes = stream(digests, &[10]);
+    for at in 0..bytes.len() {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 0x10;
+        let mut receiver = Receiver::new(0);
+        receiver.set_digests(digests);
+        receiver.take(&bytes);
+        match receiver.poll() {
+            // A longer header than was sent.
+            Step::Starving => assert_eq!(at, 4),
+            Step::Torn => assert!(at < HEADER_BYTES + DIGEST_BYTES),
+            Step::Header(header) => {
+                receiver.place(Destination::Frame(Frame::from(vec![0; header.data_bytes()]), 0));
+                assert!(matches!(receiver.poll(), Step::Pdu(Pdu { is_intact: false, .. })), "byte {at}");
+            }
+            Step::Pdu(_) => panic!("byte {at}"),
+        }
+    }
+}
+
+#[test]
+fn data_without_a_place_is_skipped() {
+    let mut bytes = stream(ALL[0], &[5000]);
+    bytes.extend(NopOut { task_tag: 9, ..NopOut::default() }.write().as_bytes());
+    let mut receiver = Receiver::new(10_000);
+    receiver.take(&bytes);
+    assert!(matches!(receiver.poll(), Step::Header(_)));
+    receiver.place(Destination::Frame(Frame::from(vec![0; 4999]), 0));
+    assert!(matches!(receiver.poll(), Step::Pdu(Pdu { data: None, .. })));
+    let Step::Pdu(nop) = receiver.poll() else { panic!("the next one") };
+    assert_eq!(nop.header.task_tag(), 9);
+}
+
+#[test]
+fn long_data_is_received_in_place() {
+    let bytes = stream(ALL[0], &[20_000]);
+    let mut receiver = Receiver::new(2048);
+    assert_eq!(receiver.take(&bytes[..100]), 100);
+    assert!(matches!(receiver.poll(), Step::Header(_)));
+    receiver.place(Destination::Frame(Frame::from(vec![9; 20_000]), 0));
+    assert!(matches!(receiver.poll(), Step::Starving));
+    assert_eq!(receiver.spaces().map(|space| space.len()), [20_000 - 52, 2048]);
+    assert_eq!(receiver.take(&bytes[100..]), 20_000 - 52);
+    assert!(matches!(receiver.poll(), Step::Pdu(Pdu { data: Some(_), .. })));
+}

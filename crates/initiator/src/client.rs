@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
-use sanwire_hyperscsi::{Client as Protocol, ClientConfig, Failure, Identity, LinkLimits, Psk, Recovery, ServerInfo};
+use sanwire_hyperscsi::{ClientConfig, Identity, LinkLimits, Psk, Recovery};
 use sanwire_io::{Clock, Waker};
 
 use crate::driver::{Driver, Link, Served};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::inventory::{self, VolumeSummary};
 use crate::queue::OpQueue;
+use crate::session::{Failure, HyperScsi, ServerInfo};
 use crate::url::{Server, Url};
 use crate::volume::{BufferPool, InfoCell, Volume, VolumeInfo};
 
@@ -136,14 +137,15 @@ impl Client {
         let region = Region::new(options.memory_bytes).map_err(resource("memory"))?;
         let waker = Waker::new().map_err(resource("an event descriptor"))?;
         let endpoint = Endpoint::open(server)?;
-        let protocol = Protocol::new(options.config(&endpoint)?, Clock::new().now());
+        let (config, clock) = (options.config(&endpoint)?, Clock::new());
         let wire = Arc::clone(&endpoint.wire);
-        let mut driver = Driver::new(endpoint, server.clone(), protocol, waker.clone());
+        let session = HyperScsi::new(endpoint, server.clone(), config, clock.now());
+        let mut driver = Driver::new(Box::new(session), clock, waker.clone());
         let server = loop {
             match driver.link() {
                 Link::Up(server) => break server.clone(),
                 Link::Down(failure) => {
-                    return Err(ConnectError::Handshake { server: shown.to_owned(), failure: *failure });
+                    return Err(ConnectError::Handshake { server: shown.to_owned(), failure: failure.clone() });
                 }
                 Link::Seeking => driver.turn_or_sleep(),
             }
@@ -153,8 +155,7 @@ impl Client {
     }
 
     /// The server, with the packet size that is known by now.
-    #[must_use]
-    pub fn server(&self) -> ServerInfo {
+    fn server(&self) -> ServerInfo {
         self.driver.server().unwrap_or_else(|| self.server.clone())
     }
 
@@ -256,7 +257,7 @@ impl Client {
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {
         match self.driver.link() {
-            Link::Down(failure) => Some(*failure),
+            Link::Down(failure) => Some(failure.clone()),
             _ => None,
         }
     }

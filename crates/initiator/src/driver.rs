@@ -1,31 +1,20 @@
-//! The loop around the client's end of the protocol: one port, one connection, any number of volumes.
+//! The loop around a session with a server: any number of volumes, one thread.
 
 mod operations;
 mod own;
-mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
 
 use sanwire_buffer::Frame;
-use sanwire_core::{Instant, LinkId, Lun, Path};
-use sanwire_hyperscsi::wire::command::Answer;
-use sanwire_hyperscsi::{Client as Protocol, ClientEvent, CommandId, Failure, ServerInfo};
+use sanwire_core::{Instant, Lun};
 use sanwire_io::{Clock, Poller, Waker};
-use wire::Wire;
 
-use crate::endpoint::Endpoint;
 use crate::queue::{Completer, OpQueue};
+use crate::session::{Answer, Event, Failure, OrderId, ServerInfo, Session};
 use crate::translate::{Again, Verdict, verdict};
-use crate::url::Server;
 use crate::volume::{InfoCell, VolumeError};
-
-/// Packets taken from the port before the driver looks at anything else.
-const RECEIVE_BUDGET: usize = 64;
-
-/// Packets sent before the driver looks for what has come.
-const TRANSMIT_BUDGET: usize = 256;
 
 /// A device that is busy is asked again after this.
 const BUSY_WAIT: Duration = Duration::from_millis(5);
@@ -74,17 +63,16 @@ pub(crate) enum Link {
 
 /// The state of one client.
 pub(crate) struct Driver {
-    wire: Wire,
-    protocol: Protocol,
+    session: Box<dyn Session>,
     clock: Clock,
     poller: Poller,
     waker: Waker,
     volumes: Vec<Option<Served>>,
     /// Where the last look for operations began.
     first_volume: usize,
-    waiting: BTreeMap<CommandId, Waiting>,
+    waiting: BTreeMap<OrderId, Waiting>,
     stalled: VecDeque<Stalled>,
-    answers: BTreeMap<CommandId, Result<OwnAnswer, Failure>>,
+    answers: BTreeMap<OrderId, Result<OwnAnswer, Failure>>,
     link: Link,
     /// Connections so far.
     connections: u64,
@@ -96,12 +84,12 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(endpoint: Endpoint, server: Server, mut protocol: Protocol, waker: Waker) -> Self {
-        protocol.hold_after_restart();
+    /// A driver of a session whose times are `clock`'s.
+    pub(crate) fn new(mut session: Box<dyn Session>, clock: Clock, waker: Waker) -> Self {
+        session.hold_after_restart();
         Driver {
-            wire: Wire::new(endpoint, server),
-            protocol,
-            clock: Clock::new(),
+            session,
+            clock,
             poller: Poller::new(),
             waker,
             volumes: Vec::new(),
@@ -123,7 +111,7 @@ impl Driver {
     }
 
     pub(crate) fn server(&self) -> Option<ServerInfo> {
-        self.protocol.server()
+        self.session.server()
     }
 
     pub(crate) fn waker(&self) -> &Waker {
@@ -147,49 +135,24 @@ impl Driver {
             self.verify();
         }
         let now = self.clock.now();
-        if matches!(self.link, Link::Seeking) {
-            self.wire.tend(now);
-        }
-        let protocol = &mut self.protocol;
-        let received = self.wire.receive(RECEIVE_BUDGET, &mut |peer, bytes| {
-            protocol.handle_input(Path { link: LinkId(0), peer }, bytes, now);
-        });
-        if self.protocol.poll_timeout().is_some_and(|at| at <= now) {
-            self.protocol.handle_timeout(now);
-        }
+        let received = self.session.receive(now);
+        self.session.handle_timeout(now);
         let told = self.drain_events(now);
         let asked = self.take_operations(now);
-        let sent = self.transmit(now);
+        let sent = self.session.transmit(now);
         received + told + asked + sent > 0
-    }
-
-    fn transmit(&mut self, now: Instant) -> usize {
-        let mut sent = 0;
-        while sent < TRANSMIT_BUDGET
-            && let Some((path, packet)) = self.protocol.poll_transmit(now)
-        {
-            sent += 1;
-            self.wire.queue(path.peer, packet);
-        }
-        if sent > 0 {
-            self.wire.flush();
-        }
-        sent
     }
 
     /// Sleeps until there is something to do.
     pub(crate) fn sleep(&mut self) {
         let has_room = self.room() > 0;
         let limit = self.stalled.front().filter(|_| has_room).map(|stalled| stalled.not_before);
-        let deadline = [self.protocol.poll_timeout(), limit].into_iter().flatten().min();
+        let deadline = [self.session.poll_timeout(), limit].into_iter().flatten().min();
         // Without room nothing can be taken: only packets and time bring some. Once the connection has been given up, all
         // that may still come is the end of the last handles.
         let is_deaf = !has_room && !matches!(self.link, Link::Down(_));
         let idle = is_deaf || self.volumes.iter().flatten().all(|served| served.queue.prepare_to_sleep());
-        if idle
-            && let Err(error) =
-                self.poller.wait(std::slice::from_ref(&self.wire.port), &[], Some(&self.waker), deadline, &self.clock)
-        {
+        if idle && let Err(error) = self.session.wait(&mut self.poller, &self.waker, deadline, &self.clock) {
             tracing::error!("the client cannot wait for packets: {error}");
             std::thread::sleep(BUSY_WAIT);
         }
@@ -198,21 +161,21 @@ impl Driver {
 
     fn drain_events(&mut self, now: Instant) -> usize {
         let mut told = 0;
-        while let Some(event) = self.protocol.poll_event() {
+        while let Some(event) = self.session.poll_event() {
             told += 1;
             match event {
-                ClientEvent::Completed { id, answer, data_in, data_in_bytes } => {
+                Event::Completed { id, answer, data_in, data_in_bytes } => {
                     self.completed(id, answer, data_in, data_in_bytes, now);
                 }
-                ClientEvent::Failed { id, failure, .. } => self.failed(id, failure),
-                ClientEvent::Connected { server, resumed } => self.connected(server, resumed),
-                ClientEvent::Lost { announced } => {
+                Event::Failed { id, failure } => self.failed(id, failure),
+                Event::Connected { server, resumed } => self.connected(server, resumed),
+                Event::Lost { announced } => {
                     self.lost_at = Some(StdInstant::now());
                     let why = if announced { "stops" } else { "does not answer" };
                     tracing::warn!("server {} {why}; seeking it", self.server_name);
                     self.link = Link::Seeking;
                 }
-                ClientEvent::GivenUp(failure) => self.give_up(failure),
+                Event::GivenUp(failure) => self.give_up(failure),
             }
         }
         told
@@ -248,12 +211,13 @@ impl Driver {
         VolumeError::Disconnected { server: Arc::clone(&self.server_name), since }
     }
 
-    fn failed(&mut self, id: CommandId, failure: Failure) {
+    fn failed(&mut self, id: OrderId, failure: Failure) {
         match self.waiting.remove(&id) {
             Some(Waiting::Operation { completer, .. }) => {
                 let error = match failure {
-                    Failure::InDoubt => VolumeError::Protocol { what: failure.to_string().into() },
-                    Failure::TooLarge => VolumeError::Protocol { what: failure.to_string().into() },
+                    Failure::InDoubt | Failure::TooLarge | Failure::Protocol(_) => {
+                        VolumeError::Protocol { what: failure.to_string().into() }
+                    }
                     Failure::Closed => VolumeError::Closed,
                     _ => self.disconnected(),
                 };
@@ -266,7 +230,7 @@ impl Driver {
         }
     }
 
-    fn completed(&mut self, id: CommandId, answer: Answer, data_in: Option<Frame>, data_in_bytes: usize, now: Instant) {
+    fn completed(&mut self, id: OrderId, answer: Answer, data_in: Option<Frame>, data_in_bytes: usize, now: Instant) {
         match self.waiting.remove(&id) {
             Some(Waiting::Operation { again, completer }) => match verdict(&again, &answer, data_in, data_in_bytes) {
                 Verdict::Tell(result) => completer.complete(result),
@@ -283,8 +247,8 @@ impl Driver {
     /// Leaves the server.
     pub(crate) fn leave(&mut self) {
         let now = self.clock.now();
-        self.protocol.disconnect(now);
+        self.session.disconnect(now);
         self.drain_events(now);
-        self.transmit(now);
+        self.session.transmit(now);
     }
 }

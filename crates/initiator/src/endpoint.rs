@@ -8,6 +8,7 @@ use sanwire_core::{LinkId, MacAddress, Path, Peer};
 use sanwire_hyperscsi::{ETHERTYPE, LinkLimits};
 use sanwire_io::{PacketPort, Port, RING_BYTES_DEFAULT, UdpPort, interface};
 
+use crate::session::Failure;
 use crate::url::{Server, Station};
 
 /// Packets by which receive buffers are measured: what most links take at the most. A wildcard address or the loopback takes
@@ -41,7 +42,7 @@ pub enum ConnectError {
         /// The server.
         server: String,
         /// Why.
-        failure: sanwire_hyperscsi::Failure,
+        failure: Failure,
     },
     /// The server has no such volume.
     #[error("{server} has no volume '{volume}' for this client; it has: {available}")]

@@ -2,7 +2,6 @@
 
 use sanwire_core::Lun;
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_hyperscsi::wire::command::Answer;
 use sanwire_scsi::vpd::{BlockLimits, Provisioning, page};
 use sanwire_scsi::{
     AnswerError, Capacity, Cdb, DeviceIdentification, Identity, Sense, SenseKey, Status, build, report,
@@ -10,6 +9,7 @@ use sanwire_scsi::{
 
 use crate::driver::Driver;
 use crate::endpoint::ConnectError;
+use crate::session::Answer;
 
 /// How often a command is given again because the unit had something else to tell first.
 const ATTENTIONS_MAX: usize = 8;
@@ -78,13 +78,12 @@ impl Asker<'_> {
                 .execute(lun, cdb, answer_bytes)
                 .map_err(|failure| ConnectError::Handshake { server: self.server.to_owned(), failure })?;
             let problem = match own.answer {
-                Answer::Command { status: Status::Good, .. } => return Ok(own.data),
-                Answer::Command { status, sense } => match Sense::parse(&sense) {
+                Answer { status: Status::Good, .. } => return Ok(own.data),
+                Answer { status, sense } => match Sense::parse(&sense) {
                     Some(sense) if sense.key == SenseKey::UnitAttention => continue,
                     Some(sense) => sense.to_string(),
                     None => format!("status {status:?}"),
                 },
-                Answer::Managed { .. } => "an answer to task management".to_owned(),
             };
             return Err(self.failed(command, problem));
         }

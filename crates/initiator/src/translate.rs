@@ -4,18 +4,17 @@ use std::sync::Arc;
 
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::Lun;
-use sanwire_hyperscsi::Order;
-use sanwire_hyperscsi::wire::command::{Answer, Ask};
-use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, Status, build, unmap_parameters};
+use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, build, unmap_parameters};
 
 use crate::queue::{OpKind, OpOutput};
+use crate::session::{Answer, Order};
 use crate::volume::VolumeError;
 
 /// What a command needs to be given again after a unit attention.
 #[derive(Debug)]
 pub(crate) struct Again {
     pub(crate) lun: Lun,
-    pub(crate) ask: Ask,
+    pub(crate) cdb: Cdb,
     pub(crate) data_out: Option<Slice>,
     pub(crate) offset_bytes: u64,
     pub(crate) is_read: bool,
@@ -28,7 +27,7 @@ pub(crate) struct Again {
 impl Again {
     /// The command, with the frame for its answer's data.
     pub(crate) fn order(&self, data_in: Option<Frame>) -> Order {
-        Order { lun: self.lun, ask: self.ask, data_out: self.data_out.clone(), data_in }
+        Order { lun: self.lun, cdb: self.cdb, data_out: self.data_out.clone(), data_in }
     }
 }
 
@@ -38,9 +37,14 @@ pub(crate) fn command(lun: Lun, block_bytes: u32, kind: OpKind) -> Option<(Again
     let extent = |offset_bytes: u64, length_bytes: u64| {
         Some(Extent { lba: offset_bytes / block, blocks: u32::try_from(length_bytes / block).ok()? })
     };
-    let plain = |cdb, offset_bytes| {
-        let ask = Ask::Command(cdb);
-        Again { lun, ask, data_out: None, offset_bytes, is_read: false, attentions: 0, refusals: 0 }
+    let plain = |cdb, offset_bytes| Again {
+        lun,
+        cdb,
+        data_out: None,
+        offset_bytes,
+        is_read: false,
+        attentions: 0,
+        refusals: 0,
     };
     Some(match kind {
         OpKind::Read { offset_bytes, buffer } => {
@@ -73,10 +77,7 @@ pub(crate) enum Verdict {
 
 /// Reads an answer.
 pub(crate) fn verdict(again: &Again, answer: &Answer, data_in: Option<Frame>, data_in_bytes: usize) -> Verdict {
-    let Answer::Command { status, sense } = answer else {
-        return Verdict::Tell(Err(unexpected("an answer to task management")));
-    };
-    match status {
+    match answer.status {
         Status::Good | Status::ConditionMet if again.is_read => match data_in {
             Some(frame) if frame.len() == data_in_bytes => Verdict::Tell(Ok(OpOutput::Frame(frame))),
             _ => Verdict::Tell(Err(unexpected("a read came back with too little data"))),
@@ -85,7 +86,7 @@ pub(crate) fn verdict(again: &Again, answer: &Answer, data_in: Option<Frame>, da
         Status::Busy | Status::TaskSetFull => Verdict::Again(data_in),
         Status::ReservationConflict => Verdict::Tell(Err(VolumeError::Reserved)),
         Status::TaskAborted => Verdict::Tell(Err(unexpected("another client has aborted the command"))),
-        Status::CheckCondition => match Sense::parse(sense) {
+        Status::CheckCondition => match Sense::parse(&answer.sense) {
             Some(sense) if sense.key == SenseKey::UnitAttention => Verdict::Again(data_in),
             Some(sense) => Verdict::Tell(Err(failure(again, &sense))),
             None => Verdict::Tell(Err(unexpected("a failure without sense data"))),

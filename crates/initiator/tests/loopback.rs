@@ -76,7 +76,7 @@ fn errors_say_what_to_do() {
     options.psk = [1; 32];
     options.connect_patience = Duration::from_millis(700);
     match Client::connect(&url(&target, "ram0"), &options) {
-        Err(ConnectError::Handshake { failure: sanwire_hyperscsi::Failure::NotAuthentic, .. }) => {}
+        Err(ConnectError::Handshake { failure: sanwire_initiator::Failure::Refused(_), .. }) => {}
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("another password was taken"),
     }

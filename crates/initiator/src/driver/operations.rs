@@ -1,10 +1,10 @@
 //! Operations of volumes on their way into the protocol, as far as it has room.
 
 use sanwire_core::Instant;
-use sanwire_hyperscsi::wire::command::Answer;
 
 use super::{BUSY_WAIT, Driver, Link, Served, Stalled, Waiting};
 use crate::queue::Completer;
+use crate::session::Answer;
 use crate::translate::{Again, command};
 use crate::volume::VolumeError;
 use sanwire_buffer::Frame;
@@ -40,12 +40,12 @@ impl Driver {
             return 0;
         }
         let commands_max = usize::from(server.commands_max).saturating_sub(OWN_COMMANDS).max(1);
-        commands_max.saturating_sub(self.protocol.in_transit())
+        commands_max.saturating_sub(self.session.in_transit())
     }
 
     fn span(&self) -> u64 {
         match (self.waiting.first_key_value(), self.waiting.last_key_value()) {
-            (Some((first, _)), Some((last, _))) => last.number() - first.number(),
+            (Some((first, _)), Some((last, _))) => last.0 - first.0,
             _ => 0,
         }
     }
@@ -109,7 +109,7 @@ impl Driver {
     /// Gives a command; keeps it for later when the protocol has no room for it.
     fn give(&mut self, stalled: Stalled, now: Instant) -> bool {
         let Stalled { again, data_in, completer, .. } = stalled;
-        match self.protocol.order(again.order(data_in), now) {
+        match self.session.order(again.order(data_in), now) {
             Ok(id) => {
                 self.waiting.insert(id, Waiting::Operation { again, completer });
                 true
@@ -131,7 +131,7 @@ impl Driver {
         completer: Completer,
         now: Instant,
     ) {
-        let is_attention = matches!(answer, Answer::Command { sense, .. } if !sense.is_empty());
+        let is_attention = !answer.sense.is_empty();
         let (count, max, not_before, what) = if is_attention {
             (&mut again.attentions, ATTENTIONS_MAX, now, "one unit attention after the other")
         } else {

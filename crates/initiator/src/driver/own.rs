@@ -2,27 +2,26 @@
 
 use sanwire_buffer::Frame;
 use sanwire_core::Lun;
-use sanwire_hyperscsi::wire::command::Ask;
-use sanwire_hyperscsi::{Failure, Order};
 use sanwire_scsi::Cdb;
 
 use super::{Driver, Link, OwnAnswer, Waiting};
 use crate::endpoint::ConnectError;
 use crate::inventory::{self, Contents};
+use crate::session::{Failure, Order};
 use crate::volume::VolumeError;
 
 impl Driver {
     /// Gives a command of the driver's own and waits for its answer, serving everything else meanwhile.
     pub(crate) fn execute(&mut self, lun: Lun, cdb: Cdb, data_in_bytes: usize) -> Result<OwnAnswer, Failure> {
         let data_in = (data_in_bytes > 0).then(|| Frame::from(vec![0; data_in_bytes]));
-        let mut order = Order { lun, ask: Ask::Command(cdb), data_out: None, data_in };
+        let mut order = Order { lun, cdb, data_out: None, data_in };
         let id = loop {
-            match self.protocol.order(order, self.clock.now()) {
+            match self.session.order(order, self.clock.now()) {
                 Ok(id) => break id,
                 Err(back) => order = back,
             }
-            match self.link {
-                Link::Down(failure) => return Err(failure),
+            match &self.link {
+                Link::Down(failure) => return Err(failure.clone()),
                 // Held commands take all places, and they stay until the verification is over.
                 Link::Up(_) if self.is_verifying => return Err(Failure::Full),
                 _ => self.turn_or_sleep(),
@@ -37,7 +36,7 @@ impl Driver {
             if self.is_verifying && self.connections != connections {
                 // On the new connection it is held until the verification is over, that is for ever.
                 self.waiting.remove(&id);
-                return Err(Failure::NoAnswer);
+                return Err(Failure::Closed);
             }
             self.turn_or_sleep();
         }
@@ -53,7 +52,7 @@ impl Driver {
             match inventory::contents(self, lun) {
                 Ok(contents) => self.compare(index, &contents),
                 Err(ConnectError::Handshake { failure: Failure::Full, .. }) => {
-                    known.iter().for_each(|&(_, lun)| self.protocol.abandon(lun, Failure::InDoubt));
+                    known.iter().for_each(|&(_, lun)| self.session.abandon(lun));
                     self.must_verify = true;
                     self.is_verifying = false;
                     return;
@@ -68,7 +67,7 @@ impl Driver {
         }
         self.is_verifying = false;
         if !self.must_verify {
-            self.protocol.release();
+            self.session.release();
         }
     }
 
@@ -96,7 +95,7 @@ impl Driver {
         tracing::error!("volume {name} is not what it was before server {} was restarted", self.server_name);
         let what = format!("volume {name} was replaced when the server was restarted: check it, and open it again");
         served.queue.close(VolumeError::Protocol { what: what.into() });
-        self.protocol.abandon(served.lun, Failure::InDoubt);
+        self.session.abandon(served.lun);
         self.stalled.retain(|stalled| stalled.again.lun != served.lun);
     }
 }

@@ -1,0 +1,144 @@
+//! The seam between a driver and its wire: one session with a server, whatever the protocol and the socket.
+
+mod hyperscsi;
+
+use sanwire_buffer::{Frame, Slice};
+use sanwire_core::{Instant, Lun};
+use sanwire_io::{Clock, Poller, Waker};
+use sanwire_scsi::{Cdb, Status};
+
+pub(crate) use hyperscsi::HyperScsi;
+
+/// The number of a command in its session: counts up.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct OrderId(pub(crate) u64);
+
+/// A command for the server.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) lun: Lun,
+    pub(crate) cdb: Cdb,
+    pub(crate) data_out: Option<Slice>,
+    /// Where the answer's data is to be put; its length is what the server may send.
+    pub(crate) data_in: Option<Frame>,
+}
+
+/// How a command was answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    pub(crate) sense: Vec<u8>,
+}
+
+/// Who serves.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerInfo {
+    pub(crate) name: String,
+    /// Commands in transit.
+    pub(crate) commands_max: u16,
+    /// The largest data transfer of a command, in bytes.
+    pub(crate) transfer_max_bytes: u32,
+    /// The largest packet that the path is known to take, in bytes.
+    pub(crate) packet_max_bytes: u32,
+}
+
+/// Why a command has no answer, or a client no session.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// Nobody answered.
+    #[error("{0}")]
+    NoAnswer(String),
+    /// The server refused us, or did not show who it is.
+    #[error("{0}")]
+    Refused(String),
+    /// There is no room for another connection or command.
+    #[error("the server has no room for another connection")]
+    Full,
+    /// The session was lost and nobody knows whether the command was executed.
+    #[error("the session was lost while the command was under way; it may or may not have been executed")]
+    InDoubt,
+    /// The command has more data than the server takes.
+    #[error("the command has more data than the server takes in one transfer: split it")]
+    TooLarge,
+    /// The other end broke the rules.
+    #[error("{0}")]
+    Protocol(String),
+    /// The client was closed.
+    #[error("the connection was closed")]
+    Closed,
+}
+
+/// What a session tells.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// It is there (again).
+    Connected {
+        server: ServerInfo,
+        /// The server remembers what was under way.
+        resumed: bool,
+    },
+    /// It is gone and being sought again.
+    Lost {
+        /// The server said that it stops.
+        announced: bool,
+    },
+    Completed {
+        id: OrderId,
+        answer: Answer,
+        data_in: Option<Frame>,
+        /// How much of the frame was filled.
+        data_in_bytes: usize,
+    },
+    Failed {
+        id: OrderId,
+        failure: Failure,
+    },
+    /// Patience has run out.
+    GivenUp(Failure),
+}
+
+/// A session that finds its server again by itself. After each call of `receive`, `handle_timeout`, `order` or
+/// `disconnect`: drain `poll_event`, then `transmit`, then read `poll_timeout`.
+pub(crate) trait Session: Send {
+    /// Takes what has arrived, a bounded part of it; gives how many packets or runs of bytes that were.
+    fn receive(&mut self, now: Instant) -> usize;
+
+    fn handle_timeout(&mut self, now: Instant);
+
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    fn poll_event(&mut self) -> Option<Event>;
+
+    /// Sends what there is to send, a bounded part of it; gives how much that was.
+    fn transmit(&mut self, now: Instant) -> usize;
+
+    /// Gives a command; hands it back while there is no room for it.
+    fn order(&mut self, order: Order, now: Instant) -> Result<OrderId, Order>;
+
+    /// Commands given and not answered.
+    fn in_transit(&self) -> usize;
+
+    /// From now on the commands of a session that the server has forgotten wait for `release`: somebody first makes sure
+    /// that the units are what they were. Commands given meanwhile go out at once.
+    fn hold_after_restart(&mut self);
+
+    /// Lets held commands go.
+    fn release(&mut self);
+
+    /// Fails the held commands of a logical unit with [`Failure::InDoubt`].
+    fn abandon(&mut self, lun: Lun);
+
+    /// Who serves, as far as it is known by now.
+    fn server(&self) -> Option<ServerInfo>;
+
+    fn disconnect(&mut self, now: Instant);
+
+    /// Sleeps until something arrives, `waker` is called or `deadline` has passed.
+    fn wait(
+        &mut self,
+        poller: &mut Poller,
+        waker: &Waker,
+        deadline: Option<Instant>,
+        clock: &Clock,
+    ) -> std::io::Result<()>;
+}

@@ -1,8 +1,8 @@
 //! Sockets and rings for protocol machines that do no I/O of their own.
 //!
-//! A driver thread owns one or more [`Port`]s (an Ethernet interface or a UDP socket), a [`Poller`] to sleep in and a
-//! [`Clock`] to make instants with; other threads reach it through a [`Waker`]. This crate knows packets, peers and
-//! deadlines, never a protocol.
+//! A driver thread owns one or more [`Port`]s (an Ethernet interface or a UDP socket), any number of [`tcp::Stream`]s, a
+//! [`Poller`] to sleep in and a [`Clock`] to make instants with; other threads reach it through a [`Waker`]. This crate knows
+//! packets, streams of bytes, peers and deadlines, never a protocol.
 //!
 //! The loop of a driver:
 //!
@@ -20,6 +20,7 @@
 //! # }
 //! ```
 
+mod address;
 mod batch;
 mod clock;
 pub mod file;
@@ -28,7 +29,9 @@ mod packet;
 mod poller;
 mod port;
 mod steering;
+mod streams;
 mod sys;
+pub mod tcp;
 mod udp;
 mod waker;
 
@@ -37,5 +40,6 @@ pub use packet::{PacketPort, RING_BYTES_DEFAULT};
 pub use poller::{Poller, Ready, WAIT_FDS_MAX};
 pub use port::{BATCH_PACKETS, LocalAddress, Port, PortCounters};
 pub use steering::Steering;
+pub use streams::Interest;
 pub use udp::UdpPort;
 pub use waker::Waker;

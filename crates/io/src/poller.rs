@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use sanwire_core::Instant;
 
+use crate::streams::{Interest, Streams};
 use crate::{Clock, Port, Waker, sys};
 
-/// Descriptors of one wait (ports, others and the waker together), at the most.
+/// Descriptors of one wait (ports, others, the waker and one for all streams), at the most.
 pub const WAIT_FDS_MAX: usize = 64;
 
 /// A thread's timers fire within this many nanoseconds of their time; the kernel's own default is 50 us.
@@ -37,6 +38,8 @@ pub struct Poller {
     pause_waits: u32,
     /// How many such waits the next look in vain brings.
     next_pause_waits: u32,
+    /// Made for the first stream.
+    streams: Option<Streams>,
 }
 
 impl Default for Poller {
@@ -52,6 +55,8 @@ pub struct Ready {
     fds: u64,
     /// Another thread called [`Waker::wake`].
     pub woken: bool,
+    /// [`Poller::poll_streams`] will tell which streams are ready.
+    pub streams: bool,
 }
 
 impl Ready {
@@ -85,7 +90,36 @@ impl Poller {
     /// burns a processor, for round trips without a wake-up.
     #[must_use]
     pub const fn with_spin(spin: Duration) -> Self {
-        Poller { slack_is_set: false, spin, pause_waits: 0, next_pause_waits: 1 }
+        Poller { slack_is_set: false, spin, pause_waits: 0, next_pause_waits: 1, streams: None }
+    }
+
+    /// Puts a stream (or a listener) under watch; `key` is what [`Poller::poll_streams`] calls it. Dropping the stream ends
+    /// its watch.
+    ///
+    /// # Errors
+    /// The kernel's, out of descriptors or memory.
+    pub fn add_stream(&mut self, stream: &impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
+        let streams = match self.streams.take() {
+            Some(streams) => streams,
+            None => Streams::new()?,
+        };
+        self.streams.insert(streams).add(stream.as_fd(), key, interest)
+    }
+
+    /// Watches a stream for something else from now on.
+    ///
+    /// # Errors
+    /// `NotFound` for a stream that is not under watch.
+    pub fn change_stream(&mut self, stream: &impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
+        self.streams.as_ref().ok_or(io::ErrorKind::NotFound)?.change(stream.as_fd(), key, interest)
+    }
+
+    /// Tells the keys of streams that are ready, and for what; does not wait.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn poll_streams(&mut self, each: &mut dyn FnMut(u64, Interest)) -> io::Result<usize> {
+        self.streams.as_ref().map_or(Ok(0), |streams| streams.poll(each))
     }
 
     /// Waits until one of `ports` has a packet, one of `fds` is readable, `waker` is called or `deadline` has passed
@@ -109,11 +143,12 @@ impl Poller {
         }
         if fds.is_empty()
             && ports.iter().any(Port::has_ring)
-            && let Some(ready) = self.watch(ports, waker, deadline, clock)
+            && self.watch(ports, waker, deadline, clock, &mut || false)
+            && let Some(ready) = look(ports)
         {
             return Ok(ready);
         }
-        let mut entries = Entries::new(ports, fds, waker)?;
+        let mut entries = Entries::new(ports, fds, waker, self.streams.as_ref())?;
         if waker.is_some_and(|waker| !waker.prepare_to_sleep()) {
             return Ok(Ready { woken: true, ..Ready::default() });
         }
@@ -126,24 +161,26 @@ impl Poller {
         entries.ready(ports.len(), fds.len())
     }
 
-    /// Watches the rings while that pays.
-    fn watch(
+    /// Watches the rings, and does what `attempt` tries (receiving from the busiest streams), while that pays. Tells
+    /// whether something came or was done; if not, [`Poller::wait`].
+    pub fn watch(
         &mut self,
         ports: &[Port],
         waker: Option<&Waker>,
         deadline: Option<Instant>,
         clock: &Clock,
-    ) -> Option<Ready> {
+        attempt: &mut dyn FnMut() -> bool,
+    ) -> bool {
         if self.spin.is_zero() || self.pause_waits > 0 {
             self.pause_waits = self.pause_waits.saturating_sub(1);
-            return None;
+            return false;
         }
         let spin_end = clock.now() + self.spin;
         let end = deadline.map_or(spin_end, |deadline| deadline.min(spin_end));
         while clock.now() < end {
             // A wake-up is left for the way to sleep, which takes note of it.
-            let found = look(ports);
-            if found.is_some() || waker.is_some_and(Waker::is_woken) {
+            let found = attempt() || look(ports).is_some();
+            if found || waker.is_some_and(Waker::is_woken) {
                 self.next_pause_waits = 1;
                 return found;
             }
@@ -151,7 +188,7 @@ impl Poller {
         }
         self.pause_waits = self.next_pause_waits;
         self.next_pause_waits = (self.next_pause_waits * 2).min(SPIN_PAUSE_WAITS_MAX);
-        None
+        false
     }
 
     fn set_slack(&mut self) {
@@ -172,29 +209,36 @@ fn look(ports: &[Port]) -> Option<Ready> {
 
 /// Which of the other descriptors are ready too, so that busy rings do not starve them.
 fn glance(ports: &[Port], fds: &[BorrowedFd<'_>], found: Ready, clock: &Clock) -> io::Result<Ready> {
-    let mut entries = Entries::new(ports, fds, None)?;
+    let mut entries = Entries::new(ports, fds, None, None)?;
     entries.poll(Some(Instant::ZERO), clock)?;
     let ready = entries.ready(ports.len(), fds.len())?;
     Ok(Ready { ports: ready.ports | found.ports, ..ready })
 }
 
-/// What `ppoll` is asked and what it answers: the ports, the other descriptors, the waker, in this order.
+/// What `ppoll` is asked and what it answers: the ports, the other descriptors, the waker, the streams, in this order.
 struct Entries {
     entries: [libc::pollfd; WAIT_FDS_MAX],
     count: usize,
+    has_waker: bool,
 }
 
 impl Entries {
-    fn new(ports: &[Port], fds: &[BorrowedFd<'_>], waker: Option<&Waker>) -> io::Result<Self> {
+    fn new(
+        ports: &[Port],
+        fds: &[BorrowedFd<'_>],
+        waker: Option<&Waker>,
+        streams: Option<&Streams>,
+    ) -> io::Result<Self> {
         let mut entries = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; WAIT_FDS_MAX];
         let all = ports.iter().map(Port::as_fd).chain(fds.iter().copied()).chain(waker.map(Waker::as_fd));
+        let all = all.chain(streams.map(Streams::as_fd));
         let mut count = 0;
         for fd in all {
             let entry = entries.get_mut(count).ok_or(io::ErrorKind::InvalidInput)?;
             entry.fd = fd.as_raw_fd();
             count += 1;
         }
-        Ok(Entries { entries, count })
+        Ok(Entries { entries, count, has_waker: waker.is_some() })
     }
 
     fn poll(&mut self, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
@@ -223,11 +267,13 @@ impl Entries {
             mask |= 1 << index;
         }
         let low = |count: usize| 1u64.checked_shl(count as u32).map_or(u64::MAX, |bit| bit - 1);
-        let fds_mask = mask.checked_shr(ports as u32).unwrap_or(0);
+        let above = |count: usize| mask.checked_shr(count as u32).unwrap_or(0);
+        let waker = usize::from(self.has_waker);
         Ok(Ready {
             ports: mask & low(ports),
-            fds: fds_mask & low(fds),
-            woken: mask.checked_shr((ports + fds) as u32).unwrap_or(0) != 0,
+            fds: above(ports) & low(fds),
+            woken: above(ports + fds) & low(waker) != 0,
+            streams: above(ports + fds + waker) != 0,
         })
     }
 }

@@ -1,6 +1,5 @@
 //! A UDP socket whose datagrams leave and arrive in bulk (udp(7): `UDP_SEGMENT`, `UDP_GRO`).
 
-mod address;
 mod receive;
 mod send;
 #[cfg(test)]
@@ -16,7 +15,7 @@ use sanwire_core::Peer;
 
 use crate::port::PortCounters;
 use crate::steering::Steering;
-use crate::{interface, sys};
+use crate::{address, interface, sys};
 use receive::Receiver;
 use send::Sender;
 

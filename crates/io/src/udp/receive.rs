@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use libc::{c_int, c_uint, cmsghdr, iovec, mmsghdr, sockaddr_storage, socklen_t};
 use sanwire_core::Peer;
 
-use super::address;
+use crate::address;
 use crate::port::PortCounters;
 use crate::sys;
 

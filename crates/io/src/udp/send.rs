@@ -8,7 +8,8 @@ use std::os::fd::BorrowedFd;
 use libc::{c_int, cmsghdr, sockaddr_storage, socklen_t};
 use sanwire_buffer::Packet;
 
-use super::{DATAGRAM_MAX_BYTES, address};
+use super::DATAGRAM_MAX_BYTES;
+use crate::address;
 use crate::batch::{self, Messages};
 use crate::port::{BATCH_PACKETS, PortCounters};
 use crate::steering::steering_word;

@@ -10,13 +10,13 @@ use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 use crate::sys;
 
 /// An address of no family.
-pub(super) fn empty() -> sockaddr_storage {
+pub(crate) fn empty() -> sockaddr_storage {
     // SAFETY: integers, valid with zeroes.
     unsafe { std::mem::zeroed() }
 }
 
 /// The kernel's form, and how many bytes of it count.
-pub(super) fn to_raw(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
+pub(crate) fn to_raw(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
     let mut storage = empty();
     let length = match address {
         SocketAddr::V4(v4) => {
@@ -42,7 +42,7 @@ pub(super) fn to_raw(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
 }
 
 /// Reads the kernel's form; `None` for what is no IP address.
-pub(super) fn from_raw(storage: &sockaddr_storage) -> Option<SocketAddr> {
+pub(crate) fn from_raw(storage: &sockaddr_storage) -> Option<SocketAddr> {
     match c_int::from(storage.ss_family) {
         libc::AF_INET => {
             // SAFETY: the storage holds and aligns any socket address, and every bit pattern is a valid one.
@@ -62,12 +62,21 @@ pub(super) fn from_raw(storage: &sockaddr_storage) -> Option<SocketAddr> {
 }
 
 /// Where a socket is bound.
-pub(super) fn local(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+pub(crate) fn local(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     let mut storage = empty();
     let mut length = size_of::<sockaddr_storage>() as socklen_t;
     // SAFETY: the kernel writes at most `length` bytes, the size of `storage`.
     sys::check(unsafe { libc::getsockname(socket.as_raw_fd(), (&raw mut storage).cast(), &raw mut length) })?;
     from_raw(&storage).ok_or_else(|| io::Error::other("the socket's address is of an unknown family"))
+}
+
+/// Where a socket is connected to; `NotConnected` while it is not.
+pub(crate) fn remote(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    let mut storage = empty();
+    let mut length = size_of::<sockaddr_storage>() as socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, the size of `storage`.
+    sys::check(unsafe { libc::getpeername(socket.as_raw_fd(), (&raw mut storage).cast(), &raw mut length) })?;
+    from_raw(&storage).ok_or_else(|| io::Error::other("the peer's address is of an unknown family"))
 }
 
 #[cfg(test)]

@@ -1,0 +1,143 @@
+//! TCP connections that never block and never copy what they send.
+
+mod listener;
+mod options;
+mod outgoing;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use sanwire_buffer::Packet;
+
+use crate::{address, sys};
+pub use listener::Listener;
+use outgoing::Outgoing;
+pub use outgoing::QUEUE_PACKETS;
+
+/// What [`Stream::receive`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Received {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing for now.
+    Nothing,
+    /// The other end sends no more.
+    End,
+}
+
+/// One TCP connection.
+#[derive(Debug)]
+pub struct Stream {
+    socket: OwnedFd,
+    outgoing: Outgoing,
+}
+
+impl Stream {
+    fn new(socket: OwnedFd) -> Self {
+        Stream { socket, outgoing: Outgoing::default() }
+    }
+
+    /// Begins to connect. The stream becomes writable when that has ended: then ask [`Stream::is_connected`].
+    ///
+    /// # Errors
+    /// The kernel's: no route, no descriptor left.
+    pub fn connect(to: SocketAddr) -> io::Result<Stream> {
+        let socket = open(to)?;
+        let (raw, length) = address::to_raw(to);
+        // SAFETY: `raw` lives and is at least `length` bytes long.
+        match sys::check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const raw).cast(), length) }) {
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+            _ => Ok(Stream::new(socket)),
+        }
+    }
+
+    /// Whether the connection that [`Stream::connect`] has begun is there.
+    ///
+    /// # Errors
+    /// Why there will be none.
+    pub fn is_connected(&self) -> io::Result<bool> {
+        match sys::get_option_int(self.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR)? {
+            0 => match address::remote(self.as_fd()) {
+                Ok(_) => Ok(true),
+                Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+                Err(error) => Err(error),
+            },
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+
+    /// The address of this end.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        address::local(self.as_fd())
+    }
+
+    /// Receives what is there: first into the first space, then into the second. Without any space it finds nothing.
+    ///
+    /// # Errors
+    /// The kernel's: the connection is lost.
+    pub fn receive(&mut self, spaces: [&mut [u8]; 2]) -> io::Result<Received> {
+        let room = spaces[0].len() + spaces[1].len();
+        if room == 0 {
+            return Ok(Received::Nothing);
+        }
+        let entries = spaces.map(|space| libc::iovec { iov_base: space.as_mut_ptr().cast(), iov_len: space.len() });
+        // An empty first space is left out: a call with one place is the cheaper one.
+        let used = if entries[0].iov_len == 0 { &entries[1..] } else { &entries[..] };
+        loop {
+            // SAFETY: the entries describe memory that is borrowed mutably until the call has ended.
+            let count = unsafe { libc::readv(self.socket.as_raw_fd(), used.as_ptr(), used.len() as libc::c_int) };
+            if let Ok(count) = usize::try_from(count) {
+                return Ok(if count == 0 { Received::End } else { Received::Bytes(count) });
+            }
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                ErrorKind::Interrupted => {}
+                ErrorKind::WouldBlock => return Ok(Received::Nothing),
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Puts a packet behind those that wait to be sent.
+    ///
+    /// # Errors
+    /// Gives the packet back while [`QUEUE_PACKETS`] wait: flush first.
+    #[expect(clippy::result_large_err, reason = "the packet itself comes back; boxing it would allocate")]
+    pub fn queue(&mut self, packet: Packet) -> Result<(), Packet> {
+        self.outgoing.push(packet)
+    }
+
+    /// Sends what waits, as far as the connection takes it now; the rest stays ([`Stream::wants_write`]).
+    ///
+    /// # Errors
+    /// The kernel's: the connection is lost.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.outgoing.flush(self.socket.as_fd())
+    }
+
+    /// Whether something waits for the stream to become writable.
+    #[must_use]
+    pub fn wants_write(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A socket of the address's family, ready to listen or connect.
+fn open(address: SocketAddr) -> io::Result<OwnedFd> {
+    let domain = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let socket = sys::socket(domain, libc::SOCK_STREAM, libc::IPPROTO_TCP)?;
+    options::tune(socket.as_fd())?;
+    Ok(socket)
+}

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 pub(crate) use client::{
     AttachArgs, AttachKind, BenchArgs, ByteRange, ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs,
-    LsArgs, Pattern,
+    IscsiArgs, LsArgs, Pattern,
 };
 pub(crate) use serve::ServeArgs;
 

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use sanwire_hyperscsi::Identity;
-use sanwire_initiator::{Client, ClientOptions, Url, Volume, VolumeInfo};
+use sanwire_initiator::{Client, ClientOptions, IscsiOptions, Server, Url, Volume, VolumeInfo};
+use sanwire_iscsi::{ChapSecret, Credential, Wishes};
 
-use crate::args::ClientArgs;
+use crate::args::{ClientArgs, IscsiArgs};
 use crate::config::{read_password, state_directory};
 use crate::keys;
 
@@ -26,7 +27,7 @@ pub(crate) struct Connection(RefCell<Client>);
 impl Connection {
     /// Connects to the server of the URL.
     pub(crate) fn open(url: &Url, args: &ClientArgs) -> anyhow::Result<Self> {
-        Ok(Connection(RefCell::new(Client::connect(url, &options(args)?)?)))
+        Ok(Connection(RefCell::new(Client::connect(url, &options(args, &url.server)?)?)))
     }
 
     /// Runs a future to its end while the connection works. It must not use the connection itself, only its volumes.
@@ -66,17 +67,36 @@ impl Background {
 }
 
 /// What a client is told, with what stands in its files.
-pub(crate) fn options(args: &ClientArgs) -> anyhow::Result<ClientOptions> {
+pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<ClientOptions> {
     let mut options = ClientOptions::anonymous()?;
     options.identity = identity(args.key_file.as_deref())?;
-    options.psk = match &args.password_file {
-        Some(path) => keys::psk(&read_password(path)?)?,
-        None => keys::NO_PASSWORD,
-    };
+    let password = args.password_file.as_deref().map(read_password).transpose()?;
+    match (server, password) {
+        (_, None) => {}
+        (Server::HyperScsi(_), Some(password)) => options.psk = keys::psk(&password)?,
+        (Server::Iscsi(_), Some(password)) => {
+            options.iscsi.secret = Some(ChapSecret::new(password.as_bytes().to_vec()));
+        }
+    }
+    add_iscsi(&mut options.iscsi, &args.iscsi)?;
     options.connect_patience = CONNECT_PATIENCE.min(args.wait);
     options.reconnect_patience = Some(args.wait);
     options.recovery = args.recovery.into();
     Ok(options)
+}
+
+fn add_iscsi(options: &mut IscsiOptions, args: &IscsiArgs) -> anyhow::Result<()> {
+    options.initiator = args.initiator_name.clone();
+    options.target = match (&args.target_user, &args.target_password_file) {
+        (Some(user), Some(path)) => {
+            let secret = ChapSecret::new(read_password(path)?.as_bytes().to_vec());
+            Some(Credential { name: user.clone(), secret })
+        }
+        _ => None,
+    };
+    options.wishes =
+        Wishes { digests: args.digests, error_recovery_level: args.recovery_level, connections: args.connections };
+    Ok(())
 }
 
 /// The client's static key: that of the file, else the user's.

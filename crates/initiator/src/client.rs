@@ -7,82 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
-use sanwire_hyperscsi::{ClientConfig, Identity, LinkLimits, Psk, Recovery};
 use sanwire_io::{Clock, Waker};
 
 use crate::driver::{Driver, Link, Served};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::inventory::{self, VolumeSummary};
+use crate::options::ClientOptions;
 use crate::queue::OpQueue;
-use crate::session::{Failure, HyperScsi, ServerInfo};
+use crate::session::{Failure, HyperScsi, Iscsi, ServerInfo, Session};
 use crate::url::{Server, Url};
 use crate::volume::{BufferPool, InfoCell, Volume, VolumeInfo};
-
-/// What a client brings to every connection.
-#[derive(Clone, Debug)]
-pub struct ClientOptions {
-    /// What servers may call this client.
-    pub name: String,
-    /// The static key; servers know the client by its id.
-    pub identity: Identity,
-    /// The shared secret; all zeroes without a password.
-    pub psk: Psk,
-    /// How long to seek the server at first.
-    pub connect_patience: Duration,
-    /// How long to seek it when it was lost; `None`: for ever.
-    pub reconnect_patience: Option<Duration>,
-    /// Memory for [`Volume::buffer`], in bytes.
-    pub memory_bytes: usize,
-    /// How lost packets are recovered.
-    pub recovery: Recovery,
-}
-
-impl ClientOptions {
-    /// The usual options, with a key that is made for this process alone and no password.
-    ///
-    /// # Errors
-    /// [`ConnectError::Resource`] when the system has no randomness.
-    pub fn anonymous() -> Result<Self, ConnectError> {
-        let random = || ConnectError::Resource { what: "random numbers", source: io::Error::other("generator failed") };
-        let private = sanwire_hyperscsi::random().map_err(|_| random())?;
-        let identity = Identity::from_private(private).map_err(|_| random())?;
-        Ok(ClientOptions {
-            name: String::from("sanwire"),
-            identity,
-            psk: [0; 32],
-            connect_patience: Duration::from_secs(5),
-            reconnect_patience: None,
-            memory_bytes: 64 << 20,
-            recovery: Recovery::default(),
-        })
-    }
-
-    pub(crate) fn config(&self, endpoint: &Endpoint) -> Result<ClientConfig, ConnectError> {
-        let seed = sanwire_hyperscsi::random().map_err(|_| ConnectError::Resource {
-            what: "random numbers",
-            source: io::Error::other("generator failed"),
-        })?;
-        let link: LinkLimits = endpoint.limits();
-        Ok(ClientConfig {
-            name: self.name.clone(),
-            identity: self.identity.clone(),
-            psk: self.psk,
-            path: endpoint.path,
-            server_name: endpoint.server_name.clone(),
-            link,
-            commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
-            transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
-            recovery: self.recovery,
-            connect_patience: self.connect_patience,
-            reconnect_patience: self.reconnect_patience,
-            seed,
-        })
-    }
-}
 
 /// A connection to one server, and the thread that drives it: the one that calls [`Client::block_on`].
 ///
@@ -104,6 +40,8 @@ pub struct Client {
     buffers: BufferPool,
     server: ServerInfo,
     wire: Arc<str>,
+    /// URLs name volumes by their LUNs.
+    named_by_lun: bool,
 }
 
 /// Wakes the root future of [`Client::block_on`].
@@ -136,11 +74,21 @@ impl Client {
         let resource = |what| move |source| ConnectError::Resource { what, source };
         let region = Region::new(options.memory_bytes).map_err(resource("memory"))?;
         let waker = Waker::new().map_err(resource("an event descriptor"))?;
-        let endpoint = Endpoint::open(server)?;
-        let (config, clock) = (options.config(&endpoint)?, Clock::new());
-        let wire = Arc::clone(&endpoint.wire);
-        let session = HyperScsi::new(endpoint, server.clone(), config, clock.now());
-        let mut driver = Driver::new(Box::new(session), clock, waker.clone());
+        let clock = Clock::new();
+        let (session, wire): (Box<dyn Session>, Arc<str>) = match server {
+            Server::HyperScsi(server) => {
+                let endpoint = Endpoint::open(server)?;
+                let (config, wire) = (options.hyperscsi(&endpoint)?, Arc::clone(&endpoint.wire));
+                (Box::new(HyperScsi::new(endpoint, server.clone(), config, clock.now())), wire)
+            }
+            Server::Iscsi(server) => {
+                let target =
+                    server.target.clone().ok_or_else(|| ConnectError::NoTarget { host: server.to_string() })?;
+                (Box::new(Iscsi::new(options.iscsi(server, Some(target))?, clock.now())), Arc::from("iSCSI"))
+            }
+        };
+        let named_by_lun = matches!(server, Server::Iscsi(_));
+        let mut driver = Driver::new(session, clock, waker.clone());
         let server = loop {
             match driver.link() {
                 Link::Up(server) => break server.clone(),
@@ -151,7 +99,7 @@ impl Client {
             }
         };
         let root = Arc::new(Root { is_woken: AtomicBool::new(true), waker });
-        Ok(Client { driver, root, buffers: BufferPool::new(region), server, wire })
+        Ok(Client { driver, root, buffers: BufferPool::new(region), server, wire, named_by_lun })
     }
 
     /// The server, with the packet size that is known by now.
@@ -174,14 +122,18 @@ impl Client {
         Ok(volumes.iter().map(|summary| self.volume_info(summary)).collect())
     }
 
-    /// Opens the volume of that name.
+    /// Opens the volume of that name; by iSCSI, of that LUN.
     ///
     /// # Errors
     /// [`ConnectError::NoVolume`], or as for [`Client::volumes`].
     pub fn open(&mut self, name: &str) -> Result<Volume, ConnectError> {
         let volumes = inventory::volumes(&mut self.driver, &self.server.name)?;
-        let Some(summary) = volumes.iter().find(|volume| volume.name == name) else {
-            let names: Vec<&str> = volumes.iter().map(|volume| &*volume.name).collect();
+        let name_of = |volume: &VolumeSummary| match self.named_by_lun {
+            true => volume.lun.to_string(),
+            false => volume.name.clone(),
+        };
+        let Some(summary) = volumes.iter().find(|volume| name_of(volume) == name) else {
+            let names: Vec<String> = volumes.iter().map(name_of).collect();
             let available = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(ConnectError::NoVolume {
                 server: self.server.name.clone(),
@@ -195,7 +147,7 @@ impl Client {
         let volume = Volume::from_queue(info.clone(), &queue, self.buffers.clone());
         self.driver.serve(Served {
             lun: summary.lun,
-            uuid: summary.uuid,
+            mark: summary.mark.clone(),
             block_bytes: summary.block_bytes,
             queue,
             info,

@@ -6,9 +6,9 @@ use sanwire_core::{MacAddress, Peer};
 use sanwire_hyperscsi::{announcement, discovery};
 use sanwire_io::{Clock, Poller};
 
-use crate::client::ClientOptions;
 use crate::endpoint::{ConnectError, Endpoint};
-use crate::url::{Server, Station};
+use crate::options::ClientOptions;
+use crate::url::{HyperScsiServer, Station};
 
 /// The question is repeated this often, because it or its answers may get lost.
 const ROUNDS: u32 = 3;
@@ -29,9 +29,13 @@ pub struct Found {
 ///
 /// # Errors
 /// [`ConnectError`] when the port cannot be opened or used.
-pub fn discover(server: &Server, options: &ClientOptions, patience: Duration) -> Result<Vec<Found>, ConnectError> {
+pub fn discover(
+    server: &HyperScsiServer,
+    options: &ClientOptions,
+    patience: Duration,
+) -> Result<Vec<Found>, ConnectError> {
     let mut endpoint = Endpoint::open(server)?;
-    let config = options.config(&endpoint)?;
+    let config = options.hyperscsi(&endpoint)?;
     let number = u64::from_be_bytes(*config.seed.first_chunk().unwrap_or(&[0; 8]));
     let question = discovery(&config, number);
     let broken = |source| ConnectError::Open { what: "the link for discovery".to_owned(), source, hint: "" };
@@ -61,6 +65,6 @@ pub fn discover(server: &Server, options: &ClientOptions, patience: Duration) ->
 
 /// Everybody on the Ethernet of an interface.
 #[must_use]
-pub fn everybody_on(interface: &str) -> Server {
-    Server::Ethernet { interface: interface.to_owned(), server: Station::Mac(MacAddress::BROADCAST) }
+pub fn everybody_on(interface: &str) -> HyperScsiServer {
+    HyperScsiServer::Ethernet { interface: interface.to_owned(), server: Station::Mac(MacAddress::BROADCAST) }
 }

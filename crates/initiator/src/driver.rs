@@ -9,8 +9,9 @@ use std::time::{Duration, Instant as StdInstant};
 
 use sanwire_buffer::Frame;
 use sanwire_core::{Instant, Lun};
-use sanwire_io::{Clock, Poller, Waker};
+use sanwire_io::{Clock, Waker};
 
+use crate::inventory::Mark;
 use crate::queue::{Completer, OpQueue};
 use crate::session::{Answer, Event, Failure, OrderId, ServerInfo, Session};
 use crate::translate::{Again, Verdict, verdict};
@@ -23,7 +24,7 @@ const BUSY_WAIT: Duration = Duration::from_millis(5);
 pub(crate) struct Served {
     pub(crate) lun: Lun,
     /// What tells the volume's content from any other.
-    pub(crate) uuid: [u8; 16],
+    pub(crate) mark: Mark,
     pub(crate) block_bytes: u32,
     pub(crate) queue: OpQueue,
     pub(crate) info: InfoCell,
@@ -65,7 +66,6 @@ pub(crate) enum Link {
 pub(crate) struct Driver {
     session: Box<dyn Session>,
     clock: Clock,
-    poller: Poller,
     waker: Waker,
     volumes: Vec<Option<Served>>,
     /// Where the last look for operations began.
@@ -90,7 +90,6 @@ impl Driver {
         Driver {
             session,
             clock,
-            poller: Poller::new(),
             waker,
             volumes: Vec::new(),
             first_volume: 0,
@@ -152,7 +151,7 @@ impl Driver {
         // that may still come is the end of the last handles.
         let is_deaf = !has_room && !matches!(self.link, Link::Down(_));
         let idle = is_deaf || self.volumes.iter().flatten().all(|served| served.queue.prepare_to_sleep());
-        if idle && let Err(error) = self.session.wait(&mut self.poller, &self.waker, deadline, &self.clock) {
+        if idle && let Err(error) = self.session.wait(&self.waker, deadline, &self.clock) {
             tracing::error!("the client cannot wait for packets: {error}");
             std::thread::sleep(BUSY_WAIT);
         }

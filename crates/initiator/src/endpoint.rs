@@ -9,7 +9,7 @@ use sanwire_hyperscsi::{ETHERTYPE, LinkLimits};
 use sanwire_io::{PacketPort, Port, RING_BYTES_DEFAULT, UdpPort, interface};
 
 use crate::session::Failure;
-use crate::url::{Server, Station};
+use crate::url::{HyperScsiServer, Station};
 
 /// Packets by which receive buffers are measured: what most links take at the most. A wildcard address or the loopback takes
 /// larger ones; then fewer fit, and the rest is recovered like any loss.
@@ -43,6 +43,18 @@ pub enum ConnectError {
         server: String,
         /// Why.
         failure: Failure,
+    },
+    /// The URL names a host only.
+    #[error("{host} names no target: add /TARGET (`sanwire ls {host}` lists them)")]
+    NoTarget {
+        /// The URL.
+        host: String,
+    },
+    /// A user without a secret.
+    #[error("the URL names the user {user}: give --password-file FILE with the CHAP secret")]
+    NoSecret {
+        /// The user.
+        user: String,
     },
     /// The server has no such volume.
     #[error("{server} has no volume '{volume}' for this client; it has: {available}")]
@@ -85,10 +97,10 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn open(server: &Server) -> Result<Endpoint, ConnectError> {
+    pub(crate) fn open(server: &HyperScsiServer) -> Result<Endpoint, ConnectError> {
         match server {
-            Server::Ethernet { interface, server } => Endpoint::ethernet(interface, server),
-            Server::Ip { host, port } => Endpoint::ip(host, *port),
+            HyperScsiServer::Ethernet { interface, server } => Endpoint::ethernet(interface, server),
+            HyperScsiServer::Ip { host, port } => Endpoint::ip(host, *port),
         }
     }
 
@@ -110,13 +122,7 @@ impl Endpoint {
     }
 
     fn ip(host: &str, port: u16) -> Result<Endpoint, ConnectError> {
-        let resolve = |source| ConnectError::Resolve { host: host.to_owned(), source };
-        let address: SocketAddr = (host, port)
-            .to_socket_addrs()
-            .map_err(resolve)?
-            // A name with both kinds of addresses: servers listen on IPv4 unless they are told otherwise.
-            .min_by_key(SocketAddr::is_ipv6)
-            .ok_or_else(|| resolve(io::Error::new(io::ErrorKind::NotFound, "the name has no address")))?;
+        let address = addresses(host, port)?[0];
         let open = |source| ConnectError::Open {
             what: format!("a UDP socket towards {address}"),
             source,
@@ -138,12 +144,24 @@ impl Endpoint {
     }
 }
 
+/// The addresses of a host, at least one. Of a name with both kinds IPv4 comes first: servers listen on that unless they
+/// are told otherwise.
+pub(crate) fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
+    let resolve = |source| ConnectError::Resolve { host: host.to_owned(), source };
+    let mut addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(resolve)?.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    if addresses.is_empty() {
+        return Err(resolve(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
+    }
+    Ok(addresses)
+}
+
 /// Opens a port to a server that was found already.
-pub(crate) fn open_port(server: &Server, peer: Peer) -> io::Result<Port> {
+pub(crate) fn open_port(server: &HyperScsiServer, peer: Peer) -> io::Result<Port> {
     match (server, peer) {
-        (Server::Ethernet { interface, .. }, _) => open_ethernet(interface),
-        (Server::Ip { .. }, Peer::Udp(address)) => open_udp(address),
-        (Server::Ip { .. }, Peer::Ethernet(_)) => Err(io::ErrorKind::InvalidInput.into()),
+        (HyperScsiServer::Ethernet { interface, .. }, _) => open_ethernet(interface),
+        (HyperScsiServer::Ip { .. }, Peer::Udp(address)) => open_udp(address),
+        (HyperScsiServer::Ip { .. }, Peer::Ethernet(_)) => Err(io::ErrorKind::InvalidInput.into()),
     }
 }
 

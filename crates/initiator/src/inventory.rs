@@ -4,7 +4,7 @@ use sanwire_core::Lun;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_scsi::vpd::{BlockLimits, Provisioning, page};
 use sanwire_scsi::{
-    AnswerError, Capacity, Cdb, DeviceIdentification, Identity, Sense, SenseKey, Status, build, report,
+    AnswerError, Capacity, Cdb, DeviceIdentification, Sense, SenseKey, StandardInquiry, Status, build, report,
 };
 
 use crate::driver::Driver;
@@ -16,6 +16,13 @@ const ATTENTIONS_MAX: usize = 8;
 
 const ANSWER_BYTES: u16 = 4096;
 
+/// Standard INQUIRY data, as far as it is looked at.
+const INQUIRY_BYTES: u16 = 36;
+
+/// The names that a logical unit has for itself, as bytes: what tells it from any other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Mark(Vec<u8>);
+
 /// One volume of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct VolumeSummary {
@@ -24,7 +31,7 @@ pub(crate) struct VolumeSummary {
     /// Its name.
     pub(crate) name: String,
     /// What tells its content from any other, through restarts of the server.
-    pub(crate) uuid: [u8; 16],
+    pub(crate) mark: Mark,
     /// Its size.
     pub(crate) size_bytes: u64,
     /// The logical block.
@@ -47,12 +54,21 @@ pub(crate) fn volumes(driver: &mut Driver, server: &str) -> Result<Vec<VolumeSum
     let list_bytes = 8 + 8 * LUNS_MAX;
     let list = asker.ask(Lun::default(), "REPORT LUNS", build::report_luns(list_bytes as u32), list_bytes)?;
     let luns = report::parse_luns(&list).map_err(|error| asker.wrong("REPORT LUNS", error))?;
-    luns.into_iter().map(|lun| volume(asker, lun)).collect()
+    let volumes =
+        luns.into_iter().map(|lun| if is_disk(asker, lun)? { volume(asker, lun).map(Some) } else { Ok(None) });
+    volumes.filter_map(Result::transpose).collect()
+}
+
+/// Arrays have other units too, for managing them.
+fn is_disk(asker: &mut Asker<'_>, lun: Lun) -> Result<bool, ConnectError> {
+    let bytes = asker.ask(lun, "INQUIRY", build::inquiry(None, INQUIRY_BYTES), usize::from(INQUIRY_BYTES))?;
+    let inquiry = StandardInquiry::parse(&bytes).map_err(|error| asker.wrong("INQUIRY", error))?;
+    Ok(inquiry.is_disk())
 }
 
 /// What is behind a logical unit at the moment.
 pub(crate) struct Contents {
-    pub(crate) uuid: [u8; 16],
+    pub(crate) mark: Mark,
     pub(crate) size_bytes: u64,
     pub(crate) block_bytes: u32,
 }
@@ -60,9 +76,9 @@ pub(crate) struct Contents {
 /// Looks whether a logical unit is still what it was.
 pub(crate) fn contents(driver: &mut Driver, lun: Lun) -> Result<Contents, ConnectError> {
     let asker = &mut Asker { driver, server: "the server" };
-    let uuid = identity(asker, lun)?.uuid();
+    let mark = names(asker, lun)?.1;
     let capacity = capacity(asker, lun)?;
-    Ok(Contents { uuid, size_bytes: capacity.length_bytes(), block_bytes: capacity.block_bytes })
+    Ok(Contents { mark, size_bytes: capacity.length_bytes(), block_bytes: capacity.block_bytes })
 }
 
 struct Asker<'a> {
@@ -70,28 +86,48 @@ struct Asker<'a> {
     server: &'a str,
 }
 
+/// Why a command gave no answer.
+enum Refusal {
+    /// The unit does not know the command, the page or the field.
+    Unknown(Sense),
+    /// Anything else.
+    Failed(ConnectError),
+}
+
 impl Asker<'_> {
     fn ask(&mut self, lun: Lun, command: &'static str, cdb: Cdb, answer_bytes: usize) -> Result<Vec<u8>, ConnectError> {
-        for _ in 0..ATTENTIONS_MAX {
-            let own = self
-                .driver
-                .execute(lun, cdb, answer_bytes)
-                .map_err(|failure| ConnectError::Handshake { server: self.server.to_owned(), failure })?;
-            let problem = match own.answer {
-                Answer { status: Status::Good, .. } => return Ok(own.data),
-                Answer { status, sense } => match Sense::parse(&sense) {
-                    Some(sense) if sense.key == SenseKey::UnitAttention => continue,
-                    Some(sense) => sense.to_string(),
-                    None => format!("status {status:?}"),
-                },
-            };
-            return Err(self.failed(command, problem));
-        }
-        Err(self.failed(command, "one unit attention after the other".to_owned()))
+        self.try_ask(lun, command, cdb, answer_bytes).map_err(|refusal| match refusal {
+            Refusal::Unknown(sense) => self.failed(command, sense.to_string()),
+            Refusal::Failed(error) => error,
+        })
     }
 
-    fn page(&mut self, lun: Lun, page: u8) -> Result<Vec<u8>, ConnectError> {
-        self.ask(lun, "INQUIRY", build::inquiry(Some(page), ANSWER_BYTES), usize::from(ANSWER_BYTES))
+    fn try_ask(&mut self, lun: Lun, command: &'static str, cdb: Cdb, answer_bytes: usize) -> Result<Vec<u8>, Refusal> {
+        for _ in 0..ATTENTIONS_MAX {
+            let own = self.driver.execute(lun, cdb, answer_bytes).map_err(|failure| {
+                Refusal::Failed(ConnectError::Handshake { server: self.server.to_owned(), failure })
+            })?;
+            let Answer { status, sense } = own.answer;
+            let problem = match (status, Sense::parse(&sense)) {
+                (Status::Good, _) => return Ok(own.data),
+                (_, Some(sense)) if sense.key == SenseKey::UnitAttention => continue,
+                (_, Some(sense)) if sense.key == SenseKey::IllegalRequest => return Err(Refusal::Unknown(sense)),
+                (_, Some(sense)) => sense.to_string(),
+                (_, None) => format!("status {status:?}"),
+            };
+            return Err(Refusal::Failed(self.failed(command, problem)));
+        }
+        Err(Refusal::Failed(self.failed(command, "one unit attention after the other".to_owned())))
+    }
+
+    /// A vital product data page; `None` when the unit has none such.
+    fn page(&mut self, lun: Lun, page: u8) -> Result<Option<Vec<u8>>, ConnectError> {
+        let cdb = build::inquiry(Some(page), ANSWER_BYTES);
+        match self.try_ask(lun, "INQUIRY", cdb, usize::from(ANSWER_BYTES)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Refusal::Unknown(_)) => Ok(None),
+            Err(Refusal::Failed(error)) => Err(error),
+        }
     }
 
     fn wrong(&self, command: &'static str, error: AnswerError) -> ConnectError {
@@ -103,11 +139,18 @@ impl Asker<'_> {
     }
 }
 
-fn identity(asker: &mut Asker<'_>, lun: Lun) -> Result<Identity, ConnectError> {
-    let identification = asker.page(lun, page::DEVICE_IDENTIFICATION)?;
+/// What people call the unit, and what tells it from others.
+fn names(asker: &mut Asker<'_>, lun: Lun) -> Result<(String, Mark), ConnectError> {
+    let page = asker.page(lun, page::DEVICE_IDENTIFICATION)?.unwrap_or_default();
+    if page.is_empty() {
+        return Ok((format!("lun{lun}"), Mark(page)));
+    }
     let identification =
-        DeviceIdentification::parse(&identification).map_err(|error| asker.wrong("INQUIRY (page 83h)", error))?;
-    identification.identity().ok_or_else(|| asker.failed("INQUIRY (page 83h)", "no name that Sanwire knows".to_owned()))
+        DeviceIdentification::parse(&page).map_err(|error| asker.wrong("INQUIRY (page 83h)", error))?;
+    let name = identification.identity().map_or_else(|| format!("lun{lun}"), |identity| identity.name().to_owned());
+    // Names of ports and of the target depend on the way by which one came.
+    let of_unit = identification.designators.into_iter().filter(|designator| designator.association == 0);
+    Ok((name, Mark(of_unit.flat_map(|designator| designator.bytes).collect())))
 }
 
 fn capacity(asker: &mut Asker<'_>, lun: Lun) -> Result<Capacity, ConnectError> {
@@ -117,23 +160,29 @@ fn capacity(asker: &mut Asker<'_>, lun: Lun) -> Result<Capacity, ConnectError> {
 
 fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError> {
     let capacity = capacity(asker, lun)?;
-    let identity = identity(asker, lun)?;
-    let limits = asker.page(lun, page::BLOCK_LIMITS)?;
-    let limits = BlockLimits::parse(&limits).map_err(|error| asker.wrong("INQUIRY (page B0h)", error))?;
-    let provisioning = asker.page(lun, page::LOGICAL_BLOCK_PROVISIONING)?;
-    let provisioning = Provisioning::parse(&provisioning).map_err(|error| asker.wrong("INQUIRY (page B2h)", error))?;
+    let (name, mark) = names(asker, lun)?;
+    let limits = match asker.page(lun, page::BLOCK_LIMITS)? {
+        Some(limits) => BlockLimits::parse(&limits).map_err(|error| asker.wrong("INQUIRY (page B0h)", error))?,
+        None => BlockLimits::default(),
+    };
+    let provisioning = match asker.page(lun, page::LOGICAL_BLOCK_PROVISIONING)? {
+        Some(page) => Some(Provisioning::parse(&page).map_err(|error| asker.wrong("INQUIRY (page B2h)", error))?),
+        None => None,
+    };
     let block = u64::from(capacity.block_bytes);
     let range_blocks = [limits.maximum_write_same, u64::from(limits.maximum_unmap)].into_iter().filter(|max| *max > 0);
+    // Zero stands for no limit (SBC-4 6.6.4).
+    let transfer_max_bytes = u64::from(limits.maximum_transfer).checked_mul(block).filter(|max| *max > 0);
     Ok(VolumeSummary {
         lun,
-        name: identity.name().to_owned(),
-        uuid: identity.uuid(),
+        name,
+        mark,
         size_bytes: capacity.length_bytes(),
         block_bytes: capacity.block_bytes,
         physical_block_bytes: capacity.block_bytes << capacity.physical_block_exponent.min(8),
         read_only: is_read_only(asker, lun)?,
-        discards: provisioning.unmap && provisioning.reads_zeroes,
-        transfer_max_bytes: u32::try_from(u64::from(limits.maximum_transfer) * block).unwrap_or(u32::MAX),
+        discards: provisioning.is_some_and(|provisioning| provisioning.unmap && provisioning.reads_zeroes),
+        transfer_max_bytes: transfer_max_bytes.map_or(u32::MAX, |max| u32::try_from(max).unwrap_or(u32::MAX)),
         range_max_bytes: range_blocks.min().unwrap_or(1).saturating_mul(block),
     })
 }
@@ -142,6 +191,10 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
 fn is_read_only(asker: &mut Asker<'_>, lun: Lun) -> Result<bool, ConnectError> {
     const CACHING_PAGE: u8 = 0x08;
     let cdb = build::mode_sense_6(sanwire_scsi::PageControl::Current, CACHING_PAGE, 252);
-    let answer = asker.ask(lun, "MODE SENSE (6)", cdb, 252)?;
+    let answer = match asker.try_ask(lun, "MODE SENSE (6)", cdb, 252) {
+        Ok(answer) => answer,
+        Err(Refusal::Unknown(_)) => return Ok(false),
+        Err(Refusal::Failed(error)) => return Err(error),
+    };
     Ok(answer.get(2).is_some_and(|specific| specific & 0x80 != 0))
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use sanwire_core::Size;
 use sanwire_initiator::{Url, UrlError};
+use sanwire_iscsi::IscsiName;
 
 use super::RecoveryChoice;
 
 /// What every client command takes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClientArgs {
-    /// A file whose first line is the server's password; only its owner may read it
+    /// A file whose first line is the server's password (iSCSI: the CHAP secret of the URL's user); only its owner may read it
     #[arg(long, value_name = "FILE", help_heading = "Connection")]
     pub(crate) password_file: Option<PathBuf>,
 
@@ -29,14 +30,52 @@ pub(crate) struct ClientArgs {
     /// How packets that were lost are sent again
     #[arg(long, value_name = "HOW", default_value = "selective", help_heading = "Connection")]
     pub(crate) recovery: RecoveryChoice,
+
+    /// What iSCSI needs beyond that.
+    #[command(flatten)]
+    pub(crate) iscsi: IscsiArgs,
+}
+
+/// What only iSCSI sessions take.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "iSCSI")]
+pub(crate) struct IscsiArgs {
+    /// The name by which targets know this client [default: made of the client's id]
+    #[arg(long, value_name = "IQN")]
+    pub(crate) initiator_name: Option<IscsiName>,
+
+    /// Whom the target must show to be, by CHAP; with its secret
+    #[arg(long, value_name = "NAME", requires = "target_password_file")]
+    pub(crate) target_user: Option<String>,
+
+    /// A file whose first line is the target's secret
+    #[arg(long, value_name = "FILE", requires = "target_user")]
+    pub(crate) target_password_file: Option<PathBuf>,
+
+    /// Guard headers and data by CRC32C digests
+    #[arg(long)]
+    pub(crate) digests: bool,
+
+    /// TCP connections of a session
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=8))]
+    pub(crate) connections: u16,
+
+    /// Error recovery level to ask for: 0 sessions, 1 digests, 2 connections
+    #[arg(long, value_name = "LEVEL", default_value = "0", value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) recovery_level: u8,
 }
 
 /// `sanwire discover`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  sanwire discover\n  sanwire discover --interface eth0\n  sanwire discover --host 192.168.1.10"
+    after_help = "Examples:\n  sanwire discover\n  sanwire discover --interface eth0\n  sanwire discover --host 192.168.1.10\n  \
+                  sanwire discover iscsi://192.168.1.10"
 )]
 pub(crate) struct DiscoverArgs {
+    /// Ask these hosts for their iSCSI targets: iscsi://[USER@]HOST[:PORT]
+    #[arg(value_name = "URL", conflicts_with_all = ["interface", "host"])]
+    pub(crate) url: Vec<Url>,
+
     /// Ask on this network interface only (raw Ethernet; takes root) [default: every one that is up]
     #[arg(long, value_name = "IF", conflicts_with = "host")]
     pub(crate) interface: Option<String>,
@@ -60,7 +99,8 @@ pub(crate) struct DiscoverArgs {
 
 /// `sanwire ls`.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  sanwire ls hs+ip://127.0.0.1\n  sanwire ls hs+eth://eth0/storage\n  sanwire ls")]
+#[command(after_help = "Examples:\n  sanwire ls hs+ip://127.0.0.1\n  sanwire ls hs+eth://eth0/storage\n  \
+                         sanwire ls iscsi://192.168.1.10\n  sanwire ls")]
 pub(crate) struct LsArgs {
     /// The server, or one of its volumes; without it, what is attached on this host
     pub(crate) url: Option<Url>,

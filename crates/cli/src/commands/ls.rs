@@ -2,11 +2,12 @@
 
 use sanwire_attach::{Kind, Record, Registry};
 use sanwire_core::Size;
-use sanwire_initiator::{Url, VolumeInfo};
+use sanwire_initiator::{IscsiServer, Server, Url, VolumeInfo, targets};
+use sanwire_iscsi::DiscoveredTarget;
 
 use super::info::to_json;
 use crate::args::{ClientArgs, LsArgs};
-use crate::connect::Connection;
+use crate::connect::{Connection, options};
 use crate::output;
 
 /// Lists a server's volumes, or what is attached here.
@@ -19,35 +20,46 @@ pub(crate) fn run(args: &LsArgs) -> anyhow::Result<()> {
 }
 
 fn volumes(url: &Url, client: &ClientArgs, json: bool) -> anyhow::Result<String> {
-    let connection = Connection::open(url, client)?;
-    let mut volumes = connection.list()?;
-    if let Some(name) = &url.volume {
-        volumes.retain(|volume| *volume.name == **name);
-        anyhow::ensure!(
-            !volumes.is_empty(),
-            "{} has no volume {name}: `sanwire ls {}` lists them",
-            url.server,
-            url.server
-        );
+    let mut volumes = Vec::new();
+    for server in servers(&url.server, client)? {
+        let server = Url { server, volume: None };
+        let found = Connection::open(&server, client)?.list()?;
+        volumes.extend(found.into_iter().map(|volume| (server.with_volume(&volume), volume)));
+    }
+    if url.volume.is_some() {
+        volumes.retain(|(of_volume, _)| of_volume == url);
+        anyhow::ensure!(!volumes.is_empty(), "there is no {url}: `sanwire ls {}` lists what there is", url.server);
     }
     if json {
-        let volumes: Vec<_> = volumes.iter().map(to_json).collect();
+        let volumes: Vec<_> = volumes.iter().map(|(_, volume)| to_json(volume)).collect();
         return Ok(format!("{}\n", serde_json::to_string_pretty(&volumes)?));
     }
-    Ok(volume_table(url, &volumes))
+    Ok(volume_table(&volumes))
 }
 
-fn volume_table(url: &Url, volumes: &[VolumeInfo]) -> String {
+/// The server, or each target of an iSCSI host.
+fn servers(server: &Server, client: &ClientArgs) -> anyhow::Result<Vec<Server>> {
+    match server {
+        Server::Iscsi(host) if host.target.is_none() => {
+            let targets = targets(host, &options(client, server)?)?;
+            let of_target = |target: DiscoveredTarget| IscsiServer { target: Some(target.name), ..host.clone() };
+            Ok(targets.into_iter().map(|target| Server::Iscsi(of_target(target))).collect())
+        }
+        _ => Ok(vec![server.clone()]),
+    }
+}
+
+fn volume_table(volumes: &[(Url, VolumeInfo)]) -> String {
     let rows: Vec<_> = volumes
         .iter()
-        .map(|volume| {
+        .map(|(url, volume)| {
             [
                 volume.lun.to_string(),
                 volume.name.to_string(),
                 Size(volume.size_bytes).to_string(),
                 Size(volume.block_bytes.into()).to_string(),
                 if volume.read_only { "ro" } else { "rw" }.into(),
-                format!("{}/{}", url.server, volume.name),
+                url.to_string(),
             ]
         })
         .collect();
@@ -80,7 +92,8 @@ mod tests {
     #[test]
     fn a_volume_is_one_line_with_its_url() {
         let info = VolumeInfo { read_only: true, ..test_volume::info(1 << 30, 4096) };
-        let table = volume_table(&"hs+ip://box".parse().unwrap(), &[info]);
+        let url: Url = "hs+ip://box".parse().unwrap();
+        let table = volume_table(&[(url.with_volume(&info), info)]);
         let expected = "LUN  NAME  SIZE   BLOCK  MODE  URL\n0    disk  1 GiB  4 KiB  ro    hs+ip://box/disk\n";
         assert_eq!(table, expected);
     }

@@ -73,7 +73,7 @@ impl Driver {
 
     fn compare(&mut self, index: usize, contents: &Contents) {
         let Some(served) = &self.volumes[index] else { return };
-        if contents.uuid != served.uuid || contents.block_bytes != served.block_bytes {
+        if contents.mark != served.mark || contents.block_bytes != served.block_bytes {
             return self.drop_replaced(index);
         }
         let mut info = served.info.get();

@@ -12,7 +12,7 @@ use sanwire_io::{Clock, LocalAddress, Poller, Port, Waker, interface};
 
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
 use crate::endpoint::{self, Endpoint};
-use crate::url::Server;
+use crate::url::HyperScsiServer;
 
 /// Packets taken from the port before the driver looks at anything else.
 const RECEIVE_BUDGET: usize = 64;
@@ -27,18 +27,20 @@ const TEND_EVERY: Duration = Duration::from_secs(2);
 pub(crate) struct HyperScsi {
     protocol: Client,
     port: Port,
+    poller: Poller,
     path: Path,
-    server: Server,
+    server: HyperScsiServer,
     is_seeking: bool,
     tend_at: Instant,
     is_broken: bool,
 }
 
 impl HyperScsi {
-    pub(crate) fn new(endpoint: Endpoint, server: Server, config: ClientConfig, now: Instant) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, server: HyperScsiServer, config: ClientConfig, now: Instant) -> Self {
         HyperScsi {
             protocol: Client::new(config, now),
             port: endpoint.port,
+            poller: Poller::new(),
             path: endpoint.path,
             server,
             is_seeking: true,
@@ -183,8 +185,8 @@ impl Session for HyperScsi {
         self.protocol.disconnect(now);
     }
 
-    fn wait(&mut self, poller: &mut Poller, waker: &Waker, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
-        poller.wait(std::slice::from_ref(&self.port), &[], Some(waker), deadline, clock).map(drop)
+    fn wait(&mut self, waker: &Waker, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
+        self.poller.wait(std::slice::from_ref(&self.port), &[], Some(waker), deadline, clock).map(drop)
     }
 }
 

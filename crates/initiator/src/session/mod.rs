@@ -1,13 +1,15 @@
 //! The seam between a driver and its wire: one session with a server, whatever the protocol and the socket.
 
 mod hyperscsi;
+mod iscsi;
 
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Instant, Lun};
-use sanwire_io::{Clock, Poller, Waker};
+use sanwire_io::{Clock, Waker};
 use sanwire_scsi::{Cdb, Status};
 
 pub(crate) use hyperscsi::HyperScsi;
+pub(crate) use iscsi::{Iscsi, IscsiDiscovery};
 
 /// The number of a command in its session: counts up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -134,11 +136,5 @@ pub(crate) trait Session: Send {
     fn disconnect(&mut self, now: Instant);
 
     /// Sleeps until something arrives, `waker` is called or `deadline` has passed.
-    fn wait(
-        &mut self,
-        poller: &mut Poller,
-        waker: &Waker,
-        deadline: Option<Instant>,
-        clock: &Clock,
-    ) -> std::io::Result<()>;
+    fn wait(&mut self, waker: &Waker, deadline: Option<Instant>, clock: &Clock) -> std::io::Result<()>;
 }

@@ -1,0 +1,138 @@
+//! What a client brings to every connection.
+
+use std::io;
+use std::time::Duration;
+
+use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
+use sanwire_hyperscsi::{ClientConfig, Identity, LinkLimits, Psk, Recovery};
+use sanwire_iscsi::{ChapSecret, ClientConfig as IscsiConfig, Credential, IscsiName, Isid, Wishes};
+
+use crate::endpoint::{self, ConnectError, Endpoint};
+use crate::url::IscsiServer;
+
+/// Commands of one iSCSI session in transit; the target's window may be smaller.
+const ISCSI_COMMANDS_MAX: u16 = 128;
+
+/// What a client brings to every connection.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// What servers may call this client.
+    pub name: String,
+    /// The static key; servers know the client by its id.
+    pub identity: Identity,
+    /// The shared secret; all zeroes without a password.
+    pub psk: Psk,
+    /// How long to seek the server at first.
+    pub connect_patience: Duration,
+    /// How long to seek it when it was lost; `None`: for ever.
+    pub reconnect_patience: Option<Duration>,
+    /// Memory for [`Volume::buffer`], in bytes.
+    pub memory_bytes: usize,
+    /// How lost packets are recovered.
+    pub recovery: Recovery,
+    /// What iSCSI needs beyond that.
+    pub iscsi: IscsiOptions,
+}
+
+/// What a client brings to iSCSI sessions.
+#[derive(Clone, Debug)]
+pub struct IscsiOptions {
+    /// The client's name; made of its id when `None`.
+    pub initiator: Option<IscsiName>,
+    /// What goes with the user name of the URL.
+    pub secret: Option<ChapSecret>,
+    /// Whom the target must show to be.
+    pub target: Option<Credential>,
+    /// What we would like to agree on.
+    pub wishes: Wishes,
+}
+
+impl ClientOptions {
+    /// The usual options, with a key that is made for this process alone and no password.
+    ///
+    /// # Errors
+    /// [`ConnectError::Resource`] when the system has no randomness.
+    pub fn anonymous() -> Result<Self, ConnectError> {
+        let identity = Identity::from_private(random()?).map_err(|_| no_randomness())?;
+        Ok(ClientOptions {
+            name: String::from("sanwire"),
+            identity,
+            psk: [0; 32],
+            connect_patience: Duration::from_secs(5),
+            reconnect_patience: None,
+            memory_bytes: 64 << 20,
+            recovery: Recovery::default(),
+            iscsi: IscsiOptions {
+                initiator: None,
+                secret: None,
+                target: None,
+                wishes: Wishes { digests: false, error_recovery_level: 0, connections: 1 },
+            },
+        })
+    }
+
+    pub(crate) fn hyperscsi(&self, endpoint: &Endpoint) -> Result<ClientConfig, ConnectError> {
+        let link: LinkLimits = endpoint.limits();
+        Ok(ClientConfig {
+            name: self.name.clone(),
+            identity: self.identity.clone(),
+            psk: self.psk,
+            path: endpoint.path,
+            server_name: endpoint.server_name.clone(),
+            link,
+            commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
+            transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
+            recovery: self.recovery,
+            connect_patience: self.connect_patience,
+            reconnect_patience: self.reconnect_patience,
+            seed: random()?,
+        })
+    }
+
+    /// What a session with a target of the host needs; without a target it is a discovery session.
+    pub(crate) fn iscsi(&self, server: &IscsiServer, target: Option<IscsiName>) -> Result<IscsiConfig, ConnectError> {
+        let credential = match (&server.user, &self.iscsi.secret) {
+            (Some(user), Some(secret)) => Some(Credential { name: user.clone(), secret: secret.clone() }),
+            (Some(user), None) => return Err(ConnectError::NoSecret { user: user.clone() }),
+            (None, _) => None,
+        };
+        Ok(IscsiConfig {
+            initiator: self.initiator_name()?,
+            isid: random_isid()?,
+            target,
+            portals: endpoint::addresses(&server.host, server.port)?,
+            credential,
+            target_credential: self.iscsi.target.clone(),
+            wishes: self.iscsi.wishes,
+            commands_max: ISCSI_COMMANDS_MAX,
+            connect_patience: self.connect_patience,
+            reconnect_patience: self.reconnect_patience,
+            seed: random()?,
+        })
+    }
+
+    /// The name by which targets know this client.
+    fn initiator_name(&self) -> Result<IscsiName, ConnectError> {
+        match &self.iscsi.initiator {
+            Some(name) => Ok(name.clone()),
+            // A client id is hexadecimal: the name is always a legal one.
+            None => format!("iqn.2026-11.org.sanwire:client-{}", self.identity.client_id())
+                .parse()
+                .map_err(|_| no_randomness()),
+        }
+    }
+}
+
+/// A random qualifier for this process (RFC 7143 11.12.5, type 10b): two clients on one host are two initiator ports.
+fn random_isid() -> Result<Isid, ConnectError> {
+    let [a, b, c, d, e] = random()?;
+    Ok(Isid([0x80, a, b, c, d, e]))
+}
+
+fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
+    sanwire_hyperscsi::random().map_err(|_| no_randomness())
+}
+
+fn no_randomness() -> ConnectError {
+    ConnectError::Resource { what: "random numbers", source: io::Error::other("generator failed") }
+}

@@ -1,0 +1,299 @@
+//! A session by iSCSI, over one TCP connection or several.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
+use sanwire_core::{Instant, Lun};
+use sanwire_io::tcp::{QUEUE_PACKETS, Received, Stream};
+use sanwire_io::{Clock, Interest, Poller, Waker};
+use sanwire_iscsi::{
+    Client, ClientAction, ClientConfig, ClientEvent, ConnectionId, DiscoveredTarget, Failure as WireFailure,
+    Order as WireOrder,
+};
+
+use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
+
+/// Runs of bytes taken from one connection before the others have their turn.
+const RECEIVE_BUDGET: usize = 8;
+
+/// Rounds of sending before the driver looks for what has come.
+const SEND_BUDGET: usize = 4;
+
+/// The client's end of the protocol and its sockets.
+pub(crate) struct Iscsi {
+    protocol: Client,
+    sockets: BTreeMap<ConnectionId, Socket>,
+    poller: Poller,
+}
+
+struct Socket {
+    stream: Stream,
+    stage: Stage,
+    watched: Interest,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Connecting,
+    Open,
+    /// To be closed when all is sent.
+    Closing,
+}
+
+impl Iscsi {
+    pub(crate) fn new(config: ClientConfig, now: Instant) -> Self {
+        Iscsi { protocol: Client::new(config, now), sockets: BTreeMap::new(), poller: Poller::new() }
+    }
+
+    /// Opens and closes connections as the protocol wants it.
+    fn act(&mut self, now: Instant) {
+        while let Some(action) = self.protocol.poll_action() {
+            match action {
+                ClientAction::Connect { connection, to } => match self.connect(to, connection) {
+                    Ok(socket) => drop(self.sockets.insert(connection, socket)),
+                    Err(error) => {
+                        tracing::debug!("no connection to {to}: {error}");
+                        self.protocol.connection_lost(connection, now);
+                    }
+                },
+                ClientAction::Close { connection } => {
+                    if let Some(socket) = self.sockets.get_mut(&connection) {
+                        socket.stage = Stage::Closing;
+                    }
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, to: std::net::SocketAddr, connection: ConnectionId) -> io::Result<Socket> {
+        let stream = Stream::connect(to)?;
+        let watched = Interest { readable: true, writable: true };
+        self.poller.add_stream(&stream, connection.0, watched)?;
+        Ok(Socket { stream, stage: Stage::Connecting, watched })
+    }
+
+    fn lose(&mut self, connection: ConnectionId, error: Option<&io::Error>, now: Instant) {
+        if let Some(error) = error {
+            tracing::debug!("an iSCSI connection is lost: {error}");
+        }
+        if self.sockets.remove(&connection).is_some_and(|socket| socket.stage != Stage::Closing) {
+            self.protocol.connection_lost(connection, now);
+        }
+    }
+
+    /// Receives from one connection; gives how many runs of bytes.
+    fn receive_from(&mut self, connection: ConnectionId, now: Instant) -> usize {
+        let Some(socket) = self.sockets.get_mut(&connection) else { return 0 };
+        if socket.stage == Stage::Connecting {
+            match socket.stream.is_connected() {
+                Ok(true) => {
+                    socket.stage = Stage::Open;
+                    self.protocol.connected(connection, now);
+                }
+                Ok(false) => return 0,
+                Err(error) => self.lose(connection, Some(&error), now),
+            }
+            return 1;
+        }
+        if socket.stage == Stage::Closing {
+            return 0;
+        }
+        for count in 0..RECEIVE_BUDGET {
+            match socket.stream.receive(self.protocol.spaces(connection)) {
+                Ok(Received::Bytes(bytes)) => self.protocol.filled(connection, bytes, now),
+                Ok(Received::Nothing) => return count,
+                Ok(Received::End) => {
+                    self.lose(connection, None, now);
+                    return count + 1;
+                }
+                Err(error) => {
+                    self.lose(connection, Some(&error), now);
+                    return count + 1;
+                }
+            }
+        }
+        RECEIVE_BUDGET
+    }
+
+    /// Sends on one connection what it takes; false when it takes no more.
+    fn send_on(&mut self, connection: ConnectionId, now: Instant) -> usize {
+        let Some(socket) = self.sockets.get_mut(&connection) else { return 0 };
+        let mut sent = 0;
+        for _ in 0..SEND_BUDGET {
+            let mut queued = 0;
+            while !socket.stream.wants_write() || queued > 0 {
+                let packet = if queued < QUEUE_PACKETS { self.protocol.poll_transmit(connection) } else { None };
+                let Some(packet) = packet else { break };
+                if socket.stream.queue(packet).is_err() {
+                    break;
+                }
+                queued += 1;
+            }
+            if let Err(error) = socket.stream.flush() {
+                self.lose(connection, Some(&error), now);
+                return sent + 1;
+            }
+            sent += queued;
+            if queued < QUEUE_PACKETS {
+                break;
+            }
+        }
+        sent
+    }
+
+    fn connections(&self) -> Vec<ConnectionId> {
+        self.sockets.keys().copied().collect()
+    }
+}
+
+impl Session for Iscsi {
+    fn receive(&mut self, now: Instant) -> usize {
+        self.act(now);
+        self.connections().into_iter().map(|connection| self.receive_from(connection, now)).sum()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if self.protocol.poll_timeout().is_some_and(|at| at <= now) {
+            self.protocol.handle_timeout(now);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.protocol.poll_timeout()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = translate(self.protocol.poll_event()?) {
+                return Some(event);
+            }
+        }
+    }
+
+    fn transmit(&mut self, now: Instant) -> usize {
+        self.act(now);
+        let mut sent = 0;
+        for connection in self.connections() {
+            sent += self.send_on(connection, now);
+        }
+        self.sockets.retain(|_, socket| socket.stage != Stage::Closing || socket.stream.wants_write());
+        sent
+    }
+
+    fn order(&mut self, order: Order, now: Instant) -> Result<OrderId, Order> {
+        let Order { lun, cdb, data_out, data_in } = order;
+        match self.protocol.order(WireOrder { lun, cdb, data_out, data_in }, now) {
+            Ok(id) => Ok(OrderId(id.number())),
+            Err(WireOrder { lun, cdb, data_out, data_in }) => Err(Order { lun, cdb, data_out, data_in }),
+        }
+    }
+
+    fn in_transit(&self) -> usize {
+        self.protocol.in_transit()
+    }
+
+    fn hold_after_restart(&mut self) {
+        self.protocol.hold_after_restart();
+    }
+
+    fn release(&mut self) {
+        self.protocol.release();
+    }
+
+    fn abandon(&mut self, lun: Lun) {
+        self.protocol.abandon(lun, WireFailure::InDoubt);
+    }
+
+    fn server(&self) -> Option<ServerInfo> {
+        self.protocol.server().map(server_info)
+    }
+
+    fn disconnect(&mut self, now: Instant) {
+        self.protocol.disconnect(now);
+    }
+
+    fn wait(&mut self, waker: &Waker, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
+        for (connection, socket) in &mut self.sockets {
+            let writable = socket.stage == Stage::Connecting || socket.stream.wants_write();
+            let wanted = Interest { readable: socket.stage != Stage::Connecting, writable };
+            if wanted != socket.watched {
+                self.poller.change_stream(&socket.stream, connection.0, wanted)?;
+                socket.watched = wanted;
+            }
+        }
+        self.poller.wait(&[], &[], Some(waker), deadline, clock).map(drop)
+    }
+}
+
+/// A session for asking which targets there are.
+pub(crate) struct IscsiDiscovery(Iscsi);
+
+impl IscsiDiscovery {
+    pub(crate) fn new(config: ClientConfig, now: Instant) -> Self {
+        IscsiDiscovery(Iscsi::new(config, now))
+    }
+
+    /// Does what there is to do, or sleeps; gives the end when it has come.
+    pub(crate) fn turn(&mut self, clock: &Clock, waker: &Waker) -> Option<Result<Vec<DiscoveredTarget>, Failure>> {
+        let now = clock.now();
+        let session = &mut self.0;
+        let mut done = session.receive(now);
+        session.handle_timeout(now);
+        while let Some(event) = session.protocol.poll_event() {
+            done += 1;
+            match event {
+                ClientEvent::Connected { .. } => session.protocol.discover(now),
+                ClientEvent::Targets(targets) => {
+                    session.protocol.disconnect(now);
+                    session.transmit(now);
+                    return Some(Ok(targets));
+                }
+                ClientEvent::GivenUp(failure) => return Some(Err(failure.into())),
+                _ => {}
+            }
+        }
+        done += session.transmit(now);
+        if done == 0
+            && let Err(error) = session.wait(waker, session.poll_timeout(), clock)
+        {
+            return Some(Err(Failure::NoAnswer(format!("cannot wait for the target: {error}"))));
+        }
+        None
+    }
+}
+
+fn translate(event: ClientEvent) -> Option<Event> {
+    Some(match event {
+        ClientEvent::Connected { server, resumed } => Event::Connected { server: server_info(*server), resumed },
+        ClientEvent::Lost { announced } => Event::Lost { announced },
+        ClientEvent::Completed { id, status, sense, data_in, data_in_bytes } => {
+            Event::Completed { id: OrderId(id.number()), answer: Answer { status, sense }, data_in, data_in_bytes }
+        }
+        ClientEvent::Failed { id, failure, .. } => Event::Failed { id: OrderId(id.number()), failure: failure.into() },
+        ClientEvent::GivenUp(failure) => Event::GivenUp(failure.into()),
+        // Only a discovery session is told of targets.
+        ClientEvent::Targets(_) => return None,
+    })
+}
+
+fn server_info(server: sanwire_iscsi::ServerInfo) -> ServerInfo {
+    ServerInfo {
+        name: server.target,
+        commands_max: server.commands_max,
+        transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
+        packet_max_bytes: server.connection.send_data_max_bytes,
+    }
+}
+
+impl From<WireFailure> for Failure {
+    fn from(failure: WireFailure) -> Self {
+        match failure {
+            WireFailure::NoAnswer => Failure::NoAnswer(failure.to_string()),
+            WireFailure::Refused { .. } | WireFailure::NotAuthentic { .. } => Failure::Refused(failure.to_string()),
+            WireFailure::InDoubt => Failure::InDoubt,
+            WireFailure::Protocol { .. } => Failure::Protocol(failure.to_string()),
+            WireFailure::Closed => Failure::Closed,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Reads the text of a URL, part by part.
+
+use std::net::Ipv6Addr;
+
+use sanwire_core::Lun;
+use sanwire_core::limits::VOLUME_NAME_MAX_BYTES;
+use sanwire_iscsi::ISCSI_PORT;
+
+use super::{HS_IP_PORT, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
+
+/// The longest name of a network interface (Linux, IFNAMSIZ less the final zero).
+const INTERFACE_NAME_MAX_BYTES: usize = 15;
+/// The longest name of a host (RFC 1035 2.3.4).
+const HOST_NAME_MAX_BYTES: usize = 253;
+
+/// The longest CHAP name that a URL may have.
+const USER_NAME_MAX_BYTES: usize = 255;
+
+/// Reads the parts; keeps the whole for messages.
+pub(super) struct Parser<'a> {
+    url: &'a str,
+}
+
+impl<'a> Parser<'a> {
+    const IP_SHAPE: &'static str = "hs+ip://HOST[:5674]/VOLUME";
+    const ETHERNET_SHAPE: &'static str = "hs+eth://IF/SERVER/VOLUME";
+    const ISCSI_SHAPE: &'static str = "iscsi://[USER@]HOST[:3260]/TARGET/LUN";
+
+    pub(super) fn new(url: &'a str) -> Self {
+        Parser { url }
+    }
+
+    pub(super) fn ip(&self, rest: &str) -> Result<Url, UrlError> {
+        let mut parts = rest.split('/');
+        let (host, port) = self.authority(parts.next().unwrap_or_default(), HS_IP_PORT)?;
+        let volume = self.volume(&mut parts, Self::IP_SHAPE)?;
+        Ok(Url { server: Server::HyperScsi(HyperScsiServer::Ip { host, port }), volume })
+    }
+
+    pub(super) fn ethernet(&self, rest: &str) -> Result<Url, UrlError> {
+        let mut parts = rest.split('/');
+        let interface = parts.next().unwrap_or_default();
+        let is_interface = |text: &str| {
+            (1..=INTERFACE_NAME_MAX_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        if !is_interface(interface) {
+            return Err(self.part(interface, "network interface", "its name as `ip link` shows it, like eth0"));
+        }
+        let server = match parts.next().filter(|server| !server.is_empty()) {
+            None => return Err(self.shape("no server", Self::ETHERNET_SHAPE)),
+            Some(text) => self.station(text)?,
+        };
+        let volume = self.volume(&mut parts, Self::ETHERNET_SHAPE)?;
+        Ok(Url { server: Server::HyperScsi(HyperScsiServer::Ethernet { interface: interface.into(), server }), volume })
+    }
+
+    pub(super) fn iscsi(&self, rest: &str) -> Result<Url, UrlError> {
+        let mut parts = rest.split('/');
+        let authority = parts.next().unwrap_or_default();
+        let (user, authority) = match authority.rsplit_once('@') {
+            Some((user, _)) if !is_name(user, USER_NAME_MAX_BYTES) => {
+                return Err(self.part(user, "user name", "letters a-z and A-Z, digits, '.', '_' and '-'"));
+            }
+            Some((user, authority)) => (Some(user.to_owned()), authority),
+            None => (None, authority),
+        };
+        let (host, port) = self.authority(authority, ISCSI_PORT)?;
+        let target = match parts.next().filter(|target| !target.is_empty()) {
+            None => None,
+            Some(text) => match text.parse() {
+                Ok(name) => Some(name),
+                Err(_) => return Err(self.part(text, "iSCSI target", "a name like iqn.2026-11.org.sanwire:disk0")),
+            },
+        };
+        let lun = parts.next().filter(|lun| !lun.is_empty());
+        if parts.next().is_some() {
+            return Err(self.shape("a part too many", Self::ISCSI_SHAPE));
+        }
+        let volume = match lun {
+            None => None,
+            Some(text) => match text.parse().ok().and_then(Lun::new) {
+                Some(lun) => Some(lun.to_string()),
+                None => return Err(self.part(text, "LUN", "a number from 0 to 16383")),
+            },
+        };
+        Ok(Url { server: Server::Iscsi(IscsiServer { user, host, port, target }), volume })
+    }
+
+    fn station(&self, text: &str) -> Result<Station, UrlError> {
+        if let Ok(mac) = text.parse() {
+            Ok(Station::Mac(mac))
+        } else if is_name(text, VOLUME_NAME_MAX_BYTES) {
+            Ok(Station::Name(text.into()))
+        } else {
+            Err(self.part(text, "server", "its name as `sanwire discover` shows it, or a MAC like 02:00:5e:10:00:01"))
+        }
+    }
+
+    /// `HOST`, `HOST:PORT`, `[IPv6]` or `[IPv6]:PORT`.
+    fn authority(&self, text: &str, usual_port: u16) -> Result<(String, u16), UrlError> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(bracketed) => {
+                let split = bracketed.split_once(']').filter(|(host, _)| host.parse::<Ipv6Addr>().is_ok());
+                split.ok_or_else(|| self.part(text, "host", "an IPv6 address in brackets, like [fe80::1]"))?
+            }
+            None => text.split_at(text.find(':').unwrap_or(text.len())),
+        };
+        if !text.starts_with('[') && !is_name(host, HOST_NAME_MAX_BYTES) {
+            return Err(self.part(host, "host", "a name, an IPv4 address or an IPv6 address in brackets"));
+        }
+        let port = match port.strip_prefix(':') {
+            Some(digits) => digits.parse().ok().filter(|port| *port != 0),
+            None if port.is_empty() => Some(usual_port),
+            None => None,
+        };
+        let expected = "a number from 1 to 65535 (an IPv6 address stands in brackets)";
+        Ok((host.into(), port.ok_or_else(|| self.part(text, "host with a port", expected))?))
+    }
+
+    fn volume<'b>(
+        &self,
+        parts: &mut impl Iterator<Item = &'b str>,
+        expected: &'static str,
+    ) -> Result<Option<String>, UrlError> {
+        let volume = parts.next().filter(|volume| !volume.is_empty());
+        if parts.next().is_some() {
+            return Err(self.shape("a part too many", expected));
+        }
+        match volume {
+            Some(name) if !is_name(name, VOLUME_NAME_MAX_BYTES) => {
+                Err(self.part(name, "volume name", "1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'"))
+            }
+            volume => Ok(volume.map(Into::into)),
+        }
+    }
+
+    fn shape(&self, problem: &'static str, expected: &'static str) -> UrlError {
+        UrlError::Shape { url: self.url.into(), problem, expected }
+    }
+
+    fn part(&self, part: &str, what: &'static str, expected: &'static str) -> UrlError {
+        UrlError::Part { url: self.url.into(), part: part.into(), what, expected }
+    }
+}
+
+fn is_name(text: &str, max_bytes: usize) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=max_bytes).contains(&text.len()) && text.bytes().all(is_allowed)
+}

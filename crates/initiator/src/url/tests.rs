@@ -1,0 +1,81 @@
+use super::*;
+
+fn ip(host: &str, port: u16, volume: Option<&str>) -> Url {
+    Url { server: Server::HyperScsi(HyperScsiServer::Ip { host: host.into(), port }), volume: volume.map(Into::into) }
+}
+
+fn ethernet(server: Station, volume: Option<&str>) -> Url {
+    let server = Server::HyperScsi(HyperScsiServer::Ethernet { interface: "eth0.5".into(), server });
+    Url { server, volume: volume.map(Into::into) }
+}
+
+#[test]
+fn reads_both_wires_and_writes_them_again() {
+    let mac = MacAddress([2, 0, 0x5e, 0x10, 0, 1]);
+    for (text, url) in [
+        ("hs+ip://127.0.0.1/disk0", ip("127.0.0.1", 5674, Some("disk0"))),
+        ("hs+ip://storage.example:7000/a.b-c_d", ip("storage.example", 7000, Some("a.b-c_d"))),
+        ("hs+ip://[fe80::1]/disk0", ip("fe80::1", 5674, Some("disk0"))),
+        ("hs+ip://[::1]:99", ip("::1", 99, None)),
+        ("hs+eth://eth0.5/box/disk0", ethernet(Station::Name("box".into()), Some("disk0"))),
+        ("hs+eth://eth0.5/02:00:5e:10:00:01/disk0", ethernet(Station::Mac(mac), Some("disk0"))),
+        ("hs+eth://eth0.5/box", ethernet(Station::Name("box".into()), None)),
+    ] {
+        assert_eq!(text.parse(), Ok(url.clone()), "{text}");
+        assert_eq!(url.to_string(), text);
+    }
+    assert_eq!("hs+ip://a:5674/".parse(), Ok(ip("a", 5674, None)), "a slash alone names no volume");
+}
+
+#[test]
+fn errors_say_what_is_expected() {
+    for (text, part) in [
+        (
+            "disk0",
+            "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://IF/SERVER/VOLUME or iscsi://[USER@]HOST[:3260]/TARGET/LUN",
+        ),
+        ("nfs://a/b", "'nfs://a/b' is no volume URL"),
+        ("iscsi://a/b", "'b' in 'iscsi://a/b' is no iSCSI target: expected a name like iqn."),
+        ("iscsi://a/iqn.2026-11.org.sanwire:d/16384", "is no LUN: expected a number from 0 to 16383"),
+        ("iscsi://a/iqn.2026-11.org.sanwire:d/0/1", "a part too many: expected iscsi://[USER@]HOST[:3260]/TARGET/LUN"),
+        ("iscsi://a:b@c/", "'a:b' in 'iscsi://a:b@c/' is no user name"),
+        ("iscsi:///iqn.2026-11.org.sanwire:d/0", "is no host"),
+        ("hs+ip://", "'' in 'hs+ip://' is no host"),
+        ("hs+ip:///disk0", "is no host"),
+        ("hs+ip://fe80::1/disk0", "an IPv6 address stands in brackets"),
+        ("hs+ip://[fe80::1/disk0", "an IPv6 address in brackets, like [fe80::1]"),
+        ("hs+ip://[::1]x/disk0", "a number from 1 to 65535"),
+        ("hs+ip://a:0/disk0", "a number from 1 to 65535"),
+        ("hs+ip://a:65536/disk0", "a number from 1 to 65535"),
+        ("hs+ip://a/b/c", "has a part too many: expected hs+ip://HOST[:5674]/VOLUME"),
+        ("hs+ip://a/b c", "'b c' in 'hs+ip://a/b c' is no volume name"),
+        ("hs+eth://eth0", "has no server: expected hs+eth://IF/SERVER/VOLUME"),
+        ("hs+eth:///box/disk0", "is no network interface"),
+        ("hs+eth://interface-too-long/box/a", "is no network interface"),
+        ("hs+eth://eth0/b:x/a", "or a MAC like"),
+        ("hs+eth://eth0/box/a/b", "has a part too many"),
+    ] {
+        let message = text.parse::<Url>().expect_err(text).to_string();
+        assert!(message.contains(part), "{text}: {message}");
+    }
+}
+
+#[test]
+fn a_server_is_no_volume() {
+    let url: Url = "hs+ip://box:99".parse().unwrap();
+    let message = url.volume().unwrap_err().to_string();
+    assert_eq!(message, "'hs+ip://box:99' names no volume: add /VOLUME (`sanwire ls hs+ip://box:99` lists them)");
+    assert_eq!("hs+ip://box/a".parse::<Url>().unwrap().volume(), Ok("a"));
+}
+
+#[test]
+fn iscsi_urls_name_user_target_and_lun() {
+    let url: Url = "iscsi://alice@[::1]:3261/iqn.2026-11.org.sanwire:disk0/7".parse().unwrap();
+    let Server::Iscsi(IscsiServer { user, host, port, target }) = &url.server else { panic!("iSCSI") };
+    assert_eq!((user.as_deref(), &**host, *port), (Some("alice"), "::1", 3261));
+    assert_eq!(target.as_ref().map(ToString::to_string).as_deref(), Some("iqn.2026-11.org.sanwire:disk0"));
+    assert_eq!(url.volume(), Ok("7"));
+    for text in ["iscsi://box", "iscsi://bob@box/iqn.2001-04.com.example", "iscsi://10.0.0.1/eui.0123456789abcdef/0"] {
+        assert_eq!(text.parse::<Url>().unwrap().to_string(), text);
+    }
+}

@@ -19,6 +19,7 @@ pub struct Outbox {
 
 struct Entry {
     header: Header,
+    additional: Vec<u8>,
     data: Option<Slice>,
     digests: Digests,
 }
@@ -36,12 +37,18 @@ impl Outbox {
     }
 
     /// Queues a PDU. The header is told the length of the data, which is below 2^24 bytes.
-    pub fn push(&mut self, mut header: Header, data: Option<Slice>) {
+    pub fn push(&mut self, header: Header, data: Option<Slice>) {
+        self.push_extended(header, Vec::new(), data);
+    }
+
+    /// Queues a PDU with additional header segments: a multiple of four bytes, at most 1020.
+    pub fn push_extended(&mut self, mut header: Header, additional: Vec<u8>, data: Option<Slice>) {
         let data = data.filter(|data| !data.is_empty());
-        let data_bytes = data.as_ref().map_or(0, |data| data.len());
-        header.set_data_bytes(data_bytes);
-        self.queued_bytes += header.as_bytes().len() + data_bytes;
-        self.queue.push_back(Entry { header, data, digests: self.digests });
+        header.set_data_bytes(data.as_ref().map_or(0, |data| data.len()));
+        header.set_additional_bytes(additional.len());
+        let entry = Entry { header, additional, data, digests: self.digests };
+        self.queued_bytes += entry.length_bytes();
+        self.queue.push_back(entry);
     }
 
     /// Whether nothing waits.
@@ -67,18 +74,27 @@ impl Outbox {
         let mut head = Head::new();
         let carry = std::mem::take(&mut self.carry);
         head.extend(&carry.bytes[..carry.length]);
-        let Some(Entry { header, data, digests }) = self.queue.pop_front() else {
+        let Some(entry) = self.queue.pop_front() else {
             return (carry.length > 0).then_some(Packet { head, payload: None });
         };
+        self.queued_bytes -= entry.length_bytes();
+        let Entry { header, additional, data, digests } = entry;
         head.extend(header.as_bytes());
+        head.extend(&additional);
         if digests.header {
-            head.extend(&digest(&[header.as_bytes()]));
+            head.extend(&digest(&[header.as_bytes(), &additional]));
         }
         if let Some(data) = &data {
             self.carry = tail(data, digests);
         }
-        self.queued_bytes -= header.as_bytes().len() + data.as_ref().map_or(0, |data| data.len());
         Some(Packet { head, payload: data })
+    }
+}
+
+impl Entry {
+    /// Without padding and digests.
+    fn length_bytes(&self) -> usize {
+        self.header.as_bytes().len() + self.additional.len() + self.data.as_ref().map_or(0, |data| data.len())
     }
 }
 

@@ -166,6 +166,15 @@ impl Receiver {
         }
     }
 
+    /// Gives back the frame into which data is being received; the rest of that data goes nowhere.
+    pub fn withdraw(&mut self) -> Option<Frame> {
+        let State::Data { destination, .. } = &mut self.state else { return None };
+        match std::mem::replace(destination, Destination::Nowhere) {
+            Destination::Frame(frame, _) => Some(frame),
+            Destination::Nowhere => None,
+        }
+    }
+
     fn poll_header(&mut self) -> Step {
         self.state = State::Header;
         let waiting = &self.staging[self.start..self.end];

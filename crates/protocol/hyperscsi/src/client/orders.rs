@@ -42,15 +42,6 @@ pub(super) struct Answered {
     pub(super) data_in_bytes: usize,
 }
 
-/// Operation codes that may be executed again when a restarted server no longer knows whether it did: what they do
-/// does not depend on how often it is done. TEST UNIT READY, REQUEST SENSE, READ and WRITE 6/10/12/16, INQUIRY,
-/// MODE SELECT and SENSE, START STOP, PREVENT ALLOW, READ CAPACITY, WRITE AND VERIFY, VERIFY, SYNCHRONIZE CACHE, UNMAP,
-/// WRITE SAME, REPORT LUNS, SERVICE ACTION IN, MAINTENANCE IN.
-const REPEATABLE: [u8; 34] = [
-    0x00, 0x03, 0x08, 0x0a, 0x12, 0x15, 0x1a, 0x1b, 0x1e, 0x25, 0x28, 0x2a, 0x2e, 0x2f, 0x35, 0x41, 0x42, 0x55, 0x5a,
-    0x88, 0x8a, 0x8e, 0x8f, 0x91, 0x93, 0x9e, 0xa0, 0xa3, 0xa8, 0xaa, 0xae, 0xaf, 0x34, 0x90,
-];
-
 struct Pending {
     number: u64,
     order: Order,
@@ -176,7 +167,7 @@ impl Orders {
     /// Takes out the commands that must not be executed again by a server that does not remember them.
     pub(super) fn take_in_doubt(&mut self) -> Vec<(CommandId, Order)> {
         self.take_where(|pending| match pending.order.ask {
-            Ask::Command(cdb) => pending.was_asked && !REPEATABLE.contains(&cdb.operation_code()),
+            Ask::Command(cdb) => pending.was_asked && !cdb.is_repeatable(),
             Ask::Manage { .. } => false,
         })
     }

@@ -8,50 +8,20 @@ use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::Region;
 use sanwire_core::{Lun, NexusId};
 use sanwire_device::{Disk, DiskOptions, LogicalUnits, Progress};
-use sanwire_scsi::{Cdb, Identity, Status, Task};
+use sanwire_scsi::{Cdb, Features, Identity, Operation, Status, Task};
 use sanwire_store::{RamStore, Started};
 
-const CODES: [(u8, usize); 31] = [
-    (0x00, 6),
-    (0x03, 6),
-    (0x08, 6),
-    (0x0a, 6),
-    (0x12, 6),
-    (0x15, 6),
-    (0x1a, 6),
-    (0x1b, 6),
-    (0x1e, 6),
-    (0x25, 10),
-    (0x28, 10),
-    (0x2a, 10),
-    (0x2e, 10),
-    (0x2f, 10),
-    (0x35, 10),
-    (0x41, 10),
-    (0x42, 10),
-    (0x55, 10),
-    (0x5a, 10),
-    (0x88, 16),
-    (0x8a, 16),
-    (0x8e, 16),
-    (0x8f, 16),
-    (0x91, 16),
-    (0x93, 16),
-    (0x9e, 16),
-    (0xa0, 12),
-    (0xa3, 12),
-    (0xa8, 12),
-    (0xaa, 12),
-    (0xaf, 12),
-];
-
-/// A command block whose fields are mostly small.
+/// A command block whose fields are mostly small, of a command that a disk may have.
 fn cdb(u: &mut Unstructured<'_>) -> Result<Cdb> {
-    let (code, length) = *u.choose(&CODES)?;
-    let mut bytes = vec![code];
-    for _ in 1..length {
-        let byte = if u.ratio(1, 3)? { u.arbitrary()? } else { 0 };
-        bytes.push(byte);
+    let known: Vec<&Operation> = Operation::supported(Features { thin: true }).collect();
+    let operation = u.choose(&known)?;
+    let mut bytes = vec![0; operation.cdb_bytes()];
+    for byte in &mut bytes {
+        *byte = if u.ratio(1, 3)? { u.arbitrary()? } else { 0 };
+    }
+    bytes[0] = operation.code;
+    if let Some(action) = operation.service_action {
+        bytes[1] = bytes[1] & 0xe0 | action;
     }
     if u.ratio(1, 16)? {
         let length = u.int_in_range(1..=32usize)?;
@@ -100,7 +70,8 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
                     break;
                 }
                 Progress::NoMemory(_) => break,
-                Progress::Store(execution, request) => match execution.store().start(request) {
+                Progress::Wait(waiting) => panic!("{shown} waits for nobody: {waiting:?}"),
+                Progress::Store(execution, request) | Progress::Answered(execution, request) => match execution.store().start(request) {
                     Started::Done(completion) => progress = units.resume(execution, completion, memory),
                     _ => panic!("memory answers at once"),
                 },

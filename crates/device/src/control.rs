@@ -12,7 +12,8 @@ use crate::execution::{State, finish};
 use crate::fault;
 use crate::fill::WRITE_SAME_MAX_BYTES;
 use crate::step::Step;
-use crate::unmap::{DESCRIPTORS_MAX, UNMAP_MAX_BYTES};
+use crate::swap::compare_and_write_max_blocks;
+use crate::unmap::{DESCRIPTORS_MAX, UNMAP_MAX_BLOCKS};
 
 pub(crate) fn inquiry(page: Option<u8>, disk: &Disk, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
     Ok(match page {
@@ -37,11 +38,12 @@ fn block_limits(geometry: &Geometry) -> BlockLimits {
         optimal_transfer_granularity: u16::try_from(granularity).unwrap_or(0),
         maximum_transfer: transfer,
         optimal_transfer: transfer,
+        maximum_compare_and_write: compare_and_write_max_blocks(geometry),
         maximum_write_same: blocks(WRITE_SAME_MAX_BYTES as u64).into(),
         ..BlockLimits::default()
     };
     if geometry.discards {
-        limits.maximum_unmap = blocks(UNMAP_MAX_BYTES);
+        limits.maximum_unmap = UNMAP_MAX_BLOCKS;
         limits.maximum_unmap_descriptors = DESCRIPTORS_MAX as u32;
         limits.optimal_unmap_granularity = granularity;
         limits.unmap_alignment = Some(0);

@@ -9,6 +9,7 @@ use sanwire_scsi::{AdditionalSense, Capacity, Features, Identity, Reply, Sense, 
 use sanwire_store::{ErrorKind, Geometry, Store, StoreError};
 
 use crate::attention::{Attention, Nexuses};
+use crate::exclusion::Exclusion;
 use crate::fault;
 
 /// How a disk behaves, as its owner wishes.
@@ -46,6 +47,7 @@ pub struct Disk {
     is_stopped: AtomicBool,
     is_gone: AtomicBool,
     pub(crate) nexuses: Nexuses,
+    pub(crate) exclusion: Exclusion,
 }
 
 impl Disk {
@@ -71,6 +73,7 @@ impl Disk {
             is_stopped: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             nexuses: Nexuses::default(),
+            exclusion: Exclusion::default(),
         })
     }
 

@@ -10,7 +10,7 @@ use sanwire_store::Geometry;
 use crate::disk::{Disk, features};
 use crate::step::{Refusal, Step};
 use crate::units::LogicalUnits;
-use crate::{control, fill, transfer, unmap, verify};
+use crate::{control, fill, swap, transfer, unmap, verify};
 
 /// A task that has found its disk.
 pub(crate) struct Beginning<'a> {
@@ -60,6 +60,9 @@ impl Beginning<'_> {
             Command::ReportSupportedOperations { reported, timeouts, allocation_bytes } => {
                 report::operations(reported, timeouts, features(geometry)).map(|bytes| answer(bytes, allocation_bytes))
             }
+            Command::ReportTaskManagementFunctions { extended, allocation_bytes } => {
+                Ok(answer(report::task_management_functions(extended), allocation_bytes))
+            }
             Command::ModeSense(asked) => {
                 control::mode_sense(&asked, disk, geometry).map(|bytes| answer(bytes, asked.allocation_bytes))
             }
@@ -83,7 +86,19 @@ impl Beginning<'_> {
             Command::Write { extent, force_unit_access } => {
                 Ok(transfer::write(extent, force_unit_access, disk, geometry, task)?)
             }
-            Command::SynchronizeCache { extent } => Ok(transfer::synchronize_cache(extent, geometry)?),
+            Command::SynchronizeCache { extent, immediate } => {
+                Ok(transfer::synchronize_cache(extent, immediate, geometry)?)
+            }
+            Command::PreFetch { extent, immediate } => transfer::pre_fetch(extent, immediate, geometry, memory),
+            Command::CompareAndWrite { extent, force_unit_access } => {
+                swap::compare_and_write(extent, force_unit_access, disk, geometry, task, memory)
+            }
+            Command::OrWrite { extent, force_unit_access } => {
+                swap::or_write(extent, force_unit_access, disk, geometry, task, memory)
+            }
+            Command::ReadDefectData(asked) => {
+                Ok(Step::Answer(cut(report::no_defects(&asked), asked.allocation_bytes as usize)))
+            }
             Command::Verify { extent, check } => verify::verify(extent, check, geometry, task, memory),
             Command::WriteAndVerify { extent, check } => {
                 verify::write_and_verify(extent, check, disk, geometry, task, memory)

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
-use sanwire_scsi::{Reply, Sense, Task};
+use sanwire_core::NexusId;
+use sanwire_scsi::{Reply, Sense, Status, Task};
 use sanwire_store::{Completion, Outcome, Request, Store};
 
 use crate::disk::Disk;
+use crate::exclusion::{Claim, Permit};
 use crate::fault;
 use crate::fill::Fill;
-use crate::step::Step;
+use crate::step::{Range, Step};
+use crate::swap::Swap;
 use crate::unmap::Unmapping;
 use crate::verify::Verification;
 
@@ -22,6 +25,11 @@ pub enum Progress {
     /// The store must do this, by `execution.store().start(request)`; its completion goes to
     /// [`crate::LogicalUnits::resume`] together with the execution.
     Store(Execution, Request),
+    /// [`Reply::good`] without data is to be sent now; the work goes on as with [`Progress::Store`], and what comes in
+    /// the end is for nobody.
+    Answered(Execution, Request),
+    /// Another command changes the same blocks: ask [`crate::LogicalUnits::retry`] again soon.
+    Wait(Waiting),
     /// The region has no frame free: nothing has happened, begin the task again later.
     NoMemory(Task),
 }
@@ -29,8 +37,53 @@ pub enum Progress {
 /// A command that waits for its store. Dropping it aborts the command between two requests.
 #[derive(Debug)]
 pub struct Execution {
-    disk: Arc<Disk>,
+    hold: Hold,
     state: State,
+}
+
+/// A command that waits for another one. Dropping it aborts the command; nothing has happened yet.
+#[derive(Debug)]
+pub struct Waiting(Box<Prepared>);
+
+/// All that a command is when it may go on.
+#[derive(Debug)]
+struct Prepared {
+    execution: Execution,
+    request: Request,
+    is_answered: bool,
+}
+
+/// The disk, and what the command holds of it until its end.
+#[derive(Debug)]
+struct Hold {
+    disk: Arc<Disk>,
+    permit: Permit,
+}
+
+impl Hold {
+    fn may_go(&self) -> bool {
+        self.disk.exclusion.may_go(&self.permit)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.disk.exclusion.leave(&self.permit);
+    }
+}
+
+impl Waiting {
+    /// Begins, or goes on waiting.
+    pub(crate) fn retry(self) -> Progress {
+        if self.0.execution.hold.may_go() { self.0.go() } else { Progress::Wait(self) }
+    }
+}
+
+impl Prepared {
+    fn go(self) -> Progress {
+        let Prepared { execution, request, is_answered } = self;
+        if is_answered { Progress::Answered(execution, request) } else { Progress::Store(execution, request) }
+    }
 }
 
 /// Where a command stands while the store works for it.
@@ -46,6 +99,10 @@ pub(crate) enum State {
     Stop,
     /// Reading and comparing, perhaps after writing.
     Verify(Verification),
+    /// Reading what is to be replaced, or replacing it.
+    Swap(Swap),
+    /// Reading what nobody wants yet; all of it, or only the beginning.
+    PreFetch { is_all: bool },
     /// Writing the same block again and again.
     Fill(Fill),
     /// Giving space back, extent after extent.
@@ -56,39 +113,71 @@ impl Execution {
     /// The store that must do the request.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
-        self.disk.store()
+        self.hold.disk.store()
     }
 
     /// The disk that executes the command.
     #[must_use]
     pub fn disk(&self) -> &Disk {
-        &self.disk
+        &self.hold.disk
     }
 
-    /// Wraps the first or next step.
-    pub(crate) fn progress(disk: Arc<Disk>, step: Result<Step, Sense>, room_bytes: usize) -> Progress {
-        match step {
-            Ok(Step::Good) => Progress::Done(Reply::good(None)),
-            Ok(Step::Answer(mut bytes)) => {
-                bytes.truncate(room_bytes);
-                Progress::Done(Reply::good((!bytes.is_empty()).then(|| bytes.into())))
-            }
-            Ok(Step::Data(data)) => Progress::Done(Reply::good(Some(data))),
-            Ok(Step::Store(state, request)) => Progress::Store(Execution { disk, state }, request),
-            Err(sense) => Progress::Done(disk.check_condition(&sense)),
-        }
+    /// Wraps the first step.
+    pub(crate) fn begin(disk: Arc<Disk>, step: Result<Step, Sense>, room_bytes: usize, nexus: NexusId) -> Progress {
+        let (state, request, is_answered) = match step {
+            Ok(Step::Store(state, request)) => (state, request, false),
+            Ok(Step::Detached(state, request)) => (state, request, true),
+            over => return Progress::Done(reply(&disk, over, room_bytes)),
+        };
+        let permit = match state.claim(&request) {
+            Some(claim) => disk.exclusion.enter(claim, nexus),
+            None => Permit::Nothing,
+        };
+        let prepared = Prepared { execution: Execution { hold: Hold { disk, permit }, state }, request, is_answered };
+        if prepared.execution.hold.may_go() { prepared.go() } else { Progress::Wait(Waiting(Box::new(prepared))) }
     }
 
     pub(crate) fn resume(self, completion: Completion, memory: &Region) -> Progress {
-        let Execution { disk, state } = self;
-        disk.note(completion.as_ref().err());
-        let step = state.next(&disk, completion, memory);
-        // The steps after the first bring no parameter data, only whole frames that were cut already.
-        Execution::progress(disk, step, usize::MAX)
+        let Execution { hold, state } = self;
+        hold.disk.note(completion.as_ref().err());
+        match state.next(&hold.disk, completion, memory) {
+            Ok(Step::Store(state, request) | Step::Detached(state, request)) => {
+                Progress::Store(Execution { hold, state }, request)
+            }
+            // The steps after the first bring what was cut already.
+            over => Progress::Done(reply(&hold.disk, over, usize::MAX)),
+        }
+    }
+}
+
+/// The reply to a command that is over.
+fn reply(disk: &Disk, step: Result<Step, Sense>, room_bytes: usize) -> Reply {
+    match step {
+        Ok(Step::Answer(mut bytes)) => {
+            bytes.truncate(room_bytes);
+            Reply::good((!bytes.is_empty()).then(|| bytes.into()))
+        }
+        Ok(Step::Data(data)) => Reply::good(Some(data)),
+        Ok(Step::ConditionMet) => Reply { status: Status::ConditionMet, sense: Vec::new(), data_in: None },
+        Ok(Step::Good | Step::Store(..) | Step::Detached(..)) => Reply::good(None),
+        Err(sense) => disk.check_condition(&sense),
     }
 }
 
 impl State {
+    /// The blocks that the command changes, seen from its first request.
+    fn claim(&self, first: &Request) -> Option<Claim> {
+        match self {
+            State::Swap(swap) => Some(swap.claim()),
+            State::Fill(fill) => Some(fill.claim()),
+            State::Unmap(_) => Some(Unmapping::claim()),
+            _ => first.is_write().then(|| {
+                let (offset_bytes, length_bytes) = first.range_bytes();
+                Claim { range: Range { offset_bytes, length_bytes }, is_exclusive: false }
+            }),
+        }
+    }
+
     fn next(self, disk: &Disk, completion: Completion, memory: &Region) -> Result<Step, Sense> {
         match self {
             State::Read { room_bytes } => match completion {
@@ -96,7 +185,7 @@ impl State {
                     frame.truncate(room_bytes);
                     Ok(Step::Data(frame.freeze()))
                 }
-                Ok(Outcome::Done) => Err(fault::INTERNAL),
+                Ok(_) => Err(fault::INTERNAL),
                 Err(error) => Err(disk.fault(&error)),
             },
             State::Write { flush } => {
@@ -110,6 +199,11 @@ impl State {
                 Ok(Step::Good)
             }
             State::Verify(verification) => verification.next(disk, completion),
+            State::Swap(swap) => swap.next(disk, completion),
+            State::PreFetch { is_all } => {
+                completion.map_err(|error| disk.fault(&error))?;
+                Ok(if is_all { Step::ConditionMet } else { Step::Good })
+            }
             State::Fill(fill) => fill.next(disk, completion, memory),
             State::Unmap(unmapping) => unmapping.next(disk, completion),
         }

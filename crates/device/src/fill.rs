@@ -5,6 +5,7 @@ use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
 use crate::disk::Disk;
+use crate::exclusion::Claim;
 use crate::execution::{State, finish};
 use crate::step::{Range, Refusal, Step, frame, length_error, take_data};
 
@@ -26,6 +27,7 @@ pub(crate) struct Fill {
     current: Range,
     /// What comes after it.
     rest: Range,
+    whole: Range,
     flush: bool,
 }
 
@@ -56,7 +58,8 @@ pub(crate) fn write_same(
         return Err(length_error(task).into());
     }
     let block_bytes = geometry.block_bytes as usize;
-    let block = task.data_out.as_ref().and_then(|data| data.get(..block_bytes));
+    // Another length than that of one block means that both ends do not mean the same: nothing is written then.
+    let block = task.data_out.as_deref().filter(|data| data.len() == block_bytes);
     let method = match (no_data, block) {
         (false, None) => return Err(length_error(task).into()),
         (false, Some(block)) if block.iter().any(|&byte| byte != 0) => {
@@ -71,10 +74,14 @@ pub(crate) fn write_same(
     };
     let flush = !disk.settings().write_cache;
     let none = Range { length_bytes: 0, ..range };
-    Ok(Fill { method, current: none, rest: range, flush }.advance())
+    Ok(Fill { method, current: none, rest: range, whole: range, flush }.advance())
 }
 
 impl Fill {
+    pub(crate) fn claim(&self) -> Claim {
+        Claim { range: self.whole, is_exclusive: false }
+    }
+
     pub(crate) fn next(self, disk: &Disk, completion: Completion, memory: &Region) -> Result<Step, Sense> {
         match completion {
             Ok(_) => Ok(self.advance()),

@@ -18,17 +18,19 @@ mod attention;
 mod control;
 mod disk;
 mod dispatch;
+mod exclusion;
 mod execution;
 mod fault;
 mod fill;
 mod step;
+mod swap;
 mod transfer;
 mod units;
 mod unmap;
 mod verify;
 
 pub use disk::{Disk, DiskError, DiskOptions};
-pub use execution::{Execution, Progress};
+pub use execution::{Execution, Progress, Waiting};
 pub use units::{AddError, LogicalUnits};
 
 #[cfg(test)]

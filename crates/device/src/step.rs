@@ -17,6 +17,10 @@ pub(crate) enum Step {
     Data(sanwire_buffer::Slice),
     /// The store's turn.
     Store(State, Request),
+    /// GOOD at once; the store's turn nevertheless, and nobody hears what becomes of it.
+    Detached(State, Request),
+    /// CONDITION MET.
+    ConditionMet,
 }
 
 /// Why a command did not begin.
@@ -57,6 +61,12 @@ impl Range {
     pub(crate) fn length_within(&self, max_bytes: usize, task: &Task) -> Result<usize, Sense> {
         let length = usize::try_from(self.length_bytes).ok().filter(|&length| length <= max_bytes);
         length.ok_or_else(|| length_error(task))
+    }
+
+    /// Whether they have a byte in common.
+    pub(crate) fn overlaps(self, other: Range) -> bool {
+        let ends_after = |one: Range, start: u64| one.offset_bytes.saturating_add(one.length_bytes) > start;
+        ends_after(self, other.offset_bytes) && ends_after(other, self.offset_bytes)
     }
 
     /// Cuts at most `max_bytes` from the front.

@@ -141,11 +141,19 @@ impl World {
     }
 
     pub(crate) fn run_task(&self, nexus: NexusId, task: Task) -> Reply {
-        let mut progress = self.begin(nexus, task);
+        self.finish(self.begin(nexus, task))
+    }
+
+    pub(crate) fn finish(&self, mut progress: Progress) -> Reply {
         for _ in 0..6000 {
             match progress {
                 Progress::Done(reply) => return reply,
                 Progress::NoMemory(task) => panic!("no memory for {task:?}"),
+                Progress::Wait(waiting) => panic!("nobody is there to wait for: {waiting:?}"),
+                Progress::Answered(execution, request) => {
+                    self.finish(Progress::Store(execution, request));
+                    return Reply::good(None);
+                }
                 Progress::Store(execution, request) => {
                     let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
                     progress = self.units.resume(execution, completion, &self.memory);

@@ -41,8 +41,31 @@ pub(crate) fn write(
     Ok(Step::Store(State::Write { flush }, Request::Write { offset_bytes: range.offset_bytes, data }))
 }
 
+/// PRE-FETCH: the blocks are read, so that they are where the next command finds them faster. GOOD says that not all of
+/// them may be there (SBC-4 5.13), CONDITION MET that they are.
+pub(crate) fn pre_fetch(
+    extent: Extent,
+    immediate: bool,
+    geometry: &Geometry,
+    memory: &Region,
+) -> Result<Step, Refusal> {
+    let mut range = Range::of(extent, geometry)?;
+    if extent.blocks == 0 {
+        // SBC-4 5.13: up to the end.
+        range.length_bytes = geometry.length_bytes - range.offset_bytes;
+    }
+    let length = usize::try_from(range.length_bytes).unwrap_or(usize::MAX).min(TRANSFER_MAX_BYTES);
+    if length == 0 {
+        return Ok(Step::ConditionMet);
+    }
+    let state = State::PreFetch { is_all: length as u64 == range.length_bytes };
+    let request = Request::Read { offset_bytes: range.offset_bytes, buffer: frame(memory, length)? };
+    Ok(if immediate { Step::Detached(state, request) } else { Step::Store(state, request) })
+}
+
 /// The whole cache is flushed, whatever the extent: it costs no more, and the standard allows it.
-pub(crate) fn synchronize_cache(extent: Extent, geometry: &Geometry) -> Result<Step, Sense> {
+pub(crate) fn synchronize_cache(extent: Extent, immediate: bool, geometry: &Geometry) -> Result<Step, Sense> {
     Range::of(extent, geometry)?;
-    Ok(Step::Store(State::Flush, Request::Flush))
+    let (state, request) = (State::Flush, Request::Flush);
+    Ok(if immediate { Step::Detached(state, request) } else { Step::Store(state, request) })
 }

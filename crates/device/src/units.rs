@@ -14,7 +14,7 @@ use crate::attention::Attention;
 use crate::control;
 use crate::disk::{Disk, check_condition};
 use crate::dispatch::{Beginning, cut};
-use crate::execution::{Execution, Progress};
+use crate::execution::{Execution, Progress, Waiting};
 use crate::step::Refusal;
 
 /// Why a disk was not taken in.
@@ -128,7 +128,12 @@ impl LogicalUnits {
             Err(Refusal::Sense(sense)) => Err(sense),
             Err(Refusal::NoMemory) => return Progress::NoMemory(task),
         };
-        Execution::progress(disk, step, room_bytes)
+        Execution::begin(disk, step, room_bytes, nexus)
+    }
+
+    /// Asks again whether a command may go on.
+    pub fn retry(&self, waiting: Waiting) -> Progress {
+        waiting.retry()
     }
 
     /// Goes on with a command after its store has done what was asked.

@@ -5,14 +5,15 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task, UnmapList};
 use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
 use crate::disk::Disk;
+use crate::exclusion::Claim;
 use crate::execution::{State, finish};
 use crate::fill::DISCARD_BYTES;
 use crate::step::{Range, Step};
 
 /// The most descriptors of one UNMAP.
 pub(crate) const DESCRIPTORS_MAX: usize = 256;
-/// The most that one UNMAP may cover.
-pub(crate) const UNMAP_MAX_BYTES: u64 = 4 << 30;
+/// The most blocks that one UNMAP may cover.
+pub(crate) const UNMAP_MAX_BLOCKS: u32 = 1 << 20;
 
 /// An UNMAP under way: the parameter list, and how far it has come.
 #[derive(Debug)]
@@ -46,10 +47,11 @@ fn check(list: UnmapList<'_>, geometry: &Geometry) -> Result<(), Sense> {
     if list.len() > DESCRIPTORS_MAX {
         return Err(Sense::invalid_field_in_parameters(2, None));
     }
-    let mut total_bytes = 0_u64;
+    let mut total_blocks = 0_u64;
     for (at, extent) in list.extents().enumerate() {
-        total_bytes = total_bytes.saturating_add(Range::of(extent, geometry)?.length_bytes);
-        if total_bytes > UNMAP_MAX_BYTES {
+        Range::of(extent, geometry)?;
+        total_blocks += u64::from(extent.blocks);
+        if total_blocks > u64::from(UNMAP_MAX_BLOCKS) {
             return Err(Sense::invalid_field_in_parameters((8 + 16 * at + 8) as u16, None));
         }
     }
@@ -57,6 +59,11 @@ fn check(list: UnmapList<'_>, geometry: &Geometry) -> Result<(), Sense> {
 }
 
 impl Unmapping {
+    /// What it touches is not worth counting: all of the store, then.
+    pub(crate) fn claim() -> Claim {
+        Claim { range: Range { offset_bytes: 0, length_bytes: u64::MAX }, is_exclusive: false }
+    }
+
     pub(crate) fn next(self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
         match completion {
             Ok(_) => self.advance(),

@@ -88,7 +88,7 @@ impl Verification {
                 Ok(Verification { expected, stage: Stage::Reading }.read(offset_bytes, buffer))
             }
             (Stage::Reading, Ok(Outcome::Read(found))) => compare(expected.as_deref(), &found).map(|()| Step::Good),
-            (Stage::Reading, Ok(Outcome::Done)) => Err(fault::INTERNAL),
+            (Stage::Reading, Ok(_)) => Err(fault::INTERNAL),
             (Stage::Flushing { .. }, Err(error)) => Err(fault::sense(&error, None)),
             (Stage::Writing { .. } | Stage::Reading, Err(error)) => Err(disk.fault(&error)),
         }
@@ -100,7 +100,7 @@ impl Verification {
 }
 
 /// Compares; the INFORMATION field tells the first byte that differs, counted from the start of the extent.
-fn compare(expected: Option<&[u8]>, found: &[u8]) -> Result<(), Sense> {
+pub(crate) fn compare(expected: Option<&[u8]>, found: &[u8]) -> Result<(), Sense> {
     let Some(expected) = expected.filter(|bytes| !bytes.is_empty()) else { return Ok(()) };
     for (at, part) in found.chunks(expected.len()).enumerate() {
         let expected = &expected[..part.len()];

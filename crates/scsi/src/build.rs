@@ -131,7 +131,7 @@ mod tests {
             (read_16(extent), Command::Read { extent }),
             (write_16(extent, true), Command::Write { extent, force_unit_access: true }),
             (write_16(extent, false), Command::Write { extent, force_unit_access: false }),
-            (synchronize_cache_16(extent), Command::SynchronizeCache { extent }),
+            (synchronize_cache_16(extent), Command::SynchronizeCache { extent, immediate: false }),
             (write_same_16(extent, true, false), Command::WriteSame { extent, unmap: true, no_data: false }),
             (write_same_16(extent, false, true), Command::WriteSame { extent, unmap: false, no_data: true }),
             (unmap(24), Command::Unmap { parameter_bytes: 24 }),

@@ -77,6 +77,17 @@ pub enum ReportedOperations {
     Either(u8, u16),
 }
 
+/// The fields of READ DEFECT DATA (SBC-3 5.18 and 5.19).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ReadDefectData {
+    /// The twelve-byte command, whose answer has a longer header.
+    pub is_long: bool,
+    /// REQ_PLIST, REQ_GLIST and DEFECT LIST FORMAT, as they stand in one byte; the answer repeats them.
+    pub request: u8,
+    /// Room for the answer, in bytes.
+    pub allocation_bytes: u32,
+}
+
 /// Which logical units REPORT LUNS reports (SPC-5 6.33).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReportedLuns {
@@ -101,9 +112,15 @@ pub enum Command {
     Write { extent: Extent, force_unit_access: bool },
     WriteAndVerify { extent: Extent, check: ByteCheck },
     Verify { extent: Extent, check: ByteCheck },
-    SynchronizeCache { extent: Extent },
+    SynchronizeCache { extent: Extent, immediate: bool },
     WriteSame { extent: Extent, unmap: bool, no_data: bool },
     Unmap { parameter_bytes: u16 },
+    CompareAndWrite { extent: Extent, force_unit_access: bool },
+    OrWrite { extent: Extent, force_unit_access: bool },
+    PreFetch { extent: Extent, immediate: bool },
+    GetLbaStatus { lba: u64, allocation_bytes: u32 },
+    ReadDefectData(ReadDefectData),
+    ReportTaskManagementFunctions { extended: bool, allocation_bytes: u32 },
     ModeSense(ModeSense),
     ModeSelect { form: ModeForm, page_format: bool, parameter_bytes: u16 },
     StartStopUnit { start: bool, no_flush: bool },

@@ -45,15 +45,15 @@ pub struct StandardInquiry {
 #[must_use]
 pub fn standard_inquiry() -> [u8; STANDARD_INQUIRY_BYTES] {
     let mut bytes = [0; STANDARD_INQUIRY_BYTES];
-    bytes[2] = 0x07; // SPC-5
+    bytes[2] = 0x06; // SPC-4: initiators in the field take a later version for an unknown one
     bytes[3] = 0x12; // HISUP: REPORT LUNS tells all; response data format 2
     bytes[4] = (STANDARD_INQUIRY_BYTES - 5) as u8;
     bytes[7] = 0x02; // CMDQUE
     put(&mut bytes, 8, padded::<8>(VENDOR));
     put(&mut bytes, 16, padded::<16>(PRODUCT));
     put(&mut bytes, 32, padded::<4>(REVISION));
-    // Version descriptors: SAM-5, SPC-5, SBC-4, no version claimed.
-    for (at, version) in [0x00a0_u16, 0x05c0, 0x0600].into_iter().enumerate() {
+    // Version descriptors: SAM-5, SPC-4, SBC-3, iSCSI, no version claimed.
+    for (at, version) in [0x00a0_u16, 0x0460, 0x04c0, 0x0960].into_iter().enumerate() {
         put(&mut bytes, 58 + 2 * at, version.to_be_bytes());
     }
     bytes
@@ -115,9 +115,9 @@ mod tests {
     #[test]
     fn a_disk_introduces_itself() {
         let bytes = standard_inquiry();
-        assert_eq!(bytes[..8], [0, 0, 7, 0x12, 91, 0, 0, 2]);
+        assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0, 0, 2]);
         assert_eq!(&bytes[8..36], b"SANWIRE Disk            1.0 ");
-        assert_eq!(bytes[58..66], [0, 0xa0, 5, 0xc0, 6, 0, 0, 0]);
+        assert_eq!(bytes[58..68], [0, 0xa0, 4, 0x60, 4, 0xc0, 9, 0x60, 0, 0]);
         let parsed = StandardInquiry::parse(&bytes).unwrap();
         assert!(parsed.is_disk() && !parsed.is_removable);
         assert_eq!((&*parsed.vendor, &*parsed.product, &*parsed.revision), (VENDOR, PRODUCT, REVISION));

@@ -21,7 +21,9 @@ pub mod vpd;
 
 pub use bytes::AnswerError;
 pub use capacity::Capacity;
-pub use command::{ByteCheck, Command, Extent, ModeForm, ModeSense, PageControl, ReportedLuns, ReportedOperations};
+pub use command::{
+    ByteCheck, Command, Extent, ModeForm, ModeSense, PageControl, ReadDefectData, ReportedLuns, ReportedOperations,
+};
 pub use inquiry::StandardInquiry;
 pub use operation::{Features, Operation, code as operation_code, length_field};
 pub use sense::{AdditionalSense, FIXED_BYTES, FieldPointer, Sense, SenseKey};

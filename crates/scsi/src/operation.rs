@@ -155,6 +155,9 @@ impl Operation {
 /// the same in all commands of one length (SPC-5 4.2.2).
 #[must_use]
 pub fn length_field(code: u8) -> u16 {
+    if code == code::COMPARE_AND_WRITE {
+        return 13; // One byte, the last of the field of others.
+    }
     match code >> 5 {
         0 => 4,
         1 | 2 => 7,

@@ -1,9 +1,9 @@
-//! REPORT LUNS and REPORT SUPPORTED OPERATION CODES data (SPC-5 6.33 and 6.35).
+//! What the reports answer: LUNs, operation codes (SPC-5 6.33 and 6.35), task management functions, defects.
 
 use sanwire_core::Lun;
 
 use crate::bytes::{AnswerError, put, u32_at};
-use crate::command::ReportedOperations;
+use crate::command::{ReadDefectData, ReportedOperations};
 use crate::operation::{Features, Operation};
 use crate::sense::Sense;
 
@@ -95,6 +95,24 @@ fn one_operation(operation: Option<&Operation>, timeouts: bool) -> Vec<u8> {
     bytes
 }
 
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS data (SPC-5 6.36): ABORT TASK, ABORT TASK SET, CLEAR TASK SET and
+/// LOGICAL UNIT RESET, which each wire maps to what it has.
+#[must_use]
+pub fn task_management_functions(extended: bool) -> Vec<u8> {
+    let mut bytes = vec![0x80 | 0x40 | 0x10 | 0x08, 0, 0, 0];
+    if extended {
+        bytes[3] = 12;
+        bytes.resize(16, 0);
+    }
+    bytes
+}
+
+/// READ DEFECT DATA (SBC-3 5.18 and 5.19): the medium has no defects to tell of.
+#[must_use]
+pub fn no_defects(asked: &ReadDefectData) -> Vec<u8> {
+    if asked.is_long { vec![0, asked.request, 0, 0, 0, 0, 0, 0] } else { vec![0, asked.request, 0, 0] }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,7 +132,7 @@ mod tests {
 
     #[test]
     fn one_operation_shows_its_usage() {
-        let write_10 = [0, 3, 0, 10, 0x2a, 0x18, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0];
+        let write_10 = [0, 3, 0, 10, 0x2a, 0x1a, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0];
         assert_eq!(operations(ReportedOperations::Code(0x2a), false, THIN), Ok(write_10.to_vec()));
         let mut with_timeouts = write_10.to_vec();
         with_timeouts[1] = 0x83;
@@ -127,10 +145,19 @@ mod tests {
     }
 
     #[test]
+    fn there_are_no_defects_and_four_task_management_functions() {
+        let asked = ReadDefectData { is_long: false, request: 0x1d, allocation_bytes: 99 };
+        assert_eq!(no_defects(&asked), [0, 0x1d, 0, 0]);
+        assert_eq!(no_defects(&ReadDefectData { is_long: true, ..asked }), [0, 0x1d, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(task_management_functions(false), [0xd8, 0, 0, 0]);
+        assert_eq!(task_management_functions(true)[..4], [0xd8, 0, 0, 12]);
+    }
+
+    #[test]
     fn what_is_not_supported_is_said_so() {
         let no = Ok(vec![0, 1, 0, 0]);
-        assert_eq!(operations(ReportedOperations::Code(0x5f), true, THIN), no);
-        assert_eq!(operations(ReportedOperations::CodeAndAction(0x9e, 0x12), false, THIN), no);
+        assert_eq!(operations(ReportedOperations::Code(0xc0), true, THIN), no);
+        assert_eq!(operations(ReportedOperations::CodeAndAction(0x9e, 0x13), false, THIN), no);
         assert_eq!(operations(ReportedOperations::Code(0x42), false, Features::default()), no);
         assert_ne!(operations(ReportedOperations::Code(0x42), false, THIN), no);
         assert_eq!(operations(ReportedOperations::Either(0x2a, 7), false, THIN), no);

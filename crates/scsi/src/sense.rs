@@ -1,5 +1,9 @@
 //! Sense data: what is the matter (SPC-5 4.5).
 
+mod additional;
+
+pub use additional::AdditionalSense;
+
 use std::fmt;
 
 use crate::bytes::{put, u16_at, u32_at, u64_at};
@@ -69,73 +73,6 @@ impl SenseKey {
     }
 }
 
-/// Additional sense code and qualifier (SPC-5 annex F.2).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct AdditionalSense {
-    /// The code (ASC).
-    pub code: u8,
-    /// The qualifier (ASCQ).
-    pub qualifier: u8,
-}
-
-macro_rules! additional_sense {
-    ($($name:ident = $code:literal $qualifier:literal $text:literal;)*) => {
-        impl AdditionalSense {
-            $(
-                #[doc = $text]
-                pub const $name: AdditionalSense = AdditionalSense { code: $code, qualifier: $qualifier };
-            )*
-
-            /// The standard's words for it, when it is one of those named here.
-            #[must_use]
-            pub fn text(self) -> Option<&'static str> {
-                match (self.code, self.qualifier) {
-                    $(($code, $qualifier) => Some($text),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
-additional_sense! {
-    NONE = 0x00 0x00 "No additional sense information";
-    NOT_READY_CAUSE_NOT_REPORTABLE = 0x04 0x00 "Logical unit not ready, cause not reportable";
-    NOT_READY_BECOMING_READY = 0x04 0x01 "Logical unit is in process of becoming ready";
-    NOT_READY_INITIALIZING_COMMAND_REQUIRED = 0x04 0x02 "Logical unit not ready, initializing command required";
-    NOT_READY_MANUAL_INTERVENTION_REQUIRED = 0x04 0x03 "Logical unit not ready, manual intervention required";
-    WRITE_ERROR = 0x0c 0x00 "Write error";
-    UNRECOVERED_READ_ERROR = 0x11 0x00 "Unrecovered read error";
-    PARAMETER_LIST_LENGTH_ERROR = 0x1a 0x00 "Parameter list length error";
-    MISCOMPARE_DURING_VERIFY_OPERATION = 0x1d 0x00 "Miscompare during verify operation";
-    INVALID_COMMAND_OPERATION_CODE = 0x20 0x00 "Invalid command operation code";
-    LBA_OUT_OF_RANGE = 0x21 0x00 "Logical block address out of range";
-    INVALID_FIELD_IN_CDB = 0x24 0x00 "Invalid field in CDB";
-    LOGICAL_UNIT_NOT_SUPPORTED = 0x25 0x00 "Logical unit not supported";
-    INVALID_FIELD_IN_PARAMETER_LIST = 0x26 0x00 "Invalid field in parameter list";
-    WRITE_PROTECTED = 0x27 0x00 "Write protected";
-    SOFTWARE_WRITE_PROTECTED = 0x27 0x02 "Logical unit software write protected";
-    SPACE_ALLOCATION_FAILED_WRITE_PROTECT = 0x27 0x07 "Space allocation failed write protect";
-    POWER_ON_OR_RESET_OCCURRED = 0x29 0x00 "Power on, reset, or bus device reset occurred";
-    BUS_DEVICE_RESET_FUNCTION_OCCURRED = 0x29 0x03 "Bus device reset function occurred";
-    IT_NEXUS_LOSS_OCCURRED = 0x29 0x07 "I_T nexus loss occurred";
-    MODE_PARAMETERS_CHANGED = 0x2a 0x01 "Mode parameters changed";
-    CAPACITY_DATA_HAS_CHANGED = 0x2a 0x09 "Capacity data has changed";
-    SAVING_PARAMETERS_NOT_SUPPORTED = 0x39 0x00 "Saving parameters not supported";
-    MEDIUM_NOT_PRESENT = 0x3a 0x00 "Medium not present";
-    INQUIRY_DATA_HAS_CHANGED = 0x3f 0x03 "INQUIRY data has changed";
-    REPORTED_LUNS_DATA_HAS_CHANGED = 0x3f 0x0e "Reported LUNs data has changed";
-    INTERNAL_TARGET_FAILURE = 0x44 0x00 "Internal target failure";
-    INSUFFICIENT_RESOURCES = 0x55 0x03 "Insufficient resources";
-}
-
-impl fmt::Display for AdditionalSense {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.text().unwrap_or("unknown condition");
-        write!(f, "{text} ({:02x}h/{:02x}h)", self.code, self.qualifier)
-    }
-}
-
 /// Which field of the CDB or of the parameter list is wrong (SPC-5 4.5.2.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FieldPointer {
@@ -158,6 +95,8 @@ pub struct Sense {
     pub information: Option<u64>,
     /// The field in error, for ILLEGAL REQUEST.
     pub field: Option<FieldPointer>,
+    /// How far a long command has come, in parts of 65,536, for NOT READY.
+    pub progress: Option<u16>,
     /// Whether it tells of an earlier command than the one it ends.
     pub is_deferred: bool,
 }
@@ -166,7 +105,7 @@ impl Sense {
     /// The condition alone.
     #[must_use]
     pub const fn new(key: SenseKey, additional: AdditionalSense) -> Self {
-        Sense { key, additional, information: None, field: None, is_deferred: false }
+        Sense { key, additional, information: None, field: None, progress: None, is_deferred: false }
     }
 
     /// ILLEGAL REQUEST, INVALID FIELD IN CDB at `byte` (and its `bit`, unless the field fills whole bytes).
@@ -192,6 +131,13 @@ impl Sense {
         self
     }
 
+    /// The same with a PROGRESS INDICATION (SPC-5 4.5.2.4.4).
+    #[must_use]
+    pub const fn with_progress(mut self, progress: u16) -> Self {
+        self.progress = Some(progress);
+        self
+    }
+
     /// Fixed format (SPC-5 4.5.3). An INFORMATION value above 32 bits is left out, as the standard says.
     #[must_use]
     pub fn to_fixed(&self) -> Vec<u8> {
@@ -205,8 +151,8 @@ impl Sense {
         bytes[7] = (FIXED_BYTES - 8) as u8;
         bytes[12] = self.additional.code;
         bytes[13] = self.additional.qualifier;
-        if let Some(field) = self.field {
-            put(&mut bytes, 15, field_to_wire(field));
+        if let Some(specific) = self.key_specific() {
+            put(&mut bytes, 15, specific);
         }
         bytes
     }
@@ -220,13 +166,24 @@ impl Sense {
             bytes.extend([0x00, 0x0a, 0x80, 0x00]);
             bytes.extend(information.to_be_bytes());
         }
-        if let Some(field) = self.field {
+        if let Some(specific) = self.key_specific() {
             bytes.extend([0x02, 0x06, 0x00, 0x00]);
-            bytes.extend(field_to_wire(field));
+            bytes.extend(specific);
             bytes.push(0);
         }
         bytes[7] = (bytes.len() - 8) as u8;
         bytes
+    }
+
+    /// The sense key specific bytes (SPC-5 4.5.2.4), when there is something to say.
+    fn key_specific(&self) -> Option<[u8; 3]> {
+        let progress = || self.progress.map(u16::to_be_bytes).map(|[high, low]| [0x80, high, low]);
+        self.field.map(field_to_wire).or_else(progress)
+    }
+
+    fn set_key_specific(&mut self, bytes: &[u8]) {
+        self.field = field_from_wire(self.key, bytes);
+        self.progress = progress_from_wire(self.key, bytes);
     }
 
     /// Reads either format; `None` when it is neither, has a reserved key or ends before key and code.
@@ -289,7 +246,9 @@ fn parse_fixed(bytes: &[u8]) -> Option<Sense> {
     if byte(0) & 0x80 != 0 {
         sense.information = u32_at(bytes, 3).map(u64::from);
     }
-    sense.field = bytes.get(15..18).and_then(|field| field_from_wire(key, field));
+    if let Some(specific) = bytes.get(15..18) {
+        sense.set_key_specific(specific);
+    }
     Some(sense)
 }
 
@@ -303,7 +262,7 @@ fn parse_descriptor(bytes: &[u8]) -> Option<Sense> {
         let Some(body) = after.get(..usize::from(*length)) else { break };
         match kind {
             0x00 if body.first().is_some_and(|flags| flags & 0x80 != 0) => sense.information = u64_at(body, 2),
-            0x02 => sense.field = body.get(2..5).and_then(|field| field_from_wire(key, field)),
+            0x02 => sense.set_key_specific(body.get(2..5).unwrap_or(&[])),
             _ => {}
         }
         rest = &after[usize::from(*length)..];
@@ -327,60 +286,10 @@ fn field_from_wire(key: SenseKey, bytes: &[u8]) -> Option<FieldPointer> {
     Some(FieldPointer { in_cdb: flags & 0x40 != 0, byte: u16_at(bytes, 1)?, bit })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn fixed_format_has_the_bytes_of_the_standard() {
-        let sense = Sense::invalid_field_in_cdb(1, Some(7));
-        assert_eq!(sense.to_fixed(), [0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x24, 0, 0, 0xcf, 0, 1]);
-        let sense = Sense::new(SenseKey::MediumError, AdditionalSense::UNRECOVERED_READ_ERROR).with_information(0x1234);
-        assert_eq!(sense.to_fixed(), [0xf0, 0, 3, 0, 0, 0x12, 0x34, 10, 0, 0, 0, 0, 0x11, 0, 0, 0, 0, 0]);
-        assert_eq!(sense.with_information(1 << 32).to_fixed()[..7], [0x70, 0, 3, 0, 0, 0, 0], "too large: not valid");
-    }
-
-    #[test]
-    fn descriptor_format_has_the_bytes_of_the_standard() {
-        let mut sense = Sense::invalid_field_in_parameters(0x102, None).with_information(1 << 32);
-        let body = [0x72, 5, 0x26, 0, 0, 0, 0, 20, 0, 10, 0x80, 0, 0, 0, 0, 1, 0, 0, 0, 0, 2, 6, 0, 0, 0x80, 1, 2, 0];
-        assert_eq!(sense.to_descriptor(), body);
-        sense.is_deferred = true;
-        assert_eq!(sense.to_descriptor()[0], 0x73);
-    }
-
-    #[test]
-    fn sense_data_reads_like_a_sentence() {
-        let sense = Sense::new(SenseKey::MediumError, AdditionalSense::WRITE_ERROR).with_information(7);
-        assert_eq!(sense.to_string(), "medium error: Write error (0ch/00h) at block 7");
-        let sense = Sense::invalid_field_in_cdb(1, Some(7));
-        assert_eq!(sense.to_string(), "illegal request: Invalid field in CDB (24h/00h) in byte 1 of the CDB");
-    }
-
-    proptest! {
-        #[test]
-        fn both_formats_survive(
-            key in prop::sample::select(SenseKey::ALL.to_vec()), code: u8, qualifier: u8, information: Option<u32>,
-            field in prop::option::of((any::<bool>(), any::<u16>(), prop::option::of(0u8..8))), is_deferred: bool,
-        ) {
-            let field = field.filter(|_| key == SenseKey::IllegalRequest);
-            let field = field.map(|(in_cdb, byte, bit)| FieldPointer { in_cdb, byte, bit });
-            let information = information.map(u64::from);
-            let sense = Sense { key, additional: AdditionalSense { code, qualifier }, information, field, is_deferred };
-            prop_assert_eq!(Sense::parse(&sense.to_fixed()), Some(sense));
-            let wide = Sense { information: information.map(|value| value << 32 | 7), ..sense };
-            prop_assert_eq!(Sense::parse(&wide.to_descriptor()), Some(wide));
-        }
-
-        #[test]
-        fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), code in 0x70u8..0x74) {
-            let mut bytes = bytes;
-            let _ = Sense::parse(&bytes);
-            if let Some(first) = bytes.first_mut() {
-                *first = code;
-                let _ = Sense::parse(&bytes);
-            }
-        }
-    }
+fn progress_from_wire(key: SenseKey, bytes: &[u8]) -> Option<u16> {
+    let is_valid = matches!(key, SenseKey::NotReady | SenseKey::NoSense) && bytes.first()? & 0x80 != 0;
+    u16_at(bytes, 1).filter(|_| is_valid)
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use crate::disk::SimDisk;
 use crate::random::Random;
 
 /// The command that must not be executed twice: the simulation's device counts it. Its number stands in bytes 2 to 9.
-pub const COUNT: u8 = 0x89;
+pub const COUNT: u8 = 0xc9;
 
 /// How often each counting command was executed, through all lives of the server.
 pub type Counts = BTreeMap<u64, u32>;
@@ -161,6 +161,9 @@ impl Host {
                     return Ok(());
                 }
                 Progress::Store(execution, request) => (execution, request),
+                Progress::Wait(_) | Progress::Answered(..) => {
+                    return Err("the client sends no command that waits for another or is answered early".to_owned());
+                }
             };
             let store: Arc<dyn Store> = Arc::clone(execution.store());
             match store.start(request) {

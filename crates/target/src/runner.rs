@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
-use sanwire_device::{Execution, LogicalUnits, Progress};
+use sanwire_device::{Execution, LogicalUnits, Progress, Waiting};
 use sanwire_hyperscsi::CommandHandle;
 use sanwire_io::file::FileEngine;
 use sanwire_scsi::{Reply, Task};
@@ -15,8 +16,12 @@ use sanwire_store::{Completion, Delayed, KernelOp, Started};
 /// A command that its device has answered.
 pub(crate) type Answered = (CommandHandle, Reply);
 
+/// How long a command waits before it asks again whether another one, perhaps of another shard, has left its blocks.
+const ASK_AGAIN: Duration = Duration::from_micros(100);
+
 struct Running {
-    handle: CommandHandle,
+    /// Who is to be answered; nobody when that has been done already.
+    handle: Option<CommandHandle>,
     execution: Execution,
 }
 
@@ -28,6 +33,9 @@ pub(crate) struct Runner {
     free: Vec<u32>,
     /// Waiting for memory, in the order of coming.
     starved: VecDeque<(CommandHandle, Task)>,
+    /// Waiting for other commands to leave their blocks, in the order of coming.
+    waiting: VecDeque<(Option<CommandHandle>, Waiting)>,
+    ask_again_at: Option<Instant>,
     /// Waiting for room in the engine.
     backlog: VecDeque<(u64, KernelOp)>,
     /// Waiting for their time.
@@ -43,6 +51,8 @@ impl Runner {
             running: Vec::new(),
             free: Vec::new(),
             starved: VecDeque::new(),
+            waiting: VecDeque::new(),
+            ask_again_at: None,
             backlog: VecDeque::new(),
             delayed: Vec::new(),
             due: BinaryHeap::new(),
@@ -51,7 +61,7 @@ impl Runner {
 
     /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.free.len() == self.running.len() && self.starved.is_empty()
+        self.free.len() == self.running.len() && self.starved.is_empty() && self.waiting.is_empty()
     }
 
     pub(crate) fn nexus_established(&self, nexus: NexusId) {
@@ -99,12 +109,18 @@ impl Runner {
                 self.starved.push_front((handle, task));
                 None
             }
-            progress => self.go_on(handle, progress, engine, now),
+            progress => self.go_on(Some(handle), progress, engine, now),
         }
     }
 
-    /// Tries the commands that found no memory, until one finds none again.
+    /// Tries the commands that waited for another one, and those that found no memory, until one finds none again.
     pub(crate) fn retry(&mut self, engine: &mut FileEngine, now: Instant, answered: &mut Vec<Answered>) {
+        for _ in 0..self.waiting.len() {
+            let Some((handle, waiting)) = self.waiting.pop_front() else { break };
+            let progress = self.units.retry(waiting);
+            answered.extend(self.go_on(handle, progress, engine, now));
+        }
+        self.ask_again_at = if self.waiting.is_empty() { None } else { Some(now + ASK_AGAIN) };
         for _ in 0..self.starved.len() {
             let Some((handle, task)) = self.starved.pop_front() else { break };
             let waiting = self.starved.len();
@@ -123,18 +139,28 @@ impl Runner {
 
     fn go_on(
         &mut self,
-        handle: CommandHandle,
+        mut handle: Option<CommandHandle>,
         mut progress: Progress,
         engine: &mut FileEngine,
         now: Instant,
     ) -> Option<Answered> {
+        let mut answered = None;
         loop {
             let (execution, request) = match progress {
-                Progress::Done(reply) => return Some((handle, reply)),
+                Progress::Done(reply) => return answered.or(handle.map(|handle| (handle, reply))),
                 Progress::Store(execution, request) => (execution, request),
+                Progress::Answered(execution, request) => {
+                    answered = handle.take().map(|handle| (handle, Reply::good(None)));
+                    (execution, request)
+                }
+                Progress::Wait(waiting) => {
+                    self.waiting.push_back((handle, waiting));
+                    self.ask_again_at = self.ask_again_at.or(Some(now + ASK_AGAIN));
+                    return answered;
+                }
                 Progress::NoMemory(task) => {
-                    self.starved.push_back((handle, task));
-                    return None;
+                    self.starved.extend(handle.map(|handle| (handle, task)));
+                    return answered;
                 }
             };
             match execution.store().start(request) {
@@ -144,7 +170,7 @@ impl Runner {
                 started => {
                     let tag = self.park(Running { handle, execution });
                     self.wait(tag, started, engine, now);
-                    return None;
+                    return answered;
                 }
             }
         }
@@ -199,9 +225,10 @@ impl Runner {
         self.go_on(running.handle, progress, engine, now)
     }
 
-    /// When a delayed request is next due.
+    /// When a delayed request is next due, or a waiting command asks again.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.due.peek().map(|Reverse((at, _))| *at)
+        let due = self.due.peek().map(|Reverse((at, _))| *at);
+        due.into_iter().chain(self.ask_again_at).min()
     }
 
     /// Goes on with the requests whose time has come.

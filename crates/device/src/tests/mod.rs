@@ -2,4 +2,5 @@ mod control;
 mod inventory;
 mod properties;
 mod provisioning;
+mod swap;
 mod transfer;

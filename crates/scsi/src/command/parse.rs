@@ -1,6 +1,8 @@
 //! From the bytes of a CDB to its command.
 
-use super::{ByteCheck, Command, Extent, ModeForm, ModeSense, PageControl, ReportedLuns, ReportedOperations};
+use super::{
+    ByteCheck, Command, Extent, ModeForm, ModeSense, PageControl, ReadDefectData, ReportedLuns, ReportedOperations,
+};
 use crate::bytes::{u16_at, u24_at, u32_at, u64_at};
 use crate::operation::{Features, Operation, code};
 use crate::sense::Sense;
@@ -27,7 +29,15 @@ impl Fields<'_> {
             code::READ_6 | code::READ_10 | code::READ_12 | code::READ_16 => Command::Read { extent: self.extent(code) },
             code::WRITE_6 => Command::Write { extent: self.extent(code), force_unit_access: false },
             code::WRITE_10 | code::WRITE_12 | code::WRITE_16 => {
-                Command::Write { extent: self.extent(code), force_unit_access: self.bit(1, 3) }
+                Command::Write { extent: self.extent(code), force_unit_access: self.force_unit_access() }
+            }
+            code::COMPARE_AND_WRITE => {
+                let extent = Extent { blocks: self.byte(13).into(), ..self.extent(code) };
+                Command::CompareAndWrite { extent, force_unit_access: self.bit(1, 3) }
+            }
+            code::ORWRITE_16 => Command::OrWrite { extent: self.extent(code), force_unit_access: self.bit(1, 3) },
+            code::PRE_FETCH_10 | code::PRE_FETCH_16 => {
+                Command::PreFetch { extent: self.extent(code), immediate: self.bit(1, 1) }
             }
             code::WRITE_AND_VERIFY_10 | code::WRITE_AND_VERIFY_12 | code::WRITE_AND_VERIFY_16 => {
                 Command::WriteAndVerify { extent: self.extent(code), check: self.byte_check()? }
@@ -36,7 +46,7 @@ impl Fields<'_> {
                 Command::Verify { extent: self.extent(code), check: self.byte_check()? }
             }
             code::SYNCHRONIZE_CACHE_10 | code::SYNCHRONIZE_CACHE_16 => {
-                Command::SynchronizeCache { extent: self.extent(code) }
+                Command::SynchronizeCache { extent: self.extent(code), immediate: self.bit(1, 1) }
             }
             code::WRITE_SAME_10 | code::WRITE_SAME_16 => {
                 Command::WriteSame { extent: self.extent(code), unmap: self.bit(1, 3), no_data: self.bit(1, 0) }
@@ -54,9 +64,12 @@ impl Fields<'_> {
             }
             code::INQUIRY => self.inquiry()?,
             code::REPORT_LUNS => self.report_luns()?,
-            code::MAINTENANCE_IN => self.report_operations()?,
+            code::MAINTENANCE_IN => self.maintenance_in()?,
             code::READ_CAPACITY_10 => Command::ReadCapacity10,
-            code::SERVICE_ACTION_IN_16 => Command::ReadCapacity16 { allocation_bytes: self.u32(10) },
+            code::SERVICE_ACTION_IN_16 => self.service_action_in(),
+            code::READ_DEFECT_DATA_10 | code::READ_DEFECT_DATA_12 => {
+                Command::ReadDefectData(self.read_defect_data(code))
+            }
             code::MODE_SENSE_6 => Command::ModeSense(self.mode_sense(ModeForm::Six, self.byte(4).into())),
             code::MODE_SENSE_10 => Command::ModeSense(self.mode_sense(ModeForm::Ten, self.u16(7).into())),
             code::MODE_SELECT_6 => self.mode_select(ModeForm::Six, self.byte(4).into()),
@@ -83,6 +96,43 @@ impl Fields<'_> {
             _ => return Err(Sense::invalid_field_in_cdb(2, None)),
         };
         Ok(Command::ReportLuns { reported, allocation_bytes: self.u32(6) })
+    }
+
+    fn service_action_in(&self) -> Command {
+        let allocation_bytes = self.u32(10);
+        match self.byte(1) & 0x1f {
+            code::GET_LBA_STATUS_ACTION => {
+                Command::GetLbaStatus { lba: u64_at(self.0, 2).unwrap_or(0), allocation_bytes }
+            }
+            _ => Command::ReadCapacity16 { allocation_bytes },
+        }
+    }
+
+    fn read_defect_data(&self, code: u8) -> ReadDefectData {
+        if code == code::READ_DEFECT_DATA_12 {
+            ReadDefectData { is_long: true, request: self.byte(1), allocation_bytes: self.u32(6) }
+        } else {
+            ReadDefectData { is_long: false, request: self.byte(2), allocation_bytes: self.u16(7).into() }
+        }
+    }
+
+    fn maintenance_in(&self) -> Result<Command, Sense> {
+        match self.byte(1) & 0x1f {
+            code::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS_ACTION => {
+                let (extended, allocation_bytes) = (self.bit(2, 7), self.u32(6));
+                // SPC-4 6.36.2: the answer is not cut below its first four bytes.
+                if allocation_bytes < 4 {
+                    return Err(Sense::invalid_field_in_cdb(6, None));
+                }
+                Ok(Command::ReportTaskManagementFunctions { extended, allocation_bytes })
+            }
+            _ => self.report_operations(),
+        }
+    }
+
+    /// FUA; FUA_NV asks for less, which here is the same (SBC-2 5.25: no cache is non-volatile).
+    fn force_unit_access(&self) -> bool {
+        self.bit(1, 3) || self.bit(1, 1)
     }
 
     fn report_operations(&self) -> Result<Command, Sense> {

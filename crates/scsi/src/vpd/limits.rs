@@ -10,6 +10,8 @@ const BODY_BYTES: usize = 0x3c;
 pub struct BlockLimits {
     /// WRITE SAME with no blocks is refused (WSNZ).
     pub write_same_not_zero: bool,
+    /// The most blocks of one COMPARE AND WRITE command; zero when it has none.
+    pub maximum_compare_and_write: u8,
     /// The grain of good transfers.
     pub optimal_transfer_granularity: u16,
     /// The longest transfer of one command.
@@ -26,6 +28,8 @@ pub struct BlockLimits {
     pub unmap_alignment: Option<u32>,
     /// The most blocks of one WRITE SAME command.
     pub maximum_write_same: u64,
+    /// The most blocks that WRITE ATOMIC (16) writes; zero when it has none. It has no alignment and no granularity.
+    pub maximum_atomic: u32,
 }
 
 impl BlockLimits {
@@ -34,6 +38,7 @@ impl BlockLimits {
     pub fn to_page(&self) -> Vec<u8> {
         let mut body = [0; BODY_BYTES];
         body[0] = self.write_same_not_zero.into();
+        body[1] = self.maximum_compare_and_write;
         put(&mut body, 2, self.optimal_transfer_granularity.to_be_bytes());
         put(&mut body, 4, self.maximum_transfer.to_be_bytes());
         put(&mut body, 8, self.optimal_transfer.to_be_bytes());
@@ -43,6 +48,7 @@ impl BlockLimits {
         let alignment = self.unmap_alignment.map_or(0, |lba| 1 << 31 | lba & (u32::MAX >> 1));
         put(&mut body, 28, alignment.to_be_bytes());
         put(&mut body, 32, self.maximum_write_same.to_be_bytes());
+        put(&mut body, 40, self.maximum_atomic.to_be_bytes());
         build(page::BLOCK_LIMITS, &body)
     }
 
@@ -55,6 +61,7 @@ impl BlockLimits {
         let count = |at| u32_at(body, at).unwrap_or(0);
         Ok(BlockLimits {
             write_same_not_zero: body.first().is_some_and(|flags| flags & 1 != 0),
+            maximum_compare_and_write: body.get(1).copied().unwrap_or(0),
             optimal_transfer_granularity: u16_at(body, 2).unwrap_or(0),
             maximum_transfer: count(4),
             optimal_transfer: count(8),
@@ -63,6 +70,7 @@ impl BlockLimits {
             optimal_unmap_granularity: count(24),
             unmap_alignment: Some(count(28)).filter(|field| field >> 31 != 0).map(|field| field & (u32::MAX >> 1)),
             maximum_write_same: u64_at(body, 32).unwrap_or(0),
+            maximum_atomic: count(40),
         })
     }
 }
@@ -166,6 +174,7 @@ mod tests {
     fn block_limits_have_the_bytes_of_the_standard() {
         let limits = BlockLimits {
             write_same_not_zero: true,
+            maximum_compare_and_write: 255,
             optimal_transfer_granularity: 8,
             maximum_transfer: 2048,
             optimal_transfer: 1024,
@@ -174,13 +183,14 @@ mod tests {
             optimal_unmap_granularity: 9,
             unmap_alignment: Some(3),
             maximum_write_same: 0x0506_0708_090a_0b0c,
+            maximum_atomic: 0x0d0e_0f10,
         };
         let page = limits.to_page();
         let expected = [
-            0, 0xb0, 0, 0x3c, 1, 0, 0, 8, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 1, 0, 0, 0, 0, 9, 0x80,
-            0, 0, 3, 5, 6, 7, 8, 9, 10, 11, 12,
+            0, 0xb0, 0, 0x3c, 1, 255, 0, 8, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 1, 0, 0, 0, 0, 9,
+            0x80, 0, 0, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
         ];
-        assert_eq!((page.len(), &page[..44]), (64, &expected[..]));
+        assert_eq!((page.len(), &page[..48]), (64, &expected[..]));
         assert_eq!(BlockLimits::parse(&page), Ok(limits));
         let old = [0, 0xb0, 0, 0x0c, 0, 0, 0, 8, 0, 0, 8, 0, 0, 0, 4, 0];
         let parsed = BlockLimits::parse(&old).unwrap();

@@ -1,0 +1,116 @@
+//! COMPARE AND WRITE and ORWRITE (SBC-4 5.3 and 5.14): what is there is read, looked at, and replaced.
+
+use sanwire_buffer::{Region, Slice};
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
+use sanwire_scsi::{Extent, Sense, Task};
+use sanwire_store::{Completion, Geometry, Outcome, Request};
+
+use crate::disk::Disk;
+use crate::exclusion::Claim;
+use crate::execution::{State, finish};
+use crate::fault;
+use crate::step::{Range, Refusal, Step, frame, length_error, take_data};
+use crate::verify::compare;
+
+/// A swap under way.
+#[derive(Debug)]
+pub(crate) struct Swap {
+    range: Range,
+    kind: Kind,
+    /// What the initiator sent; taken when the new content is on its way.
+    sent: Option<Slice>,
+    flush: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// The first half is what must be there, the second half what comes instead.
+    Compare,
+    /// Bits are set where one is sent.
+    Or,
+}
+
+/// The most blocks of one COMPARE AND WRITE: its data is twice as long, and its length has one byte.
+pub(crate) fn compare_and_write_max_blocks(geometry: &Geometry) -> u8 {
+    let blocks = TRANSFER_MAX_BYTES / 2 / geometry.block_bytes.max(1) as usize;
+    u8::try_from(blocks).unwrap_or(u8::MAX)
+}
+
+pub(crate) fn compare_and_write(
+    extent: Extent,
+    force_unit_access: bool,
+    disk: &Disk,
+    geometry: &Geometry,
+    task: &mut Task,
+    memory: &Region,
+) -> Result<Step, Refusal> {
+    disk.check_writable(geometry)?;
+    if extent.blocks > compare_and_write_max_blocks(geometry).into() {
+        return Err(length_error(task).into());
+    }
+    let range = Range::of(extent, geometry)?;
+    let length = range.length_within(TRANSFER_MAX_BYTES / 2, task)?;
+    // More data than the command is for means that both ends do not mean the same: nothing may be changed then.
+    if task.data_out.as_ref().map_or(0, |data| data.len()) != 2 * length {
+        return Err(length_error(task).into());
+    }
+    begin(Kind::Compare, range, 2 * length, force_unit_access, disk, task, memory)
+}
+
+pub(crate) fn or_write(
+    extent: Extent,
+    force_unit_access: bool,
+    disk: &Disk,
+    geometry: &Geometry,
+    task: &mut Task,
+    memory: &Region,
+) -> Result<Step, Refusal> {
+    disk.check_writable(geometry)?;
+    let range = Range::of(extent, geometry)?;
+    let length = range.length_within(TRANSFER_MAX_BYTES, task)?;
+    begin(Kind::Or, range, length, force_unit_access, disk, task, memory)
+}
+
+fn begin(
+    kind: Kind,
+    range: Range,
+    sent_bytes: usize,
+    force_unit_access: bool,
+    disk: &Disk,
+    task: &mut Task,
+    memory: &Region,
+) -> Result<Step, Refusal> {
+    if range.length_bytes == 0 {
+        return Ok(Step::Good);
+    }
+    let buffer = frame(memory, range.length_bytes as usize)?;
+    let sent = Some(take_data(task, sent_bytes)?);
+    let flush = force_unit_access || !disk.settings().write_cache;
+    let request = Request::Read { offset_bytes: range.offset_bytes, buffer };
+    Ok(Step::Store(State::Swap(Swap { range, kind, sent, flush }), request))
+}
+
+impl Swap {
+    pub(crate) fn claim(&self) -> Claim {
+        Claim { range: self.range, is_exclusive: true }
+    }
+
+    pub(crate) fn next(mut self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
+        let outcome = completion.map_err(|error| disk.fault(&error))?;
+        let Some(sent) = self.sent.take() else { return Ok(finish(self.flush)) };
+        let Outcome::Read(mut found) = outcome else { return Err(fault::INTERNAL) };
+        let data = match self.kind {
+            Kind::Compare => {
+                let half = sent.len() / 2;
+                compare(Some(&sent[..half]), &found)?;
+                sent.slice(half..sent.len())
+            }
+            Kind::Or => {
+                found.iter_mut().zip(sent.iter()).for_each(|(found, sent)| *found |= sent);
+                found.freeze()
+            }
+        };
+        let request = Request::Write { offset_bytes: self.range.offset_bytes, data };
+        Ok(Step::Store(State::Swap(self), request))
+    }
+}

@@ -4,12 +4,14 @@ mod open;
 mod probe;
 
 use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::sync::Arc;
 
 pub use open::{FileOptions, OpenError};
 
 use crate::error::{ErrorKind, StoreError};
 use crate::request::{Geometry, KernelOp, Request, Started, Store};
+use crate::resize::{GrowingGeometry, ResizeError};
 
 /// A regular file or a block device, locked against other servers while it is open.
 ///
@@ -20,7 +22,7 @@ pub struct FileStore {
     /// With direct I/O: the same file through the page cache, for requests whose memory is not aligned.
     buffered: Option<Arc<File>>,
     is_block_device: bool,
-    geometry: Geometry,
+    geometry: GrowingGeometry,
 }
 
 impl FileStore {
@@ -32,24 +34,43 @@ impl FileStore {
             _ => 0,
         };
         // Linux keeps the page cache and direct I/O on one file coherent, request by request.
-        if address.is_multiple_of(self.geometry.block_bytes as usize) { &self.file } else { buffered }
+        if address.is_multiple_of(self.geometry.get().block_bytes as usize) { &self.file } else { buffered }
     }
 }
 
 impl Store for FileStore {
     fn geometry(&self) -> Geometry {
-        self.geometry
+        self.geometry.get()
     }
 
     fn start(&self, request: Request) -> Started {
-        if let Err(error) = self.geometry.check(&request) {
+        let geometry = self.geometry.get();
+        if let Err(error) = geometry.check(&request) {
             return Started::Done(Err(error));
         }
-        if matches!(request, Request::Discard { .. }) && !self.geometry.discards {
+        if matches!(request, Request::Discard { .. }) && !geometry.discards {
             return Started::Done(Err(StoreError::new(ErrorKind::Unsupported, request.range_bytes().0)));
         }
         let file = Arc::clone(self.file_for(&request));
         Started::Kernel(KernelOp { file, is_block_device: self.is_block_device, request })
+    }
+
+    /// A regular file is made longer, a block device looked at again.
+    fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        self.geometry.check(length_bytes)?;
+        if self.geometry.get().read_only {
+            return Err(ResizeError::Fixed("it is readonly"));
+        }
+        if self.is_block_device {
+            let end_bytes = (&*self.file).seek(SeekFrom::End(0)).map_err(ResizeError::Io)?;
+            if length_bytes > end_bytes {
+                return Err(ResizeError::Fixed("its block device is not that long: make that longer first"));
+            }
+        } else {
+            self.file.set_len(length_bytes).and_then(|()| self.file.sync_all()).map_err(ResizeError::Io)?;
+        }
+        self.geometry.grow(length_bytes);
+        Ok(())
     }
 }
 

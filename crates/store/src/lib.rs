@@ -14,6 +14,7 @@ pub mod layer;
 mod null;
 mod ram;
 mod request;
+mod resize;
 mod spec;
 
 pub use error::{Access, ErrorKind, StoreError};
@@ -21,4 +22,5 @@ pub use file::{FileOptions, FileStore, OpenError};
 pub use null::NullStore;
 pub use ram::RamStore;
 pub use request::{Completion, Delayed, Geometry, KernelOp, Outcome, Request, Started, Store};
+pub use resize::ResizeError;
 pub use spec::{Backing, SpecError, StoreSpec, VolumeName, VolumeSpec};

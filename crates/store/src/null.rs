@@ -1,6 +1,7 @@
 //! A store that keeps nothing, to measure what everything around a store costs.
 
 use crate::request::{Geometry, Outcome, Request, Started, Store};
+use crate::resize::{GrowingGeometry, ResizeError};
 
 /// Reads as zeroes, forgets what is written.
 ///
@@ -8,7 +9,7 @@ use crate::request::{Geometry, Outcome, Request, Started, Store};
 /// frame from a used one. So each read clears its frame: some tens of nanoseconds for 4 KiB, the least that leaks nothing.
 #[derive(Debug)]
 pub struct NullStore {
-    geometry: Geometry,
+    geometry: GrowingGeometry,
 }
 
 impl NullStore {
@@ -23,23 +24,29 @@ impl NullStore {
             read_only: false,
             discards: true,
         };
-        NullStore { geometry }
+        NullStore { geometry: GrowingGeometry::new(geometry) }
     }
 }
 
 impl Store for NullStore {
     fn geometry(&self) -> Geometry {
-        self.geometry
+        self.geometry.get()
     }
 
     fn start(&self, request: Request) -> Started {
-        Started::Done(self.geometry.check(&request).map(|()| match request {
+        Started::Done(self.geometry.get().check(&request).map(|()| match request {
             Request::Read { mut buffer, .. } => {
                 buffer.fill(0);
                 Outcome::Read(buffer)
             }
             _ => Outcome::Done,
         }))
+    }
+
+    fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        self.geometry.check(length_bytes)?;
+        self.geometry.grow(length_bytes);
+        Ok(())
     }
 }
 

@@ -1,9 +1,12 @@
 //! Blocks in memory, allocated as they are written.
 
 use std::fmt;
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use arc_swap::ArcSwap;
 
 use crate::request::{Geometry, Outcome, Request, Started, Store};
+use crate::resize::{GrowingGeometry, ResizeError};
 
 /// The grain of locking: requests on different chunks never wait for each other.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -18,9 +21,13 @@ const GROUP_CHUNKS: usize = 1024;
 /// within one chunk is atomic for others; one across chunks is not. Zeroes are not kept allocated: memory that fails
 /// to come is the end of the process, not an error of the store.
 pub struct RamStore {
-    geometry: Geometry,
-    groups: Box<[OnceLock<Box<[Chunk]>>]>,
+    geometry: GrowingGeometry,
+    /// Replaced as a whole when the disk grows; the groups themselves stay.
+    groups: ArcSwap<Vec<Group>>,
 }
+
+/// Neighbouring chunks, once one of them was written.
+type Group = Arc<OnceLock<Box<[Chunk]>>>;
 
 /// One lock on a cache line of its own, so that readers of neighbours do not fight over it.
 #[derive(Default)]
@@ -39,8 +46,6 @@ impl RamStore {
     pub fn new(length_bytes: u64, block_bytes: u32) -> Self {
         let block_bytes = block_bytes.max(1);
         let length_bytes = length_bytes - length_bytes % u64::from(block_bytes);
-        let group_bytes = (CHUNK_BYTES * GROUP_CHUNKS) as u64;
-        let groups = (0..length_bytes.div_ceil(group_bytes)).map(|_| OnceLock::new()).collect();
         let geometry = Geometry {
             length_bytes,
             block_bytes,
@@ -48,23 +53,26 @@ impl RamStore {
             read_only: false,
             discards: true,
         };
-        RamStore { geometry, groups }
+        let groups = (0..groups_in(length_bytes)).map(|_| Group::default()).collect();
+        RamStore { geometry: GrowingGeometry::new(geometry), groups: ArcSwap::from_pointee(groups) }
     }
 
     /// Bytes of memory that written chunks take now.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let chunks = self.groups.iter().filter_map(OnceLock::get).flatten();
+        let groups = self.groups.load();
+        let chunks = groups.iter().filter_map(|group| group.get()).flatten();
         let written = chunks.filter(|chunk| chunk.0.read().unwrap_or_else(PoisonError::into_inner).is_some());
         (written.count() * CHUNK_BYTES) as u64
     }
 
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) {
+        let groups = self.groups.load();
         let mut rest = buffer;
         for piece in pieces(offset_bytes, rest.len() as u64) {
             let (part, tail) = rest.split_at_mut(piece.length);
             rest = tail;
-            let group = self.groups[piece.group].get();
+            let group = groups[piece.group].get();
             let chunk = group.map(|chunks| chunks[piece.chunk].0.read().unwrap_or_else(PoisonError::into_inner));
             match chunk.as_deref() {
                 Some(Some(pages)) => part.copy_from_slice(&pages.bytes[piece.start..piece.start + piece.length]),
@@ -74,11 +82,12 @@ impl RamStore {
     }
 
     fn write(&self, offset_bytes: u64, data: &[u8]) {
+        let groups = self.groups.load();
         let mut rest = data;
         for piece in pieces(offset_bytes, data.len() as u64) {
             let (part, tail) = rest.split_at(piece.length);
             rest = tail;
-            let group = self.groups[piece.group].get_or_init(new_group);
+            let group = groups[piece.group].get_or_init(new_group);
             let mut chunk = group[piece.chunk].0.write().unwrap_or_else(PoisonError::into_inner);
             let pages = chunk.get_or_insert_with(Pages::new);
             pages.bytes[piece.start..piece.start + piece.length].copy_from_slice(part);
@@ -88,8 +97,9 @@ impl RamStore {
 
     /// Makes zeroes of a range; with `give_back`, also frees the chunks in which nothing is left.
     fn clear(&self, offset_bytes: u64, length_bytes: u64, give_back: bool) {
+        let groups = self.groups.load();
         for piece in pieces(offset_bytes, length_bytes) {
-            let Some(group) = self.groups[piece.group].get() else { continue };
+            let Some(group) = groups[piece.group].get() else { continue };
             let mut chunk = group[piece.chunk].0.write().unwrap_or_else(PoisonError::into_inner);
             let Some(pages) = chunk.as_mut() else { continue };
             if give_back {
@@ -106,11 +116,11 @@ impl RamStore {
 
 impl Store for RamStore {
     fn geometry(&self) -> Geometry {
-        self.geometry
+        self.geometry.get()
     }
 
     fn start(&self, request: Request) -> Started {
-        if let Err(error) = self.geometry.check(&request) {
+        if let Err(error) = self.geometry.get().check(&request) {
             return Started::Done(Err(error));
         }
         let outcome = match request {
@@ -134,11 +144,21 @@ impl Store for RamStore {
         };
         Started::Done(Ok(outcome))
     }
+
+    fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        self.geometry.check(length_bytes)?;
+        self.groups.rcu(|groups| {
+            let missing = groups_in(length_bytes).saturating_sub(groups.len());
+            groups.iter().cloned().chain((0..missing).map(|_| Group::default())).collect::<Vec<_>>()
+        });
+        self.geometry.grow(length_bytes);
+        Ok(())
+    }
 }
 
 impl fmt::Debug for RamStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RamStore({} bytes)", self.geometry.length_bytes)
+        write!(f, "RamStore({} bytes)", self.geometry.get().length_bytes)
     }
 }
 
@@ -146,6 +166,10 @@ impl Pages {
     fn new() -> Self {
         Pages { bytes: vec![0; CHUNK_BYTES].into_boxed_slice(), written: 0 }
     }
+}
+
+fn groups_in(length_bytes: u64) -> usize {
+    usize::try_from(length_bytes.div_ceil((CHUNK_BYTES * GROUP_CHUNKS) as u64)).unwrap_or(usize::MAX)
 }
 
 fn new_group() -> Box<[Chunk]> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sanwire_buffer::{Frame, Slice};
 
 use crate::error::{ErrorKind, StoreError};
+use crate::resize::ResizeError;
 
 /// What a store is, as far as its users must know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -163,4 +164,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Begins a request. It never blocks on a medium.
     fn start(&self, request: Request) -> Started;
+
+    /// Makes the store longer; what it holds stays, what is new reads as zeroes. It may block.
+    ///
+    /// # Errors
+    /// [`ResizeError`]: the length stays what it was.
+    fn resize(&self, _length_bytes: u64) -> Result<(), ResizeError> {
+        Err(ResizeError::Fixed("its store has one size for ever"))
+    }
 }

@@ -10,6 +10,7 @@ use sanwire_core::Size;
 
 use super::{FileStore, probe};
 use crate::request::Geometry;
+use crate::resize::GrowingGeometry;
 
 /// How to open a [`FileStore`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -129,7 +130,7 @@ impl FileStore {
         } else {
             (Arc::new(file), None)
         };
-        Ok(FileStore { file, buffered, is_block_device, geometry })
+        Ok(FileStore { file, buffered, is_block_device, geometry: GrowingGeometry::new(geometry) })
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Which;
 use crate::request::{Delayed, Geometry, Request, Started, Store};
+use crate::resize::ResizeError;
 
 /// The longest delay: past it, clients have long given up.
 const DELAY_MAX: Duration = Duration::from_secs(3600);
@@ -61,6 +62,10 @@ impl DelayLayer {
 impl Store for DelayLayer {
     fn geometry(&self) -> Geometry {
         self.below.geometry()
+    }
+
+    fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        self.below.resize(length_bytes)
     }
 
     fn start(&self, request: Request) -> Started {

@@ -10,6 +10,7 @@ use sanwire_core::Size;
 use super::Which;
 use crate::error::{ErrorKind, StoreError};
 use crate::request::{Geometry, Request, Started, Store};
+use crate::resize::ResizeError;
 
 /// Where a rule holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -126,6 +127,10 @@ impl ErrorRule {
 impl Store for ErrorLayer {
     fn geometry(&self) -> Geometry {
         self.below.geometry()
+    }
+
+    fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        self.below.resize(length_bytes)
     }
 
     fn start(&self, request: Request) -> Started {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::request::{Geometry, Request, Started, Store};
+use crate::resize::ResizeError;
 
 /// Refuses whatever would change the store below.
 #[derive(Debug)]
@@ -21,6 +22,10 @@ impl ReadOnlyLayer {
 impl Store for ReadOnlyLayer {
     fn geometry(&self) -> Geometry {
         Geometry { read_only: true, discards: false, ..self.below.geometry() }
+    }
+
+    fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        self.below.resize(length_bytes)
     }
 
     fn start(&self, request: Request) -> Started {

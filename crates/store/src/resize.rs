@@ -1,0 +1,113 @@
+//! Making a store longer while it is in use.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sanwire_core::Size;
+
+use crate::request::Geometry;
+
+/// Why a store keeps the length it has.
+#[derive(Debug, thiserror::Error)]
+pub enum ResizeError {
+    /// Nothing that is stored is ever cut off.
+    #[error("the volume has {} and is never made shorter: what it holds would be lost", Size(*is_bytes))]
+    Shorter {
+        /// The length it has.
+        is_bytes: u64,
+    },
+    /// The length is not a whole number of blocks.
+    #[error("{length_bytes} bytes are not a multiple of the {block_bytes}-byte block")]
+    Blocks {
+        /// The length that was asked for.
+        length_bytes: u64,
+        /// The block.
+        block_bytes: u32,
+    },
+    /// The store cannot grow.
+    #[error("the volume cannot grow: {0}")]
+    Fixed(&'static str),
+    /// The kernel refuses.
+    #[error("cannot make the volume longer: {0}")]
+    Io(io::Error),
+}
+
+/// A geometry whose length may grow while others read it.
+#[derive(Debug)]
+pub(crate) struct GrowingGeometry {
+    geometry: Geometry,
+    length_bytes: AtomicU64,
+}
+
+impl GrowingGeometry {
+    pub(crate) fn new(geometry: Geometry) -> Self {
+        GrowingGeometry { geometry, length_bytes: AtomicU64::new(geometry.length_bytes) }
+    }
+
+    pub(crate) fn get(&self) -> Geometry {
+        Geometry { length_bytes: self.length_bytes.load(Ordering::Acquire), ..self.geometry }
+    }
+
+    /// Whether the store may have this length.
+    pub(crate) fn check(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        let now = self.get();
+        if length_bytes < now.length_bytes {
+            return Err(ResizeError::Shorter { is_bytes: now.length_bytes });
+        }
+        if !length_bytes.is_multiple_of(u64::from(now.block_bytes)) {
+            return Err(ResizeError::Blocks { length_bytes, block_bytes: now.block_bytes });
+        }
+        Ok(())
+    }
+
+    /// The store has this length now, if it had less.
+    pub(crate) fn grow(&self, length_bytes: u64) {
+        self.length_bytes.fetch_max(length_bytes, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::request::{Outcome, Request, Started, Store};
+    use crate::{FileOptions, FileStore, NullStore, RamStore};
+
+    const OLD: u64 = 1 << 20;
+    /// In another group of the RAM store.
+    const NEW: u64 = 1 << 30;
+
+    fn grows(store: &dyn Store) {
+        assert!(matches!(store.resize(OLD - 512), Err(ResizeError::Shorter { is_bytes: OLD })));
+        assert!(matches!(store.resize(NEW + 1), Err(ResizeError::Blocks { .. })));
+        assert_eq!(store.geometry().length_bytes, OLD);
+        store.resize(NEW).unwrap();
+        assert_eq!(store.geometry().length_bytes, NEW);
+    }
+
+    #[test]
+    fn what_is_stored_stays_when_a_store_grows() {
+        let store = RamStore::new(OLD, 512);
+        let write = |offset_bytes| store.start(Request::Write { offset_bytes, data: vec![7; 512].into() });
+        assert!(matches!(write(OLD - 512), Started::Done(Ok(_))));
+        assert!(matches!(write(NEW - 512), Started::Done(Err(_))), "beyond the end");
+        grows(&store);
+        assert!(matches!(write(NEW - 512), Started::Done(Ok(_))));
+        for (offset_bytes, byte) in [(OLD - 512, 7), (OLD, 0), (NEW - 1024, 0), (NEW - 512, 7)] {
+            let read = store.start(Request::Read { offset_bytes, buffer: vec![1; 512].into() });
+            let Started::Done(Ok(Outcome::Read(frame))) = read else { panic!("RAM answers at once") };
+            assert_eq!(*frame, [byte; 512], "at {offset_bytes}");
+        }
+    }
+
+    #[test]
+    fn files_and_nothing_grow_too() {
+        grows(&NullStore::new(OLD, 512));
+        let path = std::env::temp_dir().join(format!("sanwire-resize-{}", std::process::id()));
+        let store = FileStore::open(&path, &FileOptions { size_bytes: Some(OLD), ..FileOptions::default() }).unwrap();
+        grows(&store);
+        assert_eq!(File::open(&path).unwrap().metadata().unwrap().len(), NEW);
+        std::fs::remove_file(&path).unwrap();
+    }
+}

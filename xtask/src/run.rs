@@ -1,6 +1,7 @@
 //! Runs every check and test one after the other, and adds up what they say.
 
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -16,6 +17,8 @@ pub enum Length {
 
 /// Seeds of each simulation in the long form.
 const LONG_SEEDS: &str = "200000";
+/// The tests that boot a Linux guest; without root they say that they do not run.
+const GUEST_TESTS: [&str; 8] = ["test", "--package", "sanwire", "--test", "system", "--", "--ignored", "guest::"];
 /// How long each fuzz target runs.
 const FUZZ_SECONDS: &str = "60";
 
@@ -63,6 +66,11 @@ fn steps(root: &Path, length: Length) -> Vec<Step> {
         step("tidy", &["xtask", "tidy"]),
         step("tests", &["test", "--workspace", "--no-fail-fast"]),
     ];
+    if is_root() {
+        let build = Command::new(root.join("tests/guest/build.sh"));
+        steps.push(Step { name: "Linux guest".into(), command: build });
+    }
+    steps.push(step("tests with the Linux guest", &GUEST_TESTS));
     if is_installed("deny") {
         steps.push(step("licences and advisories", &["deny", "--offline", "check", "licenses", "bans", "sources"]));
     } else {
@@ -88,6 +96,10 @@ fn step(name: &str, arguments: &[&str]) -> Step {
 /// The cargo that runs us.
 fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
 fn is_installed(subcommand: &str) -> bool {

@@ -3,6 +3,7 @@
 mod attached;
 mod content;
 mod filesystem;
+mod guest;
 mod process;
 mod scratch;
 mod server;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 pub use attached::Attached;
 pub use content::{Random, expect_pattern, pattern};
 pub use filesystem::{Filesystem, Filler};
+pub use guest::{GUEST_LINKS, Guest};
 pub use process::{Process, Ran, run, run_ok};
 pub use scratch::Scratch;
 pub use server::Server;

@@ -1,8 +1,8 @@
 //! Programs: one that runs beside the test, and one that the test waits for.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,10 +22,18 @@ pub struct Process {
 impl Process {
     /// Starts it; stdout and stderr go to the file.
     pub fn spawn(name: &str, mut command: Command, log: PathBuf) -> Process {
-        let file = File::options().create(true).append(true).open(&log).expect("a log file");
+        let file = open_log(&log);
         let both = file.try_clone().expect("a second handle");
         let child = command.stdin(Stdio::null()).stdout(file).stderr(both).spawn().expect("the program starts");
         Process { child, log, name: name.to_owned() }
+    }
+
+    /// Starts it to talk with it; only stderr goes to the file.
+    pub fn spawn_with_pipes(name: &str, mut command: Command, log: PathBuf) -> (Process, ChildStdin, ChildStdout) {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(open_log(&log));
+        let mut child = command.spawn().expect("the program starts");
+        let (stdin, stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        (Process { child, log, name: name.to_owned() }, stdin, stdout)
     }
 
     /// Its process id.
@@ -88,6 +96,10 @@ impl Drop for Process {
             println!("--- {}\n{}", self.name, self.log());
         }
     }
+}
+
+fn open_log(log: &Path) -> File {
+    File::options().create(true).append(true).open(log).expect("a log file")
 }
 
 /// What a program did that the test has waited for.

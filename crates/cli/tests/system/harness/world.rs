@@ -132,6 +132,13 @@ impl World {
         INTERFACE
     }
 
+    /// Gives the server one more link, of which another program holds the other end.
+    pub fn add_tap(&self, interface: &str, address: &str) {
+        ip(&["-n", &self.server, "tuntap", "add", "dev", interface, "mode", "tap"]);
+        ip(&["-n", &self.server, "address", "add", &format!("{address}/24"), "dev", interface]);
+        ip(&["-n", &self.server, "link", "set", interface, "up"]);
+    }
+
     /// Takes the link down at both ends: neither has a carrier, an interface that is up, or a route.
     pub fn cut_link(&self) {
         self.set_link("down");

@@ -1,0 +1,25 @@
+//! Against a Linux host with a stock kernel, emulated: `tests/guest/README.md` says how it is made.
+//!
+//! These tests take long, so they are run by `cargo xtask test`, or by `cargo test -p sanwire --test system -- --ignored guest::`.
+
+use std::time::Duration;
+
+use crate::harness::{GUEST_LINKS, Guest, SERVER_NAME, Server, World};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[test]
+#[ignore = "boots a Linux guest"]
+fn another_kernel_attaches_volumes_over_both_wires() {
+    let test = "another_kernel_attaches_volumes_over_both_wires";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let Some(mut guest) = Guest::boot(&world, test) else { return };
+    let [ethernet, ip] = GUEST_LINKS;
+    let wires = [format!("hs-eth:{}", ethernet.interface), format!("hs-ip:{}", ip.server)];
+    let volume = format!("disk=file:{},size=512M", world.scratch.text("disk.img"));
+    let options = ["--allow", "any", "--wire", &wires[0], "--wire", &wires[1]];
+    let mut server = Server::start_with(&world, &[&volume], &options);
+    guest.run("sanwire", &[&format!("hs+eth://eth0/{SERVER_NAME}/disk"), "filesystem", "ext4"], LIMIT);
+    guest.run("sanwire", &[&format!("hs+ip://{}/disk", ip.server), "fio-verify"], LIMIT);
+    assert!(server.stop().success(), "{}", server.log());
+}

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Boots the Linux guest of build.sh, and runs until it is switched off. What it writes to its disk is forgotten.
+#
+#   tests/guest/boot.sh                     a root shell on this terminal; Ctrl-D in it switches the guest off
+#   tests/guest/boot.sh --agent CONSOLE     run jobs: orders on stdin, answers on stdout (see init.sh), the console to a file
+#
+#   --tap INTERFACE=ADDRESS/PREFIX          a network card on this tap device, and its address in the guest (repeatable);
+#                                           without any, the guest has qemu's own network, and the host is 10.0.2.2
+#   --share DIRECTORY                       is /host in the guest, read-only
+#
+# The processor is emulated: it runs everywhere, and proves correctness, never speed.
+
+set -euo pipefail
+
+readonly MEMORY_MIB=1024 PROCESSORS=2
+here=$(cd "$(dirname "$0")" && pwd)
+console=
+addresses=
+share=
+network=()
+
+# ADDRESS/PREFIX and the arguments of -netdev: no boot ROM is needed.
+add_card() {
+    local count=$((${#network[@]} / 4))
+    addresses+=${addresses:+,}$1
+    network+=(-netdev "$2,id=net$count" -device "virtio-net-pci,netdev=net$count,mac=52:54:00:77:00:0$count,romfile=")
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+        --agent) console=${2:?a file} ;;
+        --tap) add_card "${2#*=}" "tap,ifname=${2%%=*},script=no,downscript=no" ;;
+        --share) share=${2:?a directory} ;;
+        *) echo "boot.sh: $1 is not an option: see the beginning of $0" >&2; exit 2 ;;
+    esac
+    shift 2 || { echo "boot.sh: $1 takes a value" >&2; exit 2; }
+done
+[ ${#network[@]} -gt 0 ] || add_card 10.0.2.15/24 user
+guest=$("$here/build.sh")
+
+kernel="console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off no5lvl random.trust_cpu=on rig.addresses=$addresses"
+# What no job uses takes time to set up.
+kernel+=" modprobe.blacklist=kvm_amd,kvm_intel,ata_piix,ata_generic,floppy,i2c_piix4"
+machine=(-accel tcg,thread=multi -cpu max -m $MEMORY_MIB -smp $PROCESSORS -nodefaults -no-user-config -display none -no-reboot)
+machine+=(-kernel "$guest/vmlinuz" -initrd "$guest/initramfs")
+machine+=(-drive "file=$guest/root.img,if=virtio,format=raw,snapshot=on,cache=unsafe")
+machine+=(-virtfs "local,path=$here,mount_tag=rig,security_model=none,readonly=on")
+if [ -n "$share" ]; then
+    machine+=(-virtfs "local,path=$share,mount_tag=host,security_model=none,readonly=on")
+    kernel+=" rig.host"
+fi
+if [ -n "$console" ]; then
+    machine+=(-chardev "file,id=console,path=$console,append=on" -serial chardev:console -chardev stdio,id=agent,signal=off)
+    machine+=(-device virtio-serial-pci -device virtserialport,chardev=agent,name=agent)
+    kernel+=" rig.agent"
+else
+    machine+=(-serial mon:stdio)
+fi
+exec qemu-system-x86_64 "${machine[@]}" "${network[@]}" -append "$kernel"

@@ -1,0 +1,79 @@
+#!/bin/bash
+# The first process of the guest: makes it a host with a network, then runs jobs, or a shell for a person.
+#
+# A job is one line on the port of the agent: a time limit in seconds and a command. The answer is what the command wrote,
+# each line after a `|`, and a line with `=` and its exit status (124 and 137 mean that its time was over). What a job
+# starts in the background lives on until the guest ends. When the other side closes the port, the guest switches itself off.
+
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 TERM=vt100
+
+switch_off() {
+    sync
+    busybox poweroff -f
+    # Process 1 must not end before the machine does.
+    sleep infinity
+}
+
+make_host() {
+    mount -t proc proc /proc
+    mount -t sysfs sys /sys
+    mount -t tmpfs -o mode=755 run /run
+    mount -t tmpfs tmp /tmp
+    mkdir -p /dev/pts /dev/shm /run/lock/iscsi
+    mount -t devpts devpts /dev/pts
+    mount -t tmpfs shm /dev/shm
+    mount -t configfs config /sys/kernel/config 2> /dev/null
+    hostname guest
+    /lib/systemd/systemd-udevd --daemon
+    udevadm trigger --action=add
+    udevadm settle
+    ip link set lo up
+    local number=0 address
+    for address in ${addresses//,/ }; do
+        ip address add "$address" dev eth$number
+        ip link set eth$number up
+        number=$((number + 1))
+    done
+    [ -z "$has_host" ] || mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=262144,cache=loose host /host
+    # From here on the console shows what the kernel says about its devices.
+    dmesg --console-level debug
+}
+
+run_jobs() {
+    local limit_s command status
+    exec 3<> /dev/virtio-ports/agent
+    echo '=ready' >&3
+    while read -r limit_s command <&3; do
+        echo "guest: at $(cut -d ' ' -f 1 /proc/uptime) s: $command" > /dev/console
+        # To a file, not to a pipe: the job is over when its first process is, whatever it leaves behind.
+        timeout --kill-after 5 "$limit_s" bash -c "$command" < /dev/null > /run/job.log 2>&1 3>&-
+        status=$?
+        sed -e 's/^/|/' -e '$a\' /run/job.log >&3
+        echo "=$status" >&3
+    done
+}
+
+addresses=
+is_agent=
+has_host=
+read_command_line() {
+    local word
+    for word in $(cat /proc/cmdline); do
+        case $word in
+            rig.addresses=*) addresses=${word#*=} ;;
+            rig.agent) is_agent=yes ;;
+            rig.host) has_host=yes ;;
+        esac
+    done
+}
+
+mount -t proc proc /proc
+read_command_line
+make_host
+if [ -n "$is_agent" ]; then
+    run_jobs
+else
+    echo 'The jobs are in /rig/jobs; Ctrl-D switches the guest off.'
+    setsid --ctty bash --login < /dev/ttyS0 > /dev/ttyS0 2>&1
+fi
+switch_off

@@ -1,0 +1,29 @@
+# What the jobs share. A job is run as `bash /rig/jobs/NAME.sh ARGUMENTS`, says on its output what it does, and fails by its status.
+set -euo pipefail
+
+readonly MOUNT_POINT=/mnt SCRATCH=/tmp
+
+say() { printf '%s\n' "$*"; }
+fail() { printf 'FAILED: %s\n' "$*"; exit 1; }
+
+# within SECONDS COMMAND...: the command succeeds in time, tried again and again.
+within() {
+    local limit_s=$1
+    shift
+    local end=$((SECONDS + limit_s))
+    until "$@" > /dev/null 2>&1; do
+        [ $SECONDS -lt $end ] || fail "after $limit_s s still not: $*"
+        sleep 0.2
+    done
+}
+
+# fill DIRECTORY COUNT: so many files of 1 byte to 1 MiB, and their checksums on stdout. The lengths are the same each time.
+fill() {
+    local number length
+    mkdir -p "$1"
+    for number in $(seq 1 "$2"); do
+        length=$((number * number * 7919 % 1048576 + 1))
+        head -c $length /dev/urandom > "$1/file-$number"
+    done
+    (cd "$1" && sha256sum file-*)
+}

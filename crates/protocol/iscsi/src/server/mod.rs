@@ -1,14 +1,42 @@
 //! The target's end: sessions and connections of one shard.
 
+mod admit;
+mod answer;
+mod command;
+mod commands;
+mod connection;
+mod data_out;
+mod event;
+mod gathering;
+mod input;
+mod logout;
+mod manage;
+mod nop;
+mod order;
+mod session;
+mod shared;
+mod snack;
+mod text;
+
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use sanwire_buffer::{Packet, Region};
-use sanwire_core::{Instant, Lun, NexusId};
-use sanwire_scsi::{Reply, Task};
+use sanwire_core::{Instant, NexusId};
+use sanwire_scsi::Reply;
 
+pub use self::event::{Admission, CommandHandle, Function, ManageHandle, ManageOutcome, ServerEvent};
+use self::session::Session;
+use self::shared::{Shared, Starved};
 use crate::ConnectionId;
 use crate::login::{Admitted, Directory, TargetId};
-use crate::name::{IscsiName, Isid};
+
+/// While somebody waits for memory, it is looked for so often: it may come home on any thread.
+const MEMORY_RETRY: Duration = Duration::from_millis(1);
+
+/// So long an initiator has to leave, once it was asked to.
+const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a server is made of.
 pub struct ServerConfig {
@@ -24,213 +52,223 @@ pub struct ServerConfig {
     pub seed: [u8; 32],
 }
 
-/// The identity of a session that begins; never used twice in one server process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Admission {
-    /// The target's part of the session's identity: not zero, not one of a live session.
-    pub tsih: u16,
-    /// The nexus.
-    pub nexus: NexusId,
-}
-
-/// Which command of which session.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct CommandHandle {
-    nexus: NexusId,
-    /// Counts the commands of the session: a task tag may come again, this never.
-    number: u64,
-}
-
-impl CommandHandle {
-    /// The session's nexus.
-    #[must_use]
-    pub fn nexus(&self) -> NexusId {
-        self.nexus
-    }
-}
-
-/// Which task management request of which session.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ManageHandle {
-    nexus: NexusId,
-    number: u64,
-}
-
-impl ManageHandle {
-    /// The session's nexus.
-    #[must_use]
-    pub fn nexus(&self) -> NexusId {
-        self.nexus
-    }
-}
-
-/// What a task management request wants. Tasks that have not reached the layer above are dealt with by the server itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Function {
-    /// End one command; afterwards [`Server::reply`] or [`Server::aborted`] is called for it, then [`Server::managed`].
-    AbortTask(CommandHandle),
-    /// End all commands of this nexus for the logical unit.
-    AbortTaskSet,
-    /// End all commands of all nexuses for the logical unit.
-    ClearTaskSet,
-    /// Reset the logical unit.
-    LogicalUnitReset,
-    /// Reset all logical units of the target; afterwards a cold reset drops all its sessions.
-    TargetReset {
-        /// Sessions are dropped too.
-        is_cold: bool,
-    },
-    /// End what this nexus has under way, and forget what its units know of it (RFC 7144 4.3).
-    NexusReset,
-}
-
-/// How task management ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ManageOutcome {
-    /// It is done.
-    Complete,
-    /// There is no such logical unit.
-    NoLogicalUnit,
-    /// The target does not do this.
-    NotSupported,
-}
-
-/// What the layer above must know or do.
-#[derive(Debug)]
-pub enum ServerEvent {
-    /// An initiator port has a session with a target now.
-    SessionOpened {
-        /// Its nexus.
-        nexus: NexusId,
-        /// The target's part of its identity.
-        tsih: u16,
-        /// The target.
-        target: TargetId,
-        /// Who it is.
-        initiator: IscsiName,
-        /// The initiator's part of its identity.
-        isid: Isid,
-        /// Whom it showed to be, by CHAP.
-        user: Option<String>,
-        /// The portal group through which it came.
-        group_tag: u16,
-    },
-    /// A session is gone (discovery sessions have no target, and no [`ServerEvent::SessionOpened`]). Its commands that
-    /// are under way are to be ended; nothing is to be answered.
-    SessionClosed {
-        /// Its nexus.
-        nexus: NexusId,
-        /// The target's part of its identity, which may be used again.
-        tsih: u16,
-    },
-    /// Execute this, for this target, and call [`Server::reply`].
-    Command {
-        /// For the reply.
-        handle: CommandHandle,
-        /// Which target.
-        target: TargetId,
-        /// What to do.
-        task: Task,
-    },
-    /// Manage tasks and call [`Server::managed`], once every command that it ends has been replied to or aborted.
-    Manage {
-        /// For the answer.
-        handle: ManageHandle,
-        /// Which target.
-        target: TargetId,
-        /// Which logical unit; `None` for one that cannot exist, or for the whole target.
-        lun: Option<Lun>,
-        /// What to do.
-        function: Function,
-    },
-    /// Close this connection, once [`Server::poll_transmit`] has nothing more for it and all was sent.
-    Close {
-        /// Which.
-        connection: ConnectionId,
-    },
-}
-
 /// The target's end of iSCSI, for one shard.
-pub struct Server {}
+pub struct Server {
+    shared: Shared,
+    sessions: FxHashMap<NexusId, Session>,
+    /// No deadline is earlier.
+    next_deadline: Option<Instant>,
+}
 
 impl Server {
     /// A server without sessions.
     #[must_use]
-    pub fn new(_config: ServerConfig) -> Self {
-        unimplemented!()
+    pub fn new(mut config: ServerConfig) -> Self {
+        let memory_bytes = u32::try_from(config.memory.length_bytes()).unwrap_or(u32::MAX);
+        config.transfer_max_bytes = config.transfer_max_bytes.min(memory_bytes);
+        config.commands_max = config.commands_max.clamp(1, COMMANDS_MAX);
+        Server { shared: Shared::new(config), sessions: FxHashMap::default(), next_deadline: None }
     }
 
     /// Takes over a connection that has passed its login, and answers its last login request. It begins a session with
     /// the identity of `admission`, ends and replaces an older session of the same initiator port, or joins the session
     /// that its login request names.
-    pub fn admit(&mut self, _connection: ConnectionId, _admitted: Admitted, _admission: Admission, _now: Instant) {
-        unimplemented!()
+    pub fn admit(&mut self, connection: ConnectionId, admitted: Admitted, admission: Admission, now: Instant) {
+        self.admit_connection(connection, admitted, admission, now);
+        self.feed_starved(now);
+        self.note_deadlines();
     }
 
     /// Where the next bytes of a connection belong: first all of the first space, then the second. Both are empty while the
     /// connection must wait (for memory, or until its answers are sent): do not read from it then.
-    pub fn spaces(&mut self, _connection: ConnectionId) -> [&mut [u8]; 2] {
-        unimplemented!()
+    pub fn spaces(&mut self, connection: ConnectionId) -> [&mut [u8]; 2] {
+        let session = self.shared.homes.get(&connection).and_then(|nexus| self.sessions.get_mut(nexus));
+        let Some(session) = session else { return [&mut [], &mut []] };
+        match session.position(connection).map(|at| &mut session.connections[at]) {
+            Some(connection) if !connection.is_waiting() => connection.receiver.spaces(),
+            _ => [&mut [], &mut []],
+        }
     }
 
     /// So many bytes were received into the spaces.
-    pub fn filled(&mut self, _connection: ConnectionId, _count: usize, _now: Instant) {
-        unimplemented!()
+    pub fn filled(&mut self, connection: ConnectionId, count: usize, now: Instant) {
+        let Some(&nexus) = self.shared.homes.get(&connection) else { return };
+        let Some(session) = self.sessions.get_mut(&nexus) else { return };
+        let Some(at) = session.position(connection) else { return };
+        let own = &mut session.connections[at];
+        own.heard_at = now;
+        own.receiver.filled(count);
+        session.handle_input(connection, &mut self.shared, now);
+        self.settle(nexus);
+        self.feed_starved(now);
     }
 
     /// A connection has ended or failed.
-    pub fn connection_lost(&mut self, _connection: ConnectionId, _now: Instant) {
-        unimplemented!()
+    pub fn connection_lost(&mut self, connection: ConnectionId, now: Instant) {
+        self.shared.closing.remove(&connection);
+        let Some(&nexus) = self.shared.homes.get(&connection) else { return };
+        let Some(session) = self.sessions.get_mut(&nexus) else { return };
+        if let Some(at) = session.position(connection) {
+            session.lose_connection(at, &mut self.shared, now);
+        }
+        self.settle(nexus);
+        self.feed_starved(now);
     }
 
     /// A command was executed.
-    pub fn reply(&mut self, _handle: CommandHandle, _reply: Reply, _now: Instant) {
-        unimplemented!()
+    pub fn reply(&mut self, handle: CommandHandle, reply: Reply, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
+        session.handle_reply(handle.number, reply, &mut self.shared, now);
+        self.feed_starved(now);
     }
 
     /// A command was ended without a reply.
-    pub fn aborted(&mut self, _handle: CommandHandle, _now: Instant) {
-        unimplemented!()
+    pub fn aborted(&mut self, handle: CommandHandle, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
+        session.handle_aborted(handle.number);
+        self.feed_starved(now);
     }
 
     /// Task management was done.
-    pub fn managed(&mut self, _handle: ManageHandle, _outcome: ManageOutcome, _now: Instant) {
-        unimplemented!()
+    pub fn managed(&mut self, handle: ManageHandle, outcome: ManageOutcome, _now: Instant) {
+        let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
+        let was_cold_reset = session.handle_managed(handle.number, outcome, &mut self.shared);
+        if let Some(target) = session.target().filter(|_| was_cold_reset) {
+            // RFC 7143 11.5.1: after its response, a cold reset ends all sessions with the target.
+            self.close_sessions(target);
+        }
     }
 
     /// Asks initiators to leave (asynchronous message) because the server stops, and drops what they do not answer.
-    pub fn shut_down(&mut self, _now: Instant) {
-        unimplemented!()
+    pub fn shut_down(&mut self, now: Instant) {
+        self.shared.is_shutting_down = true;
+        for session in self.sessions.values_mut() {
+            session.ask_to_leave(LEAVE_WITHIN, &mut self.shared, now);
+        }
+        self.note_deadlines();
     }
 
     /// Ends all sessions with a target: it was taken away.
-    pub fn drop_target(&mut self, _target: TargetId, _now: Instant) {
-        unimplemented!()
+    pub fn drop_target(&mut self, target: TargetId, _now: Instant) {
+        for session in self.sessions.values_mut().filter(|session| session.target() == Some(target)) {
+            session.announce_drop(&mut self.shared);
+        }
+        self.close_sessions(target);
     }
 
     /// The next thing that the layer above must know.
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
-        unimplemented!()
+        self.shared.events.pop_front()
     }
 
     /// A connection that has something to send, or may be read from again after it had to wait.
     pub fn poll_ready(&mut self) -> Option<ConnectionId> {
-        unimplemented!()
+        let ready = self.shared.ready.pop_front()?;
+        if let Some(connection) = self.connection(ready) {
+            connection.is_ready = false;
+        }
+        Some(ready)
     }
 
     /// The next bytes to send on a connection.
-    pub fn poll_transmit(&mut self, _connection: ConnectionId) -> Option<Packet> {
-        unimplemented!()
+    pub fn poll_transmit(&mut self, connection: ConnectionId) -> Option<Packet> {
+        if let Some(outbox) = self.shared.closing.get_mut(&connection) {
+            return outbox.pop();
+        }
+        let nexus = *self.shared.homes.get(&connection)?;
+        let session = self.sessions.get_mut(&nexus)?;
+        let at = session.position(connection)?;
+        let own = &mut session.connections[at];
+        let was_waiting = own.is_waiting();
+        let packet = own.outbox.pop();
+        if was_waiting && !own.is_waiting() {
+            self.shared.wake(own);
+        }
+        packet
     }
 
-    /// When [`Server::handle_timeout`] is next due.
+    /// When [`Server::handle_timeout`] is next due. It may come early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        unimplemented!()
+        self.next_deadline
     }
 
     /// Time has passed.
-    pub fn handle_timeout(&mut self, _now: Instant) {
-        unimplemented!()
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.next_deadline.is_none_or(|at| at > now) {
+            return;
+        }
+        let nexuses: Vec<NexusId> = self.sessions.keys().copied().collect();
+        for nexus in nexuses {
+            if let Some(session) = self.sessions.get_mut(&nexus) {
+                session.check_signs_of_life(&mut self.shared, now);
+            }
+            self.settle(nexus);
+        }
+        self.next_deadline = None;
+        self.feed_starved(now);
+        self.note_deadlines();
+    }
+
+    fn connection(&mut self, id: ConnectionId) -> Option<&mut connection::Connection> {
+        let session = self.sessions.get_mut(self.shared.homes.get(&id)?)?;
+        let at = session.position(id)?;
+        session.connections.get_mut(at)
+    }
+
+    /// Forgets a session that is over.
+    fn settle(&mut self, nexus: NexusId) {
+        if self.sessions.get(&nexus).is_some_and(|session| session.is_over) {
+            self.sessions.remove(&nexus);
+        }
+    }
+
+    fn close_sessions(&mut self, target: TargetId) {
+        let shared = &mut self.shared;
+        self.sessions.values_mut().filter(|session| session.target() == Some(target)).for_each(|s| s.close(shared));
+        self.sessions.retain(|_, session| !session.is_over);
+    }
+
+    /// Gives memory to those who wait for it, in the order in which they came.
+    fn feed_starved(&mut self, now: Instant) {
+        while let Some(first) = self.shared.starved.pop_front() {
+            // While one has its turn, nobody else waits.
+            let others = std::mem::take(&mut self.shared.starved);
+            let has_gone_on = self.feed(first, now);
+            let again = std::mem::replace(&mut self.shared.starved, others);
+            if !has_gone_on {
+                self.shared.starved.push_front(first);
+                let retry = now + MEMORY_RETRY;
+                self.next_deadline = Some(self.next_deadline.map_or(retry, |next| next.min(retry)));
+                return;
+            }
+            self.shared.starved.extend(again);
+        }
+    }
+
+    fn feed(&mut self, starved: Starved, now: Instant) -> bool {
+        let nexus = match starved {
+            Starved::Connection(connection) => self.shared.homes.get(&connection).copied(),
+            Starved::Command(nexus, _) => Some(nexus),
+        };
+        let Some(nexus) = nexus else { return true };
+        let Some(session) = self.sessions.get_mut(&nexus) else { return true };
+        let has_gone_on = match starved {
+            Starved::Connection(connection) => session.unstall(connection, &mut self.shared, now),
+            Starved::Command(_, number) => session.solicit(number, &mut self.shared),
+        };
+        self.settle(nexus);
+        has_gone_on
+    }
+
+    fn note_deadlines(&mut self) {
+        let next = self.sessions.values().filter_map(Session::next_sign_of_life).min();
+        self.next_deadline = [self.next_deadline, next].into_iter().flatten().min();
     }
 }
+
+/// Commands of one session, at the most: so many places a handle has room for, immediate ones included.
+const COMMANDS_MAX: u32 = 1 << 14;
+
+#[cfg(test)]
+mod tests;

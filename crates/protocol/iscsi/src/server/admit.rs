@@ -1,0 +1,144 @@
+//! Connections that have passed their login: they begin a session, replace one, or join one (RFC 7143 6.3.5, 11.13).
+
+use sanwire_core::{Instant, NexusId};
+
+use super::Server;
+use super::connection::Connection;
+use super::event::{Admission, ServerEvent};
+use super::session::Session;
+use crate::ConnectionId;
+use crate::login::{Admitted, SessionKind};
+use crate::outbox::Outbox;
+use crate::wire::LoginResponse;
+
+/// Why a connection cannot be admitted after all: status class and detail (RFC 7143 11.13.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Refusal {
+    TooManyConnections = 0x0206,
+    CannotJoin = 0x0208,
+    NoSession = 0x020a,
+    Unavailable = 0x0301,
+}
+
+/// The last stage: the full feature phase.
+const FULL_FEATURE: u8 = 3;
+
+impl Server {
+    pub(super) fn admit_connection(
+        &mut self,
+        id: ConnectionId,
+        admitted: Admitted,
+        admission: Admission,
+        now: Instant,
+    ) {
+        if self.shared.is_shutting_down {
+            return self.refuse(id, &admitted, Refusal::Unavailable);
+        }
+        let nexus = if admitted.request.tsih == 0 {
+            Ok(self.begin_session(&admitted, admission))
+        } else {
+            self.session_to_join(&admitted, now)
+        };
+        let nexus = match nexus {
+            Ok(nexus) => nexus,
+            Err(refusal) => return self.refuse(id, &admitted, refusal),
+        };
+        let Some(session) = self.sessions.get_mut(&nexus) else { return };
+        let mut connection = Connection::new(id, &admitted, now);
+        let header = LoginResponse { tsih: session.tsih, ..answer(&admitted) };
+        connection.push_status(header.write(), Some(admitted.text.into()), &session.order);
+        connection.begin();
+        connection.receiver.take(&admitted.leftover);
+        self.shared.homes.insert(id, nexus);
+        self.shared.wake(&mut connection);
+        session.connections.push(connection);
+        session.handle_input(id, &mut self.shared, now);
+        self.settle(nexus);
+    }
+
+    fn begin_session(&mut self, admitted: &Admitted, admission: Admission) -> NexusId {
+        self.end_predecessor(admitted);
+        let Admission { tsih, nexus } = admission;
+        let session = Session::new(admitted, nexus, tsih, self.shared.config.commands_max);
+        if let Some(target) = session.target() {
+            self.shared.events.push_back(ServerEvent::SessionOpened {
+                nexus,
+                tsih,
+                target,
+                initiator: admitted.initiator.clone(),
+                isid: admitted.isid,
+                user: admitted.user.clone(),
+                group_tag: admitted.portal.group_tag,
+            });
+        }
+        self.sessions.insert(nexus, session);
+        nexus
+    }
+
+    /// RFC 7143 6.3.5: the same initiator port logs in again, so its older session is over.
+    fn end_predecessor(&mut self, admitted: &Admitted) {
+        let SessionKind::Normal { target, .. } = &admitted.kind else { return };
+        let is_same = |session: &Session| {
+            session.target() == Some(*target)
+                && session.isid == admitted.isid
+                && session.group_tag == admitted.portal.group_tag
+                && session.initiator == admitted.initiator
+        };
+        let old = self.sessions.values_mut().find(|session| is_same(session));
+        if let Some(old) = old {
+            let nexus = old.nexus;
+            old.close(&mut self.shared);
+            self.settle(nexus);
+        }
+    }
+
+    fn session_to_join(&mut self, admitted: &Admitted, now: Instant) -> Result<NexusId, Refusal> {
+        let tsih = admitted.request.tsih;
+        let session = self.sessions.values_mut().find(|session| session.tsih == tsih).ok_or(Refusal::NoSession)?;
+        let is_same = session.initiator == admitted.initiator
+            && session.isid == admitted.isid
+            && session.kind == admitted.kind
+            && session.group_tag == admitted.portal.group_tag;
+        if !is_same {
+            return Err(Refusal::CannotJoin);
+        }
+        let cid = admitted.request.connection;
+        if let Some(at) = session.connections.iter().position(|connection| connection.cid == cid) {
+            // RFC 7143 6.3.4: the connection is reinstated. The session must live on without it.
+            session.replace_connection(at, &mut self.shared, now);
+        } else if session.connections.len() >= usize::from(session.parameters.max_connections) {
+            return Err(Refusal::TooManyConnections);
+        }
+        Ok(session.nexus)
+    }
+
+    /// Says why, and has the connection closed.
+    fn refuse(&mut self, id: ConnectionId, admitted: &Admitted, refusal: Refusal) {
+        let [class, detail] = (refusal as u16).to_be_bytes();
+        let header = LoginResponse {
+            transits: false,
+            next_stage: 0,
+            status_class: class,
+            status_detail: detail,
+            status_number: admitted.status_number,
+            expected_command_number: admitted.request.command_number,
+            max_command_number: admitted.request.command_number,
+            ..answer(admitted)
+        };
+        let mut outbox = Outbox::default();
+        outbox.push(header.write(), None);
+        self.shared.close(id, outbox);
+    }
+}
+
+/// What all answers to a last login request have in common.
+fn answer(admitted: &Admitted) -> LoginResponse {
+    LoginResponse {
+        transits: true,
+        current_stage: admitted.request.current_stage,
+        next_stage: FULL_FEATURE,
+        isid: admitted.isid.0,
+        task_tag: admitted.request.task_tag,
+        ..LoginResponse::default()
+    }
+}

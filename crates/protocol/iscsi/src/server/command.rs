@@ -1,0 +1,173 @@
+//! SCSI Commands: what an initiator asks for (RFC 7143 11.3).
+
+use sanwire_core::{Instant, Lun};
+use sanwire_scsi::{Cdb, Task};
+
+use super::CommandHandle;
+use super::commands::{Command, Phase};
+use super::event::ServerEvent;
+use super::gathering::{AMOUNT, Fault, Gathering, UNEXPECTED};
+use super::input::Place;
+use super::session::Session;
+use super::shared::Shared;
+use crate::receiver::{Destination, Pdu};
+use crate::serial::Serial;
+use crate::wire::{Header, ScsiCommand};
+
+/// What stands in additional header segments (RFC 7143 11.2.2).
+#[derive(Debug, Default)]
+pub(super) struct Additional {
+    /// The rest of a long CDB.
+    cdb_rest: Vec<u8>,
+    /// What the initiator has room for, of a bidirectional command.
+    read_bytes: Option<u32>,
+}
+
+/// Reads additional header segments; `None` when they are not what they should be.
+pub(super) fn read_additional(mut bytes: &[u8]) -> Option<Additional> {
+    let mut additional = Additional::default();
+    while let [high, low, kind, rest @ ..] = bytes {
+        // The length counts what follows the type, without padding.
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let body = rest.get(..length)?;
+        match (kind & 0x3f, body) {
+            (1, [_reserved, cdb_rest @ ..]) if additional.cdb_rest.is_empty() => {
+                additional.cdb_rest = cdb_rest.to_vec();
+            }
+            (2, &[_reserved, a, b, c, d]) => additional.read_bytes = Some(u32::from_be_bytes([a, b, c, d])),
+            _ => return None,
+        }
+        bytes = bytes.get((3 + length).next_multiple_of(4)..)?;
+    }
+    Some(additional)
+}
+
+impl Additional {
+    /// The whole block; `None` when it is longer than any command is.
+    pub(super) fn cdb(&self, first: [u8; 16]) -> Option<Cdb> {
+        if self.cdb_rest.is_empty() { Some(Cdb::from(first)) } else { Cdb::new(&[&first[..], &self.cdb_rest].concat()) }
+    }
+}
+
+impl Session {
+    /// Where the data goes that comes with a command.
+    pub(super) fn place_command(&mut self, header: &Header, shared: &mut Shared) -> Place {
+        let command = ScsiCommand::read(header);
+        let is_open = command.is_immediate || self.order.is_open(Serial(command.command_number));
+        let is_wanted = is_open && command.is_write && !self.commands.has_tag(command.task_tag);
+        let nowhere = Place::To(Destination::Nowhere);
+        if !is_wanted || self.fault_of(&command, header.data_bytes(), shared).is_some() {
+            return nowhere;
+        }
+        match shared.frame(command.expected_bytes) {
+            Some(frame) => Place::To(Destination::Frame(frame, 0)),
+            None => self.without_memory(command.expected_bytes, shared),
+        }
+    }
+
+    /// There is no memory, or others wait for it. A session that holds none may wait too. One that holds some must go on,
+    /// or all would wait for each other: it takes what there is, or the command is refused.
+    pub(super) fn without_memory(&self, length_bytes: u32, shared: &Shared) -> Place {
+        if !self.holds_memory() {
+            return Place::Wait;
+        }
+        let frame = shared.config.memory.frame(length_bytes as usize);
+        Place::To(frame.map_or(Destination::Nowhere, |frame| Destination::Frame(frame, 0)))
+    }
+
+    /// What is wrong with the data that a command brings or announces.
+    fn fault_of(&self, command: &ScsiCommand, data_bytes: usize, shared: &Shared) -> Option<Fault> {
+        let unsolicited_max = self.parameters.first_burst_bytes.min(command.expected_bytes) as usize;
+        let is_too_long = command.is_write && command.expected_bytes > shared.config.transfer_max_bytes;
+        let announces = command.is_write && !command.is_final && command.expected_bytes > 0;
+        if data_bytes > 0 && (!command.is_write || !self.parameters.immediate_data) {
+            return Some(UNEXPECTED);
+        }
+        if data_bytes > 0 && data_bytes > unsolicited_max {
+            return Some(AMOUNT);
+        }
+        if announces && self.parameters.initial_r2t {
+            return Some(UNEXPECTED);
+        }
+        is_too_long.then_some(Fault::TooLong)
+    }
+
+    pub(super) fn handle_command(&mut self, at: usize, pdu: Pdu, shared: &mut Shared, now: Instant) {
+        let request = ScsiCommand::read(&pdu.header);
+        let Some(additional) = read_additional(&pdu.additional) else { return };
+        let Some(cdb) = additional.cdb(request.cdb) else { return };
+        let data_bytes = pdu.header.data_bytes();
+        let read_bytes = match (request.is_read, request.is_write) {
+            (true, true) => additional.read_bytes.unwrap_or(0),
+            (true, false) => request.expected_bytes,
+            (false, _) => 0,
+        };
+        let mut fault = self.fault_of(&request, data_bytes, shared);
+        if fault.is_none() && data_bytes > 0 && pdu.data.is_none() {
+            fault = Some(Fault::Full);
+        }
+        let write_bytes = if request.is_write { request.expected_bytes } else { 0 };
+        let unsolicited_max = self.parameters.first_burst_bytes.min(write_bytes);
+        let immediate = u32::try_from(data_bytes).unwrap_or(u32::MAX).min(write_bytes);
+        let announces = request.is_write && !request.is_final && unsolicited_max > immediate;
+        let command = Command {
+            tag: request.task_tag,
+            number: 0,
+            connection: self.connections[at].id,
+            lun: request.lun,
+            is_immediate: request.is_immediate,
+            cdb,
+            read_bytes,
+            is_bidirectional: request.is_read && request.is_write,
+            is_write: request.is_write,
+            data_number: 0,
+            phase: Phase::Executing,
+        };
+        if fault.is_none() && immediate == write_bytes && !announces {
+            let number = self.commands.insert(command);
+            return self.pass_up(number, pdu.data, shared);
+        }
+        let end = announces.then_some(unsolicited_max);
+        let mut gathering = Box::new(Gathering::new(pdu.data, write_bytes, immediate, end));
+        if let Some(fault) = fault {
+            gathering.fail(fault);
+        }
+        let number = self.commands.insert(Command { phase: Phase::Gathering(gathering), ..command });
+        self.go_on(number, shared, now);
+    }
+
+    /// Hands a command with all its data to the layer above.
+    pub(super) fn pass_up(&mut self, number: u64, data: Option<sanwire_buffer::Frame>, shared: &mut Shared) {
+        let Some(target) = self.target() else { return };
+        let nexus = self.nexus;
+        let Some(command) = self.commands.get_mut(number) else { return };
+        command.phase = Phase::Executing;
+        let task = Task {
+            lun: Lun::from_wire(command.lun),
+            cdb: command.cdb,
+            data_out: data.map(sanwire_buffer::Frame::freeze),
+            // More than the initiator has room for is cut off, and counted: RFC 7143 11.4.5.1.
+            data_in_max_bytes: shared.config.transfer_max_bytes,
+        };
+        shared.events.push_back(ServerEvent::Command { handle: CommandHandle { nexus, number }, target, task });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn additional_segments_carry_long_blocks_and_read_lengths() {
+        let mut bytes = vec![0, 17, 1, 0];
+        bytes.extend(16..32);
+        bytes.extend([0, 5, 2, 0, 0, 0, 0x10, 0]);
+        let additional = read_additional(&bytes).unwrap();
+        let first: [u8; 16] = std::array::from_fn(|index| index as u8);
+        assert_eq!(additional.cdb(first).as_deref(), Some(&(0..32).collect::<Vec<u8>>()[..]));
+        assert_eq!(additional.read_bytes, Some(4096));
+        assert!(read_additional(&[0, 9, 2, 0]).is_none(), "longer than what is there");
+        assert!(read_additional(&[0, 1, 3, 0]).is_none(), "unknown type");
+        assert!(read_additional(&[0, 0, 1, 0]).is_none(), "too short");
+    }
+}

@@ -1,0 +1,102 @@
+//! One admitted connection: its stream in both directions, its status numbers, its signs of life.
+
+use std::net::IpAddr;
+
+use sanwire_buffer::Slice;
+use sanwire_core::Instant;
+
+use super::order::Order;
+use super::text::Exchange;
+use crate::ConnectionId;
+use crate::login::{Admitted, Portal};
+use crate::outbox::Outbox;
+use crate::parameters::ConnectionParameters;
+use crate::receiver::Receiver;
+use crate::serial::Serial;
+use crate::wire::Header;
+use crate::wire::field::{Field, U32};
+
+/// Bytes that are received at once, beyond what goes straight into a command's frame.
+const STAGING_BYTES: usize = 64 << 10;
+
+/// While so many bytes wait to be sent, nothing more is read.
+const OUTBOX_PAUSE_BYTES: usize = 8 << 20;
+
+/// One connection of a session.
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    /// Its number in the session (CID).
+    pub(super) cid: u16,
+    pub(super) peer: IpAddr,
+    pub(super) portal: Portal,
+    pub(super) parameters: ConnectionParameters,
+    pub(super) receiver: Receiver,
+    pub(super) outbox: Outbox,
+    /// The number of the next status (StatSN).
+    status_number: Serial,
+    /// It is in the queue of those that have something to send.
+    pub(super) is_ready: bool,
+    /// A header waits for memory for its data.
+    pub(super) is_stalled: bool,
+    /// When the last bytes came.
+    pub(super) heard_at: Instant,
+    /// When a NOP-In went out that is not answered.
+    pub(super) pinged_at: Option<Instant>,
+    /// A text exchange under way.
+    pub(super) exchange: Option<Exchange>,
+    /// Until when the initiator must have left, once it was asked to.
+    pub(super) leave_by: Option<Instant>,
+}
+
+impl Connection {
+    /// The connection of an admitted login; its answer has the status number that the login says.
+    pub(super) fn new(id: ConnectionId, admitted: &Admitted, now: Instant) -> Self {
+        Connection {
+            id,
+            cid: admitted.request.connection,
+            peer: admitted.peer,
+            portal: admitted.portal,
+            parameters: admitted.connection,
+            receiver: Receiver::new(STAGING_BYTES.max(admitted.leftover.len())),
+            outbox: Outbox::default(),
+            status_number: Serial(admitted.status_number),
+            is_ready: false,
+            is_stalled: false,
+            heard_at: now,
+            pinged_at: None,
+            exchange: None,
+            leave_by: None,
+        }
+    }
+
+    /// Begins the full feature phase: both directions have the agreed digests from now on.
+    pub(super) fn begin(&mut self) {
+        self.receiver.set_digests(self.parameters.digests);
+        self.outbox.set_digests(self.parameters.digests);
+    }
+
+    /// Whether no bytes are to be received.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_stalled || self.outbox.queued_bytes() >= OUTBOX_PAUSE_BYTES
+    }
+
+    /// Queues a PDU that carries no status.
+    pub(super) fn push(&mut self, mut header: Header, data: Option<Slice>, order: &Order) {
+        stamp(&mut header, self.status_number, order);
+        self.outbox.push(header, data);
+    }
+
+    /// Queues a PDU that takes a status number.
+    pub(super) fn push_status(&mut self, mut header: Header, data: Option<Slice>, order: &Order) {
+        stamp(&mut header, self.status_number, order);
+        self.status_number = self.status_number.next();
+        self.outbox.push(header, data);
+    }
+}
+
+/// StatSN, ExpCmdSN and MaxCmdSN: they stand at the same place in all that targets send.
+fn stamp(header: &mut Header, status_number: Serial, order: &Order) {
+    U32::<24>::set(header, status_number.0);
+    U32::<28>::set(header, order.expected().0);
+    U32::<32>::set(header, order.max().0);
+}

@@ -1,0 +1,173 @@
+//! The data of commands: what comes in, and what is asked for (RFC 7143 11.7, 11.8).
+
+use sanwire_core::Instant;
+use sanwire_scsi::{Reply, Sense, SenseKey, Status, length_field};
+
+use super::commands::{Command, Phase};
+use super::gathering::{DAMAGED, Fault, Gathering, Strictness, Verdict};
+use super::input::Place;
+use super::order::Held;
+use super::session::{Rejection, Session};
+use super::shared::{Shared, Starved};
+use crate::ConnectionId;
+use crate::receiver::{Destination, Pdu};
+use crate::wire::{DataOut, Header, ReadyToTransfer, TAG_NONE};
+
+impl Session {
+    fn strictness(&self) -> Strictness {
+        Strictness { in_order: self.parameters.data_pdu_in_order, recovers: self.parameters.error_recovery_level > 0 }
+    }
+
+    /// The command that waits for this data, on this connection.
+    fn gathering(&mut self, connection: ConnectionId, tag: u32) -> Option<(u64, &mut Gathering)> {
+        let command = self.commands.by_tag_mut(tag).filter(|command| command.connection == connection)?;
+        let number = command.number;
+        match &mut command.phase {
+            Phase::Gathering(gathering) => Some((number, gathering)),
+            Phase::Executing | Phase::Forsaken => None,
+        }
+    }
+
+    /// Whether memory is held that only goes home when more data comes.
+    pub(super) fn holds_memory(&self) -> bool {
+        let gathers = |command: &Command| matches!(&command.phase, Phase::Gathering(gathering) if gathering.frame.is_some() || gathering.is_lent);
+        let is_held = |held: &Held| matches!(held, Held::Request(_, pdu) if pdu.data.is_some());
+        self.order.held().any(is_held) || self.commands.iter().any(gathers)
+    }
+
+    /// Where the data of a Data-Out goes: straight into its command's frame.
+    pub(super) fn place_data(&mut self, at: usize, header: &Header, shared: &mut Shared) -> Place {
+        let data = DataOut::read(header);
+        let bytes = header.data_bytes() as u32;
+        let strictness = self.strictness();
+        let id = self.connections[at].id;
+        let nowhere = Place::To(Destination::Nowhere);
+        let Some((number, gathering)) = self.gathering(id, data.task_tag) else { return nowhere };
+        if gathering.judge(&data, bytes, strictness) != Verdict::Take {
+            return nowhere;
+        }
+        let length = gathering.length();
+        let place = match gathering.frame.take().or_else(|| shared.frame(length)) {
+            Some(frame) => Place::To(Destination::Frame(frame, 0)),
+            None => self.without_memory(length, shared),
+        };
+        let Place::To(Destination::Frame(frame, _)) = place else { return place };
+        if let Some(command) = self.commands.get_mut(number)
+            && let Phase::Gathering(gathering) = &mut command.phase
+        {
+            gathering.is_lent = true;
+        }
+        Place::To(Destination::Frame(frame, data.offset_bytes as usize))
+    }
+
+    pub(super) fn handle_data(&mut self, at: usize, data: DataOut, pdu: Pdu, shared: &mut Shared, now: Instant) {
+        let strictness = self.strictness();
+        let bytes = pdu.header.data_bytes() as u32;
+        let id = self.connections[at].id;
+        if !pdu.is_intact {
+            self.reject(at, &pdu.header, Rejection::DataDigest, shared);
+        }
+        let Some((number, gathering)) = self.gathering(id, data.task_tag) else {
+            return self.handle_stray(at, &data, &pdu.header, shared);
+        };
+        let verdict = gathering.judge(&data, bytes, strictness);
+        if pdu.data.is_some() {
+            gathering.is_lent = false;
+            gathering.frame = pdu.data;
+        }
+        match verdict {
+            Verdict::Stray => return self.handle_stray(at, &data, &pdu.header, shared),
+            Verdict::Fail(fault) => gathering.fail(fault),
+            Verdict::Take if bytes > 0 && gathering.frame.is_none() => gathering.fail(Fault::Full),
+            Verdict::Take if !pdu.is_intact && !strictness.recovers => gathering.fail(DAMAGED),
+            Verdict::Take | Verdict::Skip => {}
+        }
+        let is_new = !matches!(verdict, Verdict::Skip) || gathering.fault().is_some();
+        if is_new {
+            let taken = verdict == Verdict::Take && pdu.is_intact;
+            gathering.arrived(&data, bytes, taken, strictness);
+        }
+        self.go_on(number, shared, now);
+    }
+
+    /// Data that no command waits for: what is left of one that ended is forgotten, all else is rejected.
+    fn handle_stray(&mut self, at: usize, data: &DataOut, header: &Header, shared: &mut Shared) {
+        let was_asked = data.transfer_tag != TAG_NONE && data.transfer_tag < self.next_transfer_tag;
+        if !was_asked && !self.lingering.contains(&data.task_tag) {
+            self.reject(at, header, Rejection::InvalidField, shared);
+        }
+    }
+
+    /// Goes on with a command after something of its data has come, or nothing will: asks for more, executes or refuses it.
+    pub(super) fn go_on(&mut self, number: u64, shared: &mut Shared, now: Instant) {
+        let Some(command) = self.commands.get_mut(number) else { return };
+        let Phase::Gathering(gathering) = &mut command.phase else { return };
+        if !gathering.is_over() {
+            if !gathering.is_starved && !self.solicit(number, shared) {
+                shared.starved.push_back(Starved::Command(self.nexus, number));
+            }
+            return;
+        }
+        let (frame, fault) = (gathering.frame.take(), gathering.fault());
+        match fault {
+            None => self.pass_up(number, frame, shared),
+            Some(fault) => {
+                command.phase = Phase::Executing;
+                let reply = refusal(command, fault);
+                self.finish(number, reply, shared, now);
+            }
+        }
+    }
+
+    /// Asks for data, as much as may be asked for; `false` when there is no memory for it.
+    pub(super) fn solicit(&mut self, number: u64, shared: &mut Shared) -> bool {
+        let (outstanding_max, burst_max) = (self.parameters.max_outstanding_r2t, self.parameters.max_burst_bytes);
+        loop {
+            let transfer_tag = self.next_transfer_tag;
+            let Some(command) = self.commands.get_mut(number) else { return true };
+            let Phase::Gathering(gathering) = &mut command.phase else { return true };
+            let Some((offset_bytes, desired_bytes)) = gathering.wanted(outstanding_max, burst_max) else { return true };
+            if gathering.frame.is_none() && !gathering.is_lent {
+                gathering.frame = shared.frame(gathering.length());
+                gathering.is_starved = gathering.frame.is_none();
+                if gathering.is_starved {
+                    return false;
+                }
+            }
+            gathering.ask(transfer_tag, offset_bytes, desired_bytes);
+            let header = ReadyToTransfer {
+                is_final: true,
+                lun: command.lun,
+                task_tag: command.tag,
+                transfer_tag,
+                number: command.data_number,
+                offset_bytes,
+                desired_bytes,
+                ..ReadyToTransfer::default()
+            };
+            command.data_number += 1;
+            let connection = command.connection;
+            self.transfer_tag();
+            if let Some(at) = self.position(connection) {
+                self.send(at, header.write(), None, shared);
+            }
+        }
+    }
+
+    /// The next target transfer tag, which is never the one that stands for none.
+    pub(super) fn transfer_tag(&mut self) -> u32 {
+        let tag = self.next_transfer_tag;
+        self.next_transfer_tag = if tag == TAG_NONE - 1 { 0 } else { tag + 1 };
+        tag
+    }
+}
+
+/// The answer to a command of which the data was not as it should be.
+fn refusal(command: &Command, fault: Fault) -> Reply {
+    let sense = match fault {
+        Fault::Sense(additional) => Sense::new(SenseKey::AbortedCommand, additional),
+        Fault::TooLong => Sense::invalid_field_in_cdb(length_field(command.cdb.operation_code()), None),
+        Fault::Full => return Reply { status: Status::TaskSetFull, sense: Vec::new(), data_in: None },
+    };
+    Reply { status: Status::CheckCondition, sense: sense.to_fixed(), data_in: None }
+}

@@ -1,0 +1,259 @@
+//! The data of a command that comes in: unsolicited, solicited, in pieces, and not always as it should.
+
+use sanwire_buffer::Frame;
+use sanwire_scsi::AdditionalSense;
+
+use crate::wire::{DataOut, TAG_NONE};
+
+/// Gaps within one sequence that are kept account of; a sequence in more pieces has failed.
+const ISLANDS_MAX: usize = 64;
+
+/// R2Ts of one command that ask again for what was lost.
+const REPEATS_MAX: u32 = 64;
+
+/// What is wrong with a Data-Out, or with a command's data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// The command fails, with this sense data (RFC 7143 11.4.7.2).
+    Sense(AdditionalSense),
+    /// The command's transfer is longer than the target takes.
+    TooLong,
+    /// There is no memory for it: TASK SET FULL.
+    Full,
+}
+
+/// Data that nobody asked for (RFC 7143 11.4.7.2).
+pub(super) const UNEXPECTED: Fault = Fault::Sense(AdditionalSense { code: 0x0c, qualifier: 0x0c });
+/// More or less data than there should be.
+pub(super) const AMOUNT: Fault = Fault::Sense(AdditionalSense { code: 0x0c, qualifier: 0x0d });
+/// Data was damaged or lost on the way.
+pub(super) const DAMAGED: Fault = Fault::Sense(AdditionalSense { code: 0x47, qualifier: 0x05 });
+
+/// What becomes of a Data-Out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// Its data belongs into the frame.
+    Take,
+    /// It was there before, or belongs to a command that has failed: read and forgotten.
+    Skip,
+    /// It answers no R2T of this command: it is rejected.
+    Stray,
+    /// The command fails.
+    Fail(Fault),
+}
+
+/// How strictly data must come in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Strictness {
+    /// Offsets rise within a sequence, without gaps (DataPDUInOrder, and nothing lost may come again).
+    pub(super) in_order: bool,
+    /// What is lost may be asked for again: error recovery level 1 or 2.
+    pub(super) recovers: bool,
+}
+
+/// One sequence of Data-Out: the unsolicited one, or the answer to one R2T.
+#[derive(Debug)]
+struct Burst {
+    transfer_tag: u32,
+    start: u32,
+    end: u32,
+    /// The number of the next Data-Out.
+    data_number: u32,
+    /// All from `start` to here has come.
+    reached: u32,
+    /// What has come beyond, sorted and disjoint.
+    islands: Vec<(u32, u32)>,
+}
+
+/// The data of one command that comes in.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    /// Where it is put; not there while it waits for memory, after a fault, and while it is lent.
+    pub(super) frame: Option<Frame>,
+    /// A connection receives into the frame.
+    pub(super) is_lent: bool,
+    /// All of it, in bytes.
+    length: u32,
+    bursts: Vec<Burst>,
+    /// Up to here everything has come or is asked for.
+    asked: u32,
+    /// Ranges that are asked for again.
+    lost: Vec<(u32, u32)>,
+    repeats: u32,
+    fault: Option<Fault>,
+    /// It waits for memory before it may be asked for.
+    pub(super) is_starved: bool,
+}
+
+impl Gathering {
+    /// `immediate` bytes have come with the command. If `unsolicited_end` is given, Data-Outs up to there follow unasked.
+    pub(super) fn new(frame: Option<Frame>, length: u32, immediate: u32, unsolicited_end: Option<u32>) -> Self {
+        let mut bursts = Vec::new();
+        if let Some(end) = unsolicited_end {
+            bursts.push(Burst::new(TAG_NONE, immediate, end));
+        }
+        Gathering {
+            frame,
+            is_lent: false,
+            length,
+            bursts,
+            asked: unsolicited_end.unwrap_or(immediate),
+            lost: Vec::new(),
+            repeats: 0,
+            fault: None,
+            is_starved: false,
+        }
+    }
+
+    pub(super) fn length(&self) -> u32 {
+        self.length
+    }
+
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.fault
+    }
+
+    /// Gives the command up; the first fault counts. Its memory goes home at once.
+    pub(super) fn fail(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+        self.frame = None;
+        self.lost.clear();
+    }
+
+    /// Whether nothing more is to come.
+    pub(super) fn is_over(&self) -> bool {
+        self.bursts.is_empty() && (self.fault.is_some() || self.asked >= self.length && self.lost.is_empty())
+    }
+
+    /// What is to be asked for next, as offset and length, when at most `outstanding_max` R2Ts may be unanswered and
+    /// one asks for at most `burst_max` bytes. Then call [`Gathering::ask`].
+    pub(super) fn wanted(&self, outstanding_max: u16, burst_max: u32) -> Option<(u32, u32)> {
+        let is_unsolicited_over = self.bursts.first().is_none_or(|burst| burst.transfer_tag != TAG_NONE);
+        let has_room = self.bursts.len() < usize::from(outstanding_max.max(1));
+        if self.fault.is_some() || !is_unsolicited_over || !has_room {
+            return None;
+        }
+        let (start, end) = match self.lost.last() {
+            Some(&lost) => lost,
+            None => (self.asked, self.length),
+        };
+        let length = (end - start).min(burst_max.max(1));
+        (length > 0).then_some((start, length))
+    }
+
+    /// An R2T with this tag asks for what [`Gathering::wanted`] said.
+    pub(super) fn ask(&mut self, transfer_tag: u32, start: u32, length: u32) {
+        let end = start + length;
+        match self.lost.last_mut() {
+            Some(lost) if lost.1 > end => lost.0 = end,
+            Some(_) => {
+                self.lost.pop();
+            }
+            None => self.asked = end,
+        }
+        self.bursts.push(Burst::new(transfer_tag, start, end));
+    }
+
+    /// What becomes of a Data-Out of so many bytes.
+    pub(super) fn judge(&self, data: &DataOut, bytes: u32, strictness: Strictness) -> Verdict {
+        let Some(burst) = self.bursts.iter().find(|burst| burst.transfer_tag == data.transfer_tag) else {
+            let is_unsolicited = data.transfer_tag == TAG_NONE;
+            return if is_unsolicited { Verdict::Fail(UNEXPECTED) } else { Verdict::Stray };
+        };
+        if self.fault.is_some() {
+            return Verdict::Skip;
+        }
+        if data.data_number != burst.data_number {
+            // RFC 7143 7.9: a gap means that something was lost; a number that was seen comes again.
+            let is_behind = (data.data_number.wrapping_sub(burst.data_number) as i32) < 0;
+            match (strictness.recovers, is_behind) {
+                (true, true) => return Verdict::Skip,
+                (true, false) => {}
+                (false, _) => return Verdict::Fail(DAMAGED),
+            }
+        }
+        let Some(end) = data.offset_bytes.checked_add(bytes) else { return Verdict::Fail(AMOUNT) };
+        if data.offset_bytes < burst.start || end > burst.end {
+            return Verdict::Fail(AMOUNT);
+        }
+        let is_in_order = !strictness.in_order || strictness.recovers || data.offset_bytes == burst.reached;
+        let is_new = bytes == 0 || !burst.overlaps(data.offset_bytes, end);
+        if is_in_order && is_new { Verdict::Take } else { Verdict::Fail(AMOUNT) }
+    }
+
+    /// A Data-Out has come. `taken`: its data is in the frame; otherwise it was damaged, or is not wanted.
+    pub(super) fn arrived(&mut self, data: &DataOut, bytes: u32, taken: bool, strictness: Strictness) {
+        let Some(at) = self.bursts.iter().position(|burst| burst.transfer_tag == data.transfer_tag) else { return };
+        let burst = &mut self.bursts[at];
+        burst.data_number = data.data_number.wrapping_add(1);
+        let fits = !taken || burst.cover(data.offset_bytes, data.offset_bytes.saturating_add(bytes));
+        if !fits {
+            self.fail(AMOUNT);
+        }
+        if !data.is_final {
+            return;
+        }
+        let burst = self.bursts.remove(at);
+        if self.fault.is_some() || burst.is_complete() {
+            return;
+        }
+        let was_short = !strictness.recovers;
+        if was_short || self.repeats >= REPEATS_MAX {
+            self.fail(if was_short { AMOUNT } else { DAMAGED });
+            return;
+        }
+        self.repeats += 1;
+        self.lost.extend(burst.gaps());
+    }
+}
+
+impl Burst {
+    fn new(transfer_tag: u32, start: u32, end: u32) -> Self {
+        Burst { transfer_tag, start, end, data_number: 0, reached: start, islands: Vec::new() }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.reached >= self.end
+    }
+
+    fn overlaps(&self, from: u32, to: u32) -> bool {
+        from < self.reached && from >= self.start || self.islands.iter().any(|&(start, end)| from < end && start < to)
+    }
+
+    /// Notes what has come; `false` when it came in too many pieces.
+    fn cover(&mut self, from: u32, to: u32) -> bool {
+        if from == to {
+            return true;
+        }
+        if from != self.reached {
+            let at = self.islands.partition_point(|island| island.0 < from);
+            self.islands.insert(at, (from, to));
+            self.islands.dedup_by(|next, before| {
+                let touches = before.1 == next.0;
+                if touches {
+                    before.1 = next.1;
+                }
+                touches
+            });
+            return self.islands.len() <= ISLANDS_MAX;
+        }
+        self.reached = to;
+        while self.islands.first().is_some_and(|island| island.0 == self.reached) {
+            self.reached = self.islands.remove(0).1;
+        }
+        true
+    }
+
+    /// What has not come.
+    fn gaps(&self) -> Vec<(u32, u32)> {
+        let mut gaps = Vec::new();
+        let mut from = self.reached;
+        for &(start, end) in self.islands.iter().chain(&[(self.end, self.end)]) {
+            if from < start {
+                gaps.push((from, start));
+            }
+            from = end;
+        }
+        gaps
+    }
+}

@@ -1,0 +1,171 @@
+//! What comes in on a connection: where its data goes, whose turn it is, and who deals with it.
+
+use sanwire_buffer::Frame;
+use sanwire_core::Instant;
+
+use super::command;
+use super::order::{Held, Turn};
+use super::session::{Rejection, Session};
+use super::shared::{Shared, Starved};
+use crate::ConnectionId;
+use crate::receiver::{Destination, Pdu, Step};
+use crate::serial::Serial;
+use crate::wire::field::{Bit, Bytes, Field, U32};
+use crate::wire::{DataOut, Header, NopOut, Opcode, SnackRequest, TAG_NONE};
+
+/// Where the data of a PDU goes.
+pub(super) enum Place {
+    /// There.
+    To(Destination),
+    /// Nowhere yet: there is no memory.
+    Wait,
+}
+
+impl Session {
+    /// Looks at what has come, as far as there is memory for it.
+    pub(super) fn handle_input(&mut self, id: ConnectionId, shared: &mut Shared, now: Instant) {
+        while let Some(at) = self.position(id) {
+            match self.connections[at].receiver.poll() {
+                Step::Starving => return,
+                Step::Header(header) => match self.place(at, &header, shared) {
+                    Place::To(destination) => self.connections[at].receiver.place(destination),
+                    Place::Wait => {
+                        self.connections[at].is_stalled = true;
+                        shared.starved.push_back(Starved::Connection(id));
+                        return;
+                    }
+                },
+                Step::Pdu(pdu) => self.handle_pdu(at, pdu, shared, now),
+                // RFC 7143 7.7: without the header's digest the next PDU cannot be found.
+                Step::Torn => self.drop_connection(at, shared, now),
+            }
+        }
+    }
+
+    /// Tries again to find memory for what a connection waits with; `false` if there is none yet.
+    pub(super) fn unstall(&mut self, id: ConnectionId, shared: &mut Shared, now: Instant) -> bool {
+        let Some(at) = self.position(id) else { return true };
+        if let Step::Header(header) = self.connections[at].receiver.poll() {
+            match self.place(at, &header, shared) {
+                Place::To(destination) => self.connections[at].receiver.place(destination),
+                Place::Wait => return false,
+            }
+        }
+        self.connections[at].is_stalled = false;
+        shared.wake(&mut self.connections[at]);
+        self.handle_input(id, shared, now);
+        true
+    }
+
+    fn place(&mut self, at: usize, header: &Header, shared: &mut Shared) -> Place {
+        let length = header.data_bytes();
+        let nowhere = Place::To(Destination::Nowhere);
+        if length > self.connections[at].parameters.receive_data_max_bytes as usize {
+            return nowhere;
+        }
+        match header.opcode() {
+            Some(Opcode::ScsiCommand) => self.place_command(header, shared),
+            Some(Opcode::DataOut) => self.place_data(at, header, shared),
+            Some(Opcode::NopOut | Opcode::TextRequest) => {
+                Place::To(Destination::Frame(Frame::from(vec![0; length]), 0))
+            }
+            _ => nowhere,
+        }
+    }
+
+    fn handle_pdu(&mut self, at: usize, pdu: Pdu, shared: &mut Shared, now: Instant) {
+        let header = pdu.header;
+        if header.data_bytes() > self.connections[at].parameters.receive_data_max_bytes as usize {
+            return self.reject(at, &header, Rejection::InvalidField, shared);
+        }
+        match header.opcode() {
+            Some(Opcode::DataOut) => self.handle_data(at, DataOut::read(&header), pdu, shared, now),
+            Some(Opcode::SnackRequest) => self.handle_snack(at, SnackRequest::read(&header), &header, shared),
+            Some(Opcode::NopOut) if header.task_tag() == TAG_NONE => {
+                self.handle_pong(at, &NopOut::read(&header));
+            }
+            Some(
+                Opcode::NopOut
+                | Opcode::ScsiCommand
+                | Opcode::TaskRequest
+                | Opcode::TextRequest
+                | Opcode::LogoutRequest,
+            ) => self.handle_request(at, pdu, shared, now),
+            Some(_) => self.reject(at, &header, Rejection::Protocol, shared),
+            None => self.reject(at, &header, Rejection::NotSupported, shared),
+        }
+    }
+
+    /// A request that has a place in the order of commands.
+    fn handle_request(&mut self, at: usize, pdu: Pdu, shared: &mut Shared, now: Instant) {
+        let id = self.connections[at].id;
+        let is_immediate = Bit::<0, 6>::get(&pdu.header);
+        if let Some(reason) = self.refusal(&pdu, is_immediate) {
+            return self.reject(at, &pdu.header, reason, shared);
+        }
+        if is_immediate {
+            return self.execute(at, pdu, shared, now);
+        }
+        let number = Serial(U32::<24>::get(&pdu.header));
+        match self.order.turn(number) {
+            Turn::Now => {
+                self.order.advance();
+                self.execute(at, pdu, shared, now);
+                self.catch_up(shared, now);
+            }
+            Turn::Later => {
+                self.order.hold(number, Held::Request(id, pdu));
+            }
+            // RFC 7143 4.2.2.1: what is outside the window is silently ignored.
+            Turn::Never => {}
+        }
+    }
+
+    /// Executes what was held and has its turn now.
+    pub(super) fn catch_up(&mut self, shared: &mut Shared, now: Instant) {
+        while let Some(held) = self.order.next_held() {
+            match held {
+                Held::Void => self.order.release(),
+                Held::Request(id, pdu) => match self.position(id) {
+                    Some(at) => self.execute(at, pdu, shared, now),
+                    None => self.order.release(),
+                },
+            }
+        }
+        self.manage_deferred(shared, now);
+    }
+
+    /// Why a request is not even looked at; its number does not count as come then (RFC 7143 7.3).
+    fn refusal(&self, pdu: &Pdu, is_immediate: bool) -> Option<Rejection> {
+        let is_command = pdu.header.opcode() == Some(Opcode::ScsiCommand);
+        if !pdu.is_intact {
+            return Some(Rejection::DataDigest);
+        }
+        let needs_target = matches!(pdu.header.opcode(), Some(Opcode::ScsiCommand | Opcode::TaskRequest));
+        if needs_target && self.target().is_none() {
+            // RFC 7143 4.3: a discovery session carries text and logout only.
+            return Some(Rejection::Protocol);
+        }
+        let additional = command::read_additional(&pdu.additional);
+        let cdb_first = Bytes::<32, 16>::get(&pdu.header);
+        if additional.is_none_or(|additional| is_command && additional.cdb(cdb_first).is_none()) {
+            return Some(Rejection::InvalidField);
+        }
+        if is_command && self.commands.has_tag(pdu.header.task_tag()) {
+            let is_new = is_immediate || self.order.is_open(Serial(U32::<24>::get(&pdu.header)));
+            return is_new.then_some(Rejection::TaskInProgress);
+        }
+        let is_crowded = self.commands.len() >= 2 * self.commands_max;
+        (is_immediate && is_command && is_crowded).then_some(Rejection::TooManyImmediate)
+    }
+
+    fn execute(&mut self, at: usize, pdu: Pdu, shared: &mut Shared, now: Instant) {
+        match pdu.header.opcode() {
+            Some(Opcode::ScsiCommand) => self.handle_command(at, pdu, shared, now),
+            Some(Opcode::TaskRequest) => self.handle_management(at, &pdu.header, shared, now),
+            Some(Opcode::TextRequest) => self.handle_text(at, pdu, shared),
+            Some(Opcode::LogoutRequest) => self.handle_logout(at, &pdu.header, shared, now),
+            _ => self.handle_ping(at, pdu, shared),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Logout: an initiator takes its leave (RFC 7143 11.14, 11.15).
+
+use std::time::Duration;
+
+use sanwire_core::Instant;
+
+use super::session::{Rejection, Session};
+use super::shared::Shared;
+use crate::wire::{AsyncMessage, Header, LogoutRequest, LogoutResponse, TAG_NONE};
+
+/// Asynchronous events (RFC 7143 11.9.1).
+const REQUESTS_LOGOUT: u8 = 1;
+const DROPS_ALL_CONNECTIONS: u8 = 3;
+
+/// What a logout is answered with (RFC 7143 11.15.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Outcome {
+    Closed = 0,
+    NoConnection = 1,
+    NoRecovery = 2,
+}
+
+impl Session {
+    pub(super) fn handle_logout(&mut self, at: usize, header: &Header, shared: &mut Shared, now: Instant) {
+        let request = LogoutRequest::read(header);
+        if !request.is_immediate {
+            self.order.release();
+        }
+        match request.reason {
+            0 => {
+                self.send_logout(at, &request, Outcome::Closed, shared);
+                self.close(shared);
+            }
+            1 => self.close_connection(at, &request, shared, now),
+            2 => self.send_logout(at, &request, Outcome::NoRecovery, shared),
+            _ => self.reject(at, header, Rejection::InvalidField, shared),
+        }
+    }
+
+    fn close_connection(&mut self, at: usize, request: &LogoutRequest, shared: &mut Shared, now: Instant) {
+        let Some(meant) = self.connections.iter().position(|connection| connection.cid == request.connection) else {
+            return self.send_logout(at, request, Outcome::NoConnection, shared);
+        };
+        self.send_logout(at, request, Outcome::Closed, shared);
+        self.drop_connection(meant, shared, now);
+    }
+
+    fn send_logout(&mut self, at: usize, request: &LogoutRequest, outcome: Outcome, shared: &mut Shared) {
+        let header = LogoutResponse {
+            is_final: true,
+            response: outcome as u8,
+            task_tag: request.task_tag,
+            time_to_wait_s: self.parameters.time_to_wait_s,
+            time_to_retain_s: self.parameters.time_to_retain_s,
+            ..LogoutResponse::default()
+        };
+        self.send_status(at, header.write(), None, shared);
+    }
+
+    /// Asks the initiator to log out, on all its connections, within so long (RFC 7143 11.9.1).
+    pub(super) fn ask_to_leave(&mut self, within: Duration, shared: &mut Shared, now: Instant) {
+        for connection in &mut self.connections {
+            connection.leave_by = Some(now + within);
+            let header = AsyncMessage {
+                is_final: true,
+                task_tag: TAG_NONE,
+                event: REQUESTS_LOGOUT,
+                parameter_3: within.as_secs() as u16,
+                ..AsyncMessage::default()
+            };
+            connection.push_status(header.write(), None, &self.order);
+            shared.wake(connection);
+        }
+    }
+
+    /// Says that the session will be dropped with all its connections, for good.
+    pub(super) fn announce_drop(&mut self, shared: &mut Shared) {
+        for at in 0..self.connections.len() {
+            let header = AsyncMessage {
+                is_final: true,
+                task_tag: TAG_NONE,
+                event: DROPS_ALL_CONNECTIONS,
+                ..AsyncMessage::default()
+            };
+            self.send_status(at, header.write(), None, shared);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Task management (RFC 7143 11.5, 11.6; RFC 7144 4).
+
+use sanwire_core::{Instant, Lun};
+
+use super::commands::{Command, Phase};
+use super::event::{CommandHandle, Function, ManageOutcome};
+use super::order::Held;
+use super::session::Session;
+use super::shared::Shared;
+use crate::ConnectionId;
+use crate::serial::Serial;
+use crate::wire::{Header, TaskRequest, TaskResponse};
+
+/// Requests of a session that are not answered yet, at the most.
+const REQUESTS_MAX: usize = 64;
+
+/// What a request is answered with (RFC 7143 11.6.1, RFC 7144 4.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Answer {
+    Complete = 0,
+    NoTask = 1,
+    NoLogicalUnit = 2,
+    NoReassignment = 4,
+    NotSupported = 5,
+    Succeeded = 7,
+    Rejected = 255,
+}
+
+/// Who is to be answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Asker {
+    pub(super) connection: ConnectionId,
+    pub(super) tag: u32,
+}
+
+/// What the layer above was asked to do and has not done.
+struct Management {
+    number: u64,
+    function: Function,
+    /// `None`: the session itself wants it.
+    asker: Option<Asker>,
+}
+
+/// Task management requests of a session.
+#[derive(Default)]
+pub(super) struct Managements {
+    under_way: Vec<Management>,
+    /// Immediate requests that wait for commands with lower numbers (RFC 7143 4.2.3.3).
+    deferred: Vec<(ConnectionId, TaskRequest)>,
+    count: u64,
+}
+
+impl Managements {
+    pub(super) fn begin(&mut self, function: Function, asker: Option<Asker>) -> u64 {
+        self.count += 1;
+        self.under_way.push(Management { number: self.count, function, asker });
+        self.count
+    }
+
+    fn len(&self) -> usize {
+        self.under_way.len() + self.deferred.len()
+    }
+}
+
+impl Session {
+    pub(super) fn handle_management(&mut self, at: usize, header: &Header, shared: &mut Shared, now: Instant) {
+        let request = TaskRequest::read(header);
+        let asker = Asker { connection: self.connections[at].id, tag: request.task_tag };
+        if !request.is_immediate {
+            self.order.release();
+        }
+        if self.managements.len() >= REQUESTS_MAX {
+            return self.answer_management(asker, Answer::Rejected, shared);
+        }
+        let number = Serial(request.command_number);
+        let is_ahead = request.is_immediate && number > self.order.expected() && number <= self.order.max().next();
+        match request.function {
+            2 | 4 | 5 if is_ahead => self.managements.deferred.push((asker.connection, request)),
+            6 | 7 if is_ahead => {
+                // All that did not come yet counts as received (RFC 7143 4.2.3.3).
+                self.plug(number);
+                self.catch_up(shared, now);
+                self.manage(asker, &request, shared);
+            }
+            _ => self.manage(asker, &request, shared),
+        }
+    }
+
+    /// Deals with requests that waited for commands, if these have come.
+    pub(super) fn manage_deferred(&mut self, shared: &mut Shared, _now: Instant) {
+        let expected = self.order.expected();
+        let is_due = |(_, request): &mut (ConnectionId, TaskRequest)| Serial(request.command_number) <= expected;
+        let due: Vec<_> = self.managements.deferred.extract_if(.., is_due).collect();
+        for (connection, request) in due {
+            self.manage(Asker { connection, tag: request.task_tag }, &request, shared);
+        }
+    }
+
+    fn plug(&mut self, end: Serial) {
+        self.order.forget(|held| matches!(held, Held::Request(..)));
+        let mut number = self.order.expected();
+        while number < end {
+            self.order.hold(number, Held::Void);
+            number = number.next();
+        }
+    }
+
+    fn manage(&mut self, asker: Asker, request: &TaskRequest, shared: &mut Shared) {
+        let lun = Lun::from_wire(request.lun);
+        let is_known = request.function < 9 || self.parameters.protocol_level >= 2;
+        let of_unit = |command: &Command| command.lun == request.lun;
+        let function = match request.function {
+            1 => return self.abort_task(asker, request, shared),
+            2 => Function::AbortTaskSet,
+            4 => Function::ClearTaskSet,
+            5 => Function::LogicalUnitReset,
+            6 | 7 => Function::TargetReset { is_cold: request.function == 7 },
+            8 => return self.answer_management(asker, Answer::NoReassignment, shared),
+            9 if is_known => {
+                let is_there = self.commands.by_tag(request.referenced_task_tag).is_some_and(of_unit);
+                return self.answer_query(asker, is_there, shared);
+            }
+            10 if is_known => {
+                let is_there = self.commands.iter().any(of_unit);
+                return self.answer_query(asker, is_there, shared);
+            }
+            11 if is_known => Function::NexusReset,
+            12 if is_known => return self.answer_query(asker, false, shared),
+            _ => return self.answer_management(asker, Answer::NotSupported, shared),
+        };
+        let is_whole = matches!(function, Function::TargetReset { .. } | Function::NexusReset);
+        self.end_gathering(|command| is_whole || of_unit(command));
+        self.ask_above(function, lun.filter(|_| !is_whole), Some(asker), shared);
+    }
+
+    fn answer_query(&mut self, asker: Asker, is_there: bool, shared: &mut Shared) {
+        let answer = if is_there { Answer::Succeeded } else { Answer::Complete };
+        self.answer_management(asker, answer, shared);
+    }
+
+    /// Ends commands that have not reached the layer above.
+    fn end_gathering(&mut self, is_meant: impl Fn(&Command) -> bool) {
+        let is_gathering = |command: &&Command| matches!(command.phase, Phase::Gathering(_));
+        let meant: Vec<u64> =
+            self.commands.iter().filter(is_gathering).filter(|c| is_meant(c)).map(|c| c.number).collect();
+        for number in meant {
+            self.end_command(number);
+        }
+    }
+
+    /// RFC 7143 11.5.1 and 7.9.
+    fn abort_task(&mut self, asker: Asker, request: &TaskRequest, shared: &mut Shared) {
+        let found = self.commands.by_tag(request.referenced_task_tag).filter(|command| command.lun == request.lun);
+        if let Some(command) = found {
+            let number = command.number;
+            if matches!(command.phase, Phase::Gathering(_)) {
+                // Its data may still be on its way: nobody waits for it.
+                self.end_command(number);
+                return self.answer_management(asker, Answer::Complete, shared);
+            }
+            let function = Function::AbortTask(CommandHandle { nexus: self.nexus, number });
+            return self.ask_above(function, Lun::from_wire(request.lun), Some(asker), shared);
+        }
+        let answer = if self.plug_one(request) { Answer::Complete } else { Answer::NoTask };
+        self.answer_management(asker, answer, shared);
+    }
+
+    /// A command that is aborted before it has come counts as received.
+    fn plug_one(&mut self, request: &TaskRequest) -> bool {
+        let referenced = Serial(request.referenced_command_number);
+        let is_earlier = referenced < Serial(request.command_number);
+        if !is_earlier || !self.order.is_open(referenced) {
+            return false;
+        }
+        self.order.forget(
+            |held| matches!(held, Held::Request(_, pdu) if pdu.header.task_tag() == request.referenced_task_tag),
+        );
+        self.order.hold(referenced, Held::Void)
+    }
+
+    /// The layer above has done what it was asked.
+    pub(super) fn handle_managed(&mut self, number: u64, outcome: ManageOutcome, shared: &mut Shared) -> bool {
+        let Some(at) = self.managements.under_way.iter().position(|entry| entry.number == number) else { return false };
+        let Management { function, asker, .. } = self.managements.under_way.remove(at);
+        if let Some(asker) = asker {
+            let answer = match outcome {
+                ManageOutcome::Complete => Answer::Complete,
+                ManageOutcome::NoLogicalUnit => Answer::NoLogicalUnit,
+                ManageOutcome::NotSupported => Answer::NotSupported,
+            };
+            self.answer_management(asker, answer, shared);
+        }
+        function == Function::TargetReset { is_cold: true } && outcome == ManageOutcome::Complete
+    }
+
+    pub(super) fn answer_management(&mut self, asker: Asker, answer: Answer, shared: &mut Shared) {
+        let Some(at) = self.position(asker.connection) else { return };
+        let header =
+            TaskResponse { is_final: true, response: answer as u8, task_tag: asker.tag, ..TaskResponse::default() };
+        self.send_status(at, header.write(), None, shared);
+    }
+}

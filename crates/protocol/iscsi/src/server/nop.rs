@@ -1,0 +1,83 @@
+//! NOP-Out and NOP-In: signs of life, both ways (RFC 7143 11.18, 11.19).
+
+use std::time::Duration;
+
+use sanwire_buffer::Frame;
+use sanwire_core::Instant;
+
+use super::connection::Connection;
+use super::session::Session;
+use super::shared::Shared;
+use crate::receiver::Pdu;
+use crate::wire::{NopIn, NopOut, TAG_NONE};
+
+/// A connection that has been silent for so long is asked for a sign of life.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+
+/// So long it has for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+
+impl Session {
+    /// An initiator asks for a sign of life; its data goes back as it came, as far as it takes so much.
+    pub(super) fn handle_ping(&mut self, at: usize, pdu: Pdu, shared: &mut Shared) {
+        let ping = NopOut::read(&pdu.header);
+        if !ping.is_immediate {
+            self.order.release();
+        }
+        let room = self.connections[at].parameters.send_data_max_bytes as usize;
+        let data = pdu.data.map(Frame::freeze).map(|data| data.slice(0..data.len().min(room)));
+        let header = NopIn {
+            is_final: true,
+            lun: ping.lun,
+            task_tag: ping.task_tag,
+            transfer_tag: TAG_NONE,
+            ..NopIn::default()
+        };
+        self.send_status(at, header.write(), data, shared);
+    }
+
+    /// An initiator answers a NOP-In. Any sign of life would do.
+    pub(super) fn handle_pong(&mut self, at: usize, _pong: &NopOut) {
+        self.connections[at].pinged_at = None;
+    }
+
+    /// When the next connection is due to be asked, or to be given up.
+    pub(super) fn next_sign_of_life(&self) -> Option<Instant> {
+        self.connections.iter().map(Connection::due).min()
+    }
+
+    /// Asks silent connections for a sign of life, and gives up those that gave none or did not leave in time.
+    pub(super) fn check_signs_of_life(&mut self, shared: &mut Shared, now: Instant) {
+        for at in (0..self.connections.len()).rev() {
+            let Some(connection) = self.connections.get_mut(at) else { continue };
+            let is_late = connection.leave_by.is_some_and(|leave_by| leave_by <= now);
+            if connection.pinged_at.is_some_and(|pinged_at| connection.heard_at > pinged_at) {
+                connection.pinged_at = None;
+            }
+            if is_late || connection.pinged_at.is_some() && connection.due() <= now {
+                self.drop_connection(at, shared, now);
+            } else if connection.due() <= now {
+                connection.pinged_at = Some(now);
+                self.ping(at, shared);
+            }
+        }
+    }
+
+    fn ping(&mut self, at: usize, shared: &mut Shared) {
+        let transfer_tag = self.transfer_tag();
+        let header = NopIn { is_final: true, task_tag: TAG_NONE, transfer_tag, ..NopIn::default() };
+        // RFC 7143 11.19: without a task tag it takes no status number.
+        self.send(at, header.write(), None, shared);
+    }
+}
+
+impl Connection {
+    /// When it is due to be asked for a sign of life, or to be given up.
+    fn due(&self) -> Instant {
+        let silent = match self.pinged_at {
+            Some(pinged_at) => pinged_at + ANSWER_MAX,
+            None => self.heard_at + SILENCE_MAX,
+        };
+        self.leave_by.map_or(silent, |leave_by| leave_by.min(silent))
+    }
+}

@@ -1,0 +1,145 @@
+//! The order of commands over all connections of a session (RFC 7143 4.2.2.1).
+
+use std::collections::VecDeque;
+
+use crate::ConnectionId;
+use crate::receiver::Pdu;
+use crate::serial::Serial;
+
+/// The window of command numbers, and what has come before its turn.
+pub(super) struct Order {
+    /// The next number to be executed (ExpCmdSN).
+    expected: Serial,
+    /// The highest number that may come (MaxCmdSN). It never falls: each number that is settled opens it by one.
+    max: Serial,
+    /// What waits for its turn: the first place is that of `expected`.
+    held: VecDeque<Option<Held>>,
+}
+
+/// A number that has come.
+pub(super) enum Held {
+    /// With a request, from this connection.
+    Request(ConnectionId, Pdu),
+    /// It was aborted before it came: it counts as received, and nothing is executed.
+    Void,
+}
+
+/// What is to be done with a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Turn {
+    /// Its turn is now.
+    Now,
+    /// Others come first.
+    Later,
+    /// It is outside the window, or there already: silently ignored.
+    Never,
+}
+
+impl Order {
+    /// The window opens with this number.
+    pub(super) fn new(first: Serial, commands_max: u32) -> Self {
+        Order { expected: first, max: first.plus(commands_max.max(1) - 1), held: VecDeque::new() }
+    }
+
+    pub(super) fn expected(&self) -> Serial {
+        self.expected
+    }
+
+    pub(super) fn max(&self) -> Serial {
+        self.max
+    }
+
+    /// Whether a request with this number has its turn.
+    pub(super) fn turn(&self, number: Serial) -> Turn {
+        match self.place(number) {
+            Some(0) => Turn::Now,
+            Some(at) if self.held.get(at).is_none_or(Option::is_none) => Turn::Later,
+            _ => Turn::Never,
+        }
+    }
+
+    /// Whether this number is in the window.
+    pub(super) fn is_open(&self, number: Serial) -> bool {
+        self.place(number).is_some()
+    }
+
+    /// Keeps what has come before its turn; `false` if that place is not free or not in the window.
+    pub(super) fn hold(&mut self, number: Serial, held: Held) -> bool {
+        let Some(at) = self.place(number) else { return false };
+        if self.held.len() <= at {
+            self.held.resize_with(at + 1, || None);
+        }
+        let is_free = self.held[at].is_none();
+        if is_free {
+            self.held[at] = Some(held);
+        }
+        is_free
+    }
+
+    /// The expected number has come and is executed now.
+    pub(super) fn advance(&mut self) {
+        self.held.pop_front();
+        self.expected = self.expected.next();
+    }
+
+    /// A number is settled: another one may come.
+    pub(super) fn release(&mut self) {
+        self.max = self.max.next();
+    }
+
+    /// What was held and has its turn now; the number counts as come.
+    pub(super) fn next_held(&mut self) -> Option<Held> {
+        let held = self.held.front_mut()?.take()?;
+        self.advance();
+        Some(held)
+    }
+
+    /// The requests that are held.
+    pub(super) fn held(&self) -> impl Iterator<Item = &Held> {
+        self.held.iter().flatten()
+    }
+
+    /// Forgets what is held and satisfies this: its number has not come. (The initiator sends it again.)
+    pub(super) fn forget(&mut self, is_meant: impl Fn(&Held) -> bool) {
+        for place in &mut self.held {
+            if place.as_ref().is_some_and(&is_meant) {
+                *place = None;
+            }
+        }
+    }
+
+    fn place(&self, number: Serial) -> Option<usize> {
+        let is_inside = number >= self.expected && number <= self.max;
+        if is_inside { usize::try_from(number.since(self.expected)).ok() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_closes_with_what_is_under_way_and_opens_with_what_ends() {
+        let mut order = Order::new(Serial(0xffff_fffe), 4);
+        assert_eq!(order.max(), Serial(1));
+        for _ in 0..4 {
+            assert_eq!(order.turn(order.expected()), Turn::Now);
+            order.advance();
+        }
+        assert_eq!(order.turn(Serial(2)), Turn::Never, "closed");
+        order.release();
+        assert_eq!((order.turn(Serial(2)), order.turn(Serial(1))), (Turn::Now, Turn::Never));
+    }
+
+    #[test]
+    fn what_comes_early_waits_for_its_turn() {
+        let mut order = Order::new(Serial(10), 8);
+        assert!(order.hold(Serial(12), Held::Void) && !order.hold(Serial(12), Held::Void));
+        assert!(order.hold(Serial(11), Held::Void) && !order.hold(Serial(18), Held::Void));
+        assert_eq!((order.turn(Serial(11)), order.turn(Serial(13))), (Turn::Never, Turn::Later));
+        assert!(order.next_held().is_none());
+        order.advance();
+        assert!(order.next_held().is_some() && order.next_held().is_some() && order.next_held().is_none());
+        assert_eq!(order.expected(), Serial(13));
+    }
+}

@@ -1,0 +1,226 @@
+//! A session: its connections, the order of its commands, and what it has under way.
+
+use std::collections::VecDeque;
+
+use sanwire_buffer::Slice;
+use sanwire_core::{Instant, Lun, NexusId};
+
+use super::commands::{Command, Commands, Phase};
+use super::connection::Connection;
+use super::event::{CommandHandle, Function, ManageHandle, ServerEvent};
+use super::manage::{Asker, Managements};
+use super::order::{Held, Order};
+use super::shared::{Shared, Starved};
+use crate::ConnectionId;
+use crate::login::{Admitted, SessionKind, TargetId};
+use crate::name::{IscsiName, Isid};
+use crate::parameters::SessionParameters;
+use crate::serial::Serial;
+use crate::wire::{Header, Reject, TAG_NONE};
+
+/// Tags of commands that ended while their data was still on its way.
+const LINGERING_MAX: usize = 64;
+
+/// Why a PDU is rejected (RFC 7143 11.17.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Rejection {
+    DataDigest = 0x02,
+    Snack = 0x03,
+    Protocol = 0x04,
+    NotSupported = 0x05,
+    TooManyImmediate = 0x06,
+    TaskInProgress = 0x07,
+    InvalidField = 0x09,
+}
+
+/// A session of an initiator port.
+pub(super) struct Session {
+    pub(super) nexus: NexusId,
+    pub(super) tsih: u16,
+    pub(super) kind: SessionKind,
+    pub(super) initiator: IscsiName,
+    pub(super) isid: Isid,
+    /// The portal group through which it came.
+    pub(super) group_tag: u16,
+    pub(super) parameters: SessionParameters,
+    pub(super) connections: Vec<Connection>,
+    pub(super) order: Order,
+    pub(super) commands: Commands,
+    pub(super) managements: Managements,
+    /// Commands under way, at the most.
+    pub(super) commands_max: usize,
+    /// The tag of the next R2T.
+    pub(super) next_transfer_tag: u32,
+    /// Commands that ended while their data was on its way: it is read and forgotten.
+    pub(super) lingering: VecDeque<u32>,
+    /// It is over: nothing of it may be used any more.
+    pub(super) is_over: bool,
+}
+
+impl Session {
+    /// The session that an admitted connection begins.
+    pub(super) fn new(admitted: &Admitted, nexus: NexusId, tsih: u16, commands_max: u32) -> Self {
+        Session {
+            nexus,
+            tsih,
+            kind: admitted.kind.clone(),
+            initiator: admitted.initiator.clone(),
+            isid: admitted.isid,
+            group_tag: admitted.portal.group_tag,
+            parameters: admitted.session,
+            connections: Vec::new(),
+            order: Order::new(Serial(admitted.request.command_number), commands_max),
+            commands: Commands::default(),
+            managements: Managements::default(),
+            commands_max: commands_max as usize,
+            next_transfer_tag: 0,
+            lingering: VecDeque::new(),
+            is_over: false,
+        }
+    }
+
+    /// The target that it uses; none for a discovery session.
+    pub(super) fn target(&self) -> Option<TargetId> {
+        match &self.kind {
+            SessionKind::Normal { target, .. } => Some(*target),
+            SessionKind::Discovery => None,
+        }
+    }
+
+    /// Where a connection stands among the others.
+    pub(super) fn position(&self, connection: ConnectionId) -> Option<usize> {
+        self.connections.iter().position(|other| other.id == connection)
+    }
+
+    /// Sends a PDU with a status number on one of the connections.
+    pub(super) fn send_status(&mut self, at: usize, header: Header, data: Option<Slice>, shared: &mut Shared) {
+        let Some(connection) = self.connections.get_mut(at) else { return };
+        connection.push_status(header, data, &self.order);
+        shared.wake(connection);
+    }
+
+    /// Sends a PDU without a status number.
+    pub(super) fn send(&mut self, at: usize, header: Header, data: Option<Slice>, shared: &mut Shared) {
+        let Some(connection) = self.connections.get_mut(at) else { return };
+        connection.push(header, data, &self.order);
+        shared.wake(connection);
+    }
+
+    /// Rejects a PDU, of which the header goes back (RFC 7143 11.17).
+    pub(super) fn reject(&mut self, at: usize, rejected: &Header, reason: Rejection, shared: &mut Shared) {
+        let header =
+            Reject { is_final: true, reason: reason as u8, task_tag: TAG_NONE, data_number: 0, ..Reject::default() };
+        self.send_status(at, header.write(), Some(rejected.as_bytes().to_vec().into()), shared);
+    }
+
+    /// A command is over: its number is settled. What is still on its way for it will be read and forgotten.
+    pub(super) fn end_command(&mut self, number: u64) -> Option<Command> {
+        let command = self.commands.remove(number)?;
+        if !command.is_immediate {
+            self.order.release();
+        }
+        if matches!(command.phase, Phase::Gathering(_)) {
+            if self.lingering.len() >= LINGERING_MAX {
+                self.lingering.pop_front();
+            }
+            self.lingering.push_back(command.tag);
+        }
+        Some(command)
+    }
+
+    /// A connection leaves the session: what is queued is still sent, then it is closed. Its commands are ended.
+    pub(super) fn drop_connection(&mut self, at: usize, shared: &mut Shared, now: Instant) {
+        let Some(connection) = self.detach(at, shared) else { return };
+        self.after_loss(connection.id, shared, now);
+        shared.close(connection.id, connection.outbox);
+    }
+
+    /// A connection is gone, and nothing can be sent on it any more.
+    pub(super) fn lose_connection(&mut self, at: usize, shared: &mut Shared, now: Instant) {
+        let Some(connection) = self.detach(at, shared) else { return };
+        shared.homes.remove(&connection.id);
+        self.after_loss(connection.id, shared, now);
+    }
+
+    /// A new connection takes the place of an old one, which is closed with its commands; the session lives on.
+    pub(super) fn replace_connection(&mut self, at: usize, shared: &mut Shared, now: Instant) {
+        let Some(connection) = self.detach(at, shared) else { return };
+        shared.close(connection.id, connection.outbox);
+        self.forget_connection(connection.id, shared, now);
+    }
+
+    fn detach(&mut self, at: usize, shared: &mut Shared) -> Option<Connection> {
+        if at >= self.connections.len() {
+            return None;
+        }
+        let connection = self.connections.remove(at);
+        shared.starved.retain(|starved| *starved != Starved::Connection(connection.id));
+        Some(connection)
+    }
+
+    fn after_loss(&mut self, lost: ConnectionId, shared: &mut Shared, now: Instant) {
+        if self.connections.is_empty() {
+            return self.close(shared);
+        }
+        self.forget_connection(lost, shared, now);
+    }
+
+    fn forget_connection(&mut self, lost: ConnectionId, shared: &mut Shared, now: Instant) {
+        // What was not acknowledged is sent again by the initiator (RFC 7143 7.2.1).
+        self.order.forget(|held| matches!(held, Held::Request(connection, _) if *connection == lost));
+        self.end_commands_of(lost, shared, now);
+    }
+
+    /// Ends the commands of a connection without an answer: the layer above is told to abort what it works on.
+    pub(super) fn end_commands_of(&mut self, connection: ConnectionId, shared: &mut Shared, _now: Instant) {
+        let own: Vec<(u64, bool, [u8; 8])> = self
+            .commands
+            .iter()
+            .filter(|command| command.connection == connection)
+            .map(|command| (command.number, matches!(command.phase, Phase::Gathering(_)), command.lun))
+            .collect();
+        for (number, is_gathering, lun) in own {
+            if is_gathering {
+                self.end_command(number);
+                continue;
+            }
+            self.commands.forget_tag(number);
+            if let Some(command) = self.commands.get_mut(number) {
+                command.phase = Phase::Forsaken;
+            }
+            let handle = CommandHandle { nexus: self.nexus, number };
+            self.ask_above(Function::AbortTask(handle), Lun::from_wire(lun), None, shared);
+        }
+    }
+
+    /// Has the layer above manage tasks.
+    pub(super) fn ask_above(
+        &mut self,
+        function: Function,
+        lun: Option<Lun>,
+        asker: Option<Asker>,
+        shared: &mut Shared,
+    ) {
+        let Some(target) = self.target() else { return };
+        let number = self.managements.begin(function, asker);
+        let handle = ManageHandle { nexus: self.nexus, number };
+        shared.events.push_back(ServerEvent::Manage { handle, target, lun, function });
+    }
+
+    /// The session is over: its connections are closed once what is queued is sent.
+    pub(super) fn close(&mut self, shared: &mut Shared) {
+        if self.is_over {
+            return;
+        }
+        self.is_over = true;
+        shared.events.push_back(ServerEvent::SessionClosed { nexus: self.nexus, tsih: self.tsih });
+        while !self.connections.is_empty() {
+            if let Some(connection) = self.detach(0, shared) {
+                shared.close(connection.id, connection.outbox);
+            }
+        }
+        let nexus = self.nexus;
+        shared.starved.retain(|starved| !matches!(starved, Starved::Command(of, _) if *of == nexus));
+    }
+}

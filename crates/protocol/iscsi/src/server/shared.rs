@@ -1,0 +1,72 @@
+//! What all sessions of a shard share: memory, events, and who has something to send.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+use sanwire_buffer::Frame;
+use sanwire_core::NexusId;
+
+use super::ServerConfig;
+use super::connection::Connection;
+use super::event::ServerEvent;
+use crate::ConnectionId;
+use crate::outbox::Outbox;
+
+/// Who waits for memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Starved {
+    /// A connection, of which a header has come and its data has no place yet.
+    Connection(ConnectionId),
+    /// A command of which the data is not asked for yet.
+    Command(NexusId, u64),
+}
+
+/// What is common to all sessions.
+pub(super) struct Shared {
+    pub(super) config: ServerConfig,
+    pub(super) events: VecDeque<ServerEvent>,
+    /// Connections that have something to send, or may be read from again.
+    pub(super) ready: VecDeque<ConnectionId>,
+    /// The session of each connection.
+    pub(super) homes: FxHashMap<ConnectionId, NexusId>,
+    /// What is still to be sent on connections that no session has any more.
+    pub(super) closing: FxHashMap<ConnectionId, Outbox>,
+    /// In the order in which they came.
+    pub(super) starved: VecDeque<Starved>,
+    pub(super) is_shutting_down: bool,
+}
+
+impl Shared {
+    pub(super) fn new(config: ServerConfig) -> Self {
+        Shared {
+            config,
+            events: VecDeque::new(),
+            ready: VecDeque::new(),
+            homes: FxHashMap::default(),
+            closing: FxHashMap::default(),
+            starved: VecDeque::new(),
+            is_shutting_down: false,
+        }
+    }
+
+    /// Memory for a transfer, if nobody waits for some and there is any.
+    pub(super) fn frame(&self, length_bytes: u32) -> Option<Frame> {
+        if self.starved.is_empty() { self.config.memory.frame(length_bytes as usize) } else { None }
+    }
+
+    /// Sends what is still to be sent on a connection, and has it closed.
+    pub(super) fn close(&mut self, connection: ConnectionId, outbox: Outbox) {
+        self.homes.remove(&connection);
+        self.closing.insert(connection, outbox);
+        self.ready.push_back(connection);
+        self.events.push_back(ServerEvent::Close { connection });
+    }
+
+    /// The connection has something to send, or may be read from again.
+    pub(super) fn wake(&mut self, connection: &mut Connection) {
+        if !connection.is_ready {
+            connection.is_ready = true;
+            self.ready.push_back(connection.id);
+        }
+    }
+}

@@ -139,6 +139,13 @@ impl Slice {
     }
 }
 
+impl Slice {
+    /// The bytes, to be changed, while nobody else shares the frame.
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
+        Arc::get_mut(&mut self.frame).map(|frame| &mut frame[self.range.clone()])
+    }
+}
+
 impl Deref for Slice {
     type Target = [u8];
 
@@ -169,9 +176,11 @@ mod tests {
         let mut frame = region.frame(6000).unwrap();
         frame.fill(1);
         frame[100] = 9;
-        let whole = frame.freeze();
+        let mut whole = frame.freeze();
+        whole.get_mut().unwrap()[101] = 8;
         let part = whole.slice(100..200);
-        assert_eq!((part.len(), part[0], part.slice(1..2)[0]), (100, 9, 1));
+        assert!(whole.get_mut().is_none(), "shared");
+        assert_eq!((part.len(), part[0], part.slice(1..2)[0]), (100, 9, 8));
         let whole = whole.thaw().expect_err("still shared");
         drop(whole);
         assert_eq!(region.free_bytes(), 0);

@@ -82,7 +82,7 @@ impl Beginning<'_> {
     fn access(&self, command: &Command, task: &mut Task) -> Result<Step, Refusal> {
         let (disk, geometry, memory) = (&**self.disk, &self.geometry, self.memory);
         match *command {
-            Command::Read { extent } => transfer::read(extent, geometry, task, memory),
+            Command::Read { extent } => transfer::read(extent, disk, geometry, task, memory),
             Command::Write { extent, force_unit_access } => {
                 Ok(transfer::write(extent, force_unit_access, disk, geometry, task)?)
             }

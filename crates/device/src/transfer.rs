@@ -9,7 +9,13 @@ use crate::disk::Disk;
 use crate::execution::State;
 use crate::step::{Range, Refusal, Step, frame, take_data};
 
-pub(crate) fn read(extent: Extent, geometry: &Geometry, task: &Task, memory: &Region) -> Result<Step, Refusal> {
+pub(crate) fn read(
+    extent: Extent,
+    disk: &Disk,
+    geometry: &Geometry,
+    task: &Task,
+    memory: &Region,
+) -> Result<Step, Refusal> {
     let range = Range::of(extent, geometry)?;
     let length = range.length_within(TRANSFER_MAX_BYTES, task)?;
     let room_bytes = length.min(task.data_in_max_bytes as usize);
@@ -18,6 +24,9 @@ pub(crate) fn read(extent: Extent, geometry: &Geometry, task: &Task, memory: &Re
     }
     // What the initiator has no room for is not read.
     let whole_blocks = room_bytes.next_multiple_of(geometry.block_bytes as usize).min(length);
+    if let Some(data) = disk.store().share(range.offset_bytes, whole_blocks) {
+        return Ok(Step::Data(if whole_blocks == room_bytes { data } else { data.slice(0..room_bytes) }));
+    }
     let buffer = frame(memory, whole_blocks)?;
     let request = Request::Read { offset_bytes: range.offset_bytes, buffer };
     Ok(Step::Store(State::Read { room_bytes }, request))

@@ -1,9 +1,12 @@
 //! Blocks in memory, allocated as they are written.
 
 use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
+use sanwire_buffer::Slice;
 
 use crate::request::{Geometry, Outcome, Request, Started, Store};
 use crate::resize::{GrowingGeometry, ResizeError};
@@ -14,12 +17,17 @@ const CHUNK_BYTES: usize = 256 << 10;
 const PAGE_BYTES: usize = CHUNK_BYTES / u64::BITS as usize;
 /// Chunks whose locks come into being together, on the first write to any of them.
 const GROUP_CHUNKS: usize = 1024;
+/// Shorter reads are copied: that costs less than what a write pays that finds its chunk shared.
+const SHARED_MIN_BYTES: usize = 16 << 10;
+/// A chunk that had to be copied for a write is not shared for so many reads: mixed work must not copy it each time.
+const WARY_READS: u8 = 64;
 
 /// A sparse disk in memory, never larger than its length (and about 0.03 % for its tables).
 ///
 /// A chunk of 256 KiB takes memory when it is first written and gives it back when all of it was discarded. A request
 /// within one chunk is atomic for others; one across chunks is not. Zeroes are not kept allocated: memory that fails
-/// to come is the end of the process, not an error of the store.
+/// to come is the end of the process, not an error of the store. A long read within one chunk is not copied but shares the
+/// chunk, which a later write then copies: each reply on its way may hold 256 KiB of the past.
 pub struct RamStore {
     geometry: GrowingGeometry,
     /// Replaced as a whole when the disk grows; the groups themselves stay.
@@ -35,7 +43,10 @@ type Group = Arc<OnceLock<Box<[Chunk]>>>;
 struct Chunk(RwLock<Option<Pages>>);
 
 struct Pages {
-    bytes: Box<[u8]>,
+    /// Shared with replies that are on their way.
+    bytes: Slice,
+    /// Reads to come that are not shared.
+    wary: AtomicU8,
     /// One bit for each page that was written since it was last discarded.
     written: u64,
 }
@@ -90,7 +101,7 @@ impl RamStore {
             let group = groups[piece.group].get_or_init(new_group);
             let mut chunk = group[piece.chunk].0.write().unwrap_or_else(PoisonError::into_inner);
             let pages = chunk.get_or_insert_with(Pages::new);
-            pages.bytes[piece.start..piece.start + piece.length].copy_from_slice(part);
+            pages.own()[piece.start..piece.start + piece.length].copy_from_slice(part);
             pages.written |= touched_pages(piece.start, piece.length);
         }
     }
@@ -108,7 +119,7 @@ impl RamStore {
             if pages.written == 0 {
                 *chunk = None;
             } else {
-                pages.bytes[piece.start..piece.start + piece.length].fill(0);
+                pages.own()[piece.start..piece.start + piece.length].fill(0);
             }
         }
     }
@@ -145,6 +156,17 @@ impl Store for RamStore {
         Started::Done(Ok(outcome))
     }
 
+    fn share(&self, offset_bytes: u64, length_bytes: usize) -> Option<Slice> {
+        let end_bytes = offset_bytes.checked_add(length_bytes as u64)?;
+        if length_bytes < SHARED_MIN_BYTES || end_bytes > self.geometry.get().length_bytes {
+            return None;
+        }
+        let piece = pieces(offset_bytes, length_bytes as u64).next().filter(|piece| piece.length == length_bytes)?;
+        let groups = self.groups.load();
+        let chunk = groups[piece.group].get()?[piece.chunk].0.read().unwrap_or_else(PoisonError::into_inner);
+        chunk.as_ref()?.share(piece.start..piece.start + length_bytes)
+    }
+
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
         self.geometry.check(length_bytes)?;
         self.groups.rcu(|groups| {
@@ -164,7 +186,27 @@ impl fmt::Debug for RamStore {
 
 impl Pages {
     fn new() -> Self {
-        Pages { bytes: vec![0; CHUNK_BYTES].into_boxed_slice(), written: 0 }
+        Pages { bytes: vec![0; CHUNK_BYTES].into(), wary: AtomicU8::new(0), written: 0 }
+    }
+
+    /// A share of the range, unless writes have lately had to copy the chunk because of such shares.
+    fn share(&self, range: Range<usize>) -> Option<Slice> {
+        let wary = self.wary.load(Ordering::Relaxed);
+        if wary > 0 {
+            // Two readers may count as one: it is a guess anyhow.
+            self.wary.store(wary - 1, Ordering::Relaxed);
+            return None;
+        }
+        Some(self.bytes.slice(range))
+    }
+
+    /// The bytes, to be changed: a copy of them, while replies share the old ones.
+    fn own(&mut self) -> &mut [u8] {
+        if self.bytes.get_mut().is_none() {
+            self.bytes = self.bytes.to_vec().into();
+            self.wary = AtomicU8::new(WARY_READS);
+        }
+        self.bytes.get_mut().unwrap_or_default()
     }
 }
 

@@ -165,6 +165,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Begins a request. It never blocks on a medium.
     fn start(&self, request: Request) -> Started;
 
+    /// The bytes of a range as they are now, where the store has them together in memory: shared, not copied, and never
+    /// changed by later writes. `None` means: ask by [`Request::Read`].
+    fn share(&self, _offset_bytes: u64, _length_bytes: usize) -> Option<Slice> {
+        None
+    }
+
     /// Makes the store longer; what it holds stays, what is new reads as zeroes. It may block.
     ///
     /// # Errors

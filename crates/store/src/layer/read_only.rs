@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use sanwire_buffer::Slice;
+
 use crate::request::{Geometry, Request, Started, Store};
 use crate::resize::ResizeError;
 
@@ -22,6 +24,10 @@ impl ReadOnlyLayer {
 impl Store for ReadOnlyLayer {
     fn geometry(&self) -> Geometry {
         Geometry { read_only: true, discards: false, ..self.below.geometry() }
+    }
+
+    fn share(&self, offset_bytes: u64, length_bytes: usize) -> Option<Slice> {
+        self.below.share(offset_bytes, length_bytes)
     }
 
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {

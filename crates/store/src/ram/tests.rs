@@ -136,3 +136,23 @@ fn readers_never_see_half_a_block() {
         }
     });
 }
+
+#[test]
+fn a_shared_read_keeps_what_it_showed() {
+    let store = RamStore::new(1 << 20, 512);
+    let write = |offset_bytes, byte: u8, length| {
+        let outcome = store.start(Request::Write { offset_bytes, data: vec![byte; length].into() });
+        assert!(matches!(outcome, Started::Done(Ok(_))));
+    };
+    assert!(store.share(0, 32 << 10).is_none(), "never written");
+    write(0, 1, 256 << 10);
+    let before = store.share(16 << 10, 32 << 10).expect("within a chunk");
+    write(20 << 10, 2, 4096);
+    assert!(before.iter().all(|byte| *byte == 1), "the past stays");
+    assert!(store.share(16 << 10, 32 << 10).is_none(), "wary after it had to be copied");
+    drop(before);
+    let after = (0..=64).find_map(|_| store.share(16 << 10, 32 << 10)).expect("shared again after some reads");
+    assert_eq!((after[0], after[4 << 10], after[8 << 10]), (1, 2, 1));
+    assert!(store.share(0, 4096).is_none() && store.share(240 << 10, 32 << 10).is_none());
+    assert!(store.share(1 << 20, 32 << 10).is_none() && store.share(u64::MAX, 32 << 10).is_none());
+}

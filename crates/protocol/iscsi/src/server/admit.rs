@@ -47,7 +47,7 @@ impl Server {
         let mut connection = Connection::new(id, &admitted, now);
         let header = LoginResponse { tsih: session.tsih, ..answer(&admitted) };
         connection.push_status(header.write(), Some(admitted.text.into()), &session.order);
-        connection.begin();
+        connection.begin(session.parameters.error_recovery_level > 0);
         connection.receiver.take(&admitted.leftover);
         self.shared.homes.insert(id, nexus);
         self.shared.wake(&mut connection);

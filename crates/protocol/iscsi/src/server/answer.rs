@@ -5,6 +5,7 @@ use sanwire_core::Instant;
 use sanwire_scsi::{Reply, Status};
 
 use super::commands::{Command, Phase};
+use super::recovery::Read;
 use super::session::Session;
 use super::shared::Shared;
 use crate::wire::{DataIn, ScsiResponse, TAG_NONE};
@@ -25,6 +26,60 @@ impl Residual {
     }
 }
 
+/// How data is cut into Data-In: none longer than the other end takes, none beyond the end of a burst.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cuts {
+    length: usize,
+    pdu_max: usize,
+    burst_max: usize,
+    at: usize,
+}
+
+/// One Data-In.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cut {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// The last one of its burst.
+    is_final: bool,
+    /// The last one of the command.
+    pub(super) is_last: bool,
+}
+
+impl Cuts {
+    pub(super) fn new(length: usize, pdu_max: u32, burst_max: u32) -> Self {
+        Cuts { length, pdu_max: pdu_max.max(1) as usize, burst_max: burst_max.max(1) as usize, at: 0 }
+    }
+}
+
+impl Iterator for Cuts {
+    type Item = Cut;
+
+    fn next(&mut self) -> Option<Cut> {
+        let start = self.at;
+        if start >= self.length {
+            return None;
+        }
+        let burst_end = (start / self.burst_max + 1) * self.burst_max;
+        let end = (start + self.pdu_max).min(burst_end).min(self.length);
+        self.at = end;
+        let is_last = end == self.length;
+        Some(Cut { start, end, is_final: is_last || end == burst_end, is_last })
+    }
+}
+
+/// The header of a Data-In without a status.
+pub(super) fn data_header(task_tag: u32, data_number: u32, cut: &Cut) -> DataIn {
+    DataIn {
+        is_final: cut.is_final,
+        task_tag,
+        transfer_tag: TAG_NONE,
+        data_number,
+        offset_bytes: cut.start as u32,
+        ..DataIn::default()
+    }
+}
+
 impl Session {
     /// The layer above has executed a command.
     pub(super) fn handle_reply(&mut self, number: u64, reply: Reply, shared: &mut Shared, now: Instant) {
@@ -32,7 +87,7 @@ impl Session {
             Some(Phase::Executing) => self.finish(number, reply, shared, now),
             Some(Phase::Forsaken) => drop(self.end_command(number)),
             // Nobody asked.
-            Some(Phase::Gathering(_)) | None => {}
+            Some(Phase::Gathering(_) | Phase::Answered(_)) | None => {}
         }
     }
 
@@ -45,8 +100,17 @@ impl Session {
 
     /// Ends a command with this answer.
     pub(super) fn finish(&mut self, number: u64, reply: Reply, shared: &mut Shared, _now: Instant) {
+        let Some(command) = self.commands.get_mut(number) else { return };
+        let connection = command.connection;
+        if self.is_suspended(connection) {
+            // It is answered when it is reassigned.
+            if let Some(command) = self.commands.get_mut(number) {
+                command.phase = Phase::Answered(Box::new(reply));
+            }
+            return;
+        }
         let Some(command) = self.end_command(number) else { return };
-        if let Some(at) = self.position(command.connection) {
+        if let Some(at) = self.position(connection) {
             self.answer(at, command, reply, shared);
         }
     }
@@ -54,19 +118,27 @@ impl Session {
     fn answer(&mut self, at: usize, mut command: Command, reply: Reply, shared: &mut Shared) {
         let available = reply.data_in.as_ref().map_or(0, |data| data.len());
         let room = command.read_bytes as usize;
-        let is_answered = match reply.data_in {
-            Some(data) if room > 0 && available > 0 => {
-                let data = if available > room { data.slice(0..room) } else { data };
+        let first_number = command.data_number;
+        let data = reply.data_in.filter(|_| room > 0 && available > 0);
+        let data = data.map(|data| if available > room { data.slice(0..room) } else { data });
+        let is_answered = match &data {
+            Some(data) => {
                 // RFC 7143 4.2.5.3: the status may ride along when there is nothing to say but GOOD.
                 let rides = reply.status == Status::Good && !command.is_bidirectional;
                 let residual = rides.then(|| Residual::of(command.read_bytes, available as u64));
-                self.send_data(at, &mut command, &data, residual, shared);
+                self.send_data(at, &mut command, data, residual, shared);
                 rides
             }
-            _ => false,
+            None => false,
         };
         if !is_answered {
             self.respond(at, &command, reply.status, &reply.sense, available, shared);
+        }
+        let connection = &mut self.connections[at];
+        if let Some(data) = data.filter(|_| connection.memory.is_on) {
+            let cuts =
+                Cuts::new(data.len(), connection.parameters.send_data_max_bytes, self.parameters.max_burst_bytes);
+            connection.memory.keep_read(Read { data, cuts, first_number });
         }
     }
 
@@ -80,24 +152,12 @@ impl Session {
         shared: &mut Shared,
     ) {
         let Some(connection) = self.connections.get_mut(at) else { return };
-        let pdu_max = connection.parameters.send_data_max_bytes.max(1) as usize;
-        let burst_max = self.parameters.max_burst_bytes.max(1) as usize;
-        let mut offset = 0;
-        let mut burst_end = burst_max;
-        while offset < data.len() {
-            let end = (offset + pdu_max).min(burst_end).min(data.len());
-            let is_last = end == data.len();
-            let mut header = DataIn {
-                is_final: is_last || end == burst_end,
-                task_tag: command.tag,
-                transfer_tag: TAG_NONE,
-                data_number: command.data_number,
-                offset_bytes: offset as u32,
-                ..DataIn::default()
-            };
-            command.data_number += 1;
-            let part = data.slice(offset..end);
-            match residual.filter(|_| is_last) {
+        let pdu_max = connection.parameters.send_data_max_bytes;
+        for cut in Cuts::new(data.len(), pdu_max, self.parameters.max_burst_bytes) {
+            let mut header = data_header(command.tag, command.data_number, &cut);
+            command.data_number = command.data_number.wrapping_add(1);
+            let part = data.slice(cut.start..cut.end);
+            match residual.filter(|_| cut.is_last) {
                 Some(residual) => {
                     header.has_status = true;
                     header.status = Status::Good as u8;
@@ -108,10 +168,6 @@ impl Session {
                 }
                 None => connection.push(header.write(), Some(part), &self.order),
             }
-            if end == burst_end {
-                burst_end = end + burst_max;
-            }
-            offset = end;
         }
         shared.wake(connection);
     }

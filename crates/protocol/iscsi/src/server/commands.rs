@@ -1,7 +1,7 @@
 //! The SCSI commands of a session that are under way.
 
 use rustc_hash::FxHashMap;
-use sanwire_scsi::Cdb;
+use sanwire_scsi::{Cdb, Reply};
 use slab::Slab;
 
 use super::gathering::Gathering;
@@ -31,12 +31,21 @@ pub(super) struct Command {
     pub(super) phase: Phase,
 }
 
+impl Command {
+    /// The layer above has it.
+    pub(super) fn is_above(&self) -> bool {
+        matches!(self.phase, Phase::Executing | Phase::Forsaken)
+    }
+}
+
 /// How far a command is.
 pub(super) enum Phase {
     /// Its data comes in.
     Gathering(Box<Gathering>),
     /// The layer above works on it.
     Executing,
+    /// It was executed, and is answered when its connection is back.
+    Answered(Box<Reply>),
     /// The layer above works on it, and nobody wants to know what comes of it.
     Forsaken,
 }

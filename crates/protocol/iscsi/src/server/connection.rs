@@ -6,6 +6,7 @@ use sanwire_buffer::Slice;
 use sanwire_core::Instant;
 
 use super::order::Order;
+use super::recovery::Memory;
 use super::text::Exchange;
 use crate::ConnectionId;
 use crate::login::{Admitted, Portal};
@@ -32,6 +33,8 @@ pub(super) struct Connection {
     pub(super) parameters: ConnectionParameters,
     pub(super) receiver: Receiver,
     pub(super) outbox: Outbox,
+    /// What may be asked for again.
+    pub(super) memory: Memory,
     /// The number of the next status (StatSN).
     status_number: Serial,
     /// It is in the queue of those that have something to send.
@@ -59,6 +62,7 @@ impl Connection {
             parameters: admitted.connection,
             receiver: Receiver::new(STAGING_BYTES.max(admitted.leftover.len())),
             outbox: Outbox::default(),
+            memory: Memory::default(),
             status_number: Serial(admitted.status_number),
             is_ready: false,
             is_stalled: false,
@@ -70,7 +74,9 @@ impl Connection {
     }
 
     /// Begins the full feature phase: both directions have the agreed digests from now on.
-    pub(super) fn begin(&mut self) {
+    /// `recovers`: what is sent is kept until it is acknowledged.
+    pub(super) fn begin(&mut self, recovers: bool) {
+        self.memory.is_on = recovers;
         self.receiver.set_digests(self.parameters.digests);
         self.outbox.set_digests(self.parameters.digests);
     }
@@ -78,6 +84,11 @@ impl Connection {
     /// Whether no bytes are to be received.
     pub(super) fn is_waiting(&self) -> bool {
         self.is_stalled || self.outbox.queued_bytes() >= OUTBOX_PAUSE_BYTES
+    }
+
+    /// The initiator says which status it expects next.
+    pub(super) fn acknowledge(&mut self, expected: Serial) {
+        self.memory.acknowledge(expected, self.status_number);
     }
 
     /// Queues a PDU that carries no status.
@@ -89,13 +100,14 @@ impl Connection {
     /// Queues a PDU that takes a status number.
     pub(super) fn push_status(&mut self, mut header: Header, data: Option<Slice>, order: &Order) {
         stamp(&mut header, self.status_number, order);
+        self.memory.keep(self.status_number, header, data.clone());
         self.status_number = self.status_number.next();
         self.outbox.push(header, data);
     }
 }
 
 /// StatSN, ExpCmdSN and MaxCmdSN: they stand at the same place in all that targets send.
-fn stamp(header: &mut Header, status_number: Serial, order: &Order) {
+pub(super) fn stamp(header: &mut Header, status_number: Serial, order: &Order) {
     U32::<24>::set(header, status_number.0);
     U32::<28>::set(header, order.expected().0);
     U32::<32>::set(header, order.max().0);

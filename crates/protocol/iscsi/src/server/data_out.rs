@@ -4,7 +4,7 @@ use sanwire_core::Instant;
 use sanwire_scsi::{Reply, Sense, SenseKey, Status, length_field};
 
 use super::commands::{Command, Phase};
-use super::gathering::{DAMAGED, Fault, Gathering, Strictness, Verdict};
+use super::gathering::{DAMAGED, Fault, Gathering, Strictness, Unanswered, Verdict};
 use super::input::Place;
 use super::order::Held;
 use super::session::{Rejection, Session};
@@ -24,7 +24,7 @@ impl Session {
         let number = command.number;
         match &mut command.phase {
             Phase::Gathering(gathering) => Some((number, gathering)),
-            Phase::Executing | Phase::Forsaken => None,
+            _ => None,
         }
     }
 
@@ -134,22 +134,15 @@ impl Session {
                     return false;
                 }
             }
-            gathering.ask(transfer_tag, offset_bytes, desired_bytes);
-            let header = ReadyToTransfer {
-                is_final: true,
-                lun: command.lun,
-                task_tag: command.tag,
-                transfer_tag,
-                number: command.data_number,
-                offset_bytes,
-                desired_bytes,
-                ..ReadyToTransfer::default()
-            };
-            command.data_number += 1;
+            let number = command.data_number;
+            let r2t = Unanswered { transfer_tag, number, start: offset_bytes, end: offset_bytes + desired_bytes };
+            gathering.ask(r2t);
+            command.data_number = number.wrapping_add(1);
+            let header = r2t_header(command, &r2t);
             let connection = command.connection;
             self.transfer_tag();
             if let Some(at) = self.position(connection) {
-                self.send(at, header.write(), None, shared);
+                self.send(at, header, None, shared);
             }
         }
     }
@@ -160,6 +153,21 @@ impl Session {
         self.next_transfer_tag = if tag == TAG_NONE - 1 { 0 } else { tag + 1 };
         tag
     }
+}
+
+/// The header of an R2T.
+pub(super) fn r2t_header(command: &Command, r2t: &Unanswered) -> Header {
+    let header = ReadyToTransfer {
+        is_final: true,
+        lun: command.lun,
+        task_tag: command.tag,
+        transfer_tag: r2t.transfer_tag,
+        number: r2t.number,
+        offset_bytes: r2t.start,
+        desired_bytes: r2t.end - r2t.start,
+        ..ReadyToTransfer::default()
+    };
+    header.write()
 }
 
 /// The answer to a command of which the data was not as it should be.

@@ -51,12 +51,20 @@ pub(super) struct Strictness {
     pub(super) recovers: bool,
 }
 
+/// An R2T that is not answered in full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Unanswered {
+    pub(super) transfer_tag: u32,
+    /// Its number among the R2Ts of the command.
+    pub(super) number: u32,
+    pub(super) start: u32,
+    pub(super) end: u32,
+}
+
 /// One sequence of Data-Out: the unsolicited one, or the answer to one R2T.
 #[derive(Debug)]
 struct Burst {
-    transfer_tag: u32,
-    start: u32,
-    end: u32,
+    r2t: Unanswered,
     /// The number of the next Data-Out.
     data_number: u32,
     /// All from `start` to here has come.
@@ -90,7 +98,7 @@ impl Gathering {
     pub(super) fn new(frame: Option<Frame>, length: u32, immediate: u32, unsolicited_end: Option<u32>) -> Self {
         let mut bursts = Vec::new();
         if let Some(end) = unsolicited_end {
-            bursts.push(Burst::new(TAG_NONE, immediate, end));
+            bursts.push(Burst::new(Unanswered { transfer_tag: TAG_NONE, number: 0, start: immediate, end }));
         }
         Gathering {
             frame,
@@ -128,7 +136,7 @@ impl Gathering {
     /// What is to be asked for next, as offset and length, when at most `outstanding_max` R2Ts may be unanswered and
     /// one asks for at most `burst_max` bytes. Then call [`Gathering::ask`].
     pub(super) fn wanted(&self, outstanding_max: u16, burst_max: u32) -> Option<(u32, u32)> {
-        let is_unsolicited_over = self.bursts.first().is_none_or(|burst| burst.transfer_tag != TAG_NONE);
+        let is_unsolicited_over = self.bursts.first().is_none_or(|burst| burst.r2t.transfer_tag != TAG_NONE);
         let has_room = self.bursts.len() < usize::from(outstanding_max.max(1));
         if self.fault.is_some() || !is_unsolicited_over || !has_room {
             return None;
@@ -141,9 +149,9 @@ impl Gathering {
         (length > 0).then_some((start, length))
     }
 
-    /// An R2T with this tag asks for what [`Gathering::wanted`] said.
-    pub(super) fn ask(&mut self, transfer_tag: u32, start: u32, length: u32) {
-        let end = start + length;
+    /// An R2T asks for what [`Gathering::wanted`] said.
+    pub(super) fn ask(&mut self, r2t: Unanswered) {
+        let end = r2t.end;
         match self.lost.last_mut() {
             Some(lost) if lost.1 > end => lost.0 = end,
             Some(_) => {
@@ -151,12 +159,26 @@ impl Gathering {
             }
             None => self.asked = end,
         }
-        self.bursts.push(Burst::new(transfer_tag, start, end));
+        self.bursts.push(Burst::new(r2t));
+    }
+
+    /// The R2Ts that are not answered in full.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = Unanswered> {
+        self.bursts.iter().map(|burst| burst.r2t).filter(|r2t| r2t.transfer_tag != TAG_NONE)
+    }
+
+    /// Starts again: all data is to be asked for.
+    pub(super) fn restart(&mut self) {
+        self.frame = None;
+        self.is_lent = false;
+        self.bursts.clear();
+        self.lost.clear();
+        self.asked = 0;
     }
 
     /// What becomes of a Data-Out of so many bytes.
     pub(super) fn judge(&self, data: &DataOut, bytes: u32, strictness: Strictness) -> Verdict {
-        let Some(burst) = self.bursts.iter().find(|burst| burst.transfer_tag == data.transfer_tag) else {
+        let Some(burst) = self.bursts.iter().find(|burst| burst.r2t.transfer_tag == data.transfer_tag) else {
             let is_unsolicited = data.transfer_tag == TAG_NONE;
             return if is_unsolicited { Verdict::Fail(UNEXPECTED) } else { Verdict::Stray };
         };
@@ -173,7 +195,7 @@ impl Gathering {
             }
         }
         let Some(end) = data.offset_bytes.checked_add(bytes) else { return Verdict::Fail(AMOUNT) };
-        if data.offset_bytes < burst.start || end > burst.end {
+        if data.offset_bytes < burst.r2t.start || end > burst.r2t.end {
             return Verdict::Fail(AMOUNT);
         }
         let is_in_order = !strictness.in_order || strictness.recovers || data.offset_bytes == burst.reached;
@@ -183,7 +205,7 @@ impl Gathering {
 
     /// A Data-Out has come. `taken`: its data is in the frame; otherwise it was damaged, or is not wanted.
     pub(super) fn arrived(&mut self, data: &DataOut, bytes: u32, taken: bool, strictness: Strictness) {
-        let Some(at) = self.bursts.iter().position(|burst| burst.transfer_tag == data.transfer_tag) else { return };
+        let Some(at) = self.bursts.iter().position(|burst| burst.r2t.transfer_tag == data.transfer_tag) else { return };
         let burst = &mut self.bursts[at];
         burst.data_number = data.data_number.wrapping_add(1);
         let fits = !taken || burst.cover(data.offset_bytes, data.offset_bytes.saturating_add(bytes));
@@ -208,16 +230,17 @@ impl Gathering {
 }
 
 impl Burst {
-    fn new(transfer_tag: u32, start: u32, end: u32) -> Self {
-        Burst { transfer_tag, start, end, data_number: 0, reached: start, islands: Vec::new() }
+    fn new(r2t: Unanswered) -> Self {
+        Burst { r2t, data_number: 0, reached: r2t.start, islands: Vec::new() }
     }
 
     fn is_complete(&self) -> bool {
-        self.reached >= self.end
+        self.reached >= self.r2t.end
     }
 
     fn overlaps(&self, from: u32, to: u32) -> bool {
-        from < self.reached && from >= self.start || self.islands.iter().any(|&(start, end)| from < end && start < to)
+        from < self.reached && from >= self.r2t.start
+            || self.islands.iter().any(|&(start, end)| from < end && start < to)
     }
 
     /// Notes what has come; `false` when it came in too many pieces.
@@ -248,7 +271,7 @@ impl Burst {
     fn gaps(&self) -> Vec<(u32, u32)> {
         let mut gaps = Vec::new();
         let mut from = self.reached;
-        for &(start, end) in self.islands.iter().chain(&[(self.end, self.end)]) {
+        for &(start, end) in self.islands.iter().chain(&[(self.r2t.end, self.r2t.end)]) {
             if from < start {
                 gaps.push((from, start));
             }

@@ -78,6 +78,9 @@ impl Session {
         if header.data_bytes() > self.connections[at].parameters.receive_data_max_bytes as usize {
             return self.reject(at, &header, Rejection::InvalidField, shared);
         }
+        if self.parameters.error_recovery_level > 0 {
+            self.connections[at].acknowledge(Serial(U32::<28>::get(&header)));
+        }
         match header.opcode() {
             Some(Opcode::DataOut) => self.handle_data(at, DataOut::read(&header), pdu, shared, now),
             Some(Opcode::SnackRequest) => self.handle_snack(at, SnackRequest::read(&header), &header, shared),

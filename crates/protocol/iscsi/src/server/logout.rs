@@ -32,18 +32,30 @@ impl Session {
                 self.send_logout(at, &request, Outcome::Closed, shared);
                 self.close(shared);
             }
-            1 => self.close_connection(at, &request, shared, now),
-            2 => self.send_logout(at, &request, Outcome::NoRecovery, shared),
+            1 => self.close_connection(at, &request, shared),
+            2 if !self.recovers_connections() => self.send_logout(at, &request, Outcome::NoRecovery, shared),
+            2 => self.remove_for_recovery(at, &request, shared, now),
             _ => self.reject(at, header, Rejection::InvalidField, shared),
         }
     }
 
-    fn close_connection(&mut self, at: usize, request: &LogoutRequest, shared: &mut Shared, now: Instant) {
+    fn close_connection(&mut self, at: usize, request: &LogoutRequest, shared: &mut Shared) {
         let Some(meant) = self.connections.iter().position(|connection| connection.cid == request.connection) else {
             return self.send_logout(at, request, Outcome::NoConnection, shared);
         };
         self.send_logout(at, request, Outcome::Closed, shared);
-        self.drop_connection(meant, shared, now);
+        self.leave(meant, shared);
+    }
+
+    /// Its commands wait for another connection (RFC 7143 7.2.2).
+    fn remove_for_recovery(&mut self, at: usize, request: &LogoutRequest, shared: &mut Shared, now: Instant) {
+        let meant = self.connections.iter().position(|connection| connection.cid == request.connection);
+        let is_gone = self.suspended.iter().any(|suspended| suspended.cid == request.connection);
+        let outcome = if meant.is_some() || is_gone { Outcome::Closed } else { Outcome::NoConnection };
+        self.send_logout(at, request, outcome, shared);
+        if let Some(meant) = meant {
+            self.drop_connection(meant, shared, now);
+        }
     }
 
     fn send_logout(&mut self, at: usize, request: &LogoutRequest, outcome: Outcome, shared: &mut Shared) {

@@ -2,7 +2,7 @@
 
 use sanwire_core::{Instant, Lun};
 
-use super::commands::{Command, Phase};
+use super::commands::Command;
 use super::event::{CommandHandle, Function, ManageOutcome};
 use super::order::Held;
 use super::session::Session;
@@ -21,6 +21,7 @@ pub(super) enum Answer {
     Complete = 0,
     NoTask = 1,
     NoLogicalUnit = 2,
+    StillAllegiant = 3,
     NoReassignment = 4,
     NotSupported = 5,
     Succeeded = 7,
@@ -81,19 +82,19 @@ impl Session {
                 // All that did not come yet counts as received (RFC 7143 4.2.3.3).
                 self.plug(number);
                 self.catch_up(shared, now);
-                self.manage(asker, &request, shared);
+                self.manage(asker, &request, shared, now);
             }
-            _ => self.manage(asker, &request, shared),
+            _ => self.manage(asker, &request, shared, now),
         }
     }
 
     /// Deals with requests that waited for commands, if these have come.
-    pub(super) fn manage_deferred(&mut self, shared: &mut Shared, _now: Instant) {
+    pub(super) fn manage_deferred(&mut self, shared: &mut Shared, now: Instant) {
         let expected = self.order.expected();
         let is_due = |(_, request): &mut (ConnectionId, TaskRequest)| Serial(request.command_number) <= expected;
         let due: Vec<_> = self.managements.deferred.extract_if(.., is_due).collect();
         for (connection, request) in due {
-            self.manage(Asker { connection, tag: request.task_tag }, &request, shared);
+            self.manage(Asker { connection, tag: request.task_tag }, &request, shared, now);
         }
     }
 
@@ -106,17 +107,17 @@ impl Session {
         }
     }
 
-    fn manage(&mut self, asker: Asker, request: &TaskRequest, shared: &mut Shared) {
+    fn manage(&mut self, asker: Asker, request: &TaskRequest, shared: &mut Shared, now: Instant) {
         let lun = Lun::from_wire(request.lun);
         let is_known = request.function < 9 || self.parameters.protocol_level >= 2;
         let of_unit = |command: &Command| command.lun == request.lun;
         let function = match request.function {
-            1 => return self.abort_task(asker, request, shared),
+            1 => return self.abort_task(asker, request, shared, now),
             2 => Function::AbortTaskSet,
             4 => Function::ClearTaskSet,
             5 => Function::LogicalUnitReset,
             6 | 7 => Function::TargetReset { is_cold: request.function == 7 },
-            8 => return self.answer_management(asker, Answer::NoReassignment, shared),
+            8 => return self.reassign(asker, request, shared, now),
             9 if is_known => {
                 let is_there = self.commands.by_tag(request.referenced_task_tag).is_some_and(of_unit);
                 return self.answer_query(asker, is_there, shared);
@@ -130,7 +131,7 @@ impl Session {
             _ => return self.answer_management(asker, Answer::NotSupported, shared),
         };
         let is_whole = matches!(function, Function::TargetReset { .. } | Function::NexusReset);
-        self.end_gathering(|command| is_whole || of_unit(command));
+        self.end_below(|command| is_whole || of_unit(command));
         self.ask_above(function, lun.filter(|_| !is_whole), Some(asker), shared);
     }
 
@@ -139,22 +140,21 @@ impl Session {
         self.answer_management(asker, answer, shared);
     }
 
-    /// Ends commands that have not reached the layer above.
-    fn end_gathering(&mut self, is_meant: impl Fn(&Command) -> bool) {
-        let is_gathering = |command: &&Command| matches!(command.phase, Phase::Gathering(_));
+    /// Ends commands that the layer above does not have.
+    fn end_below(&mut self, is_meant: impl Fn(&Command) -> bool) {
         let meant: Vec<u64> =
-            self.commands.iter().filter(is_gathering).filter(|c| is_meant(c)).map(|c| c.number).collect();
+            self.commands.iter().filter(|c| !c.is_above() && is_meant(c)).map(|command| command.number).collect();
         for number in meant {
             self.end_command(number);
         }
     }
 
     /// RFC 7143 11.5.1 and 7.9.
-    fn abort_task(&mut self, asker: Asker, request: &TaskRequest, shared: &mut Shared) {
+    fn abort_task(&mut self, asker: Asker, request: &TaskRequest, shared: &mut Shared, now: Instant) {
         let found = self.commands.by_tag(request.referenced_task_tag).filter(|command| command.lun == request.lun);
         if let Some(command) = found {
             let number = command.number;
-            if matches!(command.phase, Phase::Gathering(_)) {
+            if !command.is_above() {
                 // Its data may still be on its way: nobody waits for it.
                 self.end_command(number);
                 return self.answer_management(asker, Answer::Complete, shared);
@@ -162,8 +162,11 @@ impl Session {
             let function = Function::AbortTask(CommandHandle { nexus: self.nexus, number });
             return self.ask_above(function, Lun::from_wire(request.lun), Some(asker), shared);
         }
-        let answer = if self.plug_one(request) { Answer::Complete } else { Answer::NoTask };
-        self.answer_management(asker, answer, shared);
+        let is_plugged = self.plug_one(request);
+        self.answer_management(asker, if is_plugged { Answer::Complete } else { Answer::NoTask }, shared);
+        if is_plugged {
+            self.catch_up(shared, now);
+        }
     }
 
     /// A command that is aborted before it has come counts as received.

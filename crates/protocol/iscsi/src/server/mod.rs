@@ -13,9 +13,9 @@ mod logout;
 mod manage;
 mod nop;
 mod order;
+mod recovery;
 mod session;
 mod shared;
-mod snack;
 mod text;
 
 use std::sync::Arc;
@@ -56,8 +56,6 @@ pub struct ServerConfig {
 pub struct Server {
     shared: Shared,
     sessions: FxHashMap<NexusId, Session>,
-    /// No deadline is earlier.
-    next_deadline: Option<Instant>,
 }
 
 impl Server {
@@ -67,7 +65,7 @@ impl Server {
         let memory_bytes = u32::try_from(config.memory.length_bytes()).unwrap_or(u32::MAX);
         config.transfer_max_bytes = config.transfer_max_bytes.min(memory_bytes);
         config.commands_max = config.commands_max.clamp(1, COMMANDS_MAX);
-        Server { shared: Shared::new(config), sessions: FxHashMap::default(), next_deadline: None }
+        Server { shared: Shared::new(config), sessions: FxHashMap::default() }
     }
 
     /// Takes over a connection that has passed its login, and answers its last login request. It begins a session with
@@ -190,22 +188,23 @@ impl Server {
     /// When [`Server::handle_timeout`] is next due. It may come early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.next_deadline
+        self.shared.next_deadline
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.next_deadline.is_none_or(|at| at > now) {
+        if self.shared.next_deadline.is_none_or(|at| at > now) {
             return;
         }
         let nexuses: Vec<NexusId> = self.sessions.keys().copied().collect();
         for nexus in nexuses {
             if let Some(session) = self.sessions.get_mut(&nexus) {
                 session.check_signs_of_life(&mut self.shared, now);
+                session.expire_suspended(&mut self.shared, now);
             }
             self.settle(nexus);
         }
-        self.next_deadline = None;
+        self.shared.next_deadline = None;
         self.feed_starved(now);
         self.note_deadlines();
     }
@@ -238,8 +237,7 @@ impl Server {
             let again = std::mem::replace(&mut self.shared.starved, others);
             if !has_gone_on {
                 self.shared.starved.push_front(first);
-                let retry = now + MEMORY_RETRY;
-                self.next_deadline = Some(self.next_deadline.map_or(retry, |next| next.min(retry)));
+                self.shared.wake_at(now + MEMORY_RETRY);
                 return;
             }
             self.shared.starved.extend(again);
@@ -262,8 +260,9 @@ impl Server {
     }
 
     fn note_deadlines(&mut self) {
-        let next = self.sessions.values().filter_map(Session::next_sign_of_life).min();
-        self.next_deadline = [self.next_deadline, next].into_iter().flatten().min();
+        if let Some(next) = self.sessions.values().filter_map(Session::next_deadline).min() {
+            self.shared.wake_at(next);
+        }
     }
 }
 

@@ -41,9 +41,9 @@ impl Session {
         self.connections[at].pinged_at = None;
     }
 
-    /// When the next connection is due to be asked, or to be given up.
-    pub(super) fn next_sign_of_life(&self) -> Option<Instant> {
-        self.connections.iter().map(Connection::due).min()
+    /// When the next connection is due to be asked or given up, or what was left behind is.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.connections.iter().map(Connection::due).chain(self.next_expiry()).min()
     }
 
     /// Asks silent connections for a sign of life, and gives up those that gave none or did not leave in time.

@@ -10,6 +10,7 @@ use super::connection::Connection;
 use super::event::{CommandHandle, Function, ManageHandle, ServerEvent};
 use super::manage::{Asker, Managements};
 use super::order::{Held, Order};
+use super::recovery::Suspended;
 use super::shared::{Shared, Starved};
 use crate::ConnectionId;
 use crate::login::{Admitted, SessionKind, TargetId};
@@ -31,6 +32,7 @@ pub(super) enum Rejection {
     NotSupported = 0x05,
     TooManyImmediate = 0x06,
     TaskInProgress = 0x07,
+    InvalidDataAck = 0x08,
     InvalidField = 0x09,
 }
 
@@ -54,6 +56,8 @@ pub(super) struct Session {
     pub(super) next_transfer_tag: u32,
     /// Commands that ended while their data was on its way: it is read and forgotten.
     pub(super) lingering: VecDeque<u32>,
+    /// What connections have left behind that are gone.
+    pub(super) suspended: Vec<Suspended>,
     /// It is over: nothing of it may be used any more.
     pub(super) is_over: bool,
 }
@@ -76,6 +80,7 @@ impl Session {
             commands_max: commands_max as usize,
             next_transfer_tag: 0,
             lingering: VecDeque::new(),
+            suspended: Vec::new(),
             is_over: false,
         }
     }
@@ -129,25 +134,53 @@ impl Session {
         Some(command)
     }
 
-    /// A connection leaves the session: what is queued is still sent, then it is closed. Its commands are ended.
+    /// A connection leaves the session: what is queued is still sent, then it is closed. Its commands wait for another
+    /// connection where that was agreed on, or are ended.
     pub(super) fn drop_connection(&mut self, at: usize, shared: &mut Shared, now: Instant) {
-        let Some(connection) = self.detach(at, shared) else { return };
-        self.after_loss(connection.id, shared, now);
-        shared.close(connection.id, connection.outbox);
+        if let Some((connection, is_suspended)) = self.part_with(at, shared, now) {
+            self.go_on_without(connection.id, is_suspended, shared);
+            shared.close(connection.id, connection.outbox);
+        }
     }
 
     /// A connection is gone, and nothing can be sent on it any more.
     pub(super) fn lose_connection(&mut self, at: usize, shared: &mut Shared, now: Instant) {
-        let Some(connection) = self.detach(at, shared) else { return };
-        shared.homes.remove(&connection.id);
-        self.after_loss(connection.id, shared, now);
+        if let Some((connection, is_suspended)) = self.part_with(at, shared, now) {
+            shared.homes.remove(&connection.id);
+            self.go_on_without(connection.id, is_suspended, shared);
+        }
     }
 
-    /// A new connection takes the place of an old one, which is closed with its commands; the session lives on.
+    /// A new connection takes the place of an old one: the session lives on.
     pub(super) fn replace_connection(&mut self, at: usize, shared: &mut Shared, now: Instant) {
-        let Some(connection) = self.detach(at, shared) else { return };
-        shared.close(connection.id, connection.outbox);
-        self.forget_connection(connection.id, shared, now);
+        if let Some((connection, is_suspended)) = self.part_with(at, shared, now) {
+            if !is_suspended {
+                self.end_commands_of(connection.id, shared);
+            }
+            shared.close(connection.id, connection.outbox);
+        }
+    }
+
+    /// An initiator has logged a connection out, for good.
+    pub(super) fn leave(&mut self, at: usize, shared: &mut Shared) {
+        if let Some(connection) = self.detach(at, shared) {
+            self.go_on_without(connection.id, false, shared);
+            shared.close(connection.id, connection.outbox);
+        }
+    }
+
+    fn part_with(&mut self, at: usize, shared: &mut Shared, now: Instant) -> Option<(Connection, bool)> {
+        let mut connection = self.detach(at, shared)?;
+        let is_suspended = self.suspend(&mut connection, shared, now);
+        Some((connection, is_suspended))
+    }
+
+    fn go_on_without(&mut self, lost: ConnectionId, is_suspended: bool, shared: &mut Shared) {
+        if self.connections.is_empty() && self.suspended.is_empty() {
+            self.close(shared);
+        } else if !is_suspended {
+            self.end_commands_of(lost, shared);
+        }
     }
 
     fn detach(&mut self, at: usize, shared: &mut Shared) -> Option<Connection> {
@@ -155,33 +188,22 @@ impl Session {
             return None;
         }
         let connection = self.connections.remove(at);
+        // What was not acknowledged is sent again by the initiator (RFC 7143 7.2.1).
+        self.order.forget(|held| matches!(held, Held::Request(from, _) if *from == connection.id));
         shared.starved.retain(|starved| *starved != Starved::Connection(connection.id));
         Some(connection)
     }
 
-    fn after_loss(&mut self, lost: ConnectionId, shared: &mut Shared, now: Instant) {
-        if self.connections.is_empty() {
-            return self.close(shared);
-        }
-        self.forget_connection(lost, shared, now);
-    }
-
-    fn forget_connection(&mut self, lost: ConnectionId, shared: &mut Shared, now: Instant) {
-        // What was not acknowledged is sent again by the initiator (RFC 7143 7.2.1).
-        self.order.forget(|held| matches!(held, Held::Request(connection, _) if *connection == lost));
-        self.end_commands_of(lost, shared, now);
-    }
-
     /// Ends the commands of a connection without an answer: the layer above is told to abort what it works on.
-    pub(super) fn end_commands_of(&mut self, connection: ConnectionId, shared: &mut Shared, _now: Instant) {
+    pub(super) fn end_commands_of(&mut self, connection: ConnectionId, shared: &mut Shared) {
         let own: Vec<(u64, bool, [u8; 8])> = self
             .commands
             .iter()
             .filter(|command| command.connection == connection)
-            .map(|command| (command.number, matches!(command.phase, Phase::Gathering(_)), command.lun))
+            .map(|command| (command.number, command.is_above(), command.lun))
             .collect();
-        for (number, is_gathering, lun) in own {
-            if is_gathering {
+        for (number, is_above, lun) in own {
+            if !is_above {
                 self.end_command(number);
                 continue;
             }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 use sanwire_buffer::Frame;
-use sanwire_core::NexusId;
+use sanwire_core::{Instant, NexusId};
 
 use super::ServerConfig;
 use super::connection::Connection;
@@ -34,6 +34,8 @@ pub(super) struct Shared {
     /// In the order in which they came.
     pub(super) starved: VecDeque<Starved>,
     pub(super) is_shutting_down: bool,
+    /// No deadline is earlier.
+    pub(super) next_deadline: Option<Instant>,
 }
 
 impl Shared {
@@ -46,6 +48,7 @@ impl Shared {
             closing: FxHashMap::default(),
             starved: VecDeque::new(),
             is_shutting_down: false,
+            next_deadline: None,
         }
     }
 
@@ -60,6 +63,11 @@ impl Shared {
         self.closing.insert(connection, outbox);
         self.ready.push_back(connection);
         self.events.push_back(ServerEvent::Close { connection });
+    }
+
+    /// Something is due at this moment.
+    pub(super) fn wake_at(&mut self, at: Instant) {
+        self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
     }
 
     /// The connection has something to send, or may be read from again.

@@ -1,6 +1,10 @@
 //! A scripted initiator: PDUs made by hand, and what the server makes of them.
 
 mod basic;
+mod manage;
+mod memory;
+mod recovery;
+mod several;
 mod text;
 mod write;
 
@@ -17,7 +21,7 @@ use crate::login::{Authentication, LoginRefusal, Portal, SessionKind, TargetEntr
 use crate::name::{IscsiName, Isid};
 use crate::parameters::{ConnectionParameters, SessionParameters};
 use crate::receiver::{Destination, Receiver, Step};
-use crate::wire::{Header, LoginRequest, LoginResponse, Opcode, ScsiCommand, TAG_NONE};
+use crate::wire::{DataOut, Header, LoginRequest, LoginResponse, Opcode, ScsiCommand, TAG_NONE, TaskRequest};
 
 /// So many targets this directory knows.
 const TARGETS: usize = 3000;
@@ -208,6 +212,21 @@ impl World {
         }
     }
 
+    /// The request that was passed up.
+    fn manage(&mut self) -> (ManageHandle, Function) {
+        match self.server.poll_event() {
+            Some(ServerEvent::Manage { handle, function, .. }) => (handle, function),
+            other => panic!("a request was expected, not {other:?}"),
+        }
+    }
+
+    /// A connection that joins the session of that identity.
+    fn join(&mut self, connection: u64, cid: u16, session: SessionParameters, tsih: u16) {
+        let mut login = admitted(session);
+        (login.request.tsih, login.request.connection) = (tsih, cid);
+        self.admit(connection, login, 99);
+    }
+
     fn reply(&mut self, handle: CommandHandle, data: Option<Slice>) {
         self.server.reply(handle, Reply::good(data), self.now);
     }
@@ -273,6 +292,23 @@ fn write_command(task_tag: u32, expected_bytes: u32, command_number: u32) -> Scs
 /// Bytes that differ from place to place.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+fn data_out(tag: u32, transfer_tag: u32, number: u32, offset: u32, is_final: bool) -> DataOut {
+    DataOut { is_final, task_tag: tag, transfer_tag, data_number: number, offset_bytes: offset, ..DataOut::default() }
+}
+
+fn task_request(function: u8, task_tag: u32, referenced: (u32, u32), command_number: u32) -> TaskRequest {
+    TaskRequest {
+        is_immediate: true,
+        is_final: true,
+        function,
+        task_tag,
+        referenced_task_tag: referenced.0,
+        referenced_command_number: referenced.1,
+        command_number,
+        ..TaskRequest::default()
+    }
 }
 
 /// The reason of a Reject.

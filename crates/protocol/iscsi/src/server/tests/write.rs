@@ -1,16 +1,12 @@
 //! The data of writes.
 
 use super::*;
-use crate::wire::{DataOut, ReadyToTransfer, ScsiResponse, TaskRequest, TaskResponse};
+use crate::wire::{ReadyToTransfer, ScsiResponse, TaskResponse};
 
 fn write(world: &mut World, tag: u32, length: u32, is_final: bool, immediate: &[u8]) {
     let command_number = world.next_number();
     let command = ScsiCommand { is_final, ..write_command(tag, length, command_number) };
     world.send(1, command.write(), immediate);
-}
-
-fn data_out(tag: u32, transfer_tag: u32, number: u32, offset: u32, is_final: bool) -> DataOut {
-    DataOut { is_final, task_tag: tag, transfer_tag, data_number: number, offset_bytes: offset, ..DataOut::default() }
 }
 
 fn r2t(world: &mut World) -> ReadyToTransfer {
@@ -167,16 +163,7 @@ fn an_abort_between_r2t_and_data_ends_at_once() {
     let mut world = World::with_session(parameters());
     write(&mut world, 5, 100_000, true, &pattern(8192));
     let asked = r2t(&mut world);
-    let abort = TaskRequest {
-        is_immediate: true,
-        is_final: true,
-        function: 1,
-        task_tag: 50,
-        referenced_task_tag: 5,
-        command_number: 2,
-        referenced_command_number: 1,
-        ..TaskRequest::default()
-    };
+    let abort = task_request(1, 50, (5, 1), 2);
     world.send(1, abort.write(), &[]);
     let answer = TaskResponse::read(&world.take_one(1).0);
     assert_eq!((answer.response, answer.task_tag, answer.max_command_number), (0, 50, 33));

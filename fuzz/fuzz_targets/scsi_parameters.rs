@@ -1,9 +1,10 @@
-//! Parameter lists of MODE SELECT and UNMAP.
+//! Parameter lists of MODE SELECT, UNMAP, EXTENDED COPY and SET TARGET PORT GROUPS.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use sanwire_scsi::mode::{ModeState, Settings, select};
-use sanwire_scsi::{ModeForm, UnmapList};
+use sanwire_scsi::copy::{CopyList, SEGMENTS_MAX, TARGETS_MAX};
+use sanwire_scsi::{ModeForm, UnmapList, port_groups};
 
 fuzz_target!(|input: &[u8]| {
     let Some((&bits, list)) = input.split_first() else { return };
@@ -21,5 +22,11 @@ fuzz_target!(|input: &[u8]| {
     }
     if let Ok(unmap) = UnmapList::parse(list) {
         assert_eq!(unmap.extents().count(), unmap.len());
+    }
+    if let Ok(copy) = CopyList::parse(list) {
+        assert!(copy.targets.len() <= TARGETS_MAX && copy.segments.len() <= SEGMENTS_MAX);
+    }
+    if let Ok(states) = port_groups::parse_set(list) {
+        assert_eq!(4 + 4 * states.len(), list.len());
     }
 });

@@ -16,15 +16,17 @@ pub(crate) enum Attention {
     LunsChanged = 2,
     CapacityChanged = 3,
     ModeChanged = 4,
+    AccessStateChanged = 5,
 }
 
 impl Attention {
-    const ALL: [Attention; 5] = [
+    const ALL: [Attention; 6] = [
         Attention::PowerOn,
         Attention::Reset,
         Attention::LunsChanged,
         Attention::CapacityChanged,
         Attention::ModeChanged,
+        Attention::AccessStateChanged,
     ];
 
     const fn bit(self) -> u8 {
@@ -38,6 +40,7 @@ impl Attention {
             Attention::LunsChanged => AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED,
             Attention::CapacityChanged => AdditionalSense::CAPACITY_DATA_HAS_CHANGED,
             Attention::ModeChanged => AdditionalSense::MODE_PARAMETERS_CHANGED,
+            Attention::AccessStateChanged => AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED,
         };
         Sense::new(SenseKey::UnitAttention, additional)
     }

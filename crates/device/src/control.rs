@@ -3,7 +3,7 @@
 use sanwire_core::NexusId;
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::mode::{self, ModeState};
-use sanwire_scsi::vpd::{self, BlockCharacteristics, BlockLimits, Provisioning, ProvisioningType};
+use sanwire_scsi::vpd::{self, BlockCharacteristics, BlockLimits, Provisioning, ProvisioningType, TargetPort};
 use sanwire_scsi::{AdditionalSense, ModeForm, ModeSense, Sense, SenseKey, Task, inquiry};
 use sanwire_store::{Geometry, Request};
 
@@ -15,13 +15,14 @@ use crate::step::Step;
 use crate::swap::compare_and_write_max_blocks;
 use crate::unmap::{DESCRIPTORS_MAX, UNMAP_MAX_BLOCKS};
 
-pub(crate) fn inquiry(page: Option<u8>, disk: &Disk, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
+pub(crate) fn inquiry(page: Option<u8>, disk: &Disk, port: &TargetPort, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
     Ok(match page {
         None => inquiry::standard_inquiry().to_vec(),
         Some(vpd::page::SUPPORTED_PAGES) => vpd::supported_pages(),
         Some(vpd::page::UNIT_SERIAL_NUMBER) => vpd::unit_serial_number(&disk.identity().serial()),
-        Some(vpd::page::DEVICE_IDENTIFICATION) => disk.identity().to_page(),
+        Some(vpd::page::DEVICE_IDENTIFICATION) => disk.identity().to_page(port),
         Some(vpd::page::EXTENDED_INQUIRY) => vpd::extended_inquiry(),
+        Some(vpd::page::THIRD_PARTY_COPY) => vpd::third_party_copy(geometry.block_bytes),
         Some(vpd::page::BLOCK_LIMITS) => block_limits(geometry).to_page(),
         Some(vpd::page::BLOCK_DEVICE_CHARACTERISTICS) => BlockCharacteristics::NON_ROTATING.to_page(),
         Some(vpd::page::LOGICAL_BLOCK_PROVISIONING) => provisioning(geometry).to_page(),
@@ -62,9 +63,9 @@ pub(crate) fn test_unit_ready(disk: &Disk) -> Result<Step, Sense> {
 }
 
 /// REQUEST SENSE tells, in its data, what another command would have been refused with (SPC-5 6.39).
-pub(crate) fn request_sense(descriptor: bool, disk: &Disk, nexus: NexusId) -> Vec<u8> {
+pub(crate) fn request_sense(descriptor: bool, disk: &Disk, nexus: NexusId, not_accessible: Option<Sense>) -> Vec<u8> {
     let pending = disk.nexuses.take(nexus);
-    let sense = pending.or_else(|| disk.check_started().err()).unwrap_or(NO_SENSE);
+    let sense = pending.or(not_accessible).or_else(|| disk.check_started().err()).unwrap_or(NO_SENSE);
     sense_bytes(&sense, descriptor)
 }
 

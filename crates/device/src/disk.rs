@@ -9,6 +9,7 @@ use sanwire_scsi::{AdditionalSense, Capacity, Features, Identity, Reply, Sense, 
 use sanwire_store::{ErrorKind, Geometry, Store, StoreError};
 
 use crate::attention::{Attention, Nexuses};
+use crate::copy::Copies;
 use crate::exclusion::Exclusion;
 use crate::fault;
 
@@ -48,6 +49,8 @@ pub struct Disk {
     is_gone: AtomicBool,
     pub(crate) nexuses: Nexuses,
     pub(crate) exclusion: Exclusion,
+    /// What it was asked to copy.
+    pub(crate) copies: Arc<Copies>,
 }
 
 impl Disk {
@@ -74,6 +77,7 @@ impl Disk {
             is_gone: AtomicBool::new(false),
             nexuses: Nexuses::default(),
             exclusion: Exclusion::default(),
+            copies: Arc::default(),
         })
     }
 
@@ -115,6 +119,7 @@ impl Disk {
         self.settings.store(self.default.to_bits(), Ordering::Release);
         self.is_stopped.store(false, Ordering::Release);
         self.nexuses.allow_all();
+        self.copies.clear();
         self.nexuses.raise(Attention::Reset, Some(by));
     }
 

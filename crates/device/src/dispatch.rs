@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::NexusId;
+use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Command, Sense, Task, operation_code, report};
 use sanwire_store::Geometry;
 
 use crate::disk::{Disk, features};
 use crate::step::{Refusal, Step};
 use crate::units::LogicalUnits;
-use crate::{control, fill, swap, transfer, unmap, verify};
+use crate::{control, copy, fill, port_groups, swap, transfer, unmap, verify};
 
 /// A task that has found its disk.
 pub(crate) struct Beginning<'a> {
@@ -18,12 +19,15 @@ pub(crate) struct Beginning<'a> {
     pub(crate) disk: &'a Arc<Disk>,
     pub(crate) geometry: Geometry,
     pub(crate) nexus: NexusId,
+    /// The port through which the nexus comes.
+    pub(crate) port: TargetPort,
     pub(crate) memory: &'a Region,
 }
 
 impl Beginning<'_> {
     pub(crate) fn step(&self, task: &mut Task) -> Result<Step, Refusal> {
         self.check_attention(task)?;
+        self.check_access_state(task)?;
         let command = Command::parse(&task.cdb, features(&self.geometry))?;
         match self.control(&command, task) {
             Some(step) => Ok(step?),
@@ -43,17 +47,28 @@ impl Beginning<'_> {
         self.disk.nexuses.take(self.nexus).map_or(Ok(()), Err)
     }
 
+    /// SPC-5 5.17.2: what the ports of a group do not pass while they are not active.
+    fn check_access_state(&self, task: &Task) -> Result<(), Sense> {
+        port_groups::check(self.units.port_groups().state(self.port.group), &task.cdb)
+    }
+
+    /// What other commands are refused with, because of the state of the port's group.
+    fn not_accessible(&self) -> Option<Sense> {
+        port_groups::not_accessible(self.units.port_groups().state(self.port.group))
+    }
+
     /// The commands that work also on a unit that is stopped; `None` for all others.
     fn control(&self, command: &Command, task: &Task) -> Option<Result<Step, Sense>> {
         let answer = |bytes, allocation_bytes: u32| Step::Answer(cut(bytes, allocation_bytes as usize));
         let (disk, geometry) = (&**self.disk, &self.geometry);
         Some(match *command {
             Command::Inquiry { page, allocation_bytes } => {
-                control::inquiry(page, disk, geometry).map(|bytes| answer(bytes, allocation_bytes))
+                control::inquiry(page, disk, &self.port, geometry).map(|bytes| answer(bytes, allocation_bytes))
             }
-            Command::RequestSense { descriptor, allocation_bytes } => {
-                Ok(answer(control::request_sense(descriptor, disk, self.nexus), allocation_bytes))
-            }
+            Command::RequestSense { descriptor, allocation_bytes } => Ok(answer(
+                control::request_sense(descriptor, disk, self.nexus, self.not_accessible()),
+                allocation_bytes,
+            )),
             Command::ReportLuns { reported, allocation_bytes } => {
                 Ok(answer(self.units.report_luns(reported, self.nexus), allocation_bytes))
             }
@@ -73,6 +88,15 @@ impl Beginning<'_> {
             Command::PreventAllowMediumRemoval { prevent } => {
                 disk.nexuses.set_prevent(self.nexus, prevent);
                 Ok(Step::Good)
+            }
+            Command::ReceiveCopyResults { asked, list_id, allocation_bytes } => {
+                copy::receive_copy_results(asked, list_id, allocation_bytes, self)
+            }
+            Command::ReportTargetPortGroups { extended_header, allocation_bytes } => {
+                Ok(answer(self.units.port_groups().report(extended_header), allocation_bytes))
+            }
+            Command::SetTargetPortGroups { parameter_bytes } => {
+                self.units.set_port_states(parameter_bytes, task, self.nexus)
             }
             _ => return None,
         })
@@ -107,6 +131,7 @@ impl Beginning<'_> {
                 fill::write_same(extent, (unmap, no_data), disk, geometry, task, memory)
             }
             Command::Unmap { parameter_bytes } => Ok(unmap::unmap(parameter_bytes, disk, geometry, task)?),
+            Command::ExtendedCopy { parameter_bytes } => copy::extended_copy(parameter_bytes, self, task),
             Command::ReadCapacity10 => Ok(Step::Answer(crate::disk::capacity(geometry).to_ten().to_vec())),
             Command::ReadCapacity16 { allocation_bytes } => {
                 let bytes = crate::disk::capacity(geometry).to_sixteen().to_vec();

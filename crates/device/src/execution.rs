@@ -7,6 +7,7 @@ use sanwire_core::NexusId;
 use sanwire_scsi::{Reply, Sense, Status, Task};
 use sanwire_store::{Completion, Outcome, Request, Store};
 
+use crate::copy::Copying;
 use crate::disk::Disk;
 use crate::exclusion::{Claim, Permit};
 use crate::fault;
@@ -28,7 +29,7 @@ pub enum Progress {
     /// [`Reply::good`] without data is to be sent now; the work goes on as with [`Progress::Store`], and what comes in
     /// the end is for nobody.
     Answered(Execution, Request),
-    /// Another command changes the same blocks: ask [`crate::LogicalUnits::retry`] again soon.
+    /// Another command changes the same blocks, and this one goes on after it: ask [`crate::LogicalUnits::retry`] again soon.
     Wait(Waiting),
     /// The region has no frame free: nothing has happened, begin the task again later.
     NoMemory(Task),
@@ -41,7 +42,7 @@ pub struct Execution {
     state: State,
 }
 
-/// A command that waits for another one. Dropping it aborts the command; nothing has happened yet.
+/// A command that waits for another one. Dropping it aborts the command.
 #[derive(Debug)]
 pub struct Waiting(Box<Prepared>);
 
@@ -53,15 +54,20 @@ struct Prepared {
     is_answered: bool,
 }
 
-/// The disk, and what the command holds of it until its end.
+/// A disk, and what a command holds of it.
 #[derive(Debug)]
-struct Hold {
+pub(crate) struct Hold {
     disk: Arc<Disk>,
     permit: Permit,
 }
 
 impl Hold {
-    fn may_go(&self) -> bool {
+    pub(crate) fn new(disk: Arc<Disk>, claim: Option<Claim>, nexus: NexusId) -> Hold {
+        let permit = claim.map_or(Permit::Nothing, |claim| disk.exclusion.enter(claim, nexus));
+        Hold { disk, permit }
+    }
+
+    pub(crate) fn may_go(&self) -> bool {
         self.disk.exclusion.may_go(&self.permit)
     }
 }
@@ -75,11 +81,15 @@ impl Drop for Hold {
 impl Waiting {
     /// Begins, or goes on waiting.
     pub(crate) fn retry(self) -> Progress {
-        if self.0.execution.hold.may_go() { self.0.go() } else { Progress::Wait(self) }
+        if self.0.execution.may_go() { self.0.go() } else { Progress::Wait(self) }
     }
 }
 
 impl Prepared {
+    fn progress(self) -> Progress {
+        if self.execution.may_go() { self.go() } else { Progress::Wait(Waiting(Box::new(self))) }
+    }
+
     fn go(self) -> Progress {
         let Prepared { execution, request, is_answered } = self;
         if is_answered { Progress::Answered(execution, request) } else { Progress::Store(execution, request) }
@@ -107,13 +117,27 @@ pub(crate) enum State {
     Fill(Fill),
     /// Giving space back, extent after extent.
     Unmap(Unmapping),
+    /// Reading from one store and writing to another.
+    Copy(Box<Copying>),
 }
 
 impl Execution {
     /// The store that must do the request.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
-        self.hold.disk.store()
+        self.worker().store()
+    }
+
+    /// The disk whose store works for the command: its own, or one that it copies from or to.
+    fn worker(&self) -> &Disk {
+        match &self.state {
+            State::Copy(copying) => copying.disk(),
+            _ => &self.hold.disk,
+        }
+    }
+
+    fn may_go(&self) -> bool {
+        self.hold.may_go() && !matches!(&self.state, State::Copy(copying) if !copying.may_go())
     }
 
     /// The disk that executes the command.
@@ -129,20 +153,16 @@ impl Execution {
             Ok(Step::Detached(state, request)) => (state, request, true),
             over => return Progress::Done(reply(&disk, over, room_bytes)),
         };
-        let permit = match state.claim(&request) {
-            Some(claim) => disk.exclusion.enter(claim, nexus),
-            None => Permit::Nothing,
-        };
-        let prepared = Prepared { execution: Execution { hold: Hold { disk, permit }, state }, request, is_answered };
-        if prepared.execution.hold.may_go() { prepared.go() } else { Progress::Wait(Waiting(Box::new(prepared))) }
+        let hold = Hold::new(disk, state.claim(&request), nexus);
+        Prepared { execution: Execution { hold, state }, request, is_answered }.progress()
     }
 
     pub(crate) fn resume(self, completion: Completion, memory: &Region) -> Progress {
+        self.worker().note(completion.as_ref().err());
         let Execution { hold, state } = self;
-        hold.disk.note(completion.as_ref().err());
         match state.next(&hold.disk, completion, memory) {
             Ok(Step::Store(state, request) | Step::Detached(state, request)) => {
-                Progress::Store(Execution { hold, state }, request)
+                Prepared { execution: Execution { hold, state }, request, is_answered: false }.progress()
             }
             // The steps after the first bring what was cut already.
             over => Progress::Done(reply(&hold.disk, over, usize::MAX)),
@@ -206,6 +226,7 @@ impl State {
             }
             State::Fill(fill) => fill.next(disk, completion, memory),
             State::Unmap(unmapping) => unmapping.next(disk, completion),
+            State::Copy(copying) => copying.next(completion, memory),
         }
     }
 }

@@ -16,12 +16,15 @@
 
 mod attention;
 mod control;
+mod copy;
 mod disk;
 mod dispatch;
 mod exclusion;
 mod execution;
 mod fault;
 mod fill;
+mod port_groups;
+mod reach;
 mod step;
 mod swap;
 mod transfer;
@@ -31,6 +34,7 @@ mod verify;
 
 pub use disk::{Disk, DiskError, DiskOptions};
 pub use execution::{Execution, Progress, Waiting};
+pub use reach::Reach;
 pub use units::{AddError, LogicalUnits};
 
 #[cfg(test)]

@@ -76,6 +76,13 @@ impl Range {
         self.length_bytes -= front.length_bytes;
         front
     }
+
+    /// Cuts at most `max_bytes` from the end.
+    pub(crate) fn split_back(&mut self, max_bytes: u64) -> Range {
+        let length_bytes = self.length_bytes.min(max_bytes);
+        self.length_bytes -= length_bytes;
+        Range { offset_bytes: self.offset_bytes + self.length_bytes, length_bytes }
+    }
 }
 
 /// INVALID FIELD IN CDB at the transfer (or parameter list) length.

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use sanwire_buffer::Region;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, NexusId};
+use sanwire_scsi::vpd::{Designator, TargetPort};
 use sanwire_scsi::{AdditionalSense, Command, Features, Reply, ReportedLuns, Sense, SenseKey, Task, inquiry, report};
 use sanwire_store::Completion;
 
@@ -15,6 +16,8 @@ use crate::control;
 use crate::disk::{Disk, check_condition};
 use crate::dispatch::{Beginning, cut};
 use crate::execution::{Execution, Progress, Waiting};
+use crate::port_groups::PortGroups;
+use crate::reach::Reach;
 use crate::step::Refusal;
 
 /// Why a disk was not taken in.
@@ -37,6 +40,9 @@ pub struct LogicalUnits {
     inventory: ArcSwap<Inventory>,
     /// The nexuses there are, for disks that come later. Its lock orders all changes of the inventory.
     nexuses: Mutex<BTreeSet<NexusId>>,
+    port_groups: PortGroups,
+    /// Where copies find their units; without it, among the units here.
+    reach: Option<Box<dyn Reach>>,
 }
 
 impl LogicalUnits {
@@ -44,6 +50,12 @@ impl LogicalUnits {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A target without disks, whose copies may also go to and come from units of other targets: those that `reach` finds.
+    #[must_use]
+    pub fn reaching(reach: Box<dyn Reach>) -> Self {
+        LogicalUnits { reach: Some(reach), ..Self::default() }
     }
 
     /// Takes a disk in and tells every initiator that the list has changed.
@@ -84,6 +96,23 @@ impl LogicalUnits {
         self.inventory.load().get(&lun).map(Arc::clone)
     }
 
+    /// The disk that is called so, whatever its number; `None` also when two are.
+    #[must_use]
+    pub fn find(&self, designator: &Designator) -> Option<Arc<Disk>> {
+        let inventory = self.inventory.load();
+        let mut found = inventory.values().filter(|disk| disk.identity().is_named(designator));
+        let disk = found.next()?;
+        found.next().is_none().then(|| Arc::clone(disk))
+    }
+
+    /// The unit that a copy of this nexus may use under this name.
+    pub(crate) fn reach(&self, nexus: NexusId, designator: &Designator) -> Option<Arc<Disk>> {
+        match &self.reach {
+            Some(reach) => reach.find(nexus, designator),
+            None => self.find(designator),
+        }
+    }
+
     /// The disks as they are now, ascending by number.
     #[must_use]
     pub fn iter(&self) -> Vec<(Lun, Arc<Disk>)> {
@@ -102,7 +131,10 @@ impl LogicalUnits {
     pub fn nexus_lost(&self, nexus: NexusId) {
         let mut nexuses = self.lock();
         nexuses.remove(&nexus);
-        self.inventory.load().values().for_each(|disk| disk.nexuses.forget(nexus));
+        self.inventory.load().values().for_each(|disk| {
+            disk.nexuses.forget(nexus);
+            disk.copies.forget(nexus);
+        });
     }
 
     /// The task management function of SAM-5 7.7, without its commands: the caller aborts them by dropping them.
@@ -122,7 +154,14 @@ impl LogicalUnits {
             return Progress::Done(self.answer_for_nobody(&task, nexus));
         };
         let room_bytes = task.data_in_max_bytes as usize;
-        let begun = Beginning { units: self, disk: &disk, geometry: disk.store().geometry(), nexus, memory };
+        let begun = Beginning {
+            units: self,
+            disk: &disk,
+            geometry: disk.store().geometry(),
+            nexus,
+            port: TargetPort::default(),
+            memory,
+        };
         let step = match begun.step(&mut task) {
             Ok(step) => Ok(step),
             Err(Refusal::Sense(sense)) => Err(sense),
@@ -168,6 +207,10 @@ impl LogicalUnits {
             ReportedLuns::All => report::luns(&self.inventory.load().keys().copied().collect::<Vec<_>>()),
             ReportedLuns::WellKnown => report::luns(&[]),
         }
+    }
+
+    pub(crate) fn port_groups(&self) -> &PortGroups {
+        &self.port_groups
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<NexusId>> {

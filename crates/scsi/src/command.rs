@@ -2,6 +2,8 @@
 
 mod parse;
 
+use crate::copy::CopyResults;
+
 /// A run of logical blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Extent {
@@ -125,6 +127,10 @@ pub enum Command {
     ModeSelect { form: ModeForm, page_format: bool, parameter_bytes: u16 },
     StartStopUnit { start: bool, no_flush: bool },
     PreventAllowMediumRemoval { prevent: bool },
+    ExtendedCopy { parameter_bytes: u32 },
+    ReceiveCopyResults { asked: CopyResults, list_id: u8, allocation_bytes: u32 },
+    ReportTargetPortGroups { extended_header: bool, allocation_bytes: u32 },
+    SetTargetPortGroups { parameter_bytes: u32 },
 }
 
 #[cfg(test)]

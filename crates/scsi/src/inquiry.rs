@@ -48,6 +48,7 @@ pub fn standard_inquiry() -> [u8; STANDARD_INQUIRY_BYTES] {
     bytes[2] = 0x06; // SPC-4: initiators in the field take a later version for an unknown one
     bytes[3] = 0x12; // HISUP: REPORT LUNS tells all; response data format 2
     bytes[4] = (STANDARD_INQUIRY_BYTES - 5) as u8;
+    bytes[5] = 0x38; // TPGS: states of port groups change by themselves and by command; 3PC: third-party copy
     bytes[7] = 0x02; // CMDQUE
     put(&mut bytes, 8, padded::<8>(VENDOR));
     put(&mut bytes, 16, padded::<16>(PRODUCT));
@@ -64,6 +65,7 @@ pub fn standard_inquiry() -> [u8; STANDARD_INQUIRY_BYTES] {
 pub fn absent_inquiry() -> [u8; STANDARD_INQUIRY_BYTES] {
     let mut bytes = standard_inquiry();
     bytes[0] = (Qualifier::Incapable as u8) << 5 | 0x1f;
+    bytes[5] = 0;
     bytes
 }
 
@@ -115,7 +117,7 @@ mod tests {
     #[test]
     fn a_disk_introduces_itself() {
         let bytes = standard_inquiry();
-        assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0, 0, 2]);
+        assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0x38, 0, 2]);
         assert_eq!(&bytes[8..36], b"SANWIRE Disk            1.0 ");
         assert_eq!(bytes[58..68], [0, 0xa0, 4, 0x60, 4, 0xc0, 9, 0x60, 0, 0]);
         let parsed = StandardInquiry::parse(&bytes).unwrap();

@@ -2,9 +2,11 @@
 
 mod identification;
 mod limits;
+mod third_party_copy;
 
-pub use identification::{Designator, DesignatorKind, DeviceIdentification, Identity, IdentityError};
+pub use identification::{Designator, DesignatorKind, DeviceIdentification, Identity, IdentityError, TargetPort};
 pub use limits::{BlockCharacteristics, BlockLimits, Provisioning, ProvisioningType};
+pub use third_party_copy::third_party_copy;
 
 use crate::bytes::{AnswerError, put, text, u16_at};
 
@@ -15,17 +17,19 @@ pub mod page {
     pub const UNIT_SERIAL_NUMBER: u8 = 0x80;
     pub const DEVICE_IDENTIFICATION: u8 = 0x83;
     pub const EXTENDED_INQUIRY: u8 = 0x86;
+    pub const THIRD_PARTY_COPY: u8 = 0x8f;
     pub const BLOCK_LIMITS: u8 = 0xb0;
     pub const BLOCK_DEVICE_CHARACTERISTICS: u8 = 0xb1;
     pub const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
 }
 
 /// The pages that a disk has, ascending.
-const SUPPORTED: [u8; 7] = [
+const SUPPORTED: [u8; 8] = [
     page::SUPPORTED_PAGES,
     page::UNIT_SERIAL_NUMBER,
     page::DEVICE_IDENTIFICATION,
     page::EXTENDED_INQUIRY,
+    page::THIRD_PARTY_COPY,
     page::BLOCK_LIMITS,
     page::BLOCK_DEVICE_CHARACTERISTICS,
     page::LOGICAL_BLOCK_PROVISIONING,
@@ -86,7 +90,7 @@ mod tests {
 
     #[test]
     fn pages_have_the_bytes_of_the_standard() {
-        assert_eq!(supported_pages(), [0, 0, 0, 7, 0, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2]);
+        assert_eq!(supported_pages(), [0, 0, 0, 8, 0, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2]);
         assert!(SUPPORTED.is_sorted(), "SPC-5 7.7.16: ascending");
         let serial = unit_serial_number("4711");
         assert_eq!(serial, [0, 0x80, 0, 4, b'4', b'7', b'1', b'1']);

@@ -101,6 +101,17 @@ fn a_reset_is_told_to_the_others() {
 }
 
 #[test]
+fn a_name_that_two_units_have_names_neither() {
+    let world = World::small();
+    let page = world.good(build::inquiry(Some(0x83), 255), &[]);
+    let names = sanwire_scsi::DeviceIdentification::parse(&page).unwrap().designators;
+    let naa = names.iter().find(|name| name.kind == sanwire_scsi::vpd::DesignatorKind::Naa).unwrap();
+    assert!(world.units.find(naa).is_some());
+    world.units.add(lun(1), disk("vol", TestStore::new(SMALL), true)).unwrap();
+    assert!(world.units.find(naa).is_none());
+}
+
+#[test]
 fn the_inventory_is_bounded() {
     let world = World::small();
     let store = TestStore::new(SMALL);

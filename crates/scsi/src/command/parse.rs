@@ -4,6 +4,7 @@ use super::{
     ByteCheck, Command, Extent, ModeForm, ModeSense, PageControl, ReadDefectData, ReportedLuns, ReportedOperations,
 };
 use crate::bytes::{u16_at, u24_at, u32_at, u64_at};
+use crate::copy::CopyResults;
 use crate::operation::{Features, Operation, code};
 use crate::sense::Sense;
 use crate::task::Cdb;
@@ -65,6 +66,9 @@ impl Fields<'_> {
             code::INQUIRY => self.inquiry()?,
             code::REPORT_LUNS => self.report_luns()?,
             code::MAINTENANCE_IN => self.maintenance_in()?,
+            code::MAINTENANCE_OUT => Command::SetTargetPortGroups { parameter_bytes: self.u32(6) },
+            code::EXTENDED_COPY => Command::ExtendedCopy { parameter_bytes: self.u32(10) },
+            code::RECEIVE_COPY_RESULTS => self.receive_copy_results()?,
             code::READ_CAPACITY_10 => Command::ReadCapacity10,
             code::SERVICE_ACTION_IN_16 => self.service_action_in(),
             code::READ_DEFECT_DATA_10 | code::READ_DEFECT_DATA_12 => {
@@ -118,6 +122,7 @@ impl Fields<'_> {
 
     fn maintenance_in(&self) -> Result<Command, Sense> {
         match self.byte(1) & 0x1f {
+            code::TARGET_PORT_GROUPS_ACTION => self.report_target_port_groups(),
             code::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS_ACTION => {
                 let (extended, allocation_bytes) = (self.bit(2, 7), self.u32(6));
                 // SPC-4 6.36.2: the answer is not cut below its first four bytes.
@@ -133,6 +138,26 @@ impl Fields<'_> {
     /// FUA; FUA_NV asks for less, which here is the same (SBC-2 5.25: no cache is non-volatile).
     fn force_unit_access(&self) -> bool {
         self.bit(1, 3) || self.bit(1, 1)
+    }
+
+    fn report_target_port_groups(&self) -> Result<Command, Sense> {
+        let extended_header = match self.byte(1) >> 5 {
+            0 => false,
+            1 => true,
+            _ => return Err(Sense::invalid_field_in_cdb(1, Some(7))),
+        };
+        Ok(Command::ReportTargetPortGroups { extended_header, allocation_bytes: self.u32(6) })
+    }
+
+    fn receive_copy_results(&self) -> Result<Command, Sense> {
+        let asked = match self.byte(1) & 0x1f {
+            code::COPY_STATUS_ACTION => CopyResults::Status,
+            code::COPY_HELD_DATA_ACTION => CopyResults::HeldData,
+            code::COPY_OPERATING_PARAMETERS_ACTION => CopyResults::OperatingParameters,
+            code::COPY_FAILED_SEGMENT_DETAILS_ACTION => CopyResults::FailedSegmentDetails,
+            _ => return Err(Sense::invalid_field_in_cdb(1, Some(4))),
+        };
+        Ok(Command::ReceiveCopyResults { asked, list_id: self.byte(2), allocation_bytes: self.u32(10) })
     }
 
     fn report_operations(&self) -> Result<Command, Sense> {

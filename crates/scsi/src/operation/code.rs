@@ -22,6 +22,8 @@ pub const WRITE_SAME_10: u8 = 0x41;
 pub const UNMAP: u8 = 0x42;
 pub const MODE_SELECT_10: u8 = 0x55;
 pub const MODE_SENSE_10: u8 = 0x5a;
+pub const EXTENDED_COPY: u8 = 0x83;
+pub const RECEIVE_COPY_RESULTS: u8 = 0x84;
 pub const READ_16: u8 = 0x88;
 pub const COMPARE_AND_WRITE: u8 = 0x89;
 pub const WRITE_16: u8 = 0x8a;
@@ -35,6 +37,7 @@ pub const WRITE_ATOMIC_16: u8 = 0x9c;
 pub const SERVICE_ACTION_IN_16: u8 = 0x9e;
 pub const REPORT_LUNS: u8 = 0xa0;
 pub const MAINTENANCE_IN: u8 = 0xa3;
+pub const MAINTENANCE_OUT: u8 = 0xa4;
 pub const READ_12: u8 = 0xa8;
 pub const WRITE_12: u8 = 0xaa;
 pub const WRITE_AND_VERIFY_12: u8 = 0xae;
@@ -44,6 +47,18 @@ pub const READ_DEFECT_DATA_12: u8 = 0xb7;
 pub const READ_CAPACITY_16_ACTION: u8 = 0x10;
 /// Service action of SERVICE ACTION IN (16).
 pub const GET_LBA_STATUS_ACTION: u8 = 0x12;
+/// Service action of EXTENDED COPY, for lists with an identifier of one byte.
+pub const EXTENDED_COPY_LID1_ACTION: u8 = 0x00;
+/// Service action of RECEIVE COPY RESULTS.
+pub const COPY_STATUS_ACTION: u8 = 0x00;
+/// Service action of RECEIVE COPY RESULTS.
+pub const COPY_HELD_DATA_ACTION: u8 = 0x01;
+/// Service action of RECEIVE COPY RESULTS.
+pub const COPY_OPERATING_PARAMETERS_ACTION: u8 = 0x03;
+/// Service action of RECEIVE COPY RESULTS.
+pub const COPY_FAILED_SEGMENT_DETAILS_ACTION: u8 = 0x04;
+/// Service action of MAINTENANCE IN and OUT: REPORT and SET.
+pub const TARGET_PORT_GROUPS_ACTION: u8 = 0x0a;
 /// Service action of MAINTENANCE IN.
 pub const REPORT_SUPPORTED_OPERATION_CODES_ACTION: u8 = 0x0c;
 /// Service action of MAINTENANCE IN.

@@ -12,11 +12,19 @@ const fn action(code: u8, service_action: u8, usage: &'static [u8]) -> Operation
 }
 
 impl Operation {
+    /// The same, taking more time.
+    const fn taking(self, effort: Effort) -> Operation {
+        Operation { effort, ..self }
+    }
+
     /// The same, for units that have what it needs.
     const fn needing(self, need: Need) -> Operation {
         Operation { need, ..self }
     }
 }
+
+/// RECEIVE COPY RESULTS: list identifier and allocation length.
+const COPY_RESULTS: &[u8] = &[0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0];
 
 /// Ascending by code, then by service action. Bytes 0 are the operation codes; the last byte of each, CONTROL, is zero:
 /// NACA is not supported (SAM-5 5.2).
@@ -45,6 +53,12 @@ pub(super) static OPERATIONS: &[Operation] = {
         operation(UNMAP, Range, &[0, 0, 0, 0, 0, 0, 0, F, F, 0]).needing(Need::Thin),
         operation(MODE_SELECT_10, Control, &[0, 0x10, 0, 0, 0, 0, 0, F, F, 0]),
         operation(MODE_SENSE_10, Control, &[0, 0x18, F, F, 0, 0, 0, F, F, 0]),
+        action(EXTENDED_COPY, EXTENDED_COPY_LID1_ACTION, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, F, F, F, F, 0, 0])
+            .taking(Range),
+        action(RECEIVE_COPY_RESULTS, COPY_STATUS_ACTION, COPY_RESULTS),
+        action(RECEIVE_COPY_RESULTS, COPY_HELD_DATA_ACTION, COPY_RESULTS),
+        action(RECEIVE_COPY_RESULTS, COPY_OPERATING_PARAMETERS_ACTION, COPY_RESULTS),
+        action(RECEIVE_COPY_RESULTS, COPY_FAILED_SEGMENT_DETAILS_ACTION, COPY_RESULTS),
         operation(READ_16, Transfer, &[0, 0x1a, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
         operation(COMPARE_AND_WRITE, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, 0, 0, 0, F, 0, 0]),
         operation(WRITE_16, Transfer, &[0, 0x1a, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
@@ -57,12 +71,14 @@ pub(super) static OPERATIONS: &[Operation] = {
         action(SERVICE_ACTION_IN_16, READ_CAPACITY_16_ACTION, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, F, F, F, F, 0, 0]),
         action(SERVICE_ACTION_IN_16, GET_LBA_STATUS_ACTION, &[0, 0, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
         operation(REPORT_LUNS, Control, &[0, 0, F, 0, 0, 0, F, F, F, F, 0, 0]),
+        action(MAINTENANCE_IN, TARGET_PORT_GROUPS_ACTION, &[0, 0xe0, 0, 0, 0, 0, F, F, F, F, 0, 0]),
         action(MAINTENANCE_IN, REPORT_SUPPORTED_OPERATION_CODES_ACTION, &[0, 0, 0x87, F, F, F, F, F, F, F, 0, 0]),
         action(
             MAINTENANCE_IN,
             REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS_ACTION,
             &[0, 0, 0x80, 0, 0, 0, F, F, F, F, 0, 0],
         ),
+        action(MAINTENANCE_OUT, TARGET_PORT_GROUPS_ACTION, &[0, 0, 0, 0, 0, 0, F, F, F, F, 0, 0]),
         operation(READ_12, Transfer, &[0, 0x1a, F, F, F, F, F, F, F, F, 0, 0]),
         operation(WRITE_12, Transfer, &[0, 0x1a, F, F, F, F, F, F, F, F, 0, 0]),
         operation(WRITE_AND_VERIFY_12, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, 0, 0]),

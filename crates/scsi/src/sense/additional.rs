@@ -33,12 +33,19 @@ macro_rules! additional_sense {
 
 additional_sense! {
     NONE = 0x00 0x00 "No additional sense information";
+    OPERATION_IN_PROGRESS = 0x00 0x16 "Operation in progress";
     NOT_READY_CAUSE_NOT_REPORTABLE = 0x04 0x00 "Logical unit not ready, cause not reportable";
     NOT_READY_BECOMING_READY = 0x04 0x01 "Logical unit is in process of becoming ready";
     NOT_READY_INITIALIZING_COMMAND_REQUIRED = 0x04 0x02 "Logical unit not ready, initializing command required";
     NOT_READY_MANUAL_INTERVENTION_REQUIRED = 0x04 0x03 "Logical unit not ready, manual intervention required";
+    NOT_READY_ASYMMETRIC_ACCESS_STATE_TRANSITION = 0x04 0x0a "Logical unit not accessible, asymmetric access state transition";
+    NOT_READY_TARGET_PORT_STANDBY = 0x04 0x0b "Logical unit not accessible, target port in standby state";
+    NOT_READY_TARGET_PORT_UNAVAILABLE = 0x04 0x0c "Logical unit not accessible, target port in unavailable state";
     NOT_READY_SANITIZE_IN_PROGRESS = 0x04 0x1b "Logical unit not ready, sanitize in progress";
+    UNREACHABLE_COPY_TARGET = 0x08 0x04 "Unreachable copy target";
     WRITE_ERROR = 0x0c 0x00 "Write error";
+    COPY_TARGET_DEVICE_NOT_REACHABLE = 0x0d 0x02 "Copy target device not reachable";
+    INCORRECT_COPY_TARGET_DEVICE_TYPE = 0x0d 0x03 "Incorrect copy target device type";
     UNRECOVERED_READ_ERROR = 0x11 0x00 "Unrecovered read error";
     PARAMETER_LIST_LENGTH_ERROR = 0x1a 0x00 "Parameter list length error";
     MISCOMPARE_DURING_VERIFY_OPERATION = 0x1d 0x00 "Miscompare during verify operation";
@@ -47,6 +54,12 @@ additional_sense! {
     INVALID_FIELD_IN_CDB = 0x24 0x00 "Invalid field in CDB";
     LOGICAL_UNIT_NOT_SUPPORTED = 0x25 0x00 "Logical unit not supported";
     INVALID_FIELD_IN_PARAMETER_LIST = 0x26 0x00 "Invalid field in parameter list";
+    TOO_MANY_TARGET_DESCRIPTORS = 0x26 0x06 "Too many target descriptors";
+    UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE = 0x26 0x07 "Unsupported target descriptor type code";
+    TOO_MANY_SEGMENT_DESCRIPTORS = 0x26 0x08 "Too many segment descriptors";
+    UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE = 0x26 0x09 "Unsupported segment descriptor type code";
+    UNEXPECTED_INEXACT_SEGMENT = 0x26 0x0a "Unexpected inexact segment";
+    INLINE_DATA_LENGTH_EXCEEDED = 0x26 0x0b "Inline data length exceeded";
     WRITE_PROTECTED = 0x27 0x00 "Write protected";
     SOFTWARE_WRITE_PROTECTED = 0x27 0x02 "Logical unit software write protected";
     SPACE_ALLOCATION_FAILED_WRITE_PROTECT = 0x27 0x07 "Space allocation failed write protect";
@@ -55,6 +68,7 @@ additional_sense! {
     BUS_DEVICE_RESET_FUNCTION_OCCURRED = 0x29 0x03 "Bus device reset function occurred";
     IT_NEXUS_LOSS_OCCURRED = 0x29 0x07 "I_T nexus loss occurred";
     MODE_PARAMETERS_CHANGED = 0x2a 0x01 "Mode parameters changed";
+    ASYMMETRIC_ACCESS_STATE_CHANGED = 0x2a 0x06 "Asymmetric access state changed";
     CAPACITY_DATA_HAS_CHANGED = 0x2a 0x09 "Capacity data has changed";
     SANITIZE_COMMAND_FAILED = 0x31 0x03 "SANITIZE command failed";
     THIN_PROVISIONING_SOFT_THRESHOLD_REACHED = 0x38 0x07 "Thin provisioning soft threshold reached";

@@ -71,31 +71,105 @@ impl Identity {
         3 << 60 | folded & (u64::MAX >> 4)
     }
 
-    /// The device identification page: T10 vendor id (with the name), UUID, NAA and SCSI name string.
+    /// A locally administered EUI-64 (the quadrant of IEEE 802c that its owner assigns), folded from all of the uuid.
     #[must_use]
-    pub fn to_page(&self) -> Vec<u8> {
-        let mut body = Vec::with_capacity(192);
-        let text_code = if self.name.is_ascii() { 2 } else { 3 };
+    pub fn eui_64(&self) -> u64 {
+        let folded = u64_at(&self.uuid, 0).unwrap_or(0) ^ u64_at(&self.uuid, 8).unwrap_or(0).rotate_left(32);
+        folded & !(0x0f << 56) | 0x02 << 56
+    }
+
+    /// The device identification page, as it is read through `port`: what the logical unit is called (T10 vendor id
+    /// with the name, NAA, EUI-64, UUID and SCSI name string), then the port, then the device.
+    #[must_use]
+    pub fn to_page(&self, port: &TargetPort) -> Vec<u8> {
+        let mut body = Vec::with_capacity(256);
+        for (code_set, designator) in self.designators().iter().chain(&port.designators()) {
+            // Ours are far below 256 bytes.
+            let (kind, length) = (designator.kind.code(), designator.bytes.len() as u8);
+            body.extend([*code_set, designator.association << 4 | kind, 0, length]);
+            body.extend(&designator.bytes);
+        }
+        build(page::DEVICE_IDENTIFICATION, &body)
+    }
+
+    /// Whether the designator names this logical unit.
+    #[must_use]
+    pub fn is_named(&self, designator: &Designator) -> bool {
+        self.designators().iter().any(|(_, own)| own == designator)
+    }
+
+    /// The designators of the logical unit, each after its code set.
+    fn designators(&self) -> [(u8, Designator); 5] {
+        let text = if self.name.is_ascii() { ASCII } else { UTF_8 };
         // The name alone is not unique in the world; with the uuid it is, as SPC-5 7.7.6.4 asks.
         let mut vendor = padded::<8>(VENDOR).to_vec();
         vendor.extend(format!("{}:{}", self.name, self.serial()).bytes());
-        push(&mut body, text_code, 0x1, &vendor);
-        let mut uuid = vec![0x10, 0];
-        uuid.extend(self.uuid);
-        push(&mut body, 1, 0xa, &uuid);
-        push(&mut body, 1, 0x3, &self.naa().to_be_bytes());
-        // SPC-5 7.7.6.11: UTF-8, ended by a zero, padded to four bytes.
-        let mut name = format!("naa.{:016X}\0", self.naa()).into_bytes();
-        name.resize(name.len().next_multiple_of(4), 0);
-        push(&mut body, 3, 0x8, &name);
-        build(page::DEVICE_IDENTIFICATION, &body)
+        let uuid = [&[0x10, 0], &self.uuid[..]].concat();
+        let naa = self.naa();
+        let of_unit = |kind, bytes| Designator { kind, association: 0, bytes };
+        [
+            (text, of_unit(DesignatorKind::T10VendorId, vendor)),
+            (BINARY, of_unit(DesignatorKind::Uuid, uuid)),
+            (BINARY, of_unit(DesignatorKind::Naa, naa.to_be_bytes().to_vec())),
+            (BINARY, of_unit(DesignatorKind::Eui64, self.eui_64().to_be_bytes().to_vec())),
+            (UTF_8, of_unit(DesignatorKind::ScsiName, name_string(&format!("naa.{naa:016X}")))),
+        ]
     }
 }
 
-/// One designator of the logical unit (association 00b). Ours are far below 256 bytes.
-fn push(body: &mut Vec<u8>, code_set: u8, kind: u8, designator: &[u8]) {
-    body.extend([code_set, kind, 0, designator.len() as u8]);
-    body.extend(designator);
+/// Code sets (SPC-5 7.7.6.1).
+const BINARY: u8 = 1;
+const ASCII: u8 = 2;
+const UTF_8: u8 = 3;
+
+/// SPC-5 7.7.6.11: UTF-8, ended by a zero, padded to four bytes.
+fn name_string(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
+    bytes
+}
+
+/// The port of the target through which an initiator comes, and the target device that it belongs to.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TargetPort {
+    /// Its relative identifier, from 1.
+    pub relative_id: u16,
+    /// The target port group that it belongs to.
+    pub group: u16,
+    /// Its SCSI name string, where the transport has one (`iqn...,t,0x0001`); up to 251 bytes.
+    pub port_name: Option<String>,
+    /// The SCSI name string of the target device (`iqn...`); up to 251 bytes.
+    pub device_name: Option<String>,
+}
+
+impl Default for TargetPort {
+    /// The only port of a transport that has no names: 1, in group 1.
+    fn default() -> Self {
+        TargetPort { relative_id: 1, group: 1, port_name: None, device_name: None }
+    }
+}
+
+impl TargetPort {
+    /// The designators of port and device, each after its code set.
+    fn designators(&self) -> Vec<(u8, Designator)> {
+        const PORT: u8 = 1;
+        const DEVICE: u8 = 2;
+        let number = |kind, id: u16| {
+            let bytes = u32::from(id).to_be_bytes().to_vec();
+            Some((BINARY, Designator { kind, association: PORT, bytes }))
+        };
+        let name = |association, name: &Option<String>| {
+            let bytes = name_string(name.as_ref().filter(|name| name.len() < 252)?);
+            Some((UTF_8, Designator { kind: DesignatorKind::ScsiName, association, bytes }))
+        };
+        let designators = [
+            number(DesignatorKind::RelativeTargetPort, self.relative_id),
+            number(DesignatorKind::TargetPortGroup, self.group),
+            name(PORT, &self.port_name),
+            name(DEVICE, &self.device_name),
+        ];
+        designators.into_iter().flatten().collect()
+    }
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -114,6 +188,10 @@ pub enum DesignatorKind {
     Eui64,
     /// 3h: network address authority.
     Naa,
+    /// 4h: relative target port identifier.
+    RelativeTargetPort,
+    /// 5h: target port group.
+    TargetPortGroup,
     /// 8h: SCSI name string.
     ScsiName,
     /// Ah: UUID.
@@ -123,7 +201,7 @@ pub enum DesignatorKind {
 }
 
 /// One designator as it came.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Designator {
     /// What kind.
     pub kind: DesignatorKind,
@@ -131,6 +209,17 @@ pub struct Designator {
     pub association: u8,
     /// Its bytes.
     pub bytes: Vec<u8>,
+}
+
+impl Designator {
+    /// Reads the designation descriptor with which `bytes` begins; gives it with what follows. `None` when it does not fit.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<(Designator, &[u8])> {
+        let [_, flags, _, length, after @ ..] = bytes else { return None };
+        let (designator, rest) = after.split_at_checked(usize::from(*length))?;
+        let (kind, association) = (DesignatorKind::from_code(flags & 0x0f), (flags >> 4) & 0x03);
+        Some((Designator { kind, association, bytes: designator.to_vec() }, rest))
+    }
 }
 
 /// A device identification page as an initiator reads it.
@@ -149,14 +238,9 @@ impl DeviceIdentification {
         let mut rest = parse(bytes, page::DEVICE_IDENTIFICATION)?;
         let mut designators = Vec::new();
         while !rest.is_empty() {
-            let [_, flags, _, length, after @ ..] = rest else {
-                return Err(AnswerError::Short("INQUIRY for the device identification page"));
-            };
-            let (designator, next) = after
-                .split_at_checked(usize::from(*length))
-                .ok_or(AnswerError::Short("INQUIRY for the device identification page"))?;
-            let (kind, association) = (kind_of(flags & 0x0f), (flags >> 4) & 0x03);
-            designators.push(Designator { kind, association, bytes: designator.to_vec() });
+            let (designator, next) =
+                Designator::parse(rest).ok_or(AnswerError::Short("INQUIRY for the device identification page"))?;
+            designators.push(designator);
             rest = next;
         }
         Ok(DeviceIdentification { designators })
@@ -182,14 +266,31 @@ impl DeviceIdentification {
     }
 }
 
-fn kind_of(code: u8) -> DesignatorKind {
-    match code {
-        0x1 => DesignatorKind::T10VendorId,
-        0x2 => DesignatorKind::Eui64,
-        0x3 => DesignatorKind::Naa,
-        0x8 => DesignatorKind::ScsiName,
-        0xa => DesignatorKind::Uuid,
-        other => DesignatorKind::Other(other),
+impl DesignatorKind {
+    fn from_code(code: u8) -> Self {
+        match code {
+            0x1 => DesignatorKind::T10VendorId,
+            0x2 => DesignatorKind::Eui64,
+            0x3 => DesignatorKind::Naa,
+            0x4 => DesignatorKind::RelativeTargetPort,
+            0x5 => DesignatorKind::TargetPortGroup,
+            0x8 => DesignatorKind::ScsiName,
+            0xa => DesignatorKind::Uuid,
+            other => DesignatorKind::Other(other),
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            DesignatorKind::T10VendorId => 0x1,
+            DesignatorKind::Eui64 => 0x2,
+            DesignatorKind::Naa => 0x3,
+            DesignatorKind::RelativeTargetPort => 0x4,
+            DesignatorKind::TargetPortGroup => 0x5,
+            DesignatorKind::ScsiName => 0x8,
+            DesignatorKind::Uuid => 0xa,
+            DesignatorKind::Other(other) => other,
+        }
     }
 }
 
@@ -209,16 +310,48 @@ mod tests {
 
     #[test]
     fn the_page_has_the_bytes_of_the_standard() {
-        let page = Identity::new("vol", UUID).unwrap().to_page();
-        let mut expected = vec![0, 0x83, 0, 104, 2, 1, 0, 44];
+        let page = Identity::new("vol", UUID).unwrap().to_page(&TargetPort::default());
+        let mut expected = vec![0, 0x83, 0, 0, 2, 1, 0, 44];
         expected.extend(b"SANWIRE vol:f0010203040506070000000000000008");
         expected.extend([1, 0xa, 0, 18, 0x10, 0]);
         expected.extend(UUID);
         expected.extend([1, 3, 0, 8, 0x30, 1, 2, 3, 4, 5, 6, 0x0f]);
+        expected.extend([1, 2, 0, 8, 0xf2, 1, 2, 0x0b, 4, 5, 6, 7]);
         expected.extend([3, 8, 0, 24]);
         expected.extend(b"naa.300102030405060F\0\0\0\0");
+        expected.extend([1, 0x14, 0, 4, 0, 0, 0, 1, 1, 0x15, 0, 4, 0, 0, 0, 1]);
         expected[3] = (expected.len() - 4) as u8;
         assert_eq!(page, expected);
+    }
+
+    #[test]
+    fn ports_and_devices_are_named_after_the_unit() {
+        let port = TargetPort {
+            relative_id: 0x0203,
+            group: 0x0405,
+            port_name: Some("iqn.2026-11.org.sanwire:a,t,0x0001".to_owned()),
+            device_name: Some("iqn.2026-11.org.sanwire:a".to_owned()),
+        };
+        let page = Identity::new("vol", UUID).unwrap().to_page(&port);
+        let mut expected = vec![1, 0x14, 0, 4, 0, 0, 2, 3, 1, 0x15, 0, 4, 0, 0, 4, 5, 3, 0x18, 0, 36];
+        expected.extend(b"iqn.2026-11.org.sanwire:a,t,0x0001\0\0");
+        expected.extend([3, 0x28, 0, 28]);
+        expected.extend(b"iqn.2026-11.org.sanwire:a\0\0\0");
+        assert!(page.ends_with(&expected));
+        assert_eq!(usize::from(page[3]), page.len() - 4);
+        let too_long = TargetPort { device_name: Some("x".repeat(252)), ..port };
+        assert!(DeviceIdentification::parse(&Identity::new("vol", UUID).unwrap().to_page(&too_long)).is_ok());
+    }
+
+    #[test]
+    fn a_unit_answers_to_each_of_its_names_and_to_no_other() {
+        let identity = Identity::new("vol", UUID).unwrap();
+        let page = DeviceIdentification::parse(&identity.to_page(&TargetPort::default())).unwrap();
+        for mut designator in page.designators {
+            assert_eq!(identity.is_named(&designator), designator.association == 0, "{designator:?}");
+            designator.bytes[0] ^= 1;
+            assert!(!identity.is_named(&designator));
+        }
     }
 
     #[test]
@@ -230,7 +363,7 @@ mod tests {
 
     #[test]
     fn another_vendors_unit_is_no_volume() {
-        let mut page = Identity::new("vol", UUID).unwrap().to_page();
+        let mut page = Identity::new("vol", UUID).unwrap().to_page(&TargetPort::default());
         page[8] = b'X';
         assert_eq!(DeviceIdentification::parse(&page).unwrap().identity(), None);
     }
@@ -242,7 +375,7 @@ mod tests {
             let identity = Identity::new(&name, uuid);
             prop_assume!(identity.is_ok());
             let identity = identity.unwrap();
-            let page = DeviceIdentification::parse(&identity.to_page()).unwrap();
+            let page = DeviceIdentification::parse(&identity.to_page(&TargetPort::default())).unwrap();
             prop_assert_eq!(page.naa(), Some(identity.naa()));
             prop_assert_eq!(page.identity(), Some(identity));
         }

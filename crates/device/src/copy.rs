@@ -1,0 +1,199 @@
+//! EXTENDED COPY and RECEIVE COPY RESULTS (SPC-3 6.3 and 6.17): data goes from store to store, a bounded piece at a time.
+
+mod plan;
+mod record;
+
+use std::sync::Arc;
+
+use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_core::NexusId;
+use sanwire_scsi::copy::{self, CopyList, CopyResults};
+use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
+use sanwire_store::{Completion, Outcome, Request};
+
+use crate::disk::Disk;
+use crate::dispatch::{Beginning, cut};
+use crate::exclusion::Claim;
+use crate::execution::{Hold, State};
+use crate::fault;
+use crate::step::{Range, Refusal, Step, frame};
+
+use plan::{Leg, Plan, aborted};
+pub(crate) use record::Copies;
+use record::{Failure, Ticket};
+
+/// What is read and written at once, so that other commands get their turn between.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// An EXTENDED COPY under way.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    plan: Plan,
+    /// The current segment's place in the list.
+    at: usize,
+    leg: Leg,
+    stage: Stage,
+    /// A frame that waits for the next piece.
+    spare: Option<Frame>,
+    /// The blocks that are being written, for this while: other commands may want them undisturbed.
+    writing: Option<Hold>,
+    nexus: NexusId,
+    /// Whether this segment wrote what must be made stable before it counts as copied: there is no write cache.
+    is_volatile: bool,
+    ticket: Ticket,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The source is being read, for this place of the destination.
+    Reading { offset_bytes: u64 },
+    /// The destination is being written; the frame comes back from it.
+    Writing { data: Slice },
+    /// What was written of this segment is being made stable.
+    Flushing,
+}
+
+pub(crate) fn extended_copy(parameter_bytes: u32, begun: &Beginning<'_>, task: &Task) -> Result<Step, Refusal> {
+    if parameter_bytes == 0 {
+        return Ok(Step::Good);
+    }
+    let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    let data = task.data_out.as_deref().unwrap_or(&[]);
+    let list = CopyList::parse(data.get(..parameter_bytes as usize).ok_or(too_short)?)?;
+    let list_id = list.list_id;
+    let plan = Plan::new(list, |target| begun.units.reach(begun.nexus, &target.designator));
+    let checked = plan.check();
+    // Without memory nothing must have happened: before the copy is noted.
+    let spare = match checked {
+        Ok(longest_bytes @ 1..) => Some(frame(begun.memory, longest_bytes.min(PIECE_BYTES) as usize)?),
+        _ => None,
+    };
+    let mut ticket = list_id.map_or(Ok(Ticket::NONE), |id| begun.disk.copies.begin(begun.nexus, id))?;
+    match checked.and_then(|_| plan.leg(0)) {
+        Ok(Some(leg)) => {
+            let nexus = begun.nexus;
+            let stage = Stage::Flushing;
+            let copying = Copying { plan, at: 0, leg, stage, spare, writing: None, nexus, is_volatile: false, ticket };
+            Ok(Box::new(copying).go_on(|copying| copying.advance(begun.memory))?)
+        }
+        Ok(None) => {
+            ticket.end(None);
+            Ok(Step::Good)
+        }
+        Err(sense) => {
+            ticket.end(Some(Failure::Sense(sense)));
+            Err(sense.into())
+        }
+    }
+}
+
+pub(crate) fn receive_copy_results(
+    asked: CopyResults,
+    list_id: u8,
+    allocation_bytes: u32,
+    begun: &Beginning<'_>,
+) -> Result<Step, Sense> {
+    let (copies, nexus) = (&begun.disk.copies, begun.nexus);
+    let unknown = || Sense::invalid_field_in_cdb(2, None);
+    let bytes = match asked {
+        CopyResults::Status => copies.status(nexus, list_id).ok_or_else(unknown)?.to_bytes().to_vec(),
+        CopyResults::HeldData if copies.is_known(nexus, list_id) => copy::held_data().to_vec(),
+        CopyResults::HeldData => return Err(unknown()),
+        CopyResults::OperatingParameters => copy::operating_parameters(begun.geometry.block_bytes),
+        CopyResults::FailedSegmentDetails => {
+            let failure = copies.failure(nexus, list_id).ok_or_else(unknown)?;
+            let answered = failure.map(|failure| failure.answered());
+            copy::failed_segment_details(answered.as_ref().map(|(status, sense)| (*status, &**sense)))
+        }
+    };
+    Ok(Step::Answer(cut(bytes, allocation_bytes as usize)))
+}
+
+impl Copying {
+    /// The disk that works for it now.
+    pub(crate) fn disk(&self) -> &Arc<Disk> {
+        match self.stage {
+            Stage::Reading { .. } => &self.leg.source,
+            Stage::Writing { .. } | Stage::Flushing => &self.leg.destination,
+        }
+    }
+
+    /// Whether no other command is in the way of what it is to write.
+    pub(crate) fn may_go(&self) -> bool {
+        self.writing.as_ref().is_none_or(Hold::may_go)
+    }
+
+    pub(crate) fn next(self: Box<Self>, completion: Completion, memory: &Region) -> Result<Step, Sense> {
+        self.go_on(|copying| copying.completed(completion, memory))
+    }
+
+    /// Takes the next turn, which gives the request for the store or `None` at the end, and notes how it ends.
+    fn go_on(
+        mut self: Box<Self>,
+        turn: impl FnOnce(&mut Self) -> Result<Option<Request>, Sense>,
+    ) -> Result<Step, Sense> {
+        match turn(&mut self) {
+            Ok(Some(request)) => Ok(Step::Store(State::Copy(self), request)),
+            Ok(None) => {
+                self.ticket.end(None);
+                Ok(Step::Good)
+            }
+            Err(sense) => {
+                self.ticket.end(Some(Failure::Sense(sense)));
+                Err(sense)
+            }
+        }
+    }
+
+    fn completed(&mut self, completion: Completion, memory: &Region) -> Result<Option<Request>, Sense> {
+        let outcome = completion.map_err(|error| aborted(self.at, None, self.disk().fault(&error).additional))?;
+        match (std::mem::replace(&mut self.stage, Stage::Flushing), outcome) {
+            (Stage::Reading { offset_bytes }, Outcome::Read(found)) => {
+                let data = found.freeze();
+                self.stage = Stage::Writing { data: data.clone() };
+                let range = Range { offset_bytes, length_bytes: data.len() as u64 };
+                let claim = Claim { range, is_exclusive: false };
+                self.writing = Some(Hold::new(Arc::clone(&self.leg.destination), Some(claim), self.nexus));
+                return Ok(Some(Request::Write { offset_bytes, data }));
+            }
+            (Stage::Reading { .. }, Outcome::Done) => return Err(fault::INTERNAL),
+            (Stage::Writing { data }, _) => {
+                self.writing = None;
+                self.ticket.written(data.len() as u32);
+                self.is_volatile = !self.leg.destination.settings().write_cache;
+                self.spare = data.thaw().ok();
+            }
+            (Stage::Flushing, _) => self.is_volatile = false,
+        }
+        self.advance(memory)
+    }
+
+    /// Reads the next piece: of this segment, or of the next that has one.
+    fn advance(&mut self, memory: &Region) -> Result<Option<Request>, Sense> {
+        loop {
+            if let Some((from, to)) = self.leg.cut(PIECE_BYTES) {
+                let buffer = fitting(self.spare.take(), from.length_bytes as usize, memory);
+                self.stage = Stage::Reading { offset_bytes: to.offset_bytes };
+                return Ok(Some(Request::Read { offset_bytes: from.offset_bytes, buffer }));
+            }
+            if self.is_volatile {
+                self.stage = Stage::Flushing;
+                return Ok(Some(Request::Flush));
+            }
+            self.ticket.segment_done();
+            self.at += 1;
+            match self.plan.leg(self.at)? {
+                Some(leg) => self.leg = leg,
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+/// A frame for a piece: the one at hand, or another of the region, or memory of its own; the command cannot wait any more.
+fn fitting(spare: Option<Frame>, length_bytes: usize, memory: &Region) -> Frame {
+    let spare = spare.filter(|frame| frame.len() >= length_bytes).or_else(|| memory.frame(length_bytes));
+    let mut frame = spare.unwrap_or_else(|| vec![0; length_bytes].into());
+    frame.truncate(length_bytes);
+    frame
+}

@@ -1,0 +1,146 @@
+//! What a copy list means for the units there are: each segment as a way between two stores.
+
+use std::sync::Arc;
+
+use sanwire_scsi::copy::{CopyAmount, CopyList, CopySegment, CopyTarget, SEGMENT_MAX_BYTES};
+use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
+use sanwire_store::Geometry;
+
+use crate::disk::Disk;
+use crate::step::Range;
+
+/// A copy list whose targets were looked up.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    targets: Vec<Target>,
+    segments: Vec<CopySegment>,
+}
+
+#[derive(Debug)]
+struct Target {
+    named: CopyTarget,
+    /// `None` when it is not there, or not for this initiator.
+    disk: Option<Arc<Disk>>,
+}
+
+/// One segment: what is still to copy of it.
+#[derive(Debug)]
+pub(crate) struct Leg {
+    pub(crate) source: Arc<Disk>,
+    pub(crate) destination: Arc<Disk>,
+    from: Range,
+    to: Range,
+    /// From the end to the begin, because the destination overlaps the source behind its begin.
+    is_backward: bool,
+}
+
+/// Places within a segment descriptor, for the sense data.
+mod place {
+    pub(super) const SOURCE: u16 = 4;
+    pub(super) const DESTINATION: u16 = 6;
+    pub(super) const AMOUNT: u16 = 8;
+    pub(super) const SOURCE_LBA: u16 = 12;
+    pub(super) const DESTINATION_LBA: u16 = 20;
+}
+
+impl Plan {
+    pub(crate) fn new(list: CopyList, find: impl Fn(&CopyTarget) -> Option<Arc<Disk>>) -> Plan {
+        let target = |named| Target { disk: find(&named), named };
+        Plan { targets: list.targets.into_iter().map(target).collect(), segments: list.segments }
+    }
+
+    /// Checks every segment, before anything is copied. Gives the length of the longest.
+    pub(crate) fn check(&self) -> Result<u64, Sense> {
+        let mut longest_bytes = 0;
+        for at in 0..self.segments.len() {
+            let length_bytes = self.leg(at)?.map_or(0, |leg| leg.from.length_bytes);
+            longest_bytes = longest_bytes.max(length_bytes);
+        }
+        Ok(longest_bytes)
+    }
+
+    /// The segment at this place of the list; `None` behind the last. It is checked against what its units are now.
+    pub(crate) fn leg(&self, at: usize) -> Result<Option<Leg>, Sense> {
+        let Some(segment) = self.segments.get(at) else { return Ok(None) };
+        self.leg_of(segment).map(Some).map_err(|(place, additional)| aborted(at, Some(place), additional))
+    }
+
+    fn leg_of(&self, segment: &CopySegment) -> Result<Leg, (u16, AdditionalSense)> {
+        let source = self.unit(segment.source).map_err(|additional| (place::SOURCE, additional))?;
+        let destination = self.unit(segment.destination).map_err(|additional| (place::DESTINATION, additional))?;
+        let (source_geometry, destination_geometry) = (source.store().geometry(), destination.store().geometry());
+        let cause = |place| move |sense: Sense| (place, sense.additional);
+        source.check_ready(&source_geometry).map_err(cause(place::SOURCE))?;
+        destination.check_ready(&destination_geometry).map_err(cause(place::DESTINATION))?;
+        destination.check_writable(&destination_geometry).map_err(cause(place::DESTINATION))?;
+        let (from, to) = ranges(segment, &source_geometry, &destination_geometry)?;
+        let overlaps = Arc::ptr_eq(source.store(), destination.store())
+            && (from.offset_bytes..from.offset_bytes + from.length_bytes).contains(&to.offset_bytes);
+        Ok(Leg { source: Arc::clone(source), destination: Arc::clone(destination), from, to, is_backward: overlaps })
+    }
+
+    fn unit(&self, index: u16) -> Result<&Arc<Disk>, AdditionalSense> {
+        let target = self.targets.get(usize::from(index)).ok_or(AdditionalSense::UNREACHABLE_COPY_TARGET)?;
+        if target.named.device_type != 0 {
+            return Err(AdditionalSense::INCORRECT_COPY_TARGET_DEVICE_TYPE);
+        }
+        let disk = target.disk.as_ref().ok_or(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE)?;
+        if ![0, disk.store().geometry().block_bytes].contains(&target.named.block_bytes) {
+            return Err(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST);
+        }
+        Ok(disk)
+    }
+}
+
+/// Where a segment's bytes lie in both stores. What is not whole blocks on both sides is refused, whatever PAD and CAT
+/// say of the rest.
+fn ranges(
+    segment: &CopySegment,
+    source: &Geometry,
+    destination: &Geometry,
+) -> Result<(Range, Range), (u16, AdditionalSense)> {
+    let (source_block, destination_block) = (u64::from(source.block_bytes), u64::from(destination.block_bytes));
+    let (length_bytes, source_offset, destination_offset) = match segment.amount {
+        CopyAmount::SourceBlocks(blocks) => (u64::from(blocks) * source_block, 0, 0),
+        CopyAmount::DestinationBlocks(blocks) => (u64::from(blocks) * destination_block, 0, 0),
+        CopyAmount::Bytes { length, source_offset, destination_offset } => {
+            (length.into(), source_offset, destination_offset)
+        }
+    };
+    if length_bytes > SEGMENT_MAX_BYTES.into() {
+        return Err((place::AMOUNT, AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST));
+    }
+    let is_whole = |offset: u16, block| length_bytes.is_multiple_of(block) && u64::from(offset).is_multiple_of(block);
+    if !is_whole(source_offset, source_block) || !is_whole(destination_offset, destination_block) {
+        return Err((place::AMOUNT, AdditionalSense::UNEXPECTED_INEXACT_SEGMENT));
+    }
+    let range = |lba: u64, offset: u16, geometry: &Geometry| {
+        let offset_bytes = lba.checked_mul(geometry.block_bytes.into())?.checked_add(offset.into())?;
+        let end = offset_bytes.checked_add(length_bytes)?;
+        (end <= geometry.length_bytes).then_some(Range { offset_bytes, length_bytes })
+    };
+    // There is no code for a segment beyond the end of a unit; the segment's place in error says it.
+    let from = range(segment.source_lba, source_offset, source).ok_or((place::SOURCE_LBA, AdditionalSense::NONE))?;
+    let to = range(segment.destination_lba, destination_offset, destination)
+        .ok_or((place::DESTINATION_LBA, AdditionalSense::NONE))?;
+    Ok((from, to))
+}
+
+/// COPY ABORTED in this segment, at this byte of its descriptor (SPC-3 6.3.3).
+pub(crate) fn aborted(_segment: usize, _place: Option<u16>, additional: AdditionalSense) -> Sense {
+    Sense::new(SenseKey::CopyAborted, additional)
+}
+
+impl Leg {
+    /// Cuts the next piece off: where it is read and where it goes; `None` when all is copied.
+    pub(crate) fn cut(&mut self, max_bytes: u64) -> Option<(Range, Range)> {
+        if self.from.length_bytes == 0 {
+            return None;
+        }
+        Some(if self.is_backward {
+            (self.from.split_back(max_bytes), self.to.split_back(max_bytes))
+        } else {
+            (self.from.split_front(max_bytes), self.to.split_front(max_bytes))
+        })
+    }
+}

@@ -30,6 +30,27 @@ fn cdb(u: &mut Unstructured<'_>) -> Result<Cdb> {
     Cdb::new(&bytes).ok_or(arbitrary::Error::IncorrectFormat)
 }
 
+/// A copy within the unit, whose list is mostly right.
+fn copy(u: &mut Unstructured<'_>) -> Result<(Cdb, Vec<u8>)> {
+    let segments = u.int_in_range(0..=3u8)?;
+    let mut list = vec![u.arbitrary()?, u.int_in_range(0..=3u8)? << 3, 0, 32, 0, 0, 0, 0, 0, 0, 0, 28 * segments, 0, 0, 0, 0];
+    list.extend([0xe4, 0, 0, 0, 1, 3, 0, 8, 0x30, 0, 0, 0, 0, 0, 0, 0]);
+    list.extend([0; 16]);
+    for _ in 0..segments {
+        list.extend([0x02, u.int_in_range(0..=3)?, 0, 0x18, 0, 0, 0, 0, 0, 0, 0, u.int_in_range(0..=40)?]);
+        for _ in 0..2 {
+            list.extend([0, 0, 0, 0, 0, 0, 0, u.int_in_range(0..=64)?]);
+        }
+    }
+    if u.arbitrary()? {
+        let at = u.choose_index(list.len())?;
+        list[at] = u.arbitrary()?;
+    }
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[13]) = (0x83, list.len() as u8);
+    Ok((Cdb::from(cdb), list))
+}
+
 fn run(input: &[u8], memory: &Region) -> Result<()> {
     let mut u = Unstructured::new(input);
     let block_bytes = if u.arbitrary()? { 512 } else { 4096 };
@@ -53,9 +74,10 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
                 u.bytes(length.min(u.len()))?.to_vec()
             }
         };
+        let (cdb, data) = if u.ratio(1, 8)? { copy(&mut u)? } else { (cdb(&mut u)?, data) };
         let task = Task {
             lun: if u.ratio(15, 16)? { Some(Lun::default()) } else { Lun::new(u.int_in_range(0..=3)?) },
-            cdb: cdb(&mut u)?,
+            cdb,
             data_out: (!data.is_empty()).then(|| data.into()),
             data_in_max_bytes: room,
         };

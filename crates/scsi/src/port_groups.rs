@@ -121,8 +121,11 @@ mod tests {
             ports: vec![1, 0x0203],
         };
         let descriptor = [0x82, 0x8f, 1, 2, 0, 1, 0, 2, 0, 0, 0, 1, 0, 0, 2, 3];
-        assert_eq!(report(&[group.clone()], false), [&[0, 0, 0, 16][..], &descriptor].concat());
-        assert_eq!(report(&[group], true), [&[0, 0, 0, 20, 0x10, 0, 0, 0][..], &descriptor].concat());
+        assert_eq!(report(std::slice::from_ref(&group), false), [&[0, 0, 0, 16][..], &descriptor].concat());
+        assert_eq!(
+            report(std::slice::from_ref(&group), true),
+            [&[0, 0, 0, 20, 0x10, 0, 0, 0][..], &descriptor].concat()
+        );
     }
 
     #[test]

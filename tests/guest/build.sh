@@ -149,7 +149,7 @@ build() {
 # What debootstrap mounts goes away with the namespace, whatever happens.
 if [ "${SANWIRE_GUEST_BUILDS:-}" != "$guest" ]; then
     check
-    SANWIRE_GUEST_BUILDS=$guest exec unshare --mount --propagation private "$0"
+    SANWIRE_GUEST_BUILDS=$guest exec unshare --mount --propagation private bash "$0"
 fi
 mkdir -p "$cache"
 exec 9> "$cache/lock"

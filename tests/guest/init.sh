@@ -22,7 +22,6 @@ make_host() {
     mkdir -p /dev/pts /dev/shm /run/lock/iscsi
     mount -t devpts devpts /dev/pts
     mount -t tmpfs shm /dev/shm
-    mount -t configfs config /sys/kernel/config 2> /dev/null
     hostname guest
     /lib/systemd/systemd-udevd --daemon
     udevadm trigger --action=add

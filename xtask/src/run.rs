@@ -17,8 +17,9 @@ pub enum Length {
 
 /// Seeds of each simulation in the long form.
 const LONG_SEEDS: &str = "200000";
-/// The tests that boot a Linux guest; without root they say that they do not run.
-const GUEST_TESTS: [&str; 8] = ["test", "--package", "sanwire", "--test", "system", "--", "--ignored", "guest::"];
+/// The tests that boot a Linux guest, two at a time: each takes a GiB of memory. Without root they say that they do not run.
+const GUEST_TESTS: [&str; 9] =
+    ["test", "--package", "sanwire", "--test", "system", "--", "--ignored", "--test-threads=2", "guest::"];
 /// How long each fuzz target runs.
 const FUZZ_SECONDS: &str = "60";
 

@@ -6,6 +6,12 @@ readonly MOUNT_POINT=/mnt SCRATCH=/tmp
 say() { printf '%s\n' "$*"; }
 fail() { printf 'FAILED: %s\n' "$*"; exit 1; }
 
+# block_device PATH: the device's own name. fio would take a path with colons, as those of iSCSI are, for several files.
+block_device() {
+    [ -b "$1" ] || fail "$1 is no block device"
+    readlink -f "$1"
+}
+
 # within SECONDS COMMAND...: the command succeeds in time, tried again and again.
 within() {
     local limit_s=$1

@@ -17,11 +17,13 @@ mod client;
 mod digest;
 mod login;
 mod name;
+mod negotiation;
 mod outbox;
 mod parameters;
 mod receiver;
 mod serial;
 mod server;
+mod text;
 pub mod wire;
 
 pub use chap::{ChapSecret, Credential};

@@ -41,3 +41,30 @@ pub struct SessionParameters {
     /// RFC 7144's level: 1, or 2 when both ends have its task management.
     pub protocol_level: u16,
 }
+
+impl Default for ConnectionParameters {
+    /// What holds for keys that nobody names (RFC 7143 13.1, 13.12).
+    fn default() -> Self {
+        ConnectionParameters { digests: Digests::default(), send_data_max_bytes: 8192, receive_data_max_bytes: 8192 }
+    }
+}
+
+impl Default for SessionParameters {
+    /// What holds for keys that nobody names (RFC 7143 13).
+    fn default() -> Self {
+        SessionParameters {
+            initial_r2t: true,
+            immediate_data: true,
+            max_burst_bytes: 262_144,
+            first_burst_bytes: 65_536,
+            max_outstanding_r2t: 1,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 0,
+            max_connections: 1,
+            time_to_wait_s: 2,
+            time_to_retain_s: 20,
+            protocol_level: 1,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Operational keys (RFC 7143 13): each has its rule, and both ends come to the same result.
+
+mod rule;
+
+use std::collections::BTreeSet;
+
+use crate::digest::Digests;
+use crate::parameters::{ConnectionParameters, SessionParameters};
+use rule::{KEYS, Key, Rule};
+
+/// What an end would like, and what it can bear.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Position {
+    /// Our values; the result is never better than what they allow.
+    pub(crate) session: SessionParameters,
+    /// The longest data segment that we take.
+    pub(crate) receive_data_max_bytes: u32,
+    /// Whether we want digests, if the other end lets us choose.
+    pub(crate) prefers_digests: bool,
+    /// Whether there must be digests.
+    pub(crate) requires_digests: bool,
+    /// In a discovery session most keys mean nothing.
+    pub(crate) is_discovery: bool,
+    /// Only the leading connection of a session negotiates for the session.
+    pub(crate) is_leading: bool,
+}
+
+/// Why a negotiation fails.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum NegotiationError {
+    /// A key came twice (RFC 7143 6.2).
+    #[error("the key {0} came twice")]
+    Twice(String),
+    /// No digest that both ends have.
+    #[error("the other end refuses {0}, which is required here")]
+    Digest(&'static str),
+    /// An answer that does not follow from what was offered.
+    #[error("{key}={value} is no answer to what was offered")]
+    Answer {
+        /// The key.
+        key: &'static str,
+        /// What came.
+        value: String,
+    },
+}
+
+/// One negotiation under way. It starts from the defaults of the standard.
+#[derive(Debug)]
+pub(crate) struct Negotiation {
+    position: Position,
+    /// What was agreed on so far.
+    pub(crate) session: SessionParameters,
+    pub(crate) connection: ConnectionParameters,
+    /// Keys that we have offered and that are not answered.
+    offered: BTreeSet<&'static str>,
+    /// Keys that are settled.
+    settled: BTreeSet<String>,
+}
+
+impl Negotiation {
+    pub(crate) fn new(position: Position) -> Self {
+        Negotiation {
+            position,
+            session: SessionParameters::default(),
+            connection: ConnectionParameters::default(),
+            offered: BTreeSet::new(),
+            settled: BTreeSet::new(),
+        }
+    }
+
+    /// What an initiator offers: everything that it has an opinion on.
+    pub(crate) fn offers(&mut self) -> Vec<(&'static str, String)> {
+        let applicable: Vec<&Key> = KEYS.iter().filter(|key| key.is_offered && self.applies(key)).collect();
+        let mut offers: Vec<_> = applicable.iter().map(|key| (key.name, key.offer(&self.position))).collect();
+        self.offered.extend(applicable.iter().filter(|key| !key.is_declared()).map(|key| key.name));
+        offers.retain(|(_, value)| !value.is_empty());
+        self.connection.receive_data_max_bytes = self.position.receive_data_max_bytes;
+        offers
+    }
+
+    /// States how long data segments may be that come to us.
+    pub(crate) fn declare(&mut self) -> (&'static str, String) {
+        self.connection.receive_data_max_bytes = self.position.receive_data_max_bytes;
+        (rule::MAX_RECEIVE, self.position.receive_data_max_bytes.to_string())
+    }
+
+    /// Whether this end has said how long data segments may be that come to it.
+    pub(crate) fn has_declared(&self) -> bool {
+        self.connection.receive_data_max_bytes != ConnectionParameters::default().receive_data_max_bytes
+    }
+
+    /// Takes a key that the other end sent, as an offer, an answer or a declaration; gives the answer to an offer.
+    ///
+    /// # Errors
+    /// [`NegotiationError`]: the login fails.
+    pub(crate) fn receive(&mut self, name: &str, value: &str) -> Result<Option<String>, NegotiationError> {
+        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+            return Ok((!is_refusal(value)).then(|| "NotUnderstood".to_owned()));
+        };
+        if self.offered.remove(key.name) {
+            self.settled.insert(name.to_owned());
+            return self.answered(key, value).map(|()| None);
+        }
+        if is_refusal(value) {
+            return Ok(None);
+        }
+        let may_repeat = matches!(key.rule, Rule::Receive);
+        if !self.settled.insert(name.to_owned()) && !may_repeat {
+            return Err(NegotiationError::Twice(name.to_owned()));
+        }
+        if !self.applies(key) {
+            return Ok(Some("Irrelevant".to_owned()));
+        }
+        match key.decide(value, &self.position) {
+            None if matches!(key.rule, Rule::Receive) => Ok(None),
+            None => self.refused(key).map(|()| Some("Reject".to_owned())),
+            Some(result) => {
+                key.adopt(&result, self);
+                self.check_digest(key)?;
+                Ok((!key.is_declared()).then_some(result))
+            }
+        }
+    }
+
+    fn answered(&mut self, key: &Key, value: &str) -> Result<(), NegotiationError> {
+        if is_refusal(value) {
+            return self.refused(key);
+        }
+        // An answer must be one that our own rule accepts as it stands.
+        match key.decide(value, &self.position) {
+            Some(result) if result == value => key.adopt(value, self),
+            _ => return Err(NegotiationError::Answer { key: key.name, value: value.chars().take(64).collect() }),
+        }
+        self.check_digest(key)
+    }
+
+    /// A key without a result keeps its default, unless that will not do.
+    fn refused(&self, key: &Key) -> Result<(), NegotiationError> {
+        self.check_digest(key)
+    }
+
+    fn check_digest(&self, key: &Key) -> Result<(), NegotiationError> {
+        let Digests { header, data } = self.connection.digests;
+        let is_there = match key.rule {
+            Rule::HeaderDigest => header,
+            Rule::DataDigest => data,
+            _ => true,
+        };
+        if self.position.requires_digests && !is_there { Err(NegotiationError::Digest(key.name)) } else { Ok(()) }
+    }
+
+    fn applies(&self, key: &Key) -> bool {
+        (key.in_discovery || !self.position.is_discovery) && (self.position.is_leading || !key.is_leading_only)
+    }
+
+    /// The end: what was agreed on, with values that contradict each other brought into line.
+    pub(crate) fn finish(mut self) -> Result<(SessionParameters, ConnectionParameters), NegotiationError> {
+        let Digests { header, data } = self.connection.digests;
+        if self.position.requires_digests && !(header && data) {
+            return Err(NegotiationError::Digest(if header { "DataDigest" } else { "HeaderDigest" }));
+        }
+        // RFC 7143 13.14: the first burst is part of a burst.
+        self.session.first_burst_bytes = self.session.first_burst_bytes.min(self.session.max_burst_bytes);
+        Ok((self.session, self.connection))
+    }
+}
+
+/// The other end cannot or will not negotiate the key.
+fn is_refusal(value: &str) -> bool {
+    matches!(value, "NotUnderstood" | "Irrelevant" | "Reject")
+}
+
+#[cfg(test)]
+mod tests;

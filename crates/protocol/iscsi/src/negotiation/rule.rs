@@ -1,0 +1,240 @@
+//! The keys and their rules, as a table (RFC 7143 13, RFC 7144 7).
+
+use super::{Negotiation, Position};
+use crate::parameters::SessionParameters;
+
+pub(super) const MAX_RECEIVE: &str = "MaxRecvDataSegmentLength";
+
+/// How two values become one.
+#[derive(Clone, Copy)]
+pub(super) enum Rule {
+    /// The first of the list that we have too.
+    HeaderDigest,
+    DataDigest,
+    /// Declared: how long data segments may be that go to the sender.
+    Receive,
+    /// The lower number, of a range.
+    Lower(u32, u32),
+    /// The higher number, of a range.
+    Higher(u32, u32),
+    /// Yes if one says yes.
+    Or,
+    /// Yes if both say yes.
+    And,
+    /// Always No: markers are gone (RFC 7143 13.25).
+    No,
+    /// Always refused.
+    Reject,
+    /// Of the list only the way of RFC 3720 (RFC 7143 13.23).
+    TaskReporting,
+    /// Declared, and nothing follows from it.
+    Ignored,
+}
+
+/// One key.
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    pub(super) rule: Rule,
+    /// Initiators offer it.
+    pub(super) is_offered: bool,
+    /// It means something in discovery sessions.
+    pub(super) in_discovery: bool,
+    /// Only the leading connection may negotiate it.
+    pub(super) is_leading_only: bool,
+    field: Field,
+}
+
+/// Where a result goes.
+#[derive(Clone, Copy)]
+enum Field {
+    None,
+    MaxConnections,
+    InitialR2t,
+    ImmediateData,
+    MaxBurst,
+    FirstBurst,
+    TimeToWait,
+    TimeToRetain,
+    MaxOutstandingR2t,
+    PduInOrder,
+    SequenceInOrder,
+    RecoveryLevel,
+    ProtocolLevel,
+}
+
+const LENGTH_MAX: u32 = (1 << 24) - 1;
+
+const fn session(name: &'static str, rule: Rule, field: Field) -> Key {
+    Key { name, rule, is_offered: true, in_discovery: false, is_leading_only: true, field }
+}
+
+const fn plain(name: &'static str, rule: Rule) -> Key {
+    Key { name, rule, is_offered: false, in_discovery: true, is_leading_only: false, field: Field::None }
+}
+
+const fn offered(name: &'static str, rule: Rule) -> Key {
+    Key { is_offered: true, ..plain(name, rule) }
+}
+
+pub(super) const KEYS: [Key; 22] = [
+    offered("HeaderDigest", Rule::HeaderDigest),
+    offered("DataDigest", Rule::DataDigest),
+    offered(MAX_RECEIVE, Rule::Receive),
+    session("MaxConnections", Rule::Lower(1, 65_535), Field::MaxConnections),
+    session("InitialR2T", Rule::Or, Field::InitialR2t),
+    session("ImmediateData", Rule::And, Field::ImmediateData),
+    session("MaxBurstLength", Rule::Lower(512, LENGTH_MAX), Field::MaxBurst),
+    session("FirstBurstLength", Rule::Lower(512, LENGTH_MAX), Field::FirstBurst),
+    Key { in_discovery: true, ..session("DefaultTime2Wait", Rule::Higher(0, 3600), Field::TimeToWait) },
+    Key { in_discovery: true, ..session("DefaultTime2Retain", Rule::Lower(0, 3600), Field::TimeToRetain) },
+    session("MaxOutstandingR2T", Rule::Lower(1, 65_535), Field::MaxOutstandingR2t),
+    session("DataPDUInOrder", Rule::Or, Field::PduInOrder),
+    session("DataSequenceInOrder", Rule::Or, Field::SequenceInOrder),
+    Key { in_discovery: true, ..session("ErrorRecoveryLevel", Rule::Lower(0, 2), Field::RecoveryLevel) },
+    session("iSCSIProtocolLevel", Rule::Lower(0, 31), Field::ProtocolLevel),
+    plain("IFMarker", Rule::No),
+    plain("OFMarker", Rule::No),
+    plain("IFMarkInt", Rule::Reject),
+    plain("OFMarkInt", Rule::Reject),
+    plain("TaskReporting", Rule::TaskReporting),
+    plain("RDMAExtensions", Rule::No),
+    plain("X#NodeArchitecture", Rule::Ignored),
+];
+
+impl Key {
+    /// The value that we offer; empty for nothing.
+    pub(super) fn offer(&self, position: &Position) -> String {
+        match self.rule {
+            Rule::HeaderDigest | Rule::DataDigest => digest_offer(position).to_owned(),
+            Rule::Receive => position.receive_data_max_bytes.to_string(),
+            Rule::Or | Rule::And => yes_no(self.own(position) == 1).to_owned(),
+            Rule::Lower(..) | Rule::Higher(..) => self.own(position).to_string(),
+            _ => String::new(),
+        }
+    }
+
+    /// The result of the other end's value and ours; `None` for a value that is none.
+    pub(super) fn decide(&self, value: &str, position: &Position) -> Option<String> {
+        Some(match self.rule {
+            Rule::HeaderDigest | Rule::DataDigest => choose_digest(value, position)?.to_owned(),
+            Rule::Receive => number(value, 512, LENGTH_MAX)?.to_string(),
+            Rule::Lower(least, most) => number(value, least, most)?.min(self.own(position)).to_string(),
+            Rule::Higher(least, most) => number(value, least, most)?.max(self.own(position)).to_string(),
+            Rule::Or => yes_no(is_yes(value)? | (self.own(position) == 1)).to_owned(),
+            Rule::And => yes_no(is_yes(value)? & (self.own(position) == 1)).to_owned(),
+            Rule::No => yes_no(is_yes(value)? & false).to_owned(),
+            Rule::TaskReporting => value.split(',').find(|way| *way == "RFC3720")?.to_owned(),
+            Rule::Ignored => value.to_owned(),
+            Rule::Reject => return None,
+        })
+    }
+
+    /// Whether it is a statement, which has no answer.
+    pub(super) fn is_declared(&self) -> bool {
+        matches!(self.rule, Rule::Receive | Rule::Ignored)
+    }
+
+    /// Puts a result where it belongs.
+    pub(super) fn adopt(&self, result: &str, to: &mut Negotiation) {
+        let (is_yes, number) = (result == "Yes", result.parse::<u32>().unwrap_or(0));
+        let small = u16::try_from(number).unwrap_or(u16::MAX);
+        match self.rule {
+            Rule::HeaderDigest => to.connection.digests.header = result == "CRC32C",
+            Rule::DataDigest => to.connection.digests.data = result == "CRC32C",
+            Rule::Receive => to.connection.send_data_max_bytes = number,
+            _ => {}
+        }
+        let session = &mut to.session;
+        match self.field {
+            Field::None => {}
+            Field::MaxConnections => session.max_connections = small,
+            Field::InitialR2t => session.initial_r2t = is_yes,
+            Field::ImmediateData => session.immediate_data = is_yes,
+            Field::MaxBurst => session.max_burst_bytes = number,
+            Field::FirstBurst => session.first_burst_bytes = number,
+            Field::TimeToWait => session.time_to_wait_s = small,
+            Field::TimeToRetain => session.time_to_retain_s = small,
+            Field::MaxOutstandingR2t => session.max_outstanding_r2t = small,
+            Field::PduInOrder => session.data_pdu_in_order = is_yes,
+            Field::SequenceInOrder => session.data_sequence_in_order = is_yes,
+            Field::RecoveryLevel => session.error_recovery_level = u8::try_from(number).unwrap_or(0),
+            Field::ProtocolLevel => session.protocol_level = small,
+        }
+    }
+
+    /// Our own value, as a number; of a truth value 1 for yes.
+    fn own(&self, position: &Position) -> u32 {
+        let SessionParameters {
+            initial_r2t,
+            immediate_data,
+            max_burst_bytes,
+            first_burst_bytes,
+            max_outstanding_r2t,
+            data_pdu_in_order,
+            data_sequence_in_order,
+            error_recovery_level,
+            max_connections,
+            time_to_wait_s,
+            time_to_retain_s,
+            protocol_level,
+        } = position.session;
+        match self.field {
+            Field::None => 0,
+            Field::MaxConnections => max_connections.into(),
+            Field::InitialR2t => initial_r2t.into(),
+            Field::ImmediateData => immediate_data.into(),
+            Field::MaxBurst => max_burst_bytes,
+            Field::FirstBurst => first_burst_bytes,
+            Field::TimeToWait => time_to_wait_s.into(),
+            Field::TimeToRetain => time_to_retain_s.into(),
+            Field::MaxOutstandingR2t => max_outstanding_r2t.into(),
+            Field::PduInOrder => data_pdu_in_order.into(),
+            Field::SequenceInOrder => data_sequence_in_order.into(),
+            Field::RecoveryLevel => error_recovery_level.into(),
+            Field::ProtocolLevel => protocol_level.into(),
+        }
+    }
+}
+
+fn digest_offer(position: &Position) -> &'static str {
+    match (position.requires_digests, position.prefers_digests) {
+        (true, _) => "CRC32C",
+        (false, true) => "CRC32C,None",
+        (false, false) => "None,CRC32C",
+    }
+}
+
+/// The first of the other end's list that we have too.
+fn choose_digest(list: &str, position: &Position) -> Option<&'static str> {
+    let has = |digest: &str| match digest {
+        "CRC32C" => Some("CRC32C"),
+        "None" if !position.requires_digests => Some("None"),
+        _ => None,
+    };
+    list.split(',').find_map(has)
+}
+
+fn yes_no(is_yes: bool) -> &'static str {
+    if is_yes { "Yes" } else { "No" }
+}
+
+fn is_yes(value: &str) -> Option<bool> {
+    match value {
+        "Yes" => Some(true),
+        "No" => Some(false),
+        _ => None,
+    }
+}
+
+/// A number in decimal or hexadecimal notation (RFC 7143 6.1), within a range.
+fn number(text: &str, least: u32, most: u32) -> Option<u32> {
+    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) if digits.bytes().all(|digit| digit.is_ascii_hexdigit()) => {
+            u32::from_str_radix(digits, 16).ok()?
+        }
+        Some(_) => return None,
+        None if text.bytes().all(|digit| digit.is_ascii_digit()) => text.parse().ok()?,
+        None => return None,
+    };
+    (least..=most).contains(&number).then_some(number)
+}

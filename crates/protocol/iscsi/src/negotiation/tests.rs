@@ -1,0 +1,117 @@
+use super::*;
+
+fn position() -> Position {
+    Position {
+        session: SessionParameters {
+            initial_r2t: false,
+            max_burst_bytes: 1 << 20,
+            first_burst_bytes: 256 << 10,
+            max_outstanding_r2t: 8,
+            data_pdu_in_order: false,
+            max_connections: 8,
+            error_recovery_level: 2,
+            protocol_level: 2,
+            ..SessionParameters::default()
+        },
+        receive_data_max_bytes: 256 << 10,
+        prefers_digests: false,
+        requires_digests: false,
+        is_discovery: false,
+        is_leading: true,
+    }
+}
+
+fn answers(position: Position, pairs: &[(&str, &str)]) -> (Vec<Option<String>>, Negotiation) {
+    let mut negotiation = Negotiation::new(position);
+    let answers = pairs.iter().map(|(key, value)| negotiation.receive(key, value).unwrap()).collect();
+    (answers, negotiation)
+}
+
+#[test]
+fn each_key_is_answered_by_its_rule() {
+    for (key, value, answer) in [
+        ("HeaderDigest", "CRC32C,None", Some("CRC32C")),
+        ("HeaderDigest", "None", Some("None")),
+        ("DataDigest", "SHA1", Some("Reject")),
+        ("MaxConnections", "4", Some("4")),
+        ("MaxConnections", "0", Some("Reject")),
+        ("MaxConnections", "65535", Some("8")),
+        ("InitialR2T", "No", Some("No")),
+        ("InitialR2T", "Yes", Some("Yes")),
+        ("InitialR2T", "yes", Some("Reject")),
+        ("ImmediateData", "No", Some("No")),
+        ("ImmediateData", "Yes", Some("Yes")),
+        ("MaxRecvDataSegmentLength", "16777215", None),
+        ("MaxBurstLength", "16776192", Some("1048576")),
+        ("MaxBurstLength", "0x200", Some("512")),
+        ("MaxBurstLength", "511", Some("Reject")),
+        ("FirstBurstLength", "262144", Some("262144")),
+        ("DefaultTime2Wait", "0", Some("2")),
+        ("DefaultTime2Retain", "0", Some("0")),
+        ("MaxOutstandingR2T", "1", Some("1")),
+        ("DataPDUInOrder", "No", Some("No")),
+        ("DataSequenceInOrder", "No", Some("Yes")),
+        ("ErrorRecoveryLevel", "0", Some("0")),
+        ("ErrorRecoveryLevel", "3", Some("Reject")),
+        ("iSCSIProtocolLevel", "31", Some("2")),
+        ("OFMarker", "Yes", Some("No")),
+        ("OFMarkInt", "2048~65535", Some("Reject")),
+        ("TaskReporting", "FastAbort,RFC3720", Some("RFC3720")),
+        ("X-com.example.key", "1", Some("NotUnderstood")),
+        ("SomethingElse", "NotUnderstood", None),
+    ] {
+        assert_eq!(answers(position(), &[(key, value)]).0, [answer.map(String::from)], "{key}={value}");
+    }
+}
+
+#[test]
+fn discovery_sessions_have_little_to_negotiate() {
+    let position = Position { is_discovery: true, ..position() };
+    let (found, _) =
+        answers(position, &[("ImmediateData", "Yes"), ("HeaderDigest", "None"), ("DefaultTime2Wait", "9")]);
+    assert_eq!(found, ["Irrelevant", "None", "9"].map(|answer| Some(answer.to_owned())));
+    let (found, _) = answers(Position { is_leading: false, ..self::position() }, &[("MaxConnections", "2")]);
+    assert_eq!(found, [Some("Irrelevant".to_owned())], "of a further connection");
+}
+
+#[test]
+fn a_key_comes_once() {
+    let (_, mut negotiation) = answers(position(), &[("ImmediateData", "Yes"), ("MaxRecvDataSegmentLength", "4096")]);
+    assert_eq!(negotiation.receive("MaxRecvDataSegmentLength", "8192"), Ok(None));
+    assert_eq!(negotiation.connection.send_data_max_bytes, 8192);
+    assert_eq!(negotiation.receive("ImmediateData", "Yes"), Err(NegotiationError::Twice("ImmediateData".into())));
+}
+
+#[test]
+fn both_ends_come_to_the_same_result() {
+    let (mut initiator, mut target) = (Negotiation::new(position()), Negotiation::new(position()));
+    for (key, value) in initiator.offers() {
+        if let Some(answer) = target.receive(key, &value).unwrap() {
+            assert_eq!(initiator.receive(key, &answer), Ok(None), "{key}");
+        }
+    }
+    let (key, value) = target.declare();
+    assert_eq!(initiator.receive(key, &value), Ok(None));
+    let ((one, of_one), (other, of_other)) = (initiator.finish().unwrap(), target.finish().unwrap());
+    assert_eq!((one, of_one), (other, of_other));
+    assert!(!one.initial_r2t && one.immediate_data && !one.data_pdu_in_order);
+    assert_eq!((one.max_burst_bytes, one.max_connections, one.error_recovery_level), (1 << 20, 8, 2));
+    assert_eq!(of_one.send_data_max_bytes, 256 << 10);
+}
+
+#[test]
+fn required_digests_are_insisted_on() {
+    let strict = Position { requires_digests: true, ..position() };
+    assert_eq!(answers(strict, &[("HeaderDigest", "None,CRC32C")]).0, [Some("CRC32C".into())]);
+    assert_eq!(Negotiation::new(strict).receive("DataDigest", "None"), Err(NegotiationError::Digest("DataDigest")));
+    assert_eq!(Negotiation::new(strict).finish(), Err(NegotiationError::Digest("HeaderDigest")));
+}
+
+#[test]
+fn an_answer_must_follow_from_the_offer() {
+    let mut initiator = Negotiation::new(position());
+    initiator.offers();
+    assert!(initiator.receive("MaxBurstLength", "16776192").is_err(), "more than was offered");
+    assert_eq!(initiator.receive("ErrorRecoveryLevel", "Reject"), Ok(None));
+    assert_eq!(initiator.session.error_recovery_level, 0);
+}

@@ -1,6 +1,24 @@
 //! CHAP (RFC 7143 12.1.3, RFC 1994): who somebody is, shown without telling the secret.
 
+mod binary;
+
 use std::fmt;
+
+use md5::Md5;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::RngCore;
+use sha1::Sha1;
+use sha2::Sha256;
+use sha3::Sha3_256;
+use sha3::digest::Digest;
+use subtle::ConstantTimeEq;
+
+use binary::{decode, encode};
+
+use crate::text::TextWriter;
+
+/// The longest challenge, in bytes (RFC 7143 12.1.3).
+const CHALLENGE_MAX_BYTES: usize = 1024;
 
 /// A shared secret. It is never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -28,3 +46,112 @@ pub struct Credential {
     /// What goes with it.
     pub secret: ChapSecret,
 }
+
+/// What a response is made with, the strongest last; the numbers are IANA's for PPP authentication.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Algorithm {
+    Md5 = 5,
+    Sha1 = 6,
+    Sha256 = 7,
+    Sha3 = 8,
+}
+
+impl Algorithm {
+    const ALL: [Algorithm; 4] = [Algorithm::Sha3, Algorithm::Sha256, Algorithm::Sha1, Algorithm::Md5];
+
+    /// What we offer: the strongest first.
+    pub(crate) const OFFER: &str = "8,7,6,5";
+
+    /// The algorithm of this number, in decimal or hexadecimal.
+    pub(crate) fn from_number(text: &str) -> Option<Self> {
+        let number = number(text)?;
+        Self::ALL.into_iter().find(|algorithm| *algorithm as u8 == number)
+    }
+
+    /// The strongest of a list of numbers.
+    pub(crate) fn strongest(list: &str) -> Option<Self> {
+        list.split(',').filter_map(Self::from_number).max()
+    }
+
+    /// Bytes of a response; challenges are as long.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Algorithm::Md5 => 16,
+            Algorithm::Sha1 => 20,
+            Algorithm::Sha256 | Algorithm::Sha3 => 32,
+        }
+    }
+
+    /// The response to a challenge (RFC 1994 4.1).
+    pub(crate) fn response(self, identifier: u8, secret: &ChapSecret, challenge: &[u8]) -> Vec<u8> {
+        match self {
+            Algorithm::Md5 => respond::<Md5>(identifier, secret, challenge),
+            Algorithm::Sha1 => respond::<Sha1>(identifier, secret, challenge),
+            Algorithm::Sha256 => respond::<Sha256>(identifier, secret, challenge),
+            Algorithm::Sha3 => respond::<Sha3_256>(identifier, secret, challenge),
+        }
+    }
+}
+
+fn respond<D: Digest>(identifier: u8, secret: &ChapSecret, challenge: &[u8]) -> Vec<u8> {
+    let mut digest = D::new();
+    digest.update([identifier]);
+    digest.update(&secret.0);
+    digest.update(challenge);
+    digest.finalize().to_vec()
+}
+
+/// What one end asks the other: the answer shows that it knows the secret.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Challenge {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) identifier: u8,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Challenge {
+    /// The challenge in CHAP_I and CHAP_C; `None` when one of them is not what it should be.
+    pub(crate) fn read(algorithm: Algorithm, identifier: &str, challenge: &str) -> Option<Self> {
+        let bytes = decode(challenge, CHALLENGE_MAX_BYTES).filter(|bytes| !bytes.is_empty())?;
+        Some(Challenge { algorithm, identifier: number(identifier)?, bytes })
+    }
+
+    /// A challenge that nobody can foresee, as long as the responses.
+    pub(crate) fn fresh(algorithm: Algorithm, random: &mut ChaCha20Rng) -> Self {
+        let mut bytes = vec![0; algorithm.bytes()];
+        random.fill_bytes(&mut bytes);
+        let [identifier, ..] = random.next_u32().to_le_bytes();
+        Challenge { algorithm, identifier, bytes }
+    }
+
+    /// Puts CHAP_I and CHAP_C into a text.
+    pub(crate) fn write(&self, text: &mut TextWriter) {
+        text.push("CHAP_I", &self.identifier.to_string());
+        text.push("CHAP_C", &encode(&self.bytes));
+    }
+
+    /// CHAP_R of somebody who knows the secret.
+    pub(crate) fn response(&self, secret: &ChapSecret) -> String {
+        encode(&self.algorithm.response(self.identifier, secret, &self.bytes))
+    }
+
+    /// Whether CHAP_R shows knowledge of the secret. The time that it takes tells nothing about how near it was.
+    pub(crate) fn is_met(&self, response: &str, secret: &ChapSecret) -> bool {
+        let expected = self.algorithm.response(self.identifier, secret, &self.bytes);
+        decode(response, expected.len()).is_some_and(|found| bool::from(found.ct_eq(&expected)))
+    }
+}
+
+/// A number of one byte: decimal, `0x` hexadecimal or `0b` base64.
+fn number(text: &str) -> Option<u8> {
+    if !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit()) {
+        return text.parse().ok();
+    }
+    match decode(text, 1)?[..] {
+        [byte] => Some(byte),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

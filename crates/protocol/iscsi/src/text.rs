@@ -6,6 +6,9 @@ const KEYS_MAX: usize = 128;
 /// Text of one exchange, at the most, in bytes; what comes in several PDUs is collected.
 pub(crate) const TEXT_MAX_BYTES: usize = 64 << 10;
 
+/// The data segment of a PDU while nothing else is declared (RFC 7143 13.12): in all of a login.
+pub(crate) const SEGMENT_MAX_BYTES: usize = 8192;
+
 /// The longest key (RFC 7143 6.1).
 const KEY_MAX_BYTES: usize = 63;
 
@@ -53,12 +56,16 @@ impl TextWriter {
         self.0.extend([key, "=", value, "\0"].iter().flat_map(|part| part.bytes()));
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+    /// Whether nothing is left to send.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.0
+    /// Cuts off what fits into one data segment; tells whether something is left (the C bit).
+    pub(crate) fn cut(&mut self, segment_bytes: usize) -> (Vec<u8>, bool) {
+        let rest = self.0.split_off(self.0.len().min(segment_bytes));
+        let segment = std::mem::replace(&mut self.0, rest);
+        (segment, !self.0.is_empty())
     }
 }
 
@@ -94,12 +101,36 @@ mod tests {
         let mut writer = TextWriter::default();
         writer.push("InitiatorName", "iqn.2026-11.org.sanwire:a=b");
         writer.push("X-empty", "");
-        assert_eq!(writer.len(), 52);
-        let bytes = writer.into_bytes();
+        let (bytes, continues) = writer.cut(51);
+        assert_eq!((bytes.len(), continues, writer.is_empty()), (51, false, true));
         let pairs = [("InitiatorName", "iqn.2026-11.org.sanwire:a=b"), ("X-empty", "")];
         assert_eq!(parse(&bytes).as_deref(), Ok(&pairs[..]));
         assert_eq!(parse(&bytes[..bytes.len() - 1]).as_deref(), Ok(&pairs[..]), "the last zero is missing");
         assert_eq!(parse(&[0; 5000]).as_deref(), Ok(&[][..]), "a storm of zeroes");
+    }
+
+    #[test]
+    fn text_is_cut_anywhere_and_put_together_again() {
+        let mut writer = TextWriter::default();
+        writer.push("MaxBurstLength", "262144");
+        writer.push("InitialR2T", "No");
+        let mut gathering = TextGathering::default();
+        while !writer.is_empty() {
+            let (segment, continues) = writer.cut(3);
+            assert!(segment.len() <= 3 && continues != writer.is_empty());
+            gathering.add(&segment).unwrap();
+        }
+        let pairs = [("MaxBurstLength", "262144"), ("InitialR2T", "No")];
+        assert_eq!(parse(&gathering.take()).as_deref(), Ok(&pairs[..]));
+    }
+
+    #[test]
+    fn text_of_exactly_the_maximum_is_taken() {
+        let text = format!("X-a={}\0", "x".repeat(TEXT_MAX_BYTES - 5));
+        let mut gathering = TextGathering::default();
+        assert_eq!(gathering.add(text.as_bytes()), Ok(()));
+        assert_eq!(gathering.add(b"x"), Err(TextError::TooMany));
+        assert_eq!(parse(&gathering.take()).map(|pairs| pairs[0].1.len()), Ok(TEXT_MAX_BYTES - 5));
     }
 
     #[test]
@@ -113,6 +144,6 @@ mod tests {
         assert_eq!(parse(many.as_bytes()), Err(TextError::TooMany));
         let mut gathering = TextGathering::default();
         assert!((0..8).all(|_| gathering.add(&[b'x'; 8192]).is_ok()));
-        assert_eq!(gathering.add(&[b'x']), Err(TextError::TooMany));
+        assert_eq!(gathering.add(b"x"), Err(TextError::TooMany));
     }
 }

@@ -10,13 +10,9 @@ fn challenge(algorithm: Algorithm) -> Challenge {
 
 #[test]
 fn binary_values_come_in_two_notations() {
-    for (text, bytes) in [
-        ("0x", &[][..]),
-        ("0x0aFF", &[10, 255]),
-        ("0XaFF", &[10, 255]),
-        ("0bAQID", &[1, 2, 3]),
-        ("0BAQI=", &[1, 2]),
-    ] {
+    for (text, bytes) in
+        [("0x", &[][..]), ("0x0aFF", &[10, 255]), ("0XaFF", &[10, 255]), ("0bAQID", &[1, 2, 3]), ("0BAQI=", &[1, 2])]
+    {
         assert_eq!(decode(text, 8).as_deref(), Some(bytes), "{text}");
     }
     for text in ["", "12", "0x1g", "0bA", "0b!!!!", "0x112233445566778899", "0bAAAAAAAAAAAAAAAAAAAA"] {

@@ -1,10 +1,19 @@
-//! The target's end of a connection that is not admitted yet.
+//! Connections that are not admitted yet, at both ends (RFC 7143 6.3).
+
+#[allow(dead_code, reason = "the initiator's end is about to use it")]
+mod client;
+mod client_security;
+mod exchange;
+mod identity;
+mod security;
+mod server;
+mod status;
 
 use std::net::{IpAddr, SocketAddr};
 
-use sanwire_buffer::Packet;
-use sanwire_core::Instant;
-
+#[allow(unused_imports, reason = "the initiator's end is about to use them")]
+pub(crate) use self::client::{ClientAdmission, ClientLogin, ClientRefusal, LoginPlan};
+pub use self::server::ServerLogin;
 use crate::chap::Credential;
 use crate::name::{IscsiName, Isid};
 use crate::parameters::{ConnectionParameters, SessionParameters};
@@ -137,39 +146,5 @@ pub enum LoginOutcome {
     Refused(String),
 }
 
-/// The target's end of one login.
-pub struct ServerLogin {}
-
-impl ServerLogin {
-    /// A login that begins.
-    #[must_use]
-    pub fn new(_portal: Portal, _peer: IpAddr, _seed: [u8; 32], _now: Instant) -> Self {
-        unimplemented!()
-    }
-
-    /// Bytes have come.
-    pub fn handle_input(&mut self, _bytes: &[u8], _directory: &dyn Directory, _now: Instant) {
-        unimplemented!()
-    }
-
-    /// Time has passed: a login that takes too long is refused.
-    pub fn handle_timeout(&mut self, _now: Instant) {
-        unimplemented!()
-    }
-
-    /// When [`ServerLogin::handle_timeout`] is next due.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        unimplemented!()
-    }
-
-    /// The next bytes to send.
-    pub fn poll_transmit(&mut self) -> Option<Packet> {
-        unimplemented!()
-    }
-
-    /// How it ended, once; then only transmits are left.
-    pub fn poll_outcome(&mut self) -> Option<LoginOutcome> {
-        unimplemented!()
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -112,9 +112,12 @@ impl Negotiation {
             return Ok(Some("Irrelevant".to_owned()));
         }
         match key.decide(value, &self.position) {
-            None if matches!(key.rule, Rule::Receive) => Ok(None),
             None => self.refused(key).map(|()| Some("Reject".to_owned())),
-            Some(result) => {
+            Some(mut result) => {
+                if key.is_first_burst() && self.settled.contains("MaxBurstLength") {
+                    // RFC 7143 13.14: no more than a burst.
+                    result = key.limit(&result, self.session.max_burst_bytes);
+                }
                 key.adopt(&result, self);
                 self.check_digest(key)?;
                 Ok((!key.is_declared()).then_some(result))
@@ -128,7 +131,7 @@ impl Negotiation {
         }
         // An answer must be one that our own rule accepts as it stands.
         match key.decide(value, &self.position) {
-            Some(result) if result == value => key.adopt(value, self),
+            Some(result) if key.is_same(&result, value) => key.adopt(&result, self),
             _ => return Err(NegotiationError::Answer { key: key.name, value: value.chars().take(64).collect() }),
         }
         self.check_digest(key)
@@ -153,14 +156,15 @@ impl Negotiation {
         (key.in_discovery || !self.position.is_discovery) && (self.position.is_leading || !key.is_leading_only)
     }
 
-    /// The end: what was agreed on, with values that contradict each other brought into line.
-    pub(crate) fn finish(mut self) -> Result<(SessionParameters, ConnectionParameters), NegotiationError> {
+    /// The end: what was agreed on.
+    ///
+    /// # Errors
+    /// [`NegotiationError::Digest`].
+    pub(crate) fn finish(&self) -> Result<(SessionParameters, ConnectionParameters), NegotiationError> {
         let Digests { header, data } = self.connection.digests;
         if self.position.requires_digests && !(header && data) {
             return Err(NegotiationError::Digest(if header { "DataDigest" } else { "HeaderDigest" }));
         }
-        // RFC 7143 13.14: the first burst is part of a burst.
-        self.session.first_burst_bytes = self.session.first_burst_bytes.min(self.session.max_burst_bytes);
         Ok((self.session, self.connection))
     }
 }

@@ -96,7 +96,7 @@ pub(super) const KEYS: [Key; 22] = [
     plain("OFMarker", Rule::No),
     plain("IFMarkInt", Rule::Reject),
     plain("OFMarkInt", Rule::Reject),
-    plain("TaskReporting", Rule::TaskReporting),
+    Key { is_offered: false, ..session("TaskReporting", Rule::TaskReporting, Field::None) },
     plain("RDMAExtensions", Rule::No),
     plain("X#NodeArchitecture", Rule::Ignored),
 ];
@@ -127,6 +127,21 @@ impl Key {
             Rule::Ignored => value.to_owned(),
             Rule::Reject => return None,
         })
+    }
+
+    /// Whether an answer of the other end says this result: numbers may be written in other ways.
+    pub(super) fn is_same(&self, result: &str, answer: &str) -> bool {
+        result == answer || number(answer, 0, u32::MAX).is_some_and(|number| number.to_string() == result)
+    }
+
+    /// Whether it is FirstBurstLength.
+    pub(super) fn is_first_burst(&self) -> bool {
+        matches!(self.field, Field::FirstBurst)
+    }
+
+    /// A result that is a number, but no more than this.
+    pub(super) fn limit(&self, result: &str, most: u32) -> String {
+        result.parse().map_or(most, |number: u32| number.min(most)).to_string()
     }
 
     /// Whether it is a statement, which has no answer.

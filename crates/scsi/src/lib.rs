@@ -28,7 +28,7 @@ pub use command::{
 };
 pub use inquiry::StandardInquiry;
 pub use operation::{Features, Operation, code as operation_code, length_field};
-pub use sense::{AdditionalSense, FIXED_BYTES, FieldPointer, Sense, SenseKey};
+pub use sense::{AdditionalSense, FIXED_BYTES, FailedSegment, FieldPointer, Sense, SenseKey};
 pub use task::{Cdb, Reply, Status, Task};
 pub use unmap::{UnmapList, unmap_parameters};
 pub use vpd::{DeviceIdentification, Identity};

@@ -84,6 +84,16 @@ pub struct FieldPointer {
     pub bit: Option<u8>,
 }
 
+/// Which segment of a copy was not copied (SPC-4 4.5.2.4.5 and 6.4: the segment pointer and the command-specific
+/// information of EXTENDED COPY).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FailedSegment {
+    /// Its place in the list, from 0.
+    pub number: u16,
+    /// The byte of its descriptor in which the field in error begins, when one is in error.
+    pub byte: Option<u16>,
+}
+
 /// The meaning of sense data, in either format.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sense {
@@ -95,6 +105,8 @@ pub struct Sense {
     pub information: Option<u64>,
     /// The field in error, for ILLEGAL REQUEST.
     pub field: Option<FieldPointer>,
+    /// The segment in error, for COPY ABORTED.
+    pub segment: Option<FailedSegment>,
     /// How far a long command has come, in parts of 65,536, for NOT READY.
     pub progress: Option<u16>,
     /// Whether it tells of an earlier command than the one it ends.
@@ -105,7 +117,7 @@ impl Sense {
     /// The condition alone.
     #[must_use]
     pub const fn new(key: SenseKey, additional: AdditionalSense) -> Self {
-        Sense { key, additional, information: None, field: None, progress: None, is_deferred: false }
+        Sense { key, additional, information: None, field: None, segment: None, progress: None, is_deferred: false }
     }
 
     /// ILLEGAL REQUEST, INVALID FIELD IN CDB at `byte` (and its `bit`, unless the field fills whole bytes).
@@ -131,6 +143,14 @@ impl Sense {
         self
     }
 
+    /// COPY ABORTED in this segment.
+    #[must_use]
+    pub const fn copy_aborted(additional: AdditionalSense, segment: FailedSegment) -> Self {
+        let mut sense = Self::new(SenseKey::CopyAborted, additional);
+        sense.segment = Some(segment);
+        sense
+    }
+
     /// The same with a PROGRESS INDICATION (SPC-5 4.5.2.4.4).
     #[must_use]
     pub const fn with_progress(mut self, progress: u16) -> Self {
@@ -149,6 +169,9 @@ impl Sense {
             put(&mut bytes, 3, information.to_be_bytes());
         }
         bytes[7] = (FIXED_BYTES - 8) as u8;
+        if let Some(segment) = self.segment {
+            put(&mut bytes, 8, u32::from(segment.number).to_be_bytes());
+        }
         bytes[12] = self.additional.code;
         bytes[13] = self.additional.qualifier;
         if let Some(specific) = self.key_specific() {
@@ -166,6 +189,10 @@ impl Sense {
             bytes.extend([0x00, 0x0a, 0x80, 0x00]);
             bytes.extend(information.to_be_bytes());
         }
+        if let Some(segment) = self.segment {
+            bytes.extend([0x01, 0x0a, 0x00, 0x00]);
+            bytes.extend(u64::from(segment.number).to_be_bytes());
+        }
         if let Some(specific) = self.key_specific() {
             bytes.extend([0x02, 0x06, 0x00, 0x00]);
             bytes.extend(specific);
@@ -178,12 +205,23 @@ impl Sense {
     /// The sense key specific bytes (SPC-5 4.5.2.4), when there is something to say.
     fn key_specific(&self) -> Option<[u8; 3]> {
         let progress = || self.progress.map(u16::to_be_bytes).map(|[high, low]| [0x80, high, low]);
-        self.field.map(field_to_wire).or_else(progress)
+        let in_segment = || self.segment?.byte.map(u16::to_be_bytes).map(|[high, low]| [0xa0, high, low]);
+        self.field.map(field_to_wire).or_else(in_segment).or_else(progress)
     }
 
     fn set_key_specific(&mut self, bytes: &[u8]) {
         self.field = field_from_wire(self.key, bytes);
         self.progress = progress_from_wire(self.key, bytes);
+        if let Some(segment) = &mut self.segment {
+            segment.byte = segment_byte_from_wire(bytes);
+        }
+    }
+
+    /// The command-specific information: of copies, the segment.
+    fn set_command_specific(&mut self, number: Option<u16>) {
+        if self.key == SenseKey::CopyAborted {
+            self.segment = number.map(|number| FailedSegment { number, byte: None });
+        }
     }
 
     /// Reads either format; `None` when it is neither, has a reserved key or ends before key and code.
@@ -232,6 +270,9 @@ impl fmt::Display for Sense {
         if let Some(FieldPointer { in_cdb, byte, .. }) = self.field {
             write!(f, " in byte {byte} of the {}", if in_cdb { "CDB" } else { "parameter list" })?;
         }
+        if let Some(segment) = self.segment {
+            write!(f, " in segment {}", segment.number)?;
+        }
         Ok(())
     }
 }
@@ -246,6 +287,7 @@ fn parse_fixed(bytes: &[u8]) -> Option<Sense> {
     if byte(0) & 0x80 != 0 {
         sense.information = u32_at(bytes, 3).map(u64::from);
     }
+    sense.set_command_specific(u16_at(bytes, 10));
     if let Some(specific) = bytes.get(15..18) {
         sense.set_key_specific(specific);
     }
@@ -262,6 +304,7 @@ fn parse_descriptor(bytes: &[u8]) -> Option<Sense> {
         let Some(body) = after.get(..usize::from(*length)) else { break };
         match kind {
             0x00 if body.first().is_some_and(|flags| flags & 0x80 != 0) => sense.information = u64_at(body, 2),
+            0x01 => sense.set_command_specific(u16_at(body, 8)),
             0x02 => sense.set_key_specific(body.get(2..5).unwrap_or(&[])),
             _ => {}
         }
@@ -284,6 +327,11 @@ fn field_from_wire(key: SenseKey, bytes: &[u8]) -> Option<FieldPointer> {
     }
     let bit = (flags & 0x08 != 0).then_some(flags & 0x07);
     Some(FieldPointer { in_cdb: flags & 0x40 != 0, byte: u16_at(bytes, 1)?, bit })
+}
+
+/// The segment pointer, when it counts from the segment's descriptor (SD).
+fn segment_byte_from_wire(bytes: &[u8]) -> Option<u16> {
+    u16_at(bytes, 1).filter(|_| bytes.first().is_some_and(|flags| flags & 0xa0 == 0xa0))
 }
 
 fn progress_from_wire(key: SenseKey, bytes: &[u8]) -> Option<u16> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_scsi::copy::{CopyAmount, CopyList, CopySegment, CopyTarget, SEGMENT_MAX_BYTES};
-use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
+use sanwire_scsi::{AdditionalSense, FailedSegment, Sense};
 use sanwire_store::Geometry;
 
 use crate::disk::Disk;
@@ -127,8 +127,9 @@ fn ranges(
 }
 
 /// COPY ABORTED in this segment, at this byte of its descriptor (SPC-3 6.3.3).
-pub(crate) fn aborted(_segment: usize, _place: Option<u16>, additional: AdditionalSense) -> Sense {
-    Sense::new(SenseKey::CopyAborted, additional)
+pub(crate) fn aborted(segment: usize, byte: Option<u16>, additional: AdditionalSense) -> Sense {
+    // A list has few segments.
+    Sense::copy_aborted(additional, FailedSegment { number: segment as u16, byte })
 }
 
 impl Leg {

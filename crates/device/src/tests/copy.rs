@@ -77,7 +77,18 @@ fn results(action: u8, list_id: u8) -> Cdb {
 
 fn run(world: &World, list: &[u8]) -> Result<(), Sense> {
     let reply = world.run(NEXUS, extended_copy(list), list);
-    if reply.status == Status::Good { Ok(()) } else { Err(sense(&reply)) }
+    if reply.status == Status::Good { Ok(()) } else { Err(cause(sense(&reply))) }
+}
+
+/// Without the segment that it happened in.
+fn cause(sense: Sense) -> Sense {
+    Sense { segment: None, ..sense }
+}
+
+/// The segment that could not be copied, and the byte of its descriptor that is to blame.
+fn place(world: &World, list: &[u8]) -> (u16, Option<u16>) {
+    let segment = sense(&world.run(NEXUS, extended_copy(list), list)).segment.unwrap();
+    (segment.number, segment.byte)
 }
 
 fn aborted(additional: AdditionalSense) -> Result<(), Sense> {
@@ -153,6 +164,8 @@ fn ranges_beyond_a_unit_are_refused_without_overflow() {
         let good_and_bad = [segment(A, B, 2, 0, 0), segment(A, B, 2, from, to)];
         assert_eq!(run(&world, &list(1, &good_and_bad)), aborted(AdditionalSense::NONE), "{from} {to}");
     }
+    assert_eq!(place(&world, &list(1, &[segment(A, B, 2, 2047, 0)])), (0, Some(12)));
+    assert_eq!(place(&world, &list(1, &[segment(A, B, 2, 0, 2047)])), (0, Some(20)));
     let far = bytes_segment(512, (u64::MAX / 512, 65024), (0, 0));
     assert_eq!(run(&world, &list(1, &[far])), aborted(AdditionalSense::NONE));
     let too_long = bytes_segment(copy::SEGMENT_MAX_BYTES + 512, (0, 0), (0, 0));
@@ -166,6 +179,8 @@ fn units_that_cannot_be_used_are_told_apart() {
     let index = |source, destination| run(&world, &list(1, &[segment(source, destination, 1, 0, 0)]));
     assert_eq!(index(2, B), aborted(AdditionalSense::UNREACHABLE_COPY_TARGET));
     assert_eq!(index(A, 255), aborted(AdditionalSense::UNREACHABLE_COPY_TARGET));
+    let bad_destination = [segment(A, B, 1, 0, 0), segment(A, 255, 1, 0, 0)];
+    assert_eq!(place(&world, &list(1, &bad_destination)), (1, Some(6)));
     let mut tape = list(1, &[segment(A, B, 1, 0, 0)]);
     tape[17] = 1;
     assert_eq!(run(&world, &tape), aborted(AdditionalSense::INCORRECT_COPY_TARGET_DEVICE_TYPE));
@@ -201,10 +216,10 @@ fn a_copy_to_a_unit_that_is_not_mapped_to_the_initiator_fails() {
     world.units.add(lun(0), disk(*b"one without name", &TestStore::new(SMALL), true)).unwrap();
     let bytes = list(1, &[segment(A, B, 1, 0, 0)]);
     let reply = world.run(OTHER, extended_copy(&bytes), &bytes);
-    assert_eq!(Err(sense(&reply)), aborted(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE));
+    assert_eq!(Err(cause(sense(&reply))), aborted(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE));
     let from_hidden = list(1, &[segment(B, A, 1, 0, 0)]);
     let reply = world.run(OTHER, extended_copy(&from_hidden), &from_hidden);
-    assert_eq!(Err(sense(&reply)), aborted(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE));
+    assert_eq!(Err(cause(sense(&reply))), aborted(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE));
     assert_eq!((first.take_log(), second.take_log()), (vec![], vec![]));
     run(&world, &bytes).unwrap();
     assert_eq!(second.take_log(), [(Op::Write, 0, 512)]);
@@ -219,7 +234,7 @@ fn an_error_in_the_middle_is_told_with_its_details() {
     assert_eq!(world.good(results(0, 9), &[]), [0, 0, 0, 8, 2, 0, 1, 0, 0, 0, 2, 0]);
     let details = world.good(results(4, 9), &[]);
     assert_eq!((&details[..4], &details[56..60]), (&[0, 0, 0, 74][..], &[2, 0, 0, 18][..]));
-    assert_eq!(Err(Sense::parse(&details[60..]).unwrap()), aborted(AdditionalSense::WRITE_ERROR));
+    assert_eq!(Err(cause(Sense::parse(&details[60..]).unwrap())), aborted(AdditionalSense::WRITE_ERROR));
     assert_eq!(world.bad(results(4, 9), &[]), Sense::invalid_field_in_cdb(2, None), "told once");
     second.heal();
     world.store.fail(Op::Read, ErrorKind::Gone);
@@ -353,7 +368,7 @@ fn each_segment_meets_the_units_as_they_are() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(Err(sense(&reply)), aborted(AdditionalSense::NONE));
+    assert_eq!(Err(cause(sense(&reply))), aborted(AdditionalSense::NONE));
     assert_eq!(second.take_log(), [(Op::Write, 0, 512)]);
 }
 

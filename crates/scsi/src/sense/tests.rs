@@ -20,6 +20,16 @@ fn descriptor_format_has_the_bytes_of_the_standard() {
 }
 
 #[test]
+fn a_failed_segment_is_pointed_at_in_both_formats() {
+    let segment = FailedSegment { number: 3, byte: Some(0x0114) };
+    let sense = Sense::copy_aborted(AdditionalSense::UNREACHABLE_COPY_TARGET, segment);
+    assert_eq!(sense.to_fixed(), [0x70, 0, 0x0a, 0, 0, 0, 0, 10, 0, 0, 0, 3, 8, 4, 0, 0xa0, 1, 0x14]);
+    let body = [0x72, 0x0a, 8, 4, 0, 0, 0, 20, 1, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 2, 6, 0, 0, 0xa0, 1, 0x14, 0];
+    assert_eq!(sense.to_descriptor(), body);
+    assert_eq!(sense.to_string(), "copy aborted: Unreachable copy target (08h/04h) in segment 3");
+}
+
+#[test]
 fn sense_data_reads_like_a_sentence() {
     let sense = Sense::new(SenseKey::MediumError, AdditionalSense::WRITE_ERROR).with_information(7);
     assert_eq!(sense.to_string(), "medium error: Write error (0ch/00h) at block 7");
@@ -32,13 +42,14 @@ proptest! {
     fn both_formats_survive(
         key in prop::sample::select(SenseKey::ALL.to_vec()), code: u8, qualifier: u8, information: Option<u32>,
         field in prop::option::of((any::<bool>(), any::<u16>(), prop::option::of(0u8..8))),
-        progress: Option<u16>, is_deferred: bool,
+        progress: Option<u16>, number: u16, byte: Option<u16>, is_deferred: bool,
     ) {
         let field = field.filter(|_| key == SenseKey::IllegalRequest);
         let field = field.map(|(in_cdb, byte, bit)| FieldPointer { in_cdb, byte, bit });
         let progress = progress.filter(|_| matches!(key, SenseKey::NotReady | SenseKey::NoSense));
         let information = information.map(u64::from);
-        let sense = Sense { key, additional: AdditionalSense { code, qualifier }, information, field, progress, is_deferred };
+        let segment = (key == SenseKey::CopyAborted).then_some(FailedSegment { number, byte });
+        let sense = Sense { key, additional: AdditionalSense { code, qualifier }, information, field, segment, progress, is_deferred };
         prop_assert_eq!(Sense::parse(&sense.to_fixed()), Some(sense));
         let wide = Sense { information: information.map(|value| value << 32 | 7), ..sense };
         prop_assert_eq!(Sense::parse(&wide.to_descriptor()), Some(wide));

@@ -1,303 +1,359 @@
 //! The initiator's end: one session that is found again when it is lost.
+//!
+//! A lost connection or a restarted target is a pause. What becomes of the commands under way depends on the error
+//! recovery level that was agreed on:
+//!
+//! | level | what is lost | what happens |
+//! |---|---|---|
+//! | 0 | anything | the session is made anew and all commands are given again, except those that must not be executed twice |
+//! | 1 | a data segment or a status | it is asked for once more (SNACK) |
+//! | 2 | a connection | its tasks go on on another one, or on the next (TASK REASSIGN) |
 
-use std::net::SocketAddr;
+mod commands;
+mod control;
+mod data_in;
+mod discovery;
+mod entering;
+mod input;
+mod link;
+mod loss;
+mod ranges;
+mod recovery;
+mod seek;
+mod session;
+mod tasks;
+mod types;
+
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Packet, Slice};
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::SeedableRng;
+use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Lun};
-use sanwire_scsi::{Cdb, Status};
 
+use self::entering::Entering;
+use self::link::Link;
+use self::seek::Seek;
+use self::session::Session;
+use self::tasks::{Task, Tasks};
+pub use self::types::{
+    ClientAction, ClientConfig, ClientEvent, CommandId, DiscoveredTarget, Failure, Order, ServerInfo, Wishes,
+};
 use crate::ConnectionId;
-use crate::chap::Credential;
-use crate::name::{IscsiName, Isid};
 
-/// What a client would like to agree on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wishes {
-    /// Digests on headers and data.
-    pub digests: bool,
-    /// 0, 1 or 2.
-    pub error_recovery_level: u8,
-    /// Connections of the session: 1 to 8.
-    pub connections: u16,
-}
+/// How long a connection may take to open.
+const OPEN_MAX: Duration = Duration::from_secs(5);
 
-/// What a client is made of.
-#[derive(Clone, Debug)]
-pub struct ClientConfig {
-    /// Who we are.
-    pub initiator: IscsiName,
-    /// Our part of the session's identity.
-    pub isid: Isid,
-    /// The target; without one it is a discovery session.
-    pub target: Option<IscsiName>,
-    /// Where the target may be reached; tried in turn.
-    pub portals: Vec<SocketAddr>,
-    /// How we show who we are.
-    pub credential: Option<Credential>,
-    /// Whom the target must show to be.
-    pub target_credential: Option<Credential>,
-    /// What we would like.
-    pub wishes: Wishes,
-    /// Commands in transit.
-    pub commands_max: u16,
-    /// How long to try before giving up: at first, and after a loss (`None`: for ever).
-    pub connect_patience: Duration,
-    /// See `connect_patience`.
-    pub reconnect_patience: Option<Duration>,
-    /// All randomness comes from this.
-    pub seed: [u8; 32],
-}
+/// How long a login may take.
+const LOGIN_MAX: Duration = Duration::from_secs(10);
 
-/// The target that a client is connected to.
+/// How long a logout may take.
+const LOGOUT_MAX: Duration = Duration::from_secs(2);
+
+/// Why a connection cannot go on.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ServerInfo {
-    /// Its name; empty in a discovery session.
-    pub target: String,
-    /// What people call it; may be empty.
-    pub alias: String,
-    /// Where it is.
-    pub portal: SocketAddr,
-    /// Commands in transit, for now.
-    pub commands_max: u16,
-    /// Connections of the session.
-    pub connections: u16,
-    /// What was agreed on.
-    pub session: crate::SessionParameters,
-    /// What was agreed on for the leading connection.
-    pub connection: crate::ConnectionParameters,
+enum Trouble {
+    /// It is gone, or its stream is damaged.
+    Broken,
+    /// The target breaks the rules: what it says of the session is not to be trusted any more.
+    Violation(String),
 }
 
-/// A target that a discovery session told of.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DiscoveredTarget {
-    /// Its name.
-    pub name: IscsiName,
-    /// Its addresses (`HOST:PORT`) with their portal group tags.
-    pub addresses: Vec<(String, u16)>,
-}
-
-/// The number of a command in its client.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct CommandId(u64);
-
-impl CommandId {
-    /// The number.
-    #[must_use]
-    pub fn number(self) -> u64 {
-        self.0
+impl Trouble {
+    fn violation(what: impl Into<String>) -> Self {
+        Trouble::Violation(what.into())
     }
 }
 
-/// A command for a target.
-#[derive(Debug)]
-pub struct Order {
-    /// Where.
-    pub lun: Lun,
-    /// What.
-    pub cdb: Cdb,
-    /// The data to go with it.
-    pub data_out: Option<Slice>,
-    /// Where the answer's data is to be put; its length is what the target may send.
-    pub data_in: Option<Frame>,
+/// A connection of the driver.
+struct Connection {
+    id: ConnectionId,
+    /// Its number in the session.
+    number: u16,
+    portal: std::net::SocketAddr,
+    /// When its stage began.
+    since: Instant,
+    stage: Stage,
+    /// The driver knows that it has something to send.
+    is_announced: bool,
 }
 
-/// Why a command has no answer, or a client no session.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Failure {
-    /// Nobody answered.
-    #[error("no target answered; it may be down or not reachable")]
-    NoAnswer,
-    /// The target refused us.
-    #[error("the target refused the login: {reason}")]
-    Refused {
-        /// In words, with what to do.
-        reason: String,
-    },
-    /// One end did not show who it is.
-    #[error("authentication failed: {reason}")]
-    NotAuthentic {
-        /// In words, with what to do.
-        reason: String,
-    },
-    /// The session was lost and nobody knows whether the command was executed.
-    #[error("the session was lost while the command was under way; it may or may not have been executed")]
-    InDoubt,
-    /// The target broke the rules.
-    #[error("the target broke the protocol: {what}")]
-    Protocol {
-        /// How.
-        what: String,
-    },
-    /// The client was closed.
-    #[error("the session was closed")]
+enum Stage {
+    Opening,
+    Login(Box<Entering>),
+    Full(Box<Link>),
+}
+
+enum State {
+    /// There is no session; perhaps one that can be taken up again.
+    Seeking(Option<Box<Session>>),
+    Live(Box<Session>),
+    /// The logout is under way, until then at the most.
+    Leaving(Instant),
     Closed,
 }
 
-/// What the driver must do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ClientAction {
-    /// Open a connection; then call [`Client::connected`] or [`Client::connection_lost`].
-    Connect {
-        /// Its number.
-        connection: ConnectionId,
-        /// Where to.
-        to: SocketAddr,
-    },
-    /// Close a connection, once all was sent.
-    Close {
-        /// Which.
-        connection: ConnectionId,
-    },
-}
-
-/// What the layer above must know.
-#[derive(Debug)]
-pub enum ClientEvent {
-    /// There is a session (again).
-    Connected {
-        /// With whom.
-        server: Box<ServerInfo>,
-        /// The tasks of the lost session go on (error recovery level 2); else commands in doubt were given again.
-        resumed: bool,
-    },
-    /// The session is gone; it is being sought again.
-    Lost {
-        /// The target said so before.
-        announced: bool,
-    },
-    /// A command was answered.
-    Completed {
-        /// Which.
-        id: CommandId,
-        /// The SAM-5 status.
-        status: Status,
-        /// Sense data; mostly empty.
-        sense: Vec<u8>,
-        /// The frame for its data.
-        data_in: Option<Frame>,
-        /// How much of the frame was filled.
-        data_in_bytes: usize,
-    },
-    /// A command will not be answered.
-    Failed {
-        /// Which.
-        id: CommandId,
-        /// Why.
-        failure: Failure,
-        /// The frame for its data.
-        data_in: Option<Frame>,
-    },
-    /// What [`Client::discover`] found.
-    Targets(Vec<DiscoveredTarget>),
-    /// Patience has run out: the client is closed.
-    GivenUp(Failure),
-}
-
 /// The initiator's end of iSCSI: one session.
-pub struct Client {}
+pub struct Client {
+    config: ClientConfig,
+    random: ChaCha20Rng,
+    state: State,
+    seek: Seek,
+    connections: Vec<Connection>,
+    next_connection: u64,
+    tasks: Tasks,
+    was_connected: bool,
+    holds_after_restart: bool,
+    /// All targets are to be asked for, as soon as there is a session.
+    wants_targets: bool,
+    events: VecDeque<ClientEvent>,
+    actions: VecDeque<ClientAction>,
+}
 
 impl Client {
     /// A client that seeks its target.
     #[must_use]
-    pub fn new(_config: ClientConfig, _now: Instant) -> Self {
-        unimplemented!()
+    pub fn new(config: ClientConfig, now: Instant) -> Self {
+        let mut client = Client {
+            random: ChaCha20Rng::from_seed(config.seed),
+            state: State::Seeking(None),
+            seek: Seek::new(config.portals.clone(), now),
+            connections: Vec::new(),
+            next_connection: 0,
+            tasks: Tasks::new(config.commands_max),
+            was_connected: false,
+            holds_after_restart: false,
+            wants_targets: false,
+            events: VecDeque::new(),
+            actions: VecDeque::new(),
+            config,
+        };
+        client.seek_on(now);
+        client
     }
 
     /// What the driver must do next.
     pub fn poll_action(&mut self) -> Option<ClientAction> {
-        unimplemented!()
-    }
-
-    /// A connection is open.
-    pub fn connected(&mut self, _connection: ConnectionId, _now: Instant) {
-        unimplemented!()
+        self.actions.pop_front()
     }
 
     /// A connection could not be opened, has ended or failed.
-    pub fn connection_lost(&mut self, _connection: ConnectionId, _now: Instant) {
-        unimplemented!()
+    pub fn connection_lost(&mut self, connection: ConnectionId, now: Instant) {
+        self.drop_connection(connection, Trouble::Broken, now);
+        // The driver knows that it is closed.
+        self.actions.retain(|action| *action != ClientAction::Close { connection });
     }
 
-    /// Where the next bytes of a connection belong: first all of the first space, then the second.
-    pub fn spaces(&mut self, _connection: ConnectionId) -> [&mut [u8]; 2] {
-        unimplemented!()
-    }
-
-    /// So many bytes were received into the spaces.
-    pub fn filled(&mut self, _connection: ConnectionId, _count: usize, _now: Instant) {
-        unimplemented!()
+    /// Where the next bytes of a connection belong: first all of the first space, then the second. Both are empty for a
+    /// connection that is not the client's any more.
+    pub fn spaces(&mut self, connection: ConnectionId) -> [&mut [u8]; 2] {
+        match self.connections.iter_mut().find(|known| known.id == connection).map(|known| &mut known.stage) {
+            Some(Stage::Login(entering)) => entering.spaces(),
+            Some(Stage::Full(link)) => link.receiver.spaces(),
+            Some(Stage::Opening) | None => [&mut [], &mut []],
+        }
     }
 
     /// Gives a command; hands it back while there is no room for it.
     ///
     /// # Errors
     /// The order.
-    pub fn order(&mut self, _order: Order, _now: Instant) -> Result<CommandId, Order> {
-        unimplemented!()
+    pub fn order(&mut self, order: Order, _now: Instant) -> Result<CommandId, Order> {
+        if matches!(self.state, State::Leaving(_) | State::Closed) {
+            return Err(order);
+        }
+        let id = self.tasks.insert(order)?;
+        self.send_waiting();
+        Ok(id)
     }
 
     /// Commands that were given and not answered.
     #[must_use]
     pub fn in_transit(&self) -> usize {
-        unimplemented!()
+        self.tasks.in_transit()
     }
 
-    /// Asks a discovery session for all targets; [`ClientEvent::Targets`] is the answer.
+    /// Asks for all targets (in a session with a target: for its addresses); [`ClientEvent::Targets`] is the answer.
     pub fn discover(&mut self, _now: Instant) {
-        unimplemented!()
+        self.wants_targets = true;
+        self.send_waiting();
     }
 
     /// From now on, after the loss of a session, commands wait for [`Client::release`]: its caller first makes sure that
     /// the units are what they were. Commands given while held go out at once.
     pub fn hold_after_restart(&mut self) {
-        unimplemented!()
+        self.holds_after_restart = true;
     }
 
     /// Lets held commands go.
     pub fn release(&mut self) {
-        unimplemented!()
+        self.tasks.release();
+        self.send_waiting();
     }
 
     /// Fails the held commands of a logical unit.
-    pub fn abandon(&mut self, _lun: Lun, _failure: Failure) {
-        unimplemented!()
+    pub fn abandon(&mut self, lun: Lun, failure: Failure) {
+        let held = self.tasks.take_held(lun);
+        self.fail(held, &failure);
     }
 
     /// Leaves the target: logout, without waiting for commands.
-    pub fn disconnect(&mut self, _now: Instant) {
-        unimplemented!()
+    pub fn disconnect(&mut self, now: Instant) {
+        if matches!(self.state, State::Closed | State::Leaving(_)) {
+            return;
+        }
+        let is_live = self.log_out_session();
+        self.withdraw_frames();
+        let given = self.tasks.take_where(|_| true);
+        self.fail(given, &Failure::Closed);
+        self.state = State::Leaving(now + LOGOUT_MAX);
+        if is_live {
+            self.close_where(|connection| !matches!(connection.stage, Stage::Full(_)));
+        } else {
+            self.close();
+        }
     }
 
     /// The target, while there is a session.
     #[must_use]
     pub fn server(&self) -> Option<ServerInfo> {
-        unimplemented!()
+        let State::Live(session) = &self.state else { return None };
+        let connections = self.connections.iter().filter(|known| matches!(known.stage, Stage::Full(_))).count();
+        Some(session.info(&self.config, connections))
     }
 
     /// The next thing that the layer above must know.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
-        unimplemented!()
+        self.events.pop_front()
     }
 
-    /// A connection that has something to send.
+    /// A connection that has something to send: told once, until [`Client::poll_transmit`] has nothing more for it.
     pub fn poll_ready(&mut self) -> Option<ConnectionId> {
-        unimplemented!()
+        let ready = self.connections.iter_mut().find(|known| !known.is_announced && known.has_output())?;
+        ready.is_announced = true;
+        Some(ready.id)
     }
 
     /// The next bytes to send on a connection.
-    pub fn poll_transmit(&mut self, _connection: ConnectionId) -> Option<Packet> {
-        unimplemented!()
+    pub fn poll_transmit(&mut self, connection: ConnectionId) -> Option<Packet> {
+        let known = self.connections.iter_mut().find(|known| known.id == connection)?;
+        let packet = match &mut known.stage {
+            Stage::Opening => None,
+            Stage::Login(entering) => entering.poll_transmit(),
+            Stage::Full(link) => link.poll_transmit(),
+        };
+        known.is_announced = packet.is_some();
+        packet
     }
 
     /// When [`Client::handle_timeout`] is next due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        unimplemented!()
+        let session = match &self.state {
+            State::Seeking(_) => self.seek_timeout(),
+            State::Live(session) => session.timeout(self.growth()),
+            State::Leaving(until) => Some(*until),
+            State::Closed => return None,
+        };
+        let is_busy = self.tasks.in_transit() > 0;
+        let stages = self.connections.iter().map(|known| match &known.stage {
+            Stage::Opening => known.since + OPEN_MAX,
+            Stage::Login(_) => known.since + LOGIN_MAX,
+            Stage::Full(link) => link.timeout(is_busy),
+        });
+        stages.chain(session).min()
     }
 
     /// Time has passed.
-    pub fn handle_timeout(&mut self, _now: Instant) {
-        unimplemented!()
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if matches!(&self.state, State::Leaving(until) if *until <= now) {
+            self.close();
+        }
+        self.check_stages(now);
+        self.check_session(now);
+        self.seek_on(now);
+        self.send_waiting();
+    }
+
+    /// How many connections there are; `None` while one is being opened.
+    fn growth(&self) -> Option<usize> {
+        let is_full = |known: &Connection| matches!(known.stage, Stage::Full(_));
+        self.connections.iter().all(is_full).then_some(self.connections.len())
+    }
+
+    /// Gives up connections that are too slow, and asks for signs of life.
+    fn check_stages(&mut self, now: Instant) {
+        let is_busy = self.tasks.in_transit() > 0;
+        let late: Vec<ConnectionId> = self
+            .connections
+            .iter()
+            .filter(|known| match &known.stage {
+                Stage::Opening => known.since + OPEN_MAX <= now,
+                Stage::Login(_) => known.since + LOGIN_MAX <= now,
+                Stage::Full(link) => link.is_dead(now),
+            })
+            .map(|known| known.id)
+            .collect();
+        late.into_iter().for_each(|id| self.drop_connection(id, Trouble::Broken, now));
+        let State::Live(session) = &mut self.state else { return };
+        for known in &mut self.connections {
+            if let Stage::Full(link) = &mut known.stage
+                && link.wants_ping(is_busy, now)
+            {
+                link.ping(session.next_tag(), session.command_number(), now);
+            }
+        }
+    }
+
+    fn fail(&mut self, tasks: Vec<Task>, failure: &Failure) {
+        self.events.extend(tasks.into_iter().map(|task| ClientEvent::Failed {
+            id: task.id,
+            failure: failure.clone(),
+            data_in: task.order.data_in,
+        }));
+    }
+
+    /// Closes these connections.
+    fn close_where(&mut self, wanted: impl Fn(&Connection) -> bool) {
+        let closed = self.connections.extract_if(.., |known| wanted(known));
+        self.actions.extend(closed.map(|known| ClientAction::Close { connection: known.id }));
+    }
+
+    /// Closes everything.
+    fn close(&mut self) {
+        self.withdraw_frames();
+        self.close_where(|_| true);
+        self.state = State::Closed;
+    }
+
+    /// Gives up.
+    fn give_up(&mut self, failure: Failure) {
+        self.close();
+        let given = self.tasks.take_where(|_| true);
+        self.fail(given, &failure);
+        self.events.push_back(ClientEvent::GivenUp(failure));
+    }
+
+    /// Takes the frames back into which data was being received.
+    fn withdraw_frames(&mut self) {
+        for known in &mut self.connections {
+            if let Stage::Full(link) = &mut known.stage {
+                self.tasks.put_back(link.withdraw());
+            }
+        }
     }
 }
+
+impl Connection {
+    fn has_output(&self) -> bool {
+        match &self.stage {
+            Stage::Opening => false,
+            Stage::Login(entering) => entering.has_output(),
+            Stage::Full(link) => link.has_output(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

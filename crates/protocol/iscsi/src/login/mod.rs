@@ -1,6 +1,5 @@
 //! Connections that are not admitted yet, at both ends (RFC 7143 6.3).
 
-#[allow(dead_code, reason = "the initiator's end is about to use it")]
 mod client;
 mod client_security;
 mod exchange;
@@ -11,7 +10,6 @@ mod status;
 
 use std::net::{IpAddr, SocketAddr};
 
-#[allow(unused_imports, reason = "the initiator's end is about to use them")]
 pub(crate) use self::client::{ClientAdmission, ClientLogin, ClientRefusal, LoginPlan};
 pub use self::server::ServerLogin;
 use crate::chap::Credential;

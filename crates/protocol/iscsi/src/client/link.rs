@@ -1,0 +1,285 @@
+//! One connection of the session in full feature phase: its stream both ways and its numbers.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use sanwire_buffer::{Frame, Packet, Slice};
+use sanwire_core::Instant;
+
+use super::Trouble;
+use crate::outbox::Outbox;
+use crate::parameters::ConnectionParameters;
+use crate::receiver::Receiver;
+use crate::serial::Serial;
+use crate::wire::{DataOut, Header, NopOut, TAG_NONE};
+
+/// Answers to a target that asks faster than it listens, at the most.
+const ANSWERS_MAX: usize = 256;
+
+/// A silent target is asked for a sign of life after so long: with commands under way, and without.
+const SILENCE_BUSY: Duration = Duration::from_secs(2);
+const SILENCE_IDLE: Duration = Duration::from_secs(5);
+
+/// How long it may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Statuses that may be missing, or have come before one that is missing.
+const STATUSES_MAX: u32 = 4096;
+
+/// What a request of our own is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Request {
+    /// A sign of life.
+    Ping,
+    /// The end of the session.
+    Leave,
+    /// The end of a connection (number) that is lost, so that its tasks can go on elsewhere.
+    Recover(u16),
+    /// A task (tag) goes on here.
+    Reassign(u32),
+    /// A text exchange.
+    Text,
+}
+
+/// Data-Out that is to be sent: all data that one R2T wants, or that is sent unasked.
+pub(super) struct Burst {
+    pub(super) task_tag: u32,
+    pub(super) transfer_tag: u32,
+    pub(super) lun: [u8; 8],
+    /// All data of the command.
+    pub(super) data: Slice,
+    pub(super) offset_bytes: u32,
+    pub(super) end_bytes: u32,
+    pub(super) data_number: u32,
+}
+
+impl Burst {
+    fn is_solicited(&self) -> bool {
+        self.transfer_tag != TAG_NONE
+    }
+}
+
+/// A connection that carries commands.
+pub(super) struct Link {
+    pub(super) receiver: Receiver,
+    pub(super) parameters: ConnectionParameters,
+    /// The task whose frame the receiver has.
+    pub(super) placing: Option<u32>,
+    /// The last whole PDU.
+    pub(super) heard_at: Instant,
+    /// Since when a sign of life is owed.
+    pub(super) pinged_at: Option<Instant>,
+    /// Requests without an answer, by their tags.
+    pub(super) requests: Vec<(u32, Request)>,
+    /// Commands in transit here.
+    pub(super) load: usize,
+    /// Tasks of which PDUs were asked for once more; [`TAG_NONE`] for statuses.
+    owed: BTreeSet<u32>,
+    owed_since: Instant,
+    outbox: Outbox,
+    answers: VecDeque<Header>,
+    bursts: VecDeque<Burst>,
+    expected_status: Serial,
+    /// Statuses that came before one that is missing.
+    statuses: BTreeSet<u32>,
+}
+
+impl Link {
+    /// A connection whose login is over; `expected_status` is the number that follows that of its last answer.
+    pub(super) fn new(
+        mut receiver: Receiver,
+        parameters: ConnectionParameters,
+        expected_status: Serial,
+        now: Instant,
+    ) -> Self {
+        receiver.set_digests(parameters.digests);
+        let mut outbox = Outbox::default();
+        outbox.set_digests(parameters.digests);
+        Link {
+            receiver,
+            parameters,
+            placing: None,
+            heard_at: now,
+            pinged_at: None,
+            owed: BTreeSet::new(),
+            owed_since: now,
+            requests: Vec::new(),
+            load: 0,
+            outbox,
+            answers: VecDeque::new(),
+            bursts: VecDeque::new(),
+            expected_status,
+            statuses: BTreeSet::new(),
+        }
+    }
+
+    /// The next status number that we expect.
+    pub(super) fn expected_status(&self) -> Serial {
+        self.expected_status
+    }
+
+    /// Queues a command or another request; they go out in this order.
+    pub(super) fn push(&mut self, header: Header, additional: Vec<u8>, data: Option<Slice>) {
+        self.outbox.push_extended(header, additional, data);
+    }
+
+    /// Queues an answer; it may overtake data.
+    pub(super) fn answer(&mut self, header: Header) -> Result<(), Trouble> {
+        if self.answers.len() >= ANSWERS_MAX {
+            return Err(Trouble::violation("it asks and does not listen to the answers"));
+        }
+        self.answers.push_back(header);
+        Ok(())
+    }
+
+    /// Queues data.
+    pub(super) fn send_data(&mut self, burst: Burst) {
+        self.bursts.push_back(burst);
+    }
+
+    /// R2Ts of a task whose data is not sent yet.
+    pub(super) fn unanswered_ready(&self, task_tag: u32) -> usize {
+        self.bursts.iter().filter(|burst| burst.task_tag == task_tag && burst.is_solicited()).count()
+    }
+
+    /// The command is over: what the target had asked for is not sent any more. What it was promised is.
+    pub(super) fn forget(&mut self, task_tag: u32) {
+        self.bursts.retain(|burst| burst.task_tag != task_tag || !burst.is_solicited());
+        self.settle(task_tag);
+    }
+
+    /// Whether there is something to send.
+    pub(super) fn has_output(&self) -> bool {
+        !self.outbox.is_empty() || !self.answers.is_empty() || !self.bursts.is_empty()
+    }
+
+    /// The next bytes to send. Data is cut into PDUs here, at the last moment: what is urgent overtakes it.
+    pub(super) fn poll_transmit(&mut self) -> Option<Packet> {
+        if self.outbox.queued_bytes() == 0 {
+            if let Some(answer) = self.answers.pop_front() {
+                self.outbox.push(answer, None);
+            } else {
+                self.cut_burst();
+            }
+        }
+        self.outbox.pop()
+    }
+
+    fn cut_burst(&mut self) {
+        let Some(burst) = self.bursts.front_mut() else { return };
+        let length = self.parameters.send_data_max_bytes.max(1).min(burst.end_bytes - burst.offset_bytes);
+        let end = burst.offset_bytes + length;
+        let header = DataOut {
+            is_final: end == burst.end_bytes,
+            lun: burst.lun,
+            task_tag: burst.task_tag,
+            transfer_tag: burst.transfer_tag,
+            expected_status_number: self.expected_status.0,
+            data_number: burst.data_number,
+            offset_bytes: burst.offset_bytes,
+        };
+        self.outbox.push(header.write(), Some(burst.data.slice(burst.offset_bytes as usize..end as usize)));
+        (burst.offset_bytes, burst.data_number) = (end, burst.data_number.wrapping_add(1));
+        if end == burst.end_bytes {
+            self.bursts.pop_front();
+        }
+    }
+
+    /// A status of this number has come. Gives the first that is missing before it and how many are, once.
+    pub(super) fn note_status(&mut self, number: Serial, recovers: bool) -> Result<Option<(Serial, u32)>, Trouble> {
+        let ahead = number.since(self.expected_status);
+        if !recovers || ahead == 0 {
+            if ahead >= 0 {
+                self.expected_status = number.next();
+            }
+            while self.statuses.remove(&self.expected_status.0) {
+                self.expected_status = self.expected_status.next();
+            }
+            if self.statuses.is_empty() {
+                self.settle(TAG_NONE);
+            }
+            return Ok(None);
+        }
+        if ahead < 0 {
+            return Ok(None);
+        }
+        let ahead = ahead.unsigned_abs();
+        if ahead > STATUSES_MAX {
+            return Err(Trouble::violation(format!("{ahead} statuses are missing")));
+        }
+        let is_first = self.statuses.is_empty();
+        self.statuses.insert(number.0);
+        Ok(is_first.then_some((self.expected_status, ahead)))
+    }
+
+    /// Whether the status of this number has been taken already.
+    pub(super) fn knows_status(&self, number: Serial) -> bool {
+        number < self.expected_status || self.statuses.contains(&number.0)
+    }
+
+    /// PDUs of a task were asked for once more; of [`TAG_NONE`]: statuses.
+    pub(super) fn owe(&mut self, tag: u32, now: Instant) {
+        if self.owed.insert(tag) {
+            self.owed_since = now;
+        }
+    }
+
+    /// They have come.
+    pub(super) fn settle(&mut self, tag: u32) {
+        self.owed.remove(&tag);
+    }
+
+    /// Takes the request of this tag out.
+    pub(super) fn take_request(&mut self, tag: u32) -> Option<Request> {
+        let at = self.requests.iter().position(|&(known, _)| known == tag)?;
+        Some(self.requests.swap_remove(at).1)
+    }
+
+    /// The frame that data was being received into, with the tag of its task.
+    pub(super) fn withdraw(&mut self) -> Option<(u32, Frame)> {
+        let frame = self.receiver.withdraw()?;
+        Some((self.placing.take()?, frame))
+    }
+
+    /// When to ask for a sign of life, or to stop waiting.
+    pub(super) fn timeout(&self, is_busy: bool) -> Instant {
+        let owed = (!self.owed.is_empty()).then_some(self.owed_since + ANSWER_MAX);
+        let heard = match self.pinged_at {
+            Some(since) => since.max(self.heard_at) + ANSWER_MAX,
+            None => self.heard_at + if is_busy { SILENCE_BUSY } else { SILENCE_IDLE },
+        };
+        owed.map_or(heard, |at| at.min(heard))
+    }
+
+    /// Whether the target has not answered in time.
+    pub(super) fn is_dead(&self, now: Instant) -> bool {
+        let is_silent = self.pinged_at.is_some_and(|since| since.max(self.heard_at) + ANSWER_MAX <= now);
+        is_silent || (!self.owed.is_empty() && self.owed_since + ANSWER_MAX <= now)
+    }
+
+    /// Whether it is time to ask for a sign of life.
+    pub(super) fn wants_ping(&self, is_busy: bool, now: Instant) -> bool {
+        self.pinged_at.is_none() && self.timeout(is_busy) <= now
+    }
+
+    /// Asks for a sign of life.
+    pub(super) fn ping(&mut self, task_tag: u32, command_number: Serial, now: Instant) {
+        let ping = NopOut {
+            is_immediate: true,
+            is_final: true,
+            task_tag,
+            transfer_tag: TAG_NONE,
+            command_number: command_number.0,
+            expected_status_number: self.expected_status.0,
+            ..NopOut::default()
+        };
+        self.request(task_tag, Request::Ping, ping.write(), None);
+        self.pinged_at = Some(now);
+    }
+
+    /// Queues a request of our own, whose answer will have this tag.
+    pub(super) fn request(&mut self, tag: u32, request: Request, header: Header, data: Option<Slice>) {
+        self.requests.push((tag, request));
+        self.outbox.push(header, data);
+    }
+}

@@ -1,0 +1,329 @@
+//! The search for the target: portals in turn, waiting in between, redirections, and logins.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::RngCore;
+use sanwire_core::Instant;
+
+use super::entering::Entering;
+use super::link::Link;
+use super::session::{Beginning, FIRST_COMMAND, FIRST_CONNECTION, LostStage, Session};
+use super::{Client, ClientAction, ClientEvent, Connection, Failure, Stage, State};
+use crate::ConnectionId;
+use crate::login::{ClientAdmission, ClientRefusal, LoginPlan};
+use crate::serial::Serial;
+
+/// How long to wait after all portals have failed: at first, and at the most.
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+/// Redirections that are followed one after the other.
+const REDIRECTIONS_MAX: u8 = 8;
+
+/// A waiting time that doubles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Backoff(Duration);
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff(BACKOFF_FIRST)
+    }
+}
+
+impl Backoff {
+    /// How long to wait now: between half of it and all of it, so that many clients do not come at once.
+    fn next(&mut self, random: &mut ChaCha20Rng) -> Duration {
+        let wait = self.0;
+        self.0 = (wait * 2).min(BACKOFF_MAX);
+        wait / 2 + wait / 2 * (random.next_u32() % 1024) / 1024
+    }
+}
+
+/// How the search for a session goes.
+pub(super) struct Seek {
+    /// Since when: patience is counted from there.
+    since: Instant,
+    /// No connection is opened before.
+    at: Instant,
+    portals: Vec<SocketAddr>,
+    next: usize,
+    /// What has failed in this round over the portals, and what of it was a refusal that waiting does not mend.
+    failures: usize,
+    refusals: usize,
+    /// Where the target wants us for now.
+    redirected: Option<SocketAddr>,
+    redirections: u8,
+    /// The target has refused a list of CHAP algorithms.
+    md5_only: bool,
+    backoff: Backoff,
+    /// What went wrong last, other than silence.
+    pub(super) last: Option<Failure>,
+    /// Sessions in a row in which the target broke the rules before it answered a command.
+    pub(super) violations: u8,
+}
+
+impl Seek {
+    pub(super) fn new(portals: Vec<SocketAddr>, now: Instant) -> Self {
+        Seek {
+            since: now,
+            at: now,
+            portals,
+            next: 0,
+            failures: 0,
+            refusals: 0,
+            redirected: None,
+            redirections: 0,
+            md5_only: false,
+            backoff: Backoff::default(),
+            last: None,
+            violations: 0,
+        }
+    }
+
+    /// A session was lost. If it had never worked, this is still the same search.
+    pub(super) fn begin(&mut self, is_settled: bool, at: Instant, now: Instant) {
+        if is_settled {
+            (self.since, self.backoff) = (now, Backoff::default());
+        }
+        (self.failures, self.refusals, self.redirected, self.redirections) = (0, 0, None, 0);
+        self.at = at;
+    }
+
+    /// A command was answered: the target keeps the rules.
+    pub(super) fn settle(&mut self) {
+        (self.violations, self.last) = (0, None);
+    }
+
+    fn portal(&self) -> Option<SocketAddr> {
+        self.redirected.or_else(|| self.portals.get(self.next % self.portals.len().max(1)).copied())
+    }
+
+    /// Goes on to the next portal; after the last one there is a pause.
+    fn fail(&mut self, random: &mut ChaCha20Rng, now: Instant) {
+        self.next = (self.next + 1) % self.portals.len().max(1);
+        (self.redirected, self.redirections) = (None, 0);
+        self.failures += 1;
+        if self.failures >= self.portals.len() {
+            (self.failures, self.refusals) = (0, 0);
+            self.at = now + self.backoff.next(random);
+        }
+    }
+
+    /// Follows a redirection (RFC 7143 11.13.5), or says why not.
+    fn redirect(&mut self, address: &str, is_permanent: bool) -> Result<(), Failure> {
+        self.redirections += 1;
+        let bare = address.rsplit_once(',').map_or(address, |(bare, _)| bare);
+        let ip = bare.trim_matches(['[', ']']).parse().map(|ip| SocketAddr::new(ip, crate::ISCSI_PORT));
+        let Ok(portal) = bare.parse::<SocketAddr>().or(ip) else {
+            let reason = format!("it wants to be asked at {address}, which is no IP address: connect there yourself");
+            return Err(Failure::Refused { reason });
+        };
+        if self.redirections > REDIRECTIONS_MAX {
+            let reason = format!("it was redirected {REDIRECTIONS_MAX} times, at last to {address}");
+            return Err(Failure::Refused { reason });
+        }
+        match self.portals.get_mut(self.next) {
+            Some(known) if is_permanent => (*known, self.redirected) = (portal, None),
+            _ => self.redirected = Some(portal),
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    /// How long the search may last.
+    fn patience(&self) -> Option<Duration> {
+        if self.was_connected { self.config.reconnect_patience } else { Some(self.config.connect_patience) }
+    }
+
+    pub(super) fn seek_timeout(&self) -> Option<Instant> {
+        let at = self.connections.is_empty().then_some(self.seek.at);
+        let end = self.patience().map(|patience| self.seek.since + patience);
+        at.into_iter().chain(end).min()
+    }
+
+    /// Opens the connection that is due.
+    pub(super) fn seek_on(&mut self, now: Instant) {
+        let growth = self.growth();
+        match &mut self.state {
+            State::Seeking(suspended) => {
+                suspended.take_if(|session| session.retained_until < now);
+                let number = suspended.as_ref().and_then(|session| session.lost.first()).map(|lost| lost.number);
+                let is_over = self.patience().is_some_and(|patience| self.seek.since + patience <= now);
+                let Some(portal) = self.seek.portal().filter(|_| !is_over) else {
+                    let failure = self.seek.last.take().unwrap_or(Failure::NoAnswer);
+                    return self.give_up(failure);
+                };
+                if self.connections.is_empty() && self.seek.at <= now {
+                    self.open(portal, number.unwrap_or(FIRST_CONNECTION), now);
+                }
+            }
+            State::Live(session) => {
+                if session.wants_more(growth) && session.grow.as_ref().is_some_and(|(at, _)| *at <= now) {
+                    let (number, portal) = (session.next_connection(), session.portal);
+                    self.open(portal, number, now);
+                }
+            }
+            State::Leaving(_) | State::Closed => {}
+        }
+    }
+
+    fn open(&mut self, portal: SocketAddr, number: u16, now: Instant) {
+        let id = ConnectionId(self.next_connection);
+        self.next_connection += 1;
+        self.actions.push_back(ClientAction::Connect { connection: id, to: portal });
+        let stage = Stage::Opening;
+        self.connections.push(Connection { id, number, portal, since: now, stage, is_announced: false });
+    }
+
+    /// A connection is open.
+    pub fn connected(&mut self, connection: ConnectionId, now: Instant) {
+        let (tsih, command_number) = match &self.state {
+            State::Seeking(None) => (0, FIRST_COMMAND),
+            State::Seeking(Some(session)) | State::Live(session) => (session.tsih, session.command_number()),
+            State::Leaving(_) | State::Closed => return,
+        };
+        let known = self.connections.iter_mut().find(|known| known.id == connection);
+        let Some(known) = known.filter(|known| matches!(known.stage, Stage::Opening)) else { return };
+        let mut seed = [0; 32];
+        self.random.fill_bytes(&mut seed);
+        let (number, md5_only) = (known.number, self.seek.md5_only);
+        let plan = LoginPlan { config: &self.config, tsih, connection: number, command_number, md5_only, seed };
+        known.since = now;
+        known.stage = Stage::Login(Box::new(Entering::new(&plan)));
+    }
+
+    /// Bytes of a login have come.
+    pub(super) fn filled_login(&mut self, at: usize, count: usize, now: Instant) {
+        let Stage::Login(entering) = &mut self.connections[at].stage else { return };
+        let Some(end) = entering.filled(count) else { return };
+        let known = self.connections.swap_remove(at);
+        match end {
+            Ok(brought) => self.admit(known, brought, now),
+            Err(refusal) => {
+                self.actions.push_back(ClientAction::Close { connection: known.id });
+                self.attempt_failed(Some(refusal), now);
+            }
+        }
+        self.follow_up(now);
+        self.send_waiting();
+    }
+
+    /// A connection is logged in.
+    fn admit(&mut self, mut known: Connection, brought: ClientAdmission, now: Instant) {
+        let Stage::Login(entering) = std::mem::replace(&mut known.stage, Stage::Opening) else { return };
+        let (receiver, expected_status) = (entering.into_receiver(), Serial(brought.status_number).next());
+        known.stage = Stage::Full(Box::new(Link::new(receiver, brought.connection, expected_status, now)));
+        let (id, portal) = (known.id, known.portal);
+        self.connections.push(known);
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Seeking(None) => self.begin(portal, brought, now),
+            State::Seeking(Some(session)) => self.resume(session, now),
+            State::Live(mut session) => {
+                session.grow = Some((now, Backoff::default()));
+                self.state = State::Live(session);
+                self.seek_on(now);
+            }
+            other => self.state = other,
+        }
+        // What came behind the last answer.
+        self.filled(id, 0, now);
+    }
+
+    fn begin(&mut self, portal: SocketAddr, brought: ClientAdmission, now: Instant) {
+        let beginning = Beginning {
+            tsih: brought.tsih,
+            parameters: brought.session,
+            connection: brought.connection,
+            alias: brought.alias,
+            portal,
+            expected_command: Serial(brought.expected_command_number),
+            max_command: Serial(brought.max_command_number),
+        };
+        self.state = State::Live(Box::new(Session::new(beginning, &self.config, now)));
+        self.tasks.restart(self.was_connected && self.holds_after_restart);
+        let doubtful = self.tasks.take_in_doubt();
+        self.fail(doubtful, &Failure::InDoubt);
+        self.tell_connected(false);
+        self.seek_on(now);
+    }
+
+    /// A session without connections has one again: the login of the same number has ended the lost one (RFC 7143
+    /// 6.3.4).
+    fn resume(&mut self, mut session: Box<Session>, now: Instant) {
+        if let Some(first) = session.lost.first_mut() {
+            first.stage = LostStage::Waiting { until: now, is_known: true };
+        }
+        session.grow = session.grow.map(|(_, backoff)| (now, backoff));
+        self.state = State::Live(session);
+        self.tell_connected(true);
+        self.recover_connections(now);
+        self.seek_on(now);
+    }
+
+    fn tell_connected(&mut self, resumed: bool) {
+        self.was_connected = true;
+        if let Some(server) = self.server() {
+            self.events.push_back(ClientEvent::Connected { server: Box::new(server), resumed });
+        }
+    }
+
+    /// A connection did not come about; without a refusal because nobody answered.
+    pub(super) fn attempt_failed(&mut self, refusal: Option<ClientRefusal>, now: Instant) {
+        match &mut self.state {
+            State::Live(session) => {
+                // The session does well without it. What the target refuses once it refuses again.
+                let random = &mut self.random;
+                session.grow = session.grow.take().filter(|_| refusal.is_none()).map(|(_, mut backoff)| {
+                    let at = now + backoff.next(random);
+                    (at, backoff)
+                });
+            }
+            State::Seeking(suspended) => {
+                if refusal.is_some() && suspended.take().is_some() {
+                    // The target has forgotten the session: a new one begins.
+                    self.seek.at = now;
+                } else {
+                    self.seek_failed(refusal, now);
+                }
+                self.seek_on(now);
+            }
+            State::Leaving(_) | State::Closed => {}
+        }
+    }
+
+    fn seek_failed(&mut self, refusal: Option<ClientRefusal>, now: Instant) {
+        let seek = &mut self.seek;
+        let failure = match refusal {
+            None => None,
+            Some(ClientRefusal::Md5Only) if !seek.md5_only => {
+                (seek.md5_only, seek.at) = (true, now);
+                return;
+            }
+            Some(ClientRefusal::Md5Only) => {
+                seek.refusals += 1;
+                Some(Failure::NotAuthentic { reason: "the target refuses every CHAP algorithm that we know".into() })
+            }
+            Some(ClientRefusal::Redirected { address, is_permanent }) => match seek.redirect(&address, is_permanent) {
+                Ok(()) => {
+                    seek.at = now;
+                    return;
+                }
+                Err(failure) => Some(failure),
+            },
+            Some(ClientRefusal::Refused(failure)) => {
+                seek.refusals += 1;
+                Some(failure)
+            }
+            Some(ClientRefusal::Unavailable(failure)) => Some(failure),
+        };
+        let is_final = seek.refusals >= seek.portals.len() && !self.was_connected;
+        seek.last = failure.or(seek.last.take());
+        if is_final && let Some(failure) = seek.last.take() {
+            return self.give_up(failure);
+        }
+        seek.fail(&mut self.random, now);
+    }
+}

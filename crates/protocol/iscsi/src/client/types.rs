@@ -1,0 +1,195 @@
+//! What a client is made of, is given, and tells.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use sanwire_buffer::{Frame, Slice};
+use sanwire_core::Lun;
+use sanwire_scsi::{Cdb, Status};
+
+use crate::ConnectionId;
+use crate::chap::Credential;
+use crate::name::{IscsiName, Isid};
+
+/// What a client would like to agree on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wishes {
+    /// Digests on headers and data.
+    pub digests: bool,
+    /// 0, 1 or 2.
+    pub error_recovery_level: u8,
+    /// Connections of the session: 1 to 8.
+    pub connections: u16,
+}
+
+/// What a client is made of.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Who we are.
+    pub initiator: IscsiName,
+    /// Our part of the session's identity.
+    pub isid: Isid,
+    /// The target; without one it is a discovery session.
+    pub target: Option<IscsiName>,
+    /// Where the target may be reached; tried in turn.
+    pub portals: Vec<SocketAddr>,
+    /// How we show who we are.
+    pub credential: Option<Credential>,
+    /// Whom the target must show to be.
+    pub target_credential: Option<Credential>,
+    /// What we would like.
+    pub wishes: Wishes,
+    /// Commands in transit.
+    pub commands_max: u16,
+    /// How long to try before giving up: at first, and after a loss (`None`: for ever).
+    pub connect_patience: Duration,
+    /// See `connect_patience`.
+    pub reconnect_patience: Option<Duration>,
+    /// All randomness comes from this.
+    pub seed: [u8; 32],
+}
+
+/// The target that a client is connected to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerInfo {
+    /// Its name; empty in a discovery session.
+    pub target: String,
+    /// What people call it; may be empty.
+    pub alias: String,
+    /// Where it is.
+    pub portal: SocketAddr,
+    /// Commands in transit, for now.
+    pub commands_max: u16,
+    /// Connections of the session.
+    pub connections: u16,
+    /// What was agreed on.
+    pub session: crate::SessionParameters,
+    /// What was agreed on for the leading connection.
+    pub connection: crate::ConnectionParameters,
+}
+
+/// A target that a discovery session told of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DiscoveredTarget {
+    /// Its name.
+    pub name: IscsiName,
+    /// Its addresses (`HOST:PORT`) with their portal group tags.
+    pub addresses: Vec<(String, u16)>,
+}
+
+/// The number of a command in its client.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CommandId(pub(super) u64);
+
+impl CommandId {
+    /// The number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// A command for a target.
+#[derive(Debug)]
+pub struct Order {
+    /// Where.
+    pub lun: Lun,
+    /// What.
+    pub cdb: Cdb,
+    /// The data to go with it: less than 4 GiB.
+    pub data_out: Option<Slice>,
+    /// Where the answer's data is to be put; its length, less than 4 GiB, is what the target may send.
+    pub data_in: Option<Frame>,
+}
+
+/// Why a command has no answer, or a client no session.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// Nobody answered.
+    #[error("no target answered; it may be down or not reachable")]
+    NoAnswer,
+    /// The target refused us.
+    #[error("the target refused the login: {reason}")]
+    Refused {
+        /// In words, with what to do.
+        reason: String,
+    },
+    /// One end did not show who it is.
+    #[error("authentication failed: {reason}")]
+    NotAuthentic {
+        /// In words, with what to do.
+        reason: String,
+    },
+    /// The session was lost and nobody knows whether the command was executed.
+    #[error("the session was lost while the command was under way; it may or may not have been executed")]
+    InDoubt,
+    /// The target broke the rules.
+    #[error("the target broke the protocol: {what}")]
+    Protocol {
+        /// How.
+        what: String,
+    },
+    /// The client was closed.
+    #[error("the session was closed")]
+    Closed,
+}
+
+/// What the driver must do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClientAction {
+    /// Open a connection; then call [`super::Client::connected`] or [`super::Client::connection_lost`].
+    Connect {
+        /// Its number.
+        connection: ConnectionId,
+        /// Where to.
+        to: SocketAddr,
+    },
+    /// Close a connection, or stop opening it. The client knows nothing of it any more.
+    Close {
+        /// Which.
+        connection: ConnectionId,
+    },
+}
+
+/// What the layer above must know.
+#[derive(Debug)]
+pub enum ClientEvent {
+    /// There is a session (again).
+    Connected {
+        /// With whom.
+        server: Box<ServerInfo>,
+        /// The tasks of the lost session go on (error recovery level 2); else commands in doubt were given again.
+        resumed: bool,
+    },
+    /// The session is gone; it is being sought again.
+    Lost {
+        /// The target said so before.
+        announced: bool,
+    },
+    /// A command was answered.
+    Completed {
+        /// Which.
+        id: CommandId,
+        /// The SAM-5 status.
+        status: Status,
+        /// Sense data; mostly empty.
+        sense: Vec<u8>,
+        /// The frame for its data.
+        data_in: Option<Frame>,
+        /// How much of the frame was filled, from its start.
+        data_in_bytes: usize,
+    },
+    /// A command will not be answered.
+    Failed {
+        /// Which.
+        id: CommandId,
+        /// Why.
+        failure: Failure,
+        /// The frame for its data.
+        data_in: Option<Frame>,
+    },
+    /// What [`super::Client::discover`] found.
+    Targets(Vec<DiscoveredTarget>),
+    /// Patience has run out: the client is closed.
+    GivenUp(Failure),
+}

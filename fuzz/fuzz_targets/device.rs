@@ -6,10 +6,12 @@ use std::sync::Arc;
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::Region;
-use sanwire_core::{Lun, NexusId};
-use sanwire_device::{Disk, DiskOptions, LogicalUnits, Progress};
+use sanwire_core::{ClientId, Lun, NexusId};
+use sanwire_device::{Disk, DiskOptions, LogicalUnits, NexusPorts, Progress};
+use sanwire_scsi::reservation::TransportId;
+use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Features, Identity, Operation, Status, Task};
-use sanwire_store::{RamStore, Started};
+use sanwire_store::{Outcome, RamStore, Started};
 
 /// A command block whose fields are mostly small, of a command that a disk may have.
 fn cdb(u: &mut Unstructured<'_>) -> Result<Cdb> {
@@ -57,10 +59,14 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
     let units = LogicalUnits::new();
     let store = Arc::new(RamStore::new(64 * u64::from(block_bytes), block_bytes));
     let identity = Identity::new("volume", [9; 16]).unwrap();
-    let disk = Disk::new(identity, store, DiskOptions { write_cache: u.arbitrary()? }).unwrap();
+    let disk =
+        Disk::new(identity, store, DiskOptions { write_cache: u.arbitrary()?, ..DiskOptions::default() }).unwrap();
     units.add(Lun::default(), disk).unwrap();
-    units.nexus_established(NexusId(1));
-    units.nexus_established(NexusId(2));
+    for number in [1, 2] {
+        let initiator = TransportId::hyperscsi(ClientId([number; 16]));
+        let ports = NexusPorts { initiator, target: TargetPort::default() };
+        units.nexus_established(NexusId(number.into()), Arc::new(ports));
+    }
     for _ in 0..60 {
         if u.is_empty() {
             break;
@@ -92,6 +98,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
                     break;
                 }
                 Progress::NoMemory(_) => break,
+                Progress::Abort(execution, _) => progress = units.resume(execution, Ok(Outcome::Done), memory),
                 Progress::Wait(waiting) => panic!("{shown} waits for nobody: {waiting:?}"),
                 Progress::Store(execution, request) | Progress::Answered(execution, request) => match execution.store().start(request) {
                     Started::Done(completion) => progress = units.resume(execution, completion, memory),

@@ -1,9 +1,10 @@
-//! Parameter lists of MODE SELECT, UNMAP, EXTENDED COPY and SET TARGET PORT GROUPS.
+//! Parameter lists of MODE SELECT, UNMAP, EXTENDED COPY, SET TARGET PORT GROUPS and PERSISTENT RESERVE OUT.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use sanwire_scsi::mode::{ModeState, Settings, select};
 use sanwire_scsi::copy::{CopyList, SEGMENTS_MAX, TARGETS_MAX};
+use sanwire_scsi::reservation::{Order, OrderAction, TransportId, order};
 use sanwire_scsi::{ModeForm, UnmapList, port_groups};
 
 fuzz_target!(|input: &[u8]| {
@@ -29,4 +30,15 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(states) = port_groups::parse_set(list) {
         assert_eq!(4 + 4 * states.len(), list.len());
     }
+    if let Some(action) = OrderAction::from_code(bits & 7) {
+        match order(action, bits >> 3, list) {
+            Ok(Order::Register { others: Some(others), .. }) => others.iter().for_each(check_id),
+            Ok(Order::Move { initiator, .. }) => check_id(&initiator),
+            _ => {}
+        }
+    }
 });
+
+fn check_id(id: &TransportId) {
+    assert_eq!(TransportId::parse(id.as_bytes()).as_ref(), Some(id));
+}

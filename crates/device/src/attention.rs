@@ -8,7 +8,7 @@ use sanwire_core::NexusId;
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
 
 /// A unit attention condition; the first of the list is reported first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(crate) enum Attention {
     PowerOn = 0,
@@ -17,19 +17,28 @@ pub(crate) enum Attention {
     CapacityChanged = 3,
     ModeChanged = 4,
     AccessStateChanged = 5,
+    ReservationsPreempted = 6,
+    ReservationsReleased = 7,
+    RegistrationsPreempted = 8,
 }
 
 impl Attention {
-    const ALL: [Attention; 6] = [
+    const ALL: [Attention; 9] = [
         Attention::PowerOn,
         Attention::Reset,
         Attention::LunsChanged,
         Attention::CapacityChanged,
         Attention::ModeChanged,
         Attention::AccessStateChanged,
+        Attention::ReservationsPreempted,
+        Attention::ReservationsReleased,
+        Attention::RegistrationsPreempted,
     ];
 
-    const fn bit(self) -> u8 {
+    /// Those that a RESERVATION CONFLICT does not hide (SAM-5 5.3.3).
+    const RESETS: u32 = Attention::PowerOn.bit() | Attention::Reset.bit();
+
+    const fn bit(self) -> u32 {
         1 << self as u8
     }
 
@@ -41,6 +50,9 @@ impl Attention {
             Attention::CapacityChanged => AdditionalSense::CAPACITY_DATA_HAS_CHANGED,
             Attention::ModeChanged => AdditionalSense::MODE_PARAMETERS_CHANGED,
             Attention::AccessStateChanged => AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED,
+            Attention::ReservationsPreempted => AdditionalSense::RESERVATIONS_PREEMPTED,
+            Attention::ReservationsReleased => AdditionalSense::RESERVATIONS_RELEASED,
+            Attention::RegistrationsPreempted => AdditionalSense::REGISTRATIONS_PREEMPTED,
         };
         Sense::new(SenseKey::UnitAttention, additional)
     }
@@ -49,7 +61,7 @@ impl Attention {
 #[derive(Clone, Copy, Default, Debug)]
 struct Nexus {
     /// One bit for each [`Attention`] that is pending.
-    pending: u8,
+    pending: u32,
     prevents_removal: bool,
 }
 
@@ -85,6 +97,17 @@ impl Nexuses {
         self.publish(&table);
     }
 
+    /// Queues the condition for these nexuses.
+    pub(crate) fn raise_for(&self, attention: Attention, nexuses: impl Iterator<Item = NexusId>) {
+        let mut table = self.lock();
+        for nexus in nexuses {
+            if let Some(state) = table.get_mut(&nexus) {
+                state.pending |= attention.bit();
+            }
+        }
+        self.publish(&table);
+    }
+
     pub(crate) fn clear(&self, attention: Attention, nexus: NexusId) {
         if !self.may_be_pending(nexus) {
             return;
@@ -98,12 +121,21 @@ impl Nexuses {
 
     /// The next condition that the nexus must be told of; it counts as told.
     pub(crate) fn take(&self, nexus: NexusId) -> Option<Sense> {
+        self.take_one_of(nexus, u32::MAX)
+    }
+
+    /// The same, for what precedes a reservation conflict.
+    pub(crate) fn take_reset(&self, nexus: NexusId) -> Option<Sense> {
+        self.take_one_of(nexus, Attention::RESETS)
+    }
+
+    fn take_one_of(&self, nexus: NexusId, bits: u32) -> Option<Sense> {
         if !self.may_be_pending(nexus) {
             return None;
         }
         let mut table = self.lock();
         let state = table.get_mut(&nexus)?;
-        let next = Attention::ALL.into_iter().find(|attention| state.pending & attention.bit() != 0)?;
+        let next = Attention::ALL.into_iter().find(|attention| state.pending & bits & attention.bit() != 0)?;
         state.pending &= !next.bit();
         self.publish(&table);
         Some(next.sense())

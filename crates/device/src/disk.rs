@@ -12,22 +12,26 @@ use crate::attention::{Attention, Nexuses};
 use crate::copy::Copies;
 use crate::exclusion::Exclusion;
 use crate::fault;
+use crate::nexus::NexusPorts;
+use crate::reservation::{KeptError, ReservationKeeper, Reservations};
 
 /// How a disk behaves, as its owner wishes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct DiskOptions {
     /// Whether the write cache is on after a reset: without it every write is flushed before it is answered.
     pub write_cache: bool,
+    /// Where reservations are kept through restarts; `None` when they cannot be.
+    pub reservations: Option<Arc<dyn ReservationKeeper>>,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        DiskOptions { write_cache: true }
+        DiskOptions { write_cache: true, reservations: None }
     }
 }
 
 /// A store on which no disk can stand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DiskError {
     /// Blocks have 512 or 4096 bytes.
     #[error("a disk cannot have blocks of {0} bytes: choose 512 or 4096")]
@@ -35,6 +39,9 @@ pub enum DiskError {
     /// There is not one block.
     #[error("a disk must have at least one block: the store is shorter than {0} bytes")]
     Empty(u32),
+    /// It cannot be known what is reserved.
+    #[error(transparent)]
+    Reservations(#[from] KeptError),
 }
 
 /// One logical unit: a name, a store, and the state that all its initiators share.
@@ -51,13 +58,14 @@ pub struct Disk {
     pub(crate) exclusion: Exclusion,
     /// What it was asked to copy.
     pub(crate) copies: Arc<Copies>,
+    pub(crate) reservations: Reservations,
 }
 
 impl Disk {
     /// A disk on `store`.
     ///
     /// # Errors
-    /// [`DiskError`] when the store's geometry is not one that a disk can have.
+    /// [`DiskError`] when the store's geometry is not one that a disk can have, or the kept reservations cannot be had.
     pub fn new(identity: Identity, store: Arc<dyn Store>, options: DiskOptions) -> Result<Self, DiskError> {
         let geometry = store.geometry();
         let block_bytes = geometry.block_bytes;
@@ -78,6 +86,7 @@ impl Disk {
             nexuses: Nexuses::default(),
             exclusion: Exclusion::default(),
             copies: Arc::default(),
+            reservations: Reservations::load(options.reservations)?,
         })
     }
 
@@ -115,7 +124,19 @@ impl Disk {
         self.nexuses.raise(Attention::CapacityChanged, None);
     }
 
+    pub(crate) fn establish(&self, nexus: NexusId, ports: &Arc<NexusPorts>) {
+        self.reservations.establish(nexus, Arc::clone(ports));
+        self.nexuses.establish(nexus);
+    }
+
+    pub(crate) fn forget(&self, nexus: NexusId) {
+        self.nexuses.forget(nexus);
+        self.copies.forget(nexus);
+        self.reservations.forget(nexus);
+    }
+
     pub(crate) fn reset(&self, by: NexusId) {
+        self.reservations.reset();
         self.settings.store(self.default.to_bits(), Ordering::Release);
         self.is_stopped.store(false, Ordering::Release);
         self.nexuses.allow_all();

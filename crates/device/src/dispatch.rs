@@ -26,9 +26,14 @@ pub(crate) struct Beginning<'a> {
 
 impl Beginning<'_> {
     pub(crate) fn step(&self, task: &mut Task) -> Result<Step, Refusal> {
+        self.check_resets(task)?;
+        self.disk.reservations.check(&task.cdb, self.nexus)?;
         self.check_attention(task)?;
         self.check_access_state(task)?;
         let command = Command::parse(&task.cdb, features(&self.geometry))?;
+        if let Some(step) = self.disk.reservation(&command, self.nexus, task) {
+            return step;
+        }
         match self.control(&command, task) {
             Some(step) => Ok(step?),
             None => {
@@ -40,11 +45,12 @@ impl Beginning<'_> {
 
     /// SPC-5 table 52 (and SAM-5 5.14.3): all but three commands end with a pending unit attention.
     fn check_attention(&self, task: &Task) -> Result<(), Sense> {
-        use operation_code::{INQUIRY, REPORT_LUNS, REQUEST_SENSE};
-        if matches!(task.cdb.operation_code(), INQUIRY | REPORT_LUNS | REQUEST_SENSE) {
-            return Ok(());
-        }
-        self.disk.nexuses.take(self.nexus).map_or(Ok(()), Err)
+        if ends_no_attention(task) { Ok(()) } else { self.disk.nexuses.take(self.nexus).map_or(Ok(()), Err) }
+    }
+
+    /// SAM-5 5.3.3: that the unit was reset is told before a reservation conflict, other attentions are told after it.
+    fn check_resets(&self, task: &Task) -> Result<(), Sense> {
+        if ends_no_attention(task) { Ok(()) } else { self.disk.nexuses.take_reset(self.nexus).map_or(Ok(()), Err) }
     }
 
     /// SPC-5 5.17.2: what the ports of a group do not pass while they are not active.
@@ -140,6 +146,11 @@ impl Beginning<'_> {
             _ => Ok(control::test_unit_ready(disk)?),
         }
     }
+}
+
+fn ends_no_attention(task: &Task) -> bool {
+    use operation_code::{INQUIRY, REPORT_LUNS, REQUEST_SENSE};
+    matches!(task.cdb.operation_code(), INQUIRY | REPORT_LUNS | REQUEST_SENSE)
 }
 
 /// No more of an answer than there is room for.

@@ -12,6 +12,7 @@ use crate::disk::Disk;
 use crate::exclusion::{Claim, Permit};
 use crate::fault;
 use crate::fill::Fill;
+use crate::reservation::AbortScope;
 use crate::step::{Range, Step};
 use crate::swap::Swap;
 use crate::unmap::Unmapping;
@@ -31,6 +32,10 @@ pub enum Progress {
     Answered(Execution, Request),
     /// Another command changes the same blocks, and this one goes on after it: ask [`crate::LogicalUnits::retry`] again soon.
     Wait(Waiting),
+    /// Every command that the scope covers must be ended by the caller: dropped before its store begins, waited for when
+    /// it has begun, and its initiator answered TASK ABORTED (the control mode page has TAS). Then `Ok(Outcome::Done)`
+    /// goes to [`crate::LogicalUnits::resume`] together with the execution.
+    Abort(Execution, AbortScope),
     /// The region has no frame free: nothing has happened, begin the task again later.
     NoMemory(Task),
 }
@@ -79,6 +84,12 @@ impl Drop for Hold {
 }
 
 impl Waiting {
+    /// The disk that is to execute the command.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        &self.0.execution.hold.disk
+    }
+
     /// Begins, or goes on waiting.
     pub(crate) fn retry(self) -> Progress {
         if self.0.execution.may_go() { self.0.go() } else { Progress::Wait(self) }
@@ -105,6 +116,8 @@ pub(crate) enum State {
     Write { flush: bool },
     /// Flushing, the last thing to do.
     Flush,
+    /// Ending the commands of others, the last thing to do.
+    Abort,
     /// Flushing before the unit is stopped.
     Stop,
     /// Reading and comparing, perhaps after writing.
@@ -151,6 +164,10 @@ impl Execution {
         let (state, request, is_answered) = match step {
             Ok(Step::Store(state, request)) => (state, request, false),
             Ok(Step::Detached(state, request)) => (state, request, true),
+            Ok(Step::Abort(scope)) => {
+                let hold = Hold { disk, permit: Permit::Nothing };
+                return Progress::Abort(Execution { hold, state: State::Abort }, scope);
+            }
             over => return Progress::Done(reply(&disk, over, room_bytes)),
         };
         let hold = Hold::new(disk, state.claim(&request), nexus);
@@ -179,7 +196,7 @@ fn reply(disk: &Disk, step: Result<Step, Sense>, room_bytes: usize) -> Reply {
         }
         Ok(Step::Data(data)) => Reply::good(Some(data)),
         Ok(Step::ConditionMet) => Reply { status: Status::ConditionMet, sense: Vec::new(), data_in: None },
-        Ok(Step::Good | Step::Store(..) | Step::Detached(..)) => Reply::good(None),
+        Ok(Step::Good | Step::Store(..) | Step::Detached(..) | Step::Abort(_)) => Reply::good(None),
         Err(sense) => disk.check_condition(&sense),
     }
 }
@@ -212,7 +229,7 @@ impl State {
                 completion.map_err(|error| disk.fault(&error))?;
                 Ok(finish(flush))
             }
-            State::Flush => flushed(completion),
+            State::Flush | State::Abort => flushed(completion),
             State::Stop => {
                 flushed(completion)?;
                 disk.set_stopped(true);

@@ -7,6 +7,7 @@
 //! begin(nexus, task) -> Done(reply)
 //!                    -> Store(execution, request)   execution.store().start(request) -> completion
 //!                          resume(execution, completion) -> Done or Store, a bounded number of times
+//!                    -> Abort(execution, scope)      end what the scope covers, then resume(execution, Ok(Done))
 //!                    -> NoMemory(task)              begin it again when frames have come home
 //! ```
 //!
@@ -23,8 +24,10 @@ mod exclusion;
 mod execution;
 mod fault;
 mod fill;
+mod nexus;
 mod port_groups;
 mod reach;
+mod reservation;
 mod step;
 mod swap;
 mod transfer;
@@ -34,7 +37,9 @@ mod verify;
 
 pub use disk::{Disk, DiskError, DiskOptions};
 pub use execution::{Execution, Progress, Waiting};
+pub use nexus::NexusPorts;
 pub use reach::Reach;
+pub use reservation::{AbortScope, KeptError, REGISTRATIONS_MAX, RecordError, ReservationKeeper};
 pub use units::{AddError, LogicalUnits};
 
 #[cfg(test)]

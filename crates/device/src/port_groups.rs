@@ -168,8 +168,6 @@ fn passes(state: AccessState, cdb: &Cdb) -> bool {
 fn passes_standby(operation: u8) -> bool {
     const LOG_SELECT: u8 = 0x4c;
     const LOG_SENSE: u8 = 0x4d;
-    const PERSISTENT_RESERVE_IN: u8 = 0x5e;
-    const PERSISTENT_RESERVE_OUT: u8 = 0x5f;
     matches!(
         operation,
         code::MODE_SENSE_6
@@ -179,7 +177,7 @@ fn passes_standby(operation: u8) -> bool {
             | code::MAINTENANCE_IN
             | LOG_SELECT
             | LOG_SENSE
-            | PERSISTENT_RESERVE_IN
-            | PERSISTENT_RESERVE_OUT
+            | code::PERSISTENT_RESERVE_IN
+            | code::PERSISTENT_RESERVE_OUT
     )
 }

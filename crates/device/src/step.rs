@@ -5,6 +5,7 @@ use sanwire_store::{Geometry, Request};
 
 use crate::execution::State;
 use crate::fault;
+use crate::reservation::AbortScope;
 
 /// The next thing in the life of a command that is well so far.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) enum Step {
     Detached(State, Request),
     /// CONDITION MET.
     ConditionMet,
+    /// GOOD, after the commands of others have been ended.
+    Abort(AbortScope),
 }
 
 /// Why a command did not begin.
@@ -28,6 +31,8 @@ pub(crate) enum Step {
 pub(crate) enum Refusal {
     /// CHECK CONDITION.
     Sense(Sense),
+    /// RESERVATION CONFLICT.
+    Conflict,
     /// The region has no frame free; nothing has happened yet.
     NoMemory,
 }

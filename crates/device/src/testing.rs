@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use sanwire_buffer::Region;
-use sanwire_core::{Lun, NexusId};
+use sanwire_core::{ClientId, Lun, NexusId};
+use sanwire_scsi::reservation::TransportId;
+use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Identity, Reply, Sense, Status, Task};
 use sanwire_store::{ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError};
 
-use crate::{Disk, DiskOptions, LogicalUnits, Progress};
+use crate::{Disk, DiskOptions, LogicalUnits, NexusPorts, Progress};
 
 pub(crate) const UUID: [u8; 16] = [0x5a; 16];
 pub(crate) const NEXUS: NexusId = NexusId(1);
@@ -136,6 +138,11 @@ impl World {
         Self::new(SMALL, true)
     }
 
+    /// The nexus comes, from an initiator port of its own.
+    pub(crate) fn establish(&self, nexus: NexusId) {
+        self.units.nexus_established(nexus, ports(nexus.0, 1));
+    }
+
     pub(crate) fn begin(&self, nexus: NexusId, task: Task) -> Progress {
         self.units.begin(nexus, task, &self.memory)
     }
@@ -148,6 +155,9 @@ impl World {
         for _ in 0..6000 {
             match progress {
                 Progress::Done(reply) => return reply,
+                Progress::Abort(execution, _) => {
+                    progress = self.units.resume(execution, Ok(Outcome::Done), &self.memory);
+                }
                 Progress::NoMemory(task) => panic!("no memory for {task:?}"),
                 Progress::Wait(waiting) => panic!("nobody is there to wait for: {waiting:?}"),
                 Progress::Answered(execution, request) => {
@@ -187,7 +197,15 @@ pub(crate) fn sense(reply: &Reply) -> Sense {
 }
 
 pub(crate) fn disk(name: &str, store: Arc<TestStore>, write_cache: bool) -> Disk {
-    Disk::new(Identity::new(name, UUID).unwrap(), store, DiskOptions { write_cache }).unwrap()
+    Disk::new(Identity::new(name, UUID).unwrap(), store, DiskOptions { write_cache, ..DiskOptions::default() }).unwrap()
+}
+
+/// The initiator port with this number, at a target port.
+pub(crate) fn ports(initiator: u64, target: u16) -> Arc<NexusPorts> {
+    let mut client = [0; 16];
+    client[8..].copy_from_slice(&initiator.to_be_bytes());
+    let initiator = TransportId::hyperscsi(ClientId(client));
+    Arc::new(NexusPorts { initiator, target: TargetPort { relative_id: target, ..TargetPort::default() } })
 }
 
 pub(crate) fn lun(number: u16) -> Lun {

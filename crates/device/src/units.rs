@@ -1,6 +1,7 @@
 //! The logical units of a target, and the way of a task to its unit.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -8,7 +9,9 @@ use sanwire_buffer::Region;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, NexusId};
 use sanwire_scsi::vpd::{Designator, TargetPort};
-use sanwire_scsi::{AdditionalSense, Command, Features, Reply, ReportedLuns, Sense, SenseKey, Task, inquiry, report};
+use sanwire_scsi::{
+    AdditionalSense, Command, Features, Reply, ReportedLuns, Sense, SenseKey, Status, Task, inquiry, report,
+};
 use sanwire_store::Completion;
 
 use crate::attention::Attention;
@@ -16,6 +19,7 @@ use crate::control;
 use crate::disk::{Disk, check_condition};
 use crate::dispatch::{Beginning, cut};
 use crate::execution::{Execution, Progress, Waiting};
+use crate::nexus::NexusPorts;
 use crate::port_groups::PortGroups;
 use crate::reach::Reach;
 use crate::step::Refusal;
@@ -39,7 +43,7 @@ pub struct LogicalUnits {
     /// Read by every command, without a lock; replaced as a whole.
     inventory: ArcSwap<Inventory>,
     /// The nexuses there are, for disks that come later. Its lock orders all changes of the inventory.
-    nexuses: Mutex<BTreeSet<NexusId>>,
+    nexuses: Mutex<BTreeMap<NexusId, Arc<NexusPorts>>>,
     port_groups: PortGroups,
     /// Where copies find their units; without it, among the units here.
     reach: Option<Box<dyn Reach>>,
@@ -71,7 +75,7 @@ impl LogicalUnits {
         if inventory.len() >= LUNS_MAX {
             return Err(AddError::Full);
         }
-        nexuses.iter().for_each(|&nexus| disk.nexuses.establish(nexus));
+        nexuses.iter().for_each(|(nexus, ports)| disk.establish(*nexus, ports));
         let others = self.inventory.load_full();
         let disk = Arc::new(disk);
         inventory.insert(lun, Arc::clone(&disk));
@@ -120,10 +124,12 @@ impl LogicalUnits {
     }
 
     /// A new initiator is there: each disk has to tell it that power came on (SAM-5 5.14.1).
-    pub fn nexus_established(&self, nexus: NexusId) {
+    /// One that is known stays as it is.
+    pub fn nexus_established(&self, nexus: NexusId, ports: Arc<NexusPorts>) {
         let mut nexuses = self.lock();
-        if nexuses.insert(nexus) {
-            self.inventory.load().values().for_each(|disk| disk.nexuses.establish(nexus));
+        if let Entry::Vacant(vacant) = nexuses.entry(nexus) {
+            self.inventory.load().values().for_each(|disk| disk.establish(nexus, &ports));
+            vacant.insert(ports);
         }
     }
 
@@ -131,14 +137,11 @@ impl LogicalUnits {
     pub fn nexus_lost(&self, nexus: NexusId) {
         let mut nexuses = self.lock();
         nexuses.remove(&nexus);
-        self.inventory.load().values().for_each(|disk| {
-            disk.nexuses.forget(nexus);
-            disk.copies.forget(nexus);
-        });
+        self.inventory.load().values().for_each(|disk| disk.forget(nexus));
     }
 
     /// The task management function of SAM-5 7.7, without its commands: the caller aborts them by dropping them.
-    /// Mode pages go back to their defaults, the unit is started, and the other initiators are told.
+    /// Mode pages go back to their defaults, the unit is started, what RESERVE began ends (persistent reservations stay), and the other initiators are told.
     /// `false` when there is no such unit.
     pub fn logical_unit_reset(&self, lun: Lun, by: NexusId) -> bool {
         let disk = self.get(lun);
@@ -165,6 +168,10 @@ impl LogicalUnits {
         let step = match begun.step(&mut task) {
             Ok(step) => Ok(step),
             Err(Refusal::Sense(sense)) => Err(sense),
+            Err(Refusal::Conflict) => {
+                let status = Status::ReservationConflict;
+                return Progress::Done(Reply { status, sense: Vec::new(), data_in: None });
+            }
             Err(Refusal::NoMemory) => return Progress::NoMemory(task),
         };
         Execution::begin(disk, step, room_bytes, nexus)
@@ -213,7 +220,7 @@ impl LogicalUnits {
         &self.port_groups
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<NexusId>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NexusId, Arc<NexusPorts>>> {
         // Nothing panics between two writes to the set: a poisoned one is still whole.
         self.nexuses.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,6 +3,7 @@
 mod parse;
 
 use crate::copy::CopyResults;
+use crate::reservation::{OrderAction, ReservationQuery};
 
 /// A run of logical blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -131,6 +132,10 @@ pub enum Command {
     ReceiveCopyResults { asked: CopyResults, list_id: u8, allocation_bytes: u32 },
     ReportTargetPortGroups { extended_header: bool, allocation_bytes: u32 },
     SetTargetPortGroups { parameter_bytes: u32 },
+    PersistentReserveIn { query: ReservationQuery, allocation_bytes: u32 },
+    PersistentReserveOut { action: OrderAction, scope_and_type: u8, parameter_bytes: u32 },
+    Reserve,
+    Release,
 }
 
 #[cfg(test)]

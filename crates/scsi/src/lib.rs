@@ -16,6 +16,7 @@ pub mod mode;
 mod operation;
 pub mod port_groups;
 pub mod report;
+pub mod reservation;
 mod sense;
 mod task;
 mod unmap;

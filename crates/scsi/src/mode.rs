@@ -148,6 +148,7 @@ fn page_of(code: u8, settings: Settings) -> Vec<u8> {
             bytes[2] = u8::from(settings.descriptor_sense) << 2;
             bytes[3] = 0x10; // unrestricted reordering: initiators order by waiting
             bytes[4] = u8::from(settings.software_write_protect) << 3;
+            bytes[5] = 0x40; // TAS: who loses a command to another initiator is told so
             put(&mut bytes, 8, 0xffff_u16.to_be_bytes()); // busy for as long as it takes
         }
         _ => {}

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
-use sanwire_device::{Disk, DiskOptions, Execution, LogicalUnits, Progress};
+use sanwire_device::{Disk, DiskOptions, Execution, LogicalUnits, NexusPorts, Progress};
 use sanwire_hyperscsi::wire::command::Function;
 use sanwire_hyperscsi::{CommandHandle, Server, ServerConfig, ServerEvent};
+use sanwire_scsi::reservation::TransportId;
+use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Identity, Reply, Task};
 use sanwire_store::{Delayed, Request, Started, Store};
 
@@ -58,7 +60,8 @@ impl Host {
         let memory = config.memory.clone();
         let units = LogicalUnits::new();
         let identity = Identity::new("simulated", [7; 16]).map_err(|error| format!("{error:?}"))?;
-        let disk = Disk::new(identity, disk, DiskOptions { write_cache }).map_err(|error| error.to_string())?;
+        let disk = Disk::new(identity, disk, DiskOptions { write_cache, ..DiskOptions::default() })
+            .map_err(|error| error.to_string())?;
         units.add(Lun::default(), disk).map_err(|error| error.to_string())?;
         Ok(Host {
             server: Server::new(config),
@@ -103,7 +106,11 @@ impl Host {
     pub fn drain_events(&mut self, counts: &mut Counts, now: Instant) -> Result<(), String> {
         while let Some(event) = self.server.poll_event() {
             match event {
-                ServerEvent::SessionOpened { nexus, .. } => self.units.nexus_established(nexus),
+                ServerEvent::SessionOpened { nexus, client, .. } => {
+                    let initiator = TransportId::hyperscsi(client);
+                    let ports = NexusPorts { initiator, target: TargetPort::default() };
+                    self.units.nexus_established(nexus, Arc::new(ports));
+                }
                 ServerEvent::SessionClosed { nexus } => self.close(nexus),
                 ServerEvent::Command { handle, task } => {
                     if !self.begun.insert(handle) {
@@ -164,6 +171,7 @@ impl Host {
                 Progress::Wait(_) | Progress::Answered(..) => {
                     return Err("the client sends no command that waits for another or is answered early".to_owned());
                 }
+                Progress::Abort(..) => return Err("no client of the simulation preempts another".to_owned()),
             };
             let store: Arc<dyn Store> = Arc::clone(execution.store());
             match store.start(request) {

@@ -1,5 +1,7 @@
 //! Commands under way in one shard: between the device, which says what its store must do, and the engines that do it.
 
+mod abort;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -7,11 +9,13 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
-use sanwire_device::{Execution, LogicalUnits, Progress, Waiting};
+use sanwire_device::{Execution, LogicalUnits, NexusPorts, Progress, Waiting};
 use sanwire_hyperscsi::CommandHandle;
 use sanwire_io::file::FileEngine;
 use sanwire_scsi::{Reply, Task};
 use sanwire_store::{Completion, Delayed, KernelOp, Started};
+
+use abort::Settling;
 
 /// A command that its device has answered.
 pub(crate) type Answered = (CommandHandle, Reply);
@@ -23,6 +27,8 @@ struct Running {
     /// Who is to be answered; nobody when that has been done already.
     handle: Option<CommandHandle>,
     execution: Execution,
+    /// Another initiator has ended it: its store's work is waited for and forgotten.
+    is_aborted: bool,
 }
 
 /// What a shard executes.
@@ -41,6 +47,10 @@ pub(crate) struct Runner {
     /// Waiting for their time.
     delayed: Vec<Option<Delayed>>,
     due: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// Waiting for the end of the commands that they abort.
+    settling: Vec<Settling>,
+    /// Answered meanwhile, by what happened to others.
+    ended: Vec<Answered>,
 }
 
 impl Runner {
@@ -56,6 +66,8 @@ impl Runner {
             backlog: VecDeque::new(),
             delayed: Vec::new(),
             due: BinaryHeap::new(),
+            settling: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -64,8 +76,8 @@ impl Runner {
         self.free.len() == self.running.len() && self.starved.is_empty() && self.waiting.is_empty()
     }
 
-    pub(crate) fn nexus_established(&self, nexus: NexusId) {
-        self.units.nexus_established(nexus);
+    pub(crate) fn nexus_established(&self, nexus: NexusId, ports: NexusPorts) {
+        self.units.nexus_established(nexus, Arc::new(ports));
     }
 
     pub(crate) fn nexus_lost(&self, nexus: NexusId) {
@@ -158,6 +170,10 @@ impl Runner {
                     self.ask_again_at = self.ask_again_at.or(Some(now + ASK_AGAIN));
                     return answered;
                 }
+                Progress::Abort(execution, scope) => {
+                    self.abort((handle, execution), &scope, engine, now);
+                    return answered;
+                }
                 Progress::NoMemory(task) => {
                     self.starved.extend(handle.map(|handle| (handle, task)));
                     return answered;
@@ -168,7 +184,7 @@ impl Runner {
                     progress = self.units.resume(execution, completion, &self.memory);
                 }
                 started => {
-                    let tag = self.park(Running { handle, execution });
+                    let tag = self.park(Running { handle, execution, is_aborted: false });
                     self.wait(tag, started, engine, now);
                     return answered;
                 }
@@ -221,6 +237,10 @@ impl Runner {
     ) -> Option<Answered> {
         let running = self.running.get_mut(usize::try_from(tag).ok()?)?.take()?;
         self.free.push(tag as u32);
+        if running.is_aborted {
+            self.aborted(running.handle, tag as u32, engine, now);
+            return None;
+        }
         let progress = self.units.resume(running.execution, completion, &self.memory);
         self.go_on(running.handle, progress, engine, now)
     }

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, LinkId, Path};
-use sanwire_device::LogicalUnits;
+use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig, ServerEvent};
 use sanwire_io::file::{EngineKind, FileEngine};
 use sanwire_io::{Clock, Poller, Port, Waker};
+use sanwire_scsi::reservation::TransportId;
 
 use crate::link::{Links, Opener};
 use crate::runner::{Answered, Runner};
+use crate::wire::HYPERSCSI_PORT;
 
 /// Packets taken from a port before the shard looks at anything else.
 const RECEIVE_BUDGET: usize = 32;
@@ -128,6 +130,7 @@ impl Shard {
         self.runner.retry(&mut self.engine, now, &mut self.answered);
         // What an engine does at once (a file in memory) is answered in the same turn.
         self.reap(now);
+        self.runner.take_ended(&mut self.answered);
         for (handle, reply) in self.answered.drain(..) {
             self.server.reply(handle, reply, now);
         }
@@ -157,7 +160,8 @@ impl Shard {
             }
             ServerEvent::SessionOpened { nexus, client, name, path } => {
                 tracing::info!("client {client} ({name}) at {path} has come");
-                self.runner.nexus_established(nexus);
+                let initiator = TransportId::hyperscsi(client);
+                self.runner.nexus_established(nexus, NexusPorts { initiator, target: HYPERSCSI_PORT });
             }
             ServerEvent::SessionClosed { nexus } => {
                 tracing::info!("the session of nexus {} is over", nexus.0);

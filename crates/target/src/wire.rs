@@ -5,9 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use sanwire_hyperscsi::UDP_PORT as HS_IP_PORT;
+use sanwire_scsi::vpd::TargetPort;
 
 /// The longest name of a network interface (Linux, IFNAMSIZ less the final zero).
 const INTERFACE_NAME_MAX_BYTES: usize = 15;
+
+/// The target port of all HyperSCSI wires: a session goes over any of them, so they are one port.
+pub(crate) const HYPERSCSI_PORT: TargetPort =
+    TargetPort { relative_id: 1, group: 1, port_name: None, device_name: None };
 
 /// One wire of a server. Made from `hs-eth:IF` or `hs-ip:ADDR[:5674]` by `parse`.
 #[derive(Clone, PartialEq, Eq, Debug)]

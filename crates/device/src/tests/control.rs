@@ -50,8 +50,8 @@ fn capacity_is_told_in_both_sizes() {
 #[test]
 fn the_write_cache_is_switched_by_one_and_told_to_the_other() {
     let world = World::small();
-    world.units.nexus_established(NEXUS);
-    world.units.nexus_established(OTHER);
+    world.establish(NEXUS);
+    world.establish(OTHER);
     for nexus in [NEXUS, OTHER] {
         world.run(nexus, build::test_unit_ready(), &[]);
     }
@@ -115,7 +115,7 @@ fn request_sense_tells_in_its_data() {
     let world = World::small();
     assert_eq!(world.good(build::request_sense(18), &[]), [0x70, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(world.good([3, 1, 0, 0, 252, 0], &[]), [0x72, 0, 0, 0, 0, 0, 0, 0], "descriptor format");
-    world.units.nexus_established(NEXUS);
+    world.establish(NEXUS);
     let attention = Sense::new(SenseKey::UnitAttention, AdditionalSense::POWER_ON_OR_RESET_OCCURRED);
     assert_eq!(Sense::parse(&world.good(build::request_sense(18), &[])), Some(attention));
     world.good(build::test_unit_ready(), &[]);
@@ -124,7 +124,7 @@ fn request_sense_tells_in_its_data() {
 #[test]
 fn removal_is_prevented_per_nexus() {
     let world = World::small();
-    world.units.nexus_established(NEXUS);
+    world.establish(NEXUS);
     world.bad(build::test_unit_ready(), &[]);
     let disk = world.units.get(crate::testing::lun(0)).unwrap();
     world.good([0x1e, 0, 0, 0, 1, 0], &[]);
@@ -137,6 +137,8 @@ fn removal_is_prevented_per_nexus() {
 #[test]
 fn every_reported_operation_is_executed() {
     let world = World::small();
+    world.establish(NEXUS);
+    world.bad(build::test_unit_ready(), &[]);
     let list = world.good([0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0], &[]);
     assert_eq!(list.len(), 4 + 8 * Operation::supported(Features { thin: true }).count());
     for entry in list[4..].chunks_exact(8) {
@@ -151,10 +153,11 @@ fn every_reported_operation_is_executed() {
         let cdb = sanwire_scsi::Cdb::new(&cdb).unwrap();
         let reply = world.run_task(NEXUS, task(cdb, &vec![0; 256 * 512]));
         let refuses = [
-            operation_code::WRITE_SAME_10,        // no blocks,
-            operation_code::WRITE_SAME_16,        // none either,
-            operation_code::COMPARE_AND_WRITE,    // too much data
-            operation_code::RECEIVE_COPY_RESULTS, // no copy
+            operation_code::WRITE_SAME_10,          // no blocks,
+            operation_code::WRITE_SAME_16,          // none either,
+            operation_code::COMPARE_AND_WRITE,      // too much data
+            operation_code::RECEIVE_COPY_RESULTS,   // no copy,
+            operation_code::PERSISTENT_RESERVE_OUT, // no parameter list
         ];
         match reply.status {
             Status::CheckCondition => assert!(refuses.contains(&entry[0]), "{cdb:?} {:02x?}", reply.sense),
@@ -164,5 +167,6 @@ fn every_reported_operation_is_executed() {
             status => assert_eq!(status, Status::Good, "{cdb:?}"),
         }
         world.run(NEXUS, build::start_stop_unit(true), &[]);
+        world.good([operation_code::RELEASE_6, 0, 0, 0, 0, 0], &[]);
     }
 }

@@ -13,7 +13,8 @@ const B: u8 = 1;
 const SECOND: [u8; 16] = *b"the second unit.";
 
 fn disk(uuid: [u8; 16], store: &Arc<TestStore>, write_cache: bool) -> Disk {
-    Disk::new(Identity::new("vol", uuid).unwrap(), store.clone(), DiskOptions { write_cache }).unwrap()
+    Disk::new(Identity::new("vol", uuid).unwrap(), store.clone(), DiskOptions { write_cache, ..DiskOptions::default() })
+        .unwrap()
 }
 
 /// A unit of a number of its own, beside the world's unit zero.

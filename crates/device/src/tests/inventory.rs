@@ -41,7 +41,7 @@ fn the_list_is_told_even_without_unit_zero() {
     assert_eq!(report::parse_luns(&world.good(build::report_luns(256), &[])), Ok(vec![lun(0), lun(300)]));
     assert_eq!(world.good(build::report_luns(4), &[]), [0, 0, 0, 16]);
     assert_eq!(world.good([0xa0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0], &[]), [0; 8], "no well-known units");
-    world.units.nexus_established(NEXUS);
+    world.establish(NEXUS);
     world.units.remove(lun(0)).unwrap();
     assert_eq!(report::parse_luns(&world.good(build::report_luns(256), &[])), Ok(vec![lun(300)]));
     let told = || world.run_task(NEXUS, at(Some(300), build::test_unit_ready())).status;
@@ -66,8 +66,8 @@ fn a_store_may_grow_and_shrink() {
 fn changes_of_the_list_are_told_once() {
     let world = World::small();
     for nexus in [NEXUS, OTHER] {
-        world.units.nexus_established(nexus);
-        world.units.nexus_established(nexus);
+        world.establish(nexus);
+        world.establish(nexus);
         assert_eq!(told(&world, nexus), attention(AdditionalSense::POWER_ON_OR_RESET_OCCURRED));
         assert_eq!(told(&world, nexus), None);
     }
@@ -87,7 +87,7 @@ fn changes_of_the_list_are_told_once() {
 fn a_reset_is_told_to_the_others() {
     let world = World::small();
     for nexus in [NEXUS, OTHER] {
-        world.units.nexus_established(nexus);
+        world.establish(nexus);
         told(&world, nexus);
     }
     assert!(world.units.logical_unit_reset(lun(0), NEXUS));
@@ -156,7 +156,7 @@ fn impossible_stores_are_refused() {
 fn the_inventory_changes_under_running_commands() {
     let world = World::small();
     let nexuses = [1, 2, 65].map(sanwire_core::NexusId);
-    nexuses.iter().for_each(|&nexus| world.units.nexus_established(nexus));
+    nexuses.iter().for_each(|&nexus| world.establish(nexus));
     std::thread::scope(|scope| {
         for nexus in nexuses {
             let world = &world;

@@ -4,5 +4,6 @@ mod inventory;
 mod port_groups;
 mod properties;
 mod provisioning;
+mod reservation;
 mod swap;
 mod transfer;

@@ -70,7 +70,7 @@ fn each_state_passes_what_the_standard_says() {
 fn a_state_that_an_initiator_sets_is_told_to_the_others() {
     let world = World::small();
     for nexus in [NEXUS, OTHER] {
-        world.units.nexus_established(nexus);
+        world.establish(nexus);
         attention(&world, nexus);
     }
     let standby = [0, 0, 0, 0, 2, 0, 0, 1];

@@ -6,6 +6,7 @@ use super::{
 use crate::bytes::{u16_at, u24_at, u32_at, u64_at};
 use crate::copy::CopyResults;
 use crate::operation::{Features, Operation, code};
+use crate::reservation::{OrderAction, ReservationQuery};
 use crate::sense::Sense;
 use crate::task::Cdb;
 
@@ -80,6 +81,25 @@ impl Fields<'_> {
             code::MODE_SELECT_10 => self.mode_select(ModeForm::Ten, self.u16(7)),
             code::START_STOP_UNIT => Command::StartStopUnit { start: self.bit(4, 0), no_flush: self.bit(4, 2) },
             code::PREVENT_ALLOW_MEDIUM_REMOVAL => Command::PreventAllowMediumRemoval { prevent: self.bit(4, 0) },
+            _ => return self.reservation_command(code),
+        })
+    }
+
+    fn reservation_command(&self, code: u8) -> Result<Command, Sense> {
+        let unknown_action = Sense::invalid_field_in_cdb(1, Some(4));
+        let action = self.byte(1) & 0x1f;
+        Ok(match code {
+            code::RESERVE_6 | code::RESERVE_10 => Command::Reserve,
+            code::RELEASE_6 | code::RELEASE_10 => Command::Release,
+            code::PERSISTENT_RESERVE_IN => Command::PersistentReserveIn {
+                query: ReservationQuery::from_code(action).ok_or(unknown_action)?,
+                allocation_bytes: self.u16(7).into(),
+            },
+            code::PERSISTENT_RESERVE_OUT => Command::PersistentReserveOut {
+                action: OrderAction::from_code(action).ok_or(unknown_action)?,
+                scope_and_type: self.byte(2),
+                parameter_bytes: self.u32(5),
+            },
             _ => return Err(Sense::invalid_field_in_cdb(0, None)),
         })
     }

@@ -49,7 +49,7 @@ fn the_long_form_has_a_long_descriptor() {
     let bytes = sense(&asked, &state).unwrap();
     assert_eq!(bytes[..8], [0, 34, 0, 0x10, 1, 0, 0, 16]);
     assert_eq!(bytes[8..24], [0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
-    assert_eq!(bytes[24..], [10, 10, 0, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0]);
+    assert_eq!(bytes[24..], [10, 10, 0, 0x10, 0, 0x40, 0, 0, 0xff, 0xff, 0, 0]);
     assert_eq!(ModeData::parse(ModeForm::Ten, &bytes).unwrap().pages().count(), 1);
     let short = ModeSense { long_lba: false, ..asked };
     assert_eq!(sense(&short, &state).unwrap()[8..12], [0xff; 4], "too many blocks for the short form");

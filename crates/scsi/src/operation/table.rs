@@ -31,6 +31,8 @@ const COPY_RESULTS: &[u8] = &[0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff,
 pub(super) static OPERATIONS: &[Operation] = {
     use Effort::{Control, Range, Transfer};
     const F: u8 = 0xff;
+    const RESERVE_IN: &[u8] = &[0, 0, 0, 0, 0, 0, 0, F, F, 0];
+    const RESERVE_OUT: &[u8] = &[0, 0, F, 0, 0, F, F, F, F, 0];
     &[
         operation(TEST_UNIT_READY, Control, &[0, 0, 0, 0, 0, 0]),
         operation(REQUEST_SENSE, Control, &[0, 1, 0, 0, F, 0]),
@@ -38,6 +40,8 @@ pub(super) static OPERATIONS: &[Operation] = {
         operation(WRITE_6, Transfer, &[0, 0x1f, F, F, F, 0]),
         operation(INQUIRY, Control, &[0, 1, F, F, F, 0]),
         operation(MODE_SELECT_6, Control, &[0, 0x10, 0, 0, F, 0]),
+        operation(RESERVE_6, Control, &[0, 0, 0, 0, 0, 0]),
+        operation(RELEASE_6, Control, &[0, 0, 0, 0, 0, 0]),
         operation(MODE_SENSE_6, Control, &[0, 0x08, F, F, F, 0]),
         operation(START_STOP_UNIT, Range, &[0, 1, 0, 0, 0x05, 0]),
         operation(PREVENT_ALLOW_MEDIUM_REMOVAL, Control, &[0, 0, 0, 0, 1, 0]),
@@ -52,7 +56,21 @@ pub(super) static OPERATIONS: &[Operation] = {
         operation(WRITE_SAME_10, Range, &[0, 0x08, F, F, F, F, 0, F, F, 0]),
         operation(UNMAP, Range, &[0, 0, 0, 0, 0, 0, 0, F, F, 0]).needing(Need::Thin),
         operation(MODE_SELECT_10, Control, &[0, 0x10, 0, 0, 0, 0, 0, F, F, 0]),
+        operation(RESERVE_10, Control, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        operation(RELEASE_10, Control, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         operation(MODE_SENSE_10, Control, &[0, 0x18, F, F, 0, 0, 0, F, F, 0]),
+        action(PERSISTENT_RESERVE_IN, 0, RESERVE_IN),
+        action(PERSISTENT_RESERVE_IN, 1, RESERVE_IN),
+        action(PERSISTENT_RESERVE_IN, 2, RESERVE_IN),
+        action(PERSISTENT_RESERVE_IN, 3, RESERVE_IN),
+        action(PERSISTENT_RESERVE_OUT, 0, RESERVE_OUT),
+        action(PERSISTENT_RESERVE_OUT, 1, RESERVE_OUT),
+        action(PERSISTENT_RESERVE_OUT, 2, RESERVE_OUT),
+        action(PERSISTENT_RESERVE_OUT, 3, RESERVE_OUT),
+        action(PERSISTENT_RESERVE_OUT, 4, RESERVE_OUT),
+        action(PERSISTENT_RESERVE_OUT, 5, RESERVE_OUT),
+        action(PERSISTENT_RESERVE_OUT, 6, RESERVE_OUT),
+        action(PERSISTENT_RESERVE_OUT, 7, RESERVE_OUT),
         action(EXTENDED_COPY, EXTENDED_COPY_LID1_ACTION, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, F, F, F, F, 0, 0])
             .taking(Range),
         action(RECEIVE_COPY_RESULTS, COPY_STATUS_ACTION, COPY_RESULTS),

@@ -54,6 +54,7 @@ additional_sense! {
     INVALID_FIELD_IN_CDB = 0x24 0x00 "Invalid field in CDB";
     LOGICAL_UNIT_NOT_SUPPORTED = 0x25 0x00 "Logical unit not supported";
     INVALID_FIELD_IN_PARAMETER_LIST = 0x26 0x00 "Invalid field in parameter list";
+    INVALID_RELEASE_OF_PERSISTENT_RESERVATION = 0x26 0x04 "Invalid release of persistent reservation";
     TOO_MANY_TARGET_DESCRIPTORS = 0x26 0x06 "Too many target descriptors";
     UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE = 0x26 0x07 "Unsupported target descriptor type code";
     TOO_MANY_SEGMENT_DESCRIPTORS = 0x26 0x08 "Too many segment descriptors";
@@ -68,6 +69,9 @@ additional_sense! {
     BUS_DEVICE_RESET_FUNCTION_OCCURRED = 0x29 0x03 "Bus device reset function occurred";
     IT_NEXUS_LOSS_OCCURRED = 0x29 0x07 "I_T nexus loss occurred";
     MODE_PARAMETERS_CHANGED = 0x2a 0x01 "Mode parameters changed";
+    RESERVATIONS_PREEMPTED = 0x2a 0x03 "Reservations preempted";
+    RESERVATIONS_RELEASED = 0x2a 0x04 "Reservations released";
+    REGISTRATIONS_PREEMPTED = 0x2a 0x05 "Registrations preempted";
     ASYMMETRIC_ACCESS_STATE_CHANGED = 0x2a 0x06 "Asymmetric access state changed";
     CAPACITY_DATA_HAS_CHANGED = 0x2a 0x09 "Capacity data has changed";
     SANITIZE_COMMAND_FAILED = 0x31 0x03 "SANITIZE command failed";
@@ -79,6 +83,7 @@ additional_sense! {
     INTERNAL_TARGET_FAILURE = 0x44 0x00 "Internal target failure";
     MEDIUM_REMOVAL_PREVENTED = 0x53 0x02 "Medium removal prevented";
     INSUFFICIENT_RESOURCES = 0x55 0x03 "Insufficient resources";
+    INSUFFICIENT_REGISTRATION_RESOURCES = 0x55 0x04 "Insufficient registration resources";
 }
 
 impl fmt::Display for AdditionalSense {

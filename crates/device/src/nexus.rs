@@ -1,0 +1,14 @@
+//! Who is at the two ends of an I_T nexus.
+
+use sanwire_scsi::reservation::TransportId;
+use sanwire_scsi::vpd::TargetPort;
+
+/// The two ends of an I_T nexus. Persistent registrations belong to them, not to the nexus: who logs in again from the
+/// same port to the same port finds his own. Several nexuses with the same ends share what is registered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NexusPorts {
+    /// The initiator port; never the name of a device.
+    pub initiator: TransportId,
+    /// The target port. Each kind of wire has one with a relative identifier of its own.
+    pub target: TargetPort,
+}

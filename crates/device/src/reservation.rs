@@ -1,0 +1,337 @@
+//! Reservations of a disk (SPC-5 5.14; RESERVE and RELEASE by SPC-2 5.5): who may do what.
+//!
+//! [`registry`] holds the rules and nothing else; here are the lock, what the hot path reads without it, and the record
+//! that survives the server.
+
+mod command;
+mod record;
+mod registry;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use sanwire_core::NexusId;
+use sanwire_scsi::reservation::{Access, Order, ReservationQuery, capabilities};
+use sanwire_scsi::{Cdb, Sense};
+
+use crate::attention::Nexuses;
+use crate::disk::Disk;
+use crate::fault;
+use crate::nexus::NexusPorts;
+use crate::step::Refusal;
+
+pub use record::RecordError;
+pub use registry::REGISTRATIONS_MAX;
+use registry::{Effects, Registrant, Registry};
+
+/// Where the registrations and the reservation of one disk are kept, so that they survive the server (APTPL, SPC-5
+/// 5.14.5). A record is replaced whole or not at all.
+pub trait ReservationKeeper: Debug + Send + Sync {
+    /// The record saved last; `None` when there has been none.
+    ///
+    /// # Errors
+    /// When there is one that cannot be read.
+    fn load(&self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Keeps the record. When this returns, it is on stable storage.
+    ///
+    /// # Errors
+    /// When it may not be.
+    fn save(&self, record: &[u8]) -> io::Result<()>;
+
+    /// The place of the record, for messages.
+    fn place(&self) -> String;
+}
+
+/// Why the kept reservations of a disk cannot be had.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum KeptError {
+    /// They cannot be read.
+    #[error(
+        "the reservations kept in {place} cannot be read ({kind}): make the file readable, or remove it if no initiator relies on them"
+    )]
+    Unreadable {
+        /// Where they are.
+        place: String,
+        /// Why.
+        kind: io::ErrorKind,
+    },
+    /// What was read is not what was saved.
+    #[error(
+        "the reservations kept in {place} are not usable: {reason}; restore the file, or remove it if no initiator relies on them"
+    )]
+    Damaged {
+        /// Where they are.
+        place: String,
+        /// Why.
+        reason: RecordError,
+    },
+}
+
+/// The commands that a PREEMPT AND ABORT ends: those of these nexuses, on this disk.
+#[derive(Clone, Debug)]
+pub struct AbortScope {
+    disk: Arc<Disk>,
+    nexuses: BTreeSet<NexusId>,
+}
+
+impl AbortScope {
+    pub(crate) fn new(disk: Arc<Disk>, nexuses: BTreeSet<NexusId>) -> Self {
+        AbortScope { disk, nexuses }
+    }
+
+    /// Whether a command of this nexus for this disk is to be ended.
+    #[must_use]
+    pub fn covers(&self, disk: &Disk, nexus: NexusId) -> bool {
+        std::ptr::eq(disk, Arc::as_ptr(&self.disk)) && self.nexuses.contains(&nexus)
+    }
+}
+
+/// The reservations of one disk.
+#[derive(Debug)]
+pub(crate) struct Reservations {
+    /// Whether anything is reserved. It is all that a command reads when, as nearly always, there is nothing.
+    is_restricted: AtomicBool,
+    restriction: ArcSwapOption<Restriction>,
+    state: Mutex<State>,
+    keeper: Option<Arc<dyn ReservationKeeper>>,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    registry: Registry,
+    /// Who has the unit by RESERVE.
+    reserved_by: Option<NexusId>,
+    /// The nexuses there are.
+    nexuses: BTreeMap<NexusId, Arc<NexusPorts>>,
+}
+
+/// What is reserved, as the commands of others see it.
+#[derive(Debug)]
+enum Restriction {
+    /// By RESERVE, for one nexus.
+    Reserved(NexusId),
+    /// By a persistent reservation, for these nexuses; perhaps all others may read.
+    Persistent { others_read: bool, admitted: BTreeSet<NexusId> },
+}
+
+impl Restriction {
+    fn permits(&self, access: Access, nexus: NexusId) -> bool {
+        match (self, access) {
+            // Reservation commands look for themselves.
+            (_, Access::Free | Access::Reservation) | (Restriction::Persistent { .. }, Access::FreeUnlessReserved) => {
+                true
+            }
+            (Restriction::Persistent { others_read: true, .. }, Access::Read) => true,
+            (Restriction::Persistent { admitted, .. }, _) => admitted.contains(&nexus),
+            (Restriction::Reserved(by), _) => *by == nexus,
+        }
+    }
+}
+
+impl Reservations {
+    /// What is kept is there again (SPC-5 5.14.5).
+    ///
+    /// # Errors
+    /// [`KeptError`] when it cannot be known what was kept: to begin without it could cost data.
+    pub(crate) fn load(keeper: Option<Arc<dyn ReservationKeeper>>) -> Result<Self, KeptError> {
+        let registry = keeper.as_deref().map_or_else(|| Ok(Registry::default()), load)?;
+        let reservations = Reservations {
+            is_restricted: AtomicBool::new(false),
+            restriction: ArcSwapOption::empty(),
+            state: Mutex::new(State { registry, ..State::default() }),
+            keeper,
+        };
+        reservations.publish(&reservations.lock());
+        Ok(reservations)
+    }
+
+    /// Refuses a command that a reservation of others forbids.
+    pub(crate) fn check(&self, cdb: &Cdb, nexus: NexusId) -> Result<(), Refusal> {
+        if !self.is_restricted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.check_access(Access::of(cdb), nexus)
+    }
+
+    /// The same for one kind of access, whatever the command.
+    pub(crate) fn check_access(&self, access: Access, nexus: NexusId) -> Result<(), Refusal> {
+        match &*self.restriction.load() {
+            Some(restriction) if !restriction.permits(access, nexus) => Err(Refusal::Conflict),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn establish(&self, nexus: NexusId, ports: Arc<NexusPorts>) {
+        let mut state = self.lock();
+        state.nexuses.insert(nexus, ports);
+        self.publish(&state);
+    }
+
+    /// What was registered stays; what was reserved by RESERVE does not (SPC-2 5.5.1).
+    pub(crate) fn forget(&self, nexus: NexusId) {
+        let mut state = self.lock();
+        state.nexuses.remove(&nexus);
+        state.reserved_by = state.reserved_by.filter(|by| *by != nexus);
+        self.publish(&state);
+    }
+
+    /// A logical unit reset ends what RESERVE began; persistent reservations stay (SPC-5 5.14.1).
+    pub(crate) fn reset(&self) {
+        let mut state = self.lock();
+        state.reserved_by = None;
+        self.publish(&state);
+    }
+
+    /// RESERVE.
+    pub(crate) fn reserve(&self, nexus: NexusId) -> Result<(), Refusal> {
+        let mut state = self.lock();
+        if state.registry.is_empty() {
+            if state.reserved_by.is_some_and(|by| by != nexus) {
+                return Err(Refusal::Conflict);
+            }
+            state.reserved_by = Some(nexus);
+            self.publish(&state);
+            return Ok(());
+        }
+        state.check_compatible(nexus)
+    }
+
+    /// RELEASE: without effect for those who have not reserved.
+    pub(crate) fn release(&self, nexus: NexusId) -> Result<(), Refusal> {
+        let mut state = self.lock();
+        if state.registry.is_empty() {
+            state.reserved_by = state.reserved_by.filter(|by| *by != nexus);
+            self.publish(&state);
+            return Ok(());
+        }
+        state.check_compatible(nexus)
+    }
+
+    /// PERSISTENT RESERVE IN parameter data.
+    pub(crate) fn answer(&self, query: ReservationQuery) -> Result<Vec<u8>, Refusal> {
+        let state = self.lock();
+        state.check_not_reserved()?;
+        Ok(match query {
+            ReservationQuery::Keys => state.registry.read_keys(),
+            ReservationQuery::Reservation => state.registry.read_reservation(),
+            ReservationQuery::Capabilities => capabilities(self.keeper.is_some(), state.registry.is_kept()).to_vec(),
+            ReservationQuery::FullStatus => state.registry.full_status(),
+        })
+    }
+
+    /// PERSISTENT RESERVE OUT: does it, tells the others through `attentions`, and gives the nexuses whose commands must
+    /// be aborted.
+    pub(crate) fn execute(
+        &self,
+        order: Order,
+        nexus: NexusId,
+        attentions: &Nexuses,
+    ) -> Result<BTreeSet<NexusId>, Refusal> {
+        let mut state = self.lock();
+        state.check_not_reserved()?;
+        let by = state.nexuses.get(&nexus).cloned().ok_or(Refusal::Conflict)?;
+        let order = state.with_ports_of_devices(order, &by)?;
+        if order.keeps() && self.keeper.is_none() {
+            // SPC-5 6.16.3, APTPL; REGISTER AND MOVE has the bit elsewhere.
+            let byte = if matches!(order, Order::Move { .. }) { 17 } else { 20 };
+            return Err(Sense::invalid_field_in_parameters(byte, Some(0)).into());
+        }
+        let mut registry = state.registry.clone();
+        let effects = registry.execute(&order, &by)?;
+        self.keep(&state.registry, &registry)?;
+        state.registry = registry;
+        self.publish(&state);
+        for attention in Effects::ATTENTIONS {
+            let told = state.nexuses_of(effects.told(attention));
+            attentions.raise_for(attention, told.into_iter().filter(|told| *told != nexus));
+        }
+        Ok(state.nexuses_of(&effects.aborted))
+    }
+
+    /// Brings the record to what is so from now on. Only then the command is done (SPC-5 5.14.5).
+    fn keep(&self, before: &Registry, after: &Registry) -> Result<(), Refusal> {
+        let Some(keeper) = self.keeper.as_deref() else { return Ok(()) };
+        let record = if after.is_kept() { record::write(after) } else { record::write(&Registry::default()) };
+        let is_new = (before.is_kept() || after.is_kept()) && before != after;
+        if is_new && keeper.save(&record).is_err() {
+            return Err(fault::INTERNAL.into());
+        }
+        Ok(())
+    }
+
+    fn publish(&self, state: &State) {
+        let restriction = state.restriction();
+        let is_restricted = restriction.is_some();
+        self.restriction.store(restriction.map(Arc::new));
+        self.is_restricted.store(is_restricted, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics between two writes to the state: a poisoned one is still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn restriction(&self) -> Option<Restriction> {
+        if let Some(nexus) = self.reserved_by {
+            return Some(Restriction::Reserved(nexus));
+        }
+        let (kind, admitted) = self.registry.admitted()?;
+        Some(Restriction::Persistent { others_read: kind.is_write_exclusive(), admitted: self.nexuses_of(admitted) })
+    }
+
+    /// The nexuses of these registrants.
+    fn nexuses_of<'a>(&self, registrants: impl IntoIterator<Item = &'a Registrant>) -> BTreeSet<NexusId> {
+        let registrants: BTreeSet<&Registrant> = registrants.into_iter().collect();
+        if registrants.is_empty() {
+            return BTreeSet::new();
+        }
+        let is_one = |ports: &NexusPorts| Registrant::names_of(ports).iter().any(|name| registrants.contains(name));
+        self.nexuses.iter().filter(|(_, ports)| is_one(ports)).map(|(nexus, _)| *nexus).collect()
+    }
+
+    /// Compatible reservation handling (SPC-5 5.14.3): in the presence of registrations, RESERVE and RELEASE do nothing
+    /// for those that a persistent reservation admits, and conflict (SPC-2 5.5.1) for all others.
+    fn check_compatible(&self, nexus: NexusId) -> Result<(), Refusal> {
+        let ports = self.nexuses.get(&nexus).ok_or(Refusal::Conflict)?;
+        let names = Registrant::names_of(ports);
+        match self.registry.admitted() {
+            Some((_, admitted)) if admitted.iter().any(|registrant| names.contains(registrant)) => Ok(()),
+            _ => Err(Refusal::Conflict),
+        }
+    }
+
+    /// SPC-2 5.5.1: persistent reservations cannot be dealt with while RESERVE is in effect, not even by who sent it.
+    fn check_not_reserved(&self) -> Result<(), Refusal> {
+        if self.reserved_by.is_some() { Err(Refusal::Conflict) } else { Ok(()) }
+    }
+
+    /// The order with the known ports of an initiator in the place of its device's name (SPC-5 7.6.4.6).
+    fn with_ports_of_devices(&self, mut order: Order, by: &NexusPorts) -> Result<Order, Sense> {
+        let Order::Register { others: Some(others), all_ports, .. } = &mut order else { return Ok(order) };
+        let (devices, mut ports): (Vec<_>, Vec<_>) = others.drain(..).partition(|id| id.is_device());
+        for device in devices {
+            let known =
+                self.nexuses.values().filter(|known| *all_ports || known.target.relative_id == by.target.relative_id);
+            let before = ports.len();
+            ports.extend(known.map(|known| &known.initiator).filter(|port| device.covers(port)).cloned());
+            if ports.len() == before {
+                return Err(Sense::invalid_field_in_parameters(28, None));
+            }
+        }
+        *others = ports;
+        Ok(order)
+    }
+}
+
+fn load(keeper: &dyn ReservationKeeper) -> Result<Registry, KeptError> {
+    let record = keeper.load().map_err(|error| KeptError::Unreadable { place: keeper.place(), kind: error.kind() })?;
+    let Some(record) = record else { return Ok(Registry::default()) };
+    record::read(&record).map_err(|reason| KeptError::Damaged { place: keeper.place(), reason })
+}

@@ -1,0 +1,53 @@
+//! The commands of reservations.
+
+use std::sync::Arc;
+
+use sanwire_core::NexusId;
+use sanwire_scsi::reservation::{OrderAction, order};
+use sanwire_scsi::{AdditionalSense, Command, Sense, SenseKey, Task};
+
+use super::AbortScope;
+use crate::disk::Disk;
+use crate::dispatch::cut;
+use crate::step::{Refusal, Step};
+
+impl Disk {
+    /// Executes a command of reservations; `None` for all others.
+    pub(crate) fn reservation(
+        self: &Arc<Self>,
+        command: &Command,
+        nexus: NexusId,
+        task: &Task,
+    ) -> Option<Result<Step, Refusal>> {
+        Some(match *command {
+            Command::Reserve => self.reservations.reserve(nexus).map(|()| Step::Good),
+            Command::Release => self.reservations.release(nexus).map(|()| Step::Good),
+            Command::PersistentReserveIn { query, allocation_bytes } => {
+                self.reservations.answer(query).map(|bytes| Step::Answer(cut(bytes, allocation_bytes as usize)))
+            }
+            Command::PersistentReserveOut { action, scope_and_type, parameter_bytes } => {
+                self.persistent_reserve_out(action, scope_and_type, parameter_bytes, nexus, task)
+            }
+            _ => return None,
+        })
+    }
+
+    fn persistent_reserve_out(
+        self: &Arc<Self>,
+        action: OrderAction,
+        scope_and_type: u8,
+        parameter_bytes: u32,
+        nexus: NexusId,
+        task: &Task,
+    ) -> Result<Step, Refusal> {
+        let data = task.data_out.as_deref().unwrap_or(&[]);
+        let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+        let list = data.get(..parameter_bytes as usize).ok_or(too_short)?;
+        let order = order(action, scope_and_type, list)?;
+        let aborted = self.reservations.execute(order, nexus, &self.nexuses)?;
+        if aborted.is_empty() {
+            return Ok(Step::Good);
+        }
+        Ok(Step::Abort(AbortScope::new(Arc::clone(self), aborted)))
+    }
+}

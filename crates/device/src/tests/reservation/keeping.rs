@@ -1,0 +1,157 @@
+use super::*;
+use crate::testing::{SMALL, TestStore, UUID, lun, ports};
+use crate::{Disk, DiskError, DiskOptions, KeptError, RecordError, ReservationKeeper};
+use sanwire_scsi::Identity;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A record in memory that outlives the disks of a test.
+#[derive(Default, Debug)]
+struct Keeper {
+    record: Mutex<Option<Vec<u8>>>,
+    saves: AtomicUsize,
+    fails: AtomicBool,
+}
+
+impl ReservationKeeper for Keeper {
+    fn load(&self) -> io::Result<Option<Vec<u8>>> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(self.record.lock().unwrap().clone())
+    }
+
+    fn save(&self, record: &[u8]) -> io::Result<()> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.saves.fetch_add(1, Ordering::Relaxed);
+        *self.record.lock().unwrap() = Some(record.to_vec());
+        Ok(())
+    }
+
+    fn place(&self) -> String {
+        "memory".into()
+    }
+}
+
+fn open(keeper: &Arc<Keeper>) -> Result<Disk, DiskError> {
+    let keeper: Arc<dyn ReservationKeeper> = keeper.clone();
+    let options = DiskOptions { reservations: Some(keeper), ..DiskOptions::default() };
+    Disk::new(Identity::new("vol", UUID).unwrap(), TestStore::new(SMALL), options)
+}
+
+/// The disk as it is after a restart; the nexuses come anew.
+fn restart(keeper: &Arc<Keeper>) -> World {
+    let world = World::small();
+    world.units.remove(lun(0)).unwrap();
+    world.units.add(lun(0), open(keeper).unwrap()).unwrap();
+    for nexus in [ONE, TWO, THREE] {
+        world.establish(nexus);
+        while told(&world, nexus).is_some() {}
+    }
+    world
+}
+
+fn kept(world: &World, nexus: NexusId, key: u64) -> Reply {
+    send(world, nexus, REGISTER_AND_IGNORE, 0, &list(0, key, KEEP))
+}
+
+#[test]
+fn what_is_kept_survives_a_restart() {
+    let keeper = Arc::default();
+    let world = restart(&keeper);
+    assert_eq!(world.good([0x5e, 2, 0, 0, 0, 0, 0, 0, 8, 0], &[])[2..4], [0x1d, 0xb0]);
+    assert_eq!(kept(&world, ONE, 1).status, Status::Good);
+    assert_eq!(kept(&world, TWO, 2).status, Status::Good);
+    assert_eq!(out(&world, TWO, RESERVE, 3, (2, 0)), Status::Good);
+    let world = restart(&keeper);
+    assert_eq!((keys(&world), held(&world), ask(&world, 0).0), (vec![1, 2], Some((2, 3)), 0));
+    assert_eq!(world.good([0x5e, 2, 0, 0, 0, 0, 0, 0, 8, 0], &[])[3], 0xb1, "PTPL_A");
+    let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    assert_eq!(world.run(ONE, read, &[]).status, Status::ReservationConflict);
+    assert_eq!(world.run(TWO, read, &[]).status, Status::Good);
+    assert_eq!(out(&world, ONE, PREEMPT, 8, (1, 2)), Status::Good);
+    let world = restart(&keeper);
+    assert_eq!((keys(&world), held(&world)), (vec![1], Some((0, 8))));
+}
+
+#[test]
+fn what_is_not_kept_is_gone_after_a_restart() {
+    let keeper = Arc::default();
+    let world = restart(&keeper);
+    register(&world, ONE, 1);
+    assert_eq!(keeper.saves.load(Ordering::Relaxed), 0);
+    assert_eq!(keys(&restart(&keeper)), []);
+    assert_eq!(kept(&world, ONE, 1).status, Status::Good);
+    assert_eq!(keys(&restart(&keeper)), [1]);
+    register(&world, TWO, 2);
+    assert_eq!(keys(&restart(&keeper)), [], "the last APTPL counts");
+    assert_eq!(kept(&world, ONE, 1).status, Status::Good);
+    assert_eq!(out(&world, ONE, CLEAR, 0, (1, 0)), Status::Good);
+    assert_eq!(keys(&restart(&keeper)), []);
+}
+
+#[test]
+fn an_order_that_cannot_be_kept_is_not_done() {
+    let keeper: Arc<Keeper> = Arc::default();
+    let world = restart(&keeper);
+    keeper.fails.store(true, Ordering::Relaxed);
+    let failed = Sense::new(SenseKey::HardwareError, AdditionalSense::INTERNAL_TARGET_FAILURE);
+    assert_eq!(sense(&kept(&world, ONE, 1)), failed);
+    assert_eq!(ask(&world, 0), (0, vec![]));
+    register(&world, ONE, 1);
+    keeper.fails.store(false, Ordering::Relaxed);
+    assert_eq!(kept(&world, ONE, 1).status, Status::Good);
+    keeper.fails.store(true, Ordering::Relaxed);
+    assert_eq!(sense(&send(&world, ONE, RESERVE, 1, &list(1, 0, 0))), failed);
+    assert_eq!(held(&world), None);
+    assert_eq!(out(&world, ONE, RELEASE, 1, (1, 0)), Status::Good, "nothing to keep");
+}
+
+#[test]
+fn a_thousand_registrants_come_back() {
+    let keeper = Arc::default();
+    let world = restart(&keeper);
+    let many: Vec<_> = (0..1000)
+        .map(|n| TransportId::iscsi_port(&format!("iqn.2026-11.org.example:host-{n}"), [0, 2, 0, 0, 0, 1]).unwrap())
+        .collect();
+    assert_eq!(send(&world, ONE, REGISTER, 0, &list_with(0, 9, KEEP, &many)).status, Status::Good);
+    assert_eq!(out(&world, ONE, RESERVE, 7, (9, 0)), Status::Good);
+    let world = restart(&keeper);
+    assert_eq!((keys(&world).len(), held(&world)), (1001, Some((0, 7))));
+    let reply = world.run(ONE, [0x5e, 3, 0, 0, 0, 0, 0, 0xff, 0xff, 0], &[]).data_in.unwrap();
+    let whole = 1001 * 24 + many.iter().map(|id| id.as_bytes().len()).sum::<usize>() + 24;
+    assert_eq!(reply[4..8], (whole as u32).to_be_bytes());
+    assert_eq!(out(&world, ONE, PREEMPT, 1, (9, 0)), Status::Good);
+    assert_eq!(keys(&restart(&keeper)), [9]);
+}
+
+#[test]
+fn a_disk_does_not_begin_without_knowing_what_is_reserved() {
+    let keeper: Arc<Keeper> = Arc::default();
+    assert_eq!(kept(&restart(&keeper), ONE, 1).status, Status::Good);
+    keeper.record.lock().unwrap().as_mut().unwrap()[20] ^= 1;
+    let error = open(&keeper).map(drop).unwrap_err();
+    let (place, reason) = ("memory".to_owned(), RecordError::Damaged);
+    assert_eq!(error, DiskError::Reservations(KeptError::Damaged { place, reason }));
+    assert!(error.to_string().contains("kept in memory are not usable: it is damaged; restore the file"), "{error}");
+    keeper.fails.store(true, Ordering::Relaxed);
+    assert!(matches!(open(&keeper), Err(DiskError::Reservations(KeptError::Unreadable { .. }))));
+}
+
+#[test]
+fn moving_may_keep_as_well() {
+    let keeper = Arc::default();
+    let world = restart(&keeper);
+    register(&world, ONE, 1);
+    assert_eq!(out(&world, ONE, RESERVE, 3, (1, 0)), Status::Good);
+    let to = &ports(TWO.0, 1).initiator;
+    assert_eq!(send(&world, ONE, REGISTER_AND_MOVE, 0, &move_list((1, 2), KEEP, 1, to)).status, Status::Good);
+    assert_eq!(held(&restart(&keeper)), Some((2, 3)));
+    let without = super::world();
+    register(&without, ONE, 1);
+    let refused = send(&without, ONE, REGISTER_AND_MOVE, 0, &move_list((1, 2), KEEP, 1, to));
+    assert_eq!(sense(&refused), Sense::invalid_field_in_parameters(17, Some(0)));
+}

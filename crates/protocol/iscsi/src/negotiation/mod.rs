@@ -169,6 +169,34 @@ impl Negotiation {
     }
 }
 
+/// Keys of a login alone that are not in the table.
+const LOGIN_KEYS: [&str; 6] =
+    ["AuthMethod", "InitiatorName", "SessionType", "TargetAddress", "TargetName", "TargetPortalGroupTag"];
+
+/// Takes a key of a text request once a session stands (RFC 7143 6.2 and 11.10), other than SendTargets; gives the answer
+/// where one is due.
+pub(crate) fn receive_in_full_feature(
+    name: &str,
+    value: &str,
+    connection: &mut ConnectionParameters,
+) -> Option<&'static str> {
+    match name {
+        // An answer to what was never asked.
+        _ if is_refusal(value) => None,
+        // Declared, and of no interest.
+        "InitiatorAlias" | "TargetAlias" => None,
+        rule::MAX_RECEIVE => match rule::segment_length(value) {
+            Some(length) => {
+                connection.send_data_max_bytes = length;
+                None
+            }
+            None => Some("Reject"),
+        },
+        _ if LOGIN_KEYS.contains(&name) || KEYS.iter().any(|key| key.name == name) => Some("Reject"),
+        _ => Some("NotUnderstood"),
+    }
+}
+
 /// The other end cannot or will not negotiate the key.
 fn is_refusal(value: &str) -> bool {
     matches!(value, "NotUnderstood" | "Irrelevant" | "Reject")

@@ -117,7 +117,7 @@ impl Key {
     pub(super) fn decide(&self, value: &str, position: &Position) -> Option<String> {
         Some(match self.rule {
             Rule::HeaderDigest | Rule::DataDigest => choose_digest(value, position)?.to_owned(),
-            Rule::Receive => number(value, 512, LENGTH_MAX)?.to_string(),
+            Rule::Receive => segment_length(value)?.to_string(),
             Rule::Lower(least, most) => number(value, least, most)?.min(self.own(position)).to_string(),
             Rule::Higher(least, most) => number(value, least, most)?.max(self.own(position)).to_string(),
             Rule::Or => yes_no(is_yes(value)? | (self.own(position) == 1)).to_owned(),
@@ -227,6 +227,11 @@ fn choose_digest(list: &str, position: &Position) -> Option<&'static str> {
         _ => None,
     };
     list.split(',').find_map(has)
+}
+
+/// A length of data segments (RFC 7143 13.12).
+pub(super) fn segment_length(value: &str) -> Option<u32> {
+    number(value, 512, LENGTH_MAX)
 }
 
 fn yes_no(is_yes: bool) -> &'static str {

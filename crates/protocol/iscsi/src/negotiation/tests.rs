@@ -115,3 +115,49 @@ fn an_answer_must_follow_from_the_offer() {
     assert_eq!(initiator.receive("ErrorRecoveryLevel", "Reject"), Ok(None));
     assert_eq!(initiator.session.error_recovery_level, 0);
 }
+
+#[test]
+fn what_keys_say_in_full_feature_phase() {
+    let mut connection = ConnectionParameters::default();
+    let mut answer = |key: &str, value: &str| receive_in_full_feature(key, value, &mut connection);
+    assert_eq!(answer("MaxRecvDataSegmentLength", "0x10000"), None);
+    assert_eq!(answer("MaxRecvDataSegmentLength", "511"), Some("Reject"));
+    assert_eq!(answer("InitiatorAlias", "host"), None);
+    assert_eq!(answer("HeaderDigest", "CRC32C"), Some("Reject"));
+    assert_eq!(answer("InitiatorName", "iqn.2026-11.org.example:host"), Some("Reject"));
+    assert_eq!(answer("X-org.example.unknown", "1"), Some("NotUnderstood"));
+    assert_eq!(answer("X-org.example.unknown", "NotUnderstood"), None);
+    assert_eq!(connection.send_data_max_bytes, 0x10000);
+}
+
+#[test]
+fn an_answer_may_be_written_in_another_way_but_must_follow_from_the_offer() {
+    for (key, value, is_legal) in [
+        ("MaxBurstLength", "0x1000", true),
+        ("MaxBurstLength", "16777215", false),
+        ("InitialR2T", "Yes", true),
+        ("ErrorRecoveryLevel", "3", false),
+        ("DefaultTime2Wait", "1", false),
+        ("HeaderDigest", "SHA1", false),
+        ("MaxConnections", "Reject", true),
+    ] {
+        let mut negotiation = Negotiation::new(position());
+        negotiation.offers();
+        assert_eq!(negotiation.receive(key, value).is_ok(), is_legal, "{key}={value}");
+    }
+}
+
+#[test]
+fn the_first_burst_is_no_longer_than_a_burst() {
+    let (answers, _) = answers(position(), &[("MaxBurstLength", "8192"), ("FirstBurstLength", "65536")]);
+    assert_eq!(answers, [Some("8192".to_owned()), Some("8192".to_owned())]);
+}
+
+#[test]
+fn a_declaration_that_is_none_is_rejected() {
+    for value in ["", "0", "511", "16777216", "-1", "0x", "8192 "] {
+        let (answers, negotiation) = answers(position(), &[("MaxRecvDataSegmentLength", value)]);
+        assert_eq!(answers, [Some("Reject".to_owned())], "{value}");
+        assert_eq!(negotiation.connection.send_data_max_bytes, 8192);
+    }
+}

@@ -3,37 +3,12 @@
 use super::session::{Rejection, Session};
 use super::shared::Shared;
 use crate::login::SessionKind;
+use crate::negotiation::receive_in_full_feature;
 use crate::receiver::Pdu;
 use crate::wire::{TAG_NONE, TextRequest, TextResponse};
 
 /// Text of one request, over all its PDUs.
 const REQUEST_MAX_BYTES: usize = 64 << 10;
-
-/// Keys that only a login may carry (RFC 7143 13): here they are refused.
-const LOGIN_KEYS: [&str; 22] = [
-    "AuthMethod",
-    "DataDigest",
-    "DataPDUInOrder",
-    "DataSequenceInOrder",
-    "DefaultTime2Retain",
-    "DefaultTime2Wait",
-    "ErrorRecoveryLevel",
-    "FirstBurstLength",
-    "HeaderDigest",
-    "ImmediateData",
-    "InitialR2T",
-    "InitiatorName",
-    "MaxBurstLength",
-    "MaxConnections",
-    "MaxOutstandingR2T",
-    "SessionType",
-    "TargetAddress",
-    "TargetAlias",
-    "TargetName",
-    "TargetPortalGroupTag",
-    "TaskReporting",
-    "iSCSIProtocolLevel",
-];
 
 /// A text exchange under way.
 #[derive(Debug)]
@@ -105,21 +80,13 @@ impl Session {
             let Some((key, value)) = pair.split_once('=') else { continue };
             match key {
                 "SendTargets" => self.answer_send_targets(at, value, answer, shared),
-                "MaxRecvDataSegmentLength" => self.change_segment_length(at, value, answer),
-                // Declared, and of no interest.
-                "InitiatorAlias" => {}
-                _ if LOGIN_KEYS.contains(&key) => put(answer, key, "Reject"),
-                _ if value == "NotUnderstood" => {}
-                _ => put(answer, key, "NotUnderstood"),
+                _ => {
+                    let parameters = &mut self.connections[at].parameters;
+                    if let Some(reply) = receive_in_full_feature(key, value, parameters) {
+                        put(answer, key, reply);
+                    }
+                }
             }
-        }
-    }
-
-    /// RFC 7143 13.12: the initiator declares anew what it takes.
-    fn change_segment_length(&mut self, at: usize, value: &str, answer: &mut Vec<u8>) {
-        match value.parse::<u32>() {
-            Ok(bytes @ 512..=0xff_ffff) => self.connections[at].parameters.send_data_max_bytes = bytes,
-            _ => put(answer, "MaxRecvDataSegmentLength", "Reject"),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod chap;
+mod hostile;
 mod stages;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

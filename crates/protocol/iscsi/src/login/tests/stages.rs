@@ -1,6 +1,15 @@
 //! Requests and their answers, stage by stage.
 
 use super::*;
+use crate::wire::{NopOut, Opcode};
+
+/// The status of the answer to one request.
+fn status_of(directory: &OneTarget, request: &LoginRequest, text: &str) -> u16 {
+    let mut server = server_with_seed(1);
+    let status = status(&ask(&mut server, directory, request, text));
+    refused(&mut server);
+    status
+}
 
 #[test]
 fn a_login_may_lead_straight_to_the_operational_stage() {
@@ -15,10 +24,198 @@ fn a_login_may_lead_straight_to_the_operational_stage() {
 }
 
 #[test]
+fn a_login_may_skip_the_operational_stage() {
+    let mut server = server_with_seed(1);
+    assert!(ask(&mut server, &OneTarget::default(), &request(0, Some(3)), &(names() + "AuthMethod=None\0")).is_empty());
+    let admitted = admitted(&mut server);
+    assert!(String::from_utf8_lossy(&admitted.text).contains("AuthMethod=None\0TargetAlias=a disk\0"));
+    assert_eq!(admitted.session, SessionParameters::default());
+    assert_eq!(admitted.connection, ConnectionParameters::default());
+}
+
+#[test]
+fn only_stages_that_follow_are_gone_to() {
+    for (current, next) in [(0, 0), (0, 2), (1, 0), (1, 1), (1, 2), (2, 3), (3, 3)] {
+        assert_eq!(
+            status_of(&OneTarget::default(), &request(current, Some(next)), &names()),
+            0x0200,
+            "{current} {next}"
+        );
+    }
+    let wants_both = LoginRequest { continues: true, ..request(1, Some(3)) };
+    assert_eq!(status_of(&OneTarget::default(), &wants_both, &names()), 0x0200);
+}
+
+#[test]
+fn a_login_stays_in_its_stage_until_it_transits_and_keeps_its_identity() {
+    let first = request(1, None);
+    for second in [
+        request(0, None),
+        LoginRequest { isid: [1; 6], ..first },
+        LoginRequest { tsih: 1, ..first },
+        LoginRequest { connection: 1, ..first },
+        LoginRequest { task_tag: 6, ..first },
+    ] {
+        let (mut server, directory) = (server_with_seed(1), OneTarget::default());
+        assert_eq!(status(&ask(&mut server, &directory, &first, &names())), 0);
+        assert_eq!(status(&ask(&mut server, &directory, &second, "")), 0x0200);
+        refused(&mut server);
+    }
+}
+
+#[test]
 fn a_login_without_an_initiator_or_a_target_misses_a_parameter() {
     for text in ["", "InitiatorName=iqn.2026-11.org.example:host\0", "TargetName=iqn.2026-11.org.sanwire:disk0\0"] {
-        let mut server = server_with_seed(1);
-        assert_eq!(status(&ask(&mut server, &OneTarget::default(), &request(1, Some(3)), text)), 0x0207);
-        assert!(refused(&mut server).contains("did not say"));
+        assert_eq!(status_of(&OneTarget::default(), &request(1, Some(3)), text), 0x0207);
     }
+}
+
+#[test]
+fn a_refusal_says_why() {
+    let last = request(1, Some(3));
+    for (refusal, status) in
+        [(LoginRefusal::NotFound, 0x0203), (LoginRefusal::Forbidden, 0x0202), (LoginRefusal::Unavailable, 0x0301)]
+    {
+        let directory = OneTarget { refusal: Some(refusal), ..OneTarget::default() };
+        assert_eq!(status_of(&directory, &last, &names()), status);
+        assert_eq!(status_of(&directory, &last, &(names() + "SessionType=Discovery\0")), status);
+    }
+    let directory = OneTarget::default();
+    assert_eq!(status_of(&directory, &last, &names().replace("disk0", "disk1")), 0x0203);
+    assert_eq!(status_of(&directory, &last, &names().replace(TARGET, "no name")), 0x0203);
+    assert_eq!(status_of(&directory, &last, &(names() + "SessionType=Other\0")), 0x0209);
+    assert_eq!(status_of(&directory, &last, &names().replace(INITIATOR, "no name")), 0x0200);
+    assert_eq!(status_of(&directory, &LoginRequest { version_min: 1, ..last }, &names()), 0x0205);
+}
+
+#[test]
+fn a_text_may_be_cut_anywhere_and_is_answered_when_it_is_whole() {
+    let text = names() + "AuthMethod=None\0";
+    for at in 0..=text.len() {
+        let (mut server, directory) = (server_with_seed(1), OneTarget::default());
+        let (first, rest) = text.split_at(at);
+        let part = LoginRequest { continues: true, ..request(0, None) };
+        for segment in [first, ""] {
+            let answers = ask(&mut server, &directory, &part, segment);
+            let (answer, said) = &answers[0];
+            assert_eq!((status(&answers), answer.transits, answer.continues, said.as_str()), (0, false, false, ""));
+        }
+        let answers = ask(&mut server, &directory, &request(0, Some(1)), rest);
+        assert!(answers[0].0.transits && answers[0].1.contains("AuthMethod=None\0"), "{at}: {answers:?}");
+    }
+}
+
+#[test]
+fn a_long_answer_is_cut_into_segments() {
+    let (mut server, directory) = (server_with_seed(1), OneTarget::default());
+    let unknown: String = (0..120).map(|index| format!("X-{index:060}=1\0")).collect();
+    let (first, rest) = unknown.split_at(4000);
+    let part = LoginRequest { continues: true, ..request(1, None) };
+    ask(&mut server, &directory, &part, &(names() + first));
+    let mut answers = ask(&mut server, &directory, &request(1, Some(3)), rest);
+    assert!(answers[0].0.continues && !answers[0].0.transits && answers[0].1.len() == 8192);
+    let mut text = answers.remove(0).1;
+    assert!(ask(&mut server, &directory, &request(1, Some(3)), "").is_empty());
+    text.push_str(&String::from_utf8_lossy(&admitted(&mut server).text));
+    assert_eq!(text.matches("=NotUnderstood\0").count(), 120);
+}
+
+#[test]
+fn keys_come_once_except_those_that_may_come_again() {
+    let (directory, last) = (OneTarget::default(), request(1, Some(3)));
+    for key in ["MaxBurstLength=8192\0", "InitialR2T=No\0", "HeaderDigest=None\0", "OFMarker=No\0"] {
+        assert_eq!(status_of(&directory, &last, &(names() + key + key)), 0x0200, "{key}");
+    }
+    assert_eq!(status_of(&directory, &last, &(names() + "InitiatorName=iqn.2026-11.org.example:other\0")), 0x0200);
+    let mut server = server_with_seed(1);
+    let again = "MaxRecvDataSegmentLength=512\0MaxRecvDataSegmentLength=4096\0";
+    assert!(ask(&mut server, &directory, &last, &(names() + again + &names())).is_empty());
+    assert_eq!(admitted(&mut server).connection.send_data_max_bytes, 4096);
+}
+
+#[test]
+fn a_discovery_session_finds_most_keys_irrelevant() {
+    let mut server = server_with_seed(1);
+    let text = format!(
+        "InitiatorName={INITIATOR}\0SessionType=Discovery\0ImmediateData=Yes\0TaskReporting=RFC3720\0DefaultTime2Wait=3\0"
+    );
+    ask(&mut server, &OneTarget::default(), &request(1, Some(3)), &text);
+    let answer = String::from_utf8(admitted(&mut server).text).unwrap();
+    assert!(answer.contains("ImmediateData=Irrelevant\0TaskReporting=Irrelevant\0DefaultTime2Wait=3\0"), "{answer}");
+}
+
+#[test]
+fn a_target_that_insists_on_digests_gets_them_or_no_login() {
+    let mut directory = OneTarget::default();
+    directory.entry.requires_digests = true;
+    assert_eq!(status_of(&directory, &request(1, Some(3)), &names()), 0x0200);
+    assert_eq!(status_of(&directory, &request(1, Some(3)), &(names() + "HeaderDigest=None\0")), 0x0200);
+    let meeting = log_in(&config(), &directory);
+    let digests = meeting.client.map(|client| client.connection.digests);
+    assert_eq!(digests, Ok(crate::digest::Digests { header: true, data: true }));
+}
+
+#[test]
+fn a_client_is_sent_elsewhere() {
+    for is_permanent in [false, true] {
+        let mut directory = OneTarget::default();
+        directory.entry.redirect = Some(("192.0.2.1:3260".to_owned(), is_permanent));
+        let address = "192.0.2.1:3260".to_owned();
+        let expected = ClientRefusal::Redirected { address, is_permanent };
+        assert_eq!(log_in(&config(), &directory).client, Err(expected));
+    }
+}
+
+#[test]
+fn nothing_but_login_requests_belongs_to_a_login() {
+    let (mut server, directory) = (server_with_seed(1), OneTarget::default());
+    let nop = bytes([(NopOut::default().write(), vec![])]);
+    server.handle_input(&nop, &directory, Instant::ZERO);
+    assert!(sent(&mut server).is_empty(), "no answer before a login has begun");
+    refused(&mut server);
+
+    let mut server = server_with_seed(1);
+    ask(&mut server, &directory, &request(1, None), &names());
+    server.handle_input(&nop, &directory, Instant::ZERO);
+    let answers = pdus(&sent(&mut server));
+    assert_eq!(answers[0].0.opcode(), Some(Opcode::LoginResponse));
+    let answer = LoginResponse::read(&answers[0].0);
+    assert_eq!((answer.status_class, answer.status_detail), (2, 0x0b));
+    refused(&mut server);
+}
+
+#[test]
+fn what_follows_the_last_request_is_handed_on() {
+    let last = (request(1, Some(3)).write(), names().into_bytes());
+    let stream = bytes([last, (NopOut::default().write(), b"ping".to_vec())]);
+    let nop_bytes = 48 + 4;
+    for piece in [1, 47, 48, 100, usize::MAX] {
+        let mut server = server_with_seed(1);
+        for piece in stream.chunks(piece) {
+            server.handle_input(piece, &OneTarget::default(), Instant::ZERO);
+        }
+        assert_eq!(admitted(&mut server).leftover, stream[stream.len() - nop_bytes..], "{piece}");
+    }
+}
+
+#[test]
+fn a_login_that_takes_too_long_is_refused() {
+    let mut server = server_with_seed(1);
+    let due = server.poll_timeout().expect("a deadline");
+    assert_eq!(due, Instant::ZERO + Duration::from_secs(15));
+    server.handle_timeout(Instant::from_nanos(due.as_nanos() - 1));
+    assert!(server.poll_outcome().is_none());
+    server.handle_timeout(due);
+    assert!(refused(&mut server).contains("15 seconds"));
+    assert_eq!(server.poll_timeout(), None);
+}
+
+#[test]
+fn a_login_of_endless_requests_is_refused() {
+    let (mut server, directory) = (server_with_seed(1), OneTarget::default());
+    for _ in 0..64 {
+        assert_eq!(status(&ask(&mut server, &directory, &request(1, None), &names())), 0);
+    }
+    assert_eq!(status(&ask(&mut server, &directory, &request(1, None), "")), 0x0200);
+    assert!(refused(&mut server).contains("64 requests"));
 }

@@ -13,7 +13,8 @@ use sha3::Sha3_256;
 use sha3::digest::Digest;
 use subtle::ConstantTimeEq;
 
-use binary::{decode, encode};
+pub(crate) use binary::decode;
+use binary::encode;
 
 use crate::text::TextWriter;
 

@@ -3,6 +3,7 @@
 mod agreement;
 mod chap;
 mod hostile;
+mod property;
 mod stages;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -61,7 +61,7 @@ pub(crate) fn extended_copy(parameter_bytes: u32, begun: &Beginning<'_>, task: &
     let data = task.data_out.as_deref().unwrap_or(&[]);
     let list = CopyList::parse(data.get(..parameter_bytes as usize).ok_or(too_short)?)?;
     let list_id = list.list_id;
-    let plan = Plan::new(list, |target| begun.units.reach(begun.nexus, &target.designator));
+    let plan = Plan::new(list, begun.nexus, |target| begun.units.reach(begun.nexus, &target.designator));
     let checked = plan.check();
     // Without memory nothing must have happened: before the copy is noted.
     let spare = match checked {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::NexusId;
-use sanwire_scsi::vpd::TargetPort;
+use sanwire_scsi::port_groups::AccessState;
 use sanwire_scsi::{Command, Sense, Task, operation_code, report};
 use sanwire_store::Geometry;
 
@@ -19,8 +19,6 @@ pub(crate) struct Beginning<'a> {
     pub(crate) disk: &'a Arc<Disk>,
     pub(crate) geometry: Geometry,
     pub(crate) nexus: NexusId,
-    /// The port through which the nexus comes.
-    pub(crate) port: TargetPort,
     pub(crate) memory: &'a Region,
 }
 
@@ -55,12 +53,16 @@ impl Beginning<'_> {
 
     /// SPC-5 5.17.2: what the ports of a group do not pass while they are not active.
     fn check_access_state(&self, task: &Task) -> Result<(), Sense> {
-        port_groups::check(self.units.port_groups().state(self.port.group), &task.cdb)
+        if self.units.port_groups().is_limited() { port_groups::check(self.access_state(), &task.cdb) } else { Ok(()) }
     }
 
     /// What other commands are refused with, because of the state of the port's group.
     fn not_accessible(&self) -> Option<Sense> {
-        port_groups::not_accessible(self.units.port_groups().state(self.port.group))
+        port_groups::not_accessible(self.access_state())
+    }
+
+    fn access_state(&self) -> AccessState {
+        self.units.port_groups().state(self.units.port(self.nexus).group)
     }
 
     /// The commands that work also on a unit that is stopped; `None` for all others.
@@ -69,7 +71,8 @@ impl Beginning<'_> {
         let (disk, geometry) = (&**self.disk, &self.geometry);
         Some(match *command {
             Command::Inquiry { page, allocation_bytes } => {
-                control::inquiry(page, disk, &self.port, geometry).map(|bytes| answer(bytes, allocation_bytes))
+                control::inquiry(page, disk, &self.units.port(self.nexus), geometry)
+                    .map(|bytes| answer(bytes, allocation_bytes))
             }
             Command::RequestSense { descriptor, allocation_bytes } => Ok(answer(
                 control::request_sense(descriptor, disk, self.nexus, self.not_accessible()),

@@ -34,9 +34,14 @@ impl Default for PortGroups {
 }
 
 impl PortGroups {
+    /// Whether some group is not active.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.is_limited.load(Ordering::Acquire)
+    }
+
     /// The state of a group; a port whose group is not known is not limited.
     pub(crate) fn state(&self, group: u16) -> AccessState {
-        if !self.is_limited.load(Ordering::Acquire) {
+        if !self.is_limited() {
             return AccessState::ActiveOptimized;
         }
         let groups = self.lock();

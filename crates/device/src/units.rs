@@ -157,14 +157,7 @@ impl LogicalUnits {
             return Progress::Done(self.answer_for_nobody(&task, nexus));
         };
         let room_bytes = task.data_in_max_bytes as usize;
-        let begun = Beginning {
-            units: self,
-            disk: &disk,
-            geometry: disk.store().geometry(),
-            nexus,
-            port: TargetPort::default(),
-            memory,
-        };
+        let begun = Beginning { units: self, disk: &disk, geometry: disk.store().geometry(), nexus, memory };
         let step = match begun.step(&mut task) {
             Ok(step) => Ok(step),
             Err(Refusal::Sense(sense)) => Err(sense),
@@ -214,6 +207,11 @@ impl LogicalUnits {
             ReportedLuns::All => report::luns(&self.inventory.load().keys().copied().collect::<Vec<_>>()),
             ReportedLuns::WellKnown => report::luns(&[]),
         }
+    }
+
+    /// The port through which the nexus comes. It takes a lock: not for reads and writes.
+    pub(crate) fn port(&self, nexus: NexusId) -> TargetPort {
+        self.lock().get(&nexus).map_or_else(TargetPort::default, |ports| ports.target.clone())
     }
 
     pub(crate) fn port_groups(&self) -> &PortGroups {

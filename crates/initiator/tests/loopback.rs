@@ -25,6 +25,7 @@ fn config(volumes: &[&str]) -> TargetConfig {
         ring_bytes: 1 << 20,
         engine: EngineKind::Auto,
         recovery: Recovery::default(),
+        state_directory: None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a server is told to be.
 
+use std::path::PathBuf;
+
 use sanwire_core::Lun;
 use sanwire_hyperscsi::{Identity, Psk, Recovery};
 use sanwire_io::file::EngineKind;
@@ -42,6 +44,8 @@ pub struct TargetConfig {
     pub engine: EngineKind,
     /// How lost packets are recovered.
     pub recovery: Recovery,
+    /// Where reservations are kept through restarts; `None` to offer initiators no such thing.
+    pub state_directory: Option<PathBuf>,
 }
 
 impl TargetConfig {

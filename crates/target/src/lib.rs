@@ -7,6 +7,7 @@
 mod allow;
 mod config;
 mod link;
+mod reservations;
 mod runner;
 mod shard;
 mod target;

@@ -1,7 +1,7 @@
 //! A running server: opened whole or not at all.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use sanwire_buffer::Region;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
 use sanwire_core::{ClientId, Peer};
-use sanwire_device::{AddError, Disk, DiskError, DiskOptions, LogicalUnits};
+use sanwire_device::{AddError, Disk, DiskError, DiskOptions, LogicalUnits, ReservationKeeper};
 use sanwire_hyperscsi::{Admission, ServerConfig};
 use sanwire_io::{LocalAddress, Port, Waker, interface};
 use sanwire_scsi::Identity as VolumeIdentity;
@@ -19,6 +19,7 @@ use sanwire_store::{Backing, OpenError, Request, Started, Store, blocking};
 
 use crate::config::{TargetConfig, VolumeConfig};
 use crate::link::Opener;
+use crate::reservations::FileKeeper;
 use crate::shard::{self, ShardParts, link_limits};
 use crate::wire::Wire;
 
@@ -104,7 +105,7 @@ impl Target {
         let instance = u64::from_be_bytes(random()?);
         let units = Arc::new(LogicalUnits::new());
         for volume in &config.volumes {
-            add_volume(&units, volume, instance)?;
+            add_volume(&units, volume, config.state_directory.as_deref(), instance)?;
         }
         let shards = config.shards.max(1);
         let mut target = Target {
@@ -251,18 +252,33 @@ impl Drop for Target {
     }
 }
 
-fn add_volume(units: &LogicalUnits, volume: &VolumeConfig, instance: u64) -> Result<(), StartError> {
+fn add_volume(
+    units: &LogicalUnits,
+    volume: &VolumeConfig,
+    state: Option<&Path>,
+    instance: u64,
+) -> Result<(), StartError> {
     let name = volume.spec.name.to_string();
     let store = volume.spec.store.open().map_err(|source| StartError::Store { volume: name.clone(), source })?;
     let uuid = volume_uuid(&name, &volume.spec.store.backing, instance);
     let identity = VolumeIdentity::new(&name, uuid)
         .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
-    let disk = Disk::new(identity, store, DiskOptions::default())
-        .map_err(|source| StartError::Disk { volume: name.clone(), source })?;
+    let options =
+        DiskOptions { reservations: keeper(&volume.spec.store.backing, state, uuid), ..DiskOptions::default() };
+    let disk =
+        Disk::new(identity, store, options).map_err(|source| StartError::Disk { volume: name.clone(), source })?;
     units
         .add(volume.lun, disk)
         .map(drop)
         .map_err(|error: AddError| StartError::Volume { volume: name, reason: error.to_string() })
+}
+
+/// What keeps a volume's reservations: nothing for those in memory, which no restart survives either.
+fn keeper(backing: &Backing, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc<dyn ReservationKeeper>> {
+    match backing {
+        Backing::Ram { .. } | Backing::Null { .. } => None,
+        Backing::File { .. } => Some(Arc::new(FileKeeper::new(state?, uuid))),
+    }
 }
 
 /// The identity of a volume's content: that of a file stays through restarts, that of memory does not, so that no client

@@ -58,6 +58,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
         ring_bytes: sanwire_io::RING_BYTES_DEFAULT / config.shards.max(1),
         engine: config.engine.into(),
         recovery: config.recovery.into(),
+        state_directory: config.state_directory.clone(),
     })
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn data_directory() -> anyhow::Result<PathBuf> {
     user_directory("XDG_DATA_HOME", ".local/share")
 }
 
-/// Where keys and the places of interrupted copies are kept: `$XDG_STATE_HOME/sanwire` or `~/.local/state/sanwire`.
+/// Where keys, reservations and the places of interrupted copies are kept: `$XDG_STATE_HOME/sanwire` or `~/.local/state/sanwire`.
 ///
 /// # Errors
 /// When there is no home directory.

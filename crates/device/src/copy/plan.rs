@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
+use sanwire_core::NexusId;
 use sanwire_scsi::copy::{CopyAmount, CopyList, CopySegment, CopyTarget, SEGMENT_MAX_BYTES};
+use sanwire_scsi::reservation::Access;
 use sanwire_scsi::{AdditionalSense, FailedSegment, Sense};
 use sanwire_store::Geometry;
 
 use crate::disk::Disk;
-use crate::step::Range;
+use crate::step::{Range, Refusal};
 
 /// A copy list whose targets were looked up.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    /// In whose name it is copied.
+    nexus: NexusId,
     targets: Vec<Target>,
     segments: Vec<CopySegment>,
 }
@@ -44,9 +48,9 @@ mod place {
 }
 
 impl Plan {
-    pub(crate) fn new(list: CopyList, find: impl Fn(&CopyTarget) -> Option<Arc<Disk>>) -> Plan {
+    pub(crate) fn new(list: CopyList, nexus: NexusId, find: impl Fn(&CopyTarget) -> Option<Arc<Disk>>) -> Plan {
         let target = |named| Target { disk: find(&named), named };
-        Plan { targets: list.targets.into_iter().map(target).collect(), segments: list.segments }
+        Plan { nexus, targets: list.targets.into_iter().map(target).collect(), segments: list.segments }
     }
 
     /// Checks every segment, before anything is copied. Gives the length of the longest.
@@ -68,6 +72,10 @@ impl Plan {
     fn leg_of(&self, segment: &CopySegment) -> Result<Leg, (u16, AdditionalSense)> {
         let source = self.unit(segment.source).map_err(|additional| (place::SOURCE, additional))?;
         let destination = self.unit(segment.destination).map_err(|additional| (place::DESTINATION, additional))?;
+        // SPC-3 6.3.3: RESERVATION CONFLICT is not GOOD.
+        let conflict = |place| move |_: Refusal| (place, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE);
+        source.reservations.check_access(Access::Read, self.nexus).map_err(conflict(place::SOURCE))?;
+        destination.reservations.check_access(Access::Write, self.nexus).map_err(conflict(place::DESTINATION))?;
         let (source_geometry, destination_geometry) = (source.store().geometry(), destination.store().geometry());
         let cause = |place| move |sense: Sense| (place, sense.additional);
         source.check_ready(&source_geometry).map_err(cause(place::SOURCE))?;

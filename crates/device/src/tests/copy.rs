@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use sanwire_core::NexusId;
 use sanwire_scsi::vpd::{Designator, TargetPort};
-use sanwire_scsi::{AdditionalSense, Cdb, DeviceIdentification, Identity, Reply, Sense, SenseKey, Status, copy};
+use sanwire_scsi::{AdditionalSense, Cdb, DeviceIdentification, Identity, Reply, Sense, SenseKey, Status, Task, copy};
 use sanwire_store::{ErrorKind, Geometry, Started};
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, sense, task};
@@ -100,6 +100,22 @@ fn fill(store: &TestStore, length: usize) -> Vec<u8> {
     let bytes: Vec<u8> = (0..length).map(|at| (at / 512 * 31 + at) as u8).collect();
     bytes.iter().enumerate().for_each(|(at, byte)| store.set_byte(at, *byte));
     bytes
+}
+
+#[test]
+fn a_copy_keeps_out_of_what_others_have_reserved() {
+    let (world, _) = with_second(SMALL, true);
+    world.establish(OTHER);
+    let on_second = |cdb: [u8; 6]| Task { lun: Some(lun(1)), ..task(cdb, &[]) };
+    world.run_task(OTHER, on_second([0x00, 0, 0, 0, 0, 0]));
+    assert_eq!(world.run_task(OTHER, on_second([0x16, 0, 0, 0, 0, 0])).status, Status::Good, "RESERVE");
+    for (segment, field) in [(segment(A, B, 1, 0, 0), 6), (segment(B, A, 1, 0, 0), 4)] {
+        let list = list(1, &[segment]);
+        assert_eq!(run(&world, &list), aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
+        assert_eq!(place(&world, &list), (0, Some(field)));
+    }
+    assert_eq!(world.run_task(OTHER, on_second([0x17, 0, 0, 0, 0, 0])).status, Status::Good, "RELEASE");
+    run(&world, &list(1, &[segment(A, B, 1, 0, 0)])).unwrap();
 }
 
 #[test]

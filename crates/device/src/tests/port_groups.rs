@@ -1,7 +1,7 @@
 use sanwire_scsi::port_groups::{AccessState, PortGroup, StateCause};
-use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, build};
+use sanwire_scsi::{AdditionalSense, Cdb, DeviceIdentification, Extent, Sense, SenseKey, build};
 
-use crate::testing::{NEXUS, OTHER, World, sense};
+use crate::testing::{NEXUS, OTHER, World, ports, sense};
 
 const STATES: [(AccessState, AdditionalSense); 3] = [
     (AccessState::Standby, AdditionalSense::NOT_READY_TARGET_PORT_STANDBY),
@@ -64,6 +64,15 @@ fn each_state_passes_what_the_standard_says() {
         world.good(read, &[]);
     }
     assert_eq!(world.units.target_port_groups(), [group(AccessState::ActiveOptimized)]);
+}
+
+#[test]
+fn an_initiator_sees_its_own_port() {
+    let world = World::small();
+    world.units.nexus_established(NEXUS, ports(1, 7));
+    assert_eq!(attention(&world, NEXUS), Some(AdditionalSense::POWER_ON_OR_RESET_OCCURRED));
+    let page = DeviceIdentification::parse(&world.good(build::inquiry(Some(0x83), 255), &[])).unwrap();
+    assert!(page.designators.iter().any(|of| of.association == 1 && of.bytes == [0, 0, 0, 7]), "{page:?}");
 }
 
 #[test]

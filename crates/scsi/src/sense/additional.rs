@@ -44,6 +44,7 @@ additional_sense! {
     NOT_READY_SANITIZE_IN_PROGRESS = 0x04 0x1b "Logical unit not ready, sanitize in progress";
     UNREACHABLE_COPY_TARGET = 0x08 0x04 "Unreachable copy target";
     WRITE_ERROR = 0x0c 0x00 "Write error";
+    THIRD_PARTY_DEVICE_FAILURE = 0x0d 0x01 "Third party device failure";
     COPY_TARGET_DEVICE_NOT_REACHABLE = 0x0d 0x02 "Copy target device not reachable";
     INCORRECT_COPY_TARGET_DEVICE_TYPE = 0x0d 0x03 "Incorrect copy target device type";
     UNRECOVERED_READ_ERROR = 0x11 0x00 "Unrecovered read error";

@@ -1,0 +1,129 @@
+//! Where reservations are kept through restarts: a file for each volume.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use sanwire_device::ReservationKeeper;
+
+/// The directory of the records, in the server's state directory.
+const DIRECTORY: &str = "reservations";
+
+/// The record of one volume: `reservations/UUID` in the state directory. It is replaced as a whole: written beside,
+/// made stable, and put in the place of the old one, so that a crash leaves the one or the other.
+#[derive(Debug)]
+pub(crate) struct FileKeeper {
+    state: PathBuf,
+    name: String,
+}
+
+impl FileKeeper {
+    /// The record of the volume with this uuid.
+    pub(crate) fn new(state: &Path, uuid: [u8; 16]) -> Self {
+        let name = format!("{:032x}", u128::from_be_bytes(uuid));
+        FileKeeper { state: state.to_owned(), name }
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.state.join(DIRECTORY)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory().join(&self.name)
+    }
+
+    fn replace(&self, record: &[u8]) -> io::Result<()> {
+        let directory = self.directory();
+        if !directory.is_dir() {
+            DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+            File::open(&self.state)?.sync_all()?;
+        }
+        let beside = directory.join(format!("{}.new", self.name));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(record)?;
+        file.sync_all()?;
+        fs::rename(&beside, self.path())?;
+        File::open(directory)?.sync_all()
+    }
+}
+
+impl ReservationKeeper for FileKeeper {
+    fn load(&self) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(self.path()) {
+            Ok(record) => Ok(Some(record)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn save(&self, record: &[u8]) -> io::Result<()> {
+        self.replace(record).inspect_err(|error| {
+            let place = self.place();
+            tracing::error!("reservations cannot be kept in {place}: {error}; the initiator's order was refused");
+        })
+    }
+
+    fn place(&self) -> String {
+        self.path().display().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A directory that goes with the test.
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("sanwire-reservations-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Directory(path)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_record_is_replaced_whole_and_private() {
+        let directory = Directory::new("whole");
+        let keeper = FileKeeper::new(&directory.0.join("state"), [0x0a; 16]);
+        assert_eq!(keeper.load().unwrap(), None, "there has been none");
+        keeper.save(b"a longer record").unwrap();
+        keeper.save(b"second").unwrap();
+        assert_eq!(keeper.load().unwrap().unwrap(), b"second");
+        assert!(keeper.place().ends_with("/state/reservations/0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"), "{}", keeper.place());
+        let kept: Vec<_> = fs::read_dir(keeper.directory()).unwrap().map(|entry| entry.unwrap()).collect();
+        assert_eq!(kept.len(), 1, "nothing is left beside");
+        assert_eq!(kept[0].metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        let another = FileKeeper::new(&directory.0.join("state"), [0x0b; 16]);
+        assert_eq!(another.load().unwrap(), None);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_is_an_error() {
+        let directory = Directory::new("error");
+        fs::write(directory.0.join(DIRECTORY), b"a file").unwrap();
+        let keeper = FileKeeper::new(&directory.0, [1; 16]);
+        assert!(keeper.load().is_err() && keeper.save(b"record").is_err());
+    }
+
+    /// What a crash may leave: the old record, and one that was not finished beside it.
+    #[test]
+    fn an_unfinished_record_is_not_taken_for_one() {
+        let directory = Directory::new("unfinished");
+        let keeper = FileKeeper::new(&directory.0, [2; 16]);
+        keeper.save(b"old").unwrap();
+        fs::write(keeper.directory().join(format!("{}.new", keeper.name)), b"ne").unwrap();
+        assert_eq!(keeper.load().unwrap().unwrap(), b"old");
+        keeper.save(b"new").unwrap();
+        assert_eq!(keeper.load().unwrap().unwrap(), b"new");
+    }
+}

@@ -103,7 +103,7 @@ impl World {
                 if is_command {
                     let data = steps::payload(u, 3000)?;
                     let data_in = (!data.is_empty()).then(|| data.into());
-                    self.server.reply(handle, Reply { status: Status::Good, sense: vec![], data_in }, self.now);
+                    self.server.reply(handle, Reply::good(data_in), self.now);
                 } else {
                     self.server.managed(handle, true, self.now);
                 }

@@ -169,7 +169,7 @@ impl World {
         }
         let (handle, fill, length) = self.working.swap_remove(index % self.working.len());
         let data_in = (length > 0).then(|| vec![fill; length as usize].into());
-        self.server.reply(handle, Reply { status: Status::Good, sense: Vec::new(), data_in }, self.now);
+        self.server.reply(handle, Reply::good(data_in), self.now);
     }
 
     fn restart(&mut self) {

@@ -208,7 +208,7 @@ impl Disk {
 /// CHECK CONDITION with sense data in fixed or descriptor format.
 pub(crate) fn check_condition(sense: &Sense, descriptor: bool) -> Reply {
     let sense = if descriptor { sense.to_descriptor() } else { sense.to_fixed() };
-    Reply { status: Status::CheckCondition, sense, data_in: None }
+    Reply { sense, ..Reply::bare(Status::CheckCondition) }
 }
 
 /// What a disk on this store can do beyond the least.

@@ -1,5 +1,6 @@
 //! From a command to what executes it, with the checks that come before.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
@@ -20,6 +21,8 @@ pub(crate) struct Beginning<'a> {
     pub(crate) geometry: Geometry,
     pub(crate) nexus: NexusId,
     pub(crate) memory: &'a Region,
+    /// How much data the command takes, if another amount came with it.
+    pub(crate) data_out_bytes: Cell<Option<u64>>,
 }
 
 impl Beginning<'_> {
@@ -29,6 +32,9 @@ impl Beginning<'_> {
         self.check_attention(task)?;
         self.check_access_state(task)?;
         let command = Command::parse(&task.cdb, features(&self.geometry))?;
+        let taken = command.data_out_bytes(self.geometry.block_bytes);
+        let sent = task.data_out.as_ref().map_or(0, |data| data.len() as u64);
+        self.data_out_bytes.set((taken != sent).then_some(taken));
         if let Some(step) = self.disk.reservation(&command, self.nexus, task) {
             return step;
         }

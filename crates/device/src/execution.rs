@@ -45,6 +45,8 @@ pub enum Progress {
 pub struct Execution {
     hold: Hold,
     state: State,
+    /// How much data the command takes, if another amount came with it.
+    data_out_bytes: Option<u64>,
 }
 
 /// A command that waits for another one. Dropping it aborts the command.
@@ -160,29 +162,36 @@ impl Execution {
     }
 
     /// Wraps the first step.
-    pub(crate) fn begin(disk: Arc<Disk>, step: Result<Step, Sense>, room_bytes: usize, nexus: NexusId) -> Progress {
+    pub(crate) fn begin(
+        disk: Arc<Disk>,
+        step: Result<Step, Sense>,
+        room_bytes: usize,
+        data_out_bytes: Option<u64>,
+        nexus: NexusId,
+    ) -> Progress {
         let (state, request, is_answered) = match step {
             Ok(Step::Store(state, request)) => (state, request, false),
             Ok(Step::Detached(state, request)) => (state, request, true),
             Ok(Step::Abort(scope)) => {
                 let hold = Hold { disk, permit: Permit::Nothing };
-                return Progress::Abort(Execution { hold, state: State::Abort }, scope);
+                return Progress::Abort(Execution { hold, state: State::Abort, data_out_bytes }, scope);
             }
-            over => return Progress::Done(reply(&disk, over, room_bytes)),
+            over => return Progress::Done(Reply { data_out_bytes, ..reply(&disk, over, room_bytes) }),
         };
         let hold = Hold::new(disk, state.claim(&request), nexus);
-        Prepared { execution: Execution { hold, state }, request, is_answered }.progress()
+        Prepared { execution: Execution { hold, state, data_out_bytes }, request, is_answered }.progress()
     }
 
     pub(crate) fn resume(self, completion: Completion, memory: &Region) -> Progress {
         self.worker().note(completion.as_ref().err());
-        let Execution { hold, state } = self;
+        let Execution { hold, state, data_out_bytes } = self;
         match state.next(&hold.disk, completion, memory) {
             Ok(Step::Store(state, request) | Step::Detached(state, request)) => {
-                Prepared { execution: Execution { hold, state }, request, is_answered: false }.progress()
+                let execution = Execution { hold, state, data_out_bytes };
+                Prepared { execution, request, is_answered: false }.progress()
             }
             // The steps after the first bring what was cut already.
-            over => Progress::Done(reply(&hold.disk, over, usize::MAX)),
+            over => Progress::Done(Reply { data_out_bytes, ..reply(&hold.disk, over, usize::MAX) }),
         }
     }
 }
@@ -195,7 +204,7 @@ fn reply(disk: &Disk, step: Result<Step, Sense>, room_bytes: usize) -> Reply {
             Reply::good((!bytes.is_empty()).then(|| bytes.into()))
         }
         Ok(Step::Data(data)) => Reply::good(Some(data)),
-        Ok(Step::ConditionMet) => Reply { status: Status::ConditionMet, sense: Vec::new(), data_in: None },
+        Ok(Step::ConditionMet) => Reply::bare(Status::ConditionMet),
         Ok(Step::Good | Step::Store(..) | Step::Detached(..) | Step::Abort(_)) => Reply::good(None),
         Err(sense) => disk.check_condition(&sense),
     }

@@ -1,6 +1,6 @@
 //! What handlers of commands give back.
 
-use sanwire_scsi::{Extent, Sense, Task, length_field};
+use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, Task, length_field};
 use sanwire_store::{Geometry, Request};
 
 use crate::execution::State;
@@ -95,16 +95,15 @@ pub(crate) fn length_error(task: &Task) -> Sense {
     Sense::invalid_field_in_cdb(length_field(task.cdb.operation_code()), None)
 }
 
-/// The first `length_bytes` of the data that came with the task.
+/// The first `length_bytes` of the data that came with the task; less is an error of what carried it (SPC-5 annex F).
 pub(crate) fn take_data(task: &mut Task, length_bytes: usize) -> Result<sanwire_buffer::Slice, Sense> {
-    let error = length_error(task);
+    let error = Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
     let data = task.data_out.take().filter(|data| data.len() >= length_bytes).ok_or(error)?;
     Ok(if data.len() == length_bytes { data } else { data.slice(0..length_bytes) })
 }
 
 /// A frame for a transfer.
 pub(crate) fn frame(memory: &sanwire_buffer::Region, length_bytes: usize) -> Result<sanwire_buffer::Frame, Refusal> {
-    use sanwire_scsi::{AdditionalSense, SenseKey};
     if length_bytes > memory.length_bytes() {
         // Waiting would not help.
         return Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::INSUFFICIENT_RESOURCES).into());

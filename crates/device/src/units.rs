@@ -1,5 +1,6 @@
 //! The logical units of a target, and the way of a task to its unit.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -157,17 +158,24 @@ impl LogicalUnits {
             return Progress::Done(self.answer_for_nobody(&task, nexus));
         };
         let room_bytes = task.data_in_max_bytes as usize;
-        let begun = Beginning { units: self, disk: &disk, geometry: disk.store().geometry(), nexus, memory };
+        let begun = Beginning {
+            units: self,
+            disk: &disk,
+            geometry: disk.store().geometry(),
+            nexus,
+            memory,
+            data_out_bytes: Cell::new(None),
+        };
         let step = match begun.step(&mut task) {
             Ok(step) => Ok(step),
             Err(Refusal::Sense(sense)) => Err(sense),
             Err(Refusal::Conflict) => {
-                let status = Status::ReservationConflict;
-                return Progress::Done(Reply { status, sense: Vec::new(), data_in: None });
+                return Progress::Done(Reply::bare(Status::ReservationConflict));
             }
             Err(Refusal::NoMemory) => return Progress::NoMemory(task),
         };
-        Execution::begin(disk, step, room_bytes, nexus)
+        let data_out_bytes = begun.data_out_bytes.get();
+        Execution::begin(disk, step, room_bytes, data_out_bytes, nexus)
     }
 
     /// Asks again whether a command may go on.

@@ -138,5 +138,51 @@ pub enum Command {
     Release,
 }
 
+impl Command {
+    /// How much data it takes from the initiator, in bytes, on a disk with blocks of so many.
+    #[must_use]
+    pub fn data_out_bytes(&self, block_bytes: u32) -> u64 {
+        let of_blocks = |extent: &Extent| u64::from(extent.blocks) * u64::from(block_bytes);
+        match self {
+            Command::Write { extent, .. } | Command::OrWrite { extent, .. } => of_blocks(extent),
+            Command::CompareAndWrite { extent, .. } => 2 * of_blocks(extent),
+            Command::WriteAndVerify { extent, .. } | Command::Verify { extent, check: ByteCheck::Data } => {
+                of_blocks(extent)
+            }
+            Command::Verify { extent, check: ByteCheck::OneBlock } if extent.blocks > 0 => u64::from(block_bytes),
+            Command::WriteSame { no_data: false, .. } => u64::from(block_bytes),
+            Command::Unmap { parameter_bytes } | Command::ModeSelect { parameter_bytes, .. } => {
+                u64::from(*parameter_bytes)
+            }
+            Command::ExtendedCopy { parameter_bytes }
+            | Command::SetTargetPortGroups { parameter_bytes }
+            | Command::PersistentReserveOut { parameter_bytes, .. } => u64::from(*parameter_bytes),
+            Command::TestUnitReady
+            | Command::RequestSense { .. }
+            | Command::Inquiry { .. }
+            | Command::ReportLuns { .. }
+            | Command::ReportSupportedOperations { .. }
+            | Command::ReadCapacity10
+            | Command::ReadCapacity16 { .. }
+            | Command::Read { .. }
+            | Command::Verify { .. }
+            | Command::SynchronizeCache { .. }
+            | Command::WriteSame { .. }
+            | Command::PreFetch { .. }
+            | Command::GetLbaStatus { .. }
+            | Command::ReadDefectData(_)
+            | Command::ReportTaskManagementFunctions { .. }
+            | Command::ModeSense(_)
+            | Command::StartStopUnit { .. }
+            | Command::PreventAllowMediumRemoval { .. }
+            | Command::ReceiveCopyResults { .. }
+            | Command::ReportTargetPortGroups { .. }
+            | Command::PersistentReserveIn { .. }
+            | Command::Reserve
+            | Command::Release => 0,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -97,13 +97,21 @@ pub struct Reply {
     pub sense: Vec<u8>,
     /// The answer's data, never longer than the task had room for.
     pub data_in: Option<Slice>,
+    /// How much data the command takes, in bytes, if that is known and is not what came with it.
+    pub data_out_bytes: Option<u64>,
 }
 
 impl Reply {
+    /// A status and nothing else.
+    #[must_use]
+    pub fn bare(status: Status) -> Self {
+        Reply { status, sense: Vec::new(), data_in: None, data_out_bytes: None }
+    }
+
     /// Success, with data or without.
     #[must_use]
     pub fn good(data_in: Option<Slice>) -> Self {
-        Reply { status: Status::Good, sense: Vec::new(), data_in }
+        Reply { data_in, ..Reply::bare(Status::Good) }
     }
 }
 

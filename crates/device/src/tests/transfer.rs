@@ -80,8 +80,12 @@ fn a_write_with_too_little_data_writes_nothing() {
     let world = World::small();
     for data in [&[][..], &[1; 1023]] {
         let refused = world.bad(build::write_16(extent(0, 2), false), data);
-        assert_eq!(refused, Sense::invalid_field_in_cdb(10, None));
+        assert_eq!(refused, illegal(AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT));
     }
+    for (data, told) in [(&[1; 1023][..], Some(1024)), (&[1; 1025], Some(1024)), (&[1; 1024], None)] {
+        assert_eq!(world.run(NEXUS, build::write_16(extent(0, 2), false), data).data_out_bytes, told);
+    }
+    world.store.take_log();
     world.good(build::write_16(extent(0, 1), false), &[1; 1023]);
     assert_eq!(world.store.take_log(), [(Op::Write, 0, 512)], "what is too much is left out");
 }
@@ -180,7 +184,8 @@ fn verify_compares_on_demand() {
     wrong[1234] ^= 1;
     let miscompare = Sense::new(SenseKey::Miscompare, AdditionalSense::MISCOMPARE_DURING_VERIFY_OPERATION);
     assert_eq!(world.bad(verify(0x02), &wrong), miscompare.with_information(1234));
-    assert_eq!(world.bad(verify(0x02), &data[..2047]), Sense::invalid_field_in_cdb(7, None));
+    let too_little = illegal(AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
+    assert_eq!(world.bad(verify(0x02), &data[..2047]), too_little);
     world.good(build::write_same_16(extent(8, 4), false, false), &data[..512]);
     world.good(verify(0x06), &data[..512]);
     world.store.set_byte(8 * 512 + 1025, 0);

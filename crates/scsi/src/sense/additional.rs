@@ -47,6 +47,7 @@ additional_sense! {
     THIRD_PARTY_DEVICE_FAILURE = 0x0d 0x01 "Third party device failure";
     COPY_TARGET_DEVICE_NOT_REACHABLE = 0x0d 0x02 "Copy target device not reachable";
     INCORRECT_COPY_TARGET_DEVICE_TYPE = 0x0d 0x03 "Incorrect copy target device type";
+    INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT = 0x0e 0x03 "Invalid field in command information unit";
     UNRECOVERED_READ_ERROR = 0x11 0x00 "Unrecovered read error";
     PARAMETER_LIST_LENGTH_ERROR = 0x1a 0x00 "Parameter list length error";
     MISCOMPARE_DURING_VERIFY_OPERATION = 0x1d 0x00 "Miscompare during verify operation";

@@ -112,5 +112,5 @@ impl Runner {
 }
 
 fn task_aborted() -> Reply {
-    Reply { status: Status::TaskAborted, sense: Vec::new(), data_in: None }
+    Reply::bare(Status::TaskAborted)
 }

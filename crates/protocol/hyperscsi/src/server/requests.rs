@@ -27,7 +27,7 @@ impl Server {
     }
 
     fn end(&mut self, handle: CommandHandle, status: Status, now: Instant) {
-        self.reply(handle, Reply { status, sense: Vec::new(), data_in: None }, now);
+        self.reply(handle, Reply::bare(status), now);
     }
 
     fn execute(&mut self, handle: CommandHandle, request: Request, now: Instant) {

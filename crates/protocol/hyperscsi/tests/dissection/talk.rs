@@ -115,7 +115,7 @@ impl Talk {
                 ServerEvent::Command { handle, task } => {
                     let length = task.data_in_max_bytes as usize;
                     let reply = match task.cdb.operation_code() {
-                        0 => Reply { status: Status::CheckCondition, sense: vec![0x70; 18], data_in: None },
+                        0 => Reply { sense: vec![0x70; 18], ..Reply::bare(Status::CheckCondition) },
                         _ => Reply::good((length > 0).then(|| vec![9; length].into())),
                     };
                     self.server.reply(handle, reply, self.now);

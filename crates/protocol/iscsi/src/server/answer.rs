@@ -132,7 +132,9 @@ impl Session {
             None => false,
         };
         if !is_answered {
-            self.respond(at, &command, reply.status, &reply.sense, available, shared);
+            let taken = reply.data_out_bytes.unwrap_or(command.write_bytes.into());
+            let written = Residual::of(command.write_bytes, taken);
+            self.respond(at, &command, reply.status, &reply.sense, (available, written), shared);
         }
         let connection = &mut self.connections[at];
         if let Some(data) = data.filter(|_| connection.memory.is_on) {
@@ -178,13 +180,13 @@ impl Session {
         command: &Command,
         status: Status,
         sense: &[u8],
-        available: usize,
+        (available, written): (usize, Residual),
         shared: &mut Shared,
     ) {
         let read = Residual::of(command.read_bytes, available as u64);
         let (main, read) = match (command.is_write, command.is_bidirectional) {
-            (true, true) => (Residual::default(), read),
-            (true, false) => (Residual::default(), Residual::default()),
+            (true, true) => (written, read),
+            (true, false) => (written, Residual::default()),
             (false, _) => (read, Residual::default()),
         };
         let header = ScsiResponse {

@@ -117,6 +117,7 @@ impl Session {
             lun: request.lun,
             is_immediate: request.is_immediate,
             cdb,
+            write_bytes,
             read_bytes,
             is_bidirectional: request.is_read && request.is_write,
             is_write: request.is_write,

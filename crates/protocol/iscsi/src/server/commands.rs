@@ -22,6 +22,8 @@ pub(super) struct Command {
     /// It came out of the order of commands and takes no room in the window.
     pub(super) is_immediate: bool,
     pub(super) cdb: Cdb,
+    /// Data that the initiator expects to send, in bytes.
+    pub(super) write_bytes: u32,
     /// Data that the initiator has room for, in bytes.
     pub(super) read_bytes: u32,
     pub(super) is_bidirectional: bool,

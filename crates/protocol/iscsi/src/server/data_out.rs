@@ -175,7 +175,7 @@ fn refusal(command: &Command, fault: Fault) -> Reply {
     let sense = match fault {
         Fault::Sense(additional) => Sense::new(SenseKey::AbortedCommand, additional),
         Fault::TooLong => Sense::invalid_field_in_cdb(length_field(command.cdb.operation_code()), None),
-        Fault::Full => return Reply { status: Status::TaskSetFull, sense: Vec::new(), data_in: None },
+        Fault::Full => return Reply::bare(Status::TaskSetFull),
     };
-    Reply { status: Status::CheckCondition, sense: sense.to_fixed(), data_in: None }
+    Reply { sense: sense.to_fixed(), ..Reply::bare(Status::CheckCondition) }
 }

@@ -74,10 +74,29 @@ fn residuals_tell_exactly_what_was_too_much_or_too_little() {
 }
 
 #[test]
+fn residuals_of_writes_tell_what_the_command_would_have_taken() {
+    let mut world = World::with_session(parameters());
+    for (expected, taken, overflow, underflow, residual) in [
+        (0, Some(512), true, false, 512),
+        (1024, Some(512), false, true, 512),
+        (200, Some(512), true, false, 312),
+        (512, None, false, false, 0),
+    ] {
+        let number = world.next_number();
+        world.send(1, write_command(5, expected, number).write(), &pattern(expected as usize));
+        let (handle, _) = world.command();
+        world.server.reply(handle, Reply { data_out_bytes: taken, ..Reply::good(None) }, world.now);
+        let answer = ScsiResponse::read(&world.take_one(1).0);
+        let found = (answer.overflow, answer.underflow, answer.residual_bytes);
+        assert_eq!(found, (overflow, underflow, residual), "{expected} {taken:?}");
+    }
+}
+
+#[test]
 fn sense_data_stands_behind_its_length() {
     let mut world = World::with_session(parameters());
     let handle = world.read(5, 512);
-    let reply = Reply { status: sanwire_scsi::Status::CheckCondition, sense: vec![0x70; 18], data_in: None };
+    let reply = Reply { sense: vec![0x70; 18], ..Reply::bare(sanwire_scsi::Status::CheckCondition) };
     world.server.reply(handle, reply, world.now);
     let (header, data) = world.take_one(1);
     let answer = ScsiResponse::read(&header);

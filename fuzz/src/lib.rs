@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod impostor;
+pub mod login;
 pub mod steps;
 pub mod world;

@@ -253,7 +253,8 @@ impl Client {
         let session = match &self.state {
             State::Seeking(_) => self.seek_timeout(),
             State::Live(session) => session.timeout(self.growth()),
-            State::Leaving(until) => Some(*until),
+            // Nothing else is waited for.
+            State::Leaving(until) => return Some(*until),
             State::Closed => return None,
         };
         let is_busy = self.tasks.in_transit() > 0;

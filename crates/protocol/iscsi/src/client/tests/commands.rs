@@ -222,6 +222,17 @@ fn leaving_logs_out_and_gives_the_frames_back() {
 }
 
 #[test]
+fn a_target_that_does_not_answer_the_logout_is_left_all_the_same() {
+    let (mut world, connection) = World::connected(config());
+    world.wait(Duration::from_millis(4500));
+    world.client.disconnect(world.now);
+    world.drain();
+    // In between, a sign of life would have been due.
+    world.wait(Duration::from_secs(2));
+    assert!(world.closed == [connection] && world.client.poll_timeout().is_none());
+}
+
+#[test]
 fn commands_go_to_the_connection_with_the_fewest() {
     let (mut world, first) = World::connected(wishing(0, 2));
     let second = *world.wires.keys().find(|&&id| id != first).unwrap();

@@ -4,13 +4,15 @@ mod defaults;
 mod file;
 mod secret;
 mod server_name;
+mod targets;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use sanwire_core::limits::LUNS_MAX;
+use sanwire_iscsi::Authentication;
 use sanwire_store::VolumeSpec;
-use sanwire_target::AllowList;
+use sanwire_target::{AllowList, ExportConfig};
 
 use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
 use crate::failure::misuse;
@@ -37,6 +39,10 @@ pub(crate) struct ServeConfig {
     pub(crate) wires: Vec<Wire>,
     /// Whom it serves.
     pub(crate) allow: AllowList,
+    /// The iSCSI targets: those of the file, else one for each volume.
+    pub(crate) targets: Vec<ExportConfig>,
+    /// How iSCSI discovery sessions show who they are.
+    pub(crate) discovery: Authentication,
     /// What clients must know.
     pub(crate) password: Option<Password>,
     /// Where its static key is kept.
@@ -80,6 +86,8 @@ impl ServeConfig {
             wires.push(Wire::default());
         }
         check_wires(&wires)?;
+        let allow = AllowList::new(join(file.allow, args.allow));
+        let targets = targets::resolve(file.targets, &volumes, &wires, &allow)?;
         let password_file = args.password_file.or(file.password_file);
         let key_file = args.key_file.or(file.key_file);
         Ok(ServeConfig {
@@ -87,7 +95,9 @@ impl ServeConfig {
             volumes,
             make_directory,
             wires,
-            allow: AllowList::new(join(file.allow, args.allow)),
+            allow,
+            targets,
+            discovery: file.discovery,
             password: password_file.as_deref().map(read_password).transpose()?,
             key_file: key_file.map_or_else(|| state_directory().map(|state| state.join("server.key")), Ok)?,
             state_directory: state_directory().ok(),

@@ -38,7 +38,7 @@ pub enum AddError {
 
 type Inventory = BTreeMap<Lun, Arc<Disk>>;
 
-/// All disks of one target. Shared by its threads; disks come and go while it serves.
+/// All disks of one target, which several targets may share. Used by all its threads; disks come and go while it serves.
 #[derive(Debug, Default)]
 pub struct LogicalUnits {
     /// Read by every command, without a lock; replaced as a whole.
@@ -68,6 +68,15 @@ impl LogicalUnits {
     /// # Errors
     /// [`AddError`] when the number is taken or there are too many.
     pub fn add(&self, lun: Lun, disk: Disk) -> Result<Arc<Disk>, AddError> {
+        let disk = Arc::new(disk);
+        self.add_shared(lun, Arc::clone(&disk)).map(|()| disk)
+    }
+
+    /// Takes in a disk that other targets may have too, under numbers of their own. A target has a disk once.
+    ///
+    /// # Errors
+    /// [`AddError`] when the number is taken or there are too many.
+    pub fn add_shared(&self, lun: Lun, disk: Arc<Disk>) -> Result<(), AddError> {
         let nexuses = self.lock();
         let mut inventory = Inventory::clone(&self.inventory.load());
         if inventory.contains_key(&lun) {
@@ -78,20 +87,20 @@ impl LogicalUnits {
         }
         nexuses.iter().for_each(|(nexus, ports)| disk.establish(*nexus, ports));
         let others = self.inventory.load_full();
-        let disk = Arc::new(disk);
-        inventory.insert(lun, Arc::clone(&disk));
+        inventory.insert(lun, disk);
         self.inventory.store(Arc::new(inventory));
-        raise_luns_changed(&others);
-        Ok(disk)
+        raise_luns_changed(&others, &nexuses);
+        Ok(())
     }
 
     /// Takes a disk out and tells every initiator. Commands that it has begun go on to their end.
     pub fn remove(&self, lun: Lun) -> Option<Arc<Disk>> {
-        let _changing = self.lock();
+        let nexuses = self.lock();
         let mut inventory = Inventory::clone(&self.inventory.load());
         let disk = inventory.remove(&lun)?;
         self.inventory.store(Arc::new(inventory));
-        raise_luns_changed(&self.inventory.load());
+        nexuses.keys().for_each(|&nexus| disk.forget(nexus));
+        raise_luns_changed(&self.inventory.load(), &nexuses);
         Some(disk)
     }
 
@@ -232,7 +241,8 @@ impl LogicalUnits {
     }
 }
 
-/// Only after the list has changed: who is told must find the new one.
-fn raise_luns_changed(inventory: &Inventory) {
-    inventory.values().for_each(|disk| disk.nexuses.raise(Attention::LunsChanged, None));
+/// Tells the initiators of this target, not those of others that share a disk with it. Only after the list has changed: who
+/// is told must find the new one.
+fn raise_luns_changed(inventory: &Inventory, nexuses: &BTreeMap<NexusId, Arc<NexusPorts>>) {
+    inventory.values().for_each(|disk| disk.nexuses.raise_for(Attention::LunsChanged, nexuses.keys().copied()));
 }

@@ -20,6 +20,8 @@ fn config(volumes: &[&str]) -> TargetConfig {
             .enumerate()
             .map(|(lun, spec)| VolumeConfig { lun: Lun::new(lun as u16).unwrap(), spec: spec.parse().unwrap() })
             .collect(),
+        exports: vec![],
+        discovery: Default::default(),
         shards: 2,
         memory_bytes: TargetConfig::MEMORY_BYTES_DEFAULT,
         ring_bytes: 1 << 20,

@@ -114,6 +114,14 @@ impl Poller {
         self.streams.as_ref().ok_or(io::ErrorKind::NotFound)?.change(stream.as_fd(), key, interest)
     }
 
+    /// Ends the watch of a stream that goes to another thread.
+    ///
+    /// # Errors
+    /// `NotFound` for a stream that is not under watch.
+    pub fn remove_stream(&mut self, stream: &impl AsFd) -> io::Result<()> {
+        self.streams.as_ref().ok_or(io::ErrorKind::NotFound)?.remove(stream.as_fd())
+    }
+
     /// Tells the keys of streams that are ready, and for what; does not wait.
     ///
     /// # Errors

@@ -50,6 +50,10 @@ impl Streams {
         self.control(libc::EPOLL_CTL_MOD, fd, key, interest)
     }
 
+    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, Interest::default())
+    }
+
     fn control(&self, operation: libc::c_int, fd: BorrowedFd<'_>, key: u64, interest: Interest) -> io::Result<()> {
         let mut event = libc::epoll_event { events: interest.mask(), u64: key };
         // SAFETY: `event` lives during the call.

@@ -5,9 +5,12 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use sanwire_core::{ClientId, MacAddress, Peer};
+use sanwire_iscsi::IscsiName;
+
+use crate::pattern::InitiatorPattern;
 
 /// One entry of the allow list. Made from text by `parse`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AllowRule {
     /// Everybody.
     Any,
@@ -15,8 +18,10 @@ pub enum AllowRule {
     Prefix(IpPrefix),
     /// The station with this Ethernet address.
     Mac(MacAddress),
-    /// The client with this identity, from wherever it comes.
+    /// The HyperSCSI client with this identity, from wherever it comes.
     Client(ClientId),
+    /// The iSCSI initiators with such names, from wherever they come.
+    Initiator(InitiatorPattern),
 }
 
 /// The first bits of an IP address, the rest zero.
@@ -32,7 +37,7 @@ pub enum AllowRuleError {
     /// Nothing that is known.
     #[error(
         "'{text}' names nobody: use an IP address, a prefix like 10.0.0.0/8, a MAC like 02:00:5e:10:00:01, a client id \
-         of 32 hexadecimal digits, or any"
+         of 32 hexadecimal digits, an iSCSI name like iqn.1993-08.org.debian:*, or any"
     )]
     Unknown {
         /// What was written.
@@ -87,6 +92,20 @@ impl AllowList {
         }
         self.0.iter().any(|rule| rule.permits(peer, client))
     }
+
+    /// Whether the iSCSI initiator of this name at this address may be served. `is_local` is as for [`AllowList::permits`].
+    #[must_use]
+    pub fn permits_initiator(&self, name: &IscsiName, address: IpAddr, is_local: bool) -> bool {
+        if self.0.is_empty() {
+            return is_local;
+        }
+        self.0.iter().any(|rule| match rule {
+            AllowRule::Any => true,
+            AllowRule::Prefix(prefix) => prefix.contains(address),
+            AllowRule::Initiator(pattern) => pattern.matches(name),
+            AllowRule::Mac(_) | AllowRule::Client(_) => false,
+        })
+    }
 }
 
 impl AllowRule {
@@ -97,6 +116,7 @@ impl AllowRule {
             (AllowRule::Mac(mac), Peer::Ethernet(station)) => *mac == station,
             (AllowRule::Client(id), _) => client.is_none_or(|client| client == *id),
             (AllowRule::Prefix(_), Peer::Ethernet(_)) | (AllowRule::Mac(_), Peer::Udp(_)) => false,
+            (AllowRule::Initiator(_), _) => false,
         }
     }
 }
@@ -140,6 +160,9 @@ impl FromStr for AllowRule {
         if let Ok(id) = text.parse() {
             return Ok(AllowRule::Client(id));
         }
+        if let Ok(pattern) = text.parse() {
+            return Ok(AllowRule::Initiator(pattern));
+        }
         parse_prefix(text).map(AllowRule::Prefix)
     }
 }
@@ -178,6 +201,7 @@ impl fmt::Display for AllowRule {
             AllowRule::Prefix(prefix) => prefix.fmt(f),
             AllowRule::Mac(mac) => mac.fmt(f),
             AllowRule::Client(id) => id.fmt(f),
+            AllowRule::Initiator(pattern) => pattern.fmt(f),
         }
     }
 }
@@ -200,7 +224,9 @@ mod tests {
     #[test]
     fn every_form_is_read_and_written_again() {
         let client = CLIENT.to_string();
-        for text in ["any", "10.0.0.1", "10.0.0.0/8", "0.0.0.0/0", "fe80::/10", "::1", "02:00:5e:10:00:01", &client] {
+        for text in
+            ["any", "10.0.0.1", "10.0.0.0/8", "0.0.0.0/0", "fe80::/10", "::1", "02:00:5e:10:00:01", &client, "iqn.*"]
+        {
             assert_eq!(text.parse::<AllowRule>().unwrap().to_string(), text);
         }
     }
@@ -228,6 +254,25 @@ mod tests {
         assert!(nobody.permits(udp("127.0.0.1"), None, true));
         assert!(!nobody.permits(udp("10.0.0.1"), Some(CLIENT), false));
         assert!(!list(&["10.0.0.1"]).permits(udp("127.0.0.1"), None, true), "with rules, they alone count");
+    }
+
+    #[test]
+    fn an_initiator_is_served_by_its_name_or_its_address() {
+        let name: IscsiName = "iqn.1993-08.org.debian:01:abc".parse().unwrap();
+        let here: IpAddr = "10.1.2.3".parse().unwrap();
+        for (rules, is_served) in [
+            (&["iqn.1993-08.org.debian:*"][..], true),
+            (&["iqn.1994-05.com.redhat:*"], false),
+            (&["iqn.1994-05.com.redhat:*", "10.0.0.0/8"], true),
+            (&["192.168.0.0/16"], false),
+            (&["any"], true),
+            (&["02:00:5e:10:00:01"], false),
+        ] {
+            assert_eq!(list(rules).permits_initiator(&name, here, true), is_served, "{rules:?}");
+        }
+        assert!(AllowList::default().permits_initiator(&name, here, true), "without rules, only this host");
+        assert!(!AllowList::default().permits_initiator(&name, here, false));
+        assert!(!list(&["iqn.*"]).permits(udp("10.1.2.3"), None, true), "no rule for HyperSCSI");
     }
 
     #[test]

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use sanwire_core::Lun;
 use sanwire_hyperscsi::{Identity, Psk, Recovery};
 use sanwire_io::file::EngineKind;
+use sanwire_iscsi::Authentication;
 use sanwire_store::VolumeSpec;
 
 use crate::allow::AllowList;
+use crate::export::ExportConfig;
 use crate::wire::Wire;
 
 /// One volume of a server.
@@ -30,10 +32,14 @@ pub struct TargetConfig {
     pub psk: Psk,
     /// Where to listen.
     pub wires: Vec<Wire>,
-    /// Who is served.
+    /// Who is served over HyperSCSI.
     pub allow: AllowList,
     /// The volumes.
     pub volumes: Vec<VolumeConfig>,
+    /// The iSCSI targets.
+    pub exports: Vec<ExportConfig>,
+    /// How iSCSI discovery sessions show who they are.
+    pub discovery: Authentication,
     /// Threads, each with sessions of its own.
     pub shards: u32,
     /// Memory for data in transit, of all shards together, in bytes.

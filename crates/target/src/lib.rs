@@ -1,19 +1,32 @@
 //! The server: volumes, wires, access rules, and the shards that bring them together.
 //!
 //! [`Target::start`] opens everything and starts one thread for each shard; each thread owns its ports, its sessions and
-//! its I/O engine, and they share the logical units only.
+//! its I/O engine, and they share the logical units only. One more thread, the front desk, takes TCP connections and hands
+//! them to a shard when their login has passed.
 #![forbid(unsafe_code)]
 
 mod allow;
 mod config;
+mod directory;
+mod error;
+mod export;
+mod front_desk;
 mod link;
+mod mail;
+mod pattern;
+mod registry;
 mod reservations;
 mod runner;
 mod shard;
+mod streams;
 mod target;
+mod volumes;
 mod wire;
 
 pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
 pub use config::{TargetConfig, VolumeConfig};
-pub use target::{StartError, Target};
+pub use error::StartError;
+pub use export::{ExportConfig, ExportError};
+pub use pattern::{InitiatorPattern, NoPattern};
+pub use target::Target;
 pub use wire::{Wire, WireError};

@@ -57,6 +57,8 @@ impl Opener {
                 PacketPort::open(interface, ETHERTYPE, steering, self.ring_bytes).map(Port::from)
             }
             Wire::HsIp { address } => UdpPort::open(*address, steering).map(Port::from),
+            // Its connections are taken elsewhere.
+            Wire::Iscsi { .. } => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }

@@ -2,143 +2,166 @@
 
 mod abort;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Instant, Lun, NexusId};
-use sanwire_device::{Execution, LogicalUnits, NexusPorts, Progress, Waiting};
-use sanwire_hyperscsi::CommandHandle;
+use sanwire_core::{Instant, NexusId};
+use sanwire_device::{Execution, LogicalUnits, Progress, Waiting};
 use sanwire_io::file::FileEngine;
-use sanwire_scsi::{Reply, Task};
+use sanwire_scsi::{Reply, Status, Task};
 use sanwire_store::{Completion, Delayed, KernelOp, Started};
 
-use abort::Settling;
+use self::abort::Settling;
+pub(crate) use self::abort::{Selection, Which};
+use crate::mail::Settlement;
 
-/// A command that its device has answered.
-pub(crate) type Answered = (CommandHandle, Reply);
+/// Which command of which protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Handle {
+    HyperScsi(sanwire_hyperscsi::CommandHandle),
+    Iscsi(sanwire_iscsi::CommandHandle),
+}
+
+impl Handle {
+    pub(crate) fn nexus(self) -> NexusId {
+        match self {
+            Handle::HyperScsi(handle) => handle.nexus(),
+            Handle::Iscsi(handle) => handle.nexus(),
+        }
+    }
+}
+
+/// A command that is over.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) handle: Handle,
+    /// What is to be answered; `None` when its initiator has aborted it.
+    pub(crate) reply: Option<Reply>,
+}
+
+impl Ended {
+    /// A command that somebody has aborted. Whoever did not do it himself is told (SAM-5 5.3.1; TAS is set).
+    fn aborted(handle: Handle, by: NexusId) -> Ended {
+        Ended { handle, reply: (handle.nexus() != by).then(task_aborted) }
+    }
+}
+
+/// The answer to a command that somebody else has aborted.
+pub(crate) fn task_aborted() -> Reply {
+    Reply::bare(Status::TaskAborted)
+}
 
 /// How long a command waits before it asks again whether another one, perhaps of another shard, has left its blocks.
 const ASK_AGAIN: Duration = Duration::from_micros(100);
 
 struct Running {
     /// Who is to be answered; nobody when that has been done already.
-    handle: Option<CommandHandle>,
+    handle: Option<Handle>,
+    units: Arc<LogicalUnits>,
     execution: Execution,
-    /// Another initiator has ended it: its store's work is waited for and forgotten.
-    is_aborted: bool,
+    aborted: Option<Aborted>,
+}
+
+/// A command that is aborted while its store works for it.
+struct Aborted {
+    by: NexusId,
+    /// Held until the command has ended, for who waits for that.
+    settlements: Vec<Arc<Settlement>>,
+}
+
+/// A command that waits for memory.
+struct Starved {
+    handle: Handle,
+    units: Arc<LogicalUnits>,
+    task: Task,
+}
+
+/// A command that waits for another one.
+struct Held {
+    handle: Option<Handle>,
+    units: Arc<LogicalUnits>,
+    waiting: Waiting,
 }
 
 /// What a shard executes.
 pub(crate) struct Runner {
-    units: Arc<LogicalUnits>,
     memory: Region,
     running: Vec<Option<Running>>,
     free: Vec<u32>,
     /// Waiting for memory, in the order of coming.
-    starved: VecDeque<(CommandHandle, Task)>,
+    starved: VecDeque<Starved>,
     /// Waiting for other commands to leave their blocks, in the order of coming.
-    waiting: VecDeque<(Option<CommandHandle>, Waiting)>,
+    held: VecDeque<Held>,
     ask_again_at: Option<Instant>,
     /// Waiting for room in the engine.
     backlog: VecDeque<(u64, KernelOp)>,
     /// Waiting for their time.
-    delayed: Vec<Option<Delayed>>,
-    due: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// Waiting for the end of the commands that they abort.
-    settling: Vec<Settling>,
-    /// Answered meanwhile, by what happened to others.
-    ended: Vec<Answered>,
+    delayed: BTreeMap<(Instant, u32), Delayed>,
+    /// Waiting for the end of the commands that they abort, by numbers that are not used again.
+    settling: BTreeMap<u64, Settling>,
+    next_settling: u64,
+    /// What these want ended, in all shards.
+    wanted: Vec<(u64, Selection)>,
 }
 
 impl Runner {
-    pub(crate) fn new(units: Arc<LogicalUnits>, memory: Region) -> Self {
+    pub(crate) fn new(memory: Region) -> Self {
         Runner {
-            units,
             memory,
             running: Vec::new(),
             free: Vec::new(),
             starved: VecDeque::new(),
-            waiting: VecDeque::new(),
+            held: VecDeque::new(),
             ask_again_at: None,
             backlog: VecDeque::new(),
-            delayed: Vec::new(),
-            due: BinaryHeap::new(),
-            settling: Vec::new(),
-            ended: Vec::new(),
+            delayed: BTreeMap::new(),
+            settling: BTreeMap::new(),
+            next_settling: 0,
+            wanted: Vec::new(),
         }
     }
 
     /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.free.len() == self.running.len() && self.starved.is_empty() && self.waiting.is_empty()
+        let waits = self.starved.len() + self.held.len() + self.settling.len();
+        self.free.len() == self.running.len() && waits == 0
     }
 
-    pub(crate) fn nexus_established(&self, nexus: NexusId, ports: NexusPorts) {
-        self.units.nexus_established(nexus, Arc::new(ports));
-    }
-
-    pub(crate) fn nexus_lost(&self, nexus: NexusId) {
-        self.units.nexus_lost(nexus);
-    }
-
-    /// Resets a logical unit. Commands that are under way at the store end as if they had been done before the reset.
-    pub(crate) fn reset(&self, lun: Option<Lun>, by: NexusId) -> bool {
-        lun.is_some_and(|lun| self.units.logical_unit_reset(lun, by))
-    }
-
-    /// Begins a command.
+    /// Begins a command for one of `units`.
     pub(crate) fn begin(
         &mut self,
-        handle: CommandHandle,
+        handle: Handle,
+        units: &Arc<LogicalUnits>,
         task: Task,
         engine: &mut FileEngine,
         now: Instant,
-    ) -> Option<Answered> {
+    ) -> Option<Ended> {
         if !self.starved.is_empty() {
-            self.starved.push_back((handle, task));
+            self.starved.push_back(Starved { handle, units: Arc::clone(units), task });
             return None;
         }
-        self.attempt(handle, task, engine, now, true)
-    }
-
-    fn attempt(
-        &mut self,
-        handle: CommandHandle,
-        task: Task,
-        engine: &mut FileEngine,
-        now: Instant,
-        is_last: bool,
-    ) -> Option<Answered> {
-        match self.units.begin(handle.nexus(), task, &self.memory) {
-            Progress::NoMemory(task) if is_last => {
-                self.starved.push_back((handle, task));
-                None
-            }
-            Progress::NoMemory(task) => {
-                self.starved.push_front((handle, task));
-                None
-            }
-            progress => self.go_on(Some(handle), progress, engine, now),
-        }
+        let progress = units.begin(handle.nexus(), task, &self.memory);
+        self.go_on(Some(handle), units, progress, engine, now)
     }
 
     /// Tries the commands that waited for another one, and those that found no memory, until one finds none again.
-    pub(crate) fn retry(&mut self, engine: &mut FileEngine, now: Instant, answered: &mut Vec<Answered>) {
-        for _ in 0..self.waiting.len() {
-            let Some((handle, waiting)) = self.waiting.pop_front() else { break };
-            let progress = self.units.retry(waiting);
-            answered.extend(self.go_on(handle, progress, engine, now));
+    pub(crate) fn retry(&mut self, engine: &mut FileEngine, now: Instant, ended: &mut Vec<Ended>) {
+        for _ in 0..self.held.len() {
+            let Some(Held { handle, units, waiting }) = self.held.pop_front() else { break };
+            let progress = units.retry(waiting);
+            ended.extend(self.go_on(handle, &units, progress, engine, now));
         }
-        self.ask_again_at = if self.waiting.is_empty() { None } else { Some(now + ASK_AGAIN) };
+        self.ask_again_at = if self.held.is_empty() { None } else { Some(now + ASK_AGAIN) };
         for _ in 0..self.starved.len() {
-            let Some((handle, task)) = self.starved.pop_front() else { break };
-            let waiting = self.starved.len();
-            answered.extend(self.attempt(handle, task, engine, now, false));
-            if self.starved.len() > waiting {
-                break;
+            let Some(Starved { handle, units, task }) = self.starved.pop_front() else { break };
+            match units.begin(handle.nexus(), task, &self.memory) {
+                Progress::NoMemory(task) => {
+                    self.starved.push_front(Starved { handle, units, task });
+                    break;
+                }
+                progress => ended.extend(self.go_on(Some(handle), &units, progress, engine, now)),
             }
         }
         while let Some((tag, op)) = self.backlog.pop_front() {
@@ -151,42 +174,44 @@ impl Runner {
 
     fn go_on(
         &mut self,
-        mut handle: Option<CommandHandle>,
+        mut handle: Option<Handle>,
+        units: &Arc<LogicalUnits>,
         mut progress: Progress,
         engine: &mut FileEngine,
         now: Instant,
-    ) -> Option<Answered> {
-        let mut answered = None;
+    ) -> Option<Ended> {
+        let mut ended = None;
         loop {
             let (execution, request) = match progress {
-                Progress::Done(reply) => return answered.or(handle.map(|handle| (handle, reply))),
+                Progress::Done(reply) => return ended.or(handle.map(|handle| Ended { handle, reply: Some(reply) })),
                 Progress::Store(execution, request) => (execution, request),
                 Progress::Answered(execution, request) => {
-                    answered = handle.take().map(|handle| (handle, Reply::good(None)));
+                    ended = handle.take().map(|handle| Ended { handle, reply: Some(Reply::good(None)) });
                     (execution, request)
                 }
                 Progress::Wait(waiting) => {
-                    self.waiting.push_back((handle, waiting));
+                    self.held.push_back(Held { handle, units: Arc::clone(units), waiting });
                     self.ask_again_at = self.ask_again_at.or(Some(now + ASK_AGAIN));
-                    return answered;
+                    return ended;
                 }
                 Progress::Abort(execution, scope) => {
-                    self.abort((handle, execution), &scope, engine, now);
-                    return answered;
+                    self.settle(Settling { handle, units: Arc::clone(units), execution }, scope);
+                    return ended;
                 }
                 Progress::NoMemory(task) => {
-                    self.starved.extend(handle.map(|handle| (handle, task)));
-                    return answered;
+                    let units = Arc::clone(units);
+                    self.starved.extend(handle.map(|handle| Starved { handle, units, task }));
+                    return ended;
                 }
             };
             match execution.store().start(request) {
                 Started::Done(completion) => {
-                    progress = self.units.resume(execution, completion, &self.memory);
+                    progress = units.resume(execution, completion, &self.memory);
                 }
                 started => {
-                    let tag = self.park(Running { handle, execution, is_aborted: false });
+                    let tag = self.park(Running { handle, units: Arc::clone(units), execution, aborted: None });
                     self.wait(tag, started, engine, now);
-                    return answered;
+                    return ended;
                 }
             }
         }
@@ -203,12 +228,7 @@ impl Runner {
                 }
             }
             Started::Later(delayed) => {
-                self.due.push(Reverse((now + delayed.delay, tag)));
-                let slot = tag as usize;
-                if self.delayed.len() <= slot {
-                    self.delayed.resize_with(slot + 1, || None);
-                }
-                self.delayed[slot] = Some(delayed);
+                self.delayed.insert((now + delayed.delay, tag), delayed);
             }
             Started::Done(_) => {}
         }
@@ -227,6 +247,12 @@ impl Runner {
         }
     }
 
+    fn unpark(&mut self, tag: u32) -> Option<Running> {
+        let running = self.running.get_mut(tag as usize)?.take()?;
+        self.free.push(tag);
+        Some(running)
+    }
+
     /// The store has done what a parked command waited for.
     pub(crate) fn completed(
         &mut self,
@@ -234,32 +260,30 @@ impl Runner {
         completion: Completion,
         engine: &mut FileEngine,
         now: Instant,
-    ) -> Option<Answered> {
-        let running = self.running.get_mut(usize::try_from(tag).ok()?)?.take()?;
-        self.free.push(tag as u32);
-        if running.is_aborted {
-            self.aborted(running.handle, tag as u32, engine, now);
-            return None;
+    ) -> Option<Ended> {
+        let Running { handle, units, execution, aborted } = self.unpark(u32::try_from(tag).ok()?)?;
+        if let Some(Aborted { by, settlements }) = aborted {
+            drop(settlements);
+            return handle.map(|handle| Ended::aborted(handle, by));
         }
-        let progress = self.units.resume(running.execution, completion, &self.memory);
-        self.go_on(running.handle, progress, engine, now)
+        let progress = units.resume(execution, completion, &self.memory);
+        self.go_on(handle, &units, progress, engine, now)
     }
 
     /// When a delayed request is next due, or a waiting command asks again.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let due = self.due.peek().map(|Reverse((at, _))| *at);
+        let due = self.delayed.first_key_value().map(|((at, _), _)| *at);
         due.into_iter().chain(self.ask_again_at).min()
     }
 
     /// Goes on with the requests whose time has come.
-    pub(crate) fn handle_timeout(&mut self, engine: &mut FileEngine, now: Instant, answered: &mut Vec<Answered>) {
-        while let Some(&Reverse((at, tag))) = self.due.peek()
-            && at <= now
+    pub(crate) fn handle_timeout(&mut self, engine: &mut FileEngine, now: Instant, ended: &mut Vec<Ended>) {
+        while let Some(entry) = self.delayed.first_entry()
+            && entry.key().0 <= now
         {
-            self.due.pop();
-            let Some(delayed) = self.delayed.get_mut(tag as usize).and_then(Option::take) else { continue };
+            let ((_, tag), delayed) = entry.remove_entry();
             match delayed.resume() {
-                Started::Done(completion) => answered.extend(self.completed(u64::from(tag), completion, engine, now)),
+                Started::Done(completion) => ended.extend(self.completed(u64::from(tag), completion, engine, now)),
                 started => self.wait(tag, started, engine, now),
             }
         }

@@ -1,21 +1,27 @@
-//! One shard: a thread with its ports, its end of the protocol, and the commands that it executes.
+//! One shard: a thread with its ports and connections, its ends of the protocols, and the commands that it executes.
+
+mod iscsi;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use sanwire_buffer::Region;
-use sanwire_core::{Instant, LinkId, Path};
+use sanwire_core::{Instant, LinkId, Lun, NexusId, Path};
 use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig, ServerEvent};
 use sanwire_io::file::{EngineKind, FileEngine};
 use sanwire_io::{Clock, Poller, Port, Waker};
 use sanwire_scsi::reservation::TransportId;
 
+use self::iscsi::IscsiEnd;
+use crate::directory::Exports;
 use crate::link::{Links, Opener};
-use crate::runner::{Answered, Runner};
+use crate::mail::{Mail, Mailbox};
+use crate::registry::Registry;
+use crate::runner::{Ended, Handle, Runner, task_aborted};
 use crate::wire::HYPERSCSI_PORT;
 
 /// Packets taken from a port before the shard looks at anything else.
@@ -43,9 +49,18 @@ pub(crate) struct ShardParts {
     /// What opened the ports.
     pub(crate) openers: Vec<Opener>,
     pub(crate) server: ServerConfig,
+    pub(crate) iscsi: sanwire_iscsi::ServerConfig,
+    /// The volumes, as HyperSCSI's clients see them.
     pub(crate) units: Arc<LogicalUnits>,
+    /// The targets, as iSCSI's initiators see them.
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) engine: EngineKind,
     pub(crate) waker: Waker,
+    pub(crate) mail: Receiver<Mail>,
+    /// The ways to all shards, and which of them is this one.
+    pub(crate) shards: Arc<[Mailbox]>,
+    pub(crate) index: usize,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
@@ -62,50 +77,68 @@ pub(crate) fn link_limits(port: &Port, shards: u32) -> LinkLimits {
 struct Shard {
     links: Links,
     server: Server,
+    units: Arc<LogicalUnits>,
+    iscsi: IscsiEnd,
+    mail: Receiver<Mail>,
+    shards: Arc<[Mailbox]>,
+    index: usize,
     runner: Runner,
     engine: FileEngine,
+    poller: Poller,
     clock: Clock,
-    answered: Vec<Answered>,
+    ended: Vec<Ended>,
 }
 
 /// Runs a shard until it is told to stop.
 pub(crate) fn run(parts: ShardParts, ready: impl FnOnce(io::Result<()>)) {
-    let memory = parts.server.memory.clone();
-    let engine = match FileEngine::new(&memory, ENGINE_DEPTH, parts.engine) {
+    let engine = match FileEngine::new(&parts.server.memory, ENGINE_DEPTH, parts.engine) {
         Ok(engine) => engine,
         Err(error) => return ready(Err(error)),
     };
-    let links = Links::new(parts.ports, parts.openers);
-    let shard = Shard::new(links, parts.server, parts.units, memory, engine);
+    let (waker, stop) = (parts.waker.clone(), Arc::clone(&parts.stop));
+    let shard = Shard::new(parts, engine);
     ready(Ok(()));
-    if let Err(error) = shard.serve(&parts.waker, &parts.stop) {
+    if let Err(error) = shard.serve(&waker, &stop) {
         tracing::error!("a shard ends: {error}; start the server again");
     }
 }
 
 impl Shard {
-    fn new(links: Links, config: ServerConfig, units: Arc<LogicalUnits>, memory: Region, engine: FileEngine) -> Self {
-        let runner = Runner::new(units, memory);
-        Shard { links, server: Server::new(config), runner, engine, clock: Clock::new(), answered: Vec::new() }
+    fn new(parts: ShardParts, engine: FileEngine) -> Self {
+        let memory = parts.server.memory.clone();
+        Shard {
+            links: Links::new(parts.ports, parts.openers),
+            server: Server::new(parts.server),
+            units: parts.units,
+            iscsi: IscsiEnd::new(parts.iscsi, parts.exports, parts.registry),
+            mail: parts.mail,
+            shards: parts.shards,
+            index: parts.index,
+            runner: Runner::new(memory),
+            engine,
+            poller: Poller::new(),
+            clock: Clock::new(),
+            ended: Vec::new(),
+        }
     }
 
     fn serve(mut self, waker: &Waker, stop: &AtomicBool) -> io::Result<()> {
-        let mut poller = Poller::new();
         while !stop.load(Ordering::Acquire) {
             let now = self.clock.now();
             if !self.turn(now)? {
-                self.sleep(&mut poller, waker, None)?;
+                self.sleep(waker, None)?;
             }
         }
-        self.stop(&mut poller, waker)
+        self.stop(waker)
     }
 
     /// Does what there is to do; false when there was nothing.
     fn turn(&mut self, now: Instant) -> io::Result<bool> {
         self.links.tend(now);
-        let received = self.receive(now);
+        self.read_mail(now);
+        let received = self.receive(now) + self.iscsi.receive(&mut self.poller, now)?;
         self.advance(now);
-        let sent = self.transmit(now);
+        let sent = self.transmit(now) + self.iscsi.transmit(&mut self.poller, now);
         if self.engine.in_flight() > 0 {
             self.engine.flush()?;
         }
@@ -122,18 +155,20 @@ impl Shard {
     /// Lets time pass, executes what was asked and answers what was executed.
     fn advance(&mut self, now: Instant) {
         self.server.handle_timeout(now);
-        self.runner.handle_timeout(&mut self.engine, now, &mut self.answered);
+        self.iscsi.handle_timeout(now);
+        self.runner.handle_timeout(&mut self.engine, now, &mut self.ended);
         self.reap(now);
         while let Some(event) = self.server.poll_event() {
             self.handle_event(event, now);
         }
-        self.runner.retry(&mut self.engine, now, &mut self.answered);
+        while let Some(event) = self.iscsi.poll_event() {
+            self.handle_iscsi_event(event, now);
+        }
+        self.runner.retry(&mut self.engine, now, &mut self.ended);
         // What an engine does at once (a file in memory) is answered in the same turn.
         self.reap(now);
-        self.runner.take_ended(&mut self.answered);
-        for (handle, reply) in self.answered.drain(..) {
-            self.server.reply(handle, reply, now);
-        }
+        self.abort_wanted();
+        self.answer(now);
     }
 
     fn reap(&mut self, now: Instant) {
@@ -143,31 +178,46 @@ impl Shard {
         let mut completions = Vec::new();
         self.engine.reap(&mut |tag, completion| completions.push((tag, completion)));
         for (tag, completion) in completions {
-            self.answered.extend(self.runner.completed(tag, completion, &mut self.engine, now));
+            self.ended.extend(self.runner.completed(tag, completion, &mut self.engine, now));
+        }
+    }
+
+    /// Tells the protocols what has become of commands.
+    fn answer(&mut self, now: Instant) {
+        for Ended { handle, reply } in self.ended.drain(..) {
+            match handle {
+                // Its clients learn of the end of their commands by answers only.
+                Handle::HyperScsi(handle) => self.server.reply(handle, reply.unwrap_or_else(task_aborted), now),
+                Handle::Iscsi(handle) => self.iscsi.answer(handle, reply, now),
+            }
         }
     }
 
     fn handle_event(&mut self, event: ServerEvent, now: Instant) {
         match event {
             ServerEvent::Command { handle, task } => {
-                if let Some((handle, reply)) = self.runner.begin(handle, task, &mut self.engine, now) {
-                    self.server.reply(handle, reply, now);
-                }
+                let handle = Handle::HyperScsi(handle);
+                self.ended.extend(self.runner.begin(handle, &self.units, task, &mut self.engine, now));
             }
             ServerEvent::Manage { handle, lun, .. } => {
-                let done = self.runner.reset(lun, handle.nexus());
+                let done = self.reset(lun, handle.nexus());
                 self.server.managed(handle, done, now);
             }
             ServerEvent::SessionOpened { nexus, client, name, path } => {
                 tracing::info!("client {client} ({name}) at {path} has come");
                 let initiator = TransportId::hyperscsi(client);
-                self.runner.nexus_established(nexus, NexusPorts { initiator, target: HYPERSCSI_PORT });
+                self.units.nexus_established(nexus, Arc::new(NexusPorts { initiator, target: HYPERSCSI_PORT }));
             }
             ServerEvent::SessionClosed { nexus } => {
                 tracing::info!("the session of nexus {} is over", nexus.0);
-                self.runner.nexus_lost(nexus);
+                self.units.nexus_lost(nexus);
             }
         }
+    }
+
+    /// Resets a logical unit. Commands that are under way at the store end as if they had been done before the reset.
+    fn reset(&self, lun: Option<Lun>, by: NexusId) -> bool {
+        lun.is_some_and(|lun| self.units.logical_unit_reset(lun, by))
     }
 
     fn transmit(&mut self, now: Instant) -> usize {
@@ -184,16 +234,31 @@ impl Shard {
         sent
     }
 
-    fn sleep(&mut self, poller: &mut Poller, waker: &Waker, limit: Option<Instant>) -> io::Result<()> {
-        let deadlines = [self.server.poll_timeout(), self.runner.poll_timeout(), self.links.poll_timeout(), limit];
+    fn sleep(&mut self, waker: &Waker, limit: Option<Instant>) -> io::Result<()> {
+        let deadlines = [
+            self.server.poll_timeout(),
+            self.iscsi.poll_timeout(),
+            self.runner.poll_timeout(),
+            self.links.poll_timeout(),
+            limit,
+        ];
         let deadline = deadlines.into_iter().flatten().min();
         let engine: [BorrowedFd<'_>; 1] = [self.engine.as_fd()];
         let fds = if self.engine.in_flight() > 0 { &engine[..] } else { &[] };
-        poller.wait(self.links.ports(), fds, Some(waker), deadline, &self.clock).map(drop)
+        if fds.is_empty() && self.iscsi.is_hot() {
+            let (iscsi, clock) = (&mut self.iscsi, &self.clock);
+            let mut attempt = || iscsi.receive_hot(clock.now()) > 0;
+            if self.poller.watch(self.links.ports(), Some(waker), deadline, clock, &mut attempt) {
+                return Ok(());
+            }
+        }
+        let ready = self.poller.wait(self.links.ports(), fds, Some(waker), deadline, &self.clock)?;
+        self.iscsi.note(ready);
+        Ok(())
     }
 
     /// Ends what is under way, tells the clients, and leaves.
-    fn stop(mut self, poller: &mut Poller, waker: &Waker) -> io::Result<()> {
+    fn stop(mut self, waker: &Waker) -> io::Result<()> {
         let begun_at = self.clock.now();
         let give_up_at = begun_at + STOP_PATIENCE;
         let mut told = false;
@@ -203,14 +268,15 @@ impl Shard {
             if now >= give_up_at {
                 return Ok(());
             }
-            if told && !busy && self.server.is_drained() {
+            if told && !busy && self.server.is_drained() && self.iscsi.is_drained() {
                 return Ok(());
             }
             if !told && (self.runner.is_idle() || now >= begun_at + STOP_REST) {
                 self.server.shut_down();
+                self.iscsi.shut_down(now);
                 told = true;
             } else if !busy {
-                self.sleep(poller, waker, Some(give_up_at.min(now + Duration::from_millis(50))))?;
+                self.sleep(waker, Some(give_up_at.min(now + Duration::from_millis(50))))?;
             }
         }
     }

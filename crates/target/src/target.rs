@@ -1,26 +1,32 @@
 //! A running server: opened whole or not at all.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
-use sanwire_core::{ClientId, Peer};
-use sanwire_device::{AddError, Disk, DiskError, DiskOptions, LogicalUnits, ReservationKeeper};
+use sanwire_core::{ClientId, Lun, Peer};
+use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::{Admission, ServerConfig};
+use sanwire_io::tcp::Listener;
 use sanwire_io::{LocalAddress, Port, Waker, interface};
-use sanwire_scsi::Identity as VolumeIdentity;
-use sanwire_store::{Backing, OpenError, Request, Started, Store, blocking};
 
 use crate::config::{TargetConfig, VolumeConfig};
+use crate::directory::Exports;
+use crate::error::StartError;
+use crate::export::{ExportConfig, ExportError};
+use crate::front_desk::{self, FrontDeskParts};
 use crate::link::Opener;
-use crate::reservations::FileKeeper;
+use crate::mail::{Mail, Mailbox};
+use crate::registry::Registry;
 use crate::shard::{self, ShardParts, link_limits};
+use crate::volumes::{add_volume, flush_all};
 use crate::wire::Wire;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -29,71 +35,30 @@ const SESSION_IDLE_MAX: Duration = Duration::from_secs(600);
 /// Memory of a shard, at least: some commands of the largest size.
 const SHARD_MEMORY_MIN_BYTES: usize = 4 * TRANSFER_MAX_BYTES;
 
-/// Why a server does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A volume's store cannot be opened.
-    #[error("volume {volume}: {source}")]
-    Store {
-        /// Which.
-        volume: String,
-        /// Why.
-        source: OpenError,
-    },
-    /// A store on which no disk can stand.
-    #[error("volume {volume}: {source}")]
-    Disk {
-        /// Which.
-        volume: String,
-        /// Why.
-        source: DiskError,
-    },
-    /// A volume's name or number is wrong or taken.
-    #[error("volume {volume}: {reason}")]
-    Volume {
-        /// Which.
-        volume: String,
-        /// Why.
-        reason: String,
-    },
-    /// A wire cannot be opened.
-    #[error("wire {wire}: {source}{}", hint(.wire, .source))]
-    Wire {
-        /// Which.
-        wire: Wire,
-        /// Why.
-        source: io::Error,
-    },
-    /// The machine refuses memory, threads or randomness.
-    #[error("the server cannot get {what}: {source}")]
-    Resource {
-        /// What.
-        what: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-fn hint(wire: &Wire, source: &io::Error) -> String {
-    match (wire, source.kind()) {
-        (Wire::HsEth { .. }, io::ErrorKind::PermissionDenied) => {
-            "; raw Ethernet needs root or the capability CAP_NET_RAW (`setcap cap_net_raw+ep sanwire`)".into()
-        }
-        (Wire::HsIp { address }, io::ErrorKind::AddrInUse) => {
-            format!("; is another server running on {address}? choose another port with hs-ip:{}:PORT", address.ip())
-        }
-        (Wire::HsIp { .. }, io::ErrorKind::AddrNotAvailable) => "; this host does not have that address".into(),
-        _ => String::new(),
-    }
-}
+/// Commands of an iSCSI session that are under way.
+const ISCSI_COMMANDS_MAX: u32 = 128;
 
 /// A server that runs. Dropping it stops it.
 pub struct Target {
     units: Arc<LogicalUnits>,
-    wakers: Vec<Waker>,
+    exports: Arc<Exports>,
+    /// Held while the targets change.
+    changing: Mutex<()>,
+    state_directory: Option<PathBuf>,
+    instance: u64,
+    shards: Arc<[Mailbox]>,
+    front_desk: Waker,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     wires: Vec<Wire>,
+}
+
+/// What starting shards takes, besides the configuration.
+struct Start {
+    instance: u64,
+    registry: Arc<Registry>,
+    /// Of each wire: how often ports were opened again.
+    reopened: Vec<Arc<AtomicU32>>,
 }
 
 impl Target {
@@ -108,20 +73,38 @@ impl Target {
             add_volume(&units, volume, config.state_directory.as_deref(), instance)?;
         }
         let shards = config.shards.max(1);
+        let mut wires = config.wires.clone();
+        let listeners = listeners(&mut wires)?;
+        let portals = wires.iter().filter_map(Wire::portal).collect();
+        let exports = Arc::new(Exports::new(config.discovery.clone(), portals));
+        exports.replace(config.exports.clone(), &units)?;
+        let (wakers, mailboxes, mail) = mailboxes(shards)?;
         let mut target = Target {
-            units: Arc::clone(&units),
-            wakers: Vec::new(),
+            units,
+            exports,
+            changing: Mutex::default(),
+            state_directory: config.state_directory.clone(),
+            instance,
+            shards: mailboxes.into(),
+            front_desk: waker()?,
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
-            wires: config.wires.clone(),
+            wires,
         };
-        let reopened: Vec<Arc<AtomicU32>> = config.wires.iter().map(|_| Arc::default()).collect();
+        let start = Start {
+            instance,
+            registry: Arc::new(Registry::new(shards as usize)),
+            reopened: config.wires.iter().map(|_| Arc::default()).collect(),
+        };
         let mut parts = Vec::new();
-        for index in 0..shards {
-            parts.push(target.shard_parts(&config, index, &reopened, instance)?);
+        for ((index, waker), mail) in (0..).zip(wakers).zip(mail) {
+            parts.push(target.shard_parts(&config, index, &start, waker, mail)?);
         }
         for (index, parts) in parts.into_iter().enumerate() {
-            target.spawn(index, parts)?;
+            target.spawn_shard(index, parts)?;
+        }
+        if !listeners.is_empty() {
+            target.spawn_front_desk(listeners, start.registry)?;
         }
         Ok(target)
     }
@@ -138,61 +121,98 @@ impl Target {
         &self.units
     }
 
+    /// The iSCSI targets.
+    #[must_use]
+    pub fn exports(&self) -> Vec<ExportConfig> {
+        self.exports.configs()
+    }
+
+    /// Serves these iSCSI targets from now on. Sessions with a target that stays go on, and learn of units that come and go;
+    /// sessions with others are ended.
+    ///
+    /// # Errors
+    /// [`ExportError`]; then nothing has changed.
+    pub fn set_exports(&self, configs: Vec<ExportConfig>) -> Result<(), ExportError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        for target in self.exports.replace(configs, &self.units)? {
+            self.shards.iter().for_each(|shard| shard.send(Mail::DropTarget(target)));
+        }
+        Ok(())
+    }
+
+    /// Serves one more volume. iSCSI targets have it only when [`Target::set_exports`] says so.
+    ///
+    /// # Errors
+    /// [`StartError`], as for a volume at the start.
+    pub fn add_volume(&self, volume: &VolumeConfig) -> Result<(), StartError> {
+        add_volume(&self.units, volume, self.state_directory.as_deref(), self.instance)
+    }
+
+    /// Serves a volume no longer, over HyperSCSI; take it out of the iSCSI targets first. What its commands have begun goes on
+    /// to its end. `false` when there is none.
+    pub fn remove_volume(&self, lun: Lun) -> bool {
+        self.units.remove(lun).is_some()
+    }
+
+    /// Tells who uses a volume that its store has grown or shrunk. `false` when there is none.
+    pub fn volume_resized(&self, lun: Lun) -> bool {
+        let disk = self.units.get(lun);
+        if let Some(disk) = &disk {
+            disk.capacity_changed();
+        }
+        disk.is_some()
+    }
+
     fn shard_parts(
         &mut self,
         config: &TargetConfig,
         index: u32,
-        reopened: &[Arc<AtomicU32>],
-        instance: u64,
+        start: &Start,
+        waker: Waker,
+        mail: Receiver<Mail>,
     ) -> Result<ShardParts, StartError> {
         let shards = config.shards.max(1);
         let memory_bytes = (config.memory_bytes / shards as usize).max(SHARD_MEMORY_MIN_BYTES);
         let memory = Region::new(memory_bytes).map_err(|source| StartError::Resource { what: "memory", source })?;
-        let mut openers = self.openers(config, index, reopened);
+        let mut openers = self.openers(config, index, start);
         let ports = openers
             .iter()
             .map(|opener| opener.open().map_err(|source| StartError::Wire { wire: opener.wire.clone(), source }))
             .collect::<Result<Vec<Port>, _>>()?;
         // The port that the kernel chose is everybody's from now on.
-        for ((opener, port), wire) in openers.iter_mut().zip(&ports).zip(&mut self.wires) {
+        for (opener, port) in openers.iter_mut().zip(&ports) {
             if let (Wire::HsIp { address }, LocalAddress::Udp(bound)) = (&mut opener.wire, port.local_address()) {
                 *address = bound;
-                *wire = opener.wire.clone();
+                self.wires[usize::from(opener.number)] = opener.wire.clone();
             }
         }
-        let waker = Waker::new().map_err(|source| StartError::Resource { what: "an event descriptor", source })?;
-        self.wakers.push(waker.clone());
-        let server = ServerConfig {
-            name: config.name.clone(),
-            identity: config.identity.clone(),
-            psk: config.psk,
-            admission: admission(config),
-            memory,
-            links: ports.iter().map(|port| link_limits(port, shards)).collect(),
-            shard: index,
-            shards,
-            instance,
-            keep_alive: KEEP_ALIVE,
-            session_idle_max: SESSION_IDLE_MAX,
-            commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
-            transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
-            recovery: config.recovery,
-            seed: random()?,
-        };
         Ok(ShardParts {
+            server: hyperscsi_config(config, &ports, index, start.instance, memory.clone())?,
+            iscsi: sanwire_iscsi::ServerConfig {
+                memory,
+                directory: Arc::clone(&self.exports) as Arc<dyn sanwire_iscsi::Directory>,
+                commands_max: ISCSI_COMMANDS_MAX,
+                transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
+                seed: random()?,
+            },
             ports,
             openers,
-            server,
             units: Arc::clone(&self.units),
+            exports: Arc::clone(&self.exports),
+            registry: Arc::clone(&start.registry),
             engine: config.engine,
             waker,
+            mail,
+            shards: Arc::clone(&self.shards),
+            index: index as usize,
             stop: Arc::clone(&self.stop),
         })
     }
 
-    fn openers(&self, config: &TargetConfig, shard: u32, reopened: &[Arc<AtomicU32>]) -> Vec<Opener> {
-        let wires = self.wires.iter().zip(reopened).zip(0..);
-        wires
+    fn openers(&self, config: &TargetConfig, shard: u32, start: &Start) -> Vec<Opener> {
+        let wires = self.wires.iter().zip(&start.reopened).zip(0..);
+        let of_packets = wires.filter(|((wire, _), _)| wire.portal().is_none());
+        of_packets
             .map(|((wire, reopened), number)| Opener {
                 wire: wire.clone(),
                 number,
@@ -204,23 +224,37 @@ impl Target {
             .collect()
     }
 
-    fn spawn(&mut self, index: usize, parts: ShardParts) -> Result<(), StartError> {
+    fn spawn_shard(&mut self, index: usize, parts: ShardParts) -> Result<(), StartError> {
         let (sender, receiver) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name(format!("shard-{index}"))
-            .spawn(move || {
-                shard::run(parts, |result| {
-                    // Nobody listens any more when the start has failed elsewhere.
-                    drop(sender.send(result));
-                });
-            })
-            .map_err(|source| StartError::Resource { what: "a thread", source })?;
-        self.threads.push(thread);
+        self.spawn(format!("shard-{index}"), move || {
+            shard::run(parts, |result| {
+                // Nobody listens any more when the start has failed elsewhere.
+                drop(sender.send(result));
+            });
+        })?;
         let started = receiver.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended at once")));
         started.map_err(|source| StartError::Resource { what: "an I/O engine", source })
     }
 
-    /// Whether every shard still runs.
+    fn spawn_front_desk(&mut self, listeners: Vec<(Listener, u16)>, registry: Arc<Registry>) -> Result<(), StartError> {
+        let parts = FrontDeskParts {
+            listeners,
+            exports: Arc::clone(&self.exports),
+            registry,
+            shards: Arc::clone(&self.shards),
+            waker: self.front_desk.clone(),
+            stop: Arc::clone(&self.stop),
+        };
+        self.spawn("front-desk".into(), move || front_desk::run(parts))
+    }
+
+    fn spawn(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+        let spawned = std::thread::Builder::new().name(name).spawn(work);
+        self.threads.push(spawned.map_err(|source| StartError::Resource { what: "a thread", source })?);
+        Ok(())
+    }
+
+    /// Whether every thread still runs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !self.threads.iter().any(JoinHandle::is_finished)
@@ -237,10 +271,11 @@ impl Target {
 
     fn halt(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.wakers.iter().for_each(Waker::wake);
+        self.front_desk.wake();
+        self.shards.iter().for_each(Mailbox::wake);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a shard has panicked; this is a defect of Sanwire, please report it");
+                tracing::error!("a thread has panicked; this is a defect of Sanwire, please report it");
             }
         }
     }
@@ -252,54 +287,57 @@ impl Drop for Target {
     }
 }
 
-fn add_volume(
-    units: &LogicalUnits,
-    volume: &VolumeConfig,
-    state: Option<&Path>,
+fn waker() -> Result<Waker, StartError> {
+    Waker::new().map_err(|source| StartError::Resource { what: "an event descriptor", source })
+}
+
+type Mailboxes = (Vec<Waker>, Vec<Mailbox>, Vec<Receiver<Mail>>);
+
+fn mailboxes(shards: u32) -> Result<Mailboxes, StartError> {
+    let wakers = (0..shards).map(|_| waker()).collect::<Result<Vec<_>, _>>()?;
+    let (mailboxes, mail) = wakers.iter().map(|waker| Mailbox::new(waker.clone())).unzip();
+    Ok((wakers, mailboxes, mail))
+}
+
+/// Opens the portals; those with port 0 learn which port they have.
+fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16)>, StartError> {
+    let mut listeners = Vec::new();
+    for wire in wires {
+        let Some((address, group_tag)) = wire.portal() else { continue };
+        let failed = |source| StartError::Wire { wire: wire.clone(), source };
+        let listener = Listener::open(address).map_err(failed)?;
+        let address = listener.local_address().map_err(failed)?;
+        *wire = Wire::Iscsi { address, group_tag };
+        listeners.push((listener, group_tag));
+    }
+    Ok(listeners)
+}
+
+fn hyperscsi_config(
+    config: &TargetConfig,
+    ports: &[Port],
+    shard: u32,
     instance: u64,
-) -> Result<(), StartError> {
-    let name = volume.spec.name.to_string();
-    let store = volume.spec.store.open().map_err(|source| StartError::Store { volume: name.clone(), source })?;
-    let uuid = volume_uuid(&name, &volume.spec.store.backing, instance);
-    let identity = VolumeIdentity::new(&name, uuid)
-        .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
-    let options =
-        DiskOptions { reservations: keeper(&volume.spec.store.backing, state, uuid), ..DiskOptions::default() };
-    let disk =
-        Disk::new(identity, store, options).map_err(|source| StartError::Disk { volume: name.clone(), source })?;
-    units
-        .add(volume.lun, disk)
-        .map(drop)
-        .map_err(|error: AddError| StartError::Volume { volume: name, reason: error.to_string() })
-}
-
-/// What keeps a volume's reservations: nothing for those in memory, which no restart survives either.
-fn keeper(backing: &Backing, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc<dyn ReservationKeeper>> {
-    match backing {
-        Backing::Ram { .. } | Backing::Null { .. } => None,
-        Backing::File { .. } => Some(Arc::new(FileKeeper::new(state?, uuid))),
-    }
-}
-
-/// The identity of a volume's content: that of a file stays through restarts, that of memory does not, so that no client
-/// goes on with an empty disk as if nothing had happened.
-fn volume_uuid(name: &str, backing: &Backing, instance: u64) -> [u8; 16] {
-    let mut text = format!("sanwire volume\0{name}\0");
-    match backing {
-        Backing::Ram { .. } | Backing::Null { .. } => text.push_str(&format!("memory of {instance}")),
-        Backing::File { path, .. } => {
-            let path: PathBuf = path.canonicalize().unwrap_or_else(|_| path.clone());
-            text.push_str(&path.to_string_lossy());
-        }
-    }
-    fnv1a_128(text.as_bytes()).to_be_bytes()
-}
-
-/// FNV-1a with 128 bits: a name for bytes, not a protection.
-fn fnv1a_128(bytes: &[u8]) -> u128 {
-    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    bytes.iter().fold(OFFSET, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
+    memory: Region,
+) -> Result<ServerConfig, StartError> {
+    let shards = config.shards.max(1);
+    Ok(ServerConfig {
+        name: config.name.clone(),
+        identity: config.identity.clone(),
+        psk: config.psk,
+        admission: admission(config),
+        memory,
+        links: ports.iter().map(|port| link_limits(port, shards)).collect(),
+        shard,
+        shards,
+        instance,
+        keep_alive: KEEP_ALIVE,
+        session_idle_max: SESSION_IDLE_MAX,
+        commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
+        transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
+        recovery: config.recovery,
+        seed: random()?,
+    })
 }
 
 fn admission(config: &TargetConfig) -> Admission {
@@ -310,36 +348,9 @@ fn admission(config: &TargetConfig) -> Admission {
     })
 }
 
-fn flush_all(units: &LogicalUnits) -> io::Result<()> {
-    for (_, disk) in units.iter() {
-        let store: &Arc<dyn Store> = disk.store();
-        let mut started = store.start(Request::Flush);
-        let completion = loop {
-            match started {
-                Started::Done(completion) => break completion,
-                Started::Kernel(op) => break blocking::perform(op),
-                Started::Later(delayed) => started = delayed.resume(),
-            }
-        };
-        completion.map_err(|error| io::Error::other(format!("volume {}: {error}", disk.identity().name())))?;
-    }
-    Ok(())
-}
-
 fn random<const N: usize>() -> Result<[u8; N], StartError> {
     sanwire_hyperscsi::random().map_err(|_| StartError::Resource {
         what: "random numbers",
         source: io::Error::other("the system's generator failed"),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hash_is_fnv1a() {
-        assert_eq!(fnv1a_128(b""), 0x6c62272e07bb014262b821756295c58d);
-        assert_eq!(fnv1a_128(b"a"), 0xd228cb696f1a8caf78912b704e4a8964);
-    }
 }

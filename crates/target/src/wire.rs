@@ -1,10 +1,11 @@
-//! Where a server listens, as people write it: `hs-eth:IF` or `hs-ip:ADDR[:5674]`.
+//! Where a server listens, as people write it: `hs-eth:IF`, `hs-ip:ADDR[:5674]` or `iscsi:ADDR[:3260][,TAG]`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use sanwire_hyperscsi::UDP_PORT as HS_IP_PORT;
+use sanwire_iscsi::{ISCSI_PORT, IscsiName};
 use sanwire_scsi::vpd::TargetPort;
 
 /// The longest name of a network interface (Linux, IFNAMSIZ less the final zero).
@@ -14,7 +15,20 @@ const INTERFACE_NAME_MAX_BYTES: usize = 15;
 pub(crate) const HYPERSCSI_PORT: TargetPort =
     TargetPort { relative_id: 1, group: 1, port_name: None, device_name: None };
 
-/// One wire of a server. Made from `hs-eth:IF` or `hs-ip:ADDR[:5674]` by `parse`.
+/// The target port that a portal group is to an iSCSI target (RFC 7143 4.4.1). Numbers begin behind that of HyperSCSI.
+pub(crate) fn iscsi_port(target: &IscsiName, group_tag: u16) -> TargetPort {
+    TargetPort {
+        relative_id: group_tag.saturating_add(1),
+        group: 1,
+        port_name: Some(format!("{target},t,0x{group_tag:04x}")),
+        device_name: Some(target.to_string()),
+    }
+}
+
+/// The portal group of a portal for which none is said.
+const GROUP_TAG_DEFAULT: u16 = 1;
+
+/// One wire of a server. Made from `hs-eth:IF`, `hs-ip:ADDR[:5674]` or `iscsi:ADDR[:3260][,TAG]` by `parse`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wire {
     /// HyperSCSI on raw Ethernet.
@@ -27,6 +41,24 @@ pub enum Wire {
         /// What to bind.
         address: SocketAddr,
     },
+    /// iSCSI over TCP: a network portal.
+    Iscsi {
+        /// What to bind.
+        address: SocketAddr,
+        /// The tag of the portal's group (RFC 7143 4.3.1): portals through which one session may have connections.
+        group_tag: u16,
+    },
+}
+
+impl Wire {
+    /// Where it listens and the tag of its group, if it is an iSCSI portal.
+    #[must_use]
+    pub fn portal(&self) -> Option<(SocketAddr, u16)> {
+        match self {
+            Wire::Iscsi { address, group_tag } => Some((*address, *group_tag)),
+            Wire::HsEth { .. } | Wire::HsIp { .. } => None,
+        }
+    }
 }
 
 impl Default for Wire {
@@ -40,7 +72,10 @@ impl Default for Wire {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WireError {
     /// Not one of the wires.
-    #[error("'{0}' is no wire: use hs-eth:IF (like hs-eth:eth0) or hs-ip:ADDR[:{HS_IP_PORT}] (like hs-ip:0.0.0.0)")]
+    #[error(
+        "'{0}' is no wire: use hs-eth:IF (like hs-eth:eth0), hs-ip:ADDR[:{HS_IP_PORT}] (like hs-ip:0.0.0.0) or \
+         iscsi:ADDR[:{ISCSI_PORT}] (like iscsi:0.0.0.0)"
+    )]
     Unknown(String),
     /// Not the name of an interface.
     #[error("'{0}' is no network interface: use its name as `ip link` shows it, like eth0")]
@@ -48,6 +83,9 @@ pub enum WireError {
     /// Not an address.
     #[error("'{0}' is no address to listen on: use an IPv4 address, or IPv6 in brackets, and perhaps :PORT")]
     Address(String),
+    /// Not the tag of a portal group.
+    #[error("'{0}' is no tag of a portal group: use a number from 1 to 65535, as in iscsi:192.0.2.1,2")]
+    GroupTag(String),
 }
 
 impl FromStr for Wire {
@@ -56,10 +94,8 @@ impl FromStr for Wire {
     fn from_str(text: &str) -> Result<Self, WireError> {
         match text.split_once(':') {
             Some(("hs-eth", interface)) => parse_interface(interface),
-            Some(("hs-ip", address)) => match parse_address(address) {
-                Some(address) => Ok(Wire::HsIp { address }),
-                None => Err(WireError::Address(address.into())),
-            },
+            Some(("hs-ip", address)) => Ok(Wire::HsIp { address: parse_address(address, HS_IP_PORT)? }),
+            Some(("iscsi", portal)) => parse_portal(portal),
             _ => Err(WireError::Unknown(text.into())),
         }
     }
@@ -74,14 +110,25 @@ fn parse_interface(text: &str) -> Result<Wire, WireError> {
     }
 }
 
+fn parse_portal(text: &str) -> Result<Wire, WireError> {
+    let (address, tag) = text.split_once(',').map_or((text, None), |(address, tag)| (address, Some(tag)));
+    let address = parse_address(address, ISCSI_PORT)?;
+    let group_tag = match tag {
+        None => GROUP_TAG_DEFAULT,
+        Some(tag) => tag.parse().ok().filter(|tag| *tag != 0).ok_or_else(|| WireError::GroupTag(tag.into()))?,
+    };
+    Ok(Wire::Iscsi { address, group_tag })
+}
+
 /// `1.2.3.4`, `1.2.3.4:5`, `[::1]` or `[::1]:5`.
-fn parse_address(text: &str) -> Option<SocketAddr> {
+fn parse_address(text: &str, port: u16) -> Result<SocketAddr, WireError> {
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let alone = match bracketed {
         Some(inside) => inside.parse().ok().map(IpAddr::V6),
         None => text.parse().ok().map(IpAddr::V4),
     };
-    alone.map(|ip| SocketAddr::new(ip, HS_IP_PORT)).or_else(|| text.parse().ok()).filter(|address| address.port() != 0)
+    let address = alone.map(|ip| SocketAddr::new(ip, port)).or_else(|| text.parse().ok());
+    address.filter(|address| address.port() != 0).ok_or_else(|| WireError::Address(text.into()))
 }
 
 impl fmt::Display for Wire {
@@ -89,6 +136,8 @@ impl fmt::Display for Wire {
         match self {
             Wire::HsEth { interface } => write!(f, "hs-eth:{interface}"),
             Wire::HsIp { address } => write!(f, "hs-ip:{address}"),
+            Wire::Iscsi { address, group_tag: GROUP_TAG_DEFAULT } => write!(f, "iscsi:{address}"),
+            Wire::Iscsi { address, group_tag } => write!(f, "iscsi:{address},{group_tag}"),
         }
     }
 }
@@ -105,6 +154,9 @@ mod tests {
             ("hs-ip:0.0.0.0:99", "hs-ip:0.0.0.0:99"),
             ("hs-ip:[::1]", "hs-ip:[::1]:5674"),
             ("hs-ip:[::]:7", "hs-ip:[::]:7"),
+            ("iscsi:10.0.0.1", "iscsi:10.0.0.1:3260"),
+            ("iscsi:[::1],1", "iscsi:[::1]:3260"),
+            ("iscsi:[::]:99,2", "iscsi:[::]:99,2"),
         ] {
             assert_eq!(text.parse::<Wire>().unwrap().to_string(), canonical);
         }
@@ -113,7 +165,7 @@ mod tests {
     #[test]
     fn refusals_say_what_to_write() {
         for (text, part) in [
-            ("eth0", "use hs-eth:IF (like hs-eth:eth0) or hs-ip:ADDR[:5674]"),
+            ("eth0", "use hs-eth:IF (like hs-eth:eth0), hs-ip:ADDR[:5674] (like hs-ip:0.0.0.0) or iscsi:ADDR[:3260]"),
             ("tcp:1.2.3.4", "'tcp:1.2.3.4' is no wire"),
             ("hs-eth:", "'' is no network interface"),
             ("hs-eth:much-too-long-name", "is no network interface"),
@@ -122,6 +174,9 @@ mod tests {
             ("hs-ip:::1", "IPv6 in brackets"),
             ("hs-ip:1.2.3.4:0", "is no address"),
             ("hs-ip:1.2.3.4:x", "is no address"),
+            ("iscsi:localhost", "IPv6 in brackets"),
+            ("iscsi:1.2.3.4,0", "'0' is no tag of a portal group"),
+            ("iscsi:1.2.3.4,x", "a number from 1 to 65535"),
         ] {
             let message = text.parse::<Wire>().expect_err(text).to_string();
             assert!(message.contains(part), "{text}: {message}");

@@ -18,6 +18,7 @@ Examples:
   sanwire serve
   sanwire serve --volume disk0=file:/srv/disk0.img,size=10G --wire hs-ip:0.0.0.0 --allow 192.168.0.0/16
   sanwire serve --volume fast=ram:2G --volume sdb=/dev/sdb,readonly --wire hs-eth:eth0 --allow 02:00:5e:10:00:01
+  sanwire serve --volume disk0=file:/srv/disk0.img --wire iscsi:0.0.0.0 --allow iqn.1993-08.org.debian:*
   sanwire serve --config /etc/sanwire.toml
 
 The same in a file:
@@ -44,13 +45,15 @@ pub(crate) struct ServeArgs {
     #[arg(long = "volume", value_name = "NAME=STORE[,KEY[=VALUE]]...")]
     pub(crate) volumes: Vec<VolumeSpec>,
 
-    /// Serve on a wire: hs-eth:IF or hs-ip:ADDR[:5674] (repeatable)
+    /// Serve on a wire: hs-eth:IF, hs-ip:ADDR[:5674] or iscsi:ADDR[:3260][,GROUP] (repeatable)
+    ///
+    /// Over iSCSI each volume is unit 0 of a target iqn.2026-11.org.sanwire:NAME, unless the file has targets.
     #[arg(long = "wire", value_name = "WIRE")]
     pub(crate) wires: Vec<Wire>,
 
-    /// Whom to serve: an address, a prefix, a MAC, a client id or any (repeatable)
+    /// Whom to serve: an address, a prefix, a MAC, a client id, an iSCSI name or any (repeatable)
     ///
-    /// Unknown clients get no answer at all.
+    /// In an iSCSI name, * stands for any text. Unknown HyperSCSI clients get no answer at all.
     #[arg(long = "allow", value_name = "WHO")]
     pub(crate) allow: Vec<AllowRule>,
 

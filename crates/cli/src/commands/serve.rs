@@ -53,6 +53,8 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
         wires: config.wires.clone(),
         allow: config.allow.clone(),
         volumes: volumes.collect(),
+        exports: config.targets.clone(),
+        discovery: config.discovery.clone(),
         shards: u32::try_from(config.shards).unwrap_or(1),
         memory_bytes: TargetConfig::MEMORY_BYTES_DEFAULT,
         ring_bytes: sanwire_io::RING_BYTES_DEFAULT / config.shards.max(1),
@@ -71,36 +73,55 @@ fn welcome(program: &str, config: &ServeConfig) -> String {
     for wire in &config.wires {
         let _ = write!(text, "\n  on {wire}");
     }
+    for url in target_urls(config) {
+        let _ = write!(text, "\n  as {url}");
+    }
     let Some(volume) = config.volumes.first() else { return text };
-    let url = server_url(config);
     let name = &volume.name;
+    let (server, first) = urls(config);
     let _ = write!(
         text,
-        "\n\nIn another terminal, list the volumes:\n  {program} ls {url}\n\
-         copy an image into one (this overwrites what it holds):\n  {program} cp IMAGE {url}/{name}\n\
-         attach one as a file (with sudo also as a block device):\n  {program} attach {url}/{name} --mount-point ./{name}\n\n\
+        "\n\nIn another terminal, list the volumes:\n  {program} ls {server}\n\
+         copy an image into one (this overwrites what it holds):\n  {program} cp IMAGE {first}\n\
+         attach one as a file (with sudo also as a block device):\n  {program} attach {first} --mount-point ./{name}\n\n\
          Ctrl-C ends the server.\n"
     );
     text
 }
 
-/// The server as a client sees it on the first wire; where that cannot be known, a word to replace.
-fn server_url(config: &ServeConfig) -> String {
-    let name = config.name.as_str();
-    match config.wires.first() {
-        Some(Wire::HsIp { address }) => format!("hs+ip://{}", client_address(name, *address)),
-        Some(Wire::HsEth { .. }) => format!("hs+eth://INTERFACE/{name}"),
-        None => format!("hs+ip://{name}"),
-    }
+/// The logical units of the iSCSI targets, as an initiator finds them at the first portal.
+fn target_urls(config: &ServeConfig) -> Vec<String> {
+    let Some((address, _)) = config.wires.iter().find_map(Wire::portal) else { return vec![] };
+    let host = client_address(config.name.as_str(), address, sanwire_iscsi::ISCSI_PORT);
+    let units = config.targets.iter().flat_map(|target| target.units.keys().map(|lun| (&target.name, lun)));
+    units.map(|(target, lun)| format!("iscsi://{host}/{target}/{lun}")).collect()
 }
 
-fn client_address(name: &str, address: SocketAddr) -> String {
-    let host = if address.ip().is_unspecified() { name.to_owned() } else { address.to_string() };
-    match host.strip_suffix(&format!(":{}", sanwire_initiator::HS_IP_PORT)) {
-        Some(host) => host.to_owned(),
-        None if address.ip().is_unspecified() && address.port() != sanwire_initiator::HS_IP_PORT => {
-            format!("{host}:{}", address.port())
+/// The server and its first volume as a client sees them on the first wire; where that cannot be known, a word to replace.
+fn urls(config: &ServeConfig) -> (String, String) {
+    let name = config.name.as_str();
+    let server = match config.wires.first() {
+        Some(Wire::HsIp { address }) => {
+            format!("hs+ip://{}", client_address(name, *address, sanwire_initiator::HS_IP_PORT))
         }
+        Some(Wire::HsEth { .. }) => format!("hs+eth://INTERFACE/{name}"),
+        Some(Wire::Iscsi { address, .. }) => {
+            let server = format!("iscsi://{}", client_address(name, *address, sanwire_iscsi::ISCSI_PORT));
+            let first = target_urls(config).into_iter().next().unwrap_or_else(|| format!("{server}/TARGET/LUN"));
+            return (server, first);
+        }
+        None => format!("hs+ip://{name}"),
+    };
+    let first =
+        config.volumes.first().map_or_else(|| format!("{server}/VOLUME"), |volume| format!("{server}/{}", volume.name));
+    (server, first)
+}
+
+fn client_address(name: &str, address: SocketAddr, port: u16) -> String {
+    let host = if address.ip().is_unspecified() { name.to_owned() } else { address.to_string() };
+    match host.strip_suffix(&format!(":{port}")) {
+        Some(host) => host.to_owned(),
+        None if address.ip().is_unspecified() && address.port() != port => format!("{host}:{}", address.port()),
         None => host,
     }
 }
@@ -128,6 +149,8 @@ mod tests {
             ("hs-ip:0.0.0.0", "hs+ip://box/disk0"),
             ("hs-ip:0.0.0.0:99", "hs+ip://box:99/disk0"),
             ("hs-eth:eth0", "hs+eth://INTERFACE/box/disk0"),
+            ("iscsi:127.0.0.1", "iscsi://127.0.0.1/iqn.2026-11.org.sanwire:disk0/0"),
+            ("iscsi:[::]:99", "iscsi://box:99/iqn.2026-11.org.sanwire:disk0/0"),
         ] {
             let args = ServeArgs {
                 volumes: vec!["disk0=ram:1M".parse().unwrap()],

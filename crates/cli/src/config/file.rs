@@ -8,11 +8,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use sanwire_iscsi::Authentication;
 use sanwire_store::VolumeSpec;
 use sanwire_target::AllowRule;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::targets::{FileTarget, WrittenDiscovery, WrittenTarget};
 use super::{ServerName, Wire};
 use crate::args::{EngineChoice, LogLevel, RecoveryChoice};
 use crate::failure::misuse;
@@ -30,6 +32,8 @@ pub(super) struct FileConfig {
     pub(super) recovery: Option<RecoveryChoice>,
     pub(super) log: Option<LogLevel>,
     pub(super) volumes: Vec<VolumeSpec>,
+    pub(super) targets: Vec<FileTarget>,
+    pub(super) discovery: Authentication,
 }
 
 /// What serde reads; texts are parsed afterwards, so that an error has the place of its own text.
@@ -49,9 +53,12 @@ struct Written {
     log: Option<LogLevel>,
     #[serde(default)]
     volume: Vec<Spanned<VolumeSpec>>,
+    #[serde(default)]
+    target: Vec<Spanned<WrittenTarget>>,
+    discovery: Option<WrittenDiscovery>,
 }
 
-type Text = Spanned<String>;
+pub(super) type Text = Spanned<String>;
 
 /// Reads and checks a file.
 ///
@@ -68,6 +75,10 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
     let written: Written =
         toml::from_str(text).map_err(|error| source.refuse(source.place_of(&error), error.message()))?;
     let wires = source.parse_all::<Wire>(&written.wire)?;
+    let targets = written.target.iter().map(|target| target.get_ref().check(&source, target.span()));
+    let targets = targets.collect::<anyhow::Result<Vec<_>>>()?;
+    source.refuse_repeated(&targets, "target", |target| target.config.name.to_string())?;
+    let discovery = written.discovery.as_ref().map(|discovery| discovery.check(&source)).transpose()?;
     source.refuse_repeated(&wires, "wire", Wire::to_string)?;
     source.refuse_repeated(&written.volume, "volume", |volume| volume.name.to_string())?;
     Ok(FileConfig {
@@ -81,17 +92,19 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         recovery: written.recovery,
         log: written.log,
         volumes: written.volume.into_iter().map(Spanned::into_inner).collect(),
+        targets: targets.into_iter().map(Spanned::into_inner).collect(),
+        discovery: discovery.unwrap_or_default(),
     })
 }
 
 /// The file, for messages.
-struct Source<'a> {
-    path: &'a Path,
+pub(super) struct Source<'a> {
+    pub(super) path: &'a Path,
     text: &'a str,
 }
 
 impl Source<'_> {
-    fn refuse(&self, span: Option<Range<usize>>, message: &str) -> anyhow::Error {
+    pub(super) fn refuse(&self, span: Option<Range<usize>>, message: &str) -> anyhow::Error {
         let message = message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         let path = self.path.display();
         match span {
@@ -119,14 +132,14 @@ impl Source<'_> {
         self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
     }
 
-    fn parse<T: FromStr<Err: fmt::Display>>(&self, text: &Text) -> anyhow::Result<Spanned<T>> {
+    pub(super) fn parse<T: FromStr<Err: fmt::Display>>(&self, text: &Text) -> anyhow::Result<Spanned<T>> {
         match text.get_ref().parse() {
             Ok(value) => Ok(Spanned::new(text.span(), value)),
             Err(error) => Err(self.refuse(Some(text.span()), &error.to_string())),
         }
     }
 
-    fn parse_all<T: FromStr<Err: fmt::Display>>(&self, texts: &[Text]) -> anyhow::Result<Vec<Spanned<T>>> {
+    pub(super) fn parse_all<T: FromStr<Err: fmt::Display>>(&self, texts: &[Text]) -> anyhow::Result<Vec<Spanned<T>>> {
         texts.iter().map(|text| self.parse(text)).collect()
     }
 

@@ -1,7 +1,7 @@
 //! Password files.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -38,11 +38,7 @@ pub(crate) fn read_password(path: &Path) -> anyhow::Result<Password> {
     let shown = path.display();
     let unreadable = |error| misuse(format!("cannot read the password file {shown}: {error}"));
     let file = File::open(path).map_err(unreadable)?;
-    let mode = file.metadata().map_err(unreadable)?.mode();
-    if mode & OTHERS != 0 {
-        let mode = mode & 0o777;
-        return Err(misuse(format!("others can read the password file {shown} (mode {mode:o}): chmod 600 {shown}")));
-    }
+    refuse_public(&file.metadata().map_err(unreadable)?, path, "password file")?;
     let mut line = Vec::new();
     BufReader::new(file).take(PASSWORD_MAX_BYTES + 2).read_until(b'\n', &mut line).map_err(unreadable)?;
     let line = line.strip_suffix(b"\n").unwrap_or(&line);
@@ -52,4 +48,22 @@ pub(crate) fn read_password(path: &Path) -> anyhow::Result<Password> {
         1..=PASSWORD_MAX_BYTES => Ok(Password(line.to_vec())),
         _ => Err(misuse(format!("the password in {shown} is too long: use at most {PASSWORD_MAX_BYTES} bytes"))),
     }
+}
+
+/// Refuses a file that others than its owner can read.
+///
+/// # Errors
+/// A [`crate::failure::Misuse`].
+pub(super) fn check_private(path: &Path, what: &str) -> anyhow::Result<()> {
+    let metadata =
+        path.metadata().map_err(|error| misuse(format!("cannot read the {what} {}: {error}", path.display())))?;
+    refuse_public(&metadata, path, what)
+}
+
+fn refuse_public(metadata: &Metadata, path: &Path, what: &str) -> anyhow::Result<()> {
+    let (shown, mode) = (path.display(), metadata.mode() & 0o777);
+    if mode & OTHERS == 0 {
+        return Ok(());
+    }
+    Err(misuse(format!("others can read the {what} {shown} (mode {mode:o}): chmod 600 {shown}")))
 }

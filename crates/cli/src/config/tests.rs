@@ -70,6 +70,16 @@ fn errors_point_at_file_and_line() {
         ("shards = 0", "/etc/sanwire.toml:1: "),
         ("log = \"loud\"", "/etc/sanwire.toml:1: unknown variant `loud`"),
         ("name = ", "/etc/sanwire.toml:1: "),
+        ("[[target]]\nname = 'disk0'\nlun.0 = 'a'", "/etc/sanwire.toml:2: 'disk0' is no iSCSI name"),
+        ("[[target]]\nname = 'iqn.2026-11.org.x'\nlun.x = 'a'", "/etc/sanwire.toml:3: 'x' is no logical unit number"),
+        (
+            "[[target]]\nname = 'iqn.2026-11.org.x'\nlun.0 = 'a'\nchap = [{ user = 'u' }]",
+            "/etc/sanwire.toml:4: CHAP user u: give either secret or secret-file",
+        ),
+        (
+            "[[target]]\nname='iqn.2026-11.org.x'\nlun.0='a'\n[[target]]\nname='IQN.2026-11.org.x'\nlun.0='a'",
+            "/etc/sanwire.toml:4: the target iqn.2026-11.org.x stands in line 1 already",
+        ),
         ("\n[[volume]]\nname = \"a\"\nstore = \"tape:1\"\n", "/etc/sanwire.toml:2: 'tape:1' is no store"),
         ("[[volume]]\nname = \"a\"\nstore = \"ram:1G\"\nspeed = 3\n", "/etc/sanwire.toml:4: unknown field `speed`"),
         (
@@ -88,6 +98,100 @@ fn errors_point_at_file_and_line() {
         let found = refusal(text);
         assert!(found.starts_with(message), "{text}\n{found}");
     }
+}
+
+#[test]
+fn without_targets_each_volume_is_unit_zero_of_its_own() {
+    let combine = |wires: &[&str]| {
+        let wires = wires.iter().map(|wire| wire.parse().unwrap()).collect();
+        let args = ServeArgs { wires, key_file: Some("/k".into()), ..ServeArgs::default() };
+        ServeConfig::combine(file(FILE).unwrap(), args, None).unwrap().targets
+    };
+    assert_eq!(combine(&[]), []);
+    let targets = combine(&["iscsi:0.0.0.0"]);
+    let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+    assert_eq!(names, ["iqn.2026-11.org.sanwire:disk0", "iqn.2026-11.org.sanwire:disk1"]);
+    assert_eq!(targets[1].units.values().collect::<Vec<_>>(), ["disk1"]);
+    assert_eq!(targets[0].allow.rules().len(), 2, "the rules of the server");
+}
+
+/// Writes the text to a file of this mode and reads it as a configuration.
+fn read_file(label: &str, text: &str, mode: u32) -> anyhow::Result<FileConfig> {
+    let path = std::env::temp_dir().join(format!("sanwire-{label}-{}", std::process::id()));
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    let found = file::read(&path);
+    fs::remove_file(&path).unwrap();
+    found
+}
+
+const TARGETS: &str = r#"
+[[volume]]
+name = "a"
+store = "ram:1M"
+
+[[target]]
+name = "iqn.2026-11.org.example:one"
+alias = "first"
+lun = { 0 = "a", 7 = "b" }
+allow = ["iqn.1993-08.org.debian:*", "10.0.0.0/8"]
+chap = [{ user = "host", secret = "a secret of hosts" }]
+mutual-chap = { user = "box", secret = "a secret of ours" }
+portal-groups = [1, 2]
+
+[[target]]
+name = "iqn.2026-11.org.example:two"
+lun.3 = "a"
+"#;
+
+#[test]
+fn targets_are_what_the_file_says() {
+    let config = read_file("targets", TARGETS, 0o600).unwrap();
+    let args = || ServeArgs {
+        volumes: vec!["b=ram:1M".parse().unwrap()],
+        wires: vec!["iscsi:127.0.0.1".parse().unwrap()],
+        allow: vec!["any".parse().unwrap()],
+        key_file: Some("/k".into()),
+        ..ServeArgs::default()
+    };
+    let targets = ServeConfig::combine(config, args(), None).unwrap().targets;
+    let [one, two] = &targets[..] else { panic!("two targets") };
+    assert_eq!((one.alias.as_str(), one.group_tags.as_slice()), ("first", &[1, 2][..]));
+    let units: Vec<(u16, &str)> = one.units.iter().map(|(lun, volume)| (lun.number(), volume.as_str())).collect();
+    assert_eq!(units, [(0, "a"), (7, "b")]);
+    assert_eq!((one.allow.rules().len(), two.allow.rules().len()), (2, 1));
+    assert_eq!(one.authentication.users[0].name, "host");
+    assert_eq!(one.authentication.mutual.as_ref().unwrap().name, "box");
+    assert!(!format!("{one:?}").contains("a secret"), "secrets are not shown");
+    let error = ServeConfig::combine(
+        read_file("targets-b", TARGETS, 0o600).unwrap(),
+        ServeArgs { volumes: vec![], ..args() },
+        None,
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("logical unit 7 is to be volume b, which is not served"), "{error}");
+}
+
+#[test]
+fn secrets_that_others_can_read_are_refused() {
+    let readable = read_file("readable", TARGETS, 0o644).unwrap_err().to_string();
+    assert!(readable.starts_with("others can read the configuration file with a secret"), "{readable}");
+    assert!(readable.contains("(mode 644): chmod 600"), "{readable}");
+    let secret = std::env::temp_dir().join(format!("sanwire-chap-{}", std::process::id()));
+    let text = format!(
+        "[[target]]\nname = 'iqn.2026-11.org.example:one'\nlun.0 = 'a'\nchap = [{{ user = 'u', secret-file = '{}' }}]",
+        secret.display()
+    );
+    fs::write(&secret, "a secret of hosts\n").unwrap();
+    for (mode, is_accepted) in [(0o600, true), (0o644, false), (0o640, false)] {
+        fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(read_file("with-file", &text, 0o644).is_ok(), is_accepted, "{mode:o}");
+    }
+    fs::write(&secret, "short\n").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let short = read_file("short", &text, 0o644).unwrap_err().to_string();
+    assert!(short.contains("CHAP user u: the secret is too short: use at least 12 bytes"), "{short}");
+    fs::remove_file(&secret).unwrap();
 }
 
 #[test]

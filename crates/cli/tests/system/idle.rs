@@ -44,7 +44,7 @@ fn idle_is_idle_and_memory_is_bounded() {
 }
 
 /// Fields 14 and 15 of `/proc/PID/stat` (proc(5)): time in user mode and in the kernel, in ticks.
-fn cpu_time(pid: u32) -> Duration {
+pub fn cpu_time(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
     let (_, fields) = stat.rsplit_once(')').expect("a process's name");
     let ticks: u64 =

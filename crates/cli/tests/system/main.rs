@@ -13,4 +13,5 @@ mod filesystems;
 mod guest;
 mod harness;
 mod idle;
+mod iscsi;
 mod qemu;

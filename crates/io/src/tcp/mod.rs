@@ -113,6 +113,12 @@ impl Stream {
         self.outgoing.push(packet)
     }
 
+    /// Whether [`Stream::queue`] would take a packet.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.outgoing.has_room()
+    }
+
     /// Sends what waits, as far as the connection takes it now; the rest stays ([`Stream::wants_write`]).
     ///
     /// # Errors

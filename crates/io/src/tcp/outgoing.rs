@@ -24,11 +24,15 @@ pub(super) struct Outgoing {
 impl Outgoing {
     #[expect(clippy::result_large_err, reason = "the packet itself comes back; boxing it would allocate")]
     pub(super) fn push(&mut self, packet: Packet) -> Result<(), Packet> {
-        if self.packets.len() >= QUEUE_PACKETS {
+        if !self.has_room() {
             return Err(packet);
         }
         self.packets.push_back(packet);
         Ok(())
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.packets.len() < QUEUE_PACKETS
     }
 
     pub(super) fn is_empty(&self) -> bool {

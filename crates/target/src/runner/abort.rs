@@ -1,116 +1,125 @@
-//! PREEMPT AND ABORT: ends the commands of others, then its own.
+//! Ending commands before their time.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use sanwire_core::Instant;
-use sanwire_device::{AbortScope, Execution};
-use sanwire_hyperscsi::CommandHandle;
+use sanwire_core::{Instant, NexusId};
+use sanwire_device::{AbortScope, Disk, Execution, LogicalUnits};
 use sanwire_io::file::FileEngine;
-use sanwire_scsi::{Reply, Status};
+use sanwire_scsi::Task;
 use sanwire_store::Outcome;
 
-use super::{Answered, Runner};
+use super::{Aborted, Ended, Handle, Runner};
+use crate::mail::Settlement;
+
+/// Which commands are to be ended, and who wants it.
+#[derive(Clone)]
+pub(crate) struct Selection {
+    pub(crate) by: NexusId,
+    pub(crate) which: Which,
+}
+
+/// Which commands.
+#[derive(Clone)]
+pub(crate) enum Which {
+    /// This one.
+    Command(Handle),
+    /// Those of the nexus that wants it.
+    Own,
+    /// Those of the nexus that wants it, for this disk.
+    OwnOn(Arc<Disk>),
+    /// Those for these disks.
+    On(Vec<Arc<Disk>>),
+    /// What PREEMPT AND ABORT ends.
+    Of(AbortScope),
+}
+
+impl Selection {
+    fn fits(&self, handle: Handle, disk: Option<&Disk>) -> bool {
+        let is = |wanted: &Arc<Disk>| disk.is_some_and(|disk| std::ptr::eq(Arc::as_ptr(wanted), disk));
+        let is_own = handle.nexus() == self.by;
+        match &self.which {
+            Which::Command(command) => *command == handle,
+            Which::Own => is_own,
+            Which::OwnOn(wanted) => is_own && is(wanted),
+            Which::On(disks) => disks.iter().any(is),
+            Which::Of(scope) => disk.is_some_and(|disk| scope.covers(disk, handle.nexus())),
+        }
+    }
+
+    fn fits_starved(&self, handle: Handle, units: &LogicalUnits, task: &Task) -> bool {
+        let disk = task.lun.and_then(|lun| units.get(lun));
+        self.fits(handle, disk.as_deref())
+    }
+}
 
 /// A command that waits for the end of those that it aborts.
 pub(super) struct Settling {
-    handle: Option<CommandHandle>,
-    execution: Execution,
-    /// The commands that the engine is working for.
-    waits_for: BTreeSet<u32>,
+    pub(super) handle: Option<Handle>,
+    pub(super) units: Arc<LogicalUnits>,
+    pub(super) execution: Execution,
 }
 
 impl Runner {
-    /// Ends the commands of this shard that the scope covers; when the last has ended, so does the command that wanted it.
-    ///
-    /// What the scope covers in other shards has to be settled there: each shard does what stands here up to its last
-    /// command, and the one that has the execution resumes it when all have said so.
-    pub(super) fn abort(
+    /// Ends the selected commands: at once those that wait for something, the others when their store has done what it is
+    /// doing. Until the last of them has ended, `settlement` is held.
+    pub(crate) fn abort(
         &mut self,
-        (handle, execution): (Option<CommandHandle>, Execution),
-        scope: &AbortScope,
-        engine: &mut FileEngine,
-        now: Instant,
+        selection: &Selection,
+        settlement: Option<&Arc<Settlement>>,
+        ended: &mut Vec<Ended>,
     ) {
-        self.abort_starved(scope);
-        self.abort_waiting(scope);
-        let waits_for = self.abort_running(scope);
-        self.settling.push(Settling { handle, execution, waits_for });
-        self.finish_settled(engine, now);
-    }
-
-    /// The answers to commands that were not ended by their own progress.
-    pub(crate) fn take_ended(&mut self, answered: &mut Vec<Answered>) {
-        answered.append(&mut self.ended);
-    }
-
-    fn abort_starved(&mut self, scope: &AbortScope) {
-        for (handle, task) in std::mem::take(&mut self.starved) {
-            let disk = task.lun.and_then(|lun| self.units.get(lun));
-            if disk.is_some_and(|disk| scope.covers(&disk, handle.nexus())) {
-                self.ended.push((handle, task_aborted()));
-            } else {
-                self.starved.push_back((handle, task));
-            }
-        }
-    }
-
-    fn abort_waiting(&mut self, scope: &AbortScope) {
-        for (handle, waiting) in std::mem::take(&mut self.waiting) {
-            match handle {
-                Some(handle) if scope.covers(waiting.disk(), handle.nexus()) => {
-                    self.ended.push((handle, task_aborted()))
-                }
-                _ => self.waiting.push_back((handle, waiting)),
-            }
-        }
-    }
-
-    /// Ends what the engine has not begun, and marks the rest: those are given back.
-    fn abort_running(&mut self, scope: &AbortScope) -> BTreeSet<u32> {
-        let mut waits_for = BTreeSet::new();
+        let by = selection.by;
+        self.starved.retain(|starved| {
+            let is_selected = selection.fits_starved(starved.handle, &starved.units, &starved.task);
+            ended.extend(is_selected.then(|| Ended::aborted(starved.handle, by)));
+            !is_selected
+        });
+        self.held.retain(|held| {
+            let selected = held.handle.filter(|handle| selection.fits(*handle, Some(held.waiting.disk())));
+            ended.extend(selected.map(|handle| Ended::aborted(handle, by)));
+            selected.is_none()
+        });
         for tag in 0..self.running.len() as u32 {
-            let slot = tag as usize;
-            let Some(running) = &mut self.running[slot] else { continue };
-            // What has been answered already is no command any more.
-            let Some(handle) = running.handle else { continue };
-            if !scope.covers(running.execution.disk(), handle.nexus()) {
-                continue;
-            }
-            let is_delayed = self.delayed.get_mut(slot).and_then(Option::take).is_some();
-            let queued = self.backlog.len();
-            self.backlog.retain(|(waiting, _)| *waiting != u64::from(tag));
-            if is_delayed || self.backlog.len() < queued {
-                // The tag will be another command's.
-                self.due.retain(|due| due.0.1 != tag);
-                self.ended.push((handle, task_aborted()));
-                self.running[slot] = None;
-                self.free.push(tag);
-            } else {
-                running.is_aborted = true;
-                waits_for.insert(tag);
+            let Some(running) = self.running.get_mut(tag as usize).and_then(Option::as_mut) else { continue };
+            // What goes on without anybody to answer (SANITIZE) is not ended by task management (SBC-4 4.11.2).
+            let handle = running.handle.filter(|handle| selection.fits(*handle, Some(running.execution.disk())));
+            let Some(handle) = handle else { continue };
+            let aborted = running.aborted.get_or_insert(Aborted { by, settlements: Vec::new() });
+            aborted.settlements.extend(settlement.map(Arc::clone));
+            if self.withdraw(tag) {
+                self.unpark(tag);
+                ended.push(Ended::aborted(handle, by));
             }
         }
-        waits_for
     }
 
-    /// The engine has done what an aborted command had asked.
-    pub(super) fn aborted(&mut self, handle: Option<CommandHandle>, tag: u32, engine: &mut FileEngine, now: Instant) {
-        self.ended.extend(handle.map(|handle| (handle, task_aborted())));
-        for settling in &mut self.settling {
-            settling.waits_for.remove(&tag);
+    /// Takes back what a store was to do, if it has not begun.
+    fn withdraw(&mut self, tag: u32) -> bool {
+        let before = self.backlog.len() + self.delayed.len();
+        self.backlog.retain(|(queued, _)| *queued != u64::from(tag));
+        self.delayed.retain(|(_, delayed), _| *delayed != tag);
+        self.backlog.len() + self.delayed.len() < before
+    }
+
+    /// Keeps a command until those that it aborts have ended, in all shards.
+    pub(super) fn settle(&mut self, settling: Settling, scope: AbortScope) {
+        let number = self.next_settling;
+        self.next_settling += 1;
+        if let Some(handle) = settling.handle {
+            self.wanted.push((number, Selection { by: handle.nexus(), which: Which::Of(scope) }));
         }
-        self.finish_settled(engine, now);
+        self.settling.insert(number, settling);
     }
 
-    fn finish_settled(&mut self, engine: &mut FileEngine, now: Instant) {
-        for settled in self.settling.extract_if(.., |settling| settling.waits_for.is_empty()).collect::<Vec<_>>() {
-            let progress = self.units.resume(settled.execution, Ok(Outcome::Done), &self.memory);
-            let answered = self.go_on(settled.handle, progress, engine, now);
-            self.ended.extend(answered);
-        }
+    /// What commands want ended, each with its number for [`Runner::settled`].
+    pub(crate) fn take_wanted(&mut self) -> Vec<(u64, Selection)> {
+        std::mem::take(&mut self.wanted)
     }
-}
 
-fn task_aborted() -> Reply {
-    Reply::bare(Status::TaskAborted)
+    /// All that a command wanted ended has ended: it goes on.
+    pub(crate) fn settled(&mut self, number: u64, engine: &mut FileEngine, now: Instant) -> Option<Ended> {
+        let Settling { handle, units, execution } = self.settling.remove(&number)?;
+        let progress = units.resume(execution, Ok(Outcome::Done), &self.memory);
+        self.go_on(handle, &units, progress, engine, now)
+    }
 }

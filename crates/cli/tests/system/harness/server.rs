@@ -47,8 +47,13 @@ impl Server {
 
     /// Serves volumes on the loopback of this host.
     pub fn start_here(scratch: &super::Scratch, port: u16, volumes: &[&str]) -> Server {
+        Server::start_here_on(scratch, &format!("hs-ip:127.0.0.1:{port}"), volumes)
+    }
+
+    /// Serves volumes on one wire of this host.
+    pub fn start_here_on(scratch: &super::Scratch, wire: &str, volumes: &[&str]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
-        command.args(["serve", "--name", SERVER_NAME, "--wire", &format!("hs-ip:127.0.0.1:{port}")]);
+        command.args(["serve", "--name", SERVER_NAME, "--wire", wire]);
         for volume in volumes {
             command.args(["--volume", volume]);
         }

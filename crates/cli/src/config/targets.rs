@@ -1,0 +1,166 @@
+//! iSCSI targets: as they are written, and what holds when none are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use sanwire_core::Lun;
+use sanwire_iscsi::{Authentication, ChapSecret, Credential, IscsiName};
+use sanwire_store::VolumeSpec;
+use sanwire_target::{AllowList, AllowRule, ExportConfig, ExportError};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::file::{Source, Text};
+use super::secret::{check_private, read_password};
+use super::{Wire, join};
+use crate::failure::misuse;
+
+/// RFC 7143 9.2.1: a secret of less than 96 bits is not to be used.
+const SECRET_MIN_BYTES: usize = 12;
+
+/// A target of the file.
+#[derive(Debug)]
+pub(super) struct FileTarget {
+    pub(super) config: ExportConfig,
+    /// Whether it has access rules of its own; else those of the server hold.
+    pub(super) has_rules: bool,
+}
+
+/// `[[target]]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct WrittenTarget {
+    name: Text,
+    #[serde(default)]
+    alias: String,
+    lun: BTreeMap<String, Text>,
+    allow: Option<Vec<Text>>,
+    #[serde(default)]
+    chap: Vec<WrittenCredential>,
+    mutual_chap: Option<WrittenCredential>,
+    #[serde(default)]
+    portal_groups: Vec<NonZeroU16>,
+    #[serde(default)]
+    require_digests: bool,
+    redirect: Option<String>,
+}
+
+/// `[discovery]`: who must show who they are before they learn of targets.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct WrittenDiscovery {
+    #[serde(default)]
+    chap: Vec<WrittenCredential>,
+    mutual_chap: Option<WrittenCredential>,
+}
+
+/// A CHAP user; one of the two secrets.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct WrittenCredential {
+    user: Text,
+    secret: Option<Text>,
+    secret_file: Option<PathBuf>,
+}
+
+impl WrittenTarget {
+    /// What is meant; `span` is the place of the whole.
+    pub(super) fn check(&self, source: &Source<'_>, span: Range<usize>) -> anyhow::Result<Spanned<FileTarget>> {
+        let mut units = BTreeMap::new();
+        for (number, volume) in &self.lun {
+            let lun = number.parse().ok().and_then(Lun::new).ok_or_else(|| {
+                let max = Lun::MAX;
+                let message = format!("'{number}' is no logical unit number: use a number from 0 to {max}");
+                source.refuse(Some(volume.span()), &message)
+            })?;
+            units.insert(lun, volume.get_ref().clone());
+        }
+        let rules = self.allow.as_deref().map(|rules| source.parse_all::<AllowRule>(rules)).transpose()?;
+        let has_rules = rules.is_some();
+        let rules = rules.unwrap_or_default().into_iter().map(Spanned::into_inner).collect();
+        let config = ExportConfig {
+            name: source.parse::<IscsiName>(&self.name)?.into_inner(),
+            alias: self.alias.clone(),
+            units,
+            allow: AllowList::new(rules),
+            authentication: authentication(source, &self.chap, self.mutual_chap.as_ref())?,
+            requires_digests: self.require_digests,
+            group_tags: self.portal_groups.iter().map(|tag| tag.get()).collect(),
+            redirect: self.redirect.clone().map(|to| (to, false)),
+        };
+        Ok(Spanned::new(span, FileTarget { config, has_rules }))
+    }
+}
+
+impl WrittenDiscovery {
+    pub(super) fn check(&self, source: &Source<'_>) -> anyhow::Result<Authentication> {
+        authentication(source, &self.chap, self.mutual_chap.as_ref())
+    }
+}
+
+fn authentication(
+    source: &Source<'_>,
+    chap: &[WrittenCredential],
+    mutual: Option<&WrittenCredential>,
+) -> anyhow::Result<Authentication> {
+    let users = chap.iter().map(|user| user.check(source)).collect::<anyhow::Result<_>>()?;
+    Ok(Authentication { users, mutual: mutual.map(|target| target.check(source)).transpose()? })
+}
+
+impl WrittenCredential {
+    fn check(&self, source: &Source<'_>) -> anyhow::Result<Credential> {
+        let name = self.user.get_ref().clone();
+        let refuse = |message: &str| source.refuse(Some(self.user.span()), &format!("CHAP user {name}: {message}"));
+        let secret = match (&self.secret, &self.secret_file) {
+            (Some(secret), None) => {
+                check_private(source.path, "configuration file with a secret")?;
+                secret.get_ref().as_bytes().to_vec()
+            }
+            (None, Some(path)) => read_password(path)?.as_bytes().to_vec(),
+            _ => return Err(refuse("give either secret or secret-file")),
+        };
+        if secret.len() < SECRET_MIN_BYTES {
+            return Err(refuse(&format!("the secret is too short: use at least {SECRET_MIN_BYTES} bytes")));
+        }
+        Ok(Credential { name, secret: ChapSecret::new(secret) })
+    }
+}
+
+/// The targets to serve: those of the file; without any, and with an iSCSI wire, one for each volume.
+pub(super) fn resolve(
+    written: Vec<FileTarget>,
+    volumes: &[VolumeSpec],
+    wires: &[Wire],
+    allow: &AllowList,
+) -> anyhow::Result<Vec<ExportConfig>> {
+    let with_rules = |FileTarget { config, has_rules }: FileTarget| {
+        if has_rules { config } else { ExportConfig { allow: allow.clone(), ..config } }
+    };
+    let mut targets: Vec<ExportConfig> = written.into_iter().map(with_rules).collect();
+    if targets.is_empty() && wires.iter().any(|wire| wire.portal().is_some()) {
+        let of_volume = |volume: &VolumeSpec| ExportConfig::of_volume(&volume.name, allow.clone());
+        let made = volumes.iter().map(of_volume).collect::<Result<Vec<_>, _>>();
+        targets = join(targets, made.map_err(|error| misuse(error.to_string()))?);
+    }
+    check(&targets, volumes).map_err(|error| misuse(error.to_string()))?;
+    Ok(targets)
+}
+
+/// Finds what [`sanwire_target::Target::start`] would refuse, before anything is opened.
+fn check(targets: &[ExportConfig], volumes: &[VolumeSpec]) -> Result<(), ExportError> {
+    let mut names = BTreeSet::new();
+    for target in targets {
+        if !names.insert(&target.name) {
+            return Err(ExportError::NameTwice { target: target.name.clone() });
+        }
+        for (lun, volume) in &target.units {
+            if !volumes.iter().any(|served| *served.name == **volume) {
+                let (target, volume) = (target.name.clone(), volume.clone());
+                return Err(ExportError::NoVolume { target, lun: *lun, volume });
+            }
+        }
+    }
+    Ok(())
+}

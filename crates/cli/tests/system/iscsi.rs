@@ -1,0 +1,148 @@
+//! iSCSI as foreign initiators use it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::{SERVER_ADDRESS, Scratch, Server, World, pattern, run, run_ok};
+use crate::idle::cpu_time;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const AUTHORITY: &str = "iqn.2026-11.org.sanwire";
+const INITIATOR: &str = "iqn.2026-11.org.example:initiator";
+
+fn serve(world: &World, volumes: &[&str], options: &[&str]) -> Server {
+    let wire = format!("iscsi:{SERVER_ADDRESS}");
+    Server::start_with(world, volumes, &[&["--wire", &wire], options].concat())
+}
+
+fn url(volume: &str) -> String {
+    format!("iscsi://{SERVER_ADDRESS}/{AUTHORITY}:{volume}/0")
+}
+
+/// What a program of the client says.
+#[track_caller]
+fn client(world: &World, program: &str, arguments: &[&str]) -> String {
+    let mut command = world.on_client(program);
+    command.args(arguments);
+    run_ok(command, PATIENCE)
+}
+
+#[test]
+fn libiscsi_finds_and_reads_volumes() {
+    let tools = ["iscsi-ls", "iscsi-inq", "iscsi-readcapacity16"];
+    let Some(world) = World::new("libiscsi_finds_and_reads_volumes", 9000, &tools) else { return };
+    let mut server = serve(&world, &["one=ram:64M", "two=ram:32M,block=4096"], &["--allow", "any"]);
+    let found = client(&world, "iscsi-ls", &["-s", &format!("iscsi://{SERVER_ADDRESS}")]);
+    for volume in ["one", "two"] {
+        assert!(found.contains(&format!("Target:{AUTHORITY}:{volume} Portal:{SERVER_ADDRESS}:3260,1")), "{found}");
+    }
+    assert_eq!(found.matches("Lun:0").count(), 2, "{found}");
+    assert!(client(&world, "iscsi-inq", &[&url("one")]).contains("SANWIRE"));
+    for (volume, blocks, block_bytes) in [("one", 131_072, 512), ("two", 8192, 4096)] {
+        let told = client(&world, "iscsi-readcapacity16", &[&url(volume)]);
+        assert!(told.contains(&format!("RETURNED LOGICAL BLOCK ADDRESS:{}", blocks - 1)), "{told}");
+        assert!(told.contains(&format!("LOGICAL BLOCK LENGTH IN BYTES:{block_bytes}")), "{told}");
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn qemu_img_converts_to_and_from_a_volume_over_iscsi() {
+    let test = "qemu_img_converts_to_and_from_a_volume_over_iscsi";
+    let Some(world) = World::new(test, 9000, &["qemu-img"]) else { return };
+    let volume = format!("disk=file:{},size=64M", world.scratch.text("disk.img"));
+    let mut server = serve(&world, &[&volume], &["--allow", &format!("{AUTHORITY}.example:*"), "--allow", "any"]);
+    let (image, back) = (world.scratch.text("image.raw"), world.scratch.text("back.raw"));
+    let bytes = [pattern(7, 24 << 20), vec![0; 16 << 20], pattern(8, 24 << 20)].concat();
+    fs::write(&image, bytes).expect("an image");
+    let qemu_img = |arguments: &[&str]| client(&world, "qemu-img", arguments);
+    let url = url("disk");
+    assert!(qemu_img(&["info", "--output=json", &url]).contains("\"virtual-size\": 67108864"));
+    qemu_img(&["convert", "-n", "-f", "raw", "-O", "raw", &image, &url]);
+    assert!(qemu_img(&["compare", "-f", "raw", "-F", "raw", &image, &url]).contains("Images are identical"));
+    qemu_img(&["convert", "-f", "raw", "-O", "raw", &url, &back]);
+    assert!(fs::read(&image).expect("the image") == fs::read(&back).expect("the copy"), "what came back differs");
+    assert!(fs::read(&image).expect("the image") == fs::read(world.scratch.path("disk.img")).expect("the store"));
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn only_initiators_that_are_named_or_know_the_secret_get_in() {
+    let test = "only_initiators_that_are_named_or_know_the_secret_get_in";
+    let Some(world) = World::new(test, 1500, &["iscsi-inq", "iscsi-ls"]) else { return };
+    let (config, secret) = (world.scratch.path("sanwire.toml"), world.scratch.path("host.secret"));
+    let text = format!(
+        "[[target]]\nname = '{AUTHORITY}:named'\nlun.0 = 'disk'\nallow = ['iqn.2026-11.org.example:*']\n\
+         [[target]]\nname = '{AUTHORITY}:secret'\nlun.0 = 'disk'\n\
+         chap = [{{ user = 'host', secret-file = '{}' }}]\n",
+        secret.display()
+    );
+    fs::write(&config, text).expect("a configuration");
+    fs::write(&secret, "a secret of hosts\n").expect("a secret");
+    let mut chmod = Command::new("chmod");
+    chmod.arg("600").arg(&secret);
+    run_ok(chmod, PATIENCE);
+    let mut server = serve(&world, &["disk=ram:64M"], &["--config", &config.display().to_string()]);
+    let inquire = |initiator: &str, user: &str, target: &str| {
+        let mut command = world.on_client("iscsi-inq");
+        command.args(["-i", initiator, &format!("iscsi://{user}{SERVER_ADDRESS}/{AUTHORITY}:{target}/0")]);
+        run(command, PATIENCE).code == Some(0)
+    };
+    assert!(inquire(INITIATOR, "", "named"));
+    assert!(!inquire("iqn.2026-11.org.stranger:initiator", "", "named"));
+    assert!(inquire(INITIATOR, "host%a secret of hosts@", "secret"));
+    assert!(!inquire(INITIATOR, "host%a secret of others@", "secret"));
+    assert!(!inquire(INITIATOR, "", "secret"));
+    let stranger = ["-i", "iqn.2026-11.org.stranger:initiator", &format!("iscsi://{SERVER_ADDRESS}")];
+    let found = client(&world, "iscsi-ls", &stranger);
+    assert!(!found.contains(":named") && found.contains(":secret"), "{found}");
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// Opens a session by hand (RFC 7143 11.12): straight to the operational stage, and from there to full feature.
+fn log_in(address: &str, target: &str, number: u8) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    let text = format!("InitiatorName={INITIATOR}\0SessionType=Normal\0TargetName={target}\0");
+    let mut request = vec![0; 48];
+    request[0] = 0x43;
+    request[1] = 0x87;
+    request[5..8].copy_from_slice(&(text.len() as u32).to_be_bytes()[1..]);
+    request[8..14].copy_from_slice(&[0x80, 0, 0, 0, 0, number]);
+    request.extend_from_slice(text.as_bytes());
+    request.resize(request.len().next_multiple_of(4), 0);
+    stream.write_all(&request).expect("the request is sent");
+    let mut response = [0; 48];
+    stream.read_exact(&mut response).expect("a response");
+    assert_eq!((response[0], response[1], &response[36..38]), (0x23, 0x87, &[0, 0][..]), "{response:?}");
+    let text_bytes = u32::from_be_bytes([0, response[5], response[6], response[7]]).next_multiple_of(4);
+    stream.read_exact(&mut vec![0; text_bytes as usize]).expect("the response's text");
+    stream
+}
+
+#[test]
+fn a_hundred_idle_sessions_take_no_time() {
+    const WATCH: Duration = Duration::from_secs(10);
+    /// 0.5 % of [`WATCH`].
+    const CPU_MAX: Duration = Duration::from_millis(50);
+    let scratch = Scratch::new();
+    let port = 20_000 + (std::process::id() % 10_000) as u16;
+    let mut server = Server::start_here_on(&scratch, &format!("iscsi:127.0.0.1:{port}"), &["disk=ram:64M"]);
+    let (address, target) = (format!("127.0.0.1:{port}"), format!("{AUTHORITY}:disk"));
+    let sessions: Vec<TcpStream> = (0..100).map(|number| log_in(&address, &target, number)).collect();
+    thread::sleep(Duration::from_secs(1));
+    let before = cpu_time(server.pid());
+    thread::sleep(WATCH);
+    let used = cpu_time(server.pid()) - before;
+    println!("{} idle sessions took {used:?} of {WATCH:?}", sessions.len());
+    assert!(used < CPU_MAX, "{} idle sessions took {used:?} of {WATCH:?}", sessions.len());
+    for mut session in sessions {
+        session.set_nonblocking(true).expect("a socket");
+        let kind = session.read(&mut [0; 48]).map_err(|error| error.kind());
+        assert_eq!(kind, Err(std::io::ErrorKind::WouldBlock), "the session is still there");
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}

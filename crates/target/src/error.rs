@@ -1,0 +1,75 @@
+//! Why a server does not start, and what to do about it.
+
+use std::io;
+
+use sanwire_device::DiskError;
+use sanwire_store::OpenError;
+
+use crate::export::ExportError;
+use crate::wire::Wire;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A volume's store cannot be opened.
+    #[error("volume {volume}: {source}")]
+    Store {
+        /// Which.
+        volume: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// A store on which no disk can stand.
+    #[error("volume {volume}: {source}")]
+    Disk {
+        /// Which.
+        volume: String,
+        /// Why.
+        source: DiskError,
+    },
+    /// A volume's name or number is wrong or taken.
+    #[error("volume {volume}: {reason}")]
+    Volume {
+        /// Which.
+        volume: String,
+        /// Why.
+        reason: String,
+    },
+    /// A wire cannot be opened.
+    #[error("wire {wire}: {source}{}", hint(.wire, .source))]
+    Wire {
+        /// Which.
+        wire: Wire,
+        /// Why.
+        source: io::Error,
+    },
+    /// The iSCSI targets cannot be as they are configured.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// The machine refuses memory, threads or randomness.
+    #[error("the server cannot get {what}: {source}")]
+    Resource {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn hint(wire: &Wire, source: &io::Error) -> String {
+    match (wire, source.kind()) {
+        (Wire::HsEth { .. }, io::ErrorKind::PermissionDenied) => {
+            "; raw Ethernet needs root or the capability CAP_NET_RAW (`setcap cap_net_raw+ep sanwire`)".into()
+        }
+        (Wire::HsIp { address }, io::ErrorKind::AddrInUse) => {
+            format!("; is another server running on {address}? choose another port with hs-ip:{}:PORT", address.ip())
+        }
+        (Wire::Iscsi { address, .. }, io::ErrorKind::AddrInUse) => {
+            format!("; is another target running on {address}? choose another port with iscsi:{}:PORT", address.ip())
+        }
+        (Wire::HsIp { .. } | Wire::Iscsi { .. }, io::ErrorKind::AddrNotAvailable) => {
+            "; this host does not have that address".into()
+        }
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,184 @@
+//! The iSCSI targets of a server: what they have and who may use them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sanwire_core::Lun;
+use sanwire_device::{Disk, LogicalUnits};
+use sanwire_iscsi::{Authentication, IscsiName, NameError, TargetId};
+
+use crate::allow::AllowList;
+
+/// The authority that names the targets of volumes for which the configuration has none.
+const AUTHORITY: &str = "iqn.2026-11.org.sanwire";
+
+/// One iSCSI target, as it is configured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExportConfig {
+    /// Its name.
+    pub name: IscsiName,
+    /// What people call it; may be empty.
+    pub alias: String,
+    /// Its logical units: the names of volumes by their numbers here.
+    pub units: BTreeMap<Lun, String>,
+    /// Who may use it.
+    pub allow: AllowList,
+    /// How they show who they are.
+    pub authentication: Authentication,
+    /// Whether digests may be refused: `true` insists on both.
+    pub requires_digests: bool,
+    /// The portal groups it is reached through; empty: all.
+    pub group_tags: Vec<u16>,
+    /// Log in there (`ADDRESS[:PORT][,TAG]`) instead; `true`: for good.
+    pub redirect: Option<(String, bool)>,
+}
+
+impl ExportConfig {
+    /// The target that a volume has when nothing is configured: logical unit 0 of a target with the volume's name.
+    ///
+    /// # Errors
+    /// [`NameError`] when there is no such name.
+    pub fn of_volume(volume: &str, allow: AllowList) -> Result<Self, NameError> {
+        // RFC 3722 forbids what a volume's name may have besides letters, digits, dots and dashes.
+        let name = format!("{AUTHORITY}:{}", volume.replace('_', "-")).parse()?;
+        Ok(ExportConfig {
+            name,
+            alias: volume.to_owned(),
+            units: BTreeMap::from([(Lun::default(), volume.to_owned())]),
+            allow,
+            authentication: Authentication::default(),
+            requires_digests: false,
+            group_tags: Vec::new(),
+            redirect: None,
+        })
+    }
+}
+
+/// Why the targets cannot be as they are configured. Nothing was changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ExportError {
+    /// A unit's volume is not there.
+    #[error(
+        "target {target}: logical unit {lun} is to be volume {volume}, which is not served: add it or correct the name"
+    )]
+    NoVolume {
+        /// Which target.
+        target: IscsiName,
+        /// Which unit.
+        lun: Lun,
+        /// The volume.
+        volume: String,
+    },
+    /// A volume is there twice.
+    #[error("target {target}: volume {volume} has two numbers: choose one")]
+    VolumeTwice {
+        /// Which target.
+        target: IscsiName,
+        /// The volume.
+        volume: String,
+    },
+    /// A name is there twice.
+    #[error("two targets are called {target}: give each a name of its own")]
+    NameTwice {
+        /// The name.
+        target: IscsiName,
+    },
+}
+
+/// One iSCSI target that is served.
+#[derive(Debug)]
+pub(crate) struct Export {
+    pub(crate) id: TargetId,
+    pub(crate) config: ExportConfig,
+    pub(crate) units: Arc<LogicalUnits>,
+}
+
+/// All that are served, as they are at one moment.
+#[derive(Default, Debug)]
+pub(crate) struct ExportTable {
+    by_name: BTreeMap<IscsiName, Arc<Export>>,
+    by_id: BTreeMap<TargetId, Arc<Export>>,
+    next_id: u32,
+}
+
+impl ExportTable {
+    pub(crate) fn by_name(&self, name: &IscsiName) -> Option<&Arc<Export>> {
+        self.by_name.get(name)
+    }
+
+    pub(crate) fn by_id(&self, id: TargetId) -> Option<&Arc<Export>> {
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Export>> {
+        self.by_name.values()
+    }
+
+    /// The table with these targets. A target that stays keeps its number and its sessions; only the units that differ come
+    /// and go. Also gives the targets that are gone.
+    ///
+    /// # Errors
+    /// [`ExportError`]; then nothing has changed.
+    pub(crate) fn with(
+        &self,
+        configs: Vec<ExportConfig>,
+        volumes: &LogicalUnits,
+    ) -> Result<(ExportTable, Vec<TargetId>), ExportError> {
+        let mut names = BTreeSet::new();
+        if let Some(twice) = configs.iter().find(|config| !names.insert(&config.name)) {
+            return Err(ExportError::NameTwice { target: twice.name.clone() });
+        }
+        let disks = configs.iter().map(|config| disks_of(config, volumes)).collect::<Result<Vec<_>, _>>()?;
+        let mut table = ExportTable { next_id: self.next_id, ..ExportTable::default() };
+        for (config, disks) in configs.into_iter().zip(disks) {
+            let (id, units) = match self.by_name(&config.name) {
+                Some(old) => (old.id, Arc::clone(&old.units)),
+                None => {
+                    table.next_id += 1;
+                    (TargetId(table.next_id), Arc::default())
+                }
+            };
+            change_units(&units, disks);
+            let export = Arc::new(Export { id, config, units });
+            table.by_id.insert(id, Arc::clone(&export));
+            table.by_name.insert(export.config.name.clone(), export);
+        }
+        let gone = self.by_id.keys().filter(|id| !table.by_id.contains_key(id)).copied().collect();
+        Ok((table, gone))
+    }
+}
+
+type Disks = BTreeMap<Lun, Arc<Disk>>;
+
+fn disks_of(config: &ExportConfig, volumes: &LogicalUnits) -> Result<Disks, ExportError> {
+    let served = volumes.iter();
+    let mut seen = BTreeSet::new();
+    let disk_of = |(lun, volume): (&Lun, &String)| {
+        let (target, volume) = (config.name.clone(), volume.clone());
+        if !seen.insert(volume.clone()) {
+            return Err(ExportError::VolumeTwice { target, volume });
+        }
+        match served.iter().find(|(_, disk)| disk.identity().name() == volume) {
+            Some((_, disk)) => Ok((*lun, Arc::clone(disk))),
+            None => Err(ExportError::NoVolume { target, lun: *lun, volume }),
+        }
+    };
+    config.units.iter().map(disk_of).collect()
+}
+
+/// Brings the units of a target to what they should be; those that stay are not touched.
+fn change_units(units: &LogicalUnits, mut disks: Disks) {
+    for (lun, old) in units.iter() {
+        match disks.get(&lun) {
+            Some(disk) if Arc::ptr_eq(disk, &old) => drop(disks.remove(&lun)),
+            _ => drop(units.remove(lun)),
+        }
+    }
+    for (lun, disk) in disks {
+        let added = units.add_shared(lun, disk);
+        debug_assert!(added.is_ok(), "a target has no more units than there are volumes, and the number is free");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+use sanwire_device::DiskOptions;
+use sanwire_scsi::Identity;
+use sanwire_store::RamStore;
+
+use super::*;
+
+fn lun(number: u16) -> Lun {
+    Lun::new(number).unwrap()
+}
+
+fn volumes(names: &[&str]) -> LogicalUnits {
+    let units = LogicalUnits::new();
+    for (name, number) in names.iter().zip(0..) {
+        let identity = Identity::new(name, [number as u8; 16]).unwrap();
+        let store = Arc::new(RamStore::new(1 << 20, 512));
+        units.add(lun(number), Disk::new(identity, store, DiskOptions::default()).unwrap()).unwrap();
+    }
+    units
+}
+
+fn target(name: &str, units: &[(u16, &str)]) -> ExportConfig {
+    let name = format!("iqn.2026-11.org.sanwire:{name}").parse().unwrap();
+    let units = units.iter().map(|(number, volume)| (lun(*number), (*volume).to_owned())).collect();
+    ExportConfig { name, units, ..ExportConfig::of_volume("a", AllowList::default()).unwrap() }
+}
+
+fn numbers(export: &Export) -> Vec<(u16, String)> {
+    export.units.iter().iter().map(|(lun, disk)| (lun.number(), disk.identity().name().to_owned())).collect()
+}
+
+#[test]
+fn a_volume_is_unit_zero_of_its_own_target() {
+    let config = ExportConfig::of_volume("Disk_0", AllowList::default()).unwrap();
+    assert_eq!(config.name.as_str(), "iqn.2026-11.org.sanwire:disk-0");
+    assert_eq!(config.units, BTreeMap::from([(lun(0), "Disk_0".to_owned())]));
+}
+
+#[test]
+fn what_stays_is_not_touched_by_a_change() {
+    let volumes = volumes(&["a", "b", "c"]);
+    let configs = vec![target("one", &[(0, "a"), (1, "b")]), target("two", &[(0, "b")])];
+    let (before, gone) = ExportTable::default().with(configs, &volumes).unwrap();
+    assert_eq!(gone, []);
+    let one = Arc::clone(before.by_name(&target("one", &[]).name).unwrap());
+    assert_eq!(numbers(&one), [(0, "a".into()), (1, "b".into())]);
+
+    let configs = vec![target("three", &[(7, "a")]), target("one", &[(0, "a"), (1, "c"), (2, "b")])];
+    let (after, gone) = before.with(configs, &volumes).unwrap();
+    let same = after.by_id(one.id).unwrap();
+    assert!(Arc::ptr_eq(&same.units, &one.units), "its sessions go on");
+    assert_eq!(numbers(same), [(0, "a".into()), (1, "c".into()), (2, "b".into())]);
+    assert_eq!(gone, [before.by_name(&target("two", &[]).name).unwrap().id]);
+    let third = after.by_name(&target("three", &[]).name).unwrap();
+    assert!(before.by_id(third.id).is_none(), "a number is not used again");
+}
+
+#[test]
+fn a_wrong_configuration_changes_nothing() {
+    let volumes = volumes(&["a", "b"]);
+    let (table, _) = ExportTable::default().with(vec![target("one", &[(0, "a")])], &volumes).unwrap();
+    for (configs, part) in [
+        (vec![target("one", &[]), target("two", &[(3, "x")])], "logical unit 3 is to be volume x, which is not served"),
+        (vec![target("one", &[]), target("one", &[(0, "a")])], "two targets are called iqn.2026-11.org.sanwire:one"),
+        (vec![target("one", &[(0, "b"), (1, "b")])], "volume b has two numbers"),
+    ] {
+        let error = table.with(configs, &volumes).map(drop).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+        assert_eq!(numbers(table.iter().next().unwrap()), [(0, "a".into())]);
+    }
+}

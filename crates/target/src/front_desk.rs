@@ -1,0 +1,252 @@
+//! The thread that takes TCP connections and sees them through their logins, so that logins never disturb the shards.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sanwire_core::Instant;
+use sanwire_io::tcp::{Listener, Received, Stream};
+use sanwire_io::{Clock, Interest, Poller, Waker};
+use sanwire_iscsi::{Admission, Admitted, LoginOutcome, Portal, ServerLogin};
+
+use crate::directory::Exports;
+use crate::mail::{Mail, Mailbox};
+use crate::registry::Registry;
+
+/// Logins at once; more wait in the kernel.
+const LOGINS_MAX: usize = 512;
+
+/// Logins at once from one address; more are turned away, so that one host cannot keep the others out.
+const LOGINS_OF_ADDRESS_MAX: usize = 128;
+
+/// How long no connection is taken after the system was short of something.
+const BREATHER: Duration = Duration::from_millis(100);
+
+/// Bytes that one login receives at a time.
+const INPUT_BYTES: usize = 16 << 10;
+
+/// Keys below this are those of listeners.
+const FIRST_LOGIN: u64 = 1 << 16;
+
+/// A connection that has passed its login, on its way to a shard.
+pub(crate) struct Arrival {
+    pub(crate) stream: Stream,
+    pub(crate) admitted: Box<Admitted>,
+    pub(crate) admission: Admission,
+}
+
+/// What the thread is made of.
+pub(crate) struct FrontDeskParts {
+    /// The listeners with the tags of their portal groups.
+    pub(crate) listeners: Vec<(Listener, u16)>,
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) shards: Arc<[Mailbox]>,
+    pub(crate) waker: Waker,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+struct Login {
+    stream: Stream,
+    machine: ServerLogin,
+    peer: IpAddr,
+    watched: Interest,
+    /// It was refused: close it when all is sent.
+    is_over: bool,
+}
+
+struct FrontDesk {
+    parts: FrontDeskParts,
+    poller: Poller,
+    clock: Clock,
+    /// By keys that are not used again.
+    logins: BTreeMap<u64, Login>,
+    next_key: u64,
+    /// Listeners are not watched until then.
+    pause_until: Option<Instant>,
+}
+
+/// Runs until it is told to stop.
+pub(crate) fn run(parts: FrontDeskParts) {
+    let desk = FrontDesk {
+        parts,
+        poller: Poller::with_spin(Duration::ZERO),
+        clock: Clock::new(),
+        logins: BTreeMap::new(),
+        next_key: FIRST_LOGIN,
+        pause_until: None,
+    };
+    if let Err(error) = desk.serve() {
+        tracing::error!("no more iSCSI connections are taken: {error}; start the server again");
+    }
+}
+
+impl FrontDesk {
+    fn serve(mut self) -> io::Result<()> {
+        for ((listener, _), key) in self.parts.listeners.iter().zip(0..) {
+            self.poller.add_stream(listener, key, Interest::READABLE)?;
+        }
+        let mut ready = Vec::new();
+        while !self.parts.stop.load(Ordering::Acquire) {
+            let deadlines = self.logins.values().filter_map(|login| login.machine.poll_timeout());
+            let deadline = deadlines.chain(self.pause_until).min();
+            self.poller.wait(&[], &[], Some(&self.parts.waker), deadline, &self.clock)?;
+            self.poller.poll_streams(&mut |key, interest| ready.push((key, interest)))?;
+            let now = self.clock.now();
+            for (key, interest) in ready.drain(..) {
+                if key < FIRST_LOGIN {
+                    self.accept(key as usize, now);
+                } else {
+                    self.attend(key, interest.readable, now);
+                }
+            }
+            self.handle_timeouts(now);
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, listener: usize, now: Instant) {
+        while self.logins.len() < LOGINS_MAX {
+            let Some((socket, group_tag)) = self.parts.listeners.get(listener) else { return };
+            match socket.accept() {
+                Ok(Some((stream, peer))) => {
+                    let group_tag = *group_tag;
+                    if let Err(error) = self.begin(stream, peer, group_tag, now) {
+                        tracing::warn!("a connection from {peer} is turned away: {error}");
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!("no connections are taken for {BREATHER:?}: {error}");
+                    return self.pause(now);
+                }
+            }
+        }
+        self.pause(now);
+    }
+
+    fn begin(&mut self, stream: Stream, peer: SocketAddr, group_tag: u16, now: Instant) -> io::Result<()> {
+        let address = peer.ip().to_canonical();
+        if self.logins.values().filter(|login| login.peer == address).count() >= LOGINS_OF_ADDRESS_MAX {
+            return Err(io::Error::other("too many logins of this address at once"));
+        }
+        let portal = Portal { address: stream.local_address()?, group_tag };
+        let seed = sanwire_hyperscsi::random().map_err(|_| io::Error::other("the system has no random numbers"))?;
+        let key = self.next_key;
+        self.poller.add_stream(&stream, key, Interest::READABLE)?;
+        self.next_key += 1;
+        let machine = ServerLogin::new(portal, address, seed, now);
+        let login = Login { stream, machine, peer: address, watched: Interest::READABLE, is_over: false };
+        self.logins.insert(key, login);
+        Ok(())
+    }
+
+    /// Goes on with a login that has input, or room for output.
+    fn attend(&mut self, key: u64, is_readable: bool, now: Instant) {
+        let Some(login) = self.logins.get_mut(&key) else { return };
+        let mut is_lost = false;
+        if is_readable {
+            let mut input = [0; INPUT_BYTES];
+            match login.stream.receive([&mut [], &mut input]) {
+                // What a refused initiator still says is not heard.
+                Ok(Received::Bytes(count)) if !login.is_over => {
+                    login.machine.handle_input(&input[..count], &*self.parts.exports, now);
+                }
+                Ok(Received::Bytes(_) | Received::Nothing) => {}
+                Ok(Received::End) | Err(_) => is_lost = true,
+            }
+        }
+        if is_lost {
+            self.logins.remove(&key);
+        } else {
+            self.advance(key);
+        }
+    }
+
+    /// Sends what a login has to say, and sees whether it has come to an end.
+    fn advance(&mut self, key: u64) {
+        let Some(login) = self.logins.get_mut(&key) else { return };
+        let outcome = login.machine.poll_outcome();
+        if login.transmit().is_err() {
+            self.logins.remove(&key);
+            return;
+        }
+        match outcome {
+            Some(LoginOutcome::Admitted(admitted)) => return self.hand_over(key, admitted),
+            Some(LoginOutcome::Refused(reason)) => {
+                tracing::warn!("a login from {} is refused: {reason}", login.peer);
+                login.is_over = true;
+            }
+            None => {}
+        }
+        if login.is_over && !login.stream.wants_write() {
+            self.logins.remove(&key);
+            return;
+        }
+        let wanted = Interest { readable: true, writable: login.stream.wants_write() };
+        if wanted != login.watched && self.poller.change_stream(&login.stream, key, wanted).is_ok() {
+            login.watched = wanted;
+        }
+    }
+
+    fn hand_over(&mut self, key: u64, admitted: Box<Admitted>) {
+        let Some(login) = self.logins.remove(&key) else { return };
+        if let Err(error) = self.poller.remove_stream(&login.stream) {
+            tracing::warn!("{} at {} is turned away: {error}", admitted.initiator, login.peer);
+            return;
+        }
+        match self.parts.registry.place(&admitted) {
+            Some((shard, admission)) => {
+                let arrival = Arrival { stream: login.stream, admitted, admission };
+                self.parts.shards[shard].send(Mail::Admit(Box::new(arrival)));
+            }
+            None => {
+                let initiator = &admitted.initiator;
+                tracing::warn!("{initiator} at {} is turned away: there are too many sessions", login.peer);
+            }
+        }
+    }
+
+    fn handle_timeouts(&mut self, now: Instant) {
+        if self.pause_until.is_some_and(|until| until <= now) {
+            self.watch_listeners(Interest::READABLE);
+            self.pause_until = None;
+        }
+        let is_due = |login: &Login| login.machine.poll_timeout().is_some_and(|at| at <= now);
+        let due: Vec<u64> = self.logins.iter().filter(|(_, login)| is_due(login)).map(|(key, _)| *key).collect();
+        for key in due {
+            if let Some(login) = self.logins.get_mut(&key) {
+                login.machine.handle_timeout(now);
+            }
+            self.advance(key);
+        }
+    }
+
+    /// Takes no connections for a moment.
+    fn pause(&mut self, now: Instant) {
+        self.watch_listeners(Interest::default());
+        self.pause_until = Some(now + BREATHER);
+    }
+
+    fn watch_listeners(&mut self, interest: Interest) {
+        for ((listener, _), key) in self.parts.listeners.iter().zip(0..) {
+            // A listener was added when the thread began.
+            drop(self.poller.change_stream(listener, key, interest));
+        }
+    }
+}
+
+impl Login {
+    /// Sends what the login has to say; it is little.
+    fn transmit(&mut self) -> io::Result<()> {
+        while self.stream.has_room()
+            && let Some(packet) = self.machine.poll_transmit()
+        {
+            drop(self.stream.queue(packet));
+        }
+        self.stream.flush()
+    }
+}

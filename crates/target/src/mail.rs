@@ -1,0 +1,76 @@
+//! What threads of a server tell each other.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use sanwire_io::Waker;
+use sanwire_iscsi::{ManageHandle, TargetId};
+
+use crate::front_desk::Arrival;
+use crate::runner::Selection;
+
+/// Something for a shard to do.
+pub(crate) enum Mail {
+    /// Take over a connection that has passed its login.
+    Admit(Box<Arrival>),
+    /// End tasks. The settlement is let go of when they have ended.
+    Abort(Selection, Arc<Settlement>),
+    /// All shards have ended the tasks that somebody here wanted ended.
+    Settled(Wanted),
+    /// Drop the sessions with a target.
+    DropTarget(TargetId),
+}
+
+/// Who wants tasks ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted {
+    /// A task management request.
+    By(ManageHandle),
+    /// A command of the shard's runner, by the number that it has there.
+    ByCommand(u64),
+}
+
+/// The way to a shard.
+#[derive(Clone)]
+pub(crate) struct Mailbox {
+    sender: Sender<Mail>,
+    waker: Waker,
+}
+
+impl Mailbox {
+    /// A mailbox, and the end that the shard itself reads.
+    pub(crate) fn new(waker: Waker) -> (Mailbox, Receiver<Mail>) {
+        let (sender, receiver) = mpsc::channel();
+        (Mailbox { sender, waker }, receiver)
+    }
+
+    pub(crate) fn send(&self, mail: Mail) {
+        // A shard that has ended has no tasks and takes no connections.
+        if self.sender.send(mail).is_ok() {
+            self.waker.wake();
+        }
+    }
+
+    /// Has the shard look whether it is to stop.
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+}
+
+/// Shared by all who still have to end tasks. When the last one lets go, the shard that wanted it is told.
+pub(crate) struct Settlement {
+    home: Mailbox,
+    wanted: Wanted,
+}
+
+impl Settlement {
+    pub(crate) fn new(home: Mailbox, wanted: Wanted) -> Arc<Self> {
+        Arc::new(Settlement { home, wanted })
+    }
+}
+
+impl Drop for Settlement {
+    fn drop(&mut self) {
+        self.home.send(Mail::Settled(self.wanted));
+    }
+}

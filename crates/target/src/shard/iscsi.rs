@@ -1,0 +1,252 @@
+//! iSCSI in a shard: its connections and sessions, and the task management that reaches into other shards.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use sanwire_core::{Instant, Lun, NexusId};
+use sanwire_device::{Disk, LogicalUnits, NexusPorts};
+use sanwire_io::{Poller, Ready};
+use sanwire_iscsi::{
+    CommandHandle, Function, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent, TargetId,
+};
+use sanwire_scsi::Reply;
+use sanwire_scsi::reservation::TransportId;
+
+use super::Shard;
+use crate::directory::Exports;
+use crate::front_desk::Arrival;
+use crate::mail::{Mail, Settlement, Wanted};
+use crate::registry::Registry;
+use crate::runner::{Handle, Selection, Which};
+use crate::streams::Streams;
+use crate::wire::iscsi_port;
+
+/// What a session sees, and as whom.
+struct Session {
+    units: Arc<LogicalUnits>,
+    ports: Arc<NexusPorts>,
+}
+
+/// The target's end of iSCSI in one shard.
+pub(super) struct IscsiEnd {
+    server: Server,
+    streams: Streams,
+    sessions: BTreeMap<NexusId, Session>,
+    /// Resets after which the sessions of a target are dropped.
+    cold_resets: BTreeMap<ManageHandle, TargetId>,
+    exports: Arc<Exports>,
+    registry: Arc<Registry>,
+}
+
+impl IscsiEnd {
+    pub(super) fn new(config: ServerConfig, exports: Arc<Exports>, registry: Arc<Registry>) -> Self {
+        IscsiEnd {
+            server: Server::new(config),
+            streams: Streams::default(),
+            sessions: BTreeMap::new(),
+            cold_resets: BTreeMap::new(),
+            exports,
+            registry,
+        }
+    }
+
+    fn admit(&mut self, arrival: Arrival, poller: &mut Poller, now: Instant) {
+        let Arrival { stream, admitted, admission } = arrival;
+        match self.streams.add(stream, poller, now) {
+            Ok(id) => self.server.admit(id, *admitted, admission, now),
+            Err(error) => {
+                tracing::warn!("{} at {} is turned away: {error}", admitted.initiator, admitted.peer);
+                // A further connection of a session takes nothing with it.
+                if admitted.request.tsih == 0 {
+                    self.registry.closed(admission.nexus, admission.tsih);
+                }
+            }
+        }
+    }
+
+    pub(super) fn receive(&mut self, poller: &mut Poller, now: Instant) -> io::Result<usize> {
+        self.streams.receive(&mut self.server, poller, now)
+    }
+
+    /// See [`Streams::is_hot`].
+    pub(super) fn is_hot(&self) -> bool {
+        self.streams.is_hot()
+    }
+
+    pub(super) fn receive_hot(&mut self, now: Instant) -> usize {
+        self.streams.receive_hot(&mut self.server, now)
+    }
+
+    /// Takes note of why the shard has woken.
+    pub(super) fn note(&mut self, ready: Ready) {
+        if ready.streams {
+            self.streams.ask();
+        }
+    }
+
+    pub(super) fn transmit(&mut self, poller: &mut Poller, now: Instant) -> usize {
+        self.streams.transmit(&mut self.server, poller, now)
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.server.poll_timeout().is_some_and(|at| at <= now) {
+            self.server.handle_timeout(now);
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.server.poll_timeout()
+    }
+
+    pub(super) fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.server.poll_event()
+    }
+
+    pub(super) fn answer(&mut self, handle: CommandHandle, reply: Option<Reply>, now: Instant) {
+        match reply {
+            Some(reply) => self.server.reply(handle, reply, now),
+            None => self.server.aborted(handle, now),
+        }
+    }
+
+    pub(super) fn shut_down(&mut self, now: Instant) {
+        self.server.shut_down(now);
+    }
+
+    /// Whether all connections are closed.
+    pub(super) fn is_drained(&self) -> bool {
+        self.streams.is_empty()
+    }
+}
+
+impl Shard {
+    pub(super) fn read_mail(&mut self, now: Instant) {
+        while let Ok(mail) = self.mail.try_recv() {
+            match mail {
+                Mail::Admit(arrival) => self.iscsi.admit(*arrival, &mut self.poller, now),
+                Mail::Abort(selection, settlement) => {
+                    self.runner.abort(&selection, Some(&settlement), &mut self.ended);
+                    self.answer(now);
+                }
+                Mail::Settled(Wanted::By(request)) => self.managed(request, now),
+                Mail::Settled(Wanted::ByCommand(number)) => {
+                    self.ended.extend(self.runner.settled(number, &mut self.engine, now));
+                }
+                Mail::DropTarget(target) => self.iscsi.server.drop_target(target, now),
+            }
+        }
+    }
+
+    pub(super) fn handle_iscsi_event(&mut self, event: ServerEvent, now: Instant) {
+        match event {
+            ServerEvent::Command { handle, task, .. } => {
+                // A session whose target went away meanwhile gets no answers.
+                if let Some(session) = self.iscsi.sessions.get(&handle.nexus()) {
+                    let handle = Handle::Iscsi(handle);
+                    self.ended.extend(self.runner.begin(handle, &session.units, task, &mut self.engine, now));
+                }
+            }
+            ServerEvent::Manage { handle, target, lun, function } => self.manage(handle, target, lun, function, now),
+            ServerEvent::SessionOpened { nexus, target, initiator, isid, user, group_tag, .. } => {
+                let user = user.map(|user| format!(" (user {user})")).unwrap_or_default();
+                tracing::info!("initiator {initiator}{user}, port {isid}, has come");
+                let session = self.iscsi.exports.by_id(target).and_then(|export| {
+                    let initiator = TransportId::iscsi_port(initiator.as_str(), isid.0).ok()?;
+                    let ports = NexusPorts { initiator, target: iscsi_port(&export.config.name, group_tag) };
+                    Some(Session { units: Arc::clone(&export.units), ports: Arc::new(ports) })
+                });
+                match session {
+                    Some(session) => {
+                        session.units.nexus_established(nexus, Arc::clone(&session.ports));
+                        self.iscsi.sessions.insert(nexus, session);
+                    }
+                    // The target went away during the login.
+                    None => self.iscsi.server.drop_target(target, now),
+                }
+            }
+            ServerEvent::SessionClosed { nexus, tsih } => {
+                self.iscsi.registry.closed(nexus, tsih);
+                if let Some(Session { units, .. }) = self.iscsi.sessions.remove(&nexus) {
+                    tracing::info!("the session of nexus {:x} is over", nexus.0);
+                    self.runner.abort(&Selection { by: nexus, which: Which::Own }, None, &mut self.ended);
+                    units.nexus_lost(nexus);
+                }
+            }
+            ServerEvent::Close { connection } => {
+                self.iscsi.streams.close(connection, &mut self.iscsi.server, &mut self.poller, now);
+            }
+        }
+    }
+
+    fn manage(&mut self, request: ManageHandle, target: TargetId, lun: Option<Lun>, function: Function, now: Instant) {
+        let by = request.nexus();
+        let Some(Session { units, ports }) = self.iscsi.sessions.get(&by) else { return };
+        let (units, ports) = (Arc::clone(units), Arc::clone(ports));
+        let disk = lun.and_then(|lun| Some((lun, units.get(lun)?)));
+        let wanted = Wanted::By(request);
+        let here = |which| Selection { by, which };
+        match (function, disk) {
+            (Function::AbortTask(command), _) => self.abort(wanted, &here(Which::Command(Handle::Iscsi(command)))),
+            (Function::AbortTaskSet, Some((_, disk))) => self.abort(wanted, &here(Which::OwnOn(disk))),
+            (Function::ClearTaskSet, Some((_, disk))) => self.abort_everywhere(wanted, &here(Which::On(vec![disk]))),
+            (Function::LogicalUnitReset, Some((lun, disk))) => {
+                units.logical_unit_reset(lun, by);
+                self.abort_everywhere(wanted, &here(Which::On(vec![disk])));
+            }
+            (Function::TargetReset { is_cold }, _) => {
+                if is_cold {
+                    self.iscsi.cold_resets.insert(request, target);
+                }
+                let mut disks: Vec<Arc<Disk>> = Vec::new();
+                for (lun, disk) in units.iter() {
+                    units.logical_unit_reset(lun, by);
+                    disks.push(disk);
+                }
+                self.abort_everywhere(wanted, &here(Which::On(disks)));
+            }
+            (Function::NexusReset, _) => {
+                units.nexus_lost(by);
+                units.nexus_established(by, ports);
+                self.abort(wanted, &here(Which::Own));
+            }
+            (Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset, None) => {
+                self.iscsi.server.managed(request, ManageOutcome::NoLogicalUnit, now);
+            }
+        }
+    }
+
+    /// Ends commands of this shard. Who wants it is told by mail when they have ended.
+    fn abort(&mut self, wanted: Wanted, selection: &Selection) {
+        let settlement = Settlement::new(self.shards[self.index].clone(), wanted);
+        self.runner.abort(selection, Some(&settlement), &mut self.ended);
+    }
+
+    /// Ends commands wherever they run.
+    fn abort_everywhere(&mut self, wanted: Wanted, selection: &Selection) {
+        let settlement = Settlement::new(self.shards[self.index].clone(), wanted);
+        for (index, shard) in self.shards.iter().enumerate() {
+            if index != self.index {
+                shard.send(Mail::Abort(selection.clone(), Arc::clone(&settlement)));
+            }
+        }
+        self.runner.abort(selection, Some(&settlement), &mut self.ended);
+    }
+
+    /// Ends what commands of this shard want ended.
+    pub(super) fn abort_wanted(&mut self) {
+        for (number, selection) in self.runner.take_wanted() {
+            self.abort_everywhere(Wanted::ByCommand(number), &selection);
+        }
+    }
+
+    /// All that a request wanted ended has ended.
+    fn managed(&mut self, request: ManageHandle, now: Instant) {
+        self.iscsi.server.managed(request, ManageOutcome::Complete, now);
+        if let Some(target) = self.iscsi.cold_resets.remove(&request) {
+            // Those of this shard are dropped by its own end.
+            let others = self.shards.iter().enumerate().filter(|(index, _)| *index != self.index);
+            others.for_each(|(_, shard)| shard.send(Mail::DropTarget(target)));
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The connections of one shard, and which of them to look at.
+
+use std::io;
+
+use sanwire_core::Instant;
+use sanwire_io::tcp::{Received, Stream};
+use sanwire_io::{Interest, Poller};
+use sanwire_iscsi::{ConnectionId, Server};
+
+/// Streams that are tried without asking the kernel first which are ready.
+const HOT_MAX: usize = 4;
+
+/// A stream without input for so long is not tried any more, only waited for.
+const HOT_FOR: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// Turns between two questions about the other streams, while the hot ones keep the shard busy.
+const ASK_PAUSE_MAX: u32 = 16;
+
+/// Calls to receive from one stream before another has its turn.
+const RECEIVES_MAX: u32 = 8;
+
+struct Connection {
+    id: ConnectionId,
+    stream: Stream,
+    /// What the poller watches it for.
+    watched: Interest,
+    last_input_at: Instant,
+    /// The protocol had no room for input when it was last asked.
+    is_stalled: bool,
+    /// Close it when all is sent.
+    is_closing: bool,
+}
+
+/// Connections in slots. An id is its slot and how often the slot was used, so that none comes twice.
+#[derive(Default)]
+pub(crate) struct Streams {
+    slots: Vec<(u32, Option<Connection>)>,
+    free: Vec<u32>,
+    hot: Vec<ConnectionId>,
+    /// Turns until the next question about the others.
+    ask_in: u32,
+    ask_pause: u32,
+    /// Told by the last question.
+    ready: Vec<(ConnectionId, Interest)>,
+}
+
+fn slot_of(id: ConnectionId) -> usize {
+    (id.0 & u64::from(u32::MAX)) as usize
+}
+
+impl Streams {
+    /// Whether there are no connections.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    /// Whether some stream is worth trying again and again for a moment.
+    pub(crate) fn is_hot(&self) -> bool {
+        !self.hot.is_empty()
+    }
+
+    /// Takes a stream in and gives it a number.
+    pub(crate) fn add(&mut self, stream: Stream, poller: &mut Poller, now: Instant) -> io::Result<ConnectionId> {
+        let slot = match self.free.last() {
+            Some(slot) => *slot,
+            None => self.slots.len() as u32,
+        };
+        let round = self.slots.get(slot as usize).map_or(0, |(round, _)| *round);
+        let id = ConnectionId(u64::from(round) << 32 | u64::from(slot));
+        poller.add_stream(&stream, id.0, Interest::READABLE)?;
+        let connection = Connection {
+            id,
+            stream,
+            watched: Interest::READABLE,
+            last_input_at: now,
+            is_stalled: false,
+            is_closing: false,
+        };
+        if self.free.pop().is_some() {
+            self.slots[slot as usize] = (round, Some(connection));
+        } else {
+            self.slots.push((round, Some(connection)));
+        }
+        Ok(id)
+    }
+
+    fn get(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.slots.get_mut(slot_of(id))?.1.as_mut().filter(|connection| connection.id == id)
+    }
+
+    fn remove(&mut self, id: ConnectionId) {
+        if self.get(id).is_some() {
+            let (round, connection) = &mut self.slots[slot_of(id)];
+            *connection = None;
+            // A slot that was used 2^32 times is not used again.
+            if let Some(next) = round.checked_add(1) {
+                *round = next;
+                self.free.push(slot_of(id) as u32);
+            }
+            self.hot.retain(|hot| *hot != id);
+        }
+    }
+
+    fn lose(&mut self, id: ConnectionId, server: &mut Server, now: Instant) {
+        self.remove(id);
+        server.connection_lost(id, now);
+    }
+
+    /// The next [`Streams::receive`] asks which streams are ready.
+    pub(crate) fn ask(&mut self) {
+        self.ask_in = 0;
+    }
+
+    /// Receives from the streams that have something; gives the number of bytes.
+    pub(crate) fn receive(&mut self, server: &mut Server, poller: &mut Poller, now: Instant) -> io::Result<usize> {
+        if self.is_empty() {
+            return Ok(0);
+        }
+        let mut received = self.receive_hot(server, now);
+        if self.ask_in == 0 {
+            received += self.receive_ready(server, poller, now)?;
+        } else if received > 0 {
+            self.ask_in -= 1;
+        }
+        Ok(received)
+    }
+
+    /// Receives from the hot streams.
+    pub(crate) fn receive_hot(&mut self, server: &mut Server, now: Instant) -> usize {
+        let mut received = 0;
+        let mut index = 0;
+        while let Some(&id) = self.hot.get(index) {
+            let count = self.receive_from(id, server, now);
+            received += count;
+            let is_hot = self.get(id).is_some_and(|connection| now - connection.last_input_at < HOT_FOR);
+            if is_hot {
+                index += 1;
+            } else {
+                self.hot.retain(|hot| *hot != id);
+            }
+        }
+        received
+    }
+
+    fn receive_ready(&mut self, server: &mut Server, poller: &mut Poller, now: Instant) -> io::Result<usize> {
+        let mut ready = std::mem::take(&mut self.ready);
+        poller.poll_streams(&mut |key, interest| ready.push((ConnectionId(key), interest)))?;
+        let mut received = 0;
+        let mut is_surprise = false;
+        for (id, interest) in ready.drain(..) {
+            if interest.writable {
+                self.send(id, server, poller, now);
+            }
+            if interest.readable && self.get(id).is_some_and(|connection| !connection.watched.readable) {
+                // Who is told of unasked has failed.
+                self.lose(id, server, now);
+            } else if interest.readable && !self.hot.contains(&id) {
+                let count = self.receive_from(id, server, now);
+                received += count;
+                is_surprise |= count > 0;
+                self.warm_up(id, count, poller);
+            }
+        }
+        self.ready = ready;
+        self.ask_pause = if is_surprise { 0 } else { (self.ask_pause * 2 + 1).min(ASK_PAUSE_MAX) };
+        self.ask_in = self.ask_pause;
+        Ok(received)
+    }
+
+    /// A stream that had input becomes hot; one for whose input there is no room is not asked about for now.
+    fn warm_up(&mut self, id: ConnectionId, count: usize, poller: &mut Poller) {
+        let Some(connection) = self.get(id) else { return };
+        if connection.is_stalled {
+            connection.watch(Interest { readable: false, ..connection.watched }, poller);
+        } else if count > 0 && self.hot.len() < HOT_MAX {
+            self.hot.push(id);
+        }
+    }
+
+    /// Receives from one stream; gives the number of bytes.
+    fn receive_from(&mut self, id: ConnectionId, server: &mut Server, now: Instant) -> usize {
+        let mut received = 0;
+        let Some(connection) = self.get(id) else { return 0 };
+        for _ in 0..RECEIVES_MAX {
+            let spaces = server.spaces(id);
+            let room = spaces[0].len() + spaces[1].len();
+            connection.is_stalled = room == 0;
+            match connection.stream.receive(spaces) {
+                Ok(Received::Bytes(count)) => {
+                    connection.last_input_at = now;
+                    server.filled(id, count, now);
+                    received += count;
+                    if count < room {
+                        break;
+                    }
+                }
+                Ok(Received::Nothing) => break,
+                Ok(Received::End) | Err(_) => {
+                    self.lose(id, server, now);
+                    break;
+                }
+            }
+        }
+        received
+    }
+
+    /// Sends what the protocol has for the connections; gives how many had something.
+    pub(crate) fn transmit(&mut self, server: &mut Server, poller: &mut Poller, now: Instant) -> usize {
+        let mut connections = 0;
+        while let Some(id) = server.poll_ready() {
+            connections += 1;
+            self.send(id, server, poller, now);
+            // It may have waited for memory or for its answers to be sent.
+            if let Some(connection) = self.get(id)
+                && !connection.watched.readable
+            {
+                connection.watch(Interest { readable: true, ..connection.watched }, poller);
+            }
+        }
+        connections
+    }
+
+    /// Sends what there is for one connection, until it takes no more.
+    fn send(&mut self, id: ConnectionId, server: &mut Server, poller: &mut Poller, now: Instant) {
+        let Some(connection) = self.get(id) else { return };
+        let result = connection.fill(server);
+        let is_over = connection.is_closing && !connection.stream.wants_write();
+        if let Err(error) = result {
+            tracing::debug!("an iSCSI connection is lost: {error}");
+            self.lose(id, server, now);
+        } else if is_over {
+            self.remove(id);
+        } else {
+            let writable = connection.stream.wants_write();
+            connection.watch(Interest { writable, ..connection.watched }, poller);
+        }
+    }
+
+    /// Closes a connection once all is sent.
+    pub(crate) fn close(&mut self, id: ConnectionId, server: &mut Server, poller: &mut Poller, now: Instant) {
+        if let Some(connection) = self.get(id) {
+            connection.is_closing = true;
+            connection.watch(Interest { readable: false, ..connection.watched }, poller);
+            self.hot.retain(|hot| *hot != id);
+            self.send(id, server, poller, now);
+        }
+    }
+}
+
+impl Connection {
+    /// Moves packets from the protocol to the stream and sends them, until there are no more or the socket is full.
+    fn fill(&mut self, server: &mut Server) -> io::Result<()> {
+        loop {
+            let mut is_empty = false;
+            while !is_empty && self.stream.has_room() {
+                match server.poll_transmit(self.id) {
+                    // There is room.
+                    Some(packet) => drop(self.stream.queue(packet)),
+                    None => is_empty = true,
+                }
+            }
+            self.stream.flush()?;
+            if is_empty || self.stream.wants_write() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn watch(&mut self, wanted: Interest, poller: &mut Poller) {
+        if wanted != self.watched && poller.change_stream(&self.stream, self.id.0, wanted).is_ok() {
+            self.watched = wanted;
+        }
+    }
+}

@@ -15,7 +15,7 @@ use sanwire_store::{Outcome, RamStore, Started};
 
 /// A command block whose fields are mostly small, of a command that a disk may have.
 fn cdb(u: &mut Unstructured<'_>) -> Result<Cdb> {
-    let known: Vec<&Operation> = Operation::supported(Features { thin: true }).collect();
+    let known: Vec<&Operation> = Operation::supported(Features { thin: true, atomic: true }).collect();
     let operation = u.choose(&known)?;
     let mut bytes = vec![0; operation.cdb_bytes()];
     for byte in &mut bytes {
@@ -59,8 +59,9 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
     let units = LogicalUnits::new();
     let store = Arc::new(RamStore::new(64 * u64::from(block_bytes), block_bytes));
     let identity = Identity::new("volume", [9; 16]).unwrap();
-    let disk =
-        Disk::new(identity, store, DiskOptions { write_cache: u.arbitrary()?, ..DiskOptions::default() }).unwrap();
+    let options =
+        DiskOptions { write_cache: u.arbitrary()?, removable: u.arbitrary()?, ..DiskOptions::default() };
+    let disk = Disk::new(identity, store, options).unwrap();
     units.add(Lun::default(), disk).unwrap();
     for number in [1, 2] {
         let initiator = TransportId::hyperscsi(ClientId([number; 16]));
@@ -99,7 +100,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
                 }
                 Progress::NoMemory(_) => break,
                 Progress::Abort(execution, _) => progress = units.resume(execution, Ok(Outcome::Done), memory),
-                Progress::Wait(waiting) => panic!("{shown} waits for nobody: {waiting:?}"),
+                Progress::Wait(waiting) => progress = units.retry(waiting),
                 Progress::Store(execution, request) | Progress::Answered(execution, request) => match execution.store().start(request) {
                     Started::Done(completion) => progress = units.resume(execution, completion, memory),
                     _ => panic!("memory answers at once"),

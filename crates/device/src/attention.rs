@@ -20,10 +20,11 @@ pub(crate) enum Attention {
     ReservationsPreempted = 6,
     ReservationsReleased = 7,
     RegistrationsPreempted = 8,
+    MediumChanged = 9,
 }
 
 impl Attention {
-    const ALL: [Attention; 9] = [
+    const ALL: [Attention; 10] = [
         Attention::PowerOn,
         Attention::Reset,
         Attention::LunsChanged,
@@ -33,6 +34,7 @@ impl Attention {
         Attention::ReservationsPreempted,
         Attention::ReservationsReleased,
         Attention::RegistrationsPreempted,
+        Attention::MediumChanged,
     ];
 
     /// Those that a RESERVATION CONFLICT does not hide (SAM-5 5.3.3).
@@ -53,6 +55,7 @@ impl Attention {
             Attention::ReservationsPreempted => AdditionalSense::RESERVATIONS_PREEMPTED,
             Attention::ReservationsReleased => AdditionalSense::RESERVATIONS_RELEASED,
             Attention::RegistrationsPreempted => AdditionalSense::REGISTRATIONS_PREEMPTED,
+            Attention::MediumChanged => AdditionalSense::NOT_READY_TO_READY_CHANGE,
         };
         Sense::new(SenseKey::UnitAttention, additional)
     }

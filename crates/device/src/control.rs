@@ -4,9 +4,10 @@ use sanwire_core::NexusId;
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::mode::{self, ModeState};
 use sanwire_scsi::vpd::{self, BlockCharacteristics, BlockLimits, Provisioning, ProvisioningType, TargetPort};
-use sanwire_scsi::{AdditionalSense, ModeForm, ModeSense, Sense, SenseKey, Task, inquiry};
+use sanwire_scsi::{AdditionalSense, ModeForm, ModeSense, Sense, SenseKey, StartStop, Task, inquiry};
 use sanwire_store::{Geometry, Request};
 
+use crate::attention::Attention;
 use crate::disk::{Disk, capacity};
 use crate::execution::{State, finish};
 use crate::fault;
@@ -17,17 +18,21 @@ use crate::unmap::{DESCRIPTORS_MAX, UNMAP_MAX_BLOCKS};
 
 pub(crate) fn inquiry(page: Option<u8>, disk: &Disk, port: &TargetPort, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
     Ok(match page {
-        None => inquiry::standard_inquiry().to_vec(),
+        None => inquiry::standard_inquiry(disk.is_removable()).to_vec(),
         Some(vpd::page::SUPPORTED_PAGES) => vpd::supported_pages(),
         Some(vpd::page::UNIT_SERIAL_NUMBER) => vpd::unit_serial_number(&disk.identity().serial()),
         Some(vpd::page::DEVICE_IDENTIFICATION) => disk.identity().to_page(port),
         Some(vpd::page::EXTENDED_INQUIRY) => vpd::extended_inquiry(),
         Some(vpd::page::THIRD_PARTY_COPY) => vpd::third_party_copy(geometry.block_bytes),
         Some(vpd::page::BLOCK_LIMITS) => block_limits(geometry).to_page(),
-        Some(vpd::page::BLOCK_DEVICE_CHARACTERISTICS) => BlockCharacteristics::NON_ROTATING.to_page(),
+        Some(vpd::page::BLOCK_DEVICE_CHARACTERISTICS) => characteristics(geometry).to_page(),
         Some(vpd::page::LOGICAL_BLOCK_PROVISIONING) => provisioning(geometry).to_page(),
         Some(_) => return Err(Sense::invalid_field_in_cdb(2, None)),
     })
+}
+
+fn characteristics(geometry: &Geometry) -> BlockCharacteristics {
+    BlockCharacteristics { reads_after_block_erase: geometry.discards, ..BlockCharacteristics::NON_ROTATING }
 }
 
 fn block_limits(geometry: &Geometry) -> BlockLimits {
@@ -41,6 +46,7 @@ fn block_limits(geometry: &Geometry) -> BlockLimits {
         optimal_transfer: transfer,
         maximum_compare_and_write: compare_and_write_max_blocks(geometry),
         maximum_write_same: blocks(WRITE_SAME_MAX_BYTES as u64).into(),
+        maximum_atomic: blocks(geometry.atomic_write_bytes.into()),
         ..BlockLimits::default()
     };
     if geometry.discards {
@@ -65,7 +71,8 @@ pub(crate) fn test_unit_ready(disk: &Disk) -> Result<Step, Sense> {
 /// REQUEST SENSE tells, in its data, what another command would have been refused with (SPC-5 6.39).
 pub(crate) fn request_sense(descriptor: bool, disk: &Disk, nexus: NexusId, not_accessible: Option<Sense>) -> Vec<u8> {
     let pending = disk.nexuses.take(nexus);
-    let sense = pending.or(not_accessible).or_else(|| disk.check_started().err()).unwrap_or(NO_SENSE);
+    let not_ready = || disk.sanitize.check_not_running().and_then(|()| disk.check_started()).err();
+    let sense = pending.or(not_accessible).or_else(not_ready).unwrap_or(NO_SENSE);
     sense_bytes(&sense, descriptor)
 }
 
@@ -115,11 +122,42 @@ fn mode_state(disk: &Disk, geometry: &Geometry) -> ModeState {
     }
 }
 
-pub(crate) fn start_stop(start: bool, no_flush: bool, disk: &Disk) -> Step {
-    if start || no_flush {
-        disk.set_stopped(!start);
-        return Step::Good;
+/// START STOP UNIT (SBC-4 5.31).
+pub(crate) fn start_stop(asked: StartStop, disk: &Disk, nexus: NexusId) -> Result<Step, Sense> {
+    if asked.power_condition != 0 {
+        // There is no power to save: every condition is entered by doing nothing, and wakes up by itself.
+        return Ok(Step::Good);
+    }
+    if asked.load_eject {
+        return load_eject(asked, disk, nexus);
+    }
+    // A removable unit is there as long as its medium is: initiators stop it without starting it again.
+    let stops = !asked.start && !disk.is_removable();
+    if asked.start || (stops && asked.no_flush) {
+        disk.set_stopped(stops);
+        return Ok(Step::Good);
     }
     // SBC-4 5.31: what is cached is written before the unit stops.
-    Step::Store(State::Stop, Request::Flush)
+    Ok(Step::Store(if stops { State::Stop } else { State::Flush }, Request::Flush))
+}
+
+fn load_eject(asked: StartStop, disk: &Disk, nexus: NexusId) -> Result<Step, Sense> {
+    if !disk.is_removable() {
+        return Err(Sense::invalid_field_in_cdb(4, Some(1)));
+    }
+    if disk.is_removal_prevented() {
+        return Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::MEDIUM_REMOVAL_PREVENTED));
+    }
+    if asked.start {
+        if disk.is_ejected() {
+            disk.set_ejected(false);
+            disk.nexuses.raise(Attention::MediumChanged, Some(nexus));
+        }
+        return Ok(Step::Good);
+    }
+    if asked.no_flush || disk.is_ejected() {
+        disk.set_ejected(true);
+        return Ok(Step::Good);
+    }
+    Ok(Step::Store(State::Eject, Request::Flush))
 }

@@ -156,7 +156,7 @@ impl Copying {
                 self.writing = Some(Hold::new(Arc::clone(&self.leg.destination), Some(claim), self.nexus));
                 return Ok(Some(Request::Write { offset_bytes, data }));
             }
-            (Stage::Reading { .. }, Outcome::Done) => return Err(fault::INTERNAL),
+            (Stage::Reading { .. }, _) => return Err(fault::INTERNAL),
             (Stage::Writing { data }, _) => {
                 self.writing = None;
                 self.ticket.written(data.len() as u32);

@@ -14,6 +14,7 @@ use crate::exclusion::Exclusion;
 use crate::fault;
 use crate::nexus::NexusPorts;
 use crate::reservation::{KeptError, ReservationKeeper, Reservations};
+use crate::sanitize::SanitizeState;
 
 /// How a disk behaves, as its owner wishes.
 #[derive(Clone, Debug)]
@@ -22,11 +23,13 @@ pub struct DiskOptions {
     pub write_cache: bool,
     /// Where reservations are kept through restarts; `None` when they cannot be.
     pub reservations: Option<Arc<dyn ReservationKeeper>>,
+    /// Whether initiators can eject and load the medium (RMB).
+    pub removable: bool,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        DiskOptions { write_cache: true, reservations: None }
+        DiskOptions { write_cache: true, removable: false, reservations: None }
     }
 }
 
@@ -52,13 +55,16 @@ pub struct Disk {
     default: Settings,
     /// The mode pages in effect, as [`Settings::to_bits`].
     settings: AtomicU8,
+    is_removable: bool,
     is_stopped: AtomicBool,
+    is_ejected: AtomicBool,
     is_gone: AtomicBool,
     pub(crate) nexuses: Nexuses,
     pub(crate) exclusion: Exclusion,
     /// What it was asked to copy.
     pub(crate) copies: Arc<Copies>,
     pub(crate) reservations: Reservations,
+    pub(crate) sanitize: SanitizeState,
 }
 
 impl Disk {
@@ -81,12 +87,15 @@ impl Disk {
             store,
             default,
             settings: AtomicU8::new(default.to_bits()),
+            is_removable: options.removable,
             is_stopped: AtomicBool::new(false),
+            is_ejected: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             nexuses: Nexuses::default(),
             exclusion: Exclusion::default(),
             copies: Arc::default(),
             reservations: Reservations::load(options.reservations)?,
+            sanitize: SanitizeState::default(),
         })
     }
 
@@ -161,14 +170,36 @@ impl Disk {
         self.is_stopped.store(is_stopped, Ordering::Release);
     }
 
-    /// Refuses access to the medium while the unit is stopped (SBC-4 4.21), or when the store has shrunk to nothing.
+    pub(crate) fn is_removable(&self) -> bool {
+        self.is_removable
+    }
+
+    pub(crate) fn is_ejected(&self) -> bool {
+        self.is_ejected.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_ejected(&self, is_ejected: bool) {
+        self.is_ejected.store(is_ejected, Ordering::Release);
+    }
+
+    /// Refuses access to the medium while there is none, it cannot be reached, or a sanitize has left it undefined.
     pub(crate) fn check_ready(&self, geometry: &Geometry) -> Result<(), Sense> {
+        self.sanitize.check_not_running()?;
+        self.check_present(geometry)?;
+        self.sanitize.check_not_failed()
+    }
+
+    /// Refuses access to the medium while the unit is stopped (SBC-4 4.21), or when the store has shrunk to nothing.
+    pub(crate) fn check_present(&self, geometry: &Geometry) -> Result<(), Sense> {
         self.check_started()?;
         if geometry.length_bytes < u64::from(geometry.block_bytes) { Err(fault::NOT_ACCESSIBLE) } else { Ok(()) }
     }
 
-    /// Refuses access to the medium while the unit is stopped.
+    /// Refuses access to the medium while it is ejected or the unit stopped.
     pub(crate) fn check_started(&self) -> Result<(), Sense> {
+        if self.is_ejected() {
+            return Err(Sense::new(SenseKey::NotReady, AdditionalSense::MEDIUM_NOT_PRESENT));
+        }
         if self.is_stopped.load(Ordering::Acquire) {
             return Err(Sense::new(SenseKey::NotReady, AdditionalSense::NOT_READY_INITIALIZING_COMMAND_REQUIRED));
         }
@@ -213,7 +244,7 @@ pub(crate) fn check_condition(sense: &Sense, descriptor: bool) -> Reply {
 
 /// What a disk on this store can do beyond the least.
 pub(crate) fn features(geometry: &Geometry) -> Features {
-    Features { thin: geometry.discards }
+    Features { thin: geometry.discards, atomic: geometry.atomic_write_bytes >= geometry.block_bytes }
 }
 
 pub(crate) fn capacity(geometry: &Geometry) -> Capacity {

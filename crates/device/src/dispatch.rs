@@ -12,7 +12,7 @@ use sanwire_store::Geometry;
 use crate::disk::{Disk, features};
 use crate::step::{Refusal, Step};
 use crate::units::LogicalUnits;
-use crate::{control, copy, fill, port_groups, swap, transfer, unmap, verify};
+use crate::{allocation, control, copy, fill, port_groups, sanitize, swap, transfer, unmap, verify};
 
 /// A task that has found its disk.
 pub(crate) struct Beginning<'a> {
@@ -35,12 +35,17 @@ impl Beginning<'_> {
         let taken = command.data_out_bytes(self.geometry.block_bytes);
         let sent = task.data_out.as_ref().map_or(0, |data| data.len() as u64);
         self.data_out_bytes.set((taken != sent).then_some(taken));
+        self.check_sanitize(&command)?;
         if let Some(step) = self.disk.reservation(&command, self.nexus, task) {
             return step;
         }
         match self.control(&command, task) {
             Some(step) => Ok(step?),
             None => {
+                if let Command::Sanitize(asked) = command {
+                    // It looks at the disk itself: it is what ends the state that refuses all others.
+                    return sanitize::sanitize(asked, self.disk, &self.geometry, task, self.memory);
+                }
                 self.disk.check_ready(&self.geometry)?;
                 self.access(&command, task)
             }
@@ -71,6 +76,14 @@ impl Beginning<'_> {
         self.units.port_groups().state(self.units.port(self.nexus).group)
     }
 
+    /// SBC-4 4.11.3: what is answered while all of the medium is being made unreadable.
+    fn check_sanitize(&self, command: &Command) -> Result<(), Sense> {
+        match command {
+            Command::Inquiry { .. } | Command::RequestSense { .. } | Command::ReportLuns { .. } => Ok(()),
+            _ => self.disk.sanitize.check_not_running(),
+        }
+    }
+
     /// The commands that work also on a unit that is stopped; `None` for all others.
     fn control(&self, command: &Command, task: &Task) -> Option<Result<Step, Sense>> {
         let answer = |bytes, allocation_bytes: u32| Step::Answer(cut(bytes, allocation_bytes as usize));
@@ -99,7 +112,7 @@ impl Beginning<'_> {
             Command::ModeSelect { form, page_format, parameter_bytes } => {
                 control::mode_select(form, page_format, parameter_bytes, (disk, geometry, self.nexus), task)
             }
-            Command::StartStopUnit { start, no_flush } => Ok(control::start_stop(start, no_flush, disk)),
+            Command::StartStopUnit(asked) => control::start_stop(asked, disk, self.nexus),
             Command::PreventAllowMediumRemoval { prevent } => {
                 disk.nexuses.set_prevent(self.nexus, prevent);
                 Ok(Step::Good)
@@ -124,6 +137,12 @@ impl Beginning<'_> {
             Command::Read { extent } => transfer::read(extent, disk, geometry, task, memory),
             Command::Write { extent, force_unit_access } => {
                 Ok(transfer::write(extent, force_unit_access, disk, geometry, task)?)
+            }
+            Command::WriteAtomic { extent, force_unit_access } => {
+                Ok(transfer::write_atomic(extent, force_unit_access, disk, geometry, task)?)
+            }
+            Command::GetLbaStatus { lba, allocation_bytes } => {
+                Ok(allocation::get_lba_status(lba, allocation_bytes, geometry, task)?)
             }
             Command::SynchronizeCache { extent, immediate } => {
                 Ok(transfer::synchronize_cache(extent, immediate, geometry)?)

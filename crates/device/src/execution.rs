@@ -7,12 +7,14 @@ use sanwire_core::NexusId;
 use sanwire_scsi::{Reply, Sense, Status, Task};
 use sanwire_store::{Completion, Outcome, Request, Store};
 
+use crate::allocation::Mapping;
 use crate::copy::Copying;
 use crate::disk::Disk;
 use crate::exclusion::{Claim, Permit};
 use crate::fault;
 use crate::fill::Fill;
 use crate::reservation::AbortScope;
+use crate::sanitize::Sanitizing;
 use crate::step::{Range, Step};
 use crate::swap::Swap;
 use crate::unmap::Unmapping;
@@ -66,12 +68,14 @@ struct Prepared {
 pub(crate) struct Hold {
     disk: Arc<Disk>,
     permit: Permit,
+    /// A sanitize is not over; whether its failure may be given up.
+    sanitizes: Option<bool>,
 }
 
 impl Hold {
     pub(crate) fn new(disk: Arc<Disk>, claim: Option<Claim>, nexus: NexusId) -> Hold {
         let permit = claim.map_or(Permit::Nothing, |claim| disk.exclusion.enter(claim, nexus));
-        Hold { disk, permit }
+        Hold { disk, permit, sanitizes: None }
     }
 
     pub(crate) fn may_go(&self) -> bool {
@@ -81,6 +85,9 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        if let Some(may_be_given_up) = self.sanitizes {
+            self.disk.sanitize.fail(may_be_given_up);
+        }
         self.disk.exclusion.leave(&self.permit);
     }
 }
@@ -90,6 +97,12 @@ impl Waiting {
     #[must_use]
     pub fn disk(&self) -> &Disk {
         &self.0.execution.hold.disk
+    }
+
+    /// As [`Execution::outlives_its_task`].
+    #[must_use]
+    pub fn outlives_its_task(&self) -> bool {
+        self.0.execution.outlives_its_task()
     }
 
     /// Begins, or goes on waiting.
@@ -122,6 +135,12 @@ pub(crate) enum State {
     Abort,
     /// Flushing before the unit is stopped.
     Stop,
+    /// Flushing before the medium is ejected.
+    Eject,
+    /// Asking which blocks have space behind them.
+    Mapping(Box<Mapping>),
+    /// Making all of the medium unreadable.
+    Sanitize(Box<Sanitizing>),
     /// Reading and comparing, perhaps after writing.
     Verify(Verification),
     /// Reading what is to be replaced, or replacing it.
@@ -129,7 +148,7 @@ pub(crate) enum State {
     /// Reading what nobody wants yet; all of it, or only the beginning.
     PreFetch { is_all: bool },
     /// Writing the same block again and again.
-    Fill(Fill),
+    Fill(Box<Fill>),
     /// Giving space back, extent after extent.
     Unmap(Unmapping),
     /// Reading from one store and writing to another.
@@ -161,6 +180,13 @@ impl Execution {
         &self.hold.disk
     }
 
+    /// Whether neither a reset nor an abort nor the loss of the nexus may end it: a sanitize goes on without the one
+    /// who asked for it (SBC-4 4.11.2). Its reply is then for nobody.
+    #[must_use]
+    pub fn outlives_its_task(&self) -> bool {
+        self.hold.sanitizes.is_some()
+    }
+
     /// Wraps the first step.
     pub(crate) fn begin(
         disk: Arc<Disk>,
@@ -170,28 +196,40 @@ impl Execution {
         nexus: NexusId,
     ) -> Progress {
         let (state, request, is_answered) = match step {
-            Ok(Step::Store(state, request)) => (state, request, false),
+            Ok(Step::Store(state, request) | Step::Later(state, request)) => (state, request, false),
             Ok(Step::Detached(state, request)) => (state, request, true),
             Ok(Step::Abort(scope)) => {
-                let hold = Hold { disk, permit: Permit::Nothing };
+                let hold = Hold { disk, permit: Permit::Nothing, sanitizes: None };
                 return Progress::Abort(Execution { hold, state: State::Abort, data_out_bytes }, scope);
             }
             over => return Progress::Done(Reply { data_out_bytes, ..reply(&disk, over, room_bytes) }),
         };
-        let hold = Hold::new(disk, state.claim(&request), nexus);
+        let sanitizes = match &state {
+            State::Sanitize(sanitizing) => Some(sanitizing.may_be_given_up()),
+            _ => None,
+        };
+        let mut hold = Hold::new(disk, state.claim(&request), nexus);
+        hold.sanitizes = sanitizes;
         Prepared { execution: Execution { hold, state, data_out_bytes }, request, is_answered }.progress()
     }
 
     pub(crate) fn resume(self, completion: Completion, memory: &Region) -> Progress {
         self.worker().note(completion.as_ref().err());
-        let Execution { hold, state, data_out_bytes } = self;
+        let Execution { mut hold, state, data_out_bytes } = self;
         match state.next(&hold.disk, completion, memory) {
             Ok(Step::Store(state, request) | Step::Detached(state, request)) => {
                 let execution = Execution { hold, state, data_out_bytes };
                 Prepared { execution, request, is_answered: false }.progress()
             }
+            Ok(Step::Later(state, request)) => {
+                let execution = Execution { hold, state, data_out_bytes };
+                Progress::Wait(Waiting(Box::new(Prepared { execution, request, is_answered: false })))
+            }
             // The steps after the first bring what was cut already.
-            over => Progress::Done(Reply { data_out_bytes, ..reply(&hold.disk, over, usize::MAX) }),
+            over => {
+                hold.sanitizes = None;
+                Progress::Done(Reply { data_out_bytes, ..reply(&hold.disk, over, usize::MAX) })
+            }
         }
     }
 }
@@ -205,7 +243,7 @@ fn reply(disk: &Disk, step: Result<Step, Sense>, room_bytes: usize) -> Reply {
         }
         Ok(Step::Data(data)) => Reply::good(Some(data)),
         Ok(Step::ConditionMet) => Reply::bare(Status::ConditionMet),
-        Ok(Step::Good | Step::Store(..) | Step::Detached(..) | Step::Abort(_)) => Reply::good(None),
+        Ok(Step::Good | Step::Store(..) | Step::Detached(..) | Step::Later(..) | Step::Abort(_)) => Reply::good(None),
         Err(sense) => disk.check_condition(&sense),
     }
 }
@@ -217,6 +255,7 @@ impl State {
             State::Swap(swap) => Some(swap.claim()),
             State::Fill(fill) => Some(fill.claim()),
             State::Unmap(_) => Some(Unmapping::claim()),
+            State::Sanitize(_) => Some(Sanitizing::claim()),
             _ => first.is_write().then(|| {
                 let (offset_bytes, length_bytes) = first.range_bytes();
                 Claim { range: Range { offset_bytes, length_bytes }, is_exclusive: false }
@@ -244,6 +283,13 @@ impl State {
                 disk.set_stopped(true);
                 Ok(Step::Good)
             }
+            State::Eject => {
+                flushed(completion)?;
+                disk.set_ejected(true);
+                Ok(Step::Good)
+            }
+            State::Mapping(mapping) => mapping.next(disk, completion),
+            State::Sanitize(sanitizing) => sanitizing.next(disk, completion),
             State::Verify(verification) => verification.next(disk, completion),
             State::Swap(swap) => swap.next(disk, completion),
             State::PreFetch { is_all } => {

@@ -119,7 +119,7 @@ impl Fill {
             Method::Zero => Request::WriteZeroes { offset_bytes, length_bytes },
             Method::Write(pattern) => Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize) },
         };
-        Step::Store(State::Fill(self), request)
+        Step::Store(State::Fill(Box::new(self)), request)
     }
 }
 

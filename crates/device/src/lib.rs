@@ -8,6 +8,8 @@
 //!                    -> Store(execution, request)   execution.store().start(request) -> completion
 //!                          resume(execution, completion) -> Done or Store, a bounded number of times
 //!                    -> Abort(execution, scope)      end what the scope covers, then resume(execution, Ok(Done))
+//!                    -> Answered(execution, request) the same, but GOOD is answered before
+//!                    -> Wait(waiting)               retry(waiting) soon, after other work
 //!                    -> NoMemory(task)              begin it again when frames have come home
 //! ```
 //!
@@ -15,6 +17,7 @@
 //! initiators change stands in atomics.
 #![forbid(unsafe_code)]
 
+mod allocation;
 mod attention;
 mod control;
 mod copy;
@@ -28,6 +31,7 @@ mod nexus;
 mod port_groups;
 mod reach;
 mod reservation;
+mod sanitize;
 mod step;
 mod swap;
 mod transfer;

@@ -20,6 +20,8 @@ pub(crate) enum Step {
     Store(State, Request),
     /// GOOD at once; the store's turn nevertheless, and nobody hears what becomes of it.
     Detached(State, Request),
+    /// The same, but not before others had their turn.
+    Later(State, Request),
     /// CONDITION MET.
     ConditionMet,
     /// GOOD, after the commands of others have been ended.

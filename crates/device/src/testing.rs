@@ -7,7 +7,7 @@ use sanwire_core::{ClientId, Lun, NexusId};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Identity, Reply, Sense, Status, Task};
-use sanwire_store::{ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError};
+use sanwire_store::{Allocation, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError};
 
 use crate::{Disk, DiskOptions, LogicalUnits, NexusPorts, Progress};
 
@@ -23,6 +23,7 @@ pub(crate) enum Op {
     Flush,
     Discard,
     Zero,
+    Allocation,
 }
 
 /// The first bytes of it are kept; the rest, up to its length, reads as zeroes.
@@ -84,6 +85,11 @@ impl TestStore {
             Request::Write { data, .. } => kept.copy_from_slice(&data[..kept.len()]),
             Request::Discard { .. } | Request::WriteZeroes { .. } => kept.fill(0),
             Request::Flush => {}
+            Request::Allocation { .. } => {
+                let is_mapped = kept.first() != Some(&0);
+                let blocks = kept.chunks(512).take_while(|block| (block[0] != 0) == is_mapped).count() as u64;
+                return Outcome::Allocated(Allocation { is_mapped, length_bytes: (blocks * 512).max(512) });
+            }
         }
         Outcome::Done
     }
@@ -107,6 +113,7 @@ impl Store for TestStore {
             Request::Flush => Op::Flush,
             Request::Discard { .. } => Op::Discard,
             Request::WriteZeroes { .. } => Op::Zero,
+            Request::Allocation { .. } => Op::Allocation,
         };
         self.log.lock().unwrap().push((op, offset, length));
         if let Some((_, kind)) = self.fault.lock().unwrap().filter(|(failing, _)| *failing == op) {
@@ -117,8 +124,14 @@ impl Store for TestStore {
 }
 
 /// 1 MiB in blocks of 512 bytes, thin.
-pub(crate) const SMALL: Geometry =
-    Geometry { length_bytes: 1 << 20, block_bytes: 512, physical_block_bytes: 4096, read_only: false, discards: true };
+pub(crate) const SMALL: Geometry = Geometry {
+    length_bytes: 1 << 20,
+    block_bytes: 512,
+    physical_block_bytes: 4096,
+    read_only: false,
+    discards: true,
+    atomic_write_bytes: 1 << 20,
+};
 
 /// A target with one disk, number 0.
 pub(crate) struct World {
@@ -159,7 +172,7 @@ impl World {
                     progress = self.units.resume(execution, Ok(Outcome::Done), &self.memory);
                 }
                 Progress::NoMemory(task) => panic!("no memory for {task:?}"),
-                Progress::Wait(waiting) => panic!("nobody is there to wait for: {waiting:?}"),
+                Progress::Wait(waiting) => progress = self.units.retry(waiting),
                 Progress::Answered(execution, request) => {
                     self.finish(Progress::Store(execution, request));
                     return Reply::good(None);

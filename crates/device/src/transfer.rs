@@ -50,6 +50,19 @@ pub(crate) fn write(
     Ok(Step::Store(State::Write { flush }, Request::Write { offset_bytes: range.offset_bytes, data }))
 }
 
+/// WRITE ATOMIC (SBC-4 5.48): no longer than the store writes wholly or not at all.
+pub(crate) fn write_atomic(
+    extent: Extent,
+    force_unit_access: bool,
+    disk: &Disk,
+    geometry: &Geometry,
+    task: &mut Task,
+) -> Result<Step, Sense> {
+    let range = Range::of(extent, geometry)?;
+    range.length_within(geometry.atomic_write_bytes as usize, task)?;
+    write(extent, force_unit_access, disk, geometry, task)
+}
+
 /// PRE-FETCH: the blocks are read, so that they are where the next command finds them faster. GOOD says that not all of
 /// them may be there (SBC-4 5.13), CONDITION MET that they are.
 pub(crate) fn pre_fetch(

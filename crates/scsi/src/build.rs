@@ -104,12 +104,13 @@ fn sixteen(code: u8, flags: u8, extent: Extent) -> Cdb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Command, ModeForm, ModeSense, ReportedLuns};
+    use crate::command::{Command, ModeForm, ModeSense, ReportedLuns, StartStop};
     use crate::operation::Features;
 
     #[test]
     fn the_parser_reads_what_is_built() {
         let extent = Extent { lba: 0x0102_0304_0506_0708, blocks: 0x090a_0b0c };
+        const START: StartStop = StartStop { power_condition: 0, no_flush: false, load_eject: false, start: true };
         let mode_sense = ModeSense {
             form: ModeForm::Six,
             no_descriptors: true,
@@ -135,9 +136,9 @@ mod tests {
             (write_same_16(extent, true, false), Command::WriteSame { extent, unmap: true, no_data: false }),
             (write_same_16(extent, false, true), Command::WriteSame { extent, unmap: false, no_data: true }),
             (unmap(24), Command::Unmap { parameter_bytes: 24 }),
-            (start_stop_unit(true), Command::StartStopUnit { start: true, no_flush: false }),
+            (start_stop_unit(true), Command::StartStopUnit(START)),
         ] {
-            assert_eq!(Command::parse(&cdb, Features { thin: true }), Ok(command));
+            assert_eq!(Command::parse(&cdb, Features { thin: true, ..Features::default() }), Ok(command));
         }
     }
 }

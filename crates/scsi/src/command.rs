@@ -91,6 +91,43 @@ pub struct ReadDefectData {
     pub allocation_bytes: u32,
 }
 
+/// The fields of START STOP UNIT (SBC-4 5.31).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct StartStop {
+    /// POWER CONDITION; with any but zero the other fields do not count.
+    pub power_condition: u8,
+    /// What is cached need not be written before.
+    pub no_flush: bool,
+    /// The medium is loaded (with `start`) or ejected.
+    pub load_eject: bool,
+    /// Start, not stop.
+    pub start: bool,
+}
+
+/// How all of the medium is made unreadable (SBC-4 5.29).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SanitizeMethod {
+    /// It is written, as the parameter list says.
+    Overwrite,
+    /// It is given back.
+    BlockErase,
+    /// Not at all: a failure is taken as it is.
+    ExitFailureMode,
+}
+
+/// The fields of SANITIZE.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Sanitize {
+    /// What to do.
+    pub method: SanitizeMethod,
+    /// The status comes at the beginning.
+    pub immediate: bool,
+    /// AUSE: after a failure, EXIT FAILURE MODE is allowed.
+    pub unrestricted_exit: bool,
+    /// Bytes of the parameter list.
+    pub parameter_bytes: u16,
+}
+
 /// Which logical units REPORT LUNS reports (SPC-5 6.33).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReportedLuns {
@@ -119,6 +156,8 @@ pub enum Command {
     WriteSame { extent: Extent, unmap: bool, no_data: bool },
     Unmap { parameter_bytes: u16 },
     CompareAndWrite { extent: Extent, force_unit_access: bool },
+    WriteAtomic { extent: Extent, force_unit_access: bool },
+    Sanitize(Sanitize),
     OrWrite { extent: Extent, force_unit_access: bool },
     PreFetch { extent: Extent, immediate: bool },
     GetLbaStatus { lba: u64, allocation_bytes: u32 },
@@ -126,7 +165,7 @@ pub enum Command {
     ReportTaskManagementFunctions { extended: bool, allocation_bytes: u32 },
     ModeSense(ModeSense),
     ModeSelect { form: ModeForm, page_format: bool, parameter_bytes: u16 },
-    StartStopUnit { start: bool, no_flush: bool },
+    StartStopUnit(StartStop),
     PreventAllowMediumRemoval { prevent: bool },
     ExtendedCopy { parameter_bytes: u32 },
     ReceiveCopyResults { asked: CopyResults, list_id: u8, allocation_bytes: u32 },
@@ -144,7 +183,9 @@ impl Command {
     pub fn data_out_bytes(&self, block_bytes: u32) -> u64 {
         let of_blocks = |extent: &Extent| u64::from(extent.blocks) * u64::from(block_bytes);
         match self {
-            Command::Write { extent, .. } | Command::OrWrite { extent, .. } => of_blocks(extent),
+            Command::Write { extent, .. } | Command::WriteAtomic { extent, .. } | Command::OrWrite { extent, .. } => {
+                of_blocks(extent)
+            }
             Command::CompareAndWrite { extent, .. } => 2 * of_blocks(extent),
             Command::WriteAndVerify { extent, .. } | Command::Verify { extent, check: ByteCheck::Data } => {
                 of_blocks(extent)
@@ -154,6 +195,7 @@ impl Command {
             Command::Unmap { parameter_bytes } | Command::ModeSelect { parameter_bytes, .. } => {
                 u64::from(*parameter_bytes)
             }
+            Command::Sanitize(Sanitize { parameter_bytes, .. }) => u64::from(*parameter_bytes),
             Command::ExtendedCopy { parameter_bytes }
             | Command::SetTargetPortGroups { parameter_bytes }
             | Command::PersistentReserveOut { parameter_bytes, .. } => u64::from(*parameter_bytes),

@@ -43,8 +43,9 @@ pub struct StandardInquiry {
 
 /// The bytes of a disk's standard INQUIRY data.
 #[must_use]
-pub fn standard_inquiry() -> [u8; STANDARD_INQUIRY_BYTES] {
+pub fn standard_inquiry(is_removable: bool) -> [u8; STANDARD_INQUIRY_BYTES] {
     let mut bytes = [0; STANDARD_INQUIRY_BYTES];
+    bytes[1] = u8::from(is_removable) << 7;
     bytes[2] = 0x06; // SPC-4: initiators in the field take a later version for an unknown one
     bytes[3] = 0x12; // HISUP: REPORT LUNS tells all; response data format 2
     bytes[4] = (STANDARD_INQUIRY_BYTES - 5) as u8;
@@ -63,7 +64,7 @@ pub fn standard_inquiry() -> [u8; STANDARD_INQUIRY_BYTES] {
 /// The answer of a target for a logical unit number that has no unit (SAM-5 4.7.1: 7Fh).
 #[must_use]
 pub fn absent_inquiry() -> [u8; STANDARD_INQUIRY_BYTES] {
-    let mut bytes = standard_inquiry();
+    let mut bytes = standard_inquiry(false);
     bytes[0] = (Qualifier::Incapable as u8) << 5 | 0x1f;
     bytes[5] = 0;
     bytes
@@ -116,13 +117,14 @@ mod tests {
 
     #[test]
     fn a_disk_introduces_itself() {
-        let bytes = standard_inquiry();
+        let bytes = standard_inquiry(false);
         assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0x38, 0, 2]);
         assert_eq!(&bytes[8..36], b"SANWIRE Disk            1.0 ");
         assert_eq!(bytes[58..68], [0, 0xa0, 4, 0x60, 4, 0xc0, 9, 0x60, 0, 0]);
         let parsed = StandardInquiry::parse(&bytes).unwrap();
         assert!(parsed.is_disk() && !parsed.is_removable);
         assert_eq!((&*parsed.vendor, &*parsed.product, &*parsed.revision), (VENDOR, PRODUCT, REVISION));
+        assert!(StandardInquiry::parse(&standard_inquiry(true)).unwrap().is_removable);
         assert_eq!(StandardInquiry::parse(&bytes[..35]), Err(AnswerError::Short("INQUIRY")));
     }
 

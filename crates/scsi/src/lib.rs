@@ -26,6 +26,7 @@ pub use bytes::AnswerError;
 pub use capacity::Capacity;
 pub use command::{
     ByteCheck, Command, Extent, ModeForm, ModeSense, PageControl, ReadDefectData, ReportedLuns, ReportedOperations,
+    Sanitize, SanitizeMethod, StartStop,
 };
 pub use inquiry::StandardInquiry;
 pub use operation::{Features, Operation, code as operation_code, length_field};

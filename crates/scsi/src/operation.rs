@@ -29,6 +29,8 @@ enum Need {
     Nothing,
     /// Blocks can be unmapped.
     Thin,
+    /// Writes can be atomic.
+    Atomic,
 }
 
 /// How long a command may take: the two times of the command timeouts descriptor.
@@ -47,6 +49,8 @@ enum Effort {
 pub struct Features {
     /// Unmapping gives space back: it has UNMAP.
     pub thin: bool,
+    /// A write is done wholly or not at all: it has WRITE ATOMIC.
+    pub atomic: bool,
 }
 
 /// For each code, where its operations begin in the table; past its end when it has none.
@@ -112,6 +116,7 @@ impl Operation {
         match self.need {
             Need::Nothing => true,
             Need::Thin => features.thin,
+            Need::Atomic => features.atomic,
         }
     }
 
@@ -155,8 +160,11 @@ impl Operation {
 /// the same in all commands of one length (SPC-5 4.2.2).
 #[must_use]
 pub fn length_field(code: u8) -> u16 {
-    if code == code::COMPARE_AND_WRITE {
-        return 13; // One byte, the last of the field of others.
+    match code {
+        // Shorter than in others, and at the end of their field.
+        code::COMPARE_AND_WRITE => return 13,
+        code::WRITE_ATOMIC_16 => return 12,
+        _ => {}
     }
     match code >> 5 {
         0 => 4,

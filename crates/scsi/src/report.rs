@@ -117,7 +117,7 @@ pub fn no_defects(asked: &ReadDefectData) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    const THIN: Features = Features { thin: true };
+    const THIN: Features = Features { thin: true, atomic: false };
 
     #[test]
     fn lun_lists_survive() {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sanwire_store::{Completion, Delayed, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError};
+use sanwire_store::{
+    Allocation, Completion, Delayed, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError,
+};
 
 use crate::content::BLOCK_BYTES;
 use crate::random::Random;
@@ -122,6 +124,9 @@ impl Medium {
                 state.put(offset_bytes, length_bytes as usize, |_| [0; BLOCK_BYTES]);
             }
             Request::Flush => state.unflushed.clear(),
+            Request::Allocation { length_bytes, .. } => {
+                return Ok(Outcome::Allocated(Allocation { is_mapped: true, length_bytes }));
+            }
         }
         Ok(Outcome::Done)
     }
@@ -135,6 +140,7 @@ impl Store for Medium {
             physical_block_bytes: 4096,
             read_only: false,
             discards: true,
+            atomic_write_bytes: 0,
         }
     }
 

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom};
 
 use crate::error::{Access, StoreError};
-use crate::request::{Completion, KernelOp, Outcome, Request};
+use crate::request::{Allocation, Completion, KernelOp, Outcome, Request};
 
 /// Zeroes to write where the kernel cannot zero a range itself, aligned for direct I/O.
 #[repr(align(4096))]
@@ -38,6 +38,11 @@ pub fn perform(op: KernelOp) -> Completion {
             file.sync_data().map(|()| Outcome::Done).map_err(|e| StoreError::from_io(Access::Write, 0, e))
         }
         Request::Discard { offset_bytes, length_bytes } => discard(file, offset_bytes, length_bytes),
+        Request::Allocation { length_bytes, .. } if op.is_block_device => {
+            // A block device does not tell what it has.
+            Ok(Outcome::Allocated(Allocation { is_mapped: true, length_bytes }))
+        }
+        Request::Allocation { offset_bytes, length_bytes } => allocation(file, offset_bytes, length_bytes),
         Request::WriteZeroes { offset_bytes, length_bytes } => write_zeroes(file, offset_bytes, length_bytes),
     }
 }
@@ -88,6 +93,27 @@ fn write_zeroes(file: &File, offset_bytes: u64, length_bytes: u64) -> Completion
         done_bytes += count as u64;
     }
     Ok(Outcome::Done)
+}
+
+/// Nothing reads or writes at the file's own position, so moving it is harmless.
+fn allocation(file: &File, offset_bytes: u64, length_bytes: u64) -> Completion {
+    use rustix::io::Errno;
+    let answer = |is_mapped, end: u64| {
+        let length_bytes = end.saturating_sub(offset_bytes).clamp(1, length_bytes);
+        Ok(Outcome::Allocated(Allocation { is_mapped, length_bytes }))
+    };
+    match rustix::fs::seek(file, SeekFrom::Data(offset_bytes)) {
+        Ok(data) if data > offset_bytes => answer(false, data),
+        Ok(_) => match rustix::fs::seek(file, SeekFrom::Hole(offset_bytes)) {
+            Ok(hole) => answer(true, hole),
+            Err(errno) => Err(StoreError::from_io(Access::Read, offset_bytes, errno.into())),
+        },
+        // No data from here to the end.
+        Err(Errno::NXIO) => answer(false, u64::MAX),
+        // A file system without holes.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => answer(true, u64::MAX),
+        Err(errno) => Err(StoreError::from_io(Access::Read, offset_bytes, errno.into())),
+    }
 }
 
 fn allocate(file: &File, mode: FallocateFlags, offset_bytes: u64, length_bytes: u64) -> io::Result<Outcome> {

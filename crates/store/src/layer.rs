@@ -3,10 +3,12 @@
 mod delay;
 mod error;
 mod read_only;
+mod thick;
 
 pub use delay::{DelayLayer, DelayRule};
 pub use error::{ErrorLayer, ErrorRule, Place};
 pub use read_only::ReadOnlyLayer;
+pub use thick::ThickLayer;
 
 use crate::request::Request;
 

@@ -1,6 +1,8 @@
 //! A store that keeps nothing, to measure what everything around a store costs.
 
-use crate::request::{Geometry, Outcome, Request, Started, Store};
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
+
+use crate::request::{Allocation, Geometry, Outcome, Request, Started, Store};
 use crate::resize::{GrowingGeometry, ResizeError};
 
 /// Reads as zeroes, forgets what is written.
@@ -23,6 +25,8 @@ impl NullStore {
             physical_block_bytes: block_bytes,
             read_only: false,
             discards: true,
+            // What nobody keeps nobody sees in part.
+            atomic_write_bytes: TRANSFER_MAX_BYTES as u32,
         };
         NullStore { geometry: GrowingGeometry::new(geometry) }
     }
@@ -38,6 +42,9 @@ impl Store for NullStore {
             Request::Read { mut buffer, .. } => {
                 buffer.fill(0);
                 Outcome::Read(buffer)
+            }
+            Request::Allocation { length_bytes, .. } => {
+                Outcome::Allocated(Allocation { is_mapped: false, length_bytes })
             }
             _ => Outcome::Done,
         }))

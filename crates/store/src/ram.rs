@@ -3,18 +3,21 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use arc_swap::ArcSwap;
 use sanwire_buffer::Slice;
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
 
-use crate::request::{Geometry, Outcome, Request, Started, Store};
+use crate::request::{Allocation, Geometry, Outcome, Request, Started, Store};
 use crate::resize::{GrowingGeometry, ResizeError};
 
 /// The grain of locking: requests on different chunks never wait for each other.
 const CHUNK_BYTES: usize = 256 << 10;
 /// The grain in which discards are counted: a chunk all of whose pages were discarded is freed.
 const PAGE_BYTES: usize = CHUNK_BYTES / u64::BITS as usize;
+/// Runs looked at for one answer about allocation.
+const RUNS_MAX: usize = 4096;
 /// Chunks whose locks come into being together, on the first write to any of them.
 const GROUP_CHUNKS: usize = 1024;
 /// Shorter reads are copied: that costs less than what a write pays that finds its chunk shared.
@@ -24,9 +27,10 @@ const WARY_READS: u8 = 64;
 
 /// A sparse disk in memory, never larger than its length (and about 0.03 % for its tables).
 ///
-/// A chunk of 256 KiB takes memory when it is first written and gives it back when all of it was discarded. A request
-/// within one chunk is atomic for others; one across chunks is not. Zeroes are not kept allocated: memory that fails
-/// to come is the end of the process, not an error of the store. A long read within one chunk is not copied but shares the
+/// A chunk of 256 KiB takes memory when it is first written and gives it back when all of it was discarded. Reads and
+/// writes hold all of their chunks at once, so that nobody sees a part of a write; zeroing and discarding go chunk by
+/// chunk. Zeroes are not kept allocated: memory that fails to come is the end of the process, not an error of the store.
+/// A long read within one chunk is not copied but shares the
 /// chunk, which a later write then copies: each reply on its way may hold 256 KiB of the past.
 pub struct RamStore {
     geometry: GrowingGeometry,
@@ -63,6 +67,8 @@ impl RamStore {
             physical_block_bytes: block_bytes.max(4096),
             read_only: false,
             discards: true,
+            // Memory does not survive a crash, whole or torn.
+            atomic_write_bytes: TRANSFER_MAX_BYTES as u32,
         };
         let groups = (0..groups_in(length_bytes)).map(|_| Group::default()).collect();
         RamStore { geometry: GrowingGeometry::new(geometry), groups: ArcSwap::from_pointee(groups) }
@@ -73,37 +79,59 @@ impl RamStore {
     pub fn allocated_bytes(&self) -> u64 {
         let groups = self.groups.load();
         let chunks = groups.iter().filter_map(|group| group.get()).flatten();
-        let written = chunks.filter(|chunk| chunk.0.read().unwrap_or_else(PoisonError::into_inner).is_some());
+        let written = chunks.filter(|chunk| chunk.read().is_some());
         (written.count() * CHUNK_BYTES) as u64
     }
 
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) {
         let groups = self.groups.load();
+        if let Some(piece) = only_piece(offset_bytes, buffer.len()) {
+            let chunk = groups[piece.group].get().map(|chunks| chunks[piece.chunk].read());
+            return piece.read(chunk.as_deref().and_then(Option::as_ref), buffer);
+        }
+        // Locks are taken in ascending order, here and by writers: nobody waits in a circle. A group that is not there
+        // yet is made, for without its locks a writer could come between.
+        let held: Vec<_> = pieces(offset_bytes, buffer.len() as u64)
+            .map(|piece| (groups[piece.group].get_or_init(new_group)[piece.chunk].read(), piece))
+            .collect();
         let mut rest = buffer;
-        for piece in pieces(offset_bytes, rest.len() as u64) {
+        for (chunk, piece) in &held {
             let (part, tail) = rest.split_at_mut(piece.length);
             rest = tail;
-            let group = groups[piece.group].get();
-            let chunk = group.map(|chunks| chunks[piece.chunk].0.read().unwrap_or_else(PoisonError::into_inner));
-            match chunk.as_deref() {
-                Some(Some(pages)) => part.copy_from_slice(&pages.bytes[piece.start..piece.start + piece.length]),
-                _ => part.fill(0),
-            }
+            piece.read(chunk.as_ref(), part);
         }
     }
 
     fn write(&self, offset_bytes: u64, data: &[u8]) {
         let groups = self.groups.load();
+        let chunk = |piece: &Piece| groups[piece.group].get_or_init(new_group)[piece.chunk].write();
+        if let Some(piece) = only_piece(offset_bytes, data.len()) {
+            return piece.write(&mut chunk(&piece), data);
+        }
+        let mut held: Vec<_> = pieces(offset_bytes, data.len() as u64).map(|piece| (chunk(&piece), piece)).collect();
         let mut rest = data;
-        for piece in pieces(offset_bytes, data.len() as u64) {
+        for (chunk, piece) in &mut held {
             let (part, tail) = rest.split_at(piece.length);
             rest = tail;
-            let group = groups[piece.group].get_or_init(new_group);
-            let mut chunk = group[piece.chunk].0.write().unwrap_or_else(PoisonError::into_inner);
-            let pages = chunk.get_or_insert_with(Pages::new);
-            pages.own()[piece.start..piece.start + piece.length].copy_from_slice(part);
-            pages.written |= touched_pages(piece.start, piece.length);
+            piece.write(chunk, part);
         }
+    }
+
+    fn allocation(&self, offset_bytes: u64, length_bytes: u64) -> Allocation {
+        let end = offset_bytes + length_bytes;
+        let groups = self.groups.load();
+        let (is_mapped, mut place) = run(&groups, offset_bytes);
+        for _ in 1..RUNS_MAX {
+            if place >= end {
+                break;
+            }
+            let (next, run_end) = run(&groups, place);
+            if next != is_mapped {
+                break;
+            }
+            place = run_end;
+        }
+        Allocation { is_mapped, length_bytes: place.min(end) - offset_bytes }
     }
 
     /// Makes zeroes of a range; with `give_back`, also frees the chunks in which nothing is left.
@@ -111,7 +139,7 @@ impl RamStore {
         let groups = self.groups.load();
         for piece in pieces(offset_bytes, length_bytes) {
             let Some(group) = groups[piece.group].get() else { continue };
-            let mut chunk = group[piece.chunk].0.write().unwrap_or_else(PoisonError::into_inner);
+            let mut chunk = group[piece.chunk].write();
             let Some(pages) = chunk.as_mut() else { continue };
             if give_back {
                 pages.written &= !covered_pages(piece.start, piece.length);
@@ -144,6 +172,9 @@ impl Store for RamStore {
                 Outcome::Done
             }
             Request::Flush => Outcome::Done,
+            Request::Allocation { offset_bytes, length_bytes } => {
+                Outcome::Allocated(self.allocation(offset_bytes, length_bytes))
+            }
             Request::Discard { offset_bytes, length_bytes } => {
                 self.clear(offset_bytes, length_bytes, true);
                 Outcome::Done
@@ -163,7 +194,7 @@ impl Store for RamStore {
         }
         let piece = pieces(offset_bytes, length_bytes as u64).next().filter(|piece| piece.length == length_bytes)?;
         let groups = self.groups.load();
-        let chunk = groups[piece.group].get()?[piece.chunk].0.read().unwrap_or_else(PoisonError::into_inner);
+        let chunk = groups[piece.group].get()?[piece.chunk].read();
         chunk.as_ref()?.share(piece.start..piece.start + length_bytes)
     }
 
@@ -181,6 +212,16 @@ impl Store for RamStore {
 impl fmt::Debug for RamStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RamStore({} bytes)", self.geometry.get().length_bytes)
+    }
+}
+
+impl Chunk {
+    fn read(&self) -> RwLockReadGuard<'_, Option<Pages>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Option<Pages>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -224,6 +265,42 @@ struct Piece {
     chunk: usize,
     start: usize,
     length: usize,
+}
+
+impl Piece {
+    fn read(&self, pages: Option<&Pages>, part: &mut [u8]) {
+        match pages {
+            Some(pages) => part.copy_from_slice(&pages.bytes[self.start..self.start + self.length]),
+            None => part.fill(0),
+        }
+    }
+
+    fn write(&self, chunk: &mut Option<Pages>, part: &[u8]) {
+        let pages = chunk.get_or_insert_with(Pages::new);
+        pages.own()[self.start..self.start + self.length].copy_from_slice(part);
+        pages.written |= touched_pages(self.start, self.length);
+    }
+}
+
+/// Whether the page at this place was written, and how far that goes within its chunk or, without one, its group.
+fn run(groups: &[Group], offset_bytes: u64) -> (bool, u64) {
+    let number = (offset_bytes / CHUNK_BYTES as u64) as usize;
+    let Some(group) = groups[number / GROUP_CHUNKS].get() else {
+        return (false, ((number / GROUP_CHUNKS + 1) * GROUP_CHUNKS * CHUNK_BYTES) as u64);
+    };
+    let chunk = group[number % GROUP_CHUNKS].read();
+    let Some(pages) = chunk.as_ref() else { return (false, ((number + 1) * CHUNK_BYTES) as u64) };
+    let page = (offset_bytes % CHUNK_BYTES as u64) as usize / PAGE_BYTES;
+    let bits = pages.written >> page;
+    let is_written = bits & 1 != 0;
+    let count = if is_written { bits.trailing_ones() } else { bits.trailing_zeros() } as usize;
+    let end_page = (page + count).min(u64::BITS as usize);
+    (is_written, (number * CHUNK_BYTES + end_page * PAGE_BYTES) as u64)
+}
+
+/// The range, when it lies within one chunk: most do.
+fn only_piece(offset_bytes: u64, length: usize) -> Option<Piece> {
+    pieces(offset_bytes, length as u64).next().filter(|piece| piece.length == length)
 }
 
 /// Cuts a range that was checked against the geometry at the chunks' borders.

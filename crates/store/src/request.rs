@@ -22,6 +22,9 @@ pub struct Geometry {
     pub read_only: bool,
     /// Whether discarded blocks give space back and then read as zeroes.
     pub discards: bool,
+    /// The longest write that is done wholly or not at all, for whoever reads meanwhile and after a crash; zero when a
+    /// write may be torn.
+    pub atomic_write_bytes: u32,
 }
 
 impl Geometry {
@@ -71,6 +74,13 @@ pub enum Request {
         /// How much.
         length_bytes: u64,
     },
+    /// Ask how the beginning of a range stands; [`Outcome::Allocated`] tells it.
+    Allocation {
+        /// Where.
+        offset_bytes: u64,
+        /// How far to look.
+        length_bytes: u64,
+    },
     /// Write zeroes, keeping the space allocated.
     WriteZeroes {
         /// Where.
@@ -87,9 +97,9 @@ impl Request {
         match self {
             Request::Read { offset_bytes, buffer } => (*offset_bytes, buffer.len() as u64),
             Request::Write { offset_bytes, data } => (*offset_bytes, data.len() as u64),
-            Request::Discard { offset_bytes, length_bytes } | Request::WriteZeroes { offset_bytes, length_bytes } => {
-                (*offset_bytes, *length_bytes)
-            }
+            Request::Discard { offset_bytes, length_bytes }
+            | Request::Allocation { offset_bytes, length_bytes }
+            | Request::WriteZeroes { offset_bytes, length_bytes } => (*offset_bytes, *length_bytes),
             Request::Flush => (0, 0),
         }
     }
@@ -106,8 +116,19 @@ impl Request {
 pub enum Outcome {
     /// The frame of a read, filled.
     Read(Frame),
+    /// How the beginning of a range stands.
+    Allocated(Allocation),
     /// Anything else.
     Done,
+}
+
+/// The first run of blocks of one kind in a range that was asked about. It may be shorter than it could be, never empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allocation {
+    /// Whether space stands behind it, or nobody knows; else it reads as zeroes.
+    pub is_mapped: bool,
+    /// From the offset of the request on.
+    pub length_bytes: u64,
 }
 
 /// How a request ended.

@@ -26,6 +26,8 @@
 //! | `grow` | `file:` only: `size` may make an existing file longer |
 //! | `block=512\|4096` | the logical block |
 //! | `readonly` | no writes |
+//! | `removable` | volumes only: initiators can eject and load the medium |
+//! | `thick` | no space is given back |
 //! | `direct` | files and devices only: past the page cache |
 //! | `delay=[WHICH:]TIME` | [`DelayRule`]; may be given several times (in TOML: an array) |
 //! | `error=RULE` | [`ErrorRule`]; may be given several times (in TOML: an array) |
@@ -45,7 +47,7 @@ use serde::Deserialize;
 pub use name::VolumeName;
 pub use raw::SpecError;
 
-use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, ReadOnlyLayer};
+use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, ReadOnlyLayer, ThickLayer};
 use crate::{FileOptions, FileStore, NullStore, OpenError, RamStore, Store};
 
 /// A volume: its name and its store. Made from text by `parse`, or from a TOML table by serde.
@@ -56,6 +58,8 @@ pub struct VolumeSpec {
     pub name: VolumeName,
     /// Where its blocks live.
     pub store: StoreSpec,
+    /// Whether its medium can be ejected.
+    pub removable: bool,
 }
 
 /// What is at the bottom.
@@ -89,6 +93,8 @@ pub struct StoreSpec {
     pub block_bytes: Option<u32>,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether no space is given back.
+    pub thick: bool,
     /// Failures, right over the bottom.
     pub errors: Vec<ErrorRule>,
     /// Where the chance of failures starts.
@@ -98,7 +104,8 @@ pub struct StoreSpec {
 }
 
 impl StoreSpec {
-    /// Opens what is at the bottom and lays the layers over it: errors, delays, read-only at the top.
+    /// Opens what is at the bottom and lays the layers over it: errors, delays, thick, read-only at the
+    /// top.
     ///
     /// # Errors
     /// Those of [`FileStore::open`].
@@ -114,6 +121,9 @@ impl StoreSpec {
         }
         if !self.delays.is_empty() {
             store = Arc::new(DelayLayer::new(store, self.delays.clone()));
+        }
+        if self.thick {
+            store = Arc::new(ThickLayer::new(store));
         }
         if self.read_only {
             store = Arc::new(ReadOnlyLayer::new(store));

@@ -24,8 +24,8 @@ pub(crate) fn add_volume(
     let uuid = volume_uuid(&name, &volume.spec.store.backing, instance);
     let identity = Identity::new(&name, uuid)
         .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
-    let options =
-        DiskOptions { reservations: keeper(&volume.spec.store.backing, state, uuid), ..DiskOptions::default() };
+    let reservations = keeper(&volume.spec.store.backing, state, uuid);
+    let options = DiskOptions { removable: volume.spec.removable, reservations, ..DiskOptions::default() };
     let disk =
         Disk::new(identity, store, options).map_err(|source| StartError::Disk { volume: name.clone(), source })?;
     units

@@ -32,7 +32,10 @@ fn limits_follow_from_the_geometry() {
     assert_eq!((limits.maximum_unmap, limits.maximum_unmap_descriptors), (1 << 20, 256));
     assert_eq!((limits.optimal_unmap_granularity, limits.unmap_alignment), (1, Some(0)));
     let characteristics = world.good(build::inquiry(Some(0xb1), 255), &[]);
-    assert_eq!(BlockCharacteristics::parse(&characteristics), Ok(BlockCharacteristics::NON_ROTATING));
+    assert_eq!(
+        BlockCharacteristics::parse(&characteristics),
+        Ok(BlockCharacteristics { reads_after_block_erase: true, ..BlockCharacteristics::NON_ROTATING })
+    );
     let provisioning = Provisioning::parse(&world.good(build::inquiry(Some(0xb2), 255), &[])).unwrap();
     assert!(provisioning.unmap && provisioning.reads_zeroes);
 }
@@ -140,7 +143,7 @@ fn every_reported_operation_is_executed() {
     world.establish(NEXUS);
     world.bad(build::test_unit_ready(), &[]);
     let list = world.good([0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0], &[]);
-    assert_eq!(list.len(), 4 + 8 * Operation::supported(Features { thin: true }).count());
+    assert_eq!(list.len(), 4 + 8 * Operation::supported(Features { thin: true, atomic: true }).count());
     for entry in list[4..].chunks_exact(8) {
         let mut cdb = vec![0; usize::from(entry[7])];
         (cdb[0], cdb[1]) = (entry[0], entry[3]);
@@ -155,8 +158,9 @@ fn every_reported_operation_is_executed() {
         let refuses = [
             operation_code::WRITE_SAME_10,          // no blocks,
             operation_code::WRITE_SAME_16,          // none either,
-            operation_code::COMPARE_AND_WRITE,      // too much data
+            operation_code::COMPARE_AND_WRITE,      // too much data,
             operation_code::RECEIVE_COPY_RESULTS,   // no copy,
+            operation_code::SANITIZE,               // no pattern,
             operation_code::PERSISTENT_RESERVE_OUT, // no parameter list
         ];
         match reply.status {

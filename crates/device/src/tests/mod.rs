@@ -1,9 +1,11 @@
 mod control;
 mod copy;
 mod inventory;
+mod media;
 mod port_groups;
 mod properties;
 mod provisioning;
 mod reservation;
+mod sanitize;
 mod swap;
 mod transfer;

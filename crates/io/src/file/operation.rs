@@ -58,6 +58,8 @@ impl Operation {
             Request::Write { offset_bytes, data } => {
                 write_entry(file, &data[done..], *offset_bytes + self.done_bytes, registered)
             }
+            // There is no call for it: it is asked when this one's turn comes.
+            Request::Allocation { .. } => opcode::Nop::new().build(),
             Request::Flush => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
             Request::Discard { offset_bytes, length_bytes } => opcode::Fallocate::new(file, *length_bytes)
                 .offset(*offset_bytes)
@@ -81,7 +83,7 @@ impl Operation {
         let (offset_bytes, length_bytes) = self.op.request.range_bytes();
         let place = offset_bytes + self.done_bytes;
         match self.op.request {
-            Request::Flush | Request::Discard { .. } => return Step::Over(Ok(())),
+            Request::Flush | Request::Discard { .. } | Request::Allocation { .. } => return Step::Over(Ok(())),
             Request::WriteZeroes { .. } if !self.writes_zeroes => return Step::Over(Ok(())),
             Request::Read { .. } if count == 0 => return Step::Over(Err(StoreError::cut_short(place))),
             _ if count == 0 => {
@@ -96,8 +98,10 @@ impl Operation {
 
     /// The completion, once the last step is over.
     pub(super) fn into_completion(self, result: Result<(), StoreError>) -> Completion {
-        result.map(|()| match self.op.request {
+        result?;
+        Ok(match self.op.request {
             Request::Read { buffer, .. } => Outcome::Read(buffer),
+            Request::Allocation { .. } => return blocking::perform(self.op),
             _ => Outcome::Done,
         })
     }
@@ -125,7 +129,7 @@ impl Operation {
 
     fn access(&self) -> Access {
         match self.op.request {
-            Request::Read { .. } => Access::Read,
+            Request::Read { .. } | Request::Allocation { .. } => Access::Read,
             _ => Access::Write,
         }
     }

@@ -98,6 +98,24 @@ fn everywhere(depth: u32, test: impl Fn(&mut FileEngine, Arc<File>, &Region)) {
 }
 
 #[test]
+fn holes_are_told_from_data() {
+    everywhere(4, |engine, file, _| {
+        run(engine, write(&file, 65_536, vec![6; 65_536])).unwrap();
+        let mut ask = |offset_bytes, length_bytes| match run(
+            engine,
+            op(&file, Request::Allocation { offset_bytes, length_bytes }),
+        ) {
+            Ok(Outcome::Allocated(allocation)) => (allocation.is_mapped, allocation.length_bytes),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(ask(0, 1 << 20), (false, 65_536));
+        assert_eq!(ask(65_536, 1 << 19), (true, 65_536));
+        assert_eq!(ask(65_536 + 512, 512), (true, 512));
+        assert_eq!(ask(131_072, (1 << 20) - 131_072), (false, (1 << 20) - 131_072));
+    });
+}
+
+#[test]
 fn what_was_written_is_read_and_holes_are_zeroes() {
     everywhere(4, |engine, file, memory| {
         let mut frame = memory.frame(8192).unwrap();

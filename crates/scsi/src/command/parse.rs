@@ -2,6 +2,7 @@
 
 use super::{
     ByteCheck, Command, Extent, ModeForm, ModeSense, PageControl, ReadDefectData, ReportedLuns, ReportedOperations,
+    Sanitize, SanitizeMethod, StartStop,
 };
 use crate::bytes::{u16_at, u24_at, u32_at, u64_at};
 use crate::copy::CopyResults;
@@ -37,6 +38,11 @@ impl Fields<'_> {
                 let extent = Extent { blocks: self.byte(13).into(), ..self.extent(code) };
                 Command::CompareAndWrite { extent, force_unit_access: self.bit(1, 3) }
             }
+            code::WRITE_ATOMIC_16 => {
+                let extent = Extent { blocks: self.u16(12).into(), ..self.extent(code) };
+                Command::WriteAtomic { extent, force_unit_access: self.bit(1, 3) }
+            }
+            code::SANITIZE => Command::Sanitize(self.sanitize()),
             code::ORWRITE_16 => Command::OrWrite { extent: self.extent(code), force_unit_access: self.bit(1, 3) },
             code::PRE_FETCH_10 | code::PRE_FETCH_16 => {
                 Command::PreFetch { extent: self.extent(code), immediate: self.bit(1, 1) }
@@ -79,7 +85,7 @@ impl Fields<'_> {
             code::MODE_SENSE_10 => Command::ModeSense(self.mode_sense(ModeForm::Ten, self.u16(7).into())),
             code::MODE_SELECT_6 => self.mode_select(ModeForm::Six, self.byte(4).into()),
             code::MODE_SELECT_10 => self.mode_select(ModeForm::Ten, self.u16(7)),
-            code::START_STOP_UNIT => Command::StartStopUnit { start: self.bit(4, 0), no_flush: self.bit(4, 2) },
+            code::START_STOP_UNIT => Command::StartStopUnit(self.start_stop()),
             code::PREVENT_ALLOW_MEDIUM_REMOVAL => Command::PreventAllowMediumRemoval { prevent: self.bit(4, 0) },
             _ => return self.reservation_command(code),
         })
@@ -120,6 +126,25 @@ impl Fields<'_> {
             _ => return Err(Sense::invalid_field_in_cdb(2, None)),
         };
         Ok(Command::ReportLuns { reported, allocation_bytes: self.u32(6) })
+    }
+
+    fn start_stop(&self) -> StartStop {
+        StartStop {
+            power_condition: self.byte(4) >> 4,
+            no_flush: self.bit(4, 2),
+            load_eject: self.bit(4, 1),
+            start: self.bit(4, 0),
+        }
+    }
+
+    fn sanitize(&self) -> Sanitize {
+        let method = match self.byte(1) & 0x1f {
+            code::SANITIZE_OVERWRITE_ACTION => SanitizeMethod::Overwrite,
+            code::SANITIZE_BLOCK_ERASE_ACTION => SanitizeMethod::BlockErase,
+            _ => SanitizeMethod::ExitFailureMode,
+        };
+        let (immediate, unrestricted_exit) = (self.bit(1, 7), self.bit(1, 5));
+        Sanitize { method, immediate, unrestricted_exit, parameter_bytes: self.u16(7) }
     }
 
     fn service_action_in(&self) -> Command {

@@ -5,7 +5,7 @@ use crate::sense::{AdditionalSense, SenseKey};
 use crate::task::Cdb;
 use proptest::prelude::*;
 
-const THIN: Features = Features { thin: true };
+const THIN: Features = Features { thin: true, atomic: true };
 
 fn parse(bytes: &[u8]) -> Result<Command, Sense> {
     Command::parse(&Cdb::new(bytes).unwrap(), THIN)
@@ -51,6 +51,36 @@ fn commands_that_compare_and_change_have_their_own_fields() {
 }
 
 #[test]
+fn an_atomic_write_has_a_short_length() {
+    let write = [0x9c, 0x18, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 1, 3, 0, 0];
+    assert_eq!(parse(&write), Ok(Command::WriteAtomic { extent: extent(2, 259), force_unit_access: true }));
+    let bounded = [0x9c, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 8, 0, 3, 0, 0];
+    assert_eq!(parse(&bounded), Err(Sense::invalid_field_in_cdb(11, Some(3))), "no atomic boundary");
+}
+
+#[test]
+fn sanitize_has_three_forms_and_no_cryptographic_one() {
+    let sanitize = |action| parse(&[0x48, action, 0, 0, 0, 0, 0, 2, 4, 0]);
+    let overwrite =
+        Sanitize { method: SanitizeMethod::Overwrite, immediate: true, unrestricted_exit: false, parameter_bytes: 516 };
+    assert_eq!(sanitize(0x81), Ok(Command::Sanitize(overwrite)));
+    let erase = Sanitize { method: SanitizeMethod::BlockErase, immediate: false, unrestricted_exit: true, ..overwrite };
+    assert_eq!(sanitize(0x22), Ok(Command::Sanitize(erase)));
+    let exit = Sanitize { method: SanitizeMethod::ExitFailureMode, unrestricted_exit: false, ..erase };
+    assert_eq!(sanitize(0x1f), Ok(Command::Sanitize(exit)));
+    assert_eq!(sanitize(0x03), Err(Sense::invalid_field_in_cdb(1, Some(4))));
+    assert_eq!(sanitize(0x41), Err(Sense::invalid_field_in_cdb(1, Some(6))), "ZNR");
+}
+
+#[test]
+fn start_and_stop_may_load_and_eject() {
+    let stop = StartStop { power_condition: 0, no_flush: true, load_eject: true, start: false };
+    assert_eq!(parse(&[0x1b, 1, 0, 0, 0x06, 0]), Ok(Command::StartStopUnit(stop)));
+    let idle = StartStop { power_condition: 2, no_flush: false, load_eject: false, start: true };
+    assert_eq!(parse(&[0x1b, 0, 0, 0, 0x21, 0]), Ok(Command::StartStopUnit(idle)));
+}
+
+#[test]
 fn an_obsolete_fua_nv_is_a_fua() {
     let write = [0x2a, 0x02, 0, 0, 0, 2, 0, 0, 3, 0];
     assert_eq!(parse(&write), Ok(Command::Write { extent: extent(2, 3), force_unit_access: true }));
@@ -90,7 +120,7 @@ fn protection_information_and_other_unsupported_bits_are_refused() {
         (&[0x41, 0x01, 0, 0, 0, 0, 0, 0, 1, 0], 1, 0),
         (&[0x42, 0x01, 0, 0, 0, 0, 0, 0, 24, 0], 1, 0),
         (&[0x15, 0x11, 0, 0, 4, 0], 1, 0),
-        (&[0x1b, 0, 0, 0, 0x02, 0], 4, 1),
+        (&[0x1b, 0, 0, 0, 0x08, 0], 4, 3),
         (&[0x12, 0x02, 0, 0, 36, 0], 1, 1),
         (&[0x25, 0, 0, 0, 0, 1, 0, 0, 0, 0], 5, 0),
     ] {
@@ -154,10 +184,10 @@ fn what_a_disk_does_not_know_is_no_operation() {
 proptest! {
     /// No CDB makes the parser panic, and what it accepts has no bit outside the usage data.
     #[test]
-    fn any_cdb_is_read(bytes in prop::collection::vec(any::<u8>(), 1..=32), thin: bool) {
+    fn any_cdb_is_read(bytes in prop::collection::vec(any::<u8>(), 1..=32), thin: bool, atomic: bool) {
         let cdb = Cdb::new(&bytes).unwrap();
-        if Command::parse(&cdb, Features { thin }).is_ok() {
-            let operation = Operation::find(&cdb, Features { thin }).unwrap();
+        if Command::parse(&cdb, Features { thin, atomic }).is_ok() {
+            let operation = Operation::find(&cdb, Features { thin, atomic }).unwrap();
             let usage = operation.usage_data();
             for (at, byte) in bytes.iter().enumerate() {
                 prop_assert_eq!(byte & !usage.get(at).copied().unwrap_or(0), 0);

@@ -22,6 +22,7 @@ pub const SYNCHRONIZE_CACHE_10: u8 = 0x35;
 pub const READ_DEFECT_DATA_10: u8 = 0x37;
 pub const WRITE_SAME_10: u8 = 0x41;
 pub const UNMAP: u8 = 0x42;
+pub const SANITIZE: u8 = 0x48;
 pub const MODE_SELECT_10: u8 = 0x55;
 pub const RESERVE_10: u8 = 0x56;
 pub const RELEASE_10: u8 = 0x57;
@@ -65,6 +66,12 @@ pub const COPY_OPERATING_PARAMETERS_ACTION: u8 = 0x03;
 pub const COPY_FAILED_SEGMENT_DETAILS_ACTION: u8 = 0x04;
 /// Service action of MAINTENANCE IN and OUT: REPORT and SET.
 pub const TARGET_PORT_GROUPS_ACTION: u8 = 0x0a;
+/// Service action of SANITIZE.
+pub const SANITIZE_OVERWRITE_ACTION: u8 = 0x01;
+/// Service action of SANITIZE.
+pub const SANITIZE_BLOCK_ERASE_ACTION: u8 = 0x02;
+/// Service action of SANITIZE.
+pub const SANITIZE_EXIT_FAILURE_MODE_ACTION: u8 = 0x1f;
 /// Service action of MAINTENANCE IN.
 pub const REPORT_SUPPORTED_OPERATION_CODES_ACTION: u8 = 0x0c;
 /// Service action of MAINTENANCE IN.

@@ -43,7 +43,7 @@ pub(super) static OPERATIONS: &[Operation] = {
         operation(RESERVE_6, Control, &[0, 0, 0, 0, 0, 0]),
         operation(RELEASE_6, Control, &[0, 0, 0, 0, 0, 0]),
         operation(MODE_SENSE_6, Control, &[0, 0x08, F, F, F, 0]),
-        operation(START_STOP_UNIT, Range, &[0, 1, 0, 0, 0x05, 0]),
+        operation(START_STOP_UNIT, Range, &[0, 1, 0, 0, 0xf7, 0]),
         operation(PREVENT_ALLOW_MEDIUM_REMOVAL, Control, &[0, 0, 0, 0, 1, 0]),
         operation(READ_CAPACITY_10, Control, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         operation(READ_10, Transfer, &[0, 0x1a, F, F, F, F, 0, F, F, 0]),
@@ -55,6 +55,11 @@ pub(super) static OPERATIONS: &[Operation] = {
         operation(READ_DEFECT_DATA_10, Control, &[0, 0, 0x1f, 0, 0, 0, 0, F, F, 0]),
         operation(WRITE_SAME_10, Range, &[0, 0x08, F, F, F, F, 0, F, F, 0]),
         operation(UNMAP, Range, &[0, 0, 0, 0, 0, 0, 0, F, F, 0]).needing(Need::Thin),
+        action(SANITIZE, SANITIZE_OVERWRITE_ACTION, &[0, 0xa0, 0, 0, 0, 0, 0, F, F, 0]).taking(Range),
+        action(SANITIZE, SANITIZE_BLOCK_ERASE_ACTION, &[0, 0xa0, 0, 0, 0, 0, 0, F, F, 0])
+            .taking(Range)
+            .needing(Need::Thin),
+        action(SANITIZE, SANITIZE_EXIT_FAILURE_MODE_ACTION, &[0, 0xa0, 0, 0, 0, 0, 0, F, F, 0]),
         operation(MODE_SELECT_10, Control, &[0, 0x10, 0, 0, 0, 0, 0, F, F, 0]),
         operation(RESERVE_10, Control, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         operation(RELEASE_10, Control, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
@@ -86,6 +91,8 @@ pub(super) static OPERATIONS: &[Operation] = {
         operation(PRE_FETCH_16, Transfer, &[0, 0x02, F, F, F, F, F, F, F, F, F, F, F, F, 0x3f, 0]),
         operation(SYNCHRONIZE_CACHE_16, Range, &[0, 0x06, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
         operation(WRITE_SAME_16, Range, &[0, 0x09, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(WRITE_ATOMIC_16, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, 0, 0, F, F, 0, 0])
+            .needing(Need::Atomic),
         action(SERVICE_ACTION_IN_16, READ_CAPACITY_16_ACTION, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, F, F, F, F, 0, 0]),
         action(SERVICE_ACTION_IN_16, GET_LBA_STATUS_ACTION, &[0, 0, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
         operation(REPORT_LUNS, Control, &[0, 0, F, 0, 0, 0, F, F, F, F, 0, 0]),

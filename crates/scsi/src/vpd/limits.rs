@@ -80,17 +80,21 @@ impl BlockLimits {
 pub struct BlockCharacteristics {
     /// 0001h: it does not rotate; 0000h: not said; else rotations per minute.
     pub medium_rotation_rate: u16,
+    /// WABEREQ 01b: after SANITIZE with BLOCK ERASE, blocks can be read before they are written again.
+    pub reads_after_block_erase: bool,
 }
 
 impl BlockCharacteristics {
     /// Flash, memory, or files on whatever: no place is slower to reach than another.
-    pub const NON_ROTATING: BlockCharacteristics = BlockCharacteristics { medium_rotation_rate: 1 };
+    pub const NON_ROTATING: BlockCharacteristics =
+        BlockCharacteristics { medium_rotation_rate: 1, reads_after_block_erase: false };
 
     /// The page.
     #[must_use]
     pub fn to_page(&self) -> Vec<u8> {
         let mut body = [0; BODY_BYTES];
         put(&mut body, 0, self.medium_rotation_rate.to_be_bytes());
+        body[3] = u8::from(self.reads_after_block_erase) << 6;
         build(page::BLOCK_DEVICE_CHARACTERISTICS, &body)
     }
 
@@ -101,7 +105,8 @@ impl BlockCharacteristics {
     pub fn parse(bytes: &[u8]) -> Result<Self, AnswerError> {
         let body = parse(bytes, page::BLOCK_DEVICE_CHARACTERISTICS)?;
         let medium_rotation_rate = u16_at(body, 0).ok_or(AnswerError::Short("INQUIRY for page B1h"))?;
-        Ok(BlockCharacteristics { medium_rotation_rate })
+        let reads_after_block_erase = body.get(3).is_some_and(|flags| flags >> 6 == 1);
+        Ok(BlockCharacteristics { medium_rotation_rate, reads_after_block_erase })
     }
 }
 
@@ -202,6 +207,9 @@ mod tests {
         let page = BlockCharacteristics::NON_ROTATING.to_page();
         assert_eq!((page.len(), &page[..6]), (64, &[0, 0xb1, 0, 0x3c, 0, 1][..]));
         assert_eq!(BlockCharacteristics::parse(&page), Ok(BlockCharacteristics::NON_ROTATING));
+        let erasable = BlockCharacteristics { reads_after_block_erase: true, ..BlockCharacteristics::NON_ROTATING };
+        assert_eq!(erasable.to_page()[7], 0x40);
+        assert_eq!(BlockCharacteristics::parse(&erasable.to_page()), Ok(erasable));
         let thin = Provisioning {
             unmap: true,
             write_same_16: true,

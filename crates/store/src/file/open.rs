@@ -122,8 +122,14 @@ impl FileStore {
             return Err(OpenError::Blocks { path: path.into(), length_bytes, block_bytes });
         }
         let discards = !options.read_only && probe::discards(&file, is_block_device, length_bytes);
-        let geometry =
-            Geometry { length_bytes, block_bytes, physical_block_bytes, read_only: options.read_only, discards };
+        let geometry = Geometry {
+            length_bytes,
+            block_bytes,
+            physical_block_bytes,
+            read_only: options.read_only,
+            discards,
+            atomic_write_bytes: 0,
+        };
         let (file, buffered) = if options.direct {
             let direct = open_direct(path, &file, options, block_bytes)?;
             (Arc::new(direct), Some(Arc::new(file)))

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::{ErrorKind, NullStore, Started, Store};
+use crate::{Allocation, ErrorKind, NullStore, Outcome, Started, Store};
 
 fn null() -> Arc<dyn Store> {
     Arc::new(NullStore::new(16 << 20, 512))
@@ -21,6 +21,22 @@ fn failure(store: &dyn Store, request: Request) -> Option<(ErrorKind, u64)> {
         Started::Done(completion) => completion.err().map(|error| (error.kind, error.offset_bytes)),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_thick_store_gives_nothing_back_and_is_mapped_everywhere() {
+    let store = ThickLayer::new(null());
+    assert!(!store.geometry().discards && !store.geometry().read_only);
+    let (offset_bytes, length_bytes) = (512, 1024);
+    let discard = Request::Discard { offset_bytes, length_bytes };
+    assert_eq!(failure(&store, discard), Some((ErrorKind::Unsupported, 512)));
+    let Started::Done(Ok(Outcome::Allocated(allocation))) =
+        store.start(Request::Allocation { offset_bytes, length_bytes })
+    else {
+        panic!("it answers at once");
+    };
+    assert_eq!(allocation, Allocation { is_mapped: true, length_bytes });
+    assert_eq!(failure(&store, Request::WriteZeroes { offset_bytes, length_bytes }), None);
 }
 
 #[test]

@@ -156,3 +156,42 @@ fn a_shared_read_keeps_what_it_showed() {
     assert!(store.share(0, 4096).is_none() && store.share(240 << 10, 32 << 10).is_none());
     assert!(store.share(1 << 20, 32 << 10).is_none() && store.share(u64::MAX, 32 << 10).is_none());
 }
+
+#[test]
+fn written_pages_are_told_from_the_others() {
+    let store = RamStore::new(1 << 30, 512);
+    let ask = |offset_bytes: u64, length_bytes| {
+        let asked = Request::Allocation { offset_bytes, length_bytes };
+        let Started::Done(Ok(Outcome::Allocated(allocation))) = store.start(asked) else { panic!("at once") };
+        (allocation.is_mapped, allocation.length_bytes)
+    };
+    assert_eq!(ask(512, (1 << 30) - 512), (false, (1 << 30) - 512));
+    let chunk = CHUNK_BYTES as u64;
+    let group = chunk * GROUP_CHUNKS as u64;
+    done(&store, Request::Write { offset_bytes: group + chunk - 512, data: vec![1; 1024].into() });
+    assert_eq!(ask(0, 1 << 30), (false, group + chunk - 4096), "across groups and chunks");
+    assert_eq!(ask(group + chunk - 4096, 1 << 20), (true, 8192), "pages of 4 KiB");
+    assert_eq!(ask(group + chunk + 4096, 512), (false, 512), "no further than asked");
+    done(&store, Request::Discard { offset_bytes: group + chunk, length_bytes: 4096 });
+    assert_eq!(ask(group + chunk - 512, 1024), (true, 512));
+}
+
+/// A write across chunks, which have locks of their own, is seen wholly or not at all.
+#[test]
+fn nobody_sees_a_part_of_a_write() {
+    let store = Arc::new(RamStore::new(1 << 20, 512));
+    let (offset_bytes, length) = (CHUNK_BYTES as u64 - 512, CHUNK_BYTES + 1024);
+    let writer = {
+        let store = Arc::clone(&store);
+        thread::spawn(move || {
+            for fill in 1..=200u8 {
+                done(&store, Request::Write { offset_bytes, data: vec![fill; length].into() });
+            }
+        })
+    };
+    while !writer.is_finished() {
+        let seen = read(&store, offset_bytes, length);
+        assert!(seen.iter().all(|byte| *byte == seen[0]), "{} and {}", seen[0], seen[length - 1]);
+    }
+    writer.join().unwrap();
+}

@@ -61,7 +61,8 @@ pub enum SpecError {
     },
 }
 
-const KEYS: [&str; 8] = ["size", "grow", "block", "readonly", "direct", "delay", "error", "seed"];
+const KEYS: [&str; 10] =
+    ["size", "grow", "block", "readonly", "removable", "thick", "direct", "delay", "error", "seed"];
 
 /// A volume as written, from either form: each value is kept as text, however often it was given.
 #[derive(Clone, Debug, Deserialize)]
@@ -77,6 +78,10 @@ pub(super) struct RawVolume {
     block: Values,
     #[serde(default)]
     readonly: Values,
+    #[serde(default)]
+    removable: Values,
+    #[serde(default)]
+    thick: Values,
     #[serde(default)]
     direct: Values,
     #[serde(default)]
@@ -151,6 +156,8 @@ impl RawVolume {
             grow: none(),
             block: none(),
             readonly: none(),
+            removable: none(),
+            thick: none(),
             direct: none(),
             delay: none(),
             error: none(),
@@ -171,6 +178,8 @@ impl RawVolume {
             "grow" => &mut self.grow,
             "block" => &mut self.block,
             "readonly" => &mut self.readonly,
+            "removable" => &mut self.removable,
+            "thick" => &mut self.thick,
             "direct" => &mut self.direct,
             "delay" => &mut self.delay,
             "error" => &mut self.error,
@@ -195,6 +204,7 @@ impl RawVolume {
         Ok(StoreSpec {
             block_bytes,
             read_only: options.read_only,
+            thick: self.thick.flag("thick")?,
             errors: self.error.all("error")?,
             seed: self.seed.single("seed", "a number below 2^64", |text| text.parse().ok())?.unwrap_or(0),
             delays: self.delay.all("delay")?,
@@ -231,7 +241,8 @@ impl TryFrom<RawVolume> for VolumeSpec {
     type Error = SpecError;
 
     fn try_from(raw: RawVolume) -> Result<Self, SpecError> {
-        Ok(VolumeSpec { name: raw.name.parse()?, store: raw.to_store()? })
+        let removable = raw.removable.flag("removable")?;
+        Ok(VolumeSpec { name: raw.name.parse()?, store: raw.to_store()?, removable })
     }
 }
 
@@ -248,7 +259,9 @@ impl FromStr for StoreSpec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        RawVolume::from_text("", text)?.to_store()
+        let raw = RawVolume::from_text("", text)?;
+        refuse(raw.removable.flag("removable")?, "removable", "only a volume with a name is served to initiators")?;
+        raw.to_store()
     }
 }
 

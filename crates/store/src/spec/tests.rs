@@ -78,7 +78,10 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
             "a=tape:1G",
             "'tape:1G' is no store: use ram:SIZE, null:SIZE, file:PATH or the absolute path of a block device",
         ),
-        ("a=ram:1G,speed=3", "there is no key 'speed': use size, grow, block, readonly, direct, delay, error, seed"),
+        (
+            "a=ram:1G,speed=3",
+            "there is no key 'speed': use size, grow, block, readonly, removable, thick, direct, delay, error, seed",
+        ),
         ("a=ram:1G,block=1024", "'1024' is no value for block: use 512 or 4096"),
         ("a=ram:1G,block=512,block=512", "block is given twice"),
         ("a=file:x,size=0", "'0' is no value for size: use a positive size, like 10G"),
@@ -123,4 +126,14 @@ fn layers_lie_in_their_order() {
         panic!("the delay is above the error");
     };
     assert!(matches!(delayed.resume(), Started::Done(Err(error)) if error.kind == ErrorKind::Unreadable));
+}
+
+#[test]
+fn a_volume_may_be_removable_or_thick() {
+    let spec = volume("disk0=ram:1M,removable,thick");
+    assert!(spec.removable && spec.store.thick && !spec.store.open().unwrap().geometry().discards);
+    let spec = volume("disk0=ram:1M");
+    assert!(!spec.removable && !spec.store.thick && spec.store.open().unwrap().geometry().discards);
+    let refused = "ram:1M,removable".parse::<StoreSpec>().unwrap_err();
+    assert!(matches!(refused, SpecError::NotHere { key: "removable", .. }), "{refused}");
 }

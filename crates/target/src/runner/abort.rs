@@ -74,16 +74,24 @@ impl Runner {
             ended.extend(is_selected.then(|| Ended::aborted(starved.handle, by)));
             !is_selected
         });
-        self.held.retain(|held| {
+        self.held.retain_mut(|held| {
             let selected = held.handle.filter(|handle| selection.fits(*handle, Some(held.waiting.disk())));
             ended.extend(selected.map(|handle| Ended::aborted(handle, by)));
-            selected.is_none()
+            if selected.is_some() {
+                held.handle = None;
+            }
+            selected.is_none() || held.waiting.outlives_its_task()
         });
         for tag in 0..self.running.len() as u32 {
             let Some(running) = self.running.get_mut(tag as usize).and_then(Option::as_mut) else { continue };
             // What goes on without anybody to answer (SANITIZE) is not ended by task management (SBC-4 4.11.2).
             let handle = running.handle.filter(|handle| selection.fits(*handle, Some(running.execution.disk())));
             let Some(handle) = handle else { continue };
+            if running.execution.outlives_its_task() {
+                running.handle = None;
+                ended.push(Ended::aborted(handle, by));
+                continue;
+            }
             let aborted = running.aborted.get_or_insert(Aborted { by, settlements: Vec::new() });
             aborted.settlements.extend(settlement.map(Arc::clone));
             if self.withdraw(tag) {

@@ -96,6 +96,7 @@ impl World<'_> {
             match completion.unwrap() {
                 Outcome::Read(frame) => assert!(expected[lane].take().unwrap() == *frame, "lane {lane}"),
                 Outcome::Done => assert!(expected[lane].is_none()),
+                other => panic!("{other:?} was not asked"),
             }
         });
     }

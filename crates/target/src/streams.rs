@@ -37,6 +37,8 @@ pub(crate) struct Streams {
     slots: Vec<(u32, Option<Connection>)>,
     free: Vec<u32>,
     hot: Vec<ConnectionId>,
+    /// The poller has said that some stream is ready.
+    is_told: bool,
     /// Turns until the next question about the others.
     ask_in: u32,
     ask_pause: u32,
@@ -106,9 +108,9 @@ impl Streams {
         server.connection_lost(id, now);
     }
 
-    /// The next [`Streams::receive`] asks which streams are ready.
+    /// The next [`Streams::receive`] asks which streams are ready, unless it is the hot ones.
     pub(crate) fn ask(&mut self) {
-        self.ask_in = 0;
+        self.is_told = true;
     }
 
     /// Receives from the streams that have something; gives the number of bytes.
@@ -117,7 +119,8 @@ impl Streams {
             return Ok(0);
         }
         let mut received = self.receive_hot(server, now);
-        if self.ask_in == 0 {
+        let is_told = std::mem::take(&mut self.is_told);
+        if self.ask_in == 0 || (is_told && received == 0) {
             received += self.receive_ready(server, poller, now)?;
         } else if received > 0 {
             self.ask_in -= 1;

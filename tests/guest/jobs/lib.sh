@@ -12,6 +12,27 @@ block_device() {
     readlink -f "$1"
 }
 
+# expect PATTERN COMMAND...: the command succeeds, and its output has a line of this extended regular expression.
+expect() {
+    local pattern=$1 output
+    shift
+    output=$("$@" 2>&1) || fail "'$*' ended with status $?: $output"
+    grep -Eq -- "$pattern" <<< "$output" || fail "'$*' has no line '$pattern': $output"
+}
+
+# refuse PATTERN COMMAND...: the command fails, and says this.
+refuse() {
+    local pattern=$1 output
+    shift
+    ! output=$("$@" 2>&1) || fail "'$*' should have failed: $output"
+    grep -Eq -- "$pattern" <<< "$output" || fail "'$*' failed without a line '$pattern': $output"
+}
+
+# same_blocks DEVICE LBA COUNT FILE: so many blocks of 512 bytes at an address of such blocks are those of the file.
+same_blocks() {
+    dd if="$1" bs=512 skip="$2" count="$3" iflag=direct status=none | cmp - "$4" || fail "$1: other data at block $2"
+}
+
 # within SECONDS COMMAND...: the command succeeds in time, tried again and again.
 within() {
     local limit_s=$1

@@ -2,6 +2,8 @@
 //!
 //! These tests take long, so they are run by `cargo xtask test`, or by `cargo test -p sanwire --test system -- --ignored guest::`.
 
+mod iscsi;
+
 use std::time::Duration;
 
 use crate::harness::{GUEST_LINKS, Guest, SERVER_NAME, Server, World};

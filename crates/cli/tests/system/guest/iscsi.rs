@@ -1,0 +1,149 @@
+//! iSCSI with the initiator of the Linux kernel: open-iscsi, multipath, the sg tools.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::{GUEST_LINKS, Guest, Server, World};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const LONG_LIMIT: Duration = Duration::from_secs(240);
+/// How long the server is away: longer than the initiator's ping takes to notice, shorter than it waits.
+const OUTAGE: Duration = Duration::from_secs(3);
+
+/// Each disk a logical unit of one target, and one of them that of another target which wants CHAP, and shows that it knows a
+/// secret too.
+const TARGETS: &str = r#"
+[[target]]
+name = "iqn.2026-11.org.sanwire:both"
+lun = { 0 = "one", 1 = "two" }
+allow = ["any"]
+
+[[target]]
+name = "iqn.2026-11.org.sanwire:secret"
+lun = { 0 = "two" }
+chap = [{ user = "host", secret = "a secret of hosts" }]
+mutual-chap = { user = "disks", secret = "a secret of disks" }
+"#;
+
+/// A server with two portals, and a guest.
+struct Rig {
+    guest: Guest,
+    server: Server,
+    // The last to go: the others use it.
+    _world: World,
+}
+
+impl Rig {
+    /// Serves volumes of so many MiB in files, with a configuration of targets or else to everybody; `None` when this machine
+    /// cannot run the test.
+    fn new(test: &str, volumes: &[(&str, u32)], targets: Option<&str>) -> Option<Rig> {
+        let world = World::new(test, 1500, &[])?;
+        let guest = Guest::boot(&world, test)?;
+        let file = |(name, mib): &(&str, u32)| {
+            format!("{name}=file:{},size={mib}M", world.scratch.text(&format!("{name}.img")))
+        };
+        let volumes: Vec<String> = volumes.iter().map(file).collect();
+        let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
+        let wires = GUEST_LINKS.map(|link| format!("iscsi:{}", link.server));
+        let config = world.scratch.text("sanwire.toml");
+        let mut options = vec!["--wire", &wires[0], "--wire", &wires[1]];
+        if let Some(targets) = targets {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&config).expect("a file");
+            file.write_all(targets.as_bytes()).expect("a configuration");
+            options.extend(["--config", &config]);
+        } else {
+            options.extend(["--allow", "any"]);
+        }
+        let server = Server::start_with(&world, &volumes, &options);
+        Some(Rig { guest, server, _world: world })
+    }
+
+    #[track_caller]
+    fn run(&mut self, job: &str, arguments: &[&str]) {
+        self.guest.run(job, arguments, LIMIT);
+    }
+
+    /// Logs in to a target by a portal.
+    #[track_caller]
+    fn log_in(&mut self, portal: &str, name: &str) {
+        self.run("login", &[portal, &target(name)]);
+    }
+
+    #[track_caller]
+    fn log_out(&mut self, portal: &str, name: &str) {
+        self.run("logout", &[portal, &target(name)]);
+    }
+
+    #[track_caller]
+    fn stop(mut self) {
+        assert!(self.server.stop().success(), "{}", self.server.log());
+    }
+}
+
+fn target(name: &str) -> String {
+    format!("iqn.2026-11.org.sanwire:{name}")
+}
+
+/// The guest's device for a logical unit of a target by a portal.
+fn device(portal: &str, name: &str, unit: u8) -> String {
+    format!("/dev/disk/by-path/ip-{portal}:3260-iscsi-{}-lun-{unit}", target(name))
+}
+
+#[test]
+#[ignore = "boots a Linux guest"]
+fn linux_finds_targets_and_keeps_file_systems_on_them() {
+    let test = "linux_finds_targets_and_keeps_file_systems_on_them";
+    let Some(mut rig) = Rig::new(test, &[("one", 512), ("two", 64)], None) else { return };
+    let portal = GUEST_LINKS[0].server;
+    rig.run("discovery", &[portal, &target("one"), &target("two")]);
+    rig.run("digests", &[portal, &target("two")]);
+    rig.log_in(portal, "one");
+    let device = device(portal, "one", 0);
+    for kind in ["ext4", "xfs", "btrfs"] {
+        rig.run("filesystem", &[kind, &device]);
+    }
+    rig.run("fio-verify", &[&device]);
+    rig.log_out(portal, "one");
+    rig.stop();
+}
+
+#[test]
+#[ignore = "boots a Linux guest"]
+fn linux_writes_on_while_the_server_restarts_and_links_are_cut() {
+    let test = "linux_writes_on_while_the_server_restarts_and_links_are_cut";
+    let Some(mut rig) = Rig::new(test, &[("disk", 256)], None) else { return };
+    let [first, second] = GUEST_LINKS.map(|link| link.server);
+    rig.log_in(first, "disk");
+    rig.run("restart", &["start", &device(first, "disk", 0)]);
+    rig.server.kill();
+    thread::sleep(OUTAGE);
+    rig.server.restart();
+    rig.guest.run("restart", &["finish"], LONG_LIMIT);
+    rig.log_out(first, "disk");
+    rig.guest.run("multipath", &[first, second, &target("disk")], LONG_LIMIT);
+    rig.stop();
+}
+
+#[test]
+#[ignore = "boots a Linux guest"]
+fn linux_uses_the_commands_reservations_and_secrets_of_a_target() {
+    let test = "linux_uses_the_commands_reservations_and_secrets_of_a_target";
+    let Some(mut rig) = Rig::new(test, &[("one", 64), ("two", 64)], Some(TARGETS)) else { return };
+    let [first, second] = GUEST_LINKS.map(|link| link.server);
+    let secrets = ["host", "a secret of hosts", "disks", "a secret of disks"];
+    let algorithms = ["MD5", "SHA1", "SHA256", "SHA3-256", "SHA3-256,SHA256,SHA1,MD5", "MD5,SHA3-256"];
+    let secret = target("secret");
+    let chap = [&[first, secret.as_str()], &secrets[..], &algorithms[..]].concat();
+    rig.run("login-chap", &chap);
+    rig.log_in(first, "both");
+    rig.run("sg-tools", &[&device(first, "both", 0), &device(first, "both", 1)]);
+    rig.log_in(second, "both");
+    rig.run("persist", &[&device(first, "both", 0), &device(second, "both", 0)]);
+    for portal in [second, first] {
+        rig.log_out(portal, "both");
+    }
+    rig.stop();
+}

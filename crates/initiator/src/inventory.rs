@@ -19,6 +19,9 @@ const ANSWER_BYTES: u16 = 4096;
 /// Standard INQUIRY data, as far as it is looked at.
 const INQUIRY_BYTES: u16 = 36;
 
+/// Blocks of one discard or zeroing of a unit that tells no limit: what the short form of WRITE SAME can say.
+const RANGE_BLOCKS_USUAL: u64 = 0xffff;
+
 /// The names that a logical unit has for itself, as bytes: what tells it from any other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mark(Vec<u8>);
@@ -183,7 +186,7 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
         read_only: is_read_only(asker, lun)?,
         discards: provisioning.is_some_and(|provisioning| provisioning.unmap && provisioning.reads_zeroes),
         transfer_max_bytes: transfer_max_bytes.map_or(u32::MAX, |max| u32::try_from(max).unwrap_or(u32::MAX)),
-        range_max_bytes: range_blocks.min().unwrap_or(1).saturating_mul(block),
+        range_max_bytes: range_blocks.min().unwrap_or(RANGE_BLOCKS_USUAL).saturating_mul(block),
     })
 }
 

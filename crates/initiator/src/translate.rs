@@ -18,6 +18,8 @@ pub(crate) struct Again {
     pub(crate) data_out: Option<Slice>,
     pub(crate) offset_bytes: u64,
     pub(crate) is_read: bool,
+    /// It changes blocks without their data: devices may not know it, or not in this form.
+    pub(crate) is_range: bool,
     /// How often the device had a unit attention to tell instead.
     pub(crate) attentions: u32,
     /// How often it was busy.
@@ -43,6 +45,7 @@ pub(crate) fn command(lun: Lun, block_bytes: u32, kind: OpKind) -> Option<(Again
         data_out: None,
         offset_bytes,
         is_read: false,
+        is_range: false,
         attentions: 0,
         refusals: 0,
     };
@@ -59,10 +62,14 @@ pub(crate) fn command(lun: Lun, block_bytes: u32, kind: OpKind) -> Option<(Again
         OpKind::Discard { offset_bytes, length_bytes } => {
             let list = unmap_parameters(&[extent(offset_bytes, length_bytes)?])?;
             let cdb = build::unmap(u16::try_from(list.len()).ok()?);
-            (Again { data_out: Some(Slice::from(list)), ..plain(cdb, offset_bytes) }, None)
+            (Again { data_out: Some(Slice::from(list)), is_range: true, ..plain(cdb, offset_bytes) }, None)
         }
         OpKind::WriteZeroes { offset_bytes, length_bytes } => {
-            (plain(build::write_same_16(extent(offset_bytes, length_bytes)?, false, true), offset_bytes), None)
+            // The block of zeroes is sent: devices older than SBC-4 do not know that none means zeroes, and not all of
+            // them say so.
+            let cdb = build::write_same_16(extent(offset_bytes, length_bytes)?, false, false);
+            let zeroes = Slice::from(vec![0; block_bytes as usize]);
+            (Again { data_out: Some(zeroes), is_range: true, ..plain(cdb, offset_bytes) }, None)
         }
     })
 }
@@ -99,6 +106,10 @@ fn failure(again: &Again, sense: &Sense) -> VolumeError {
         (SenseKey::DataProtect, AdditionalSense::SPACE_ALLOCATION_FAILED_WRITE_PROTECT) => VolumeError::NoSpace,
         (SenseKey::DataProtect, _) => VolumeError::ReadOnly,
         (SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE) => VolumeError::Unsupported,
+        (
+            SenseKey::IllegalRequest,
+            AdditionalSense::INVALID_FIELD_IN_CDB | AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST,
+        ) if again.is_range => VolumeError::Unsupported,
         (SenseKey::MediumError | SenseKey::HardwareError | SenseKey::NotReady, _) => {
             VolumeError::Medium { offset_bytes: again.offset_bytes, sense: sense.to_string().into() }
         }
@@ -108,4 +119,39 @@ fn failure(again: &Again, sense: &Sense) -> VolumeError {
 
 fn unexpected(what: &str) -> VolumeError {
     VolumeError::Protocol { what: Arc::from(what) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a device's refusal for this reason means to who gave the operation.
+    fn refused(kind: OpKind, reason: AdditionalSense) -> VolumeError {
+        let (again, _) = command(Lun::default(), 512, kind).expect("a command");
+        let sense = Sense::new(SenseKey::IllegalRequest, reason).to_fixed().to_vec();
+        match verdict(&again, &Answer { status: Status::CheckCondition, sense }, None, 0) {
+            Verdict::Tell(Err(error)) => error,
+            _ => panic!("not refused"),
+        }
+    }
+
+    #[test]
+    fn devices_may_decline_what_can_be_done_by_writing() {
+        let zeroes = || OpKind::WriteZeroes { offset_bytes: 512, length_bytes: 4096 };
+        for reason in [AdditionalSense::INVALID_COMMAND_OPERATION_CODE, AdditionalSense::INVALID_FIELD_IN_CDB] {
+            assert_eq!(refused(zeroes(), reason), VolumeError::Unsupported);
+        }
+        let list = AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST;
+        assert_eq!(refused(OpKind::Discard { offset_bytes: 512, length_bytes: 4096 }, list), VolumeError::Unsupported);
+        let flush = refused(OpKind::Flush, AdditionalSense::INVALID_FIELD_IN_CDB);
+        assert!(matches!(flush, VolumeError::Protocol { .. }), "{flush}");
+    }
+
+    #[test]
+    fn zeroes_are_sent_as_one_block_that_every_device_understands() {
+        let (again, _) = command(Lun::default(), 512, OpKind::WriteZeroes { offset_bytes: 512, length_bytes: 4096 })
+            .expect("a command");
+        assert_eq!(again.cdb, build::write_same_16(Extent { lba: 1, blocks: 8 }, false, false));
+        assert_eq!(again.data_out.as_deref(), Some(&[0; 512][..]));
+    }
 }

@@ -21,10 +21,19 @@ pub(crate) fn run(args: &LsArgs) -> anyhow::Result<()> {
 
 fn volumes(url: &Url, client: &ClientArgs, json: bool) -> anyhow::Result<String> {
     let mut volumes = Vec::new();
+    let mut failure = None;
     for server in servers(&url.server, client)? {
         let server = Url { server, volume: None };
-        let found = Connection::open(&server, client)?.list()?;
-        volumes.extend(found.into_iter().map(|volume| (server.with_volume(&volume), volume)));
+        match Connection::open(&server, client).and_then(|connection| connection.list()) {
+            Ok(found) => volumes.extend(found.into_iter().map(|volume| (server.with_volume(&volume), volume))),
+            // One target that takes others only does not hide the rest.
+            Err(error) => failure.replace(error).iter().for_each(|before| eprintln!("sanwire: {before}")),
+        }
+    }
+    match failure {
+        Some(error) if volumes.is_empty() => return Err(error),
+        Some(error) => eprintln!("sanwire: {error}"),
+        None => {}
     }
     if url.volume.is_some() {
         volumes.retain(|(of_volume, _)| of_volume == url);

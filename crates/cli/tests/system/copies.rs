@@ -15,10 +15,10 @@ const PART_BYTES: usize = 8 << 20;
 fn images_are_copied_both_ways_and_stay_sparse() {
     let Some(world) = World::new("images_are_copied_both_ways_and_stay_sparse", 1500, &[]) else { return };
     let volume = format!("disk=file:{},size=256M", world.scratch.text("disk.img"));
-    let mut server = Server::start(&world, &[&volume]);
+    let mut server = Server::start_for(&world, Wire::Iscsi, &[&volume]);
     let (image, back) = (world.scratch.path("image.raw"), world.scratch.path("back.raw"));
     make_image(&image);
-    for wire in [Wire::Ethernet, Wire::Ip] {
+    for wire in [Wire::Ethernet, Wire::Ip, Wire::Iscsi] {
         let url = wire.url("disk");
         run_ok(world.sanwire(&["cp", "--restart", &image.display().to_string(), &url]), PATIENCE);
         run_ok(world.sanwire(&["cp", "--restart", &url, &back.display().to_string()]), PATIENCE);

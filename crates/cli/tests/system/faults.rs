@@ -35,11 +35,16 @@ fn writers_survive_over_ip_with_mtu_9000() {
     survive("writers_survive_over_ip_with_mtu_9000", Wire::Ip, 9000);
 }
 
+#[test]
+fn writers_survive_over_iscsi_with_mtu_1500() {
+    survive("writers_survive_over_iscsi_with_mtu_1500", Wire::Iscsi, 1500);
+}
+
 /// One writer on each file system, while first the link is cut, then frames are lost, then the server is killed.
 fn survive(test: &str, wire: Wire, mtu: u32) {
     let Some(world) = World::new(test, mtu, &Filesystem::TOOLS) else { return };
     let volumes = Filesystem::ALL.map(|kind| volume(&world, kind));
-    let mut server = Server::start(&world, &volumes.each_ref().map(String::as_str));
+    let mut server = Server::start_for(&world, wire, &volumes.each_ref().map(String::as_str));
     let attached = Filesystem::ALL.map(|kind| Attached::device(&world, &wire.url(kind.volume())));
     let mut writers = Vec::new();
     for (kind, attached) in Filesystem::ALL.iter().zip(&attached) {
@@ -65,7 +70,9 @@ fn survive(test: &str, wire: Wire, mtu: u32) {
     });
     for attached in &attached {
         let log = attached.log();
-        assert!(log.contains("the session goes on") && log.contains("a new session"), "{log}");
+        assert!(log.contains("a new session"), "{log}");
+        // TCP itself may outlive what lasts no longer.
+        assert!(wire == Wire::Iscsi || log.contains("the session goes on"), "{log}");
     }
     for ((kind, attached), writer) in Filesystem::ALL.into_iter().zip(attached).zip(writers) {
         let count = writer.written.load(Ordering::Acquire);

@@ -24,10 +24,15 @@ fn filesystems_over_ip_with_mtu_9000() {
     hold_files("filesystems_over_ip_with_mtu_9000", Wire::Ip, 9000);
 }
 
+#[test]
+fn filesystems_over_iscsi_with_mtu_9000() {
+    hold_files("filesystems_over_iscsi_with_mtu_9000", Wire::Iscsi, 9000);
+}
+
 fn hold_files(test: &str, wire: Wire, mtu: u32) {
     let Some(world) = World::new(test, mtu, &Filesystem::TOOLS) else { return };
     let volumes = Filesystem::ALL.map(|kind| volume(&world, kind));
-    let mut server = Server::start(&world, &volumes.each_ref().map(String::as_str));
+    let mut server = Server::start_for(&world, wire, &volumes.each_ref().map(String::as_str));
     let directory = world.scratch.path("mnt");
     for kind in Filesystem::ALL {
         let attached = Attached::device(&world, &wire.url(kind.volume()));

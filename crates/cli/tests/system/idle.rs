@@ -16,8 +16,8 @@ const MEMORY_MAX_KIB: u64 = 64 << 10;
 fn idle_is_idle_and_memory_is_bounded() {
     let Some(world) = World::new("idle_is_idle_and_memory_is_bounded", 9000, &["dd", "getconf"]) else { return };
     let volume = format!("disk=file:{},size=256M", world.scratch.text("disk.img"));
-    let mut server = Server::start(&world, &[&volume]);
-    for wire in [Wire::Ethernet, Wire::Ip] {
+    let mut server = Server::start_for(&world, Wire::Iscsi, &[&volume]);
+    for wire in [Wire::Ethernet, Wire::Ip, Wire::Iscsi] {
         let attached = Attached::device(&world, &wire.url("disk"));
         let device = attached.place.display().to_string();
         for (from, to, flag) in [("/dev/zero", device.as_str(), "oflag=direct"), (&device, "/dev/null", "iflag=direct")]

@@ -7,11 +7,10 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{SERVER_ADDRESS, Scratch, Server, World, pattern, run, run_ok};
+use crate::harness::{AUTHORITY, SERVER_ADDRESS, Scratch, Server, Wire, World, pattern, run, run_ok};
 use crate::idle::cpu_time;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-const AUTHORITY: &str = "iqn.2026-11.org.sanwire";
 const INITIATOR: &str = "iqn.2026-11.org.example:initiator";
 
 fn serve(world: &World, volumes: &[&str], options: &[&str]) -> Server {
@@ -20,7 +19,7 @@ fn serve(world: &World, volumes: &[&str], options: &[&str]) -> Server {
 }
 
 fn url(volume: &str) -> String {
-    format!("iscsi://{SERVER_ADDRESS}/{AUTHORITY}:{volume}/0")
+    Wire::Iscsi.url(volume)
 }
 
 /// What a program of the client says.

@@ -10,6 +10,7 @@ mod discovery;
 mod errors;
 mod faults;
 mod filesystems;
+mod foreign;
 mod guest;
 mod harness;
 mod idle;

@@ -50,7 +50,9 @@ fn is_qualified(rest: &str) -> bool {
     let Some((date, name)) = rest.split_once('.') else { return false };
     let is_date = date.len() == 7
         && date.bytes().enumerate().all(|(at, byte)| if at == 4 { byte == b'-' } else { byte.is_ascii_digit() });
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-.:".contains(c) || (!c.is_ascii() && c.is_alphanumeric());
+    // An underscore is not allowed (RFC 7143 4.2.7.2), and yet many hosts have it in their names.
+    let is_allowed =
+        |c: char| c.is_ascii_alphanumeric() || "-.:_".contains(c) || (!c.is_ascii() && c.is_alphanumeric());
     is_date && !name.is_empty() && name.chars().all(is_allowed)
 }
 
@@ -87,6 +89,7 @@ mod tests {
             ("iqn.2026-11.org.sanwire:disk0", "iqn.2026-11.org.sanwire:disk0"),
             ("IQN.1993-08.org.Debian:01:ABC", "iqn.1993-08.org.debian:01:abc"),
             ("iqn.2001-04.com.example", "iqn.2001-04.com.example"),
+            ("iqn.2001-04.com.example:my_disk", "iqn.2001-04.com.example:my_disk"),
             ("eui.02004567A425678D", "eui.02004567a425678d"),
             ("naa.52004567BA64678D", "naa.52004567ba64678d"),
             ("naa.62004567BA64678D0123456789ABCDEF", "naa.62004567ba64678d0123456789abcdef"),

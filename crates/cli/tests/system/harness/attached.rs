@@ -96,6 +96,12 @@ impl Drop for Attached {
     }
 }
 
+/// What tells the volume from others in names of files: the URL's end, and by iSCSI the target's too.
 fn label(url: &str) -> String {
-    url.rsplit('/').next().unwrap_or_default().to_owned()
+    let mut parts = url.rsplit('/');
+    let last = parts.next().unwrap_or_default();
+    match parts.next() {
+        Some(target) if url.starts_with("iscsi:") => format!("{}-{last}", target.replace(':', "-")),
+        _ => last.to_owned(),
+    }
 }

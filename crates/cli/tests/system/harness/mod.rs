@@ -7,6 +7,7 @@ mod guest;
 mod process;
 mod scratch;
 mod server;
+mod tgt;
 mod world;
 
 use std::io::Write;
@@ -20,7 +21,8 @@ pub use guest::{GUEST_LINKS, Guest};
 pub use process::{Process, Ran, run, run_ok};
 pub use scratch::Scratch;
 pub use server::Server;
-pub use world::{SERVER_ADDRESS, SERVER_NAME, Wire, World};
+pub use tgt::Tgt;
+pub use world::{AUTHORITY, SERVER_ADDRESS, SERVER_NAME, Wire, World};
 
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 

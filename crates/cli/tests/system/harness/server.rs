@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::{Process, SERVER_ADDRESS, SERVER_NAME, World};
+use super::{Process, SERVER_ADDRESS, SERVER_NAME, Wire, World};
 
 const START_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -29,6 +29,15 @@ impl Server {
     /// Serves volumes on both wires to everybody.
     pub fn start(world: &World, volumes: &[&str]) -> Server {
         Server::start_with(world, volumes, &["--allow", "any"])
+    }
+
+    /// Serves volumes to everybody on both wires, and by iSCSI if that is the one.
+    pub fn start_for(world: &World, wire: Wire, volumes: &[&str]) -> Server {
+        let portal = format!("iscsi:{SERVER_ADDRESS}");
+        match wire {
+            Wire::Ethernet | Wire::Ip => Server::start(world, volumes),
+            Wire::Iscsi => Server::start_with(world, volumes, &["--allow", "any", "--wire", &portal]),
+        }
     }
 
     /// Serves volumes on both wires with more options.

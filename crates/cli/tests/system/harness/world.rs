@@ -11,6 +11,9 @@ pub const SERVER_ADDRESS: &str = "10.77.0.1";
 /// The server's name.
 pub const SERVER_NAME: &str = "box";
 
+/// What the names of iSCSI targets begin with.
+pub const AUTHORITY: &str = "iqn.2026-11.org.sanwire";
+
 const CLIENT_ADDRESS: &str = "10.77.0.2";
 const SERVER_MAC: &str = "02:00:5e:77:00:01";
 const CLIENT_MAC: &str = "02:00:5e:77:00:02";
@@ -26,6 +29,8 @@ pub enum Wire {
     Ethernet,
     /// UDP.
     Ip,
+    /// iSCSI over TCP; only of a server that was started for it.
+    Iscsi,
 }
 
 impl Wire {
@@ -34,12 +39,16 @@ impl Wire {
         match self {
             Wire::Ethernet => format!("hs+eth://{INTERFACE}/{SERVER_NAME}"),
             Wire::Ip => format!("hs+ip://{SERVER_ADDRESS}"),
+            Wire::Iscsi => format!("iscsi://{SERVER_ADDRESS}"),
         }
     }
 
     /// A volume over this wire.
     pub fn url(self, volume: &str) -> String {
-        format!("{}/{volume}", self.server_url())
+        match self {
+            Wire::Ethernet | Wire::Ip => format!("{}/{volume}", self.server_url()),
+            Wire::Iscsi => format!("{}/{AUTHORITY}:{volume}/0", self.server_url()),
+        }
     }
 }
 

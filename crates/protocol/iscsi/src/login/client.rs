@@ -135,7 +135,7 @@ impl ClientLogin {
         match LoginStatus::from_wire(response.status_class, response.status_detail) {
             LoginStatus::Success => self.go_on(response, segment).transpose(),
             status if self.security.wants_md5(status) => Some(Err(ClientRefusal::Md5Only)),
-            status => Some(Err(refusal(status, segment))),
+            status => Some(Err(self.security.explain(status).unwrap_or_else(|| refusal(status, segment)))),
         }
     }
 

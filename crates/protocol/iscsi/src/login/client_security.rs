@@ -9,6 +9,8 @@ use crate::chap::{Algorithm, Challenge, Credential};
 use crate::client::Failure;
 use crate::text::TextWriter;
 
+const WHO_ARE_WE: &str = "the target asks who we are: give a user and a secret";
+
 /// The keys of the security stage that one text has.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct SecurityKeys<'a> {
@@ -118,15 +120,19 @@ impl ClientSecurity {
     /// What it means that the target refused us just now: older targets do not take a list of algorithms, or know
     /// another algorithm by the number that we answered to.
     pub(super) fn wants_md5(&self, status: LoginStatus) -> bool {
-        let is_initiator_error = status.to_wire()[0] == 2;
         let is_doubtful = match self.state {
-            State::Listed => is_initiator_error,
-            State::Responded { algorithm, .. } => {
-                status == LoginStatus::AuthenticationFailure && algorithm != Algorithm::Md5
-            }
+            State::Listed => true,
+            // Some say that they did not like the response: it is longer than that of the algorithm they mean.
+            State::Responded { algorithm, .. } => algorithm != Algorithm::Md5,
             State::Offered | State::Done => false,
         };
-        is_doubtful && !self.md5_only
+        is_doubtful && status.to_wire()[0] == 2 && !self.md5_only
+    }
+
+    /// Why the target refused us with this status, as far as we know more than that.
+    pub(super) fn explain(&self, status: LoginStatus) -> Option<ClientRefusal> {
+        let is_anonymous = status == LoginStatus::AuthenticationFailure && self.credential.is_none();
+        is_anonymous.then(|| not_authentic(WHO_ARE_WE))
     }
 
     fn take_method(&mut self, keys: &SecurityKeys<'_>, text: &mut TextWriter) -> Result<(), ClientRefusal> {
@@ -138,7 +144,7 @@ impl ClientSecurity {
                 self.state = State::Listed;
             }
             (Some("None"), _) => return Err(not_authentic("the target will not show who it is")),
-            (_, None) => return Err(not_authentic("the target asks who we are: give a user and a secret")),
+            (_, None) => return Err(not_authentic(WHO_ARE_WE)),
             (_, Some(_)) => return Err(not_authentic("the target does not take CHAP")),
         }
         Ok(())

@@ -224,6 +224,30 @@ fn a_client_tries_md5_alone_with_targets_that_refuse_a_list() {
 }
 
 #[test]
+fn a_client_tries_md5_alone_with_targets_that_mean_another_algorithm_by_a_number() {
+    let config = as_user("the secret of a user");
+    let good = LoginResponse { isid: config.isid.0, ..LoginResponse::default() };
+    // To tgt, 7 is SHA1; it then finds a response of SHA-256 too long.
+    for status_detail in [0, 1] {
+        let mut client = client(&config, false);
+        assert!(client.handle(&good, b"AuthMethod=CHAP\0").is_none());
+        let challenge = b"CHAP_A=7\0CHAP_I=1\0CHAP_C=0x000102030405060708090a0b0c0d0e0f10111213\0";
+        assert!(client.handle(&good, challenge).is_none());
+        let response = LoginResponse { status_class: 2, status_detail, ..good };
+        assert_eq!(client.handle(&response, b""), Some(Err(ClientRefusal::Md5Only)));
+    }
+}
+
+#[test]
+fn who_gives_no_user_to_a_target_that_asks_for_one_is_told_so() {
+    let config = ClientConfig { credential: None, ..as_user("none") };
+    let response = LoginResponse { isid: config.isid.0, status_class: 2, status_detail: 1, ..LoginResponse::default() };
+    let outcome = client(&config, false).handle(&response, b"");
+    let Some(Err(ClientRefusal::Refused(Failure::NotAuthentic { reason }))) = outcome else { panic!("{outcome:?}") };
+    assert!(reason.contains("give a user and a secret"), "{reason}");
+}
+
+#[test]
 fn a_user_who_may_not_use_the_target_is_refused() {
     let directory = OneTarget { forbids_user: true, ..with_users(false) };
     assert!(reason(log_in(&as_user("the secret of a user"), &directory)).contains("may not use"));

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant as StdInstant};
 use sanwire_buffer::Frame;
 use sanwire_core::{Instant, Lun};
 use sanwire_io::{Clock, Waker};
+use sanwire_scsi::{AdditionalSense, Sense};
 
 use crate::inventory::Mark;
 use crate::queue::{Completer, OpQueue};
@@ -78,7 +79,7 @@ pub(crate) struct Driver {
     connections: u64,
     lost_at: Option<StdInstant>,
     server_name: Arc<str>,
-    /// The server has forgotten the session: are the volumes still the same?
+    /// The server has forgotten the session, or says that a volume has changed: are the volumes still the same?
     must_verify: bool,
     is_verifying: bool,
 }
@@ -233,7 +234,10 @@ impl Driver {
         match self.waiting.remove(&id) {
             Some(Waiting::Operation { again, completer }) => match verdict(&again, &answer, data_in, data_in_bytes) {
                 Verdict::Tell(result) => completer.complete(result),
-                Verdict::Again(data_in) => self.give_again(again, &answer, data_in, completer, now),
+                Verdict::Again(data_in) => {
+                    self.must_verify |= tells_new_size(&answer);
+                    self.give_again(again, &answer, data_in, completer, now);
+                }
             },
             Some(Waiting::Own) => {
                 let data = data_in.map(|frame| frame[..data_in_bytes.min(frame.len())].to_vec()).unwrap_or_default();
@@ -251,3 +255,11 @@ impl Driver {
         self.session.transmit(now);
     }
 }
+
+/// SBC-4 4.5: the unit was resized.
+fn tells_new_size(answer: &Answer) -> bool {
+    Sense::parse(&answer.sense).is_some_and(|sense| sense.additional == AdditionalSense::CAPACITY_DATA_HAS_CHANGED)
+}
+
+#[cfg(test)]
+mod tests;

@@ -75,16 +75,55 @@ fn survive(test: &str, wire: Wire, mtu: u32) {
         assert!(wire == Wire::Iscsi || log.contains("the session goes on"), "{log}");
     }
     for ((kind, attached), writer) in Filesystem::ALL.into_iter().zip(attached).zip(writers) {
-        let count = writer.written.load(Ordering::Acquire);
-        writer.filler.close();
-        attached.detach(&world);
-        let attached = Attached::device(&world, &wire.url(kind.volume()));
-        kind.check(&attached.place);
-        let filler = kind.open(&attached.place, &world.scratch.path("again"));
-        filler.verify(count);
-        filler.close();
-        attached.detach(&world);
+        expect_all(&world, &wire.url(kind.volume()), kind, attached, writer);
     }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// Attaches the volume again: the file system is sound, and all that was written is there.
+fn expect_all(world: &World, url: &str, kind: Filesystem, attached: Attached, writer: Writer) {
+    let count = writer.written.load(Ordering::Acquire);
+    writer.filler.close();
+    attached.detach(world);
+    let attached = Attached::device(world, url);
+    kind.check(&attached.place);
+    let filler = kind.open(&attached.place, &world.scratch.path("again"));
+    filler.verify(count);
+    filler.close();
+    attached.detach(world);
+}
+
+#[test]
+fn a_session_of_three_connections_goes_on_when_one_is_lost() {
+    let test = "a_session_of_three_connections_goes_on_when_one_is_lost";
+    let Some(world) = World::new(test, 9000, &["mkfs.ext4", "fsck.ext4", "mount", "ss"]) else { return };
+    let kind = Filesystem::Ext4;
+    let url = Wire::Iscsi.url(kind.volume());
+    let mut server = Server::start_for(&world, Wire::Iscsi, &[&volume(&world, kind)]);
+    let options = ["--connections", "3", "--recovery-level", "2"];
+    let attached = Attached::device_with(&world, &url, &options);
+    kind.make(&attached.place);
+    let writer = Writer::new(kind.open(&attached.place, &world.scratch.path("mnt")));
+    let new_sessions = |attached: &Attached| attached.log().matches("a new session").count();
+    write_through(std::slice::from_ref(&writer), std::slice::from_ref(&attached), |progress| {
+        progress.wait("at first");
+        let before = world.iscsi_ports();
+        assert_eq!(before.len(), 3, "connections");
+        world.reset_connection(before[0]);
+        wait_until("the lost connection is replaced", RECOVERY, || {
+            let ports = world.iscsi_ports();
+            ports.len() == 3 && !ports.contains(&before[0])
+        });
+        progress.wait("after a connection was lost");
+        assert_eq!(new_sessions(&attached), 0, "{}", attached.log());
+        server.kill();
+        thread::sleep(Duration::from_secs(1));
+        server.restart();
+        progress.wait("after the server was killed");
+        wait_until("all connections are back", RECOVERY, || world.iscsi_ports().len() == 3);
+    });
+    assert_eq!(new_sessions(&attached), 1, "{}", attached.log());
+    expect_all(&world, &url, kind, attached, writer);
     assert!(server.stop().success(), "{}", server.log());
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn info() -> VolumeInfo {
+pub(crate) fn info() -> VolumeInfo {
     VolumeInfo {
         name: "ram".into(),
         lun: Lun::default(),

@@ -26,6 +26,11 @@ impl Attached {
         Attached::fuse(world, url, &[])
     }
 
+    /// Attaches as a block device with more options.
+    pub fn device_with(world: &World, url: &str, options: &[&str]) -> Attached {
+        Attached::fuse(world, url, options)
+    }
+
     /// Attaches as a file alone.
     pub fn file(world: &World, url: &str) -> Attached {
         Attached::fuse(world, url, &["--no-device"])

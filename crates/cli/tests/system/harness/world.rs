@@ -164,6 +164,28 @@ impl World {
         }
     }
 
+    /// The client's ports of its open connections to the server's iSCSI portal.
+    pub fn iscsi_ports(&self) -> Vec<u16> {
+        let mut ss = self.on_client("ss");
+        ss.args(["-tnH", "state", "established", "( dport = :3260 )"]);
+        let list = run_ok(ss, QUICK);
+        let local = |line: &str| line.split_ascii_whitespace().nth(2)?.rsplit_once(':')?.1.parse().ok();
+        list.lines().filter_map(local).collect()
+    }
+
+    /// Has the client's network answer the segments of the connection from this port by a reset.
+    pub fn reset_connection(&self, port: u16) {
+        let rules = format!(
+            "table inet cutting {{\n chain leaving {{\n type filter hook output priority 0;\n \
+             tcp dport 3260 tcp sport {port} reject with tcp reset\n }}\n}}\n"
+        );
+        let file = self.scratch.path("cutting.nft");
+        std::fs::write(&file, rules).expect("the rules can be written");
+        let mut nft = self.on_client("nft");
+        nft.arg("-f").arg(&file);
+        run_ok(nft, QUICK);
+    }
+
     /// Drops so many of 100 frames that arrive, at both ends, until [`World::lose_nothing`].
     pub fn lose(&self, percent: u32) {
         let rules = format!(

@@ -93,7 +93,10 @@ impl Client {
         let tag = rejected.task_tag();
         match (reject.reason, rejected.opcode()) {
             // The command ends with a status, or its data is asked for again (RFC 7143 7.8).
-            (REJECT_DIGEST | REJECT_IN_PROGRESS | REJECT_ACKNOWLEDGEMENT, _) => Ok(()),
+            (REJECT_DIGEST, Some(Opcode::DataOut)) => Ok(()),
+            // The target has thrown a request away, and goes no further than its number until it comes again (RFC 7143 7.8).
+            (REJECT_DIGEST, _) => Err(Trouble::Broken),
+            (REJECT_IN_PROGRESS | REJECT_ACKNOWLEDGEMENT, _) => Ok(()),
             (REJECT_WAITING_FOR_LOGOUT, _) => {
                 if let State::Live(session) = &mut self.state {
                     session.leave_at.get_or_insert(now);

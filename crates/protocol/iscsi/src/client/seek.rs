@@ -220,7 +220,11 @@ impl Client {
         self.connections.push(known);
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Seeking(None) => self.begin(portal, brought, now),
-            State::Seeking(Some(session)) => self.resume(session, now),
+            State::Seeking(Some(mut session)) => {
+                // What has arrived meanwhile must not be sent again under its old number: the target would not answer.
+                session.note_window(Serial(brought.expected_command_number), Serial(brought.max_command_number));
+                self.resume(session, now);
+            }
             State::Live(mut session) => {
                 session.grow = Some((now, Backoff::default()));
                 self.state = State::Live(session);

@@ -1,5 +1,7 @@
 use super::*;
-use crate::wire::{AsyncMessage, LogoutRequest, LogoutResponse, SnackRequest, TaskRequest, TaskResponse};
+use crate::wire::{
+    AsyncMessage, LogoutRequest, LogoutResponse, Reject, SnackRequest, TAG_NONE, TaskRequest, TaskResponse,
+};
 
 impl World {
     /// Cuts a connection.
@@ -280,6 +282,38 @@ fn a_session_without_connections_is_taken_up_again_at_level_2() {
         found += world.take_data(connection).1.len();
     }
     world.status(connection, command.task_tag, Status::Good, 2);
+    world.expect_data(id);
+}
+
+#[test]
+fn a_command_that_arrived_before_its_session_was_taken_up_again_is_not_sent_twice() {
+    let (mut world, connection) = World::connected(wishing(2, 1));
+    world.read(512);
+    let (command, _) = world.take_command(connection);
+    world.cut(connection);
+    // The answer of the login is the first that tells.
+    world.expected_command = 2;
+    world.wait(Duration::from_millis(10));
+    let connection = world.only();
+    world.log_in(connection);
+    let (header, _) = world.take(connection).unwrap();
+    assert_eq!(header.opcode(), Some(Opcode::TaskRequest));
+    assert_eq!(TaskRequest::read(&header).referenced_task_tag, command.task_tag);
+}
+
+#[test]
+fn a_command_that_was_rejected_because_its_data_was_damaged_is_given_again() {
+    let (mut world, connection) = World::connected(config());
+    let id = world.write(&pattern(512));
+    let (header, _) = world.take(connection).unwrap();
+    let reject = Reject { reason: 2, task_tag: TAG_NONE, ..Reject::default() };
+    world.send(connection, reject.write(), header.as_bytes().to_vec());
+    let connection = world.reconnect();
+    let (command, data) = world.take_command(connection);
+    assert_eq!(data, pattern(512));
+    world.status(connection, command.task_tag, Status::Good, 0);
+    assert!(matches!(world.event(), ClientEvent::Lost { .. }));
+    assert!(matches!(world.event(), ClientEvent::Connected { .. }));
     world.expect_data(id);
 }
 

@@ -3,52 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun};
 use sanwire_hyperscsi::wire::command::{Answer, Ask, Function};
 use sanwire_hyperscsi::{Client, ClientEvent, CommandId, Failure, Order};
-use sanwire_scsi::{Cdb, Extent, Status, build, unmap_parameters};
+use sanwire_scsi::Status;
 
-use crate::content::{BLOCK_BYTES, fill};
-use crate::host::{COUNT, Counts};
-use crate::model::{Model, Range, Tick};
+use crate::content::BLOCK_BYTES;
+use crate::model::Range;
 use crate::plan::Work;
 use crate::random::Random;
+use crate::task::{Asked, Kind, Shared, command, draw};
 
 /// A command that the client does not take, or for which there is no memory, is tried again after this.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
-
-/// What a command is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// READ (16).
-    Read,
-    /// WRITE (16), perhaps with FUA.
-    Write {
-        /// Stable when acknowledged.
-        is_stable: bool,
-    },
-    /// SYNCHRONIZE CACHE (16).
-    Flush,
-    /// UNMAP.
-    Unmap,
-    /// The command that must not be executed twice.
-    Count,
-    /// ABORT TASK, of an earlier command.
-    Abort,
-    /// LOGICAL UNIT RESET.
-    Reset,
-    /// TEST UNIT READY.
-    Test,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    operation: u64,
-    kind: Kind,
-    range: Range,
-    begun: Tick,
-}
 
 /// A client with its workload.
 pub struct Worker {
@@ -77,18 +45,6 @@ pub struct Worker {
     pub connections: u64,
     /// When the last command was answered.
     pub last_answer: Instant,
-}
-
-/// What all clients share.
-pub struct Shared<'a> {
-    /// The reference model.
-    pub model: &'a mut Model,
-    /// Executions of counting commands.
-    pub counts: &'a Counts,
-    /// Blocks of the disk.
-    pub blocks: u64,
-    /// Numbers for operations.
-    pub next_operation: &'a mut u64,
 }
 
 impl Worker {
@@ -170,12 +126,8 @@ impl Worker {
         let Some(order) = self.order(kind, range, operation) else { return false };
         let Ok(id) = self.client.order(order, now) else { return false };
         *shared.next_operation += 1;
-        let begun = match kind {
-            Kind::Write { .. } => shared.model.begin_write(operation, operation, range),
-            Kind::Unmap => shared.model.begin_write(operation, 0, range),
-            _ => shared.model.tick(),
-        };
-        self.in_flight.insert(id, Asked { operation, kind, range, begun });
+        let asked = Asked::begin(operation, kind, range, shared.model);
+        self.in_flight.insert(id, asked);
         true
     }
 
@@ -183,71 +135,28 @@ impl Worker {
         if let Some(lba) = self.verify_from {
             return (Kind::Read, Range { lba, blocks: self.verify_blocks().min(blocks - lba.min(blocks)) });
         }
-        let random = &mut self.random;
-        let is_small = self.moved_bytes >= self.work.budget_bytes || random.chance(600_000);
-        let most = if is_small { self.work.blocks_max.min(8) } else { self.work.blocks_max };
-        let count = random.range(1..=most);
-        // Half of the work is on a few blocks, so that commands meet.
-        let span = if random.chance(500_000) { blocks.min(count + 16) } else { blocks };
-        let range = Range { lba: random.range(0..=span - count), blocks: count };
-        let none = Range { lba: 0, blocks: 0 };
-        if random.chance(self.work.abort_per_million) && !self.in_flight.is_empty() {
-            return (Kind::Abort, none);
-        }
-        if random.chance(self.work.reset_per_million) {
-            return (Kind::Reset, none);
-        }
-        if random.chance(self.work.count_per_million) {
-            return (Kind::Count, none);
-        }
-        match random.range(0..=19) {
-            0..=8 => (Kind::Read, range),
-            9..=14 => (Kind::Write { is_stable: false }, range),
-            15 => (Kind::Write { is_stable: true }, range),
-            16 => (Kind::Flush, none),
-            17 | 18 => (Kind::Unmap, range),
-            _ => (Kind::Test, none),
-        }
+        draw(&mut self.random, &self.work, self.moved_bytes, !self.in_flight.is_empty(), blocks)
     }
 
     fn order(&mut self, kind: Kind, range: Range, operation: u64) -> Option<Order> {
-        let extent = Extent { lba: range.lba, blocks: range.blocks as u32 };
-        let length = range.blocks as usize * BLOCK_BYTES;
-        let mut order =
-            Order { lun: Lun::default(), ask: Ask::Command(build::test_unit_ready()), data_out: None, data_in: None };
-        let cdb = match kind {
-            Kind::Read => {
-                order.data_in = Some(self.memory.frame(length)?);
-                build::read_16(extent)
-            }
-            Kind::Write { is_stable } => {
-                let mut frame: Frame = self.memory.frame(length)?;
-                fill(&mut frame, range.lba, operation);
-                order.data_out = Some(frame.freeze());
-                build::write_16(extent, is_stable)
-            }
-            Kind::Flush => build::synchronize_cache_16(Extent { lba: 0, blocks: 0 }),
-            Kind::Unmap => {
-                let list = unmap_parameters(&[extent])?;
-                let cdb = build::unmap(list.len() as u16);
-                order.data_out = Some(Slice::from(list));
-                cdb
-            }
-            Kind::Count => count_cdb(operation),
-            Kind::Test => build::test_unit_ready(),
+        let manage = |function, task| Order {
+            lun: Lun::default(),
+            ask: Ask::Manage { function, task },
+            data_out: None,
+            data_in: None,
+        };
+        match kind {
             Kind::Abort => {
                 let index = self.random.range(0..=self.in_flight.len() as u64 - 1) as usize;
                 let task = self.in_flight.keys().nth(index)?.number();
-                order.ask = Ask::Manage { function: Function::AbortTask, task };
-                return Some(order);
+                Some(manage(Function::AbortTask, task))
             }
-            Kind::Reset => {
-                order.ask = Ask::Manage { function: Function::LogicalUnitReset, task: 0 };
-                return Some(order);
+            Kind::Reset => Some(manage(Function::LogicalUnitReset, 0)),
+            _ => {
+                let (cdb, data_out, data_in) = command(kind, range, operation, &self.memory)?;
+                Some(Order { lun: Lun::default(), ask: Ask::Command(cdb), data_out, data_in })
             }
-        };
-        order.ask = Ask::Command(cdb);
-        Some(order)
+        }
     }
 
     /// Handles all events of the client.
@@ -286,7 +195,7 @@ impl Worker {
         data: Option<&[u8]>,
         shared: &mut Shared<'_>,
     ) -> Result<(), String> {
-        let Asked { operation, kind, range, begun } = asked;
+        let (kind, range) = (asked.kind, asked.range);
         let is_management = matches!(kind, Kind::Abort | Kind::Reset);
         let is_good = match answer {
             Answer::Command { status, .. } if !is_management => *status == Status::Good,
@@ -298,20 +207,7 @@ impl Worker {
         } else {
             self.other += 1;
         }
-        match kind {
-            Kind::Read if is_good => shared.model.check_read(range, begun, data.unwrap_or_default())?,
-            Kind::Write { is_stable } if is_good => shared.model.acknowledge_write(operation, range, begun, is_stable),
-            Kind::Unmap if is_good => shared.model.acknowledge_write(operation, range, begun, false),
-            Kind::Write { .. } | Kind::Unmap => {
-                shared.model.end_write(operation, range);
-            }
-            Kind::Flush if is_good => shared.model.acknowledge_flush(begun),
-            Kind::Count if is_good && shared.counts.get(&operation) != Some(&1) => {
-                return Err(format!("acknowledged, executed {:?} times", shared.counts.get(&operation)));
-            }
-            Kind::Abort | Kind::Reset if !is_good => return Err("must be done".to_owned()),
-            _ => {}
-        }
+        asked.settle(is_good, data, shared)?;
         // Of the final reads none may fail for long.
         if !is_good && self.verify_from.is_some() && self.left == 0 {
             self.verify_from = Some(range.lba);
@@ -319,11 +215,4 @@ impl Worker {
         }
         Ok(())
     }
-}
-
-fn count_cdb(operation: u64) -> Cdb {
-    let mut bytes = [0; 16];
-    bytes[0] = COUNT;
-    bytes[2..10].copy_from_slice(&operation.to_be_bytes());
-    Cdb::from(bytes)
 }

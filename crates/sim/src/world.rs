@@ -16,13 +16,15 @@ use sanwire_hyperscsi::Psk;
 use self::cast::{client_peer, server_peer};
 use crate::attacker::Attacker;
 use crate::disk::SimDisk;
-use crate::host::{Counts, Host};
+use crate::host::Host;
 use crate::link::Link;
 use crate::model::{Model, Range};
 use crate::plan::{Fault, Plan};
 use crate::random::Random;
+use crate::runner::Counts;
 use crate::stats::Stats;
-use crate::workload::{Kind, Shared, Worker};
+use crate::task::{Kind, Shared};
+use crate::workload::Worker;
 
 /// Steps after which a world is not quiet for another reason than having work.
 const STEPS_MAX: u64 = 3_000_000;
@@ -306,12 +308,12 @@ impl World {
             }
         }
         // Frames may have come home: answers were acknowledged.
-        host.feed_starved(&mut self.counts, self.now)?;
+        host.feed_starved(self.now)?;
         host.drain_events(&mut self.counts, self.now)?;
         while let Some(packet) = host.server.poll_transmit(self.now) {
             packets.push(packet);
         }
-        let scheduled = std::mem::take(&mut host.scheduled);
+        let scheduled = std::mem::take(&mut host.runner.scheduled);
         let notes = std::mem::take(&mut host.notes);
         notes.into_iter().for_each(|note| self.note(note));
         for (at, token) in scheduled {

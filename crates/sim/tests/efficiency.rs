@@ -7,7 +7,7 @@ use sanwire_sim::model::Range;
 use sanwire_sim::plan::{Plan, Wire};
 use sanwire_sim::seeds::run_seeds;
 use sanwire_sim::stats::Stats;
-use sanwire_sim::workload::Kind;
+use sanwire_sim::task::Kind;
 use sanwire_sim::world::{Outcome, World};
 
 /// A connected world without work, whose first unit attention is over and whose path is known.

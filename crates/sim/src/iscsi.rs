@@ -1,0 +1,11 @@
+//! The test world of iSCSI: clients, a front desk for logins, a server with a real logical unit; between them streams that
+//! come in pieces of any size, at any time, damaged where digests are agreed on, and that end anywhere.
+
+pub mod desk;
+pub mod host;
+pub mod life;
+pub mod plan;
+pub mod stream;
+pub mod wires;
+pub mod worker;
+pub mod world;

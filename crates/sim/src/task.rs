@@ -1,0 +1,156 @@
+//! What clients ask of a disk, whatever the protocol, and what the answers mean for the model.
+
+use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_scsi::{Cdb, Extent, build, unmap_parameters};
+
+use crate::content::{BLOCK_BYTES, fill};
+use crate::model::{Model, Range, Tick};
+use crate::plan::Work;
+use crate::random::Random;
+use crate::runner::{COUNT, Counts};
+
+/// What a command is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// READ (16).
+    Read,
+    /// WRITE (16), perhaps with FUA.
+    Write {
+        /// Stable when acknowledged.
+        is_stable: bool,
+    },
+    /// SYNCHRONIZE CACHE (16).
+    Flush,
+    /// UNMAP.
+    Unmap,
+    /// The command that must not be executed twice.
+    Count,
+    /// ABORT TASK, of an earlier command.
+    Abort,
+    /// LOGICAL UNIT RESET.
+    Reset,
+    /// TEST UNIT READY.
+    Test,
+}
+
+/// A command that was given and not answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Its number in the world.
+    pub operation: u64,
+    /// What it is for.
+    pub kind: Kind,
+    /// The blocks that it is about.
+    pub range: Range,
+    begun: Tick,
+}
+
+/// What all clients share.
+pub struct Shared<'a> {
+    /// The reference model.
+    pub model: &'a mut Model,
+    /// Executions of counting commands.
+    pub counts: &'a Counts,
+    /// Blocks of the disk.
+    pub blocks: u64,
+    /// Numbers for operations.
+    pub next_operation: &'a mut u64,
+}
+
+impl Asked {
+    /// A command is given: the model knows of its writes from now on.
+    pub fn begin(operation: u64, kind: Kind, range: Range, model: &mut Model) -> Self {
+        let begun = match kind {
+            Kind::Write { .. } => model.begin_write(operation, operation, range),
+            Kind::Unmap => model.begin_write(operation, 0, range),
+            _ => model.tick(),
+        };
+        Asked { operation, kind, range, begun }
+    }
+
+    /// It was answered.
+    ///
+    /// # Errors
+    /// When the answer cannot be.
+    pub fn settle(self, is_good: bool, data: Option<&[u8]>, shared: &mut Shared<'_>) -> Result<(), String> {
+        let Asked { operation, kind, range, begun } = self;
+        match kind {
+            Kind::Read if is_good => shared.model.check_read(range, begun, data.unwrap_or_default())?,
+            Kind::Write { is_stable } if is_good => shared.model.acknowledge_write(operation, range, begun, is_stable),
+            Kind::Unmap if is_good => shared.model.acknowledge_write(operation, range, begun, false),
+            Kind::Write { .. } | Kind::Unmap => {
+                shared.model.end_write(operation, range);
+            }
+            Kind::Flush if is_good => shared.model.acknowledge_flush(begun),
+            Kind::Count if is_good && shared.counts.get(&operation) != Some(&1) => {
+                return Err(format!("acknowledged, executed {:?} times", shared.counts.get(&operation)));
+            }
+            Kind::Abort | Kind::Reset if !is_good => return Err("must be done".to_owned()),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// What to do next, and where.
+pub fn draw(random: &mut Random, work: &Work, moved_bytes: u64, may_abort: bool, blocks: u64) -> (Kind, Range) {
+    let is_small = moved_bytes >= work.budget_bytes || random.chance(600_000);
+    let most = if is_small { work.blocks_max.min(8) } else { work.blocks_max };
+    let count = random.range(1..=most);
+    // Half of the work is on a few blocks, so that commands meet.
+    let span = if random.chance(500_000) { blocks.min(count + 16) } else { blocks };
+    let range = Range { lba: random.range(0..=span - count), blocks: count };
+    let none = Range { lba: 0, blocks: 0 };
+    if random.chance(work.abort_per_million) && may_abort {
+        return (Kind::Abort, none);
+    }
+    if random.chance(work.reset_per_million) {
+        return (Kind::Reset, none);
+    }
+    if random.chance(work.count_per_million) {
+        return (Kind::Count, none);
+    }
+    match random.range(0..=19) {
+        0..=8 => (Kind::Read, range),
+        9..=14 => (Kind::Write { is_stable: false }, range),
+        15 => (Kind::Write { is_stable: true }, range),
+        16 => (Kind::Flush, none),
+        17 | 18 => (Kind::Unmap, range),
+        _ => (Kind::Test, none),
+    }
+}
+
+/// A command with its data and the frame for its answer; `None` without memory, or for what is no command.
+#[must_use]
+pub fn command(
+    kind: Kind,
+    range: Range,
+    operation: u64,
+    memory: &Region,
+) -> Option<(Cdb, Option<Slice>, Option<Frame>)> {
+    let extent = Extent { lba: range.lba, blocks: range.blocks as u32 };
+    let length = range.blocks as usize * BLOCK_BYTES;
+    Some(match kind {
+        Kind::Read => (build::read_16(extent), None, Some(memory.frame(length)?)),
+        Kind::Write { is_stable } => {
+            let mut frame: Frame = memory.frame(length)?;
+            fill(&mut frame, range.lba, operation);
+            (build::write_16(extent, is_stable), Some(frame.freeze()), None)
+        }
+        Kind::Flush => (build::synchronize_cache_16(Extent { lba: 0, blocks: 0 }), None, None),
+        Kind::Unmap => {
+            let list = unmap_parameters(&[extent])?;
+            (build::unmap(list.len() as u16), Some(Slice::from(list)), None)
+        }
+        Kind::Count => (count_cdb(operation), None, None),
+        Kind::Test => (build::test_unit_ready(), None, None),
+        Kind::Abort | Kind::Reset => return None,
+    })
+}
+
+fn count_cdb(operation: u64) -> Cdb {
+    let mut bytes = [0; 16];
+    bytes[0] = COUNT;
+    bytes[2..10].copy_from_slice(&operation.to_be_bytes());
+    Cdb::from(bytes)
+}

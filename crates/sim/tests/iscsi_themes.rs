@@ -1,0 +1,147 @@
+//! Thousands of seeds of iSCSI, by what goes wrong.
+
+use std::time::Duration;
+
+use sanwire_sim::iscsi::life::live;
+use sanwire_sim::iscsi::plan::{Fault, Plan};
+use sanwire_sim::random::Random;
+use sanwire_sim::seeds::{plan_random, run_seeds};
+
+/// A slow disk that fails now and then.
+fn bad_disk(plan: &mut Plan, random: &mut Random) {
+    plan.disk.delay_us = random.choose(&[(0, 0), (1, 50), (10, 20_000)]);
+    plan.disk.slow_per_million = random.choose(&[0, 20_000]);
+    plan.disk.error_per_million = random.choose(&[0, 0, 50_000]);
+}
+
+/// Moments before the world is healed, in order.
+fn moments(plan: &Plan, random: &mut Random, most: u64) -> Vec<Duration> {
+    // Most work is done soon.
+    let last_us = random.choose(&[3_000, 50_000, plan.healed_after.as_micros() as u64 * 9 / 10]);
+    let mut moments: Vec<Duration> = (0..random.range(1..=most)).map(|_| random.micros(0..=last_us)).collect();
+    moments.sort_unstable();
+    moments
+}
+
+fn kills(plan: &mut Plan, random: &mut Random, fault: Fault) {
+    for at in moments(plan, random, 3) {
+        let down_us = random.choose(&[1, 10_000, 300_000, 2_000_000]);
+        plan.faults.push((at, fault));
+        plan.faults.push((at + random.micros(0..=down_us), Fault::Start));
+    }
+}
+
+fn cuts(plan: &mut Plan, random: &mut Random) {
+    for at in moments(plan, random, 6) {
+        let choices = [Fault::Cut, Fault::Cut, Fault::CutUnnoticedByServer, Fault::CutUnnoticedByClient];
+        plan.faults.push((at, random.choose(&choices)));
+    }
+}
+
+#[test]
+fn iscsi_clean() {
+    run_seeds("iscsi_clean", 300, |seed| {
+        let random = &mut plan_random(21, seed);
+        let mut plan = Plan::any(random);
+        bad_disk(&mut plan, random);
+        live(plan, seed).map(drop)
+    });
+}
+
+#[test]
+fn iscsi_cuts() {
+    run_seeds("iscsi_cuts", 1000, |seed| {
+        let random = &mut plan_random(22, seed);
+        let mut plan = Plan::any(random);
+        bad_disk(&mut plan, random);
+        cuts(&mut plan, random);
+        live(plan, seed).map(drop)
+    });
+}
+
+#[test]
+fn iscsi_corruption() {
+    run_seeds("iscsi_corruption", 500, |seed| {
+        let random = &mut plan_random(23, seed);
+        let mut plan = Plan::any(random);
+        plan.wishes.digests = true;
+        plan.stream.damage_per_million = random.choose(&[1_000, 20_000, 100_000]);
+        if random.chance(300_000) {
+            bad_disk(&mut plan, random);
+            cuts(&mut plan, random);
+        }
+        live(plan, seed).map(drop)
+    });
+}
+
+#[test]
+fn iscsi_partition() {
+    run_seeds("iscsi_partition", 400, |seed| {
+        let random = &mut plan_random(24, seed);
+        let mut plan = Plan::any(random);
+        bad_disk(&mut plan, random);
+        for at in moments(&plan, random, 4) {
+            let length_us = random.choose(&[10_000, 2_000_000, 8_000_000, 40_000_000]);
+            plan.faults.push((at, Fault::Stall(random.micros(0..=length_us))));
+        }
+        live(plan, seed).map(drop)
+    });
+}
+
+#[test]
+fn iscsi_restart() {
+    run_seeds("iscsi_restart", 600, |seed| {
+        let random = &mut plan_random(25, seed);
+        let mut plan = Plan::any(random);
+        bad_disk(&mut plan, random);
+        let fault = random.choose(&[Fault::Kill, Fault::Kill, Fault::ShutDown]);
+        kills(&mut plan, random, fault);
+        live(plan, seed).map(drop)
+    });
+}
+
+#[test]
+fn iscsi_power_failure() {
+    run_seeds("iscsi_power_failure", 400, |seed| {
+        let random = &mut plan_random(26, seed);
+        let mut plan = Plan::any(random);
+        bad_disk(&mut plan, random);
+        kills(&mut plan, random, Fault::LosePower);
+        live(plan, seed).map(drop)
+    });
+}
+
+#[test]
+fn iscsi_tiny_memory() {
+    run_seeds("iscsi_tiny_memory", 500, |seed| {
+        let random = &mut plan_random(27, seed);
+        let mut plan = Plan::any(random);
+        bad_disk(&mut plan, random);
+        if random.chance(500_000) {
+            cuts(&mut plan, random);
+        }
+        // Above level 0 a server keeps what it has sent until that is acknowledged.
+        plan.wishes.error_recovery_level = 0;
+        plan.work.depth = random.range(4..=16) as usize;
+        let largest = plan.work.blocks_max as usize * 512;
+        plan.server_memory_bytes = largest.max(8 * 512).next_multiple_of(4096) * random.range(2..=4) as usize;
+        plan.client_memory_bytes = largest.next_multiple_of(4096).max(128 * 512) * 2;
+        live(plan, seed).map(drop)
+    });
+}
+
+#[test]
+fn the_same_seed_is_the_same_iscsi_world() {
+    run_seeds("the_same_seed_is_the_same_iscsi_world", 50, |seed| {
+        let run = || {
+            let random = &mut plan_random(28, seed);
+            let mut plan = Plan::any(random);
+            bad_disk(&mut plan, random);
+            cuts(&mut plan, random);
+            kills(&mut plan, random, Fault::Kill);
+            live(plan, seed).map(|world| world.trace())
+        };
+        let (first, second) = (run()?, run()?);
+        if first == second { Ok(()) } else { Err("two runs differ".to_owned()) }
+    });
+}

@@ -148,6 +148,7 @@ impl Client {
         self.driver.serve(Served {
             lun: summary.lun,
             mark: summary.mark.clone(),
+            form: summary.form,
             block_bytes: summary.block_bytes,
             queue,
             info,

@@ -15,7 +15,7 @@ use sanwire_scsi::{AdditionalSense, Sense};
 use crate::inventory::Mark;
 use crate::queue::{Completer, OpQueue};
 use crate::session::{Answer, Event, Failure, OrderId, ServerInfo, Session};
-use crate::translate::{Again, Verdict, verdict};
+use crate::translate::{Again, Form, Verdict, verdict};
 use crate::volume::{InfoCell, VolumeError};
 
 /// A device that is busy is asked again after this.
@@ -26,6 +26,7 @@ pub(crate) struct Served {
     pub(crate) lun: Lun,
     /// What tells the volume's content from any other.
     pub(crate) mark: Mark,
+    pub(crate) form: Form,
     pub(crate) block_bytes: u32,
     pub(crate) queue: OpQueue,
     pub(crate) info: InfoCell,

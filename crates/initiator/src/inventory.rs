@@ -10,6 +10,7 @@ use sanwire_scsi::{
 use crate::driver::Driver;
 use crate::endpoint::ConnectError;
 use crate::session::Answer;
+use crate::translate::Form;
 
 /// How often a command is given again because the unit had something else to tell first.
 const ATTENTIONS_MAX: usize = 8;
@@ -45,6 +46,8 @@ pub(crate) struct VolumeSummary {
     pub(crate) read_only: bool,
     /// Whether discarded blocks give space back and then read as zeroes.
     pub(crate) discards: bool,
+    /// The commands that it knows.
+    pub(crate) form: Form,
     /// The longest transfer of one command, in bytes.
     pub(crate) transfer_max_bytes: u32,
     /// The longest discard or zeroing of one command, in bytes.
@@ -80,7 +83,7 @@ pub(crate) struct Contents {
 pub(crate) fn contents(driver: &mut Driver, lun: Lun) -> Result<Contents, ConnectError> {
     let asker = &mut Asker { driver, server: "the server" };
     let mark = names(asker, lun)?.1;
-    let capacity = capacity(asker, lun)?;
+    let (capacity, _) = capacity(asker, lun)?;
     Ok(Contents { mark, size_bytes: capacity.length_bytes(), block_bytes: capacity.block_bytes })
 }
 
@@ -156,13 +159,22 @@ fn names(asker: &mut Asker<'_>, lun: Lun) -> Result<(String, Mark), ConnectError
     Ok((name, Mark(of_unit.flat_map(|designator| designator.bytes).collect())))
 }
 
-fn capacity(asker: &mut Asker<'_>, lun: Lun) -> Result<Capacity, ConnectError> {
-    let capacity = asker.ask(lun, "READ CAPACITY (16)", build::read_capacity_16(32), 32)?;
-    Capacity::parse_sixteen(&capacity).map_err(|error| asker.wrong("READ CAPACITY (16)", error))
+/// The unit's size, and the commands that it knows: small old ones have only the shorter forms.
+fn capacity(asker: &mut Asker<'_>, lun: Lun) -> Result<(Capacity, Form), ConnectError> {
+    const LONG: &str = "READ CAPACITY (16)";
+    const SHORT: &str = "READ CAPACITY (10)";
+    match asker.try_ask(lun, LONG, build::read_capacity_16(32), 32) {
+        Ok(bytes) => Ok((Capacity::parse_sixteen(&bytes).map_err(|error| asker.wrong(LONG, error))?, Form::Sixteen)),
+        Err(Refusal::Unknown(_)) => {
+            let bytes = asker.ask(lun, SHORT, build::read_capacity_10(), 8)?;
+            Ok((Capacity::parse_ten(&bytes).map_err(|error| asker.wrong(SHORT, error))?, Form::Ten))
+        }
+        Err(Refusal::Failed(error)) => Err(error),
+    }
 }
 
 fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError> {
-    let capacity = capacity(asker, lun)?;
+    let (capacity, form) = capacity(asker, lun)?;
     let (name, mark) = names(asker, lun)?;
     let limits = match asker.page(lun, page::BLOCK_LIMITS)? {
         Some(limits) => BlockLimits::parse(&limits).map_err(|error| asker.wrong("INQUIRY (page B0h)", error))?,
@@ -175,7 +187,8 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
     let block = u64::from(capacity.block_bytes);
     let range_blocks = [limits.maximum_write_same, u64::from(limits.maximum_unmap)].into_iter().filter(|max| *max > 0);
     // Zero stands for no limit (SBC-4 6.6.4).
-    let transfer_max_bytes = u64::from(limits.maximum_transfer).checked_mul(block).filter(|max| *max > 0);
+    let transfer_blocks = [u64::from(limits.maximum_transfer), form.blocks_max()].into_iter().filter(|max| *max > 0);
+    let transfer_max_bytes = transfer_blocks.min().and_then(|blocks| blocks.checked_mul(block));
     Ok(VolumeSummary {
         lun,
         name,
@@ -185,6 +198,7 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
         physical_block_bytes: capacity.block_bytes << capacity.physical_block_exponent.min(8),
         read_only: is_read_only(asker, lun)?,
         discards: provisioning.is_some_and(|provisioning| provisioning.unmap && provisioning.reads_zeroes),
+        form,
         transfer_max_bytes: transfer_max_bytes.map_or(u32::MAX, |max| u32::try_from(max).unwrap_or(u32::MAX)),
         range_max_bytes: range_blocks.min().unwrap_or(RANGE_BLOCKS_USUAL).saturating_mul(block),
     })

@@ -33,8 +33,48 @@ impl Again {
     }
 }
 
+/// Which commands a unit knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// Those of ten bytes.
+    Ten,
+    /// Those of sixteen.
+    Sixteen,
+}
+
+impl Form {
+    /// The most blocks that one command can say.
+    pub(crate) fn blocks_max(self) -> u64 {
+        match self {
+            Form::Ten => u16::MAX.into(),
+            Form::Sixteen => u32::MAX.into(),
+        }
+    }
+
+    fn read(self, extent: Extent) -> Option<Cdb> {
+        match self {
+            Form::Ten => build::read_10(extent),
+            Form::Sixteen => Some(build::read_16(extent)),
+        }
+    }
+
+    fn write(self, extent: Extent, stable: bool) -> Option<Cdb> {
+        match self {
+            Form::Ten => build::write_10(extent, stable),
+            Form::Sixteen => Some(build::write_16(extent, stable)),
+        }
+    }
+
+    fn flush(self) -> Cdb {
+        match self {
+            Form::Ten => build::synchronize_cache_10(),
+            Form::Sixteen => build::synchronize_cache_16(Extent { lba: 0, blocks: 0 }),
+        }
+    }
+}
+
 /// The command of an operation, and the frame of a read. Offsets and lengths were checked by the volume.
-pub(crate) fn command(lun: Lun, block_bytes: u32, kind: OpKind) -> Option<(Again, Option<Frame>)> {
+pub(crate) fn command(lun: Lun, form: Form, block_bytes: u32, kind: OpKind) -> Option<(Again, Option<Frame>)> {
     let block = u64::from(block_bytes.max(1));
     let extent = |offset_bytes: u64, length_bytes: u64| {
         Some(Extent { lba: offset_bytes / block, blocks: u32::try_from(length_bytes / block).ok()? })
@@ -51,14 +91,14 @@ pub(crate) fn command(lun: Lun, block_bytes: u32, kind: OpKind) -> Option<(Again
     };
     Some(match kind {
         OpKind::Read { offset_bytes, buffer } => {
-            let cdb = build::read_16(extent(offset_bytes, buffer.len() as u64)?);
+            let cdb = form.read(extent(offset_bytes, buffer.len() as u64)?)?;
             (Again { is_read: true, ..plain(cdb, offset_bytes) }, Some(buffer))
         }
         OpKind::Write { offset_bytes, data, stable } => {
-            let cdb = build::write_16(extent(offset_bytes, data.len() as u64)?, stable);
+            let cdb = form.write(extent(offset_bytes, data.len() as u64)?, stable)?;
             (Again { data_out: Some(data), ..plain(cdb, offset_bytes) }, None)
         }
-        OpKind::Flush => (plain(build::synchronize_cache_16(extent(0, 0)?), 0), None),
+        OpKind::Flush => (plain(form.flush(), 0), None),
         OpKind::Discard { offset_bytes, length_bytes } => {
             let list = unmap_parameters(&[extent(offset_bytes, length_bytes)?])?;
             let cdb = build::unmap(u16::try_from(list.len()).ok()?);
@@ -127,7 +167,7 @@ mod tests {
 
     /// What a device's refusal for this reason means to who gave the operation.
     fn refused(kind: OpKind, reason: AdditionalSense) -> VolumeError {
-        let (again, _) = command(Lun::default(), 512, kind).expect("a command");
+        let (again, _) = command(Lun::default(), Form::Sixteen, 512, kind).expect("a command");
         let sense = Sense::new(SenseKey::IllegalRequest, reason).to_fixed().to_vec();
         match verdict(&again, &Answer { status: Status::CheckCondition, sense }, None, 0) {
             Verdict::Tell(Err(error)) => error,
@@ -149,8 +189,9 @@ mod tests {
 
     #[test]
     fn zeroes_are_sent_as_one_block_that_every_device_understands() {
-        let (again, _) = command(Lun::default(), 512, OpKind::WriteZeroes { offset_bytes: 512, length_bytes: 4096 })
-            .expect("a command");
+        let (again, _) =
+            command(Lun::default(), Form::Sixteen, 512, OpKind::WriteZeroes { offset_bytes: 512, length_bytes: 4096 })
+                .expect("a command");
         assert_eq!(again.cdb, build::write_same_16(Extent { lba: 1, blocks: 8 }, false, false));
         assert_eq!(again.data_out.as_deref(), Some(&[0; 512][..]));
     }

@@ -43,6 +43,30 @@ pub fn read_capacity_16(allocation_bytes: u32) -> Cdb {
     Cdb::from(bytes)
 }
 
+/// READ CAPACITY (10).
+#[must_use]
+pub fn read_capacity_10() -> Cdb {
+    Cdb::from([code::READ_CAPACITY_10, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+}
+
+/// READ (10); `None` for an extent that only the longer form can say.
+#[must_use]
+pub fn read_10(extent: Extent) -> Option<Cdb> {
+    ten(code::READ_10, 0, extent)
+}
+
+/// WRITE (10), as [`write_16`]; `None` for an extent that only the longer form can say.
+#[must_use]
+pub fn write_10(extent: Extent, force_unit_access: bool) -> Option<Cdb> {
+    ten(code::WRITE_10, u8::from(force_unit_access) << 3, extent)
+}
+
+/// SYNCHRONIZE CACHE (10) of all blocks.
+#[must_use]
+pub fn synchronize_cache_10() -> Cdb {
+    Cdb::from([code::SYNCHRONIZE_CACHE_10, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+}
+
 /// MODE SENSE (6) without block descriptors.
 #[must_use]
 pub fn mode_sense_6(control: PageControl, page: u8, allocation_bytes: u8) -> Cdb {
@@ -90,6 +114,13 @@ pub fn unmap(parameter_bytes: u16) -> Cdb {
 #[must_use]
 pub fn start_stop_unit(start: bool) -> Cdb {
     Cdb::from([code::START_STOP_UNIT, 0, 0, 0, start.into(), 0])
+}
+
+fn ten(code: u8, flags: u8, extent: Extent) -> Option<Cdb> {
+    let mut bytes = [code, flags, 0, 0, 0, 0, 0, 0, 0, 0];
+    put(&mut bytes, 2, u32::try_from(extent.lba).ok()?.to_be_bytes());
+    put(&mut bytes, 7, u16::try_from(extent.blocks).ok()?.to_be_bytes());
+    Some(Cdb::from(bytes))
 }
 
 fn sixteen(code: u8, flags: u8, extent: Extent) -> Cdb {

@@ -39,6 +39,26 @@ impl Capacity {
         bytes
     }
 
+    /// Reads READ CAPACITY (10) data.
+    ///
+    /// # Errors
+    /// [`AnswerError`] when it is cut short, the block has an impossible size, or the disk is larger than it can say.
+    pub fn parse_ten(bytes: &[u8]) -> Result<Self, AnswerError> {
+        const WHAT: &str = "READ CAPACITY (10)";
+        let last_lba = u32_at(bytes, 0).ok_or(AnswerError::Short(WHAT))?;
+        let block_bytes = u32_at(bytes, 4).ok_or(AnswerError::Short(WHAT))?;
+        if block_bytes == 0 || last_lba == u32::MAX {
+            return Err(AnswerError::Invalid(WHAT));
+        }
+        Ok(Capacity {
+            blocks: u64::from(last_lba) + 1,
+            block_bytes,
+            physical_block_exponent: 0,
+            provisioning_management: false,
+            reads_zeroes: false,
+        })
+    }
+
     /// Reads READ CAPACITY (16) data.
     ///
     /// # Errors
@@ -87,6 +107,9 @@ mod tests {
         assert_eq!(Capacity::parse_sixteen(&bytes), Ok(capacity));
         let larger = Capacity { blocks: 1 << 40, ..capacity };
         assert_eq!(larger.to_ten()[..4], [0xff; 4]);
+        assert!(Capacity::parse_ten(&larger.to_ten()).is_err(), "more than ten bytes can say");
+        let old = Capacity::parse_ten(&[0, 0, 0x0f, 0xff, 0, 0, 2, 0]).expect("a capacity");
+        assert_eq!((old.blocks, old.block_bytes), (4096, 512));
     }
 
     #[test]

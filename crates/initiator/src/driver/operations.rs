@@ -87,7 +87,7 @@ impl Driver {
             }
             return is_over;
         };
-        match command(served.lun, served.block_bytes, op.kind) {
+        match command(served.lun, served.form, served.block_bytes, op.kind) {
             Some((again, data_in)) => {
                 let stalled = Stalled { not_before: now, again, data_in, completer: op.completer };
                 self.give(stalled, now)

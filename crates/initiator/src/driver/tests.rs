@@ -5,7 +5,7 @@ use sanwire_buffer::Region;
 use sanwire_scsi::{AdditionalSense, Capacity, Cdb, Sense, SenseKey, Status};
 
 use super::*;
-use crate::inventory;
+use crate::inventory::{self, VolumeSummary};
 use crate::session::Order;
 use crate::volume::tests::block_on;
 use crate::volume::{BufferPool, Volume, VolumeInfo};
@@ -85,20 +85,41 @@ fn driver(device: Device) -> Driver {
 }
 
 /// A handle of unit 0, which the driver serves.
-fn open(driver: &mut Driver, size_bytes: u64) -> Volume {
-    let contents = inventory::contents(driver, Lun::default()).unwrap_or_else(|error| panic!("{error}"));
+fn open(driver: &mut Driver) -> Volume {
+    let summary = inventory::volumes(driver, "array").unwrap_or_else(|error| panic!("{error}")).remove(0);
     let info = InfoCell::new(VolumeInfo {
-        size_bytes,
-        block_bytes: BLOCK_BYTES,
-        physical_block_bytes: BLOCK_BYTES,
+        size_bytes: summary.size_bytes,
+        block_bytes: summary.block_bytes,
         ..crate::volume::tests::info()
     });
     let queue = OpQueue::new(Arc::new(|| ()));
     let pool = BufferPool::new(Region::new(1 << 20).expect("memory"));
     let volume = Volume::from_queue(info.clone(), &queue, pool);
-    let (mark, block_bytes) = (contents.mark, contents.block_bytes);
-    driver.serve(Served { lun: Lun::default(), mark, block_bytes, queue, info });
+    let VolumeSummary { lun, mark, form, block_bytes, .. } = summary;
+    driver.serve(Served { lun, mark, form, block_bytes, queue, info });
     volume
+}
+
+/// Serves until the operation, on a thread of its own, has its result.
+fn serve<T: Send>(driver: &mut Driver, operation: impl Future<Output = T> + Send) -> T {
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| block_on(operation));
+        while !waiting.is_finished() {
+            driver.turn();
+        }
+        waiting.join().expect("no panic")
+    })
+}
+
+/// What every device here says of itself: it has unit 0, which is a disk without pages.
+fn introduce(cdb: &Cdb) -> Option<(Status, Vec<u8>, Vec<u8>)> {
+    let bytes = cdb.as_ref();
+    match bytes[0] {
+        0xa0 => Some((Status::Good, Vec::new(), sanwire_scsi::report::luns(&[Lun::default()]))),
+        0x12 if bytes[1] == 0 => Some((Status::Good, Vec::new(), [&[0, 0, 2, 2, 31][..], &[b' '; 31]].concat())),
+        0x12 | 0x1a => Some(refuse(SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_CDB)),
+        _ => None,
+    }
 }
 
 fn refuse(key: SenseKey, reason: AdditionalSense) -> (Status, Vec<u8>, Vec<u8>) {
@@ -121,23 +142,38 @@ fn a_resize_is_seen_with_the_next_operation() {
         let blocks = *now_blocks.lock().expect("no panic");
         match cdb.operation_code() {
             0x9e => (Status::Good, Vec::new(), capacity(blocks).to_sixteen().to_vec()),
-            0x12 => refuse(SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_CDB),
-            _ if blocks != told_blocks => {
+            0x91 if blocks != told_blocks => {
                 told_blocks = blocks;
                 refuse(SenseKey::UnitAttention, AdditionalSense::CAPACITY_DATA_HAS_CHANGED)
             }
-            _ => (Status::Good, Vec::new(), Vec::new()),
+            _ => introduce(cdb).unwrap_or((Status::Good, Vec::new(), Vec::new())),
         }
     }));
-    let volume = open(&mut driver, 1000 * u64::from(BLOCK_BYTES));
+    let volume = open(&mut driver);
     *blocks.lock().expect("no panic") = 2000;
-    let serving = std::thread::spawn({
-        let volume = volume.clone();
-        move || block_on(volume.flush())
-    });
-    while !serving.is_finished() {
-        driver.turn();
-    }
-    assert_eq!(serving.join().expect("no panic"), Ok(()));
+    assert_eq!(serve(&mut driver, volume.flush()), Ok(()));
     assert_eq!(volume.info().size_bytes, 2000 * u64::from(BLOCK_BYTES));
+}
+
+#[test]
+fn small_old_disks_are_used_by_the_short_commands() {
+    let mut driver = driver(Box::new(|cdb| match cdb.operation_code() {
+        0x25 => (Status::Good, Vec::new(), vec![0, 0, 0x0f, 0xff, 0, 0, 2, 0]),
+        // READ (10) of one block, the third.
+        0x28 => {
+            assert_eq!(cdb.as_ref(), [0x28, 0, 0, 0, 0, 2, 0, 0, 1, 0]);
+            (Status::Good, Vec::new(), vec![7; BLOCK_BYTES as usize])
+        }
+        0x2a | 0x35 => (Status::Good, Vec::new(), Vec::new()),
+        _ => introduce(cdb)
+            .unwrap_or_else(|| refuse(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE)),
+    }));
+    let volume = open(&mut driver);
+    assert_eq!(volume.info().size_bytes, 2 << 20);
+    let block = || Frame::from(vec![0; BLOCK_BYTES as usize]);
+    let read = serve(&mut driver, volume.read(1024, block())).expect("a block");
+    assert!(read.iter().all(|byte| *byte == 7));
+    assert_eq!(serve(&mut driver, volume.write(1024, block().freeze())), Ok(()));
+    assert_eq!(serve(&mut driver, volume.flush()), Ok(()));
+    assert_eq!(serve(&mut driver, volume.write_zeroes(0, 512)), Err(VolumeError::Unsupported));
 }

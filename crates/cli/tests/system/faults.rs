@@ -1,5 +1,6 @@
 //! Links and servers that fail under writers: a pause, and nothing lost.
 
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -125,6 +126,27 @@ fn a_session_of_three_connections_goes_on_when_one_is_lost() {
     assert_eq!(new_sessions(&attached), 1, "{}", attached.log());
     expect_all(&world, &url, kind, attached, writer);
     assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn a_volume_that_grew_while_its_server_was_away_is_larger() {
+    let test = "a_volume_that_grew_while_its_server_was_away_is_larger";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let store = world.scratch.text("disk.img");
+    let volume = |size_mib: u64| format!("disk=file:{store},size={size_mib}M");
+    for (wire, from_mib) in [(Wire::Iscsi, 32), (Wire::Ip, 64)] {
+        let mut server = Server::start_for(&world, Wire::Iscsi, &[&volume(from_mib)]);
+        let attached = Attached::file(&world, &wire.url("disk"));
+        let size_mib = || fs::metadata(&attached.place).expect("the file").len() >> 20;
+        assert_eq!(size_mib(), from_mib);
+        server.kill();
+        let grown = fs::OpenOptions::new().write(true).open(&store).and_then(|file| file.set_len(from_mib << 21));
+        grown.expect("a larger store");
+        let mut server = Server::start_for(&world, Wire::Iscsi, &[&volume(2 * from_mib)]);
+        wait_until("the file is larger", RECOVERY, || size_mib() == 2 * from_mib);
+        attached.detach(&world);
+        assert!(server.stop().success(), "{}", server.log());
+    }
 }
 
 /// Who writes file after file until told to stop.

@@ -12,13 +12,13 @@ const PATIENCE: Duration = Duration::from_secs(120);
 fn qemu_img_converts_and_compares() {
     let Some(world) = World::new("qemu_img_converts_and_compares", 9000, &["qemu-img"]) else { return };
     let volume = format!("disk=file:{},size=64M", world.scratch.text("disk.img"));
-    let mut server = Server::start(&world, &[&volume]);
+    let mut server = Server::start_for(&world, Wire::Iscsi, &[&volume]);
     let image = world.scratch.path("image.raw");
     let mut bytes = pattern(7, 24 << 20);
     bytes.extend(vec![0; 16 << 20]);
     bytes.extend(pattern(8, 24 << 20));
     fs::write(&image, bytes).expect("an image");
-    for wire in [Wire::Ethernet, Wire::Ip] {
+    for wire in [Wire::Ethernet, Wire::Ip, Wire::Iscsi] {
         let attached = Attached::nbd(&world, &wire.url("disk"));
         let export = attached.place.display().to_string();
         let qemu_img = |arguments: &[&str]| {

@@ -1,6 +1,7 @@
 //! The command line as data. Every value that exists is a legal one; files are read later.
 
 mod client;
+mod ctl;
 mod serve;
 
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ pub(crate) use client::{
     AttachArgs, AttachKind, BenchArgs, ByteRange, ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs,
     IscsiArgs, LsArgs, Pattern,
 };
+pub(crate) use ctl::{CtlArgs, CtlCommand, check_volume};
 pub(crate) use serve::ServeArgs;
 
 /// One SAN that speaks every wire: serve disks to other hosts, use theirs.
@@ -35,6 +37,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve volumes
     Serve(ServeArgs),
+    /// Manage a server that runs on this host
+    Ctl(CtlArgs),
     /// Find servers on the network
     Discover(DiscoverArgs),
     /// List the volumes of a server, or what is attached on this host

@@ -4,6 +4,7 @@ pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod cp;
+pub(crate) mod ctl;
 pub(crate) mod detach;
 pub(crate) mod discover;
 pub(crate) mod id;

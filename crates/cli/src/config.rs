@@ -49,6 +49,8 @@ pub(crate) struct ServeConfig {
     pub(crate) key_file: PathBuf,
     /// Where reservations are kept; `None` when the user has no place for state.
     pub(crate) state_directory: Option<PathBuf>,
+    /// Where it is managed, when the user has said so.
+    pub(crate) control: Option<PathBuf>,
     /// Threads that serve.
     pub(crate) shards: usize,
     /// How files and block devices are read and written.
@@ -101,6 +103,7 @@ impl ServeConfig {
             password: password_file.as_deref().map(read_password).transpose()?,
             key_file: key_file.map_or_else(|| state_directory().map(|state| state.join("server.key")), Ok)?,
             state_directory: state_directory().ok(),
+            control: args.control.or(file.control),
             shards: shards(args.shards.or(file.shards).map(Into::into))?,
             engine: args.engine.or(file.engine).unwrap_or_default(),
             recovery: args.recovery.or(file.recovery).unwrap_or_default(),

@@ -6,6 +6,7 @@ mod bench;
 mod commands;
 mod config;
 mod connect;
+mod control;
 mod copy;
 mod failure;
 mod keys;
@@ -31,6 +32,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     let log = cli.log.unwrap_or_default();
     match cli.command {
         Command::Serve(args) => commands::serve::run(&args, cli.log),
+        Command::Ctl(args) => logged(log, || commands::ctl::run(&args)),
         Command::Discover(args) => logged(log, || commands::discover::run(&args)),
         Command::Ls(args) => logged(log, || commands::ls::run(&args)),
         Command::Info(args) => logged(log, || commands::info::run(&args)),

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
 use sanwire_iscsi::{Admission, Admitted, IscsiName, Isid, SessionKind, TargetId};
+use serde::{Deserialize, Serialize};
 
 /// Sessions at the most; the identity of a session has 16 bits, and each costs memory.
 const SESSIONS_MAX: usize = 16_384;
@@ -14,6 +15,21 @@ const NEXUS_BASE: u64 = 1 << 63;
 
 /// An initiator port and what it is connected to; `None` for discovery.
 type Port = (IscsiName, Isid, Option<TargetId>);
+
+/// An iSCSI session, for people.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SessionStatus {
+    /// Who.
+    pub initiator: String,
+    /// Its part of the session's identity.
+    pub isid: String,
+    /// Which target it uses.
+    pub target: String,
+    /// The target's part of the session's identity.
+    pub tsih: u16,
+    /// The shard that serves it.
+    pub shard: usize,
+}
 
 /// The sessions of all shards. Asked at logins, told of ends: never on the way of data.
 #[derive(Debug)]
@@ -57,6 +73,22 @@ impl Registry {
         };
         let port = (admitted.initiator.clone(), admitted.isid, target);
         self.lock().place(port, admitted.request.tsih)
+    }
+
+    /// The sessions with targets, by the names of these.
+    pub(crate) fn list(&self, name_of: impl Fn(TargetId) -> Option<String>) -> Vec<SessionStatus> {
+        let sessions = self.lock();
+        let status = |(tsih, session): (&u16, &Session)| {
+            let (initiator, isid, target) = &session.port;
+            Some(SessionStatus {
+                initiator: initiator.to_string(),
+                isid: isid.to_string(),
+                target: target.and_then(&name_of)?,
+                tsih: *tsih,
+                shard: session.shard,
+            })
+        };
+        sessions.by_tsih.iter().filter_map(status).collect()
     }
 
     /// A session is gone.

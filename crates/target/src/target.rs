@@ -24,7 +24,7 @@ use crate::export::{ExportConfig, ExportError};
 use crate::front_desk::{self, FrontDeskParts};
 use crate::link::Opener;
 use crate::mail::{Mail, Mailbox};
-use crate::registry::Registry;
+use crate::registry::{Registry, SessionStatus};
 use crate::shard::{self, ShardParts, link_limits};
 use crate::volumes::{add_volume, flush_all};
 use crate::wire::Wire;
@@ -45,6 +45,7 @@ pub struct Target {
     /// Held while the targets change.
     changing: Mutex<()>,
     state_directory: Option<PathBuf>,
+    registry: Arc<Registry>,
     instance: u64,
     shards: Arc<[Mailbox]>,
     front_desk: Waker,
@@ -84,6 +85,7 @@ impl Target {
             exports,
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
+            registry: Arc::new(Registry::new(shards as usize)),
             instance,
             shards: mailboxes.into(),
             front_desk: waker()?,
@@ -93,7 +95,7 @@ impl Target {
         };
         let start = Start {
             instance,
-            registry: Arc::new(Registry::new(shards as usize)),
+            registry: Arc::clone(&target.registry),
             reopened: config.wires.iter().map(|_| Arc::default()).collect(),
         };
         let mut parts = Vec::new();
@@ -125,6 +127,12 @@ impl Target {
     #[must_use]
     pub fn exports(&self) -> Vec<ExportConfig> {
         self.exports.configs()
+    }
+
+    /// The iSCSI sessions.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionStatus> {
+        self.registry.list(|target| self.exports.by_id(target).map(|export| export.config.name.to_string()))
     }
 
     /// Serves these iSCSI targets from now on. Sessions with a target that stays go on, and learn of units that come and go;

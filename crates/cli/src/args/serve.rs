@@ -69,6 +69,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<ServerName>,
 
+    /// The socket by which `sanwire ctl` manages this server [default: one in the runtime directory]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+
     /// Threads that serve [default: one for each core]
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<NonZeroU16>,

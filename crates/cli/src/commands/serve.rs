@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sanwire_core::Lun;
-use sanwire_target::{Target, TargetConfig, VolumeConfig};
+use sanwire_target::{Manager, Source, Target, TargetConfig, VolumeConfig};
 
 use crate::args::{LogLevel, ServeArgs};
 use crate::config::{ServeConfig, Wire};
-use crate::{keys, output, signals};
+use crate::control::{ControlSocket, Managed};
+use crate::{control, keys, output, signals};
 
 /// How often the server's threads are looked after.
 const WATCH_INTERVAL: Duration = Duration::from_secs(5);
@@ -26,7 +27,12 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the data directory {}", directory.display()))?;
     }
-    let target = Target::start(target_config(&config)?)?;
+    let wanted = target_config(&config)?;
+    let target = Target::start(wanted.clone())?;
+    let manager = Managed::new(Manager::new(target, wanted, again(args.clone(), log)));
+    let _socket = open_control(&config, &manager)?;
+    let reloaded = manager.clone();
+    signals::on_hangup(move || reloaded.reload()).context("cannot catch signals")?;
     let (stop, stopped) = mpsc::channel();
     signals::on_stop(move || {
         // Nobody listens any more when the server has ended by itself.
@@ -35,10 +41,30 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     .context("cannot catch signals")?;
     output::print(&welcome(&program_name(), &config))?;
     while stopped.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        anyhow::ensure!(target.is_alive(), "a part of the server has ended: see the log above, and start it again");
+        anyhow::ensure!(manager.is_alive(), "a part of the server has ended: see the log above, and start it again");
     }
     eprintln!("sanwire: stopping: commands under way are finished and everything is flushed");
-    target.stop().context("not everything could be flushed")
+    manager.end().map_or(Ok(()), Target::stop).context("not everything could be flushed")
+}
+
+/// Where the configuration comes from when it is read again: where it came from at first.
+fn again(args: ServeArgs, log: Option<LogLevel>) -> Source {
+    Box::new(move || {
+        let config = ServeConfig::load(&args, log).and_then(|config| target_config(&config));
+        config.map_err(|error| format!("{error:#}"))
+    })
+}
+
+/// A server can be served without being managed, unless somebody has asked for it.
+fn open_control(config: &ServeConfig, manager: &Managed) -> anyhow::Result<Option<ControlSocket>> {
+    if let Some(path) = &config.control {
+        return ControlSocket::open(path, manager.clone()).map(Some);
+    }
+    let opened = control::socket_of(&config.name).and_then(|path| ControlSocket::open(&path, manager.clone()));
+    opened.map(Some).or_else(|error| {
+        tracing::info!("`sanwire ctl` will not reach this server: {error:#}");
+        Ok(None)
+    })
 }
 
 /// The server that the configuration means. Keys are read and made here.

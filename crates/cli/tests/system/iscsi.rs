@@ -129,7 +129,8 @@ fn a_hundred_idle_sessions_take_no_time() {
     const CPU_MAX: Duration = Duration::from_millis(50);
     let scratch = Scratch::new();
     let port = 20_000 + (std::process::id() % 10_000) as u16;
-    let mut server = Server::start_here_on(&scratch, &format!("iscsi:127.0.0.1:{port}"), &["disk=ram:64M"]);
+    let wire = format!("iscsi:127.0.0.1:{port}");
+    let mut server = Server::start_on(&scratch, &[&wire], &["disk=ram:64M"], &[]);
     let (address, target) = (format!("127.0.0.1:{port}"), format!("{AUTHORITY}:disk"));
     let sessions: Vec<TcpStream> = (0..100).map(|number| log_in(&address, &target, number)).collect();
     thread::sleep(Duration::from_secs(1));

@@ -15,4 +15,5 @@ mod guest;
 mod harness;
 mod idle;
 mod iscsi;
+mod manage;
 mod qemu;

@@ -56,13 +56,16 @@ impl Server {
 
     /// Serves volumes on the loopback of this host.
     pub fn start_here(scratch: &super::Scratch, port: u16, volumes: &[&str]) -> Server {
-        Server::start_here_on(scratch, &format!("hs-ip:127.0.0.1:{port}"), volumes)
+        Server::start_on(scratch, &[&format!("hs-ip:127.0.0.1:{port}")], volumes, &[])
     }
 
-    /// Serves volumes on one wire of this host.
-    pub fn start_here_on(scratch: &super::Scratch, wire: &str, volumes: &[&str]) -> Server {
+    /// Serves volumes on wires of this host, with more options.
+    pub fn start_on(scratch: &super::Scratch, wires: &[&str], volumes: &[&str], options: &[String]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
-        command.args(["serve", "--name", SERVER_NAME, "--wire", wire]);
+        command.args(["serve", "--name", SERVER_NAME]).args(options);
+        for wire in wires {
+            command.args(["--wire", wire]);
+        }
         for volume in volumes {
             command.args(["--volume", volume]);
         }
@@ -105,6 +108,11 @@ impl Server {
     /// Starts it again, as it was.
     pub fn restart(&mut self) {
         self.process = self.make.process();
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
     }
 
     /// Asks it to end (SIGTERM) and waits for that.

@@ -1,0 +1,197 @@
+//! The socket by which a running server is managed: one JSON request on a line, one JSON answer on a line.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use sanwire_target::{Answer, Manager, Request, Target};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{ServerName, runtime_directory};
+use crate::failure::misuse;
+
+/// The longest request line.
+const REQUEST_MAX_BYTES: u64 = 64 << 10;
+
+/// How long one who has connected may take to ask.
+const ASK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long an answer may take: a volume of many gigabytes may have to be made.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
+
+/// An answer on its way.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Response {
+    Done(Answer),
+    Refused(String),
+}
+
+/// A server that several may manage, one after the other, until it ends.
+#[derive(Clone)]
+pub(crate) struct Managed(Arc<Mutex<Option<Manager>>>);
+
+impl Managed {
+    pub(crate) fn new(manager: Manager) -> Self {
+        Managed(Arc::new(Mutex::new(Some(manager))))
+    }
+
+    /// Whether all of the server still runs.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.lock().as_ref().is_some_and(|manager| manager.target().is_alive())
+    }
+
+    /// Reads the configuration again; what becomes of it is logged.
+    pub(crate) fn reload(&self) {
+        match self.execute(Request::Reload) {
+            Response::Done(Answer::Changed(lines)) => lines.iter().for_each(|line| tracing::info!("reload: {line}")),
+            Response::Done(_) => {}
+            Response::Refused(reason) => tracing::error!("the configuration was not reloaded: {reason}"),
+        }
+    }
+
+    /// The server, which is not managed any more.
+    pub(crate) fn end(&self) -> Option<Target> {
+        self.lock().take().map(Manager::into_target)
+    }
+
+    fn execute(&self, request: Request) -> Response {
+        tracing::info!("management: {request:?}");
+        match self.lock().as_mut().map(|manager| manager.execute(request)) {
+            Some(Ok(answer)) => Response::Done(answer),
+            Some(Err(error)) => Response::Refused(error.to_string()),
+            None => Response::Refused("the server is stopping".into()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Manager>> {
+        // A request that has panicked has told so; the next one sees what is there.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The server's end. Dropping it takes the socket away.
+pub(crate) struct ControlSocket {
+    path: PathBuf,
+}
+
+impl ControlSocket {
+    /// Listens at `path`, for the owner alone, and answers on a thread of its own.
+    pub(crate) fn open(path: &Path, manager: Managed) -> anyhow::Result<Self> {
+        let shown = path.display();
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        }
+        remove_stale(path)?;
+        let listener = UnixListener::bind(path).with_context(|| format!("cannot listen at {shown}"))?;
+        let socket = ControlSocket { path: path.to_owned() };
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+            .with_context(|| format!("cannot close {shown} to others"))?;
+        thread::Builder::new()
+            .name("control".into())
+            .spawn(move || serve(&listener, &manager))
+            .context("cannot start a thread for the control socket")?;
+        Ok(socket)
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // Nothing is lost when it stays: the next server takes it away.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A socket that nobody answers at was left by a server that was killed.
+fn remove_stale(path: &Path) -> anyhow::Result<()> {
+    match UnixStream::connect(path) {
+        Ok(_) => Err(misuse(format!(
+            "a server is managed by {} already: give this one another --name or --control PATH",
+            path.display()
+        ))),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).with_context(|| format!("cannot remove the old {}", path.display()))
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+fn serve(listener: &UnixListener, manager: &Managed) {
+    for stream in listener.incoming() {
+        // Whoever breaks off hurts nobody.
+        if let Err(error) = stream.and_then(|stream| answer(stream, manager)) {
+            tracing::debug!("a management request has failed: {error}");
+        }
+    }
+}
+
+fn answer(mut stream: UnixStream, manager: &Managed) -> io::Result<()> {
+    stream.set_read_timeout(Some(ASK_PATIENCE))?;
+    stream.set_write_timeout(Some(ASK_PATIENCE))?;
+    let mut line = Vec::new();
+    BufReader::new(&stream).take(REQUEST_MAX_BYTES).read_until(b'\n', &mut line)?;
+    let response = match serde_json::from_slice::<Request>(&line) {
+        Ok(request) => manager.execute(request),
+        Err(error) => Response::Refused(format!("this is no request: {error}")),
+    };
+    let mut text = serde_json::to_vec(&response)?;
+    text.push(b'\n');
+    stream.write_all(&text)
+}
+
+/// Asks the server behind a socket.
+///
+/// # Errors
+/// What the server says when it refuses, or why it cannot be asked.
+pub(crate) fn ask(path: &Path, request: &Request) -> anyhow::Result<Answer> {
+    let shown = path.display();
+    let mut stream =
+        UnixStream::connect(path).map_err(|error| anyhow::anyhow!("no server can be reached at {shown}: {error}"))?;
+    stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
+    let mut text = serde_json::to_vec(request)?;
+    text.push(b'\n');
+    stream.write_all(&text).with_context(|| format!("cannot ask at {shown}"))?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).with_context(|| format!("no answer at {shown}"))?;
+    match serde_json::from_str(&line).with_context(|| format!("the answer at {shown} is none"))? {
+        Response::Done(answer) => Ok(answer),
+        Response::Refused(reason) => anyhow::bail!(reason),
+    }
+}
+
+/// Where the server of that name has its socket.
+pub(crate) fn socket_of(name: &ServerName) -> anyhow::Result<PathBuf> {
+    Ok(runtime_directory()?.join(format!("serve-{}.sock", name.as_str())))
+}
+
+/// The only server of this user on this host.
+///
+/// # Errors
+/// A [`crate::failure::Misuse`] when there is none, or more than one.
+pub(crate) fn only_socket() -> anyhow::Result<PathBuf> {
+    let directory = runtime_directory()?;
+    let entries = fs::read_dir(&directory).map(|entries| entries.flatten().map(|entry| entry.path()));
+    let is_socket = |path: &PathBuf| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with("serve-") && name.ends_with(".sock"))
+    };
+    let mut sockets: Vec<PathBuf> = entries.map(|entries| entries.filter(is_socket).collect()).unwrap_or_default();
+    match (sockets.pop(), &sockets[..]) {
+        (Some(socket), []) => Ok(socket),
+        (None, _) => Err(misuse(format!(
+            "no server runs here: there is no socket in {}; give --socket PATH",
+            directory.display()
+        ))),
+        (Some(_), _) => Err(misuse(format!(
+            "several servers run here: choose one with --socket PATH; their sockets are in {}",
+            directory.display()
+        ))),
+    }
+}

@@ -1,0 +1,100 @@
+//! A running server is managed: volumes come, grow and go while others use theirs.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::harness::{Process, Ran, Scratch, Server, run, wait_until};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn ctl(socket: &Path, arguments: &[&str]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    command.args(["ctl", "--socket"]).arg(socket).args(arguments);
+    run(command, PATIENCE)
+}
+
+#[track_caller]
+fn ctl_ok(socket: &Path, arguments: &[&str]) -> String {
+    let ran = ctl(socket, arguments);
+    assert_eq!(ran.code, Some(0), "{arguments:?}: {}", ran.stderr);
+    ran.stdout
+}
+
+fn port() -> u16 {
+    31_000 + (std::process::id() % 1000) as u16
+}
+
+/// What the volumes of the server are, as an iSCSI client sees them.
+fn listed(scratch: &Scratch, host: &str) -> String {
+    let mut ls = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    ls.args(["ls", host]).env("XDG_STATE_HOME", scratch.path("client-state"));
+    let ran = run(ls, PATIENCE);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    ran.stdout
+}
+
+#[test]
+fn volumes_change_under_a_client_that_goes_on() {
+    let scratch = Scratch::new();
+    let socket = scratch.path("control.sock");
+    let (wire, host) = (format!("iscsi:127.0.0.1:{}", port()), format!("iscsi://127.0.0.1:{}", port()));
+    let options = ["--control".to_owned(), scratch.text("control.sock")];
+    let mut server = Server::start_on(&scratch, &[&wire], &["disk0=ram:64M"], &options);
+
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    let volume = format!("{host}/iqn.2026-11.org.sanwire:disk0/0");
+    bench.args(["bench", &volume, "--time", "6"]).env("XDG_STATE_HOME", scratch.path("bench-state"));
+    let mut bench = Process::spawn("bench", bench, scratch.path("bench.log"));
+    wait_until("the client is there", PATIENCE, || ctl_ok(&socket, &["sessions"]).contains("disk0"));
+
+    assert!(
+        ctl_ok(&socket, &["add-volume", "disk1=ram:8M"]).contains("logical unit 0 of iqn.2026-11.org.sanwire:disk1")
+    );
+    assert!(ctl_ok(&socket, &["resize-volume", "disk1", "16M"]).contains("16 MiB now, 8 MiB before"));
+    assert!(listed(&scratch, &host).contains("16 MiB"));
+    assert!(ctl(&socket, &["resize-volume", "disk1", "8M"]).stderr.contains("never made shorter"));
+    assert!(ctl(&socket, &["add-volume", "disk1=ram:8M"]).stderr.contains("choose another name"));
+    assert_eq!(ctl(&socket, &["add-volume", "disk2=nowhere"]).code, Some(2), "misuse");
+    ctl_ok(&socket, &["remove-volume", "disk1"]);
+    assert!(!listed(&scratch, &host).contains("disk1"));
+    let status = ctl_ok(&socket, &["status", "--json"]);
+    assert!(status.contains("\"disk0\"") && !status.contains("\"disk1\""), "{status}");
+
+    assert!(bench.wait(PATIENCE).success(), "{}", bench.log());
+    assert!(server.stop().success());
+    assert!(ctl(&socket, &["status"]).stderr.contains("no server can be reached"));
+}
+
+#[test]
+fn a_reload_applies_what_the_file_says_now() {
+    let scratch = Scratch::new();
+    let file = scratch.path("sanwire.toml");
+    let write = |volumes: &[(&str, &str)]| {
+        let volumes =
+            volumes.iter().map(|(name, store)| format!("[[volume]]\nname = \"{name}\"\nstore = \"{store}\"\n"));
+        fs::write(&file, volumes.collect::<String>()).expect("the file is written");
+    };
+    write(&[("stays", "ram:8M"), ("goes", "ram:8M")]);
+    let options = ["--config", &scratch.text("sanwire.toml"), "--control", &scratch.text("c.sock")].map(str::to_owned);
+    let mut server = Server::start_on(&scratch, &[&format!("iscsi:127.0.0.1:{}", port() + 1000)], &[], &options);
+    let socket = scratch.path("c.sock");
+
+    write(&[("stays", "ram:16M"), ("comes", "ram:8M")]);
+    let changed = ctl_ok(&socket, &["reload"]);
+    for line in ["volume comes is served", "volume goes is not served", "volume stays has 16 MiB now"] {
+        assert!(changed.contains(line), "{changed}");
+    }
+    assert_eq!(ctl_ok(&socket, &["reload"]), "nothing differs\n");
+    fs::write(&file, "nonsense = 1\n").expect("the file is written");
+    let refused = ctl(&socket, &["reload"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("sanwire.toml:1: unknown field"), "{}", refused.stderr);
+
+    write(&[("stays", "ram:16M")]);
+    server.signal(Signal::HUP);
+    wait_until("the hangup is heard", PATIENCE, || !ctl_ok(&socket, &["status"]).contains("comes"));
+    assert!(server.stop().success());
+}

@@ -1,0 +1,352 @@
+//! Managing a server while it runs: what an administrator may ask, and how it is done. Whoever carries the questions (a unix
+//! socket, a connection) hands them to one [`Manager`].
+
+mod difference;
+
+use std::sync::Arc;
+
+use sanwire_core::limits::LUNS_MAX;
+use sanwire_core::{Lun, Size};
+use sanwire_device::Disk;
+use sanwire_iscsi::IscsiName;
+use sanwire_store::VolumeSpec;
+use serde::{Deserialize, Serialize};
+
+use crate::allow::AllowList;
+use crate::config::{TargetConfig, VolumeConfig};
+use crate::error::StartError;
+use crate::export::{ExportConfig, ExportError};
+use crate::registry::SessionStatus;
+use crate::target::Target;
+use difference::Difference;
+
+/// What is asked of a running server. As JSON: `{"do": "add-volume", "volume": "disk1=ram:1G"}`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// What is served, and where.
+    Status,
+    /// Who uses it by iSCSI.
+    Sessions,
+    /// Serve one more volume: `NAME=STORE[,KEY[=VALUE]]...`.
+    AddVolume {
+        /// The volume.
+        volume: String,
+        /// The iSCSI target that gets it as its next logical unit; without it, a target of its own.
+        #[serde(default)]
+        target: Option<String>,
+    },
+    /// Serve a volume no longer. Its content stays where it is.
+    RemoveVolume {
+        /// Its name.
+        name: String,
+    },
+    /// Make a volume longer.
+    ResizeVolume {
+        /// Its name.
+        name: String,
+        /// Its new length: `20G`.
+        size: String,
+    },
+    /// Read the configuration again, and apply what differs.
+    Reload,
+}
+
+/// What was done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(Status),
+    /// To [`Request::Sessions`].
+    Sessions(Vec<SessionStatus>),
+    /// What has changed, one line for each thing.
+    Changed(Vec<String>),
+}
+
+/// A server as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// What clients call it.
+    pub name: String,
+    /// Where it listens.
+    pub wires: Vec<String>,
+    /// The volumes, by their numbers.
+    pub volumes: Vec<VolumeStatus>,
+    /// The iSCSI targets.
+    pub targets: Vec<TargetStatus>,
+}
+
+/// A volume as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its HyperSCSI number.
+    pub lun: u16,
+    /// Its length.
+    pub size_bytes: u64,
+    /// The logical block.
+    pub block_bytes: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// An iSCSI target as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TargetStatus {
+    /// Its name.
+    pub name: String,
+    /// Its volumes, by their numbers there.
+    pub units: Vec<(u16, String)>,
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ManageError {
+    /// The text is no volume.
+    #[error("{0}")]
+    Spec(#[from] sanwire_store::SpecError),
+    /// There is a volume of that name already.
+    #[error("a volume called {0} is served already: choose another name")]
+    Taken(String),
+    /// There is no such volume.
+    #[error("no volume called {0} is served")]
+    NoVolume(String),
+    /// There is no such target.
+    #[error("there is no iSCSI target {0}")]
+    NoTarget(String),
+    /// All numbers are taken.
+    #[error("there are {LUNS_MAX} volumes already: remove one first, or start another server")]
+    Full,
+    /// The text is no size.
+    #[error("'{0}' is no size: use a number with K, M, G or T, like 20G")]
+    Size(String),
+    /// The store stays as it is.
+    #[error("volume {name}: {source}")]
+    Resize {
+        /// Which.
+        name: String,
+        /// Why.
+        source: sanwire_store::ResizeError,
+    },
+    /// The volume cannot be opened.
+    #[error(transparent)]
+    Open(#[from] StartError),
+    /// The targets cannot be so.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// The configuration cannot be read.
+    #[error("{0}")]
+    Configuration(String),
+}
+
+/// Where the configuration comes from when it is read again.
+pub type Source = Box<dyn Fn() -> Result<TargetConfig, String> + Send>;
+
+/// A running server and what it was told to be: the one who changes it.
+pub struct Manager {
+    target: Target,
+    name: String,
+    volumes: Vec<VolumeConfig>,
+    allow: AllowList,
+    source: Source,
+}
+
+impl Manager {
+    /// The manager of a server that was started with this configuration.
+    #[must_use]
+    pub fn new(target: Target, config: TargetConfig, source: Source) -> Self {
+        Manager { target, name: config.name, volumes: config.volumes, allow: config.allow, source }
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The server, which nobody manages any more.
+    #[must_use]
+    pub fn into_target(self) -> Target {
+        self.target
+    }
+
+    /// Does what is asked. Sessions that it does not concern notice nothing.
+    ///
+    /// # Errors
+    /// [`ManageError`]; then nothing has changed, unless it says so.
+    pub fn execute(&mut self, request: Request) -> Result<Answer, ManageError> {
+        match request {
+            Request::Status => Ok(Answer::Status(self.status())),
+            Request::Sessions => Ok(Answer::Sessions(self.target.sessions())),
+            Request::AddVolume { volume, target } => self.add_volume(volume.parse()?, target),
+            Request::RemoveVolume { name } => self.remove_volume(&name),
+            Request::ResizeVolume { name, size } => {
+                let size = size.parse::<Size>().map_err(|_| ManageError::Size(size))?;
+                self.resize_volume(&name, size.0)
+            }
+            Request::Reload => self.reload(),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let volumes = self.target.units().iter().into_iter().map(|(lun, disk)| {
+            let geometry = disk.store().geometry();
+            VolumeStatus {
+                name: disk.identity().name().to_owned(),
+                lun: lun.number(),
+                size_bytes: geometry.length_bytes,
+                block_bytes: geometry.block_bytes,
+                read_only: geometry.read_only,
+            }
+        });
+        let targets = self.target.exports().into_iter().map(|export| TargetStatus {
+            name: export.name.to_string(),
+            units: export.units.into_iter().map(|(lun, volume)| (lun.number(), volume)).collect(),
+        });
+        Status {
+            name: self.name.clone(),
+            wires: self.target.wires().iter().map(ToString::to_string).collect(),
+            volumes: volumes.collect(),
+            targets: targets.collect(),
+        }
+    }
+
+    fn add_volume(&mut self, spec: VolumeSpec, target: Option<String>) -> Result<Answer, ManageError> {
+        let name = spec.name.to_string();
+        if self.find(&name).is_some() {
+            return Err(ManageError::Taken(name));
+        }
+        let mut exports = self.target.exports();
+        let place = match target {
+            Some(target) => add_unit(&mut exports, &target, &name)?,
+            None => self.own_target(&mut exports, &name),
+        };
+        self.open_volume(spec)?;
+        if let Err(error) = self.target.set_exports(exports) {
+            self.close_volume(&name);
+            return Err(error.into());
+        }
+        Ok(Answer::Changed(vec![format!("volume {name} is served{place}")]))
+    }
+
+    /// Gives a volume a target of its own, where its name can be that of a target; says so.
+    fn own_target(&self, exports: &mut Vec<ExportConfig>, volume: &str) -> String {
+        match ExportConfig::of_volume(volume, self.allow.clone()) {
+            Ok(export) if exports.iter().all(|other| other.name != export.name) => {
+                let place = format!(", as logical unit 0 of {}", export.name);
+                exports.push(export);
+                place
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn remove_volume(&mut self, name: &str) -> Result<Answer, ManageError> {
+        if self.find(name).is_none() {
+            return Err(ManageError::NoVolume(name.to_owned()));
+        }
+        let mut exports = self.target.exports();
+        for export in &mut exports {
+            export.units.retain(|_, volume| volume != name);
+        }
+        exports.retain(|export| !export.units.is_empty());
+        self.target.set_exports(exports)?;
+        self.close_volume(name);
+        Ok(Answer::Changed(vec![format!("volume {name} is not served any more")]))
+    }
+
+    fn resize_volume(&mut self, name: &str, size_bytes: u64) -> Result<Answer, ManageError> {
+        let (lun, disk) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        let before = disk.store().geometry().length_bytes;
+        if size_bytes == before {
+            return Ok(Answer::Changed(Vec::new()));
+        }
+        let refused = |source| ManageError::Resize { name: name.to_owned(), source };
+        disk.store().resize(size_bytes).map_err(refused)?;
+        self.target.volume_resized(lun);
+        Ok(Answer::Changed(vec![format!("volume {name} has {} now, {} before", Size(size_bytes), Size(before))]))
+    }
+
+    fn reload(&mut self) -> Result<Answer, ManageError> {
+        let wanted = (self.source)().map_err(ManageError::Configuration)?;
+        let difference = Difference::between(&self.volumes, &wanted.volumes);
+        let mut changed = Vec::new();
+        let mut opened = Vec::new();
+        for spec in difference.added {
+            let name = spec.name.to_string();
+            if let Err(error) = self.open_volume(spec) {
+                opened.iter().for_each(|name: &String| self.close_volume(name));
+                return Err(error);
+            }
+            changed.push(format!("volume {name} is served"));
+            opened.push(name);
+        }
+        let before = self.target.exports();
+        if let Err(error) = self.target.set_exports(wanted.exports.clone()) {
+            opened.iter().for_each(|name| self.close_volume(name));
+            return Err(error.into());
+        }
+        changed.extend(difference::of_exports(&before, &wanted.exports));
+        for name in difference.removed {
+            self.close_volume(&name);
+            changed.push(format!("volume {name} is not served any more"));
+        }
+        for (name, spec, size_bytes) in difference.resized {
+            match self.resize_volume(&name, size_bytes) {
+                Ok(Answer::Changed(lines)) => {
+                    changed.extend(lines);
+                    self.volumes
+                        .iter_mut()
+                        .filter(|volume| *volume.spec.name == *name)
+                        .for_each(|v| v.spec = spec.clone());
+                }
+                Ok(_) => {}
+                Err(error) => changed.push(format!("not changed: {error}")),
+            }
+        }
+        changed.extend(difference.kept.iter().map(|name| {
+            format!("not changed: volume {name}: only its size can be changed while it is served; remove and add it")
+        }));
+        self.allow = wanted.allow;
+        Ok(Answer::Changed(changed))
+    }
+
+    fn find(&self, name: &str) -> Option<(Lun, Arc<Disk>)> {
+        self.target.units().iter().into_iter().find(|(_, disk)| disk.identity().name() == name)
+    }
+
+    /// Serves a volume over HyperSCSI, with the lowest number that is free.
+    fn open_volume(&mut self, spec: VolumeSpec) -> Result<(), ManageError> {
+        let taken = |lun: Lun| self.target.units().get(lun).is_some();
+        let numbers = (0..).take(LUNS_MAX).filter_map(Lun::new);
+        let lun = numbers.into_iter().find(|lun| !taken(*lun)).ok_or(ManageError::Full)?;
+        let volume = VolumeConfig { lun, spec };
+        self.target.add_volume(&volume)?;
+        self.volumes.push(volume);
+        Ok(())
+    }
+
+    /// Serves a volume over HyperSCSI no longer; no target has it any more.
+    fn close_volume(&mut self, name: &str) {
+        if let Some((lun, _)) = self.find(name) {
+            self.target.remove_volume(lun);
+        }
+        self.volumes.retain(|volume| *volume.spec.name != *name);
+    }
+}
+
+/// Makes a volume the next logical unit of a target; says which.
+fn add_unit(exports: &mut [ExportConfig], target: &str, volume: &str) -> Result<String, ManageError> {
+    let name: Option<IscsiName> = target.parse().ok();
+    let export = exports.iter_mut().find(|export| Some(&export.name) == name.as_ref());
+    let export = export.ok_or_else(|| ManageError::NoTarget(target.to_owned()))?;
+    let free = (0..).take(LUNS_MAX).filter_map(Lun::new).find(|lun| !export.units.contains_key(lun));
+    let lun = free.ok_or(ManageError::Full)?;
+    export.units.insert(lun, volume.to_owned());
+    Ok(format!(", as logical unit {lun} of {}", export.name))
+}
+
+#[cfg(test)]
+mod tests;

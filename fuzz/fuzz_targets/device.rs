@@ -86,6 +86,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
             lun: if u.ratio(15, 16)? { Some(Lun::default()) } else { Lun::new(u.int_in_range(0..=3)?) },
             cdb,
             data_out: (!data.is_empty()).then(|| data.into()),
+            tells_residual: u.arbitrary()?,
             data_in_max_bytes: room,
         };
         let shown = format!("{:?}", task.cdb);

@@ -11,7 +11,7 @@ use crate::attention::Attention;
 use crate::disk::{Disk, capacity};
 use crate::execution::{State, finish};
 use crate::fault;
-use crate::fill::WRITE_SAME_MAX_BYTES;
+use crate::fill::WRITE_SAME_MAX_BLOCKS;
 use crate::step::Step;
 use crate::swap::compare_and_write_max_blocks;
 use crate::unmap::{DESCRIPTORS_MAX, UNMAP_MAX_BLOCKS};
@@ -45,7 +45,7 @@ fn block_limits(geometry: &Geometry) -> BlockLimits {
         maximum_transfer: transfer,
         optimal_transfer: transfer,
         maximum_compare_and_write: compare_and_write_max_blocks(geometry),
-        maximum_write_same: blocks(WRITE_SAME_MAX_BYTES as u64).into(),
+        maximum_write_same: WRITE_SAME_MAX_BLOCKS.into(),
         maximum_atomic: blocks(geometry.atomic_write_bytes.into()),
         ..BlockLimits::default()
     };

@@ -144,13 +144,14 @@ impl Disk {
         self.reservations.forget(nexus);
     }
 
-    pub(crate) fn reset(&self, by: NexusId) {
+    pub(crate) fn reset(&self) {
         self.reservations.reset();
         self.settings.store(self.default.to_bits(), Ordering::Release);
         self.is_stopped.store(false, Ordering::Release);
         self.nexuses.allow_all();
         self.copies.clear();
-        self.nexuses.raise(Attention::Reset, Some(by));
+        // SAM-5 6.3.3: everybody is told, also who asked for it.
+        self.nexuses.raise(Attention::Reset, None);
     }
 
     pub(crate) fn settings(&self) -> Settings {

@@ -10,7 +10,7 @@ use crate::execution::{State, finish};
 use crate::step::{Range, Refusal, Step, frame, length_error, take_data};
 
 /// The most that one WRITE SAME may cover.
-pub(crate) const WRITE_SAME_MAX_BYTES: usize = 1 << 30;
+pub(crate) const WRITE_SAME_MAX_BLOCKS: u32 = 65_535;
 
 /// One request of the series: so much is written at once, ...
 const WRITE_BYTES: u64 = 256 << 10;
@@ -52,7 +52,7 @@ pub(crate) fn write_same(
         return Err(Sense::invalid_field_in_cdb(1, Some(3)).into());
     }
     let range = Range::of(extent, geometry)?;
-    range.length_within(WRITE_SAME_MAX_BYTES, task)?;
+    range.length_within(WRITE_SAME_MAX_BLOCKS as usize * geometry.block_bytes as usize, task)?;
     if range.length_bytes == 0 {
         // WSNZ of the block limits page: no blocks does not mean all blocks.
         return Err(length_error(task).into());

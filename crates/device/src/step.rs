@@ -97,6 +97,16 @@ pub(crate) fn length_error(task: &Task) -> Sense {
     Sense::invalid_field_in_cdb(length_field(task.cdb.operation_code()), None)
 }
 
+/// How much of a write of `length_bytes` is done: whole blocks of what came, where the initiator learns of the rest by a
+/// residual (RFC 7143 11.4.5.1).
+pub(crate) fn written_bytes(task: &Task, length_bytes: usize, geometry: &Geometry) -> usize {
+    if !task.tells_residual {
+        return length_bytes;
+    }
+    let sent_bytes = task.data_out.as_ref().map_or(0, |data| data.len());
+    length_bytes.min(sent_bytes - sent_bytes % geometry.block_bytes as usize)
+}
+
 /// The first `length_bytes` of the data that came with the task; less is an error of what carried it (SPC-5 annex F).
 pub(crate) fn take_data(task: &mut Task, length_bytes: usize) -> Result<sanwire_buffer::Slice, Sense> {
     let error = Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);

@@ -227,5 +227,5 @@ pub(crate) fn lun(number: u16) -> Lun {
 
 pub(crate) fn task(cdb: impl Into<Cdb>, data_out: &[u8]) -> Task {
     let data_out = (!data_out.is_empty()).then(|| data_out.to_vec().into());
-    Task { lun: Some(lun(0)), cdb: cdb.into(), data_out, data_in_max_bytes: 1 << 20 }
+    Task { lun: Some(lun(0)), cdb: cdb.into(), data_out, tells_residual: false, data_in_max_bytes: 1 << 20 }
 }

@@ -7,7 +7,7 @@ use sanwire_store::{Geometry, Request};
 
 use crate::disk::Disk;
 use crate::execution::State;
-use crate::step::{Range, Refusal, Step, frame, take_data};
+use crate::step::{Range, Refusal, Step, frame, length_error, take_data, written_bytes};
 
 pub(crate) fn read(
     extent: Extent,
@@ -41,7 +41,7 @@ pub(crate) fn write(
 ) -> Result<Step, Sense> {
     disk.check_writable(geometry)?;
     let range = Range::of(extent, geometry)?;
-    let length = range.length_within(TRANSFER_MAX_BYTES, task)?;
+    let length = written_bytes(task, range.length_within(TRANSFER_MAX_BYTES, task)?, geometry);
     if length == 0 {
         return Ok(Step::Good);
     }
@@ -59,7 +59,11 @@ pub(crate) fn write_atomic(
     task: &mut Task,
 ) -> Result<Step, Sense> {
     let range = Range::of(extent, geometry)?;
-    range.length_within(geometry.atomic_write_bytes as usize, task)?;
+    let length = range.length_within(geometry.atomic_write_bytes as usize, task)?;
+    if written_bytes(task, length, geometry) < length {
+        // Wholly or not at all.
+        return Err(length_error(task));
+    }
     write(extent, force_unit_access, disk, geometry, task)
 }
 

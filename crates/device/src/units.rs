@@ -151,12 +151,13 @@ impl LogicalUnits {
     }
 
     /// The task management function of SAM-5 7.7, without its commands: the caller aborts them by dropping them.
-    /// Mode pages go back to their defaults, the unit is started, what RESERVE began ends (persistent reservations stay), and the other initiators are told.
+    /// Mode pages go back to their defaults, the unit is started, what RESERVE began ends (persistent reservations stay),
+    /// and the initiators are told.
     /// `false` when there is no such unit.
-    pub fn logical_unit_reset(&self, lun: Lun, by: NexusId) -> bool {
+    pub fn logical_unit_reset(&self, lun: Lun) -> bool {
         let disk = self.get(lun);
         if let Some(disk) = &disk {
-            disk.reset(by);
+            disk.reset();
         }
         disk.is_some()
     }

@@ -8,7 +8,7 @@ use sanwire_store::{Completion, Geometry, Outcome, Request};
 use crate::disk::Disk;
 use crate::execution::State;
 use crate::fault;
-use crate::step::{Range, Refusal, Step, frame, take_data};
+use crate::step::{Range, Refusal, Step, frame, take_data, written_bytes};
 
 /// A verification under way.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub(crate) fn write_and_verify(
         return Err(Sense::invalid_field_in_cdb(1, Some(2)).into());
     }
     let range = Range::of(extent, geometry)?;
-    let length = range.length_within(TRANSFER_MAX_BYTES, task)?;
+    let length = written_bytes(task, range.length_within(TRANSFER_MAX_BYTES, task)?, geometry);
     if length == 0 {
         return Ok(Step::Good);
     }

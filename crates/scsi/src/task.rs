@@ -84,6 +84,9 @@ pub struct Task {
     pub cdb: Cdb,
     /// The data that came with it.
     pub data_out: Option<Slice>,
+    /// Whether the initiator learns how much of a write was done when less data came than its CDB says; else such a write is
+    /// refused.
+    pub tells_residual: bool,
     /// How many bytes of answer the initiator has room for.
     pub data_in_max_bytes: u32,
 }

@@ -83,8 +83,7 @@ impl Host {
                     self.runner.begin(handle, task, counts, now)?;
                 }
                 ServerEvent::Manage { handle, function: Function::LogicalUnitReset, lun } => {
-                    let units = &self.runner.units;
-                    let done = lun.is_some_and(|lun| units.logical_unit_reset(lun, handle.nexus()));
+                    let done = lun.is_some_and(|lun| self.runner.units.logical_unit_reset(lun));
                     self.resets.push((handle, done));
                 }
                 ServerEvent::Manage { function: Function::AbortTask, .. } => {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use sanwire_core::{Instant, LinkId, Lun, NexusId, Path};
+use sanwire_core::{Instant, LinkId, Lun, Path};
 use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig, ServerEvent};
 use sanwire_io::file::{EngineKind, FileEngine};
@@ -200,7 +200,7 @@ impl Shard {
                 self.ended.extend(self.runner.begin(handle, &self.units, task, &mut self.engine, now));
             }
             ServerEvent::Manage { handle, lun, .. } => {
-                let done = self.reset(lun, handle.nexus());
+                let done = self.reset(lun);
                 self.server.managed(handle, done, now);
             }
             ServerEvent::SessionOpened { nexus, client, name, path } => {
@@ -216,8 +216,8 @@ impl Shard {
     }
 
     /// Resets a logical unit. Commands that are under way at the store end as if they had been done before the reset.
-    fn reset(&self, lun: Option<Lun>, by: NexusId) -> bool {
-        lun.is_some_and(|lun| self.units.logical_unit_reset(lun, by))
+    fn reset(&self, lun: Option<Lun>) -> bool {
+        lun.is_some_and(|lun| self.units.logical_unit_reset(lun))
     }
 
     fn transmit(&mut self, now: Instant) -> usize {

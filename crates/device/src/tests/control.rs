@@ -28,7 +28,7 @@ fn a_disk_introduces_itself() {
 fn limits_follow_from_the_geometry() {
     let world = World::new(Geometry { block_bytes: 4096, ..SMALL }, true);
     let limits = BlockLimits::parse(&world.good(build::inquiry(Some(0xb0), 255), &[])).unwrap();
-    assert_eq!((limits.maximum_transfer, limits.maximum_write_same), (256, 262_144));
+    assert_eq!((limits.maximum_transfer, limits.maximum_write_same), (256, 65_535));
     assert_eq!((limits.maximum_unmap, limits.maximum_unmap_descriptors), (1 << 20, 256));
     assert_eq!((limits.optimal_unmap_granularity, limits.unmap_alignment), (1, Some(0)));
     let characteristics = world.good(build::inquiry(Some(0xb1), 255), &[]);
@@ -91,7 +91,7 @@ fn the_control_page_changes_sense_data_and_protects() {
     world.good(build::mode_select_6(page.len() as u8), &page);
     let reply = world.run(NEXUS, build::write_16(Extent { lba: 0, blocks: 1 }, false), &[0; 512]);
     assert_eq!(reply.sense, [0x72, 7, 0x27, 2, 0, 0, 0, 0]);
-    assert!(world.units.logical_unit_reset(crate::testing::lun(0), NEXUS));
+    assert!(world.units.logical_unit_reset(crate::testing::lun(0)));
     world.good(build::write_16(Extent { lba: 0, blocks: 1 }, false), &[0; 512]);
 }
 
@@ -132,7 +132,7 @@ fn removal_is_prevented_per_nexus() {
     let disk = world.units.get(crate::testing::lun(0)).unwrap();
     world.good([0x1e, 0, 0, 0, 1, 0], &[]);
     assert!(disk.is_removal_prevented());
-    world.units.logical_unit_reset(crate::testing::lun(0), NEXUS);
+    world.units.logical_unit_reset(crate::testing::lun(0));
     assert!(!disk.is_removal_prevented());
 }
 

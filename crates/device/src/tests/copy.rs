@@ -276,7 +276,7 @@ fn results_are_kept_for_their_initiator_until_they_are_read() {
     for is_reset in [false, true] {
         run(&world, &list(1, &[])).unwrap();
         if is_reset {
-            assert!(world.units.logical_unit_reset(lun(0), NEXUS));
+            assert!(world.units.logical_unit_reset(lun(0)));
         } else {
             world.units.nexus_lost(NEXUS);
         }

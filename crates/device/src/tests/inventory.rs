@@ -84,20 +84,21 @@ fn changes_of_the_list_are_told_once() {
 }
 
 #[test]
-fn a_reset_is_told_to_the_others() {
+fn a_reset_is_told_to_everybody() {
     let world = World::small();
     for nexus in [NEXUS, OTHER] {
         world.establish(nexus);
         told(&world, nexus);
     }
-    assert!(world.units.logical_unit_reset(lun(0), NEXUS));
-    assert_eq!(told(&world, NEXUS), None);
-    assert_eq!(told(&world, OTHER), attention(AdditionalSense::BUS_DEVICE_RESET_FUNCTION_OCCURRED));
+    assert!(world.units.logical_unit_reset(lun(0)));
+    for nexus in [NEXUS, OTHER] {
+        assert_eq!(told(&world, nexus), attention(AdditionalSense::BUS_DEVICE_RESET_FUNCTION_OCCURRED));
+    }
     world.units.get(lun(0)).unwrap().capacity_changed();
     world.units.nexus_lost(OTHER);
     assert_eq!(told(&world, NEXUS), attention(AdditionalSense::CAPACITY_DATA_HAS_CHANGED));
     assert_eq!(told(&world, OTHER), None, "nobody is told any more");
-    assert!(!world.units.logical_unit_reset(lun(9), NEXUS));
+    assert!(!world.units.logical_unit_reset(lun(9)));
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn meanwhile_the_disk_refuses_nearly_everything_and_tells_how_far_it_is() {
     assert_eq!(Sense::parse(&world.good(build::request_sense(18), &[])), Some(running));
     world.good(build::inquiry(None, 96), &[]);
     world.good(build::report_luns(256), &[]);
-    world.units.logical_unit_reset(lun(0), OTHER);
+    world.units.logical_unit_reset(lun(0));
     assert_eq!(world.bad(build::test_unit_ready(), &[]), running, "a reset does not end it");
     assert_eq!(world.finish(progress).status, Status::Good);
     world.good(build::test_unit_ready(), &[]);
@@ -147,7 +147,7 @@ fn a_sanitize_that_fails_leaves_the_disk_failed_until_one_succeeds() {
     }
     let restricted = Sense::invalid_field_in_cdb(1, Some(4));
     assert_eq!(world.bad(sanitize(EXIT_FAILURE_MODE, 0), &[]), restricted, "AUSE was not set");
-    world.units.logical_unit_reset(lun(0), NEXUS);
+    world.units.logical_unit_reset(lun(0));
     assert_eq!(world.bad(build::test_unit_ready(), &[]), FAILED);
     world.store.heal();
     world.good(sanitize(BLOCK_ERASE, 0), &[]);

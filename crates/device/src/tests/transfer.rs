@@ -225,3 +225,19 @@ fn without_memory_the_task_comes_back_whole() {
     let refused = sense(&world.run_task(NEXUS, verify));
     assert_eq!(refused, illegal(AdditionalSense::INSUFFICIENT_RESOURCES), "waiting would not help");
 }
+
+#[test]
+fn a_write_that_came_short_is_done_as_far_as_it_came_where_that_is_told() {
+    let world = World::small();
+    let write = |tells_residual, data: &[u8]| {
+        let mut task = task(build::write_16(extent(4, 2), false), data);
+        task.tells_residual = tells_residual;
+        world.run_task(NEXUS, task).status
+    };
+    assert_eq!(write(false, &[7; 512]), Status::CheckCondition);
+    assert_eq!(write(true, &[]), Status::Good);
+    assert_eq!(world.store.take_log().len(), 0, "nothing came, nothing is written");
+    assert_eq!(write(true, &[7; 1000]), Status::Good);
+    let read = |lba| world.good(build::read_16(extent(lba, 1)), &[]);
+    assert_eq!((read(4), read(5)), (vec![7; 512], vec![0; 512]), "whole blocks only");
+}

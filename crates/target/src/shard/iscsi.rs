@@ -191,7 +191,7 @@ impl Shard {
             (Function::AbortTaskSet, Some((_, disk))) => self.abort(wanted, &here(Which::OwnOn(disk))),
             (Function::ClearTaskSet, Some((_, disk))) => self.abort_everywhere(wanted, &here(Which::On(vec![disk]))),
             (Function::LogicalUnitReset, Some((lun, disk))) => {
-                units.logical_unit_reset(lun, by);
+                units.logical_unit_reset(lun);
                 self.abort_everywhere(wanted, &here(Which::On(vec![disk])));
             }
             (Function::TargetReset { is_cold }, _) => {
@@ -200,7 +200,7 @@ impl Shard {
                 }
                 let mut disks: Vec<Arc<Disk>> = Vec::new();
                 for (lun, disk) in units.iter() {
-                    units.logical_unit_reset(lun, by);
+                    units.logical_unit_reset(lun);
                     disks.push(disk);
                 }
                 self.abort_everywhere(wanted, &here(Which::On(disks)));

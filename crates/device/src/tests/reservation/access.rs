@@ -120,9 +120,10 @@ fn reserve_ends_with_its_nexus_and_with_a_reset() {
     assert_eq!((reserve(ONE), reserve(TWO)), (Status::Good, Status::ReservationConflict));
     world.units.nexus_lost(ONE);
     assert_eq!(reserve(TWO), Status::Good);
-    assert!(world.units.logical_unit_reset(lun(0), THREE));
+    assert!(world.units.logical_unit_reset(lun(0)));
     let reset = Some(AdditionalSense::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
-    assert_eq!((told(&world, TWO), reserve(THREE)), (reset, Status::Good));
+    assert_eq!((told(&world, TWO), told(&world, THREE)), (reset, reset));
+    assert_eq!(reserve(THREE), Status::Good);
 }
 
 #[test]

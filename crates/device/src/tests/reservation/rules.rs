@@ -46,8 +46,9 @@ fn a_registration_outlives_its_nexus() {
     world.units.nexus_established(NexusId(10), ports(ONE.0, 2));
     told(&world, NexusId(10));
     assert_eq!(world.run(NexusId(10), read, &[]).status, Status::ReservationConflict, "by another target port");
-    assert!(world.units.logical_unit_reset(lun(0), TWO));
+    assert!(world.units.logical_unit_reset(lun(0)));
     told(&world, again);
+    told(&world, TWO);
     assert_eq!(world.run(TWO, read, &[]).status, Status::ReservationConflict, "a reset changes nothing");
     assert_eq!(out(&world, again, RELEASE, 3, (7, 0)), Status::Good);
 }

@@ -36,7 +36,7 @@ impl Server {
         match ask {
             Ask::Command(cdb) => {
                 let data_in_max_bytes = data_in_max_bytes.min(self.config.transfer_max_bytes);
-                let task = Task { lun, cdb, data_out: request.data, data_in_max_bytes };
+                let task = Task { lun, cdb, data_out: request.data, tells_residual: false, data_in_max_bytes };
                 self.events.push_back(ServerEvent::Command { handle, task });
             }
             Ask::Manage { function: Function::AbortTask, task } => {

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod conformance;
 mod copies;
 mod crash;
 mod discovery;

@@ -1,0 +1,156 @@
+//! What libiscsi's test suite says: every test of it, in the set-ups that the tests need.
+
+mod report;
+mod suite;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::thread;
+
+use crate::harness::{Scratch, Server, is_installed, skip};
+use report::Report;
+use suite::{Outcome, Suite};
+
+/// Tests that must really be exercised, of all that the suite has (`iscsi-test-cu --list`).
+const EXERCISED_MIN: usize = 215;
+
+/// Large copies take 128 MiB.
+const VOLUME_BYTES: u64 = 256 << 20;
+/// A volume that is wiped in some eight seconds, 256 KiB after 256 KiB.
+const SLOW_BYTES: u64 = 64 << 20;
+
+/// Families that need a set-up of their own.
+const APART: [&str; 2] = [
+    // A test of it must find the unit still busy after four seconds, and then waits for a minute.
+    "Sanitize",
+    // Where a physical block is more than one logical block, a test of it asks for one block and expects another.
+    "GetLBAStatus",
+];
+
+/// The set-ups, with the families that each is for.
+const SETUPS: [Setup; 9] = [
+    Setup { families: &["ALL"], ..Setup::named("thin, 512-byte blocks") },
+    Setup { volume: ",block=4096", families: &["ALL", "GetLBAStatus"], ..Setup::named("4096-byte blocks") },
+    Setup { volume: ",thick", families: &["Inquiry", "WriteSame10", "WriteSame16", "Unmap"], ..Setup::named("thick") },
+    Setup { volume: ",readonly", families: &["ReadOnly", "Read10", "Inquiry"], ..Setup::named("read-only") },
+    Setup {
+        volume: ",removable",
+        families: &["PreventAllow", "StartStopUnit", "NoMedia", "TestUnitReady", "Inquiry"],
+        ..Setup::named("removable")
+    },
+    Setup { families: &["WriteAtomic16", "CompareAndWrite"], is_memory: true, ..Setup::named("memory") },
+    Setup { families: &["MultipathIO", "CompareAndWrite"], is_multipath: true, ..Setup::named("two paths") },
+    Setup { families: &["iSCSIResiduals", "Inquiry", "Reserve6"], has_chap: true, ..Setup::named("CHAP") },
+    Setup {
+        volume: ",delay=write:30ms",
+        families: &["Sanitize"],
+        volume_bytes: SLOW_BYTES,
+        ..Setup::named("slow medium")
+    },
+];
+
+/// How a volume is served for a part of the suite.
+struct Setup {
+    name: &'static str,
+    /// What is added to the volume.
+    volume: &'static str,
+    /// `ALL` means all but those of [`APART`].
+    families: &'static [&'static str],
+    is_multipath: bool,
+    has_chap: bool,
+    /// In RAM instead of a file.
+    is_memory: bool,
+    volume_bytes: u64,
+}
+
+impl Setup {
+    const fn named(name: &'static str) -> Setup {
+        Setup {
+            name,
+            volume: "",
+            families: &[],
+            is_multipath: false,
+            has_chap: false,
+            is_memory: false,
+            volume_bytes: VOLUME_BYTES,
+        }
+    }
+}
+
+#[test]
+fn libiscsi_finds_no_fault() {
+    if !is_installed("iscsi-test-cu") {
+        return skip("libiscsi_finds_no_fault", "the program iscsi-test-cu is not installed");
+    }
+    let suite = Suite::load();
+    let mut report = Report::new(suite.tests());
+    let found = thread::scope(|scope| {
+        let runs: Vec<_> = SETUPS
+            .iter()
+            .zip(0..)
+            .map(|pair| {
+                scope.spawn({
+                    let suite = &suite;
+                    move || run(pair.0, pair.1, suite)
+                })
+            })
+            .collect();
+        runs.into_iter().map(|run| run.join().expect("the set-up ran")).collect::<Vec<_>>()
+    });
+    for (setup, outcomes) in SETUPS.iter().zip(found) {
+        report.add(setup.name, outcomes);
+    }
+    print!("{}", report.summary());
+    report.assert_no_failure();
+    let exercised = report.exercised();
+    assert!(
+        exercised >= EXERCISED_MIN,
+        "{exercised} tests were exercised, fewer than {EXERCISED_MIN}:\n{}",
+        report.summary()
+    );
+    report.compare_with(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md"));
+}
+
+/// Serves a volume as the set-up wants it, and has it tested.
+fn run(setup: &Setup, number: u16, suite: &Suite) -> Vec<(String, Outcome)> {
+    let scratch = Scratch::new();
+    let portals = ["127.0.0.1", "127.0.0.2"].map(|address| format!("{address}:{}", port() + number));
+    let image = scratch.path("disk0.img");
+    std::fs::File::create(&image).and_then(|file| file.set_len(setup.volume_bytes)).expect("the image is made");
+    let store =
+        if setup.is_memory { format!("ram:{}", setup.volume_bytes) } else { format!("file:{}", image.display()) };
+    let volume = format!("disk0={store}{}", setup.volume);
+    let options = if setup.has_chap { chap(&scratch) } else { Vec::new() };
+    let wires = portals.each_ref().map(|portal| format!("iscsi:{portal}"));
+    let mut server = Server::start_on(&scratch, &wires.each_ref().map(|wire| &**wire), &[&volume], &options);
+    let user = if setup.has_chap { "tester%a secret of 23 letters@" } else { "" };
+    let urls: Vec<String> =
+        portals.iter().map(|portal| format!("iscsi://{user}{portal}/iqn.2026-11.org.sanwire:disk0/0")).collect();
+    let urls = if setup.is_multipath { &urls[..] } else { &urls[..1] };
+    let mut found = Vec::new();
+    for family in suite.families(setup.families, &APART) {
+        found.extend(suite.run(&family, urls));
+        assert!(server.is_alive(), "the server has ended in {family}\n{}", server.log());
+    }
+    assert!(server.stop().success(), "{}", server.log());
+    found
+}
+
+/// A target whose users must know a secret.
+fn chap(scratch: &Scratch) -> Vec<String> {
+    let (file, secret) = (scratch.path("sanwire.toml"), scratch.path("secret"));
+    std::fs::write(&secret, "a secret of 23 letters\n").expect("the secret is written");
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).expect("the mode is set");
+    let target = format!(
+        "[[target]]\nname = \"iqn.2026-11.org.sanwire:disk0\"\nlun = {{ 0 = \"disk0\" }}\n\
+         chap = [{{ user = \"tester\", secret-file = \"{}\" }}]\n",
+        secret.display()
+    );
+    std::fs::write(&file, target).expect("the file is written");
+    vec!["--config".to_owned(), scratch.text("sanwire.toml")]
+}
+
+/// A port of this process's own.
+fn port() -> u16 {
+    20_000 + (std::process::id() % 10_000) as u16
+}

@@ -1,0 +1,101 @@
+//! Runs `iscsi-test-cu` and reads what it prints.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::harness::{run, run_ok};
+
+/// Some tests wait for resets and retries.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How one test ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It was exercised and found nothing.
+    Passed,
+    /// It, or a part of it, was not exercised: why.
+    Skipped(String),
+    /// It found a fault: what.
+    Failed(String),
+}
+
+/// The suite's list of tests.
+pub struct Suite {
+    tests: BTreeSet<String>,
+}
+
+impl Suite {
+    /// Asks the program what it has.
+    pub fn load() -> Suite {
+        let mut list = Command::new("iscsi-test-cu");
+        list.arg("--list");
+        let list = run_ok(list, Duration::from_secs(10));
+        let tests = list.lines().filter_map(|line| line.strip_prefix("ALL.")).filter(|name| name.contains('.'));
+        Suite { tests: tests.map(str::to_owned).collect() }
+    }
+
+    /// `FAMILY.TEST`, all of them.
+    pub fn tests(&self) -> &BTreeSet<String> {
+        &self.tests
+    }
+
+    /// The families by these names; `ALL` stands for all but those `apart`.
+    pub fn families(&self, names: &[&str], apart: &[&str]) -> BTreeSet<String> {
+        let all = self.tests.iter().filter_map(|test| test.split_once('.')).map(|(family, _)| family);
+        let is_wanted = |family: &&str| names.contains(family) || (names.contains(&"ALL") && !apart.contains(family));
+        all.filter(is_wanted).map(str::to_owned).collect()
+    }
+
+    /// Runs a family; gives what each of its tests said.
+    pub fn run(&self, family: &str, urls: &[String]) -> Vec<(String, Outcome)> {
+        let mut command = Command::new("iscsi-test-cu");
+        command.args(["--dataloss", "--allow-sanitize", "--test", &format!("ALL.{family}")]).args(urls);
+        let ran = run(command, PATIENCE);
+        let found = read(&ran.stdout);
+        assert!(!found.is_empty(), "iscsi-test-cu {family} has run nothing:\n{}{}", ran.stdout, ran.stderr);
+        for (name, _) in &found {
+            assert!(self.tests.contains(name), "{name} is not in the list");
+        }
+        found
+    }
+}
+
+/// Reads the report of CUnit: a line for each suite and for each test; what a test says stands between.
+fn read(output: &str) -> Vec<(String, Outcome)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    let mut suite = "";
+    for line in output.lines() {
+        if let Some(name) = line.strip_prefix("Suite: ") {
+            suite = name.trim();
+        } else if line.starts_with("Run Summary:") {
+            break;
+        } else if let Some((name, said)) = line.strip_prefix("  Test: ").and_then(|test| test.split_once(" ...")) {
+            found.push((format!("{suite}.{name}"), format!("{said}\n")));
+        } else if let Some((_, said)) = found.last_mut() {
+            said.push_str(line);
+            said.push('\n');
+        }
+    }
+    found.into_iter().map(|(name, said)| (name, outcome(&said))).collect()
+}
+
+fn outcome(said: &str) -> Outcome {
+    if said.lines().any(|line| line.trim_end().ends_with("FAILED")) {
+        return Outcome::Failed(said.trim().to_owned());
+    }
+    match said.lines().find_map(|line| line.split_once("[SKIPPED]")) {
+        Some((_, reason)) => Outcome::Skipped(reason.trim().to_owned()),
+        None => Outcome::Passed,
+    }
+}
+
+#[test]
+fn reports_are_read() {
+    let output = "\nSuite: A\n  Test: One ...passed\n  Test: Two ...    [SKIPPED] not now.\n    [SKIPPED] no.\npassed\n\
+                  Suite: B\n  Test: One ...    [FAILED] wrong\nFAILED\n    1. b.c:3 - assert\n\nRun Summary: FAILED\n";
+    let found = read(output);
+    assert_eq!(found[0], ("A.One".into(), Outcome::Passed));
+    assert_eq!(found[1], ("A.Two".into(), Outcome::Skipped("not now.".into())));
+    assert!(matches!(&found[2], (name, Outcome::Failed(what)) if name == "B.One" && what.contains("b.c:3")));
+}

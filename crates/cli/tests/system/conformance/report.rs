@@ -26,8 +26,10 @@ struct Standing {
 }
 
 impl Report {
-    pub fn new(tests: &BTreeSet<String>) -> Report {
-        Report { tests: tests.iter().map(|name| (name.clone(), Standing::default())).collect() }
+    pub fn new(tests: &BTreeSet<String>, left_out: &[(&str, &str)]) -> Report {
+        let reason = |name: &str| left_out.iter().find(|(test, _)| *test == name).map(|(_, why)| (*why).to_owned());
+        let standing = |name: &String| Standing { skipped: reason(name), ..Standing::default() };
+        Report { tests: tests.iter().map(|name| (name.clone(), standing(name))).collect() }
     }
 
     pub fn add(&mut self, setup: &'static str, outcomes: Vec<(String, Outcome)>) {

@@ -84,7 +84,10 @@ impl Session {
     /// The layer above has executed a command.
     pub(super) fn handle_reply(&mut self, number: u64, reply: Reply, shared: &mut Shared, now: Instant) {
         match self.commands.get_mut(number).map(|command| &command.phase) {
-            Some(Phase::Executing) => self.finish(number, reply, shared, now),
+            Some(Phase::Executing) => {
+                self.managements.answered(number);
+                self.finish(number, reply, shared, now);
+            }
             Some(Phase::Forsaken) => drop(self.end_command(number)),
             // Nobody asked.
             Some(Phase::Gathering(_) | Phase::Answered(_)) | None => {}

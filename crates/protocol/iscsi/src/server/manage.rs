@@ -41,6 +41,8 @@ struct Management {
     function: Function,
     /// `None`: the session itself wants it.
     asker: Option<Asker>,
+    /// The command that was to be aborted has been answered instead.
+    is_too_late: bool,
 }
 
 /// Task management requests of a session.
@@ -55,8 +57,15 @@ pub(super) struct Managements {
 impl Managements {
     pub(super) fn begin(&mut self, function: Function, asker: Option<Asker>) -> u64 {
         self.count += 1;
-        self.under_way.push(Management { number: self.count, function, asker });
+        self.under_way.push(Management { number: self.count, function, asker, is_too_late: false });
         self.count
+    }
+
+    /// A command was answered: whoever is aborting it comes too late.
+    pub(super) fn answered(&mut self, command: u64) {
+        for entry in &mut self.under_way {
+            entry.is_too_late |= matches!(entry.function, Function::AbortTask(handle) if handle.number == command);
+        }
     }
 
     fn len(&self) -> usize {
@@ -185,9 +194,10 @@ impl Session {
     /// The layer above has done what it was asked.
     pub(super) fn handle_managed(&mut self, number: u64, outcome: ManageOutcome, shared: &mut Shared) -> bool {
         let Some(at) = self.managements.under_way.iter().position(|entry| entry.number == number) else { return false };
-        let Management { function, asker, .. } = self.managements.under_way.remove(at);
+        let Management { function, asker, is_too_late, .. } = self.managements.under_way.remove(at);
         if let Some(asker) = asker {
             let answer = match outcome {
+                ManageOutcome::Complete if is_too_late => Answer::NoTask,
                 ManageOutcome::Complete => Answer::Complete,
                 ManageOutcome::NoLogicalUnit => Answer::NoLogicalUnit,
                 ManageOutcome::NotSupported => Answer::NotSupported,

@@ -40,8 +40,10 @@ fn an_abort_that_comes_too_late_follows_the_status() {
     let (handle, _) = world.manage();
     world.reply(task, Some(pattern(512).into()));
     world.server.managed(handle, ManageOutcome::Complete, world.now);
-    let opcodes: Vec<_> = world.take(1).iter().map(|(header, _)| header.opcode()).collect();
+    let taken = world.take(1);
+    let opcodes: Vec<_> = taken.iter().map(|(header, _)| header.opcode()).collect();
     assert_eq!(opcodes, [Some(Opcode::DataIn), Some(Opcode::TaskResponse)]);
+    assert_eq!(TaskResponse::read(&taken[1].0).response, 1, "there was nothing to abort any more");
 }
 
 /// RFC 7143 11.5.1.

@@ -3,15 +3,18 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{GUEST_LINKS, Guest, Server, World};
+use crate::harness::{GUEST_LINKS, Guest, Server, World, run_ok};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const LONG_LIMIT: Duration = Duration::from_secs(240);
 /// How long the server is away: longer than the initiator's ping takes to notice, shorter than it waits.
 const OUTAGE: Duration = Duration::from_secs(3);
+/// Where the server listens for `sanwire ctl`.
+const SOCKET: &str = "control.sock";
 
 /// Each disk a logical unit of one target, and one of them that of another target which wants CHAP, and shows that it knows a
 /// secret too.
@@ -33,7 +36,7 @@ struct Rig {
     guest: Guest,
     server: Server,
     // The last to go: the others use it.
-    _world: World,
+    world: World,
 }
 
 impl Rig {
@@ -48,8 +51,8 @@ impl Rig {
         let volumes: Vec<String> = volumes.iter().map(file).collect();
         let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
         let wires = GUEST_LINKS.map(|link| format!("iscsi:{}", link.server));
-        let config = world.scratch.text("sanwire.toml");
-        let mut options = vec!["--wire", &wires[0], "--wire", &wires[1]];
+        let (config, socket) = (world.scratch.text("sanwire.toml"), world.scratch.text(SOCKET));
+        let mut options = vec!["--wire", &wires[0], "--wire", &wires[1], "--control", &socket];
         if let Some(targets) = targets {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&config).expect("a file");
             file.write_all(targets.as_bytes()).expect("a configuration");
@@ -58,7 +61,15 @@ impl Rig {
             options.extend(["--allow", "any"]);
         }
         let server = Server::start_with(&world, &volumes, &options);
-        Some(Rig { guest, server, _world: world })
+        Some(Rig { guest, server, world })
+    }
+
+    /// `sanwire ctl` with the server.
+    #[track_caller]
+    fn ctl(&self, arguments: &[&str]) {
+        let mut ctl = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        ctl.args(["ctl", "--socket"]).arg(self.world.scratch.path(SOCKET)).args(arguments);
+        run_ok(ctl, LIMIT);
     }
 
     #[track_caller]
@@ -94,8 +105,8 @@ fn device(portal: &str, name: &str, unit: u8) -> String {
 
 #[test]
 #[ignore = "boots a Linux guest"]
-fn linux_finds_targets_and_keeps_file_systems_on_them() {
-    let test = "linux_finds_targets_and_keeps_file_systems_on_them";
+fn linux_finds_targets_and_keeps_file_systems_on_disks_that_grow() {
+    let test = "linux_finds_targets_and_keeps_file_systems_on_disks_that_grow";
     let Some(mut rig) = Rig::new(test, &[("one", 512), ("two", 64)], None) else { return };
     let portal = GUEST_LINKS[0].server;
     rig.run("discovery", &[portal, &target("one"), &target("two")]);
@@ -106,6 +117,8 @@ fn linux_finds_targets_and_keeps_file_systems_on_them() {
         rig.run("filesystem", &[kind, &device]);
     }
     rig.run("fio-verify", &[&device]);
+    rig.ctl(&["resize-volume", "one", "768M"]);
+    rig.run("resize", &[&device, &(768 << 20).to_string()]);
     rig.log_out(portal, "one");
     rig.stop();
 }

@@ -30,6 +30,8 @@ readonly FREE_MIB=512
 
 say() { printf 'guest: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
+# What is needed from elsewhere cannot be had now (EX_TEMPFAIL): nothing here is wrong.
+unavailable() { say "$*"; exit 75; }
 
 [ $# = 0 ] || [ "$*" = --where ] || { echo "usage: tests/guest/build.sh [--where]" >&2; exit 2; }
 version=$(sha256sum < "$0" | cut -c -12)
@@ -74,11 +76,11 @@ add_kernel() {
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
     touch "$apt/status"
     echo "deb [signed-by=$KEYRING] $mirror $KERNEL_SUITE main" > "$apt/sources.list"
-    private_apt apt-get update >&2 || fail "$mirror has no $KERNEL_SUITE, or is not reachable"
+    private_apt apt-get update >&2 || unavailable "$mirror has no $KERNEL_SUITE, or is not reachable"
     package=$(private_apt apt-cache depends $KERNEL | sed -n 's/^ *Depends: \(linux-image-[0-9]\S*\)$/\1/p')
     [ -n "$package" ] || fail "$KERNEL of $KERNEL_SUITE names no kernel"
     say "unpacking $package"
-    (cd "$apt" && private_apt apt-get download "$package" >&2) || fail "$package cannot be downloaded from $mirror"
+    (cd "$apt" && private_apt apt-get download "$package" >&2) || unavailable "$package cannot be downloaded from $mirror"
     dpkg -x "$apt/$package"_*.deb "$1/kernel"
     release=${package#linux-image-}
     mv "$1/kernel/boot/vmlinuz-$release" "$1/vmlinuz"
@@ -135,7 +137,7 @@ build() {
     debootstrap --variant=minbase --keyring=$KEYRING --include="$include" $SUITE "$directory/root" "$mirror" \
         > "$directory/debootstrap.log" 2>&1 || {
         tail -n 20 "$directory/debootstrap.log" >&2
-        fail "debootstrap failed: is $mirror reachable?"
+        unavailable "debootstrap failed: is $mirror reachable?"
     }
     add_kernel "$directory"
     make_initramfs "$directory"

@@ -15,7 +15,7 @@ use sanwire_fuzz::world::{bytes, marked_region, path, server};
 use sanwire_hyperscsi::wire::packet::Salt;
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
 use sanwire_hyperscsi::{CommandHandle, Recovery, Server, ServerEvent};
-use sanwire_scsi::{Reply, Status};
+use sanwire_scsi::Reply;
 
 struct World {
     server: Server,

@@ -8,8 +8,8 @@ use sanwire_scsi::{Capacity, Cdb, Command, DeviceIdentification, Features, ModeF
 fuzz_target!(|input: &[u8]| {
     for length in 1..=input.len().min(Cdb::MAX_BYTES) {
         let Some(cdb) = Cdb::new(&input[..length]) else { continue };
-        for thin in [false, true] {
-            if let Err(sense) = Command::parse(&cdb, Features { thin }) {
+        for (thin, atomic) in [(false, false), (false, true), (true, false), (true, true)] {
+            if let Err(sense) = Command::parse(&cdb, Features { thin, atomic }) {
                 assert_eq!(Sense::parse(&sense.to_fixed()).map(|read| read.key), Some(sense.key));
                 assert_eq!(Sense::parse(&sense.to_descriptor()).map(|read| read.key), Some(sense.key));
             }

@@ -231,8 +231,11 @@ impl Manager {
         Ok(Answer::Changed(vec![format!("volume {name} is served{place}")]))
     }
 
-    /// Gives a volume a target of its own, where its name can be that of a target; says so.
+    /// Gives a volume a target of its own, where iSCSI is served and its name can be that of a target; says so.
     fn own_target(&self, exports: &mut Vec<ExportConfig>, volume: &str) -> String {
+        if self.target.wires().iter().all(|wire| wire.portal().is_none()) {
+            return String::new();
+        }
         match ExportConfig::of_volume(volume, self.allow.clone()) {
             Ok(export) if exports.iter().all(|other| other.name != export.name) => {
                 let place = format!(", as logical unit 0 of {}", export.name);

@@ -70,7 +70,7 @@ fn volumes_come_grow_and_go_while_the_server_runs() {
         target: target.map(str::to_owned),
     };
     let own = "iqn.2026-11.org.sanwire:a";
-    changed(&mut manager, add("b=ram:2M", None));
+    assert_eq!(changed(&mut manager, add("b=ram:2M", None)), ["volume b is served"], "no wire of iSCSI");
     let lines = changed(&mut manager, add("c=ram:3M", Some(own)));
     assert_eq!(lines, [format!("volume c is served, as logical unit 1 of {own}")]);
     assert_eq!(targets(&mut manager)[0], (own.into(), vec![(0, "a".into()), (1, "c".into())]));

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Measures Sanwire, its peers and the bare link on a veth pair; needs root. `bench/run.sh --help` has the options.
+# Measures Sanwire, its peers and the bare link; needs root. `bench/run.sh iscsi` or `hyperscsi` measures one part,
+# `bench/run.sh --help` has the options.
 set -eu
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}

@@ -20,8 +20,8 @@ pub(crate) enum End {
 /// The link and its two hosts.
 #[derive(Debug)]
 pub(crate) struct Link {
-    client: String,
-    server: String,
+    /// Of the client and of the server; one for both when they are on the same host.
+    namespaces: Vec<String>,
 }
 
 impl Link {
@@ -31,10 +31,11 @@ impl Link {
     /// When `ip` or `ethtool` refuses: not root, no network namespaces in this kernel.
     pub(crate) fn new(mtu_bytes: u32) -> Result<Self> {
         let id = std::process::id();
-        let link = Link { client: format!("sanwire-bench-{id}-c"), server: format!("sanwire-bench-{id}-s") };
-        call("ip", &["netns", "add", &link.client])?;
-        call("ip", &["netns", "add", &link.server])?;
-        let ends = ["netns", &link.client, "type", "veth", "peer", "name", INTERFACE, "netns", &link.server];
+        let link = Link { namespaces: vec![format!("sanwire-bench-{id}-c"), format!("sanwire-bench-{id}-s")] };
+        let [client, server] = [End::Client, End::Server].map(|end| link.namespace(end));
+        call("ip", &["netns", "add", client])?;
+        call("ip", &["netns", "add", server])?;
+        let ends = ["netns", client, "type", "veth", "peer", "name", INTERFACE, "netns", server];
         call("ip", &[&["link", "add", INTERFACE][..], &ends].concat())?;
         let mtu = mtu_bytes.to_string();
         for (end, address) in [(End::Client, CLIENT_ADDRESS), (End::Server, SERVER_ADDRESS)] {
@@ -48,12 +49,24 @@ impl Link {
         Ok(link)
     }
 
+    /// Both ends on one host, which reach each other by its loopback.
+    ///
+    /// # Errors
+    /// As for [`Link::new`].
+    pub(crate) fn loopback() -> Result<Self> {
+        let link = Link { namespaces: vec![format!("sanwire-bench-{}-l", std::process::id())] };
+        call("ip", &["netns", "add", link.namespace(End::Server)])?;
+        call("ip", &["-n", link.namespace(End::Server), "link", "set", "lo", "up"])?;
+        Ok(link)
+    }
+
     /// The name of the end's namespace.
     pub(crate) fn namespace(&self, end: End) -> &str {
-        match end {
-            End::Client => &self.client,
-            End::Server => &self.server,
-        }
+        let found = match end {
+            End::Client => self.namespaces.first(),
+            End::Server => self.namespaces.last(),
+        };
+        found.map_or("", String::as_str)
     }
 
     /// The end's Ethernet address.
@@ -69,7 +82,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        for namespace in [&self.client, &self.server] {
+        for namespace in &self.namespaces {
             if let Err(error) = call("ip", &["netns", "delete", namespace]) {
                 eprintln!("sanwire-bench: {error:#}");
             }

@@ -1,4 +1,5 @@
-//! Measures Sanwire, its peers and the bare link side by side, on two network namespaces joined by a veth pair.
+//! Measures Sanwire, its peers and the bare link side by side: HyperSCSI on two network namespaces joined by a veth pair,
+//! iSCSI on the loopback of one.
 //!
 //! One round measures every contender once, so that the machine's drift meets all of them; the table has medians with the
 //! smallest and the largest round. The server's processor time is that of its whole thread group; work in interrupts is
@@ -8,8 +9,10 @@
 mod aoe;
 mod facts;
 mod idle;
+mod iscsi;
 mod latency;
 mod link;
+mod load;
 mod ping;
 mod plan;
 mod process;
@@ -17,6 +20,7 @@ mod random;
 mod report;
 mod sample;
 mod servers;
+mod sessions;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,14 +30,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::json;
 
 use idle::Idle;
-use link::{End, Link};
+use link::{End, Link, SERVER_ADDRESS};
 use plan::{Bed, Job};
 use process::Host;
-use sample::Row;
+use sample::{Row, Sample};
 use servers::{Files, VOLUME_BYTES};
 
 /// Measures Sanwire, its peers and the bare link side by side.
@@ -46,8 +50,10 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Run everything (root)
+    /// Run everything, or one part (root)
     Run(RunArgs),
+    /// Log in to an iSCSI target many times, and stay
+    Sessions(sessions::SessionsArgs),
     /// Put load on a disk served over ATA over Ethernet
     Aoe(aoe::AoeArgs),
     /// Measure the round trip of the bare link
@@ -56,8 +62,19 @@ enum Command {
     Pong(ping::PongArgs),
 }
 
+/// What a run measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Part {
+    /// HyperSCSI, vblade, tgt and the bare link
+    Hyperscsi,
+    /// iSCSI: Sanwire and tgt
+    Iscsi,
+}
+
 #[derive(Args, Debug)]
 struct RunArgs {
+    /// Only this part
+    part: Option<Part>,
     /// About a minute: two short rounds, and only the rows that targets speak of
     #[arg(long)]
     quick: bool,
@@ -67,7 +84,7 @@ struct RunArgs {
     /// How long each measurement takes [default: 2, quick: 0.5]
     #[arg(long)]
     seconds: Option<f64>,
-    /// The link's MTUs, one after the other
+    /// The link's MTUs, one after the other (HyperSCSI)
     #[arg(long, value_delimiter = ',', default_values_t = [9000, 1500])]
     mtu: Vec<u32>,
     /// Operations in flight of the 512 KiB rows
@@ -76,7 +93,7 @@ struct RunArgs {
     /// Only contenders or loads that contain this text
     #[arg(long)]
     only: Vec<String>,
-    /// Let the scheduler place client and server, instead of a processor for each
+    /// Let the scheduler place client and server, instead of a processor for each (HyperSCSI; for iSCSI it always does)
     #[arg(long)]
     unpinned: bool,
     /// Where `sanwire` and `examples/rawlink` are
@@ -90,6 +107,7 @@ struct RunArgs {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run(&args),
+        Command::Sessions(args) => sessions::run(&args),
         Command::Aoe(args) => aoe::run(&args),
         Command::Ping(args) => ping::ping(&args),
         Command::Pong(args) => ping::pong(&args),
@@ -130,12 +148,24 @@ fn run(args: &RunArgs) -> Result<()> {
     let machine = facts::machine();
     println!("{machine:#}\n{}\n", placement(&settings));
     let files = Files::new()?;
-    let mut rows = vec![];
-    for &mtu_bytes in &args.mtu {
-        rows.extend(measure_link(&settings, &files, mtu_bytes)?);
+    let has = |part| args.part.is_none_or(|only| only == part);
+    let (mut rows, mut idle, mut iscsi_idle) = (vec![], None, None);
+    if has(Part::Hyperscsi) {
+        for &mtu_bytes in &args.mtu {
+            rows.extend(measure_link(&settings, &files, mtu_bytes)?);
+        }
+        if args.only.is_empty() {
+            idle = Some(measure_idle(&settings, &files)?);
+        }
     }
-    let idle = if args.only.is_empty() { Some(measure_idle(&settings, &files)?) } else { None };
-    let verdicts = report::judge(&rows, idle.as_ref());
+    if has(Part::Iscsi) {
+        rows.extend(iscsi::measure(&settings, &files)?);
+        if args.only.is_empty() {
+            iscsi_idle = Some(iscsi::measure_idle(&settings, &files)?);
+        }
+    }
+    let mut verdicts = report::judge(&rows, idle.as_ref());
+    verdicts.extend(iscsi::judge(&rows, iscsi_idle.as_ref()));
     println!("\n{}\n{}", report::table(&rows), report::targets(&verdicts));
     let (date, unix_seconds) = facts::now();
     let results = json!({
@@ -145,6 +175,7 @@ fn run(args: &RunArgs) -> Result<()> {
         "offloads": "tso off, gso off, gro off at both ends",
         "rows": rows.iter().map(Row::to_json).collect::<Vec<_>>(),
         "idle": idle.as_ref().map(Idle::to_json),
+        "iscsi_idle": iscsi_idle.as_ref().map(iscsi::Idle::to_json),
         "targets": verdicts.iter().map(report::Verdict::to_json).collect::<Vec<_>>(),
     });
     fs::create_dir_all(&args.results)?;
@@ -156,7 +187,9 @@ fn run(args: &RunArgs) -> Result<()> {
 
 fn placement(settings: &Settings) -> String {
     match settings.processors {
-        Some((client, server)) => format!("client on processor {client}, server on processor {server} (taskset)"),
+        Some((client, server)) => {
+            format!("HyperSCSI: client on processor {client}, server on processor {server} (taskset)")
+        }
         None => "not pinned: the scheduler places client and server".into(),
     }
 }
@@ -175,7 +208,7 @@ fn measure_link(settings: &Settings, files: &Files, mtu_bytes: u32) -> Result<Ve
     let bed = Bed {
         sanwire: servers::start_sanwire(&host, &settings.programs[0], files, &volumes)?,
         vblade: servers::start_vblade(&host, files)?,
-        tgt: servers::start_tgt(&host, files)?,
+        tgt: servers::start_tgt(&host, &format!("{SERVER_ADDRESS}:3260"), &[&["-b", &files.path("tgt.img")]])?,
         programs: settings.programs.clone(),
         server_mac: link.mac_address(End::Server)?,
         client_key: files.path("client.key"),
@@ -183,27 +216,36 @@ fn measure_link(settings: &Settings, files: &Files, mtu_bytes: u32) -> Result<Ve
         seconds: settings.seconds,
         host,
     };
-    let mut jobs = plan::jobs(mtu_bytes, settings.args.quick, settings.args.sequential_depth);
+    let jobs = plan::jobs(mtu_bytes, settings.args.quick, settings.args.sequential_depth);
+    let turns = jobs.into_iter().map(|job| (row(&job, &bed), job)).collect();
+    plan::fill(&bed)?;
+    take_turns(settings, &format!("MTU {mtu_bytes}"), turns, |job| job.measure(&bed))
+}
+
+/// Measures each job once in every round; those that are not wanted or not there have no row.
+fn take_turns<J>(
+    settings: &Settings,
+    title: &str,
+    mut turns: Vec<(Row, J)>,
+    measure: impl Fn(&J) -> Result<Option<Sample>>,
+) -> Result<Vec<Row>> {
     let only = &settings.args.only;
-    jobs.retain(|job| {
-        let name = format!("{} {}", job.contender(), job.load());
+    turns.retain(|(Row { contender, load, .. }, _)| {
+        let name = format!("{contender} {load}");
         only.is_empty() || only.iter().any(|text| name.contains(text))
     });
-    plan::fill(&bed)?;
-    let mut rows: Vec<Row> = jobs.iter().map(|job| row(job, &bed)).collect();
-    for round in 0..settings.rounds {
-        for (job, row) in jobs.iter().zip(&mut rows) {
+    for round in 1..=settings.rounds {
+        for (row, job) in &mut turns {
             servers::check_interrupted(&settings.interrupted)?;
-            eprintln!("MTU {mtu_bytes} round {}/{}: {}, {}", round + 1, settings.rounds, row.contender, row.load);
-            match job.measure(&bed) {
+            eprintln!("{title} round {round}/{}: {}, {}", settings.rounds, row.contender, row.load);
+            match measure(job) {
                 Ok(sample) => row.samples.extend(sample),
                 // One contender's failure is a row with a round less, not the end of all the others.
                 Err(error) => eprintln!("sanwire-bench: {}, {}: {error:#}", row.contender, row.load),
             }
         }
     }
-    rows.retain(|row| !row.samples.is_empty());
-    Ok(rows)
+    Ok(turns.into_iter().map(|(row, _)| row).filter(|row| !row.samples.is_empty()).collect())
 }
 
 fn row(job: &Job, bed: &Bed) -> Row {

@@ -1,47 +1,20 @@
 //! What is measured, and how one round of each goes.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::Value;
 
 use crate::link::{End, INTERFACE, SERVER_ADDRESS};
-use crate::process::{Finished, Host, Running};
+use crate::load::{
+    ClientCommand, Load, MIB, iscsi_perf, loaded, number, read_aoe, read_iscsi_perf, read_sanwire, run_client, words,
+};
+use crate::process::{Host, Running};
 use crate::sample::Sample;
-use crate::servers::{AOE_DISK, ISCSI_URL, SERVER_NAME, VOLUME_BYTES};
+use crate::servers::{AOE_DISK, SERVER_NAME, TGT_TARGET, VOLUME_BYTES};
 
-const MIB: f64 = 1_048_576.0;
 /// HyperSCSI's part of the packets of a 4 KiB read is about this long; the ping's answer is as long as them.
 const READ_ANSWER_BYTES: u32 = 4096 + 48;
-
-/// The order and the size of the operations.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Load {
-    pub(crate) block_bytes: u32,
-    pub(crate) depth: u16,
-    pub(crate) is_random: bool,
-    pub(crate) is_write: bool,
-}
-
-impl Load {
-    const fn random_read(block_bytes: u32, depth: u16) -> Self {
-        Load { block_bytes, depth, is_random: true, is_write: false }
-    }
-
-    const fn sequential(block_bytes: u32, depth: u16, is_write: bool) -> Self {
-        Load { block_bytes, depth, is_random: false, is_write }
-    }
-
-    pub(crate) fn name(&self) -> String {
-        let size = match self.block_bytes {
-            whole if whole.is_multiple_of(1024) => format!("{}K", whole / 1024),
-            odd => format!("{odd}B"),
-        };
-        let order = if self.is_random { "random" } else { "sequential" };
-        let direction = if self.is_write { "write" } else { "read" };
-        format!("{size} {order} {direction} qd{}", self.depth)
-    }
-}
 
 /// One thing to measure at one MTU.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -165,30 +138,33 @@ impl Job {
     /// # Errors
     /// When a program fails.
     pub(crate) fn measure(&self, bed: &Bed) -> Result<Option<Sample>> {
+        let (host, client) = (&bed.host, &self.client(bed));
         match self {
-            Job::RawStream => raw_stream(bed, &self.client(bed)).map(Some),
-            Job::RawPing { spin_us } => raw_ping(bed, *spin_us, &self.client(bed)).map(Some),
-            Job::Sanwire { .. } => loaded(bed, Some(&bed.sanwire), &self.client(bed), read_sanwire),
-            Job::Vblade { .. } => loaded(bed, bed.vblade.as_ref(), &self.client(bed), read_aoe),
-            Job::Tgt { load } => loaded(bed, bed.tgt.as_ref(), &self.client(bed), |text| read_iscsi_perf(text, load)),
+            Job::RawStream => raw_stream(bed, client).map(Some),
+            Job::RawPing { spin_us } => raw_ping(bed, *spin_us, client).map(Some),
+            Job::Sanwire { .. } => loaded(host, &bed.sanwire, client, read_sanwire).map(Some),
+            Job::Vblade { .. } => bed.vblade.as_ref().map(|server| loaded(host, server, client, read_aoe)).transpose(),
+            Job::Tgt { load } => {
+                let read = |text: &str| read_iscsi_perf(text, load);
+                bed.tgt.as_ref().map(|server| loaded(host, server, client, read)).transpose()
+            }
         }
     }
 
     fn client(&self, bed: &Bed) -> (String, Vec<String>) {
         let [sanwire, rawlink, this] = &bed.programs;
         let seconds = bed.seconds;
-        let words = |line: String| line.split(' ').map(Into::into).collect();
         match self {
             Job::RawStream => {
                 let line = format!("send {INTERFACE} {} {} {}", bed.server_mac, bed.mtu_bytes, seconds + 0.4);
-                (rawlink.clone(), words(line))
+                (rawlink.clone(), words(&line))
             }
             Job::RawPing { spin_us } => {
                 let line = format!(
                     "ping {INTERFACE} {} --answer-bytes {READ_ANSWER_BYTES} --spin-us {spin_us} --seconds {seconds}",
                     bed.server_mac
                 );
-                (this.clone(), words(line))
+                (this.clone(), words(&line))
             }
             Job::Sanwire { wire, volume, load } => {
                 let (url, key) = (wire.url(volume), &bed.client_key);
@@ -200,7 +176,7 @@ impl Job {
                 if load.is_write {
                     line += " --reads 0 --overwrite";
                 }
-                (sanwire.clone(), words(line))
+                (sanwire.clone(), words(&line))
             }
             Job::Vblade { load } => {
                 let [shelf, slot] = AOE_DISK;
@@ -214,15 +190,9 @@ impl Job {
                 if load.is_write {
                     line += " --write";
                 }
-                (this.clone(), words(line))
+                (this.clone(), words(&line))
             }
-            Job::Tgt { load } => {
-                let whole_seconds = seconds.ceil();
-                let random = if load.is_random { "-r " } else { "" };
-                let blocks = load.block_bytes / 512;
-                let line = format!("-m {} -b {blocks} -t {whole_seconds} {random}{ISCSI_URL}", load.depth);
-                ("iscsi-perf".into(), words(line))
-            }
+            Job::Tgt { load } => iscsi_perf(load, seconds, &format!("iscsi://{SERVER_ADDRESS}/{TGT_TARGET}/1")),
         }
     }
 }
@@ -234,14 +204,7 @@ impl Job {
 pub(crate) fn fill(bed: &Bed) -> Result<()> {
     let load = Load::sequential(512 << 10, 8, true);
     let job = Job::Sanwire { wire: Wire::Ethernet, volume: "ram", load };
-    run_client(bed, &job.client(bed)).map(drop)
-}
-
-type ClientCommand = (String, Vec<String>);
-
-fn run_client(bed: &Bed, (program, arguments): &ClientCommand) -> Result<Finished> {
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    bed.host.run(End::Client, program, &arguments)
+    run_client(&bed.host, &job.client(bed)).map(drop)
 }
 
 /// The receiver counts; the sender starts a little later and ends a little later.
@@ -251,7 +214,7 @@ fn raw_stream(bed: &Bed, command: &ClientCommand) -> Result<Sample> {
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| bed.host.run(End::Server, rawlink, &["receive", INTERFACE, &seconds]));
         std::thread::sleep(Duration::from_millis(150));
-        let sent = run_client(bed, command);
+        let sent = run_client(&bed.host, command);
         let Ok(received) = receiver.join() else { bail!("the receiver's thread panicked") };
         let (sent, received) = (sent?, received?);
         let json: Value = serde_json::from_str(&received.output)?;
@@ -271,85 +234,7 @@ fn raw_ping(bed: &Bed, spin_us: u64, command: &ClientCommand) -> Result<Sample> 
     let [_, _, this] = &bed.programs;
     let _pong = bed.host.start(End::Server, this, &["pong", INTERFACE, "--spin-us", &spin_us.to_string()])?;
     std::thread::sleep(Duration::from_millis(100));
-    let json: Value = serde_json::from_str(&run_client(bed, command)?.output)?;
+    let json: Value = serde_json::from_str(&run_client(&bed.host, command)?.output)?;
     let number = |name| number(&json, name);
     Ok(Sample { iops: Some(number("iops")?), latency_p50_us: Some(number("latency_p50_us")?), ..Sample::default() })
-}
-
-/// What a client says: operations done, and the sample without processor times.
-type Read = Result<(f64, Sample)>;
-
-fn loaded(
-    bed: &Bed,
-    server: Option<&Running>,
-    command: &ClientCommand,
-    read: impl FnOnce(&str) -> Read,
-) -> Result<Option<Sample>> {
-    let Some(server) = server else { return Ok(None) };
-    let (before, start) = (server.cpu()?, Instant::now());
-    let client = run_client(bed, command)?;
-    let (cpu, elapsed) = (server.cpu()?.saturating_sub(before), start.elapsed());
-    let (operations, mut sample) =
-        read(&client.output).with_context(|| format!("after {elapsed:?}: {}", client.output))?;
-    sample.server_cpu_us = Some(cpu.as_secs_f64() * 1e6 / operations.max(1.0));
-    sample.client_cpu_us = Some(client.cpu.as_secs_f64() * 1e6 / operations.max(1.0));
-    Ok(Some(sample))
-}
-
-fn read_sanwire(text: &str) -> Read {
-    let json: Value = serde_json::from_str(text)?;
-    let operations = number(&json, "reads")? + number(&json, "writes")?;
-    let sample = Sample {
-        iops: Some(number(&json, "iops")?),
-        mib_per_s: Some(number(&json, "bytes_per_second")? / MIB),
-        latency_p50_us: Some(number(&json["latency_us"], "p50")?),
-        ..Sample::default()
-    };
-    Ok((operations, sample))
-}
-
-fn read_aoe(text: &str) -> Read {
-    let json: Value = serde_json::from_str(text)?;
-    let sample = Sample {
-        iops: Some(number(&json, "iops")?),
-        mib_per_s: Some(number(&json, "mib_per_s")?),
-        latency_p50_us: Some(number(&json, "latency_p50_us")?),
-        ..Sample::default()
-    };
-    Ok((number(&json, "frames")?, sample))
-}
-
-/// `iscsi-perf` writes over its own line and tells whole seconds: the last average counts.
-fn read_iscsi_perf(text: &str, load: &Load) -> Read {
-    let average = text.rsplit_once("iops average ").context("no average")?.1;
-    let iops: f64 = average.split_whitespace().next().context("no number")?.parse()?;
-    let seconds = text.split_once("will run for ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
-    let mib_per_s = iops * f64::from(load.block_bytes) / MIB;
-    let sample = Sample { iops: Some(iops), mib_per_s: Some(mib_per_s), ..Sample::default() };
-    Ok((iops * seconds.context("no duration")?, sample))
-}
-
-fn number(json: &Value, name: &str) -> Result<f64> {
-    json[name].as_f64().with_context(|| format!("no number {name}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_iscsi_perf_prints_is_read() {
-        let text = "will run for 2 seconds.\n\n\r00:00:01 - lba 1, iops current 7 (9 MB/s), iops average 23358 (91 MB/s), \
-                    in_flight 32, busy 0        \riops average 25308 (98 MB/s)     \n\nfinished.\n";
-        let load = Load::random_read(4096, 32);
-        let (operations, sample) = read_iscsi_perf(text, &load).unwrap();
-        assert_eq!((operations, sample.iops), (50616.0, Some(25308.0)));
-        assert!(read_iscsi_perf("finished", &load).is_err());
-    }
-
-    #[test]
-    fn names_say_what_is_done() {
-        assert_eq!(Load::random_read(4096, 32).name(), "4K random read qd32");
-        assert_eq!(Load::sequential(8704, 8, true).name(), "8704B sequential write qd8");
-    }
 }

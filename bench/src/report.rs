@@ -17,11 +17,11 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    fn at_least(target: String, measured: f64, bound: f64) -> Self {
+    pub(crate) fn at_least(target: String, measured: f64, bound: f64) -> Self {
         Verdict { target, measured, bound, is_at_most: false }
     }
 
-    fn at_most(target: String, measured: f64, bound: f64) -> Self {
+    pub(crate) fn at_most(target: String, measured: f64, bound: f64) -> Self {
         Verdict { target, measured, bound, is_at_most: true }
     }
 

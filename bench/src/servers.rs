@@ -19,10 +19,9 @@ pub(crate) const VOLUME_BYTES: u64 = 256 << 20;
 pub(crate) const SERVER_NAME: &str = "bench";
 /// The shelf and the slot of vblade's disk.
 pub(crate) const AOE_DISK: [&str; 2] = ["7", "1"];
-/// The URL of tgt's disk.
-pub(crate) const ISCSI_URL: &str = "iscsi://10.99.0.2/iqn.2026-01.net.sanwire:bench/1";
+/// The name of tgt's target.
+pub(crate) const TGT_TARGET: &str = "iqn.2026-01.net.sanwire:bench";
 
-const ISCSI_NAME: &str = "iqn.2026-01.net.sanwire:bench";
 /// The number of tgtd's control socket, so that another tgtd of this machine is left alone.
 const TGT_CONTROL: &str = "977";
 /// Frames that vblade says it can queue.
@@ -101,14 +100,14 @@ pub(crate) fn start_vblade(host: &Host, files: &Files) -> Result<Option<Running>
         .map(Some)
 }
 
-/// tgtd with one disk, or nothing when it or its client is not installed.
+/// tgtd with these disks from LUN 1 on, or nothing when it or its client is not installed. A disk is what `tgtadm` wants to
+/// know of it.
 ///
 /// # Errors
 /// When it does not come up.
-pub(crate) fn start_tgt(host: &Host, files: &Files) -> Result<Option<Running>> {
+pub(crate) fn start_tgt(host: &Host, portal: &str, disks: &[&[&str]]) -> Result<Option<Running>> {
     let (Some(tgtd), Some(_)) = (installed("tgtd"), installed("iscsi-perf")) else { return Ok(None) };
-    let portal = format!("portal={SERVER_ADDRESS}:3260");
-    let server = host.start(End::Server, &tgtd, &["-f", "-C", TGT_CONTROL, "--iscsi", &portal])?;
+    let server = host.start(End::Server, &tgtd, &["-f", "-C", TGT_CONTROL, "--iscsi", &format!("portal={portal}")])?;
     let control = |words: &str, more: &[&str]| -> Result<()> {
         let mut arguments = vec!["netns", "exec", host.link.namespace(End::Server), "tgtadm", "-C", TGT_CONTROL];
         arguments.extend(["--lld", "iscsi"]);
@@ -116,8 +115,10 @@ pub(crate) fn start_tgt(host: &Host, files: &Files) -> Result<Option<Running>> {
         arguments.extend(more);
         call("ip", &arguments).map(drop)
     };
-    wait_for("tgtd", || control("--op new --mode target --tid 1 -T", &[ISCSI_NAME]))?;
-    control("--op new --mode logicalunit --tid 1 --lun 1 -b", &[&files.path("tgt.img")])?;
+    wait_for("tgtd", || control("--op new --mode target --tid 1 -T", &[TGT_TARGET]))?;
+    for (lun, disk) in (1..).zip(disks) {
+        control(&format!("--op new --mode logicalunit --tid 1 --lun {lun}"), disk)?;
+    }
     control("--op bind --mode target --tid 1 -I ALL", &[])?;
     Ok(Some(server))
 }
@@ -139,7 +140,11 @@ pub(crate) fn version(package: &str) -> String {
     query.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn wait_for(what: &str, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
+/// Tries until it works, a few seconds long.
+///
+/// # Errors
+/// That of the last attempt.
+pub(crate) fn wait_for(what: &str, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     loop {
         match attempt() {

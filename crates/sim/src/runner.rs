@@ -114,6 +114,12 @@ impl<H: Handle> Runner<H> {
         self.active.is_empty() && self.working.is_empty() && self.starved.is_empty() && self.held.is_empty()
     }
 
+    /// Whether commands wait for memory.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
     /// What is going on, for a failure's message.
     #[must_use]
     pub fn describe(&self) -> String {

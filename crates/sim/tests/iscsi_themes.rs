@@ -120,8 +120,6 @@ fn iscsi_tiny_memory() {
         if random.chance(500_000) {
             cuts(&mut plan, random);
         }
-        // Above level 0 a server keeps what it has sent until that is acknowledged.
-        plan.wishes.error_recovery_level = 0;
         plan.work.depth = random.range(4..=16) as usize;
         let largest = plan.work.blocks_max as usize * 512;
         plan.server_memory_bytes = largest.max(8 * 512).next_multiple_of(4096) * random.range(2..=4) as usize;

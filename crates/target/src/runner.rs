@@ -129,6 +129,11 @@ impl Runner {
         self.free.len() == self.running.len() && waits == 0
     }
 
+    /// Whether commands wait for memory.
+    pub(crate) fn is_starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
     /// Begins a command for one of `units`.
     pub(crate) fn begin(
         &mut self,

@@ -165,6 +165,9 @@ impl Shard {
             self.handle_iscsi_event(event, now);
         }
         self.runner.retry(&mut self.engine, now, &mut self.ended);
+        if self.runner.is_starved() && self.iscsi.relieve(now) {
+            self.runner.retry(&mut self.engine, now, &mut self.ended);
+        }
         // What an engine does at once (a file in memory) is answered in the same turn.
         self.reap(now);
         self.abort_wanted();

@@ -126,6 +126,9 @@ impl Host {
             self.answer(now);
         }
         self.runner.retry(now)?;
+        if self.runner.is_starved() && self.server.relieve(now) {
+            self.runner.retry(now)?;
+        }
         self.answer(now);
         Ok(())
     }

@@ -99,6 +99,11 @@ impl IscsiEnd {
         self.server.poll_timeout()
     }
 
+    /// See [`Server::relieve`].
+    pub(super) fn relieve(&mut self, now: Instant) -> bool {
+        self.server.relieve(now)
+    }
+
     pub(super) fn poll_event(&mut self) -> Option<ServerEvent> {
         self.server.poll_event()
     }

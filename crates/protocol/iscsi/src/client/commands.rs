@@ -153,11 +153,15 @@ pub(super) fn handle_ready(
     let Some(end_bytes) = end else {
         return Err(Trouble::violation("it is ready for data that the command does not have"));
     };
-    let outstanding = link.unanswered_ready(ready.task_tag);
     let Some(sent) = task.sent() else { return Ok(()) };
     if recovers && sent.numbers.contains(ready.number) {
         return Ok(());
     }
+    if recovers {
+        // A target that has waited for too long gives up the R2T of before (RFC 7143 7.1.4.1).
+        link.supersede(ready.task_tag, ready.offset_bytes..end_bytes);
+    }
+    let outstanding = link.unanswered_ready(ready.task_tag);
     let is_next = ready.number == sent.numbers.end();
     if outstanding >= usize::from(session.parameters.max_outstanding_r2t.max(1)) || sent.ready_count >= READY_MAX {
         return Err(Trouble::violation("it is ready for more data at a time than was agreed on"));

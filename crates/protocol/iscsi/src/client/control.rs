@@ -23,6 +23,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// Reasons of a Reject that mean less than a broken rule (RFC 7143 11.17.1).
 const REJECT_DIGEST: u8 = 2;
+const REJECT_SNACK: u8 = 3;
 const REJECT_TOO_MANY_IMMEDIATE: u8 = 6;
 const REJECT_IN_PROGRESS: u8 = 7;
 const REJECT_ACKNOWLEDGEMENT: u8 = 8;
@@ -110,7 +111,8 @@ impl Client {
                 }
                 Ok(())
             }
-            (REJECT_TOO_MANY_IMMEDIATE, _) => Err(Trouble::Broken),
+            // What is missing is not kept any more: recovery goes on a level higher.
+            (REJECT_TOO_MANY_IMMEDIATE | REJECT_SNACK, _) => Err(Trouble::Broken),
             (reason, Some(Opcode::ScsiCommand)) => {
                 if self.tasks.get_on(number, tag).is_none() {
                     return Err(Trouble::violation("it rejected a command that was not given"));

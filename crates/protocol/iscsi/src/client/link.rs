@@ -1,6 +1,7 @@
 //! One connection of the session in full feature phase: its stream both ways and its numbers.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Packet, Slice};
@@ -146,6 +147,13 @@ impl Link {
     pub(super) fn forget(&mut self, task_tag: u32) {
         self.bursts.retain(|burst| burst.task_tag != task_tag || !burst.is_solicited());
         self.settle(task_tag);
+    }
+
+    /// The target asks for this data of a task anew: what waits to be sent of it is not what it expects any more.
+    pub(super) fn supersede(&mut self, task_tag: u32, data: Range<u32>) {
+        self.bursts.retain(|burst| {
+            burst.task_tag != task_tag || burst.offset_bytes >= data.end || burst.end_bytes <= data.start
+        });
     }
 
     /// Whether there is something to send.

@@ -129,7 +129,7 @@ impl Session {
             return self.pass_up(number, pdu.data, shared);
         }
         let end = announces.then_some(unsolicited_max);
-        let mut gathering = Box::new(Gathering::new(pdu.data, write_bytes, immediate, end));
+        let mut gathering = Box::new(Gathering::new(pdu.data, write_bytes, immediate, end, now));
         if let Some(fault) = fault {
             gathering.fail(fault);
         }

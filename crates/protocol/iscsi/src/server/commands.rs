@@ -115,6 +115,11 @@ impl Commands {
         }
     }
 
+    /// All of them, to change them.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Command> {
+        self.slab.iter_mut().map(|(_, command)| command)
+    }
+
     /// All of them.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Command> {
         self.slab.iter().map(|(_, command)| command)

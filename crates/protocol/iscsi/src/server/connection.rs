@@ -6,7 +6,7 @@ use sanwire_buffer::Slice;
 use sanwire_core::Instant;
 
 use super::order::Order;
-use super::recovery::Memory;
+use super::retained::Memory;
 use super::text::Exchange;
 use crate::ConnectionId;
 use crate::login::{Admitted, Portal};
@@ -43,6 +43,8 @@ pub(super) struct Connection {
     pub(super) is_stalled: bool,
     /// When the last bytes came.
     pub(super) heard_at: Instant,
+    /// When the last Data-Out came, or the connection could be read from again.
+    pub(super) data_at: Instant,
     /// When a NOP-In went out that is not answered.
     pub(super) pinged_at: Option<Instant>,
     /// A text exchange under way.
@@ -67,6 +69,7 @@ impl Connection {
             is_ready: false,
             is_stalled: false,
             heard_at: now,
+            data_at: now,
             pinged_at: None,
             exchange: None,
             leave_by: None,

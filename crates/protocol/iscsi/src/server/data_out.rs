@@ -8,7 +8,7 @@ use super::gathering::{DAMAGED, Fault, Gathering, Strictness, Unanswered, Verdic
 use super::input::Place;
 use super::order::Held;
 use super::session::{Rejection, Session};
-use super::shared::{Shared, Starved};
+use super::shared::Shared;
 use crate::ConnectionId;
 use crate::receiver::{Destination, Pdu};
 use crate::wire::{DataOut, Header, ReadyToTransfer, TAG_NONE};
@@ -64,6 +64,7 @@ impl Session {
         let strictness = self.strictness();
         let bytes = pdu.header.data_bytes() as u32;
         let id = self.connections[at].id;
+        self.connections[at].data_at = now;
         if !pdu.is_intact {
             self.reject(at, &pdu.header, Rejection::DataDigest, shared);
         }
@@ -85,7 +86,7 @@ impl Session {
         let is_new = !matches!(verdict, Verdict::Skip) || gathering.fault().is_some();
         if is_new {
             let taken = verdict == Verdict::Take && pdu.is_intact;
-            gathering.arrived(&data, bytes, taken, strictness);
+            gathering.arrived(&data, bytes, taken, strictness, now);
         }
         self.go_on(number, shared, now);
     }
@@ -103,8 +104,8 @@ impl Session {
         let Some(command) = self.commands.get_mut(number) else { return };
         let Phase::Gathering(gathering) = &mut command.phase else { return };
         if !gathering.is_over() {
-            if !gathering.is_starved && !self.solicit(number, shared) {
-                shared.starved.push_back(Starved::Command(self.nexus, number));
+            if !gathering.is_starved {
+                self.solicit_or_wait(number, shared, now);
             }
             return;
         }
@@ -120,7 +121,7 @@ impl Session {
     }
 
     /// Asks for data, as much as may be asked for; `false` when there is no memory for it.
-    pub(super) fn solicit(&mut self, number: u64, shared: &mut Shared) -> bool {
+    pub(super) fn solicit(&mut self, number: u64, shared: &mut Shared, now: Instant) -> bool {
         let (outstanding_max, burst_max) = (self.parameters.max_outstanding_r2t, self.parameters.max_burst_bytes);
         loop {
             let transfer_tag = self.next_transfer_tag;
@@ -136,7 +137,7 @@ impl Session {
             }
             let number = command.data_number;
             let r2t = Unanswered { transfer_tag, number, start: offset_bytes, end: offset_bytes + desired_bytes };
-            gathering.ask(r2t);
+            gathering.ask(r2t, now);
             command.data_number = number.wrapping_add(1);
             let header = r2t_header(command, &r2t);
             let connection = command.connection;

@@ -1,8 +1,10 @@
 //! The data of a command that comes in: unsolicited, solicited, in pieces, and not always as it should.
 
 use sanwire_buffer::Frame;
+use sanwire_core::Instant;
 use sanwire_scsi::AdditionalSense;
 
+use super::reception::RECEPTION_MAX;
 use crate::wire::{DataOut, TAG_NONE};
 
 /// Gaps within one sequence that are kept account of; a sequence in more pieces has failed.
@@ -10,6 +12,9 @@ const ISLANDS_MAX: usize = 64;
 
 /// R2Ts of one command that ask again for what was lost.
 const REPEATS_MAX: u32 = 64;
+
+/// How often in a row data may be waited for in vain.
+const SILENCES_MAX: u32 = 3;
 
 /// What is wrong with a Data-Out, or with a command's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +33,8 @@ pub(super) const UNEXPECTED: Fault = Fault::Sense(AdditionalSense { code: 0x0c, 
 pub(super) const AMOUNT: Fault = Fault::Sense(AdditionalSense { code: 0x0c, qualifier: 0x0d });
 /// Data was damaged or lost on the way.
 pub(super) const DAMAGED: Fault = Fault::Sense(AdditionalSense { code: 0x47, qualifier: 0x05 });
+/// Data did not come (SPC-5 annex F: INITIATOR RESPONSE TIMEOUT).
+const SILENT: Fault = Fault::Sense(AdditionalSense { code: 0x4b, qualifier: 0x06 });
 
 /// What becomes of a Data-Out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +74,8 @@ struct Burst {
     r2t: Unanswered,
     /// The number of the next Data-Out.
     data_number: u32,
+    /// Since when nothing of it has come.
+    since: Instant,
     /// All from `start` to here has come.
     reached: u32,
     /// What has come beyond, sorted and disjoint.
@@ -88,6 +97,8 @@ pub(super) struct Gathering {
     /// Ranges that are asked for again.
     lost: Vec<(u32, u32)>,
     repeats: u32,
+    /// How often in a row data did not come in time.
+    silences: u32,
     fault: Option<Fault>,
     /// It waits for memory before it may be asked for.
     pub(super) is_starved: bool,
@@ -95,11 +106,16 @@ pub(super) struct Gathering {
 
 impl Gathering {
     /// `immediate` bytes have come with the command. If `unsolicited_end` is given, Data-Outs up to there follow unasked.
-    pub(super) fn new(frame: Option<Frame>, length: u32, immediate: u32, unsolicited_end: Option<u32>) -> Self {
-        let mut bursts = Vec::new();
-        if let Some(end) = unsolicited_end {
-            bursts.push(Burst::new(Unanswered { transfer_tag: TAG_NONE, number: 0, start: immediate, end }));
-        }
+    pub(super) fn new(
+        frame: Option<Frame>,
+        length: u32,
+        immediate: u32,
+        unsolicited_end: Option<u32>,
+        now: Instant,
+    ) -> Self {
+        let unsolicited =
+            unsolicited_end.map(|end| Unanswered { transfer_tag: TAG_NONE, number: 0, start: immediate, end });
+        let bursts = unsolicited.into_iter().map(|unsolicited| Burst::new(unsolicited, now)).collect();
         Gathering {
             frame,
             is_lent: false,
@@ -108,6 +124,7 @@ impl Gathering {
             asked: unsolicited_end.unwrap_or(immediate),
             lost: Vec::new(),
             repeats: 0,
+            silences: 0,
             fault: None,
             is_starved: false,
         }
@@ -150,7 +167,7 @@ impl Gathering {
     }
 
     /// An R2T asks for what [`Gathering::wanted`] said.
-    pub(super) fn ask(&mut self, r2t: Unanswered) {
+    pub(super) fn ask(&mut self, r2t: Unanswered, now: Instant) {
         let end = r2t.end;
         match self.lost.last_mut() {
             Some(lost) if lost.1 > end => lost.0 = end,
@@ -159,7 +176,7 @@ impl Gathering {
             }
             None => self.asked = end,
         }
-        self.bursts.push(Burst::new(r2t));
+        self.bursts.push(Burst::new(r2t, now));
     }
 
     /// The R2Ts that are not answered in full.
@@ -179,8 +196,12 @@ impl Gathering {
     /// What becomes of a Data-Out of so many bytes.
     pub(super) fn judge(&self, data: &DataOut, bytes: u32, strictness: Strictness) -> Verdict {
         let Some(burst) = self.bursts.iter().find(|burst| burst.r2t.transfer_tag == data.transfer_tag) else {
-            let is_unsolicited = data.transfer_tag == TAG_NONE;
-            return if is_unsolicited { Verdict::Fail(UNEXPECTED) } else { Verdict::Stray };
+            return match data.transfer_tag {
+                // What was given up may come late.
+                TAG_NONE if self.silences > 0 => Verdict::Skip,
+                TAG_NONE => Verdict::Fail(UNEXPECTED),
+                _ => Verdict::Stray,
+            };
         };
         if self.fault.is_some() {
             return Verdict::Skip;
@@ -204,10 +225,11 @@ impl Gathering {
     }
 
     /// A Data-Out has come. `taken`: its data is in the frame; otherwise it was damaged, or is not wanted.
-    pub(super) fn arrived(&mut self, data: &DataOut, bytes: u32, taken: bool, strictness: Strictness) {
+    pub(super) fn arrived(&mut self, data: &DataOut, bytes: u32, taken: bool, strictness: Strictness, now: Instant) {
         let Some(at) = self.bursts.iter().position(|burst| burst.r2t.transfer_tag == data.transfer_tag) else { return };
+        self.silences = 0;
         let burst = &mut self.bursts[at];
-        burst.data_number = data.data_number.wrapping_add(1);
+        (burst.data_number, burst.since) = (data.data_number.wrapping_add(1), now);
         let fits = !taken || burst.cover(data.offset_bytes, data.offset_bytes.saturating_add(bytes));
         if !fits {
             self.fail(AMOUNT);
@@ -227,11 +249,44 @@ impl Gathering {
         self.repeats += 1;
         self.lost.extend(burst.gaps());
     }
+
+    /// When the next sequence has stood still for too long, if no Data-Out comes on its connection after `data_at`.
+    pub(super) fn due(&self, data_at: Instant) -> Option<Instant> {
+        self.bursts.iter().map(|burst| burst.due(data_at)).min()
+    }
+
+    /// Gives up the sequences that have stood still for too long: what has not come is to be asked for again. Without
+    /// recovery they are waited for again. After some times the command fails. Tells whether anything was given up.
+    pub(super) fn stop_silent(&mut self, data_at: Instant, recovers: bool, now: Instant) -> bool {
+        let is_silent = |burst: &Burst| burst.due(data_at) <= now;
+        if !self.bursts.iter().any(is_silent) {
+            return false;
+        }
+        self.silences += 1;
+        if self.silences > SILENCES_MAX || self.fault.is_some() {
+            self.bursts.clear();
+            self.fail(SILENT);
+            return true;
+        }
+        if recovers {
+            let stopped = self.bursts.extract_if(.., |burst| is_silent(burst));
+            self.lost.extend(stopped.flat_map(|burst| burst.gaps()));
+        } else {
+            self.bursts.iter_mut().filter(|burst| is_silent(burst)).for_each(|burst| burst.since = now);
+        }
+        recovers
+    }
 }
 
 impl Burst {
-    fn new(r2t: Unanswered) -> Self {
-        Burst { r2t, data_number: 0, reached: r2t.start, islands: Vec::new() }
+    fn new(r2t: Unanswered, now: Instant) -> Self {
+        Burst { r2t, data_number: 0, since: now, reached: r2t.start, islands: Vec::new() }
+    }
+
+    /// A sequence of which nothing has come may stand behind others of its connection.
+    fn due(&self, data_at: Instant) -> Instant {
+        let since = if self.data_number == 0 { self.since.max(data_at) } else { self.since };
+        since + RECEPTION_MAX
     }
 
     fn is_complete(&self) -> bool {

@@ -51,7 +51,7 @@ impl Session {
                 Place::Wait => return false,
             }
         }
-        self.connections[at].is_stalled = false;
+        (self.connections[at].is_stalled, self.connections[at].data_at) = (false, now);
         shared.wake(&mut self.connections[at]);
         self.handle_input(id, shared, now);
         true

@@ -13,7 +13,9 @@ mod logout;
 mod manage;
 mod nop;
 mod order;
+mod reception;
 mod recovery;
+mod retained;
 mod session;
 mod shared;
 mod text;
@@ -154,6 +156,16 @@ impl Server {
         self.close_sessions(target);
     }
 
+    /// Commands wait above for memory: lets go what sessions keep for error recovery. To be called again as long as they
+    /// wait: initiators are asked for their acknowledgements first. Tells whether something was let go.
+    pub fn relieve(&mut self, now: Instant) -> bool {
+        let mut is_relieved = false;
+        for session in self.sessions.values_mut().filter(|session| session.parameters.error_recovery_level > 0) {
+            is_relieved |= session.relieve(&mut self.shared, now);
+        }
+        is_relieved
+    }
+
     /// The next thing that the layer above must know.
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
         self.shared.events.pop_front()
@@ -201,6 +213,7 @@ impl Server {
             if let Some(session) = self.sessions.get_mut(&nexus) {
                 session.check_signs_of_life(&mut self.shared, now);
                 session.expire_suspended(&mut self.shared, now);
+                session.check_reception(&mut self.shared, now);
             }
             self.settle(nexus);
         }
@@ -237,6 +250,9 @@ impl Server {
             let again = std::mem::replace(&mut self.shared.starved, others);
             if !has_gone_on {
                 self.shared.starved.push_front(first);
+                if self.relieve(now) {
+                    continue;
+                }
                 self.shared.wake_at(now + MEMORY_RETRY);
                 return;
             }
@@ -253,7 +269,7 @@ impl Server {
         let Some(session) = self.sessions.get_mut(&nexus) else { return true };
         let has_gone_on = match starved {
             Starved::Connection(connection) => session.unstall(connection, &mut self.shared, now),
-            Starved::Command(_, number) => session.solicit(number, &mut self.shared),
+            Starved::Command(_, number) => session.solicit_starved(number, &mut self.shared, now),
         };
         self.settle(nexus);
         has_gone_on

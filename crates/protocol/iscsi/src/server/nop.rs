@@ -43,7 +43,7 @@ impl Session {
 
     /// When the next connection is due to be asked or given up, or what was left behind is.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.connections.iter().map(Connection::due).chain(self.next_expiry()).min()
+        self.connections.iter().map(Connection::due).chain(self.next_expiry()).chain(self.reception_at).min()
     }
 
     /// Asks silent connections for a sign of life, and gives up those that gave none or did not leave in time.
@@ -63,7 +63,8 @@ impl Session {
         }
     }
 
-    fn ping(&mut self, at: usize, shared: &mut Shared) {
+    /// Asks for a sign of life; the answer acknowledges statuses, too.
+    pub(super) fn ping(&mut self, at: usize, shared: &mut Shared) {
         let transfer_tag = self.transfer_tag();
         let header = NopIn { is_final: true, task_tag: TAG_NONE, transfer_tag, ..NopIn::default() };
         // RFC 7143 11.19: without a task tag it takes no status number.

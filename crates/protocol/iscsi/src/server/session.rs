@@ -58,6 +58,8 @@ pub(super) struct Session {
     pub(super) lingering: VecDeque<u32>,
     /// What connections have left behind that are gone.
     pub(super) suspended: Vec<Suspended>,
+    /// When data that is awaited is looked for.
+    pub(super) reception_at: Option<Instant>,
     /// It is over: nothing of it may be used any more.
     pub(super) is_over: bool,
 }
@@ -81,6 +83,7 @@ impl Session {
             next_transfer_tag: 0,
             lingering: VecDeque::new(),
             suspended: Vec::new(),
+            reception_at: None,
             is_over: false,
         }
     }

@@ -210,6 +210,72 @@ fn lost_data_of_a_write_is_sent_again_at_level_1() {
 }
 
 #[test]
+fn data_that_the_target_asks_for_anew_is_not_sent_for_the_r2t_before() {
+    let (mut world, connection) = recovering();
+    let data = pattern(300_000);
+    let id = world.write(&data);
+    let tag = world.take_command(connection).0.task_tag;
+    while world.take(connection).is_some() {}
+    // Nothing has gone out when the target loses its patience.
+    let bytes = [(0, 100_000), (1, 100_000)].map(|(number, offset)| ReadyToTransfer {
+        is_final: true,
+        task_tag: tag,
+        transfer_tag: 100 + number,
+        number,
+        offset_bytes: offset,
+        desired_bytes: 50_000,
+        status_number: world.wires[&connection].status,
+        expected_command_number: 2,
+        max_command_number: 30,
+        ..ReadyToTransfer::default()
+    });
+    let wire = world.wires.get_mut(&connection).unwrap();
+    bytes.iter().for_each(|ready| wire.outbox.push(ready.write(), None));
+    let bytes: Vec<u8> = std::iter::from_fn(|| wire.outbox.pop()).flat_map(|packet| packet.head.to_vec()).collect();
+    world.send_bytes(connection, &bytes);
+    let (header, sent) = world.take_data(connection);
+    assert_eq!((header.transfer_tag, &sent[..]), (101, &data[100_000..100_000 + sent.len()]));
+    while world.take(connection).is_some() {}
+    world.status(connection, tag, Status::Good, 2);
+    world.expect_data(id);
+}
+
+#[test]
+fn a_target_that_has_not_kept_what_is_missing_is_left() {
+    let (mut world, connection) = recovering();
+    world.read(1024);
+    let tag = world.take_command(connection).0.task_tag;
+    world.data(connection, tag, 1, 512, &pattern(512));
+    let snack = world.find(connection, Opcode::SnackRequest);
+    let reject = Reject { is_final: true, reason: 3, task_tag: TAG_NONE, ..Reject::default() };
+    world.send(connection, reject.write(), snack.as_bytes().to_vec());
+    assert!(matches!(world.event(), ClientEvent::Lost { .. }));
+    let connection = world.reconnect();
+    assert_eq!(world.take_command(connection).0.cdb[0], 0x28, "the command is given again");
+}
+
+/// A connection that says nothing is asked for a sign of life; its answer shows what is missing.
+#[test]
+fn a_status_that_is_lost_last_is_found_by_a_ping_at_level_1() {
+    let (mut world, connection) = recovering();
+    let id = world.read(512);
+    let tag = world.take_command(connection).0.task_tag;
+    let missing = world.wires[&connection].status;
+    world.wires.get_mut(&connection).unwrap().status += 1;
+    world.wait(Duration::from_secs(3));
+    let ping = world.find(connection, Opcode::NopOut);
+    let pong = crate::wire::NopIn { task_tag: ping.task_tag(), transfer_tag: TAG_NONE, ..Default::default() };
+    world.send(connection, pong.write(), Vec::new());
+    assert_eq!(world.snack(connection), (1, missing, 1));
+    let next = std::mem::replace(&mut world.wires.get_mut(&connection).unwrap().status, missing);
+    world.status(connection, tag, Status::Good, 0);
+    world.wires.get_mut(&connection).unwrap().status = next;
+    world.expect_data(id);
+    world.wait(Duration::from_secs(1));
+    assert!(world.events.is_empty());
+}
+
+#[test]
 fn tasks_of_a_lost_connection_go_on_on_another_at_level_2() {
     let (mut world, first) = World::connected(wishing(2, 2));
     let second = *world.wires.keys().find(|&&id| id != first).unwrap();

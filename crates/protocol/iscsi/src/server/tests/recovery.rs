@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::wire::{
-    DataIn, LogoutRequest, LogoutResponse, ReadyToTransfer, ScsiResponse, SnackRequest, TaskResponse, TextRequest,
-    TextResponse,
+    DataIn, LogoutRequest, LogoutResponse, NopIn, NopOut, ReadyToTransfer, ScsiResponse, SnackRequest, TaskResponse,
+    TextRequest, TextResponse,
 };
 
 fn level(error_recovery_level: u8) -> SessionParameters {
@@ -12,6 +12,10 @@ fn level(error_recovery_level: u8) -> SessionParameters {
 
 fn snack(kind: u8, task_tag: u32, first: u32, count: u32) -> SnackRequest {
     SnackRequest { is_final: true, kind, task_tag, transfer_tag: TAG_NONE, first, count, ..SnackRequest::default() }
+}
+
+fn pong(expected_status_number: u32) -> NopOut {
+    NopOut { is_immediate: true, is_final: true, task_tag: TAG_NONE, expected_status_number, ..NopOut::default() }
 }
 
 #[test]
@@ -232,4 +236,83 @@ fn a_connection_is_removed_for_recovery_and_its_commands_end_in_time() {
     assert_eq!(world.manage().1, Function::AbortTask(handle));
     world.take(1);
     assert_eq!(reassign(&mut world, 5, 0), 1, "too late");
+}
+
+/// Data of commands that were answered fills the memory.
+fn full(error_recovery_level: u8) -> World {
+    let mut world = World::with_session(level(error_recovery_level));
+    for tag in 5..=6 {
+        let handle = world.read(tag, 20_000);
+        let length = world.memory.free_bytes().min(2 << 20);
+        let mut frame = world.memory.frame(length).expect("memory");
+        frame.fill(tag as u8);
+        world.reply(handle, Some(frame.freeze()));
+        world.take(1);
+    }
+    assert_eq!(world.memory.free_bytes(), 0);
+    world
+}
+
+#[test]
+fn memory_that_is_short_comes_home_with_an_acknowledgement_that_is_asked_for() {
+    let mut world = full(1);
+    assert!(!world.server.relieve(world.now), "the initiator is asked first");
+    assert!(!world.server.relieve(world.now), "once");
+    let ping = NopIn::read(&world.take_one(1).0);
+    let pong = NopOut { transfer_tag: ping.transfer_tag, ..pong(ping.status_number) };
+    world.send(1, pong.write(), &[]);
+    world.assert_home();
+}
+
+#[test]
+fn memory_that_is_short_comes_home_from_who_does_not_acknowledge() {
+    let mut world = full(1);
+    world.send(1, write_command(9, 20_000, 3).write(), &[]);
+    assert_eq!(world.take_one(1).0.opcode(), Some(Opcode::NopIn), "a command that waits asks, too");
+    world.now = world.server.poll_timeout().unwrap() + Duration::from_millis(100);
+    world.server.handle_timeout(world.now);
+    assert_eq!(world.take_one(1).0.opcode(), Some(Opcode::ReadyToTransfer));
+    world.send(1, snack(0, 5, 0, 0).write(), &[]);
+    assert_eq!(rejection(&world.take_one(1)), 3, "its data is gone");
+    world.send(1, snack(1, TAG_NONE, 101, 1).write(), &[]);
+    let status = ScsiResponse::read(&world.take_one(1).0);
+    assert_eq!((status.task_tag, status.expected_data_number), (5, 3), "its status is not");
+}
+
+#[test]
+fn a_connection_that_waits_for_memory_is_not_asked_for_acknowledgements() {
+    let mut world = full(1);
+    let bytes = pdu(write_command(9, 4096, 3).write(), &pattern(4096), Digests::default());
+    world.send_bytes(1, &bytes);
+    assert!(world.take(1).is_empty());
+    assert_eq!(world.command().1.data_out.as_deref(), Some(&pattern(4096)[..]), "it could not have answered");
+}
+
+#[test]
+fn a_lost_connection_leaves_no_memory_behind_when_that_is_short() {
+    let mut world = full(2);
+    world.join(2, 1, level(2), 1);
+    world.take(2);
+    world.send(2, read_command(8, 512, 3).write(), &[]);
+    let (handle, _) = world.command();
+    world.server.connection_lost(ConnectionId(1), world.now);
+    world.server.connection_lost(ConnectionId(2), world.now);
+    world.reply(handle, Some(pattern(512).into()));
+    assert!(world.server.relieve(world.now));
+    world.assert_home();
+    world.join(3, 2, level(2), 1);
+    world.take_one(3);
+    for tag in [5, 8] {
+        world.send(3, task_request(8, 60, (tag, 0), 90).write(), &[]);
+        assert_eq!(TaskResponse::read(&world.take_one(3).0).response, 1, "the initiator gives {tag} again");
+    }
+}
+
+#[test]
+fn data_on_its_way_on_a_lost_connection_leaves_its_memory() {
+    let mut world = two();
+    world.send(2, write_command(5, 20_000, 1).write(), &pattern(8192));
+    assert!(world.memory.free_bytes() < world.memory.length_bytes());
+    world.server.connection_lost(ConnectionId(2), world.now);
+    world.assert_home();
 }

@@ -2,7 +2,7 @@
 //! then seals, checks and numbers whatever it is told to.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, Salt, checksum};
+use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, Salt, TAG_BYTES, checksum};
 use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, Offer, read_adn_reply, write_adn_reply};
 use sanwire_hyperscsi::wire::{Header, Opcode, PREFIX_BYTES, Prefix, Protection, Tag};
 use sanwire_hyperscsi::{Identity, Psk};
@@ -68,18 +68,13 @@ impl Keys {
     /// A control packet whose seal holds.
     pub fn sealed(&self, opcode: Opcode, number: u64, plain: &[u8]) -> Vec<u8> {
         let header = Header::single(opcode, Tag::default());
-        let prefix = Prefix { header, protection: Protection::Sealed, connection: self.connection, number };
+        let prefix =
+            Prefix { header, protection: Protection::Aes256Gcm, epoch: 0, connection: self.connection, number };
         let mut body = plain.to_vec();
-        let prefix = prefix.write(body.len() + 16);
+        let prefix = prefix.write(body.len() + TAG_BYTES);
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&number.to_be_bytes());
-        self.ours
-            .seal_in_place_append_tag(
-                Nonce::assume_unique_for_key(nonce),
-                Aad::from(&prefix[..COVERED_BYTES]),
-                &mut body,
-            )
-            .unwrap();
+        self.ours.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(prefix), &mut body).unwrap();
         [&prefix[..], &body].concat()
     }
 }
@@ -87,7 +82,8 @@ impl Keys {
 /// A packet with a checksum that begins with `salt`.
 pub fn checked(salt: Salt, header: Header, connection: u32, number: u64, body: &[u8]) -> Vec<u8> {
     let body = &body[..body.len().min(usize::from(u16::MAX))];
-    let mut packet = Prefix { header, protection: Protection::Checksum, connection, number }.write(body.len()).to_vec();
+    let mut packet =
+        Prefix { header, protection: Protection::Checksum, epoch: 0, connection, number }.write(body.len()).to_vec();
     let sum = checksum(salt, &packet[..COVERED_BYTES], &[body]);
     packet[COVERED_BYTES..PREFIX_BYTES].copy_from_slice(&sum.to_be_bytes());
     packet.extend_from_slice(body);

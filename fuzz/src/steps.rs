@@ -82,7 +82,8 @@ pub fn data(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers, opcode
     };
     let head = if fragment == 0 { message_head(u, numbers, opcode)? } else { Vec::new() };
     let acknowledgement = if u.arbitrary()? { u32::from(u.arbitrary::<u8>()?) } else { u.arbitrary()? };
-    let fields = Fragment { data_offset: offset, data_length: total, acknowledgement, head_length: head.len() as u16 };
+    let head_length = head.len() as u16;
+    let fields = Fragment { sequence: number, data_offset: offset, data_length: total, acknowledgement, head_length };
     let mut body = [&fields.write()[..], &head].concat();
     let seed: u8 = u.arbitrary()?;
     body.extend((0..length).map(|i| (i as u8).wrapping_add(seed) & 0x7f));

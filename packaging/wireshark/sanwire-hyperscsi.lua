@@ -5,14 +5,16 @@ local sanwire = Proto("sanwire", "HyperSCSI body (Sanwire)")
 local bits = bit32 or bit
 
 local PREFIX_BYTES = 24
-local FRAGMENT_BYTES = 16
-local SEAL_BYTES = 16
+local TAG_BYTES = 16
 
 local OPCODES = {
     [0x00] = "HCBE_REQUEST", [0x01] = "HCBE_REPLY", [0x10] = "HCC_DEVICE_DISCOVERY", [0x11] = "HCC_ADN_REQUEST",
     [0x12] = "HCC_ADN_REPLY", [0x13] = "HCC_DISCONNECT", [0x20] = "FC_ACK_SNR", [0x21] = "FC_ACK_REPLY",
 }
-local PROTECTIONS = { [0] = "None (CRC32C)", [2] = "Sealed (AES-256-GCM)" }
+local PROTECTIONS = {
+    [0] = "None (CRC32C)", [1] = "Hash (GMAC of AES-256)", [2] = "AES-256-GCM", [3] = "AES-128-GCM",
+    [4] = "ChaCha20-Poly1305",
+}
 local ADN_KINDS = { [1] = "Handshake", [2] = "Announcement", [3] = "Refusal" }
 local REASONS = { [1] = "Unknown connection", [2] = "Not authentic", [3] = "Full" }
 local REQUEST_KINDS = { [0] = "Command", [1] = "Task management" }
@@ -39,17 +41,19 @@ local COMMANDS = {
 }
 
 local f = {
-    protection = ProtoField.uint8("sanwire.protection", "Protection", base.DEC, PROTECTIONS),
+    protection = ProtoField.uint8("sanwire.protection", "Protection", base.DEC, PROTECTIONS, 0x0f),
+    epoch = ProtoField.uint8("sanwire.epoch", "Key epoch", base.DEC, nil, 0xf0),
     length = ProtoField.uint16("sanwire.length", "Body length", base.DEC),
     connection = ProtoField.uint32("sanwire.connection", "Connection", base.HEX),
     steering = ProtoField.uint32("sanwire.steering", "Steering word", base.HEX),
-    number = ProtoField.uint64("sanwire.number", "Number", base.DEC),
+    number = ProtoField.uint64("sanwire.number", "Packet number", base.DEC),
     checksum = ProtoField.uint32("sanwire.checksum", "CRC32C", base.HEX),
     checksum_status = ProtoField.string("sanwire.checksum.status", "CRC32C status"),
     padding = ProtoField.bytes("sanwire.padding", "Padding"),
     sealed = ProtoField.bytes("sanwire.sealed", "Sealed body"),
-    seal = ProtoField.bytes("sanwire.seal", "Seal"),
+    tag = ProtoField.bytes("sanwire.tag", "Authentication tag"),
 
+    sequence = ProtoField.uint64("sanwire.sequence", "Sequence", base.DEC),
     data_offset = ProtoField.uint32("sanwire.data_offset", "Data offset", base.DEC),
     data_length = ProtoField.uint32("sanwire.data_length", "Data length of the message", base.DEC),
     acknowledgement = ProtoField.uint32("sanwire.acknowledgement", "Acknowledgement (low 32 bits)", base.DEC),
@@ -257,6 +261,7 @@ local function reply_head(r, pinfo, connection)
 end
 
 local function data_packet(r, pinfo, connection, fragment, is_reply)
+    r:add(f.sequence, 8)
     local offset = r:add(f.data_offset, 4):uint()
     local length = r:add(f.data_length, 4):uint()
     r:add(f.acknowledgement, 4)
@@ -285,7 +290,7 @@ end
 
 local function discovery(r)
     local revision, item = r:add(f.revision, 2)
-    if revision:uint() ~= 1 then
+    if revision:uint() ~= 2 then
         r:illegal(item)
     end
     local flags, flags_item = r:add(f.flags, 1)
@@ -329,7 +334,7 @@ local function check(tree, packet, range, body, opcode, protection)
     local item = tree:add(f.checksum, range)
     local status
     if protection ~= 0 then
-        status = "None (sealed)"
+        status = "None (protected by a key)"
     elseif opcode < 0x10 then
         status = "Unverified (salted with the connection's secret)"
     else
@@ -344,14 +349,23 @@ local function check(tree, packet, range, body, opcode, protection)
 end
 
 local function body_of(r, pinfo, opcode, protection, connection, fragment)
-    if protection == 2 then
-        if r:left() < SEAL_BYTES then
+    if protection ~= 0 then
+        if r:left() < TAG_BYTES then
             r.tree:add_proto_expert_info(e.short)
             return "too short"
         end
-        r:add(f.sealed, r:left() - SEAL_BYTES)
-        r:add(f.seal, SEAL_BYTES)
-        return "sealed"
+        local covered = r:take(r:left() - TAG_BYTES)
+        r:add(f.tag, TAG_BYTES)
+        -- A hash hides nothing; what is encrypted shows nothing.
+        if protection ~= 1 then
+            if covered then
+                r.tree:add(f.sealed, covered)
+            end
+            return "sealed"
+        end
+        if covered then
+            r = reader(covered, r.tree)
+        end
     end
     if opcode == 0x00 or opcode == 0x01 then
         return data_packet(r, pinfo, connection, fragment, opcode == 0x01)
@@ -370,7 +384,16 @@ local function dissect_body(packet, pinfo, root)
     local fragment = packet:range(1, 2):uint() % 1024
     local opcode = packet:range(4, 1):uint() % 128
     head.at = 5
-    local protection = head:enum(f.protection, PROTECTIONS)
+    local guard = head:take(1)
+    local protection, epoch = guard:uint() % 16, math.floor(guard:uint() / 16)
+    local protection_item = tree:add(f.protection, guard)
+    local epoch_item = tree:add(f.epoch, guard)
+    if not PROTECTIONS[protection] then
+        head:illegal(protection_item)
+    end
+    if protection == 0 and epoch ~= 0 then
+        head:illegal(epoch_item)
+    end
     local length = head:add(f.length, 2):uint()
     -- The first step has no connection yet, and the second is addressed like the first.
     local is_steered = opcode == 0x10

@@ -87,7 +87,7 @@ impl Attacker {
         let (prefix, _, _) = Prefix::read(seen).ok()?;
         let header = Header::single(opcode, Tag::default());
         let number = prefix.number + self.random.range(0..=1000);
-        let mut bytes = Prefix { header, protection: Protection::Sealed, number, ..prefix }.write(24).to_vec();
+        let mut bytes = Prefix { header, protection: Protection::Aes256Gcm, number, ..prefix }.write(24).to_vec();
         bytes.extend(self.random.seed().iter().take(24));
         Some(bytes)
     }
@@ -102,7 +102,7 @@ fn loose(opcode: Opcode, seen: &[u8], body: &[u8]) -> Option<Vec<u8>> {
     let (prefix, _, _) = Prefix::read(seen).ok()?;
     let header = Header::single(opcode, Tag::default());
     let mut head = Head::new();
-    head.extend(&Prefix { header, protection: Protection::Checksum, ..prefix }.write(body.len()));
+    head.extend(&Prefix { header, protection: Protection::Checksum, epoch: 0, ..prefix }.write(body.len()));
     head.extend(body);
     put_checksum(Salt::default(), &mut head, &[]);
     Some(head.to_vec())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use sanwire_hyperscsi::wire::command::Fragment;
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
 
 /// What was sent in a world.
@@ -47,15 +48,16 @@ impl Stats {
     pub fn note(&mut self, _client: usize, to_server: bool, bytes: &[u8]) {
         self.packets += 1;
         self.bytes += bytes.len() as u64;
-        let Ok((prefix, _, _)) = Prefix::read(bytes) else { return };
+        let Ok((prefix, _, body)) = Prefix::read(bytes) else { return };
         match prefix.header.opcode {
             Opcode::HcbeRequest | Opcode::HcbeReply => {
                 self.data_packets += 1;
+                let Ok((fragment, _, _)) = Fragment::read(body) else { return };
                 let next = self.highest.entry((prefix.connection, to_server)).or_default();
-                if prefix.number < *next {
+                if fragment.sequence < *next {
                     self.retransmissions += 1;
                 } else {
-                    *next = prefix.number + 1;
+                    *next = fragment.sequence + 1;
                 }
             }
             Opcode::AckReply => self.acknowledgements += 1,

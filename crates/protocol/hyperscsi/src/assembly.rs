@@ -125,8 +125,13 @@ mod tests {
     ) -> Result<(), Contradiction> {
         let header = Header { tag: Tag::default(), last, fragment: number, opcode: Opcode::HcbeReply };
         let head: &[u8] = if number == 0 { b"head" } else { b"" };
-        let fields =
-            Fragment { data_offset: offset, data_length: total, acknowledgement: 0, head_length: head.len() as u16 };
+        let fields = Fragment {
+            sequence: 0,
+            data_offset: offset,
+            data_length: total,
+            acknowledgement: 0,
+            head_length: head.len() as u16,
+        };
         assembly.note(header, &fields, head, bytes)
     }
 

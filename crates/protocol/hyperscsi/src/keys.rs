@@ -17,9 +17,6 @@ use crate::wire::packet::Salt;
 
 const PATTERN: &str = "Noise_XXpsk3_25519_AESGCM_SHA256";
 
-/// Bytes that a seal adds.
-pub const SEAL_BYTES: usize = 16;
-
 /// The longest Noise message that either end takes, in bytes.
 pub(crate) const NOISE_MAX_BYTES: usize = 512;
 

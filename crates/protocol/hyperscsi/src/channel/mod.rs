@@ -5,9 +5,11 @@
 //! acknowledgement only when a window is full, a gap was seen, or nothing else went for a while.
 
 mod control;
+mod guard;
 mod messages;
 mod probe;
 mod receive;
+mod replay;
 mod rtt;
 mod send;
 
@@ -18,11 +20,12 @@ use sanwire_buffer::{Head, Packet, Slice};
 use sanwire_core::{Instant, Path};
 
 use self::control::Control;
+use self::guard::Guard;
 use self::probe::Prober;
 use self::receive::{Arrival, Received};
 use self::rtt::RoundTrip;
 pub use self::send::Recovery;
-use self::send::{Envelope, Outgoing, Progress};
+use self::send::{Outgoing, Progress};
 use crate::keys::Seals;
 use crate::wire::flow::{Ack, AckKind, Snr, Window, Windows};
 use crate::wire::{Opcode, RawPacket, Tag, command};
@@ -65,7 +68,7 @@ enum AckDue {
 /// One end of an established connection.
 pub(crate) struct Channel {
     path: Path,
-    envelope: Envelope,
+    guard: Guard,
     control: Control,
     outgoing: Outgoing,
     received: Received,
@@ -87,11 +90,10 @@ pub(crate) struct Channel {
 
 impl Channel {
     pub(crate) fn new(setup: Setup) -> Self {
-        let envelope = Envelope { connection: setup.connection, salt: setup.seals.salt };
         Channel {
             path: setup.path,
-            envelope,
-            control: Control::new(setup.seals, setup.connection),
+            guard: Guard::new(setup.connection, setup.seals),
+            control: Control::default(),
             outgoing: Outgoing::new(setup.data_opcode, setup.window, setup.recovery),
             received: Received::new(),
             inward: setup.window,
@@ -114,7 +116,7 @@ impl Channel {
     }
 
     pub(crate) fn connection(&self) -> u32 {
-        self.envelope.connection
+        self.guard.connection()
     }
 
     /// The largest packet that the path is known to take, in bytes.
@@ -204,11 +206,12 @@ impl Channel {
         &mut self,
         packet: &RawPacket<'a>,
     ) -> Result<(command::Fragment, &'a [u8], &'a [u8]), Rejected> {
-        if !packet.checksum_holds(self.envelope.salt) {
+        if !self.guard.is_intact(packet) {
             return Err(Rejected::Bad);
         }
-        match self.received.look(packet.prefix.number) {
-            Arrival::New => command::Fragment::read(packet.body).map_err(|_| Rejected::Bad),
+        let parts = command::Fragment::read(packet.body).map_err(|_| Rejected::Bad)?;
+        match self.received.look(parts.0.sequence) {
+            Arrival::New => Ok(parts),
             Arrival::Beyond => Err(Rejected::Bad),
             Arrival::Duplicate => {
                 self.ack_due = AckDue::Now;
@@ -223,10 +226,10 @@ impl Channel {
     }
 
     /// Notes a data packet as received, with the acknowledgement that it carried.
-    pub(crate) fn take_data(&mut self, sequence: u64, acknowledgement: u32, now: Instant) {
+    pub(crate) fn take_data(&mut self, fragment: &command::Fragment, now: Instant) {
         self.heard(now);
-        self.received.note(sequence);
-        let progress = self.outgoing.acknowledge_low(acknowledgement, now);
+        self.received.note(fragment.sequence);
+        let progress = self.outgoing.acknowledge_low(fragment.acknowledgement, now);
         self.progressed(&progress, now);
         self.schedule_ack(now);
     }
@@ -268,7 +271,7 @@ impl Channel {
 
     /// Opens a sealed control packet: its plain body, if it is authentic and new.
     pub(crate) fn open(&mut self, packet: &RawPacket<'_>, now: Instant) -> Option<Vec<u8>> {
-        let plain = self.control.open(packet)?;
+        let plain = self.guard.open(packet)?;
         self.heard(now);
         Some(plain)
     }
@@ -360,20 +363,20 @@ impl Channel {
     /// The next packet to send.
     pub(crate) fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
         if let Some(size) = self.prober.poll_probe(now, self.round_trip.timeout()) {
-            return Some(self.control.seal_probe(size));
+            return control::probe(&mut self.guard, size);
         }
         let data_waits = self.outgoing.has_work();
         if self.ack_due == AckDue::Now && (self.received.has_gap() || !data_waits) {
             self.acknowledge(AckKind::Plain);
         }
-        if let Some(packet) = self.control.poll() {
+        if let Some(packet) = self.control.poll(&mut self.guard) {
             return Some(packet);
         }
         if !data_waits {
             return None;
         }
         let max = self.prober.packet_max_bytes();
-        let packet = self.outgoing.transmit(now, self.envelope, max, self.received.cumulative())?;
+        let packet = self.outgoing.transmit(now, &mut self.guard, max, self.received.cumulative())?;
         if self.ack_due != AckDue::No && !self.received.has_gap() {
             self.ack_due = AckDue::No;
             self.acked_window = self.received.cumulative() / u64::from(self.inward.packets());

@@ -88,48 +88,11 @@ impl Received {
     }
 }
 
-/// The numbers of control packets that were taken: each is taken once, old ones not at all.
-#[derive(Debug, Default)]
-pub(super) struct ReplayWindow {
-    /// One above the highest number taken.
-    end: u64,
-    /// Bit i: `end - 1 - i` was taken.
-    taken: u64,
-}
-
-impl ReplayWindow {
-    /// Whether the number is new.
-    pub(super) fn is_new(&self, number: u64) -> bool {
-        if number >= self.end {
-            // The last number cannot be counted past; no honest peer comes to it.
-            return number < u64::MAX;
-        }
-        let age = self.end - 1 - number;
-        age < 64 && self.taken & (1 << age) == 0
-    }
-
-    /// Notes the number of a packet that was authentic.
-    pub(super) fn note(&mut self, number: u64) {
-        if number >= self.end {
-            let shift = number + 1 - self.end;
-            self.taken = if shift < 64 { self.taken << shift } else { 0 } | 1;
-            self.end = number + 1;
-        } else {
-            self.taken |= 1 << (self.end - 1 - number).min(63);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
-
-    #[test]
-    fn the_last_number_is_never_taken() {
-        assert!(!ReplayWindow::default().is_new(u64::MAX));
-    }
 
     proptest! {
         #[test]
@@ -151,18 +114,6 @@ mod tests {
                 for index in 0..(map.len() as u64 * 8) {
                     let bit = map[(index / 8) as usize] & (0x80 >> (index % 8)) != 0;
                     prop_assert_eq!(bit, model.contains(&(received.cumulative() + index)));
-                }
-            }
-        }
-
-        #[test]
-        fn a_control_number_is_taken_once(numbers in proptest::collection::vec(0u64..200, 1..300)) {
-            let mut window = ReplayWindow::default();
-            let mut taken = BTreeSet::new();
-            for number in numbers {
-                if window.is_new(number) {
-                    prop_assert!(taken.insert(number), "{} was taken twice", number);
-                    window.note(number);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Data packets on their way: cut from messages, kept until acknowledged, sent again when lost.
 //!
-//! A packet keeps its sequence through all its transmissions; transmissions are counted besides (`order`), so that a
-//! packet is found lost when later transmissions have been acknowledged.
+//! A packet keeps its sequence through all its transmissions, each of which has a packet number of its own; transmissions
+//! of data are counted besides (`order`), so that a packet is found lost when later ones have been acknowledged.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use sanwire_buffer::{Head, Packet, Slice};
 use sanwire_core::Instant;
 
+use super::guard::Guard;
 use super::messages::{Message, MessageId, Messages, Turns};
-use crate::wire::command::{FRAGMENT_BYTES, Fragment};
+use crate::wire::command::Fragment;
 use crate::wire::flow::Window;
-use crate::wire::packet::{PREFIX_BYTES, Prefix, Protection, Salt, put_checksum};
-use crate::wire::{FRAGMENTS_MAX, Header, Opcode, Tag};
+use crate::wire::{FRAGMENTS_MAX, Header, OVERHEAD_BYTES, Opcode, Tag};
 
 /// Later transmissions that must have been acknowledged before a packet counts as lost.
 const REORDER_PACKETS: u64 = 3;
@@ -134,7 +134,7 @@ impl Outgoing {
     pub(super) fn transmit(
         &mut self,
         now: Instant,
-        envelope: Envelope,
+        guard: &mut Guard,
         packet_max_bytes: usize,
         acknowledgement: u64,
     ) -> Option<Packet> {
@@ -150,7 +150,7 @@ impl Outgoing {
         sent.at = now;
         sent.transmissions = sent.transmissions.saturating_add(1);
         let message = self.messages.get(sent.message);
-        Some(build(self.opcode, message, sent, sequence, envelope, acknowledgement))
+        Some(build(self.opcode, message, sent, sequence, guard, acknowledgement))
     }
 
     fn next_lost(&mut self) -> Option<usize> {
@@ -169,7 +169,7 @@ impl Outgoing {
         if !self.has_credit() {
             return None;
         }
-        let (message, cut) = self.messages.cut(packet_max_bytes.saturating_sub(PREFIX_BYTES + FRAGMENT_BYTES))?;
+        let (message, cut) = self.messages.cut(packet_max_bytes.saturating_sub(OVERHEAD_BYTES))?;
         self.sent.push_back(Sent {
             message,
             data_offset: cut.data_offset,
@@ -263,29 +263,16 @@ impl Outgoing {
     }
 }
 
-/// What every packet of a channel shares.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Envelope {
-    pub(super) connection: u32,
-    pub(super) salt: Salt,
-}
-
-fn build(opcode: Opcode, message: &Message, sent: &Sent, sequence: u64, envelope: Envelope, ack: u64) -> Packet {
+/// Makes the packet anew, under a number that was never used.
+fn build(opcode: Opcode, message: &Message, sent: &Sent, sequence: u64, guard: &mut Guard, ack: u64) -> Packet {
     let header = Header { tag: message.tag(), last: sent.last, fragment: sent.fragment % FRAGMENTS_MAX, opcode };
     let message_head: &[u8] = if sent.fragment == 0 { message.head() } else { &[] };
     let fragment = Fragment {
+        sequence,
         data_offset: sent.data_offset,
         data_length: message.data_length(),
         acknowledgement: ack as u32,
         head_length: message_head.len() as u16,
     };
-    let body_bytes = FRAGMENT_BYTES + message_head.len() + sent.data_bytes as usize;
-    let prefix = Prefix { header, protection: Protection::Checksum, connection: envelope.connection, number: sequence };
-    let mut head = Head::new();
-    head.extend(&prefix.write(body_bytes));
-    head.extend(&fragment.write());
-    head.extend(message_head);
-    let payload = message.data(sent.data_offset, sent.data_bytes);
-    put_checksum(envelope.salt, &mut head, payload.as_deref().unwrap_or(&[]));
-    Packet { head, payload }
+    guard.data(header, [&fragment.write(), message_head], message.data(sent.data_offset, sent.data_bytes))
 }

@@ -27,7 +27,7 @@ impl Client {
                     self.counters.rejected += 1;
                 }
             }
-            (opcode, Protection::Sealed) => self.handle_control(path, opcode, &packet, now),
+            (opcode, Protection::Aes256Gcm) => self.handle_control(path, opcode, &packet, now),
             _ => self.counters.malformed += 1,
         }
     }
@@ -46,7 +46,7 @@ impl Client {
         match channel.check_data(packet) {
             Ok((fragment, head, data)) => {
                 let placed = self.orders.place(prefix.header, &fragment, head, data);
-                channel.take_data(prefix.number, fragment.acknowledgement, now);
+                channel.take_data(&fragment, now);
                 while channel.poll_delivered().is_some() {}
                 match placed {
                     Ok(None) => {}

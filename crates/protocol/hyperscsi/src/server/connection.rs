@@ -13,7 +13,7 @@ use crate::counters::Counters;
 use crate::wire::command::{Fragment, RequestHead};
 use crate::wire::flow::{Window, Windows};
 use crate::wire::live::LiveRequest;
-use crate::wire::{Opcode, Prefix, RawPacket, Tag};
+use crate::wire::{Header, Opcode, RawPacket, Tag};
 
 /// A client that missed this many keep-alives is gone.
 const MISSED_MAX: u32 = 3;
@@ -127,14 +127,14 @@ impl Connection {
             self.incoming.len() >= INCOMING_MAX && !self.incoming.contains_key(&prefix.header.tag.number());
         if fragment.data_length > self.transfer_max_bytes || is_one_too_many {
             counters.violations += 1;
-            self.channel.take_data(prefix.number, fragment.acknowledgement, now);
+            self.channel.take_data(&fragment, now);
             return None;
         }
-        let Some(whole) = self.place(prefix, &fragment, head, data, memory, counters) else {
+        let Some(whole) = self.place(prefix.header, &fragment, head, data, memory, counters) else {
             counters.no_memory += 1;
             return None;
         };
-        self.channel.take_data(prefix.number, fragment.acknowledgement, now);
+        self.channel.take_data(&fragment, now);
         let (head, frame) = whole?;
         match RequestHead::read(&head) {
             Ok(head) => Some(Request { tag: prefix.header.tag, head, data: frame.map(Frame::freeze) }),
@@ -148,7 +148,7 @@ impl Connection {
     /// Puts a fragment's data where it belongs. The outer `None`: no memory is free.
     fn place(
         &mut self,
-        &Prefix { header, number: sequence, .. }: &Prefix,
+        header: Header,
         fragment: &Fragment,
         head: &[u8],
         data: &[u8],
@@ -158,10 +158,10 @@ impl Connection {
         let tag = header.tag.number();
         if !self.incoming.contains_key(&tag) {
             if header.fragment == 0 && header.last {
-                return self.place_whole(sequence, fragment, head, data, memory, counters);
+                return self.place_whole(fragment, head, data, memory, counters);
             }
             let length = fragment.data_length as usize;
-            let frame = if length == 0 { None } else { Some(self.frame(sequence, length, memory)?) };
+            let frame = if length == 0 { None } else { Some(self.frame(fragment.sequence, length, memory)?) };
             self.incoming.insert(tag, Incoming { assembly: Assembly::new(fragment.data_length), frame });
         }
         let incoming = self.incoming.get_mut(&tag)?;
@@ -187,7 +187,6 @@ impl Connection {
     /// As `place`, for a message in one packet.
     fn place_whole(
         &mut self,
-        sequence: u64,
         fragment: &Fragment,
         head: &[u8],
         data: &[u8],
@@ -198,7 +197,7 @@ impl Connection {
             counters.violations += 1;
             return Some(None);
         }
-        let mut frame = if data.is_empty() { None } else { Some(self.frame(sequence, data.len(), memory)?) };
+        let mut frame = if data.is_empty() { None } else { Some(self.frame(fragment.sequence, data.len(), memory)?) };
         if let Some(frame) = &mut frame {
             frame.copy_from_slice(data);
         }

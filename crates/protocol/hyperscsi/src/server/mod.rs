@@ -213,7 +213,7 @@ impl Server {
                 self.handle_third_step(path, &packet, now);
             }
             (Opcode::HcbeRequest, Protection::Checksum) => self.handle_data(path, &packet, now),
-            (opcode, Protection::Sealed) => self.handle_control(path, opcode, &packet, now),
+            (opcode, Protection::Aes256Gcm) => self.handle_control(path, opcode, &packet, now),
             _ => self.counters.malformed += 1,
         }
     }

@@ -284,7 +284,7 @@ fn verify(half_open: &mut HalfOpen, body: &[u8]) -> Result<Offer, KeyError> {
 /// A packet outside any connection: checked, not authenticated.
 pub(crate) fn loose_packet(opcode: Opcode, connection: u32, number: u64, body: &[u8]) -> Packet {
     let header = Header::single(opcode, Tag::default());
-    let prefix = Prefix { header, protection: Protection::Checksum, connection, number };
+    let prefix = Prefix { header, protection: Protection::Checksum, epoch: 0, connection, number };
     let mut head = Head::new();
     head.extend(&prefix.write(body.len()));
     head.extend(body);

@@ -5,11 +5,12 @@
 //!
 //! ```text
 //! offset bytes   fragment fields, in every packet
-//!      0     4  data offset: where this packet's data belongs
-//!      4     4  data length of the whole message
-//!      8     4  acknowledgement: low 32 bits of the lowest sequence not yet received from the peer
-//!     12     2  length of the message head in this packet: 0 but in fragment 0
-//!     14     2  reserved, sent 0
+//!      0     8  sequence: which data packet of this direction it is; the same in every transmission
+//!      8     4  data offset: where this packet's data belongs
+//!     12     4  data length of the whole message
+//!     16     4  acknowledgement: low 32 bits of the lowest sequence not yet received from the peer
+//!     20     2  length of the message head in this packet: 0 but in fragment 0
+//!     22     2  reserved, sent 0
 //!
 //! offset bytes   head of a request                  head of a reply
 //!      0     8  command number                      command number
@@ -30,7 +31,7 @@ use sanwire_scsi::{Cdb, Status};
 use super::{Malformed, Reader};
 
 /// Bytes of the fragment fields.
-pub const FRAGMENT_BYTES: usize = 16;
+pub const FRAGMENT_BYTES: usize = 24;
 
 /// The longest sense data that a reply carries (SPC-5 4.4.1: 252 bytes).
 pub const SENSE_MAX_BYTES: usize = 252;
@@ -40,6 +41,8 @@ const REPLY_FIXED_BYTES: usize = 16;
 /// The fields at the start of every data packet's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fragment {
+    /// Which data packet of this direction it is: kept when it is sent again.
+    pub sequence: u64,
     /// Where this packet's data belongs in the message's data.
     pub data_offset: u32,
     /// Data bytes of the whole message.
@@ -58,6 +61,7 @@ impl Fragment {
     pub fn read(body: &[u8]) -> Result<(Fragment, &[u8], &[u8]), Malformed> {
         let mut reader = Reader::new(body);
         let fragment = Fragment {
+            sequence: reader.u64()?,
             data_offset: reader.u32()?,
             data_length: reader.u32()?,
             acknowledgement: reader.u32()?,
@@ -77,10 +81,11 @@ impl Fragment {
     #[must_use]
     pub fn write(&self) -> [u8; FRAGMENT_BYTES] {
         let mut out = [0; FRAGMENT_BYTES];
-        out[..4].copy_from_slice(&self.data_offset.to_be_bytes());
-        out[4..8].copy_from_slice(&self.data_length.to_be_bytes());
-        out[8..12].copy_from_slice(&self.acknowledgement.to_be_bytes());
-        out[12..14].copy_from_slice(&self.head_length.to_be_bytes());
+        out[..8].copy_from_slice(&self.sequence.to_be_bytes());
+        out[8..12].copy_from_slice(&self.data_offset.to_be_bytes());
+        out[12..16].copy_from_slice(&self.data_length.to_be_bytes());
+        out[16..20].copy_from_slice(&self.acknowledgement.to_be_bytes());
+        out[20..22].copy_from_slice(&self.head_length.to_be_bytes());
         out
     }
 }
@@ -293,7 +298,8 @@ mod tests {
 
     #[test]
     fn a_fragment_beyond_its_message_is_refused() {
-        let fragment = Fragment { data_offset: u32::MAX, data_length: 4, acknowledgement: 0, head_length: 0 };
+        let fragment =
+            Fragment { sequence: 0, data_offset: u32::MAX, data_length: 4, acknowledgement: 0, head_length: 0 };
         let body = [&fragment.write()[..], b"data"].concat();
         assert_eq!(Fragment::read(&body), Err(Malformed::Field("data offset")));
     }

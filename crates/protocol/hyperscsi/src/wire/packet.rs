@@ -3,12 +3,13 @@
 //! ```text
 //! offset bytes
 //!      0     5  header
-//!      5     1  protection: 0 none (CRC32C), 2 sealed (AES-256-GCM, control packets of a connection)
+//!      5     1  low nibble: protection; high nibble: key epoch modulo 16, 0 with protection 0
 //!      6     2  body length in bytes (Ethernet pads short frames, so a packet knows its own length)
 //!      8     4  connection id; before there is one: the steering word of the client (see `setup`)
-//!     12     8  number: sequence of a data packet, nonce counter of a control packet, attempt of a handshake
-//!     20     4  CRC32C of bytes 0-19 and the body, begun with the connection's salt; 0 when sealed
-//!     24        body; when sealed: ciphertext and a tag of 16 bytes, with bytes 0-19 as associated data
+//!     12     8  number of the packet: counted for each direction of a connection, never used twice; of a handshake
+//!               packet its attempt
+//!     20     4  protection 0: CRC32C of bytes 0-19 and the body, begun with the connection's salt; otherwise 0
+//!     24        body; protected: followed by a tag of 16 bytes, with bytes 0-23 as associated data
 //! ```
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -23,17 +24,47 @@ pub const PREFIX_BYTES: usize = 24;
 /// Bytes of a data packet that are not data: the prefix and the fragment fields.
 pub const OVERHEAD_BYTES: usize = PREFIX_BYTES + super::command::FRAGMENT_BYTES;
 
-/// Bytes of the prefix that checks and seals cover.
+/// Bytes of the prefix that a checksum covers.
 pub const COVERED_BYTES: usize = 20;
 
+/// Bytes of the tag that a protected body ends with.
+pub const TAG_BYTES: usize = 16;
+
 /// How a packet is guarded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Protection {
     /// Against accidents: CRC32C.
     Checksum = 0,
-    /// Against people: authenticated encryption under the connection's key.
-    Sealed = 2,
+    /// Against changes by anybody: the GMAC of AES-256. The body can be read.
+    Hash = 1,
+    /// Encrypted and authentic: AES-256-GCM. Control packets of a connection have no other.
+    Aes256Gcm = 2,
+    /// Encrypted and authentic: AES-128-GCM.
+    Aes128Gcm = 3,
+    /// Encrypted and authentic: ChaCha20-Poly1305.
+    ChaCha20Poly1305 = 4,
+}
+
+impl Protection {
+    /// All of them, by their numbers.
+    pub const ALL: [Protection; 5] = [
+        Protection::Checksum,
+        Protection::Hash,
+        Protection::Aes256Gcm,
+        Protection::Aes128Gcm,
+        Protection::ChaCha20Poly1305,
+    ];
+
+    fn from_code(code: u8) -> Result<Protection, Malformed> {
+        Protection::ALL.get(usize::from(code)).copied().ok_or(Malformed::Field("protection"))
+    }
+
+    /// Bytes that it adds to a body.
+    #[must_use]
+    pub fn overhead_bytes(self) -> usize {
+        if self == Protection::Checksum { 0 } else { TAG_BYTES }
+    }
 }
 
 /// The fields before the body.
@@ -43,11 +74,16 @@ pub struct Prefix {
     pub header: Header,
     /// How the packet is guarded.
     pub protection: Protection,
+    /// Under which generation of keys, modulo 16; 0 with [`Protection::Checksum`].
+    pub epoch: u8,
     /// Which connection.
     pub connection: u32,
     /// Which packet.
     pub number: u64,
 }
+
+/// Key epochs that the prefix tells apart.
+pub const EPOCHS: u8 = 16;
 
 /// The start of every checksum on a connection: a packet of another connection fails the check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,17 +97,17 @@ impl Prefix {
     pub fn read(packet: &[u8]) -> Result<(Prefix, u32, &[u8]), Malformed> {
         let header = Header::read(packet)?;
         let mut reader = Reader::new(&packet[HEADER_BYTES..]);
-        let protection = match reader.u8()? {
-            0 => Protection::Checksum,
-            2 => Protection::Sealed,
-            _ => return Err(Malformed::Field("protection")),
-        };
+        let guard = reader.u8()?;
+        let (protection, epoch) = (Protection::from_code(guard % EPOCHS)?, guard / EPOCHS);
+        if protection == Protection::Checksum && epoch != 0 {
+            return Err(Malformed::Field("key epoch"));
+        }
         let length = usize::from(reader.u16()?);
         let connection = reader.u32()?;
         let number = reader.u64()?;
         let checksum = reader.u32()?;
         let body = reader.rest().get(..length).ok_or(Malformed::Length)?;
-        Ok((Prefix { header, protection, connection, number }, checksum, body))
+        Ok((Prefix { header, protection, epoch, connection, number }, checksum, body))
     }
 
     /// The bytes before the body, with a checksum of 0. The body has at most 65,535 bytes.
@@ -80,7 +116,7 @@ impl Prefix {
         debug_assert!(body_bytes <= usize::from(u16::MAX));
         let mut out = [0; PREFIX_BYTES];
         out[..5].copy_from_slice(&self.header.write());
-        out[5] = self.protection as u8;
+        out[5] = self.protection as u8 | (self.epoch % EPOCHS) << 4;
         out[6..8].copy_from_slice(&(body_bytes as u16).to_be_bytes());
         out[8..12].copy_from_slice(&self.connection.to_be_bytes());
         out[12..20].copy_from_slice(&self.number.to_be_bytes());
@@ -127,8 +163,8 @@ impl<'a> RawPacket<'a> {
 
     /// The bytes that a seal covers besides the body.
     #[must_use]
-    pub fn covered(&self) -> &'a [u8] {
-        &self.bytes[..COVERED_BYTES]
+    pub fn associated(&self) -> &'a [u8] {
+        &self.bytes[..PREFIX_BYTES]
     }
 
     /// Bytes of the packet as it came.
@@ -154,6 +190,7 @@ mod tests {
         let prefix = Prefix {
             header: Header::single(Opcode::HcbeRequest, Tag::new(7).unwrap()),
             protection: Protection::Checksum,
+            epoch: 0,
             connection: 0xdead_beef,
             number: 42,
         };

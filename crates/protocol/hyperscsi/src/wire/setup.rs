@@ -27,7 +27,7 @@ use super::reader::write_text;
 use super::{Malformed, Reader};
 
 /// What both ends speak. Other revisions are ignored.
-pub const REVISION: u16 = 1;
+pub const REVISION: u16 = 2;
 
 /// Bytes of every DEVICE_DISCOVERY body.
 pub const DISCOVERY_BYTES: usize = 400;

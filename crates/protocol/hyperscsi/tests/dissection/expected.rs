@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use sanwire_hyperscsi::wire::command::{Answer, Ask, Fragment, ReplyHead, RequestHead};
+use sanwire_hyperscsi::wire::packet::TAG_BYTES;
 use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, read_adn_reply};
 use sanwire_hyperscsi::wire::{Opcode, Prefix, Protection};
 
@@ -10,8 +11,9 @@ use sanwire_hyperscsi::wire::{Opcode, Prefix, Protection};
 #[derive(Default)]
 pub(crate) struct Expected(pub(crate) BTreeMap<&'static str, String>);
 
-pub(crate) const BODY_FIELDS: [&str; 37] = [
+pub(crate) const BODY_FIELDS: [&str; 39] = [
     "sanwire.protection",
+    "sanwire.epoch",
     "sanwire.length",
     "sanwire.connection",
     "sanwire.steering",
@@ -19,7 +21,8 @@ pub(crate) const BODY_FIELDS: [&str; 37] = [
     "sanwire.checksum",
     "sanwire.checksum.status",
     "sanwire.sealed",
-    "sanwire.seal",
+    "sanwire.tag",
+    "sanwire.sequence",
     "sanwire.data_offset",
     "sanwire.data_length",
     "sanwire.acknowledgement",
@@ -69,17 +72,18 @@ impl Expected {
         let opcode = prefix.header.opcode;
         let mut expected = Expected::default();
         expected.set("sanwire.protection", prefix.protection as u8);
+        expected.set("sanwire.epoch", prefix.epoch);
         expected.set("sanwire.length", body.len());
         let steered = opcode == Opcode::DeviceDiscovery;
         let place = if steered { "sanwire.steering" } else { "sanwire.connection" };
         expected.set(place, format!("0x{:08x}", prefix.connection));
         expected.set("sanwire.number", prefix.number);
         expected.set("sanwire.checksum", format!("0x{checksum:08x}"));
-        if prefix.protection == Protection::Sealed {
-            expected.set("sanwire.checksum.status", "None (sealed)");
-            let (sealed, seal) = body.split_at(body.len() - 16);
+        if prefix.protection != Protection::Checksum {
+            expected.set("sanwire.checksum.status", "None (protected by a key)");
+            let (sealed, tag) = body.split_at(body.len() - TAG_BYTES);
             expected.set("sanwire.sealed", hex(sealed));
-            expected.set("sanwire.seal", hex(seal));
+            expected.set("sanwire.tag", hex(tag));
             return expected;
         }
         match opcode {
@@ -95,6 +99,7 @@ impl Expected {
     fn data(&mut self, opcode: Opcode, body: &[u8]) {
         self.set("sanwire.checksum.status", "Unverified (salted with the connection's secret)");
         let (fragment, head, data) = Fragment::read(body).unwrap();
+        self.set("sanwire.sequence", fragment.sequence);
         self.set("sanwire.data_offset", fragment.data_offset);
         self.set("sanwire.data_length", fragment.data_length);
         self.set("sanwire.acknowledgement", fragment.acknowledgement);
@@ -142,7 +147,7 @@ impl Expected {
         match opcode {
             Opcode::DeviceDiscovery => {
                 let (discovery, _) = Discovery::read(body).unwrap();
-                self.set("sanwire.revision", 1);
+                self.set("sanwire.revision", 2);
                 self.set("sanwire.flags.announce_only", flag(discovery.announce_only));
                 self.set("sanwire.client", discovery.client);
                 self.set("sanwire.session", format!("0x{:016x}", discovery.session));

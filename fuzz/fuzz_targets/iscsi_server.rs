@@ -361,7 +361,6 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
         directory: Arc::new(Targets),
         commands_max: 8,
         transfer_max_bytes: 16384,
-        seed: [1; 32],
     };
     let mut world = World {
         server: Server::new(config),

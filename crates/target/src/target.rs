@@ -201,7 +201,6 @@ impl Target {
                 directory: Arc::clone(&self.exports) as Arc<dyn sanwire_iscsi::Directory>,
                 commands_max: ISCSI_COMMANDS_MAX,
                 transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
-                seed: random()?,
             },
             ports,
             openers,

@@ -99,7 +99,6 @@ impl World {
             directory: Arc::new(OneTarget),
             commands_max: 32,
             transfer_max_bytes: 1 << 20,
-            seed: [9; 32],
         });
         World {
             client: Client::new(config, now),

@@ -130,7 +130,6 @@ impl World {
             directory: Arc::clone(&self.desk) as Arc<_>,
             commands_max: self.plan.commands_max,
             transfer_max_bytes: 1 << 20,
-            seed: self.random.seed(),
         };
         self.life += 1;
         self.host = Some(Host::new(config, Arc::clone(&self.disk), self.plan.write_cache)?);

@@ -50,8 +50,6 @@ pub struct ServerConfig {
     pub commands_max: u32,
     /// The largest data transfer of a command, in bytes.
     pub transfer_max_bytes: u32,
-    /// All randomness comes from this.
-    pub seed: [u8; 32],
 }
 
 /// The target's end of iSCSI, for one shard.

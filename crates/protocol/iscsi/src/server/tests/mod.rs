@@ -115,7 +115,6 @@ impl World {
             directory: Arc::new(Targets),
             commands_max: 32,
             transfer_max_bytes: 1 << 20,
-            seed: [1; 32],
         };
         World { server: Server::new(config), memory, now: Instant::ZERO, streams: Vec::new(), command_number: 1 }
     }

@@ -227,9 +227,15 @@ impl LogicalUnits {
         }
     }
 
-    /// The port through which the nexus comes. It takes a lock: not for reads and writes.
+    /// The two ends of a nexus that is there. It takes a lock: not for every read and write.
+    #[must_use]
+    pub fn ports(&self, nexus: NexusId) -> Option<Arc<NexusPorts>> {
+        self.lock().get(&nexus).map(Arc::clone)
+    }
+
+    /// The port through which the nexus comes.
     pub(crate) fn port(&self, nexus: NexusId) -> TargetPort {
-        self.lock().get(&nexus).map_or_else(TargetPort::default, |ports| ports.target.clone())
+        self.ports(nexus).map_or_else(TargetPort::default, |ports| ports.target.clone())
     }
 
     pub(crate) fn port_groups(&self) -> &PortGroups {

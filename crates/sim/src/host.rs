@@ -41,7 +41,7 @@ impl Host {
     /// When the disk or its name is refused.
     pub fn new(config: ServerConfig, disk: Arc<SimDisk>, write_cache: bool) -> Result<Self, String> {
         let memory = config.memory.clone();
-        let runner = Runner::new(memory.clone(), disk, write_cache, false)?;
+        let runner = Runner::new(memory.clone(), disk, write_cache)?;
         Ok(Host { server: Server::new(config), memory, runner, resets: Vec::new(), notes: Vec::new() })
     }
 

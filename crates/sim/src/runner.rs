@@ -70,9 +70,6 @@ pub struct Runner<H> {
     active: BTreeSet<H>,
     /// Commands that have begun: none begins twice in one life.
     begun: BTreeSet<H>,
-    /// Whether commands wait for what a closed session of the same port has at the disk: only then may a protocol give
-    /// writes again in a new session.
-    ends_old_work_first: bool,
 }
 
 impl<H: Handle> Runner<H> {
@@ -80,12 +77,7 @@ impl<H: Handle> Runner<H> {
     ///
     /// # Errors
     /// When the disk or its name is refused.
-    pub fn new(
-        memory: Region,
-        disk: Arc<SimDisk>,
-        write_cache: bool,
-        ends_old_work_first: bool,
-    ) -> Result<Self, String> {
+    pub fn new(memory: Region, disk: Arc<SimDisk>, write_cache: bool) -> Result<Self, String> {
         let units = LogicalUnits::new();
         let identity = Identity::new("simulated", [7; 16]).map_err(|error| format!("{error:?}"))?;
         let disk = Disk::new(identity, disk, DiskOptions { write_cache, ..DiskOptions::default() })
@@ -104,7 +96,6 @@ impl<H: Handle> Runner<H> {
             settling: Vec::new(),
             active: BTreeSet::new(),
             begun: BTreeSet::new(),
-            ends_old_work_first,
         })
     }
 
@@ -187,10 +178,14 @@ impl<H: Handle> Runner<H> {
         self.go_on(Some(handle), progress, now)
     }
 
+    /// Commands wait for what a closed session of the same ports has at the disk: only so may a client give writes again in a
+    /// new session.
     fn must_wait(&self, nexus: NexusId) -> bool {
-        let Some(own) = self.nexuses.get(&nexus).filter(|_| self.ends_old_work_first) else { return false };
-        let is_earlier = |handle: H| handle.nexus() < nexus && self.nexuses.get(&handle.nexus()) == Some(own);
-        self.working.values().any(|working| working.handle.is_some_and(is_earlier))
+        let Some(own) = self.nexuses.get(&nexus) else { return false };
+        self.working.values().any(|working| {
+            let closed = working.aborted_by.filter(|by| working.handle.is_some_and(|handle| handle.nexus() == *by));
+            closed.is_some_and(|closed| closed != nexus && self.nexuses.get(&closed) == Some(own))
+        })
     }
 
     fn go_on(&mut self, mut handle: Option<H>, mut progress: Progress, now: Instant) -> Result<(), String> {

@@ -1,10 +1,11 @@
 //! Which sessions there are, and which shard has each of them.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
-use sanwire_iscsi::{Admission, Admitted, IscsiName, Isid, SessionKind, TargetId};
+use sanwire_iscsi::{Admission, Admitted, IscsiName, Isid, SessionKind};
 use serde::{Deserialize, Serialize};
 
 /// Sessions at the most; the identity of a session has 16 bits, and each costs memory.
@@ -13,8 +14,9 @@ const SESSIONS_MAX: usize = 16_384;
 /// What tells the nexuses of iSCSI from those of HyperSCSI, which count from zero.
 const NEXUS_BASE: u64 = 1 << 63;
 
-/// An initiator port and what it is connected to; `None` for discovery.
-type Port = (IscsiName, Isid, Option<TargetId>);
+/// An initiator port and the target that it is connected to; `None` for discovery. A target that is taken away and served
+/// again is the same: it has another number then, not another name.
+type Port = (IscsiName, Isid, Option<IscsiName>);
 
 /// An iSCSI session, for people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -38,8 +40,7 @@ pub(crate) struct Registry(Mutex<Sessions>);
 #[derive(Debug)]
 struct Sessions {
     by_tsih: BTreeMap<u16, Session>,
-    /// The youngest session of each port: an older one is being replaced.
-    by_port: BTreeMap<Port, u16>,
+    by_port: BTreeMap<Port, Home>,
     /// Sessions of each shard.
     loads: Vec<usize>,
     last_tsih: u16,
@@ -51,6 +52,15 @@ struct Session {
     port: Port,
     shard: usize,
     nexus: NexusId,
+    /// It is over, but stores still work for it.
+    is_closing: bool,
+}
+
+/// Where a port has its sessions: one, older ones that are being replaced, and those that are closing.
+#[derive(Debug)]
+struct Home {
+    shard: usize,
+    sessions: usize,
 }
 
 impl Registry {
@@ -69,26 +79,34 @@ impl Registry {
     pub(crate) fn place(&self, admitted: &Admitted) -> Option<(usize, Admission)> {
         let target = match &admitted.kind {
             SessionKind::Discovery => None,
-            SessionKind::Normal { target, .. } => Some(*target),
+            SessionKind::Normal { name, .. } => Some(name.clone()),
         };
         let port = (admitted.initiator.clone(), admitted.isid, target);
         self.lock().place(port, admitted.request.tsih)
     }
 
-    /// The sessions with targets, by the names of these.
-    pub(crate) fn list(&self, name_of: impl Fn(TargetId) -> Option<String>) -> Vec<SessionStatus> {
+    /// The sessions with targets.
+    pub(crate) fn list(&self) -> Vec<SessionStatus> {
         let sessions = self.lock();
+        let open = sessions.by_tsih.iter().filter(|(_, session)| !session.is_closing);
         let status = |(tsih, session): (&u16, &Session)| {
             let (initiator, isid, target) = &session.port;
             Some(SessionStatus {
                 initiator: initiator.to_string(),
                 isid: isid.to_string(),
-                target: target.and_then(&name_of)?,
+                target: target.as_ref()?.to_string(),
                 tsih: *tsih,
                 shard: session.shard,
             })
         };
-        sessions.by_tsih.iter().filter_map(status).collect()
+        open.filter_map(status).collect()
+    }
+
+    /// A session is over; what stores do for it is not.
+    pub(crate) fn closing(&self, nexus: NexusId, tsih: u16) {
+        if let Some(session) = self.lock().by_tsih.get_mut(&tsih).filter(|session| session.nexus == nexus) {
+            session.is_closing = true;
+        }
     }
 
     /// A session is gone.
@@ -114,17 +132,16 @@ impl Sessions {
         if self.by_tsih.len() >= SESSIONS_MAX {
             return None;
         }
-        let older = self.by_port.get(&port).and_then(|tsih| self.by_tsih.get(tsih));
-        let shard = match older {
-            Some(session) => session.shard,
+        let shard = match self.by_port.get(&port) {
+            Some(home) => home.shard,
             None => self.loads.iter().enumerate().min_by_key(|(_, load)| **load)?.0,
         };
         self.last_tsih = self.free_tsih();
         self.last_nexus += 1;
         let admission = Admission { tsih: self.last_tsih, nexus: NexusId(self.last_nexus) };
         self.loads[shard] += 1;
-        self.by_port.insert(port.clone(), admission.tsih);
-        self.by_tsih.insert(admission.tsih, Session { port, shard, nexus: admission.nexus });
+        self.by_port.entry(port.clone()).or_insert(Home { shard, sessions: 0 }).sessions += 1;
+        self.by_tsih.insert(admission.tsih, Session { port, shard, nexus: admission.nexus, is_closing: false });
         Some((shard, admission))
     }
 
@@ -145,8 +162,11 @@ impl Sessions {
         }
         if let Some(session) = self.by_tsih.remove(&tsih) {
             self.loads[session.shard] -= 1;
-            if self.by_port.get(&session.port) == Some(&tsih) {
-                self.by_port.remove(&session.port);
+            if let Entry::Occupied(mut home) = self.by_port.entry(session.port) {
+                home.get_mut().sessions -= 1;
+                if home.get().sessions == 0 {
+                    home.remove();
+                }
             }
         }
     }
@@ -157,7 +177,8 @@ mod tests {
     use super::*;
 
     fn port(number: u8, target: u32) -> Port {
-        ("iqn.2026-11.org.sanwire:test".parse().unwrap(), Isid([0, 0, 0, 0, 0, number]), Some(TargetId(target)))
+        let target = format!("iqn.2026-11.org.sanwire:{target}").parse().unwrap();
+        ("iqn.2026-11.org.sanwire:test".parse().unwrap(), Isid([0, 0, 0, 0, 0, number]), Some(target))
     }
 
     fn registry(shards: usize) -> MutexGuard<'static, Sessions> {
@@ -184,8 +205,8 @@ mod tests {
         let (again, new) = sessions.place(port(1, 0), 0).unwrap();
         assert_eq!((shard, again), (1, 1), "though the other shard has fewer");
         assert_ne!((old.tsih, old.nexus), (new.tsih, new.nexus));
-        sessions.closed(old.nexus, old.tsih);
-        assert_eq!(sessions.place(port(1, 0), 0).unwrap().0, 1, "the younger one is still there");
+        sessions.closed(new.nexus, new.tsih);
+        assert_eq!(sessions.place(port(1, 0), 0).unwrap().0, 1, "the older one is still there");
         assert_eq!(sessions.place(port(1, 1), 0).unwrap().0, 0, "another target is another session");
     }
 

@@ -1,6 +1,7 @@
 //! Commands under way in one shard: between the device, which says what its store must do, and the engines that do it.
 
 mod abort;
+mod earlier;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,13 +9,14 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
-use sanwire_device::{Execution, LogicalUnits, Progress, Waiting};
+use sanwire_device::{Execution, LogicalUnits, NexusPorts, Progress, Waiting};
 use sanwire_io::file::FileEngine;
 use sanwire_scsi::{Reply, Status, Task};
 use sanwire_store::{Completion, Delayed, KernelOp, Started};
 
 use self::abort::Settling;
 pub(crate) use self::abort::{Selection, Which};
+use self::earlier::{Behind, Earlier};
 use crate::mail::Settlement;
 
 /// Which command of which protocol.
@@ -69,6 +71,8 @@ struct Aborted {
     by: NexusId,
     /// Held until the command has ended, for who waits for that.
     settlements: Vec<Arc<Settlement>>,
+    /// Between which ports the session was that has left it, once that has closed.
+    left_between: Option<Arc<NexusPorts>>,
 }
 
 /// A command that waits for memory.
@@ -99,6 +103,7 @@ pub(crate) struct Runner {
     backlog: VecDeque<(u64, KernelOp)>,
     /// Waiting for their time.
     delayed: BTreeMap<(Instant, u32), Delayed>,
+    earlier: Earlier,
     /// Waiting for the end of the commands that they abort, by numbers that are not used again.
     settling: BTreeMap<u64, Settling>,
     next_settling: u64,
@@ -117,6 +122,7 @@ impl Runner {
             ask_again_at: None,
             backlog: VecDeque::new(),
             delayed: BTreeMap::new(),
+            earlier: Earlier::default(),
             settling: BTreeMap::new(),
             next_settling: 0,
             wanted: Vec::new(),
@@ -185,6 +191,7 @@ impl Runner {
         engine: &mut FileEngine,
         now: Instant,
     ) -> Option<Ended> {
+        let nexus = handle.map(Handle::nexus);
         let mut ended = None;
         loop {
             let (execution, request) = match progress {
@@ -209,6 +216,11 @@ impl Runner {
                     return ended;
                 }
             };
+            if let Some(ports) = self.must_wait(nexus, units, &execution) {
+                let tag = self.park(Running { handle, units: Arc::clone(units), execution, aborted: None });
+                self.earlier.behind.push_back(Behind { tag, request, ports });
+                return ended;
+            }
             match execution.store().start(request) {
                 Started::Done(completion) => {
                     progress = units.resume(execution, completion, &self.memory);
@@ -265,14 +277,19 @@ impl Runner {
         completion: Completion,
         engine: &mut FileEngine,
         now: Instant,
-    ) -> Option<Ended> {
-        let Running { handle, units, execution, aborted } = self.unpark(u32::try_from(tag).ok()?)?;
-        if let Some(Aborted { by, settlements }) = aborted {
-            drop(settlements);
-            return handle.map(|handle| Ended::aborted(handle, by));
+        ended: &mut Vec<Ended>,
+    ) {
+        let Some(running) = u32::try_from(tag).ok().and_then(|tag| self.unpark(tag)) else { return };
+        let Running { handle, units, execution, aborted } = running;
+        let Some(Aborted { by, settlements, left_between }) = aborted else {
+            let progress = units.resume(execution, completion, &self.memory);
+            return ended.extend(self.go_on(handle, &units, progress, engine, now));
+        };
+        drop((execution, settlements));
+        ended.extend(handle.map(|handle| Ended::aborted(handle, by)));
+        if left_between.is_some() {
+            self.left_one_less(engine, now, ended);
         }
-        let progress = units.resume(execution, completion, &self.memory);
-        self.go_on(handle, &units, progress, engine, now)
     }
 
     /// When a delayed request is next due, or a waiting command asks again.
@@ -288,7 +305,7 @@ impl Runner {
         {
             let ((_, tag), delayed) = entry.remove_entry();
             match delayed.resume() {
-                Started::Done(completion) => ended.extend(self.completed(u64::from(tag), completion, engine, now)),
+                Started::Done(completion) => self.completed(u64::from(tag), completion, engine, now, ended),
                 started => self.wait(tag, started, engine, now),
             }
         }

@@ -181,7 +181,7 @@ impl Shard {
         let mut completions = Vec::new();
         self.engine.reap(&mut |tag, completion| completions.push((tag, completion)));
         for (tag, completion) in completions {
-            self.ended.extend(self.runner.completed(tag, completion, &mut self.engine, now));
+            self.runner.completed(tag, completion, &mut self.engine, now, &mut self.ended);
         }
     }
 
@@ -213,6 +213,9 @@ impl Shard {
             }
             ServerEvent::SessionClosed { nexus } => {
                 tracing::info!("the session of nexus {} is over", nexus.0);
+                if let Some(ports) = self.units.ports(nexus) {
+                    self.runner.close(nexus, &ports, None, &mut self.ended);
+                }
                 self.units.nexus_lost(nexus);
             }
         }

@@ -132,7 +132,7 @@ impl Target {
     /// The iSCSI sessions.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionStatus> {
-        self.registry.list(|target| self.exports.by_id(target).map(|export| export.config.name.to_string()))
+        self.registry.list()
     }
 
     /// Serves these iSCSI targets from now on. Sessions with a target that stays go on, and learn of units that come and go;

@@ -92,7 +92,7 @@ impl Runner {
                 ended.push(Ended::aborted(handle, by));
                 continue;
             }
-            let aborted = running.aborted.get_or_insert(Aborted { by, settlements: Vec::new() });
+            let aborted = running.aborted.get_or_insert(Aborted { by, settlements: Vec::new(), left_between: None });
             aborted.settlements.extend(settlement.map(Arc::clone));
             if self.withdraw(tag) {
                 self.unpark(tag);
@@ -103,10 +103,12 @@ impl Runner {
 
     /// Takes back what a store was to do, if it has not begun.
     fn withdraw(&mut self, tag: u32) -> bool {
-        let before = self.backlog.len() + self.delayed.len();
+        let waiting = |runner: &Runner| runner.backlog.len() + runner.delayed.len() + runner.earlier.behind.len();
+        let before = waiting(self);
         self.backlog.retain(|(queued, _)| *queued != u64::from(tag));
         self.delayed.retain(|(_, delayed), _| *delayed != tag);
-        self.backlog.len() + self.delayed.len() < before
+        self.earlier.behind.retain(|behind| behind.tag != tag);
+        waiting(self) < before
     }
 
     /// Keeps a command until those that it aborts have ended, in all shards.

@@ -138,6 +138,7 @@ impl Shard {
                 Mail::Settled(Wanted::ByCommand(number)) => {
                     self.ended.extend(self.runner.settled(number, &mut self.engine, now));
                 }
+                Mail::Settled(Wanted::ByRegistry { nexus, tsih }) => self.iscsi.registry.closed(nexus, tsih),
                 Mail::DropTarget(target) => self.iscsi.server.drop_target(target, now),
             }
         }
@@ -171,10 +172,12 @@ impl Shard {
                 }
             }
             ServerEvent::SessionClosed { nexus, tsih } => {
-                self.iscsi.registry.closed(nexus, tsih);
-                if let Some(Session { units, .. }) = self.iscsi.sessions.remove(&nexus) {
+                self.iscsi.registry.closing(nexus, tsih);
+                // While a store works for it, its port has its next session here, where that waits for the end of this work.
+                let gone = Settlement::new(self.shards[self.index].clone(), Wanted::ByRegistry { nexus, tsih });
+                if let Some(Session { units, ports }) = self.iscsi.sessions.remove(&nexus) {
                     tracing::info!("the session of nexus {:x} is over", nexus.0);
-                    self.runner.abort(&Selection { by: nexus, which: Which::Own }, None, &mut self.ended);
+                    self.runner.close(nexus, &ports, Some(&gone), &mut self.ended);
                     units.nexus_lost(nexus);
                 }
             }

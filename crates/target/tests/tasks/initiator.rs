@@ -1,0 +1,200 @@
+//! An iSCSI initiator that does what the test says, PDU by PDU.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use sanwire_iscsi::wire::{
+    HEADER_BYTES, Header, LoginRequest, LoginResponse, Opcode, ScsiCommand, ScsiResponse, TAG_NONE, TaskRequest,
+    TaskResponse,
+};
+
+use super::{DELAYED, GATED, PATIENCE, PROMPT};
+
+pub const GOOD: u8 = 0x00;
+pub const TASK_ABORTED: u8 = 0x40;
+pub const BLOCK_BYTES: usize = 512;
+
+/// What a target says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Said {
+    /// The command with this tag has this status.
+    Status(u32, u8),
+    /// The task management request with this tag has this response.
+    Managed(u32, u8),
+    /// It closed the connection.
+    End,
+}
+
+/// A session with one connection.
+pub struct Initiator {
+    stream: TcpStream,
+    command_number: u32,
+    status_number: u32,
+    next_tag: u32,
+    /// What the last READ gave.
+    data: Vec<u8>,
+}
+
+impl Initiator {
+    /// Logs in as the initiator port with this number and hears all unit attentions.
+    pub fn login(portal: SocketAddr, target: &str, port: u8) -> Initiator {
+        let stream = TcpStream::connect(portal).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut own = Initiator { stream, command_number: 1, status_number: 0, next_tag: 1, data: Vec::new() };
+        let text = format!("InitiatorName=iqn.2026-11.org.sanwire:test\0TargetName={target}\0SessionType=Normal\0");
+        let request = LoginRequest {
+            is_immediate: true,
+            transits: true,
+            current_stage: 1,
+            next_stage: 3,
+            isid: [0x80, 0, 0, 0, 0, port],
+            command_number: 1,
+            ..LoginRequest::default()
+        };
+        own.send(request.write(), text.as_bytes());
+        let (header, _) = own.receive().expect("an answer to the login");
+        let response = LoginResponse::read(&header);
+        assert_eq!((response.status_class, response.transits), (0, true), "{response:?}");
+        for lun in [GATED, DELAYED, PROMPT] {
+            own.settle(lun);
+        }
+        own
+    }
+
+    /// Hears the unit attentions of a unit, as far as it is there.
+    pub fn settle(&mut self, lun: u16) {
+        for _ in 0..4 {
+            let tag = self.command(lun, &[0; 6], &[], 0);
+            if self.hear() == Said::Status(tag, GOOD) {
+                return;
+            }
+        }
+    }
+
+    fn send(&mut self, header: Header, data: &[u8]) {
+        let mut bytes = header.as_bytes().to_vec();
+        bytes[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
+        bytes.extend(data);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    fn receive(&mut self) -> Option<(Header, Vec<u8>)> {
+        let mut header = [0; HEADER_BYTES];
+        if let Err(error) = self.stream.read_exact(&mut header) {
+            let is_end = !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut);
+            assert!(is_end, "the target says nothing");
+            return None;
+        }
+        let header = Header::from_bytes(header);
+        let mut data = vec![0; header.data_bytes().next_multiple_of(4)];
+        self.stream.read_exact(&mut data).unwrap();
+        data.truncate(header.data_bytes());
+        Some((header, data))
+    }
+
+    /// The next answer. Data and asynchronous messages are passed over.
+    pub fn hear(&mut self) -> Said {
+        loop {
+            let Some((header, data)) = self.receive() else { return Said::End };
+            match header.opcode() {
+                Some(Opcode::ScsiResponse) => {
+                    let response = ScsiResponse::read(&header);
+                    self.status_number = response.status_number.wrapping_add(1);
+                    return Said::Status(response.task_tag, response.status);
+                }
+                Some(Opcode::DataIn) => {
+                    self.data = data;
+                    let (has_status, status) = (header.as_bytes()[1] & 1 == 1, header.as_bytes()[3]);
+                    if has_status {
+                        self.status_number = self.status_number.wrapping_add(1);
+                        return Said::Status(header.task_tag(), status);
+                    }
+                }
+                Some(Opcode::TaskResponse) => {
+                    let response = TaskResponse::read(&header);
+                    self.status_number = response.status_number.wrapping_add(1);
+                    return Said::Managed(response.task_tag, response.response);
+                }
+                Some(Opcode::AsyncMessage) => {}
+                other => panic!("{other:?} was not expected"),
+            }
+        }
+    }
+
+    fn tag(&mut self) -> u32 {
+        self.next_tag += 1;
+        self.next_tag
+    }
+
+    /// Gives a command; gives its tag.
+    pub fn command(&mut self, lun: u16, cdb: &[u8], data_out: &[u8], data_in_bytes: u32) -> u32 {
+        let task_tag = self.tag();
+        let mut padded = [0; 16];
+        padded[..cdb.len()].copy_from_slice(cdb);
+        let request = ScsiCommand {
+            is_final: true,
+            is_read: data_in_bytes > 0,
+            is_write: !data_out.is_empty(),
+            attribute: 1,
+            lun: lun_bytes(lun),
+            task_tag,
+            expected_bytes: data_in_bytes.max(data_out.len() as u32),
+            command_number: self.command_number,
+            expected_status_number: self.status_number,
+            cdb: padded,
+            ..ScsiCommand::default()
+        };
+        self.command_number = self.command_number.wrapping_add(1);
+        self.send(request.write(), data_out);
+        task_tag
+    }
+
+    /// Gives the command to fill a block with a byte.
+    pub fn write(&mut self, lun: u16, lba: u8, byte: u8) -> u32 {
+        self.command(lun, &[0x2a, 0, 0, 0, 0, lba, 0, 0, 1, 0], &[byte; BLOCK_BYTES], 0)
+    }
+
+    /// What a block is full of.
+    pub fn read(&mut self, lun: u16, lba: u8) -> u8 {
+        let tag = self.command(lun, &[0x28, 0, 0, 0, 0, lba, 0, 0, 1, 0], &[], BLOCK_BYTES as u32);
+        assert_eq!(self.hear(), Said::Status(tag, GOOD));
+        assert!(self.data.iter().all(|byte| *byte == self.data[0]), "a block of one byte");
+        self.data[0]
+    }
+
+    /// Asks something that needs no store, and hears the answer before any other: what was given before has been begun, and
+    /// is not answered.
+    pub fn hears_nothing_else(&mut self) {
+        let tag = self.command(GATED, &[0x12, 0, 0, 0, 36, 0], &[], 36);
+        assert_eq!(self.hear(), Said::Status(tag, GOOD), "the answer to INQUIRY");
+    }
+
+    /// Asks for task management; gives the tag of the request.
+    pub fn manage(&mut self, function: u8, lun: u16, referenced: u32) -> u32 {
+        let task_tag = self.tag();
+        let request = TaskRequest {
+            is_immediate: true,
+            is_final: true,
+            function,
+            lun: lun_bytes(lun),
+            task_tag,
+            referenced_task_tag: referenced,
+            command_number: self.command_number,
+            expected_status_number: self.status_number,
+            referenced_command_number: 1,
+            ..TaskRequest::default()
+        };
+        self.send(request.write(), &[]);
+        task_tag
+    }
+}
+
+/// The tag that refers to no task.
+pub const NO_TASK: u32 = TAG_NONE;
+
+fn lun_bytes(lun: u16) -> [u8; 8] {
+    let [high, low] = lun.to_be_bytes();
+    [high, low, 0, 0, 0, 0, 0, 0]
+}

@@ -1,0 +1,114 @@
+//! Tasks of several sessions on several shards of one server: who waits for whom, and who ends whose.
+
+mod hyperscsi;
+mod initiator;
+mod management;
+mod nexus_loss;
+mod store;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sanwire_core::Lun;
+use sanwire_device::{Disk, DiskOptions};
+use sanwire_hyperscsi::{Identity, Recovery, random};
+use sanwire_io::file::EngineKind;
+use sanwire_scsi::Identity as DiskIdentity;
+use sanwire_target::{AllowList, ExportConfig, Target, TargetConfig, VolumeConfig, Wire};
+
+use self::initiator::Initiator;
+use self::store::GatedStore;
+
+/// Nothing here takes so long unless it never happens.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The unit whose store can be made to hold writes back: they cannot be withdrawn.
+const GATED: u16 = 0;
+/// The unit whose writes wait for an hour before they begin: they can be withdrawn.
+const DELAYED: u16 = 1;
+/// The unit that does everything at once.
+const PROMPT: u16 = 2;
+
+/// A server with two shards, and one target of three units.
+struct World {
+    target: Target,
+    store: Arc<GatedStore>,
+}
+
+impl World {
+    fn new() -> World {
+        let volume = |lun, spec: &str| VolumeConfig { lun: Lun::new(lun).unwrap(), spec: spec.parse().unwrap() };
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let target = Target::start(TargetConfig {
+            name: "test".into(),
+            identity: Identity::from_private(random().unwrap()).unwrap(),
+            psk: [0; 32],
+            wires: vec![Wire::Iscsi { address: any_port, group_tag: 1 }, Wire::HsIp { address: any_port }],
+            allow: AllowList::default(),
+            volumes: vec![volume(DELAYED, "delayed=ram:1M,delay=write:3600s"), volume(PROMPT, "prompt=ram:1M")],
+            exports: vec![ExportConfig::of_volume("prompt", AllowList::default()).unwrap()],
+            discovery: Default::default(),
+            shards: 2,
+            memory_bytes: TargetConfig::MEMORY_BYTES_DEFAULT,
+            ring_bytes: 1 << 20,
+            // Only a ring can wait for a socket as if it were a disk.
+            engine: EngineKind::IoUring,
+            recovery: Recovery::default(),
+            state_directory: None,
+        })
+        .unwrap();
+        let store = Arc::new(GatedStore::new());
+        let identity = DiskIdentity::new("gated", [7; 16]).unwrap();
+        let disk = Disk::new(identity, Arc::clone(&store) as _, DiskOptions::default()).unwrap();
+        target.units().add(Lun::new(GATED).unwrap(), disk).unwrap();
+        let units = [(GATED, "gated"), (DELAYED, "delayed"), (PROMPT, "prompt")];
+        let units = units.map(|(lun, name)| (Lun::new(lun).unwrap(), name.to_owned()));
+        let export =
+            ExportConfig { units: units.into(), ..ExportConfig::of_volume("all", AllowList::default()).unwrap() };
+        let exports = [target.exports(), vec![export]].concat();
+        target.set_exports(exports).unwrap();
+        World { target, store }
+    }
+
+    fn portal(&self) -> SocketAddr {
+        self.target.wires().iter().find_map(Wire::portal).unwrap().0
+    }
+
+    fn hyperscsi_address(&self) -> SocketAddr {
+        let address = |wire: &Wire| if let Wire::HsIp { address } = wire { Some(*address) } else { None };
+        self.target.wires().iter().find_map(address).unwrap()
+    }
+
+    /// A session of the initiator port with this number, whose unit attentions are over.
+    fn login(&self, port: u8) -> Initiator {
+        Initiator::login(self.portal(), "iqn.2026-11.org.sanwire:all", port)
+    }
+
+    /// The shard that has the session of a port.
+    fn shard_of(&self, port: u8) -> usize {
+        let isid = format!("{port:02x}");
+        let sessions = self.target.sessions();
+        sessions.iter().find(|session| session.isid.replace(':', "").ends_with(&isid)).unwrap().shard
+    }
+
+    fn wait_for_sessions(&self, count: usize) {
+        wait_until("the sessions are so many", || self.target.sessions().len() == count);
+    }
+}
+
+impl Drop for World {
+    /// A server waits for its stores before it ends.
+    fn drop(&mut self) {
+        self.store.release();
+    }
+}
+
+/// Waits for what happens soon.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let give_up_at = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < give_up_at, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,126 @@
+//! What the store does for a lost session ends before the next session of the port reaches it (SAM-5 6.3.4).
+
+use super::initiator::{GOOD, NO_TASK, Said};
+use super::{GATED, PROMPT, World};
+
+const ABORT_TASK: u8 = 1;
+const LOGICAL_UNIT_RESET: u8 = 5;
+const COMPLETE: u8 = 0;
+
+/// A world where the session of port 1 was lost while the store did its write of a 1.
+fn with_an_old_write() -> World {
+    let world = World::new();
+    let mut old = world.login(1);
+    world.store.hold();
+    old.write(GATED, 0, 1);
+    world.store.wait_for_held(1);
+    world.store.pass();
+    drop(old);
+    world.wait_for_sessions(0);
+    world
+}
+
+#[test]
+fn a_write_of_a_lost_session_never_lands_on_one_of_the_next_session() {
+    let world = with_an_old_write();
+    // The shard with the fewest sessions is now another one.
+    let _other = world.login(2);
+    let mut new = world.login(1);
+    let again = new.write(GATED, 0, 1);
+    new.hears_nothing_else();
+    let newer = new.write(GATED, 0, 2);
+    new.hears_nothing_else();
+    world.store.release();
+    assert_eq!(new.hear(), Said::Status(again, GOOD));
+    assert_eq!(new.hear(), Said::Status(newer, GOOD));
+    assert_eq!(new.read(GATED, 0), 2);
+}
+
+#[test]
+fn a_write_of_a_replaced_session_never_lands_on_one_of_its_successor() {
+    let world = World::new();
+    let mut old = world.login(1);
+    world.store.hold();
+    old.write(GATED, 0, 1);
+    world.store.wait_for_held(1);
+    world.store.pass();
+    let mut new = world.login(1);
+    assert_eq!(old.hear(), Said::End);
+    let newer = new.write(GATED, 0, 2);
+    new.hears_nothing_else();
+    world.store.release();
+    assert_eq!(new.hear(), Said::Status(newer, GOOD));
+    assert_eq!(new.read(GATED, 0), 2);
+}
+
+#[test]
+fn neither_other_ports_nor_other_units_wait() {
+    let world = with_an_old_write();
+    let mut other = world.login(2);
+    let tag = other.write(GATED, 1, 9);
+    assert_eq!(other.hear(), Said::Status(tag, GOOD));
+    let mut new = world.login(1);
+    let tag = new.write(PROMPT, 0, 8);
+    assert_eq!(new.hear(), Said::Status(tag, GOOD));
+    world.store.release();
+    assert_eq!((new.read(GATED, 0), new.read(GATED, 1), new.read(PROMPT, 0)), (1, 9, 8));
+}
+
+#[test]
+fn a_command_that_waits_for_an_earlier_session_can_be_aborted() {
+    let world = with_an_old_write();
+    let mut new = world.login(1);
+    let waiting = new.write(GATED, 0, 2);
+    let request = new.manage(ABORT_TASK, GATED, waiting);
+    assert_eq!(new.hear(), Said::Managed(request, COMPLETE));
+    new.write(GATED, 0, 3);
+    new.hears_nothing_else();
+    // It waits for the end of the old write as well, which is a task of the unit.
+    let request = new.manage(LOGICAL_UNIT_RESET, GATED, NO_TASK);
+    new.hears_nothing_else();
+    world.store.release();
+    assert_eq!(new.hear(), Said::Managed(request, COMPLETE));
+    new.settle(GATED);
+    assert_eq!(new.read(GATED, 0), 1, "neither was done");
+}
+
+#[test]
+fn sessions_that_come_and_go_do_not_hide_the_old_one() {
+    let world = with_an_old_write();
+    for byte in 2..5 {
+        let mut next = world.login(1);
+        next.write(GATED, 0, byte);
+        next.hears_nothing_else();
+        drop(next);
+        world.wait_for_sessions(0);
+    }
+    let _others = [world.login(2), world.login(3)];
+    let mut last = world.login(1);
+    let tag = last.write(GATED, 0, 7);
+    last.hears_nothing_else();
+    world.store.release();
+    assert_eq!(last.hear(), Said::Status(tag, GOOD));
+    assert_eq!(last.read(GATED, 0), 7);
+}
+
+#[test]
+fn a_target_that_was_away_meanwhile_is_the_same_target() {
+    let world = World::new();
+    let mut old = world.login(1);
+    world.store.hold();
+    old.write(GATED, 0, 1);
+    world.store.wait_for_held(1);
+    world.store.pass();
+    let exports = world.target.exports();
+    world.target.set_exports(vec![]).unwrap();
+    assert_eq!(old.hear(), Said::End);
+    world.wait_for_sessions(0);
+    world.target.set_exports(exports).unwrap();
+    let _other = world.login(2);
+    let mut new = world.login(1);
+    let tag = new.write(GATED, 0, 2);
+    new.hears_nothing_else();
+    world.store.release();
+    assert_eq!(new.hear(), Said::Status(tag, GOOD));
+    assert_eq!(new.read(GATED, 0), 2);
+}

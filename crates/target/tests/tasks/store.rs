@@ -1,0 +1,127 @@
+//! A store whose writes reach a medium only when the test says so, and cannot be called back meanwhile.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex};
+
+use sanwire_buffer::Slice;
+use sanwire_store::{Completion, Geometry, KernelOp, Outcome, Request, Started, Store};
+
+use super::PATIENCE;
+
+const LENGTH_BYTES: usize = 1 << 20;
+
+/// While it holds, each write is given to the kernel as a write to a socket that is full.
+#[derive(Debug)]
+pub struct GatedStore {
+    state: Mutex<State>,
+    changed: Condvar,
+    full: Arc<File>,
+}
+
+#[derive(Debug)]
+struct State {
+    bytes: Vec<u8>,
+    holds: bool,
+    /// Where and what.
+    held: Vec<(usize, Slice)>,
+    reader: UnixStream,
+    /// Bytes in the socket before any write.
+    filling: usize,
+}
+
+impl GatedStore {
+    /// A store that holds nothing back.
+    pub fn new() -> Self {
+        let (mut writer, reader) = UnixStream::pair().unwrap();
+        writer.set_nonblocking(true).unwrap();
+        let mut filling = 0;
+        loop {
+            match writer.write(&[0; 4096]) {
+                Ok(count) => filling += count,
+                Err(error) => break assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        writer.set_nonblocking(false).unwrap();
+        let state = State { bytes: vec![0; LENGTH_BYTES], holds: false, held: Vec::new(), reader, filling };
+        let full = Arc::new(File::from(OwnedFd::from(writer)));
+        GatedStore { state: Mutex::new(state), changed: Condvar::new(), full }
+    }
+
+    /// From now on writes are held.
+    pub fn hold(&self) {
+        self.state.lock().unwrap().holds = true;
+    }
+
+    /// What comes from now on is done at once; what is held stays so.
+    pub fn pass(&self) {
+        self.state.lock().unwrap().holds = false;
+    }
+
+    /// Waits until so many writes are held.
+    pub fn wait_for_held(&self, count: usize) {
+        let state = self.state.lock().unwrap();
+        let (state, _) = self.changed.wait_timeout_while(state, PATIENCE, |state| state.held.len() < count).unwrap();
+        assert_eq!(state.held.len(), count, "writes at the store");
+    }
+
+    /// Has the held writes land and end.
+    pub fn release(&self) {
+        let state = &mut *self.state.lock().unwrap();
+        state.holds = false;
+        let held = std::mem::take(&mut state.held);
+        let mut sent =
+            vec![0; std::mem::take(&mut state.filling) + held.iter().map(|(_, data)| data.len()).sum::<usize>()];
+        for (offset, data) in held {
+            state.bytes[offset..offset + data.len()].copy_from_slice(&data);
+        }
+        state.reader.read_exact(&mut sent).unwrap();
+    }
+}
+
+impl State {
+    fn perform(&mut self, request: Request) -> Completion {
+        match request {
+            Request::Read { offset_bytes, mut buffer } => {
+                let at = offset_bytes as usize;
+                let length = buffer.len();
+                buffer.copy_from_slice(&self.bytes[at..at + length]);
+                return Ok(Outcome::Read(buffer));
+            }
+            Request::Write { offset_bytes, data } => {
+                let at = offset_bytes as usize;
+                self.bytes[at..at + data.len()].copy_from_slice(&data);
+            }
+            _ => {}
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Store for GatedStore {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            length_bytes: LENGTH_BYTES as u64,
+            block_bytes: 512,
+            physical_block_bytes: 512,
+            read_only: false,
+            discards: false,
+            atomic_write_bytes: 0,
+        }
+    }
+
+    fn start(&self, request: Request) -> Started {
+        let mut state = self.state.lock().unwrap();
+        match request {
+            Request::Write { offset_bytes, data } if state.holds => {
+                state.held.push((offset_bytes as usize, data.clone()));
+                self.changed.notify_all();
+                let request = Request::Write { offset_bytes: 0, data };
+                Started::Kernel(KernelOp { file: Arc::clone(&self.full), is_block_device: false, request })
+            }
+            request => Started::Done(state.perform(request)),
+        }
+    }
+}

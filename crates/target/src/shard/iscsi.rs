@@ -252,7 +252,8 @@ impl Shard {
     fn managed(&mut self, request: ManageHandle, now: Instant) {
         self.iscsi.server.managed(request, ManageOutcome::Complete, now);
         if let Some(target) = self.iscsi.cold_resets.remove(&request) {
-            // Those of this shard are dropped by its own end.
+            // Its own end does so only for a session that is still there.
+            self.iscsi.server.drop_target(target, now);
             let others = self.shards.iter().enumerate().filter(|(index, _)| *index != self.index);
             others.for_each(|(_, shard)| shard.send(Mail::DropTarget(target)));
         }

@@ -105,3 +105,21 @@ fn a_cold_reset_ends_the_sessions_of_all_shards_with_the_target() {
     let tag = elsewhere.write(0, 0, 1);
     assert_eq!(elsewhere.hear(), Said::Status(tag, GOOD), "another target");
 }
+
+#[test]
+fn a_cold_reset_is_done_though_the_one_who_wants_it_leaves() {
+    let world = World::new();
+    let (mut here, mut there) = apart(&world);
+    let mut beside = world.login(3);
+    assert_eq!(world.shard_of(1), world.shard_of(3));
+    world.store.hold();
+    let write = there.write(GATED, 0, 1);
+    world.store.wait_for_held(1);
+    here.manage(TARGET_COLD_RESET, GATED, NO_TASK);
+    here.hears_nothing_else();
+    drop(here);
+    world.wait_for_sessions(2);
+    world.store.release();
+    assert_eq!(there.hear(), Said::Status(write, TASK_ABORTED));
+    assert_eq!((there.hear(), beside.hear()), (Said::End, Said::End));
+}

@@ -222,7 +222,7 @@ impl World {
                     }
                 }
                 ClientEvent::Failed { id, .. } => drop(self.waiting.remove(&id.number()).expect("failed once")),
-                ClientEvent::GivenUp(failure) => panic!("gave up: {failure}"),
+                ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => panic!("gave up: {failure}"),
                 ClientEvent::Connected { .. } | ClientEvent::Lost { .. } => {}
             }
         }

@@ -16,7 +16,7 @@ use crate::endpoint::{ConnectError, Endpoint};
 use crate::inventory::{self, VolumeSummary};
 use crate::options::ClientOptions;
 use crate::queue::OpQueue;
-use crate::session::{Failure, HyperScsi, Iscsi, ServerInfo, Session};
+use crate::session::{HyperScsi, Iscsi, ServerInfo, Session};
 use crate::url::{Server, Url};
 use crate::volume::{BufferPool, InfoCell, Volume, VolumeInfo};
 
@@ -204,15 +204,6 @@ impl Client {
                 self.driver.turn_or_sleep();
             }
         })
-    }
-
-    /// Why the connection is down for good, if it is.
-    #[must_use]
-    pub fn failure(&self) -> Option<Failure> {
-        match self.driver.link() {
-            Link::Down(failure) => Some(failure.clone()),
-            _ => None,
-        }
     }
 }
 

@@ -61,6 +61,7 @@ pub(crate) struct OwnAnswer {
 pub(crate) enum Link {
     Seeking,
     Up(ServerInfo),
+    /// There is none for longer than operations wait: they fail. It is sought on, unless there will be none any more.
     Down(Failure),
 }
 
@@ -149,8 +150,8 @@ impl Driver {
         let has_room = self.room() > 0;
         let limit = self.stalled.front().filter(|_| has_room).map(|stalled| stalled.not_before);
         let deadline = [self.session.poll_timeout(), limit].into_iter().flatten().min();
-        // Without room nothing can be taken: only packets and time bring some. Once the connection has been given up, all
-        // that may still come is the end of the last handles.
+        // Without room nothing can be taken: only packets and time bring some. While nothing is waited for, operations fail
+        // at once.
         let is_deaf = !has_room && !matches!(self.link, Link::Down(_));
         let idle = is_deaf || self.volumes.iter().flatten().all(|served| served.queue.prepare_to_sleep());
         if idle && let Err(error) = self.session.wait(&self.waker, deadline, &self.clock) {
@@ -176,7 +177,18 @@ impl Driver {
                     tracing::warn!("server {} {why}; seeking it", self.server_name);
                     self.link = Link::Seeking;
                 }
-                Event::GivenUp(failure) => self.give_up(failure),
+                Event::OutOfPatience(failure) => {
+                    tracing::warn!(
+                        "server {} is away for too long: operations fail until it is back",
+                        self.server_name
+                    );
+                    self.fail_operations(failure);
+                }
+                Event::GivenUp(failure) => {
+                    self.fail_operations(failure);
+                    let error = self.disconnected();
+                    self.volumes.iter().flatten().for_each(|served| served.queue.close(error.clone()));
+                }
             }
         }
         told
@@ -191,17 +203,16 @@ impl Driver {
         }
         self.server_name = Arc::from(&*server.name);
         self.connections += 1;
-        // What was asked on the lost connection while verifying is held like everything else.
-        self.must_verify |= !resumed || self.is_verifying;
+        // What was asked on the lost connection while verifying is held like everything else. And who was told that the
+        // server is away may rely on nothing.
+        self.must_verify |= !resumed || self.is_verifying || matches!(self.link, Link::Down(_));
         self.link = Link::Up(server);
     }
 
-    fn give_up(&mut self, failure: Failure) {
+    /// Fails what waits for the server, and what comes from now on until it is back.
+    fn fail_operations(&mut self, failure: Failure) {
         self.link = Link::Down(failure);
         let error = self.disconnected();
-        for served in self.volumes.iter().flatten() {
-            served.queue.close(error.clone());
-        }
         for stalled in self.stalled.drain(..) {
             stalled.completer.complete(Err(error.clone()));
         }

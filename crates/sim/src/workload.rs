@@ -168,7 +168,7 @@ impl Worker {
             match event {
                 ClientEvent::Connected { .. } => self.connections += 1,
                 ClientEvent::Lost { .. } => {}
-                ClientEvent::GivenUp(failure) => self.given_up = Some(failure),
+                ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => self.given_up = Some(failure),
                 ClientEvent::Completed { id, answer, data_in, data_in_bytes } => {
                     let asked = self.in_flight.remove(&id).ok_or(format!("{id:?} was answered twice"))?;
                     self.last_answer = now;

@@ -119,6 +119,34 @@ fn a_server_that_stops_says_so_and_keeps_everything() {
 }
 
 #[test]
+fn an_attached_volume_works_again_when_a_server_comes_back_late() {
+    let test = "an_attached_volume_works_again_when_a_server_comes_back_late";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    for wire in [Wire::Ethernet, Wire::Iscsi] {
+        let volume = format!("disk=file:{},size=16M", world.scratch.text("disk.img"));
+        let mut server = Server::start_for(&world, wire, &[&volume]);
+        let attached = Attached::device_with(&world, &wire.url("disk"), &["--wait", "1"]);
+        let data = pattern(7, 1 << 20);
+        let device = File::options().read(true).write(true).open(&attached.place).expect("the device");
+        device.write_all_at(&data, 0).and_then(|()| device.sync_all()).expect("a write");
+        server.kill();
+        wait_until("the client waits no more", PATIENCE, || {
+            attached.log().contains("operations fail until it is back")
+        });
+        let mut bytes = vec![0; data.len()];
+        let error = device.read_exact_at(&mut bytes, 8 << 20).expect_err("nobody is there");
+        assert_eq!(error.raw_os_error(), Some(5), "EIO was expected, not {error}");
+        server.restart();
+        wait_until("it reads again", PATIENCE, || device.read_exact_at(&mut bytes, 8 << 20).is_ok());
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        device.write_all_at(&data, 8 << 20).and_then(|()| device.sync_all()).expect("a write");
+        drop(device);
+        attached.detach(&world);
+        assert!(server.stop().success(), "{}", server.log());
+    }
+}
+
+#[test]
 fn a_wrong_configuration_is_told_with_its_line() {
     let scratch = crate::harness::Scratch::new();
     let file = scratch.path("sanwire.toml");

@@ -79,7 +79,8 @@ impl Driver {
     /// Takes an operation of a volume, if there is one and room for it, or its end; false when there was nothing.
     fn take_from(&mut self, index: usize, now: Instant) -> bool {
         let Some(served) = &self.volumes[index] else { return false };
-        let op = if self.room() > 0 { served.queue.pop() } else { None };
+        let is_down = matches!(self.link, Link::Down(_));
+        let op = if is_down || self.room() > 0 { served.queue.pop() } else { None };
         let Some(op) = op else {
             let is_over = served.queue.is_abandoned() && served.queue.is_empty() && !self.is_in_use(served.lun);
             if is_over {
@@ -87,6 +88,10 @@ impl Driver {
             }
             return is_over;
         };
+        if is_down {
+            op.completer.complete(Err(self.disconnected()));
+            return true;
+        }
         match command(served.lun, served.form, served.block_bytes, op.kind) {
             Some((again, data_in)) => {
                 let stalled = Stalled { not_before: now, again, data_in, completer: op.completer };

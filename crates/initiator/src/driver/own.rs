@@ -16,16 +16,18 @@ impl Driver {
         let data_in = (data_in_bytes > 0).then(|| Frame::from(vec![0; data_in_bytes]));
         let mut order = Order { lun, cdb, data_out: None, data_in };
         let id = loop {
+            if let Link::Down(failure) = &self.link {
+                return Err(failure.clone());
+            }
             match self.session.order(order, self.clock.now()) {
                 Ok(id) => break id,
                 Err(back) => order = back,
             }
-            match &self.link {
-                Link::Down(failure) => return Err(failure.clone()),
-                // Held commands take all places, and they stay until the verification is over.
-                Link::Up(_) if self.is_verifying => return Err(Failure::Full),
-                _ => self.turn_or_sleep(),
+            // Held commands take all places, and they stay until the verification is over.
+            if self.is_verifying && matches!(self.link, Link::Up(_)) {
+                return Err(Failure::Full);
             }
+            self.turn_or_sleep();
         };
         self.waiting.insert(id, Waiting::Own);
         let connections = self.connections;

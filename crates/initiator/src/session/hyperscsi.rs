@@ -202,6 +202,7 @@ fn translate(event: ClientEvent) -> Event {
             Event::Failed { id: OrderId(id.number()), failure: Failure::Protocol(what) }
         }
         ClientEvent::Failed { id, failure, .. } => Event::Failed { id: OrderId(id.number()), failure: failure.into() },
+        ClientEvent::OutOfPatience(failure) => Event::OutOfPatience(failure.into()),
         ClientEvent::GivenUp(failure) => Event::GivenUp(failure.into()),
     }
 }

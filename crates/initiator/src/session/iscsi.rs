@@ -249,7 +249,9 @@ impl IscsiDiscovery {
                     session.transmit(now);
                     return Some(Ok(targets));
                 }
-                ClientEvent::GivenUp(failure) => return Some(Err(failure.into())),
+                ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => {
+                    return Some(Err(failure.into()));
+                }
                 _ => {}
             }
         }
@@ -271,6 +273,7 @@ fn translate(event: ClientEvent) -> Option<Event> {
             Event::Completed { id: OrderId(id.number()), answer: Answer { status, sense }, data_in, data_in_bytes }
         }
         ClientEvent::Failed { id, failure, .. } => Event::Failed { id: OrderId(id.number()), failure: failure.into() },
+        ClientEvent::OutOfPatience(failure) => Event::OutOfPatience(failure.into()),
         ClientEvent::GivenUp(failure) => Event::GivenUp(failure.into()),
         // Only a discovery session is told of targets.
         ClientEvent::Targets(_) => return None,

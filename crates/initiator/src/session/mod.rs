@@ -95,7 +95,9 @@ pub(crate) enum Event {
         id: OrderId,
         failure: Failure,
     },
-    /// Patience has run out.
+    /// Patience has run out: every command without an answer has failed, and the server is sought on.
+    OutOfPatience(Failure),
+    /// There will be no session any more.
     GivenUp(Failure),
 }
 

@@ -137,7 +137,7 @@ impl Worker {
             match event {
                 ClientEvent::Connected { .. } => self.sessions += 1,
                 ClientEvent::Lost { .. } | ClientEvent::Targets(_) => {}
-                ClientEvent::GivenUp(failure) => self.given_up = Some(failure),
+                ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => self.given_up = Some(failure),
                 ClientEvent::Completed { id, status, data_in, data_in_bytes, .. } => {
                     let asked = self.in_flight.remove(&id).ok_or(format!("{id:?} was answered twice"))?;
                     let data = data_in.as_ref().map(|frame| &frame[..data_in_bytes.min(frame.len())]);

@@ -50,7 +50,10 @@ impl Attached {
     }
 
     fn spawn(world: &World, url: &str, options: &[&str]) -> Attached {
-        let mut arguments = vec!["attach", url, "--wait", "600"];
+        let mut arguments = vec!["attach", url];
+        if !options.contains(&"--wait") {
+            arguments.extend(["--wait", "600"]);
+        }
         arguments.extend(options);
         let log = world.scratch.path(&format!("attach-{}.log", label(url)));
         // A new attachment of the same volume has a new log.

@@ -66,6 +66,8 @@ pub struct Client {
     is_held: bool,
     /// Since when there is no connection.
     seeking_since: Instant,
+    /// There is none for longer than anybody waits.
+    is_out_of_patience: bool,
     refusal: Option<Refusal>,
     events: VecDeque<ClientEvent>,
     /// Last words of a connection that is closed.
@@ -89,6 +91,7 @@ impl Client {
             holds_after_restart: false,
             is_held: false,
             seeking_since: now,
+            is_out_of_patience: false,
             refusal: None,
             events: VecDeque::new(),
             last: VecDeque::new(),
@@ -223,6 +226,7 @@ impl Client {
     fn lose(&mut self, announced: bool, now: Instant) {
         self.events.push_back(ClientEvent::Lost { announced });
         self.seeking_since = now;
+        self.is_out_of_patience = false;
         self.refusal = None;
         self.seek(None, now);
     }
@@ -270,7 +274,7 @@ impl Client {
 
     fn patience(&self) -> Option<Duration> {
         if self.was_connected {
-            return self.config.reconnect_patience;
+            return self.config.reconnect_patience.filter(|_| !self.is_out_of_patience);
         }
         // Another password does not become right by waiting; another server could still answer, so not at once.
         let is_refused = self.refusal == Some(Refusal::NotAuthentic);
@@ -304,6 +308,18 @@ impl Client {
                 Some(Refusal::Full) => Failure::Full,
                 _ => Failure::NoAnswer,
             };
+            self.run_out_of_patience(failure);
+        }
+    }
+
+    /// What was asked has failed for its caller: a server that comes back is not asked again. What it executes already is
+    /// not undone.
+    fn run_out_of_patience(&mut self, failure: Failure) {
+        if self.was_connected {
+            self.is_out_of_patience = true;
+            self.fail(Orders::take_all, failure);
+            self.events.push_back(ClientEvent::OutOfPatience(failure));
+        } else {
             self.close(failure);
             self.events.push_back(ClientEvent::GivenUp(failure));
         }

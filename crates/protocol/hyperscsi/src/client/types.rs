@@ -31,9 +31,9 @@ pub struct ClientConfig {
     pub transfer_max_bytes: u32,
     /// How lost packets are recovered.
     pub recovery: Recovery,
-    /// How long to seek a server before giving up: at the first connection, and later.
+    /// How long to seek a server at first before giving up.
     pub connect_patience: Duration,
-    /// `None`: for ever.
+    /// How long commands wait for a lost server; `None`: for ever.
     pub reconnect_patience: Option<Duration>,
     /// All randomness comes from this.
     pub seed: [u8; 32],
@@ -116,6 +116,9 @@ pub enum ClientEvent {
         /// The frame for its data.
         data_in: Option<Frame>,
     },
-    /// Patience has run out: the client is closed.
+    /// The server has been away for longer than the patience lasts: every command without an answer has failed, and the
+    /// search goes on. No command should be given until there is a connection again.
+    OutOfPatience(Failure),
+    /// There never was a connection, and patience has run out: the client is closed.
     GivenUp(Failure),
 }

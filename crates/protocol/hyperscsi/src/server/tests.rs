@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Instant, LinkId, Path, Peer};
+use sanwire_core::{Instant, LinkId, Lun, Path, Peer};
+use sanwire_scsi::build;
 
 use super::{LinkLimits, Server, ServerConfig};
+use crate::wire::command::Ask;
 use crate::wire::flow::Window;
-use crate::{Client, ClientConfig, Identity, Recovery};
+use crate::{Client, ClientConfig, ClientEvent, Failure, Identity, Order, Recovery, ServerEvent};
 
 const LINK: LinkLimits = LinkLimits { packet_max_bytes: 1500, receive_capacity_packets: 1024 };
 
@@ -47,7 +49,7 @@ fn client(number: u8) -> Client {
         transfer_max_bytes: 1 << 20,
         recovery: Recovery::default(),
         connect_patience: Duration::from_secs(5),
-        reconnect_patience: None,
+        reconnect_patience: Some(Duration::from_secs(60)),
         seed: [number; 32],
     };
     Client::new(config, Instant::ZERO)
@@ -89,4 +91,41 @@ fn clients_share_what_a_link_takes() {
     clients[1].disconnect(Instant::ZERO);
     exchange(&mut server, &mut clients, Instant::ZERO);
     assert_eq!(inward(&server), [Window::fitting(1024)]);
+}
+
+#[test]
+fn a_server_that_comes_back_late_is_not_asked_what_has_failed() {
+    let (mut server, mut clients) = (server(), [client(1)]);
+    exchange(&mut server, &mut clients, Instant::ZERO);
+    assert!(matches!(clients[0].poll_event(), Some(ClientEvent::Connected { .. })));
+    let order =
+        Order { lun: Lun::default(), ask: Ask::Command(build::test_unit_ready()), data_out: None, data_in: None };
+    let id = clients[0].order(order, Instant::ZERO).unwrap();
+    // Nobody carries packets for long.
+    let mut now = Instant::ZERO;
+    let mut events = Vec::new();
+    while now < Instant::ZERO + Duration::from_secs(200) {
+        now = clients[0].poll_timeout().unwrap().max(now + Duration::from_millis(1));
+        clients[0].handle_timeout(now);
+        while clients[0].poll_transmit(now).is_some() {}
+        events.extend(std::iter::from_fn(|| clients[0].poll_event()));
+    }
+    assert!(
+        matches!(&events[..], [
+            ClientEvent::Lost { announced: false },
+            ClientEvent::Failed { id: failed, failure: Failure::NoAnswer, .. },
+            ClientEvent::OutOfPatience(Failure::NoAnswer),
+        ] if *failed == id),
+        "{events:?}"
+    );
+    while events.len() == 3 {
+        now = clients[0].poll_timeout().unwrap().max(now + Duration::from_millis(1));
+        clients[0].handle_timeout(now);
+        exchange(&mut server, &mut clients, now);
+        events.extend(std::iter::from_fn(|| clients[0].poll_event()));
+    }
+    assert!(matches!(events[3], ClientEvent::Connected { .. }));
+    while let Some(event) = server.poll_event() {
+        assert!(!matches!(event, ServerEvent::Command { .. }), "what has failed was executed");
+    }
 }

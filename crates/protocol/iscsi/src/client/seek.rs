@@ -45,6 +45,8 @@ impl Backoff {
 pub(super) struct Seek {
     /// Since when: patience is counted from there.
     since: Instant,
+    /// It lasts for longer than anybody waits.
+    is_out_of_patience: bool,
     /// No connection is opened before.
     at: Instant,
     portals: Vec<SocketAddr>,
@@ -68,6 +70,7 @@ impl Seek {
     pub(super) fn new(portals: Vec<SocketAddr>, now: Instant) -> Self {
         Seek {
             since: now,
+            is_out_of_patience: false,
             at: now,
             portals,
             next: 0,
@@ -85,7 +88,7 @@ impl Seek {
     /// A session was lost. If it had never worked, this is still the same search.
     pub(super) fn begin(&mut self, is_settled: bool, at: Instant, now: Instant) {
         if is_settled {
-            (self.since, self.backoff) = (now, Backoff::default());
+            (self.since, self.backoff, self.is_out_of_patience) = (now, Backoff::default(), false);
         }
         (self.failures, self.refusals, self.redirected, self.redirections) = (0, 0, None, 0);
         self.at = at;
@@ -135,7 +138,25 @@ impl Seek {
 impl Client {
     /// How long the search may last.
     fn patience(&self) -> Option<Duration> {
-        if self.was_connected { self.config.reconnect_patience } else { Some(self.config.connect_patience) }
+        if self.was_connected {
+            self.config.reconnect_patience.filter(|_| !self.seek.is_out_of_patience)
+        } else {
+            Some(self.config.connect_patience)
+        }
+    }
+
+    /// What was asked has failed for its caller and must not be executed any more. So a session that could be taken up
+    /// again is forgotten: a new one makes the target end the tasks of the old one (RFC 7143 6.3.5).
+    fn run_out_of_patience(&mut self, failure: Failure) {
+        if !self.was_connected {
+            return self.give_up(failure);
+        }
+        self.seek.is_out_of_patience = true;
+        self.close_where(|_| true);
+        self.state = State::Seeking(None);
+        let given = self.tasks.take_where(|_| true);
+        self.fail(given, &failure);
+        self.events.push_back(ClientEvent::OutOfPatience(failure));
     }
 
     pub(super) fn seek_timeout(&self) -> Option<Instant> {
@@ -154,7 +175,7 @@ impl Client {
                 let is_over = self.patience().is_some_and(|patience| self.seek.since + patience <= now);
                 let Some(portal) = self.seek.portal().filter(|_| !is_over) else {
                     let failure = self.seek.last.take().unwrap_or(Failure::NoAnswer);
-                    return self.give_up(failure);
+                    return self.run_out_of_patience(failure);
                 };
                 if self.connections.is_empty() && self.seek.at <= now {
                     self.open(portal, number.unwrap_or(FIRST_CONNECTION), now);

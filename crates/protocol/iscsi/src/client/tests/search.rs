@@ -182,3 +182,38 @@ fn further_connections_that_fail_are_tried_again_and_refused_ones_are_not() {
     assert_eq!(world.wires.keys().copied().collect::<Vec<_>>(), [first]);
     assert!(world.events.is_empty());
 }
+
+#[test]
+fn a_target_that_comes_back_late_finds_no_commands_and_a_new_session() {
+    for level in [0, 2] {
+        let patience = Duration::from_secs(5);
+        let (mut world, connection) =
+            World::connected(ClientConfig { reconnect_patience: Some(patience), ..wishing(level, 1) });
+        let id = world.read(512);
+        world.wires.clear();
+        world.client.connection_lost(connection, world.now);
+        world.drain();
+        assert!(matches!(world.event(), ClientEvent::Lost { announced: false }));
+        world.wait(patience);
+        assert!(
+            matches!(world.event(), ClientEvent::Failed { id: failed, failure: Failure::NoAnswer, .. } if failed == id)
+        );
+        assert!(matches!(world.event(), ClientEvent::OutOfPatience(Failure::NoAnswer)));
+        // It is told once, however long it takes.
+        for _ in 0..10 {
+            world.wires.clear();
+            world.wait(Duration::from_secs(20));
+        }
+        assert!(world.events.is_empty());
+        let connection = world.only();
+        world.log_in(connection);
+        assert!(matches!(world.event(), ClientEvent::Connected { resumed: false, .. }));
+        assert!(world.take(connection).is_none(), "the command was given again");
+        // The next outage has its own patience.
+        world.wires.clear();
+        world.client.connection_lost(connection, world.now);
+        world.wait(Duration::from_secs(60));
+        assert!(matches!(world.event(), ClientEvent::Lost { .. }));
+        assert_eq!(world.events.len(), 0, "a session that never worked does not begin the wait anew");
+    }
+}

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use sanwire_buffer::Region;
 use sanwire_core::NexusId;
 use sanwire_scsi::port_groups::AccessState;
-use sanwire_scsi::{Command, Sense, Task, operation_code, report};
+use sanwire_scsi::{AdditionalSense, Command, Sense, SenseKey, Task, operation_code, report};
 use sanwire_store::Geometry;
 
 use crate::disk::{Disk, features};
 use crate::step::{Refusal, Step};
 use crate::units::LogicalUnits;
 use crate::{allocation, control, copy, fill, port_groups, sanitize, swap, transfer, unmap, verify};
+
+const UNKNOWN_COMMAND: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
 
 /// A task that has found its disk.
 pub(crate) struct Beginning<'a> {
@@ -171,7 +173,26 @@ impl Beginning<'_> {
                 let bytes = crate::disk::capacity(geometry).to_sixteen().to_vec();
                 Ok(Step::Answer(cut(bytes, allocation_bytes as usize)))
             }
-            _ => Ok(control::test_unit_ready(disk)?),
+            Command::TestUnitReady => Ok(control::test_unit_ready(disk)?),
+            // What does not need the medium was executed before. Named one by one, so that no command of the table gets
+            // here without anybody who executes it.
+            Command::Inquiry { .. }
+            | Command::RequestSense { .. }
+            | Command::ReportLuns { .. }
+            | Command::ReportSupportedOperations { .. }
+            | Command::ReportTaskManagementFunctions { .. }
+            | Command::ModeSense(_)
+            | Command::ModeSelect { .. }
+            | Command::StartStopUnit(_)
+            | Command::PreventAllowMediumRemoval { .. }
+            | Command::ReceiveCopyResults { .. }
+            | Command::ReportTargetPortGroups { .. }
+            | Command::SetTargetPortGroups { .. }
+            | Command::Sanitize(_)
+            | Command::PersistentReserveIn { .. }
+            | Command::PersistentReserveOut { .. }
+            | Command::Reserve
+            | Command::Release => Err(UNKNOWN_COMMAND.into()),
         }
     }
 }

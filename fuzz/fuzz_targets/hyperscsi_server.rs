@@ -9,10 +9,9 @@ use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::Region;
 use sanwire_core::Instant;
-use sanwire_fuzz::impostor::{FirstStep, Keys, checked, offer};
-use sanwire_fuzz::steps::{self, CANARY, Numbers};
+use sanwire_fuzz::impostor::{FirstStep, offer};
+use sanwire_fuzz::steps::{self, CANARY, Impostor, Numbers, Tried};
 use sanwire_fuzz::world::{bytes, marked_region, path, server};
-use sanwire_hyperscsi::wire::packet::Salt;
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
 use sanwire_hyperscsi::{CommandHandle, Recovery, Server, ServerEvent};
 use sanwire_scsi::Reply;
@@ -21,8 +20,7 @@ struct World {
     server: Server,
     now: Instant,
     ethernet: bool,
-    keys: Option<Keys>,
-    numbers: Numbers,
+    impostor: Impostor,
     attempt: u64,
     working: Vec<(CommandHandle, bool)>,
     executed: BTreeSet<(u64, u64)>,
@@ -30,11 +28,6 @@ struct World {
 }
 
 impl World {
-    fn input(&mut self, packet: &[u8]) {
-        self.server.handle_input(path(self.ethernet, 1), packet, self.now);
-        self.drain();
-    }
-
     fn drain(&mut self) {
         while let Some(event) = self.server.poll_event() {
             match event {
@@ -54,8 +47,47 @@ impl World {
             assert!(self.sent.len() < 6000, "the server never stops sending");
         }
     }
+}
+
+impl Tried for World {
+    const DATA: Opcode = Opcode::HcbeRequest;
+
+    fn impostor(&mut self) -> &mut Impostor {
+        &mut self.impostor
+    }
+
+    fn input(&mut self, packet: &[u8]) {
+        self.server.handle_input(path(self.ethernet, 1), packet, self.now);
+        self.drain();
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now += time;
+        self.server.handle_timeout(self.now);
+        self.drain();
+    }
+
+    fn act(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        if self.working.is_empty() {
+            return Ok(());
+        }
+        let (handle, is_command) = self.working.swap_remove(u.choose_index(self.working.len())?);
+        if is_command {
+            let data = steps::payload(u, 3000)?;
+            let data_in = (!data.is_empty()).then(|| data.into());
+            self.server.reply(handle, Reply::good(data_in), self.now);
+        } else {
+            self.server.managed(handle, true, self.now);
+        }
+        self.drain();
+        Ok(())
+    }
 
     fn shake_hands(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        // A connection is to live for a while.
+        if self.impostor.keys.is_some() && !u.ratio(1, 8)? {
+            return Ok(());
+        }
         self.attempt += 1;
         let packet_max = if u.ratio(7, 8)? { 9000 } else { u.arbitrary()? };
         let first = FirstStep::new(u64::from(u.int_in_range(0..=2u8)?), self.attempt, packet_max);
@@ -73,52 +105,7 @@ impl World {
         let offer = if u.ratio(1, 16)? { steps::payload(u, 100)? } else { offer.write() };
         if let Some((third, keys)) = first.third_step(&second.clone(), &offer) {
             self.input(&third);
-            (self.keys, self.numbers) = (Some(keys), Numbers::default());
-        }
-        Ok(())
-    }
-
-    fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let kind = u.int_in_range(0..=15u8)?;
-        match (kind, &self.keys) {
-            (0, _) => {
-                let length = u.int_in_range(0..=120usize)?;
-                let packet = u.bytes(length.min(u.len()))?;
-                self.input(packet);
-            }
-            (1, keys) => {
-                let opcode = steps::opcode(u)?;
-                let connection = keys.as_ref().map_or(5, |keys| keys.connection);
-                let header = steps::header(u, opcode)?;
-                let (number, body) = (u.arbitrary()?, steps::payload(u, 420)?);
-                self.input(&checked(Salt::default(), header, connection, number, &body));
-            }
-            (2..=4, _) => {
-                self.now += Duration::from_micros(100 << u.int_in_range(0..=20u32)?);
-                self.server.handle_timeout(self.now);
-                self.drain();
-            }
-            (5 | 6, _) if !self.working.is_empty() => {
-                let (handle, is_command) = self.working.swap_remove(u.choose_index(self.working.len())?);
-                if is_command {
-                    let data = steps::payload(u, 3000)?;
-                    let data_in = (!data.is_empty()).then(|| data.into());
-                    self.server.reply(handle, Reply::good(data_in), self.now);
-                } else {
-                    self.server.managed(handle, true, self.now);
-                }
-                self.drain();
-            }
-            (7..=10, Some(keys)) => {
-                let packet = steps::control(u, keys, &mut self.numbers)?;
-                self.input(&packet);
-            }
-            (11..=15, Some(keys)) => {
-                let packet = steps::data(u, keys, &mut self.numbers, Opcode::HcbeRequest)?;
-                self.input(&packet);
-            }
-            (_, keys) if keys.is_none() || u.ratio(1, 16)? => self.shake_hands(u)?,
-            _ => {}
+            self.impostor = Impostor { keys: Some(keys), numbers: Numbers::default() };
         }
         Ok(())
     }
@@ -131,20 +118,13 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
         server: server(memory.clone(), recovery, 1),
         now: Instant::ZERO,
         ethernet: u.arbitrary()?,
-        keys: None,
-        numbers: Numbers::default(),
+        impostor: Impostor::default(),
         attempt: 0,
         working: Vec::new(),
         executed: BTreeSet::new(),
         sent: Vec::new(),
     };
-    for _ in 0..300 {
-        if u.is_empty() {
-            break;
-        }
-        world.step(&mut u)?;
-    }
-    Ok(())
+    steps::run(&mut world, &mut u)
 }
 
 fuzz_target!(|input: &[u8]| {

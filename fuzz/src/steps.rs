@@ -1,13 +1,16 @@
 //! Packets that a rule-breaking end makes out of the fuzzer's bytes: near enough to legal ones to get past the checks.
 
+use std::time::Duration;
+
 use arbitrary::{Result, Unstructured};
 use sanwire_hyperscsi::wire::command::{Answer, Ask, Fragment, Function, ReplyHead, RequestHead};
 use sanwire_hyperscsi::wire::flow::{Ack, AckKind, Snr, Window, Windows};
 use sanwire_hyperscsi::wire::live::{LiveRequest, write_disconnect, write_live_reply};
+use sanwire_hyperscsi::wire::packet::Salt;
 use sanwire_hyperscsi::wire::{Header, Opcode, Tag};
 use sanwire_scsi::{Cdb, Status};
 
-use crate::impostor::Keys;
+use crate::impostor::{Keys, checked};
 
 /// Memory that no packet has written has this byte; what impostors send has its highest bit clear.
 pub const CANARY: u8 = 0xa5;
@@ -23,6 +26,78 @@ const OPCODES: [Opcode; 8] = [
     Opcode::AckReply,
 ];
 
+/// Steps of one run at the most.
+const STEPS_MAX: usize = 300;
+
+/// The other end of a connection: it knows the keys and keeps no rule.
+#[derive(Default)]
+pub struct Impostor {
+    /// The keys of its connection, once hands were shaken.
+    pub keys: Option<Keys>,
+    /// Its counters.
+    pub numbers: Numbers,
+}
+
+/// An end that is tried by an impostor.
+pub trait Tried {
+    /// What the impostor's data packets carry: requests to a server, replies to a client.
+    const DATA: Opcode;
+
+    /// Who tries it.
+    fn impostor(&mut self) -> &mut Impostor;
+
+    /// A packet comes, and everything that follows from it is taken.
+    fn input(&mut self, packet: &[u8]);
+
+    /// Time passes.
+    fn wait(&mut self, time: Duration);
+
+    /// The layer above does something, if there is anything to do.
+    fn act(&mut self, u: &mut Unstructured<'_>) -> Result<()>;
+
+    /// The impostor takes part in a handshake.
+    fn shake_hands(&mut self, u: &mut Unstructured<'_>) -> Result<()>;
+}
+
+/// Tries the end until the fuzzer's bytes are used up.
+pub fn run(end: &mut impl Tried, u: &mut Unstructured<'_>) -> Result<()> {
+    for _ in 0..STEPS_MAX {
+        if u.is_empty() {
+            break;
+        }
+        step(end, u)?;
+    }
+    Ok(())
+}
+
+fn step<T: Tried>(end: &mut T, u: &mut Unstructured<'_>) -> Result<()> {
+    let kind = u.int_in_range(0..=15u8)?;
+    let Impostor { keys, numbers } = end.impostor();
+    let packet = match (kind, keys) {
+        (0, _) => {
+            let length = u.int_in_range(0..=120usize)?;
+            u.bytes(length.min(u.len()))?.to_vec()
+        }
+        (1, keys) => {
+            let opcode = opcode(u)?;
+            let connection = keys.as_ref().map_or(5, |keys| keys.connection);
+            let header = header(u, opcode)?;
+            let (number, body) = (u.arbitrary()?, payload(u, 420)?);
+            checked(Salt::default(), header, connection, number, &body)
+        }
+        (2..=4, _) => {
+            end.wait(Duration::from_micros(100 << u.int_in_range(0..=20u32)?));
+            return Ok(());
+        }
+        (5 | 6, _) => return end.act(u),
+        (7..=10, Some(keys)) => control(u, keys, numbers)?,
+        (11..=14, Some(keys)) => data(u, keys, numbers, T::DATA)?,
+        _ => return end.shake_hands(u),
+    };
+    end.input(&packet);
+    Ok(())
+}
+
 /// Counters of an impostor's own.
 #[derive(Default)]
 pub struct Numbers {
@@ -32,12 +107,12 @@ pub struct Numbers {
 }
 
 /// Any operation code.
-pub fn opcode(u: &mut Unstructured<'_>) -> Result<Opcode> {
+fn opcode(u: &mut Unstructured<'_>) -> Result<Opcode> {
     u.choose(&OPCODES).copied()
 }
 
 /// A header with any fields.
-pub fn header(u: &mut Unstructured<'_>, opcode: Opcode) -> Result<Header> {
+fn header(u: &mut Unstructured<'_>, opcode: Opcode) -> Result<Header> {
     let tag = Tag::new(u.int_in_range(0..=511)?).unwrap_or_default();
     Ok(Header { tag, last: u.arbitrary()?, fragment: u.int_in_range(0..=1023)?, opcode })
 }
@@ -59,7 +134,7 @@ fn near(u: &mut Unstructured<'_>, next: u64) -> Result<u64> {
 }
 
 /// A data packet: mostly fragments of small messages whose offsets nearly fit together.
-pub fn data(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers, opcode: Opcode) -> Result<Vec<u8>> {
+fn data(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers, opcode: Opcode) -> Result<Vec<u8>> {
     let number = near(u, numbers.data)?;
     numbers.data = numbers.data.max(number.saturating_add(1)).min(number.saturating_add(5000));
     if u.ratio(1, 16)? {
@@ -126,7 +201,7 @@ fn window(u: &mut Unstructured<'_>) -> Result<Window> {
 }
 
 /// A control packet whose seal holds.
-pub fn control(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers) -> Result<Vec<u8>> {
+fn control(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers) -> Result<Vec<u8>> {
     let number = near(u, numbers.control)?;
     numbers.control = numbers.control.max(number).saturating_add(1).min(number.saturating_add(100));
     let windows = Windows { outward: window(u)?, inward: window(u)? };

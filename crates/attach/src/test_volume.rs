@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::Lun;
-use sanwire_initiator::{BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo};
+use sanwire_initiator::{
+    BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo, WireUnit,
+};
 
 pub(crate) struct RamVolume {
     pub(crate) size_bytes: usize,
@@ -75,7 +77,7 @@ impl RamVolume {
             range_max_bytes: 1 << 30,
             server: "memory".into(),
             wire: "none".into(),
-            mtu_bytes: 1500,
+            unit: WireUnit::Packet(1500),
         }
     }
 

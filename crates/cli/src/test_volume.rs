@@ -4,7 +4,9 @@ use std::sync::{Arc, mpsc};
 
 use sanwire_buffer::Region;
 use sanwire_core::Lun;
-use sanwire_initiator::{BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo};
+use sanwire_initiator::{
+    BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo, WireUnit,
+};
 use sanwire_store::{Outcome, RamStore, Request, Started, Store};
 
 /// What a volume of this size tells.
@@ -21,7 +23,7 @@ pub(crate) fn info(size_bytes: u64, block_bytes: u32) -> VolumeInfo {
         range_max_bytes: 1 << 30,
         server: "memory".into(),
         wire: "none".into(),
-        mtu_bytes: 1500,
+        unit: WireUnit::Packet(1500),
     }
 }
 

@@ -137,6 +137,7 @@ impl Client {
             let available = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(ConnectError::NoVolume {
                 server: self.server.name.clone(),
+                what: if self.named_by_lun { "LUN" } else { "volume" },
                 volume: name.to_owned(),
                 available,
             });
@@ -172,7 +173,7 @@ impl Client {
             range_max_bytes: summary.range_max_bytes,
             server: Arc::from(&*server.name),
             wire: Arc::clone(&self.wire),
-            mtu_bytes: server.packet_max_bytes,
+            unit: server.unit,
         }
     }
 

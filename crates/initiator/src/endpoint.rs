@@ -57,10 +57,12 @@ pub enum ConnectError {
         user: String,
     },
     /// The server has no such volume.
-    #[error("{server} has no volume '{volume}' for this client; it has: {available}")]
+    #[error("{server} has no {what} '{volume}' for this client; it has: {available}")]
     NoVolume {
         /// The server.
         server: String,
+        /// What it is named by.
+        what: &'static str,
         /// What was asked for.
         volume: String,
         /// What there is.

@@ -22,4 +22,4 @@ pub use queue::{Completer, Notify, Op, OpKind, OpOutput, OpQueue, QUEUE_OPS_MAX}
 pub use session::Failure;
 pub use targets::targets;
 pub use url::{HS_IP_PORT, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
-pub use volume::{BufferPool, InfoCell, Volume, VolumeError, VolumeInfo};
+pub use volume::{BufferPool, InfoCell, Volume, VolumeError, VolumeInfo, WireUnit};

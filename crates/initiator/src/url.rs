@@ -108,10 +108,12 @@ pub enum UrlError {
         expected: &'static str,
     },
     /// The URL means a server where a volume is needed.
-    #[error("'{url}' names no volume: add /VOLUME (`sanwire ls {url}` lists them)")]
+    #[error("'{url}' names no volume: add {missing} (`sanwire ls {url}` lists them)")]
     NoVolume {
         /// What was written.
         url: String,
+        /// The parts that are to be added.
+        missing: &'static str,
     },
 }
 
@@ -137,7 +139,12 @@ impl Url {
     /// # Errors
     /// [`UrlError::NoVolume`] when the URL means a whole server.
     pub fn volume(&self) -> Result<&str, UrlError> {
-        self.volume.as_deref().ok_or_else(|| UrlError::NoVolume { url: self.to_string() })
+        let missing = match &self.server {
+            Server::HyperScsi(_) => "/VOLUME",
+            Server::Iscsi(IscsiServer { target: Some(_), .. }) => "/LUN",
+            Server::Iscsi(_) => "/TARGET/LUN",
+        };
+        self.volume.as_deref().ok_or_else(|| UrlError::NoVolume { url: self.to_string(), missing })
     }
 }
 

@@ -44,8 +44,17 @@ pub struct VolumeInfo {
     pub server: Arc<str>,
     /// Over which wire, in words for people.
     pub wire: Arc<str>,
-    /// The path's MTU.
-    pub mtu_bytes: u32,
+    /// What the wire carries at once.
+    pub unit: WireUnit,
+}
+
+/// The largest piece that a wire carries at once, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WireUnit {
+    /// HyperSCSI: a packet that the path is known to take, without the headers of Ethernet or IP and UDP.
+    Packet(u32),
+    /// iSCSI: the data segment of a PDU that the target takes (MaxRecvDataSegmentLength, RFC 7143 13.12).
+    DataSegment(u32),
 }
 
 /// A handle to one logical unit. Clones share it; dropping the last one closes it.

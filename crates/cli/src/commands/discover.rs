@@ -19,7 +19,7 @@ struct Found {
     address: String,
     /// The largest packet that its link takes; iSCSI has no such limit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    mtu_bytes: Option<u32>,
+    packet_max_bytes: Option<u32>,
 }
 
 /// Asks, waits, prints what answered.
@@ -32,11 +32,11 @@ pub(crate) fn run(args: &DiscoverArgs) -> anyhow::Result<()> {
     let rows: Vec<_> = found
         .into_iter()
         .map(|server| {
-            let mtu = server.mtu_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
-            [server.name, server.url, server.address, mtu]
+            let packet = server.packet_max_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+            [server.name, server.url, server.address, packet]
         })
         .collect();
-    Ok(output::print(&output::table(["SERVER", "URL", "ADDRESS", "MTU"], &rows))?)
+    Ok(output::print(&output::table(["SERVER", "URL", "ADDRESS", "PACKET"], &rows))?)
 }
 
 /// Asks on every link or host that is meant. A place that cannot be asked is told of, unless it is the only one.
@@ -95,8 +95,8 @@ fn describe(place: &HyperScsiServer, server: sanwire_initiator::Found) -> Found 
         HyperScsiServer::Ethernet { interface, .. } => format!("hs+eth://{interface}/{}", server.name),
         HyperScsiServer::Ip { .. } => place.to_string(),
     };
-    let mtu_bytes = Some(server.packet_max_bytes);
-    Found { name: server.name, url, address: server.peer.to_string(), mtu_bytes }
+    let packet_max_bytes = Some(server.packet_max_bytes);
+    Found { name: server.name, url, address: server.peer.to_string(), packet_max_bytes }
 }
 
 /// One line for each address of the target.
@@ -106,7 +106,7 @@ fn describe_target(place: &IscsiServer, target: &sanwire_iscsi::DiscoveredTarget
         name: target.name.to_string(),
         url: url.clone(),
         address: address.to_owned(),
-        mtu_bytes: None,
+        packet_max_bytes: None,
     };
     match &target.addresses[..] {
         [] => vec![found(&place.host)],

@@ -1,7 +1,7 @@
 //! `sanwire info`.
 
 use sanwire_core::Size;
-use sanwire_initiator::VolumeInfo;
+use sanwire_initiator::{Url, VolumeInfo, WireUnit};
 use serde_json::{Value, json};
 
 use crate::args::InfoArgs;
@@ -15,14 +15,19 @@ pub(crate) fn run(args: &InfoArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.url, &args.client)?;
     let info = connection.volume(name)?.info();
     if args.json {
-        return Ok(output::print(&format!("{}\n", serde_json::to_string_pretty(&to_json(&info))?))?);
+        return Ok(output::print(&format!("{}\n", serde_json::to_string_pretty(&to_json(&info, &args.url))?))?);
     }
     Ok(output::print(&describe(&info))?)
 }
 
 /// The volume for programs: sizes in bytes.
-pub(super) fn to_json(info: &VolumeInfo) -> Value {
+pub(super) fn to_json(info: &VolumeInfo, url: &Url) -> Value {
+    let (unit, unit_bytes) = match info.unit {
+        WireUnit::Packet(bytes) => ("packet_max_bytes", bytes),
+        WireUnit::DataSegment(bytes) => ("data_segment_max_bytes", bytes),
+    };
     json!({
+        "url": url.to_string(),
         "name": *info.name,
         "lun": info.lun.number(),
         "size_bytes": info.size_bytes,
@@ -33,11 +38,15 @@ pub(super) fn to_json(info: &VolumeInfo) -> Value {
         "transfer_max_bytes": info.transfer_max_bytes,
         "server": *info.server,
         "wire": *info.wire,
-        "mtu_bytes": info.mtu_bytes,
+        unit: unit_bytes,
     })
 }
 
 fn describe(info: &VolumeInfo) -> String {
+    let unit = match info.unit {
+        WireUnit::Packet(bytes) => format!("packets of up to {bytes} bytes"),
+        WireUnit::DataSegment(bytes) => format!("data segments of up to {bytes} bytes"),
+    };
     let yes_no = |is_so| if is_so { "yes" } else { "no" };
     let rows = [
         ("volume", info.name.to_string()),
@@ -48,7 +57,26 @@ fn describe(info: &VolumeInfo) -> String {
         ("discards", yes_no(info.discards).into()),
         ("longest transfer", Size(info.transfer_max_bytes.into()).to_string()),
         ("server", info.server.to_string()),
-        ("wire", format!("{}, MTU {}", info.wire, info.mtu_bytes)),
+        ("wire", format!("{}, {unit}", info.wire)),
     ];
     rows.iter().map(|(key, value)| format!("{key:<18}{value}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_volume;
+
+    #[test]
+    fn what_a_wire_carries_at_once_has_the_name_that_it_has_there() {
+        let url: Url = "hs+ip://box/disk".parse().unwrap();
+        let packet = test_volume::info(1 << 30, 4096);
+        let segment = VolumeInfo { unit: WireUnit::DataSegment(262_144), wire: "iSCSI".into(), ..packet.clone() };
+        assert!(describe(&packet).ends_with("none, packets of up to 1500 bytes\n"));
+        assert!(describe(&segment).ends_with("iSCSI, data segments of up to 262144 bytes\n"));
+        let (packet, segment) = (to_json(&packet, &url), to_json(&segment, &url));
+        assert_eq!((&packet["packet_max_bytes"], packet.get("data_segment_max_bytes")), (&1500.into(), None));
+        assert_eq!((&segment["data_segment_max_bytes"], segment.get("packet_max_bytes")), (&262_144.into(), None));
+        assert_eq!(packet["url"], "hs+ip://box/disk");
+    }
 }

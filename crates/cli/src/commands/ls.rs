@@ -4,6 +4,7 @@ use sanwire_attach::{Kind, Record, Registry};
 use sanwire_core::Size;
 use sanwire_initiator::{IscsiServer, Server, Url, VolumeInfo, targets};
 use sanwire_iscsi::DiscoveredTarget;
+use serde_json::{Value, json};
 
 use super::info::to_json;
 use crate::args::{ClientArgs, LsArgs};
@@ -40,7 +41,7 @@ fn volumes(url: &Url, client: &ClientArgs, json: bool) -> anyhow::Result<String>
         anyhow::ensure!(!volumes.is_empty(), "there is no {url}: `sanwire ls {}` lists what there is", url.server);
     }
     if json {
-        let volumes: Vec<_> = volumes.iter().map(|(_, volume)| to_json(volume)).collect();
+        let volumes: Vec<_> = volumes.iter().map(|(url, volume)| to_json(volume, url)).collect();
         return Ok(format!("{}\n", serde_json::to_string_pretty(&volumes)?));
     }
     Ok(volume_table(&volumes))
@@ -77,7 +78,8 @@ fn volume_table(volumes: &[(Url, VolumeInfo)]) -> String {
 
 fn attachments(records: &[Record], json: bool) -> anyhow::Result<String> {
     if json {
-        return Ok(format!("{}\n", serde_json::to_string_pretty(records)?));
+        let attachments: Vec<_> = records.iter().map(attachment_json).collect();
+        return Ok(format!("{}\n", serde_json::to_string_pretty(&attachments)?));
     }
     let rows: Vec<_> = records
         .iter()
@@ -93,10 +95,54 @@ fn attachments(records: &[Record], json: bool) -> anyhow::Result<String> {
     Ok(output::table(["VOLUME", "AS", "DEVICE", "AT", "PROCESS"], &rows))
 }
 
+/// An attachment for programs: what there is not is null.
+fn attachment_json(record: &Record) -> Value {
+    let (kind, mount_point, file, socket, nbd_url) = match &record.kind {
+        Kind::Fuse { mount_point, file, .. } => ("fuse", Some(mount_point), Some(file), None, None),
+        Kind::Nbd { socket, url } => ("nbd", None, None, socket.as_ref(), Some(url)),
+    };
+    json!({
+        "url": record.volume,
+        "as": kind,
+        "device": record.device(),
+        "mount_point": mount_point,
+        "file": file,
+        "socket": socket,
+        "nbd_url": nbd_url,
+        "pid": record.pid,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::test_volume;
+
+    #[test]
+    fn programs_find_every_attachment_by_the_same_keys() {
+        let record = |kind| Record { pid: 7, pid_started: 1, volume: "hs+ip://box/disk".into(), kind };
+        let fuse = Kind::Fuse {
+            mount_point: "/m".into(),
+            made_mount_point: true,
+            file: "/m/disk".into(),
+            device: Some("/dev/loop3".into()),
+        };
+        let nbd = Kind::Nbd { socket: Some("/s".into()), url: "nbd+unix:///disk?socket=/s".into() };
+        assert_eq!(
+            attachment_json(&record(fuse)),
+            json!({
+                "url": "hs+ip://box/disk", "as": "fuse", "device": "/dev/loop3", "mount_point": "/m", "file": "/m/disk",
+                "socket": null, "nbd_url": null, "pid": 7,
+            })
+        );
+        assert_eq!(
+            attachment_json(&record(nbd)),
+            json!({
+                "url": "hs+ip://box/disk", "as": "nbd", "device": null, "mount_point": null, "file": null,
+                "socket": "/s", "nbd_url": "nbd+unix:///disk?socket=/s", "pid": 7,
+            })
+        );
+    }
 
     #[test]
     fn a_volume_is_one_line_with_its_url() {

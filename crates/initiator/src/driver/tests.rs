@@ -8,7 +8,7 @@ use super::*;
 use crate::inventory::{self, VolumeSummary};
 use crate::session::Order;
 use crate::volume::tests::block_on;
-use crate::volume::{BufferPool, Volume, VolumeInfo};
+use crate::volume::{BufferPool, Volume, VolumeInfo, WireUnit};
 
 const BLOCK_BYTES: u32 = 512;
 
@@ -76,7 +76,8 @@ impl Session for Scripted {
 }
 
 fn driver(device: Device) -> Driver {
-    let server = ServerInfo { name: "array".into(), commands_max: 8, transfer_max_bytes: 1 << 20, packet_max_bytes: 0 };
+    let server =
+        ServerInfo { name: "array".into(), commands_max: 8, transfer_max_bytes: 1 << 20, unit: WireUnit::Packet(0) };
     let connected = Event::Connected { server, resumed: true };
     let session = Scripted { device, events: VecDeque::from([connected]), orders: 0 };
     let mut driver = Driver::new(Box::new(session), Clock::new(), Waker::new().expect("an event descriptor"));

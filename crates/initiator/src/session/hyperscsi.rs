@@ -13,6 +13,7 @@ use sanwire_io::{Clock, LocalAddress, Poller, Port, Waker, interface};
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
 use crate::endpoint::{self, Endpoint};
 use crate::url::HyperScsiServer;
+use crate::volume::WireUnit;
 
 /// Packets taken from the port before the driver looks at anything else.
 const RECEIVE_BUDGET: usize = 64;
@@ -212,7 +213,7 @@ fn server_info(server: sanwire_hyperscsi::ServerInfo) -> ServerInfo {
         name: server.name,
         commands_max: server.commands_max,
         transfer_max_bytes: server.transfer_max_bytes,
-        packet_max_bytes: server.packet_max_bytes,
+        unit: WireUnit::Packet(server.packet_max_bytes),
     }
 }
 

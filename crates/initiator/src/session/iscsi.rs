@@ -13,6 +13,7 @@ use sanwire_iscsi::{
 };
 
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
+use crate::volume::WireUnit;
 
 /// Runs of bytes taken from one connection before the others have their turn.
 const RECEIVE_BUDGET: usize = 8;
@@ -285,7 +286,7 @@ fn server_info(server: sanwire_iscsi::ServerInfo) -> ServerInfo {
         name: server.target,
         commands_max: server.commands_max,
         transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
-        packet_max_bytes: server.connection.send_data_max_bytes,
+        unit: WireUnit::DataSegment(server.connection.send_data_max_bytes),
     }
 }
 

@@ -8,6 +8,8 @@ use sanwire_core::{Instant, Lun};
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::{Cdb, Status};
 
+use crate::volume::WireUnit;
+
 pub(crate) use hyperscsi::HyperScsi;
 pub(crate) use iscsi::{Iscsi, IscsiDiscovery};
 
@@ -40,8 +42,8 @@ pub(crate) struct ServerInfo {
     pub(crate) commands_max: u16,
     /// The largest data transfer of a command, in bytes.
     pub(crate) transfer_max_bytes: u32,
-    /// The largest packet that the path is known to take, in bytes.
-    pub(crate) packet_max_bytes: u32,
+    /// What the path is known to carry at once.
+    pub(crate) unit: WireUnit,
 }
 
 /// Why a command has no answer, or a client no session.

@@ -73,6 +73,9 @@ impl<'a> Parser<'a> {
             },
         };
         let lun = parts.next().filter(|lun| !lun.is_empty());
+        if target.is_none() && lun.is_some() {
+            return Err(self.shape("no target", Self::ISCSI_SHAPE));
+        }
         if parts.next().is_some() {
             return Err(self.shape("a part too many", Self::ISCSI_SHAPE));
         }

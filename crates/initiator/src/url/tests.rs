@@ -37,6 +37,15 @@ fn errors_say_what_is_expected() {
         ("nfs://a/b", "'nfs://a/b' is no volume URL"),
         ("iscsi://a/b", "'b' in 'iscsi://a/b' is no iSCSI target: expected a name like iqn."),
         ("iscsi://a/iqn.2026-11.org.sanwire:d/16384", "is no LUN: expected a number from 0 to 16383"),
+        (
+            "iscsi://a/iqn.2026-11.org.sanwire:d/disk0",
+            "'disk0' in 'iscsi://a/iqn.2026-11.org.sanwire:d/disk0' is no LUN",
+        ),
+        ("iscsi://a//0", "has no target: expected iscsi://[USER@]HOST[:3260]/TARGET/LUN"),
+        ("iscsi://a:0/", "'a:0' in 'iscsi://a:0/' is no host with a port: expected a number from 1 to 65535"),
+        ("iscsi://fe80::1/", "an IPv6 address stands in brackets"),
+        ("iscsi://[fe80::1/", "an IPv6 address in brackets, like [fe80::1]"),
+        ("iscsi://@a/", "'' in 'iscsi://@a/' is no user name: expected letters a-z and A-Z, digits, '.', '_' and '-'"),
         ("iscsi://a/iqn.2026-11.org.sanwire:d/0/1", "a part too many: expected iscsi://[USER@]HOST[:3260]/TARGET/LUN"),
         ("iscsi://a:b@c/", "'a:b' in 'iscsi://a:b@c/' is no user name"),
         ("iscsi:///iqn.2026-11.org.sanwire:d/0", "is no host"),
@@ -65,6 +74,11 @@ fn a_server_is_no_volume() {
     let url: Url = "hs+ip://box:99".parse().unwrap();
     let message = url.volume().unwrap_err().to_string();
     assert_eq!(message, "'hs+ip://box:99' names no volume: add /VOLUME (`sanwire ls hs+ip://box:99` lists them)");
+    let target = "iscsi://box/iqn.2026-11.org.sanwire:d";
+    for (text, missing) in [("iscsi://box", "/TARGET/LUN"), (target, "/LUN")] {
+        let message = text.parse::<Url>().unwrap().volume().unwrap_err().to_string();
+        assert_eq!(message, format!("'{text}' names no volume: add {missing} (`sanwire ls {text}` lists them)"));
+    }
     assert_eq!("hs+ip://box/a".parse::<Url>().unwrap().volume(), Ok("a"));
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn info() -> VolumeInfo {
         range_max_bytes: 1 << 20,
         server: "test".into(),
         wire: "none".into(),
-        mtu_bytes: 1500,
+        unit: WireUnit::Packet(1500),
     }
 }
 

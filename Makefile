@@ -5,7 +5,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SANWIRE = $(or $(CARGO_TARGET_DIR),target)/release/sanwire
 DOCS = $(or $(CARGO_TARGET_DIR),target)/docs
 
-.PHONY: help run build setup setup-build test test-long bench demo docs
+.PHONY: help run build setup setup-build test test-long deny bench demo docs
 
 help:
 	@echo 'make run        build, and serve a volume of 1 GiB on this host, without root'
@@ -13,6 +13,7 @@ help:
 	@echo 'make test-long  the same, with more simulation and a minute of each fuzz target'
 	@echo 'make demo       two hosts on this one: discover, attach, make a file system, compare (root)'
 	@echo 'make bench      measure against the raw link and against other servers (root)'
+	@echo 'make deny       licences, sources and security advisories of all that we depend on (cargo-deny, network)'
 	@echo 'make docs       manual pages and shell completions'
 	@echo 'make setup      install the Debian packages that the above need'
 
@@ -33,6 +34,11 @@ test: setup
 
 test-long: setup
 	@cargo xtask test --long
+
+deny:
+	@cargo deny --version > /dev/null 2>&1 || { echo 'deny: install it with: cargo install --locked cargo-deny' >&2; exit 1; }
+	cargo deny check
+	cargo deny --manifest-path fuzz/Cargo.toml --config deny.toml check
 
 bench: setup build
 	@bench/run.sh

@@ -35,7 +35,8 @@ fn cdb(u: &mut Unstructured<'_>) -> Result<Cdb> {
 /// A copy within the unit, whose list is mostly right.
 fn copy(u: &mut Unstructured<'_>) -> Result<(Cdb, Vec<u8>)> {
     let segments = u.int_in_range(0..=3u8)?;
-    let mut list = vec![u.arbitrary()?, u.int_in_range(0..=3u8)? << 3, 0, 32, 0, 0, 0, 0, 0, 0, 0, 28 * segments, 0, 0, 0, 0];
+    let mut list =
+        vec![u.arbitrary()?, u.int_in_range(0..=3u8)? << 3, 0, 32, 0, 0, 0, 0, 0, 0, 0, 28 * segments, 0, 0, 0, 0];
     list.extend([0xe4, 0, 0, 0, 1, 3, 0, 8, 0x30, 0, 0, 0, 0, 0, 0, 0]);
     list.extend([0; 16]);
     for _ in 0..segments {
@@ -59,8 +60,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
     let units = LogicalUnits::new();
     let store = Arc::new(RamStore::new(64 * u64::from(block_bytes), block_bytes));
     let identity = Identity::new("volume", [9; 16]).unwrap();
-    let options =
-        DiskOptions { write_cache: u.arbitrary()?, removable: u.arbitrary()?, ..DiskOptions::default() };
+    let options = DiskOptions { write_cache: u.arbitrary()?, removable: u.arbitrary()?, ..DiskOptions::default() };
     let disk = Disk::new(identity, store, options).unwrap();
     units.add(Lun::default(), disk).unwrap();
     for number in [1, 2] {
@@ -102,10 +102,12 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
                 Progress::NoMemory(_) => break,
                 Progress::Abort(execution, _) => progress = units.resume(execution, Ok(Outcome::Done), memory),
                 Progress::Wait(waiting) => progress = units.retry(waiting),
-                Progress::Store(execution, request) | Progress::Answered(execution, request) => match execution.store().start(request) {
-                    Started::Done(completion) => progress = units.resume(execution, completion, memory),
-                    _ => panic!("memory answers at once"),
-                },
+                Progress::Store(execution, request) | Progress::Answered(execution, request) => {
+                    match execution.store().start(request) {
+                        Started::Done(completion) => progress = units.resume(execution, completion, memory),
+                        _ => panic!("memory answers at once"),
+                    }
+                }
             }
         }
     }

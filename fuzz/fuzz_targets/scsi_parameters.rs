@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sanwire_scsi::mode::{ModeState, Settings, select};
 use sanwire_scsi::copy::{CopyList, SEGMENTS_MAX, TARGETS_MAX};
+use sanwire_scsi::mode::{ModeState, Settings, select};
 use sanwire_scsi::reservation::{Order, OrderAction, TransportId, order};
 use sanwire_scsi::{ModeForm, UnmapList, port_groups};
 

@@ -4,7 +4,7 @@ set -euo pipefail
 
 build_packages=(build-essential cmake)
 test_packages=(tshark tcpdump qemu-utils qemu-block-extra xfsprogs dosfstools mtools fuse3 nbd-client fio ethtool nftables iproute2 tgt
-    libiscsi-bin vblade util-linux e2fsprogs jq qemu-system-x86 qemu-block-extra debootstrap debian-archive-keyring xz-utils)
+    libiscsi-bin vblade util-linux e2fsprogs jq qemu-system-x86 debootstrap debian-archive-keyring xz-utils)
 
 case ${1:-} in
     build) wanted=("${build_packages[@]}") ;;
@@ -24,6 +24,10 @@ if [ "$(printf '%s\n' "$wanted_rust" "$found_rust" | sort -V | head -n 1)" != "$
     exit 1
 fi
 
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "setup: this is no Debian: install what these packages hold, then run cargo yourself: ${wanted[*]}" >&2
+    exit 1
+fi
 missing=()
 for package in "${wanted[@]}"; do
     status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
@@ -45,3 +49,7 @@ fi
 echo "setup: installing ${missing[*]}"
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+# Tests start their own; as a service it would keep port 3260 from `sanwire serve`.
+if [[ " ${missing[*]} " == *" tgt "* ]] && [ -d /run/systemd/system ]; then
+    "${as_root[@]}" systemctl disable --quiet --now tgt
+fi

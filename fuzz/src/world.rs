@@ -246,7 +246,7 @@ impl World {
             let chosen = what.rotate_left(turn % 8) & 0x0f;
             match chosen {
                 1 => return,
-                2 => at = at + Duration::from_millis(u64::from(how)),
+                2 => at += Duration::from_millis(u64::from(how)),
                 3 => self.flying.push_back(Flying {
                     at: at + Duration::from_millis(u64::from(how) / 4),
                     to_server,

@@ -63,8 +63,11 @@ pub enum RegistryError {
         /// What happened.
         source: io::Error,
     },
+    /// The user has no directory for it.
+    #[error("XDG_RUNTIME_DIR is not set: set it to a directory of your own, where attachments are listed")]
+    NoPlace,
     /// Nothing of this name is attached.
-    #[error("nothing attached here is called {0}: see the list of attachments")]
+    #[error("nothing attached here is called {0}: `sanwire ls` lists what is attached")]
     Unknown(String),
     /// Several attachments go by this name.
     #[error("{count} attachments are called {name}: name the device or the mount point instead")]
@@ -169,11 +172,11 @@ impl Registry {
     /// # Errors
     /// When the directory cannot be made.
     pub fn open() -> Result<Self, RegistryError> {
+        if rustix::process::geteuid().is_root() {
+            return Registry::at("/run/sanwire".into());
+        }
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
-        Registry::at(match runtime {
-            Some(runtime) if !rustix::process::geteuid().is_root() => PathBuf::from(runtime).join("sanwire"),
-            _ => PathBuf::from("/run/sanwire"),
-        })
+        Registry::at(PathBuf::from(runtime.ok_or(RegistryError::NoPlace)?).join("sanwire"))
     }
 
     /// The registry in this directory.

@@ -167,7 +167,7 @@ pub(crate) fn ask(path: &Path, request: &Request) -> anyhow::Result<Answer> {
 
 /// Where the server of that name has its socket.
 pub(crate) fn socket_of(name: &ServerName) -> anyhow::Result<PathBuf> {
-    Ok(runtime_directory()?.join(format!("serve-{}.sock", name.as_str())))
+    Ok(runtime_directory("--control PATH")?.join(format!("serve-{}.sock", name.as_str())))
 }
 
 /// The only server of this user on this host.
@@ -175,7 +175,7 @@ pub(crate) fn socket_of(name: &ServerName) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// A [`crate::failure::Misuse`] when there is none, or more than one.
 pub(crate) fn only_socket() -> anyhow::Result<PathBuf> {
-    let directory = runtime_directory()?;
+    let directory = runtime_directory("--control PATH")?;
     let entries = fs::read_dir(&directory).map(|entries| entries.flatten().map(|entry| entry.path()));
     let is_socket = |path: &PathBuf| {
         path.file_name()

@@ -57,6 +57,12 @@ fn a_wrong_command_line_is_exit_code_2() {
     refused(&["cp", "hs+ip://a/b", "hs+ip://a/b"], 2, "is both ends of the copy");
     refused(&["bench", "hs+ip://a/b", "--reads", "0"], 2, "add --overwrite if that is meant");
     refused(&["attach", "hs+ip://a/b", "--socket", "/x"], 2, "are for --as nbd");
+    refused(
+        &["attach", "hs+ip://a/b", "--as", "nbd", "--listen", "a:1"],
+        2,
+        "an address is IP:PORT, like 127.0.0.1:10809",
+    );
+    refused(&["info", "iscsi://a/iqn.2026-11.org.sanwire:b"], 2, "names no volume: add /LUN");
     refused(&["--log", "loud", "ls"], 2, "[possible values: off, error, warn, info, debug, trace]");
 }
 
@@ -96,6 +102,9 @@ fn a_file_that_is_not_there_is_a_failure_and_not_a_misuse() {
     let output = sanwire(&["detach", "nothing-of-this-name"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("nothing-of-this-name"), "{}", stderr(&output));
+    let missing = "a=file:/nonexistent/a.img,size=1M";
+    refused(&["serve", "--volume", missing], 1, "cannot create /nonexistent/a.img: No such file or directory");
+    refused(&["serve", "--volume", missing], 1, "check the path, and make its directory");
 }
 
 #[test]

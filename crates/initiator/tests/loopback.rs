@@ -86,6 +86,16 @@ fn errors_say_what_to_do() {
 }
 
 #[test]
+fn two_servers_do_not_share_a_port() {
+    let mut settings = config(&["ram0=ram:1M"]);
+    let target = Target::start(settings.clone()).unwrap();
+    settings.wires = target.wires().to_vec();
+    let error = Target::start(settings).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("is another server running on 127.0.0.1:"), "{error}");
+    target.stop().unwrap();
+}
+
+#[test]
 fn a_restarted_server_is_a_pause() {
     let directory = std::env::temp_dir().join(format!("sanwire-loopback-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
@@ -133,43 +143,33 @@ fn a_replaced_volume_is_not_written_to() {
 
 #[test]
 fn a_server_that_is_away_for_too_long_is_used_again_when_it_is_back() {
-    for scheme in ["hs+ip", "iscsi"] {
-        let directory = std::env::temp_dir().join(format!("sanwire-late-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let mut settings = config(&[&format!("disk=file:{},size=16M", directory.join("disk.img").display())]);
-        if scheme == "iscsi" {
-            settings.wires = vec![Wire::Iscsi { address: "127.0.0.1:0".parse().unwrap(), group_tag: 1 }];
-        }
-        let target = Target::start(settings.clone()).unwrap();
-        settings.wires = target.wires().to_vec();
-        let url = match &settings.wires[0] {
-            Wire::Iscsi { address, .. } => format!("iscsi://{address}/iqn.2026-11.org.sanwire:disk").parse().unwrap(),
-            _ => url(&target, "disk"),
-        };
-        let mut options = ClientOptions::anonymous().unwrap();
-        options.reconnect_patience = Some(Duration::from_millis(200));
-        let mut client = Client::connect(&url, &options).unwrap();
-        let volume = client.open(if scheme == "iscsi" { "0" } else { "disk" }).unwrap();
-        let write = |client: &mut Client, byte| {
-            client.block_on(volume.write(4096, sanwire_buffer::Slice::from(vec![byte; 4096])))
-        };
-        write(&mut client, 1).unwrap();
-        target.stop().unwrap();
-        for _ in 0..2 {
-            let away = write(&mut client, 2).unwrap_err();
-            assert!(matches!(away, VolumeError::Disconnected { .. }), "{away}");
-        }
-        assert!(matches!(client.open("other"), Err(ConnectError::Handshake { .. })), "nothing is asked meanwhile");
-        let target = Target::start(settings).unwrap();
-        while write(&mut client, 3).is_err() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let back = client.block_on(async { volume.read(4096, volume.buffer(4096).await?).await }).unwrap();
-        assert!(back.iter().all(|byte| *byte == 3));
-        drop((volume, client));
-        target.stop().unwrap();
-        std::fs::remove_dir_all(directory).unwrap();
+    let directory = std::env::temp_dir().join(format!("sanwire-late-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let mut settings = config(&[&format!("disk=file:{},size=16M", directory.join("disk.img").display())]);
+    let target = Target::start(settings.clone()).unwrap();
+    settings.wires = target.wires().to_vec();
+    let mut options = ClientOptions::anonymous().unwrap();
+    options.reconnect_patience = Some(Duration::from_millis(200));
+    let mut client = Client::connect(&url(&target, "disk"), &options).unwrap();
+    let volume = client.open("disk").unwrap();
+    let write =
+        |client: &mut Client, byte| client.block_on(volume.write(4096, sanwire_buffer::Slice::from(vec![byte; 4096])));
+    write(&mut client, 1).unwrap();
+    target.stop().unwrap();
+    for _ in 0..2 {
+        let away = write(&mut client, 2).unwrap_err();
+        assert!(matches!(away, VolumeError::Disconnected { .. }), "{away}");
     }
+    assert!(matches!(client.open("other"), Err(ConnectError::Handshake { .. })), "nothing is asked meanwhile");
+    let target = Target::start(settings).unwrap();
+    while write(&mut client, 3).is_err() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let back = client.block_on(async { volume.read(4096, volume.buffer(4096).await?).await }).unwrap();
+    assert!(back.iter().all(|byte| *byte == 3));
+    drop((volume, client));
+    target.stop().unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 /// Nanoseconds of processor time that this thread has used.

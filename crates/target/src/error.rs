@@ -70,6 +70,9 @@ fn hint(wire: &Wire, source: &io::Error) -> String {
         (Wire::HsIp { .. } | Wire::Iscsi { .. }, io::ErrorKind::AddrNotAvailable) => {
             "; this host does not have that address".into()
         }
+        (Wire::HsIp { .. } | Wire::Iscsi { .. }, io::ErrorKind::PermissionDenied) => {
+            "; ports below 1024 take root or the capability CAP_NET_BIND_SERVICE: choose another one".into()
+        }
         _ => String::new(),
     }
 }

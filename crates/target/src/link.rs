@@ -30,7 +30,15 @@ pub(crate) struct Opener {
 
 impl Opener {
     /// Opens the port for the first time.
+    ///
+    /// # Errors
+    /// The kernel's: `AddrInUse` also where another process shares the port, as our shards do among themselves.
     pub(crate) fn open(&self) -> io::Result<Port> {
+        if let Wire::HsIp { address } = &self.wire
+            && self.shard == 0
+        {
+            drop(UdpPort::open(*address, None)?);
+        }
         self.open_in_round(0)
     }
 

@@ -24,7 +24,7 @@ const CONNECTIONS_MAX: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum NbdError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; choose another address or end the server that has it")]
+    #[error("cannot listen on {address}: {source}{}", hint(source))]
     Listen {
         /// Which address.
         address: NbdAddress,
@@ -37,6 +37,17 @@ pub enum NbdError {
     /// The last flush failed: written data may be lost.
     #[error("the last flush failed, so what was written last may be lost: {0}")]
     Flush(VolumeError),
+}
+
+/// What to do when an address cannot be listened on.
+fn hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "; choose another address, or end the server that has it",
+        io::ErrorKind::AddrNotAvailable => "; choose an address of this host",
+        io::ErrorKind::NotFound => "; make the directory first, or choose another",
+        io::ErrorKind::PermissionDenied => "; choose a directory that you may write to, or a port above 1023",
+        _ => "",
+    }
 }
 
 /// A running NBD server.

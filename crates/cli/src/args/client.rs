@@ -167,7 +167,7 @@ pub(crate) struct AttachArgs {
     pub(crate) socket: Option<PathBuf>,
 
     /// NBD: a TCP address to listen on, for everybody who can reach it
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address)]
     pub(crate) listen: Option<SocketAddr>,
 
     /// How to connect.
@@ -187,6 +187,10 @@ pub(crate) struct DetachArgs {
     /// How long to wait for the end, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(crate) wait: Duration,
+}
+
+fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "an address is IP:PORT, like 127.0.0.1:10809 or [::1]:10809")
 }
 
 /// One end of a copy: text with `://` in it is a URL, other text a path.

@@ -116,7 +116,7 @@ fn tell(url: &Url, place: &str) -> anyhow::Result<()> {
 
 /// A directory below the runtime directory, for the owner only.
 fn runtime_place(kind: &str) -> anyhow::Result<PathBuf> {
-    let directory = runtime_directory()?.join(kind);
+    let directory = runtime_directory("--mount-point DIR or --socket PATH")?.join(kind);
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
     made.with_context(|| format!("cannot make the directory {}", directory.display()))?;
     Ok(directory)

@@ -24,16 +24,17 @@ pub(crate) fn state_directory() -> anyhow::Result<PathBuf> {
     user_directory("XDG_STATE_HOME", ".local/state")
 }
 
-/// Where sockets and mount points go: `$XDG_RUNTIME_DIR/sanwire`, or `/run/sanwire` for root.
+/// Where sockets and mount points go: `$XDG_RUNTIME_DIR/sanwire`, or `/run/sanwire` for root. `instead` is what the user can give
+/// who has neither.
 ///
 /// # Errors
 /// When neither is there.
-pub(crate) fn runtime_directory() -> anyhow::Result<PathBuf> {
+pub(crate) fn runtime_directory(instead: &str) -> anyhow::Result<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Ok("/run/sanwire".into());
     }
     let runtime = absolute("XDG_RUNTIME_DIR").map(|runtime| runtime.join("sanwire"));
-    runtime.ok_or_else(|| misuse("XDG_RUNTIME_DIR is not set: give --mount-point DIR or --socket PATH"))
+    runtime.ok_or_else(|| misuse(format!("XDG_RUNTIME_DIR is not set: set it, or give {instead}")))
 }
 
 fn user_directory(variable: &str, in_home: &str) -> anyhow::Result<PathBuf> {

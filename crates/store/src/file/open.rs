@@ -34,7 +34,7 @@ pub struct FileOptions {
 #[non_exhaustive]
 pub enum OpenError {
     /// The kernel refused a call.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}{}", path.display(), hint(source))]
     Io {
         /// The file.
         path: PathBuf,
@@ -95,6 +95,16 @@ pub enum OpenError {
         /// The block that the medium needs.
         needed_bytes: u32,
     },
+}
+
+/// What to do when a path cannot be used.
+fn hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => "; check the path, and make its directory",
+        io::ErrorKind::PermissionDenied => "; the user who runs the server must be allowed to read and write there",
+        io::ErrorKind::ReadOnlyFilesystem => "; choose another place, or serve it readonly",
+        _ => "",
+    }
 }
 
 impl FileStore {

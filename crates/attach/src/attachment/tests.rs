@@ -69,7 +69,11 @@ fn direct_accesses_smaller_than_a_block_work_together() {
     if have("fio") {
         let file = format!("--filename={}", attachment.file.display());
         let job = ["--name=verify", "--direct=1", "--rw=randwrite", "--bs=512", "--size=1m", "--ioengine=libaio"];
-        run("fio", &[&job[..], &["--iodepth=16", "--verify=crc32c", "--verify_fatal=1", &file]].concat());
+        run(
+            "fio",
+            &[&job[..], &["--iodepth=16", "--verify=crc32c", "--verify_state_save=0", "--verify_fatal=1", &file]]
+                .concat(),
+        );
     }
     attachment.detach().unwrap();
 }

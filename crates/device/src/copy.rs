@@ -16,6 +16,7 @@ use crate::dispatch::{Beginning, cut};
 use crate::exclusion::Claim;
 use crate::execution::{Hold, State};
 use crate::fault;
+use crate::reservation::AbortScope;
 use crate::step::{Range, Refusal, Step, frame};
 
 use plan::{Leg, Plan, aborted};
@@ -61,7 +62,7 @@ pub(crate) fn extended_copy(parameter_bytes: u32, begun: &Beginning<'_>, task: &
     let data = task.data_out.as_deref().unwrap_or(&[]);
     let list = CopyList::parse(data.get(..parameter_bytes as usize).ok_or(too_short)?)?;
     let list_id = list.list_id;
-    let plan = Plan::new(list, begun.nexus, |target| begun.units.reach(begun.nexus, &target.designator));
+    let plan = Plan::new(list, |target| begun.units.reach(begun.nexus, &target.designator));
     let checked = plan.check();
     // Without memory nothing must have happened: before the copy is noted.
     let spare = match checked {
@@ -113,9 +114,13 @@ impl Copying {
     /// The disk that works for it now.
     pub(crate) fn disk(&self) -> &Arc<Disk> {
         match self.stage {
-            Stage::Reading { .. } => &self.leg.source,
-            Stage::Writing { .. } | Stage::Flushing => &self.leg.destination,
+            Stage::Reading { .. } => &self.leg.source.disk,
+            Stage::Writing { .. } | Stage::Flushing => &self.leg.destination.disk,
         }
+    }
+
+    pub(crate) fn is_covered_by(&self, scope: &AbortScope) -> bool {
+        self.leg.is_covered_by(scope)
     }
 
     /// Whether no other command is in the way of what it is to write.
@@ -149,18 +154,19 @@ impl Copying {
         let outcome = completion.map_err(|error| aborted(self.at, None, self.disk().fault(&error).additional))?;
         match (std::mem::replace(&mut self.stage, Stage::Flushing), outcome) {
             (Stage::Reading { offset_bytes }, Outcome::Read(found)) => {
+                self.leg.check(self.at)?;
                 let data = found.freeze();
                 self.stage = Stage::Writing { data: data.clone() };
                 let range = Range { offset_bytes, length_bytes: data.len() as u64 };
                 let claim = Claim { range, is_exclusive: false };
-                self.writing = Some(Hold::new(Arc::clone(&self.leg.destination), Some(claim), self.nexus));
+                self.writing = Some(Hold::new(Arc::clone(&self.leg.destination.disk), Some(claim), self.nexus));
                 return Ok(Some(Request::Write { offset_bytes, data }));
             }
             (Stage::Reading { .. }, _) => return Err(fault::INTERNAL),
             (Stage::Writing { data }, _) => {
                 self.writing = None;
                 self.ticket.written(data.len() as u32);
-                self.is_volatile = !self.leg.destination.settings().write_cache;
+                self.is_volatile = !self.leg.destination.disk.settings().write_cache;
                 self.spare = data.thaw().ok();
             }
             (Stage::Flushing, _) => self.is_volatile = false,

@@ -93,16 +93,10 @@ impl Drop for Hold {
 }
 
 impl Waiting {
-    /// The disk that is to execute the command.
+    /// What waits.
     #[must_use]
-    pub fn disk(&self) -> &Disk {
-        &self.0.execution.hold.disk
-    }
-
-    /// As [`Execution::outlives_its_task`].
-    #[must_use]
-    pub fn outlives_its_task(&self) -> bool {
-        self.0.execution.outlives_its_task()
+    pub fn execution(&self) -> &Execution {
+        &self.0.execution
     }
 
     /// Begins, or goes on waiting.
@@ -178,6 +172,13 @@ impl Execution {
     #[must_use]
     pub fn disk(&self) -> &Disk {
         &self.hold.disk
+    }
+
+    /// Whether PREEMPT AND ABORT ends it, when it is a command of this nexus: for its disk, or as a copy from or to the scope's.
+    #[must_use]
+    pub fn is_covered_by(&self, scope: &AbortScope, nexus: NexusId) -> bool {
+        let is_copy_covered = || matches!(&self.state, State::Copy(copying) if copying.is_covered_by(scope));
+        scope.covers(self.disk(), nexus) || is_copy_covered()
     }
 
     /// Whether neither a reset nor an abort nor the loss of the nexus may end it: a sanitize goes on without the one

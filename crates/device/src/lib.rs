@@ -42,7 +42,7 @@ mod verify;
 pub use disk::{Disk, DiskError, DiskOptions};
 pub use execution::{Execution, Progress, Waiting};
 pub use nexus::NexusPorts;
-pub use reach::Reach;
+pub use reach::{Reach, Reached};
 pub use reservation::{AbortScope, KeptError, REGISTRATIONS_MAX, RecordError, ReservationKeeper};
 pub use units::{AddError, LogicalUnits};
 

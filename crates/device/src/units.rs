@@ -22,7 +22,7 @@ use crate::dispatch::{Beginning, cut};
 use crate::execution::{Execution, Progress, Waiting};
 use crate::nexus::NexusPorts;
 use crate::port_groups::PortGroups;
-use crate::reach::Reach;
+use crate::reach::{Reach, Reached};
 use crate::step::Refusal;
 
 /// Why a disk was not taken in.
@@ -120,10 +120,10 @@ impl LogicalUnits {
     }
 
     /// The unit that a copy of this nexus may use under this name.
-    pub(crate) fn reach(&self, nexus: NexusId, designator: &Designator) -> Option<Arc<Disk>> {
+    pub(crate) fn reach(&self, nexus: NexusId, designator: &Designator) -> Option<Reached> {
         match &self.reach {
             Some(reach) => reach.find(nexus, designator),
-            None => self.find(designator),
+            None => self.find(designator).map(|disk| Reached { disk, nexus }),
         }
     }
 

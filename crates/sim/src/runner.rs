@@ -253,7 +253,7 @@ impl<H: Handle> Runner<H> {
         self.starved = kept;
         let (held, kept) = std::mem::take(&mut self.held).into_iter().partition::<VecDeque<_>, _>(
             |(handle, waiting): &(Option<H>, Waiting)| {
-                handle.is_some_and(|handle| is_meant(handle, Some(waiting.disk())))
+                handle.is_some_and(|handle| is_meant(handle, Some(waiting.execution().disk())))
             },
         );
         self.held = kept;

@@ -1,19 +1,22 @@
 //! What a login asks of a server's targets. It always sees one whole configuration, however often that changes.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
-use sanwire_core::Peer;
+use arc_swap::{ArcSwap, Guard};
 use sanwire_device::LogicalUnits;
-use sanwire_io::interface;
 use sanwire_iscsi::{Authentication, Directory, IscsiName, LoginRefusal, Portal, TargetEntry, TargetId};
 
 use crate::export::{Export, ExportConfig, ExportError, ExportTable};
+use crate::reach::{Guests, Neighbours};
 
 /// The targets of a server, shared by all its threads.
+#[derive(Debug)]
 pub(crate) struct Exports {
     table: ArcSwap<ExportTable>,
+    /// For the units of targets that are new.
+    neighbours: Neighbours,
+    guests: Guests,
     /// How discovery sessions authenticate.
     discovery: Authentication,
     /// Where the server listens, with the tags of the portal groups.
@@ -21,8 +24,14 @@ pub(crate) struct Exports {
 }
 
 impl Exports {
-    pub(crate) fn new(discovery: Authentication, portals: Vec<(SocketAddr, u16)>) -> Self {
-        Exports { table: ArcSwap::default(), discovery, portals }
+    pub(crate) fn new(discovery: Authentication, portals: Vec<(SocketAddr, u16)>) -> Arc<Self> {
+        Arc::new_cyclic(|exports: &Weak<Exports>| Exports {
+            table: ArcSwap::default(),
+            neighbours: Neighbours::new(exports),
+            guests: Guests::default(),
+            discovery,
+            portals,
+        })
     }
 
     /// Replaces all targets; tells which are gone. One thread at a time does this.
@@ -34,14 +43,24 @@ impl Exports {
         configs: Vec<ExportConfig>,
         volumes: &LogicalUnits,
     ) -> Result<Vec<TargetId>, ExportError> {
-        let (table, gone) = self.table.load().with(configs, volumes)?;
+        let (table, gone) = self.table.load().with(configs, volumes, &self.neighbours)?;
         self.table.store(Arc::new(table));
         Ok(gone)
     }
 
-    /// The targets as they are now.
+    /// What the targets are now, as it was configured.
     pub(crate) fn configs(&self) -> Vec<ExportConfig> {
         self.table.load().iter().map(|export| export.config.clone()).collect()
+    }
+
+    /// The targets as they are now.
+    pub(crate) fn table(&self) -> Guard<Arc<ExportTable>> {
+        self.table.load()
+    }
+
+    /// Who uses them.
+    pub(crate) fn guests(&self) -> &Guests {
+        &self.guests
     }
 
     /// A target that is served.
@@ -53,8 +72,7 @@ impl Exports {
     /// none that only this host reaches to who is elsewhere.
     fn addresses(&self, export: &Export, portal: &Portal) -> Vec<String> {
         let here = portal.address.ip().to_canonical();
-        let groups = &export.config.group_tags;
-        let listed = self.portals.iter().filter(|(_, tag)| groups.is_empty() || groups.contains(tag));
+        let listed = self.portals.iter().filter(|(_, tag)| export.has_portal(*tag));
         let reached = listed.filter_map(|(address, tag)| {
             let ip = match address.ip() {
                 ip if !ip.is_unspecified() => ip,
@@ -68,21 +86,6 @@ impl Exports {
     }
 }
 
-fn permits(export: &Export, initiator: &IscsiName, peer: IpAddr) -> bool {
-    let (allow, authentication) = (&export.config.allow, &export.config.authentication);
-    // Who knows the secret needs no rule.
-    if allow.rules().is_empty() && !authentication.users.is_empty() {
-        return true;
-    }
-    let is_local = || interface::is_local_address(Peer::Udp((peer, 0).into())).unwrap_or(false);
-    allow.permits_initiator(initiator, peer, allow.rules().is_empty() && is_local())
-}
-
-fn has_portal(export: &Export, portal: &Portal) -> bool {
-    let groups = &export.config.group_tags;
-    groups.is_empty() || groups.contains(&portal.group_tag)
-}
-
 impl Directory for Exports {
     fn target(
         &self,
@@ -92,8 +95,9 @@ impl Directory for Exports {
         portal: &Portal,
     ) -> Result<TargetEntry, LoginRefusal> {
         let table = self.table.load();
-        let export = table.by_name(name).filter(|export| has_portal(export, portal)).ok_or(LoginRefusal::NotFound)?;
-        if !permits(export, initiator, peer) {
+        let export =
+            table.by_name(name).filter(|export| export.has_portal(portal.group_tag)).ok_or(LoginRefusal::NotFound)?;
+        if !export.permits(initiator, peer) {
             return Err(LoginRefusal::Forbidden);
         }
         let config = &export.config;
@@ -118,7 +122,7 @@ impl Directory for Exports {
 
     fn visible(&self, initiator: &IscsiName, peer: IpAddr, portal: &Portal) -> Vec<(IscsiName, Vec<String>)> {
         let table = self.table.load();
-        let permitted = table.iter().filter(|export| permits(export, initiator, peer));
+        let permitted = table.iter().filter(|export| export.permits(initiator, peer));
         let listed = permitted.map(|export| (export.config.name.clone(), self.addresses(export, portal)));
         listed.filter(|(_, addresses)| !addresses.is_empty()).collect()
     }

@@ -1,13 +1,16 @@
 //! The iSCSI targets of a server: what they have and who may use them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use sanwire_core::Lun;
+use sanwire_core::{Lun, Peer};
 use sanwire_device::{Disk, LogicalUnits};
-use sanwire_iscsi::{Authentication, IscsiName, NameError, TargetId};
+use sanwire_io::interface;
+use sanwire_iscsi::{Authentication, Credential, IscsiName, NameError, TargetId};
 
 use crate::allow::AllowList;
+use crate::reach::Neighbours;
 
 /// The authority that names the targets of volumes for which the configuration has none.
 const AUTHORITY: &str = "iqn.2026-11.org.sanwire";
@@ -93,6 +96,30 @@ pub(crate) struct Export {
     pub(crate) units: Arc<LogicalUnits>,
 }
 
+impl Export {
+    /// Whether the initiator of this name at this address may use it, provided that it shows who it is where that is wanted.
+    pub(crate) fn permits(&self, initiator: &IscsiName, peer: IpAddr) -> bool {
+        let (allow, authentication) = (&self.config.allow, &self.config.authentication);
+        // Who knows the secret needs no rule.
+        if allow.rules().is_empty() && !authentication.users.is_empty() {
+            return true;
+        }
+        let is_local = || interface::is_local_address(Peer::Udp((peer, 0).into())).unwrap_or(false);
+        allow.permits_initiator(initiator, peer, allow.rules().is_empty() && is_local())
+    }
+
+    /// What a user of it has shown to know.
+    pub(crate) fn credential(&self, user: Option<&str>) -> Option<Credential> {
+        self.config.authentication.users.iter().find(|credential| Some(&*credential.name) == user).cloned()
+    }
+
+    /// Whether it is reached through this portal group.
+    pub(crate) fn has_portal(&self, group_tag: u16) -> bool {
+        let groups = &self.config.group_tags;
+        groups.is_empty() || groups.contains(&group_tag)
+    }
+}
+
 /// All that are served, as they are at one moment.
 #[derive(Default, Debug)]
 pub(crate) struct ExportTable {
@@ -115,7 +142,7 @@ impl ExportTable {
     }
 
     /// The table with these targets. A target that stays keeps its number and its sessions; only the units that differ come
-    /// and go. Also gives the targets that are gone.
+    /// and go. The units of one that is new reach its `neighbours`. Also gives the targets that are gone.
     ///
     /// # Errors
     /// [`ExportError`]; then nothing has changed.
@@ -123,6 +150,7 @@ impl ExportTable {
         &self,
         configs: Vec<ExportConfig>,
         volumes: &LogicalUnits,
+        neighbours: &Neighbours,
     ) -> Result<(ExportTable, Vec<TargetId>), ExportError> {
         let mut names = BTreeSet::new();
         if let Some(twice) = configs.iter().find(|config| !names.insert(&config.name)) {
@@ -135,7 +163,7 @@ impl ExportTable {
                 Some(old) => (old.id, Arc::clone(&old.units)),
                 None => {
                     table.next_id += 1;
-                    (TargetId(table.next_id), Arc::default())
+                    (TargetId(table.next_id), neighbours.units())
                 }
             };
             change_units(&units, disks);

@@ -15,6 +15,7 @@ mod link;
 mod mail;
 mod manage;
 mod pattern;
+mod reach;
 mod registry;
 mod reservations;
 mod runner;

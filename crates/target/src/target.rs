@@ -77,7 +77,7 @@ impl Target {
         let mut wires = config.wires.clone();
         let listeners = listeners(&mut wires)?;
         let portals = wires.iter().filter_map(Wire::portal).collect();
-        let exports = Arc::new(Exports::new(config.discovery.clone(), portals));
+        let exports = Exports::new(config.discovery.clone(), portals);
         exports.replace(config.exports.clone(), &units)?;
         let (wakers, mailboxes, mail) = mailboxes(shards)?;
         let mut target = Target {

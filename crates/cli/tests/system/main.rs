@@ -18,3 +18,4 @@ mod idle;
 mod iscsi;
 mod manage;
 mod qemu;
+mod third_party;

@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use sanwire_core::NexusId;
 use sanwire_scsi::copy::{CopyAmount, CopyList, CopySegment, CopyTarget, SEGMENT_MAX_BYTES};
 use sanwire_scsi::reservation::Access;
 use sanwire_scsi::{AdditionalSense, FailedSegment, Sense};
 use sanwire_store::Geometry;
 
-use crate::disk::Disk;
+use crate::reach::Reached;
+use crate::reservation::AbortScope;
 use crate::step::{Range, Refusal};
 
 /// A copy list whose targets were looked up.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// In whose name it is copied.
-    nexus: NexusId,
     targets: Vec<Target>,
     segments: Vec<CopySegment>,
 }
@@ -24,14 +22,14 @@ pub(crate) struct Plan {
 struct Target {
     named: CopyTarget,
     /// `None` when it is not there, or not for this initiator.
-    disk: Option<Arc<Disk>>,
+    unit: Option<Reached>,
 }
 
 /// One segment: what is still to copy of it.
 #[derive(Debug)]
 pub(crate) struct Leg {
-    pub(crate) source: Arc<Disk>,
-    pub(crate) destination: Arc<Disk>,
+    pub(crate) source: Reached,
+    pub(crate) destination: Reached,
     from: Range,
     to: Range,
     /// From the end to the begin, because the destination overlaps the source behind its begin.
@@ -48,9 +46,9 @@ mod place {
 }
 
 impl Plan {
-    pub(crate) fn new(list: CopyList, nexus: NexusId, find: impl Fn(&CopyTarget) -> Option<Arc<Disk>>) -> Plan {
-        let target = |named| Target { disk: find(&named), named };
-        Plan { nexus, targets: list.targets.into_iter().map(target).collect(), segments: list.segments }
+    pub(crate) fn new(list: CopyList, find: impl Fn(&CopyTarget) -> Option<Reached>) -> Plan {
+        let target = |named| Target { unit: find(&named), named };
+        Plan { targets: list.targets.into_iter().map(target).collect(), segments: list.segments }
     }
 
     /// Checks every segment, before anything is copied. Gives the length of the longest.
@@ -72,32 +70,37 @@ impl Plan {
     fn leg_of(&self, segment: &CopySegment) -> Result<Leg, (u16, AdditionalSense)> {
         let source = self.unit(segment.source).map_err(|additional| (place::SOURCE, additional))?;
         let destination = self.unit(segment.destination).map_err(|additional| (place::DESTINATION, additional))?;
-        // SPC-3 6.3.3: RESERVATION CONFLICT is not GOOD.
-        let conflict = |place| move |_: Refusal| (place, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE);
-        source.reservations.check_access(Access::Read, self.nexus).map_err(conflict(place::SOURCE))?;
-        destination.reservations.check_access(Access::Write, self.nexus).map_err(conflict(place::DESTINATION))?;
-        let (source_geometry, destination_geometry) = (source.store().geometry(), destination.store().geometry());
+        check_reservations(source, destination)?;
+        let (source_geometry, destination_geometry) =
+            (source.disk.store().geometry(), destination.disk.store().geometry());
         let cause = |place| move |sense: Sense| (place, sense.additional);
-        source.check_ready(&source_geometry).map_err(cause(place::SOURCE))?;
-        destination.check_ready(&destination_geometry).map_err(cause(place::DESTINATION))?;
-        destination.check_writable(&destination_geometry).map_err(cause(place::DESTINATION))?;
+        source.disk.check_ready(&source_geometry).map_err(cause(place::SOURCE))?;
+        destination.disk.check_ready(&destination_geometry).map_err(cause(place::DESTINATION))?;
+        destination.disk.check_writable(&destination_geometry).map_err(cause(place::DESTINATION))?;
         let (from, to) = ranges(segment, &source_geometry, &destination_geometry)?;
-        let overlaps = Arc::ptr_eq(source.store(), destination.store())
+        let overlaps = Arc::ptr_eq(source.disk.store(), destination.disk.store())
             && (from.offset_bytes..from.offset_bytes + from.length_bytes).contains(&to.offset_bytes);
-        Ok(Leg { source: Arc::clone(source), destination: Arc::clone(destination), from, to, is_backward: overlaps })
+        Ok(Leg { source: source.clone(), destination: destination.clone(), from, to, is_backward: overlaps })
     }
 
-    fn unit(&self, index: u16) -> Result<&Arc<Disk>, AdditionalSense> {
+    fn unit(&self, index: u16) -> Result<&Reached, AdditionalSense> {
         let target = self.targets.get(usize::from(index)).ok_or(AdditionalSense::UNREACHABLE_COPY_TARGET)?;
         if target.named.device_type != 0 {
             return Err(AdditionalSense::INCORRECT_COPY_TARGET_DEVICE_TYPE);
         }
-        let disk = target.disk.as_ref().ok_or(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE)?;
-        if ![0, disk.store().geometry().block_bytes].contains(&target.named.block_bytes) {
+        let unit = target.unit.as_ref().ok_or(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE)?;
+        if ![0, unit.disk.store().geometry().block_bytes].contains(&target.named.block_bytes) {
             return Err(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST);
         }
-        Ok(disk)
+        Ok(unit)
     }
+}
+
+/// SPC-3 6.3.3: RESERVATION CONFLICT is not GOOD.
+fn check_reservations(source: &Reached, destination: &Reached) -> Result<(), (u16, AdditionalSense)> {
+    let conflict = |place| move |_: Refusal| (place, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE);
+    source.check(Access::Read).map_err(conflict(place::SOURCE))?;
+    destination.check(Access::Write).map_err(conflict(place::DESTINATION))
 }
 
 /// Where a segment's bytes lie in both stores. What is not whole blocks on both sides is refused, whatever PAD and CAT
@@ -141,6 +144,18 @@ pub(crate) fn aborted(segment: usize, byte: Option<u16>, additional: AdditionalS
 }
 
 impl Leg {
+    /// Asks again whether the copy may go on in this segment, the one at this place of the list: who was preempted while it
+    /// runs must not write any more.
+    pub(crate) fn check(&self, at: usize) -> Result<(), Sense> {
+        let refused = |(place, additional)| aborted(at, Some(place), additional);
+        check_reservations(&self.source, &self.destination).map_err(refused)
+    }
+
+    /// Whether one of the nexuses as whom it copies is to end what it does to its unit.
+    pub(crate) fn is_covered_by(&self, scope: &AbortScope) -> bool {
+        self.source.is_covered_by(scope) || self.destination.is_covered_by(scope)
+    }
+
     /// Cuts the next piece off: where it is read and where it goes; `None` when all is copied.
     pub(crate) fn cut(&mut self, max_bytes: u64) -> Option<(Range, Range)> {
         if self.from.length_bytes == 0 {

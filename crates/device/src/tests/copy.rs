@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sanwire_core::NexusId;
@@ -5,8 +6,8 @@ use sanwire_scsi::vpd::{Designator, TargetPort};
 use sanwire_scsi::{AdditionalSense, Cdb, DeviceIdentification, Identity, Reply, Sense, SenseKey, Status, Task, copy};
 use sanwire_store::{ErrorKind, Geometry, Started};
 
-use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, sense, task};
-use crate::{Disk, DiskOptions, LogicalUnits, Progress, Reach};
+use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, ports, sense, task};
+use crate::{AbortScope, Disk, DiskOptions, LogicalUnits, Progress, Reach, Reached};
 
 const A: u8 = 0;
 const B: u8 = 1;
@@ -118,6 +119,52 @@ fn a_copy_keeps_out_of_what_others_have_reserved() {
     run(&world, &list(1, &[segment(A, B, 1, 0, 0)])).unwrap();
 }
 
+/// Finds units elsewhere, where the initiator has another nexus.
+#[derive(Debug)]
+struct Elsewhere(LogicalUnits);
+
+impl Reach for Elsewhere {
+    fn find(&self, _: NexusId, designator: &Designator) -> Option<Reached> {
+        self.0.find(designator).map(|disk| Reached { disk, nexus: THERE })
+    }
+}
+
+const THERE: NexusId = NexusId(77);
+
+#[test]
+fn at_another_target_a_copy_is_bound_by_what_its_initiator_has_reserved_there() {
+    let elsewhere = LogicalUnits::new();
+    let (first, second) = (TestStore::new(SMALL), TestStore::new(SMALL));
+    let source = elsewhere.add(lun(0), disk(UUID, &first, true)).unwrap();
+    let destination = elsewhere.add(lun(1), disk(SECOND, &second, true)).unwrap();
+    elsewhere.nexus_established(THERE, ports(1, 1));
+    elsewhere.nexus_established(OTHER, ports(2, 1));
+    let mut world = World::small();
+    let own = LogicalUnits::reaching(Box::new(Elsewhere(elsewhere)));
+    own.add(lun(0), disk(*b"one without name", &TestStore::new(SMALL), true)).unwrap();
+    world.units = own;
+    let bytes = list(1, &[segment(A, B, 1, 0, 0)]);
+    for disk in [&source, &destination] {
+        disk.reservations.reserve(OTHER).unwrap();
+        assert_eq!(run(&world, &bytes), aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
+        disk.reservations.release(OTHER).unwrap();
+        disk.reservations.reserve(THERE).unwrap();
+        run(&world, &bytes).unwrap();
+    }
+    second.take_log();
+
+    // Who loses the unit while the copy reads writes nothing there, and PREEMPT AND ABORT finds his copy.
+    let Progress::Store(copying, read) = begin(&world, NEXUS, &bytes) else { panic!("the copy reads first") };
+    let scope = |nexus| AbortScope::new(Arc::clone(&destination), BTreeSet::from([nexus]));
+    assert!(copying.is_covered_by(&scope(THERE), NEXUS) && !copying.is_covered_by(&scope(OTHER), NEXUS));
+    destination.reservations.release(THERE).unwrap();
+    destination.reservations.reserve(OTHER).unwrap();
+    let Started::Done(completion) = copying.store().start(read) else { unreachable!() };
+    let reply = done(world.units.resume(copying, completion, &world.memory));
+    assert_eq!(Err(cause(sense(&reply))), aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
+    assert_eq!(second.take_log(), []);
+}
+
 #[test]
 fn blocks_go_from_one_store_to_another_in_pieces() {
     let (world, second) = with_second(SMALL, true);
@@ -216,8 +263,9 @@ fn units_that_cannot_be_used_are_told_apart() {
 struct Masked(LogicalUnits);
 
 impl Reach for Masked {
-    fn find(&self, nexus: NexusId, designator: &Designator) -> Option<Arc<Disk>> {
-        self.0.find(designator).filter(|disk| nexus == NEXUS || disk.identity().uuid() == UUID)
+    fn find(&self, nexus: NexusId, designator: &Designator) -> Option<Reached> {
+        let disk = self.0.find(designator).filter(|disk| nexus == NEXUS || disk.identity().uuid() == UUID)?;
+        Some(Reached { disk, nexus })
     }
 }
 

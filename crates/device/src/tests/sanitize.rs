@@ -32,7 +32,7 @@ fn begun(world: &World, cdb: [u8; 10], list: &[u8], turns: usize) -> Progress {
                 world.units.resume(execution, completion, &world.memory)
             }
             Progress::Wait(waiting) => {
-                assert!(waiting.outlives_its_task());
+                assert!(waiting.execution().outlives_its_task());
                 world.units.retry(waiting)
             }
             over => panic!("it is over: {over:?}"),

@@ -25,7 +25,7 @@ fn target(label: &str, rules: &[&str]) -> ExportConfig {
     ExportConfig { units: std::collections::BTreeMap::new(), ..config }
 }
 
-fn exports(portals: &[(&str, u16)], configs: Vec<ExportConfig>) -> Exports {
+fn exports(portals: &[(&str, u16)], configs: Vec<ExportConfig>) -> Arc<Exports> {
     let portals = portals.iter().map(|(address, tag)| (address.parse().unwrap(), *tag)).collect();
     let exports = Exports::new(Authentication::default(), portals);
     exports.replace(configs, &LogicalUnits::new()).unwrap();

@@ -1,3 +1,5 @@
+use std::sync::Weak;
+
 use sanwire_device::DiskOptions;
 use sanwire_scsi::Identity;
 use sanwire_store::RamStore;
@@ -24,6 +26,10 @@ fn target(name: &str, units: &[(u16, &str)]) -> ExportConfig {
     ExportConfig { name, units, ..ExportConfig::of_volume("a", AllowList::default()).unwrap() }
 }
 
+fn nobody() -> Neighbours {
+    Neighbours::new(&Weak::new())
+}
+
 fn numbers(export: &Export) -> Vec<(u16, String)> {
     export.units.iter().iter().map(|(lun, disk)| (lun.number(), disk.identity().name().to_owned())).collect()
 }
@@ -39,13 +45,13 @@ fn a_volume_is_unit_zero_of_its_own_target() {
 fn what_stays_is_not_touched_by_a_change() {
     let volumes = volumes(&["a", "b", "c"]);
     let configs = vec![target("one", &[(0, "a"), (1, "b")]), target("two", &[(0, "b")])];
-    let (before, gone) = ExportTable::default().with(configs, &volumes).unwrap();
+    let (before, gone) = ExportTable::default().with(configs, &volumes, &nobody()).unwrap();
     assert_eq!(gone, []);
     let one = Arc::clone(before.by_name(&target("one", &[]).name).unwrap());
     assert_eq!(numbers(&one), [(0, "a".into()), (1, "b".into())]);
 
     let configs = vec![target("three", &[(7, "a")]), target("one", &[(0, "a"), (1, "c"), (2, "b")])];
-    let (after, gone) = before.with(configs, &volumes).unwrap();
+    let (after, gone) = before.with(configs, &volumes, &nobody()).unwrap();
     let same = after.by_id(one.id).unwrap();
     assert!(Arc::ptr_eq(&same.units, &one.units), "its sessions go on");
     assert_eq!(numbers(same), [(0, "a".into()), (1, "c".into()), (2, "b".into())]);
@@ -57,13 +63,13 @@ fn what_stays_is_not_touched_by_a_change() {
 #[test]
 fn a_wrong_configuration_changes_nothing() {
     let volumes = volumes(&["a", "b"]);
-    let (table, _) = ExportTable::default().with(vec![target("one", &[(0, "a")])], &volumes).unwrap();
+    let (table, _) = ExportTable::default().with(vec![target("one", &[(0, "a")])], &volumes, &nobody()).unwrap();
     for (configs, part) in [
         (vec![target("one", &[]), target("two", &[(3, "x")])], "logical unit 3 is to be volume x, which is not served"),
         (vec![target("one", &[]), target("one", &[(0, "a")])], "two targets are called iqn.2026-11.org.sanwire:one"),
         (vec![target("one", &[(0, "b"), (1, "b")])], "volume b has two numbers"),
     ] {
-        let error = table.with(configs, &volumes).map(drop).unwrap_err().to_string();
+        let error = table.with(configs, &volumes, &nobody()).map(drop).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
         assert_eq!(numbers(table.iter().next().unwrap()), [(0, "a".into())]);
     }

@@ -46,6 +46,14 @@ impl Selection {
         }
     }
 
+    /// The same for a command whose store works for it.
+    fn fits_execution(&self, handle: Handle, execution: &Execution) -> bool {
+        match &self.which {
+            Which::Of(scope) => execution.is_covered_by(scope, handle.nexus()),
+            _ => self.fits(handle, Some(execution.disk())),
+        }
+    }
+
     fn fits_starved(&self, handle: Handle, units: &LogicalUnits, task: &Task) -> bool {
         let disk = task.lun.and_then(|lun| units.get(lun));
         self.fits(handle, disk.as_deref())
@@ -75,17 +83,17 @@ impl Runner {
             !is_selected
         });
         self.held.retain_mut(|held| {
-            let selected = held.handle.filter(|handle| selection.fits(*handle, Some(held.waiting.disk())));
+            let selected = held.handle.filter(|handle| selection.fits_execution(*handle, held.waiting.execution()));
             ended.extend(selected.map(|handle| Ended::aborted(handle, by)));
             if selected.is_some() {
                 held.handle = None;
             }
-            selected.is_none() || held.waiting.outlives_its_task()
+            selected.is_none() || held.waiting.execution().outlives_its_task()
         });
         for tag in 0..self.running.len() as u32 {
             let Some(running) = self.running.get_mut(tag as usize).and_then(Option::as_mut) else { continue };
             // What goes on without anybody to answer (SANITIZE) is not ended by task management (SBC-4 4.11.2).
-            let handle = running.handle.filter(|handle| selection.fits(*handle, Some(running.execution.disk())));
+            let handle = running.handle.filter(|handle| selection.fits_execution(*handle, &running.execution));
             let Some(handle) = handle else { continue };
             if running.execution.outlives_its_task() {
                 running.handle = None;

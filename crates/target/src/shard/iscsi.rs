@@ -17,6 +17,7 @@ use super::Shard;
 use crate::directory::Exports;
 use crate::front_desk::Arrival;
 use crate::mail::{Mail, Settlement, Wanted};
+use crate::reach::Guest;
 use crate::registry::Registry;
 use crate::runner::{Handle, Selection, Which};
 use crate::streams::Streams;
@@ -154,10 +155,13 @@ impl Shard {
                 }
             }
             ServerEvent::Manage { handle, target, lun, function } => self.manage(handle, target, lun, function, now),
-            ServerEvent::SessionOpened { nexus, target, initiator, isid, user, group_tag, .. } => {
-                let user = user.map(|user| format!(" (user {user})")).unwrap_or_default();
-                tracing::info!("initiator {initiator}{user}, port {isid}, has come");
+            ServerEvent::SessionOpened { nexus, target, initiator, isid, user, peer, group_tag, .. } => {
+                let shown = user.as_ref().map(|user| format!(" (user {user})")).unwrap_or_default();
+                tracing::info!("initiator {initiator}{shown}, port {isid}, has come");
                 let session = self.iscsi.exports.by_id(target).and_then(|export| {
+                    let credential = export.credential(user.as_deref());
+                    let guest = Guest { target, initiator: initiator.clone(), isid, credential, peer, group_tag };
+                    self.iscsi.exports.guests().came(nexus, guest);
                     let initiator = TransportId::iscsi_port(initiator.as_str(), isid.0).ok()?;
                     let ports = NexusPorts { initiator, target: iscsi_port(&export.config.name, group_tag) };
                     Some(Session { units: Arc::clone(&export.units), ports: Arc::new(ports) })
@@ -173,6 +177,7 @@ impl Shard {
             }
             ServerEvent::SessionClosed { nexus, tsih } => {
                 self.iscsi.registry.closing(nexus, tsih);
+                self.iscsi.exports.guests().left(nexus);
                 // While a store works for it, its port has its next session here, where that waits for the end of this work.
                 let gone = Settlement::new(self.shards[self.index].clone(), Wanted::ByRegistry { nexus, tsih });
                 if let Some(Session { units, ports }) = self.iscsi.sessions.remove(&nexus) {

@@ -68,6 +68,7 @@ impl Server {
                 initiator: admitted.initiator.clone(),
                 isid: admitted.isid,
                 user: admitted.user.clone(),
+                peer: admitted.peer,
                 group_tag: admitted.portal.group_tag,
             });
         }

@@ -1,5 +1,7 @@
 //! What a server and the layer above it say to each other.
 
+use std::net::IpAddr;
+
 use sanwire_core::{Lun, NexusId};
 use sanwire_scsi::Task;
 
@@ -96,6 +98,8 @@ pub enum ServerEvent {
         isid: Isid,
         /// Whom it showed to be, by CHAP.
         user: Option<String>,
+        /// Where it is.
+        peer: IpAddr,
         /// The portal group through which it came.
         group_tag: u16,
     },

@@ -1,0 +1,165 @@
+//! EXTENDED COPY from one iSCSI target to another, in its initiator's name.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::harness::{AUTHORITY, Initiator, Scratch, Server, pattern, run_ok};
+
+const HOST: &str = "iqn.2026-11.org.example:host";
+const OTHER: &str = "iqn.2026-11.org.example:other";
+const PATIENCE: Duration = Duration::from_secs(20);
+const BYTES: usize = 8192;
+const BLOCKS: u8 = (BYTES / 512) as u8;
+
+/// COPY ABORTED, and why.
+const NOT_REACHABLE: Option<(u8, u8, u8)> = Some((0x0a, 0x0d, 0x02));
+const THIRD_PARTY_FAILURE: Option<(u8, u8, u8)> = Some((0x0a, 0x0d, 0x01));
+const WRITE_PROTECTED: Option<(u8, u8, u8)> = Some((0x0a, 0x27, 0x00));
+
+/// A server on this host.
+struct World {
+    server: Server,
+    address: String,
+    scratch: Scratch,
+}
+
+impl World {
+    fn new(port: u16, volumes: &[&str], targets: &str) -> World {
+        let scratch = Scratch::new();
+        let address = format!("127.0.0.1:{}", port + (std::process::id() % 1000) as u16);
+        fs::write(scratch.path("sanwire.toml"), targets).expect("a configuration");
+        let options = ["--config", &scratch.text("sanwire.toml"), "--control", &scratch.text("c.sock")];
+        let wire = format!("iscsi:{address}");
+        let server = Server::start_on(&scratch, &[&wire], volumes, &options.map(str::to_owned));
+        World { server, address, scratch }
+    }
+
+    fn session(&self, initiator: &str, volume: &str) -> Initiator {
+        Initiator::log_in(&self.address, initiator, &format!("{AUTHORITY}:{volume}"), 1).expect("a session")
+    }
+
+    fn ctl(&self, arguments: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        command.arg("ctl").arg("--socket").arg(self.scratch.path("c.sock")).args(arguments);
+        run_ok(command, PATIENCE);
+    }
+
+    fn stop(mut self) {
+        assert!(self.server.stop().success(), "{}", self.server.log());
+    }
+}
+
+/// The NAA designator of the unit (SPC-5 7.7.6).
+fn naa(session: &mut Initiator) -> Vec<u8> {
+    let page = session.good(&[0x12, 1, 0x83, 1, 0, 0], &[], 256);
+    let mut rest = &page[4..];
+    loop {
+        let (descriptor, after) = rest.split_at(4 + usize::from(rest[3]));
+        if descriptor[1] & 0x3f == 3 {
+            return descriptor[4..].to_vec();
+        }
+        rest = after;
+    }
+}
+
+/// Copies the first blocks of one unit over those of another (SPC-3 6.3, segment type 02h).
+fn copy(session: &mut Initiator, from: &[u8], to: &[u8]) -> Option<(u8, u8, u8)> {
+    let mut list = vec![0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
+    for naa in [from, to] {
+        list.extend([0xe4, 0, 0, 0, 1, 3, 0, naa.len() as u8]);
+        list.extend(naa);
+        list.resize(list.len().next_multiple_of(16), 0);
+        list.resize(if list.len() < 48 { 48 } else { 80 }, 0);
+    }
+    list.extend([2, 0, 0, 24, 0, 0, 0, 1, 0, 0, 0, BLOCKS]);
+    list.resize(80 + 28, 0);
+    let cdb = [0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, list.len() as u8, 0, 0];
+    let answer = session.command(&cdb, &list, 0);
+    assert_eq!(answer.status == 0, answer.sense.is_none(), "{answer:?}");
+    answer.sense
+}
+
+fn write(session: &mut Initiator, bytes: &[u8]) {
+    session.good(&[0x2a, 0, 0, 0, 0, 0, 0, 0, BLOCKS, 0], bytes, 0);
+}
+
+fn read(session: &mut Initiator) -> Vec<u8> {
+    session.good(&[0x28, 0, 0, 0, 0, 0, 0, 0, BLOCKS, 0], &[], BYTES as u32)
+}
+
+#[test]
+fn a_copy_goes_from_the_target_of_one_volume_to_that_of_another() {
+    let world = World::new(33_000, &["one=ram:8M", "two=ram:8M", "ro=ram:8M,readonly"], "");
+    let [mut one, mut two, mut read_only] = ["one", "two", "ro"].map(|volume| world.session(HOST, volume));
+    let (from, to, protected) = (naa(&mut one), naa(&mut two), naa(&mut read_only));
+    write(&mut one, &pattern(1, BYTES));
+    assert_eq!(copy(&mut one, &from, &to), None);
+    assert!(read(&mut two) == pattern(1, BYTES));
+    write(&mut one, &pattern(2, BYTES));
+    assert_eq!(copy(&mut read_only, &from, &to), None, "whoever of its units is asked");
+    assert!(read(&mut two) == pattern(2, BYTES));
+    assert_eq!(copy(&mut one, &from, &protected), WRITE_PROTECTED);
+    world.ctl(&["remove-volume", "two"]);
+    assert_eq!(copy(&mut one, &from, &to), NOT_REACHABLE, "it is gone");
+    world.ctl(&["add-volume", "three=ram:8M"]);
+    let to = naa(&mut world.session(HOST, "three"));
+    assert_eq!(copy(&mut one, &from, &to), None);
+    drop((one, two, read_only));
+    world.stop();
+}
+
+/// CVE-2020-28374 was this: a copy manager that looked its units up among all that the machine had.
+#[test]
+fn a_copy_to_a_unit_that_is_not_mapped_to_its_initiator_is_refused() {
+    let target = |volume: &str, allowed: &str| {
+        format!("[[target]]\nname = '{AUTHORITY}:{volume}'\nlun.0 = '{volume}'\nallow = [{allowed}]\n")
+    };
+    let both = format!("'{HOST}', '{OTHER}'");
+    let targets = [target("one", &both), target("two", &both), target("secret", &format!("'{OTHER}'"))].concat();
+    let world = World::new(34_000, &["one=ram:8M", "two=ram:8M", "secret=ram:8M"], &targets);
+    let mut session = world.session(HOST, "one");
+    let [mut two, mut secret] = ["two", "secret"].map(|volume| world.session(OTHER, volume));
+    let (one, to, hidden) = (naa(&mut session), naa(&mut two), naa(&mut secret));
+    write(&mut secret, &pattern(3, BYTES));
+    assert_eq!(copy(&mut session, &one, &hidden), NOT_REACHABLE, "to it");
+    assert_eq!(copy(&mut session, &hidden, &one), NOT_REACHABLE, "nor from it");
+    assert!(read(&mut secret) == pattern(3, BYTES));
+    assert_eq!(copy(&mut world.session(OTHER, "one"), &hidden, &to), None, "another initiator may");
+    assert!(read(&mut two) == pattern(3, BYTES));
+    drop((session, two, secret));
+    world.stop();
+}
+
+#[test]
+fn a_copy_meets_reservations_as_its_initiator_would() {
+    let world = World::new(35_000, &["one=ram:8M", "two=ram:8M"], "");
+    let (mut one, mut own) = (world.session(HOST, "one"), world.session(HOST, "two"));
+    let (from, to) = (naa(&mut one), naa(&mut own));
+    let mut other = world.session(OTHER, "two");
+    other.good(&[0x16, 0, 0, 0, 0, 0], &[], 0);
+    assert_eq!(copy(&mut one, &from, &to), THIRD_PARTY_FAILURE);
+    other.good(&[0x17, 0, 0, 0, 0, 0], &[], 0);
+    own.good(&[0x16, 0, 0, 0, 0, 0], &[], 0);
+    assert_eq!(copy(&mut one, &from, &to), None, "reserved by the same initiator's session there");
+    drop(own);
+    assert_eq!(copy(&mut one, &from, &to), None, "which took it along");
+
+    // PERSISTENT RESERVE OUT: REGISTER, RESERVE as write exclusive, registrants only.
+    let out = |session: &mut Initiator, action: u8, kind: u8, [key, new_key]: [u8; 2]| {
+        let mut list = [0; 24];
+        (list[7], list[15]) = (key, new_key);
+        session.good(&[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], &list, 0);
+    };
+    out(&mut other, 0, 0, [0, 1]);
+    out(&mut other, 1, 5, [1, 0]);
+    assert_eq!(copy(&mut one, &from, &to), THIRD_PARTY_FAILURE);
+    let mut own = world.session(HOST, "two");
+    assert_eq!(copy(&mut one, &from, &to), THIRD_PARTY_FAILURE, "not registered");
+    out(&mut own, 0, 0, [0, 2]);
+    assert_eq!(copy(&mut one, &from, &to), None, "registered there");
+    out(&mut other, 4, 5, [1, 2]);
+    assert_eq!(copy(&mut one, &from, &to), THIRD_PARTY_FAILURE, "preempted");
+    drop((one, own, other));
+    world.stop();
+}

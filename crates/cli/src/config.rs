@@ -2,6 +2,7 @@
 
 mod defaults;
 mod file;
+mod redirection;
 mod secret;
 mod server_name;
 mod targets;

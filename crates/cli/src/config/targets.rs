@@ -13,6 +13,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::file::{Source, Text};
+use super::redirection::Redirection;
 use super::secret::{check_private, read_password};
 use super::{Wire, join};
 use crate::failure::misuse;
@@ -35,6 +36,7 @@ pub(super) struct WrittenTarget {
     name: Text,
     #[serde(default)]
     alias: String,
+    #[serde(default)]
     lun: BTreeMap<String, Text>,
     allow: Option<Vec<Text>>,
     #[serde(default)]
@@ -44,7 +46,8 @@ pub(super) struct WrittenTarget {
     portal_groups: Vec<NonZeroU16>,
     #[serde(default)]
     require_digests: bool,
-    redirect: Option<String>,
+    redirect: Option<Text>,
+    redirect_for_good: Option<Spanned<bool>>,
 }
 
 /// `[discovery]`: who must show who they are before they learn of targets.
@@ -88,9 +91,28 @@ impl WrittenTarget {
             authentication: authentication(source, &self.chap, self.mutual_chap.as_ref())?,
             requires_digests: self.require_digests,
             group_tags: self.portal_groups.iter().map(|tag| tag.get()).collect(),
-            redirect: self.redirect.clone().map(|to| (to, false)),
+            redirect: self.redirection(source, &span)?,
         };
         Ok(Spanned::new(span, FileTarget { config, has_rules }))
+    }
+}
+
+impl WrittenTarget {
+    /// Where initiators are sent; a target that sends nobody away has units.
+    fn redirection(&self, source: &Source<'_>, span: &Range<usize>) -> anyhow::Result<Option<(String, bool)>> {
+        let Some(address) = &self.redirect else {
+            if let Some(for_good) = &self.redirect_for_good {
+                let message = "redirect-for-good says how, and redirect where to: give redirect too";
+                return Err(source.refuse(Some(for_good.span()), message));
+            }
+            if self.lun.is_empty() {
+                let message = "a target has volumes, or sends initiators elsewhere: give lun or redirect";
+                return Err(source.refuse(Some(span.clone()), message));
+            }
+            return Ok(None);
+        };
+        let redirection = source.parse::<Redirection>(address)?.into_inner();
+        Ok(Some((redirection.0, self.redirect_for_good.as_ref().is_some_and(|for_good| *for_good.get_ref()))))
     }
 }
 

@@ -77,6 +77,18 @@ fn errors_point_at_file_and_line() {
             "/etc/sanwire.toml:4: CHAP user u: give either secret or secret-file",
         ),
         (
+            "[[target]]\nname = 'iqn.2026-11.org.x'",
+            "/etc/sanwire.toml:1: a target has volumes, or sends initiators elsewhere",
+        ),
+        (
+            "[[target]]\nname = 'iqn.2026-11.org.x'\nredirect = 'iscsi://box'",
+            "/etc/sanwire.toml:3: 'iscsi://box' is no portal",
+        ),
+        (
+            "[[target]]\nname = 'iqn.2026-11.org.x'\nlun.0 = 'a'\nredirect-for-good = true",
+            "/etc/sanwire.toml:4: redirect-for-good says how",
+        ),
+        (
             "[[target]]\nname='iqn.2026-11.org.x'\nlun.0='a'\n[[target]]\nname='IQN.2026-11.org.x'\nlun.0='a'",
             "/etc/sanwire.toml:4: the target iqn.2026-11.org.x stands in line 1 already",
         ),
@@ -142,6 +154,11 @@ portal-groups = [1, 2]
 [[target]]
 name = "iqn.2026-11.org.example:two"
 lun.3 = "a"
+
+[[target]]
+name = "iqn.2026-11.org.example:moved"
+redirect = "[2001:db8::1]:3260,2"
+redirect-for-good = true
 "#;
 
 #[test]
@@ -155,11 +172,12 @@ fn targets_are_what_the_file_says() {
         ..ServeArgs::default()
     };
     let targets = ServeConfig::combine(config, args(), None).unwrap().targets;
-    let [one, two] = &targets[..] else { panic!("two targets") };
+    let [one, two, moved] = &targets[..] else { panic!("three targets") };
     assert_eq!((one.alias.as_str(), one.group_tags.as_slice()), ("first", &[1, 2][..]));
     let units: Vec<(u16, &str)> = one.units.iter().map(|(lun, volume)| (lun.number(), volume.as_str())).collect();
     assert_eq!(units, [(0, "a"), (7, "b")]);
     assert_eq!((one.allow.rules().len(), two.allow.rules().len()), (2, 1));
+    assert_eq!((&two.redirect, &moved.redirect), (&None, &Some(("[2001:db8::1]:3260,2".to_owned(), true))));
     assert_eq!(one.authentication.users[0].name, "host");
     assert_eq!(one.authentication.mutual.as_ref().unwrap().name, "box");
     assert!(!format!("{one:?}").contains("a secret"), "secrets are not shown");

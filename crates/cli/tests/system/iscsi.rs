@@ -1,13 +1,15 @@
 //! iSCSI as foreign initiators use it.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{AUTHORITY, SERVER_ADDRESS, Scratch, Server, Wire, World, pattern, run, run_ok};
+use crate::harness::{
+    AUTHORITY, Initiator, SERVER_ADDRESS, Scratch, Server, Wire, World, is_installed, pattern, run, run_ok,
+};
 use crate::idle::cpu_time;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -102,24 +104,41 @@ fn only_initiators_that_are_named_or_know_the_secret_get_in() {
     assert!(server.stop().success(), "{}", server.log());
 }
 
-/// Opens a session by hand (RFC 7143 11.12): straight to the operational stage, and from there to full feature.
-fn log_in(address: &str, target: &str, number: u8) -> TcpStream {
-    let mut stream = TcpStream::connect(address).expect("a connection");
-    let text = format!("InitiatorName={INITIATOR}\0SessionType=Normal\0TargetName={target}\0");
-    let mut request = vec![0; 48];
-    request[0] = 0x43;
-    request[1] = 0x87;
-    request[5..8].copy_from_slice(&(text.len() as u32).to_be_bytes()[1..]);
-    request[8..14].copy_from_slice(&[0x80, 0, 0, 0, 0, number]);
-    request.extend_from_slice(text.as_bytes());
-    request.resize(request.len().next_multiple_of(4), 0);
-    stream.write_all(&request).expect("the request is sent");
-    let mut response = [0; 48];
-    stream.read_exact(&mut response).expect("a response");
-    assert_eq!((response[0], response[1], &response[36..38]), (0x23, 0x87, &[0, 0][..]), "{response:?}");
-    let text_bytes = u32::from_be_bytes([0, response[5], response[6], response[7]]).next_multiple_of(4);
-    stream.read_exact(&mut vec![0; text_bytes as usize]).expect("the response's text");
-    stream
+/// A server of which the one target sends initiators to another server.
+fn redirecting(scratch: &Scratch, port: u16, to: &str, more: &str) -> (Server, String) {
+    let address = format!("127.0.0.1:{port}");
+    let text = format!("[[target]]\nname = '{AUTHORITY}:disk'\nredirect = '{to}'\n{more}");
+    fs::write(scratch.path("sanwire.toml"), text).expect("a configuration");
+    let options = ["--config".to_owned(), scratch.text("sanwire.toml")];
+    let server = Server::start_on(scratch, &[&format!("iscsi:{address}")], &["unused=ram:1M"], &options);
+    (server, address)
+}
+
+#[test]
+fn initiators_follow_a_target_to_where_it_is_for_now_or_for_good() {
+    let port = 38_000 + (std::process::id() % 1000) as u16 * 3;
+    let scratches = [Scratch::new(), Scratch::new(), Scratch::new()];
+    let there = format!("127.0.0.1:{port}");
+    let mut servers = vec![Server::start_on(&scratches[0], &[&format!("iscsi:{there}")], &["disk=ram:64M"], &[])];
+    let target = format!("{AUTHORITY}:disk");
+    for (more, number, status) in [("", 1, [1, 1]), ("redirect-for-good = true\n", 2, [1, 2])] {
+        let (server, here) = redirecting(&scratches[usize::from(number)], port + number, &there, more);
+        servers.push(server);
+        assert_eq!(Initiator::log_in(&here, INITIATOR, &target, 1).map(drop), Err(status));
+        let url = format!("iscsi://{here}/{target}/0");
+        let mut ours = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        ours.args(["info", &url]).env("XDG_STATE_HOME", scratches[0].path("client-state"));
+        assert!(run_ok(ours, PATIENCE).contains("64 MiB"));
+        // libiscsi follows those that are for now.
+        if status == [1, 1] && is_installed("iscsi-inq") {
+            let mut inquiry = Command::new("iscsi-inq");
+            inquiry.args(["-i", INITIATOR, &url]);
+            assert!(run_ok(inquiry, PATIENCE).contains("SANWIRE"));
+        }
+    }
+    for server in &mut servers {
+        assert!(server.stop().success(), "{}", server.log());
+    }
 }
 
 #[test]
@@ -132,7 +151,9 @@ fn a_hundred_idle_sessions_take_no_time() {
     let wire = format!("iscsi:127.0.0.1:{port}");
     let mut server = Server::start_on(&scratch, &[&wire], &["disk=ram:64M"], &[]);
     let (address, target) = (format!("127.0.0.1:{port}"), format!("{AUTHORITY}:disk"));
-    let sessions: Vec<TcpStream> = (0..100).map(|number| log_in(&address, &target, number)).collect();
+    let sessions: Vec<TcpStream> = (0..100)
+        .map(|number| Initiator::log_in(&address, INITIATOR, &target, number).expect("a session").stream)
+        .collect();
     thread::sleep(Duration::from_secs(1));
     let before = cpu_time(server.pid());
     thread::sleep(WATCH);

@@ -254,7 +254,7 @@ impl Manager {
         for export in &mut exports {
             export.units.retain(|_, volume| volume != name);
         }
-        exports.retain(|export| !export.units.is_empty());
+        exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
         self.target.set_exports(exports)?;
         self.close_volume(name);
         Ok(Answer::Changed(vec![format!("volume {name} is not served any more")]))

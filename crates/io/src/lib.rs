@@ -23,6 +23,7 @@
 mod address;
 mod batch;
 mod clock;
+pub mod descriptors;
 pub mod file;
 pub mod interface;
 mod packet;

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sanwire_core::Instant;
 use sanwire_io::tcp::{Listener, Received, Stream};
-use sanwire_io::{Clock, Interest, Poller, Waker};
+use sanwire_io::{Clock, Interest, Poller, Waker, descriptors};
 use sanwire_iscsi::{Admission, Admitted, LoginOutcome, Portal, ServerLogin};
 
 use crate::directory::Exports;
@@ -25,8 +26,14 @@ const LOGINS_OF_ADDRESS_MAX: usize = 128;
 /// How long no connection is taken after the system was short of something.
 const BREATHER: Duration = Duration::from_millis(100);
 
+/// Descriptors that no session gets: volumes are opened and the server is managed also when all others are used up.
+const DESCRIPTORS_SPARE: u64 = 32;
+
 /// Bytes that one login receives at a time.
 const INPUT_BYTES: usize = 16 << 10;
+
+/// What to do about it.
+const LIMIT_ADVICE: &str = "; allow it more (`ulimit -n`, or LimitNOFILE= of its service) and start it again";
 
 /// Keys below this are those of listeners.
 const FIRST_LOGIN: u64 = 1 << 16;
@@ -54,6 +61,8 @@ struct Login {
     machine: ServerLogin,
     peer: IpAddr,
     watched: Interest,
+    /// So few descriptors are left that it can have no session.
+    is_beyond: bool,
     /// It was refused: close it when all is sent.
     is_over: bool,
 }
@@ -65,8 +74,12 @@ struct FrontDesk {
     /// By keys that are not used again.
     logins: BTreeMap<u64, Login>,
     next_key: u64,
+    /// Connections with descriptors from this number on get no sessions.
+    descriptors_max: u64,
     /// Listeners are not watched until then.
     pause_until: Option<Instant>,
+    /// Somebody was told that the system is short of something, and no connection was taken since.
+    has_warned: bool,
 }
 
 /// Runs until it is told to stop.
@@ -77,7 +90,9 @@ pub(crate) fn run(parts: FrontDeskParts) {
         clock: Clock::new(),
         logins: BTreeMap::new(),
         next_key: FIRST_LOGIN,
+        descriptors_max: descriptors::limit().map_or(u64::MAX, |limit| limit.saturating_sub(DESCRIPTORS_SPARE)),
         pause_until: None,
+        has_warned: false,
     };
     if let Err(error) = desk.serve() {
         tracing::error!("no more iSCSI connections are taken: {error}; start the server again");
@@ -114,18 +129,28 @@ impl FrontDesk {
             match socket.accept() {
                 Ok(Some((stream, peer))) => {
                     let group_tag = *group_tag;
+                    self.has_warned = false;
                     if let Err(error) = self.begin(stream, peer, group_tag, now) {
                         tracing::warn!("a connection from {peer} is turned away: {error}");
                     }
                 }
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!("no connections are taken for {BREATHER:?}: {error}");
+                    self.warn(&error);
                     return self.pause(now);
                 }
             }
         }
         self.pause(now);
+    }
+
+    /// Says once why no connections are taken, however often it is tried again.
+    fn warn(&mut self, error: &io::Error) {
+        if std::mem::replace(&mut self.has_warned, true) {
+            return;
+        }
+        let advice = if descriptors::are_used_up(error) { LIMIT_ADVICE } else { "" };
+        tracing::warn!("no connections are taken until others end: {error}{advice}");
     }
 
     fn begin(&mut self, stream: Stream, peer: SocketAddr, group_tag: u16, now: Instant) -> io::Result<()> {
@@ -139,7 +164,8 @@ impl FrontDesk {
         self.poller.add_stream(&stream, key, Interest::READABLE)?;
         self.next_key += 1;
         let machine = ServerLogin::new(portal, address, seed, now);
-        let login = Login { stream, machine, peer: address, watched: Interest::READABLE, is_over: false };
+        let is_beyond = descriptors::number(stream.as_fd()) >= self.descriptors_max;
+        let login = Login { stream, machine, peer: address, watched: Interest::READABLE, is_beyond, is_over: false };
         self.logins.insert(key, login);
         Ok(())
     }
@@ -195,18 +221,18 @@ impl FrontDesk {
     fn hand_over(&mut self, key: u64, admitted: Box<Admitted>) {
         let Some(login) = self.logins.remove(&key) else { return };
         if let Err(error) = self.poller.remove_stream(&login.stream) {
-            tracing::warn!("{} at {} is turned away: {error}", admitted.initiator, login.peer);
-            return;
+            return turn_away(login.stream, &admitted, &error.to_string());
+        }
+        if login.is_beyond {
+            let why = format!("the process has no descriptors left{LIMIT_ADVICE}");
+            return turn_away(login.stream, &admitted, &why);
         }
         match self.parts.registry.place(&admitted) {
             Some((shard, admission)) => {
                 let arrival = Arrival { stream: login.stream, admitted, admission };
                 self.parts.shards[shard].send(Mail::Admit(Box::new(arrival)));
             }
-            None => {
-                let initiator = &admitted.initiator;
-                tracing::warn!("{initiator} at {} is turned away: there are too many sessions", login.peer);
-            }
+            None => turn_away(login.stream, &admitted, "there are too many sessions"),
         }
     }
 
@@ -237,6 +263,17 @@ impl FrontDesk {
             drop(self.poller.change_stream(listener, key, interest));
         }
     }
+}
+
+/// Tells an initiator that passed its login that there is no room for it.
+pub(crate) fn turn_away(mut stream: Stream, admitted: &Admitted, why: &str) {
+    tracing::warn!("{} at {} is turned away: {why}", admitted.initiator, admitted.peer);
+    let mut answer = admitted.out_of_resources();
+    while let Some(packet) = answer.pop() {
+        drop(stream.queue(packet));
+    }
+    // So little fits into the socket of a connection that has just begun; who has gone need not be told.
+    drop(stream.flush());
 }
 
 impl Login {

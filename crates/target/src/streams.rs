@@ -61,15 +61,22 @@ impl Streams {
         !self.hot.is_empty()
     }
 
-    /// Takes a stream in and gives it a number.
-    pub(crate) fn add(&mut self, stream: Stream, poller: &mut Poller, now: Instant) -> io::Result<ConnectionId> {
+    /// Takes a stream in and gives it a number; gives it back when there is no room.
+    pub(crate) fn add(
+        &mut self,
+        stream: Stream,
+        poller: &mut Poller,
+        now: Instant,
+    ) -> Result<ConnectionId, (Box<Stream>, io::Error)> {
         let slot = match self.free.last() {
             Some(slot) => *slot,
             None => self.slots.len() as u32,
         };
         let round = self.slots.get(slot as usize).map_or(0, |(round, _)| *round);
         let id = ConnectionId(u64::from(round) << 32 | u64::from(slot));
-        poller.add_stream(&stream, id.0, Interest::READABLE)?;
+        if let Err(error) = poller.add_stream(&stream, id.0, Interest::READABLE) {
+            return Err((Box::new(stream), error));
+        }
         let connection = Connection {
             id,
             stream,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sanwire_core::Lun;
+use sanwire_io::descriptors;
 use sanwire_target::{Manager, Source, Target, TargetConfig, VolumeConfig};
 
 use crate::args::{LogLevel, ServeArgs};
@@ -26,6 +27,9 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     if let Some(directory) = &config.make_directory {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the data directory {}", directory.display()))?;
+    }
+    if let Err(error) = descriptors::raise_limit() {
+        tracing::warn!("the limit of open files cannot be raised ({error}): fewer sessions are possible");
     }
     let wanted = target_config(&config)?;
     let target = Target::start(wanted.clone())?;

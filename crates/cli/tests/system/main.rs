@@ -18,4 +18,5 @@ mod idle;
 mod iscsi;
 mod manage;
 mod qemu;
+mod resources;
 mod third_party;

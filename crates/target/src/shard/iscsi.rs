@@ -15,7 +15,7 @@ use sanwire_scsi::reservation::TransportId;
 
 use super::Shard;
 use crate::directory::Exports;
-use crate::front_desk::Arrival;
+use crate::front_desk::{Arrival, turn_away};
 use crate::mail::{Mail, Settlement, Wanted};
 use crate::reach::Guest;
 use crate::registry::Registry;
@@ -56,8 +56,8 @@ impl IscsiEnd {
         let Arrival { stream, admitted, admission } = arrival;
         match self.streams.add(stream, poller, now) {
             Ok(id) => self.server.admit(id, *admitted, admission, now),
-            Err(error) => {
-                tracing::warn!("{} at {} is turned away: {error}", admitted.initiator, admitted.peer);
+            Err((stream, error)) => {
+                turn_away(*stream, &admitted, &error.to_string());
                 // A further connection of a session takes nothing with it.
                 if admitted.request.tsih == 0 {
                     self.registry.closed(admission.nexus, admission.tsih);

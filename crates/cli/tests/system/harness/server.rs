@@ -61,7 +61,25 @@ impl Server {
 
     /// Serves volumes on wires of this host, with more options.
     pub fn start_on(scratch: &super::Scratch, wires: &[&str], volumes: &[&str], options: &[String]) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        let command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        Server::start_by(command, scratch, wires, volumes, options)
+    }
+
+    /// Serves volumes on a wire of this host, with a limit by `ulimit`.
+    pub fn start_limited(scratch: &super::Scratch, limit: &str, wire: &str, volumes: &[&str]) -> Server {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_sanwire")]);
+        Server::start_by(command, scratch, &[wire], volumes, &[])
+    }
+
+    fn start_by(
+        mut command: Command,
+        scratch: &super::Scratch,
+        wires: &[&str],
+        volumes: &[&str],
+        options: &[String],
+    ) -> Server {
         command.args(["serve", "--name", SERVER_NAME]).args(options);
         for wire in wires {
             command.args(["--wire", wire]);

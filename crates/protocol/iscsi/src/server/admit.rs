@@ -18,6 +18,7 @@ enum Refusal {
     CannotJoin = 0x0208,
     NoSession = 0x020a,
     Unavailable = 0x0301,
+    OutOfResources = 0x0302,
 }
 
 /// The last stage: the full feature phase.
@@ -115,21 +116,34 @@ impl Server {
 
     /// Says why, and has the connection closed.
     fn refuse(&mut self, id: ConnectionId, admitted: &Admitted, refusal: Refusal) {
-        let [class, detail] = (refusal as u16).to_be_bytes();
-        let header = LoginResponse {
-            transits: false,
-            next_stage: 0,
-            status_class: class,
-            status_detail: detail,
-            status_number: admitted.status_number,
-            expected_command_number: admitted.request.command_number,
-            max_command_number: admitted.request.command_number,
-            ..answer(admitted)
-        };
-        let mut outbox = Outbox::default();
-        outbox.push(header.write(), None);
-        self.shared.close(id, outbox);
+        self.shared.close(id, refused(admitted, refusal));
     }
+}
+
+impl Admitted {
+    /// The answer to the last login request when there is no room for the session after all (RFC 7143 11.13.5): send it, and
+    /// close the connection.
+    #[must_use]
+    pub fn out_of_resources(&self) -> Outbox {
+        refused(self, Refusal::OutOfResources)
+    }
+}
+
+fn refused(admitted: &Admitted, refusal: Refusal) -> Outbox {
+    let [status_class, status_detail] = (refusal as u16).to_be_bytes();
+    let header = LoginResponse {
+        transits: false,
+        next_stage: 0,
+        status_class,
+        status_detail,
+        status_number: admitted.status_number,
+        expected_command_number: admitted.request.command_number,
+        max_command_number: admitted.request.command_number,
+        ..answer(admitted)
+    };
+    let mut outbox = Outbox::default();
+    outbox.push(header.write(), None);
+    outbox
 }
 
 /// What all answers to a last login request have in common.

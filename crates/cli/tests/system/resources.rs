@@ -1,0 +1,63 @@
+//! A server that runs out of descriptors, and says so.
+
+use std::fs;
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::{AUTHORITY, Initiator, Scratch, Server, wait_until};
+use crate::idle::cpu_time;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const WATCH: Duration = Duration::from_secs(3);
+/// Ten attempts in a second to take a connection; a loop that does not pause takes all of [`WATCH`].
+const CPU_MAX: Duration = Duration::from_millis(150);
+const OUT_OF_RESOURCES: [u8; 2] = [3, 2];
+const LIMIT: u32 = 96;
+
+fn serve(scratch: &Scratch, port: u16, limit: &str) -> (Server, String) {
+    let address = format!("127.0.0.1:{}", port + (std::process::id() % 1000) as u16);
+    let server = Server::start_limited(scratch, limit, &format!("iscsi:{address}"), &["disk=ram:8M"]);
+    (server, address)
+}
+
+fn log_in(address: &str, number: u8) -> Result<Initiator, [u8; 2]> {
+    let name = "iqn.2026-11.org.example:host";
+    Initiator::log_in(address, name, &format!("{AUTHORITY}:disk"), number)
+}
+
+#[test]
+fn sessions_beyond_the_descriptors_are_refused_and_those_that_stand_go_on() {
+    let scratch = Scratch::new();
+    let (mut server, address) = serve(&scratch, 36_000, &format!("-n {LIMIT}"));
+    let mut sessions = Vec::new();
+    let refused = (0..LIMIT as u8).find_map(|number| log_in(&address, number).map(|one| sessions.push(one)).err());
+    assert_eq!(refused, Some(OUT_OF_RESOURCES), "after {} sessions", sessions.len());
+    assert!(sessions.len() > 20 && server.log().contains("no descriptors left"), "{}", server.log());
+
+    // Connections without a login take the rest.
+    let idle: Vec<TcpStream> = (0..LIMIT).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
+    wait_until("the descriptors are used up", PATIENCE, || server.log().contains("no connections are taken"));
+    let before = cpu_time(server.pid());
+    thread::sleep(WATCH);
+    let used = cpu_time(server.pid()) - before;
+    assert!(used < CPU_MAX, "the server used {used:?} of {WATCH:?}");
+    assert_eq!(server.log().matches("no connections are taken").count(), 1, "it is said once");
+    sessions[0].good(&[0; 6], &[], 0);
+
+    drop((idle, sessions));
+    wait_until("there is room again", PATIENCE, || log_in(&address, 1).is_ok());
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn the_limit_of_descriptors_is_raised_as_far_as_it_may_be() {
+    let scratch = Scratch::new();
+    let (mut server, _) = serve(&scratch, 37_000, "-S -n 64");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).expect("its limits");
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("a line");
+    let mut words = line.split_ascii_whitespace();
+    let (soft, hard) = (words.next(), words.next());
+    assert!(soft == hard && soft != Some("64"), "{line}");
+    assert!(server.stop().success(), "{}", server.log());
+}

@@ -33,8 +33,8 @@ const TRANSMIT_BUDGET: usize = 256;
 /// Operations of the kernel's engine at once.
 const ENGINE_DEPTH: u32 = 256;
 
-/// How long a stopping shard waits for its commands and for acknowledgements.
-const STOP_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a stopping shard waits for its commands, for acknowledgements, and for iSCSI initiators to leave.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A stopping shard that never comes to rest tells its clients after this.
 const STOP_REST: Duration = Duration::from_secs(2);

@@ -86,13 +86,14 @@ impl Session {
         }
     }
 
-    /// Says that the session will be dropped with all its connections, for good.
+    /// Says that the session is dropped with all its connections, for good: nothing of it is retained (RFC 7143 11.9.1).
     pub(super) fn announce_drop(&mut self, shared: &mut Shared) {
         for at in 0..self.connections.len() {
             let header = AsyncMessage {
                 is_final: true,
                 task_tag: TAG_NONE,
                 event: DROPS_ALL_CONNECTIONS,
+                parameter_2: self.parameters.time_to_wait_s,
                 ..AsyncMessage::default()
             };
             self.send_status(at, header.write(), None, shared);

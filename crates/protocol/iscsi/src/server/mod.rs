@@ -38,7 +38,7 @@ use crate::login::{Admitted, Directory, TargetId};
 const MEMORY_RETRY: Duration = Duration::from_millis(1);
 
 /// So long an initiator has to leave, once it was asked to.
-const LEAVE_WITHIN: Duration = Duration::from_secs(5);
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a server is made of.
 pub struct ServerConfig {
@@ -137,7 +137,7 @@ impl Server {
         }
     }
 
-    /// Asks initiators to leave (asynchronous message) because the server stops, and drops what they do not answer.
+    /// Asks initiators to leave (asynchronous message) because the server stops, and tells those that stay that they are dropped.
     pub fn shut_down(&mut self, now: Instant) {
         self.shared.is_shutting_down = true;
         for session in self.sessions.values_mut() {

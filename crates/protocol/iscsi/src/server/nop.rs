@@ -46,15 +46,18 @@ impl Session {
         self.connections.iter().map(Connection::due).chain(self.next_expiry()).chain(self.reception_at).min()
     }
 
-    /// Asks silent connections for a sign of life, and gives up those that gave none or did not leave in time.
+    /// Asks silent connections for a sign of life, and gives up those that gave none, and the session if it did not leave in time.
     pub(super) fn check_signs_of_life(&mut self, shared: &mut Shared, now: Instant) {
         for at in (0..self.connections.len()).rev() {
             let Some(connection) = self.connections.get_mut(at) else { continue };
-            let is_late = connection.leave_by.is_some_and(|leave_by| leave_by <= now);
+            if connection.leave_by.is_some_and(|leave_by| leave_by <= now) {
+                self.announce_drop(shared);
+                return self.close(shared);
+            }
             if connection.pinged_at.is_some_and(|pinged_at| connection.heard_at > pinged_at) {
                 connection.pinged_at = None;
             }
-            if is_late || connection.pinged_at.is_some() && connection.due() <= now {
+            if connection.pinged_at.is_some() && connection.due() <= now {
                 self.drop_connection(at, shared, now);
             } else if connection.due() <= now {
                 connection.pinged_at = Some(now);

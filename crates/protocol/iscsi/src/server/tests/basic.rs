@@ -231,13 +231,26 @@ fn an_initiator_is_asked_to_leave_and_dropped_if_it_stays() {
     let mut world = World::with_session(parameters());
     world.server.shut_down(world.now);
     let message = AsyncMessage::read(&world.take_one(1).0);
-    assert_eq!((message.event, message.parameter_3, message.task_tag), (1, 5, TAG_NONE));
-    world.now += Duration::from_secs(5);
+    assert_eq!((message.event, message.parameter_3, message.task_tag), (1, 2, TAG_NONE));
+    world.now += Duration::from_secs(2);
     world.server.handle_timeout(world.now);
+    let message = AsyncMessage::read(&world.take_one(1).0);
+    assert_eq!((message.event, message.parameter_2, message.parameter_3), (3, 2, 0), "nothing is retained");
     assert!(matches!(world.server.poll_event(), Some(ServerEvent::SessionClosed { .. })));
     world.admit(2, admitted(parameters()), 2);
     let refused = LoginResponse::read(&world.take_one(2).0);
     assert_eq!((refused.status_class, refused.status_detail, refused.transits), (3, 1, false));
+}
+
+#[test]
+fn a_login_for_which_there_is_no_room_is_told_so() {
+    let mut login = admitted(parameters());
+    login.status_number = 7;
+    let packet = login.out_of_resources().pop().unwrap();
+    let header = Header::from_bytes(*packet.head.first_chunk().unwrap());
+    let answer = LoginResponse::read(&header);
+    assert_eq!((answer.status_class, answer.status_detail), (3, 2), "out of resources");
+    assert_eq!((answer.status_number, answer.task_tag, answer.transits, answer.tsih), (7, 7, false, 0));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use arc_swap::{ArcSwap, Guard};
 use sanwire_device::LogicalUnits;
 use sanwire_iscsi::{Authentication, Directory, IscsiName, LoginRefusal, Portal, TargetEntry, TargetId};
 
-use crate::export::{Export, ExportConfig, ExportError, ExportTable};
+use crate::export::{Departures, Export, ExportConfig, ExportError, ExportTable};
 use crate::reach::{Guests, Neighbours};
 
 /// The targets of a server, shared by all its threads.
@@ -34,7 +34,7 @@ impl Exports {
         })
     }
 
-    /// Replaces all targets; tells which are gone. One thread at a time does this.
+    /// Replaces all targets; tells which are gone, or have moved. One thread at a time does this.
     ///
     /// # Errors
     /// [`ExportError`]; then nothing has changed.
@@ -42,10 +42,10 @@ impl Exports {
         &self,
         configs: Vec<ExportConfig>,
         volumes: &LogicalUnits,
-    ) -> Result<Vec<TargetId>, ExportError> {
-        let (table, gone) = self.table.load().with(configs, volumes, &self.neighbours)?;
+    ) -> Result<Departures, ExportError> {
+        let (table, departures) = self.table.load().with(configs, volumes, &self.neighbours)?;
         self.table.store(Arc::new(table));
-        Ok(gone)
+        Ok(departures)
     }
 
     /// What the targets are now, as it was configured.

@@ -120,6 +120,15 @@ impl Export {
     }
 }
 
+/// Targets whose sessions must learn of a change.
+#[derive(PartialEq, Eq, Default, Debug)]
+pub(crate) struct Departures {
+    /// They are not there any more.
+    pub(crate) gone: Vec<TargetId>,
+    /// They are elsewhere now.
+    pub(crate) moved: Vec<TargetId>,
+}
+
 /// All that are served, as they are at one moment.
 #[derive(Default, Debug)]
 pub(crate) struct ExportTable {
@@ -142,7 +151,8 @@ impl ExportTable {
     }
 
     /// The table with these targets. A target that stays keeps its number and its sessions; only the units that differ come
-    /// and go. The units of one that is new reach its `neighbours`. Also gives the targets that are gone.
+    /// and go. The units of one that is new reach its `neighbours`. Also gives the targets that are gone
+    /// or have moved.
     ///
     /// # Errors
     /// [`ExportError`]; then nothing has changed.
@@ -151,7 +161,7 @@ impl ExportTable {
         configs: Vec<ExportConfig>,
         volumes: &LogicalUnits,
         neighbours: &Neighbours,
-    ) -> Result<(ExportTable, Vec<TargetId>), ExportError> {
+    ) -> Result<(ExportTable, Departures), ExportError> {
         let mut names = BTreeSet::new();
         if let Some(twice) = configs.iter().find(|config| !names.insert(&config.name)) {
             return Err(ExportError::NameTwice { target: twice.name.clone() });
@@ -172,7 +182,12 @@ impl ExportTable {
             table.by_name.insert(export.config.name.clone(), export);
         }
         let gone = self.by_id.keys().filter(|id| !table.by_id.contains_key(id)).copied().collect();
-        Ok((table, gone))
+        let has_moved = |id: &TargetId, export: &Export| {
+            let before = self.by_id(*id).map(|before| &before.config.redirect);
+            export.config.redirect.is_some() && before.is_some_and(|before| *before != export.config.redirect)
+        };
+        let moved = table.by_id.iter().filter(|(id, export)| has_moved(id, export)).map(|(id, _)| *id).collect();
+        Ok((table, Departures { gone, moved }))
     }
 }
 

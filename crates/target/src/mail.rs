@@ -18,6 +18,8 @@ pub(crate) enum Mail {
     Abort(Selection, Arc<Settlement>),
     /// All shards have ended the tasks that somebody here wanted ended.
     Settled(Wanted),
+    /// Ask the sessions with a target to go where it has moved.
+    MoveTarget(TargetId),
     /// Drop the sessions with a target.
     DropTarget(TargetId),
 }

@@ -136,14 +136,16 @@ impl Target {
     }
 
     /// Serves these iSCSI targets from now on. Sessions with a target that stays go on, and learn of units that come and go;
-    /// sessions with others are ended.
+    /// sessions with others are ended, those with targets that have moved asked to go there.
     ///
     /// # Errors
     /// [`ExportError`]; then nothing has changed.
     pub fn set_exports(&self, configs: Vec<ExportConfig>) -> Result<(), ExportError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        for target in self.exports.replace(configs, &self.units)? {
-            self.shards.iter().for_each(|shard| shard.send(Mail::DropTarget(target)));
+        let departures = self.exports.replace(configs, &self.units)?;
+        for shard in self.shards.iter() {
+            departures.gone.iter().for_each(|target| shard.send(Mail::DropTarget(*target)));
+            departures.moved.iter().for_each(|target| shard.send(Mail::MoveTarget(*target)));
         }
         Ok(())
     }

@@ -7,6 +7,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::harness::{
     AUTHORITY, Initiator, SERVER_ADDRESS, Scratch, Server, Wire, World, is_installed, pattern, run, run_ok,
 };
@@ -139,6 +141,29 @@ fn initiators_follow_a_target_to_where_it_is_for_now_or_for_good() {
     for server in &mut servers {
         assert!(server.stop().success(), "{}", server.log());
     }
+}
+
+#[test]
+fn a_reload_sends_the_sessions_of_a_target_to_where_it_has_moved() {
+    let scratch = Scratch::new();
+    let address = format!("127.0.0.1:{}", 42_000 + (std::process::id() % 1000) as u16);
+    let write = |more: &str| {
+        let text = format!("[[target]]\nname = '{AUTHORITY}:disk'\nlun.0 = 'disk'\n{more}");
+        fs::write(scratch.path("sanwire.toml"), text).expect("a configuration");
+    };
+    write("");
+    let options = ["--config".to_owned(), scratch.text("sanwire.toml")];
+    let mut server = Server::start_on(&scratch, &[&format!("iscsi:{address}")], &["disk=ram:8M"], &options);
+    let target = format!("{AUTHORITY}:disk");
+    let mut session = Initiator::log_in(&address, INITIATOR, &target, 1).expect("a session");
+    write("redirect = '192.0.2.1'\n");
+    server.signal(Signal::HUP);
+    // Asynchronous message, event 1: the target requests a logout (RFC 7143 11.9.1).
+    let mut message = [0; 48];
+    session.stream.read_exact(&mut message).expect("a message");
+    assert_eq!((message[0], message[36]), (0x32, 1), "{message:?}");
+    assert_eq!(Initiator::log_in(&address, INITIATOR, &target, 2).map(drop), Err([1, 1]));
+    assert!(server.stop().success(), "{}", server.log());
 }
 
 #[test]

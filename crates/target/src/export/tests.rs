@@ -45,19 +45,37 @@ fn a_volume_is_unit_zero_of_its_own_target() {
 fn what_stays_is_not_touched_by_a_change() {
     let volumes = volumes(&["a", "b", "c"]);
     let configs = vec![target("one", &[(0, "a"), (1, "b")]), target("two", &[(0, "b")])];
-    let (before, gone) = ExportTable::default().with(configs, &volumes, &nobody()).unwrap();
-    assert_eq!(gone, []);
+    let (before, departures) = ExportTable::default().with(configs, &volumes, &nobody()).unwrap();
+    assert_eq!(departures, Departures::default());
     let one = Arc::clone(before.by_name(&target("one", &[]).name).unwrap());
     assert_eq!(numbers(&one), [(0, "a".into()), (1, "b".into())]);
 
     let configs = vec![target("three", &[(7, "a")]), target("one", &[(0, "a"), (1, "c"), (2, "b")])];
-    let (after, gone) = before.with(configs, &volumes, &nobody()).unwrap();
+    let (after, Departures { gone, moved }) = before.with(configs, &volumes, &nobody()).unwrap();
     let same = after.by_id(one.id).unwrap();
     assert!(Arc::ptr_eq(&same.units, &one.units), "its sessions go on");
     assert_eq!(numbers(same), [(0, "a".into()), (1, "c".into()), (2, "b".into())]);
     assert_eq!(gone, [before.by_name(&target("two", &[]).name).unwrap().id]);
+    assert_eq!(moved, []);
     let third = after.by_name(&target("three", &[]).name).unwrap();
     assert!(before.by_id(third.id).is_none(), "a number is not used again");
+}
+
+#[test]
+fn a_target_that_sends_its_initiators_elsewhere_from_now_on_has_moved() {
+    let volumes = volumes(&["a"]);
+    let to = |address: &str| ExportConfig { redirect: Some((address.to_owned(), false)), ..target("one", &[(0, "a")]) };
+    let moved = |before: &ExportTable, after| {
+        let (table, Departures { gone, moved }) = before.with(vec![after], &volumes, &nobody()).unwrap();
+        assert_eq!(gone, []);
+        (table, moved.len())
+    };
+    let (table, new) = moved(&ExportTable::default(), to("192.0.2.1"));
+    let (table, same) = moved(&table, to("192.0.2.1"));
+    let (table, other) = moved(&table, to("192.0.2.2"));
+    let (table, back) = moved(&table, target("one", &[(0, "a")]));
+    let (_, away) = moved(&table, to("192.0.2.1"));
+    assert_eq!([new, same, other, back, away], [0, 0, 1, 0, 1]);
 }
 
 #[test]

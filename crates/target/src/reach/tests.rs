@@ -41,8 +41,9 @@ fn user(secret: &str) -> Credential {
     Credential { name: "host".into(), secret: ChapSecret::new(secret.as_bytes().to_vec()) }
 }
 
-fn with_users(config: ExportConfig, users: &[Credential]) -> ExportConfig {
-    ExportConfig { authentication: Authentication { users: users.to_vec(), mutual: None }, ..config }
+fn with_users(config: ExportConfig, users: &[&Credential]) -> ExportConfig {
+    let users = users.iter().map(|user| (*user).clone()).collect();
+    ExportConfig { authentication: Authentication { users, mutual: None }, ..config }
 }
 
 fn naa(volume: &str) -> Designator {
@@ -126,10 +127,10 @@ fn a_copy_reaches_the_targets_that_the_initiator_may_use_and_no_others() {
 fn a_target_with_a_secret_is_reached_by_who_has_shown_to_know_that_secret() {
     let (own, other) = (user("twelve bytes of his"), user("twelve bytes of others"));
     let world = World::new(vec![
-        with_users(target("a", &["any"]), &[own.clone()]),
-        with_users(target("b", &["any"]), &[other.clone(), own.clone()]),
-        with_users(target("c", &["any"]), &[other]),
-        with_users(target("d", &[]), &[own.clone()]),
+        with_users(target("a", &["any"]), &[&own]),
+        with_users(target("b", &["any"]), &[&other, &own]),
+        with_users(target("c", &["any"]), &[&other]),
+        with_users(target("d", &[]), &[&own]),
     ]);
     let secrets = |world: &World| ["a", "b", "c", "d"].map(|volume| world.reaches(volume));
     assert_eq!(secrets(&world), [true, false, false, false], "who has shown nothing");

@@ -140,6 +140,7 @@ impl Shard {
                     self.ended.extend(self.runner.settled(number, &mut self.engine, now));
                 }
                 Mail::Settled(Wanted::ByRegistry { nexus, tsih }) => self.iscsi.registry.closed(nexus, tsih),
+                Mail::MoveTarget(target) => self.iscsi.server.move_target(target, now),
                 Mail::DropTarget(target) => self.iscsi.server.drop_target(target, now),
             }
         }

@@ -40,6 +40,9 @@ const MEMORY_RETRY: Duration = Duration::from_millis(1);
 /// So long an initiator has to leave, once it was asked to.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
+/// The same when the target has moved: there is time to finish what is under way.
+const MOVE_WITHIN: Duration = Duration::from_secs(10);
+
 /// What a server is made of.
 pub struct ServerConfig {
     /// Memory for what initiators send.
@@ -142,6 +145,14 @@ impl Server {
         self.shared.is_shutting_down = true;
         for session in self.sessions.values_mut() {
             session.ask_to_leave(LEAVE_WITHIN, &mut self.shared, now);
+        }
+        self.note_deadlines();
+    }
+
+    /// Asks the initiators that use a target to leave and come again, because it has moved, and drops those that stay.
+    pub fn move_target(&mut self, target: TargetId, now: Instant) {
+        for session in self.sessions.values_mut().filter(|session| session.target() == Some(target)) {
+            session.ask_to_leave(MOVE_WITHIN, &mut self.shared, now);
         }
         self.note_deadlines();
     }

@@ -243,6 +243,23 @@ fn an_initiator_is_asked_to_leave_and_dropped_if_it_stays() {
 }
 
 #[test]
+fn who_uses_a_target_that_has_moved_is_asked_to_leave() {
+    let mut world = World::with_session(parameters());
+    world.server.move_target(TargetId(1), world.now);
+    assert!(world.take(1).is_empty(), "another target");
+    world.server.move_target(TargetId(0), world.now);
+    let message = AsyncMessage::read(&world.take_one(1).0);
+    assert_eq!((message.event, message.parameter_3), (1, 10));
+    let handle = world.read(5, 512);
+    world.reply(handle, Some(pattern(512).into()));
+    assert_eq!(world.take(1).len(), 1, "it goes on until then");
+    world.now += Duration::from_secs(10);
+    world.server.handle_timeout(world.now);
+    assert_eq!(AsyncMessage::read(&world.take_one(1).0).event, 3);
+    assert!(matches!(world.server.poll_event(), Some(ServerEvent::SessionClosed { .. })));
+}
+
+#[test]
 fn a_login_for_which_there_is_no_room_is_told_so() {
     let mut login = admitted(parameters());
     login.status_number = 7;

@@ -62,6 +62,8 @@ pub struct Receiver {
     end: usize,
     digests: Digests,
     state: State,
+    /// PDUs that have come whole.
+    pdus: u64,
 }
 
 impl Receiver {
@@ -70,7 +72,7 @@ impl Receiver {
     pub fn new(staging_bytes: usize) -> Self {
         let least = HEADER_BYTES + ADDITIONAL_MAX_BYTES + DIGEST_BYTES;
         let staging = vec![0; staging_bytes.max(least)].into_boxed_slice();
-        Receiver { staging, start: 0, end: 0, digests: Digests::default(), state: State::Header }
+        Receiver { staging, start: 0, end: 0, digests: Digests::default(), state: State::Header, pdus: 0 }
     }
 
     /// From the next PDU on there are these digests.
@@ -82,6 +84,12 @@ impl Receiver {
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         matches!(self.state, State::Header) && self.start == self.end
+    }
+
+    /// The number of the PDU whose data is being received into a frame.
+    #[must_use]
+    pub fn fills_frame_of(&self) -> Option<u64> {
+        matches!(&self.state, State::Data { destination: Destination::Frame(..), .. }).then_some(self.pdus)
     }
 
     /// Bytes that have come and were not looked at; for handing a connection on.
@@ -191,6 +199,7 @@ impl Receiver {
         let additional = headers[HEADER_BYTES..].to_vec();
         self.start += end;
         if header.data_bytes() == 0 {
+            self.pdus += 1;
             return Step::Pdu(Pdu { header, additional, data: None, is_intact: true });
         }
         self.state = State::Placing { header, additional };
@@ -221,6 +230,7 @@ impl Receiver {
             Destination::Nowhere => (None, true),
         };
         self.start += trailer;
+        self.pdus += 1;
         self.state = State::Header;
         Step::Pdu(Pdu { header, additional, data, is_intact })
     }

@@ -13,6 +13,7 @@ mod logout;
 mod manage;
 mod nop;
 mod order;
+mod patience;
 mod reception;
 mod recovery;
 mod retained;
@@ -223,6 +224,7 @@ impl Server {
                 session.check_signs_of_life(&mut self.shared, now);
                 session.expire_suspended(&mut self.shared, now);
                 session.check_reception(&mut self.shared, now);
+                session.check_patience(&mut self.shared, now);
             }
             self.settle(nexus);
         }

@@ -43,7 +43,8 @@ impl Session {
 
     /// When the next connection is due to be asked or given up, or what was left behind is.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.connections.iter().map(Connection::due).chain(self.next_expiry()).chain(self.reception_at).min()
+        let others = [self.next_expiry(), self.reception_at, self.patience.end()];
+        self.connections.iter().map(Connection::due).chain(others.into_iter().flatten()).min()
     }
 
     /// Asks silent connections for a sign of life, and gives up those that gave none, and the session if it did not leave in time.

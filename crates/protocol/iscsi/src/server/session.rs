@@ -10,6 +10,7 @@ use super::connection::Connection;
 use super::event::{CommandHandle, Function, ManageHandle, ServerEvent};
 use super::manage::{Asker, Managements};
 use super::order::{Held, Order};
+use super::patience::Patience;
 use super::recovery::Suspended;
 use super::shared::{Shared, Starved};
 use crate::ConnectionId;
@@ -56,6 +57,7 @@ pub(super) struct Session {
     pub(super) next_transfer_tag: u32,
     /// Commands that ended while their data was on its way: it is read and forgotten.
     pub(super) lingering: VecDeque<u32>,
+    pub(super) patience: Patience,
     /// What connections have left behind that are gone.
     pub(super) suspended: Vec<Suspended>,
     /// When data that is awaited is looked for.
@@ -82,6 +84,7 @@ impl Session {
             commands_max: commands_max as usize,
             next_transfer_tag: 0,
             lingering: VecDeque::new(),
+            patience: Patience::default(),
             suspended: Vec::new(),
             reception_at: None,
             is_over: false,

@@ -3,6 +3,7 @@
 mod basic;
 mod manage;
 mod memory;
+mod patience;
 mod reception;
 mod recovery;
 mod several;

@@ -2,6 +2,7 @@
 
 mod client;
 mod ctl;
+mod manage;
 mod serve;
 
 use std::path::PathBuf;
@@ -16,7 +17,8 @@ pub(crate) use client::{
     AttachArgs, AttachKind, BenchArgs, ByteRange, ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs,
     IscsiArgs, LsArgs, Pattern,
 };
-pub(crate) use ctl::{CtlArgs, CtlCommand, check_volume};
+pub(crate) use ctl::CtlArgs;
+pub(crate) use manage::{ManageCommand, SettingsArgs, check_volume};
 pub(crate) use serve::ServeArgs;
 
 /// One SAN that speaks every wire: serve disks to other hosts, use theirs.
@@ -196,6 +198,8 @@ mod tests {
             "sanwire bench hs+ip://h/d --range 2M-1M",
             "sanwire attach hs+ip://h/d --socket /s --listen 1.2.3.4:5",
             "sanwire serve --shards 0",
+            "sanwire ctl map-volume disk0",
+            "sanwire ctl add-client alice",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }

@@ -1,5 +1,6 @@
 //! What `serve` is asked to do: the file and the command line as one checked value, before anything is opened.
 
+mod clients;
 mod defaults;
 mod file;
 mod redirection;
@@ -19,6 +20,7 @@ use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
 use crate::failure::misuse;
 use file::FileConfig;
 
+pub(crate) use clients::FileClient;
 pub(crate) use defaults::{data_directory, runtime_directory, state_directory};
 pub(crate) use sanwire_target::Wire;
 pub(crate) use secret::{Password, read_password};
@@ -40,6 +42,8 @@ pub(crate) struct ServeConfig {
     pub(crate) wires: Vec<Wire>,
     /// Whom it serves.
     pub(crate) allow: AllowList,
+    /// The clients that are known by their ids.
+    pub(crate) clients: Vec<FileClient>,
     /// The iSCSI targets: those of the file, else one for each volume.
     pub(crate) targets: Vec<ExportConfig>,
     /// How iSCSI discovery sessions show who they are.
@@ -48,10 +52,12 @@ pub(crate) struct ServeConfig {
     pub(crate) password: Option<Password>,
     /// Where its static key is kept.
     pub(crate) key_file: PathBuf,
-    /// Where reservations are kept; `None` when the user has no place for state.
+    /// Where reservations, and changes of clients, are kept; `None` when the user has no place for state.
     pub(crate) state_directory: Option<PathBuf>,
     /// Where it is managed, when the user has said so.
     pub(crate) control: Option<PathBuf>,
+    /// Where changes by management are noted, when the user has said so.
+    pub(crate) audit_log: Option<PathBuf>,
     /// Threads that serve.
     pub(crate) shards: usize,
     /// How files and block devices are read and written.
@@ -99,12 +105,14 @@ impl ServeConfig {
             make_directory,
             wires,
             allow,
+            clients: file.clients,
             targets,
             discovery: file.discovery,
             password: password_file.as_deref().map(read_password).transpose()?,
             key_file: key_file.map_or_else(|| state_directory().map(|state| state.join("server.key")), Ok)?,
             state_directory: state_directory().ok(),
             control: args.control.or(file.control),
+            audit_log: args.audit_log.or(file.audit_log),
             shards: shards(args.shards.or(file.shards).map(Into::into))?,
             engine: args.engine.or(file.engine).unwrap_or_default(),
             recovery: args.recovery.or(file.recovery).unwrap_or_default(),

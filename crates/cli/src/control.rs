@@ -5,13 +5,12 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use sanwire_target::{Answer, Manager, Request, Target};
-use serde::{Deserialize, Serialize};
+use rustix::net::sockopt::socket_peercred;
+use sanwire_target::{Answer, Asker, Desk, Request, Response};
 
 use crate::config::{ServerName, runtime_directory};
 use crate::failure::misuse;
@@ -25,57 +24,6 @@ const ASK_PATIENCE: Duration = Duration::from_secs(5);
 /// How long an answer may take: a volume of many gigabytes may have to be made.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
 
-/// An answer on its way.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Response {
-    Done(Answer),
-    Refused(String),
-}
-
-/// A server that several may manage, one after the other, until it ends.
-#[derive(Clone)]
-pub(crate) struct Managed(Arc<Mutex<Option<Manager>>>);
-
-impl Managed {
-    pub(crate) fn new(manager: Manager) -> Self {
-        Managed(Arc::new(Mutex::new(Some(manager))))
-    }
-
-    /// Whether all of the server still runs.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.lock().as_ref().is_some_and(|manager| manager.target().is_alive())
-    }
-
-    /// Reads the configuration again; what becomes of it is logged.
-    pub(crate) fn reload(&self) {
-        match self.execute(Request::Reload) {
-            Response::Done(Answer::Changed(lines)) => lines.iter().for_each(|line| tracing::info!("reload: {line}")),
-            Response::Done(_) => {}
-            Response::Refused(reason) => tracing::error!("the configuration was not reloaded: {reason}"),
-        }
-    }
-
-    /// The server, which is not managed any more.
-    pub(crate) fn end(&self) -> Option<Target> {
-        self.lock().take().map(Manager::into_target)
-    }
-
-    fn execute(&self, request: Request) -> Response {
-        tracing::info!("management: {request:?}");
-        match self.lock().as_mut().map(|manager| manager.execute(request)) {
-            Some(Ok(answer)) => Response::Done(answer),
-            Some(Err(error)) => Response::Refused(error.to_string()),
-            None => Response::Refused("the server is stopping".into()),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Manager>> {
-        // A request that has panicked has told so; the next one sees what is there.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The server's end. Dropping it takes the socket away.
 pub(crate) struct ControlSocket {
     path: PathBuf,
@@ -83,7 +31,7 @@ pub(crate) struct ControlSocket {
 
 impl ControlSocket {
     /// Listens at `path`, for the owner alone, and answers on a thread of its own.
-    pub(crate) fn open(path: &Path, manager: Managed) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &Path, desk: Desk) -> anyhow::Result<Self> {
         let shown = path.display();
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
@@ -95,7 +43,7 @@ impl ControlSocket {
             .with_context(|| format!("cannot close {shown} to others"))?;
         thread::Builder::new()
             .name("control".into())
-            .spawn(move || serve(&listener, &manager))
+            .spawn(move || serve(&listener, &desk))
             .context("cannot start a thread for the control socket")?;
         Ok(socket)
     }
@@ -122,23 +70,25 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-fn serve(listener: &UnixListener, manager: &Managed) {
+fn serve(listener: &UnixListener, desk: &Desk) {
     for stream in listener.incoming() {
         // Whoever breaks off hurts nobody.
-        if let Err(error) = stream.and_then(|stream| answer(stream, manager)) {
+        if let Err(error) = stream.and_then(|stream| answer(stream, desk)) {
             tracing::debug!("a management request has failed: {error}");
         }
     }
 }
 
-fn answer(mut stream: UnixStream, manager: &Managed) -> io::Result<()> {
+fn answer(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
     stream.set_read_timeout(Some(ASK_PATIENCE))?;
     stream.set_write_timeout(Some(ASK_PATIENCE))?;
+    let peer = socket_peercred(&stream)?;
+    let by = Asker::Process { uid: peer.uid.as_raw(), pid: peer.pid.as_raw_nonzero().get() };
     let mut line = Vec::new();
     BufReader::new(&stream).take(REQUEST_MAX_BYTES).read_until(b'\n', &mut line)?;
     let response = match serde_json::from_slice::<Request>(&line) {
-        Ok(request) => manager.execute(request),
-        Err(error) => Response::Refused(format!("this is no request: {error}")),
+        Ok(request) => desk.handle(&by, request),
+        Err(error) => desk.refuse(&by, format!("this is no request: {error}")),
     };
     let mut text = serde_json::to_vec(&response)?;
     text.push(b'\n');

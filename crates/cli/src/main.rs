@@ -1,6 +1,7 @@
 //! The `sanwire` program: arguments, configuration file, wiring everything together.
 #![forbid(unsafe_code)]
 
+mod administration;
 mod args;
 mod bench;
 mod commands;

@@ -25,11 +25,13 @@ pub struct DiskOptions {
     pub reservations: Option<Arc<dyn ReservationKeeper>>,
     /// Whether initiators can eject and load the medium (RMB).
     pub removable: bool,
+    /// A number by which the owner finds what it keeps beside the disk.
+    pub slot: u16,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        DiskOptions { write_cache: true, removable: false, reservations: None }
+        DiskOptions { write_cache: true, removable: false, reservations: None, slot: 0 }
     }
 }
 
@@ -56,6 +58,7 @@ pub struct Disk {
     /// The mode pages in effect, as [`Settings::to_bits`].
     settings: AtomicU8,
     is_removable: bool,
+    slot: u16,
     is_stopped: AtomicBool,
     is_ejected: AtomicBool,
     is_gone: AtomicBool,
@@ -88,6 +91,7 @@ impl Disk {
             default,
             settings: AtomicU8::new(default.to_bits()),
             is_removable: options.removable,
+            slot: options.slot,
             is_stopped: AtomicBool::new(false),
             is_ejected: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
@@ -169,6 +173,12 @@ impl Disk {
 
     pub(crate) fn set_stopped(&self, is_stopped: bool) {
         self.is_stopped.store(is_stopped, Ordering::Release);
+    }
+
+    /// The number that its owner gave it.
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        self.slot
     }
 
     pub(crate) fn is_removable(&self) -> bool {

@@ -34,6 +34,7 @@ impl Beginning<'_> {
         self.check_attention(task)?;
         self.check_access_state(task)?;
         let command = Command::parse(&task.cdb, features(&self.geometry))?;
+        self.check_read_only(&command)?;
         let taken = command.data_out_bytes(self.geometry.block_bytes);
         let sent = task.data_out.as_ref().map_or(0, |data| data.len() as u64);
         self.data_out_bytes.set((taken != sent).then_some(taken));
@@ -76,6 +77,25 @@ impl Beginning<'_> {
 
     fn access_state(&self) -> AccessState {
         self.units.port_groups().state(self.units.port(self.nexus).group)
+    }
+
+    /// Who may only read changes nothing else either: no state of the unit that others would notice. Writes themselves are
+    /// refused where those to a read-only store are.
+    fn check_read_only(&self, command: &Command) -> Result<(), Sense> {
+        match command {
+            Command::ModeSelect { .. }
+            | Command::StartStopUnit(_)
+            | Command::PreventAllowMediumRemoval { .. }
+            | Command::ExtendedCopy { .. }
+            | Command::SetTargetPortGroups { .. }
+            | Command::PersistentReserveOut { .. }
+            | Command::Reserve
+                if self.units.is_read_only() =>
+            {
+                Err(Sense::new(SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// SBC-4 4.11.3: what is answered while all of the medium is being made unreadable.

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -48,6 +49,8 @@ pub struct LogicalUnits {
     port_groups: PortGroups,
     /// Where copies find their units; without it, among the units here.
     reach: Option<Box<dyn Reach>>,
+    /// Whether the initiators of this target may only read.
+    is_read_only: AtomicBool,
 }
 
 impl LogicalUnits {
@@ -110,6 +113,21 @@ impl LogicalUnits {
         self.inventory.load().get(&lun).map(Arc::clone)
     }
 
+    /// The number that its owner gave to the disk with this logical unit number ([`crate::DiskOptions::slot`]).
+    #[must_use]
+    pub fn slot(&self, lun: Lun) -> Option<u16> {
+        self.inventory.load().get(&lun).map(|disk| disk.slot())
+    }
+
+    /// Whether the initiators of this target may only read: nothing of its units changes by their commands.
+    pub fn set_read_only(&self, is_read_only: bool) {
+        self.is_read_only.store(is_read_only, Ordering::Release);
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only.load(Ordering::Acquire)
+    }
+
     /// The disk that is called so, whatever its number; `None` also when two are.
     #[must_use]
     pub fn find(&self, designator: &Designator) -> Option<Arc<Disk>> {
@@ -168,14 +186,9 @@ impl LogicalUnits {
             return Progress::Done(self.answer_for_nobody(&task, nexus));
         };
         let room_bytes = task.data_in_max_bytes as usize;
-        let begun = Beginning {
-            units: self,
-            disk: &disk,
-            geometry: disk.store().geometry(),
-            nexus,
-            memory,
-            data_out_bytes: Cell::new(None),
-        };
+        let mut geometry = disk.store().geometry();
+        geometry.read_only |= self.is_read_only();
+        let begun = Beginning { units: self, disk: &disk, geometry, nexus, memory, data_out_bytes: Cell::new(None) };
         let step = match begun.step(&mut task) {
             Ok(step) => Ok(step),
             Err(Refusal::Sense(sense)) => Err(sense),

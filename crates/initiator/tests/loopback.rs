@@ -28,6 +28,8 @@ fn config(volumes: &[&str]) -> TargetConfig {
         engine: EngineKind::Auto,
         recovery: Recovery::default(),
         state_directory: None,
+        audit_log: None,
+        clients: Vec::new(),
     }
 }
 

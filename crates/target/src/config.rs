@@ -9,6 +9,7 @@ use sanwire_iscsi::Authentication;
 use sanwire_store::VolumeSpec;
 
 use crate::allow::AllowList;
+use crate::clients::{ClientConfig, Secret, Terms};
 use crate::export::ExportConfig;
 use crate::wire::Wire;
 
@@ -32,8 +33,10 @@ pub struct TargetConfig {
     pub psk: Psk,
     /// Where to listen.
     pub wires: Vec<Wire>,
-    /// Who is served over HyperSCSI.
+    /// Who is served over HyperSCSI, besides the clients below.
     pub allow: AllowList,
+    /// The clients that are known by their ids, with what they may do.
+    pub clients: Vec<ClientConfig>,
     /// The volumes.
     pub volumes: Vec<VolumeConfig>,
     /// The iSCSI targets.
@@ -50,12 +53,31 @@ pub struct TargetConfig {
     pub engine: EngineKind,
     /// How lost packets are recovered.
     pub recovery: Recovery,
-    /// Where reservations are kept through restarts; `None` to offer initiators no such thing.
+    /// Where reservations, and changes of clients, are kept through restarts; `None` to offer no such thing.
     pub state_directory: Option<PathBuf>,
+    /// Where changes by management are noted; without it, in the state directory.
+    pub audit_log: Option<PathBuf>,
 }
 
 impl TargetConfig {
     /// Data in transit on a server of the usual kind: a sixteenth of what all clients together could ask for at once;
     /// beyond it, commands wait.
     pub const MEMORY_BYTES_DEFAULT: usize = 24 << 20;
+
+    /// Where changes by management are noted; nowhere without any place for it.
+    pub(crate) fn audit_file(&self) -> Option<PathBuf> {
+        self.audit_log.clone().or_else(|| self.state_file("audit", "jsonl"))
+    }
+
+    /// What it says of clients.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms { allow: self.allow.clone(), psk: Secret(self.psk), clients: self.clients.clone() }
+    }
+
+    /// A file of this server in the state directory, which servers of several names may share.
+    pub(crate) fn state_file(&self, kind: &str, extension: &str) -> Option<PathBuf> {
+        let is_plain = |c: char| c.is_alphanumeric() || "-._".contains(c);
+        let name: String = self.name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+        Some(self.state_directory.as_ref()?.join(format!("{kind}-{name}.{extension}")))
+    }
 }

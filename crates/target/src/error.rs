@@ -1,10 +1,12 @@
 //! Why a server does not start, and what to do about it.
 
 use std::io;
+use std::path::PathBuf;
 
 use sanwire_device::DiskError;
 use sanwire_store::OpenError;
 
+use crate::clients::ChangeError;
 use crate::export::ExportError;
 use crate::wire::Wire;
 
@@ -40,6 +42,17 @@ pub enum StartError {
     Wire {
         /// Which.
         wire: Wire,
+        /// Why.
+        source: io::Error,
+    },
+    /// The clients cannot be as they are configured, or what was changed of them cannot be read.
+    #[error(transparent)]
+    Clients(#[from] ChangeError),
+    /// The audit log cannot be written.
+    #[error("the audit log {} cannot be written: {source}", path.display())]
+    Audit {
+        /// Where.
+        path: PathBuf,
         /// Why.
         source: io::Error,
     },

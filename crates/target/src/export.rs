@@ -210,7 +210,7 @@ fn disks_of(config: &ExportConfig, volumes: &LogicalUnits) -> Result<Disks, Expo
 }
 
 /// Brings the units of a target to what they should be; those that stay are not touched.
-fn change_units(units: &LogicalUnits, mut disks: Disks) {
+pub(crate) fn change_units(units: &LogicalUnits, mut disks: Disks) {
     for (lun, old) in units.iter() {
         match disks.get(&lun) {
             Some(disk) if Arc::ptr_eq(disk, &old) => drop(disks.remove(&lun)),

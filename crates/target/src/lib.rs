@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod allow;
+mod clients;
 mod config;
+mod counting;
 mod directory;
 mod error;
 mod export;
@@ -15,6 +17,7 @@ mod link;
 mod mail;
 mod manage;
 mod pattern;
+mod persist;
 mod reach;
 mod registry;
 mod reservations;
@@ -26,11 +29,15 @@ mod volumes;
 mod wire;
 
 pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
+pub use clients::{ChangeError, ClientConfig, ClientError, ClientSettings, NoSecret, Secret, WEIGHT_MAX};
 pub use config::{TargetConfig, VolumeConfig};
 pub use error::StartError;
 pub use export::{ExportConfig, ExportError};
-pub use manage::{Answer, ManageError, Manager, Request, Source, Status, TargetStatus, VolumeStatus};
-pub use pattern::{InitiatorPattern, NoPattern};
+pub use manage::{
+    Answer, Asker, ClientStatus, ConnectionStatistics, Desk, Dropped, ManageError, Manager, Request, Response, Source,
+    Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+};
+pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use registry::SessionStatus;
 pub use target::Target;
 pub use wire::{Wire, WireError};

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use sanwire_core::NexusId;
+use sanwire_core::{ClientId, NexusId};
 use sanwire_io::Waker;
-use sanwire_iscsi::{ManageHandle, TargetId};
+use sanwire_iscsi::{IscsiName, ManageHandle, TargetId};
 
+use crate::counting::Counted;
 use crate::front_desk::Arrival;
 use crate::runner::Selection;
 
@@ -22,6 +23,16 @@ pub(crate) enum Mail {
     MoveTarget(TargetId),
     /// Drop the sessions with a target.
     DropTarget(TargetId),
+    /// Drop the sessions of a HyperSCSI client.
+    DropClient(ClientId),
+    /// Drop the sessions of an iSCSI initiator.
+    DropInitiator(IscsiName),
+    /// Other terms hold for clients: drop those that are not served any more, share the windows anew.
+    Terms,
+    /// Tell what was counted.
+    Count(Sender<Counted>),
+    /// Count a volume from zero.
+    CountFromZero(u16),
 }
 
 /// Who wants tasks ended.

@@ -1,8 +1,9 @@
-//! Which initiators, by their names.
+//! Which initiators and which volumes, by their names.
 
 use std::fmt;
 use std::str::FromStr;
 
+use sanwire_core::limits::VOLUME_NAME_MAX_BYTES;
 use sanwire_iscsi::IscsiName;
 
 /// The longest name has as many bytes (RFC 7143 4.2.7.1).
@@ -13,7 +14,10 @@ const PATTERN_MAX_BYTES: usize = 223;
 pub struct InitiatorPattern(String);
 
 /// The text is no pattern.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "this is no pattern of names: use letters, digits, '.', '_', '-', with * for any text and ? for any one character"
+)]
 pub struct NoPattern;
 
 impl InitiatorPattern {
@@ -41,6 +45,44 @@ impl FromStr for InitiatorPattern {
 }
 
 impl fmt::Display for InitiatorPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of a volume, in which `*` stands for any text and `?` for any one character.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumePattern(String);
+
+impl VolumePattern {
+    /// The pattern of all volumes.
+    #[must_use]
+    pub fn all() -> Self {
+        VolumePattern("*".into())
+    }
+
+    /// Whether the volume is one of those that are meant.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        matches(self.0.as_bytes(), name.as_bytes())
+    }
+}
+
+impl FromStr for VolumePattern {
+    type Err = NoPattern;
+
+    /// Reads what volumes may be called, with `*` and `?`.
+    fn from_str(text: &str) -> Result<Self, NoPattern> {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-._*?".contains(c);
+        if (1..=VOLUME_NAME_MAX_BYTES).contains(&text.len()) && text.chars().all(is_allowed) {
+            Ok(VolumePattern(text.to_owned()))
+        } else {
+            Err(NoPattern)
+        }
+    }
+}
+
+impl fmt::Display for VolumePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }

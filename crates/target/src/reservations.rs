@@ -1,17 +1,16 @@
 //! Where reservations are kept through restarts: a file for each volume.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use sanwire_device::ReservationKeeper;
 
+use crate::persist::{read_file, replace_file};
+
 /// The directory of the records, in the server's state directory.
 const DIRECTORY: &str = "reservations";
 
-/// The record of one volume: `reservations/UUID` in the state directory. It is replaced as a whole: written beside,
-/// made stable, and put in the place of the old one, so that a crash leaves the one or the other.
+/// The record of one volume: `reservations/UUID` in the state directory. It is replaced as a whole.
 #[derive(Debug)]
 pub(crate) struct FileKeeper {
     state: PathBuf,
@@ -32,33 +31,15 @@ impl FileKeeper {
     fn path(&self) -> PathBuf {
         self.directory().join(&self.name)
     }
-
-    fn replace(&self, record: &[u8]) -> io::Result<()> {
-        let directory = self.directory();
-        if !directory.is_dir() {
-            DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-            File::open(&self.state)?.sync_all()?;
-        }
-        let beside = directory.join(format!("{}.new", self.name));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-        file.write_all(record)?;
-        file.sync_all()?;
-        fs::rename(&beside, self.path())?;
-        File::open(directory)?.sync_all()
-    }
 }
 
 impl ReservationKeeper for FileKeeper {
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.path()) {
-            Ok(record) => Ok(Some(record)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        read_file(&self.path())
     }
 
     fn save(&self, record: &[u8]) -> io::Result<()> {
-        self.replace(record).inspect_err(|error| {
+        replace_file(&self.path(), record).inspect_err(|error| {
             let place = self.place();
             tracing::error!("reservations cannot be kept in {place}: {error}; the initiator's order was refused");
         })
@@ -72,6 +53,7 @@ impl ReservationKeeper for FileKeeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     /// A directory that goes with the test.

@@ -17,20 +17,28 @@ use sanwire_store::{Completion, Delayed, KernelOp, Started};
 use self::abort::Settling;
 pub(crate) use self::abort::{Selection, Which};
 use self::earlier::{Behind, Earlier};
+use crate::counting::Meter;
 use crate::mail::Settlement;
 
 /// Which command of which protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Handle {
+pub(crate) enum CommandHandle {
     HyperScsi(sanwire_hyperscsi::CommandHandle),
     Iscsi(sanwire_iscsi::CommandHandle),
 }
 
+/// Which command, and what is measured of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handle {
+    pub(crate) command: CommandHandle,
+    pub(crate) meter: Meter,
+}
+
 impl Handle {
     pub(crate) fn nexus(self) -> NexusId {
-        match self {
-            Handle::HyperScsi(handle) => handle.nexus(),
-            Handle::Iscsi(handle) => handle.nexus(),
+        match self.command {
+            CommandHandle::HyperScsi(handle) => handle.nexus(),
+            CommandHandle::Iscsi(handle) => handle.nexus(),
         }
     }
 }

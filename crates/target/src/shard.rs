@@ -1,5 +1,6 @@
 //! One shard: a thread with its ports and connections, its ends of the protocols, and the commands that it executes.
 
+mod hyperscsi;
 mod iscsi;
 
 use std::io;
@@ -9,20 +10,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use sanwire_core::{Instant, LinkId, Lun, Path};
-use sanwire_device::{LogicalUnits, NexusPorts};
-use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig, ServerEvent};
+use sanwire_core::{Instant, LinkId, Path};
+use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig};
 use sanwire_io::file::{EngineKind, FileEngine};
 use sanwire_io::{Clock, Poller, Port, Waker};
-use sanwire_scsi::reservation::TransportId;
 
+use self::hyperscsi::Visitors;
 use self::iscsi::IscsiEnd;
+use crate::clients::Clients;
+use crate::counting::Counters;
 use crate::directory::Exports;
 use crate::link::{Links, Opener};
 use crate::mail::{Mail, Mailbox};
 use crate::registry::Registry;
-use crate::runner::{Ended, Handle, Runner, task_aborted};
-use crate::wire::HYPERSCSI_PORT;
+use crate::runner::{CommandHandle, Ended, Runner, task_aborted};
 
 /// Packets taken from a port before the shard looks at anything else.
 const RECEIVE_BUDGET: usize = 32;
@@ -50,8 +51,8 @@ pub(crate) struct ShardParts {
     pub(crate) openers: Vec<Opener>,
     pub(crate) server: ServerConfig,
     pub(crate) iscsi: sanwire_iscsi::ServerConfig,
-    /// The volumes, as HyperSCSI's clients see them.
-    pub(crate) units: Arc<LogicalUnits>,
+    /// HyperSCSI's clients, with what they see.
+    pub(crate) clients: Arc<Clients>,
     /// The targets, as iSCSI's initiators see them.
     pub(crate) exports: Arc<Exports>,
     pub(crate) registry: Arc<Registry>,
@@ -77,7 +78,7 @@ pub(crate) fn link_limits(port: &Port, shards: u32) -> LinkLimits {
 struct Shard {
     links: Links,
     server: Server,
-    units: Arc<LogicalUnits>,
+    visitors: Visitors,
     iscsi: IscsiEnd,
     mail: Receiver<Mail>,
     shards: Arc<[Mailbox]>,
@@ -87,6 +88,7 @@ struct Shard {
     poller: Poller,
     clock: Clock,
     ended: Vec<Ended>,
+    counters: Counters,
 }
 
 /// Runs a shard until it is told to stop.
@@ -109,7 +111,7 @@ impl Shard {
         Shard {
             links: Links::new(parts.ports, parts.openers),
             server: Server::new(parts.server),
-            units: parts.units,
+            visitors: Visitors::new(parts.clients),
             iscsi: IscsiEnd::new(parts.iscsi, parts.exports, parts.registry),
             mail: parts.mail,
             shards: parts.shards,
@@ -119,6 +121,7 @@ impl Shard {
             poller: Poller::new(),
             clock: Clock::new(),
             ended: Vec::new(),
+            counters: Counters::default(),
         }
     }
 
@@ -187,43 +190,18 @@ impl Shard {
 
     /// Tells the protocols what has become of commands.
     fn answer(&mut self, now: Instant) {
+        if self.ended.is_empty() {
+            return;
+        }
+        let ended_at = self.clock.now();
         for Ended { handle, reply } in self.ended.drain(..) {
-            match handle {
+            self.counters.note(&handle.meter, reply.as_ref(), ended_at);
+            match handle.command {
                 // Its clients learn of the end of their commands by answers only.
-                Handle::HyperScsi(handle) => self.server.reply(handle, reply.unwrap_or_else(task_aborted), now),
-                Handle::Iscsi(handle) => self.iscsi.answer(handle, reply, now),
+                CommandHandle::HyperScsi(handle) => self.server.reply(handle, reply.unwrap_or_else(task_aborted), now),
+                CommandHandle::Iscsi(handle) => self.iscsi.answer(handle, reply, now),
             }
         }
-    }
-
-    fn handle_event(&mut self, event: ServerEvent, now: Instant) {
-        match event {
-            ServerEvent::Command { handle, task } => {
-                let handle = Handle::HyperScsi(handle);
-                self.ended.extend(self.runner.begin(handle, &self.units, task, &mut self.engine, now));
-            }
-            ServerEvent::Manage { handle, lun, .. } => {
-                let done = self.reset(lun);
-                self.server.managed(handle, done, now);
-            }
-            ServerEvent::SessionOpened { nexus, client, name, path } => {
-                tracing::info!("client {client} ({name}) at {path} has come");
-                let initiator = TransportId::hyperscsi(client);
-                self.units.nexus_established(nexus, Arc::new(NexusPorts { initiator, target: HYPERSCSI_PORT }));
-            }
-            ServerEvent::SessionClosed { nexus } => {
-                tracing::info!("the session of nexus {} is over", nexus.0);
-                if let Some(ports) = self.units.ports(nexus) {
-                    self.runner.close(nexus, &ports, None, &mut self.ended);
-                }
-                self.units.nexus_lost(nexus);
-            }
-        }
-    }
-
-    /// Resets a logical unit. Commands that are under way at the store end as if they had been done before the reset.
-    fn reset(&self, lun: Option<Lun>) -> bool {
-        lun.is_some_and(|lun| self.units.logical_unit_reset(lun))
     }
 
     fn transmit(&mut self, now: Instant) -> usize {

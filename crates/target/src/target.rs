@@ -1,29 +1,32 @@
 //! A running server: opened whole or not at all.
 
+mod changes;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
-use sanwire_core::{ClientId, Lun, Peer};
 use sanwire_device::LogicalUnits;
-use sanwire_hyperscsi::{Admission, ServerConfig};
+use sanwire_hyperscsi::ServerConfig;
 use sanwire_io::tcp::Listener;
-use sanwire_io::{LocalAddress, Port, Waker, interface};
+use sanwire_io::{LocalAddress, Port, Waker};
 
-use crate::config::{TargetConfig, VolumeConfig};
+use crate::clients::{Clients, Gate};
+use crate::config::TargetConfig;
 use crate::directory::Exports;
 use crate::error::StartError;
-use crate::export::{ExportConfig, ExportError};
+use crate::export::ExportConfig;
 use crate::front_desk::{self, FrontDeskParts};
 use crate::link::Opener;
 use crate::mail::{Mail, Mailbox};
+use crate::manage::AuditLog;
 use crate::registry::{Registry, SessionStatus};
 use crate::shard::{self, ShardParts, link_limits};
 use crate::volumes::{add_volume, flush_all};
@@ -41,6 +44,7 @@ const ISCSI_COMMANDS_MAX: u32 = 128;
 /// A server that runs. Dropping it stops it.
 pub struct Target {
     units: Arc<LogicalUnits>,
+    clients: Arc<Clients>,
     exports: Arc<Exports>,
     /// Held while the targets change.
     changing: Mutex<()>,
@@ -56,7 +60,6 @@ pub struct Target {
 
 /// What starting shards takes, besides the configuration.
 struct Start {
-    instance: u64,
     registry: Arc<Registry>,
     /// Of each wire: how often ports were opened again.
     reopened: Vec<Arc<AtomicU32>>,
@@ -70,8 +73,12 @@ impl Target {
     pub fn start(config: TargetConfig) -> Result<Target, StartError> {
         let instance = u64::from_be_bytes(random()?);
         let units = Arc::new(LogicalUnits::new());
-        for volume in &config.volumes {
-            add_volume(&units, volume, config.state_directory.as_deref(), instance)?;
+        for (volume, slot) in config.volumes.iter().zip(0..) {
+            add_volume(&units, volume, config.state_directory.as_deref(), instance, slot)?;
+        }
+        let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
+        if let Some(path) = &config.audit_log {
+            AuditLog::check(path).map_err(|source| StartError::Audit { path: path.clone(), source })?;
         }
         let shards = config.shards.max(1);
         let mut wires = config.wires.clone();
@@ -82,6 +89,7 @@ impl Target {
         let (wakers, mailboxes, mail) = mailboxes(shards)?;
         let mut target = Target {
             units,
+            clients: Arc::new(clients),
             exports,
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
@@ -94,7 +102,6 @@ impl Target {
             wires,
         };
         let start = Start {
-            instance,
             registry: Arc::clone(&target.registry),
             reopened: config.wires.iter().map(|_| Arc::default()).collect(),
         };
@@ -135,44 +142,6 @@ impl Target {
         self.registry.list()
     }
 
-    /// Serves these iSCSI targets from now on. Sessions with a target that stays go on, and learn of units that come and go;
-    /// sessions with others are ended, those with targets that have moved asked to go there.
-    ///
-    /// # Errors
-    /// [`ExportError`]; then nothing has changed.
-    pub fn set_exports(&self, configs: Vec<ExportConfig>) -> Result<(), ExportError> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let departures = self.exports.replace(configs, &self.units)?;
-        for shard in self.shards.iter() {
-            departures.gone.iter().for_each(|target| shard.send(Mail::DropTarget(*target)));
-            departures.moved.iter().for_each(|target| shard.send(Mail::MoveTarget(*target)));
-        }
-        Ok(())
-    }
-
-    /// Serves one more volume. iSCSI targets have it only when [`Target::set_exports`] says so.
-    ///
-    /// # Errors
-    /// [`StartError`], as for a volume at the start.
-    pub fn add_volume(&self, volume: &VolumeConfig) -> Result<(), StartError> {
-        add_volume(&self.units, volume, self.state_directory.as_deref(), self.instance)
-    }
-
-    /// Serves a volume no longer, over HyperSCSI; take it out of the iSCSI targets first. What its commands have begun goes on
-    /// to its end. `false` when there is none.
-    pub fn remove_volume(&self, lun: Lun) -> bool {
-        self.units.remove(lun).is_some()
-    }
-
-    /// Tells who uses a volume that its store has grown or shrunk. `false` when there is none.
-    pub fn volume_resized(&self, lun: Lun) -> bool {
-        let disk = self.units.get(lun);
-        if let Some(disk) = &disk {
-            disk.capacity_changed();
-        }
-        disk.is_some()
-    }
-
     fn shard_parts(
         &mut self,
         config: &TargetConfig,
@@ -197,7 +166,7 @@ impl Target {
             }
         }
         Ok(ShardParts {
-            server: hyperscsi_config(config, &ports, index, start.instance, memory.clone())?,
+            server: self.hyperscsi_config(config, &ports, index, memory.clone())?,
             iscsi: sanwire_iscsi::ServerConfig {
                 memory,
                 directory: Arc::clone(&self.exports) as Arc<dyn sanwire_iscsi::Directory>,
@@ -206,7 +175,7 @@ impl Target {
             },
             ports,
             openers,
-            units: Arc::clone(&self.units),
+            clients: Arc::clone(&self.clients),
             exports: Arc::clone(&self.exports),
             registry: Arc::clone(&start.registry),
             engine: config.engine,
@@ -215,6 +184,33 @@ impl Target {
             shards: Arc::clone(&self.shards),
             index: index as usize,
             stop: Arc::clone(&self.stop),
+        })
+    }
+
+    fn hyperscsi_config(
+        &self,
+        config: &TargetConfig,
+        ports: &[Port],
+        shard: u32,
+        memory: Region,
+    ) -> Result<ServerConfig, StartError> {
+        let shards = config.shards.max(1);
+        Ok(ServerConfig {
+            name: config.name.clone(),
+            identity: config.identity.clone(),
+            psk: config.psk,
+            admission: Box::new(Gate(Arc::clone(&self.clients))),
+            memory,
+            links: ports.iter().map(|port| link_limits(port, shards)).collect(),
+            shard,
+            shards,
+            instance: self.instance,
+            keep_alive: KEEP_ALIVE,
+            session_idle_max: SESSION_IDLE_MAX,
+            commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
+            transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
+            recovery: config.recovery,
+            seed: random()?,
         })
     }
 
@@ -320,41 +316,6 @@ fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16)>, StartError> {
         listeners.push((listener, group_tag));
     }
     Ok(listeners)
-}
-
-fn hyperscsi_config(
-    config: &TargetConfig,
-    ports: &[Port],
-    shard: u32,
-    instance: u64,
-    memory: Region,
-) -> Result<ServerConfig, StartError> {
-    let shards = config.shards.max(1);
-    Ok(ServerConfig {
-        name: config.name.clone(),
-        identity: config.identity.clone(),
-        psk: config.psk,
-        admission: admission(config),
-        memory,
-        links: ports.iter().map(|port| link_limits(port, shards)).collect(),
-        shard,
-        shards,
-        instance,
-        keep_alive: KEEP_ALIVE,
-        session_idle_max: SESSION_IDLE_MAX,
-        commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
-        transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
-        recovery: config.recovery,
-        seed: random()?,
-    })
-}
-
-fn admission(config: &TargetConfig) -> Admission {
-    let allow = config.allow.clone();
-    Box::new(move |peer: Peer, client: Option<ClientId>| {
-        let is_local = allow.rules().is_empty() && interface::is_local_address(peer).unwrap_or(false);
-        allow.permits(peer, client, is_local)
-    })
 }
 
 fn random<const N: usize>() -> Result<[u8; N], StartError> {

@@ -12,12 +12,13 @@ use crate::config::VolumeConfig;
 use crate::error::StartError;
 use crate::reservations::FileKeeper;
 
-/// Opens a volume and puts it among the others.
+/// Opens a volume and puts it among the others; what is counted of it is found by `slot`.
 pub(crate) fn add_volume(
     units: &LogicalUnits,
     volume: &VolumeConfig,
     state: Option<&Path>,
     instance: u64,
+    slot: u16,
 ) -> Result<(), StartError> {
     let name = volume.spec.name.to_string();
     let store = volume.spec.store.open().map_err(|source| StartError::Store { volume: name.clone(), source })?;
@@ -25,7 +26,7 @@ pub(crate) fn add_volume(
     let identity = Identity::new(&name, uuid)
         .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
     let reservations = keeper(&volume.spec.store.backing, state, uuid);
-    let options = DiskOptions { removable: volume.spec.removable, reservations, ..DiskOptions::default() };
+    let options = DiskOptions { removable: volume.spec.removable, reservations, slot, ..DiskOptions::default() };
     let disk =
         Disk::new(identity, store, options).map_err(|source| StartError::Disk { volume: name.clone(), source })?;
     units

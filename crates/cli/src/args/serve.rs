@@ -73,6 +73,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
 
+    /// The file in which changes of the running server are noted [default: in the user's state directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit_log: Option<PathBuf>,
+
     /// Threads that serve [default: one for each core]
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<NonZeroU16>,

@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::Context;
 use sanwire_core::Lun;
 use sanwire_io::descriptors;
-use sanwire_target::{Manager, Source, Target, TargetConfig, VolumeConfig};
+use sanwire_target::{Answer, Asker, Desk, Manager, Request, Response, Source, Target, TargetConfig, VolumeConfig};
 
 use crate::args::{LogLevel, ServeArgs};
-use crate::config::{ServeConfig, Wire};
-use crate::control::{ControlSocket, Managed};
+use crate::config::{FileClient, ServeConfig, Wire};
+use crate::control::ControlSocket;
 use crate::{control, keys, output, signals};
 
 /// How often the server's threads are looked after.
@@ -33,10 +33,10 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     }
     let wanted = target_config(&config)?;
     let target = Target::start(wanted.clone())?;
-    let manager = Managed::new(Manager::new(target, wanted, again(args.clone(), log)));
-    let _socket = open_control(&config, &manager)?;
-    let reloaded = manager.clone();
-    signals::on_hangup(move || reloaded.reload()).context("cannot catch signals")?;
+    let desk = Desk::new(Manager::new(target, wanted, again(args.clone(), log)));
+    let _socket = open_control(&config, &desk)?;
+    let reloaded = desk.clone();
+    signals::on_hangup(move || reload(&reloaded)).context("cannot catch signals")?;
     let (stop, stopped) = mpsc::channel();
     signals::on_stop(move || {
         // Nobody listens any more when the server has ended by itself.
@@ -45,10 +45,10 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     .context("cannot catch signals")?;
     output::print(&welcome(&program_name(), &config))?;
     while stopped.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        anyhow::ensure!(manager.is_alive(), "a part of the server has ended: see the log above, and start it again");
+        anyhow::ensure!(desk.is_alive(), "a part of the server has ended: see the log above, and start it again");
     }
     eprintln!("sanwire: stopping: commands under way are finished and everything is flushed");
-    manager.end().map_or(Ok(()), Target::stop).context("not everything could be flushed")
+    desk.end().map_or(Ok(()), Target::stop).context("not everything could be flushed")
 }
 
 /// Where the configuration comes from when it is read again: where it came from at first.
@@ -59,12 +59,21 @@ fn again(args: ServeArgs, log: Option<LogLevel>) -> Source {
     })
 }
 
-/// A server can be served without being managed, unless somebody has asked for it.
-fn open_control(config: &ServeConfig, manager: &Managed) -> anyhow::Result<Option<ControlSocket>> {
-    if let Some(path) = &config.control {
-        return ControlSocket::open(path, manager.clone()).map(Some);
+/// Reads the configuration again; what becomes of it is logged.
+fn reload(desk: &Desk) {
+    match desk.handle(&Asker::Signal { signal: "SIGHUP" }, Request::Reload) {
+        Response::Done(Answer::Changed(lines)) => lines.iter().for_each(|line| tracing::info!("reload: {line}")),
+        Response::Done(_) => {}
+        Response::Refused(reason) => tracing::error!("the configuration was not reloaded: {reason}"),
     }
-    let opened = control::socket_of(&config.name).and_then(|path| ControlSocket::open(&path, manager.clone()));
+}
+
+/// A server can be served without being managed, unless somebody has asked for it.
+fn open_control(config: &ServeConfig, desk: &Desk) -> anyhow::Result<Option<ControlSocket>> {
+    if let Some(path) = &config.control {
+        return ControlSocket::open(path, desk.clone()).map(Some);
+    }
+    let opened = control::socket_of(&config.name).and_then(|path| ControlSocket::open(&path, desk.clone()));
     opened.map(Some).or_else(|error| {
         tracing::info!("`sanwire ctl` will not reach this server: {error:#}");
         Ok(None)
@@ -82,6 +91,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
         psk: config.password.as_ref().map_or(Ok(keys::NO_PASSWORD), keys::psk)?,
         wires: config.wires.clone(),
         allow: config.allow.clone(),
+        clients: config.clients.iter().map(FileClient::resolve).collect::<anyhow::Result<_>>()?,
         volumes: volumes.collect(),
         exports: config.targets.clone(),
         discovery: config.discovery.clone(),
@@ -91,6 +101,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
         engine: config.engine.into(),
         recovery: config.recovery.into(),
         state_directory: config.state_directory.clone(),
+        audit_log: config.audit_log.clone(),
     })
 }
 

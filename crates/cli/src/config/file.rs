@@ -14,6 +14,7 @@ use sanwire_target::AllowRule;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::clients::{FileClient, WrittenClient};
 use super::targets::{FileTarget, WrittenDiscovery, WrittenTarget};
 use super::{ServerName, Wire};
 use crate::args::{EngineChoice, LogLevel, RecoveryChoice};
@@ -28,11 +29,13 @@ pub(super) struct FileConfig {
     pub(super) password_file: Option<PathBuf>,
     pub(super) key_file: Option<PathBuf>,
     pub(super) control: Option<PathBuf>,
+    pub(super) audit_log: Option<PathBuf>,
     pub(super) shards: Option<NonZeroU16>,
     pub(super) engine: Option<EngineChoice>,
     pub(super) recovery: Option<RecoveryChoice>,
     pub(super) log: Option<LogLevel>,
     pub(super) volumes: Vec<VolumeSpec>,
+    pub(super) clients: Vec<FileClient>,
     pub(super) targets: Vec<FileTarget>,
     pub(super) discovery: Authentication,
 }
@@ -49,12 +52,15 @@ struct Written {
     password_file: Option<PathBuf>,
     key_file: Option<PathBuf>,
     control: Option<PathBuf>,
+    audit_log: Option<PathBuf>,
     shards: Option<NonZeroU16>,
     engine: Option<EngineChoice>,
     recovery: Option<RecoveryChoice>,
     log: Option<LogLevel>,
     #[serde(default)]
     volume: Vec<Spanned<VolumeSpec>>,
+    #[serde(default)]
+    client: Vec<Spanned<WrittenClient>>,
     #[serde(default)]
     target: Vec<Spanned<WrittenTarget>>,
     discovery: Option<WrittenDiscovery>,
@@ -80,6 +86,11 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
     let targets = written.target.iter().map(|target| target.get_ref().check(&source, target.span()));
     let targets = targets.collect::<anyhow::Result<Vec<_>>>()?;
     source.refuse_repeated(&targets, "target", |target| target.config.name.to_string())?;
+    let clients = written.client.iter().map(|client| client.get_ref().check(&source, client.span()));
+    let clients = clients.collect::<anyhow::Result<Vec<_>>>()?;
+    source.refuse_repeated(&clients, "client", |client| client.id().to_string())?;
+    let named: Vec<_> = clients.iter().filter(|client| !client.get_ref().name().is_empty()).cloned().collect();
+    source.refuse_repeated(&named, "name of a client", |client| client.name().to_owned())?;
     let discovery = written.discovery.as_ref().map(|discovery| discovery.check(&source)).transpose()?;
     source.refuse_repeated(&wires, "wire", Wire::to_string)?;
     source.refuse_repeated(&written.volume, "volume", |volume| volume.name.to_string())?;
@@ -90,11 +101,13 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         password_file: written.password_file,
         key_file: written.key_file,
         control: written.control,
+        audit_log: written.audit_log,
         shards: written.shards,
         engine: written.engine,
         recovery: written.recovery,
         log: written.log,
         volumes: written.volume.into_iter().map(Spanned::into_inner).collect(),
+        clients: clients.into_iter().map(Spanned::into_inner).collect(),
         targets: targets.into_iter().map(Spanned::into_inner).collect(),
         discovery: discovery.unwrap_or_default(),
     })

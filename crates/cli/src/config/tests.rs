@@ -251,3 +251,30 @@ fn a_password_is_the_first_line_of_a_file_that_only_its_owner_reads() {
     fs::remove_file(&path).unwrap();
     assert!(read_password(&path).unwrap_err().to_string().contains("cannot read the password file"));
 }
+
+#[test]
+fn clients_have_what_the_file_says() {
+    let id = "a1".repeat(16);
+    let text = format!(
+        "[[client]]\nid = '{id}'\nname = 'alice'\nmanage = true\nvolumes = ['vm-*']\ncap = '10M'\nwindow = 64\n\
+         [[client]]\nid = '{}'",
+        "b0".repeat(16)
+    );
+    let clients = file(&text).unwrap().clients;
+    let [alice, other] = &clients[..] else { panic!("two clients") };
+    let alice = alice.resolve().unwrap();
+    assert_eq!((alice.id.to_string(), alice.name.as_str(), alice.weight), (id.clone(), "alice", 1));
+    assert!(alice.manage && !alice.read_only && alice.sees("vm-1") && !alice.sees("disk0") && alice.psk.is_none());
+    assert_eq!((alice.cap_bytes_per_second, alice.window_packets), (Some(10 << 20), Some(64)));
+    assert!(other.resolve().unwrap().sees("disk0"));
+    for (text, message) in [
+        ("[[client]]\nid = 'alice'".to_owned(), "/etc/sanwire.toml:2: 'alice' is no id of a client"),
+        (format!("[[client]]\nid = '{id}'\nweight = 0"), "/etc/sanwire.toml:1: client"),
+        (format!("[[client]]\nid = '{id}'\nspeed = 1"), "/etc/sanwire.toml:3: unknown field `speed`"),
+        (format!("[[client]]\nid = '{id}'\n[[client]]\nid = '{id}'"), "/etc/sanwire.toml:3: the client"),
+        (text.replace("[[client]]\nid = 'b", "[[client]]\nname='alice'\nid = 'b"), "/etc/sanwire.toml:8: the name"),
+    ] {
+        let refusal = refusal(&text);
+        assert!(refusal.starts_with(message), "{refusal}");
+    }
+}

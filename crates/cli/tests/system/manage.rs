@@ -1,13 +1,14 @@
 //! A running server is managed: volumes come, grow and go while others use theirs.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::{Process, Ran, Scratch, Server, run, wait_until};
+use crate::harness::{Process, Ran, SERVER_NAME, Scratch, Server, run, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -96,5 +97,95 @@ fn a_reload_applies_what_the_file_says_now() {
     write(&[("stays", "ram:16M")]);
     server.signal(Signal::HUP);
     wait_until("the hangup is heard", PATIENCE, || !ctl_ok(&socket, &["status"]).contains("comes"));
+    assert!(server.stop().success());
+}
+
+/// A client of this host with a key of its own.
+struct Client<'a> {
+    scratch: &'a Scratch,
+    name: &'a str,
+}
+
+impl Client<'_> {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        command.args(arguments).env("XDG_STATE_HOME", self.scratch.path(self.name));
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ran {
+        run(self.command(arguments), PATIENCE)
+    }
+
+    fn id(&self) -> String {
+        self.run(&["id"]).stdout.trim().to_owned()
+    }
+}
+
+fn password(scratch: &Scratch, name: &str, word: &str) -> String {
+    let path = scratch.path(name);
+    fs::write(&path, format!("{word}\n")).expect("the password is written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("only its owner reads it");
+    scratch.text(name)
+}
+
+#[test]
+fn what_a_client_may_do_changes_while_others_go_on() {
+    let scratch = Scratch::new();
+    let port = port() + 2000;
+    let server_url = format!("hs+ip://127.0.0.1:{port}");
+    let options = ["--control".to_owned(), scratch.text("clients.sock")];
+    let wire = format!("hs-ip:127.0.0.1:{port}");
+    let mut server = Server::start_on(&scratch, &[&wire], &["vm-1=ram:16M", "backup=ram:16M"], &options);
+    let socket = scratch.path("clients.sock");
+    let (alice, bob) = (Client { scratch: &scratch, name: "alice" }, Client { scratch: &scratch, name: "bob" });
+    let (backup, image) = (format!("{server_url}/backup"), scratch.text("image"));
+    let bench = bob.command(&["bench", &backup, "--time", "20"]);
+    let mut bench = Process::spawn("bench", bench, scratch.path("bench.log"));
+    wait_until("the other client is there", PATIENCE, || {
+        ctl_ok(&socket, &["statistics", "--json"]).contains(&bob.id())
+    });
+
+    ctl_ok(&socket, &["add-client", &alice.id(), "--name", "alice", "--volumes", "vm-*", "--read-only"]);
+    let listed = alice.run(&["ls", &server_url]).stdout;
+    assert!(listed.contains("vm-1") && !listed.contains("backup"), "{listed}");
+    fs::write(&image, vec![1; 1 << 20]).expect("an image");
+    let volume = format!("{server_url}/vm-1");
+    assert_ne!(alice.run(&["cp", "--restart", &image, &volume]).code, Some(0), "it may read only");
+    ctl_ok(&socket, &["set-client", "alice", "--volumes", "*", "--read-only=false"]);
+    let written = alice.run(&["cp", "--restart", &image, &volume]);
+    assert_eq!(written.code, Some(0), "{}", written.stderr);
+
+    let secret = password(&scratch, "secret", "a password of its own");
+    ctl_ok(&socket, &["set-client", "alice", "--own-password-file", &secret]);
+    assert!(alice.run(&["ls", &server_url]).stderr.contains("the passwords differ"));
+    assert!(alice.run(&["ls", &server_url, "--password-file", &secret]).stdout.contains("backup"));
+
+    let mut victim = alice.command(&["bench", &volume, "--time", "60", "--wait", "1", "--password-file", &secret]);
+    victim.env_remove("SANWIRE_LOG");
+    let mut victim = Process::spawn("victim", victim, scratch.path("victim.log"));
+    wait_until("the client is connected", PATIENCE, || {
+        ctl_ok(&socket, &["statistics", "--json"]).contains(&alice.id())
+    });
+    ctl_ok(&socket, &["remove-client", "alice"]);
+    assert!(!victim.wait(PATIENCE).success(), "it is dropped");
+    let statistics = ctl_ok(&socket, &["statistics", "--json"]);
+    assert!(!statistics.contains(&alice.id()) && statistics.contains(&bob.id()), "{statistics}");
+    assert!(bench.wait(Duration::from_secs(60)).success(), "the other one has noticed nothing: {}", bench.log());
+
+    assert!(server.stop().success());
+    server.restart();
+    wait_until("the server is back", PATIENCE, || ctl(&socket, &["status"]).code == Some(0));
+    assert!(alice.run(&["ls", &server_url, "--password-file", &secret]).stderr.contains("no server answered"));
+    ctl_ok(&socket, &["reset-client", &alice.id()]);
+    assert!(alice.run(&["ls", &server_url]).stdout.contains("backup"), "this host is served without rules");
+
+    let audit = scratch.path("server-state").join("sanwire").join(format!("audit-{SERVER_NAME}.jsonl"));
+    let audit = fs::read_to_string(audit).expect("the audit log");
+    let uid = format!("\"uid\":{}", rustix::process::getuid().as_raw());
+    for (line, part) in audit.lines().zip(["add-client", "set-client", "set-client", "remove-client", "reset-client"]) {
+        assert!(line.contains(part) && line.contains(&uid) && line.contains("\"result\":\"done\""), "{line}");
+    }
+    assert!(audit.contains("(secret)"));
     assert!(server.stop().success());
 }

@@ -173,6 +173,35 @@ fn a_read_only_store_is_protected() {
 }
 
 #[test]
+fn initiators_of_a_read_only_target_change_nothing_but_those_of_another_do() {
+    let world = World::small();
+    let shared = world.units.get(crate::testing::lun(0)).unwrap();
+    let readers = crate::LogicalUnits::new();
+    readers.add_shared(crate::testing::lun(0), shared).unwrap();
+    readers.set_read_only(true);
+    let run = |cdb: Cdb, data: &[u8]| {
+        world.finish(readers.begin(crate::testing::OTHER, crate::testing::task(cdb, data), &world.memory))
+    };
+    let expected = Sense::new(SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED);
+    for (cdb, data) in [
+        (build::write_16(extent(0, 1), false), &[0; 512][..]),
+        (build::unmap(24), &[0; 24]),
+        (Cdb::from([0x16, 0, 0, 0, 0, 0]), &[]),
+        (Cdb::from([0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0]), &[0; 24]),
+        (Cdb::from([0x1b, 0, 0, 0, 0, 0]), &[]),
+        (Cdb::from([0x1e, 0, 0, 0, 1, 0]), &[]),
+        (Cdb::from([0x15, 0x10, 0, 0, 4, 0]), &[0; 4]),
+        (Cdb::from([0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), &[]),
+    ] {
+        assert_eq!(crate::testing::sense(&run(cdb, data)), expected, "{cdb:?}");
+    }
+    assert_eq!(run(build::read_16(extent(0, 1)), &[]).status, sanwire_scsi::Status::Good);
+    world.good(build::write_16(extent(0, 1), false), &[7; 512]);
+    readers.set_read_only(false);
+    assert_eq!(run(build::write_16(extent(0, 1), false), &[8; 512]).status, sanwire_scsi::Status::Good);
+}
+
+#[test]
 fn verify_compares_on_demand() {
     let world = World::small();
     let data = pattern(4);

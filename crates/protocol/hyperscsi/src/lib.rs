@@ -21,7 +21,7 @@ pub use channel::Recovery;
 pub use client::{Client, ClientConfig, ClientEvent, CommandId, Failure, Order, ServerInfo, announcement, discovery};
 pub use counters::Counters;
 pub use keys::{Identity, KeyError, Psk, random};
-pub use server::{Admission, CommandHandle, LinkLimits, Server, ServerConfig, ServerEvent};
+pub use server::{Admission, CommandHandle, ConnectionStatus, LinkLimits, Server, ServerConfig, ServerEvent};
 
 /// The EtherType of HS/eth, registered for HyperSCSI.
 pub const ETHERTYPE: u16 = 0x889a;

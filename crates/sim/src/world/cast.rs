@@ -24,7 +24,7 @@ impl World {
             name: "sim".to_owned(),
             identity: Identity::from_private([99; 32]).map_err(|error| error.to_string())?,
             psk: [5; 32],
-            admission: Box::new(move |_, id| id.is_none_or(|id| allowed.contains(&id))),
+            admission: Box::new(move |_, id: Option<ClientId>| id.is_none_or(|id| allowed.contains(&id))),
             memory: Region::new(self.plan.server_memory_bytes).map_err(|error| error.to_string())?,
             links: vec![limits],
             shard: 1,

@@ -1,7 +1,13 @@
 //! Managing a server while it runs: what an administrator may ask, and how it is done. Whoever carries the questions (a unix
 //! socket, a connection) hands them to one [`Manager`].
 
+mod audit;
+mod clients;
+mod desk;
 mod difference;
+mod mapping;
+mod request;
+mod statistics;
 
 use std::sync::Arc;
 
@@ -10,96 +16,21 @@ use sanwire_core::{Lun, Size};
 use sanwire_device::Disk;
 use sanwire_iscsi::IscsiName;
 use sanwire_store::VolumeSpec;
-use serde::{Deserialize, Serialize};
 
+pub use self::audit::Asker;
+pub(crate) use self::audit::AuditLog;
+pub use self::desk::Desk;
+use self::difference::Difference;
+pub use self::request::{
+    Answer, ClientStatus, ConnectionStatistics, Dropped, Request, Response, Statistics, Status, TargetStatus,
+    VolumeStatistics, VolumeStatus,
+};
 use crate::allow::AllowList;
+use crate::clients::{ChangeError, ClientError};
 use crate::config::{TargetConfig, VolumeConfig};
 use crate::error::StartError;
 use crate::export::{ExportConfig, ExportError};
-use crate::registry::SessionStatus;
 use crate::target::Target;
-use difference::Difference;
-
-/// What is asked of a running server. As JSON: `{"do": "add-volume", "volume": "disk1=ram:1G"}`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Request {
-    /// What is served, and where.
-    Status,
-    /// Who uses it by iSCSI.
-    Sessions,
-    /// Serve one more volume: `NAME=STORE[,KEY[=VALUE]]...`.
-    AddVolume {
-        /// The volume.
-        volume: String,
-        /// The iSCSI target that gets it as its next logical unit; without it, a target of its own.
-        #[serde(default)]
-        target: Option<String>,
-    },
-    /// Serve a volume no longer. Its content stays where it is.
-    RemoveVolume {
-        /// Its name.
-        name: String,
-    },
-    /// Make a volume longer.
-    ResizeVolume {
-        /// Its name.
-        name: String,
-        /// Its new length: `20G`.
-        size: String,
-    },
-    /// Read the configuration again, and apply what differs.
-    Reload,
-}
-
-/// What was done.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Answer {
-    /// To [`Request::Status`].
-    Status(Status),
-    /// To [`Request::Sessions`].
-    Sessions(Vec<SessionStatus>),
-    /// What has changed, one line for each thing.
-    Changed(Vec<String>),
-}
-
-/// A server as it is now.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Status {
-    /// What clients call it.
-    pub name: String,
-    /// Where it listens.
-    pub wires: Vec<String>,
-    /// The volumes, by their numbers.
-    pub volumes: Vec<VolumeStatus>,
-    /// The iSCSI targets.
-    pub targets: Vec<TargetStatus>,
-}
-
-/// A volume as it is now.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct VolumeStatus {
-    /// Its name.
-    pub name: String,
-    /// Its HyperSCSI number.
-    pub lun: u16,
-    /// Its length.
-    pub size_bytes: u64,
-    /// The logical block.
-    pub block_bytes: u32,
-    /// Whether writes are refused.
-    pub read_only: bool,
-}
-
-/// An iSCSI target as it is now.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct TargetStatus {
-    /// Its name.
-    pub name: String,
-    /// Its volumes, by their numbers there.
-    pub units: Vec<(u16, String)>,
-}
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -136,6 +67,34 @@ pub enum ManageError {
     /// The targets cannot be so.
     #[error(transparent)]
     Export(#[from] ExportError),
+    /// A client cannot be changed so.
+    #[error(transparent)]
+    Client(#[from] ChangeError),
+    /// Where a volume is to be was not said.
+    #[error("say where volume {0} is to be: --lun NUMBER over HyperSCSI, or --target IQN with or without --lun")]
+    Where(String),
+    /// The number is not one.
+    #[error("{0} is no logical unit number: use a number from 0 to {max}", max = Lun::MAX)]
+    Lun(u16),
+    /// The number is taken.
+    #[error("logical unit {lun} of {place} is taken: choose another number")]
+    LunTaken {
+        /// The number.
+        lun: Lun,
+        /// Where.
+        place: String,
+    },
+    /// Not the name of a target.
+    #[error("'{0}' is no name of an iSCSI target: use iqn.YYYY-MM.domain:name")]
+    TargetName(String),
+    /// The volume is not a unit of the target.
+    #[error("volume {volume} is no logical unit of {target}")]
+    NotThere {
+        /// The volume.
+        volume: String,
+        /// The target.
+        target: String,
+    },
     /// The configuration cannot be read.
     #[error("{0}")]
     Configuration(String),
@@ -151,13 +110,21 @@ pub struct Manager {
     volumes: Vec<VolumeConfig>,
     allow: AllowList,
     source: Source,
+    audit: Option<AuditLog>,
+}
+
+impl From<ClientError> for ManageError {
+    fn from(error: ClientError) -> Self {
+        ManageError::Client(error.into())
+    }
 }
 
 impl Manager {
     /// The manager of a server that was started with this configuration.
     #[must_use]
     pub fn new(target: Target, config: TargetConfig, source: Source) -> Self {
-        Manager { target, name: config.name, volumes: config.volumes, allow: config.allow, source }
+        let audit = config.audit_file().map(AuditLog::new);
+        Manager { target, name: config.name, volumes: config.volumes, allow: config.allow, source, audit }
     }
 
     /// The server.
@@ -172,11 +139,37 @@ impl Manager {
         self.target
     }
 
+    /// Does what is asked, and writes down who has changed what, or was refused.
+    pub fn handle(&mut self, by: &Asker, request: Request) -> Response {
+        let asked = request.clone();
+        let response = match self.execute(request) {
+            Ok(answer) => Response::Done(answer),
+            Err(error) => Response::Refused(error.to_string()),
+        };
+        if asked.is_change() {
+            self.note(by, Some(&asked), &response);
+        }
+        response
+    }
+
+    /// Refuses an attempt, and writes it down.
+    pub fn refuse(&mut self, by: &Asker, reason: String) -> Response {
+        let response = Response::Refused(reason);
+        self.note(by, None, &response);
+        response
+    }
+
+    fn note(&mut self, by: &Asker, request: Option<&Request>, response: &Response) {
+        if let Some(audit) = &mut self.audit {
+            audit.note(by, request, response);
+        }
+    }
+
     /// Does what is asked. Sessions that it does not concern notice nothing.
     ///
     /// # Errors
     /// [`ManageError`]; then nothing has changed, unless it says so.
-    pub fn execute(&mut self, request: Request) -> Result<Answer, ManageError> {
+    fn execute(&mut self, request: Request) -> Result<Answer, ManageError> {
         match request {
             Request::Status => Ok(Answer::Status(self.status())),
             Request::Sessions => Ok(Answer::Sessions(self.target.sessions())),
@@ -186,6 +179,15 @@ impl Manager {
                 let size = size.parse::<Size>().map_err(|_| ManageError::Size(size))?;
                 self.resize_volume(&name, size.0)
             }
+            Request::MapVolume { name, lun, target } => self.map_volume(&name, lun, target.as_deref()),
+            Request::UnmapVolume { name, target } => self.unmap_volume(&name, &target),
+            Request::Clients => Ok(Answer::Clients(self.clients())),
+            Request::AddClient { id, settings } => self.add_client(&id, &settings),
+            Request::SetClient { client, settings } => self.set_client(&client, &settings),
+            Request::RemoveClient { client } => self.remove_client(&client),
+            Request::ResetClient { client } => self.reset_client(&client),
+            Request::DropClient { client } => self.drop_client(&client),
+            Request::Statistics => Ok(Answer::Statistics(self.statistics())),
             Request::Reload => self.reload(),
         }
     }
@@ -272,8 +274,22 @@ impl Manager {
         Ok(Answer::Changed(vec![format!("volume {name} has {} now, {} before", Size(size_bytes), Size(before))]))
     }
 
+    fn resize_configured(&mut self, name: &str, spec: &VolumeSpec, size_bytes: u64) -> Vec<String> {
+        match self.resize_volume(name, size_bytes) {
+            Ok(Answer::Changed(lines)) => {
+                let resized = self.volumes.iter_mut().filter(|volume| *volume.spec.name == *name);
+                resized.for_each(|volume| volume.spec = spec.clone());
+                lines
+            }
+            Ok(_) => Vec::new(),
+            Err(error) => vec![format!("not changed: {error}")],
+        }
+    }
+
     fn reload(&mut self) -> Result<Answer, ManageError> {
         let wanted = (self.source)().map_err(ManageError::Configuration)?;
+        let terms = wanted.terms();
+        terms.check()?;
         let difference = Difference::between(&self.volumes, &wanted.volumes);
         let mut changed = Vec::new();
         let mut opened = Vec::new();
@@ -292,22 +308,13 @@ impl Manager {
             return Err(error.into());
         }
         changed.extend(difference::of_exports(&before, &wanted.exports));
+        changed.extend(self.configure_clients(terms)?);
         for name in difference.removed {
             self.close_volume(&name);
             changed.push(format!("volume {name} is not served any more"));
         }
         for (name, spec, size_bytes) in difference.resized {
-            match self.resize_volume(&name, size_bytes) {
-                Ok(Answer::Changed(lines)) => {
-                    changed.extend(lines);
-                    self.volumes
-                        .iter_mut()
-                        .filter(|volume| *volume.spec.name == *name)
-                        .for_each(|v| v.spec = spec.clone());
-                }
-                Ok(_) => {}
-                Err(error) => changed.push(format!("not changed: {error}")),
-            }
+            changed.extend(self.resize_configured(&name, &spec, size_bytes));
         }
         changed.extend(difference.kept.iter().map(|name| {
             format!("not changed: volume {name}: only its size can be changed while it is served; remove and add it")

@@ -3,6 +3,7 @@ use sanwire_io::file::EngineKind;
 use sanwire_iscsi::Authentication;
 
 use super::*;
+use crate::clients::{ClientSettings, Secret};
 
 fn config(volumes: &[&str]) -> TargetConfig {
     let volumes: Vec<VolumeConfig> = (0..)
@@ -17,10 +18,12 @@ fn config(volumes: &[&str]) -> TargetConfig {
         psk: [0; 32],
         wires: vec!["hs-ip:127.0.0.1:1".parse().unwrap()].into_iter().map(any_port).collect(),
         allow: AllowList::default(),
+        clients: Vec::new(),
         exports: exports.collect(),
         volumes,
         discovery: Authentication::default(),
         state_directory: None,
+        audit_log: None,
         shards: 1,
         memory_bytes: TargetConfig::MEMORY_BYTES_DEFAULT,
         ring_bytes: 1 << 20,
@@ -124,4 +127,119 @@ fn requests_are_written_as_json() {
     assert_eq!(request, Request::AddVolume { volume: "disk1=ram:1G".into(), target: None });
     let misspelt = r#"{"do": "add-volume", "volume": "a=ram:1M", "traget": "x"}"#;
     assert!(serde_json::from_str::<Request>(misspelt).is_err());
+}
+
+const ALICE: &str = "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1";
+
+#[test]
+fn clients_are_added_changed_and_removed() {
+    let mut manager = manager(&["a=ram:1M"], &["a=ram:1M"]);
+    let settings =
+        ClientSettings { name: Some("alice".into()), volumes: Some(vec!["a*".into()]), ..Default::default() };
+    let lines = changed(&mut manager, Request::AddClient { id: ALICE.into(), settings });
+    assert_eq!(lines[0], format!("client alice ({ALICE}) is served: volumes a*, read and write"));
+    assert!(lines[1].contains("forgotten when the server ends"), "{lines:?}");
+    let settings = ClientSettings { manage: Some(true), psk: Some(Secret([1; 32])), ..Default::default() };
+    let lines = changed(&mut manager, Request::SetClient { client: "alice".into(), settings });
+    assert!(lines[0].ends_with("may manage the server; its password holds from its next handshake on"), "{lines:?}");
+    let Ok(Answer::Clients(clients)) = manager.execute(Request::Clients) else { panic!("the clients") };
+    let [alice] = &clients[..] else { panic!("{clients:?}") };
+    assert!(alice.has_password && alice.client.psk.is_none() && alice.client.manage, "the secret is not told");
+    let text = serde_json::to_string(&Answer::Clients(clients.clone())).unwrap();
+    assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), Answer::Clients(clients));
+    assert!(changed(&mut manager, Request::Reload).is_empty(), "it stays through a reload");
+    changed(&mut manager, Request::RemoveClient { client: "alice".into() });
+    assert!(manager.execute(Request::DropClient { client: "alice".into() }).is_err(), "there is no such name any more");
+    changed(&mut manager, Request::DropClient { client: "iqn.2026-11.org.example:host".into() });
+    let lines = changed(&mut manager, Request::ResetClient { client: ALICE.into() });
+    assert!(lines[0].contains("is not configured"), "{lines:?}");
+    assert!(matches!(
+        manager.execute(Request::AddClient { id: "alice".into(), settings: ClientSettings::default() }),
+        Err(ManageError::Client(_))
+    ));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn volumes_are_mapped() {
+    let mut manager = manager(&["a=ram:1M", "b=ram:1M"], &[]);
+    let map = |name: &str, lun: Option<u16>, target: Option<&str>| Request::MapVolume {
+        name: name.into(),
+        lun,
+        target: target.map(str::to_owned),
+    };
+    assert_eq!(changed(&mut manager, map("a", Some(7), None)), ["volume a is logical unit 7 now, 0 before"]);
+    assert_eq!(volumes(&mut manager), [("b".into(), 1, 1 << 20), ("a".into(), 7, 1 << 20)]);
+    assert!(matches!(manager.execute(map("a", Some(1), None)), Err(ManageError::LunTaken { .. })));
+    assert!(matches!(manager.execute(map("a", None, None)), Err(ManageError::Where(_))));
+    assert!(matches!(manager.execute(map("a", Some(20_000), None)), Err(ManageError::Lun(20_000))));
+    assert!(matches!(manager.execute(map("x", Some(1), None)), Err(ManageError::NoVolume(_))));
+
+    let (own, other) = ("iqn.2026-11.org.sanwire:a", "iqn.2026-11.org.example:both");
+    changed(&mut manager, map("a", None, Some(other)));
+    assert_eq!(changed(&mut manager, map("b", None, Some(other))), [format!("volume b is logical unit 1 of {other}")]);
+    assert!(matches!(manager.execute(map("a", Some(1), Some(other))), Err(ManageError::LunTaken { .. })));
+    changed(&mut manager, map("a", Some(5), Some(other)));
+    assert_eq!(targets(&mut manager)[0], (other.into(), vec![(1, "b".into()), (5, "a".into())]));
+    assert!(matches!(manager.execute(map("a", None, Some("nonsense"))), Err(ManageError::TargetName(_))));
+    let unmap = |name: &str, target: &str| Request::UnmapVolume { name: name.into(), target: target.into() };
+    changed(&mut manager, unmap("a", own));
+    assert!(targets(&mut manager).iter().all(|(name, _)| name != own), "a target without units goes");
+    assert!(matches!(manager.execute(unmap("a", own)), Err(ManageError::NoTarget(_))));
+    changed(&mut manager, unmap("a", other));
+    assert!(matches!(manager.execute(unmap("a", other)), Err(ManageError::NotThere { .. })));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn every_change_and_every_refusal_is_written_down() {
+    let path = std::env::temp_dir().join(format!("sanwire-audit-{}/log.jsonl", std::process::id()));
+    let config = TargetConfig { audit_log: Some(path.clone()), ..config(&["a=ram:1M"]) };
+    let target = Target::start(config.clone()).unwrap();
+    let mut manager = Manager::new(target, config, Box::new(|| Err("it cannot be read".into())));
+    let process = Asker::Process { uid: 1000, pid: 42 };
+    manager.handle(&process, Request::Status);
+    let settings = ClientSettings { psk: Some(Secret([0xab; 32])), ..Default::default() };
+    manager.handle(&process, Request::AddClient { id: ALICE.into(), settings });
+    manager.handle(&Asker::Signal { signal: "SIGHUP" }, Request::Reload);
+    let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
+    for _ in 0..100 {
+        manager.refuse(&client, "it may not manage the server".into());
+    }
+    manager.handle(&process, Request::RemoveClient { client: ALICE.into() });
+
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(!text.contains("abab"), "no secrets");
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["by"]["uid"], &lines[0]["request"]["do"]), (&1000.into(), &"add-client".into()));
+    assert_eq!((&lines[0]["result"], &lines[0]["request"]["settings"]["psk"]), (&"done".into(), &"(secret)".into()));
+    assert!(lines[0]["time"].as_str().is_some_and(|time| time.ends_with('Z')));
+    assert_eq!((&lines[1]["by"]["signal"], &lines[1]["result"]), (&"SIGHUP".into(), &"refused".into()));
+    assert_eq!(lines[1]["details"][0], "it cannot be read");
+    assert_eq!((&lines[2]["by"]["client"], &lines[2]["by"]["address"]), (&ALICE.into(), &"10.0.0.1:5674".into()));
+    let last = lines.last().unwrap();
+    assert_eq!(last["request"]["do"], "remove-client");
+    let unwritten: u64 = lines.iter().filter_map(|line| line["unwritten"].as_u64()).sum();
+    let refusals = lines.iter().filter(|line| line["by"]["address"].is_string()).count() as u64;
+    assert_eq!(refusals + unwritten, 100, "none is lost without a trace");
+    manager.into_target().stop().unwrap();
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+}
+
+#[test]
+fn a_server_whose_audit_log_cannot_be_written_does_not_start() {
+    let config = TargetConfig { audit_log: Some("/proc/nowhere/log".into()), ..config(&["a=ram:1M"]) };
+    let Err(error) = Target::start(config) else { panic!("it starts") };
+    assert!(error.to_string().starts_with("the audit log /proc/nowhere/log cannot be written"), "{error}");
+}
+
+#[test]
+fn statistics_begin_with_zero_also_for_a_volume_that_takes_the_place_of_another() {
+    let mut manager = manager(&["a=ram:1M"], &[]);
+    changed(&mut manager, Request::RemoveVolume { name: "a".into() });
+    changed(&mut manager, Request::AddVolume { volume: "b=ram:1M".into(), target: None });
+    let Ok(Answer::Statistics(statistics)) = manager.execute(Request::Statistics) else { panic!("statistics") };
+    assert_eq!((&*statistics.volumes[0].name, statistics.volumes[0].commands), ("b", 0));
+    assert!(statistics.connections.is_empty() && statistics.dropped == Dropped::default());
+    manager.into_target().stop().unwrap();
 }

@@ -8,7 +8,7 @@ use sanwire_io::file::FileEngine;
 use sanwire_scsi::Task;
 use sanwire_store::Outcome;
 
-use super::{Aborted, Ended, Handle, Runner};
+use super::{Aborted, CommandHandle, Ended, Handle, Runner};
 use crate::mail::Settlement;
 
 /// Which commands are to be ended, and who wants it.
@@ -22,7 +22,7 @@ pub(crate) struct Selection {
 #[derive(Clone)]
 pub(crate) enum Which {
     /// This one.
-    Command(Handle),
+    Command(CommandHandle),
     /// Those of the nexus that wants it.
     Own,
     /// Those of the nexus that wants it, for this disk.
@@ -38,7 +38,7 @@ impl Selection {
         let is = |wanted: &Arc<Disk>| disk.is_some_and(|disk| std::ptr::eq(Arc::as_ptr(wanted), disk));
         let is_own = handle.nexus() == self.by;
         match &self.which {
-            Which::Command(command) => *command == handle,
+            Which::Command(command) => *command == handle.command,
             Which::Own => is_own,
             Which::OwnOn(wanted) => is_own && is(wanted),
             Which::On(disks) => disks.iter().any(is),

@@ -14,12 +14,13 @@ use sanwire_scsi::Reply;
 use sanwire_scsi::reservation::TransportId;
 
 use super::Shard;
+use crate::counting::Meter;
 use crate::directory::Exports;
 use crate::front_desk::{Arrival, turn_away};
 use crate::mail::{Mail, Settlement, Wanted};
 use crate::reach::Guest;
 use crate::registry::Registry;
-use crate::runner::{Handle, Selection, Which};
+use crate::runner::{self, Handle, Selection, Which};
 use crate::streams::Streams;
 use crate::wire::iscsi_port;
 
@@ -142,6 +143,12 @@ impl Shard {
                 Mail::Settled(Wanted::ByRegistry { nexus, tsih }) => self.iscsi.registry.closed(nexus, tsih),
                 Mail::MoveTarget(target) => self.iscsi.server.move_target(target, now),
                 Mail::DropTarget(target) => self.iscsi.server.drop_target(target, now),
+                Mail::DropClient(client) => self.drop_client(client, now),
+                Mail::DropInitiator(initiator) => self.iscsi.server.drop_initiator(&initiator),
+                Mail::Terms => self.apply_terms(now),
+                // Who has asked may have lost patience.
+                Mail::Count(answer) => drop(answer.send(self.count())),
+                Mail::CountFromZero(slot) => self.counters.clear(slot),
             }
         }
     }
@@ -151,7 +158,8 @@ impl Shard {
             ServerEvent::Command { handle, task, .. } => {
                 // A session whose target went away meanwhile gets no answers.
                 if let Some(session) = self.iscsi.sessions.get(&handle.nexus()) {
-                    let handle = Handle::Iscsi(handle);
+                    let meter = Meter::start(&session.units, &task, now);
+                    let handle = Handle { command: runner::CommandHandle::Iscsi(handle), meter };
                     self.ended.extend(self.runner.begin(handle, &session.units, task, &mut self.engine, now));
                 }
             }
@@ -201,7 +209,9 @@ impl Shard {
         let wanted = Wanted::By(request);
         let here = |which| Selection { by, which };
         match (function, disk) {
-            (Function::AbortTask(command), _) => self.abort(wanted, &here(Which::Command(Handle::Iscsi(command)))),
+            (Function::AbortTask(command), _) => {
+                self.abort(wanted, &here(Which::Command(runner::CommandHandle::Iscsi(command))))
+            }
             (Function::AbortTaskSet, Some((_, disk))) => self.abort(wanted, &here(Which::OwnOn(disk))),
             (Function::ClearTaskSet, Some((_, disk))) => self.abort_everywhere(wanted, &here(Which::On(vec![disk]))),
             (Function::LogicalUnitReset, Some((lun, disk))) => {

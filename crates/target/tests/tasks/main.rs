@@ -56,6 +56,8 @@ impl World {
             engine: EngineKind::IoUring,
             recovery: Recovery::default(),
             state_directory: None,
+            audit_log: None,
+            clients: Vec::new(),
         })
         .unwrap();
         let store = Arc::new(GatedStore::new());

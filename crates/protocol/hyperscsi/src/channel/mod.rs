@@ -133,6 +133,11 @@ impl Channel {
         self.round_trip.smoothed()
     }
 
+    /// Data packets that were sent again.
+    pub(crate) fn resent_packets(&self) -> u64 {
+        self.outgoing.resent()
+    }
+
     /// Since when the peer owes us a sign of life.
     pub(crate) fn unanswered_since(&self) -> Option<Instant> {
         self.unanswered_since

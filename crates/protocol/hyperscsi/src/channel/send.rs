@@ -103,6 +103,12 @@ impl Outgoing {
         self.next_order
     }
 
+    /// Transmissions beyond the first of each packet.
+    pub(super) fn resent(&self) -> u64 {
+        let packets = self.base + self.sent.len() as u64;
+        (self.next_order - 1).saturating_sub(packets)
+    }
+
     /// Whether packets wait for an acknowledgement.
     pub(super) fn is_waiting(&self) -> bool {
         !self.sent.is_empty()

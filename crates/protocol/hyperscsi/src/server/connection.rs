@@ -11,7 +11,7 @@ use crate::assembly::Assembly;
 use crate::channel::{Channel, Rejected};
 use crate::counters::Counters;
 use crate::wire::command::{Fragment, RequestHead};
-use crate::wire::flow::{Window, Windows};
+use crate::wire::flow::Windows;
 use crate::wire::live::LiveRequest;
 use crate::wire::{Header, Opcode, RawPacket, Tag};
 
@@ -39,13 +39,24 @@ struct Incoming {
     frame: Option<Frame>,
 }
 
+/// How many packets each end has room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Capacities {
+    pub(super) ours: u32,
+    pub(super) theirs: u32,
+}
+
 /// An established connection.
 pub(super) struct Connection {
     pub(super) channel: Channel,
     pub(super) nexus: NexusId,
     /// Whether it stands in the queue of connections that may have something to send.
     pub(super) is_queued: bool,
-    capacity_packets: u32,
+    pub(super) sent_packets: u64,
+    pub(super) received_packets: u64,
+    pub(super) capacities: Capacities,
+    /// The windows that the client was told last.
+    offered: Option<Windows>,
     transfer_max_bytes: u32,
     incoming: BTreeMap<u16, Incoming>,
     keep_alive: Duration,
@@ -59,7 +70,7 @@ impl Connection {
     pub(super) fn new(
         channel: Channel,
         nexus: NexusId,
-        capacity_packets: u32,
+        capacities: Capacities,
         transfer_max_bytes: u32,
         keep_alive: Duration,
         now: Instant,
@@ -68,7 +79,10 @@ impl Connection {
             channel,
             nexus,
             is_queued: false,
-            capacity_packets,
+            sent_packets: 0,
+            received_packets: 0,
+            capacities,
+            offered: None,
             transfer_max_bytes,
             incoming: BTreeMap::new(),
             keep_alive,
@@ -80,19 +94,18 @@ impl Connection {
 
     /// Tells the client that it is accepted, until it answers.
     pub(super) fn accept(&mut self, resumed: bool, windows: Windows, now: Instant) {
+        self.offered = Some(windows);
         self.channel.request_windows(resumed, windows, now);
         self.unaccepted = Some((resumed, windows, now + ACCEPT_AGAIN));
     }
 
-    /// Lets the client send no more than its share at once; true when that is new.
-    pub(super) fn share(&mut self, inward: Window, now: Instant) -> bool {
-        // What is proposed and not yet answered counts as much as what is in force.
-        let proposed = self.unaccepted.map(|(resumed, windows, _)| (resumed, windows));
-        let (resumed, windows) = proposed.unwrap_or_else(|| (true, self.channel.windows()));
-        if windows.inward == inward {
+    /// Lets no more than a share be under way at once, each way; true when that is new.
+    pub(super) fn share(&mut self, windows: Windows, now: Instant) -> bool {
+        if self.offered == Some(windows) {
             return false;
         }
-        self.accept(resumed, Windows { inward, ..windows }, now);
+        let resumed = self.unaccepted.is_none_or(|(resumed, ..)| resumed);
+        self.accept(resumed, windows, now);
         true
     }
 
@@ -220,7 +233,7 @@ impl Connection {
     pub(super) fn handle_control(&mut self, opcode: Opcode, plain: &[u8], packet_bytes: usize, now: Instant) {
         match opcode {
             Opcode::AckSnr => {
-                self.channel.handle_snr(plain, packet_bytes, self.capacity_packets);
+                self.channel.handle_snr(plain, packet_bytes, self.capacities.ours);
             }
             Opcode::AckReply => {
                 self.channel.handle_ack(plain, now);

@@ -63,6 +63,11 @@ impl HalfOpens {
         self.0.remove(index)
     }
 
+    /// Ends what a client has begun.
+    pub(super) fn forget(&mut self, client: ClientId) {
+        self.0.retain(|half| half.client != client);
+    }
+
     pub(super) fn has(&self, connection: u32) -> bool {
         self.0.iter().any(|half| half.connection == connection)
     }

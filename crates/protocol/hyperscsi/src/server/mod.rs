@@ -3,24 +3,29 @@
 //! It does no I/O and reads no clock. After every `handle_*`, `reply` or `managed`: drain [`Server::poll_event`],
 //! then [`Server::poll_transmit`], then read [`Server::poll_timeout`].
 
+mod admission;
 mod connection;
 mod handshake;
+mod leave;
 mod requests;
 mod session;
 mod setup;
+mod status;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use sanwire_buffer::{Packet, Region};
-use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Peer};
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
 use sanwire_scsi::Task;
 
+pub use self::admission::Admission;
 use self::connection::Connection;
 use self::handshake::HalfOpens;
 pub(crate) use self::session::SPAN_MAX;
 use self::session::Session;
 pub(crate) use self::setup::loose_packet;
+pub use self::status::ConnectionStatus;
 use crate::channel::Recovery;
 use crate::counters::Counters;
 use crate::keys::{Identity, Psk, Randomness};
@@ -37,9 +42,6 @@ const LOOSE_MAX: usize = 64;
 /// Packets of one connection before the next one has its turn.
 const TURN_PACKETS: u32 = 64;
 
-/// Who may connect: asked with the address alone, then with the client's id too.
-pub type Admission = Box<dyn Fn(Peer, Option<ClientId>) -> bool + Send>;
-
 /// One of the server's links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkLimits {
@@ -55,10 +57,10 @@ pub struct ServerConfig {
     pub name: String,
     /// The static key.
     pub identity: Identity,
-    /// The shared secret.
+    /// The secret of all clients that have none of their own.
     pub psk: Psk,
     /// Who may connect.
-    pub admission: Admission,
+    pub admission: Box<dyn Admission>,
     /// Memory for what clients send.
     pub memory: Region,
     /// The links, in the order of their [`sanwire_core::LinkId`].
@@ -224,6 +226,7 @@ impl Server {
             self.unknown_connection(path, prefix.connection, now);
             return;
         };
+        connection.received_packets += 1;
         let request = connection.handle_data(packet, &self.config.memory, &mut self.counters, now);
         let nexus = connection.nexus;
         self.deliver(prefix.connection);
@@ -239,6 +242,7 @@ impl Server {
             self.unknown_connection(path, prefix.connection, now);
             return;
         };
+        connection.received_packets += 1;
         let Some(plain) = connection.channel.open(packet, now) else {
             self.counters.rejected += 1;
             return;
@@ -330,6 +334,7 @@ impl Server {
             };
             if let Some(packet) = connection.channel.poll_transmit(now) {
                 let path = connection.channel.path();
+                connection.sent_packets += 1;
                 self.turn += 1;
                 if self.turn >= TURN_PACKETS {
                     self.turn = 0;
@@ -375,21 +380,6 @@ impl Server {
             self.share_windows(now);
         }
         self.expire_sessions(now);
-    }
-
-    fn expire_sessions(&mut self, now: Instant) {
-        let idle_max = self.config.session_idle_max;
-        let mut expired = Vec::new();
-        for session in self.sessions.values().filter(|session| session.connection.is_none()) {
-            let at = session.orphaned_at + idle_max;
-            if at <= now && session.executing() == 0 {
-                expired.push(session.nexus);
-            } else {
-                let at = at.max(now + Duration::from_secs(1));
-                self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
-            }
-        }
-        expired.into_iter().for_each(|nexus| self.close_session(nexus));
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sanwire_buffer::{Head, Packet};
 use sanwire_core::{ClientId, Instant, NexusId, Path};
 
-use super::connection::Connection;
+use super::connection::{Capacities, Connection};
 use super::handshake::HalfOpen;
 use super::session::Session;
 use super::{CONNECTIONS_MAX, LOOSE_MAX, LinkLimits, Server, ServerEvent};
@@ -42,7 +42,7 @@ impl Server {
             return;
         }
         // A client that is not configured is ignored in silence (HyperSCSI 6.2).
-        if !(self.config.admission)(path.peer, Some(discovery.client)) {
+        if !self.config.admission.permits(path.peer, Some(discovery.client)) {
             self.counters.not_permitted += 1;
             return;
         }
@@ -72,7 +72,8 @@ impl Server {
         now: Instant,
     ) -> Result<(), KeyError> {
         let config = &self.config;
-        let mut handshake = Handshake::responder(&config.identity, &config.psk, prologue, &mut self.random)?;
+        let psk = config.admission.psk(discovery.client).unwrap_or(config.psk);
+        let mut handshake = Handshake::responder(&config.identity, &psk, prologue, &mut self.random)?;
         handshake.read(discovery.noise)?;
         let offer = Offer {
             packet_max_bytes: link.packet_max_bytes,
@@ -135,7 +136,9 @@ impl Server {
             return;
         };
         let Some(half_open) = self.half_opens.take(prefix.connection) else { return };
-        if !self.has_room_for_session(half_open.client, half_open.session) {
+        if !self.config.admission.permits(path.peer, Some(half_open.client)) {
+            self.counters.not_permitted += 1;
+        } else if !self.has_room_for_session(half_open.client, half_open.session) {
             self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
         } else if self.establish(half_open, &offer, now).is_err() {
             self.counters.not_authentic += 1;
@@ -150,8 +153,9 @@ impl Server {
         let client = half_open.client;
         let session = half_open.session;
         let seals = half_open.handshake.finish()?;
-        let outward = Window::fitting(offer.receive_capacity_packets.min(IN_FLIGHT_PACKETS));
-        let inward = share(link, self.connections.len() + 1);
+        let most = self.window_max_packets(client);
+        let outward = Window::fitting(offer.receive_capacity_packets.min(most));
+        let inward = share(link, self.connections.len() + 1, most);
         let limit = link.packet_max_bytes.min(offer.packet_max_bytes).min(half_open.packet_max_bytes) as usize;
         let channel = Channel::new(Setup {
             path,
@@ -171,7 +175,7 @@ impl Server {
         let mut connection = Connection::new(
             channel,
             nexus,
-            link.receive_capacity_packets,
+            Capacities { ours: link.receive_capacity_packets, theirs: offer.receive_capacity_packets },
             self.config.transfer_max_bytes,
             self.config.keep_alive,
             now,
@@ -221,18 +225,26 @@ impl Server {
         longest.inspect(|&nexus| self.close_session(nexus)).is_some()
     }
 
-    /// What a link can take at once is shared by all clients: their windows are set anew when one comes or goes.
-    pub(super) fn share_windows(&mut self, now: Instant) {
+    /// What a link can take at once is shared by all clients: their windows are set anew when one comes or goes, or when
+    /// the layer above has other terms for one.
+    pub fn share_windows(&mut self, now: Instant) {
         let sharers = self.connections.len();
-        let shares: Vec<Window> = self.config.links.iter().map(|link| share(*link, sharers)).collect();
         let ids: Vec<u32> = self.connections.keys().copied().collect();
         for id in ids {
+            let Some(connection) = self.connections.get(&id) else { continue };
+            let Some(session) = self.sessions.get(&connection.nexus) else { continue };
+            let most = self.window_max_packets(session.client);
+            let outward = Window::fitting(connection.capacities.theirs.min(most));
+            let inward = share(self.link(connection.channel.path()), sharers, most);
             let Some(connection) = self.connections.get_mut(&id) else { continue };
-            let Some(&share) = shares.get(usize::from(connection.channel.path().link.0)) else { continue };
-            if connection.share(share, now) {
+            if connection.share(Windows { outward, inward }, now) {
                 self.touch(id);
             }
         }
+    }
+
+    fn window_max_packets(&self, client: ClientId) -> u32 {
+        self.config.admission.window_max_packets(client).unwrap_or(IN_FLIGHT_PACKETS).min(IN_FLIGHT_PACKETS)
     }
 
     fn link(&self, path: Path) -> LinkLimits {
@@ -250,7 +262,7 @@ impl Server {
         }
         if self.hints < HINTS_MAX {
             self.hints += 1;
-            if (self.config.admission)(path.peer, None) {
+            if self.config.admission.permits(path.peer, None) {
                 self.refuse(path, connection, 0, Refusal::UnknownConnection);
             }
         }
@@ -267,10 +279,10 @@ impl Server {
     }
 }
 
-/// What each of so many clients may send at once over a link.
-fn share(link: LinkLimits, sharers: usize) -> Window {
+/// What each of so many clients may send at once over a link, and no more than `most` packets.
+fn share(link: LinkLimits, sharers: usize, most: u32) -> Window {
     let sharers = u32::try_from(sharers).unwrap_or(u32::MAX).max(1);
-    Window::fitting(link.receive_capacity_packets.min(IN_FLIGHT_PACKETS) / sharers)
+    Window::fitting((link.receive_capacity_packets.min(IN_FLIGHT_PACKETS) / sharers).min(most))
 }
 
 /// The third step: who the client is, and what it brings.

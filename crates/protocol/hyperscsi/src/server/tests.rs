@@ -1,15 +1,17 @@
 //! Both ends in memory: what a server does as clients come and go.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Instant, LinkId, Lun, Path, Peer};
+use sanwire_core::{ClientId, Instant, LinkId, Lun, Path, Peer};
 use sanwire_scsi::build;
 
-use super::{LinkLimits, Server, ServerConfig};
+use super::{Admission, LinkLimits, Server, ServerConfig};
 use crate::wire::command::Ask;
 use crate::wire::flow::Window;
-use crate::{Client, ClientConfig, ClientEvent, Failure, Identity, Order, Recovery, ServerEvent};
+use crate::{Client, ClientConfig, ClientEvent, Failure, Identity, Order, Psk, Recovery, ServerEvent};
 
 const LINK: LinkLimits = LinkLimits { packet_max_bytes: 1500, receive_capacity_packets: 1024 };
 
@@ -18,11 +20,15 @@ fn path(port: u16) -> Path {
 }
 
 fn server() -> Server {
+    server_for(Box::new(|_, _| true))
+}
+
+fn server_for(admission: Box<dyn Admission>) -> Server {
     Server::new(ServerConfig {
         name: "server".into(),
         identity: Identity::from_private([1; 32]).unwrap(),
         psk: [0; 32],
-        admission: Box::new(|_, _| true),
+        admission,
         memory: Region::new(1 << 20).unwrap(),
         links: vec![LINK],
         shard: 0,
@@ -38,10 +44,18 @@ fn server() -> Server {
 }
 
 fn client(number: u8) -> Client {
+    client_knowing(number, [0; 32])
+}
+
+fn id(number: u8) -> ClientId {
+    Identity::from_private([10 + number; 32]).unwrap().client_id()
+}
+
+fn client_knowing(number: u8, psk: Psk) -> Client {
     let config = ClientConfig {
         name: "client".into(),
         identity: Identity::from_private([10 + number; 32]).unwrap(),
-        psk: [0; 32],
+        psk,
         path: path(1),
         server_name: String::new(),
         link: LINK,
@@ -50,7 +64,7 @@ fn client(number: u8) -> Client {
         recovery: Recovery::default(),
         connect_patience: Duration::from_secs(5),
         reconnect_patience: Some(Duration::from_secs(60)),
-        seed: [number; 32],
+        seed: [number ^ (psk[0] << 4); 32],
     };
     Client::new(config, Instant::ZERO)
 }
@@ -128,4 +142,111 @@ fn a_server_that_comes_back_late_is_not_asked_what_has_failed() {
     while let Some(event) = server.poll_event() {
         assert!(!matches!(event, ServerEvent::Command { .. }), "what has failed was executed");
     }
+}
+
+/// A client's secret and the packets of its window.
+type Term = (Option<Psk>, Option<u32>);
+
+/// Terms that a test changes while the server runs.
+#[derive(Clone, Default)]
+struct Terms(Arc<Mutex<BTreeMap<ClientId, Term>>>);
+
+impl Terms {
+    fn set(&self, number: u8, psk: Option<Psk>, window: Option<u32>) {
+        self.0.lock().unwrap().insert(id(number), (psk, window));
+    }
+}
+
+impl Admission for Terms {
+    fn permits(&self, _: Peer, client: Option<ClientId>) -> bool {
+        client.is_none_or(|client| self.0.lock().unwrap().contains_key(&client))
+    }
+
+    fn psk(&self, client: ClientId) -> Option<Psk> {
+        self.0.lock().unwrap().get(&client)?.0
+    }
+
+    fn window_max_packets(&self, client: ClientId) -> Option<u32> {
+        self.0.lock().unwrap().get(&client)?.1
+    }
+}
+
+#[test]
+fn a_client_with_a_secret_of_its_own_must_know_that_one() {
+    let terms = Terms::default();
+    terms.set(1, Some([7; 32]), None);
+    terms.set(2, None, None);
+    for (number, psk, is_let_in) in [(1, [7; 32], true), (1, [0; 32], false), (2, [7; 32], false), (2, [0; 32], true)] {
+        let mut server = server_for(Box::new(terms.clone()));
+        exchange(&mut server, &mut [client_knowing(number, psk)], Instant::ZERO);
+        assert_eq!(server.connections(), usize::from(is_let_in), "client {number}");
+        assert_eq!(server.counters().not_authentic, u64::from(!is_let_in));
+    }
+}
+
+#[test]
+fn another_secret_holds_from_the_next_handshake_on() {
+    let terms = Terms::default();
+    terms.set(1, Some([7; 32]), None);
+    let (mut server, mut old) = (server_for(Box::new(terms.clone())), vec![client_knowing(1, [7; 32])]);
+    exchange(&mut server, &mut old, Instant::ZERO);
+    terms.set(1, Some([8; 32]), None);
+    server.share_windows(Instant::ZERO);
+    exchange(&mut server, &mut old, Instant::ZERO);
+    assert_eq!(server.connections(), 1, "who is in stays in");
+    server.drop_client(id(1), Instant::ZERO);
+    exchange(&mut server, &mut [client_knowing(1, [7; 32])], Instant::ZERO);
+    assert_eq!(server.connections(), 0);
+    exchange(&mut server, &mut [client_knowing(1, [8; 32])], Instant::ZERO);
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn a_client_keeps_within_its_window_also_a_new_one() {
+    let terms = Terms::default();
+    terms.set(1, None, Some(64));
+    let (mut server, mut clients) = (server_for(Box::new(terms.clone())), vec![client(1)]);
+    exchange(&mut server, &mut clients, Instant::ZERO);
+    let windows = |server: &Server| server.connection_statuses()[0].1.windows;
+    assert_eq!((windows(&server).inward, windows(&server).outward), (Window::fitting(64), Window::fitting(64)));
+    for (most, packets) in [(Some(8), 8), (Some(5), 5), (None, 1024)] {
+        terms.set(1, None, most);
+        server.share_windows(Instant::ZERO);
+        exchange(&mut server, &mut clients, Instant::ZERO);
+        assert_eq!(windows(&server).inward, Window::fitting(packets));
+        assert_eq!(windows(&server).outward, Window::fitting(packets));
+    }
+}
+
+#[test]
+fn a_client_that_is_dropped_takes_its_sessions_with_it_and_no_others() {
+    let terms = Terms::default();
+    terms.set(1, None, None);
+    terms.set(2, None, None);
+    let (mut server, mut clients) = (server_for(Box::new(terms.clone())), vec![client(1), client(2)]);
+    exchange(&mut server, &mut clients, Instant::ZERO);
+    while server.poll_event().is_some() {}
+    terms.0.lock().unwrap().remove(&id(1));
+    server.drop_client(id(1), Instant::ZERO);
+    let closed = |event: Option<ServerEvent>| matches!(event, Some(ServerEvent::SessionClosed { .. }));
+    assert!(closed(server.poll_event()) && server.poll_event().is_none());
+    exchange(&mut server, &mut clients, Instant::ZERO);
+    let left: Vec<ClientId> = server.connection_statuses().into_iter().map(|(client, _)| client).collect();
+    assert_eq!(left, [id(2)], "the other one goes on, and the dropped one is not served again");
+}
+
+#[test]
+fn who_is_removed_during_the_handshake_is_not_let_in() {
+    let terms = Terms::default();
+    terms.set(1, None, None);
+    let mut server = server_for(Box::new(terms.clone()));
+    let mut client = client(1);
+    let bytes = |packet: &sanwire_buffer::Packet| [&packet.head[..], packet.payload.as_deref().unwrap_or(&[])].concat();
+    let (_, discovery) = client.poll_transmit(Instant::ZERO).unwrap();
+    server.handle_input(path(100), &bytes(&discovery), Instant::ZERO);
+    let (_, answer) = server.poll_transmit(Instant::ZERO).unwrap();
+    terms.0.lock().unwrap().clear();
+    client.handle_input(path(1), &bytes(&answer), Instant::ZERO);
+    exchange(&mut server, &mut [client], Instant::ZERO);
+    assert_eq!((server.connections(), server.counters().not_permitted > 0), (0, true));
 }

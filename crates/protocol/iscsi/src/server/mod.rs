@@ -33,6 +33,7 @@ pub use self::event::{Admission, CommandHandle, Function, ManageHandle, ManageOu
 use self::session::Session;
 use self::shared::{Shared, Starved};
 use crate::ConnectionId;
+use crate::IscsiName;
 use crate::login::{Admitted, Directory, TargetId};
 
 /// While somebody waits for memory, it is looked for so often: it may come home on any thread.
@@ -137,7 +138,7 @@ impl Server {
         let was_cold_reset = session.handle_managed(handle.number, outcome, &mut self.shared);
         if let Some(target) = session.target().filter(|_| was_cold_reset) {
             // RFC 7143 11.5.1: after its response, a cold reset ends all sessions with the target.
-            self.close_sessions(target);
+            self.close_sessions(|session| session.target() == Some(target));
         }
     }
 
@@ -163,7 +164,15 @@ impl Server {
         for session in self.sessions.values_mut().filter(|session| session.target() == Some(target)) {
             session.announce_drop(&mut self.shared);
         }
-        self.close_sessions(target);
+        self.close_sessions(|session| session.target() == Some(target));
+    }
+
+    /// Ends all sessions of an initiator, with whatever target.
+    pub fn drop_initiator(&mut self, initiator: &IscsiName) {
+        for session in self.sessions.values_mut().filter(|session| session.initiator == *initiator) {
+            session.announce_drop(&mut self.shared);
+        }
+        self.close_sessions(|session| session.initiator == *initiator);
     }
 
     /// Commands wait above for memory: lets go what sessions keep for error recovery. To be called again as long as they
@@ -246,9 +255,9 @@ impl Server {
         }
     }
 
-    fn close_sessions(&mut self, target: TargetId) {
+    fn close_sessions(&mut self, is_meant: impl Fn(&Session) -> bool) {
         let shared = &mut self.shared;
-        self.sessions.values_mut().filter(|session| session.target() == Some(target)).for_each(|s| s.close(shared));
+        self.sessions.values_mut().filter(|session| is_meant(session)).for_each(|session| session.close(shared));
         self.sessions.retain(|_, session| !session.is_over);
     }
 

@@ -1,0 +1,214 @@
+//! Managing a running server: from the words of the command line to a request, and from the answer to tables.
+
+use sanwire_core::Size;
+use sanwire_target::{Answer, ClientSettings, ClientStatus, Dropped, Request, Secret, Statistics, Status};
+
+use crate::args::{self, ManageCommand, SettingsArgs};
+use crate::config::read_password;
+use crate::{keys, output};
+
+/// What is asked. Passwords are made secrets of here: the server never learns them.
+pub(crate) fn request(command: &ManageCommand) -> anyhow::Result<Request> {
+    Ok(match command {
+        ManageCommand::Status => Request::Status,
+        ManageCommand::Sessions => Request::Sessions,
+        ManageCommand::Statistics => Request::Statistics,
+        ManageCommand::AddVolume { volume, target } => {
+            args::check_volume(volume)?;
+            Request::AddVolume { volume: volume.clone(), target: target.clone() }
+        }
+        ManageCommand::RemoveVolume { name } => Request::RemoveVolume { name: name.clone() },
+        ManageCommand::ResizeVolume { name, size } => {
+            Request::ResizeVolume { name: name.clone(), size: size.0.to_string() }
+        }
+        ManageCommand::MapVolume { name, lun, target } => {
+            Request::MapVolume { name: name.clone(), lun: *lun, target: target.clone() }
+        }
+        ManageCommand::UnmapVolume { name, target } => {
+            Request::UnmapVolume { name: name.clone(), target: target.clone() }
+        }
+        ManageCommand::Clients => Request::Clients,
+        ManageCommand::AddClient { id, settings } => {
+            Request::AddClient { id: id.to_string(), settings: client_settings(settings)? }
+        }
+        ManageCommand::SetClient { client, settings } => {
+            Request::SetClient { client: client.clone(), settings: client_settings(settings)? }
+        }
+        ManageCommand::RemoveClient { client } => Request::RemoveClient { client: client.clone() },
+        ManageCommand::ResetClient { client } => Request::ResetClient { client: client.clone() },
+        ManageCommand::DropClient { client } => Request::DropClient { client: client.clone() },
+        ManageCommand::Reload => Request::Reload,
+    })
+}
+
+fn client_settings(args: &SettingsArgs) -> anyhow::Result<ClientSettings> {
+    let password = args.own_password_file.as_deref().map(read_password).transpose()?;
+    Ok(ClientSettings {
+        name: args.name.clone(),
+        psk: password.as_ref().map(keys::psk).transpose()?.map(Secret),
+        no_password: args.no_own_password,
+        manage: args.manage,
+        read_only: args.read_only,
+        volumes: args.volumes.clone(),
+        weight: args.weight,
+        cap_bytes_per_second: args.cap.map(|cap| cap.0),
+        window_packets: args.window,
+    })
+}
+
+/// The answer as tables, or as JSON.
+pub(crate) fn show(answer: &Answer, as_json: bool) -> anyhow::Result<String> {
+    Ok(if as_json { format!("{}\n", serde_json::to_string_pretty(answer)?) } else { table_of(answer) })
+}
+
+fn table_of(answer: &Answer) -> String {
+    match answer {
+        Answer::Status(status) => show_status(status),
+        Answer::Sessions(sessions) => {
+            let rows: Vec<_> = sessions
+                .iter()
+                .map(|session| {
+                    let port = format!("{},{}", session.initiator, session.isid);
+                    [port, session.target.clone(), session.tsih.to_string(), session.shard.to_string()]
+                })
+                .collect();
+            output::table(["INITIATOR", "TARGET", "TSIH", "SHARD"], &rows)
+        }
+        Answer::Clients(clients) => show_clients(clients),
+        Answer::Statistics(statistics) => show_statistics(statistics),
+        Answer::Changed(lines) if lines.is_empty() => "nothing differs\n".into(),
+        Answer::Changed(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
+    }
+}
+
+fn show_status(status: &Status) -> String {
+    let volumes: Vec<_> = status
+        .volumes
+        .iter()
+        .map(|volume| {
+            let mode = if volume.read_only { "ro" } else { "rw" };
+            [volume.lun.to_string(), volume.name.clone(), Size(volume.size_bytes).to_string(), mode.to_owned()]
+        })
+        .collect();
+    let units = status.targets.iter().flat_map(|target| target.units.iter().map(|unit| (&target.name, unit)));
+    let units: Vec<_> =
+        units.map(|(target, (lun, volume))| [target.clone(), lun.to_string(), volume.clone()]).collect();
+    let wires: String = status.wires.iter().map(|wire| format!("\n  on {wire}")).collect();
+    format!(
+        "{}{wires}\n\n{}\n{}",
+        status.name,
+        output::table(["LUN", "VOLUME", "SIZE", "MODE"], &volumes),
+        output::table(["TARGET", "LUN", "VOLUME"], &units)
+    )
+}
+
+fn show_clients(clients: &[ClientStatus]) -> String {
+    let rows: Vec<_> = clients
+        .iter()
+        .map(|ClientStatus { client, has_password, addresses }| {
+            let mode = if client.read_only { "ro" } else { "rw" };
+            let rights = if client.manage { format!("{mode},manage") } else { mode.to_owned() };
+            let volumes: Vec<String> = client.volumes.iter().map(ToString::to_string).collect();
+            let limit = |limit: Option<String>| limit.unwrap_or_else(|| "-".into());
+            [
+                client.id.to_string(),
+                client.name.clone(),
+                rights,
+                volumes.join(","),
+                if *has_password { "own" } else { "server's" }.to_owned(),
+                client.weight.to_string(),
+                limit(client.cap_bytes_per_second.map(|cap| format!("{}/s", Size(cap)))),
+                limit(client.window_packets.map(|packets| packets.to_string())),
+                addresses.join(" "),
+            ]
+        })
+        .collect();
+    let head = ["CLIENT", "NAME", "MAY", "VOLUMES", "PASSWORD", "WEIGHT", "CAP", "WINDOW", "CONNECTED FROM"];
+    output::table(head, &rows)
+}
+
+fn show_statistics(statistics: &Statistics) -> String {
+    let volumes: Vec<_> = statistics
+        .volumes
+        .iter()
+        .map(|volume| {
+            let us = |time_us: u64| format!("{time_us} us");
+            [
+                volume.name.clone(),
+                volume.commands.to_string(),
+                Size(volume.read_bytes).to_string(),
+                Size(volume.written_bytes).to_string(),
+                volume.errors.to_string(),
+                us(volume.latency_mean_us),
+                us(volume.latency_median_us),
+                us(volume.latency_p99_us),
+                us(volume.latency_max_us),
+            ]
+        })
+        .collect();
+    let connections: Vec<_> = statistics
+        .connections
+        .iter()
+        .map(|connection| {
+            [
+                connection.client.clone(),
+                connection.address.clone(),
+                connection.sent_packets.to_string(),
+                connection.received_packets.to_string(),
+                connection.resent_packets.to_string(),
+                connection.window_out_packets.to_string(),
+                connection.window_in_packets.to_string(),
+                connection.round_trip_us.map_or_else(|| "-".into(), |time_us| format!("{time_us} us")),
+            ]
+        })
+        .collect();
+    let volume_head = ["VOLUME", "COMMANDS", "READ", "WRITTEN", "ERRORS", "MEAN", "MEDIAN", "P99", "MAX"];
+    let connection_head = ["CLIENT", "FROM", "SENT", "RECEIVED", "SENT AGAIN", "WINDOW OUT", "WINDOW IN", "ROUND TRIP"];
+    format!(
+        "{}\n{}\n{}",
+        output::table(volume_head, &volumes),
+        output::table(connection_head, &connections),
+        show_dropped(&statistics.dropped)
+    )
+}
+
+fn show_dropped(dropped: &Dropped) -> String {
+    let rows = [
+        ("malformed", dropped.malformed),
+        ("rejected", dropped.rejected),
+        ("duplicates", dropped.duplicates),
+        ("unknown connection", dropped.unknown_connection),
+        ("not permitted", dropped.not_permitted),
+        ("not authentic", dropped.not_authentic),
+        ("no memory", dropped.no_memory),
+        ("violations", dropped.violations),
+    ];
+    output::table(["NOT TAKEN", "PACKETS"], &rows.map(|(reason, count)| [reason.to_owned(), count.to_string()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_target::{TargetStatus, VolumeStatus};
+
+    use super::*;
+
+    #[test]
+    fn a_status_is_two_tables() {
+        let status = Status {
+            name: "box".into(),
+            wires: vec!["hs-ip:127.0.0.1:5674".into()],
+            volumes: vec![VolumeStatus {
+                name: "disk0".into(),
+                lun: 0,
+                size_bytes: 1 << 30,
+                block_bytes: 512,
+                read_only: false,
+            }],
+            targets: vec![TargetStatus { name: "iqn.x:disk0".into(), units: vec![(0, "disk0".into())] }],
+        };
+        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE\n0    disk0   1 GiB  rw\n\n\
+                        TARGET       LUN  VOLUME\niqn.x:disk0  0    disk0\n";
+        assert_eq!(show(&Answer::Status(status), false).unwrap(), expected);
+        assert_eq!(show(&Answer::Changed(Vec::new()), false).unwrap(), "nothing differs\n");
+    }
+}

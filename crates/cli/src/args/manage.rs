@@ -1,0 +1,138 @@
+//! What a running server can be asked, whatever the way to it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use sanwire_core::{ClientId, Size};
+use sanwire_store::VolumeSpec;
+
+/// What a running server can be asked.
+#[derive(Subcommand, Debug)]
+pub(crate) enum ManageCommand {
+    /// Show wires, volumes and iSCSI targets
+    Status,
+    /// Show who uses iSCSI targets
+    Sessions,
+    /// Show what was counted: volumes, HyperSCSI connections, packets that were not taken
+    Statistics,
+    /// Serve one more volume; with file:PATH,size=SIZE its file is made
+    AddVolume {
+        /// The volume: NAME=STORE[,KEY[=VALUE]]...
+        #[arg(value_name = "VOLUME")]
+        volume: String,
+        /// Make it a logical unit of this iSCSI target [default: a target of its own]
+        #[arg(long, value_name = "IQN")]
+        target: Option<String>,
+    },
+    /// Serve a volume no longer; its content stays where it is
+    RemoveVolume {
+        /// The volume's name
+        name: String,
+    },
+    /// Make a volume longer
+    ResizeVolume {
+        /// The volume's name
+        name: String,
+        /// The new size, like 20G
+        size: Size,
+    },
+    /// Give a volume another number, or make it a unit of an iSCSI target
+    MapVolume {
+        /// The volume's name
+        name: String,
+        /// The number [default, with --target: the next free one]
+        #[arg(long, value_name = "NUMBER", required_unless_present = "target")]
+        lun: Option<u16>,
+        /// The iSCSI target; it is made when there is none [default: HyperSCSI]
+        #[arg(long, value_name = "IQN")]
+        target: Option<String>,
+    },
+    /// Take a volume out of an iSCSI target
+    UnmapVolume {
+        /// The volume's name
+        name: String,
+        /// The iSCSI target
+        #[arg(long, value_name = "IQN")]
+        target: String,
+    },
+    /// Show the HyperSCSI clients that are known by their ids
+    Clients,
+    /// Serve one more client, from wherever it comes
+    AddClient {
+        /// Its id, as `sanwire id` prints it on its host
+        id: ClientId,
+        /// What it may do.
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+    /// Change what a client may do
+    SetClient {
+        /// Its id or name
+        client: String,
+        /// What changes.
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+    /// Serve a client no longer, whatever the rules say, until it is added again
+    RemoveClient {
+        /// Its id or name
+        client: String,
+    },
+    /// Forget what was changed of a client: the configuration holds again
+    ResetClient {
+        /// Its id or name
+        client: String,
+    },
+    /// End the sessions of a client; it may come again
+    DropClient {
+        /// Its id or name, or the name of an iSCSI initiator
+        client: String,
+    },
+    /// Read the configuration file again, and apply what differs
+    Reload,
+}
+
+/// What a client may do; what is not said stays.
+#[derive(Args, Debug)]
+pub(crate) struct SettingsArgs {
+    /// What administrators call it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// A file whose first line is a password of its own
+    #[arg(long, value_name = "FILE", conflicts_with = "no_own_password")]
+    pub(crate) own_password_file: Option<PathBuf>,
+
+    /// Take the server's password again
+    #[arg(long)]
+    pub(crate) no_own_password: bool,
+
+    /// Whether it may manage the server
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) manage: Option<bool>,
+
+    /// Whether it may read only
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) read_only: Option<bool>,
+
+    /// The volumes that it sees: names, with * for any text, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) volumes: Option<Vec<String>>,
+
+    /// Its share of the bandwidth beside others, 1 to 1000
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) weight: Option<u16>,
+
+    /// Bytes in a second at the most, like 100M; 0 for no such limit
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) cap: Option<Size>,
+
+    /// Packets in flight each way at the most; 0 for no such limit
+    #[arg(long, value_name = "PACKETS")]
+    pub(crate) window: Option<u32>,
+}
+
+/// A volume as it is written on the command line, which must be a legal one; the server reads it again.
+pub(crate) fn check_volume(text: &str) -> anyhow::Result<()> {
+    text.parse::<VolumeSpec>().map(drop).map_err(|error| crate::failure::misuse(error.to_string()))
+}

@@ -1,0 +1,82 @@
+//! Clients that the server knows by their ids: `[[client]]`.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use sanwire_core::{ClientId, Size};
+use sanwire_target::{ClientConfig, ClientError, ClientSettings, Secret};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::file::{Source, Text};
+use super::secret::{Password, read_password};
+use crate::keys;
+
+/// A client of the file. Its password takes long to make a secret of.
+#[derive(Clone, Debug)]
+pub(crate) struct FileClient {
+    config: ClientConfig,
+    password: Option<Password>,
+}
+
+/// `[[client]]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct WrittenClient {
+    id: Text,
+    name: Option<String>,
+    password_file: Option<PathBuf>,
+    #[serde(default)]
+    manage: bool,
+    #[serde(default)]
+    read_only: bool,
+    volumes: Option<Vec<String>>,
+    weight: Option<u16>,
+    cap: Option<Text>,
+    window: Option<u32>,
+}
+
+impl WrittenClient {
+    /// What is meant; `span` is the place of the whole.
+    pub(super) fn check(&self, source: &Source<'_>, span: Range<usize>) -> anyhow::Result<Spanned<FileClient>> {
+        let unknown = |_| {
+            let message = ClientError::Id(self.id.get_ref().clone()).to_string();
+            source.refuse(Some(self.id.span()), &message)
+        };
+        let id: ClientId = self.id.get_ref().parse().map_err(unknown)?;
+        let cap = self.cap.as_ref().map(|cap| source.parse::<Size>(cap)).transpose()?;
+        let settings = ClientSettings {
+            name: self.name.clone(),
+            manage: Some(self.manage),
+            read_only: Some(self.read_only),
+            volumes: self.volumes.clone(),
+            weight: self.weight,
+            cap_bytes_per_second: cap.map(|cap| cap.get_ref().0),
+            window_packets: self.window,
+            ..ClientSettings::default()
+        };
+        let config = ClientConfig::new(id)
+            .with(&settings)
+            .map_err(|error| source.refuse(Some(span.clone()), &format!("client {id}: {error}")))?;
+        let password = self.password_file.as_deref().map(read_password).transpose()?;
+        Ok(Spanned::new(span, FileClient { config, password }))
+    }
+}
+
+impl FileClient {
+    /// Who it is.
+    pub(super) fn id(&self) -> ClientId {
+        self.config.id
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// The client with the secret that its password makes.
+    pub(crate) fn resolve(&self) -> anyhow::Result<ClientConfig> {
+        let psk = self.password.as_ref().map(keys::psk).transpose()?.map(Secret);
+        Ok(ClientConfig { psk, ..self.config.clone() })
+    }
+}

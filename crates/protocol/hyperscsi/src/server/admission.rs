@@ -1,0 +1,32 @@
+//! What a server must know of its clients.
+
+use sanwire_core::{ClientId, Peer};
+
+use crate::keys::Psk;
+
+/// Who may connect, and on which terms. Asked at handshakes and when windows are shared, never on the way of data; what it
+/// says may change at any time.
+///
+/// A closure that answers [`Admission::permits`] is one, without terms of its own for anybody.
+pub trait Admission: Send {
+    /// Whether a client may connect. It is asked with the address alone while nobody has said who he is.
+    fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool;
+
+    /// The secret that this client must know instead of the server's.
+    fn psk(&self, client: ClientId) -> Option<Psk> {
+        let _ = client;
+        None
+    }
+
+    /// Packets that may be in flight to and from this client, each way, at the most.
+    fn window_max_packets(&self, client: ClientId) -> Option<u32> {
+        let _ = client;
+        None
+    }
+}
+
+impl<F: Fn(Peer, Option<ClientId>) -> bool + Send> Admission for F {
+    fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool {
+        self(peer, client)
+    }
+}

@@ -1,0 +1,46 @@
+//! How connections are doing, for people.
+
+use std::time::Duration;
+
+use sanwire_core::{ClientId, Path};
+
+use super::Server;
+use crate::wire::flow::Windows;
+
+/// One connection as it is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionStatus {
+    /// Where the client is.
+    pub path: Path,
+    /// Packets of all kinds that went to it.
+    pub sent_packets: u64,
+    /// Packets of all kinds that came from it, also such as were not taken.
+    pub received_packets: u64,
+    /// Data packets that were sent again.
+    pub resent_packets: u64,
+    /// The windows in force.
+    pub windows: Windows,
+    /// The round trip, smoothed, once it was measured.
+    pub round_trip: Option<Duration>,
+}
+
+impl Server {
+    /// All connections, with their clients.
+    #[must_use]
+    pub fn connection_statuses(&self) -> Vec<(ClientId, ConnectionStatus)> {
+        let status = |connection: &super::Connection| {
+            let client = self.sessions.get(&connection.nexus)?.client;
+            let channel = &connection.channel;
+            let status = ConnectionStatus {
+                path: channel.path(),
+                sent_packets: connection.sent_packets,
+                received_packets: connection.received_packets,
+                resent_packets: channel.resent_packets(),
+                windows: channel.windows(),
+                round_trip: channel.round_trip(),
+            };
+            Some((client, status))
+        };
+        self.connections.values().filter_map(status).collect()
+    }
+}

@@ -1,0 +1,283 @@
+//! One client, as it is configured.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sanwire_core::ClientId;
+use sanwire_hyperscsi::Psk;
+use serde::{Deserialize, Serialize};
+
+use crate::pattern::VolumePattern;
+
+/// The longest name, in bytes.
+const NAME_MAX_BYTES: usize = 64;
+
+/// The highest weight.
+pub const WEIGHT_MAX: u16 = 1000;
+
+/// A secret that is never shown. In JSON: 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Secret(pub Psk);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(...)")
+    }
+}
+
+/// What a client is and may do. It is served from wherever it comes, because it has a name of its own: its id.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ClientConfig {
+    /// Who it is: what its static key shows.
+    #[serde(with = "text")]
+    pub id: ClientId,
+    /// What administrators call it; empty for nothing.
+    #[serde(default)]
+    pub name: String,
+    /// What it must know instead of the server's secret.
+    #[serde(default, with = "secret", skip_serializing_if = "Option::is_none")]
+    pub psk: Option<Secret>,
+    /// Whether it may manage the server.
+    #[serde(default)]
+    pub manage: bool,
+    /// Whether it may read only.
+    #[serde(default)]
+    pub read_only: bool,
+    /// The volumes that it sees.
+    #[serde(default = "all_volumes", with = "texts")]
+    pub volumes: Vec<VolumePattern>,
+    /// Its share of the bandwidth, beside those of others: 1 to [`WEIGHT_MAX`].
+    #[serde(default = "one")]
+    pub weight: u16,
+    /// Bytes that it gets and sends in a second at the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap_bytes_per_second: Option<u64>,
+    /// Packets in flight each way at the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_packets: Option<u32>,
+}
+
+/// What is to be changed of a client; what is not said stays.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct ClientSettings {
+    /// What administrators call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// A secret of its own, from its next handshake on.
+    #[serde(with = "secret", skip_serializing_if = "Option::is_none")]
+    pub psk: Option<Secret>,
+    /// Whether it is to know the server's secret again.
+    #[serde(skip_serializing_if = "is_false")]
+    pub no_password: bool,
+    /// Whether it may manage the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manage: Option<bool>,
+    /// Whether it may read only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// The volumes that it sees: names with `*` and `?`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<Vec<String>>,
+    /// Its share of the bandwidth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u16>,
+    /// Bytes in a second at the most; 0 for no such limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap_bytes_per_second: Option<u64>,
+    /// Packets in flight each way at the most; 0 for no such limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_packets: Option<u32>,
+}
+
+/// Why a client cannot be so.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Not a name.
+    #[error(
+        "'{0}' is no name for a client: use 1 to {NAME_MAX_BYTES} letters, digits, '.', '_', '-', and not the form of an id"
+    )]
+    Name(String),
+    /// Another client has the name.
+    #[error("another client is called {0}: choose another name")]
+    NameTaken(String),
+    /// The id is there twice.
+    #[error("the client {0} stands there twice: remove one")]
+    Twice(ClientId),
+    /// Not an id.
+    #[error("'{0}' is no id of a client: `sanwire id` prints it on its host, 32 hexadecimal digits")]
+    Id(String),
+    /// There is no such client.
+    #[error("no client called {0} is known: `clients` lists them")]
+    Unknown(String),
+    /// There is one already.
+    #[error("the client {0} is known already: change it with set-client")]
+    Known(ClientId),
+    /// Not a pattern.
+    #[error("'{0}' names no volumes: use names, with * for any text and ? for any one character")]
+    Volumes(String),
+    /// Not a weight.
+    #[error("a weight is a number from 1 to {WEIGHT_MAX}, not {0}")]
+    Weight(u16),
+}
+
+impl ClientConfig {
+    /// A client that may use all volumes, and no more.
+    #[must_use]
+    pub fn new(id: ClientId) -> Self {
+        ClientConfig {
+            id,
+            name: String::new(),
+            psk: None,
+            manage: false,
+            read_only: false,
+            volumes: all_volumes(),
+            weight: one(),
+            cap_bytes_per_second: None,
+            window_packets: None,
+        }
+    }
+
+    /// This client with other settings.
+    ///
+    /// # Errors
+    /// [`ClientError`] for what cannot be.
+    pub fn with(mut self, settings: &ClientSettings) -> Result<Self, ClientError> {
+        if let Some(name) = &settings.name {
+            self.name = check_name(name)?.to_owned();
+        }
+        if let Some(volumes) = &settings.volumes {
+            let parse = |text: &String| text.parse().map_err(|_| ClientError::Volumes(text.clone()));
+            self.volumes = volumes.iter().map(parse).collect::<Result<_, _>>()?;
+        }
+        if let Some(weight) = settings.weight {
+            self.weight =
+                if (1..=WEIGHT_MAX).contains(&weight) { weight } else { return Err(ClientError::Weight(weight)) };
+        }
+        self.psk = settings.psk.or(self.psk.filter(|_| !settings.no_password));
+        self.manage = settings.manage.unwrap_or(self.manage);
+        self.read_only = settings.read_only.unwrap_or(self.read_only);
+        let limit = |new: Option<u64>, old: Option<u64>| new.map_or(old, |new| Some(new).filter(|limit| *limit != 0));
+        self.cap_bytes_per_second = limit(settings.cap_bytes_per_second, self.cap_bytes_per_second);
+        let window = limit(settings.window_packets.map(u64::from), self.window_packets.map(u64::from));
+        self.window_packets = window.and_then(|packets| u32::try_from(packets).ok());
+        Ok(self)
+    }
+
+    /// Whether it sees a volume.
+    #[must_use]
+    pub fn sees(&self, volume: &str) -> bool {
+        self.volumes.iter().any(|pattern| pattern.matches(volume))
+    }
+
+    /// Its name with its id, or the id alone.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        if self.name.is_empty() { self.id.to_string() } else { format!("{} ({})", self.name, self.id) }
+    }
+}
+
+fn check_name(name: &str) -> Result<&str, ClientError> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    let is_name = (1..=NAME_MAX_BYTES).contains(&name.len()) && name.chars().all(is_allowed);
+    if is_name && name.parse::<ClientId>().is_err() { Ok(name) } else { Err(ClientError::Name(name.to_owned())) }
+}
+
+fn all_volumes() -> Vec<VolumePattern> {
+    vec![VolumePattern::all()]
+}
+
+fn one() -> u16 {
+    1
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl Secret {
+    fn digits(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// The text is not 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a secret is 64 hexadecimal digits")]
+pub struct NoSecret;
+
+impl FromStr for Secret {
+    type Err = NoSecret;
+
+    fn from_str(text: &str) -> Result<Self, NoSecret> {
+        let mut psk = Psk::default();
+        if text.len() != 2 * psk.len() || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(NoSecret);
+        }
+        for (byte, digits) in psk.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| NoSecret)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| NoSecret)?;
+        }
+        Ok(Secret(psk))
+    }
+}
+
+/// Values that are texts in JSON.
+pub(crate) mod text {
+    use std::fmt;
+    use std::str::FromStr;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<T: fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub(crate) fn deserialize<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Lists of such values.
+mod texts {
+    use std::fmt;
+    use std::str::FromStr;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<T: fmt::Display, S: Serializer>(values: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(values.iter().map(ToString::to_string))
+    }
+
+    pub(super) fn deserialize<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<T>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
+    }
+}
+
+/// A secret that may be there.
+mod secret {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Secret;
+
+    pub(super) fn serialize<S: Serializer>(secret: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
+        match secret {
+            Some(secret) => serializer.serialize_str(&secret.digits()),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+    }
+}

@@ -1,0 +1,304 @@
+//! The HyperSCSI clients that a server knows by their ids: what each may do, and on which terms. They change while it runs.
+
+mod config;
+mod state;
+mod views;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use sanwire_core::{ClientId, Peer};
+use sanwire_device::LogicalUnits;
+use sanwire_hyperscsi::{Admission, Psk};
+use sanwire_io::interface;
+
+pub(crate) use self::config::text;
+pub use self::config::{ClientConfig, ClientError, ClientSettings, NoSecret, Secret, WEIGHT_MAX};
+use self::state::{Changes, StateFile};
+use self::views::Views;
+use crate::allow::AllowList;
+
+/// What holds for clients, as it is at one moment.
+#[derive(Clone, Debug)]
+struct Table {
+    /// Who is served without being known.
+    allow: AllowList,
+    /// What those must know who have no secret of their own.
+    psk: Secret,
+    configured: BTreeMap<ClientId, ClientConfig>,
+    changes: Changes,
+}
+
+/// All clients of a server, shared by its threads. Asked at handshakes and when sessions begin, never on the way of data.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    table: ArcSwap<Table>,
+    /// Held while the table changes.
+    changing: Mutex<StateFile>,
+    views: Views,
+}
+
+/// What the configuration says of clients.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) allow: AllowList,
+    pub(crate) psk: Secret,
+    pub(crate) clients: Vec<ClientConfig>,
+}
+
+impl Terms {
+    /// # Errors
+    /// [`ClientError`] when an id or a name is there twice.
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
+        let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
+        for client in &self.clients {
+            if !ids.insert(client.id) {
+                return Err(ClientError::Twice(client.id));
+            }
+            if !client.name.is_empty() && !names.insert(&client.name) {
+                return Err(ClientError::NameTaken(client.name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn by_id(self) -> BTreeMap<ClientId, ClientConfig> {
+        self.clients.into_iter().map(|client| (client.id, client)).collect()
+    }
+}
+
+/// Why clients were not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// They cannot be so.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// What was changed in earlier runs cannot be read.
+    #[error("what was changed of clients cannot be read from {path}: {source}; correct the file, or move it away")]
+    Load {
+        /// Where.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A change that would not survive a restart is none.
+    #[error("the change cannot be kept in {path}: {source}; nothing was changed")]
+    Keep {
+        /// Where.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Clients {
+    /// The clients of the configuration, with what was changed of them in earlier runs. `path` is the file that keeps
+    /// changes; without it they end with the server. `volumes` are all there are.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(crate) fn open(terms: Terms, path: Option<PathBuf>, volumes: Arc<LogicalUnits>) -> Result<Self, ChangeError> {
+        terms.check()?;
+        let file = StateFile(path);
+        let changes = file.load().map_err(|source| ChangeError::Load { path: file.shown(), source })?;
+        let (allow, psk) = (terms.allow.clone(), terms.psk);
+        let table = Table { allow, psk, configured: terms.by_id(), changes };
+        Ok(Clients { table: ArcSwap::from_pointee(table), changing: Mutex::new(file), views: Views::new(volumes) })
+    }
+
+    /// Puts another configuration in the place of the old one. What was changed while the server ran holds on.
+    pub(crate) fn configure(&self, terms: Terms) -> Result<(), ClientError> {
+        terms.check()?;
+        let _changing = self.lock();
+        let changes = self.table.load().changes.clone();
+        let (allow, psk) = (terms.allow.clone(), terms.psk);
+        self.table.store(Arc::new(Table { allow, psk, configured: terms.by_id(), changes }));
+        self.refresh_views();
+        Ok(())
+    }
+
+    /// Those that are known, by their ids.
+    pub(crate) fn list(&self) -> Vec<ClientConfig> {
+        self.table.load().known().cloned().collect()
+    }
+
+    /// The client of this id or name.
+    ///
+    /// # Errors
+    /// [`ClientError::Unknown`].
+    pub(crate) fn find(&self, client: &str) -> Result<ClientConfig, ClientError> {
+        self.table.load().find(client).cloned()
+    }
+
+    /// Whether changes survive a restart.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.lock().0.is_some()
+    }
+
+    /// Makes a client known, also one that was removed.
+    pub(crate) fn add(&self, id: ClientId, settings: &ClientSettings) -> Result<ClientConfig, ChangeError> {
+        self.change(|table| {
+            if table.get(id).is_some() {
+                return Err(ClientError::Known(id));
+            }
+            let client = ClientConfig::new(id).with(settings)?;
+            table.put(client.clone())?;
+            Ok(client)
+        })
+    }
+
+    /// Changes a client that is known.
+    pub(crate) fn set(&self, client: &str, settings: &ClientSettings) -> Result<ClientConfig, ChangeError> {
+        self.change(|table| {
+            let client = table.find(client)?.clone().with(settings)?;
+            table.put(client.clone())?;
+            Ok(client)
+        })
+    }
+
+    /// Serves a client no longer, whatever the rules say, until it is added again. One that is not known may be named by its
+    /// id.
+    pub(crate) fn remove(&self, client: &str) -> Result<ClientId, ChangeError> {
+        self.change(|table| {
+            let id = table.id_of(client)?;
+            table.changes.clients.remove(&id);
+            table.changes.removed.insert(id);
+            Ok(id)
+        })
+    }
+
+    /// Forgets what was changed of a client while the server ran: the configuration holds again.
+    pub(crate) fn reset(&self, client: &str) -> Result<ClientId, ChangeError> {
+        self.change(|table| {
+            let id = table.id_of(client)?;
+            table.changes.clients.remove(&id);
+            table.changes.removed.remove(&id);
+            table.check_name(id)?;
+            Ok(id)
+        })
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Table) -> Result<T, ClientError>) -> Result<T, ChangeError> {
+        let file = self.lock();
+        let mut table = Table::clone(&self.table.load());
+        let changed = change(&mut table)?;
+        file.save(&table.changes).map_err(|source| ChangeError::Keep { path: file.shown(), source })?;
+        self.table.store(Arc::new(table));
+        self.refresh_views();
+        Ok(changed)
+    }
+
+    /// The units that a client sees; they follow what it may see until [`Clients::leave`].
+    pub(crate) fn enter(&self, client: ClientId, peer: Peer) -> Arc<LogicalUnits> {
+        self.views.enter(client, peer, || self.table.load().terms(client, peer))
+    }
+
+    /// A session is over that had [`Clients::enter`]ed.
+    pub(crate) fn leave(&self, client: ClientId) {
+        self.views.leave(client);
+    }
+
+    /// Shows each client what it may see, after volumes came or went.
+    pub(crate) fn refresh_views(&self) {
+        self.views.refresh(|client, peer| self.table.load().terms(client, peer));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StateFile> {
+        // The table is replaced as a whole: nobody leaves it half changed.
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn get(&self, id: ClientId) -> Option<&ClientConfig> {
+        if self.changes.removed.contains(&id) {
+            return None;
+        }
+        self.changes.clients.get(&id).or_else(|| self.configured.get(&id))
+    }
+
+    /// What holds for a client that has a session. One that would not be served any more sees nothing until it is dropped.
+    fn terms(&self, id: ClientId, peer: Peer) -> ClientConfig {
+        match self.get(id) {
+            Some(client) => client.clone(),
+            None if self.permits(peer, Some(id)) => ClientConfig::new(id),
+            None => ClientConfig { volumes: Vec::new(), ..ClientConfig::new(id) },
+        }
+    }
+
+    fn known(&self) -> impl Iterator<Item = &ClientConfig> {
+        let ids: BTreeSet<ClientId> = self.configured.keys().chain(self.changes.clients.keys()).copied().collect();
+        ids.into_iter().filter_map(|id| self.get(id))
+    }
+
+    fn find(&self, client: &str) -> Result<&ClientConfig, ClientError> {
+        let found = match client.parse() {
+            Ok(id) => self.get(id),
+            Err(_) => self.known().find(|known| !known.name.is_empty() && known.name == client),
+        };
+        found.ok_or_else(|| ClientError::Unknown(client.to_owned()))
+    }
+
+    fn id_of(&self, client: &str) -> Result<ClientId, ClientError> {
+        client.parse().or_else(|_| self.find(client).map(|client| client.id))
+    }
+
+    fn put(&mut self, client: ClientConfig) -> Result<(), ClientError> {
+        let id = client.id;
+        self.changes.removed.remove(&id);
+        self.changes.clients.insert(id, client);
+        self.check_name(id)
+    }
+
+    fn check_name(&self, id: ClientId) -> Result<(), ClientError> {
+        let name = self.get(id).map_or("", |client| &client.name);
+        if !name.is_empty() && self.known().any(|other| other.id != id && other.name == name) {
+            return Err(ClientError::NameTaken(name.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool {
+        match client {
+            Some(id) if self.changes.removed.contains(&id) => return false,
+            Some(id) if self.get(id).is_some() => return true,
+            // It may be one of them.
+            None if self.known().next().is_some() => return true,
+            _ => {}
+        }
+        let is_local = self.allow.rules().is_empty() && interface::is_local_address(peer).unwrap_or(false);
+        self.allow.permits(peer, client, is_local)
+    }
+}
+
+/// What the protocol asks, of the clients as they are at that moment.
+pub(crate) struct Gate(pub(crate) Arc<Clients>);
+
+impl Admission for Gate {
+    fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool {
+        self.0.permits(peer, client)
+    }
+
+    fn psk(&self, client: ClientId) -> Option<Psk> {
+        let table = self.0.table.load();
+        let own = table.get(client).and_then(|client| client.psk);
+        Some(own.unwrap_or(table.psk).0)
+    }
+
+    fn window_max_packets(&self, client: ClientId) -> Option<u32> {
+        self.0.table.load().get(client)?.window_packets
+    }
+}
+
+impl Clients {
+    /// Whether a client is served.
+    pub(crate) fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool {
+        self.table.load().permits(peer, client)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! What clients see: each has units of its own, which show those volumes that it may use.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sanwire_core::{ClientId, Peer};
+use sanwire_device::LogicalUnits;
+
+use super::config::ClientConfig;
+use crate::export::change_units;
+
+/// The units of the clients that have sessions.
+#[derive(Debug)]
+pub(super) struct Views {
+    volumes: Arc<LogicalUnits>,
+    by_client: Mutex<BTreeMap<ClientId, View>>,
+}
+
+#[derive(Debug)]
+struct View {
+    units: Arc<LogicalUnits>,
+    /// Where the client was seen last.
+    peer: Peer,
+    sessions: usize,
+}
+
+impl Views {
+    pub(super) fn new(volumes: Arc<LogicalUnits>) -> Self {
+        Views { volumes, by_client: Mutex::default() }
+    }
+
+    /// One more session of a client; `terms` are asked while no change can come between.
+    pub(super) fn enter(
+        &self,
+        client: ClientId,
+        peer: Peer,
+        terms: impl FnOnce() -> ClientConfig,
+    ) -> Arc<LogicalUnits> {
+        let mut views = self.lock();
+        let view = views.entry(client).or_insert_with(|| View { units: Arc::default(), peer, sessions: 0 });
+        view.peer = peer;
+        view.sessions += 1;
+        self.show(&view.units, &terms());
+        Arc::clone(&view.units)
+    }
+
+    pub(super) fn leave(&self, client: ClientId) {
+        let mut views = self.lock();
+        if let Some(view) = views.get_mut(&client) {
+            view.sessions -= 1;
+            if view.sessions == 0 {
+                views.remove(&client);
+            }
+        }
+    }
+
+    pub(super) fn refresh(&self, terms: impl Fn(ClientId, Peer) -> ClientConfig) {
+        for (client, view) in self.lock().iter() {
+            self.show(&view.units, &terms(*client, view.peer));
+        }
+    }
+
+    fn show(&self, units: &LogicalUnits, client: &ClientConfig) {
+        units.set_read_only(client.read_only);
+        let volumes = self.volumes.iter().into_iter();
+        change_units(units, volumes.filter(|(_, disk)| client.sees(disk.identity().name())).collect());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ClientId, View>> {
+        // Views are brought to what they should be whenever something changes.
+        self.by_client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,97 @@
+//! Managing clients.
+
+use sanwire_core::ClientId;
+use sanwire_iscsi::IscsiName;
+
+use super::request::{Answer, ClientStatus};
+use super::{ManageError, Manager};
+use crate::clients::{ClientConfig, ClientError, ClientSettings, Terms};
+
+impl Manager {
+    pub(super) fn clients(&self) -> Vec<ClientStatus> {
+        let connections: Vec<_> = self.target.count().into_iter().flat_map(|counted| counted.connections).collect();
+        let status = |client: ClientConfig| {
+            let own = connections.iter().filter(|(id, _)| *id == client.id);
+            ClientStatus {
+                has_password: client.psk.is_some(),
+                addresses: own.map(|(_, status)| status.path.peer.to_string()).collect(),
+                client: ClientConfig { psk: None, ..client },
+            }
+        };
+        self.target.clients().list().into_iter().map(status).collect()
+    }
+
+    pub(super) fn add_client(&self, id: &str, settings: &ClientSettings) -> Result<Answer, ManageError> {
+        let id = id.parse().map_err(|_| ClientError::Id(id.to_owned()))?;
+        let client = self.target.clients().add(id, settings)?;
+        self.target.terms_changed();
+        Ok(self.changed(format!("client {} is served: {}", client.shown(), rights(&client))))
+    }
+
+    pub(super) fn set_client(&self, client: &str, settings: &ClientSettings) -> Result<Answer, ManageError> {
+        let client = self.target.clients().set(client, settings)?;
+        self.target.terms_changed();
+        let password = match (settings.psk.is_some(), settings.no_password) {
+            (false, false) => "",
+            _ => "; its password holds from its next handshake on",
+        };
+        Ok(self.changed(format!("client {}: {}{password}", client.shown(), rights(&client))))
+    }
+
+    pub(super) fn remove_client(&self, client: &str) -> Result<Answer, ManageError> {
+        let id = self.target.clients().remove(client)?;
+        self.target.terms_changed();
+        Ok(self.changed(format!("client {id} is not served any more, until it is added again")))
+    }
+
+    pub(super) fn reset_client(&self, client: &str) -> Result<Answer, ManageError> {
+        let id = self.target.clients().reset(client)?;
+        self.target.terms_changed();
+        let now = match self.target.clients().find(&id.to_string()) {
+            Ok(client) => format!("client {} is as it is configured: {}", client.shown(), rights(&client)),
+            Err(_) => format!("client {id} is not configured: it is served if `allow` permits it"),
+        };
+        Ok(self.changed(now))
+    }
+
+    pub(super) fn drop_client(&self, client: &str) -> Result<Answer, ManageError> {
+        if let Ok(initiator) = client.parse::<IscsiName>() {
+            self.target.drop_initiator(&initiator);
+            return Ok(Answer::Changed(vec![format!("the sessions of {initiator} are ended")]));
+        }
+        let id: ClientId = match client.parse() {
+            Ok(id) => id,
+            Err(_) => self.target.clients().find(client)?.id,
+        };
+        self.target.drop_client(id);
+        Ok(Answer::Changed(vec![format!("the sessions of client {id} are ended")]))
+    }
+
+    /// Takes over what a new configuration says of clients; tells what differs.
+    pub(super) fn configure_clients(&self, terms: Terms) -> Result<Vec<String>, ManageError> {
+        let before = self.target.clients().list();
+        self.target.configure_clients(terms)?;
+        let after = self.target.clients().list();
+        let gone = before.iter().filter(|old| !after.iter().any(|new| new.id == old.id));
+        let gone = gone.map(|old| format!("client {} is not known any more", old.shown()));
+        let other = after.iter().filter(|new| !before.contains(new));
+        Ok(gone.chain(other.map(|new| format!("client {}: {}", new.shown(), rights(new)))).collect())
+    }
+
+    /// A change of clients, which is kept where there is a place for it.
+    fn changed(&self, line: String) -> Answer {
+        let note = "this is forgotten when the server ends: it has no state directory";
+        let is_kept = self.target.clients().is_kept();
+        Answer::Changed([Some(line), (!is_kept).then(|| note.to_owned())].into_iter().flatten().collect())
+    }
+}
+
+fn rights(client: &ClientConfig) -> String {
+    let volumes: Vec<String> = client.volumes.iter().map(ToString::to_string).collect();
+    let volumes = if volumes.is_empty() { "no volumes".to_owned() } else { format!("volumes {}", volumes.join(",")) };
+    let mut text = format!("{volumes}, {}", if client.read_only { "read only" } else { "read and write" });
+    if client.manage {
+        text.push_str(", may manage the server");
+    }
+    text
+}

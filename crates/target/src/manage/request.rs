@@ -1,0 +1,251 @@
+//! What an administrator may ask of a running server, and the answers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clients::{ClientConfig, ClientSettings};
+use crate::registry::SessionStatus;
+
+/// What is asked of a running server. As JSON: `{"do": "add-volume", "volume": "disk1=ram:1G"}`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// What is served, and where.
+    Status,
+    /// Who uses it by iSCSI.
+    Sessions,
+    /// Serve one more volume: `NAME=STORE[,KEY[=VALUE]]...`.
+    AddVolume {
+        /// The volume.
+        volume: String,
+        /// The iSCSI target that gets it as its next logical unit; without it, a target of its own.
+        #[serde(default)]
+        target: Option<String>,
+    },
+    /// Serve a volume no longer. Its content stays where it is.
+    RemoveVolume {
+        /// Its name.
+        name: String,
+    },
+    /// Make a volume longer.
+    ResizeVolume {
+        /// Its name.
+        name: String,
+        /// Its new length: `20G`.
+        size: String,
+    },
+    /// Give a volume another HyperSCSI number, or make it a unit of an iSCSI target, which is made when there is none.
+    MapVolume {
+        /// Its name.
+        name: String,
+        /// The number; of a target's unit, the next free one when it is not said.
+        #[serde(default)]
+        lun: Option<u16>,
+        /// The iSCSI target.
+        #[serde(default)]
+        target: Option<String>,
+    },
+    /// Take a volume out of an iSCSI target. A target without units goes.
+    UnmapVolume {
+        /// Its name.
+        name: String,
+        /// The iSCSI target.
+        target: String,
+    },
+    /// The HyperSCSI clients that are known by their ids.
+    Clients,
+    /// Serve one more client, from wherever it comes; also one that was removed.
+    AddClient {
+        /// Its id, as `sanwire id` prints it.
+        id: String,
+        /// What it may do; by default, use all volumes.
+        #[serde(default)]
+        settings: ClientSettings,
+    },
+    /// Change what a client may do.
+    SetClient {
+        /// Its id or name.
+        client: String,
+        /// What changes.
+        settings: ClientSettings,
+    },
+    /// Serve a client no longer, whatever else would permit it, until it is added again.
+    RemoveClient {
+        /// Its id or name.
+        client: String,
+    },
+    /// Forget what was changed of a client while the server ran: the configuration holds again.
+    ResetClient {
+        /// Its id or name.
+        client: String,
+    },
+    /// End the sessions of a client; it may come again.
+    DropClient {
+        /// Its id or name, or the name of an iSCSI initiator.
+        client: String,
+    },
+    /// What was counted since the server started.
+    Statistics,
+    /// Read the configuration again, and apply what differs.
+    Reload,
+}
+
+impl Request {
+    /// Whether it changes anything, if it is done.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        !matches!(self, Request::Status | Request::Sessions | Request::Clients | Request::Statistics)
+    }
+}
+
+/// An answer on its way.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Response {
+    /// It was done.
+    Done(Answer),
+    /// It was not, for this reason.
+    Refused(String),
+}
+
+/// What was done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(Status),
+    /// To [`Request::Sessions`].
+    Sessions(Vec<SessionStatus>),
+    /// To [`Request::Clients`].
+    Clients(Vec<ClientStatus>),
+    /// To [`Request::Statistics`].
+    Statistics(Statistics),
+    /// What has changed, one line for each thing.
+    Changed(Vec<String>),
+}
+
+/// A server as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// What clients call it.
+    pub name: String,
+    /// Where it listens.
+    pub wires: Vec<String>,
+    /// The volumes, by their numbers.
+    pub volumes: Vec<VolumeStatus>,
+    /// The iSCSI targets.
+    pub targets: Vec<TargetStatus>,
+}
+
+/// A volume as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its HyperSCSI number.
+    pub lun: u16,
+    /// Its length.
+    pub size_bytes: u64,
+    /// The logical block.
+    pub block_bytes: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// An iSCSI target as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TargetStatus {
+    /// Its name.
+    pub name: String,
+    /// Its volumes, by their numbers there.
+    pub units: Vec<(u16, String)>,
+}
+
+/// A client as it is known; its secret is not told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClientStatus {
+    /// What it is and may do.
+    pub client: ClientConfig,
+    /// Whether it has a password of its own.
+    pub has_password: bool,
+    /// Where it is connected from; empty when it is not.
+    pub addresses: Vec<String>,
+}
+
+/// What was counted since the server started.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Statistics {
+    /// The volumes, by their numbers.
+    pub volumes: Vec<VolumeStatistics>,
+    /// The HyperSCSI connections there are now.
+    pub connections: Vec<ConnectionStatistics>,
+    /// Packets and messages that were not taken, by the reason.
+    pub dropped: Dropped,
+}
+
+/// What was counted of one volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VolumeStatistics {
+    /// Its name.
+    pub name: String,
+    /// Commands that are over.
+    pub commands: u64,
+    /// Bytes that initiators were given.
+    pub read_bytes: u64,
+    /// Bytes that they gave.
+    pub written_bytes: u64,
+    /// Commands that failed, or were aborted.
+    pub errors: u64,
+    /// Time from the command to its answer, at the server: the mean.
+    pub latency_mean_us: u64,
+    /// What half of the commands took at the most, to a factor of two.
+    pub latency_median_us: u64,
+    /// What 99 of 100 took at the most, to a factor of two.
+    pub latency_p99_us: u64,
+    /// What the slowest took.
+    pub latency_max_us: u64,
+}
+
+/// What was counted of one HyperSCSI connection.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ConnectionStatistics {
+    /// Who.
+    pub client: String,
+    /// From where.
+    pub address: String,
+    /// The shard that serves it.
+    pub shard: usize,
+    /// Packets that went to the client.
+    pub sent_packets: u64,
+    /// Packets that came.
+    pub received_packets: u64,
+    /// Data packets that were sent again.
+    pub resent_packets: u64,
+    /// Packets that may be in flight to the client.
+    pub window_out_packets: u32,
+    /// Packets that may be in flight from it.
+    pub window_in_packets: u32,
+    /// The round trip, once it was measured.
+    pub round_trip_us: Option<u64>,
+}
+
+/// HyperSCSI packets and messages that the server did not take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Dropped {
+    /// No packet of ours at all.
+    pub malformed: u64,
+    /// Damaged, or beyond any window.
+    pub rejected: u64,
+    /// Came before.
+    pub duplicates: u64,
+    /// Of a connection that is not known.
+    pub unknown_connection: u64,
+    /// From somebody who is not served.
+    pub not_permitted: u64,
+    /// A handshake that did not verify: mostly, another password.
+    pub not_authentic: u64,
+    /// No memory was free.
+    pub no_memory: u64,
+    /// The peer broke the rules of the protocol.
+    pub violations: u64,
+}

@@ -1,0 +1,63 @@
+//! What all shards together have counted.
+
+use super::Manager;
+use super::request::{ConnectionStatistics, Dropped, Statistics, VolumeStatistics};
+use crate::counting::{Counted, VolumeCount};
+
+impl Manager {
+    pub(super) fn statistics(&self) -> Statistics {
+        let counted = self.target.count();
+        let volumes = self.target.units().iter().into_iter().map(|(_, disk)| {
+            let mut sum = VolumeCount::default();
+            let of_slot = counted.iter().filter_map(|shard| shard.volumes.get(usize::from(disk.slot())));
+            of_slot.for_each(|count| sum.add(count));
+            of_volume(disk.identity().name().to_owned(), &sum)
+        });
+        Statistics {
+            volumes: volumes.collect(),
+            connections: counted.iter().flat_map(connections).collect(),
+            dropped: counted.iter().fold(Dropped::default(), |sum, shard| add(sum, &shard.dropped)),
+        }
+    }
+}
+
+fn of_volume(name: String, count: &VolumeCount) -> VolumeStatistics {
+    VolumeStatistics {
+        name,
+        commands: count.commands,
+        read_bytes: count.read_bytes,
+        written_bytes: count.written_bytes,
+        errors: count.errors,
+        latency_mean_us: count.latency_us.checked_div(count.commands).unwrap_or(0),
+        latency_median_us: count.latency_within_us(0.5),
+        latency_p99_us: count.latency_within_us(0.99),
+        latency_max_us: count.latency_max_us,
+    }
+}
+
+fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> {
+    counted.connections.iter().map(|(client, status)| ConnectionStatistics {
+        client: client.to_string(),
+        address: status.path.peer.to_string(),
+        shard: counted.shard,
+        sent_packets: status.sent_packets,
+        received_packets: status.received_packets,
+        resent_packets: status.resent_packets,
+        window_out_packets: status.windows.outward.in_flight_packets(),
+        window_in_packets: status.windows.inward.in_flight_packets(),
+        round_trip_us: status.round_trip.and_then(|time| u64::try_from(time.as_micros()).ok()),
+    })
+}
+
+fn add(sum: Dropped, counters: &sanwire_hyperscsi::Counters) -> Dropped {
+    Dropped {
+        malformed: sum.malformed + counters.malformed,
+        rejected: sum.rejected + counters.rejected,
+        duplicates: sum.duplicates + counters.duplicates,
+        unknown_connection: sum.unknown_connection + counters.unknown_connection,
+        not_permitted: sum.not_permitted + counters.not_permitted,
+        not_authentic: sum.not_authentic + counters.not_authentic,
+        no_memory: sum.no_memory + counters.no_memory,
+        violations: sum.violations + counters.violations,
+    }
+}

@@ -1,0 +1,98 @@
+//! HyperSCSI in a shard: its clients, and what each of them sees.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
+use sanwire_device::{LogicalUnits, NexusPorts};
+use sanwire_hyperscsi::ServerEvent;
+use sanwire_scsi::reservation::TransportId;
+
+use super::Shard;
+use crate::clients::Clients;
+use crate::counting::{Counted, Meter};
+use crate::runner::{CommandHandle, Handle};
+use crate::wire::HYPERSCSI_PORT;
+
+/// A client that has a session.
+struct Visitor {
+    client: ClientId,
+    /// Where it came from.
+    path: Path,
+    units: Arc<LogicalUnits>,
+    ports: Arc<NexusPorts>,
+}
+
+/// The clients that have sessions in this shard.
+pub(super) struct Visitors {
+    clients: Arc<Clients>,
+    by_nexus: BTreeMap<NexusId, Visitor>,
+}
+
+impl Visitors {
+    pub(super) fn new(clients: Arc<Clients>) -> Self {
+        Visitors { clients, by_nexus: BTreeMap::new() }
+    }
+}
+
+impl Shard {
+    pub(super) fn handle_event(&mut self, event: ServerEvent, now: Instant) {
+        match event {
+            ServerEvent::Command { handle, task } => {
+                let Some(visitor) = self.visitors.by_nexus.get(&handle.nexus()) else { return };
+                let meter = Meter::start(&visitor.units, &task, now);
+                let handle = Handle { command: CommandHandle::HyperScsi(handle), meter };
+                self.ended.extend(self.runner.begin(handle, &visitor.units, task, &mut self.engine, now));
+            }
+            ServerEvent::Manage { handle, lun, .. } => {
+                let done = self.reset(handle.nexus(), lun);
+                self.server.managed(handle, done, now);
+            }
+            ServerEvent::SessionOpened { nexus, client, name, path } => {
+                tracing::info!("client {client} ({name}) at {path} has come");
+                let units = self.visitors.clients.enter(client, path.peer);
+                let initiator = TransportId::hyperscsi(client);
+                let ports = Arc::new(NexusPorts { initiator, target: HYPERSCSI_PORT });
+                units.nexus_established(nexus, Arc::clone(&ports));
+                self.visitors.by_nexus.insert(nexus, Visitor { client, path, units, ports });
+            }
+            ServerEvent::SessionClosed { nexus } => {
+                tracing::info!("the session of nexus {} is over", nexus.0);
+                let Some(visitor) = self.visitors.by_nexus.remove(&nexus) else { return };
+                self.runner.close(nexus, &visitor.ports, None, &mut self.ended);
+                visitor.units.nexus_lost(nexus);
+                self.visitors.clients.leave(visitor.client);
+            }
+        }
+    }
+
+    /// Resets a logical unit. Commands that are under way at the store end as if they had been done before the reset.
+    fn reset(&self, nexus: NexusId, lun: Option<Lun>) -> bool {
+        let visitor = self.visitors.by_nexus.get(&nexus);
+        lun.zip(visitor).is_some_and(|(lun, visitor)| visitor.units.logical_unit_reset(lun))
+    }
+
+    /// Drops the clients that are not served any more, and shares windows by the terms that hold now.
+    pub(super) fn apply_terms(&mut self, now: Instant) {
+        let visitors = self.visitors.by_nexus.values();
+        let is_unwelcome = |visitor: &&Visitor| !self.visitors.clients.permits(visitor.path.peer, Some(visitor.client));
+        let unwelcome: Vec<ClientId> = visitors.filter(is_unwelcome).map(|visitor| visitor.client).collect();
+        unwelcome.into_iter().for_each(|client| self.drop_client(client, now));
+        self.server.share_windows(now);
+    }
+
+    pub(super) fn drop_client(&mut self, client: ClientId, now: Instant) {
+        tracing::info!("client {client} is dropped");
+        self.server.drop_client(client, now);
+    }
+
+    /// What this shard has counted.
+    pub(super) fn count(&self) -> Counted {
+        Counted {
+            shard: self.index,
+            volumes: self.counters.volumes(),
+            connections: self.server.connection_statuses(),
+            dropped: self.server.counters(),
+        }
+    }
+}

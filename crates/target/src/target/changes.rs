@@ -1,0 +1,131 @@
+//! Changes of a running server, and what it has counted.
+
+use std::sync::mpsc;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use sanwire_core::limits::LUNS_MAX;
+use sanwire_core::{ClientId, Lun};
+use sanwire_device::{AddError, LogicalUnits};
+use sanwire_iscsi::IscsiName;
+
+use super::Target;
+use crate::clients::{Clients, Terms};
+use crate::config::VolumeConfig;
+use crate::counting::Counted;
+use crate::error::StartError;
+use crate::export::{ExportConfig, ExportError};
+use crate::mail::Mail;
+use crate::volumes::add_volume;
+
+/// How long shards may take to tell what they have counted.
+const COUNT_PATIENCE: Duration = Duration::from_secs(2);
+
+impl Target {
+    /// Serves these iSCSI targets from now on. Sessions with a target that stays go on, and learn of units that come and go;
+    /// sessions with others are ended, those with targets that have moved asked to go there.
+    ///
+    /// # Errors
+    /// [`ExportError`]; then nothing has changed.
+    pub fn set_exports(&self, configs: Vec<ExportConfig>) -> Result<(), ExportError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let departures = self.exports.replace(configs, &self.units)?;
+        departures.gone.iter().for_each(|target| self.post(|| Mail::DropTarget(*target)));
+        departures.moved.iter().for_each(|target| self.post(|| Mail::MoveTarget(*target)));
+        Ok(())
+    }
+
+    /// Serves one more volume. iSCSI targets have it only when [`Target::set_exports`] says so.
+    ///
+    /// # Errors
+    /// [`StartError`], as for a volume at the start.
+    pub fn add_volume(&self, volume: &VolumeConfig) -> Result<(), StartError> {
+        let slot = free_slot(&self.units);
+        self.post(|| Mail::CountFromZero(slot));
+        add_volume(&self.units, volume, self.state_directory.as_deref(), self.instance, slot)?;
+        self.clients.refresh_views();
+        Ok(())
+    }
+
+    /// Serves a volume no longer, over HyperSCSI; take it out of the iSCSI targets first. What its commands have begun goes on
+    /// to its end. `false` when there is none.
+    pub fn remove_volume(&self, lun: Lun) -> bool {
+        let is_removed = self.units.remove(lun).is_some();
+        self.clients.refresh_views();
+        is_removed
+    }
+
+    /// Gives a volume another HyperSCSI number: for its clients one unit goes and another comes. `false` when there is none.
+    ///
+    /// # Errors
+    /// [`AddError`] when the number is taken; then nothing has changed.
+    pub fn renumber_volume(&self, from: Lun, to: Lun) -> Result<bool, AddError> {
+        if self.units.get(to).is_some() {
+            return Err(AddError::Occupied(to));
+        }
+        let Some(disk) = self.units.remove(from) else { return Ok(false) };
+        let added = self.units.add_shared(to, disk);
+        self.clients.refresh_views();
+        added.map(|()| true)
+    }
+
+    /// Tells who uses a volume that its store has grown or shrunk. `false` when there is none.
+    pub fn volume_resized(&self, lun: Lun) -> bool {
+        let disk = self.units.get(lun);
+        if let Some(disk) = &disk {
+            disk.capacity_changed();
+        }
+        disk.is_some()
+    }
+
+    /// The HyperSCSI clients that the server knows.
+    pub(crate) fn clients(&self) -> &Arc<Clients> {
+        &self.clients
+    }
+
+    /// Has the shards see to what holds for clients now: who is not served any more is dropped.
+    pub(crate) fn terms_changed(&self) {
+        self.post(|| Mail::Terms);
+    }
+
+    /// Takes over what a new configuration says of clients.
+    ///
+    /// # Errors
+    /// [`crate::ClientError`]; then nothing has changed.
+    pub(crate) fn configure_clients(&self, terms: Terms) -> Result<(), crate::ClientError> {
+        self.clients.configure(terms)?;
+        self.terms_changed();
+        Ok(())
+    }
+
+    /// Ends the sessions of a HyperSCSI client; it may come again.
+    pub(crate) fn drop_client(&self, client: ClientId) {
+        self.post(|| Mail::DropClient(client));
+    }
+
+    /// Ends the sessions of an iSCSI initiator; it may come again.
+    pub(crate) fn drop_initiator(&self, initiator: &IscsiName) {
+        self.post(|| Mail::DropInitiator(initiator.clone()));
+    }
+
+    /// What the shards have counted; a shard that does not answer is left out.
+    pub(crate) fn count(&self) -> Vec<Counted> {
+        let (sender, counted) = mpsc::channel();
+        self.post(|| Mail::Count(sender.clone()));
+        drop(sender);
+        let end = Instant::now() + COUNT_PATIENCE;
+        let next = || counted.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
+        std::iter::from_fn(next).take(self.shards.len()).collect()
+    }
+
+    fn post(&self, mail: impl Fn() -> Mail) {
+        self.shards.iter().for_each(|shard| shard.send(mail()));
+    }
+}
+
+/// The lowest slot that no volume has; there are as many as volumes at the most.
+fn free_slot(units: &LogicalUnits) -> u16 {
+    let disks = units.iter();
+    let is_free = |slot: &u16| disks.iter().all(|(_, disk)| disk.slot() != *slot);
+    (0..LUNS_MAX as u16).find(is_free).unwrap_or_default()
+}

@@ -185,6 +185,7 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
         None => None,
     };
     let block = u64::from(capacity.block_bytes);
+    let read_only = is_read_only(asker, lun)?;
     let range_blocks = [limits.maximum_write_same, u64::from(limits.maximum_unmap)].into_iter().filter(|max| *max > 0);
     // Zero stands for no limit (SBC-4 6.6.4).
     let transfer_blocks = [u64::from(limits.maximum_transfer), form.blocks_max()].into_iter().filter(|max| *max > 0);
@@ -196,8 +197,8 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
         size_bytes: capacity.length_bytes(),
         block_bytes: capacity.block_bytes,
         physical_block_bytes: capacity.block_bytes << capacity.physical_block_exponent.min(8),
-        read_only: is_read_only(asker, lun)?,
-        discards: provisioning.is_some_and(|provisioning| provisioning.unmap && provisioning.reads_zeroes),
+        read_only,
+        discards: !read_only && provisioning.is_some_and(|thin| thin.unmap && thin.reads_zeroes),
         form,
         transfer_max_bytes: transfer_max_bytes.map_or(u32::MAX, |max| u32::try_from(max).unwrap_or(u32::MAX)),
         range_max_bytes: range_blocks.min().unwrap_or(RANGE_BLOCKS_USUAL).saturating_mul(block),

@@ -5,13 +5,17 @@ mod probe;
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 pub use open::{FileOptions, OpenError};
 
 use crate::error::{ErrorKind, StoreError};
-use crate::request::{Geometry, KernelOp, Request, Started, Store};
+use crate::request::{Geometry, KernelOp, Request, Space, Started, Store};
 use crate::resize::{GrowingGeometry, ResizeError};
+
+/// The unit of `st_blocks`, whatever the file system's block is.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// A regular file or a block device, locked against other servers while it is open.
 ///
@@ -53,6 +57,16 @@ impl Store for FileStore {
         }
         let file = Arc::clone(self.file_for(&request));
         Started::Kernel(KernelOp { file, is_block_device: self.is_block_device, request })
+    }
+
+    /// The blocks that the file has, and those that its file system has left.
+    fn space(&self) -> Option<Space> {
+        if self.is_block_device || !self.geometry.get().discards {
+            return None;
+        }
+        let used_bytes = self.file.metadata().ok()?.blocks().saturating_mul(STAT_BLOCK_BYTES);
+        let file_system = rustix::fs::fstatvfs(&*self.file).ok()?;
+        Some(Space { used_bytes, available_bytes: file_system.f_bavail.checked_mul(file_system.f_frsize) })
     }
 
     /// A regular file is made longer, a block device looked at again.

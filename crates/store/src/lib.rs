@@ -21,6 +21,6 @@ pub use error::{Access, ErrorKind, StoreError};
 pub use file::{FileOptions, FileStore, OpenError};
 pub use null::NullStore;
 pub use ram::RamStore;
-pub use request::{Allocation, Completion, Delayed, Geometry, KernelOp, Outcome, Request, Started, Store};
+pub use request::{Allocation, Completion, Delayed, Geometry, KernelOp, Outcome, Request, Space, Started, Store};
 pub use resize::ResizeError;
 pub use spec::{Backing, SpecError, StoreSpec, VolumeName, VolumeSpec};

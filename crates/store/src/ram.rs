@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use arc_swap::ArcSwap;
 use sanwire_buffer::Slice;
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 
-use crate::request::{Allocation, Geometry, Outcome, Request, Started, Store};
+use crate::request::{Allocation, Geometry, Outcome, Request, Space, Started, Store};
 use crate::resize::{GrowingGeometry, ResizeError};
 
 /// The grain of locking: requests on different chunks never wait for each other.
@@ -36,6 +36,8 @@ pub struct RamStore {
     geometry: GrowingGeometry,
     /// Replaced as a whole when the disk grows; the groups themselves stay.
     groups: ArcSwap<Vec<Group>>,
+    /// How many chunks take memory.
+    written_chunks: AtomicU64,
 }
 
 /// Neighbouring chunks, once one of them was written.
@@ -71,16 +73,17 @@ impl RamStore {
             atomic_write_bytes: TRANSFER_MAX_BYTES as u32,
         };
         let groups = (0..groups_in(length_bytes)).map(|_| Group::default()).collect();
-        RamStore { geometry: GrowingGeometry::new(geometry), groups: ArcSwap::from_pointee(groups) }
+        RamStore {
+            geometry: GrowingGeometry::new(geometry),
+            groups: ArcSwap::from_pointee(groups),
+            written_chunks: AtomicU64::new(0),
+        }
     }
 
     /// Bytes of memory that written chunks take now.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let groups = self.groups.load();
-        let chunks = groups.iter().filter_map(|group| group.get()).flatten();
-        let written = chunks.filter(|chunk| chunk.read().is_some());
-        (written.count() * CHUNK_BYTES) as u64
+        self.written_chunks.load(Ordering::Relaxed) * CHUNK_BYTES as u64
     }
 
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) {
@@ -106,15 +109,23 @@ impl RamStore {
         let groups = self.groups.load();
         let chunk = |piece: &Piece| groups[piece.group].get_or_init(new_group)[piece.chunk].write();
         if let Some(piece) = only_piece(offset_bytes, data.len()) {
-            return piece.write(&mut chunk(&piece), data);
+            return piece.write(self.pages(&mut chunk(&piece)), data);
         }
         let mut held: Vec<_> = pieces(offset_bytes, data.len() as u64).map(|piece| (chunk(&piece), piece)).collect();
         let mut rest = data;
         for (chunk, piece) in &mut held {
             let (part, tail) = rest.split_at(piece.length);
             rest = tail;
-            piece.write(chunk, part);
+            piece.write(self.pages(chunk), part);
         }
+    }
+
+    /// The pages of a chunk, which takes memory from now on.
+    fn pages<'a>(&self, chunk: &'a mut Option<Pages>) -> &'a mut Pages {
+        chunk.get_or_insert_with(|| {
+            self.written_chunks.fetch_add(1, Ordering::Relaxed);
+            Pages::new()
+        })
     }
 
     fn allocation(&self, offset_bytes: u64, length_bytes: u64) -> Allocation {
@@ -146,6 +157,7 @@ impl RamStore {
             }
             if pages.written == 0 {
                 *chunk = None;
+                self.written_chunks.fetch_sub(1, Ordering::Relaxed);
             } else {
                 pages.own()[piece.start..piece.start + piece.length].fill(0);
             }
@@ -196,6 +208,11 @@ impl Store for RamStore {
         let groups = self.groups.load();
         let chunk = groups[piece.group].get()?[piece.chunk].read();
         chunk.as_ref()?.share(piece.start..piece.start + length_bytes)
+    }
+
+    /// What memory is still to be had is the host's, not the store's: nobody knows.
+    fn space(&self) -> Option<Space> {
+        Some(Space { used_bytes: self.allocated_bytes(), available_bytes: None })
     }
 
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
@@ -275,8 +292,7 @@ impl Piece {
         }
     }
 
-    fn write(&self, chunk: &mut Option<Pages>, part: &[u8]) {
-        let pages = chunk.get_or_insert_with(Pages::new);
+    fn write(&self, pages: &mut Pages, part: &[u8]) {
         pages.own()[self.start..self.start + self.length].copy_from_slice(part);
         pages.written |= touched_pages(self.start, self.length);
     }

@@ -20,7 +20,7 @@ pub struct Geometry {
     pub physical_block_bytes: u32,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Whether discarded blocks give space back and then read as zeroes.
+    /// Whether discarded blocks give space back and then read as zeroes; of a store that refuses writes, whether they would.
     pub discards: bool,
     /// The longest write that is done wholly or not at all, for whoever reads meanwhile and after a crash; zero when a
     /// write may be torn.
@@ -131,6 +131,15 @@ pub struct Allocation {
     pub length_bytes: u64,
 }
 
+/// What stands behind a thin store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// Bytes that its blocks take.
+    pub used_bytes: u64,
+    /// Bytes that are still to be had where they come from, which others may take too; `None` when nobody knows.
+    pub available_bytes: Option<u64>,
+}
+
 /// How a request ended.
 pub type Completion = Result<Outcome, StoreError>;
 
@@ -189,6 +198,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The bytes of a range as they are now, where the store has them together in memory: shared, not copied, and never
     /// changed by later writes. `None` means: ask by [`Request::Read`].
     fn share(&self, _offset_bytes: u64, _length_bytes: usize) -> Option<Slice> {
+        None
+    }
+
+    /// How much space it takes and could take; `None` when it is not thin, or cannot tell. It asks the kernel, but no medium.
+    fn space(&self) -> Option<Space> {
         None
     }
 

@@ -131,7 +131,7 @@ impl FileStore {
         if length_bytes == 0 || !length_bytes.is_multiple_of(u64::from(block_bytes)) {
             return Err(OpenError::Blocks { path: path.into(), length_bytes, block_bytes });
         }
-        let discards = !options.read_only && probe::discards(&file, is_block_device, length_bytes);
+        let discards = probe::discards(&file, is_block_device, length_bytes, options.read_only);
         let geometry = Geometry {
             length_bytes,
             block_bytes,

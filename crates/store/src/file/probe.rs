@@ -5,10 +5,16 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 
-/// Whether holes can be punched and then read as zeroes.
-pub(super) fn discards(file: &File, is_block_device: bool, length_bytes: u64) -> bool {
+use super::STAT_BLOCK_BYTES;
+
+/// Whether holes can be punched and then read as zeroes, or could if the file were open for writing.
+pub(super) fn discards(file: &File, is_block_device: bool, length_bytes: u64, read_only: bool) -> bool {
     if is_block_device {
         return device_discards(file);
+    }
+    if read_only {
+        // Nothing may be tried. A file that has holes shows that it can.
+        return file.metadata().is_ok_and(|metadata| metadata.blocks() * STAT_BLOCK_BYTES < length_bytes);
     }
     // Past the end there is nothing to lose, but a file system without holes says so all the same.
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -137,9 +137,35 @@ fn refusals_have_their_kind() {
 
     let options = FileOptions { read_only: true, ..FileOptions::default() };
     let store = FileStore::open(&scratch.0, &options).unwrap();
-    assert!(!store.geometry().discards);
+    assert!(store.geometry().discards, "it has holes");
     let write = Request::Write { offset_bytes: 0, data: vec![0; 512].into() };
     assert_eq!(kind(run(&store, write)), ErrorKind::ReadOnly);
+}
+
+#[test]
+fn a_thin_file_counts_what_it_takes() {
+    let scratch = Scratch::new("space");
+    let store = FileStore::open(&scratch.0, &sized(8 << 20)).unwrap();
+    if !store.geometry().discards {
+        assert_eq!(store.space(), None);
+        return;
+    }
+    let used_bytes = || store.space().unwrap().used_bytes;
+    assert_eq!(used_bytes(), 0);
+    run(&store, Request::Write { offset_bytes: 1 << 20, data: vec![7; 1 << 20].into() }).unwrap();
+    run(&store, Request::Flush).unwrap();
+    assert!((1 << 20..2 << 20).contains(&used_bytes()), "{}", used_bytes());
+    assert!(store.space().unwrap().available_bytes.unwrap() > 0);
+    run(&store, Request::Discard { offset_bytes: 0, length_bytes: 8 << 20 }).unwrap();
+    assert!(used_bytes() < 1 << 20);
+
+    run(&store, Request::WriteZeroes { offset_bytes: 0, length_bytes: 8 << 20 }).unwrap();
+    run(&store, Request::Write { offset_bytes: 0, data: vec![7; 8 << 20].into() }).unwrap();
+    run(&store, Request::Flush).unwrap();
+    drop(store);
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    let whole = FileStore::open(&scratch.0, &options).unwrap();
+    assert!(!whole.geometry().discards && whole.space().is_none(), "all of it is there");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Which;
-use crate::request::{Delayed, Geometry, Request, Started, Store};
+use crate::request::{Delayed, Geometry, Request, Space, Started, Store};
 use crate::resize::ResizeError;
 
 /// The longest delay: past it, clients have long given up.
@@ -62,6 +62,10 @@ impl DelayLayer {
 impl Store for DelayLayer {
     fn geometry(&self) -> Geometry {
         self.below.geometry()
+    }
+
+    fn space(&self) -> Option<Space> {
+        self.below.space()
     }
 
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {

@@ -9,7 +9,7 @@ use sanwire_core::Size;
 
 use super::Which;
 use crate::error::{ErrorKind, StoreError};
-use crate::request::{Geometry, Request, Started, Store};
+use crate::request::{Geometry, Request, Space, Started, Store};
 use crate::resize::ResizeError;
 
 /// Where a rule holds.
@@ -127,6 +127,10 @@ impl ErrorRule {
 impl Store for ErrorLayer {
     fn geometry(&self) -> Geometry {
         self.below.geometry()
+    }
+
+    fn space(&self) -> Option<Space> {
+        self.below.space()
     }
 
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sanwire_buffer::Slice;
 
-use crate::request::{Geometry, Request, Started, Store};
+use crate::request::{Geometry, Request, Space, Started, Store};
 use crate::resize::ResizeError;
 
 /// Refuses whatever would change the store below.
@@ -23,11 +23,15 @@ impl ReadOnlyLayer {
 
 impl Store for ReadOnlyLayer {
     fn geometry(&self) -> Geometry {
-        Geometry { read_only: true, discards: false, ..self.below.geometry() }
+        Geometry { read_only: true, ..self.below.geometry() }
     }
 
     fn share(&self, offset_bytes: u64, length_bytes: usize) -> Option<Slice> {
         self.below.share(offset_bytes, length_bytes)
+    }
+
+    fn space(&self) -> Option<Space> {
+        self.below.space()
     }
 
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {

@@ -42,7 +42,9 @@ fn a_thick_store_gives_nothing_back_and_is_mapped_everywhere() {
 #[test]
 fn read_only_refuses_every_change() {
     let store = ReadOnlyLayer::new(null());
-    assert!(store.geometry().read_only && !store.geometry().discards);
+    assert!(store.geometry().read_only && store.geometry().discards, "it would, if it took writes");
+    let memory = ReadOnlyLayer::new(Arc::new(crate::RamStore::new(1 << 20, 512)));
+    assert_eq!(memory.space(), Some(crate::Space { used_bytes: 0, available_bytes: None }));
     let range = (512, 512);
     for request in [
         write(512, 512),

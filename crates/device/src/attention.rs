@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
+use sanwire_scsi::mode::threshold_at;
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
 
 /// A unit attention condition; the first of the list is reported first.
@@ -21,10 +22,14 @@ pub(crate) enum Attention {
     ReservationsReleased = 7,
     RegistrationsPreempted = 8,
     MediumChanged = 9,
+    /// A threshold was reached: that of the first descriptor of the mode page, ...
+    FirstThreshold = 10,
+    /// ... that of the second.
+    SecondThreshold = 11,
 }
 
 impl Attention {
-    const ALL: [Attention; 10] = [
+    const ALL: [Attention; 12] = [
         Attention::PowerOn,
         Attention::Reset,
         Attention::LunsChanged,
@@ -35,6 +40,8 @@ impl Attention {
         Attention::ReservationsReleased,
         Attention::RegistrationsPreempted,
         Attention::MediumChanged,
+        Attention::FirstThreshold,
+        Attention::SecondThreshold,
     ];
 
     /// Those that a RESERVATION CONFLICT does not hide (SAM-5 5.3.3).
@@ -56,9 +63,17 @@ impl Attention {
             Attention::ReservationsReleased => AdditionalSense::RESERVATIONS_RELEASED,
             Attention::RegistrationsPreempted => AdditionalSense::REGISTRATIONS_PREEMPTED,
             Attention::MediumChanged => AdditionalSense::NOT_READY_TO_READY_CHANGE,
+            Attention::FirstThreshold => return threshold_reached(0),
+            Attention::SecondThreshold => return threshold_reached(1),
         };
         Sense::new(SenseKey::UnitAttention, additional)
     }
+}
+
+/// SBC-4 4.7.3.8.4: the place of the threshold's descriptor in its mode page tells which it was.
+fn threshold_reached(descriptor: u8) -> Sense {
+    let sense = Sense::new(SenseKey::UnitAttention, AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED);
+    sense.with_information(threshold_at(descriptor).into())
 }
 
 #[derive(Clone, Copy, Default, Debug)]

@@ -11,9 +11,9 @@ use crate::attention::Attention;
 use crate::disk::{Disk, capacity};
 use crate::execution::{State, finish};
 use crate::fault;
-use crate::fill::WRITE_SAME_MAX_BLOCKS;
 use crate::step::Step;
 use crate::swap::compare_and_write_max_blocks;
+use crate::threshold;
 use crate::unmap::{DESCRIPTORS_MAX, UNMAP_MAX_BLOCKS};
 
 pub(crate) fn inquiry(page: Option<u8>, disk: &Disk, port: &TargetPort, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
@@ -26,7 +26,8 @@ pub(crate) fn inquiry(page: Option<u8>, disk: &Disk, port: &TargetPort, geometry
         Some(vpd::page::THIRD_PARTY_COPY) => vpd::third_party_copy(geometry.block_bytes),
         Some(vpd::page::BLOCK_LIMITS) => block_limits(geometry).to_page(),
         Some(vpd::page::BLOCK_DEVICE_CHARACTERISTICS) => characteristics(geometry).to_page(),
-        Some(vpd::page::LOGICAL_BLOCK_PROVISIONING) => provisioning(geometry).to_page(),
+        Some(vpd::page::LOGICAL_BLOCK_PROVISIONING) => provisioning(disk, geometry).to_page(),
+        Some(vpd::page::SUPPORTED_BLOCK_LENGTHS) => vpd::supported_block_lengths(geometry.block_bytes),
         Some(_) => return Err(Sense::invalid_field_in_cdb(2, None)),
     })
 }
@@ -40,12 +41,10 @@ fn block_limits(geometry: &Geometry) -> BlockLimits {
     let transfer = blocks(TRANSFER_MAX_BYTES as u64);
     let granularity = blocks(geometry.physical_block_bytes.into()).max(1);
     let mut limits = BlockLimits {
-        write_same_not_zero: true,
         optimal_transfer_granularity: u16::try_from(granularity).unwrap_or(0),
         maximum_transfer: transfer,
         optimal_transfer: transfer,
         maximum_compare_and_write: compare_and_write_max_blocks(geometry),
-        maximum_write_same: WRITE_SAME_MAX_BLOCKS.into(),
         maximum_atomic: blocks(geometry.atomic_write_bytes.into()),
         ..BlockLimits::default()
     };
@@ -58,10 +57,17 @@ fn block_limits(geometry: &Geometry) -> BlockLimits {
     limits
 }
 
-fn provisioning(geometry: &Geometry) -> Provisioning {
+fn provisioning(disk: &Disk, geometry: &Geometry) -> Provisioning {
     let thin = geometry.discards;
     let kind = if thin { ProvisioningType::Thin } else { ProvisioningType::Full };
-    Provisioning { unmap: thin, write_same_16: thin, write_same_10: thin, reads_zeroes: thin, kind }
+    Provisioning {
+        threshold_exponent: if disk.counted().any() { threshold::exponent(geometry.block_bytes) } else { 0 },
+        unmap: thin,
+        write_same_16: thin,
+        write_same_10: thin,
+        reads_zeroes: thin,
+        kind,
+    }
 }
 
 pub(crate) fn test_unit_ready(disk: &Disk) -> Result<Step, Sense> {
@@ -101,21 +107,22 @@ pub(crate) fn mode_select(
         // SPC-5 6.12: without PF all is vendor specific, and this vendor has nothing to specify.
         return Err(Sense::invalid_field_in_cdb(1, Some(4)));
     }
-    let before = disk.settings();
+    let before = disk.mode_values();
     let after = mode::select(form, list, &mode_state(disk, geometry))?;
     if after == before {
         return Ok(Step::Good);
     }
-    disk.change_settings(after, nexus);
+    disk.change_values(after, nexus);
     // SBC-4 6.5.5: when the write cache is switched off, what is in it must reach the medium.
-    Ok(finish(before.write_cache && !after.write_cache))
+    Ok(finish(before.settings.write_cache && !after.settings.write_cache))
 }
 
 fn mode_state(disk: &Disk, geometry: &Geometry) -> ModeState {
     let capacity = capacity(geometry);
     ModeState {
-        current: disk.settings(),
-        default: disk.default_settings(),
+        current: disk.mode_values(),
+        default: disk.default_values(),
+        counted: disk.counted(),
         write_protected: disk.check_writable(geometry).is_err(),
         blocks: capacity.blocks,
         block_bytes: capacity.block_bytes,

@@ -159,7 +159,9 @@ impl Copying {
                 self.stage = Stage::Writing { data: data.clone() };
                 let range = Range { offset_bytes, length_bytes: data.len() as u64 };
                 let claim = Claim { range, is_exclusive: false };
-                self.writing = Some(Hold::new(Arc::clone(&self.leg.destination.disk), Some(claim), self.nexus));
+                let hold = Hold::new(Arc::clone(&self.leg.destination.disk), Some(claim), self.nexus);
+                hold.check_not_sanitizing().map_err(|sense| aborted(self.at, None, sense.additional))?;
+                self.writing = Some(hold);
                 return Ok(Some(Request::Write { offset_bytes, data }));
             }
             (Stage::Reading { .. }, _) => return Err(fault::INTERNAL),

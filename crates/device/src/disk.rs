@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use sanwire_core::NexusId;
-use sanwire_scsi::mode::Settings;
+use sanwire_scsi::log::ResourceCounts;
+use sanwire_scsi::mode::{CountedResources, ModeValues, Settings, Thresholds};
 use sanwire_scsi::{AdditionalSense, Capacity, Features, Identity, Reply, Sense, SenseKey, Status};
 use sanwire_store::{ErrorKind, Geometry, Store, StoreError};
 
@@ -15,6 +16,7 @@ use crate::fault;
 use crate::nexus::NexusPorts;
 use crate::reservation::{KeptError, ReservationKeeper, Reservations};
 use crate::sanitize::SanitizeState;
+use crate::threshold::{self, Reached, Watch};
 
 /// How a disk behaves, as its owner wishes.
 #[derive(Clone, Debug)]
@@ -68,6 +70,8 @@ pub struct Disk {
     pub(crate) copies: Arc<Copies>,
     pub(crate) reservations: Reservations,
     pub(crate) sanitize: SanitizeState,
+    /// The space behind the store.
+    watch: Watch,
 }
 
 impl Disk {
@@ -84,6 +88,7 @@ impl Disk {
         if geometry.length_bytes < u64::from(block_bytes) {
             return Err(DiskError::Empty(block_bytes));
         }
+        let watch = Watch::new(store.space().as_ref());
         let default = Settings { write_cache: options.write_cache, ..Settings::default() };
         Ok(Disk {
             identity,
@@ -100,6 +105,7 @@ impl Disk {
             copies: Arc::default(),
             reservations: Reservations::load(options.reservations)?,
             sanitize: SanitizeState::default(),
+            watch,
         })
     }
 
@@ -151,6 +157,7 @@ impl Disk {
     pub(crate) fn reset(&self) {
         self.reservations.reset();
         self.settings.store(self.default.to_bits(), Ordering::Release);
+        self.watch.set(Thresholds::default(), None);
         self.is_stopped.store(false, Ordering::Release);
         self.nexuses.allow_all();
         self.copies.clear();
@@ -162,13 +169,44 @@ impl Disk {
         Settings::from_bits(self.settings.load(Ordering::Acquire))
     }
 
-    pub(crate) fn default_settings(&self) -> Settings {
-        self.default
+    /// What the mode pages say.
+    pub(crate) fn mode_values(&self) -> ModeValues {
+        ModeValues { settings: self.settings(), thresholds: self.watch.thresholds() }
     }
 
-    pub(crate) fn change_settings(&self, settings: Settings, by: NexusId) {
-        self.settings.store(settings.to_bits(), Ordering::Release);
+    /// What they say after a reset.
+    pub(crate) fn default_values(&self) -> ModeValues {
+        ModeValues { settings: self.default, ..ModeValues::default() }
+    }
+
+    pub(crate) fn change_values(&self, values: ModeValues, by: NexusId) {
+        self.settings.store(values.settings.to_bits(), Ordering::Release);
+        if values.thresholds != self.watch.thresholds() {
+            self.watch.set(values.thresholds, self.store.space().as_ref());
+        }
         self.nexuses.raise(Attention::ModeChanged, Some(by));
+    }
+
+    /// What LOG SENSE and the thresholds count.
+    pub(crate) fn counted(&self) -> CountedResources {
+        self.watch.counted()
+    }
+
+    /// The space behind the store; `None` when it is not counted.
+    pub(crate) fn resource_counts(&self) -> Option<ResourceCounts> {
+        let space = self.store.space().filter(|_| self.counted().any())?;
+        Some(threshold::counts(&space))
+    }
+
+    /// Tells everybody of the thresholds that a change of the medium has reached.
+    pub(crate) fn watch_space(&self) {
+        let Some(space) = self.watch.is_watching().then(|| self.store.space()).flatten() else { return };
+        let Reached { available, used } = self.watch.observe(&space);
+        let of_used = if self.counted().available { Attention::SecondThreshold } else { Attention::FirstThreshold };
+        for attention in [available.then_some(Attention::FirstThreshold), used.then_some(of_used)].into_iter().flatten()
+        {
+            self.nexuses.raise(attention, None);
+        }
     }
 
     pub(crate) fn set_stopped(&self, is_stopped: bool) {

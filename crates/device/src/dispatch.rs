@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sanwire_buffer::Region;
 use sanwire_core::NexusId;
 use sanwire_scsi::port_groups::AccessState;
-use sanwire_scsi::{AdditionalSense, Command, Sense, SenseKey, Task, operation_code, report};
+use sanwire_scsi::{AdditionalSense, Command, Sense, SenseKey, Task, log, operation_code, report};
 use sanwire_store::Geometry;
 
 use crate::disk::{Disk, features};
@@ -131,6 +131,9 @@ impl Beginning<'_> {
             Command::ModeSense(asked) => {
                 control::mode_sense(&asked, disk, geometry).map(|bytes| answer(bytes, asked.allocation_bytes))
             }
+            Command::LogSense(asked) => {
+                log::sense(&asked, disk.resource_counts()).map(|bytes| answer(bytes, asked.allocation_bytes))
+            }
             Command::ModeSelect { form, page_format, parameter_bytes } => {
                 control::mode_select(form, page_format, parameter_bytes, (disk, geometry, self.nexus), task)
             }
@@ -202,6 +205,7 @@ impl Beginning<'_> {
             | Command::ReportSupportedOperations { .. }
             | Command::ReportTaskManagementFunctions { .. }
             | Command::ModeSense(_)
+            | Command::LogSense(_)
             | Command::ModeSelect { .. }
             | Command::StartStopUnit(_)
             | Command::PreventAllowMediumRemoval { .. }

@@ -15,6 +15,16 @@ use crate::step::Range;
 /// Lines of counters: nexuses that are on different ones do not fight over them.
 const STRIPES: usize = 16;
 
+/// The line that a nexus counts on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Lane(u8);
+
+impl Lane {
+    pub(crate) fn of(nexus: NexusId) -> Lane {
+        Lane((nexus.0 % STRIPES as u64) as u8)
+    }
+}
+
 /// The blocks that a command is going to change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Claim {
@@ -28,8 +38,8 @@ pub(crate) struct Claim {
 pub(crate) enum Permit {
     /// It changes nothing.
     Nothing,
-    /// Counted on this stripe.
-    Counted(usize),
+    /// Counted on this lane.
+    Counted(Lane),
     /// In the queue under this number.
     Queued(u64),
 }
@@ -56,16 +66,16 @@ struct Queue {
 
 impl Exclusion {
     /// Takes a claim in. It may go on when [`Exclusion::may_go`] says so.
-    pub(crate) fn enter(&self, claim: Claim, nexus: NexusId) -> Permit {
+    pub(crate) fn enter(&self, claim: Claim, lane: Lane) -> Permit {
         if !claim.is_exclusive {
-            let stripe = (nexus.0 % STRIPES as u64) as usize;
+            let counted = self.counted(lane);
             // Either this write sees the exclusive claim, or that claim sees this write: one of the two comes first in
             // the one order that all sequentially consistent operations have.
-            self.counted[stripe].0.fetch_add(1, Ordering::SeqCst);
+            counted.fetch_add(1, Ordering::SeqCst);
             if self.exclusive.load(Ordering::SeqCst) == 0 {
-                return Permit::Counted(stripe);
+                return Permit::Counted(lane);
             }
-            self.counted[stripe].0.fetch_sub(1, Ordering::SeqCst);
+            counted.fetch_sub(1, Ordering::SeqCst);
         }
         let mut queue = self.lock();
         queue.last += 1;
@@ -94,8 +104,8 @@ impl Exclusion {
     pub(crate) fn leave(&self, permit: &Permit) {
         match *permit {
             Permit::Nothing => {}
-            Permit::Counted(stripe) => {
-                self.counted[stripe].0.fetch_sub(1, Ordering::SeqCst);
+            Permit::Counted(lane) => {
+                self.counted(lane).fetch_sub(1, Ordering::SeqCst);
             }
             Permit::Queued(number) => {
                 let mut queue = self.lock();
@@ -108,6 +118,10 @@ impl Exclusion {
         }
     }
 
+    fn counted(&self, lane: Lane) -> &AtomicU32 {
+        &self.counted[usize::from(lane.0)].0
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // Nothing panics between two writes to the queue: a poisoned one is still whole.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -118,8 +132,8 @@ impl Exclusion {
 mod tests {
     use super::*;
 
-    const ONE: NexusId = NexusId(1);
-    const OTHER: NexusId = NexusId(2);
+    const ONE: Lane = Lane(1);
+    const OTHER: Lane = Lane(2);
 
     fn claim(offset_bytes: u64, length_bytes: u64, is_exclusive: bool) -> Claim {
         Claim { range: Range { offset_bytes, length_bytes }, is_exclusive }
@@ -129,7 +143,7 @@ mod tests {
     fn writes_do_not_wait_for_each_other() {
         let exclusion = Exclusion::default();
         let (a, b) = (exclusion.enter(claim(0, 10, false), ONE), exclusion.enter(claim(5, 10, false), ONE));
-        assert!(matches!((&a, &b), (Permit::Counted(1), Permit::Counted(1))));
+        assert!(matches!((&a, &b), (Permit::Counted(ONE), Permit::Counted(ONE))));
         assert!(exclusion.may_go(&a) && exclusion.may_go(&b));
     }
 

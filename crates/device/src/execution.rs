@@ -10,7 +10,7 @@ use sanwire_store::{Completion, Outcome, Request, Store};
 use crate::allocation::Mapping;
 use crate::copy::Copying;
 use crate::disk::Disk;
-use crate::exclusion::{Claim, Permit};
+use crate::exclusion::{Claim, Lane, Permit};
 use crate::fault;
 use crate::fill::Fill;
 use crate::reservation::AbortScope;
@@ -67,6 +67,7 @@ struct Prepared {
 #[derive(Debug)]
 pub(crate) struct Hold {
     disk: Arc<Disk>,
+    lane: Lane,
     permit: Permit,
     /// A sanitize is not over; whether its failure may be given up.
     sanitizes: Option<bool>,
@@ -74,8 +75,21 @@ pub(crate) struct Hold {
 
 impl Hold {
     pub(crate) fn new(disk: Arc<Disk>, claim: Option<Claim>, nexus: NexusId) -> Hold {
-        let permit = claim.map_or(Permit::Nothing, |claim| disk.exclusion.enter(claim, nexus));
-        Hold { disk, permit, sanitizes: None }
+        let lane = Lane::of(nexus);
+        let permit = claim.map_or(Permit::Nothing, |claim| disk.exclusion.enter(claim, lane));
+        Hold { disk, lane, permit, sanitizes: None }
+    }
+
+    /// Gives up what it held for the last piece, and claims the next one behind those who waited for that.
+    fn go_to(&mut self, piece: Option<Claim>) {
+        self.disk.exclusion.leave(&self.permit);
+        self.permit = piece.map_or(Permit::Nothing, |claim| self.disk.exclusion.enter(claim, self.lane));
+    }
+
+    /// Refuses a piece that is written after a sanitize has begun. Asked while the piece is claimed: either this sees the
+    /// sanitize, or the sanitize waits for the piece.
+    pub(crate) fn check_not_sanitizing(&self) -> Result<(), Sense> {
+        self.disk.sanitize.check_not_running()
     }
 
     pub(crate) fn may_go(&self) -> bool {
@@ -200,7 +214,7 @@ impl Execution {
             Ok(Step::Store(state, request) | Step::Later(state, request)) => (state, request, false),
             Ok(Step::Detached(state, request)) => (state, request, true),
             Ok(Step::Abort(scope)) => {
-                let hold = Hold { disk, permit: Permit::Nothing, sanitizes: None };
+                let hold = Hold::new(disk, None, nexus);
                 return Progress::Abort(Execution { hold, state: State::Abort, data_out_bytes }, scope);
             }
             over => return Progress::Done(Reply { data_out_bytes, ..reply(&disk, over, room_bytes) }),
@@ -216,8 +230,20 @@ impl Execution {
 
     pub(crate) fn resume(self, completion: Completion, memory: &Region) -> Progress {
         self.worker().note(completion.as_ref().err());
+        if !matches!(self.state, State::Read { .. }) {
+            self.worker().watch_space();
+        }
         let Execution { mut hold, state, data_out_bytes } = self;
-        match state.next(&hold.disk, completion, memory) {
+        let step = state.next(&hold.disk, completion, memory).and_then(|step| {
+            if let Step::Store(state, request) | Step::Later(state, request) = &step
+                && state.is_by_pieces()
+            {
+                hold.go_to(state.claim(request));
+                hold.check_not_sanitizing()?;
+            }
+            Ok(step)
+        });
+        match step {
             Ok(Step::Store(state, request) | Step::Detached(state, request)) => {
                 let execution = Execution { hold, state, data_out_bytes };
                 Prepared { execution, request, is_answered: false }.progress()
@@ -250,12 +276,15 @@ fn reply(disk: &Disk, step: Result<Step, Sense>, room_bytes: usize) -> Reply {
 }
 
 impl State {
-    /// The blocks that the command changes, seen from its first request.
+    /// Whether each of its requests is for itself: other commands may come between, also those that want blocks undisturbed.
+    fn is_by_pieces(&self) -> bool {
+        matches!(self, State::Fill(_) | State::Unmap(_))
+    }
+
+    /// The blocks that the command changes, seen from its first request; from each, when it goes by pieces.
     fn claim(&self, first: &Request) -> Option<Claim> {
         match self {
             State::Swap(swap) => Some(swap.claim()),
-            State::Fill(fill) => Some(fill.claim()),
-            State::Unmap(_) => Some(Unmapping::claim()),
             State::Sanitize(_) => Some(Sanitizing::claim()),
             _ => first.is_write().then(|| {
                 let (offset_bytes, length_bytes) = first.range_bytes();

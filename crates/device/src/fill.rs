@@ -5,12 +5,9 @@ use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
 use crate::disk::Disk;
-use crate::exclusion::Claim;
 use crate::execution::{State, finish};
+use crate::fault;
 use crate::step::{Range, Refusal, Step, frame, length_error, take_data};
-
-/// The most that one WRITE SAME may cover.
-pub(crate) const WRITE_SAME_MAX_BLOCKS: u32 = 65_535;
 
 /// One request of the series: so much is written at once, ...
 const WRITE_BYTES: u64 = 256 << 10;
@@ -27,7 +24,6 @@ pub(crate) struct Fill {
     current: Range,
     /// What comes after it.
     rest: Range,
-    whole: Range,
     flush: bool,
 }
 
@@ -51,11 +47,13 @@ pub(crate) fn write_same(
     if unmap && !geometry.discards {
         return Err(Sense::invalid_field_in_cdb(1, Some(3)).into());
     }
-    let range = Range::of(extent, geometry)?;
-    range.length_within(WRITE_SAME_MAX_BLOCKS as usize * geometry.block_bytes as usize, task)?;
+    let mut range = Range::of(extent, geometry)?;
+    if extent.blocks == 0 {
+        // SBC-4 5.52 (WSNZ is zero): up to the last block.
+        range.length_bytes = geometry.length_bytes - range.offset_bytes;
+    }
     if range.length_bytes == 0 {
-        // WSNZ of the block limits page: no blocks does not mean all blocks.
-        return Err(length_error(task).into());
+        return Err(fault::LBA_OUT_OF_RANGE.into());
     }
     let block_bytes = geometry.block_bytes as usize;
     // Another length than that of one block means that both ends do not mean the same: nothing is written then.
@@ -74,17 +72,17 @@ pub(crate) fn write_same(
     };
     let flush = !disk.settings().write_cache;
     let none = Range { length_bytes: 0, ..range };
-    Ok(Fill { method, current: none, rest: range, whole: range, flush }.advance())
+    Ok(Fill { method, current: none, rest: range, flush }.advance())
 }
 
 impl Fill {
-    pub(crate) fn claim(&self) -> Claim {
-        Claim { range: self.whole, is_exclusive: false }
-    }
-
     pub(crate) fn next(self, disk: &Disk, completion: Completion, memory: &Region) -> Result<Step, Sense> {
         match completion {
-            Ok(_) => Ok(self.advance()),
+            Ok(_) => Ok(match self.advance() {
+                // It may take long: others have their turn between, and may abort it.
+                Step::Store(state @ State::Fill(_), request) => Step::Later(state, request),
+                step => step,
+            }),
             Err(error) if error.kind == ErrorKind::Unsupported => {
                 self.fall_back(memory).ok_or_else(|| disk.fault(&error))
             }

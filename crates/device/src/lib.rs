@@ -34,6 +34,7 @@ mod reservation;
 mod sanitize;
 mod step;
 mod swap;
+mod threshold;
 mod transfer;
 mod units;
 mod unmap;

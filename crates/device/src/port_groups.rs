@@ -171,8 +171,6 @@ fn passes(state: AccessState, cdb: &Cdb) -> bool {
 
 /// What standby passes beyond: settings and reservations, not the medium.
 fn passes_standby(operation: u8) -> bool {
-    const LOG_SELECT: u8 = 0x4c;
-    const LOG_SENSE: u8 = 0x4d;
     matches!(
         operation,
         code::MODE_SENSE_6
@@ -180,8 +178,7 @@ fn passes_standby(operation: u8) -> bool {
             | code::MODE_SELECT_6
             | code::MODE_SELECT_10
             | code::MAINTENANCE_IN
-            | LOG_SELECT
-            | LOG_SENSE
+            | code::LOG_SENSE
             | code::PERSISTENT_RESERVE_IN
             | code::PERSISTENT_RESERVE_OUT
     )

@@ -7,7 +7,7 @@ use sanwire_core::{ClientId, Lun, NexusId};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Identity, Reply, Sense, Status, Task};
-use sanwire_store::{Allocation, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError};
+use sanwire_store::{Allocation, ErrorKind, Geometry, Outcome, Request, Space, Started, Store, StoreError};
 
 use crate::{Disk, DiskOptions, LogicalUnits, NexusPorts, Progress};
 
@@ -33,6 +33,7 @@ pub(crate) struct TestStore {
     bytes: Mutex<Vec<u8>>,
     log: Mutex<Vec<(Op, u64, u64)>>,
     fault: Mutex<Option<(Op, ErrorKind)>>,
+    space: Mutex<Option<Space>>,
 }
 
 impl TestStore {
@@ -43,6 +44,7 @@ impl TestStore {
             bytes: Mutex::new(vec![0; kept]),
             log: Mutex::default(),
             fault: Mutex::default(),
+            space: Mutex::default(),
         })
     }
 
@@ -52,6 +54,12 @@ impl TestStore {
 
     pub(crate) fn heal(&self) {
         *self.fault.lock().unwrap() = None;
+    }
+
+    /// It counts space from now on; only a disk that is made after this knows.
+    pub(crate) fn set_space(&self, used_mib: u64, available_mib: u64) {
+        let space = Space { used_bytes: used_mib << 20, available_bytes: Some(available_mib << 20) };
+        *self.space.lock().unwrap() = Some(space);
     }
 
     pub(crate) fn set_length(&self, length_bytes: u64) {
@@ -98,6 +106,10 @@ impl TestStore {
 impl Store for TestStore {
     fn geometry(&self) -> Geometry {
         *self.geometry.lock().unwrap()
+    }
+
+    fn space(&self) -> Option<Space> {
+        *self.space.lock().unwrap()
     }
 
     fn start(&self, request: Request) -> Started {
@@ -165,7 +177,7 @@ impl World {
     }
 
     pub(crate) fn finish(&self, mut progress: Progress) -> Reply {
-        for _ in 0..6000 {
+        for _ in 0..20_000 {
             match progress {
                 Progress::Done(reply) => return reply,
                 Progress::Abort(execution, _) => {

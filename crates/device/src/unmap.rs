@@ -5,7 +5,6 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task, UnmapList};
 use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
 use crate::disk::Disk;
-use crate::exclusion::Claim;
 use crate::execution::{State, finish};
 use crate::fill::DISCARD_BYTES;
 use crate::step::{Range, Step};
@@ -59,11 +58,6 @@ fn check(list: UnmapList<'_>, geometry: &Geometry) -> Result<(), Sense> {
 }
 
 impl Unmapping {
-    /// What it touches is not worth counting: all of the store, then.
-    pub(crate) fn claim() -> Claim {
-        Claim { range: Range { offset_bytes: 0, length_bytes: u64::MAX }, is_exclusive: false }
-    }
-
     pub(crate) fn next(self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
         match completion {
             Ok(_) => self.advance(),

@@ -67,6 +67,19 @@ pub struct ModeSense {
     pub allocation_bytes: u32,
 }
 
+/// The fields of LOG SENSE (SPC-5 6.8). Its values are always the cumulative ones, in effect now.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LogSense {
+    /// Which page.
+    pub page: u8,
+    /// Which subpage; FFh of page 00h lists all pages with their subpages.
+    pub subpage: u8,
+    /// The parameter to begin with, or the next after it.
+    pub parameter_pointer: u16,
+    /// Room for the answer, in bytes.
+    pub allocation_bytes: u32,
+}
+
 /// Which operations REPORT SUPPORTED OPERATION CODES reports (SPC-5 6.35.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReportedOperations {
@@ -164,6 +177,7 @@ pub enum Command {
     ReadDefectData(ReadDefectData),
     ReportTaskManagementFunctions { extended: bool, allocation_bytes: u32 },
     ModeSense(ModeSense),
+    LogSense(LogSense),
     ModeSelect { form: ModeForm, page_format: bool, parameter_bytes: u16 },
     StartStopUnit(StartStop),
     PreventAllowMediumRemoval { prevent: bool },
@@ -215,6 +229,7 @@ impl Command {
             | Command::ReadDefectData(_)
             | Command::ReportTaskManagementFunctions { .. }
             | Command::ModeSense(_)
+            | Command::LogSense(_)
             | Command::StartStopUnit { .. }
             | Command::PreventAllowMediumRemoval { .. }
             | Command::ReceiveCopyResults { .. }

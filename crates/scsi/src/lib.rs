@@ -12,6 +12,7 @@ mod capacity;
 mod command;
 pub mod copy;
 pub mod inquiry;
+pub mod log;
 pub mod mode;
 mod operation;
 pub mod port_groups;
@@ -25,8 +26,8 @@ pub mod vpd;
 pub use bytes::AnswerError;
 pub use capacity::Capacity;
 pub use command::{
-    ByteCheck, Command, Extent, ModeForm, ModeSense, PageControl, ReadDefectData, ReportedLuns, ReportedOperations,
-    Sanitize, SanitizeMethod, StartStop,
+    ByteCheck, Command, Extent, LogSense, ModeForm, ModeSense, PageControl, ReadDefectData, ReportedLuns,
+    ReportedOperations, Sanitize, SanitizeMethod, StartStop,
 };
 pub use inquiry::StandardInquiry;
 pub use operation::{Features, Operation, code as operation_code, length_field};

@@ -1,10 +1,14 @@
 //! Mode pages (SPC-5 7.5, SBC-4 6.5): what MODE SENSE tells and what MODE SELECT may change.
 
 mod answer;
+mod pages;
 mod select;
 
 pub use answer::{ModeData, ModePage};
+pub use pages::threshold_at;
 pub use select::{caching_parameters, select};
+
+use pages::PageId;
 
 use crate::bytes::put;
 use crate::command::{ModeForm, ModeSense, PageControl};
@@ -45,13 +49,61 @@ impl Settings {
     }
 }
 
+/// One threshold of a thin unit (SBC-4 4.7.3.8).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Threshold {
+    /// Whether reaching it is told.
+    pub is_enabled: bool,
+    /// Where it stands, in threshold sets.
+    pub count: u32,
+}
+
+/// What the mode pages say of thresholds, all of which can be changed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Thresholds {
+    /// Read-write error recovery page, LBPERE: without it no threshold is told.
+    pub is_reporting: bool,
+    /// Of the available LBA mapping resources, as they decrease.
+    pub available: Threshold,
+    /// Of the used LBA mapping resources, as they increase.
+    pub used: Threshold,
+}
+
+/// Which LBA mapping resources a unit counts: those without a count have no threshold.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct CountedResources {
+    /// What is still to be had.
+    pub available: bool,
+    /// What the unit has taken.
+    pub used: bool,
+}
+
+impl CountedResources {
+    /// Whether there is anything that a threshold could be for.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.available || self.used
+    }
+}
+
+/// All that MODE SELECT can change.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ModeValues {
+    /// Bits.
+    pub settings: Settings,
+    /// Thresholds.
+    pub thresholds: Thresholds,
+}
+
 /// The state that MODE SENSE tells of.
 #[derive(Clone, Copy, Debug)]
 pub struct ModeState {
     /// The values in effect.
-    pub current: Settings,
+    pub current: ModeValues,
     /// The values after a reset.
-    pub default: Settings,
+    pub default: ModeValues,
+    /// What thresholds there can be.
+    pub counted: CountedResources,
     /// Writes are refused, for whatever reason (WP).
     pub write_protected: bool,
     /// How many logical blocks.
@@ -60,30 +112,22 @@ pub struct ModeState {
     pub block_bytes: u32,
 }
 
-/// The pages, ascending.
-const PAGES: [u8; 4] = [page::READ_WRITE_ERROR_RECOVERY, page::CACHING, page::CONTROL, page::INFORMATIONAL_EXCEPTIONS];
-
-/// The settings of which every bit may be changed.
-const CHANGEABLE: Settings = Settings { write_cache: true, descriptor_sense: true, software_write_protect: true };
-
 /// MODE SENSE data, whole; the caller cuts it to the allocation length.
 ///
 /// # Errors
-/// SAVING PARAMETERS NOT SUPPORTED for saved values, INVALID FIELD IN CDB for a page that is not there.
+/// SAVING PARAMETERS NOT SUPPORTED for saved values, INVALID FIELD IN CDB for a page or a subpage that is not there.
 pub fn sense(asked: &ModeSense, state: &ModeState) -> Result<Vec<u8>, Sense> {
     if asked.control == PageControl::Saved {
         return Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::SAVING_PARAMETERS_NOT_SUPPORTED));
     }
-    if asked.page != page::ALL && !PAGES.contains(&asked.page) {
-        return Err(Sense::invalid_field_in_cdb(2, Some(5)));
-    }
-    // No page has subpages; FFh asks for the page and all its subpages.
-    if asked.subpage != 0 && asked.subpage != 0xff {
-        return Err(Sense::invalid_field_in_cdb(3, None));
-    }
+    let pages = asked_pages(asked, state)?;
     let mut bytes = header(asked, state);
-    for code in PAGES.into_iter().filter(|&code| asked.page == page::ALL || asked.page == code) {
-        bytes.extend(page_bytes(code, asked.control, state));
+    for id in pages {
+        bytes.extend(match asked.control {
+            PageControl::Changeable => pages::changeable(id, state.counted),
+            PageControl::Default => pages::page(id, &state.default, state.counted),
+            PageControl::Current | PageControl::Saved => pages::page(id, &state.current, state.counted),
+        });
     }
     match asked.form {
         ModeForm::Six => bytes[0] = (bytes.len() - 1) as u8,
@@ -93,6 +137,21 @@ pub fn sense(asked: &ModeSense, state: &ModeState) -> Result<Vec<u8>, Sense> {
         }
     }
     Ok(bytes)
+}
+
+/// SPC-5 table 175: one page, or all pages, with one subpage, or with all of them.
+fn asked_pages(asked: &ModeSense, state: &ModeState) -> Result<Vec<PageId>, Sense> {
+    const ALL_SUBPAGES: u8 = 0xff;
+    let of_page: Vec<PageId> =
+        PageId::of(state.counted).filter(|id| asked.page == page::ALL || asked.page == id.code).collect();
+    if of_page.is_empty() {
+        return Err(Sense::invalid_field_in_cdb(2, Some(5)));
+    }
+    let is_asked = |id: &PageId| asked.subpage == ALL_SUBPAGES || asked.subpage == id.subpage;
+    let found: Vec<PageId> = of_page.into_iter().filter(is_asked).collect();
+    // All pages are asked for with all subpages or with none.
+    let is_legal = asked.page != page::ALL || matches!(asked.subpage, 0 | ALL_SUBPAGES);
+    if found.is_empty() || !is_legal { Err(Sense::invalid_field_in_cdb(3, None)) } else { Ok(found) }
 }
 
 /// The mode parameter header with its block descriptor (SPC-5 7.5.5 and 7.5.6); the length comes later.
@@ -126,46 +185,6 @@ fn long_descriptor(state: &ModeState) -> [u8; 16] {
     put(&mut bytes, 0, state.blocks.to_be_bytes());
     put(&mut bytes, 12, state.block_bytes.to_be_bytes());
     bytes
-}
-
-fn page_bytes(code: u8, control: PageControl, state: &ModeState) -> Vec<u8> {
-    match control {
-        PageControl::Changeable => changeable_page(code),
-        PageControl::Default => page_of(code, state.default),
-        PageControl::Current | PageControl::Saved => page_of(code, state.current),
-    }
-}
-
-/// A page with these settings.
-fn page_of(code: u8, settings: Settings) -> Vec<u8> {
-    let mut bytes = vec![0; page_length(code)];
-    bytes[0] = code;
-    bytes[1] = (bytes.len() - 2) as u8;
-    match code {
-        page::READ_WRITE_ERROR_RECOVERY => bytes[2] = 0xc0, // AWRE, ARRE: the medium looks after itself
-        page::CACHING => bytes[2] = u8::from(settings.write_cache) << 2,
-        page::CONTROL => {
-            bytes[2] = u8::from(settings.descriptor_sense) << 2;
-            bytes[3] = 0x10; // unrestricted reordering: initiators order by waiting
-            bytes[4] = u8::from(settings.software_write_protect) << 3;
-            bytes[5] = 0x40; // TAS: who loses a command to another initiator is told so
-            put(&mut bytes, 8, 0xffff_u16.to_be_bytes()); // busy for as long as it takes
-        }
-        _ => {}
-    }
-    bytes
-}
-
-/// The bits of a page that MODE SELECT may change.
-fn changeable_page(code: u8) -> Vec<u8> {
-    let (all, none) = (page_of(code, CHANGEABLE), page_of(code, Settings::default()));
-    let mut bytes: Vec<u8> = all.iter().zip(&none).map(|(all, none)| all ^ none).collect();
-    bytes[..2].copy_from_slice(&all[..2]);
-    bytes
-}
-
-fn page_length(code: u8) -> usize {
-    if code == page::CACHING { 20 } else { 12 }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod limits;
 mod third_party_copy;
 
 pub use identification::{Designator, DesignatorKind, DeviceIdentification, Identity, IdentityError, TargetPort};
-pub use limits::{BlockCharacteristics, BlockLimits, Provisioning, ProvisioningType};
+pub use limits::{BlockCharacteristics, BlockLimits, Provisioning, ProvisioningType, supported_block_lengths};
 pub use third_party_copy::third_party_copy;
 
 use crate::bytes::{AnswerError, put, text, u16_at};
@@ -21,10 +21,11 @@ pub mod page {
     pub const BLOCK_LIMITS: u8 = 0xb0;
     pub const BLOCK_DEVICE_CHARACTERISTICS: u8 = 0xb1;
     pub const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
+    pub const SUPPORTED_BLOCK_LENGTHS: u8 = 0xb4;
 }
 
 /// The pages that a disk has, ascending.
-const SUPPORTED: [u8; 8] = [
+const SUPPORTED: [u8; 9] = [
     page::SUPPORTED_PAGES,
     page::UNIT_SERIAL_NUMBER,
     page::DEVICE_IDENTIFICATION,
@@ -33,6 +34,7 @@ const SUPPORTED: [u8; 8] = [
     page::BLOCK_LIMITS,
     page::BLOCK_DEVICE_CHARACTERISTICS,
     page::LOGICAL_BLOCK_PROVISIONING,
+    page::SUPPORTED_BLOCK_LENGTHS,
 ];
 
 /// The page that lists the pages (SPC-5 7.7.16).
@@ -90,7 +92,7 @@ mod tests {
 
     #[test]
     fn pages_have_the_bytes_of_the_standard() {
-        assert_eq!(supported_pages(), [0, 0, 0, 8, 0, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2]);
+        assert_eq!(supported_pages(), [0, 0, 0, 9, 0, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2, 0xb4]);
         assert!(SUPPORTED.is_sorted(), "SPC-5 7.7.16: ascending");
         let serial = unit_serial_number("4711");
         assert_eq!(serial, [0, 0x80, 0, 4, b'4', b'7', b'1', b'1']);

@@ -28,7 +28,7 @@ fn a_disk_introduces_itself() {
 fn limits_follow_from_the_geometry() {
     let world = World::new(Geometry { block_bytes: 4096, ..SMALL }, true);
     let limits = BlockLimits::parse(&world.good(build::inquiry(Some(0xb0), 255), &[])).unwrap();
-    assert_eq!((limits.maximum_transfer, limits.maximum_write_same), (256, 65_535));
+    assert_eq!((limits.maximum_transfer, limits.maximum_write_same, limits.write_same_not_zero), (256, 0, false));
     assert_eq!((limits.maximum_unmap, limits.maximum_unmap_descriptors), (1 << 20, 256));
     assert_eq!((limits.optimal_unmap_granularity, limits.unmap_alignment), (1, Some(0)));
     let characteristics = world.good(build::inquiry(Some(0xb1), 255), &[]);
@@ -150,14 +150,17 @@ fn every_reported_operation_is_executed() {
         if matches!(entry[0], operation_code::MODE_SENSE_6 | operation_code::MODE_SENSE_10) {
             cdb[2] = 0x3f;
         }
+        if entry[0] == operation_code::LOG_SENSE {
+            cdb[2] = 0x40;
+        }
         if entry[0] == operation_code::MAINTENANCE_IN {
             cdb[9] = 16;
         }
         let cdb = sanwire_scsi::Cdb::new(&cdb).unwrap();
         let reply = world.run_task(NEXUS, task(cdb, &vec![0; 256 * 512]));
         let refuses = [
-            operation_code::WRITE_SAME_10,          // no blocks,
-            operation_code::WRITE_SAME_16,          // none either,
+            operation_code::WRITE_SAME_10,          // too much data,
+            operation_code::WRITE_SAME_16,          // too much,
             operation_code::COMPARE_AND_WRITE,      // too much data,
             operation_code::RECEIVE_COPY_RESULTS,   // no copy,
             operation_code::SANITIZE,               // no pattern,

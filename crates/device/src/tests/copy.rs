@@ -469,3 +469,24 @@ fn a_copy_waits_for_a_swap_of_its_destination() {
     assert_eq!(done(world.units.resume(copying, completion, &world.memory)).status, Status::Good);
     assert_eq!(second.take_log(), [(Op::Write, 0, 512)]);
 }
+
+/// SBC-4 4.11.2: what was read before a sanitize of the destination begins is not written behind it.
+#[test]
+fn a_copy_under_way_ends_when_a_sanitize_begins() {
+    let (world, second) = with_second(SMALL, true);
+    let start = |execution: &crate::Execution, request| {
+        let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+        completion
+    };
+    let Progress::Store(copying, request) = begin(&world, NEXUS, &list(1, &[segment(A, B, 1, 0, 0)])) else {
+        panic!("the copy reads first")
+    };
+    let completion = start(&copying, request);
+    let mut erase = task([0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0], &[]);
+    erase.lun = Some(lun(1));
+    let Progress::Store(erasing, discard) = world.begin(OTHER, erase) else { panic!("nothing is in its way") };
+    let reply = done(world.units.resume(copying, completion, &world.memory));
+    assert_eq!(Err(cause(sense(&reply))), aborted(AdditionalSense::NOT_READY_SANITIZE_IN_PROGRESS));
+    assert_eq!(second.take_log(), []);
+    assert_eq!(world.finish(Progress::Store(erasing, discard)).status, Status::Good);
+}

@@ -8,4 +8,5 @@ mod provisioning;
 mod reservation;
 mod sanitize;
 mod swap;
+mod thresholds;
 mod transfer;

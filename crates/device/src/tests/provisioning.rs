@@ -1,7 +1,8 @@
-use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, build, unmap_parameters};
-use sanwire_store::{ErrorKind, Geometry};
+use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, Status, build, unmap_parameters};
+use sanwire_store::{ErrorKind, Geometry, Started};
 
-use crate::testing::{Op, SMALL, World};
+use crate::Progress;
+use crate::testing::{NEXUS, OTHER, Op, SMALL, World, sense, task};
 
 const fn extent(lba: u64, blocks: u32) -> Extent {
     Extent { lba, blocks }
@@ -11,7 +12,7 @@ const LARGE: Geometry = Geometry { length_bytes: 1 << 40, ..SMALL };
 
 fn unmap(world: &World, extents: &[Extent]) -> Result<(), Sense> {
     let list = unmap_parameters(extents).unwrap();
-    let reply = world.run(crate::testing::NEXUS, build::unmap(list.len() as u16), &list);
+    let reply = world.run(NEXUS, build::unmap(list.len() as u16), &list);
     Sense::parse(&reply.sense).map_or(Ok(()), Err)
 }
 
@@ -101,14 +102,82 @@ fn write_same_finds_a_way_when_the_store_cannot() {
 }
 
 #[test]
-fn write_same_has_limits() {
+fn write_same_takes_one_block_and_any_number_of_places() {
     let world = World::new(LARGE, true);
     let length = Sense::invalid_field_in_cdb(10, None);
-    assert_eq!(world.bad(build::write_same_16(extent(0, 0), false, true), &[]), length, "WSNZ");
-    assert_eq!(world.bad(build::write_same_16(extent(0, 65_536), false, true), &[]), length);
     assert_eq!(world.bad(build::write_same_16(extent(0, 1), false, false), &[0; 511]), length);
     world.good(build::write_same_16(extent(0, 65_535), false, false), &[1; 512]);
     assert_eq!(world.store.take_log().len(), 128);
+    world.good(build::write_same_16(extent(0, 1 << 31), true, true), &[]);
+    assert_eq!(world.store.take_log().len(), 4096);
+}
+
+/// SBC-4 5.52 and 6.6.4: WSNZ and MAXIMUM WRITE SAME LENGTH are zero.
+#[test]
+fn write_same_of_no_blocks_goes_to_the_end_of_the_medium() {
+    let blocks = (1_u64 << 38) / 512;
+    let world = World::new(Geometry { length_bytes: 1 << 38, ..SMALL }, true);
+    world.good(build::write_same_16(extent(7, 0), true, true), &[]);
+    let log = world.store.take_log();
+    assert_eq!((log.len(), log[0]), (1024, (Op::Discard, 7 * 512, 256 << 20)));
+    assert_eq!(log.iter().map(|(_, _, bytes)| bytes).sum::<u64>(), (1 << 38) - 7 * 512);
+    world.good([0x41, 0, 0x1f, 0xff, 0xff, 0xff, 0, 0, 0, 0], &[0; 512]);
+    world.good(build::write_same_16(extent(blocks - 1, 0), false, false), &[3; 512]);
+    let out = Sense::new(SenseKey::IllegalRequest, AdditionalSense::LBA_OUT_OF_RANGE);
+    for lba in [blocks, blocks + 1, 1 << 63, u64::MAX] {
+        assert_eq!(world.bad(build::write_same_16(extent(lba, 0), false, true), &[]), out, "{lba}");
+    }
+}
+
+/// It may take hours: neither commands that want their blocks undisturbed nor its own abort wait for its end.
+#[test]
+fn a_long_write_same_lets_others_come_between() {
+    let world = World::small();
+    let begin = |nexus, cdb: sanwire_scsi::Cdb, data: &[u8]| world.begin(nexus, task(cdb, data));
+    let turn = |progress| match progress {
+        Progress::Store(execution, request) => {
+            let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+            world.units.resume(execution, completion, &world.memory)
+        }
+        over => panic!("{over:?}"),
+    };
+    let filling = begin(NEXUS, build::write_same_16(extent(0, 0), false, false), &[7; 512]);
+    let Progress::Wait(waiting) = turn(filling) else { panic!("others have their turn after each piece") };
+    let swap = [0x89, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0].into();
+    let Progress::Wait(swapping) = begin(OTHER, swap, &[[7; 512], [8; 512]].concat()) else { panic!("it waits") };
+    let filling = turn(world.units.retry(waiting));
+    assert_eq!(world.finish(world.units.retry(swapping)).status, Status::Good, "between two pieces");
+    let Progress::Wait(waiting) = filling else { panic!("it is not over") };
+    world.store.take_log();
+    drop(waiting);
+    assert_eq!(world.store.bytes(0, 512), [8; 512]);
+    assert_eq!(world.store.bytes(512 << 10, 512), [0; 512], "it was aborted there");
+    assert_eq!(world.memory.free_bytes(), world.memory.length_bytes());
+}
+
+/// SBC-4 4.11.2: nothing is written any more behind a sanitize that has begun.
+#[test]
+fn a_write_same_under_way_ends_when_a_sanitize_begins() {
+    let world = World::small();
+    let fill = task(build::write_same_16(extent(0, 0), false, false), &[7; 512]);
+    let Progress::Store(execution, request) = world.begin(OTHER, fill) else { panic!("it writes") };
+    let erase = task([0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0], &[]);
+    let Progress::Wait(erasing) = world.begin(NEXUS, erase) else { panic!("a piece is being written") };
+    let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+    let Progress::Done(reply) = world.units.resume(execution, completion, &world.memory) else { panic!("it goes on") };
+    assert_eq!(sense(&reply).additional, AdditionalSense::NOT_READY_SANITIZE_IN_PROGRESS);
+    assert_eq!(world.finish(world.units.retry(erasing)).status, Status::Good);
+    assert_eq!(world.store.bytes(0, 1 << 20), vec![0; 1 << 20]);
+}
+
+/// SBC-4 4.13: whoever asks is told that it is protected, not that there is no such command.
+#[test]
+fn a_thin_disk_that_is_read_only_refuses_to_unmap() {
+    let world = World::new(Geometry { read_only: true, ..SMALL }, true);
+    assert_eq!(world.good(build::inquiry(Some(0xb2), 255), &[])[5] & 0xe0, 0xe0, "LBPU, LBPWS, LBPWS10");
+    let protected = Sense::new(SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED);
+    assert_eq!(unmap(&world, &[extent(0, 1)]), Err(protected));
+    assert_eq!(world.bad(build::write_same_16(extent(0, 1), true, true), &[]), protected);
 }
 
 #[test]

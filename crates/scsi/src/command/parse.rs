@@ -1,8 +1,8 @@
 //! From the bytes of a CDB to its command.
 
 use super::{
-    ByteCheck, Command, Extent, ModeForm, ModeSense, PageControl, ReadDefectData, ReportedLuns, ReportedOperations,
-    Sanitize, SanitizeMethod, StartStop,
+    ByteCheck, Command, Extent, LogSense, ModeForm, ModeSense, PageControl, ReadDefectData, ReportedLuns,
+    ReportedOperations, Sanitize, SanitizeMethod, StartStop,
 };
 use crate::bytes::{u16_at, u24_at, u32_at, u64_at};
 use crate::copy::CopyResults;
@@ -83,6 +83,7 @@ impl Fields<'_> {
             }
             code::MODE_SENSE_6 => Command::ModeSense(self.mode_sense(ModeForm::Six, self.byte(4).into())),
             code::MODE_SENSE_10 => Command::ModeSense(self.mode_sense(ModeForm::Ten, self.u16(7).into())),
+            code::LOG_SENSE => Command::LogSense(self.log_sense()?),
             code::MODE_SELECT_6 => self.mode_select(ModeForm::Six, self.byte(4).into()),
             code::MODE_SELECT_10 => self.mode_select(ModeForm::Ten, self.u16(7)),
             code::START_STOP_UNIT => Command::StartStopUnit(self.start_stop()),
@@ -234,6 +235,15 @@ impl Fields<'_> {
             subpage: self.byte(3),
             allocation_bytes,
         }
+    }
+
+    fn log_sense(&self) -> Result<LogSense, Sense> {
+        // SPC-5 6.8: 01b asks for cumulative values; no parameter has thresholds or defaults of its own.
+        if self.byte(2) >> 6 != 1 {
+            return Err(Sense::invalid_field_in_cdb(2, Some(7)));
+        }
+        let (page, subpage) = (self.byte(2) & 0x3f, self.byte(3));
+        Ok(LogSense { page, subpage, parameter_pointer: self.u16(5), allocation_bytes: self.u16(7).into() })
     }
 
     fn mode_select(&self, form: ModeForm, parameter_bytes: u16) -> Command {

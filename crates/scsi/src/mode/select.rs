@@ -1,6 +1,7 @@
 //! MODE SELECT (SPC-5 6.12): the parameter list and what it may change.
 
-use super::{ModeState, PAGES, Settings, changeable_page, page, page_of};
+use super::pages::{self, PageId};
+use super::{ModeState, ModeValues};
 use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::command::ModeForm;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
@@ -17,21 +18,21 @@ pub fn caching_parameters(current_page: &[u8], write_cache: bool) -> Vec<u8> {
     bytes
 }
 
-/// The settings after a parameter list has been obeyed. All of it is checked before any of it counts.
+/// The values after a parameter list has been obeyed. All of it is checked before any of it counts.
 ///
 /// # Errors
 /// PARAMETER LIST LENGTH ERROR when it ends within a field; INVALID FIELD IN PARAMETER LIST, with the place, for a page
 /// that is not there, has another length, or changes what cannot be changed.
-pub fn select(form: ModeForm, list: &[u8], state: &ModeState) -> Result<Settings, Sense> {
-    let mut settings = state.current;
+pub fn select(form: ModeForm, list: &[u8], state: &ModeState) -> Result<ModeValues, Sense> {
+    let mut values = state.current;
     if list.is_empty() {
-        return Ok(settings);
+        return Ok(values);
     }
     let mut at = descriptors_end(form, list, state)?;
     while at < list.len() {
-        at = select_page(list, at, &mut settings, state)?;
+        at = select_page(list, at, &mut values, state)?;
     }
-    Ok(settings)
+    Ok(values)
 }
 
 /// Checks header and block descriptor; gives the place of the first page.
@@ -68,33 +69,31 @@ fn is_long_unchanged(descriptor: &[u8], state: &ModeState) -> bool {
 }
 
 /// Takes the page at `at`; gives the place after it.
-fn select_page(list: &[u8], at: usize, settings: &mut Settings, state: &ModeState) -> Result<usize, Sense> {
+fn select_page(list: &[u8], at: usize, values: &mut ModeValues, state: &ModeState) -> Result<usize, Sense> {
     let invalid = |byte: usize, bit| Sense::invalid_field_in_parameters(u16::try_from(at + byte).unwrap_or(0), bit);
     // Bit 7 (PS) is reserved here; initiators that send back what they were told are forgiven.
-    let code = list[at] & 0x7f;
-    if !PAGES.contains(&code) {
+    let code = list[at] & 0x3f;
+    let subpage = if list[at] & 0x40 != 0 { *list.get(at + 1).ok_or(TOO_SHORT)? } else { 0 };
+    let of_code = || PageId::of(state.counted).filter(|id| id.code == code);
+    if of_code().next().is_none() {
         return Err(invalid(0, Some(5)));
     }
-    let now = page_of(code, state.current);
-    if *list.get(at + 1).ok_or(TOO_SHORT)? != now[1] {
-        return Err(invalid(1, None));
+    let id = of_code().find(|id| id.subpage == subpage).ok_or(invalid(1, None))?;
+    let header = id.header_bytes();
+    let now = pages::page(id, &state.current, state.counted);
+    let length_at = header / 2;
+    if list.get(at + length_at..at + header).ok_or(TOO_SHORT)? != &now[length_at..header] {
+        return Err(invalid(length_at, None));
     }
     let new = list.get(at..at + now.len()).ok_or(TOO_SHORT)?;
-    let changeable = changeable_page(code);
-    for byte in 2..now.len() {
+    let changeable = pages::changeable(id, state.counted);
+    for byte in header..now.len() {
         let refused = (new[byte] ^ now[byte]) & !changeable[byte];
         if refused != 0 {
             return Err(invalid(byte, Some(7 - refused.leading_zeros() as u8)));
         }
     }
-    match code {
-        page::CACHING => settings.write_cache = new[2] & 0x04 != 0,
-        page::CONTROL => {
-            settings.descriptor_sense = new[2] & 0x04 != 0;
-            settings.software_write_protect = new[4] & 0x08 != 0;
-        }
-        _ => {}
-    }
+    pages::take(id, new, values, state.counted);
     Ok(at + now.len())
 }
 

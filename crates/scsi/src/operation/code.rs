@@ -23,6 +23,7 @@ pub const READ_DEFECT_DATA_10: u8 = 0x37;
 pub const WRITE_SAME_10: u8 = 0x41;
 pub const UNMAP: u8 = 0x42;
 pub const SANITIZE: u8 = 0x48;
+pub const LOG_SENSE: u8 = 0x4d;
 pub const MODE_SELECT_10: u8 = 0x55;
 pub const RESERVE_10: u8 = 0x56;
 pub const RELEASE_10: u8 = 0x57;

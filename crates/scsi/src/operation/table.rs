@@ -60,6 +60,7 @@ pub(super) static OPERATIONS: &[Operation] = {
             .taking(Range)
             .needing(Need::Thin),
         action(SANITIZE, SANITIZE_EXIT_FAILURE_MODE_ACTION, &[0, 0xa0, 0, 0, 0, 0, 0, F, F, 0]),
+        operation(LOG_SENSE, Control, &[0, 0, F, F, 0, F, F, F, F, 0]),
         operation(MODE_SELECT_10, Control, &[0, 0x10, 0, 0, 0, 0, 0, F, F, 0]),
         operation(RESERVE_10, Control, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         operation(RELEASE_10, Control, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),

@@ -123,9 +123,21 @@ pub enum ProvisioningType {
     Thin = 2,
 }
 
-/// The logical block provisioning page (SBC-4 6.6.5).
+/// The supported block lengths and protection types page (SBC-4 6.6.9): the one length that the unit has, without protection
+/// information.
+#[must_use]
+pub fn supported_block_lengths(block_bytes: u32) -> Vec<u8> {
+    const NO_PROTECTION: u8 = 0x01; // T0PS
+    let mut body = block_bytes.to_be_bytes().to_vec();
+    body.extend([0, NO_PROTECTION, 0, 0]);
+    build(page::SUPPORTED_BLOCK_LENGTHS, &body)
+}
+
+/// The logical block provisioning page (SBC-4 6.6.5). No block can be anchored (ANC_SUP is zero).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Provisioning {
+    /// Blocks of a threshold set, as a power of two; zero when it has no thresholds.
+    pub threshold_exponent: u8,
     /// It has UNMAP (LBPU).
     pub unmap: bool,
     /// WRITE SAME (16) can unmap (LBPWS).
@@ -146,7 +158,7 @@ impl Provisioning {
             | u8::from(self.write_same_16) << 6
             | u8::from(self.write_same_10) << 5
             | u8::from(self.reads_zeroes) << 2;
-        build(page::LOGICAL_BLOCK_PROVISIONING, &[0, flags, self.kind as u8, 0])
+        build(page::LOGICAL_BLOCK_PROVISIONING, &[self.threshold_exponent, flags, self.kind as u8, 0])
     }
 
     /// Reads the page.
@@ -154,10 +166,11 @@ impl Provisioning {
     /// # Errors
     /// [`AnswerError`] when it is another page or cut short.
     pub fn parse(bytes: &[u8]) -> Result<Self, AnswerError> {
-        let [_, flags, kind, ..] = parse(bytes, page::LOGICAL_BLOCK_PROVISIONING)? else {
+        let [threshold_exponent, flags, kind, ..] = parse(bytes, page::LOGICAL_BLOCK_PROVISIONING)? else {
             return Err(AnswerError::Short("INQUIRY for page B2h"));
         };
         Ok(Provisioning {
+            threshold_exponent: *threshold_exponent,
             unmap: flags & 0x80 != 0,
             write_same_16: flags & 0x40 != 0,
             write_same_10: flags & 0x20 != 0,
@@ -211,13 +224,15 @@ mod tests {
         assert_eq!(erasable.to_page()[7], 0x40);
         assert_eq!(BlockCharacteristics::parse(&erasable.to_page()), Ok(erasable));
         let thin = Provisioning {
+            threshold_exponent: 11,
             unmap: true,
             write_same_16: true,
             write_same_10: true,
             reads_zeroes: true,
             kind: ProvisioningType::Thin,
         };
-        assert_eq!(thin.to_page(), [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]);
+        assert_eq!(thin.to_page(), [0, 0xb2, 0, 4, 11, 0xe4, 2, 0]);
+        assert_eq!(supported_block_lengths(4096), [0, 0xb4, 0, 8, 0, 0, 0x10, 0, 0, 1, 0, 0]);
         for provisioning in [thin, Provisioning::default()] {
             assert_eq!(Provisioning::parse(&provisioning.to_page()), Ok(provisioning));
         }

@@ -118,7 +118,7 @@ fn redirecting(scratch: &Scratch, port: u16, to: &str, more: &str) -> (Server, S
 
 #[test]
 fn initiators_follow_a_target_to_where_it_is_for_now_or_for_good() {
-    let port = 38_000 + (std::process::id() % 1000) as u16 * 3;
+    let port = 15_000 + (std::process::id() % 1000) as u16 * 3;
     let scratches = [Scratch::new(), Scratch::new(), Scratch::new()];
     let there = format!("127.0.0.1:{port}");
     let mut servers = vec![Server::start_on(&scratches[0], &[&format!("iscsi:{there}")], &["disk=ram:64M"], &[])];
@@ -146,7 +146,7 @@ fn initiators_follow_a_target_to_where_it_is_for_now_or_for_good() {
 #[test]
 fn a_reload_sends_the_sessions_of_a_target_to_where_it_has_moved() {
     let scratch = Scratch::new();
-    let address = format!("127.0.0.1:{}", 42_000 + (std::process::id() % 1000) as u16);
+    let address = format!("127.0.0.1:{}", 19_000 + (std::process::id() % 1000) as u16);
     let write = |more: &str| {
         let text = format!("[[target]]\nname = '{AUTHORITY}:disk'\nlun.0 = 'disk'\n{more}");
         fs::write(scratch.path("sanwire.toml"), text).expect("a configuration");

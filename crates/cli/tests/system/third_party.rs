@@ -90,7 +90,7 @@ fn read(session: &mut Initiator) -> Vec<u8> {
 
 #[test]
 fn a_copy_goes_from_the_target_of_one_volume_to_that_of_another() {
-    let world = World::new(33_000, &["one=ram:8M", "two=ram:8M", "ro=ram:8M,readonly"], "");
+    let world = World::new(10_000, &["one=ram:8M", "two=ram:8M", "ro=ram:8M,readonly"], "");
     let [mut one, mut two, mut read_only] = ["one", "two", "ro"].map(|volume| world.session(HOST, volume));
     let (from, to, protected) = (naa(&mut one), naa(&mut two), naa(&mut read_only));
     write(&mut one, &pattern(1, BYTES));
@@ -117,7 +117,7 @@ fn a_copy_to_a_unit_that_is_not_mapped_to_its_initiator_is_refused() {
     };
     let both = format!("'{HOST}', '{OTHER}'");
     let targets = [target("one", &both), target("two", &both), target("secret", &format!("'{OTHER}'"))].concat();
-    let world = World::new(34_000, &["one=ram:8M", "two=ram:8M", "secret=ram:8M"], &targets);
+    let world = World::new(11_000, &["one=ram:8M", "two=ram:8M", "secret=ram:8M"], &targets);
     let mut session = world.session(HOST, "one");
     let [mut two, mut secret] = ["two", "secret"].map(|volume| world.session(OTHER, volume));
     let (one, to, hidden) = (naa(&mut session), naa(&mut two), naa(&mut secret));
@@ -133,7 +133,7 @@ fn a_copy_to_a_unit_that_is_not_mapped_to_its_initiator_is_refused() {
 
 #[test]
 fn a_copy_meets_reservations_as_its_initiator_would() {
-    let world = World::new(35_000, &["one=ram:8M", "two=ram:8M"], "");
+    let world = World::new(12_000, &["one=ram:8M", "two=ram:8M"], "");
     let (mut one, mut own) = (world.session(HOST, "one"), world.session(HOST, "two"));
     let (from, to) = (naa(&mut one), naa(&mut own));
     let mut other = world.session(OTHER, "two");

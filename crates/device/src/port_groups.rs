@@ -1,5 +1,6 @@
 //! Target port groups: asymmetric logical unit access (SPC-5 5.17).
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,15 +23,14 @@ pub(crate) struct PortGroups {
 impl Default for PortGroups {
     /// One port, in one group.
     fn default() -> Self {
-        let group = PortGroup {
-            id: 1,
-            state: AccessState::ActiveOptimized,
-            is_preferred: false,
-            cause: StateCause::None,
-            ports: vec![1],
-        };
-        PortGroups { is_limited: AtomicBool::new(false), groups: Mutex::new(vec![group]) }
+        PortGroups { is_limited: AtomicBool::new(false), groups: Mutex::new(vec![new_group(1)]) }
     }
+}
+
+/// A group that is active, with the port that has its number.
+fn new_group(id: u16) -> PortGroup {
+    let (state, cause) = (AccessState::ActiveOptimized, StateCause::None);
+    PortGroup { id, state, is_preferred: false, cause, ports: vec![id] }
 }
 
 impl PortGroups {
@@ -58,14 +58,30 @@ impl PortGroups {
         self.lock().clone()
     }
 
-    /// Puts other groups in their place; tells whether the state of one has changed.
-    pub(crate) fn replace(&self, groups: Vec<PortGroup>) -> bool {
-        let mut current = self.lock();
-        let state = |of: &[PortGroup], id| of.iter().find(|group| group.id == id).map(|group| group.state);
-        let has_changed = current.iter().any(|group| state(&groups, group.id) != Some(group.state));
-        *current = groups;
-        self.publish(&current);
+    /// The target has these groups from now on, each with its ports; those that stay keep their states. Tells whether a group
+    /// has come or gone.
+    fn set_ports(&self, ports: &BTreeMap<u16, Vec<u16>>) -> bool {
+        let mut groups = self.lock();
+        let has_changed = !groups.iter().map(|group| group.id).eq(ports.keys().copied());
+        let group = |(id, ports): (&u16, &Vec<u16>)| {
+            let known = groups.iter().find(|group| group.id == *id).cloned();
+            PortGroup { ports: ports.clone(), ..known.unwrap_or_else(|| new_group(*id)) }
+        };
+        *groups = ports.iter().map(group).collect();
+        self.publish(&groups);
         has_changed
+    }
+
+    /// The owner's wish for one group; tells whether it has another state now, `None` when there is no such group.
+    fn set_state(&self, id: u16, state: AccessState) -> Option<bool> {
+        let mut groups = self.lock();
+        let group = groups.iter_mut().find(|group| group.id == id)?;
+        let has_changed = group.state != state;
+        if has_changed {
+            (group.state, group.cause) = (state, StateCause::Implicit);
+        }
+        self.publish(&groups);
+        Some(has_changed)
     }
 
     /// SET TARGET PORT GROUPS (SPC-5 6.45): all or nothing. Tells whether the state of a group has changed.
@@ -106,12 +122,23 @@ impl LogicalUnits {
         self.port_groups().groups()
     }
 
-    /// Puts other groups of ports, or other states of them, in their place; when a state has changed, every initiator is
-    /// told.
-    pub fn set_target_port_groups(&self, groups: Vec<PortGroup>) {
-        if self.port_groups().replace(groups) {
-            self.raise_access_state_changed(None);
+    /// The target has these groups of ports from now on: by their numbers, the relative identifiers of their ports, as the
+    /// [`sanwire_scsi::vpd::TargetPort`] of each nexus says them. Groups that stay keep their states; when others come or go,
+    /// the target's initiators are told.
+    pub fn set_target_ports(&self, groups: &BTreeMap<u16, Vec<u16>>) {
+        if self.port_groups().set_ports(groups) {
+            self.raise(Attention::AccessStateChanged, None);
         }
+    }
+
+    /// Puts a group of ports into another state, as the target's owner wishes (implicit asymmetric access, SPC-5 5.17.3), and
+    /// tells all initiators of the target. Whether that changed anything; `None` when there is no such group.
+    pub fn set_access_state(&self, group: u16, state: AccessState) -> Option<bool> {
+        let has_changed = self.port_groups().set_state(group, state)?;
+        if has_changed {
+            self.raise(Attention::AccessStateChanged, None);
+        }
+        Some(has_changed)
     }
 
     /// SET TARGET PORT GROUPS. The other initiators are told.
@@ -121,13 +148,9 @@ impl LogicalUnits {
         let list = data.get(..parameter_bytes as usize).ok_or(too_short)?;
         // SPC-5 6.45: no list is no error, and changes nothing.
         if !list.is_empty() && self.port_groups().set(list)? {
-            self.raise_access_state_changed(Some(by));
+            self.raise(Attention::AccessStateChanged, Some(by));
         }
         Ok(Step::Good)
-    }
-
-    fn raise_access_state_changed(&self, except: Option<NexusId>) {
-        self.iter().iter().for_each(|(_, disk)| disk.nexuses.raise(Attention::AccessStateChanged, except));
     }
 }
 

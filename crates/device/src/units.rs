@@ -240,6 +240,13 @@ impl LogicalUnits {
         }
     }
 
+    /// Tells the initiators of this target, of all its units, but not those of other targets that share a disk with it.
+    pub(crate) fn raise(&self, attention: Attention, except: Option<NexusId>) {
+        let nexuses = self.lock();
+        let told = || nexuses.keys().copied().filter(|nexus| Some(*nexus) != except);
+        self.inventory.load().values().for_each(|disk| disk.nexuses.raise_for(attention, told()));
+    }
+
     /// The two ends of a nexus that is there. It takes a lock: not for every read and write.
     #[must_use]
     pub fn ports(&self, nexus: NexusId) -> Option<Arc<NexusPorts>> {

@@ -1,14 +1,17 @@
 //! What a login asks of a server's targets. It always sees one whole configuration, however often that changes.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use sanwire_device::LogicalUnits;
 use sanwire_iscsi::{Authentication, Directory, IscsiName, LoginRefusal, Portal, TargetEntry, TargetId};
+use sanwire_scsi::port_groups::AccessState;
 
 use crate::export::{Departures, Export, ExportConfig, ExportError, ExportTable};
 use crate::reach::{Guests, Neighbours};
+use crate::wire::iscsi_port_id;
 
 /// The targets of a server, shared by all its threads.
 #[derive(Debug)]
@@ -44,6 +47,9 @@ impl Exports {
         volumes: &LogicalUnits,
     ) -> Result<Departures, ExportError> {
         let (table, departures) = self.table.load().with(configs, volumes, &self.neighbours)?;
+        for export in table.iter() {
+            export.units.set_target_ports(&self.ports(export));
+        }
         self.table.store(Arc::new(table));
         Ok(departures)
     }
@@ -66,6 +72,30 @@ impl Exports {
     /// A target that is served.
     pub(crate) fn by_id(&self, target: TargetId) -> Option<Arc<Export>> {
         self.table.load().by_id(target).map(Arc::clone)
+    }
+
+    /// Gives the ports of a portal group another state, for one target or all. Tells whose state has changed; `None` when none
+    /// of them is reached there.
+    pub(crate) fn set_access_state(
+        &self,
+        group_tag: u16,
+        state: AccessState,
+        only: Option<&IscsiName>,
+    ) -> Option<Vec<String>> {
+        let table = self.table.load();
+        let asked = table.iter().filter(|export| only.is_none_or(|name| export.config.name == *name));
+        let states = asked.map(|export| (export, export.units.set_access_state(group_tag, state)));
+        let reached: Vec<_> = states.filter_map(|(export, has_changed)| Some((export, has_changed?))).collect();
+        let changed = reached.iter().filter(|(_, has_changed)| *has_changed);
+        let names = changed.map(|(export, _)| export.config.name.to_string()).collect();
+        (!reached.is_empty()).then_some(names)
+    }
+
+    /// The groups of a target's ports: one for each portal group through which it is reached.
+    fn ports(&self, export: &Export) -> BTreeMap<u16, Vec<u16>> {
+        let groups = &export.config.group_tags;
+        let tags = self.portals.iter().map(|(_, tag)| *tag).filter(|tag| groups.is_empty() || groups.contains(tag));
+        tags.map(|tag| (tag, vec![iscsi_port_id(tag)])).collect()
     }
 
     /// The portals through which a target is told to who came in at `portal`: of a wildcard the address that was reached, and

@@ -34,8 +34,8 @@ pub use config::{TargetConfig, VolumeConfig};
 pub use error::StartError;
 pub use export::{ExportConfig, ExportError};
 pub use manage::{
-    Answer, Asker, ClientStatus, ConnectionStatistics, Desk, Dropped, ManageError, Manager, Request, Response, Source,
-    Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    Answer, Asker, ClientStatus, ConnectionStatistics, Desk, Dropped, ManageError, Manager, PortState, Request,
+    Response, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use registry::SessionStatus;

@@ -15,14 +15,20 @@ const INTERFACE_NAME_MAX_BYTES: usize = 15;
 pub(crate) const HYPERSCSI_PORT: TargetPort =
     TargetPort { relative_id: 1, group: 1, port_name: None, device_name: None };
 
-/// The target port that a portal group is to an iSCSI target (RFC 7143 4.4.1). Numbers begin behind that of HyperSCSI.
+/// The target port that a portal group is to an iSCSI target (RFC 7143 4.4.1), in a target port group of its own: states are
+/// those of portal groups. Numbers begin behind that of HyperSCSI.
 pub(crate) fn iscsi_port(target: &IscsiName, group_tag: u16) -> TargetPort {
     TargetPort {
-        relative_id: group_tag.saturating_add(1),
-        group: 1,
+        relative_id: iscsi_port_id(group_tag),
+        group: group_tag,
         port_name: Some(format!("{target},t,0x{group_tag:04x}")),
         device_name: Some(target.to_string()),
     }
+}
+
+/// The relative identifier of the port that a portal group is.
+pub(crate) fn iscsi_port_id(group_tag: u16) -> u16 {
+    group_tag.saturating_add(1)
 }
 
 /// The portal group of a portal for which none is said.

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use sanwire_core::{ClientId, Size};
 use sanwire_store::VolumeSpec;
+use sanwire_target::PortState;
 
 /// What a running server can be asked.
 #[derive(Subcommand, Debug)]
@@ -88,8 +89,42 @@ pub(crate) enum ManageCommand {
         /// Its id or name, or the name of an iSCSI initiator
         client: String,
     },
+    /// Put an iSCSI portal group into another state (asymmetric access): initiators with several paths take the others
+    SetAccessState {
+        /// The portal group's tag
+        group: u16,
+        /// The state
+        state: PortStateArg,
+        /// Of this iSCSI target alone [default: of all that are reached through the group]
+        #[arg(long, value_name = "IQN")]
+        target: Option<String>,
+    },
     /// Read the configuration file again, and apply what differs
     Reload,
+}
+
+/// The states of a portal group.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub(crate) enum PortStateArg {
+    /// The best way
+    ActiveOptimized,
+    /// A way that works, where there is no better one
+    ActiveNonOptimized,
+    /// No way to the medium
+    Standby,
+    /// No way at all
+    Unavailable,
+}
+
+impl From<PortStateArg> for PortState {
+    fn from(state: PortStateArg) -> Self {
+        match state {
+            PortStateArg::ActiveOptimized => PortState::ActiveOptimized,
+            PortStateArg::ActiveNonOptimized => PortState::ActiveNonOptimized,
+            PortStateArg::Standby => PortState::Standby,
+            PortStateArg::Unavailable => PortState::Unavailable,
+        }
+    }
 }
 
 /// What a client may do; what is not said stays.

@@ -60,6 +60,9 @@ fn volumes_change_under_a_client_that_goes_on() {
     assert!(ctl(&socket, &["resize-volume", "disk1", "8M"]).stderr.contains("never made shorter"));
     assert!(ctl(&socket, &["add-volume", "disk1=ram:8M"]).stderr.contains("choose another name"));
     assert_eq!(ctl(&socket, &["add-volume", "disk2=nowhere"]).code, Some(2), "misuse");
+    let state = ctl_ok(&socket, &["set-access-state", "1", "active-non-optimized"]);
+    assert!(state.contains("iqn.2026-11.org.sanwire:disk0: group 1 has another state now"), "{state}");
+    assert!(ctl(&socket, &["set-access-state", "9", "standby"]).stderr.contains("through portal group 9"));
     ctl_ok(&socket, &["remove-volume", "disk1"]);
     assert!(!listed(&scratch, &host).contains("disk1"));
     let status = ctl_ok(&socket, &["status", "--json"]);

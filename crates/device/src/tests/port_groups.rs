@@ -1,17 +1,17 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use sanwire_scsi::port_groups::{AccessState, PortGroup, StateCause};
 use sanwire_scsi::{AdditionalSense, Cdb, DeviceIdentification, Extent, Sense, SenseKey, build};
 
-use crate::testing::{NEXUS, OTHER, World, ports, sense};
+use crate::testing::{NEXUS, OTHER, World, lun, ports, sense, task};
+use crate::{LogicalUnits, NexusPorts};
 
 const STATES: [(AccessState, AdditionalSense); 3] = [
     (AccessState::Standby, AdditionalSense::NOT_READY_TARGET_PORT_STANDBY),
     (AccessState::Unavailable, AdditionalSense::NOT_READY_TARGET_PORT_UNAVAILABLE),
     (AccessState::Transitioning, AdditionalSense::NOT_READY_ASYMMETRIC_ACCESS_STATE_TRANSITION),
 ];
-
-fn group(state: AccessState) -> PortGroup {
-    PortGroup { id: 1, state, is_preferred: true, cause: StateCause::Implicit, ports: vec![1, 2] }
-}
 
 fn report(format: u8) -> Cdb {
     [0xa3, 0x0a | format << 5, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0].into()
@@ -40,7 +40,7 @@ fn each_state_passes_what_the_standard_says() {
     let world = World::small();
     let read = build::read_16(Extent { lba: 0, blocks: 1 });
     for (state, additional) in STATES {
-        world.units.set_target_port_groups(vec![group(state)]);
+        assert_eq!(world.units.set_access_state(1, state), Some(true));
         let refused = Sense::new(SenseKey::NotReady, additional);
         for cdb in [
             build::test_unit_ready(),
@@ -60,10 +60,17 @@ fn each_state_passes_what_the_standard_says() {
         assert_eq!(nothing.sense.is_empty(), state != AccessState::Transitioning);
     }
     for state in [AccessState::ActiveNonOptimized, AccessState::ActiveOptimized] {
-        world.units.set_target_port_groups(vec![group(state)]);
+        assert_eq!(world.units.set_access_state(1, state), Some(true));
         world.good(read, &[]);
     }
-    assert_eq!(world.units.target_port_groups(), [group(AccessState::ActiveOptimized)]);
+    let group = PortGroup {
+        id: 1,
+        state: AccessState::ActiveOptimized,
+        is_preferred: false,
+        cause: StateCause::Implicit,
+        ports: vec![1],
+    };
+    assert_eq!(world.units.target_port_groups(), [group]);
 }
 
 #[test]
@@ -90,7 +97,7 @@ fn a_state_that_an_initiator_sets_is_told_to_the_others() {
     assert_eq!(attention(&world, OTHER), None);
     world.good(set(&standby), &standby);
     assert_eq!(attention(&world, OTHER), None, "nothing has changed");
-    world.units.set_target_port_groups(vec![group(AccessState::ActiveOptimized)]);
+    assert_eq!(world.units.set_access_state(1, AccessState::ActiveOptimized), Some(true));
     for nexus in [NEXUS, OTHER] {
         assert_eq!(attention(&world, nexus), Some(AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED));
     }
@@ -109,4 +116,56 @@ fn a_list_with_one_fault_changes_nothing() {
     }
     assert_eq!(world.bad(set(&unknown), &unknown[..8]), too_short, "less data than the CDB says");
     world.good(build::test_unit_ready(), &[]);
+}
+
+/// SPC-5 5.17 and 6.36: the ports are those that initiators see in page 83h, and each group has a state of its own.
+#[test]
+fn the_owner_sets_the_state_of_each_group() {
+    let world = World::small();
+    world.units.set_target_ports(&BTreeMap::from([(1, vec![2]), (7, vec![8, 9])]));
+    for (nexus, group) in [(NEXUS, 1), (OTHER, 7)] {
+        let mut ports = NexusPorts::clone(&ports(nexus.0, group + 1));
+        ports.target.group = group;
+        world.units.nexus_established(nexus, Arc::new(ports));
+        attention(&world, nexus);
+    }
+    let descriptors = |second: u8, cause| {
+        let first = [0, 0x8f, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2];
+        let second = [second, 0x8f, 0, 7, 0, cause, 0, 2, 0, 0, 0, 8, 0, 0, 0, 9];
+        [&[0, 0, 0, 28][..], &first, &second].concat()
+    };
+    assert_eq!(world.good(report(0), &[]), descriptors(0, 0));
+    assert_eq!(world.units.set_access_state(3, AccessState::Standby), None);
+    assert_eq!(world.units.set_access_state(7, AccessState::Standby), Some(true));
+    assert_eq!(world.units.set_access_state(7, AccessState::Standby), Some(false));
+    assert_eq!(attention(&world, NEXUS), Some(AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED));
+    assert_eq!(world.good(report(0), &[]), descriptors(2, 2));
+    world.good(build::test_unit_ready(), &[]);
+    assert_eq!(attention(&world, OTHER), Some(AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED));
+    let refused = sense(&world.run(OTHER, build::test_unit_ready(), &[]));
+    assert_eq!(refused.additional, AdditionalSense::NOT_READY_TARGET_PORT_STANDBY);
+    world.units.set_target_ports(&BTreeMap::from([(1, vec![2]), (7, vec![8, 9])]));
+    assert_eq!(world.good(report(0), &[]), descriptors(2, 2), "a group that stays keeps its state");
+    world.units.set_target_ports(&BTreeMap::from([(1, vec![2])]));
+    assert_eq!(attention(&world, NEXUS), Some(AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED));
+    assert_eq!(world.good(report(0), &[])[4..], [0, 0x8f, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2]);
+}
+
+/// The states are those of a target's ports, not of a disk that another target has too.
+#[test]
+fn other_targets_of_a_disk_are_not_told() {
+    let world = World::small();
+    let other = LogicalUnits::new();
+    other.add_shared(lun(0), world.units.get(lun(0)).unwrap()).unwrap();
+    world.establish(NEXUS);
+    other.nexus_established(OTHER, ports(2, 1));
+    let ask = |units: &LogicalUnits, nexus| {
+        let reply = world.finish(units.begin(nexus, task(build::test_unit_ready(), &[]), &world.memory));
+        (!reply.sense.is_empty()).then(|| sense(&reply).additional)
+    };
+    ask(&world.units, NEXUS);
+    ask(&other, OTHER);
+    assert_eq!(world.units.set_access_state(1, AccessState::ActiveNonOptimized), Some(true));
+    assert_eq!(ask(&world.units, NEXUS), Some(AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED));
+    assert_eq!(ask(&other, OTHER), None);
 }

@@ -24,7 +24,7 @@ impl Access {
     pub fn of(cdb: &Cdb) -> Access {
         let byte = |at: usize| cdb.get(at).copied().unwrap_or(0);
         match cdb.operation_code() {
-            code::INQUIRY | code::REPORT_LUNS | code::REQUEST_SENSE | code::READ_CAPACITY_10 | LOG_SENSE => {
+            code::INQUIRY | code::REPORT_LUNS | code::REQUEST_SENSE | code::READ_CAPACITY_10 | code::LOG_SENSE => {
                 Access::Free
             }
             code::TEST_UNIT_READY => Access::FreeUnlessReserved,
@@ -49,8 +49,6 @@ fn maintenance_in(action: u8) -> Access {
         _ => Access::Read,
     }
 }
-
-const LOG_SENSE: u8 = 0x4d;
 
 /// The codes of which every command reads only; some are those of commands to come.
 const READS: [u8; 18] = [

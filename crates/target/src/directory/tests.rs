@@ -109,3 +109,30 @@ fn a_reconfiguration_under_a_login_storm_shows_each_login_one_whole_configuratio
         is_over.store(true, Ordering::Relaxed);
     });
 }
+
+/// SPC-5 6.36: REPORT TARGET PORT GROUPS lists the ports that initiators come through.
+#[test]
+fn each_portal_group_is_a_group_of_one_port() {
+    let both = target("both", &[]);
+    let second = ExportConfig { group_tags: vec![2], ..target("second", &[]) };
+    let portals = [("10.0.0.1:3260", 1), ("10.0.0.2:3260", 1), ("10.0.1.1:3260", 2)];
+    let exports = exports(&portals, vec![both.clone(), second.clone()]);
+    let groups = |label: &str| {
+        let export = exports.table.load().by_name(&name(label)).unwrap().clone();
+        let groups = export.units.target_port_groups().into_iter();
+        groups.map(|group| (group.id, group.state, group.ports)).collect::<Vec<_>>()
+    };
+    let (active, standby) = (AccessState::ActiveOptimized, AccessState::Standby);
+    assert_eq!(groups("both"), [(1, active, vec![2]), (2, active, vec![3])]);
+    assert_eq!(groups("second"), [(2, active, vec![3])]);
+    let port = crate::wire::iscsi_port(&name("both"), 2);
+    assert_eq!((port.group, port.relative_id), (2, 3), "page 83h says the same");
+
+    let set = |group, state, only: Option<&str>| exports.set_access_state(group, state, only.map(name).as_ref());
+    assert_eq!(set(1, standby, None), Some(vec![name("both").to_string()]));
+    assert_eq!(set(2, standby, Some("second")), Some(vec![name("second").to_string()]));
+    assert_eq!((set(2, standby, Some("second")), set(1, standby, Some("second"))), (Some(vec![]), None));
+    assert_eq!(groups("both"), [(1, standby, vec![2]), (2, active, vec![3])]);
+    exports.replace(vec![both], &LogicalUnits::new()).unwrap();
+    assert_eq!(groups("both"), [(1, standby, vec![2]), (2, active, vec![3])], "a reload keeps the states");
+}

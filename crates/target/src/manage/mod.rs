@@ -1,6 +1,7 @@
 //! Managing a server while it runs: what an administrator may ask, and how it is done. Whoever carries the questions (a unix
 //! socket, a connection) hands them to one [`Manager`].
 
+mod access;
 mod audit;
 mod clients;
 mod desk;
@@ -17,6 +18,7 @@ use sanwire_device::Disk;
 use sanwire_iscsi::IscsiName;
 use sanwire_store::VolumeSpec;
 
+pub use self::access::PortState;
 pub use self::audit::Asker;
 pub(crate) use self::audit::AuditLog;
 pub use self::desk::Desk;
@@ -47,6 +49,9 @@ pub enum ManageError {
     /// There is no such target.
     #[error("there is no iSCSI target {0}")]
     NoTarget(String),
+    /// There is no such portal group, or the target is not reached through it.
+    #[error("no iSCSI target is reached through portal group {0}: see the wires and the targets' groups")]
+    NoGroup(u16),
     /// All numbers are taken.
     #[error("there are {LUNS_MAX} volumes already: remove one first, or start another server")]
     Full,
@@ -188,6 +193,7 @@ impl Manager {
             Request::ResetClient { client } => self.reset_client(&client),
             Request::DropClient { client } => self.drop_client(&client),
             Request::Statistics => Ok(Answer::Statistics(self.statistics())),
+            Request::SetAccessState { group, state, target } => self.set_access_state(group, state, target),
             Request::Reload => self.reload(),
         }
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clients::{ClientConfig, ClientSettings};
+use crate::manage::access::PortState;
 use crate::registry::SessionStatus;
 
 /// What is asked of a running server. As JSON: `{"do": "add-volume", "volume": "disk1=ram:1G"}`.
@@ -85,6 +86,16 @@ pub enum Request {
     },
     /// What was counted since the server started.
     Statistics,
+    /// Put the ports of an iSCSI portal group into another state. Initiators of the targets are told.
+    SetAccessState {
+        /// The portal group's tag.
+        group: u16,
+        /// The state.
+        state: PortState,
+        /// One target; without it, all that are reached through the group.
+        #[serde(default)]
+        target: Option<String>,
+    },
     /// Read the configuration again, and apply what differs.
     Reload,
 }

@@ -122,9 +122,27 @@ fn a_reload_that_fails_changes_nothing() {
 }
 
 #[test]
+fn only_groups_that_are_there_have_states() {
+    let mut manager = manager(&["a=ram:1M"], &[]);
+    let mut set = |target: Option<&str>| {
+        let target = target.map(str::to_owned);
+        manager.execute(Request::SetAccessState { group: 1, state: PortState::Standby, target })
+    };
+    assert!(matches!(set(None), Err(ManageError::NoGroup(1))), "no wire of iSCSI");
+    assert!(matches!(set(Some("iqn.2026-11.org.sanwire:a")), Err(ManageError::NoGroup(1))));
+    for unknown in ["iqn.2026-11.org.sanwire:b", "nonsense"] {
+        assert!(matches!(set(Some(unknown)), Err(ManageError::NoTarget(name)) if name == unknown));
+    }
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
 fn requests_are_written_as_json() {
     let request: Request = serde_json::from_str(r#"{"do": "add-volume", "volume": "disk1=ram:1G"}"#).unwrap();
     assert_eq!(request, Request::AddVolume { volume: "disk1=ram:1G".into(), target: None });
+    let standby: Request =
+        serde_json::from_str(r#"{"do": "set-access-state", "group": 2, "state": "standby"}"#).unwrap();
+    assert_eq!(standby, Request::SetAccessState { group: 2, state: PortState::Standby, target: None });
     let misspelt = r#"{"do": "add-volume", "volume": "a=ram:1M", "traget": "x"}"#;
     assert!(serde_json::from_str::<Request>(misspelt).is_err());
 }

@@ -8,6 +8,7 @@ use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{ClientId, Lun};
 use sanwire_device::{AddError, LogicalUnits};
 use sanwire_iscsi::IscsiName;
+use sanwire_scsi::port_groups::AccessState;
 
 use super::Target;
 use crate::clients::{Clients, Terms};
@@ -33,6 +34,18 @@ impl Target {
         departures.gone.iter().for_each(|target| self.post(|| Mail::DropTarget(*target)));
         departures.moved.iter().for_each(|target| self.post(|| Mail::MoveTarget(*target)));
         Ok(())
+    }
+
+    /// Gives the ports of an iSCSI portal group another state, for one target or all; their initiators are told. The names of
+    /// the targets that had another one; `None` when none of them is reached through that group.
+    #[must_use]
+    pub fn set_access_state(
+        &self,
+        group_tag: u16,
+        state: AccessState,
+        only: Option<&IscsiName>,
+    ) -> Option<Vec<String>> {
+        self.exports.set_access_state(group_tag, state, only)
     }
 
     /// Serves one more volume. iSCSI targets have it only when [`Target::set_exports`] says so.

@@ -197,8 +197,11 @@ impl Driver {
     fn connected(&mut self, server: ServerInfo, resumed: bool) {
         if let Some(lost_at) = self.lost_at.take() {
             let away = lost_at.elapsed().as_secs_f32();
-            let state =
-                if resumed { "the session goes on" } else { "a new session; commands in doubt are given again" };
+            let state = match &self.link {
+                Link::Down(_) => "operations work again, those that have failed are not done any more",
+                _ if resumed => "the session goes on",
+                _ => "a new session; commands in doubt are given again",
+            };
             tracing::warn!("server {} is back after {away:.1} s: {state}", server.name);
         }
         self.server_name = Arc::from(&*server.name);

@@ -123,7 +123,7 @@ fn an_attached_volume_works_again_when_a_server_comes_back_late() {
     let test = "an_attached_volume_works_again_when_a_server_comes_back_late";
     let Some(world) = World::new(test, 1500, &[]) else { return };
     for wire in [Wire::Ethernet, Wire::Iscsi] {
-        let volume = format!("disk=file:{},size=16M", world.scratch.text("disk.img"));
+        let volume = format!("disk=file:{},size=16M", world.scratch.text(&format!("{wire:?}.img")));
         let mut server = Server::start_for(&world, wire, &[&volume]);
         let attached = Attached::device_with(&world, &wire.url("disk"), &["--wait", "1"]);
         let data = pattern(7, 1 << 20);

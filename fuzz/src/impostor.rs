@@ -36,6 +36,7 @@ pub fn offer() -> Offer {
         transfer_max_bytes: 1 << 20,
         keep_alive_ms: 5000,
         instance: 1,
+        protection_min: Protection::Checksum,
         name: "impostor".into(),
         unanswered: None,
     }

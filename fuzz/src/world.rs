@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use sanwire_buffer::{Frame, Packet, Region};
-use sanwire_core::{Instant, LinkId, Lun, MacAddress, Path, Peer};
+use sanwire_core::{Instant, LinkId, Lun, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer, Ask};
 use sanwire_hyperscsi::{
     Client, ClientConfig, ClientEvent, CommandHandle, LinkLimits, Order, Recovery, Server, ServerConfig, ServerEvent,
@@ -46,12 +46,14 @@ pub fn server(memory: Region, recovery: Recovery, seed: u8) -> Server {
         identity: server_identity(),
         psk: PSK,
         admission: Box::new(|_, _| true),
+        levels: Box::new(|_| Protection::Checksum),
         memory,
         links: vec![LINK],
         shard: 0,
         shards: 1,
         instance: u64::from(seed),
         keep_alive: Duration::from_secs(5),
+        rekey_interval: Duration::from_secs(1),
         session_idle_max: Duration::from_secs(60),
         commands_max: 16,
         transfer_max_bytes: 64 << 10,
@@ -66,11 +68,13 @@ pub fn client(path: Path, recovery: Recovery, seed: u8) -> Client {
         name: "client".into(),
         identity: client_identity(),
         psk: PSK,
+        server_key: None,
         path,
         server_name: String::new(),
         link: LINK,
         commands_max: 16,
         transfer_max_bytes: 64 << 10,
+        protection_min: Protection::Checksum,
         recovery,
         connect_patience: Duration::from_secs(3600),
         reconnect_patience: None,

@@ -18,7 +18,7 @@ local PROTECTIONS = {
 local ADN_KINDS = { [1] = "Handshake", [2] = "Announcement", [3] = "Refusal" }
 local REASONS = { [1] = "Unknown connection", [2] = "Not authentic", [3] = "Full" }
 local REQUEST_KINDS = { [0] = "Command", [1] = "Task management" }
-local REPLY_KINDS = { [0] = "Command", [1] = "Task management" }
+local REPLY_KINDS = { [0] = "Command", [1] = "Task management", [2] = "Not executed: guarded too little" }
 local FUNCTIONS = { [1] = "ABORT TASK", [5] = "LOGICAL UNIT RESET" }
 local STATUSES = {
     [0x00] = "GOOD", [0x02] = "CHECK CONDITION", [0x04] = "CONDITION MET", [0x08] = "BUSY",
@@ -75,6 +75,7 @@ local f = {
     reply_kind = ProtoField.uint8("sanwire.reply_kind", "Kind", base.DEC, REPLY_KINDS),
     status = ProtoField.uint8("sanwire.status", "Status", base.HEX, STATUSES),
     done = ProtoField.bool("sanwire.done", "Done"),
+    demanded = ProtoField.uint8("sanwire.demanded", "Protection of the logical unit", base.DEC, PROTECTIONS),
     sense_length = ProtoField.uint16("sanwire.sense.length", "Sense length", base.DEC),
     sense = ProtoField.bytes("sanwire.sense", "Sense data"),
     request_in = ProtoField.framenum("sanwire.request_in", "Request in", base.NONE, frametype.REQUEST),
@@ -243,6 +244,9 @@ local function reply_head(r, pinfo, connection)
     if kind == 0 then
         local status = r:enum(f.status, STATUSES)
         text = STATUSES[status] or string.format("status 0x%02x", status)
+    elseif kind == 2 then
+        r:add(f.reserved, 1)
+        text = "guarded too little"
     else
         local taken, item = r:add(f.done, 1)
         if taken:uint() > 1 then
@@ -254,7 +258,8 @@ local function reply_head(r, pinfo, connection)
     if length:uint() > 252 then
         r:illegal(item)
     end
-    r:add(f.reserved, 4)
+    r:enum(f.demanded, PROTECTIONS)
+    r:add(f.reserved, 3)
     r:add(f.sense, length:uint())
     link(r.tree, replies, requests, f.request_in, key(connection, number), pinfo)
     return string.format("#%s %s", tostring(number), text)

@@ -78,6 +78,7 @@ impl RamVolume {
             server: "memory".into(),
             wire: "none".into(),
             unit: WireUnit::Packet(1500),
+            protection: None,
         }
     }
 

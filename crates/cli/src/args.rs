@@ -2,6 +2,7 @@
 
 mod client;
 mod ctl;
+mod key;
 mod manage;
 mod serve;
 
@@ -18,6 +19,7 @@ pub(crate) use client::{
     IscsiArgs, LsArgs, Pattern,
 };
 pub(crate) use ctl::CtlArgs;
+pub(crate) use key::{KeyArgs, KeyCommand};
 pub(crate) use manage::{ManageCommand, SettingsArgs, check_volume};
 pub(crate) use serve::ServeArgs;
 
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Cp(CpArgs),
     /// Measure a volume
     Bench(BenchArgs),
+    /// Make and show keys, and pin those of servers
+    Key(KeyArgs),
     /// Print the id by which servers know this client
     Id(IdArgs),
     /// Print the completion script of a shell

@@ -9,6 +9,7 @@ pub(crate) mod detach;
 pub(crate) mod discover;
 pub(crate) mod id;
 pub(crate) mod info;
+pub(crate) mod key;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod serve;

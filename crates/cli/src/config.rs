@@ -9,19 +9,22 @@ mod server_name;
 mod targets;
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use sanwire_core::Protection;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::Authentication;
 use sanwire_store::VolumeSpec;
-use sanwire_target::{AllowList, ExportConfig};
+use sanwire_target::{AllowList, ExportConfig, TargetConfig};
 
 use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
 use crate::failure::misuse;
 use file::FileConfig;
 
 pub(crate) use clients::FileClient;
-pub(crate) use defaults::{data_directory, runtime_directory, state_directory};
+pub(crate) use defaults::{config_directory, data_directory, runtime_directory, state_directory};
 pub(crate) use sanwire_target::Wire;
 pub(crate) use secret::{Password, read_password};
 pub(crate) use server_name::ServerName;
@@ -50,6 +53,12 @@ pub(crate) struct ServeConfig {
     pub(crate) discovery: Authentication,
     /// What clients must know.
     pub(crate) password: Option<Password>,
+    /// The file of what clients must know, in place of a password.
+    pub(crate) secret_file: Option<PathBuf>,
+    /// How volumes are guarded that do not say so themselves.
+    pub(crate) security: Protection,
+    /// How long the keys of a connection are used.
+    pub(crate) rekey_interval: Duration,
     /// Where its static key is kept.
     pub(crate) key_file: PathBuf,
     /// Where reservations, and changes of clients, are kept; `None` when the user has no place for state.
@@ -96,8 +105,16 @@ impl ServeConfig {
         }
         check_wires(&wires)?;
         let allow = AllowList::new(join(file.allow, args.allow));
-        let targets = targets::resolve(file.targets, &volumes, &wires, &allow)?;
+        let security = args.security.or(file.security).unwrap_or_default();
+        let in_the_clear = volumes.iter().filter(|volume| volume.security.unwrap_or(security) == Protection::Checksum);
+        let made = targets::made(in_the_clear, &wires, &allow)?;
+        let targets = targets::resolve(file.targets, made, &volumes, &allow)?;
         let password_file = args.password_file.or(file.password_file);
+        let secret_file = args.secret_file.or(file.secret_file);
+        if let (Some(password), Some(secret)) = (&password_file, &secret_file) {
+            let (password, secret) = (password.display(), secret.display());
+            return Err(misuse(format!("password file {password} and secret file {secret}: give one of them")));
+        }
         let key_file = args.key_file.or(file.key_file);
         Ok(ServeConfig {
             name: args.name.or(file.name).map_or_else(defaults::server_name, Ok)?,
@@ -108,7 +125,13 @@ impl ServeConfig {
             clients: file.clients,
             targets,
             discovery: file.discovery,
+            security,
+            rekey_interval: args
+                .rekey_interval
+                .or(file.rekey_interval)
+                .map_or(TargetConfig::REKEY_INTERVAL_DEFAULT, seconds),
             password: password_file.as_deref().map(read_password).transpose()?,
+            secret_file,
             key_file: key_file.map_or_else(|| state_directory().map(|state| state.join("server.key")), Ok)?,
             state_directory: state_directory().ok(),
             control: args.control.or(file.control),
@@ -124,6 +147,10 @@ impl ServeConfig {
 fn join<T>(mut first: Vec<T>, second: Vec<T>) -> Vec<T> {
     first.extend(second);
     first
+}
+
+fn seconds(count: NonZeroU32) -> Duration {
+    Duration::from_secs(count.get().into())
 }
 
 fn shards(wanted: Option<u16>) -> anyhow::Result<usize> {

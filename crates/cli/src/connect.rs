@@ -14,6 +14,7 @@ use sanwire_iscsi::{ChapSecret, Credential, Wishes};
 use crate::args::{ClientArgs, IscsiArgs};
 use crate::config::{read_password, state_directory};
 use crate::keys;
+use crate::known_servers::KnownServers;
 
 /// How long a server is sought at first: a wrong address should not take a minute to show.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -78,10 +79,17 @@ pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<Clie
             options.iscsi.secret = Some(ChapSecret::new(password.as_bytes().to_vec()));
         }
     }
+    if let (Server::HyperScsi(_), Some(path)) = (server, &args.secret_file) {
+        options.psk = keys::secret(path)?;
+    }
+    if let Server::HyperScsi(_) = server {
+        options.server_key = KnownServers::load()?.key_of(server);
+    }
     add_iscsi(&mut options.iscsi, &args.iscsi)?;
     options.connect_patience = CONNECT_PATIENCE.min(args.wait);
     options.reconnect_patience = Some(args.wait);
     options.recovery = args.recovery.into();
+    options.protection_min = args.security.0;
     Ok(options)
 }
 

@@ -46,6 +46,29 @@ pub(crate) fn load_or_make(path: &Path) -> anyhow::Result<Identity> {
     Identity::from_private(private).with_context(|| format!("the key file {}", path.display()))
 }
 
+/// The secret in a key file, which both ends share.
+pub(crate) fn secret(path: &Path) -> anyhow::Result<Psk> {
+    let file =
+        File::open(path).map_err(|error| misuse(format!("cannot read the secret file {}: {error}", path.display())))?;
+    read(path, file)
+}
+
+/// Makes a key file that is not there yet.
+pub(crate) fn make_new(path: &Path) -> anyhow::Result<()> {
+    if path.exists() {
+        let shown = path.display();
+        return Err(misuse(format!(
+            "{shown} is there already: choose another name, or remove it if nobody needs its key"
+        )));
+    }
+    make(path).map(drop)
+}
+
+/// A key as people read it.
+pub(crate) fn hexadecimal(key: &[u8; KEY_BYTES]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn read(path: &Path, file: File) -> anyhow::Result<[u8; KEY_BYTES]> {
     let shown = path.display();
     let unreadable = |error| misuse(format!("cannot read the key file {shown}: {error}"));
@@ -66,7 +89,8 @@ fn read(path: &Path, file: File) -> anyhow::Result<[u8; KEY_BYTES]> {
     })
 }
 
-fn parse(text: &str) -> Option<[u8; KEY_BYTES]> {
+/// A key as [`hexadecimal`] writes it.
+pub(crate) fn parse(text: &str) -> Option<[u8; KEY_BYTES]> {
     if text.len() != 2 * KEY_BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
@@ -83,8 +107,7 @@ fn make(path: &Path) -> anyhow::Result<[u8; KEY_BYTES]> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(unwritable)?;
     }
     let key: [u8; KEY_BYTES] = random()?;
-    let mut text: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    text.push('\n');
+    let text = format!("{}\n", hexadecimal(&key));
     // Written aside and linked into place: two programs that start together agree on the first one's key.
     let aside = path.with_extension(format!("new-{}", std::process::id()));
     let mut file =

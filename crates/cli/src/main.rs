@@ -11,6 +11,7 @@ mod control;
 mod copy;
 mod failure;
 mod keys;
+mod known_servers;
 mod output;
 mod signals;
 #[cfg(test)]
@@ -41,6 +42,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Detach(args) => logged(log, || commands::detach::run(&args)),
         Command::Cp(args) => logged(log, || commands::cp::run(&args)),
         Command::Bench(args) => logged(log, || commands::bench::run(&args)),
+        Command::Key(args) => logged(log, || commands::key::run(&args)),
         Command::Id(args) => commands::id::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),

@@ -24,6 +24,7 @@ pub(crate) fn info(size_bytes: u64, block_bytes: u32) -> VolumeInfo {
         server: "memory".into(),
         wire: "none".into(),
         unit: WireUnit::Packet(1500),
+        protection: None,
     }
 }
 

@@ -7,10 +7,12 @@
 mod id;
 pub mod limits;
 mod net;
+mod protection;
 mod size;
 mod time;
 
 pub use id::{ClientId, Lun, NexusId, ParseClientIdError};
 pub use net::{LinkId, MacAddress, ParseMacAddressError, Path, Peer};
+pub use protection::{ParseProtectionError, Protection};
 pub use size::{ParseSizeError, Size};
 pub use time::Instant;

@@ -107,6 +107,12 @@ impl Client {
         self.driver.server().unwrap_or_else(|| self.server.clone())
     }
 
+    /// The server's static public key, by which it can be pinned; `None` over iSCSI.
+    #[must_use]
+    pub fn server_key(&self) -> Option<[u8; 32]> {
+        self.server().public_key
+    }
+
     /// The wire, in words for people.
     #[must_use]
     pub fn wire(&self) -> &str {
@@ -174,6 +180,7 @@ impl Client {
             server: Arc::from(&*server.name),
             wire: Arc::clone(&self.wire),
             unit: server.unit,
+            protection: self.driver.protection(summary.lun),
         }
     }
 

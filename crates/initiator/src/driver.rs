@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
 
 use sanwire_buffer::Frame;
-use sanwire_core::{Instant, Lun};
+use sanwire_core::{Instant, Lun, Protection};
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::{AdditionalSense, Sense};
 
@@ -114,6 +114,10 @@ impl Driver {
 
     pub(crate) fn server(&self) -> Option<ServerInfo> {
         self.session.server()
+    }
+
+    pub(crate) fn protection(&self, lun: Lun) -> Option<Protection> {
+        self.session.protection(lun)
     }
 
     pub(crate) fn waker(&self) -> &Waker {

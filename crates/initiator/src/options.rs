@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use sanwire_core::Protection;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
 use sanwire_hyperscsi::{ClientConfig, Identity, LinkLimits, Psk, Recovery};
 use sanwire_iscsi::{ChapSecret, ClientConfig as IscsiConfig, Credential, IscsiName, Isid, Wishes};
@@ -22,12 +23,16 @@ pub struct ClientOptions {
     pub identity: Identity,
     /// The shared secret; all zeroes without a password.
     pub psk: Psk,
+    /// The static public key that a HyperSCSI server must have; `None`: any.
+    pub server_key: Option<[u8; 32]>,
     /// How long to seek the server at first.
     pub connect_patience: Duration,
     /// How long to seek it when it was lost; `None`: for ever.
     pub reconnect_patience: Option<Duration>,
     /// Memory for [`Volume::buffer`], in bytes.
     pub memory_bytes: usize,
+    /// HyperSCSI's packets of commands and answers are never guarded less.
+    pub protection_min: Protection,
     /// How lost packets are recovered.
     pub recovery: Recovery,
     /// What iSCSI needs beyond that.
@@ -58,9 +63,11 @@ impl ClientOptions {
             name: String::from("sanwire"),
             identity,
             psk: [0; 32],
+            server_key: None,
             connect_patience: Duration::from_secs(5),
             reconnect_patience: None,
             memory_bytes: 64 << 20,
+            protection_min: Protection::Checksum,
             recovery: Recovery::default(),
             iscsi: IscsiOptions {
                 initiator: None,
@@ -77,11 +84,13 @@ impl ClientOptions {
             name: self.name.clone(),
             identity: self.identity.clone(),
             psk: self.psk,
+            server_key: self.server_key,
             path: endpoint.path,
             server_name: endpoint.server_name.clone(),
             link,
             commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
             transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
+            protection_min: self.protection_min,
             recovery: self.recovery,
             connect_patience: self.connect_patience,
             reconnect_patience: self.reconnect_patience,

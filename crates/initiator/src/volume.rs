@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use sanwire_buffer::{Frame, Slice};
-use sanwire_core::Lun;
+use sanwire_core::{Lun, Protection};
 
 use crate::queue::{Channel, OpKind, OpOutput, OpQueue, Submission};
 pub use buffers::BufferPool;
@@ -46,6 +46,8 @@ pub struct VolumeInfo {
     pub wire: Arc<str>,
     /// What the wire carries at once.
     pub unit: WireUnit,
+    /// How its packets are guarded; `None` over iSCSI, which has nothing of the kind.
+    pub protection: Option<Protection>,
 }
 
 /// The largest piece that a wire carries at once, in bytes.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanwire_core::Lun;
+use sanwire_core::{Lun, Protection};
 use sanwire_hyperscsi::{Identity, Recovery, random};
 use sanwire_initiator::{Client, ClientOptions, ConnectError, VolumeError};
 use sanwire_io::file::EngineKind;
@@ -14,6 +14,8 @@ fn config(volumes: &[&str]) -> TargetConfig {
         identity: Identity::from_private(random().unwrap()).unwrap(),
         psk: [0; 32],
         wires: vec![Wire::HsIp { address: "127.0.0.1:0".parse().unwrap() }],
+        protection: Protection::Checksum,
+        rekey_interval: TargetConfig::REKEY_INTERVAL_DEFAULT,
         allow: AllowList::default(),
         volumes: volumes
             .iter()

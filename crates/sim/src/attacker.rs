@@ -12,6 +12,10 @@ use crate::random::Random;
 
 const HEARD_MAX: usize = 128;
 
+/// Where a packet says how it is guarded, and of which connection it is.
+const GUARD: usize = 5;
+const CONNECTION: std::ops::Range<usize> = 8..12;
+
 /// The attacker.
 #[derive(Debug)]
 pub struct Attacker {
@@ -42,13 +46,16 @@ impl Attacker {
         }
         let index = self.random.range(0..=self.heard.len() as u64 - 1) as usize;
         let (client, to_server, bytes) = self.heard[index].clone();
-        match self.random.range(0..=9) {
+        match self.random.range(0..=12) {
             0..=2 => Some((client, to_server, bytes)),
             3 => Some((client, !to_server, bytes)),
             4 => Some((client, to_server, self.damaged(bytes))),
             5 => Some((client, true, self.forged_disconnect(&bytes)?)),
             6 | 7 => Some((client, false, self.forged_refusal(&bytes)?)),
             8 => Some((client, false, self.forged_farewell(&bytes)?)),
+            9 => Some((client, to_server, self.truncated(bytes))),
+            10 => Some((client, to_server, self.spliced(bytes)?)),
+            11 => Some((client, to_server, self.reguarded(bytes)?)),
             _ => Some((client, to_server, self.garbage())),
         }
     }
@@ -56,6 +63,25 @@ impl Attacker {
     fn damaged(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         damage(&mut bytes, &mut self.random);
         bytes
+    }
+
+    fn truncated(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.truncate(self.random.range(0..=bytes.len() as u64) as usize);
+        bytes
+    }
+
+    /// A packet of one connection in the name of another.
+    fn spliced(&mut self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let index = self.random.range(0..=self.heard.len() as u64 - 1) as usize;
+        let other = self.heard.get(index)?.2.get(CONNECTION)?;
+        bytes.get_mut(CONNECTION)?.copy_from_slice(other);
+        Some(bytes)
+    }
+
+    /// A packet that says to be guarded otherwise, or under other keys.
+    fn reguarded(&mut self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        *bytes.get_mut(GUARD)? = self.random.u64() as u8 & 0x17;
+        Some(bytes)
     }
 
     /// A refusal with a right checksum, for a connection or a handshake that is under way.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanwire_core::Protection;
 use sanwire_hyperscsi::Recovery;
 
 use crate::disk::DiskPlan;
@@ -83,6 +84,10 @@ pub struct Plan {
     pub capacity_packets: u32,
     /// How lost packets are recovered.
     pub recovery: Recovery,
+    /// How the disk is guarded.
+    pub protection: Protection,
+    /// Whether other disks of the server may be guarded less.
+    pub is_mixed: bool,
     /// The disk.
     pub disk: DiskPlan,
     /// Whether the disk says that it has a write cache.
@@ -95,6 +100,8 @@ pub struct Plan {
     pub client_memory_bytes: usize,
     /// How long a session without a connection is kept.
     pub session_idle_max: Duration,
+    /// How long a connection's keys are used.
+    pub rekey_interval: Duration,
     /// What clients do.
     pub work: Work,
     /// Faults, and when they come. Afterwards the link is healed.
@@ -116,12 +123,15 @@ impl Plan {
             claimed_bytes: packet_max_bytes as u32,
             capacity_packets: 1024,
             recovery: Recovery::Selective,
+            protection: Protection::Checksum,
+            is_mixed: true,
             disk: DiskPlan { delay_us: (20, 100), slow_per_million: 0, error_per_million: 0 },
             write_cache: true,
             blocks: 2048,
             server_memory_bytes: 16 << 20,
             client_memory_bytes: 16 << 20,
             session_idle_max: Duration::from_secs(30),
+            rekey_interval: Duration::from_secs(3600),
             work: Work {
                 commands: 40,
                 depth: 8,
@@ -152,6 +162,9 @@ impl Plan {
         plan.clients = random.choose(&[1, 1, 2]);
         plan.capacity_packets = random.choose(&[1, 3, 16, 64, 256, 1024, 5000]);
         plan.recovery = random.choose(&[Recovery::Selective, Recovery::Selective, Recovery::WholeWindow]);
+        plan.protection = random.choose(&Protection::ALL);
+        plan.is_mixed = random.chance(500_000);
+        plan.rekey_interval = Duration::from_millis(random.choose(&[20, 300, 3_600_000]));
         plan.write_cache = random.chance(800_000);
         plan.work.commands = random.range(10..=50);
         plan.work.depth = random.range(1..=16) as usize;

@@ -17,6 +17,12 @@ const RECOVERY_MAX: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(10);
 const IDLE_PACKETS_MAX: u64 = 4;
 
+/// New keys take a request, an answer, and a sign that they are used, which is answered; some of it twice.
+const REKEY_PACKETS_MAX: u64 = 6;
+
+/// A server looks after a change of keys no more often than this.
+const REKEY_MIN_MS: u64 = 200;
+
 /// Runs `run` with so many seeds, on all processors; `SANWIRE_SEED` replaces them by one, `SANWIRE_SEEDS` sets their
 /// number.
 ///
@@ -99,7 +105,8 @@ fn idle(world: &mut World) -> Outcome<()> {
     let packets = world.stats.packets - before.packets;
     let timeouts = world.stats.timeouts - before.timeouts;
     let clients = world.plan.clients as u64;
-    if packets > clients * IDLE.as_secs() * IDLE_PACKETS_MAX {
+    let rekeys = IDLE.as_millis() as u64 / (world.plan.rekey_interval.as_millis() as u64).max(REKEY_MIN_MS);
+    if packets > clients * (IDLE.as_secs() * IDLE_PACKETS_MAX + rekeys * REKEY_PACKETS_MAX) {
         return Err(format!("{packets} packets in {IDLE:?} of idleness: {}", world.describe()));
     }
     if timeouts > 3 * packets + 20 {

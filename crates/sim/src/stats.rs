@@ -52,7 +52,9 @@ impl Stats {
         match prefix.header.opcode {
             Opcode::HcbeRequest | Opcode::HcbeReply => {
                 self.data_packets += 1;
-                let Ok((fragment, _, _)) = Fragment::read(body) else { return };
+                // Of what is encrypted an onlooker sees that it is data, no more.
+                let fragment = Fragment::read(body).ok().filter(|_| !prefix.protection.encrypts());
+                let Some((fragment, ..)) = fragment else { return };
                 let next = self.highest.entry((prefix.connection, to_server)).or_default();
                 if fragment.sequence < *next {
                     self.retransmissions += 1;

@@ -27,6 +27,7 @@
 //! | `block=512\|4096` | the logical block |
 //! | `readonly` | no writes |
 //! | `removable` | volumes only: initiators can eject and load the medium |
+//! | `security=LEVEL` | volumes only: how HyperSCSI guards it: `none`, `hash`, `aes-128-gcm`, `aes-256-gcm`, `chacha20-poly1305` |
 //! | `thick` | no space is given back |
 //! | `direct` | files and devices only: past the page cache |
 //! | `delay=[WHICH:]TIME` | [`DelayRule`]; may be given several times (in TOML: an array) |
@@ -42,6 +43,7 @@ mod raw;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use sanwire_core::Protection;
 use serde::Deserialize;
 
 pub use name::VolumeName;
@@ -60,6 +62,8 @@ pub struct VolumeSpec {
     pub store: StoreSpec,
     /// Whether its medium can be ejected.
     pub removable: bool,
+    /// How HyperSCSI guards it on the wire; `None`: as the server's other volumes.
+    pub security: Option<Protection>,
 }
 
 /// What is at the bottom.

@@ -1,8 +1,9 @@
 //! What a server is told to be.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use sanwire_core::Lun;
+use sanwire_core::{Lun, Protection};
 use sanwire_hyperscsi::{Identity, Psk, Recovery};
 use sanwire_io::file::EngineKind;
 use sanwire_iscsi::Authentication;
@@ -33,6 +34,10 @@ pub struct TargetConfig {
     pub psk: Psk,
     /// Where to listen.
     pub wires: Vec<Wire>,
+    /// How volumes are guarded on HyperSCSI's wires that do not say so themselves.
+    pub protection: Protection,
+    /// How long the keys of a connection are used.
+    pub rekey_interval: Duration,
     /// Who is served over HyperSCSI, besides the clients below.
     pub allow: AllowList,
     /// The clients that are known by their ids, with what they may do.
@@ -63,6 +68,9 @@ impl TargetConfig {
     /// Data in transit on a server of the usual kind: a sixteenth of what all clients together could ask for at once;
     /// beyond it, commands wait.
     pub const MEMORY_BYTES_DEFAULT: usize = 24 << 20;
+
+    /// The keys of a connection are used for an hour.
+    pub const REKEY_INTERVAL_DEFAULT: Duration = Duration::from_secs(3600);
 
     /// Where changes by management are noted; nowhere without any place for it.
     pub(crate) fn audit_file(&self) -> Option<PathBuf> {

@@ -80,6 +80,16 @@ pub enum ExportError {
         /// The volume.
         volume: String,
     },
+    /// A volume that must be guarded would pass in the clear.
+    #[error(
+        "target {target}: volume {volume} is protected by its key `security`, and iSCSI would carry it in the clear: take it out of the target, or give it security=none"
+    )]
+    Protected {
+        /// Which target.
+        target: IscsiName,
+        /// The volume.
+        volume: String,
+    },
     /// A name is there twice.
     #[error("two targets are called {target}: give each a name of its own")]
     NameTwice {

@@ -13,6 +13,7 @@ mod directory;
 mod error;
 mod export;
 mod front_desk;
+mod levels;
 mod link;
 mod mail;
 mod manage;

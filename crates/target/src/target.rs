@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
+use sanwire_core::Protection;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::ServerConfig;
@@ -22,8 +23,9 @@ use crate::clients::{Clients, Gate};
 use crate::config::TargetConfig;
 use crate::directory::Exports;
 use crate::error::StartError;
-use crate::export::ExportConfig;
+use crate::export::{ExportConfig, ExportError};
 use crate::front_desk::{self, FrontDeskParts};
+use crate::levels::Levels;
 use crate::link::Opener;
 use crate::mail::{Mail, Mailbox};
 use crate::manage::AuditLog;
@@ -45,6 +47,7 @@ const ISCSI_COMMANDS_MAX: u32 = 128;
 pub struct Target {
     units: Arc<LogicalUnits>,
     clients: Arc<Clients>,
+    levels: Arc<Levels>,
     exports: Arc<Exports>,
     /// Held while the targets change.
     changing: Mutex<()>,
@@ -72,8 +75,9 @@ impl Target {
     /// [`StartError`] says what, where, and what to do.
     pub fn start(config: TargetConfig) -> Result<Target, StartError> {
         let instance = u64::from_be_bytes(random()?);
-        let units = Arc::new(LogicalUnits::new());
+        let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(Levels::new(config.protection)));
         for (volume, slot) in config.volumes.iter().zip(0..) {
+            levels.set(volume.lun, volume.spec.security);
             add_volume(&units, volume, config.state_directory.as_deref(), instance, slot)?;
         }
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
@@ -85,11 +89,13 @@ impl Target {
         let listeners = listeners(&mut wires)?;
         let portals = wires.iter().filter_map(Wire::portal).collect();
         let exports = Exports::new(config.discovery.clone(), portals);
+        refuse_in_the_clear(&config.exports, &units, &levels)?;
         exports.replace(config.exports.clone(), &units)?;
         let (wakers, mailboxes, mail) = mailboxes(shards)?;
         let mut target = Target {
             units,
             clients: Arc::new(clients),
+            levels,
             exports,
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
@@ -194,18 +200,20 @@ impl Target {
         shard: u32,
         memory: Region,
     ) -> Result<ServerConfig, StartError> {
-        let shards = config.shards.max(1);
+        let (shards, levels) = (config.shards.max(1), Arc::clone(&self.levels));
         Ok(ServerConfig {
             name: config.name.clone(),
             identity: config.identity.clone(),
             psk: config.psk,
             admission: Box::new(Gate(Arc::clone(&self.clients))),
+            levels: Box::new(move |lun| levels.of(lun)),
             memory,
             links: ports.iter().map(|port| link_limits(port, shards)).collect(),
             shard,
             shards,
             instance: self.instance,
             keep_alive: KEEP_ALIVE,
+            rekey_interval: config.rekey_interval,
             session_idle_max: SESSION_IDLE_MAX,
             commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
             transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
@@ -316,6 +324,20 @@ fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16)>, StartError> {
         listeners.push((listener, group_tag));
     }
     Ok(listeners)
+}
+
+/// iSCSI protects nothing that it carries.
+fn refuse_in_the_clear(configs: &[ExportConfig], units: &LogicalUnits, levels: &Levels) -> Result<(), ExportError> {
+    let served = units.iter();
+    let is_protected = |volume: &str| {
+        let unit = served.iter().find(|(_, disk)| disk.identity().name() == volume);
+        unit.is_some_and(|(lun, _)| levels.of(Some(*lun)) > Protection::Checksum)
+    };
+    let mut named = configs.iter().flat_map(|config| config.units.values().map(move |volume| (&config.name, volume)));
+    match named.find(|(_, volume)| is_protected(volume)) {
+        Some((target, volume)) => Err(ExportError::Protected { target: target.clone(), volume: volume.clone() }),
+        None => Ok(()),
+    }
 }
 
 fn random<const N: usize>() -> Result<[u8; N], StartError> {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use sanwire_core::Size;
+use sanwire_core::{ParseProtectionError, Protection, Size};
 use sanwire_initiator::{Url, UrlError};
 use sanwire_iscsi::IscsiName;
 
@@ -19,6 +19,10 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "FILE", help_heading = "Connection")]
     pub(crate) password_file: Option<PathBuf>,
 
+    /// A file with the key that the HyperSCSI server shares with its clients, in place of a password
+    #[arg(long, value_name = "FILE", conflicts_with = "password_file", help_heading = "Connection")]
+    pub(crate) secret_file: Option<PathBuf>,
+
     /// The file of this client's static key; it is made when absent [default: in the user's state directory]
     #[arg(long, value_name = "FILE", help_heading = "Connection")]
     pub(crate) key_file: Option<PathBuf>,
@@ -27,6 +31,12 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, help_heading = "Connection")]
     pub(crate) wait: Duration,
 
+    /// Let no packet of a HyperSCSI volume be guarded less: none, hash, encryption, or the name of a cipher
+    ///
+    /// Volumes that demand more get more: see `security` among the keys of a volume.
+    #[arg(long, value_name = "LEVEL", default_value = "none", help_heading = "Connection")]
+    pub(crate) security: LeastSecurity,
+
     /// How packets that were lost are sent again
     #[arg(long, value_name = "HOW", default_value = "selective", help_heading = "Connection")]
     pub(crate) recovery: RecoveryChoice,
@@ -34,6 +44,22 @@ pub(crate) struct ClientArgs {
     /// What iSCSI needs beyond that.
     #[command(flatten)]
     pub(crate) iscsi: IscsiArgs,
+}
+
+/// The least protection that a client accepts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeastSecurity(pub(crate) Protection);
+
+impl FromStr for LeastSecurity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // The cheapest cipher: others are stronger.
+        let parsed = if text == "encryption" { Ok(Protection::Aes128Gcm) } else { text.parse() };
+        parsed
+            .map(LeastSecurity)
+            .map_err(|error: ParseProtectionError| format!("{error}, or encryption for any cipher"))
+    }
 }
 
 /// What only iSCSI sessions take.

@@ -1,9 +1,10 @@
 //! The options of `sanwire serve`.
 
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 
 use clap::Args;
+use sanwire_core::Protection;
 use sanwire_store::VolumeSpec;
 use sanwire_target::AllowRule;
 
@@ -40,8 +41,8 @@ pub(crate) struct ServeArgs {
     /// Serve a volume: NAME=STORE[,KEY[=VALUE]]... (repeatable)
     ///
     /// STORE is ram:SIZE, null:SIZE (for measuring the protocol), file:PATH (with size=SIZE it is made, sparse, when
-    /// absent) or the absolute path of a block device. Keys: size=SIZE, grow, block=512|4096, readonly, removable, thick
-    /// (no space is given back), direct (past the page cache), delay=[WHICH:]TIME and error=RULE (for tests), seed=NUMBER.
+    /// absent) or the absolute path of a block device. Keys: size=SIZE, grow, block=512|4096, readonly, removable,
+    /// security=LEVEL, thick (no space is given back), direct (past the page cache), delay=[WHICH:]TIME and error=RULE (for tests), seed=NUMBER.
     #[arg(long = "volume", value_name = "NAME=STORE[,KEY[=VALUE]]...")]
     pub(crate) volumes: Vec<VolumeSpec>,
 
@@ -60,6 +61,19 @@ pub(crate) struct ServeArgs {
     /// A file whose first line is the password that clients must know; only its owner may read it
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
+
+    /// A file with a key that clients must know, in place of a password; `sanwire key new` makes one
+    #[arg(long, value_name = "FILE", conflicts_with = "password_file")]
+    pub(crate) secret_file: Option<PathBuf>,
+
+    /// How HyperSCSI guards volumes that do not say so themselves: none, hash, aes-128-gcm, aes-256-gcm or
+    /// chacha20-poly1305 [default: none]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) security: Option<Protection>,
+
+    /// How long the keys of a HyperSCSI connection are used before new ones are agreed on, in seconds [default: 3600]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) rekey_interval: Option<NonZeroU32>,
 
     /// The file of this server's static key; it is made when absent
     #[arg(long, value_name = "FILE")]

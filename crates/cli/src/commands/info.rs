@@ -39,6 +39,7 @@ pub(super) fn to_json(info: &VolumeInfo, url: &Url) -> Value {
         "server": *info.server,
         "wire": *info.wire,
         unit: unit_bytes,
+        "security": info.protection.map(|protection| protection.to_string()),
     })
 }
 
@@ -58,6 +59,7 @@ fn describe(info: &VolumeInfo) -> String {
         ("longest transfer", Size(info.transfer_max_bytes.into()).to_string()),
         ("server", info.server.to_string()),
         ("wire", format!("{}, {unit}", info.wire)),
+        ("security", info.protection.unwrap_or_default().to_string()),
     ];
     rows.iter().map(|(key, value)| format!("{key:<18}{value}\n")).collect()
 }

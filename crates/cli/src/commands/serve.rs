@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sanwire_core::Lun;
+use sanwire_hyperscsi::Psk;
 use sanwire_io::descriptors;
 use sanwire_target::{Answer, Asker, Desk, Manager, Request, Response, Source, Target, TargetConfig, VolumeConfig};
 
@@ -88,8 +89,10 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
     Ok(TargetConfig {
         name: config.name.as_str().to_owned(),
         identity: keys::load_or_make(&config.key_file)?,
-        psk: config.password.as_ref().map_or(Ok(keys::NO_PASSWORD), keys::psk)?,
+        psk: psk(config)?,
         wires: config.wires.clone(),
+        protection: config.security,
+        rekey_interval: config.rekey_interval,
         allow: config.allow.clone(),
         clients: config.clients.iter().map(FileClient::resolve).collect::<anyhow::Result<_>>()?,
         volumes: volumes.collect(),
@@ -103,6 +106,15 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
         state_directory: config.state_directory.clone(),
         audit_log: config.audit_log.clone(),
     })
+}
+
+/// What clients must know.
+fn psk(config: &ServeConfig) -> anyhow::Result<Psk> {
+    match (&config.secret_file, &config.password) {
+        (Some(file), _) => keys::secret(file),
+        (None, Some(password)) => keys::psk(password),
+        (None, None) => Ok(keys::NO_PASSWORD),
+    }
 }
 
 /// What is served, and what to type in another terminal.

@@ -24,6 +24,14 @@ pub(crate) fn state_directory() -> anyhow::Result<PathBuf> {
     user_directory("XDG_STATE_HOME", ".local/state")
 }
 
+/// Where the pinned keys of servers are kept: `$XDG_CONFIG_HOME/sanwire` or `~/.config/sanwire`.
+///
+/// # Errors
+/// When there is no home directory.
+pub(crate) fn config_directory() -> anyhow::Result<PathBuf> {
+    user_directory("XDG_CONFIG_HOME", ".config")
+}
+
 /// Where sockets and mount points go: `$XDG_RUNTIME_DIR/sanwire`, or `/run/sanwire` for root. `instead` is what the user can give
 /// who has neither.
 ///

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use sanwire_core::Protection;
 use sanwire_iscsi::Authentication;
 use sanwire_store::VolumeSpec;
 use sanwire_target::AllowRule;
@@ -27,6 +28,9 @@ pub(super) struct FileConfig {
     pub(super) wires: Vec<Wire>,
     pub(super) allow: Vec<AllowRule>,
     pub(super) password_file: Option<PathBuf>,
+    pub(super) secret_file: Option<PathBuf>,
+    pub(super) security: Option<Protection>,
+    pub(super) rekey_interval: Option<NonZeroU32>,
     pub(super) key_file: Option<PathBuf>,
     pub(super) control: Option<PathBuf>,
     pub(super) audit_log: Option<PathBuf>,
@@ -50,6 +54,9 @@ struct Written {
     #[serde(default)]
     allow: Vec<Text>,
     password_file: Option<PathBuf>,
+    secret_file: Option<PathBuf>,
+    security: Option<Text>,
+    rekey_interval: Option<NonZeroU32>,
     key_file: Option<PathBuf>,
     control: Option<PathBuf>,
     audit_log: Option<PathBuf>,
@@ -99,6 +106,9 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         wires: wires.into_iter().map(Spanned::into_inner).collect(),
         allow: source.parse_all::<AllowRule>(&written.allow)?.into_iter().map(Spanned::into_inner).collect(),
         password_file: written.password_file,
+        secret_file: written.secret_file,
+        security: written.security.as_ref().map(|text| source.parse(text)).transpose()?.map(Spanned::into_inner),
+        rekey_interval: written.rekey_interval,
         key_file: written.key_file,
         control: written.control,
         audit_log: written.audit_log,

@@ -12,10 +12,10 @@ use sanwire_target::{AllowList, AllowRule, ExportConfig, ExportError};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::Wire;
 use super::file::{Source, Text};
 use super::redirection::Redirection;
 use super::secret::{check_private, read_password};
-use super::{Wire, join};
 use crate::failure::misuse;
 
 /// RFC 7143 9.2.1: a secret of less than 96 bits is not to be used.
@@ -150,22 +150,31 @@ impl WrittenCredential {
     }
 }
 
-/// The targets to serve: those of the file; without any, and with an iSCSI wire, one for each volume.
+/// A target for each of these volumes, when iSCSI is served at all.
+pub(super) fn made<'a>(
+    volumes: impl Iterator<Item = &'a VolumeSpec>,
+    wires: &[Wire],
+    allow: &AllowList,
+) -> anyhow::Result<Vec<ExportConfig>> {
+    if wires.iter().all(|wire| wire.portal().is_none()) {
+        return Ok(Vec::new());
+    }
+    let of_volume = |volume: &VolumeSpec| ExportConfig::of_volume(&volume.name, allow.clone());
+    volumes.map(of_volume).collect::<Result<Vec<_>, _>>().map_err(|error| misuse(error.to_string()))
+}
+
+/// The targets to serve: those of the file; without any, those that are made.
 pub(super) fn resolve(
     written: Vec<FileTarget>,
+    made: Vec<ExportConfig>,
     volumes: &[VolumeSpec],
-    wires: &[Wire],
     allow: &AllowList,
 ) -> anyhow::Result<Vec<ExportConfig>> {
     let with_rules = |FileTarget { config, has_rules }: FileTarget| {
         if has_rules { config } else { ExportConfig { allow: allow.clone(), ..config } }
     };
-    let mut targets: Vec<ExportConfig> = written.into_iter().map(with_rules).collect();
-    if targets.is_empty() && wires.iter().any(|wire| wire.portal().is_some()) {
-        let of_volume = |volume: &VolumeSpec| ExportConfig::of_volume(&volume.name, allow.clone());
-        let made = volumes.iter().map(of_volume).collect::<Result<Vec<_>, _>>();
-        targets = join(targets, made.map_err(|error| misuse(error.to_string()))?);
-    }
+    let targets: Vec<ExportConfig> =
+        if written.is_empty() { made } else { written.into_iter().map(with_rules).collect() };
     check(&targets, volumes).map_err(|error| misuse(error.to_string()))?;
     Ok(targets)
 }

@@ -20,7 +20,7 @@ const RECORD_HEADER_BYTES: usize = 16;
 fn wireshark_reads_every_header_as_sent() {
     let test = "wireshark_reads_every_header_as_sent";
     let Some(world) = World::new(test, 1500, &["tcpdump", "tshark"]) else { return };
-    let file = converse(&world, Wire::Ethernet);
+    let file = converse(&world, Wire::Ethernet, "disk=ram:8M");
     let sent = headers(&std::fs::read(&file).expect("a capture"));
     let fields = ["hyperscsi.cmd", "hyperscsi.tagno", "hyperscsi.fragno", "hyperscsi.lastfrag", "hyperscsi.version"];
     let read = tshark(&file, &[], &fields);
@@ -45,7 +45,7 @@ fn the_dissector_reads_every_body() {
         return skip(test, "packaging/wireshark/sanwire-hyperscsi.lua is absent");
     };
     for wire in [Wire::Ethernet, Wire::Ip] {
-        let file = converse(&world, wire);
+        let file = converse(&world, wire, "disk=ram:8M");
         let options = ["-X".to_owned(), format!("lua_script:{}", script.display())];
         let fields =
             ["hyperscsi.cmd", "sanwire.protection", "sanwire.checksum.status", "_ws.malformed", "_ws.lua.error"];
@@ -60,9 +60,38 @@ fn the_dissector_reads_every_body() {
     }
 }
 
+#[test]
+fn a_protected_volume_shows_its_headers_and_no_plaintext() {
+    let test = "a_protected_volume_shows_its_headers_and_no_plaintext";
+    let Some(world) = World::new(test, 1500, &["tcpdump", "tshark"]) else { return };
+    for (level, wire, is_readable) in [
+        ("none", Wire::Ip, true),
+        ("hash", Wire::Ethernet, true),
+        ("aes-128-gcm", Wire::Ethernet, false),
+        ("aes-256-gcm", Wire::Ip, false),
+        ("chacha20-poly1305", Wire::Ethernet, false),
+    ] {
+        let file = converse(&world, wire, &format!("disk=ram:8M,security={level}"));
+        let capture = std::fs::read(&file).expect("a capture");
+        let content = content();
+        let samples: Vec<&[u8]> = content.chunks(16).step_by(1000).collect();
+        let is_shown = capture.windows(16).any(|bytes| samples.contains(&bytes));
+        assert_eq!(is_shown, is_readable, "{level}");
+        if wire == Wire::Ethernet {
+            let read = tshark(&file, &[], &["hyperscsi.cmd", "hyperscsi.fragno"]);
+            assert!(read.len() > 1000 && read.iter().all(|row| !row[0].is_empty() && !row[1].is_empty()), "{level}");
+        }
+    }
+}
+
+/// What is copied to the volume and back.
+fn content() -> Vec<u8> {
+    pattern(4, 1 << 20)
+}
+
 /// Captures a discovery, a listing and a copy of a mebibyte.
-fn converse(world: &World, wire: Wire) -> PathBuf {
-    let mut server = Server::start(world, &["disk=ram:8M"]);
+fn converse(world: &World, wire: Wire, volume: &str) -> PathBuf {
+    let mut server = Server::start(world, &[volume]);
     let file = world.scratch.path("capture.pcap");
     let mut tcpdump = world.on_client("tcpdump");
     tcpdump.args(["-i", world.interface(), "-s", "0", "-B", "65536", "-U", "-Z", "root", "-w"]).arg(&file);
@@ -70,7 +99,7 @@ fn converse(world: &World, wire: Wire) -> PathBuf {
     let mut capture = Process::spawn("tcpdump", tcpdump, world.scratch.path("tcpdump.log"));
     capture.wait_for("listening on", PATIENCE);
     let image = world.scratch.path("image.raw");
-    std::fs::write(&image, pattern(4, 1 << 20)).expect("an image");
+    std::fs::write(&image, content()).expect("an image");
     if wire == Wire::Ethernet {
         run_ok(world.sanwire(&["discover", "--interface", world.interface()]), PATIENCE);
     }

@@ -68,6 +68,10 @@ impl Session for Scripted {
         None
     }
 
+    fn protection(&self, _: Lun) -> Option<Protection> {
+        None
+    }
+
     fn disconnect(&mut self, _: Instant) {}
 
     fn wait(&mut self, _: &Waker, _: Option<Instant>, _: &Clock) -> std::io::Result<()> {
@@ -76,8 +80,13 @@ impl Session for Scripted {
 }
 
 fn driver(device: Device) -> Driver {
-    let server =
-        ServerInfo { name: "array".into(), commands_max: 8, transfer_max_bytes: 1 << 20, unit: WireUnit::Packet(0) };
+    let server = ServerInfo {
+        name: "array".into(),
+        commands_max: 8,
+        transfer_max_bytes: 1 << 20,
+        unit: WireUnit::Packet(0),
+        public_key: None,
+    };
     let connected = Event::Connected { server, resumed: true };
     let session = Scripted { device, events: VecDeque::from([connected]), orders: 0 };
     let mut driver = Driver::new(Box::new(session), Clock::new(), Waker::new().expect("an event descriptor"));

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use sanwire_buffer::Packet;
-use sanwire_core::{Instant, LinkId, Lun, Path, Peer};
+use sanwire_core::{Instant, LinkId, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer as WireAnswer, Ask};
 use sanwire_hyperscsi::{Client, ClientConfig, ClientEvent, Failure as WireFailure, Order as WireOrder};
 use sanwire_io::{Clock, LocalAddress, Poller, Port, Waker, interface};
@@ -182,6 +182,10 @@ impl Session for HyperScsi {
         self.protocol.server().map(server_info)
     }
 
+    fn protection(&self, lun: Lun) -> Option<Protection> {
+        self.protocol.protection(lun)
+    }
+
     fn disconnect(&mut self, now: Instant) {
         self.protocol.disconnect(now);
     }
@@ -214,6 +218,7 @@ fn server_info(server: sanwire_hyperscsi::ServerInfo) -> ServerInfo {
         commands_max: server.commands_max,
         transfer_max_bytes: server.transfer_max_bytes,
         unit: WireUnit::Packet(server.packet_max_bytes),
+        public_key: Some(server.public_key),
     }
 }
 
@@ -221,7 +226,7 @@ impl From<WireFailure> for Failure {
     fn from(failure: WireFailure) -> Self {
         match failure {
             WireFailure::NoAnswer => Failure::NoAnswer(failure.to_string()),
-            WireFailure::NotAuthentic => Failure::Refused(failure.to_string()),
+            WireFailure::NotAuthentic | WireFailure::OtherServer => Failure::Refused(failure.to_string()),
             WireFailure::Full => Failure::Full,
             WireFailure::InDoubt => Failure::InDoubt,
             WireFailure::TooLarge => Failure::TooLarge,

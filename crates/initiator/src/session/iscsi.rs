@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
-use sanwire_core::{Instant, Lun};
+use sanwire_core::{Instant, Lun, Protection};
 use sanwire_io::tcp::{QUEUE_PACKETS, Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, Waker};
 use sanwire_iscsi::{
@@ -210,6 +210,10 @@ impl Session for Iscsi {
         self.protocol.server().map(server_info)
     }
 
+    fn protection(&self, _: Lun) -> Option<Protection> {
+        None
+    }
+
     fn disconnect(&mut self, now: Instant) {
         self.protocol.disconnect(now);
     }
@@ -287,6 +291,7 @@ fn server_info(server: sanwire_iscsi::ServerInfo) -> ServerInfo {
         commands_max: server.commands_max,
         transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
         unit: WireUnit::DataSegment(server.connection.send_data_max_bytes),
+        public_key: None,
     }
 }
 

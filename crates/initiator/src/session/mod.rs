@@ -4,7 +4,7 @@ mod hyperscsi;
 mod iscsi;
 
 use sanwire_buffer::{Frame, Slice};
-use sanwire_core::{Instant, Lun};
+use sanwire_core::{Instant, Lun, Protection};
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::{Cdb, Status};
 
@@ -44,6 +44,8 @@ pub(crate) struct ServerInfo {
     pub(crate) transfer_max_bytes: u32,
     /// What the path is known to carry at once.
     pub(crate) unit: WireUnit,
+    /// Its static public key, where it has one.
+    pub(crate) public_key: Option<[u8; 32]>,
 }
 
 /// Why a command has no answer, or a client no session.
@@ -136,6 +138,9 @@ pub(crate) trait Session: Send {
 
     /// Who serves, as far as it is known by now.
     fn server(&self) -> Option<ServerInfo>;
+
+    /// How the packets of a logical unit are guarded; `None` when its packets are not, or it has not said so yet.
+    fn protection(&self, lun: Lun) -> Option<Protection>;
 
     fn disconnect(&mut self, now: Instant);
 

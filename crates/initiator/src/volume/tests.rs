@@ -42,6 +42,7 @@ pub(crate) fn info() -> VolumeInfo {
         server: "test".into(),
         wire: "none".into(),
         unit: WireUnit::Packet(1500),
+        protection: None,
     }
 }
 

@@ -13,8 +13,12 @@ pub struct Counters {
     pub unknown_connection: u64,
     /// From somebody who is not on the allow list.
     pub not_permitted: u64,
+    /// Guarded less than the connection or the logical unit demands.
+    pub downgrades: u64,
     /// A handshake that did not verify.
     pub not_authentic: u64,
+    /// A handshake that came too soon after a wrong password.
+    pub throttled: u64,
     /// No memory was free; the packet will come again.
     pub no_memory: u64,
     /// The peer broke the rules of the protocol.

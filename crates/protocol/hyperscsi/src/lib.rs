@@ -12,6 +12,7 @@ mod channel;
 mod client;
 mod counters;
 mod keys;
+mod ring;
 mod server;
 pub mod wire;
 
@@ -21,7 +22,7 @@ pub use channel::Recovery;
 pub use client::{Client, ClientConfig, ClientEvent, CommandId, Failure, Order, ServerInfo, announcement, discovery};
 pub use counters::Counters;
 pub use keys::{Identity, KeyError, Psk, random};
-pub use server::{Admission, CommandHandle, ConnectionStatus, LinkLimits, Server, ServerConfig, ServerEvent};
+pub use server::{Admission, CommandHandle, ConnectionStatus, Levels, LinkLimits, Server, ServerConfig, ServerEvent};
 
 /// The EtherType of HS/eth, registered for HyperSCSI.
 pub const ETHERTYPE: u16 = 0x889a;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer};
+use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::{Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT};
 
 use super::{Outcome, World};
@@ -20,17 +20,20 @@ impl World {
             .map(|client| identity(client).map(|identity| identity.client_id()))
             .collect::<Outcome<_>>()?;
         let limits = self.limits();
+        let (demanded, is_mixed) = (self.plan.protection, self.plan.is_mixed);
         let config = ServerConfig {
             name: "sim".to_owned(),
             identity: Identity::from_private([99; 32]).map_err(|error| error.to_string())?,
             psk: [5; 32],
             admission: Box::new(move |_, id: Option<ClientId>| id.is_none_or(|id| allowed.contains(&id))),
+            levels: Box::new(move |lun| if lun.is_none() && is_mixed { Protection::Checksum } else { demanded }),
             memory: Region::new(self.plan.server_memory_bytes).map_err(|error| error.to_string())?,
             links: vec![limits],
             shard: 1,
             shards: 4,
             instance: self.random.u64(),
             keep_alive: Duration::from_secs(1),
+            rekey_interval: self.plan.rekey_interval,
             session_idle_max: self.plan.session_idle_max,
             commands_max: 16,
             transfer_max_bytes: 1 << 20,
@@ -55,11 +58,13 @@ impl World {
             name: format!("client {client}"),
             identity: identity(client)?,
             psk: self.passwords.get(&client).copied().unwrap_or([5; 32]),
+            server_key: None,
             path: Path { link: LinkId(0), peer: server },
             server_name: if client == 0 { String::new() } else { "sim".to_owned() },
             link: self.limits(),
             commands_max: 32,
             transfer_max_bytes: 1 << 20,
+            protection_min: Protection::Checksum,
             recovery: self.plan.recovery,
             connect_patience: Duration::from_secs(120),
             reconnect_patience: None,

@@ -61,8 +61,10 @@ pub enum SpecError {
     },
 }
 
-const KEYS: [&str; 10] =
-    ["size", "grow", "block", "readonly", "removable", "thick", "direct", "delay", "error", "seed"];
+const KEYS: [&str; 11] =
+    ["size", "grow", "block", "readonly", "removable", "security", "thick", "direct", "delay", "error", "seed"];
+
+const LEVELS: &str = "none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305";
 
 /// A volume as written, from either form: each value is kept as text, however often it was given.
 #[derive(Clone, Debug, Deserialize)]
@@ -80,6 +82,8 @@ pub(super) struct RawVolume {
     readonly: Values,
     #[serde(default)]
     removable: Values,
+    #[serde(default)]
+    security: Values,
     #[serde(default)]
     thick: Values,
     #[serde(default)]
@@ -157,6 +161,7 @@ impl RawVolume {
             block: none(),
             readonly: none(),
             removable: none(),
+            security: none(),
             thick: none(),
             direct: none(),
             delay: none(),
@@ -179,6 +184,7 @@ impl RawVolume {
             "block" => &mut self.block,
             "readonly" => &mut self.readonly,
             "removable" => &mut self.removable,
+            "security" => &mut self.security,
             "thick" => &mut self.thick,
             "direct" => &mut self.direct,
             "delay" => &mut self.delay,
@@ -242,7 +248,8 @@ impl TryFrom<RawVolume> for VolumeSpec {
 
     fn try_from(raw: RawVolume) -> Result<Self, SpecError> {
         let removable = raw.removable.flag("removable")?;
-        Ok(VolumeSpec { name: raw.name.parse()?, store: raw.to_store()?, removable })
+        let security = raw.security.single("security", LEVELS, |text| text.parse().ok())?;
+        Ok(VolumeSpec { name: raw.name.parse()?, store: raw.to_store()?, removable, security })
     }
 }
 

@@ -13,7 +13,7 @@ mod statistics;
 use std::sync::Arc;
 
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{Lun, Size};
+use sanwire_core::{Lun, Protection, Size};
 use sanwire_device::Disk;
 use sanwire_iscsi::IscsiName;
 use sanwire_store::VolumeSpec;
@@ -114,6 +114,7 @@ pub struct Manager {
     name: String,
     volumes: Vec<VolumeConfig>,
     allow: AllowList,
+    protection: Protection,
     source: Source,
     audit: Option<AuditLog>,
 }
@@ -129,7 +130,8 @@ impl Manager {
     #[must_use]
     pub fn new(target: Target, config: TargetConfig, source: Source) -> Self {
         let audit = config.audit_file().map(AuditLog::new);
-        Manager { target, name: config.name, volumes: config.volumes, allow: config.allow, source, audit }
+        let TargetConfig { name, volumes, allow, protection, .. } = config;
+        Manager { target, name, volumes, allow, protection, source, audit }
     }
 
     /// The server.
@@ -229,6 +231,7 @@ impl Manager {
         let mut exports = self.target.exports();
         let place = match target {
             Some(target) => add_unit(&mut exports, &target, &name)?,
+            None if self.is_protected(&spec) => String::new(),
             None => self.own_target(&mut exports, &name),
         };
         self.open_volume(spec)?;
@@ -237,6 +240,11 @@ impl Manager {
             return Err(error.into());
         }
         Ok(Answer::Changed(vec![format!("volume {name} is served{place}")]))
+    }
+
+    /// Whether a volume must not pass in the clear, as it does over iSCSI.
+    fn is_protected(&self, spec: &VolumeSpec) -> bool {
+        spec.security.unwrap_or(self.protection) > Protection::Checksum
     }
 
     /// Gives a volume a target of its own, where iSCSI is served and its name can be that of a target; says so.

@@ -17,6 +17,8 @@ fn config(volumes: &[&str]) -> TargetConfig {
         identity: Identity::from_private(random().unwrap()).unwrap(),
         psk: [0; 32],
         wires: vec!["hs-ip:127.0.0.1:1".parse().unwrap()].into_iter().map(any_port).collect(),
+        protection: Protection::Checksum,
+        rekey_interval: TargetConfig::REKEY_INTERVAL_DEFAULT,
         allow: AllowList::default(),
         clients: Vec::new(),
         exports: exports.collect(),

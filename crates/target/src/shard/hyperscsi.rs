@@ -56,6 +56,9 @@ impl Shard {
                 units.nexus_established(nexus, Arc::clone(&ports));
                 self.visitors.by_nexus.insert(nexus, Visitor { client, path, units, ports });
             }
+            ServerEvent::WrongPassword { client, path } => {
+                tracing::warn!("client {client} at {path} does not know the password, or is not who it says it is");
+            }
             ServerEvent::SessionClosed { nexus } => {
                 tracing::info!("the session of nexus {} is over", nexus.0);
                 let Some(visitor) = self.visitors.by_nexus.remove(&nexus) else { return };

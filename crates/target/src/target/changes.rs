@@ -10,7 +10,7 @@ use sanwire_device::{AddError, LogicalUnits};
 use sanwire_iscsi::IscsiName;
 use sanwire_scsi::port_groups::AccessState;
 
-use super::Target;
+use super::{Target, refuse_in_the_clear};
 use crate::clients::{Clients, Terms};
 use crate::config::VolumeConfig;
 use crate::counting::Counted;
@@ -30,6 +30,7 @@ impl Target {
     /// [`ExportError`]; then nothing has changed.
     pub fn set_exports(&self, configs: Vec<ExportConfig>) -> Result<(), ExportError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        refuse_in_the_clear(&configs, &self.units, &self.levels)?;
         let departures = self.exports.replace(configs, &self.units)?;
         departures.gone.iter().for_each(|target| self.post(|| Mail::DropTarget(*target)));
         departures.moved.iter().for_each(|target| self.post(|| Mail::MoveTarget(*target)));
@@ -55,7 +56,9 @@ impl Target {
     pub fn add_volume(&self, volume: &VolumeConfig) -> Result<(), StartError> {
         let slot = free_slot(&self.units);
         self.post(|| Mail::CountFromZero(slot));
-        add_volume(&self.units, volume, self.state_directory.as_deref(), self.instance, slot)?;
+        self.levels.set(volume.lun, volume.spec.security);
+        let added = add_volume(&self.units, volume, self.state_directory.as_deref(), self.instance, slot);
+        added.inspect_err(|_| self.levels.clear(volume.lun))?;
         self.clients.refresh_views();
         Ok(())
     }
@@ -64,6 +67,9 @@ impl Target {
     /// to its end. `false` when there is none.
     pub fn remove_volume(&self, lun: Lun) -> bool {
         let is_removed = self.units.remove(lun).is_some();
+        if is_removed {
+            self.levels.clear(lun);
+        }
         self.clients.refresh_views();
         is_removed
     }
@@ -77,6 +83,8 @@ impl Target {
             return Err(AddError::Occupied(to));
         }
         let Some(disk) = self.units.remove(from) else { return Ok(false) };
+        self.levels.set(to, Some(self.levels.of(Some(from))));
+        self.levels.clear(from);
         let added = self.units.add_shared(to, disk);
         self.clients.refresh_views();
         added.map(|()| true)

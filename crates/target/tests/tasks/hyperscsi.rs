@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use sanwire_buffer::Slice;
-use sanwire_core::{LinkId, Lun, Path, Peer};
+use sanwire_core::{LinkId, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer, Ask};
 use sanwire_hyperscsi::{Client, ClientConfig, ClientEvent, CommandId, Identity, LinkLimits, Order, Recovery, random};
 use sanwire_io::Clock;
@@ -34,6 +34,8 @@ fn connect(server: SocketAddr, key: [u8; 32]) -> Driver {
         link: LinkLimits { packet_max_bytes: 1400, receive_capacity_packets: 64 },
         commands_max: 8,
         transfer_max_bytes: 1 << 20,
+        server_key: None,
+        protection_min: Protection::Checksum,
         recovery: Recovery::default(),
         connect_patience: PATIENCE,
         reconnect_patience: None,

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sanwire_core::Lun;
+use sanwire_core::{Lun, Protection};
 use sanwire_device::{Disk, DiskOptions};
 use sanwire_hyperscsi::{Identity, Recovery, random};
 use sanwire_io::file::EngineKind;
@@ -45,6 +45,8 @@ impl World {
             identity: Identity::from_private(random().unwrap()).unwrap(),
             psk: [0; 32],
             wires: vec![Wire::Iscsi { address: any_port, group_tag: 1 }, Wire::HsIp { address: any_port }],
+            protection: Protection::Checksum,
+            rekey_interval: TargetConfig::REKEY_INTERVAL_DEFAULT,
             allow: AllowList::default(),
             volumes: vec![volume(DELAYED, "delayed=ram:1M,delay=write:3600s"), volume(PROMPT, "prompt=ram:1M")],
             exports: vec![ExportConfig::of_volume("prompt", AllowList::default()).unwrap()],

@@ -32,12 +32,12 @@ impl Control {
 
     pub(super) fn poll(&mut self, guard: &mut Guard) -> Option<Packet> {
         let (opcode, body) = self.queue.pop_front()?;
-        guard.control(opcode, body)
+        guard.control(opcode, &body)
     }
 }
 
 /// A probe that makes a packet of `size` bytes.
 pub(super) fn probe(guard: &mut Guard, size: usize) -> Option<Packet> {
     let body = Snr::Probe { size_bytes: size as u16 }.write(size - PREFIX_BYTES - TAG_BYTES);
-    guard.control(Opcode::AckSnr, body)
+    guard.control(Opcode::AckSnr, &body)
 }

@@ -4,71 +4,153 @@
 //! they are the nonces of the seals. What is sent again is sealed anew.
 
 use sanwire_buffer::{Head, Packet, Slice};
+use sanwire_core::Instant;
 
 use super::replay::ReplayWindow;
-use crate::keys::Seals;
-use crate::wire::packet::{PREFIX_BYTES, TAG_BYTES, put_checksum};
+use crate::keys::KeyError;
+use crate::ring::KeyRing;
+use crate::wire::packet::{TAG_BYTES, guard_bytes, put_checksum};
 use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
+
+/// Why a data packet was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rejected {
+    /// It has come before.
+    Duplicate,
+    /// Damaged, of another connection, not authentic, or beyond any window.
+    Bad,
+    /// Guarded less than this connection demands of every packet.
+    Weak,
+}
 
 /// What makes packets of a connection, and takes them apart.
 pub(super) struct Guard {
     connection: u32,
-    seals: Seals,
+    ring: KeyRing,
+    /// Data packets are never guarded less.
+    floor: Protection,
     next_number: u64,
     replay: ReplayWindow,
 }
 
 impl Guard {
-    pub(super) fn new(connection: u32, seals: Seals) -> Self {
-        Guard { connection, seals, next_number: 0, replay: ReplayWindow::new() }
+    pub(super) fn new(connection: u32, ring: KeyRing, floor: Protection) -> Self {
+        Guard { connection, ring, floor, next_number: 0, replay: ReplayWindow::new() }
     }
 
     pub(super) fn connection(&self) -> u32 {
         self.connection
     }
 
+    pub(super) fn ring(&self) -> &KeyRing {
+        &self.ring
+    }
+
+    pub(super) fn ring_mut(&mut self) -> &mut KeyRing {
+        &mut self.ring
+    }
+
+    pub(super) fn floor(&self) -> Protection {
+        self.floor
+    }
+
     fn prefix(&mut self, header: Header, protection: Protection) -> Prefix {
         let number = self.next_number;
         self.next_number += 1;
-        Prefix { header, protection, epoch: 0, connection: self.connection, number }
+        let epoch = if protection == Protection::Checksum { 0 } else { self.ring.epoch() };
+        Prefix { header, protection, epoch, connection: self.connection, number }
     }
 
-    /// A data packet. `fields` are what its body begins with, before the payload.
-    pub(super) fn data(&mut self, header: Header, fields: [&[u8]; 2], payload: Option<Slice>) -> Packet {
-        let prefix = self.prefix(header, Protection::Checksum);
+    /// A data packet. `fields` are what its body begins with, before the payload. `None` when the library refuses to seal
+    /// it.
+    pub(super) fn data(
+        &mut self,
+        header: Header,
+        protection: Protection,
+        fields: [&[u8]; 2],
+        payload: Option<Slice>,
+    ) -> Option<Packet> {
+        let prefix = self.prefix(header, protection);
         let payload_bytes = payload.as_ref().map_or(0, |payload| payload.len());
+        let body_bytes = fields[0].len() + fields[1].len() + payload_bytes + guard_bytes(protection);
         let mut head = Head::new();
-        head.extend(&prefix.write(fields[0].len() + fields[1].len() + payload_bytes));
+        head.extend(&prefix.write(body_bytes));
         fields.into_iter().for_each(|part| head.extend(part));
-        put_checksum(self.seals.salt, &mut head, payload.as_deref().unwrap_or(&[]));
-        Packet { head, payload }
+        match protection {
+            Protection::Checksum => {
+                put_checksum(self.ring.salt, &mut head, payload.as_deref().unwrap_or(&[]));
+                Some(Packet { head, payload })
+            }
+            Protection::Hash => self.hash(prefix.number, &head, payload).ok(),
+            _ => self.seal(&prefix, head, payload).ok(),
+        }
     }
 
-    /// Whether a data packet is undamaged and of this connection.
-    pub(super) fn is_intact(&self, packet: &RawPacket<'_>) -> bool {
-        packet.checksum_holds(self.seals.salt)
+    /// The tag covers the packet as one piece of memory, so the payload is copied into it.
+    fn hash(&mut self, number: u64, head: &[u8], payload: Option<Slice>) -> Result<Packet, KeyError> {
+        let payload = payload.as_deref().unwrap_or(&[]);
+        let mut bytes = Vec::with_capacity(head.len() + payload.len() + TAG_BYTES);
+        bytes.extend_from_slice(head);
+        bytes.extend_from_slice(payload);
+        let tag = self.ring.hash(number, &bytes)?;
+        bytes.extend_from_slice(&tag);
+        Ok(Packet { head: bytes.into(), payload: None })
+    }
+
+    /// The ciphertext has memory of its own: the payload is shared with the store.
+    fn seal(&mut self, prefix: &Prefix, mut head: Head, payload: Option<Slice>) -> Result<Packet, KeyError> {
+        let Some(payload) = payload else {
+            let mut tag = [0; TAG_BYTES];
+            self.ring.seal(prefix.protection, prefix.number, head.as_mut_slice(), &[], &mut tag)?;
+            head.extend(&tag);
+            return Ok(Packet { head, payload: None });
+        };
+        let mut sealed = vec![0; payload.len() + TAG_BYTES];
+        self.ring.seal(prefix.protection, prefix.number, head.as_mut_slice(), &payload, &mut sealed)?;
+        Ok(Packet { head, payload: Some(sealed.into()) })
+    }
+
+    /// The body of a received data packet: decrypted into `plain`, or as it came.
+    pub(super) fn open_data<'a>(
+        &mut self,
+        packet: &RawPacket<'a>,
+        plain: &'a mut Vec<u8>,
+        now: Instant,
+    ) -> Result<&'a [u8], Rejected> {
+        let protection = packet.prefix.protection;
+        if protection < self.floor {
+            return Err(Rejected::Weak);
+        }
+        if protection == Protection::Checksum {
+            // Not authentic: its number must not move the window.
+            return if packet.checksum_holds(self.ring.salt) { Ok(packet.body) } else { Err(Rejected::Bad) };
+        }
+        self.open(packet, plain, now).ok_or(Rejected::Bad)
     }
 
     /// A control packet; `None` when the library refuses to seal it.
-    pub(super) fn control(&mut self, opcode: Opcode, mut body: Vec<u8>) -> Option<Packet> {
+    pub(super) fn control(&mut self, opcode: Opcode, body: &[u8]) -> Option<Packet> {
         let prefix = self.prefix(Header::single(opcode, Tag::default()), Protection::Aes256Gcm);
-        let written = prefix.write(body.len() + TAG_BYTES);
-        self.seals.seal(prefix.number, &written, &mut body).ok()?;
-        let mut bytes = Vec::with_capacity(PREFIX_BYTES + body.len());
-        bytes.extend_from_slice(&written);
-        bytes.extend_from_slice(&body);
-        Some(Packet { head: bytes.into(), payload: None })
+        let mut head = Head::new();
+        head.extend(&prefix.write(body.len() + TAG_BYTES));
+        head.extend(body);
+        self.seal(&prefix, head, None).ok()
     }
 
     /// The plain body of a received control packet, if it is authentic and has not come before.
-    pub(super) fn open(&mut self, packet: &RawPacket<'_>) -> Option<Vec<u8>> {
-        let prefix = &packet.prefix;
-        let is_ours = prefix.protection == Protection::Aes256Gcm && prefix.epoch == 0;
-        if !is_ours || !self.replay.is_new(prefix.number) {
+    pub(super) fn open_control(&mut self, packet: &RawPacket<'_>, now: Instant) -> Option<Vec<u8>> {
+        let mut plain = Vec::new();
+        let is_sealed = packet.prefix.protection == Protection::Aes256Gcm;
+        (is_sealed && self.open(packet, &mut plain, now).is_some()).then_some(plain)
+    }
+
+    fn open<'a>(&mut self, packet: &RawPacket<'a>, plain: &'a mut Vec<u8>, now: Instant) -> Option<&'a [u8]> {
+        let Prefix { protection, epoch, number, .. } = packet.prefix;
+        if !self.replay.is_new(number) {
             return None;
         }
-        let plain = self.seals.open(prefix.number, packet.associated(), packet.body).ok()?;
-        self.replay.note(prefix.number);
-        Some(plain)
+        let body = self.ring.open(protection, epoch, number, packet.sealed()?, plain, now).ok()?;
+        self.replay.note(number);
+        Some(body)
     }
 }

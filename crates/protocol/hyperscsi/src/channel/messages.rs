@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use sanwire_buffer::{Head, Slice};
 
-use crate::wire::{FRAGMENTS_MAX, Tag};
+use crate::wire::packet::guard_bytes;
+use crate::wire::{FRAGMENTS_MAX, Protection, Tag};
 
 /// Fragments of one reply that are cut before another has its turn: a short reply must not wait behind a long one.
 const TURN_FRAGMENTS: u16 = 32;
@@ -15,9 +16,10 @@ pub(super) struct MessageId(u32);
 
 /// One message: a head that goes with fragment 0, and data that is cut into fragments.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(crate) struct Message {
     tag: Tag,
     cookie: u64,
+    protection: Protection,
     head: Head,
     data: Option<Slice>,
     cut_bytes: u32,
@@ -28,13 +30,22 @@ pub(super) struct Message {
 }
 
 impl Message {
-    pub(super) fn new(tag: Tag, cookie: u64, head: Head, data: Option<Slice>) -> Self {
+    pub(crate) fn new(tag: Tag, cookie: u64, protection: Protection, head: Head, data: Option<Slice>) -> Self {
         let data = data.filter(|data| !data.is_empty());
-        Message { tag, cookie, head, data, cut_bytes: 0, next_fragment: 0, stride: 0, unacknowledged: 0 }
+        Message { tag, cookie, protection, head, data, cut_bytes: 0, next_fragment: 0, stride: 0, unacknowledged: 0 }
+    }
+
+    /// The same, guarded so or better.
+    pub(super) fn guarded(self, floor: Protection) -> Self {
+        Message { protection: self.protection.max(floor), ..self }
     }
 
     pub(super) fn tag(&self) -> Tag {
         self.tag
+    }
+
+    pub(super) fn protection(&self) -> Protection {
+        self.protection
     }
 
     pub(super) fn head(&self) -> &[u8] {
@@ -55,6 +66,7 @@ impl Message {
     }
 
     fn cut(&mut self, room: usize) -> Cut {
+        let room = room.saturating_sub(guard_bytes(self.protection));
         let fragment = self.next_fragment;
         if fragment == 0 {
             // A message is never cut finer than the last fragment number reaches.
@@ -138,7 +150,7 @@ impl Messages {
         !self.short.is_empty() || !self.uncut.is_empty()
     }
 
-    /// Cuts the next fragment, with `room` bytes for message head and data.
+    /// Cuts the next fragment, with `room` bytes for message head, data and what guards them.
     pub(super) fn cut(&mut self, room: usize) -> Option<(MessageId, Cut)> {
         if let Some(&id) = self.short.front() {
             let cut = self.slots[id.0 as usize].as_mut()?.cut(room);
@@ -185,7 +197,7 @@ mod tests {
         let mut messages = Messages::new(turns);
         for (tag, bytes) in [(0, 100_000), (1, 100_000), (2, 0)] {
             let tag = Tag::new(tag).unwrap_or_default();
-            messages.push(Message::new(tag, 0, Head::new(), Some(vec![0; bytes].into())));
+            messages.push(Message::new(tag, 0, Protection::Checksum, Head::new(), Some(vec![0; bytes].into())));
         }
         std::iter::from_fn(|| messages.cut(1000).map(|(id, _)| messages.get(id).tag().number())).collect()
     }

@@ -16,19 +16,21 @@ mod send;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use sanwire_buffer::{Head, Packet, Slice};
+use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Path};
 
 use self::control::Control;
 use self::guard::Guard;
+pub(crate) use self::guard::Rejected;
+pub(crate) use self::messages::Message;
 use self::probe::Prober;
 use self::receive::{Arrival, Received};
 use self::rtt::RoundTrip;
 pub use self::send::Recovery;
 use self::send::{Outgoing, Progress};
-use crate::keys::Seals;
+use crate::ring::KeyRing;
 use crate::wire::flow::{Ack, AckKind, Snr, Window, Windows};
-use crate::wire::{Opcode, RawPacket, Tag, command};
+use crate::wire::{Opcode, Protection, RawPacket, command};
 
 /// An acknowledgement waits this long for a data packet that could carry it.
 const ACK_DELAY: Duration = Duration::from_millis(1);
@@ -36,20 +38,13 @@ const ACK_DELAY: Duration = Duration::from_millis(1);
 /// A data packet that was transmitted this often, to a peer that is heard, is too large for the path by now.
 const TRANSMISSIONS_MAX: u8 = 12;
 
-/// Why a data packet was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rejected {
-    /// It has come before.
-    Duplicate,
-    /// Damaged, of another connection, or beyond any window.
-    Bad,
-}
-
 /// Settings of a new channel.
 pub(crate) struct Setup {
     pub(crate) path: Path,
     pub(crate) connection: u32,
-    pub(crate) seals: Seals,
+    pub(crate) ring: KeyRing,
+    /// Data packets are never guarded less, in both directions.
+    pub(crate) floor: Protection,
     pub(crate) data_opcode: Opcode,
     pub(crate) window: Window,
     pub(crate) recovery: Recovery,
@@ -92,7 +87,7 @@ impl Channel {
     pub(crate) fn new(setup: Setup) -> Self {
         Channel {
             path: setup.path,
-            guard: Guard::new(setup.connection, setup.seals),
+            guard: Guard::new(setup.connection, setup.ring, setup.floor),
             control: Control::default(),
             outgoing: Outgoing::new(setup.data_opcode, setup.window, setup.recovery),
             received: Received::new(),
@@ -122,6 +117,15 @@ impl Channel {
     /// The largest packet that the path is known to take, in bytes.
     pub(crate) fn packet_max_bytes(&self) -> usize {
         self.prober.packet_max_bytes()
+    }
+
+    /// Data packets are never guarded less.
+    pub(crate) fn floor(&self) -> Protection {
+        self.guard.floor()
+    }
+
+    pub(crate) fn keys_mut(&mut self) -> &mut KeyRing {
+        self.guard.ring_mut()
     }
 
     pub(crate) fn last_heard(&self) -> Instant {
@@ -158,9 +162,9 @@ impl Channel {
         !self.outgoing.is_waiting() && !self.outgoing.has_work() && self.control.is_empty()
     }
 
-    /// Queues a message. Its `cookie` comes back from [`Channel::poll_delivered`] when the peer has all of it.
-    pub(crate) fn send(&mut self, tag: Tag, cookie: u64, head: Head, data: Option<Slice>) {
-        self.outgoing.push(tag, cookie, head, data);
+    /// Queues a message. Its cookie comes back from [`Channel::poll_delivered`] when the peer has all of it.
+    pub(crate) fn send(&mut self, message: Message) {
+        self.outgoing.push(message.guarded(self.guard.floor()));
     }
 
     pub(crate) fn poll_delivered(&mut self) -> Option<u64> {
@@ -205,16 +209,16 @@ impl Channel {
         self.unanswered_since = None;
     }
 
-    /// Verifies a data packet and tells whether it is new. The caller that could use it then calls
+    /// Verifies a data packet, decrypted into `plain` where it must be, and tells whether it is new. The caller that could use it then calls
     /// [`Channel::take_data`]; one that had no room for it does not, and the packet will come again.
     pub(crate) fn check_data<'a>(
         &mut self,
         packet: &RawPacket<'a>,
+        plain: &'a mut Vec<u8>,
+        now: Instant,
     ) -> Result<(command::Fragment, &'a [u8], &'a [u8]), Rejected> {
-        if !self.guard.is_intact(packet) {
-            return Err(Rejected::Bad);
-        }
-        let parts = command::Fragment::read(packet.body).map_err(|_| Rejected::Bad)?;
+        let body = self.guard.open_data(packet, plain, now)?;
+        let parts = command::Fragment::read(body).map_err(|_| Rejected::Bad)?;
         match self.received.look(parts.0.sequence) {
             Arrival::New => Ok(parts),
             Arrival::Beyond => Err(Rejected::Bad),
@@ -276,7 +280,7 @@ impl Channel {
 
     /// Opens a sealed control packet: its plain body, if it is authentic and new.
     pub(crate) fn open(&mut self, packet: &RawPacket<'_>, now: Instant) -> Option<Vec<u8>> {
-        let plain = self.guard.open(packet)?;
+        let plain = self.guard.open_control(packet, now)?;
         self.heard(now);
         Some(plain)
     }
@@ -338,11 +342,9 @@ impl Channel {
 
     /// The next deadline.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let ack = match self.ack_due {
-            AckDue::At(at) => Some(at),
-            AckDue::Now | AckDue::No => None,
-        };
-        [ack, self.retransmit_at, self.prober.poll_timeout()].into_iter().flatten().min()
+        let ack = if let AckDue::At(at) = self.ack_due { Some(at) } else { None };
+        let deadlines = [ack, self.retransmit_at, self.prober.poll_timeout(), self.guard.ring().poll_timeout()];
+        deadlines.into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -363,6 +365,7 @@ impl Channel {
             }
         }
         self.prober.handle_timeout(now);
+        self.keys_mut().handle_timeout(now);
     }
 
     /// The next packet to send.

@@ -6,14 +6,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use sanwire_buffer::{Head, Packet, Slice};
+use sanwire_buffer::Packet;
 use sanwire_core::Instant;
 
 use super::guard::Guard;
 use super::messages::{Message, MessageId, Messages, Turns};
 use crate::wire::command::Fragment;
 use crate::wire::flow::Window;
-use crate::wire::{FRAGMENTS_MAX, Header, OVERHEAD_BYTES, Opcode, Tag};
+use crate::wire::{FRAGMENTS_MAX, Header, OVERHEAD_BYTES, Opcode};
 
 /// Later transmissions that must have been acknowledged before a packet counts as lost.
 const REORDER_PACKETS: u64 = 3;
@@ -86,8 +86,8 @@ impl Outgoing {
         }
     }
 
-    pub(super) fn push(&mut self, tag: Tag, cookie: u64, head: Head, data: Option<Slice>) {
-        self.messages.push(Message::new(tag, cookie, head, data));
+    pub(super) fn push(&mut self, message: Message) {
+        self.messages.push(message);
     }
 
     pub(super) fn window(&self) -> Window {
@@ -156,7 +156,7 @@ impl Outgoing {
         sent.at = now;
         sent.transmissions = sent.transmissions.saturating_add(1);
         let message = self.messages.get(sent.message);
-        Some(build(self.opcode, message, sent, sequence, guard, acknowledgement))
+        build(self.opcode, message, sent, sequence, guard, acknowledgement)
     }
 
     fn next_lost(&mut self) -> Option<usize> {
@@ -270,7 +270,7 @@ impl Outgoing {
 }
 
 /// Makes the packet anew, under a number that was never used.
-fn build(opcode: Opcode, message: &Message, sent: &Sent, sequence: u64, guard: &mut Guard, ack: u64) -> Packet {
+fn build(opcode: Opcode, message: &Message, sent: &Sent, sequence: u64, guard: &mut Guard, ack: u64) -> Option<Packet> {
     let header = Header { tag: message.tag(), last: sent.last, fragment: sent.fragment % FRAGMENTS_MAX, opcode };
     let message_head: &[u8] = if sent.fragment == 0 { message.head() } else { &[] };
     let fragment = Fragment {
@@ -280,5 +280,6 @@ fn build(opcode: Opcode, message: &Message, sent: &Sent, sequence: u64, guard: &
         acknowledgement: ack as u32,
         head_length: message_head.len() as u16,
     };
-    guard.data(header, [&fragment.write(), message_head], message.data(sent.data_offset, sent.data_bytes))
+    let payload = message.data(sent.data_offset, sent.data_bytes);
+    guard.data(header, message.protection(), [&fragment.write(), message_head], payload)
 }

@@ -2,11 +2,11 @@
 
 use sanwire_core::{Instant, Path};
 
-use super::orders::Answered;
-use super::seek::Answering;
+use super::orders::{Answered, Placed};
+use super::seek::{Answering, Rejection};
 use super::{Client, ClientEvent, Connected, Failure, Orders, State};
 use crate::channel::Rejected;
-use crate::wire::live::{LiveRequest, write_live_reply};
+use crate::wire::live::{LiveReply, LiveRequest};
 use crate::wire::packet::Salt;
 use crate::wire::setup::{AdnRequest, Refusal};
 use crate::wire::{Opcode, Prefix, Protection, RawPacket};
@@ -19,7 +19,7 @@ impl Client {
             return;
         };
         match (packet.prefix.header.opcode, packet.prefix.protection) {
-            (Opcode::HcbeReply, Protection::Checksum) => self.handle_data(path, &packet, now),
+            (Opcode::HcbeReply, _) => self.handle_data(path, &packet, now),
             (Opcode::AdnRequest, Protection::Checksum) => {
                 if packet.checksum_holds(Salt::default()) {
                     self.handle_setup(path, &packet, now);
@@ -43,14 +43,20 @@ impl Client {
             self.counters.unknown_connection += 1;
             return;
         }
-        match channel.check_data(packet) {
+        // Before its sequence is taken: what is forged must not stand in for what is true.
+        if self.orders.is_too_weak(prefix.header.tag, prefix.protection) {
+            self.counters.downgrades += 1;
+            return;
+        }
+        match channel.check_data(packet, &mut self.plain, now) {
             Ok((fragment, head, data)) => {
                 let placed = self.orders.place(prefix.header, &fragment, head, data);
                 channel.take_data(&fragment, now);
                 while channel.poll_delivered().is_some() {}
                 match placed {
-                    Ok(None) => {}
-                    Ok(Some(answered)) => self.complete(answered),
+                    Ok(Placed::Noted) => {}
+                    Ok(Placed::Answered(answered)) => self.complete(answered),
+                    Ok(Placed::Weak(tag)) => self.ask(tag),
                     Err(()) => {
                         // The answer is lost for this connection; another one will bring it again.
                         self.counters.violations += 1;
@@ -60,6 +66,7 @@ impl Client {
             }
             Err(Rejected::Duplicate) => self.counters.duplicates += 1,
             Err(Rejected::Bad) => self.counters.rejected += 1,
+            Err(Rejected::Weak) => self.counters.downgrades += 1,
         }
     }
 
@@ -80,7 +87,8 @@ impl Client {
                 let unanswered = self.orders.numbers();
                 match seeking.second_step(&self.config, path, connection, noise, unanswered, now) {
                     Ok(answering) => self.state = State::Answering(Box::new(answering)),
-                    Err(_) => {
+                    Err(rejection) => {
+                        self.met_other_server |= matches!(rejection, Rejection::OtherServer);
                         self.counters.not_authentic += 1;
                         self.seek(Some(wait), now + wait);
                     }
@@ -142,8 +150,13 @@ impl Client {
             }
             Opcode::AdnRequest => match LiveRequest::read(&plain) {
                 Ok(LiveRequest::KeepAlive { nonce }) => {
-                    channel.send_control(Opcode::AdnReply, write_live_reply(nonce));
+                    channel.send_control(Opcode::AdnReply, LiveReply::KeepAlive { nonce }.write());
                 }
+                Ok(LiveRequest::NewKeys(request)) => match channel.keys_mut().answer(request, || self.random.bytes()) {
+                    Ok(Some(answer)) => channel.send_control(Opcode::AdnReply, LiveReply::NewKeys(answer).write()),
+                    Ok(None) => {}
+                    Err(_) => self.counters.violations += 1,
+                },
                 Ok(LiveRequest::Farewell) if matches!(self.state, State::Connected(_)) => self.lose(true, now),
                 Ok(LiveRequest::Farewell) => self.seek(None, now),
                 Err(_) => self.counters.violations += 1,

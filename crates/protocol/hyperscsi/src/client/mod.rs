@@ -19,16 +19,16 @@ use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Lun, Path};
 
 pub use self::input::announcement;
-use self::orders::Orders;
+use self::orders::{Asking, Orders};
 pub use self::orders::{CommandId, Order};
 pub use self::seek::discovery;
 use self::seek::{Answering, Seeking};
 pub use self::types::{ClientConfig, ClientEvent, Failure, ServerInfo};
-use crate::channel::Channel;
+use crate::channel::{Channel, Message};
 use crate::counters::Counters;
 use crate::keys::Randomness;
 use crate::wire::setup::Refusal;
-use crate::wire::{Opcode, live};
+use crate::wire::{Opcode, Protection, Tag, live};
 
 /// A server that owes an answer for this long is sought anew.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
@@ -69,10 +69,14 @@ pub struct Client {
     /// There is none for longer than anybody waits.
     is_out_of_patience: bool,
     refusal: Option<Refusal>,
+    /// A server with another key than the pinned one has answered.
+    met_other_server: bool,
     events: VecDeque<ClientEvent>,
     /// Last words of a connection that is closed.
     last: VecDeque<(Path, Packet)>,
     counters: Counters,
+    /// Where packets are decrypted.
+    plain: Vec<u8>,
 }
 
 impl Client {
@@ -93,9 +97,11 @@ impl Client {
             seeking_since: now,
             is_out_of_patience: false,
             refusal: None,
+            met_other_server: false,
             events: VecDeque::new(),
             last: VecDeque::new(),
             counters: Counters::default(),
+            plain: Vec::new(),
         };
         client.seek(None, now);
         client
@@ -150,12 +156,26 @@ impl Client {
         if is_large {
             self.fail_what_is_too_large();
         }
-        if let State::Connected(connected) = &mut self.state
-            && let Some((head, data)) = self.orders.request(tag)
-        {
-            connected.channel.send(tag, id.0, head, data);
-        }
+        self.ask(tag);
         Ok(id)
+    }
+
+    /// Sends a command, while there is a connection.
+    fn ask(&mut self, tag: Tag) {
+        if let State::Connected(connected) = &mut self.state
+            && let Some(Asking { head, data, protection }) = self.orders.request(tag)
+        {
+            connected.channel.send(Message::new(tag, 0, protection, head, data));
+        }
+    }
+
+    /// How the packets of a logical unit are guarded, once it has answered on this connection.
+    #[must_use]
+    pub fn protection(&self, lun: Lun) -> Option<Protection> {
+        match &self.state {
+            State::Connected(connected) => self.orders.level(lun).map(|level| level.max(connected.channel.floor())),
+            _ => None,
+        }
     }
 
     /// A server drops what is larger than it takes, so that is never sent.
@@ -176,12 +196,8 @@ impl Client {
     /// Gives the commands that were held.
     pub fn release(&mut self) {
         self.is_held = false;
-        if let State::Connected(connected) = &mut self.state {
-            for tag in self.orders.unasked_tags() {
-                if let Some((head, data)) = self.orders.request(tag) {
-                    connected.channel.send(tag, 0, head, data);
-                }
-            }
+        if matches!(self.state, State::Connected(_)) {
+            self.orders.unasked_tags().into_iter().for_each(|tag| self.ask(tag));
         }
     }
 
@@ -227,7 +243,7 @@ impl Client {
         self.events.push_back(ClientEvent::Lost { announced });
         self.seeking_since = now;
         self.is_out_of_patience = false;
-        self.refusal = None;
+        (self.refusal, self.met_other_server) = (None, false);
         self.seek(None, now);
     }
 
@@ -277,7 +293,7 @@ impl Client {
             return self.config.reconnect_patience.filter(|_| !self.is_out_of_patience);
         }
         // Another password does not become right by waiting; another server could still answer, so not at once.
-        let is_refused = self.refusal == Some(Refusal::NotAuthentic);
+        let is_refused = self.refusal == Some(Refusal::NotAuthentic) || self.met_other_server;
         let patience = self.config.connect_patience;
         Some(if is_refused { patience.min(REFUSED_PATIENCE) } else { patience })
     }
@@ -306,6 +322,7 @@ impl Client {
             let failure = match self.refusal {
                 Some(Refusal::NotAuthentic) => Failure::NotAuthentic,
                 Some(Refusal::Full) => Failure::Full,
+                _ if self.met_other_server => Failure::OtherServer,
                 _ => Failure::NoAnswer,
             };
             self.run_out_of_patience(failure);

@@ -1,8 +1,10 @@
 //! The commands of a client that are not answered yet, by their tags.
 
+use std::collections::BTreeMap;
+
 use sanwire_buffer::{Frame, Head, Slice};
-use sanwire_core::Lun;
 use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
+use sanwire_core::{Lun, Protection};
 
 use crate::assembly::Assembly;
 use crate::server::SPAN_MAX;
@@ -42,10 +44,29 @@ pub(super) struct Answered {
     pub(super) data_in_bytes: usize,
 }
 
+/// A request to be sent.
+pub(super) struct Asking {
+    pub(super) head: Head,
+    pub(super) data: Option<Slice>,
+    pub(super) protection: Protection,
+}
+
+/// What became of a fragment of a reply.
+pub(super) enum Placed {
+    /// More must come, or nobody waits for it.
+    Noted,
+    /// The answer has come whole.
+    Answered(Answered),
+    /// The command was not executed: it must be asked again, better guarded.
+    Weak(Tag),
+}
+
 struct Pending {
     number: u64,
     order: Order,
     assembly: Option<Box<Assembly>>,
+    /// How it was asked on this connection; its answer is guarded no less.
+    protection: Protection,
     /// Asked on this connection.
     asked: bool,
     /// Asked on some connection: it may have been executed.
@@ -59,6 +80,8 @@ pub(super) struct Orders {
     slot_numbers: [u64; COMMANDS_IN_TRANSIT_MAX],
     free: Vec<u16>,
     next_number: u64,
+    /// How logical units want to be guarded; those that have not said so yet get the strongest.
+    levels: BTreeMap<Lun, Protection>,
 }
 
 /// No command has this number.
@@ -72,6 +95,7 @@ impl Orders {
             slot_numbers: [NO_NUMBER; COMMANDS_IN_TRANSIT_MAX],
             free: (0..tags).rev().collect(),
             next_number: 0,
+            levels: BTreeMap::new(),
         }
     }
 
@@ -93,7 +117,14 @@ impl Orders {
         let number = self.next_number;
         self.next_number += 1;
         self.slot_numbers[usize::from(tag)] = number;
-        self.slots[usize::from(tag)] = Some(Pending { number, order, assembly: None, asked: false, was_asked: false });
+        self.slots[usize::from(tag)] = Some(Pending {
+            number,
+            order,
+            assembly: None,
+            protection: Protection::STRONGEST,
+            asked: false,
+            was_asked: false,
+        });
         match Tag::new(tag) {
             Some(tag) => Ok((tag, CommandId(number))),
             None => unreachable!("fewer commands in transit than tags"),
@@ -101,21 +132,23 @@ impl Orders {
     }
 
     /// The request of a tag, to be sent (again).
-    pub(super) fn request(&mut self, tag: Tag) -> Option<(Head, Option<Slice>)> {
+    pub(super) fn request(&mut self, tag: Tag) -> Option<Asking> {
         let settled_below = self.settled_below();
         let pending = self.slots.get_mut(usize::from(tag.number()))?.as_mut()?;
         pending.asked = true;
         pending.was_asked = true;
         pending.assembly = None;
+        let lun = pending.order.lun;
+        pending.protection = self.levels.get(&lun).copied().unwrap_or(Protection::STRONGEST);
         let data_in_max_bytes = pending.order.data_in.as_ref().map_or(0, |frame| frame.len() as u32);
         let head = RequestHead {
             number: pending.number,
             settled_below,
-            lun: pending.order.lun.to_wire(),
+            lun: lun.to_wire(),
             data_in_max_bytes,
             ask: pending.order.ask,
         };
-        Some((head.write(), pending.order.data_out.clone()))
+        Some(Asking { head: head.write(), data: pending.order.data_out.clone(), protection: pending.protection })
     }
 
     /// The numbers of all commands in transit, ascending.
@@ -141,8 +174,9 @@ impl Orders {
         tags.into_iter().map(|(_, tag)| tag).collect()
     }
 
-    /// Nothing has been asked on this connection yet.
+    /// Nothing has been asked on this connection yet, and nothing is known of its logical units.
     pub(super) fn unask(&mut self) {
+        self.levels.clear();
         self.slots.iter_mut().flatten().for_each(|pending| pending.asked = false);
     }
 
@@ -190,6 +224,17 @@ impl Orders {
         taken
     }
 
+    /// Whether a reply's packet is guarded less than its request was: no honest server sends one.
+    pub(super) fn is_too_weak(&self, tag: Tag, protection: Protection) -> bool {
+        let slot = self.slots.get(usize::from(tag.number())).and_then(Option::as_ref);
+        slot.is_some_and(|pending| pending.asked && protection < pending.protection)
+    }
+
+    /// How a logical unit wants to be guarded, once it has said so.
+    pub(super) fn level(&self, lun: Lun) -> Option<Protection> {
+        self.levels.get(&lun).copied()
+    }
+
     /// Puts a fragment of a reply where it belongs. `Err`: the server breaks the rules; the command stays, and will be
     /// asked again on another connection.
     pub(super) fn place(
@@ -198,10 +243,10 @@ impl Orders {
         fragment: &Fragment,
         head: &[u8],
         data: &[u8],
-    ) -> Result<Option<Answered>, ()> {
+    ) -> Result<Placed, ()> {
         let tag = usize::from(header.tag.number());
         let slot = self.slots.get_mut(tag).ok_or(())?;
-        let Some(pending) = slot.as_mut().filter(|pending| pending.asked) else { return Ok(None) };
+        let Some(pending) = slot.as_mut().filter(|pending| pending.asked) else { return Ok(Placed::Noted) };
         let start = fragment.data_offset as usize;
         if !data.is_empty() {
             let frame = pending.order.data_in.as_mut().ok_or(())?;
@@ -217,19 +262,27 @@ impl Orders {
             assembly.note(header, fragment, head, data.len()).map_err(|_| ())?;
             match assembly.finish().map_err(|_| ())? {
                 Some(head) => head,
-                None => return Ok(None),
+                None => return Ok(Placed::Noted),
             }
         };
         let reply = ReplyHead::read(&whole).map_err(|_| ())?;
         if reply.number != pending.number {
             return Err(());
         }
-        let Some(pending) = slot.take() else { return Ok(None) };
+        let Some(answer) = reply.answer else {
+            // Who is asked for more than it was given learns something; a hint can make it ask better, never worse.
+            let is_more = reply.protection > pending.protection;
+            pending.asked = false;
+            self.levels.insert(pending.order.lun, reply.protection);
+            return if is_more { Ok(Placed::Weak(header.tag)) } else { Err(()) };
+        };
+        let Some(pending) = slot.take() else { return Ok(Placed::Noted) };
+        self.levels.insert(pending.order.lun, reply.protection);
         self.free.push(tag as u16);
         self.slot_numbers[tag] = NO_NUMBER;
-        Ok(Some(Answered {
+        Ok(Placed::Answered(Answered {
             id: CommandId(pending.number),
-            answer: reply.answer,
+            answer,
             data_in: pending.order.data_in,
             data_in_bytes: fragment.data_length as usize,
         }))

@@ -96,8 +96,12 @@ impl Seeking {
         noise: &[u8],
         unanswered: Vec<u64>,
         now: Instant,
-    ) -> Result<Answering, KeyError> {
+    ) -> Result<Answering, Rejection> {
         let payload = self.handshake.read(noise)?;
+        let public_key = self.handshake.remote_public().and_then(|key| key.try_into().ok()).ok_or(KeyError)?;
+        if config.server_key.is_some_and(|pinned| pinned != public_key) {
+            return Err(Rejection::OtherServer);
+        }
         let server = Offer::read(&payload).map_err(|_| KeyError)?;
         let offer = Offer {
             packet_max_bytes: config.link.packet_max_bytes,
@@ -106,6 +110,7 @@ impl Seeking {
             transfer_max_bytes: config.transfer_max_bytes,
             keep_alive_ms: 0,
             instance: 0,
+            protection_min: config.protection_min,
             name: config.name.clone(),
             unanswered: Some(unanswered),
         };
@@ -115,7 +120,8 @@ impl Seeking {
         let channel = Channel::new(Setup {
             path,
             connection,
-            seals: self.handshake.finish()?,
+            ring: self.handshake.finish()?,
+            floor: server.protection_min.max(config.protection_min),
             data_opcode: Opcode::HcbeRequest,
             window: Window::fitting(1),
             recovery: config.recovery,
@@ -131,8 +137,23 @@ impl Seeking {
             transfer_max_bytes: server.transfer_max_bytes.min(config.transfer_max_bytes),
             keep_alive: Duration::from_millis(u64::from(server.keep_alive_ms).max(100)),
             instance: server.instance,
+            public_key,
         };
         Ok(Answering { channel, info, packet, tries: 0, again_at: now })
+    }
+}
+
+/// Why a second step leads nowhere.
+pub(super) enum Rejection {
+    /// It does not verify.
+    NotAuthentic,
+    /// It is that of a server with another key than the one that is pinned.
+    OtherServer,
+}
+
+impl From<KeyError> for Rejection {
+    fn from(_: KeyError) -> Self {
+        Rejection::NotAuthentic
     }
 }
 

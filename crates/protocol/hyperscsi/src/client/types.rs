@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanwire_buffer::Frame;
-use sanwire_core::Path;
+use sanwire_core::{Path, Protection};
 
 use super::orders::CommandId;
 use crate::channel::Recovery;
@@ -19,6 +19,8 @@ pub struct ClientConfig {
     pub identity: Identity,
     /// The shared secret.
     pub psk: Psk,
+    /// The server's static public key, when it must be this one.
+    pub server_key: Option<[u8; 32]>,
     /// Where to look: a server's address, or everybody on the link.
     pub path: Path,
     /// Which server; empty for whichever answers first.
@@ -29,6 +31,8 @@ pub struct ClientConfig {
     pub commands_max: u16,
     /// The largest data transfer of a command, in bytes.
     pub transfer_max_bytes: u32,
+    /// Packets of commands and answers are never guarded less.
+    pub protection_min: Protection,
     /// How lost packets are recovered.
     pub recovery: Recovery,
     /// How long to seek a server at first before giving up.
@@ -56,6 +60,8 @@ pub struct ServerInfo {
     pub keep_alive: Duration,
     /// Differs each time the server starts.
     pub instance: u64,
+    /// Its static public key.
+    pub public_key: [u8; 32],
 }
 
 /// Why a command has no answer, or a client no connection.
@@ -67,6 +73,11 @@ pub enum Failure {
     /// The server refused the handshake.
     #[error("the server refused the handshake: the passwords differ")]
     NotAuthentic,
+    /// A server answered that has another static key.
+    #[error(
+        "the server has another key than the one that is pinned: it was set up anew, or somebody else answers in its place; if that is right, pin its new key with `sanwire key pin URL`"
+    )]
+    OtherServer,
     /// The server has no room.
     #[error("the server has no room for another connection")]
     Full,

@@ -10,16 +10,20 @@ use sanwire_core::{Instant, NexusId};
 use crate::assembly::Assembly;
 use crate::channel::{Channel, Rejected};
 use crate::counters::Counters;
+use crate::keys::KeyError;
 use crate::wire::command::{Fragment, RequestHead};
 use crate::wire::flow::Windows;
-use crate::wire::live::LiveRequest;
-use crate::wire::{Header, Opcode, RawPacket, Tag};
+use crate::wire::live::{LiveReply, LiveRequest};
+use crate::wire::{Opcode, Prefix, Protection, RawPacket, Tag};
 
 /// A client that missed this many keep-alives is gone.
 const MISSED_MAX: u32 = 3;
 
 /// An acceptance that was not answered is repeated after this.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// A request for new keys that was not answered is repeated after this.
+const REKEY_AGAIN: Duration = Duration::from_millis(200);
 
 /// Requests that come in at once: the commands in transit, and some task management.
 const INCOMING_MAX: usize = 2 * COMMANDS_IN_TRANSIT_MAX;
@@ -29,14 +33,17 @@ pub(super) struct Request {
     pub(super) tag: Tag,
     pub(super) head: RequestHead,
     pub(super) data: Option<Slice>,
+    /// How the least guarded of its packets was.
+    pub(super) protection: Protection,
 }
 
 /// The head and the data of a request.
-type Whole = (Vec<u8>, Option<Frame>);
+type Whole = (Vec<u8>, Option<Frame>, Protection);
 
 struct Incoming {
     assembly: Assembly,
     frame: Option<Frame>,
+    protection: Protection,
 }
 
 /// How many packets each end has room for.
@@ -62,6 +69,10 @@ pub(super) struct Connection {
     keep_alive: Duration,
     keep_alive_at: Instant,
     keep_alive_nonce: u64,
+    rekey_interval: Duration,
+    keys_since: Instant,
+    /// When to ask for new keys, or to see after what came of it.
+    rekey_at: Instant,
     /// The acceptance, until the client has answered it, and when to repeat it.
     unaccepted: Option<(bool, Windows, Instant)>,
 }
@@ -73,6 +84,7 @@ impl Connection {
         capacities: Capacities,
         transfer_max_bytes: u32,
         keep_alive: Duration,
+        rekey_interval: Duration,
         now: Instant,
     ) -> Self {
         Connection {
@@ -88,6 +100,9 @@ impl Connection {
             keep_alive,
             keep_alive_at: now + keep_alive,
             keep_alive_nonce: 0,
+            rekey_interval,
+            keys_since: now,
+            rekey_at: now + rekey_interval,
             unaccepted: None,
         }
     }
@@ -120,12 +135,13 @@ impl Connection {
     pub(super) fn handle_data(
         &mut self,
         packet: &RawPacket<'_>,
+        plain: &mut Vec<u8>,
         memory: &Region,
         counters: &mut Counters,
         now: Instant,
     ) -> Option<Request> {
         let prefix = &packet.prefix;
-        let (fragment, head, data) = match self.channel.check_data(packet) {
+        let (fragment, head, data) = match self.channel.check_data(packet, plain, now) {
             Ok(parts) => parts,
             Err(Rejected::Duplicate) => {
                 counters.duplicates += 1;
@@ -133,6 +149,10 @@ impl Connection {
             }
             Err(Rejected::Bad) => {
                 counters.rejected += 1;
+                return None;
+            }
+            Err(Rejected::Weak) => {
+                counters.downgrades += 1;
                 return None;
             }
         };
@@ -143,14 +163,14 @@ impl Connection {
             self.channel.take_data(&fragment, now);
             return None;
         }
-        let Some(whole) = self.place(prefix.header, &fragment, head, data, memory, counters) else {
+        let Some(whole) = self.place(prefix, &fragment, head, data, memory, counters) else {
             counters.no_memory += 1;
             return None;
         };
         self.channel.take_data(&fragment, now);
-        let (head, frame) = whole?;
+        let (head, frame, protection) = whole?;
         match RequestHead::read(&head) {
-            Ok(head) => Some(Request { tag: prefix.header.tag, head, data: frame.map(Frame::freeze) }),
+            Ok(head) => Some(Request { tag: prefix.header.tag, head, data: frame.map(Frame::freeze), protection }),
             Err(_) => {
                 counters.violations += 1;
                 None
@@ -161,7 +181,7 @@ impl Connection {
     /// Puts a fragment's data where it belongs. The outer `None`: no memory is free.
     fn place(
         &mut self,
-        header: Header,
+        &Prefix { header, protection, .. }: &Prefix,
         fragment: &Fragment,
         head: &[u8],
         data: &[u8],
@@ -171,13 +191,15 @@ impl Connection {
         let tag = header.tag.number();
         if !self.incoming.contains_key(&tag) {
             if header.fragment == 0 && header.last {
-                return self.place_whole(fragment, head, data, memory, counters);
+                return self.place_whole(protection, fragment, head, data, memory, counters);
             }
             let length = fragment.data_length as usize;
             let frame = if length == 0 { None } else { Some(self.frame(fragment.sequence, length, memory)?) };
-            self.incoming.insert(tag, Incoming { assembly: Assembly::new(fragment.data_length), frame });
+            let assembly = Assembly::new(fragment.data_length);
+            self.incoming.insert(tag, Incoming { assembly, frame, protection });
         }
         let incoming = self.incoming.get_mut(&tag)?;
+        incoming.protection = incoming.protection.min(protection);
         let noted = incoming.assembly.note(header, fragment, head, data.len());
         if noted.is_ok()
             && let Some(frame) = &mut incoming.frame
@@ -188,7 +210,9 @@ impl Connection {
         }
         match noted.and_then(|()| incoming.assembly.finish()) {
             Ok(None) => Some(None),
-            Ok(Some(head)) => Some(self.incoming.remove(&tag).map(|incoming| (head, incoming.frame))),
+            Ok(Some(head)) => {
+                Some(self.incoming.remove(&tag).map(|incoming| (head, incoming.frame, incoming.protection)))
+            }
             Err(_) => {
                 self.incoming.remove(&tag);
                 counters.violations += 1;
@@ -200,6 +224,7 @@ impl Connection {
     /// As `place`, for a message in one packet.
     fn place_whole(
         &mut self,
+        protection: Protection,
         fragment: &Fragment,
         head: &[u8],
         data: &[u8],
@@ -214,7 +239,7 @@ impl Connection {
         if let Some(frame) = &mut frame {
             frame.copy_from_slice(data);
         }
-        Some(Some((head.to_vec(), frame)))
+        Some(Some((head.to_vec(), frame, protection)))
     }
 
     /// A frame for a message of which `sequence` is the first packet to come.
@@ -243,9 +268,44 @@ impl Connection {
                     }
                 }
             }
-            // An answer to a keep-alive has done its work by being heard.
+            Opcode::AdnReply => {
+                // An answer to a keep-alive has done its work by being heard.
+                if let Ok(LiveReply::NewKeys(answer)) = LiveReply::read(plain)
+                    && self.channel.keys_mut().take_answer(answer, now) == Ok(true)
+                {
+                    // The client sends under the new keys once it has a packet of them.
+                    self.send_keep_alive();
+                    (self.keys_since, self.rekey_at) = (now, now + REKEY_AGAIN);
+                }
+            }
             _ => {}
         }
+    }
+
+    /// Whether new keys are due, or what was said of them must be said again.
+    pub(super) fn wants_rekey(&self, now: Instant) -> bool {
+        self.rekey_at <= now && self.unaccepted.is_none()
+    }
+
+    /// Asks for new keys, made with the private key of `draw`, or sees to it that those that were agreed on are used.
+    pub(super) fn rekey(&mut self, draw: impl FnOnce() -> [u8; 32], now: Instant) -> Result<(), KeyError> {
+        self.rekey_at = now + REKEY_AGAIN;
+        let keys = self.channel.keys_mut();
+        if !keys.is_confirmed() {
+            self.send_keep_alive();
+        } else if !keys.is_asking() && self.keys_since + self.rekey_interval > now && !keys.is_worn() {
+            self.rekey_at = self.keys_since + self.rekey_interval;
+        } else {
+            let request = LiveRequest::NewKeys(keys.ask(draw)?);
+            self.channel.send_control(Opcode::AdnRequest, request.write());
+        }
+        Ok(())
+    }
+
+    fn send_keep_alive(&mut self) {
+        self.keep_alive_nonce += 1;
+        let request = LiveRequest::KeepAlive { nonce: self.keep_alive_nonce };
+        self.channel.send_control(Opcode::AdnRequest, request.write());
     }
 
     /// Whether the client is gone.
@@ -254,10 +314,7 @@ impl Connection {
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {
-        let mut next = self.keep_alive_at;
-        if let Some((_, _, at)) = self.unaccepted {
-            next = next.min(at);
-        }
+        let next = self.unaccepted.map_or(self.rekey_at, |(_, _, at)| at).min(self.keep_alive_at);
         self.channel.poll_timeout().map_or(next, |at| next.min(at))
     }
 
@@ -268,9 +325,11 @@ impl Connection {
         }
         if self.keep_alive_at <= now {
             self.keep_alive_at = now + self.keep_alive;
-            self.keep_alive_nonce += 1;
-            let request = LiveRequest::KeepAlive { nonce: self.keep_alive_nonce };
-            self.channel.send_control(Opcode::AdnRequest, request.write());
+            self.send_keep_alive();
+            // Keys wear out slowly: to look now and then is enough.
+            if self.channel.keys_mut().is_worn() {
+                self.rekey_at = self.rekey_at.min(now);
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sanwire_core::{ClientId, Instant, Path};
 
 use crate::keys::Handshake;
+use crate::wire::Protection;
 
 /// Handshakes under way at once. A flood pushes out the oldest, never the memory.
 const HALF_OPEN_MAX: usize = 64;
@@ -22,9 +23,12 @@ pub(super) struct HalfOpen {
     /// The client's attempt: the same discovery gets the same answer.
     pub(super) attempt: u64,
     pub(super) packet_max_bytes: u32,
+    /// What the offer said.
+    pub(super) protection_min: Protection,
     pub(super) handshake: Handshake,
     /// The second step, to be repeated when it was lost.
     pub(super) answer: Vec<u8>,
+    has_failed: bool,
     expires_at: Instant,
 }
 
@@ -82,6 +86,7 @@ impl HalfOpen {
         session: u64,
         attempt: u64,
         packet_max_bytes: u32,
+        protection_min: Protection,
         handshake: Handshake,
         answer: Vec<u8>,
     ) -> Self {
@@ -92,9 +97,19 @@ impl HalfOpen {
             session,
             attempt,
             packet_max_bytes,
+            protection_min,
             handshake,
             answer,
+            has_failed: false,
             expires_at: Instant::ZERO,
         }
+    }
+
+    /// After a third step that did not verify: whether its sender took part in the handshake, whose keys it then could tell us
+    /// its own under, and did not fail before. Garbage, which anybody can send, gets no key to be read.
+    pub(super) fn is_first_wrong_password(&mut self) -> bool {
+        let is_first = !self.has_failed && self.handshake.remote_public().is_some();
+        self.has_failed |= is_first;
+        is_first
     }
 }

@@ -11,13 +11,13 @@ mod requests;
 mod session;
 mod setup;
 mod status;
+mod throttle;
+mod types;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
-use sanwire_buffer::{Packet, Region};
-use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
-use sanwire_scsi::Task;
+use sanwire_buffer::Packet;
+use sanwire_core::{ClientId, Instant, NexusId, Path};
 
 pub use self::admission::Admission;
 use self::connection::Connection;
@@ -26,10 +26,10 @@ pub(crate) use self::session::SPAN_MAX;
 use self::session::Session;
 pub(crate) use self::setup::loose_packet;
 pub use self::status::ConnectionStatus;
-use crate::channel::Recovery;
+use self::throttle::Throttle;
+pub use self::types::{CommandHandle, Levels, LinkLimits, ServerConfig, ServerEvent};
 use crate::counters::Counters;
-use crate::keys::{Identity, Psk, Randomness};
-use crate::wire::command::Function;
+use crate::keys::Randomness;
 use crate::wire::live::LiveRequest;
 use crate::wire::{Opcode, Protection, RawPacket, live};
 
@@ -42,113 +42,12 @@ const LOOSE_MAX: usize = 64;
 /// Packets of one connection before the next one has its turn.
 const TURN_PACKETS: u32 = 64;
 
-/// One of the server's links.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LinkLimits {
-    /// The largest packet that it takes, in bytes from the HyperSCSI header on.
-    pub packet_max_bytes: u32,
-    /// How many such packets may be under way towards it.
-    pub receive_capacity_packets: u32,
-}
-
-/// What a server is made of.
-pub struct ServerConfig {
-    /// The name that clients see.
-    pub name: String,
-    /// The static key.
-    pub identity: Identity,
-    /// The secret of all clients that have none of their own.
-    pub psk: Psk,
-    /// Who may connect.
-    pub admission: Box<dyn Admission>,
-    /// Memory for what clients send.
-    pub memory: Region,
-    /// The links, in the order of their [`sanwire_core::LinkId`].
-    pub links: Vec<LinkLimits>,
-    /// This shard's place among all: the connections that it makes have ids of which the remainder by `shards` is
-    /// `shard`, so that drivers can steer packets.
-    pub shard: u32,
-    /// How many shards there are.
-    pub shards: u32,
-    /// A number that differs each time the server starts.
-    pub instance: u64,
-    /// How often a live connection is asked for a sign of life.
-    pub keep_alive: Duration,
-    /// How long a session without a connection is kept.
-    pub session_idle_max: Duration,
-    /// Commands that a client has in transit.
-    pub commands_max: u16,
-    /// The largest data transfer of a command, in bytes.
-    pub transfer_max_bytes: u32,
-    /// How lost packets are recovered.
-    pub recovery: Recovery,
-    /// All randomness comes from this.
-    pub seed: [u8; 32],
-}
-
-/// Which command of which session.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct CommandHandle {
-    nexus: NexusId,
-    number: u64,
-}
-
-impl CommandHandle {
-    /// The session's nexus.
-    #[must_use]
-    pub fn nexus(&self) -> NexusId {
-        self.nexus
-    }
-
-    /// The command's number in its session.
-    #[must_use]
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-}
-
-/// What the layer above must know or do.
-#[derive(Debug)]
-pub enum ServerEvent {
-    /// A client has a session now.
-    SessionOpened {
-        /// Its nexus.
-        nexus: NexusId,
-        /// Who it is.
-        client: ClientId,
-        /// What it calls itself.
-        name: String,
-        /// Where it is.
-        path: Path,
-    },
-    /// A session is gone: the client left, or was away for too long.
-    SessionClosed {
-        /// Its nexus.
-        nexus: NexusId,
-    },
-    /// Execute this and call [`Server::reply`].
-    Command {
-        /// For the reply.
-        handle: CommandHandle,
-        /// What to do.
-        task: Task,
-    },
-    /// Manage tasks and call [`Server::managed`]. An aborted command is reported only once it has ended.
-    Manage {
-        /// For the answer.
-        handle: CommandHandle,
-        /// What to do.
-        function: Function,
-        /// Where.
-        lun: Option<Lun>,
-    },
-}
-
 /// The server's end of HyperSCSI, for one shard.
 pub struct Server {
     config: ServerConfig,
     random: Randomness,
     half_opens: HalfOpens,
+    throttle: Throttle,
     connections: BTreeMap<u32, Connection>,
     sessions: BTreeMap<NexusId, Session>,
     by_client: BTreeMap<(ClientId, u64), NexusId>,
@@ -157,6 +56,8 @@ pub struct Server {
     queue: VecDeque<u32>,
     turn: u32,
     loose: VecDeque<(Path, Packet)>,
+    /// Where packets are decrypted.
+    plain: Vec<u8>,
     events: VecDeque<ServerEvent>,
     /// No connection's deadline is earlier.
     next_deadline: Option<Instant>,
@@ -175,12 +76,14 @@ impl Server {
             next_nexus: u64::from(config.shard),
             config,
             half_opens: HalfOpens::default(),
+            throttle: Throttle::default(),
             connections: BTreeMap::new(),
             sessions: BTreeMap::new(),
             by_client: BTreeMap::new(),
             queue: VecDeque::new(),
             turn: 0,
             loose: VecDeque::new(),
+            plain: Vec::new(),
             events: VecDeque::new(),
             next_deadline: None,
             counters: Counters::default(),
@@ -214,7 +117,7 @@ impl Server {
             (Opcode::AdnReply, Protection::Checksum) => {
                 self.handle_third_step(path, &packet, now);
             }
-            (Opcode::HcbeRequest, Protection::Checksum) => self.handle_data(path, &packet, now),
+            (Opcode::HcbeRequest, _) => self.handle_data(path, &packet, now),
             (opcode, Protection::Aes256Gcm) => self.handle_control(path, opcode, &packet, now),
             _ => self.counters.malformed += 1,
         }
@@ -227,7 +130,7 @@ impl Server {
             return;
         };
         connection.received_packets += 1;
-        let request = connection.handle_data(packet, &self.config.memory, &mut self.counters, now);
+        let request = connection.handle_data(packet, &mut self.plain, &self.config.memory, &mut self.counters, now);
         let nexus = connection.nexus;
         self.deliver(prefix.connection);
         self.touch(prefix.connection);
@@ -370,7 +273,7 @@ impl Server {
             if connection.poll_timeout() <= now {
                 connection.handle_timeout(now);
             }
-            if connection.is_dead(now) {
+            if connection.is_dead(now) || !self.rekey(id, now) {
                 self.drop_connection(id, now);
             } else {
                 self.touch(id);
@@ -380,6 +283,17 @@ impl Server {
             self.share_windows(now);
         }
         self.expire_sessions(now);
+    }
+
+    /// Sees to a connection's keys; `false` when it cannot go on: its client may not connect any more, or the library refuses the
+    /// keys.
+    fn rekey(&mut self, id: u32, now: Instant) -> bool {
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.wants_rekey(now)) else {
+            return true;
+        };
+        let client = self.sessions.get(&connection.nexus).map(|session| session.client);
+        let is_permitted = self.config.admission.permits(connection.channel.path().peer, client);
+        is_permitted && connection.rekey(|| self.random.bytes(), now).is_ok()
     }
 }
 

@@ -1,18 +1,31 @@
 //! Requests of established sessions, and their answers.
 
+use sanwire_buffer::Slice;
 use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::{Reply, Status, Task};
 
 use super::connection::Request;
-use super::session::{Asked, Kept};
+use super::session::{Asked, Kept, ReplyTo};
 use super::{CommandHandle, Server, ServerEvent};
+use crate::channel::Message;
 use crate::wire::command::{Answer, Ask, Function, ReplyHead, RequestHead};
+use crate::wire::{Protection, Tag};
+
+/// What says that a message is no session's answer: no command has this number.
+const NOT_KEPT: u64 = u64::MAX;
 
 impl Server {
     pub(super) fn handle_request(&mut self, nexus: NexusId, request: Request, now: Instant) {
         let Some(session) = self.sessions.get_mut(&nexus) else { return };
         let number = request.head.number;
-        match session.ask(number, request.head.settled_below, request.tag) {
+        let demanded = (self.config.levels)(request.head.logical_unit());
+        if request.protection < demanded {
+            self.counters.downgrades += 1;
+            self.demand(nexus, request.tag, number, demanded);
+            return;
+        }
+        let to = ReplyTo { tag: request.tag, protection: request.protection.max(demanded) };
+        match session.ask(number, request.head.settled_below, to, demanded) {
             Asked::Execute if session.executing() > usize::from(self.config.commands_max) => {
                 self.end(CommandHandle { nexus, number }, Status::TaskSetFull, now);
             }
@@ -21,7 +34,7 @@ impl Server {
             }
             Asked::Execute | Asked::Abort => self.execute(CommandHandle { nexus, number }, request, now),
             Asked::Wait => {}
-            Asked::Repeat(kept) => self.send(nexus, request.tag, number, kept),
+            Asked::Repeat(kept) => self.send(nexus, to, number, kept),
             Asked::Refuse => self.counters.violations += 1,
         }
     }
@@ -53,31 +66,38 @@ impl Server {
     /// The device has executed a command.
     pub fn reply(&mut self, handle: CommandHandle, reply: Reply, now: Instant) {
         let answer = Answer::Command { status: reply.status, sense: reply.sense };
-        let head = ReplyHead { number: handle.number, answer }.write();
-        self.answer(handle, Kept { head, data: reply.data_in }, now);
+        self.answer(handle, answer, reply.data_in, now);
     }
 
     /// A task management function has ended.
     pub fn managed(&mut self, handle: CommandHandle, done: bool, now: Instant) {
-        let head = ReplyHead { number: handle.number, answer: Answer::Managed { done } }.write();
-        self.answer(handle, Kept { head, data: None }, now);
+        self.answer(handle, Answer::Managed { done }, None, now);
     }
 
-    fn answer(&mut self, handle: CommandHandle, kept: Kept, now: Instant) {
+    /// A request that was guarded too little: it is not executed, and the client learns how to ask.
+    fn demand(&mut self, nexus: NexusId, tag: Tag, number: u64, demanded: Protection) {
+        let head = ReplyHead { number, protection: demanded, answer: None }.write();
+        let to = ReplyTo { tag, protection: Protection::STRONGEST };
+        self.send(nexus, to, NOT_KEPT, Kept { head, data: None });
+    }
+
+    fn answer(&mut self, handle: CommandHandle, answer: Answer, data: Option<Slice>, now: Instant) {
         let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
+        let protection = session.demanded(handle.number);
+        let kept = Kept { head: ReplyHead { number: handle.number, protection, answer: Some(answer) }.write(), data };
         let answered = session.answer(handle.number, kept.clone());
-        if let Some(tag) = answered.tag {
-            self.send(handle.nexus, tag, handle.number, kept);
+        if let Some(to) = answered.to {
+            self.send(handle.nexus, to, handle.number, kept);
         }
         for by in answered.awaited_by {
             self.managed(CommandHandle { nexus: handle.nexus, number: by }, true, now);
         }
     }
 
-    fn send(&mut self, nexus: NexusId, tag: crate::wire::Tag, number: u64, kept: Kept) {
+    fn send(&mut self, nexus: NexusId, to: ReplyTo, cookie: u64, kept: Kept) {
         let Some(id) = self.sessions.get(&nexus).and_then(|session| session.connection) else { return };
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.channel.send(tag, number, kept.head, kept.data);
+            connection.channel.send(Message::new(to.tag, cookie, to.protection, kept.head, kept.data));
             self.touch(id);
         }
     }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use sanwire_buffer::{Head, Slice};
 use sanwire_core::{ClientId, Instant, NexusId};
 
-use crate::wire::Tag;
+use crate::wire::{Protection, Tag};
 
 /// Commands between the lowest unsettled and the highest that a client may have asked.
 pub(crate) const SPAN_MAX: u64 = 1024;
@@ -21,13 +21,20 @@ pub(super) struct Kept {
     pub(super) data: Option<Slice>,
 }
 
+/// Where an answer goes: the tag that asked for it, and how its packets are to be guarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ReplyTo {
+    pub(super) tag: Tag,
+    pub(super) protection: Protection,
+}
+
 #[derive(Debug)]
 enum Slot {
     /// Not asked yet.
     Unasked,
-    /// The device works on it. `tag` is `None` while no living connection has asked for it.
+    /// The device works on it. `to` is `None` while no living connection has asked for it.
     /// `awaited_by` are the task management requests that wait for its end.
-    Executing { tag: Option<Tag>, awaited_by: Vec<u64> },
+    Executing { to: Option<ReplyTo>, demanded: Protection, awaited_by: Vec<u64> },
     /// Aborted before it came: it must not be executed when it comes.
     Forbidden,
     /// Answered, not yet known to have arrived.
@@ -56,7 +63,7 @@ pub(super) enum Asked {
 #[derive(Debug, Default)]
 pub(super) struct Answered {
     /// Where to send it. `None`: nobody is connected, or nobody will ask for it.
-    pub(super) tag: Option<Tag>,
+    pub(super) to: Option<ReplyTo>,
     /// Task management requests that have waited for it.
     pub(super) awaited_by: Vec<u64>,
 }
@@ -99,8 +106,8 @@ impl Session {
     pub(super) fn connect(&mut self, connection: u32) {
         self.connection = Some(connection);
         for slot in &mut self.slots {
-            if let Slot::Executing { tag, .. } = slot {
-                *tag = None;
+            if let Slot::Executing { to, .. } = slot {
+                *to = None;
             }
         }
     }
@@ -132,8 +139,8 @@ impl Session {
         }
     }
 
-    /// A request has come whole.
-    pub(super) fn ask(&mut self, number: u64, settled_below: u64, tag: Tag) -> Asked {
+    /// A request has come whole, for a logical unit that wants to be guarded as `demanded` says.
+    pub(super) fn ask(&mut self, number: u64, settled_below: u64, to: ReplyTo, demanded: Protection) -> Asked {
         self.forget_below(settled_below);
         let Some(index) = number.checked_sub(self.settled_below).filter(|index| *index < SPAN_MAX) else {
             return Asked::Refuse;
@@ -144,17 +151,17 @@ impl Session {
         }
         match &mut self.slots[index] {
             slot @ Slot::Unasked => {
-                *slot = Slot::Executing { tag: Some(tag), awaited_by: Vec::new() };
+                *slot = Slot::Executing { to: Some(to), demanded, awaited_by: Vec::new() };
                 self.executing += 1;
                 Asked::Execute
             }
             slot @ Slot::Forbidden => {
-                *slot = Slot::Executing { tag: Some(tag), awaited_by: Vec::new() };
+                *slot = Slot::Executing { to: Some(to), demanded, awaited_by: Vec::new() };
                 self.executing += 1;
                 Asked::Abort
             }
-            Slot::Executing { tag: current, .. } => {
-                *current = Some(tag);
+            Slot::Executing { to: current, .. } => {
+                *current = Some(to);
                 Asked::Wait
             }
             Slot::Answered { kept, sent_on } if *sent_on != self.connection => {
@@ -175,15 +182,23 @@ impl Session {
         self.executing = self.executing.saturating_sub(1);
         let connection = self.connection;
         let Some(slot @ Slot::Executing { .. }) = self.slot(number) else { return Answered::default() };
-        let Slot::Executing { tag, awaited_by } = std::mem::replace(slot, Slot::Answered { kept, sent_on: None })
+        let Slot::Executing { to, awaited_by, .. } = std::mem::replace(slot, Slot::Answered { kept, sent_on: None })
         else {
             return Answered::default();
         };
-        let tag = tag.filter(|_| connection.is_some());
+        let to = to.filter(|_| connection.is_some());
         if let Slot::Answered { sent_on, .. } = slot {
-            *sent_on = connection.filter(|_| tag.is_some());
+            *sent_on = connection.filter(|_| to.is_some());
         }
-        Answered { tag, awaited_by }
+        Answered { to, awaited_by }
+    }
+
+    /// How the logical unit of a command that is being executed wants to be guarded.
+    pub(super) fn demanded(&mut self, number: u64) -> Protection {
+        match self.slot(number) {
+            Some(Slot::Executing { demanded, .. }) => *demanded,
+            _ => Protection::Checksum,
+        }
     }
 
     /// The client has the whole answer.
@@ -224,39 +239,44 @@ mod tests {
         Kept { head: Head::new(), data: None }
     }
 
-    fn tag(number: u16) -> Tag {
-        Tag::new(number).unwrap()
+    fn to(number: u16) -> ReplyTo {
+        ReplyTo { tag: Tag::new(number).unwrap(), protection: Protection::Hash }
+    }
+
+    /// A request for a logical unit that demands nothing.
+    fn ask(session: &mut Session, number: u64, settled_below: u64, tag: u16) -> Asked {
+        session.ask(number, settled_below, to(tag), Protection::Checksum)
     }
 
     #[test]
     fn a_command_asked_again_is_answered_from_memory() {
         let mut session = session();
-        assert!(matches!(session.ask(0, 0, tag(1)), Asked::Execute));
+        assert!(matches!(ask(&mut session, 0, 0, 1), Asked::Execute));
         session.connect(8);
-        assert!(matches!(session.ask(0, 0, tag(2)), Asked::Wait));
-        assert_eq!(session.answer(0, kept()).tag, Some(tag(2)));
+        assert!(matches!(ask(&mut session, 0, 0, 2), Asked::Wait));
+        assert_eq!(session.answer(0, kept()).to, Some(to(2)));
         session.connect(9);
-        assert!(matches!(session.ask(0, 0, tag(3)), Asked::Repeat(_)));
+        assert!(matches!(ask(&mut session, 0, 0, 3), Asked::Repeat(_)));
         session.delivered(0);
-        assert!(matches!(session.ask(0, 0, tag(3)), Asked::Refuse));
+        assert!(matches!(ask(&mut session, 0, 0, 3), Asked::Refuse));
         assert_eq!(session.executing(), 0);
     }
 
     #[test]
     fn an_answer_without_a_connection_is_kept() {
         let mut session = session();
-        session.ask(5, 5, tag(1));
+        ask(&mut session, 5, 5, 1);
         session.disconnect(Instant::ZERO);
-        assert_eq!(session.answer(5, kept()).tag, None);
+        assert_eq!(session.answer(5, kept()).to, None);
         session.connect(8);
-        assert!(matches!(session.ask(5, 5, tag(4)), Asked::Repeat(_)));
+        assert!(matches!(ask(&mut session, 5, 5, 4), Asked::Repeat(_)));
     }
 
     #[test]
     fn a_settled_number_does_not_hide_what_the_device_works_on() {
         let mut session = session();
         for number in 0..10 {
-            session.ask(number, number, tag(1));
+            ask(&mut session, number, number, 1);
         }
         assert_eq!(session.executing(), 10);
         session.answer(0, kept());
@@ -266,64 +286,64 @@ mod tests {
     #[test]
     fn one_connection_carries_an_answer_once() {
         let mut session = session();
-        session.ask(0, 0, tag(1));
+        ask(&mut session, 0, 0, 1);
         session.answer(0, kept());
-        assert!(matches!(session.ask(0, 0, tag(2)), Asked::Refuse), "it is on its way");
+        assert!(matches!(ask(&mut session, 0, 0, 2), Asked::Refuse), "it is on its way");
         session.connect(8);
-        assert!(matches!(session.ask(0, 0, tag(2)), Asked::Repeat(_)));
-        assert!(matches!(session.ask(0, 0, tag(2)), Asked::Refuse));
+        assert!(matches!(ask(&mut session, 0, 0, 2), Asked::Repeat(_)));
+        assert!(matches!(ask(&mut session, 0, 0, 2), Asked::Refuse));
     }
 
     #[test]
     fn numbers_far_ahead_and_long_settled_are_refused() {
         let mut session = session();
-        assert!(matches!(session.ask(10, 10, tag(0)), Asked::Execute));
-        assert!(matches!(session.ask(9, 9, tag(0)), Asked::Refuse));
-        assert!(matches!(session.ask(10 + SPAN_MAX, 10, tag(0)), Asked::Refuse));
-        assert!(matches!(session.ask(u64::MAX, 0, tag(0)), Asked::Refuse));
+        assert!(matches!(ask(&mut session, 10, 10, 0), Asked::Execute));
+        assert!(matches!(ask(&mut session, 9, 9, 0), Asked::Refuse));
+        assert!(matches!(ask(&mut session, 10 + SPAN_MAX, 10, 0), Asked::Refuse));
+        assert!(matches!(ask(&mut session, u64::MAX, 0, 0), Asked::Refuse));
     }
 
     #[test]
     fn answers_that_the_client_does_not_wait_for_are_forgotten() {
         let mut session = session();
         for number in 0..3 {
-            session.ask(number, 0, tag(number as u16));
+            ask(&mut session, number, 0, number as u16);
         }
         session.answer(1, kept());
         session.answer(2, kept());
         session.connect(8);
         session.keep_only(&[0, 2]);
-        assert!(matches!(session.ask(0, 0, tag(0)), Asked::Wait));
-        assert!(matches!(session.ask(1, 0, tag(1)), Asked::Refuse));
-        assert!(matches!(session.ask(2, 0, tag(2)), Asked::Repeat(_)));
+        assert!(matches!(ask(&mut session, 0, 0, 0), Asked::Wait));
+        assert!(matches!(ask(&mut session, 1, 0, 1), Asked::Refuse));
+        assert!(matches!(ask(&mut session, 2, 0, 2), Asked::Repeat(_)));
     }
 
     #[test]
     fn every_abort_waits_for_the_commands_end() {
         let mut session = session();
-        session.ask(0, 0, tag(1));
+        ask(&mut session, 0, 0, 1);
         assert!(session.abort(0, 1) && session.abort(0, 2));
         let answered = session.answer(0, kept());
-        assert_eq!((answered.tag, answered.awaited_by), (Some(tag(1)), vec![1, 2]));
+        assert_eq!((answered.to, answered.awaited_by), (Some(to(1)), vec![1, 2]));
         assert!(!session.abort(0, 3), "already gone");
     }
 
     #[test]
     fn a_command_that_comes_after_its_abort_is_not_executed() {
         let mut session = session();
-        session.ask(1, 0, tag(1));
+        ask(&mut session, 1, 0, 1);
         assert!(!session.abort(0, 1));
-        assert!(matches!(session.ask(0, 0, tag(2)), Asked::Abort));
-        assert_eq!(session.answer(0, kept()).tag, Some(tag(2)));
+        assert!(matches!(ask(&mut session, 0, 0, 2), Asked::Abort));
+        assert_eq!(session.answer(0, kept()).to, Some(to(2)));
         session.connect(8);
-        assert!(matches!(session.ask(0, 0, tag(2)), Asked::Repeat(_)));
+        assert!(matches!(ask(&mut session, 0, 0, 2), Asked::Repeat(_)));
     }
 
     #[test]
     fn requests_never_wait_for_each_other() {
         let mut session = session();
-        session.ask(0, 0, tag(1));
-        session.ask(1, 0, tag(2));
+        ask(&mut session, 0, 0, 1);
+        ask(&mut session, 1, 0, 2);
         assert!(!session.abort(0, 0) && !session.abort(1, 0) && session.abort(0, 1));
     }
 }

@@ -55,6 +55,8 @@ impl Server {
         } else if let Some(answer) = self.half_opens.repeat(path, discovery.client, prefix.number) {
             let answer = answer.to_vec();
             self.send_loose(path, prefix.connection, prefix.number, &answer);
+        } else if self.throttle.is_too_early(path.peer, discovery.client, now) {
+            self.counters.throttled += 1;
         } else if self.connections.len() >= CONNECTIONS_MAX {
             self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
         } else if self.second_step(path, prefix, &discovery, prologue, link, now).is_err() {
@@ -82,6 +84,7 @@ impl Server {
             transfer_max_bytes: config.transfer_max_bytes,
             keep_alive_ms: u32::try_from(config.keep_alive.as_millis()).unwrap_or(u32::MAX),
             instance: config.instance,
+            protection_min: (config.levels)(None),
             name: config.name.clone(),
             unanswered: None,
         };
@@ -96,6 +99,7 @@ impl Server {
             discovery.session,
             prefix.number,
             discovery.packet_max_bytes,
+            offer.protection_min,
             handshake,
             answer,
         );
@@ -132,10 +136,16 @@ impl Server {
         };
         let Ok(offer) = verify(half_open, body) else {
             self.counters.not_authentic += 1;
+            if half_open.is_first_wrong_password() {
+                let client = half_open.client;
+                self.throttle.failed(path.peer, client, now);
+                self.events.push_back(ServerEvent::WrongPassword { client, path });
+            }
             self.refuse(path, prefix.connection, prefix.number, Refusal::NotAuthentic);
             return;
         };
         let Some(half_open) = self.half_opens.take(prefix.connection) else { return };
+        self.throttle.forgive(path.peer, half_open.client);
         if !self.config.admission.permits(path.peer, Some(half_open.client)) {
             self.counters.not_permitted += 1;
         } else if !self.has_room_for_session(half_open.client, half_open.session) {
@@ -152,7 +162,7 @@ impl Server {
         let link = self.link(path);
         let client = half_open.client;
         let session = half_open.session;
-        let seals = half_open.handshake.finish()?;
+        let ring = half_open.handshake.finish()?;
         let most = self.window_max_packets(client);
         let outward = Window::fitting(offer.receive_capacity_packets.min(most));
         let inward = share(link, self.connections.len() + 1, most);
@@ -160,7 +170,8 @@ impl Server {
         let channel = Channel::new(Setup {
             path,
             connection: half_open.connection,
-            seals,
+            ring,
+            floor: half_open.protection_min.max(offer.protection_min),
             data_opcode: Opcode::HcbeReply,
             window: Window::fitting(1),
             recovery: self.config.recovery,
@@ -178,6 +189,7 @@ impl Server {
             Capacities { ours: link.receive_capacity_packets, theirs: offer.receive_capacity_packets },
             self.config.transfer_max_bytes,
             self.config.keep_alive,
+            self.config.rekey_interval,
             now,
         );
         connection.accept(resumed, Windows { outward, inward }, now);

@@ -9,6 +9,7 @@ use sanwire_core::{ClientId, Instant, LinkId, Lun, Path, Peer};
 use sanwire_scsi::build;
 
 use super::{Admission, LinkLimits, Server, ServerConfig};
+use crate::wire::Protection;
 use crate::wire::command::Ask;
 use crate::wire::flow::Window;
 use crate::{Client, ClientConfig, ClientEvent, Failure, Identity, Order, Psk, Recovery, ServerEvent};
@@ -29,12 +30,14 @@ fn server_for(admission: Box<dyn Admission>) -> Server {
         identity: Identity::from_private([1; 32]).unwrap(),
         psk: [0; 32],
         admission,
+        levels: Box::new(|_| Protection::Checksum),
         memory: Region::new(1 << 20).unwrap(),
         links: vec![LINK],
         shard: 0,
         shards: 1,
         instance: 1,
         keep_alive: Duration::from_secs(5),
+        rekey_interval: Duration::from_secs(3600),
         session_idle_max: Duration::from_secs(60),
         commands_max: 64,
         transfer_max_bytes: 1 << 20,
@@ -56,11 +59,13 @@ fn client_knowing(number: u8, psk: Psk) -> Client {
         name: "client".into(),
         identity: Identity::from_private([10 + number; 32]).unwrap(),
         psk,
+        server_key: None,
         path: path(1),
         server_name: String::new(),
         link: LINK,
         commands_max: 64,
         transfer_max_bytes: 1 << 20,
+        protection_min: Protection::Checksum,
         recovery: Recovery::default(),
         connect_patience: Duration::from_secs(5),
         reconnect_patience: Some(Duration::from_secs(60)),

@@ -14,8 +14,8 @@
 //!
 //! offset bytes   head of a request                  head of a reply
 //!      0     8  command number                      command number
-//!      8     8  settled below: no lower number      1 byte kind, 1 byte status, 2 bytes sense length, 4 reserved
-//!               will ever be asked about again
+//!      8     8  settled below: no lower number      1 byte kind, 1 byte status, 2 bytes sense length,
+//!               will ever be asked about again     1 byte protection of the logical unit, 3 reserved
 //!     16     8  LUN (SAM-5 4.7)                     sense data
 //!     24     4  room for data-in, in bytes
 //!     28     1  kind: 0 command, 1 task management
@@ -25,7 +25,7 @@
 //! ```
 
 use sanwire_buffer::Head;
-use sanwire_core::Lun;
+use sanwire_core::{Lun, Protection};
 use sanwire_scsi::{Cdb, Status};
 
 use super::{Malformed, Reader};
@@ -37,6 +37,9 @@ pub const FRAGMENT_BYTES: usize = 24;
 pub const SENSE_MAX_BYTES: usize = 252;
 
 const REPLY_FIXED_BYTES: usize = 16;
+
+/// The kind of a reply to a request that was guarded too little.
+const TOO_WEAK: u8 = 2;
 
 /// The fields at the start of every data packet's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -210,8 +213,10 @@ pub enum Answer {
 pub struct ReplyHead {
     /// Whose reply.
     pub number: u64,
-    /// What became of it.
-    pub answer: Answer,
+    /// How the logical unit wants its packets guarded.
+    pub protection: Protection,
+    /// What became of it; `None` when it was not executed because the request was guarded less than that.
+    pub answer: Option<Answer>,
 }
 
 impl ReplyHead {
@@ -224,19 +229,21 @@ impl ReplyHead {
         let number = reader.u64()?;
         let (kind, code) = (reader.u8()?, reader.u8()?);
         let sense_length = usize::from(reader.u16()?);
-        reader.u32()?;
+        let protection = Protection::from_code(reader.u8()?).ok_or(Malformed::Field("protection"))?;
+        reader.array::<3>()?;
         let answer = match kind {
             0 => {
                 let status = Status::from_code(code).ok_or(Malformed::Field("status"))?;
                 if sense_length > SENSE_MAX_BYTES {
                     return Err(Malformed::Field("sense length"));
                 }
-                Answer::Command { status, sense: reader.bytes(sense_length)?.to_vec() }
+                Some(Answer::Command { status, sense: reader.bytes(sense_length)?.to_vec() })
             }
-            1 if code <= 1 => Answer::Managed { done: code == 1 },
+            1 if code <= 1 => Some(Answer::Managed { done: code == 1 }),
+            TOO_WEAK => None,
             _ => return Err(Malformed::Field("kind of reply")),
         };
-        Ok(ReplyHead { number, answer })
+        Ok(ReplyHead { number, protection, answer })
     }
 
     /// The bytes of the head. Sense data beyond [`SENSE_MAX_BYTES`] is cut.
@@ -245,16 +252,21 @@ impl ReplyHead {
         let mut fixed = [0; REPLY_FIXED_BYTES];
         fixed[..8].copy_from_slice(&self.number.to_be_bytes());
         let sense: &[u8] = match &self.answer {
-            Answer::Command { status, sense } => {
+            Some(Answer::Command { status, sense }) => {
                 fixed[9] = *status as u8;
                 &sense[..sense.len().min(SENSE_MAX_BYTES)]
             }
-            Answer::Managed { done } => {
+            Some(Answer::Managed { done }) => {
                 fixed[8] = 1;
                 fixed[9] = u8::from(*done);
                 &[]
             }
+            None => {
+                fixed[8] = TOO_WEAK;
+                &[]
+            }
         };
+        fixed[12] = self.protection as u8;
         fixed[10..12].copy_from_slice(&(sense.len() as u16).to_be_bytes());
         let mut out = Head::new();
         out.extend(&fixed);
@@ -287,11 +299,12 @@ mod tests {
     #[test]
     fn reply_heads_survive_the_wire() {
         for answer in [
-            Answer::Command { status: Status::Good, sense: Vec::new() },
-            Answer::Command { status: Status::CheckCondition, sense: vec![0x70; SENSE_MAX_BYTES] },
-            Answer::Managed { done: true },
+            Some(Answer::Command { status: Status::Good, sense: Vec::new() }),
+            Some(Answer::Command { status: Status::CheckCondition, sense: vec![0x70; SENSE_MAX_BYTES] }),
+            Some(Answer::Managed { done: true }),
+            None,
         ] {
-            let head = ReplyHead { number: 1 << 40, answer };
+            let head = ReplyHead { number: 1 << 40, protection: Protection::Aes128Gcm, answer };
             assert_eq!(ReplyHead::read(&head.write()), Ok(head));
         }
     }

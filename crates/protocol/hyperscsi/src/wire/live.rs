@@ -2,8 +2,9 @@
 //! connection's key, cannot make one.
 //!
 //! ```text
-//! ADN_REQUEST   1 byte kind: 16 keep-alive (8 bytes nonce), 17 the server goes away
-//! ADN_REPLY     1 byte kind: 16 keep-alive (8 bytes nonce, repeated)
+//! ADN_REQUEST   1 byte kind: 16 keep-alive (8 bytes nonce), 17 the server goes away,
+//!               18 new keys (8 bytes epoch, 32 bytes public key)
+//! ADN_REPLY     1 byte kind: 16 keep-alive (8 bytes nonce, repeated), 18 new keys (as above)
 //! DISCONNECT    1 byte kind: 16
 //! ```
 
@@ -11,6 +12,29 @@ use super::{Malformed, Reader};
 
 const KEEP_ALIVE: u8 = 16;
 const FAREWELL: u8 = 17;
+const NEW_KEYS: u8 = 18;
+
+/// One end's half of the exchange that makes new keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewKeys {
+    /// The generation of keys that comes of it.
+    pub epoch: u64,
+    /// An X25519 public key that is used for nothing else.
+    pub public: [u8; 32],
+}
+
+impl NewKeys {
+    fn read(mut reader: Reader<'_>) -> Result<NewKeys, Malformed> {
+        Ok(NewKeys { epoch: reader.u64()?, public: reader.array()? })
+    }
+
+    fn write(self) -> Vec<u8> {
+        let mut out = vec![NEW_KEYS];
+        out.extend_from_slice(&self.epoch.to_be_bytes());
+        out.extend_from_slice(&self.public);
+        out
+    }
+}
 
 /// What a server says on a living connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +46,8 @@ pub enum LiveRequest {
     },
     /// The server stops; come back when it is up again.
     Farewell,
+    /// Let us have new keys.
+    NewKeys(NewKeys),
 }
 
 impl LiveRequest {
@@ -34,6 +60,7 @@ impl LiveRequest {
         match reader.u8()? {
             KEEP_ALIVE => Ok(LiveRequest::KeepAlive { nonce: reader.u64()? }),
             FAREWELL => Ok(LiveRequest::Farewell),
+            NEW_KEYS => NewKeys::read(reader).map(LiveRequest::NewKeys),
             _ => Err(Malformed::Field("kind of ADN_REQUEST")),
         }
     }
@@ -44,26 +71,45 @@ impl LiveRequest {
         match self {
             LiveRequest::KeepAlive { nonce } => write_keep_alive(nonce),
             LiveRequest::Farewell => vec![FAREWELL],
+            LiveRequest::NewKeys(keys) => keys.write(),
         }
     }
 }
 
-/// Reads the nonce that a client repeats.
-///
-/// # Errors
-/// [`Malformed`] for unknown kinds.
-pub fn read_live_reply(body: &[u8]) -> Result<u64, Malformed> {
-    let mut reader = Reader::new(body);
-    if reader.u8()? != KEEP_ALIVE {
-        return Err(Malformed::Field("kind of ADN_REPLY"));
-    }
-    reader.u64()
+/// What a client answers on a living connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LiveReply {
+    /// It is there.
+    KeepAlive {
+        /// The request's.
+        nonce: u64,
+    },
+    /// It agrees to new keys.
+    NewKeys(NewKeys),
 }
 
-/// The body that answers a keep-alive.
-#[must_use]
-pub fn write_live_reply(nonce: u64) -> Vec<u8> {
-    write_keep_alive(nonce)
+impl LiveReply {
+    /// Reads the unsealed body.
+    ///
+    /// # Errors
+    /// [`Malformed`] for unknown kinds.
+    pub fn read(body: &[u8]) -> Result<LiveReply, Malformed> {
+        let mut reader = Reader::new(body);
+        match reader.u8()? {
+            KEEP_ALIVE => Ok(LiveReply::KeepAlive { nonce: reader.u64()? }),
+            NEW_KEYS => NewKeys::read(reader).map(LiveReply::NewKeys),
+            _ => Err(Malformed::Field("kind of ADN_REPLY")),
+        }
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn write(self) -> Vec<u8> {
+        match self {
+            LiveReply::KeepAlive { nonce } => write_keep_alive(nonce),
+            LiveReply::NewKeys(keys) => keys.write(),
+        }
+    }
 }
 
 /// Reads the body of DISCONNECT.
@@ -92,10 +138,13 @@ mod tests {
 
     #[test]
     fn bodies_survive_the_wire() {
-        for request in [LiveRequest::KeepAlive { nonce: 5 }, LiveRequest::Farewell] {
+        let keys = NewKeys { epoch: 7, public: [9; 32] };
+        for request in [LiveRequest::KeepAlive { nonce: 5 }, LiveRequest::Farewell, LiveRequest::NewKeys(keys)] {
             assert_eq!(LiveRequest::read(&request.write()), Ok(request));
         }
-        assert_eq!(read_live_reply(&write_live_reply(u64::MAX)), Ok(u64::MAX));
+        for reply in [LiveReply::KeepAlive { nonce: u64::MAX }, LiveReply::NewKeys(keys)] {
+            assert_eq!(LiveReply::read(&reply.write()), Ok(reply));
+        }
         assert_eq!(read_disconnect(&write_disconnect()), Ok(()));
         assert!(LiveRequest::read(&[1]).is_err() && read_disconnect(&[]).is_err());
     }

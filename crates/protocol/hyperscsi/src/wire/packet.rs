@@ -15,6 +15,8 @@
 use crc_fast::{CrcAlgorithm, Digest};
 use sanwire_buffer::Head;
 
+pub use sanwire_core::Protection;
+
 use super::header::{HEADER_BYTES, Header};
 use super::{Malformed, Reader};
 
@@ -30,41 +32,10 @@ pub const COVERED_BYTES: usize = 20;
 /// Bytes of the tag that a protected body ends with.
 pub const TAG_BYTES: usize = 16;
 
-/// How a packet is guarded.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Protection {
-    /// Against accidents: CRC32C.
-    Checksum = 0,
-    /// Against changes by anybody: the GMAC of AES-256. The body can be read.
-    Hash = 1,
-    /// Encrypted and authentic: AES-256-GCM. Control packets of a connection have no other.
-    Aes256Gcm = 2,
-    /// Encrypted and authentic: AES-128-GCM.
-    Aes128Gcm = 3,
-    /// Encrypted and authentic: ChaCha20-Poly1305.
-    ChaCha20Poly1305 = 4,
-}
-
-impl Protection {
-    /// All of them, by their numbers.
-    pub const ALL: [Protection; 5] = [
-        Protection::Checksum,
-        Protection::Hash,
-        Protection::Aes256Gcm,
-        Protection::Aes128Gcm,
-        Protection::ChaCha20Poly1305,
-    ];
-
-    fn from_code(code: u8) -> Result<Protection, Malformed> {
-        Protection::ALL.get(usize::from(code)).copied().ok_or(Malformed::Field("protection"))
-    }
-
-    /// Bytes that it adds to a body.
-    #[must_use]
-    pub fn overhead_bytes(self) -> usize {
-        if self == Protection::Checksum { 0 } else { TAG_BYTES }
-    }
+/// Bytes that a protection adds to a body.
+#[must_use]
+pub fn guard_bytes(protection: Protection) -> usize {
+    if protection == Protection::Checksum { 0 } else { TAG_BYTES }
 }
 
 /// The fields before the body.
@@ -98,7 +69,8 @@ impl Prefix {
         let header = Header::read(packet)?;
         let mut reader = Reader::new(&packet[HEADER_BYTES..]);
         let guard = reader.u8()?;
-        let (protection, epoch) = (Protection::from_code(guard % EPOCHS)?, guard / EPOCHS);
+        let protection = Protection::from_code(guard % EPOCHS).ok_or(Malformed::Field("protection"))?;
+        let epoch = guard / EPOCHS;
         if protection == Protection::Checksum && epoch != 0 {
             return Err(Malformed::Field("key epoch"));
         }
@@ -161,10 +133,17 @@ impl<'a> RawPacket<'a> {
             && checksum(salt, &self.bytes[..COVERED_BYTES], &[self.body]) == self.checksum
     }
 
-    /// The bytes that a seal covers besides the body.
+    /// A protected packet: the prefix, what follows it, and the tag over both.
     #[must_use]
-    pub fn associated(&self) -> &'a [u8] {
-        &self.bytes[..PREFIX_BYTES]
+    pub fn sealed(&self) -> Option<Sealed<'a>> {
+        let covered_bytes = self.body.len().checked_sub(TAG_BYTES)?;
+        let (body, tag) = self.body.split_at(covered_bytes);
+        Some(Sealed {
+            prefix: &self.bytes[..PREFIX_BYTES],
+            body,
+            all: &self.bytes[..PREFIX_BYTES + covered_bytes],
+            tag,
+        })
     }
 
     /// Bytes of the packet as it came.
@@ -172,6 +151,19 @@ impl<'a> RawPacket<'a> {
     pub fn length_bytes(&self) -> usize {
         self.bytes.len()
     }
+}
+
+/// The parts of a protected packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Sealed<'a> {
+    /// What stands before the body.
+    pub prefix: &'a [u8],
+    /// The body without its tag.
+    pub body: &'a [u8],
+    /// Both together.
+    pub all: &'a [u8],
+    /// The tag.
+    pub tag: &'a [u8],
 }
 
 /// Fills in the checksum of a packet whose head starts with a written prefix.

@@ -10,18 +10,18 @@
 //!   3                1 byte reason
 //! ADN_REPLY          1 byte kind: 1 handshake; 2 bytes length and Noise message 3 with the client's offer
 //! offer              4 bytes largest packet, 4 bytes packets it can take at once, 2 bytes commands in transit,
-//!                    4 bytes largest transfer, 4 bytes keep-alive in ms, 8 bytes instance, text name,
+//!                    4 bytes largest transfer, 4 bytes keep-alive in ms, 8 bytes instance, 1 byte least protection,
+//!                    text name,
 //!                    2 bytes number of options (each 2 bytes number, 1 byte stance, 2 bytes length, value)
 //!   option 1         of a client: the commands that it still waits for. Nothing, or 8 bytes the first number and for
 //!                    each other 2 bytes how far it is from the first
 //! text               1 byte length, that many bytes of UTF-8
 //! ```
 //!
-//! A discovery is padded so that no answer is longer than what asked for it: a forged sender address amplifies
-//! nothing.
+//! A discovery is padded so that no answer is longer than what asked: a forged sender address amplifies nothing.
 
-use sanwire_core::ClientId;
 use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
+use sanwire_core::{ClientId, Protection};
 
 use super::reader::write_text;
 use super::{Malformed, Reader};
@@ -227,6 +227,8 @@ pub struct Offer {
     pub keep_alive_ms: u32,
     /// A number that the server draws when it starts; 0 from a client.
     pub instance: u64,
+    /// The end takes no data packet that is guarded less.
+    pub protection_min: Protection,
     /// The end's name.
     pub name: String,
     /// The numbers of the commands that a client still waits for, ascending; all others below the highest that it has
@@ -251,6 +253,7 @@ impl Offer {
             transfer_max_bytes: reader.u32()?,
             keep_alive_ms: reader.u32()?,
             instance: reader.u64()?,
+            protection_min: Protection::from_code(reader.u8()?).ok_or(Malformed::Field("least protection"))?,
             name: reader.text("name", NAME_MAX_BYTES)?.to_owned(),
             unanswered: None,
         };
@@ -279,6 +282,7 @@ impl Offer {
         out.extend_from_slice(&self.transfer_max_bytes.to_be_bytes());
         out.extend_from_slice(&self.keep_alive_ms.to_be_bytes());
         out.extend_from_slice(&self.instance.to_be_bytes());
+        out.push(self.protection_min as u8);
         write_text(&mut out, &self.name, NAME_MAX_BYTES);
         match self.unanswered.as_deref().and_then(write_unanswered) {
             None => out.extend_from_slice(&0u16.to_be_bytes()),
@@ -361,6 +365,7 @@ mod tests {
             transfer_max_bytes: 1 << 20,
             keep_alive_ms: 5000,
             instance: 1,
+            protection_min: Protection::Hash,
             name: "a".into(),
             unanswered: None,
         };
@@ -382,6 +387,7 @@ mod tests {
             transfer_max_bytes: 4096,
             keep_alive_ms: 0,
             instance: 0,
+            protection_min: Protection::Checksum,
             name: String::new(),
             unanswered: None,
         };

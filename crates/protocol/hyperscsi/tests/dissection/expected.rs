@@ -11,7 +11,7 @@ use sanwire_hyperscsi::wire::{Opcode, Prefix, Protection};
 #[derive(Default)]
 pub(crate) struct Expected(pub(crate) BTreeMap<&'static str, String>);
 
-pub(crate) const BODY_FIELDS: [&str; 39] = [
+pub(crate) const BODY_FIELDS: [&str; 40] = [
     "sanwire.protection",
     "sanwire.epoch",
     "sanwire.length",
@@ -40,6 +40,7 @@ pub(crate) const BODY_FIELDS: [&str; 39] = [
     "sanwire.reply_kind",
     "sanwire.status",
     "sanwire.done",
+    "sanwire.demanded",
     "sanwire.sense",
     "sanwire.revision",
     "sanwire.flags.announce_only",
@@ -81,13 +82,20 @@ impl Expected {
         expected.set("sanwire.checksum", format!("0x{checksum:08x}"));
         if prefix.protection != Protection::Checksum {
             expected.set("sanwire.checksum.status", "None (protected by a key)");
-            let (sealed, tag) = body.split_at(body.len() - TAG_BYTES);
-            expected.set("sanwire.sealed", hex(sealed));
+            let (covered, tag) = body.split_at(body.len() - TAG_BYTES);
             expected.set("sanwire.tag", hex(tag));
+            if prefix.protection.encrypts() {
+                expected.set("sanwire.sealed", hex(covered));
+            } else {
+                expected.data(opcode, covered);
+            }
             return expected;
         }
         match opcode {
-            Opcode::HcbeRequest | Opcode::HcbeReply => expected.data(opcode, body),
+            Opcode::HcbeRequest | Opcode::HcbeReply => {
+                expected.set("sanwire.checksum.status", "Unverified (salted with the connection's secret)");
+                expected.data(opcode, body);
+            }
             _ => {
                 expected.set("sanwire.checksum.status", "Good");
                 expected.setup(opcode, body);
@@ -97,7 +105,6 @@ impl Expected {
     }
 
     fn data(&mut self, opcode: Opcode, body: &[u8]) {
-        self.set("sanwire.checksum.status", "Unverified (salted with the connection's secret)");
         let (fragment, head, data) = Fragment::read(body).unwrap();
         self.set("sanwire.sequence", fragment.sequence);
         self.set("sanwire.data_offset", fragment.data_offset);
@@ -111,16 +118,18 @@ impl Expected {
         if opcode == Opcode::HcbeReply {
             let head = ReplyHead::read(head).unwrap();
             self.set("sanwire.command", head.number);
+            self.set("sanwire.demanded", head.protection as u8);
             match head.answer {
-                Answer::Command { status, sense } => {
+                Some(Answer::Command { status, sense }) => {
                     self.set("sanwire.reply_kind", 0);
                     self.set("sanwire.status", format!("0x{:02x}", status as u8));
                     self.set("sanwire.sense", hex(&sense));
                 }
-                Answer::Managed { done } => {
+                Some(Answer::Managed { done }) => {
                     self.set("sanwire.reply_kind", 1);
                     self.set("sanwire.done", flag(done));
                 }
+                None => self.set("sanwire.reply_kind", 2),
             }
             return;
         }

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Packet, Region};
-use sanwire_core::{Instant, LinkId, Lun, MacAddress, Path, Peer};
+use sanwire_core::{Instant, LinkId, Lun, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Ask, Function};
 use sanwire_hyperscsi::{
     Client, ClientConfig, ClientEvent, Identity, LinkLimits, Order, Recovery, Server, ServerConfig, ServerEvent,
@@ -39,16 +39,23 @@ fn client_config(wire: Wire) -> ClientConfig {
         name: "client".into(),
         identity: Identity::from_private([1; 32]).unwrap(),
         psk: [3; 32],
+        server_key: None,
         path: path(wire, 2),
         server_name: "store".into(),
         link: LINK,
         commands_max: 8,
         transfer_max_bytes: 1 << 20,
+        protection_min: Protection::Checksum,
         recovery: Recovery::Selective,
         connect_patience: Duration::from_secs(10),
         reconnect_patience: None,
         seed: [4; 32],
     }
+}
+
+/// One logical unit of each level; other numbers are of none.
+fn level(lun: Option<Lun>) -> Protection {
+    lun.and_then(|lun| u8::try_from(lun.number()).ok()).and_then(Protection::from_code).unwrap_or_default()
 }
 
 fn server(wire: Wire) -> Server {
@@ -57,12 +64,14 @@ fn server(wire: Wire) -> Server {
         identity: Identity::from_private([2; 32]).unwrap(),
         psk: [3; 32],
         admission: Box::new(move |peer, _| peer == path(wire, 1).peer),
+        levels: Box::new(level),
         memory: Region::new(4 << 20).unwrap(),
         links: vec![LINK],
         shard: 0,
         shards: 1,
         instance: 1,
         keep_alive: Duration::from_secs(1),
+        rekey_interval: Duration::from_secs(3600),
         session_idle_max: Duration::from_secs(60),
         commands_max: 8,
         transfer_max_bytes: 1 << 20,
@@ -153,9 +162,9 @@ impl Talk {
         self.now = end;
     }
 
-    fn order(&mut self, ask: Ask, data_out: usize, data_in: usize) {
+    fn order(&mut self, lun: u16, ask: Ask, data_out: usize, data_in: usize) {
         let order = Order {
-            lun: Lun::new(300).unwrap(),
+            lun: Lun::new(lun).unwrap(),
             ask,
             data_out: (data_out > 0).then(|| vec![6; data_out].into()),
             data_in: (data_in > 0).then(|| Frame::from(vec![0; data_in])),
@@ -169,21 +178,30 @@ pub(crate) fn talk(wire: Wire) -> Vec<Sent> {
     let mut talk = Talk::new(wire);
     talk.run(Duration::from_secs(2));
     assert!(talk.client.server().is_some(), "connected");
-    talk.order(Ask::Command(Cdb::from([0u8; 6])), 0, 0);
-    talk.order(Ask::Command(Cdb::from([0x88u8, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 8, 0, 0])), 0, 4096);
-    talk.order(Ask::Command(Cdb::from([0x2au8, 0, 0, 0, 0, 1, 0, 0, 128, 0])), 65_536, 0);
-    talk.order(Ask::Command(Cdb::from([0x7fu8; 32])), 1000, 20);
-    talk.order(Ask::Manage { function: Function::LogicalUnitReset, task: 0 }, 0, 0);
+    // The first answer tells how the logical unit is guarded.
+    talk.order(300, Ask::Command(Cdb::from([0u8; 6])), 0, 0);
+    talk.run(Duration::from_secs(1));
+    talk.order(300, Ask::Command(Cdb::from([0u8; 6])), 0, 0);
+    talk.order(300, Ask::Command(Cdb::from([0x88u8, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 8, 0, 0])), 0, 4096);
+    talk.order(300, Ask::Command(Cdb::from([0x2au8, 0, 0, 0, 0, 1, 0, 0, 128, 0])), 65_536, 0);
+    talk.order(300, Ask::Command(Cdb::from([0x7fu8; 32])), 1000, 20);
+    talk.order(300, Ask::Manage { function: Function::LogicalUnitReset, task: 0 }, 0, 0);
     talk.run(Duration::from_secs(2));
+    for lun in 1..=4 {
+        talk.order(lun, Ask::Command(Cdb::from([0x28u8, 0, 0, 0, 0, 0, 0, 0, 8, 0])), 0, 4096);
+        talk.run(Duration::from_secs(1));
+        talk.order(lun, Ask::Command(Cdb::from([0x2au8, 0, 0, 0, 0, 0, 0, 0, 8, 0])), 4096, 0);
+        talk.run(Duration::from_secs(1));
+    }
     // 400,000 bytes need more than 255 fragments: the number's high bits are used.
-    talk.order(Ask::Command(Cdb::from([0x28u8, 0, 0, 0, 0, 0, 0, 3, 13, 0])), 0, 400_000);
+    talk.order(300, Ask::Command(Cdb::from([0x28u8, 0, 0, 0, 0, 0, 0, 3, 13, 0])), 0, 400_000);
     talk.run(Duration::from_secs(2));
-    assert_eq!(talk.answered, 6);
+    assert_eq!(talk.answered, 15);
     // A server that was restarted refuses what it does not know.
     talk.server = server(wire);
-    talk.order(Ask::Command(Cdb::from([0x12u8, 0, 0, 0, 36, 0])), 0, 36);
+    talk.order(300, Ask::Command(Cdb::from([0x12u8, 0, 0, 0, 36, 0])), 0, 36);
     talk.run(Duration::from_secs(3));
-    assert_eq!(talk.answered, 7);
+    assert_eq!(talk.answered, 16);
     talk.client.disconnect(talk.now);
     talk.run(Duration::from_millis(10));
     talk.sent

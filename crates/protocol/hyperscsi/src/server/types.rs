@@ -1,0 +1,128 @@
+//! What a server is made of, and what it tells.
+
+use std::time::Duration;
+
+use sanwire_buffer::Region;
+use sanwire_core::{ClientId, Lun, NexusId, Path, Protection};
+use sanwire_scsi::Task;
+
+use super::Admission;
+use crate::channel::Recovery;
+use crate::keys::{Identity, Psk};
+use crate::wire::command::Function;
+
+/// How a logical unit wants its packets guarded; of none: the least that any of them wants.
+pub type Levels = Box<dyn Fn(Option<Lun>) -> Protection + Send>;
+
+/// One of the server's links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkLimits {
+    /// The largest packet that it takes, in bytes from the HyperSCSI header on.
+    pub packet_max_bytes: u32,
+    /// How many such packets may be under way towards it.
+    pub receive_capacity_packets: u32,
+}
+
+/// What a server is made of.
+pub struct ServerConfig {
+    /// The name that clients see.
+    pub name: String,
+    /// The static key.
+    pub identity: Identity,
+    /// The secret of all clients that have none of their own.
+    pub psk: Psk,
+    /// Who may connect.
+    pub admission: Box<dyn Admission>,
+    /// How the logical units are guarded.
+    pub levels: Levels,
+    /// Memory for what clients send.
+    pub memory: Region,
+    /// The links, in the order of their [`sanwire_core::LinkId`].
+    pub links: Vec<LinkLimits>,
+    /// This shard's place among all: the connections that it makes have ids of which the remainder by `shards` is
+    /// `shard`, so that drivers can steer packets.
+    pub shard: u32,
+    /// How many shards there are.
+    pub shards: u32,
+    /// A number that differs each time the server starts.
+    pub instance: u64,
+    /// How often a live connection is asked for a sign of life.
+    pub keep_alive: Duration,
+    /// How long a connection's keys are used.
+    pub rekey_interval: Duration,
+    /// How long a session without a connection is kept.
+    pub session_idle_max: Duration,
+    /// Commands that a client has in transit.
+    pub commands_max: u16,
+    /// The largest data transfer of a command, in bytes.
+    pub transfer_max_bytes: u32,
+    /// How lost packets are recovered.
+    pub recovery: Recovery,
+    /// All randomness comes from this.
+    pub seed: [u8; 32],
+}
+
+/// Which command of which session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CommandHandle {
+    pub(super) nexus: NexusId,
+    pub(super) number: u64,
+}
+
+impl CommandHandle {
+    /// The session's nexus.
+    #[must_use]
+    pub fn nexus(&self) -> NexusId {
+        self.nexus
+    }
+
+    /// The command's number in its session.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+/// What the layer above must know or do.
+#[derive(Debug)]
+pub enum ServerEvent {
+    /// A client has a session now.
+    SessionOpened {
+        /// Its nexus.
+        nexus: NexusId,
+        /// Who it is.
+        client: ClientId,
+        /// What it calls itself.
+        name: String,
+        /// Where it is.
+        path: Path,
+    },
+    /// Somebody who calls itself this client shook hands, but does not know the password, or is not that client.
+    WrongPassword {
+        /// Who it says it is.
+        client: ClientId,
+        /// Where it is.
+        path: Path,
+    },
+    /// A session is gone: the client left, or was away for too long.
+    SessionClosed {
+        /// Its nexus.
+        nexus: NexusId,
+    },
+    /// Execute this and call [`Server::reply`].
+    Command {
+        /// For the reply.
+        handle: CommandHandle,
+        /// What to do.
+        task: Task,
+    },
+    /// Manage tasks and call [`Server::managed`]. An aborted command is reported only once it has ended.
+    Manage {
+        /// For the answer.
+        handle: CommandHandle,
+        /// What to do.
+        function: Function,
+        /// Where.
+        lun: Option<Lun>,
+    },
+}

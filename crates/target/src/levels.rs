@@ -1,0 +1,66 @@
+//! How the volumes are guarded on HyperSCSI's wires: read for every command, so without a lock.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use sanwire_core::{Lun, Protection};
+
+/// No volume has this number.
+const NONE: u8 = u8::MAX;
+
+/// The protection that each logical unit demands.
+pub(crate) struct Levels {
+    /// For volumes that say nothing themselves.
+    usual: Protection,
+    units: Box<[AtomicU8]>,
+}
+
+impl Levels {
+    pub(crate) fn new(usual: Protection) -> Self {
+        Levels { usual, units: (0..=Lun::MAX).map(|_| AtomicU8::new(NONE)).collect() }
+    }
+
+    /// A volume is served under this number.
+    pub(crate) fn set(&self, lun: Lun, said: Option<Protection>) {
+        self.store(lun, said.unwrap_or(self.usual) as u8);
+    }
+
+    /// No volume is any more.
+    pub(crate) fn clear(&self, lun: Lun) {
+        self.store(lun, NONE);
+    }
+
+    fn store(&self, lun: Lun, code: u8) {
+        if let Some(unit) = self.units.get(usize::from(lun.number())) {
+            unit.store(code, Ordering::Relaxed);
+        }
+    }
+
+    /// What a logical unit demands; of none, or one that is not there: the least that any of them does.
+    pub(crate) fn of(&self, lun: Option<Lun>) -> Protection {
+        let unit = lun.and_then(|lun| self.units.get(usize::from(lun.number())));
+        unit.and_then(load).unwrap_or_else(|| self.units.iter().filter_map(load).min().unwrap_or(self.usual))
+    }
+}
+
+fn load(unit: &AtomicU8) -> Option<Protection> {
+    Protection::from_code(unit.load(Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_demands_what_it_says_else_what_is_usual_and_none_the_least() {
+        let levels = Levels::new(Protection::Aes128Gcm);
+        let [first, second, absent] = [0, 300, 7].map(|number| Lun::new(number).unwrap());
+        assert_eq!(levels.of(None), Protection::Aes128Gcm, "no volume yet");
+        levels.set(first, None);
+        levels.set(second, Some(Protection::Hash));
+        assert_eq!(levels.of(Some(first)), Protection::Aes128Gcm);
+        assert_eq!(levels.of(Some(second)), Protection::Hash);
+        assert_eq!((levels.of(None), levels.of(Some(absent))), (Protection::Hash, Protection::Hash));
+        levels.clear(second);
+        assert_eq!(levels.of(Some(second)), Protection::Aes128Gcm);
+    }
+}

@@ -21,17 +21,17 @@ const RUNS_MAX: usize = 4096;
 /// Chunks whose locks come into being together, on the first write to any of them.
 const GROUP_CHUNKS: usize = 1024;
 /// Shorter reads are copied: that costs less than what a write pays that finds its chunk shared.
-const SHARED_MIN_BYTES: usize = 16 << 10;
+const SHARED_MIN_BYTES: usize = 4 << 10;
 /// A chunk that had to be copied for a write is not shared for so many reads: mixed work must not copy it each time.
-const WARY_READS: u8 = 64;
+const WARY_READS: u8 = u8::MAX;
 
 /// A sparse disk in memory, never larger than its length (and about 0.03 % for its tables).
 ///
 /// A chunk of 256 KiB takes memory when it is first written and gives it back when all of it was discarded. Reads and
 /// writes hold all of their chunks at once, so that nobody sees a part of a write; zeroing and discarding go chunk by
 /// chunk. Zeroes are not kept allocated: memory that fails to come is the end of the process, not an error of the store.
-/// A long read within one chunk is not copied but shares the
-/// chunk, which a later write then copies: each reply on its way may hold 256 KiB of the past.
+/// A read within one chunk is not copied, unless it is very short, but shares the chunk, which a later write then copies:
+/// each reply on its way may hold 256 KiB of the past.
 pub struct RamStore {
     geometry: GrowingGeometry,
     /// Replaced as a whole when the disk grows; the groups themselves stay.

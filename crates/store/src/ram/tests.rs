@@ -151,9 +151,9 @@ fn a_shared_read_keeps_what_it_showed() {
     assert!(before.iter().all(|byte| *byte == 1), "the past stays");
     assert!(store.share(16 << 10, 32 << 10).is_none(), "wary after it had to be copied");
     drop(before);
-    let after = (0..=64).find_map(|_| store.share(16 << 10, 32 << 10)).expect("shared again after some reads");
+    let after = (0..=WARY_READS).find_map(|_| store.share(16 << 10, 32 << 10)).expect("shared again after some reads");
     assert_eq!((after[0], after[4 << 10], after[8 << 10]), (1, 2, 1));
-    assert!(store.share(0, 4096).is_none() && store.share(240 << 10, 32 << 10).is_none());
+    assert!(store.share(0, 512).is_none() && store.share(240 << 10, 32 << 10).is_none());
     assert!(store.share(1 << 20, 32 << 10).is_none() && store.share(u64::MAX, 32 << 10).is_none());
 }
 

@@ -18,6 +18,8 @@ pub struct Operation {
     pub service_action: Option<u8>,
     /// CDB usage data (SPC-5 6.35.3): a one for each bit that is evaluated. Its length is the CDB's.
     usage: &'static [u8],
+    /// The same as a number, the first byte highest; the operation code and a service action are evaluated too.
+    evaluated: u128,
     effort: Effort,
     need: Need,
 }
@@ -85,11 +87,11 @@ impl Operation {
     /// The sense data to answer: an unknown code, an unknown service action, or a bit that is not supported.
     pub fn find(cdb: &Cdb, features: Features) -> Result<&'static Operation, Sense> {
         let operation = Self::find_code(cdb, features)?;
-        for (at, &byte) in cdb.iter().enumerate().skip(1) {
-            let stray = byte & !operation.evaluated_bits(at);
-            if stray != 0 {
-                return Err(Sense::invalid_field_in_cdb(at as u16, Some(7 - stray.leading_zeros() as u8)));
-            }
+        let (first, padding) = cdb.as_numbers();
+        let stray = first & !operation.evaluated;
+        if stray != 0 || padding != 0 {
+            let place = if stray != 0 { stray.leading_zeros() } else { u128::BITS + padding.leading_zeros() };
+            return Err(Sense::invalid_field_in_cdb((place / 8) as u16, Some(7 - (place % 8) as u8)));
         }
         if cdb.len() < operation.cdb_bytes() {
             return Err(Sense::invalid_field_in_cdb(cdb.len() as u16, None));
@@ -118,11 +120,6 @@ impl Operation {
             Need::Thin => features.thin,
             Need::Atomic => features.atomic,
         }
-    }
-
-    fn evaluated_bits(&self, at: usize) -> u8 {
-        let action = if at == 1 && self.service_action.is_some() { 0x1f } else { 0 };
-        self.usage.get(at).map_or(0, |bits| bits | action)
     }
 
     /// The length of the CDB.

@@ -28,6 +28,13 @@ impl Cdb {
         Some(cdb)
     }
 
+    /// The block and the zeroes behind it as two numbers, the first byte highest.
+    pub(crate) fn as_numbers(&self) -> (u128, u128) {
+        let number = u128::from_be_bytes;
+        let (first, second) = self.bytes.split_at(16);
+        (first.try_into().map_or(0, number), second.try_into().map_or(0, number))
+    }
+
     /// The operation code: byte 0.
     #[must_use]
     pub fn operation_code(&self) -> u8 {

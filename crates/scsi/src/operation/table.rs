@@ -4,11 +4,22 @@ use super::code::*;
 use super::{Effort, Need, Operation};
 
 const fn operation(code: u8, effort: Effort, usage: &'static [u8]) -> Operation {
-    Operation { code, service_action: None, usage, effort, need: Need::Nothing }
+    let evaluated = evaluated(usage, 0);
+    Operation { code, service_action: None, usage, evaluated, effort, need: Need::Nothing }
 }
 
 const fn action(code: u8, service_action: u8, usage: &'static [u8]) -> Operation {
-    Operation { code, service_action: Some(service_action), usage, effort: Effort::Control, need: Need::Nothing }
+    let evaluated = evaluated(usage, 0x1f);
+    let service_action = Some(service_action);
+    Operation { code, service_action, usage, evaluated, effort: Effort::Control, need: Need::Nothing }
+}
+
+const fn evaluated(usage: &[u8], action_bits: u8) -> u128 {
+    let mut bytes = [0; 16];
+    bytes.split_at_mut(usage.len()).0.copy_from_slice(usage);
+    bytes[0] = 0xff;
+    bytes[1] |= action_bits;
+    u128::from_be_bytes(bytes)
 }
 
 impl Operation {

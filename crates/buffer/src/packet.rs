@@ -42,23 +42,25 @@ impl Head {
     }
 
     /// Appends bytes; past [`HEAD_INLINE_BYTES`] they move to the heap.
+    #[inline]
     pub fn extend(&mut self, more: &[u8]) {
-        match &mut self.0 {
-            Repr::Heap(bytes) => bytes.extend_from_slice(more),
-            Repr::Inline { length, bytes } => {
-                let start = usize::from(*length);
-                let end = start + more.len();
-                if end <= HEAD_INLINE_BYTES {
-                    bytes[start..end].copy_from_slice(more);
-                    *length = end as u8;
-                } else {
-                    let mut moved = Vec::with_capacity(end);
-                    moved.extend_from_slice(&bytes[..start]);
-                    moved.extend_from_slice(more);
-                    self.0 = Repr::Heap(moved);
-                }
-            }
+        if let Repr::Inline { length, bytes } = &mut self.0
+            && let Some(place) = bytes[usize::from(*length)..].get_mut(..more.len())
+        {
+            place.copy_from_slice(more);
+            *length += more.len() as u8;
+        } else {
+            self.extend_on_heap(more);
         }
+    }
+
+    fn extend_on_heap(&mut self, more: &[u8]) {
+        let mut bytes = match std::mem::take(self).0 {
+            Repr::Heap(bytes) => bytes,
+            Repr::Inline { length, bytes } => bytes[..usize::from(length)].to_vec(),
+        };
+        bytes.extend_from_slice(more);
+        self.0 = Repr::Heap(bytes);
     }
 
     /// The bytes, to be filled in.

@@ -103,7 +103,7 @@ impl Connection {
     /// Queues a PDU that takes a status number.
     pub(super) fn push_status(&mut self, mut header: Header, data: Option<Slice>, order: &Order) {
         stamp(&mut header, self.status_number, order);
-        self.memory.keep(self.status_number, header, data.clone());
+        self.memory.keep(self.status_number, header, data.as_ref());
         self.status_number = self.status_number.next();
         self.outbox.push(header, data);
     }

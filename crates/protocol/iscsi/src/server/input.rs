@@ -149,10 +149,12 @@ impl Session {
             // RFC 7143 4.3: a discovery session carries text and logout only.
             return Some(Rejection::Protocol);
         }
-        let additional = command::read_additional(&pdu.additional);
-        let cdb_first = Bytes::<32, 16>::get(&pdu.header);
-        if additional.is_none_or(|additional| is_command && additional.cdb(cdb_first).is_none()) {
-            return Some(Rejection::InvalidField);
+        if !pdu.additional.is_empty() {
+            let additional = command::read_additional(&pdu.additional);
+            let cdb_first = Bytes::<32, 16>::get(&pdu.header);
+            if additional.is_none_or(|additional| is_command && additional.cdb(cdb_first).is_none()) {
+                return Some(Rejection::InvalidField);
+            }
         }
         if is_command && self.commands.has_tag(pdu.header.task_tag()) {
             let is_new = is_immediate || self.order.is_open(Serial(U32::<24>::get(&pdu.header)));

@@ -97,8 +97,9 @@ pub(super) enum Relief {
 }
 
 impl Memory {
-    pub(super) fn keep(&mut self, status_number: Serial, header: Header, data: Option<Slice>) {
+    pub(super) fn keep(&mut self, status_number: Serial, header: Header, data: Option<&Slice>) {
         if self.is_on {
+            let data = data.cloned();
             self.retained.push_back(Retained { status_number, header, data, read: None, is_data_gone: false });
             self.trim();
         }

@@ -62,9 +62,19 @@ impl Opcode {
     /// The PDU with this code (six bits).
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|opcode| *opcode as u8 == code)
+        *BY_CODE.get(usize::from(code))?
     }
 }
+
+const BY_CODE: [Option<Opcode>; 64] = {
+    let mut by_code = [None; 64];
+    let mut at = 0;
+    while at < Opcode::ALL.len() {
+        by_code[Opcode::ALL[at] as usize] = Some(Opcode::ALL[at]);
+        at += 1;
+    }
+    by_code
+};
 
 #[cfg(test)]
 mod tests;

@@ -151,7 +151,7 @@ impl Poller {
         }
         if fds.is_empty()
             && ports.iter().any(Port::has_ring)
-            && self.watch(ports, waker, deadline, clock, &mut || false)
+            && self.watch(self.spin, ports, waker, deadline, clock, &mut || false)
             && let Some(ready) = look(ports)
         {
             return Ok(ready);
@@ -169,21 +169,22 @@ impl Poller {
         entries.ready(ports.len(), fds.len())
     }
 
-    /// Watches the rings, and does what `attempt` tries (receiving from the busiest streams), while that pays. Tells
-    /// whether something came or was done; if not, [`Poller::wait`].
+    /// Watches the rings, and does what `attempt` tries (receiving from the busiest streams), for up to `spin`, while that
+    /// pays. Tells whether something came or was done; if not, [`Poller::wait`].
     pub fn watch(
         &mut self,
+        spin: Duration,
         ports: &[Port],
         waker: Option<&Waker>,
         deadline: Option<Instant>,
         clock: &Clock,
         attempt: &mut dyn FnMut() -> bool,
     ) -> bool {
-        if self.spin.is_zero() || self.pause_waits > 0 {
+        if spin.is_zero() || self.pause_waits > 0 {
             self.pause_waits = self.pause_waits.saturating_sub(1);
             return false;
         }
-        let spin_end = clock.now() + self.spin;
+        let spin_end = clock.now() + spin;
         let end = deadline.map_or(spin_end, |deadline| deadline.min(spin_end));
         while clock.now() < end {
             // A wake-up is left for the way to sleep, which takes note of it.

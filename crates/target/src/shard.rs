@@ -231,8 +231,9 @@ impl Shard {
         let fds = if self.engine.in_flight() > 0 { &engine[..] } else { &[] };
         if fds.is_empty() && self.iscsi.is_hot() {
             let (iscsi, clock) = (&mut self.iscsi, &self.clock);
+            let spin = iscsi.spin();
             let mut attempt = || iscsi.receive_hot(clock.now()) > 0;
-            if self.poller.watch(self.links.ports(), Some(waker), deadline, clock, &mut attempt) {
+            if self.poller.watch(spin, self.links.ports(), Some(waker), deadline, clock, &mut attempt) {
                 return Ok(());
             }
         }

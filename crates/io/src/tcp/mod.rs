@@ -87,11 +87,15 @@ impl Stream {
             return Ok(Received::Nothing);
         }
         let entries = spaces.map(|space| libc::iovec { iov_base: space.as_mut_ptr().cast(), iov_len: space.len() });
-        // An empty first space is left out: a call with one place is the cheaper one.
-        let used = if entries[0].iov_len == 0 { &entries[1..] } else { &entries[..] };
+        let socket = self.socket.as_raw_fd();
         loop {
-            // SAFETY: the entries describe memory that is borrowed mutably until the call has ended.
-            let count = unsafe { libc::readv(self.socket.as_raw_fd(), used.as_ptr(), used.len() as libc::c_int) };
+            // An empty first space is left out: a call with one place is the cheaper one.
+            let count = match &entries {
+                // SAFETY: the entry describes memory that is borrowed mutably until the call has ended.
+                [first, only] if first.iov_len == 0 => unsafe { libc::recv(socket, only.iov_base, only.iov_len, 0) },
+                // SAFETY: as above, of both.
+                both => unsafe { libc::readv(socket, both.as_ptr(), both.len() as libc::c_int) },
+            };
             if let Ok(count) = usize::try_from(count) {
                 return Ok(if count == 0 { Received::End } else { Received::Bytes(count) });
             }

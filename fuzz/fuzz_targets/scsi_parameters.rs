@@ -3,22 +3,23 @@
 
 use libfuzzer_sys::fuzz_target;
 use sanwire_scsi::copy::{CopyList, SEGMENTS_MAX, TARGETS_MAX};
-use sanwire_scsi::mode::{ModeState, Settings, select};
+use sanwire_scsi::mode::{CountedResources, ModeState, ModeValues, Settings, select};
 use sanwire_scsi::reservation::{Order, OrderAction, TransportId, order};
 use sanwire_scsi::{ModeForm, UnmapList, port_groups};
 
 fuzz_target!(|input: &[u8]| {
     let Some((&bits, list)) = input.split_first() else { return };
     let state = ModeState {
-        current: Settings::from_bits(bits & 7),
-        default: Settings::default(),
+        current: ModeValues { settings: Settings::from_bits(bits & 7), ..ModeValues::default() },
+        default: ModeValues::default(),
+        counted: CountedResources { available: bits & 32 != 0, used: bits & 64 != 0 },
         write_protected: bits & 8 != 0,
         blocks: 1 << 20,
         block_bytes: if bits & 16 == 0 { 512 } else { 4096 },
     };
     for form in [ModeForm::Six, ModeForm::Ten] {
-        if let Ok(settings) = select(form, list, &state) {
-            assert_eq!(select(form, list, &ModeState { current: settings, ..state }), Ok(settings));
+        if let Ok(values) = select(form, list, &state) {
+            assert_eq!(select(form, list, &ModeState { current: values, ..state }), Ok(values));
         }
     }
     if let Ok(unmap) = UnmapList::parse(list) {

@@ -38,7 +38,7 @@ impl World {
                     self.working.push((handle, true));
                 }
                 ServerEvent::Manage { handle, .. } => self.working.push((handle, false)),
-                ServerEvent::SessionOpened { .. } | ServerEvent::SessionClosed { .. } => {}
+                _ => {}
             }
         }
         self.sent.clear();

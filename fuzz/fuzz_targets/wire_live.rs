@@ -2,14 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sanwire_hyperscsi::wire::live::{LiveRequest, read_disconnect, read_live_reply, write_live_reply};
+use sanwire_hyperscsi::wire::live::{LiveReply, LiveRequest, read_disconnect};
 
 fuzz_target!(|input: &[u8]| {
     if let Ok(request) = LiveRequest::read(input) {
         assert_eq!(LiveRequest::read(&request.write()), Ok(request));
     }
-    if let Ok(nonce) = read_live_reply(input) {
-        assert_eq!(read_live_reply(&write_live_reply(nonce)), Ok(nonce));
+    if let Ok(reply) = LiveReply::read(input) {
+        assert_eq!(LiveReply::read(&reply.write()), Ok(reply));
     }
     let _ = read_disconnect(input);
 });

@@ -2,6 +2,7 @@
 //! then seals, checks and numbers whatever it is told to.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
 use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, Salt, TAG_BYTES, checksum};
 use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, Offer, read_adn_reply, write_adn_reply};
 use sanwire_hyperscsi::wire::{Header, Opcode, PREFIX_BYTES, Prefix, Protection, Tag};
@@ -57,7 +58,10 @@ impl Keys {
         let initiator = handshake.is_initiator();
         let (from_initiator, from_responder) = handshake.dangerously_get_raw_split();
         let ours = if initiator { from_initiator } else { from_responder };
-        let ours = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &ours).unwrap());
+        let info: [&[u8]; 2] = [b"sanwire hyperscsi ", &[Protection::Aes256Gcm as u8]];
+        let prk = Prk::new_less_safe(HKDF_SHA256, &ours);
+        let key: UnboundKey = prk.expand(&info, &AES_256_GCM).unwrap().into();
+        let ours = LessSafeKey::new(key);
         Keys { connection, salt: Salt(u32::from_be_bytes(salt)), ours }
     }
 

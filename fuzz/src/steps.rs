@@ -5,9 +5,9 @@ use std::time::Duration;
 use arbitrary::{Result, Unstructured};
 use sanwire_hyperscsi::wire::command::{Answer, Ask, Fragment, Function, ReplyHead, RequestHead};
 use sanwire_hyperscsi::wire::flow::{Ack, AckKind, Snr, Window, Windows};
-use sanwire_hyperscsi::wire::live::{LiveRequest, write_disconnect, write_live_reply};
+use sanwire_hyperscsi::wire::live::{LiveReply, LiveRequest, NewKeys, write_disconnect};
 use sanwire_hyperscsi::wire::packet::Salt;
-use sanwire_hyperscsi::wire::{Header, Opcode, Tag};
+use sanwire_hyperscsi::wire::{Header, Opcode, Protection, Tag};
 use sanwire_scsi::{Cdb, Status};
 
 use crate::impostor::{Keys, checked};
@@ -176,7 +176,9 @@ fn message_head(u: &mut Unstructured<'_>, numbers: &mut Numbers, opcode: Opcode)
         let answer =
             if u.ratio(1, 4)? { Answer::Managed { done: u.arbitrary()? } } else { Answer::Command { status, sense } };
         let number = if u.arbitrary()? { u64::from(u.int_in_range(0..=8u8)?) } else { number };
-        return Ok(ReplyHead { number, answer }.write().to_vec());
+        let protection = *u.choose(&Protection::ALL)?;
+        let answer = (!u.ratio(1, 8)?).then_some(answer);
+        return Ok(ReplyHead { number, protection, answer }.write().to_vec());
     }
     numbers.command = numbers.command.max(number.saturating_add(1)).min(number.saturating_add(2000));
     let ask = match u.int_in_range(0..=7u8)? {
@@ -198,6 +200,12 @@ fn message_head(u: &mut Unstructured<'_>, numbers: &mut Numbers, opcode: Opcode)
 fn window(u: &mut Unstructured<'_>) -> Result<Window> {
     let (packets, in_flight) = (u.int_in_range(1..=64)?, u.int_in_range(1..=64)?);
     Ok(Window::new(packets, in_flight).unwrap_or(Window::fitting(1)))
+}
+
+/// Half of an exchange for new keys: mostly the next, which the impostor then does not use.
+fn new_keys(u: &mut Unstructured<'_>) -> Result<NewKeys> {
+    let epoch = if u.ratio(7, 8)? { u64::from(u.int_in_range(0..=3u8)?) } else { u.arbitrary()? };
+    Ok(NewKeys { epoch, public: if u.arbitrary()? { [9; 32] } else { u.arbitrary()? } })
 }
 
 /// A control packet whose seal holds.
@@ -224,7 +232,9 @@ fn control(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers) -> Resu
             let cumulative = if u.ratio(7, 8)? { u64::from(u.arbitrary::<u8>()?) } else { u.arbitrary()? };
             (Opcode::AckReply, Ack { kind, cumulative, map: &map }.write())
         }
-        7 => (Opcode::AdnReply, write_live_reply(marker)),
+        7 if u.arbitrary()? => (Opcode::AdnReply, LiveReply::NewKeys(new_keys(u)?).write()),
+        7 => (Opcode::AdnReply, LiveReply::KeepAlive { nonce: marker }.write()),
+        8 if u.arbitrary()? => (Opcode::AdnRequest, LiveRequest::NewKeys(new_keys(u)?).write()),
         8 => (Opcode::AdnRequest, LiveRequest::KeepAlive { nonce: marker }.write()),
         9 if u.ratio(1, 4)? => (Opcode::AdnRequest, LiveRequest::Farewell.write()),
         10 if u.ratio(1, 4)? => (Opcode::Disconnect, write_disconnect()),

@@ -75,7 +75,7 @@ mod tests {
         let packet = test_volume::info(1 << 30, 4096);
         let segment = VolumeInfo { unit: WireUnit::DataSegment(262_144), wire: "iSCSI".into(), ..packet.clone() };
         assert!(describe(&packet).contains("none, packets of up to 1500 bytes\n"));
-        assert!(describe(&segment).ends_with("iSCSI, data segments of up to 262144 bytes\n"));
+        assert!(describe(&segment).contains("iSCSI, data segments of up to 262144 bytes\n"));
         let (packet, segment) = (to_json(&packet, &url), to_json(&segment, &url));
         assert_eq!((&packet["packet_max_bytes"], packet.get("data_segment_max_bytes")), (&1500.into(), None));
         assert_eq!((&segment["data_segment_max_bytes"], segment.get("packet_max_bytes")), (&262_144.into(), None));

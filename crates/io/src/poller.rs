@@ -19,6 +19,9 @@ const TIMER_SLACK_NANOS: libc::c_ulong = 1_000;
 /// cost both processors together.
 const SPIN_DEFAULT: Duration = Duration::from_micros(20);
 
+/// Time between two attempts to receive from streams: each holds the lock of a socket, for which what arrives must wait.
+const ATTEMPT_PAUSE: Duration = Duration::from_micros(1);
+
 /// After a look in vain this many waits at the most go by without one.
 const SPIN_PAUSE_WAITS_MAX: u32 = 64;
 
@@ -184,16 +187,22 @@ impl Poller {
             self.pause_waits = self.pause_waits.saturating_sub(1);
             return false;
         }
-        let spin_end = clock.now() + spin;
-        let end = deadline.map_or(spin_end, |deadline| deadline.min(spin_end));
-        while clock.now() < end {
+        let mut now = clock.now();
+        let end = deadline.map_or(now + spin, |deadline| deadline.min(now + spin));
+        let mut attempt_at = now;
+        while now < end {
+            let is_due = now >= attempt_at;
+            if is_due {
+                attempt_at = now + ATTEMPT_PAUSE;
+            }
             // A wake-up is left for the way to sleep, which takes note of it.
-            let found = attempt() || look(ports).is_some();
+            let found = is_due && attempt() || look(ports).is_some();
             if found || waker.is_some_and(Waker::is_woken) {
                 self.next_pause_waits = 1;
                 return found;
             }
             std::hint::spin_loop();
+            now = clock.now();
         }
         self.pause_waits = self.next_pause_waits;
         self.next_pause_waits = (self.next_pause_waits * 2).min(SPIN_PAUSE_WAITS_MAX);

@@ -38,6 +38,7 @@ impl World {
                     self.working.push((handle, true));
                 }
                 ServerEvent::Manage { handle, .. } => self.working.push((handle, false)),
+                ServerEvent::Administer { handle, request, .. } => self.server.administered(handle, request, self.now),
                 _ => {}
             }
         }

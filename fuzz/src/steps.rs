@@ -15,7 +15,7 @@ use crate::impostor::{Keys, checked};
 /// Memory that no packet has written has this byte; what impostors send has its highest bit clear.
 pub const CANARY: u8 = 0xa5;
 
-const OPCODES: [Opcode; 8] = [
+const OPCODES: [Opcode; 10] = [
     Opcode::HcbeRequest,
     Opcode::HcbeReply,
     Opcode::DeviceDiscovery,
@@ -24,6 +24,8 @@ const OPCODES: [Opcode; 8] = [
     Opcode::Disconnect,
     Opcode::AckSnr,
     Opcode::AckReply,
+    Opcode::LocalRequest,
+    Opcode::LocalReply,
 ];
 
 /// Steps of one run at the most.

@@ -10,6 +10,7 @@ local TAG_BYTES = 16
 local OPCODES = {
     [0x00] = "HCBE_REQUEST", [0x01] = "HCBE_REPLY", [0x10] = "HCC_DEVICE_DISCOVERY", [0x11] = "HCC_ADN_REQUEST",
     [0x12] = "HCC_ADN_REPLY", [0x13] = "HCC_DISCONNECT", [0x20] = "FC_ACK_SNR", [0x21] = "FC_ACK_REPLY",
+    [0x32] = "LOCAL_REQUEST", [0x33] = "LOCAL_REPLY",
 }
 local PROTECTIONS = {
     [0] = "None (CRC32C)", [1] = "Hash (GMAC of AES-256)", [2] = "AES-256-GCM", [3] = "AES-128-GCM",

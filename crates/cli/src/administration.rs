@@ -1,7 +1,7 @@
 //! Managing a running server: from the words of the command line to a request, and from the answer to tables.
 
 use sanwire_core::Size;
-use sanwire_target::{Answer, ClientSettings, ClientStatus, Dropped, Request, Secret, Statistics, Status};
+use sanwire_target::{Answer, ClientSettings, ClientStatus, Dropped, Request, Response, Secret, Statistics, Status};
 
 use crate::args::{self, ManageCommand, SettingsArgs};
 use crate::config::read_password;
@@ -57,6 +57,17 @@ fn client_settings(args: &SettingsArgs) -> anyhow::Result<ClientSettings> {
         cap_bytes_per_second: args.cap.map(|cap| cap.0),
         window_packets: args.window,
     })
+}
+
+/// What was done.
+///
+/// # Errors
+/// Why it was refused.
+pub(crate) fn answer_of(response: Response) -> anyhow::Result<Answer> {
+    match response {
+        Response::Done(answer) => Ok(answer),
+        Response::Refused(reason) => anyhow::bail!(reason),
+    }
 }
 
 /// The answer as tables, or as JSON.
@@ -185,6 +196,7 @@ fn show_dropped(dropped: &Dropped) -> String {
         ("not authentic", dropped.not_authentic),
         ("no memory", dropped.no_memory),
         ("violations", dropped.violations),
+        ("management without permission", dropped.unpermitted),
     ];
     output::table(["NOT TAKEN", "PACKETS"], &rows.map(|(reason, count)| [reason.to_owned(), count.to_string()]))
 }

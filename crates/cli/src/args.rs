@@ -20,7 +20,7 @@ pub(crate) use client::{
 };
 pub(crate) use ctl::CtlArgs;
 pub(crate) use key::{KeyArgs, KeyCommand};
-pub(crate) use manage::{ManageCommand, SettingsArgs, check_volume};
+pub(crate) use manage::{ManageArgs, ManageCommand, SettingsArgs, check_volume};
 pub(crate) use serve::ServeArgs;
 
 /// One SAN that speaks every wire: serve disks to other hosts, use theirs.
@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Manage a server that runs on this host
     Ctl(CtlArgs),
+    /// Manage a server from afar, as a client that may
+    Manage(ManageArgs),
     /// Find servers on the network
     Discover(DiscoverArgs),
     /// List the volumes of a server, or what is attached on this host

@@ -12,4 +12,5 @@ pub(crate) mod info;
 pub(crate) mod key;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod manage;
 pub(crate) mod serve;

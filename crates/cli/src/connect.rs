@@ -46,6 +46,11 @@ impl Connection {
         Ok(self.0.borrow_mut().volumes()?)
     }
 
+    /// Asks the server to be managed: JSON in, JSON out.
+    pub(crate) fn administer(&self, request: &[u8]) -> anyhow::Result<Vec<u8>> {
+        Ok(self.0.borrow_mut().administer(request)?)
+    }
+
     /// Lets the connection work on a thread of its own, until its last volume is dropped.
     pub(crate) fn run_in_background(self) -> anyhow::Result<Background> {
         let thread = self.0.into_inner().run_in_background().context("cannot start a thread for the connection")?;

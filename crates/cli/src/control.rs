@@ -10,13 +10,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use rustix::net::sockopt::socket_peercred;
-use sanwire_target::{Answer, Asker, Desk, Request, Response};
+use sanwire_target::{Answer, Asker, Desk, REQUEST_MAX_BYTES, Request};
 
+use crate::administration;
 use crate::config::{ServerName, runtime_directory};
 use crate::failure::misuse;
-
-/// The longest request line.
-const REQUEST_MAX_BYTES: u64 = 64 << 10;
 
 /// How long one who has connected may take to ask.
 const ASK_PATIENCE: Duration = Duration::from_secs(5);
@@ -85,12 +83,8 @@ fn answer(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
     let peer = socket_peercred(&stream)?;
     let by = Asker::Process { uid: peer.uid.as_raw(), pid: peer.pid.as_raw_nonzero().get() };
     let mut line = Vec::new();
-    BufReader::new(&stream).take(REQUEST_MAX_BYTES).read_until(b'\n', &mut line)?;
-    let response = match serde_json::from_slice::<Request>(&line) {
-        Ok(request) => desk.handle(&by, request),
-        Err(error) => desk.refuse(&by, format!("this is no request: {error}")),
-    };
-    let mut text = serde_json::to_vec(&response)?;
+    BufReader::new(&stream).take(REQUEST_MAX_BYTES as u64).read_until(b'\n', &mut line)?;
+    let mut text = serde_json::to_vec(&desk.handle_json(&by, &line))?;
     text.push(b'\n');
     stream.write_all(&text)
 }
@@ -109,10 +103,8 @@ pub(crate) fn ask(path: &Path, request: &Request) -> anyhow::Result<Answer> {
     stream.write_all(&text).with_context(|| format!("cannot ask at {shown}"))?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).with_context(|| format!("no answer at {shown}"))?;
-    match serde_json::from_str(&line).with_context(|| format!("the answer at {shown} is none"))? {
-        Response::Done(answer) => Ok(answer),
-        Response::Refused(reason) => anyhow::bail!(reason),
-    }
+    let response = serde_json::from_str(&line).with_context(|| format!("the answer at {shown} is none"))?;
+    administration::answer_of(response)
 }
 
 /// Where the server of that name has its socket.

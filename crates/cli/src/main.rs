@@ -35,6 +35,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(args) => commands::serve::run(&args, cli.log),
         Command::Ctl(args) => logged(log, || commands::ctl::run(&args)),
+        Command::Manage(args) => logged(log, || commands::manage::run(&args)),
         Command::Discover(args) => logged(log, || commands::discover::run(&args)),
         Command::Ls(args) => logged(log, || commands::ls::run(&args)),
         Command::Info(args) => logged(log, || commands::info::run(&args)),

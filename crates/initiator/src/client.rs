@@ -20,6 +20,9 @@ use crate::session::{HyperScsi, Iscsi, ServerInfo, Session};
 use crate::url::{Server, Url};
 use crate::volume::{BufferPool, InfoCell, Volume, VolumeInfo};
 
+/// Room for what a server answers to [`Client::administer`].
+const ADMINISTER_ROOM_BYTES: u32 = 1 << 20;
+
 /// A connection to one server, and the thread that drives it: the one that calls [`Client::block_on`].
 ///
 /// ```no_run
@@ -126,6 +129,21 @@ impl Client {
     pub fn volumes(&mut self) -> Result<Vec<VolumeInfo>, ConnectError> {
         let volumes = inventory::volumes(&mut self.driver, &self.server.name)?;
         Ok(volumes.iter().map(|summary| self.volume_info(summary)).collect())
+    }
+
+    /// Asks the server to be managed by this client, in band and sealed: JSON in, JSON out. The server's management says what
+    /// it knows; it answers whoever may not manage it with a refusal.
+    ///
+    /// # Errors
+    /// [`ConnectError::NotManaged`] over iSCSI, [`ConnectError::Handshake`] when the connection is lost for good, or the
+    /// server was restarted meanwhile and nobody knows whether it was done.
+    pub fn administer(&mut self, request: &[u8]) -> Result<Vec<u8>, ConnectError> {
+        let server = self.server.name.clone();
+        let room_bytes = self.server().transfer_max_bytes.min(ADMINISTER_ROOM_BYTES);
+        match self.driver.administer(request, room_bytes as usize) {
+            None => Err(ConnectError::NotManaged { server }),
+            Some(answer) => answer.map_err(|failure| ConnectError::Handshake { server, failure }),
+        }
     }
 
     /// Opens the volume of that name; by iSCSI, of that LUN.

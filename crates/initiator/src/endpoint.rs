@@ -44,6 +44,12 @@ pub enum ConnectError {
         /// Why.
         failure: Failure,
     },
+    /// Only HyperSCSI carries management.
+    #[error("{server} cannot be managed over iSCSI: use its hs+ip:// or hs+eth:// URL, or `sanwire ctl` on its host")]
+    NotManaged {
+        /// The server.
+        server: String,
+    },
     /// The URL names a host only.
     #[error("{host} names no target: add /TARGET (`sanwire ls {host}` lists them)")]
     NoTarget {

@@ -6,7 +6,9 @@ use sanwire_core::{Lun, Protection};
 use sanwire_hyperscsi::{Identity, Recovery, random};
 use sanwire_initiator::{Client, ClientOptions, ConnectError, VolumeError};
 use sanwire_io::file::EngineKind;
-use sanwire_target::{AllowList, Target, TargetConfig, VolumeConfig, Wire};
+use sanwire_target::{
+    AllowList, Answer, Asker, ClientConfig, Desk, Manager, Request, Response, Target, TargetConfig, VolumeConfig, Wire,
+};
 
 fn config(volumes: &[&str]) -> TargetConfig {
     TargetConfig {
@@ -284,4 +286,64 @@ fn a_deep_queue_does_not_shut_the_others_out() {
     assert!(is_over.get() && ended > 300, "{ended} of 1000 reads of the deep queue were left");
     drop((deep, other, client));
     target.stop().unwrap();
+}
+
+/// Resident memory of this process, in bytes.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn a_storm_of_management_neither_disturbs_data_nor_grows_memory() {
+    let (honest, permitted, stranger) = (options(), options(), options());
+    let manages = ClientConfig { manage: true, ..ClientConfig::new(permitted.identity.client_id()) };
+    let settings = TargetConfig { clients: vec![manages], ..config(&["ram0=ram:16M"]) };
+    let target = Target::start(settings.clone()).unwrap();
+    let url = url(&target, "ram0");
+    let desk = Desk::new(Manager::new(target, settings, Box::new(|| Err("there is no file".into()))));
+    let storm = |options: ClientOptions, part: &'static [u8]| {
+        let mut client = Client::connect(&url, &options).unwrap();
+        std::thread::spawn(move || {
+            for round in 0..500 {
+                // Every other one is a change that is refused.
+                let request: &[u8] = if round % 2 == 0 { br#"{"do":"statistics"}"# } else { br#"{"do":"reload"}"# };
+                let answer = client.administer(request).unwrap();
+                assert!(answer.windows(part.len()).any(|window| window == part) || round % 2 == 1, "{answer:?}");
+            }
+        })
+    };
+    let mut client = Client::connect(&url, &honest).unwrap();
+    let volume = client.open("ram0").unwrap();
+    let mut turn = |round: u64| {
+        let offset = round % 64 * 65_536;
+        let data = sanwire_buffer::Slice::from(vec![round as u8; 65_536]);
+        client.block_on(async {
+            volume.write(offset, data.clone()).await.unwrap();
+            let back = volume.read(offset, volume.buffer(65_536).await.unwrap()).await.unwrap();
+            assert!(*back == *data);
+        });
+    };
+    (0..64).for_each(&mut turn);
+    let before_bytes = resident_bytes();
+    let storms = [storm(permitted, b"connections"), storm(stranger, b"may not manage")];
+    let mut rounds = 0;
+    while storms.iter().any(|storm| !storm.is_finished()) {
+        turn(rounds);
+        rounds += 1;
+    }
+    storms.into_iter().for_each(|storm| storm.join().unwrap());
+    assert!(rounds > 10, "the data went on");
+    let grown = resident_bytes().saturating_sub(before_bytes);
+    assert!(grown < 64 << 20, "{grown} bytes");
+    let by = Asker::Signal { signal: "test" };
+    let Response::Done(Answer::Statistics(statistics)) = desk.handle(&by, Request::Statistics) else { panic!() };
+    assert_eq!((statistics.dropped.unpermitted, statistics.volumes[0].errors), (500, 0));
+    assert!(statistics.volumes[0].commands >= 2 * rounds);
+    drop((volume, client));
+    desk.end().unwrap().stop().unwrap();
+}
+
+fn options() -> ClientOptions {
+    ClientOptions::anonymous().unwrap()
 }

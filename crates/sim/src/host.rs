@@ -87,6 +87,7 @@ impl Host {
                     let done = lun.is_some_and(|lun| self.runner.units.logical_unit_reset(lun));
                     self.resets.push((handle, done));
                 }
+                ServerEvent::Administer { handle, request, .. } => self.server.administered(handle, request, now),
                 ServerEvent::Manage { function: Function::AbortTask, .. } => {
                     return Err("the server must abort tasks itself".to_owned());
                 }

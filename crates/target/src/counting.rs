@@ -98,11 +98,13 @@ fn is_attention(sense: &[u8]) -> bool {
 pub(crate) struct Counters {
     /// By the slots of the volumes; the last place takes commands for none.
     volumes: Vec<VolumeCount>,
+    /// Requests to manage the server from clients that may not.
+    pub(crate) unpermitted: u64,
 }
 
 impl Default for Counters {
     fn default() -> Self {
-        Counters { volumes: vec![VolumeCount::default(); LUNS_MAX + 1] }
+        Counters { volumes: vec![VolumeCount::default(); LUNS_MAX + 1], unpermitted: 0 }
     }
 }
 
@@ -134,6 +136,8 @@ pub(crate) struct Counted {
     pub(crate) volumes: Vec<VolumeCount>,
     pub(crate) connections: Vec<(ClientId, ConnectionStatus)>,
     pub(crate) dropped: sanwire_hyperscsi::Counters,
+    /// Requests to manage the server from clients that may not.
+    pub(crate) unpermitted: u64,
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod directory;
 mod error;
 mod export;
 mod front_desk;
+mod inbox;
 mod levels;
 mod link;
 mod mail;
@@ -35,8 +36,8 @@ pub use config::{TargetConfig, VolumeConfig};
 pub use error::StartError;
 pub use export::{ExportConfig, ExportError};
 pub use manage::{
-    Answer, Asker, ClientStatus, ConnectionStatistics, Desk, Dropped, ManageError, Manager, PortState, Request,
-    Response, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    Answer, Asker, ClientStatus, ConnectionStatistics, Desk, Dropped, ManageError, Manager, PortState,
+    REQUEST_MAX_BYTES, Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use registry::SessionStatus;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use sanwire_core::{ClientId, NexusId};
+use sanwire_hyperscsi::CommandHandle;
 use sanwire_io::Waker;
 use sanwire_iscsi::{IscsiName, ManageHandle, TargetId};
 
@@ -31,6 +32,8 @@ pub(crate) enum Mail {
     Terms,
     /// Tell what was counted.
     Count(Sender<Counted>),
+    /// This came of a request to manage the server.
+    Administered(CommandHandle, Vec<u8>),
     /// Count a volume from zero.
     CountFromZero(u16),
 }

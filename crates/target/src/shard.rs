@@ -20,6 +20,7 @@ use self::iscsi::IscsiEnd;
 use crate::clients::Clients;
 use crate::counting::Counters;
 use crate::directory::Exports;
+use crate::inbox::Inbox;
 use crate::link::{Links, Opener};
 use crate::mail::{Mail, Mailbox};
 use crate::registry::Registry;
@@ -53,6 +54,8 @@ pub(crate) struct ShardParts {
     pub(crate) iscsi: sanwire_iscsi::ServerConfig,
     /// HyperSCSI's clients, with what they see.
     pub(crate) clients: Arc<Clients>,
+    /// Where requests to manage the server go.
+    pub(crate) inbox: Inbox,
     /// The targets, as iSCSI's initiators see them.
     pub(crate) exports: Arc<Exports>,
     pub(crate) registry: Arc<Registry>,
@@ -111,7 +114,7 @@ impl Shard {
         Shard {
             links: Links::new(parts.ports, parts.openers),
             server: Server::new(parts.server),
-            visitors: Visitors::new(parts.clients),
+            visitors: Visitors::new(parts.clients, parts.inbox),
             iscsi: IscsiEnd::new(parts.iscsi, parts.exports, parts.registry),
             mail: parts.mail,
             shards: parts.shards,

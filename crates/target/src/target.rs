@@ -25,6 +25,7 @@ use crate::directory::Exports;
 use crate::error::StartError;
 use crate::export::{ExportConfig, ExportError};
 use crate::front_desk::{self, FrontDeskParts};
+use crate::inbox::{Inbox, Letters};
 use crate::levels::Levels;
 use crate::link::Opener;
 use crate::mail::{Mail, Mailbox};
@@ -47,6 +48,8 @@ const ISCSI_COMMANDS_MAX: u32 = 128;
 pub struct Target {
     units: Arc<LogicalUnits>,
     clients: Arc<Clients>,
+    /// Requests to manage the server, for who manages it.
+    letters: Mutex<Option<Letters>>,
     levels: Arc<Levels>,
     exports: Arc<Exports>,
     /// Held while the targets change.
@@ -63,6 +66,7 @@ pub struct Target {
 
 /// What starting shards takes, besides the configuration.
 struct Start {
+    inbox: Inbox,
     registry: Arc<Registry>,
     /// Of each wire: how often ports were opened again.
     reopened: Vec<Arc<AtomicU32>>,
@@ -92,9 +96,11 @@ impl Target {
         refuse_in_the_clear(&config.exports, &units, &levels)?;
         exports.replace(config.exports.clone(), &units)?;
         let (wakers, mailboxes, mail) = mailboxes(shards)?;
+        let (inbox, letters) = Inbox::new();
         let mut target = Target {
             units,
             clients: Arc::new(clients),
+            letters: Mutex::new(Some(letters)),
             levels,
             exports,
             changing: Mutex::default(),
@@ -108,6 +114,7 @@ impl Target {
             wires,
         };
         let start = Start {
+            inbox,
             registry: Arc::clone(&target.registry),
             reopened: config.wires.iter().map(|_| Arc::default()).collect(),
         };
@@ -182,6 +189,7 @@ impl Target {
             ports,
             openers,
             clients: Arc::clone(&self.clients),
+            inbox: start.inbox.clone(),
             exports: Arc::clone(&self.exports),
             registry: Arc::clone(&start.registry),
             engine: config.engine,

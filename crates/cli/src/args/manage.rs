@@ -4,8 +4,36 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use sanwire_core::{ClientId, Size};
+use sanwire_initiator::Url;
 use sanwire_store::VolumeSpec;
 use sanwire_target::PortState;
+
+use super::ClientArgs;
+
+/// `sanwire manage`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The client needs the permission: `sanwire ctl set-client ID --manage` on the server's host.\n\nExamples:\n  \
+                  sanwire manage hs+ip://storage status\n  \
+                  sanwire manage hs+ip://storage add-volume disk1=file:/srv/disk1.img,size=20G\n  \
+                  sanwire manage hs+eth://eth0/storage statistics --json"
+)]
+pub(crate) struct ManageArgs {
+    /// The server, over HyperSCSI
+    pub(crate) url: Url,
+
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: ManageCommand,
+
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// How to connect.
+    #[command(flatten)]
+    pub(crate) connection: ClientArgs,
+}
 
 /// What a running server can be asked.
 #[derive(Subcommand, Debug)]

@@ -192,3 +192,46 @@ fn what_a_client_may_do_changes_while_others_go_on() {
     assert!(audit.contains("(secret)"));
     assert!(server.stop().success());
 }
+
+#[test]
+fn a_client_with_the_permission_manages_in_band_and_others_are_refused() {
+    let scratch = Scratch::new();
+    let port = port() + 3000;
+    let url = format!("hs+ip://127.0.0.1:{port}");
+    let options = ["--control".to_owned(), scratch.text("band.sock")];
+    let mut server = Server::start_on(&scratch, &[&format!("hs-ip:127.0.0.1:{port}")], &["disk0=ram:16M"], &options);
+    let socket = scratch.path("band.sock");
+    let (alice, mallory) = (Client { scratch: &scratch, name: "alice" }, Client { scratch: &scratch, name: "mallory" });
+    let disk = format!("{url}/disk0");
+    let bench = alice.command(&["bench", &disk, "--time", "10"]);
+    let mut bench = Process::spawn("bench", bench, scratch.path("bench.log"));
+
+    for _ in 0..3 {
+        let refused = mallory.run(&["manage", &url, "add-volume", "disk1=ram:8M"]);
+        assert_eq!(refused.code, Some(1));
+        assert!(refused.stderr.contains("this client may not manage the server"), "{}", refused.stderr);
+    }
+    assert!(mallory.run(&["manage", &url, "status"]).stderr.contains("may not manage"), "not even look");
+    ctl_ok(&socket, &["add-client", &alice.id(), "--name", "alice", "--manage"]);
+    let added = alice.run(&["manage", &url, "add-volume", "disk1=ram:8M"]);
+    assert_eq!((added.stdout.as_str(), added.code), ("volume disk1 is served\n", Some(0)), "{}", added.stderr);
+    assert!(alice.run(&["manage", &url, "resize-volume", "disk1", "1M"]).stderr.contains("never made shorter"));
+    let inband = alice.run(&["manage", &url, "status", "--json"]).stdout;
+    assert_eq!(inband, ctl_ok(&socket, &["status", "--json"]), "one implementation behind both");
+    let statistics = ctl_ok(&socket, &["statistics", "--json"]);
+    assert!(statistics.contains("\"unpermitted\": 4"), "{statistics}");
+    alice.run(&["manage", &url, "set-client", "alice", "--manage=false"]);
+    assert!(alice.run(&["manage", &url, "status"]).stderr.contains("may not manage"), "at once");
+    assert!(bench.wait(PATIENCE).success(), "{}", bench.log());
+
+    let audit = scratch.path("server-state").join("sanwire").join(format!("audit-{SERVER_NAME}.jsonl"));
+    let audit = fs::read_to_string(audit).expect("the audit log");
+    let of = |id: &str, result: &str| {
+        let is_meant = |line: &&str| {
+            line.contains(&format!("\"client\":\"{id}\",\"address\":\"127.0.0.1:")) && line.contains(result)
+        };
+        audit.lines().filter(is_meant).count()
+    };
+    assert_eq!((of(&mallory.id(), "refused"), of(&alice.id(), "\"done\"")), (4, 2), "{audit}");
+    assert!(server.stop().success());
+}

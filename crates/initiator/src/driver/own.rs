@@ -1,13 +1,13 @@
 //! Commands of the driver's own: to learn what a server has, and whether it still has it after a restart.
 
-use sanwire_buffer::Frame;
+use sanwire_buffer::{Frame, Slice};
 use sanwire_core::Lun;
 use sanwire_scsi::Cdb;
 
 use super::{Driver, Link, OwnAnswer, Waiting};
 use crate::endpoint::ConnectError;
 use crate::inventory::{self, Contents};
-use crate::session::{Failure, Order};
+use crate::session::{Failure, Order, OrderId};
 use crate::volume::VolumeError;
 
 impl Driver {
@@ -29,6 +29,27 @@ impl Driver {
             }
             self.turn_or_sleep();
         };
+        self.wait_for(id)
+    }
+
+    /// Asks to manage the server, in the words that it knows, and waits for its answer; `None` when the wire has no such
+    /// thing.
+    pub(crate) fn administer(&mut self, request: &[u8], room_bytes: usize) -> Option<Result<Vec<u8>, Failure>> {
+        let (mut request, mut room) = (Slice::from(request.to_vec()), Frame::from(vec![0; room_bytes]));
+        let id = loop {
+            if let Link::Down(failure) = &self.link {
+                return Some(Err(failure.clone()));
+            }
+            match self.session.administer(request, room, self.clock.now())? {
+                Ok(id) => break id,
+                Err(back) => (request, room) = back,
+            }
+            self.turn_or_sleep();
+        };
+        Some(self.wait_for(id).map(|answer| answer.data))
+    }
+
+    fn wait_for(&mut self, id: OrderId) -> Result<OwnAnswer, Failure> {
         self.waiting.insert(id, Waiting::Own);
         let connections = self.connections;
         loop {

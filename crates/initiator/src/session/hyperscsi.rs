@@ -4,11 +4,12 @@
 use std::io;
 use std::time::Duration;
 
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Frame, Packet, Slice};
 use sanwire_core::{Instant, LinkId, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer as WireAnswer, Ask};
 use sanwire_hyperscsi::{Client, ClientConfig, ClientEvent, Failure as WireFailure, Order as WireOrder};
 use sanwire_io::{Clock, LocalAddress, Poller, Port, Waker, interface};
+use sanwire_scsi::Status;
 
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
 use crate::endpoint::{self, Endpoint};
@@ -162,6 +163,19 @@ impl Session for HyperScsi {
         }
     }
 
+    fn administer(&mut self, request: Slice, room: Frame, now: Instant) -> Option<Result<OrderId, (Slice, Frame)>> {
+        let order = WireOrder {
+            lun: Lun::default(),
+            ask: Ask::Administer,
+            data_out: Some(request.clone()),
+            data_in: Some(room),
+        };
+        match self.protocol.order(order, now) {
+            Ok(id) => Some(Ok(OrderId(id.number()))),
+            Err(WireOrder { data_in, .. }) => data_in.map(|room| Err((request, room))),
+        }
+    }
+
     fn in_transit(&self) -> usize {
         self.protocol.in_transit()
     }
@@ -201,6 +215,10 @@ fn translate(event: ClientEvent) -> Event {
         ClientEvent::Lost { announced } => Event::Lost { announced },
         ClientEvent::Completed { id, answer: WireAnswer::Command { status, sense }, data_in, data_in_bytes } => {
             Event::Completed { id: OrderId(id.number()), answer: Answer { status, sense }, data_in, data_in_bytes }
+        }
+        ClientEvent::Completed { id, answer: WireAnswer::Administered, data_in, data_in_bytes } => {
+            let answer = Answer { status: Status::Good, sense: Vec::new() };
+            Event::Completed { id: OrderId(id.number()), answer, data_in, data_in_bytes }
         }
         ClientEvent::Completed { id, answer: WireAnswer::Managed { .. }, .. } => {
             let what = "a command was answered as task management".to_owned();

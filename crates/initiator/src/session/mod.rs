@@ -123,6 +123,13 @@ pub(crate) trait Session: Send {
     /// Gives a command; hands it back while there is no room for it.
     fn order(&mut self, order: Order, now: Instant) -> Result<OrderId, Order>;
 
+    /// Asks to manage the server; hands request and room back while there is no room for it. `None`: the wire has no such
+    /// thing.
+    fn administer(&mut self, request: Slice, room: Frame, now: Instant) -> Option<Result<OrderId, (Slice, Frame)>> {
+        let _ = (request, room, now);
+        None
+    }
+
     /// Commands given and not answered.
     fn in_transit(&self) -> usize;
 

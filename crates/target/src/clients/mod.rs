@@ -138,6 +138,11 @@ impl Clients {
         self.lock().0.is_some()
     }
 
+    /// Whether a client may manage the server.
+    pub(crate) fn may_manage(&self, client: ClientId) -> bool {
+        self.table.load().get(client).is_some_and(|client| client.manage)
+    }
+
     /// Makes a client known, also one that was removed.
     pub(crate) fn add(&self, id: ClientId, settings: &ClientSettings) -> Result<ClientConfig, ChangeError> {
         self.change(|table| {

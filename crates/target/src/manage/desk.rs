@@ -1,8 +1,11 @@
 //! Where requests come together: several may ask, one after the other is served.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 
-use super::{Asker, Manager, Request, Response};
+use super::{Asker, Manager, NOT_PERMITTED, Request, Response};
+use crate::inbox::{Content, Letters};
+use crate::mail::Mail;
 use crate::target::Target;
 
 /// A server that several may manage, until it ends.
@@ -13,7 +16,25 @@ impl Desk {
     /// The desk of this manager.
     #[must_use]
     pub fn new(manager: Manager) -> Self {
-        Desk(Arc::new(Mutex::new(Some(manager))))
+        let letters = manager.target().take_letters();
+        let desk = Desk(Arc::new(Mutex::new(Some(manager))));
+        if let Some(letters) = letters {
+            // It does not keep the server: it ends with the shards.
+            let weak = Arc::downgrade(&desk.0);
+            let work = move || work(&letters, &weak);
+            if let Err(error) = thread::Builder::new().name("management".into()).spawn(work) {
+                tracing::error!("the server cannot be managed by its clients: {error}");
+            }
+        }
+        desk
+    }
+
+    /// Does what is asked in JSON, when it is its turn.
+    pub fn handle_json(&self, by: &Asker, json: &[u8]) -> Response {
+        match serde_json::from_slice::<Request>(json) {
+            Ok(request) => self.handle(by, request),
+            Err(error) => self.refuse(by, format!("this is no request: {error}")),
+        }
     }
 
     /// Does what is asked, when it is its turn.
@@ -23,7 +44,7 @@ impl Desk {
     }
 
     /// Refuses what is no request, or what somebody may not ask.
-    pub fn refuse(&self, by: &Asker, reason: String) -> Response {
+    fn refuse(&self, by: &Asker, reason: String) -> Response {
         self.with(|manager| manager.refuse(by, reason))
     }
 
@@ -46,5 +67,20 @@ impl Desk {
     fn lock(&self) -> MutexGuard<'_, Option<Manager>> {
         // A request that has panicked has told so; the next one sees what is there.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Does what clients ask in band, one after the other.
+fn work(letters: &Letters, desk: &Weak<Mutex<Option<Manager>>>) {
+    while let Some(letter) = letters.next() {
+        let Some(desk) = desk.upgrade().map(Desk) else { return };
+        let by = Asker::Client { client: letter.client, address: letter.peer.to_string() };
+        match letter.content {
+            Content::Attempt => drop(desk.refuse(&by, NOT_PERMITTED.into())),
+            Content::Request { json, room_bytes, handle, home } => {
+                let response = desk.handle_json(&by, &json);
+                home.send(Mail::Administered(handle, response.to_json(room_bytes)));
+            }
+        }
     }
 }

@@ -105,6 +105,12 @@ pub enum ManageError {
     Configuration(String),
 }
 
+/// The longest request, in bytes of JSON.
+pub const REQUEST_MAX_BYTES: usize = 64 << 10;
+
+/// What a client is told that may not manage the server.
+pub(crate) const NOT_PERMITTED: &str = "this client may not manage the server";
+
 /// Where the configuration comes from when it is read again.
 pub type Source = Box<dyn Fn() -> Result<TargetConfig, String> + Send>;
 

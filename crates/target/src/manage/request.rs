@@ -134,6 +134,16 @@ pub enum Answer {
     Changed(Vec<String>),
 }
 
+impl Response {
+    /// The response for who has room for so many bytes.
+    pub(crate) fn to_json(&self, room_bytes: u32) -> Vec<u8> {
+        let is_fitting = |json: &Vec<u8>| json.len() <= room_bytes as usize;
+        let too_long = || serde_json::to_vec(&Response::Refused("the answer is too long".into())).ok();
+        let json = serde_json::to_vec(self).ok().filter(is_fitting);
+        json.or_else(|| too_long().filter(is_fitting)).unwrap_or_default()
+    }
+}
+
 /// A server as it is now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Status {
@@ -259,4 +269,6 @@ pub struct Dropped {
     pub no_memory: u64,
     /// The peer broke the rules of the protocol.
     pub violations: u64,
+    /// Requests to manage the server from clients that may not.
+    pub unpermitted: u64,
 }

@@ -16,7 +16,7 @@ impl Manager {
         Statistics {
             volumes: volumes.collect(),
             connections: counted.iter().flat_map(connections).collect(),
-            dropped: counted.iter().fold(Dropped::default(), |sum, shard| add(sum, &shard.dropped)),
+            dropped: counted.iter().fold(Dropped::default(), add),
         }
     }
 }
@@ -49,7 +49,8 @@ fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> 
     })
 }
 
-fn add(sum: Dropped, counters: &sanwire_hyperscsi::Counters) -> Dropped {
+fn add(sum: Dropped, shard: &Counted) -> Dropped {
+    let counters = &shard.dropped;
     Dropped {
         malformed: sum.malformed + counters.malformed,
         rejected: sum.rejected + counters.rejected,
@@ -59,5 +60,6 @@ fn add(sum: Dropped, counters: &sanwire_hyperscsi::Counters) -> Dropped {
         not_authentic: sum.not_authentic + counters.not_authentic,
         no_memory: sum.no_memory + counters.no_memory,
         violations: sum.violations + counters.violations,
+        unpermitted: sum.unpermitted + shard.unpermitted,
     }
 }

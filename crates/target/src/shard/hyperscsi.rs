@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
 use sanwire_device::{LogicalUnits, NexusPorts};
-use sanwire_hyperscsi::ServerEvent;
+use sanwire_hyperscsi::{CommandHandle, ServerEvent};
 use sanwire_scsi::reservation::TransportId;
 
 use super::Shard;
 use crate::clients::Clients;
 use crate::counting::{Counted, Meter};
-use crate::runner::{CommandHandle, Handle};
+use crate::inbox::{Content, Inbox, Letter};
+use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Response};
+use crate::runner::{self, Handle};
 use crate::wire::HYPERSCSI_PORT;
 
 /// A client that has a session.
@@ -26,12 +28,13 @@ struct Visitor {
 /// The clients that have sessions in this shard.
 pub(super) struct Visitors {
     clients: Arc<Clients>,
+    inbox: Inbox,
     by_nexus: BTreeMap<NexusId, Visitor>,
 }
 
 impl Visitors {
-    pub(super) fn new(clients: Arc<Clients>) -> Self {
-        Visitors { clients, by_nexus: BTreeMap::new() }
+    pub(super) fn new(clients: Arc<Clients>, inbox: Inbox) -> Self {
+        Visitors { clients, inbox, by_nexus: BTreeMap::new() }
     }
 }
 
@@ -41,8 +44,12 @@ impl Shard {
             ServerEvent::Command { handle, task } => {
                 let Some(visitor) = self.visitors.by_nexus.get(&handle.nexus()) else { return };
                 let meter = Meter::start(&visitor.units, &task, now);
-                let handle = Handle { command: CommandHandle::HyperScsi(handle), meter };
+                let handle = Handle { command: runner::CommandHandle::HyperScsi(handle), meter };
                 self.ended.extend(self.runner.begin(handle, &visitor.units, task, &mut self.engine, now));
+            }
+            ServerEvent::Administer { handle, request, room_bytes } => {
+                let json = request.map_or_else(Vec::new, |request| request.to_vec());
+                self.administer(handle, json, room_bytes, now);
             }
             ServerEvent::Manage { handle, lun, .. } => {
                 let done = self.reset(handle.nexus(), lun);
@@ -75,6 +82,29 @@ impl Shard {
         lun.zip(visitor).is_some_and(|(lun, visitor)| visitor.units.logical_unit_reset(lun))
     }
 
+    /// Passes on a request to manage the server, of a client that may. No shard works on one itself.
+    fn administer(&mut self, handle: CommandHandle, json: Vec<u8>, room_bytes: u32, now: Instant) {
+        let Some(visitor) = self.visitors.by_nexus.get(&handle.nexus()) else { return };
+        let (client, peer) = (visitor.client, visitor.path.peer);
+        let home = self.shards[self.index].clone();
+        let refusal = if !self.visitors.clients.may_manage(client) {
+            self.counters.unpermitted += 1;
+            // What cannot be written down was counted.
+            self.visitors.inbox.put(Letter { client, peer, content: Content::Attempt });
+            NOT_PERMITTED
+        } else if json.len() > REQUEST_MAX_BYTES {
+            "the request is too long"
+        } else {
+            let content = Content::Request { json, room_bytes, handle, home };
+            if self.visitors.inbox.put(Letter { client, peer, content }) {
+                return;
+            }
+            "the server has too many other requests to do, or is not managed: ask again"
+        };
+        let answer = Response::Refused(refusal.into()).to_json(room_bytes);
+        self.server.administered(handle, Some(answer.into()), now);
+    }
+
     /// Drops the clients that are not served any more, and shares windows by the terms that hold now.
     pub(super) fn apply_terms(&mut self, now: Instant) {
         let visitors = self.visitors.by_nexus.values();
@@ -96,6 +126,7 @@ impl Shard {
             volumes: self.counters.volumes(),
             connections: self.server.connection_statuses(),
             dropped: self.server.counters(),
+            unpermitted: self.counters.unpermitted,
         }
     }
 }

@@ -166,6 +166,7 @@ impl Shard {
                 Mail::Terms => self.apply_terms(now),
                 // Who has asked may have lost patience.
                 Mail::Count(answer) => drop(answer.send(self.count())),
+                Mail::Administered(handle, answer) => self.server.administered(handle, Some(answer.into()), now),
                 Mail::CountFromZero(slot) => self.counters.clear(slot),
             }
         }

@@ -16,6 +16,7 @@ use crate::config::VolumeConfig;
 use crate::counting::Counted;
 use crate::error::StartError;
 use crate::export::{ExportConfig, ExportError};
+use crate::inbox::Letters;
 use crate::mail::Mail;
 use crate::volumes::add_volume;
 
@@ -97,6 +98,11 @@ impl Target {
             disk.capacity_changed();
         }
         disk.is_some()
+    }
+
+    /// What comes in band for who manages the server: there is one.
+    pub(crate) fn take_letters(&self) -> Option<Letters> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// The HyperSCSI clients that the server knows.

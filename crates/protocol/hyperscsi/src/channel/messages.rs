@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use sanwire_buffer::{Head, Slice};
 
 use crate::wire::packet::guard_bytes;
-use crate::wire::{FRAGMENTS_MAX, Protection, Tag};
+use crate::wire::{FRAGMENTS_MAX, Opcode, Protection, Tag};
 
 /// Fragments of one reply that are cut before another has its turn: a short reply must not wait behind a long one.
 const TURN_FRAGMENTS: u16 = 32;
@@ -20,6 +20,8 @@ pub(crate) struct Message {
     tag: Tag,
     cookie: u64,
     protection: Protection,
+    /// Whether it is one of management.
+    is_local: bool,
     head: Head,
     data: Option<Slice>,
     cut_bytes: u32,
@@ -32,7 +34,32 @@ pub(crate) struct Message {
 impl Message {
     pub(crate) fn new(tag: Tag, cookie: u64, protection: Protection, head: Head, data: Option<Slice>) -> Self {
         let data = data.filter(|data| !data.is_empty());
-        Message { tag, cookie, protection, head, data, cut_bytes: 0, next_fragment: 0, stride: 0, unacknowledged: 0 }
+        Message {
+            tag,
+            cookie,
+            protection,
+            is_local: false,
+            head,
+            data,
+            cut_bytes: 0,
+            next_fragment: 0,
+            stride: 0,
+            unacknowledged: 0,
+        }
+    }
+
+    /// The same, of management if it `is_local`.
+    pub(crate) fn local(self, is_local: bool) -> Self {
+        Message { is_local, ..self }
+    }
+
+    /// Its operation code, where that of commands and their answers is `opcode`.
+    pub(super) fn opcode(&self, opcode: Opcode) -> Opcode {
+        match opcode {
+            Opcode::HcbeRequest if self.is_local => Opcode::LocalRequest,
+            Opcode::HcbeReply if self.is_local => Opcode::LocalReply,
+            opcode => opcode,
+        }
     }
 
     /// The same, guarded so or better.

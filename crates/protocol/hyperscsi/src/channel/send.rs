@@ -271,6 +271,7 @@ impl Outgoing {
 
 /// Makes the packet anew, under a number that was never used.
 fn build(opcode: Opcode, message: &Message, sent: &Sent, sequence: u64, guard: &mut Guard, ack: u64) -> Option<Packet> {
+    let opcode = message.opcode(opcode);
     let header = Header { tag: message.tag(), last: sent.last, fragment: sent.fragment % FRAGMENTS_MAX, opcode };
     let message_head: &[u8] = if sent.fragment == 0 { message.head() } else { &[] };
     let fragment = Fragment {

@@ -19,7 +19,9 @@ impl Client {
             return;
         };
         match (packet.prefix.header.opcode, packet.prefix.protection) {
-            (Opcode::HcbeReply, _) => self.handle_data(path, &packet, now),
+            (Opcode::HcbeReply, _) | (Opcode::LocalReply, Protection::Aes256Gcm) => {
+                self.handle_data(path, &packet, now);
+            }
             (Opcode::AdnRequest, Protection::Checksum) => {
                 if packet.checksum_holds(Salt::default()) {
                     self.handle_setup(path, &packet, now);

@@ -9,7 +9,7 @@ use sanwire_core::{Lun, Protection};
 use crate::assembly::Assembly;
 use crate::server::SPAN_MAX;
 use crate::wire::command::{Answer, Ask, Fragment, ReplyHead, RequestHead};
-use crate::wire::{Header, Tag};
+use crate::wire::{Header, Opcode, Tag};
 
 /// The number of a command in its session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -49,6 +49,8 @@ pub(super) struct Asking {
     pub(super) head: Head,
     pub(super) data: Option<Slice>,
     pub(super) protection: Protection,
+    /// Whether it is one to manage the server.
+    pub(super) is_local: bool,
 }
 
 /// What became of a fragment of a reply.
@@ -71,6 +73,12 @@ struct Pending {
     asked: bool,
     /// Asked on some connection: it may have been executed.
     was_asked: bool,
+}
+
+impl Pending {
+    fn is_local(&self) -> bool {
+        self.order.ask == Ask::Administer
+    }
 }
 
 /// All commands in transit.
@@ -139,7 +147,8 @@ impl Orders {
         pending.was_asked = true;
         pending.assembly = None;
         let lun = pending.order.lun;
-        pending.protection = self.levels.get(&lun).copied().unwrap_or(Protection::STRONGEST);
+        let level = self.levels.get(&lun).filter(|_| !pending.is_local());
+        pending.protection = level.copied().unwrap_or(Protection::STRONGEST);
         let data_in_max_bytes = pending.order.data_in.as_ref().map_or(0, |frame| frame.len() as u32);
         let head = RequestHead {
             number: pending.number,
@@ -148,7 +157,12 @@ impl Orders {
             data_in_max_bytes,
             ask: pending.order.ask,
         };
-        Some(Asking { head: head.write(), data: pending.order.data_out.clone(), protection: pending.protection })
+        Some(Asking {
+            head: head.write(),
+            data: pending.order.data_out.clone(),
+            protection: pending.protection,
+            is_local: pending.is_local(),
+        })
     }
 
     /// The numbers of all commands in transit, ascending.
@@ -203,6 +217,7 @@ impl Orders {
         self.take_where(|pending| match pending.order.ask {
             Ask::Command(cdb) => pending.was_asked && !cdb.is_repeatable(),
             Ask::Manage { .. } => false,
+            Ask::Administer => pending.was_asked,
         })
     }
 
@@ -246,7 +261,10 @@ impl Orders {
     ) -> Result<Placed, ()> {
         let tag = usize::from(header.tag.number());
         let slot = self.slots.get_mut(tag).ok_or(())?;
-        let Some(pending) = slot.as_mut().filter(|pending| pending.asked) else { return Ok(Placed::Noted) };
+        // What answers management is sealed as well: nothing else is taken for a part of it.
+        let is_local = header.opcode == Opcode::LocalReply;
+        let is_meant = |pending: &&mut Pending| pending.asked && pending.is_local() == is_local;
+        let Some(pending) = slot.as_mut().filter(is_meant) else { return Ok(Placed::Noted) };
         let start = fragment.data_offset as usize;
         if !data.is_empty() {
             let frame = pending.order.data_in.as_mut().ok_or(())?;
@@ -269,6 +287,9 @@ impl Orders {
         if reply.number != pending.number {
             return Err(());
         }
+        if (reply.answer == Some(Answer::Administered)) != is_local {
+            return Err(());
+        }
         let Some(answer) = reply.answer else {
             // Who is asked for more than it was given learns something; a hint can make it ask better, never worse.
             let is_more = reply.protection > pending.protection;
@@ -277,7 +298,9 @@ impl Orders {
             return if is_more { Ok(Placed::Weak(header.tag)) } else { Err(()) };
         };
         let Some(pending) = slot.take() else { return Ok(Placed::Noted) };
-        self.levels.insert(pending.order.lun, reply.protection);
+        if !is_local {
+            self.levels.insert(pending.order.lun, reply.protection);
+        }
         self.free.push(tag as u16);
         self.slot_numbers[tag] = NO_NUMBER;
         Ok(Placed::Answered(Answered {

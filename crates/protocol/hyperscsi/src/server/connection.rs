@@ -14,7 +14,7 @@ use crate::keys::KeyError;
 use crate::wire::command::{Fragment, RequestHead};
 use crate::wire::flow::Windows;
 use crate::wire::live::{LiveReply, LiveRequest};
-use crate::wire::{Opcode, Prefix, Protection, RawPacket, Tag};
+use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 
 /// A client that missed this many keep-alives is gone.
 const MISSED_MAX: u32 = 3;
@@ -35,6 +35,8 @@ pub(super) struct Request {
     pub(super) data: Option<Slice>,
     /// How the least guarded of its packets was.
     pub(super) protection: Protection,
+    /// Whether it came as one to manage the server: all of it sealed.
+    pub(super) is_local: bool,
 }
 
 /// The head and the data of a request.
@@ -65,7 +67,8 @@ pub(super) struct Connection {
     /// The windows that the client was told last.
     offered: Option<Windows>,
     transfer_max_bytes: u32,
-    incoming: BTreeMap<u16, Incoming>,
+    /// By tags, and whether they are of management: nothing else is ever taken for a part of that.
+    incoming: BTreeMap<(u16, bool), Incoming>,
     keep_alive: Duration,
     keep_alive_at: Instant,
     keep_alive_nonce: u64,
@@ -156,8 +159,8 @@ impl Connection {
                 return None;
             }
         };
-        let is_one_too_many =
-            self.incoming.len() >= INCOMING_MAX && !self.incoming.contains_key(&prefix.header.tag.number());
+        let key = incoming_key(prefix.header);
+        let is_one_too_many = self.incoming.len() >= INCOMING_MAX && !self.incoming.contains_key(&key);
         if fragment.data_length > self.transfer_max_bytes || is_one_too_many {
             counters.violations += 1;
             self.channel.take_data(&fragment, now);
@@ -170,7 +173,10 @@ impl Connection {
         self.channel.take_data(&fragment, now);
         let (head, frame, protection) = whole?;
         match RequestHead::read(&head) {
-            Ok(head) => Some(Request { tag: prefix.header.tag, head, data: frame.map(Frame::freeze), protection }),
+            Ok(head) => {
+                let (tag, is_local) = (prefix.header.tag, key.1);
+                Some(Request { tag, head, data: frame.map(Frame::freeze), protection, is_local })
+            }
             Err(_) => {
                 counters.violations += 1;
                 None
@@ -188,7 +194,7 @@ impl Connection {
         memory: &Region,
         counters: &mut Counters,
     ) -> Option<Option<Whole>> {
-        let tag = header.tag.number();
+        let tag = incoming_key(header);
         if !self.incoming.contains_key(&tag) {
             if header.fragment == 0 && header.last {
                 return self.place_whole(protection, fragment, head, data, memory, counters);
@@ -332,4 +338,8 @@ impl Connection {
             }
         }
     }
+}
+
+fn incoming_key(header: Header) -> (u16, bool) {
+    (header.tag.number(), header.opcode == Opcode::LocalRequest)
 }

@@ -117,7 +117,9 @@ impl Server {
             (Opcode::AdnReply, Protection::Checksum) => {
                 self.handle_third_step(path, &packet, now);
             }
-            (Opcode::HcbeRequest, _) => self.handle_data(path, &packet, now),
+            (Opcode::HcbeRequest, _) | (Opcode::LocalRequest, Protection::Aes256Gcm) => {
+                self.handle_data(path, &packet, now);
+            }
             (opcode, Protection::Aes256Gcm) => self.handle_control(path, opcode, &packet, now),
             _ => self.counters.malformed += 1,
         }

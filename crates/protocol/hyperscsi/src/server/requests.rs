@@ -17,20 +17,26 @@ const NOT_KEPT: u64 = u64::MAX;
 impl Server {
     pub(super) fn handle_request(&mut self, nexus: NexusId, request: Request, now: Instant) {
         let Some(session) = self.sessions.get_mut(&nexus) else { return };
-        let number = request.head.number;
-        let demanded = (self.config.levels)(request.head.logical_unit());
+        let (number, ask) = (request.head.number, request.head.ask);
+        if (ask == Ask::Administer) != request.is_local {
+            self.counters.violations += 1;
+            return;
+        }
+        let of_unit = || (self.config.levels)(request.head.logical_unit());
+        let demanded = if request.is_local { Protection::STRONGEST } else { of_unit() };
         if request.protection < demanded {
             self.counters.downgrades += 1;
             self.demand(nexus, request.tag, number, demanded);
             return;
         }
-        let to = ReplyTo { tag: request.tag, protection: request.protection.max(demanded) };
+        let protection = request.protection.max(demanded);
+        let to = ReplyTo { tag: request.tag, protection, is_local: request.is_local };
         match session.ask(number, request.head.settled_below, to, demanded) {
             Asked::Execute if session.executing() > usize::from(self.config.commands_max) => {
-                self.end(CommandHandle { nexus, number }, Status::TaskSetFull, now);
+                self.end(CommandHandle { nexus, number }, ask, Status::TaskSetFull, now);
             }
-            Asked::Abort if matches!(request.head.ask, Ask::Command(_)) => {
-                self.end(CommandHandle { nexus, number }, Status::TaskAborted, now)
+            Asked::Abort if !matches!(ask, Ask::Manage { .. }) => {
+                self.end(CommandHandle { nexus, number }, ask, Status::TaskAborted, now)
             }
             Asked::Execute | Asked::Abort => self.execute(CommandHandle { nexus, number }, request, now),
             Asked::Wait => {}
@@ -39,8 +45,12 @@ impl Server {
         }
     }
 
-    fn end(&mut self, handle: CommandHandle, status: Status, now: Instant) {
-        self.reply(handle, Reply::bare(status), now);
+    /// Ends what was not begun. Of management, an answer that says nothing tells so.
+    fn end(&mut self, handle: CommandHandle, ask: Ask, status: Status, now: Instant) {
+        match ask {
+            Ask::Administer => self.administered(handle, None, now),
+            Ask::Command(_) | Ask::Manage { .. } => self.reply(handle, Reply::bare(status), now),
+        }
     }
 
     fn execute(&mut self, handle: CommandHandle, request: Request, now: Instant) {
@@ -60,6 +70,10 @@ impl Server {
                 }
             }
             Ask::Manage { function, .. } => self.events.push_back(ServerEvent::Manage { handle, function, lun }),
+            Ask::Administer => {
+                let room_bytes = data_in_max_bytes.min(self.config.transfer_max_bytes);
+                self.events.push_back(ServerEvent::Administer { handle, request: request.data, room_bytes });
+            }
         }
     }
 
@@ -74,10 +88,15 @@ impl Server {
         self.answer(handle, Answer::Managed { done }, None, now);
     }
 
+    /// What came of a request to manage the server: not more than there is room for. Without anything, it was not begun.
+    pub fn administered(&mut self, handle: CommandHandle, answer: Option<Slice>, now: Instant) {
+        self.answer(handle, Answer::Administered, answer, now);
+    }
+
     /// A request that was guarded too little: it is not executed, and the client learns how to ask.
     fn demand(&mut self, nexus: NexusId, tag: Tag, number: u64, demanded: Protection) {
         let head = ReplyHead { number, protection: demanded, answer: None }.write();
-        let to = ReplyTo { tag, protection: Protection::STRONGEST };
+        let to = ReplyTo { tag, protection: Protection::STRONGEST, is_local: false };
         self.send(nexus, to, NOT_KEPT, Kept { head, data: None });
     }
 
@@ -97,7 +116,8 @@ impl Server {
     fn send(&mut self, nexus: NexusId, to: ReplyTo, cookie: u64, kept: Kept) {
         let Some(id) = self.sessions.get(&nexus).and_then(|session| session.connection) else { return };
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.channel.send(Message::new(to.tag, cookie, to.protection, kept.head, kept.data));
+            let message = Message::new(to.tag, cookie, to.protection, kept.head, kept.data);
+            connection.channel.send(message.local(to.is_local));
             self.touch(id);
         }
     }

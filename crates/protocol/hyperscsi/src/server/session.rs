@@ -26,6 +26,8 @@ pub(super) struct Kept {
 pub(super) struct ReplyTo {
     pub(super) tag: Tag,
     pub(super) protection: Protection,
+    /// Whether a request to manage the server is answered.
+    pub(super) is_local: bool,
 }
 
 #[derive(Debug)]
@@ -240,7 +242,7 @@ mod tests {
     }
 
     fn to(number: u16) -> ReplyTo {
-        ReplyTo { tag: Tag::new(number).unwrap(), protection: Protection::Hash }
+        ReplyTo { tag: Tag::new(number).unwrap(), protection: Protection::Hash, is_local: false }
     }
 
     /// A request for a logical unit that demands nothing.

@@ -8,11 +8,12 @@ use sanwire_buffer::Region;
 use sanwire_core::{ClientId, Instant, LinkId, Lun, Path, Peer};
 use sanwire_scsi::build;
 
-use super::{Admission, LinkLimits, Server, ServerConfig};
-use crate::wire::Protection;
-use crate::wire::command::Ask;
+use super::connection::Request;
+use super::{Admission, CommandHandle, LinkLimits, Server, ServerConfig};
+use crate::wire::command::{Answer, Ask, RequestHead};
 use crate::wire::flow::Window;
-use crate::{Client, ClientConfig, ClientEvent, Failure, Identity, Order, Psk, Recovery, ServerEvent};
+use crate::wire::{Protection, Tag};
+use crate::{Client, ClientConfig, ClientEvent, CommandId, Failure, Identity, Order, Psk, Recovery, ServerEvent};
 
 const LINK: LinkLimits = LinkLimits { packet_max_bytes: 1500, receive_capacity_packets: 1024 };
 
@@ -254,4 +255,113 @@ fn who_is_removed_during_the_handshake_is_not_let_in() {
     client.handle_input(path(1), &bytes(&answer), Instant::ZERO);
     exchange(&mut server, &mut [client], Instant::ZERO);
     assert_eq!((server.connections(), server.counters().not_permitted > 0), (0, true));
+}
+
+/// A request to manage the server, with room for an answer.
+fn administer(client: &mut Client, json: &[u8]) -> CommandId {
+    let (data_out, data_in) = (Some(json.to_vec().into()), Some(vec![0; 1 << 16].into()));
+    client.order(Order { lun: Lun::default(), ask: Ask::Administer, data_out, data_in }, Instant::ZERO).unwrap()
+}
+
+fn asked(server: &mut Server) -> Vec<(CommandHandle, Vec<u8>, u32)> {
+    let events = std::iter::from_fn(|| server.poll_event());
+    let requests = events.filter_map(|event| match event {
+        ServerEvent::Administer { handle, request, room_bytes } => {
+            Some((handle, request.map_or_else(Vec::new, |json| json.to_vec()), room_bytes))
+        }
+        _ => None,
+    });
+    requests.collect()
+}
+
+#[test]
+fn management_goes_sealed_both_ways_and_in_as_many_packets_as_it_needs() {
+    let (mut server, mut clients) = (server(), [client(1)]);
+    exchange(&mut server, &mut clients, Instant::ZERO);
+    let (request, answer) = ([b'q'; 20_000], [b'a'; 30_000]);
+    let id = administer(&mut clients[0], &request);
+    let bytes = |packet: &sanwire_buffer::Packet| [&packet.head[..], packet.payload.as_deref().unwrap_or(&[])].concat();
+    let shows = |packet: &[u8]| packet.windows(8).any(|part| part == [b'q'; 8] || part == [b'a'; 8]);
+    let mut sealed = 0;
+    for _ in 0..200 {
+        while let Some((_, packet)) = clients[0].poll_transmit(Instant::ZERO) {
+            assert!(!shows(&bytes(&packet)), "nobody else reads it");
+            assert!(packet.head.len() <= 1500);
+            sealed += usize::from(packet.head[4] == 0x32);
+            server.handle_input(path(100), &bytes(&packet), Instant::ZERO);
+        }
+        for (handle, json, room_bytes) in asked(&mut server) {
+            assert_eq!((&json[..], room_bytes), (&request[..], 1 << 16));
+            server.administered(handle, Some(answer.to_vec().into()), Instant::ZERO);
+        }
+        while let Some((_, packet)) = server.poll_transmit(Instant::ZERO) {
+            assert!(!shows(&bytes(&packet)));
+            clients[0].handle_input(path(1), &bytes(&packet), Instant::ZERO);
+        }
+    }
+    assert!(sealed >= 14, "{sealed}");
+    let completed = std::iter::from_fn(|| clients[0].poll_event()).find_map(|event| match event {
+        ClientEvent::Completed { id, answer: Answer::Administered, data_in, data_in_bytes } => {
+            Some((id, data_in.unwrap()[..data_in_bytes].to_vec()))
+        }
+        _ => None,
+    });
+    assert_eq!(completed, Some((id, answer.to_vec())));
+    assert_eq!((server.counters().rejected, server.counters().violations), (0, 0));
+}
+
+#[test]
+fn what_the_device_is_too_busy_for_is_not_managed_either() {
+    let (mut server, mut clients) = (server(), [client(1)]);
+    exchange(&mut server, &mut clients, Instant::ZERO);
+    server.config.commands_max = 1;
+    let ids = [administer(&mut clients[0], b"1"), administer(&mut clients[0], b"2")];
+    exchange(&mut server, &mut clients, Instant::ZERO);
+    let requests = asked(&mut server);
+    assert_eq!(requests.len(), 1);
+    let empty = std::iter::from_fn(|| clients[0].poll_event()).find_map(|event| match event {
+        ClientEvent::Completed { id, answer: Answer::Administered, data_in_bytes: 0, .. } => Some(id),
+        _ => None,
+    });
+    assert_eq!(empty, Some(ids[1]), "it was not begun");
+}
+
+#[test]
+fn a_request_to_manage_that_comes_again_is_answered_from_memory() {
+    let (mut server, mut clients) = (server(), [client(1)]);
+    exchange(&mut server, &mut clients, Instant::ZERO);
+    administer(&mut clients[0], b"once");
+    exchange(&mut server, &mut clients, Instant::ZERO);
+    let [(handle, ..)] = &asked(&mut server)[..] else { panic!("one request") };
+    server.administered(*handle, Some(b"done".to_vec().into()), Instant::ZERO);
+    // The answer is lost with the connection.
+    while server.poll_transmit(Instant::ZERO).is_some() {}
+    let mut now = Instant::ZERO;
+    let mut answers = Vec::new();
+    while answers.is_empty() && now < Instant::ZERO + Duration::from_secs(60) {
+        now = clients[0].poll_timeout().unwrap().max(now + Duration::from_millis(1));
+        clients[0].handle_timeout(now);
+        server.handle_timeout(now);
+        exchange(&mut server, &mut clients, now);
+        assert!(asked(&mut server).is_empty(), "it is not done again");
+        let completed = std::iter::from_fn(|| clients[0].poll_event());
+        answers.extend(completed.filter(|event| matches!(event, ClientEvent::Completed { .. })));
+    }
+    assert!(matches!(answers[..], [ClientEvent::Completed { data_in_bytes: 4, .. }]), "{answers:?}");
+}
+
+#[test]
+fn what_came_in_the_open_is_no_management_and_what_came_sealed_is_no_command() {
+    let (mut server, mut clients) = (server(), [client(1)]);
+    exchange(&mut server, &mut clients, Instant::ZERO);
+    let nexus = *server.sessions.keys().next().unwrap();
+    for (ask, is_local) in [(Ask::Administer, false), (Ask::Command(build::test_unit_ready()), true)] {
+        let head = RequestHead { number: 0, settled_below: 0, lun: [0; 8], data_in_max_bytes: 512, ask };
+        let protection = Protection::STRONGEST;
+        let request = Request { tag: Tag::default(), head, data: None, protection, is_local };
+        server.handle_request(nexus, request, Instant::ZERO);
+    }
+    let is_done = |event| matches!(event, ServerEvent::Administer { .. } | ServerEvent::Command { .. });
+    assert!(!std::iter::from_fn(|| server.poll_event()).any(is_done));
+    assert_eq!(server.counters().violations, 2);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanwire_buffer::Region;
+use sanwire_buffer::{Region, Slice};
 use sanwire_core::{ClientId, Lun, NexusId, Path, Protection};
 use sanwire_scsi::Task;
 
@@ -115,6 +115,15 @@ pub enum ServerEvent {
         handle: CommandHandle,
         /// What to do.
         task: Task,
+    },
+    /// Manage the server, if its client may, and call [`Server::administered`]. It came sealed, and so goes the answer.
+    Administer {
+        /// For the answer.
+        handle: CommandHandle,
+        /// What is asked.
+        request: Option<Slice>,
+        /// The longest answer that the client has room for, in bytes.
+        room_bytes: u32,
     },
     /// Manage tasks and call [`Server::managed`]. An aborted command is reported only once it has ended.
     Manage {

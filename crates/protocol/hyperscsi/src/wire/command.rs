@@ -18,7 +18,7 @@
 //!               will ever be asked about again     1 byte protection of the logical unit, 3 reserved
 //!     16     8  LUN (SAM-5 4.7)                     sense data
 //!     24     4  room for data-in, in bytes
-//!     28     1  kind: 0 command, 1 task management
+//!     28     1  kind: 0 command, 1 task management, 2 management of the server
 //!     29     1  length of the command block, or the function
 //!     30     2  reserved, sent 0
 //!     32        command block, or the number of the task to manage
@@ -115,6 +115,8 @@ pub enum Ask {
         /// Which command.
         task: u64,
     },
+    /// Manage the server: the data says how, and so does that of the answer. Only in messages that are sealed.
+    Administer,
 }
 
 /// The head of a request.
@@ -155,6 +157,7 @@ impl RequestHead {
                 };
                 Ask::Manage { function, task: reader.u64()? }
             }
+            2 => Ask::Administer,
             _ => return Err(Malformed::Field("kind of request")),
         };
         if settled_below > number {
@@ -180,6 +183,7 @@ impl RequestHead {
                 out.extend(&[1, *function as u8, 0, 0]);
                 out.extend(&task.to_be_bytes());
             }
+            Ask::Administer => out.extend(&[2, 0, 0, 0]),
         }
         out
     }
@@ -206,6 +210,8 @@ pub enum Answer {
         /// False: the function is not supported, or the logical unit does not exist.
         done: bool,
     },
+    /// What came of a request to manage the server stands in the data.
+    Administered,
 }
 
 /// The head of a reply.
@@ -240,6 +246,7 @@ impl ReplyHead {
                 Some(Answer::Command { status, sense: reader.bytes(sense_length)?.to_vec() })
             }
             1 if code <= 1 => Some(Answer::Managed { done: code == 1 }),
+            3 => Some(Answer::Administered),
             TOO_WEAK => None,
             _ => return Err(Malformed::Field("kind of reply")),
         };
@@ -259,6 +266,10 @@ impl ReplyHead {
             Some(Answer::Managed { done }) => {
                 fixed[8] = 1;
                 fixed[9] = u8::from(*done);
+                &[]
+            }
+            Some(Answer::Administered) => {
+                fixed[8] = 3;
                 &[]
             }
             None => {
@@ -285,6 +296,7 @@ mod tests {
             Ask::Command(Cdb::new(&[0x28, 0, 0, 0, 0, 1, 0, 0, 8, 0]).unwrap()),
             Ask::Command(Cdb::new(&[9; 32]).unwrap()),
             Ask::Manage { function: Function::LogicalUnitReset, task: 77 },
+            Ask::Administer,
         ] {
             let head =
                 RequestHead { number: 9, settled_below: 3, lun: [0, 4, 0, 0, 0, 0, 0, 0], data_in_max_bytes: 7, ask };
@@ -302,6 +314,7 @@ mod tests {
             Some(Answer::Command { status: Status::Good, sense: Vec::new() }),
             Some(Answer::Command { status: Status::CheckCondition, sense: vec![0x70; SENSE_MAX_BYTES] }),
             Some(Answer::Managed { done: true }),
+            Some(Answer::Administered),
             None,
         ] {
             let head = ReplyHead { number: 1 << 40, protection: Protection::Aes128Gcm, answer };

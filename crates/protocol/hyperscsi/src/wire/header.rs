@@ -59,10 +59,14 @@ pub enum Opcode {
     AckSnr = 0x20,
     /// What has come, and the answers to [`Opcode::AckSnr`].
     AckReply = 0x21,
+    /// A request to manage the server, client to server.
+    LocalRequest = 0x32,
+    /// The answer to one, server to client.
+    LocalReply = 0x33,
 }
 
 impl Opcode {
-    const ALL: [Opcode; 8] = [
+    const ALL: [Opcode; 10] = [
         Opcode::HcbeRequest,
         Opcode::HcbeReply,
         Opcode::DeviceDiscovery,
@@ -71,6 +75,8 @@ impl Opcode {
         Opcode::Disconnect,
         Opcode::AckSnr,
         Opcode::AckReply,
+        Opcode::LocalRequest,
+        Opcode::LocalReply,
     ];
 
     fn from_code(code: u8) -> Result<Opcode, Malformed> {

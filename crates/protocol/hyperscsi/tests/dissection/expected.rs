@@ -130,6 +130,8 @@ impl Expected {
                     self.set("sanwire.done", flag(done));
                 }
                 None => self.set("sanwire.reply_kind", 2),
+                // It is sealed.
+                Some(Answer::Administered) => {}
             }
             return;
         }
@@ -149,6 +151,7 @@ impl Expected {
                 self.set("sanwire.function", function as u8);
                 self.set("sanwire.task", task);
             }
+            Ask::Administer => {}
         }
     }
 

@@ -160,7 +160,9 @@ fn data(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers, opcode: Op
     let head = if fragment == 0 { message_head(u, numbers, opcode)? } else { Vec::new() };
     let acknowledgement = if u.arbitrary()? { u32::from(u.arbitrary::<u8>()?) } else { u.arbitrary()? };
     let head_length = head.len() as u16;
-    let fields = Fragment { sequence: number, data_offset: offset, data_length: total, acknowledgement, head_length };
+    let (sequence, data_offset, data_length) = (number, offset, total);
+    let answer_at_once = u.arbitrary()?;
+    let fields = Fragment { sequence, data_offset, data_length, acknowledgement, head_length, answer_at_once };
     let mut body = [&fields.write()[..], &head].concat();
     let seed: u8 = u.arbitrary()?;
     body.extend((0..length).map(|i| (i as u8).wrapping_add(seed) & 0x7f));

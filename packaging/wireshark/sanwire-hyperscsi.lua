@@ -58,6 +58,8 @@ local f = {
     data_offset = ProtoField.uint32("sanwire.data_offset", "Data offset", base.DEC),
     data_length = ProtoField.uint32("sanwire.data_length", "Data length of the message", base.DEC),
     acknowledgement = ProtoField.uint32("sanwire.acknowledgement", "Acknowledgement (low 32 bits)", base.DEC),
+    fragment_flags = ProtoField.uint16("sanwire.fragment_flags", "Flags", base.HEX),
+    answer_at_once = ProtoField.bool("sanwire.flags.answer_at_once", "To be acknowledged at once", 16, nil, 0x0001),
     head_length = ProtoField.uint16("sanwire.head_length", "Message head length", base.DEC),
     reserved = ProtoField.bytes("sanwire.reserved", "Reserved"),
     data = ProtoField.bytes("sanwire.data", "Data"),
@@ -273,7 +275,8 @@ local function data_packet(r, pinfo, connection, fragment, is_reply)
     r:add(f.acknowledgement, 4)
     local head_length, head_item = r:add(f.head_length, 2)
     head_length = head_length:uint()
-    r:add(f.reserved, 2)
+    local flags, flags_item = r:add(f.fragment_flags, 2)
+    flags_item:add(f.answer_at_once, flags)
     if (head_length == 0) == (fragment == 0) then
         r:illegal(head_item)
     end

@@ -36,6 +36,8 @@ pub(crate) fn request(command: &ManageCommand) -> anyhow::Result<Request> {
         }
         ManageCommand::RemoveClient { client } => Request::RemoveClient { client: client.clone() },
         ManageCommand::ResetClient { client } => Request::ResetClient { client: client.clone() },
+        ManageCommand::PauseClient { client } => Request::PauseClient { client: client.clone() },
+        ManageCommand::ResumeClient { client } => Request::ResumeClient { client: client.clone() },
         ManageCommand::DropClient { client } => Request::DropClient { client: client.clone() },
         ManageCommand::SetAccessState { group, state, target } => {
             Request::SetAccessState { group: *group, state: (*state).into(), target: target.clone() }

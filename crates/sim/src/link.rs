@@ -90,6 +90,44 @@ impl Link {
     }
 }
 
+/// What all clients share on the way: a rate, and a buffer before it that drops what does not fit.
+#[derive(Clone, Copy, Debug)]
+pub struct Bottleneck {
+    /// Bytes that pass in a millisecond.
+    pub bytes_per_ms: u64,
+    /// Bytes that wait at the most.
+    pub buffer_bytes: u64,
+}
+
+/// One direction of a bottleneck.
+#[derive(Debug)]
+pub struct Queue {
+    plan: Bottleneck,
+    busy_until: Instant,
+    /// Packets that it dropped.
+    pub drops: u64,
+}
+
+impl Queue {
+    /// An empty one.
+    #[must_use]
+    pub fn new(plan: Bottleneck) -> Self {
+        Queue { plan, busy_until: Instant::ZERO, drops: 0 }
+    }
+
+    /// When a packet has passed; `None`: it found no room.
+    pub fn pass(&mut self, bytes: usize, now: Instant) -> Option<Instant> {
+        let rate = self.plan.bytes_per_ms.max(1);
+        let waiting = (self.busy_until - now).as_nanos() as u64 * rate / 1_000_000;
+        if waiting + bytes as u64 > self.plan.buffer_bytes {
+            self.drops += 1;
+            return None;
+        }
+        self.busy_until = self.busy_until.max(now) + Duration::from_nanos(bytes as u64 * 1_000_000 / rate);
+        Some(self.busy_until)
+    }
+}
+
 /// Flips some bits, or cuts the end off.
 pub fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
     if bytes.is_empty() {

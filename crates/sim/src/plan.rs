@@ -6,7 +6,7 @@ use sanwire_core::Protection;
 use sanwire_hyperscsi::Recovery;
 
 use crate::disk::DiskPlan;
-use crate::link::LinkPlan;
+use crate::link::{Bottleneck, LinkPlan};
 use crate::random::Random;
 
 /// Which kind of wire.
@@ -44,6 +44,10 @@ pub enum Fault {
     Lengthen(u64),
     /// A client closes, and a new one with its identity begins.
     Replace(usize),
+    /// The server lets a client send nothing.
+    Pause(usize),
+    /// It lets it go on.
+    Resume(usize),
     /// The server tells its clients that it stops, then is killed.
     ShutDown,
 }
@@ -78,6 +82,8 @@ pub struct Plan {
     pub clients: usize,
     /// Both directions.
     pub link: LinkPlan,
+    /// What all clients share on the way, if there is such a thing.
+    pub bottleneck: Option<Bottleneck>,
     /// The packet size that both ends claim for their links.
     pub claimed_bytes: u32,
     /// How many packets each end says that it can take at once.
@@ -120,6 +126,7 @@ impl Plan {
             wire,
             clients: 1,
             link: LinkPlan::clean(packet_max_bytes),
+            bottleneck: None,
             claimed_bytes: packet_max_bytes as u32,
             capacity_packets: 1024,
             recovery: Recovery::Selective,

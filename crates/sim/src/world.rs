@@ -17,7 +17,7 @@ use self::cast::{client_peer, server_peer};
 use crate::attacker::Attacker;
 use crate::disk::SimDisk;
 use crate::host::Host;
-use crate::link::Link;
+use crate::link::{Link, Queue};
 use crate::model::{Model, Range};
 use crate::plan::{Fault, Plan};
 use crate::random::Random;
@@ -71,6 +71,8 @@ pub struct World {
     next_operation: u64,
     there: Vec<Link>,
     back: Vec<Link>,
+    /// The bottlenecks to the server and from it.
+    queues: [Option<Queue>; 2],
     queue: BinaryHeap<Reverse<(Instant, u64)>>,
     events: BTreeMap<u64, Event>,
     next_event: u64,
@@ -104,6 +106,7 @@ impl World {
             next_operation: 1,
             there: (0..clients).map(|_| link()).collect(),
             back: (0..clients).map(|_| link()).collect(),
+            queues: [(); 2].map(|()| plan.bottleneck.map(Queue::new)),
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
             next_event: 0,
@@ -282,7 +285,7 @@ impl World {
                 }
                 _ => Ok(()),
             },
-            Event::Fault(fault) => self.fault(fault),
+            Event::Fault(fault) => self.inflict(fault),
             Event::Heal => self.heal(),
             Event::Attack => {
                 if let Some((client, to_server, bytes)) = self.attacker.strike() {
@@ -359,8 +362,13 @@ impl World {
         if self.plan.attacks > 0 {
             self.attacker.overhear(client, to_server, &bytes);
         }
+        let passed_at = match &mut self.queues[usize::from(to_server)] {
+            Some(queue) => queue.pass(bytes.len(), self.now),
+            None => Some(self.now),
+        };
+        let Some(passed_at) = passed_at else { return };
         let link = if to_server { &mut self.there[client] } else { &mut self.back[client] };
-        for (at, bytes) in link.pass(&bytes, &mut self.random, self.now) {
+        for (at, bytes) in link.pass(&bytes, &mut self.random, passed_at) {
             let event = match to_server {
                 true => Event::ToServer { from: client, bytes },
                 false => Event::ToClient { client, bytes },

@@ -163,6 +163,28 @@ fn changing_path() {
 }
 
 #[test]
+fn clients_are_paused_and_resumed() {
+    run_seeds("clients_are_paused_and_resumed", 500, |seed| {
+        let random = &mut plan_random(11, seed);
+        let mut plan = Plan::any(random);
+        if random.chance(300_000) {
+            bad_link(&mut plan, random);
+        }
+        for at in moments(&plan, random, 4) {
+            let client = random.range(0..=plan.clients as u64 - 1) as usize;
+            let after = random.micros(0..=2_000_000);
+            plan.faults.push((at, Fault::Pause(client)));
+            plan.faults.push((at + after, Fault::Resume(client)));
+            if random.chance(300_000) {
+                plan.faults.push((at, Fault::Cut { client, there: true, back: true }));
+                plan.faults.push((at + random.micros(0..=4_000_000), Fault::Mend(client)));
+            }
+        }
+        live(plan, seed).map(drop)
+    });
+}
+
+#[test]
 fn clients_come_and_go() {
     run_seeds("clients_come_and_go", 500, |seed| {
         let random = &mut plan_random(8, seed);

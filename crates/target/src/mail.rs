@@ -26,6 +26,8 @@ pub(crate) enum Mail {
     DropTarget(TargetId),
     /// Drop the sessions of a HyperSCSI client.
     DropClient(ClientId),
+    /// Let a HyperSCSI client send nothing, or go on.
+    Pause(ClientId, bool),
     /// Drop the sessions of an iSCSI initiator.
     DropInitiator(IscsiName),
     /// Other terms hold for clients: drop those that are not served any more, share the windows anew.

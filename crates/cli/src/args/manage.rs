@@ -117,6 +117,16 @@ pub(crate) enum ManageCommand {
         /// Its id or name, or the name of an iSCSI initiator
         client: String,
     },
+    /// Let a HyperSCSI client wait: it stays connected, its commands wait
+    PauseClient {
+        /// Its id or name
+        client: String,
+    },
+    /// Let a client go on
+    ResumeClient {
+        /// Its id or name
+        client: String,
+    },
     /// Put an iSCSI portal group into another state (asymmetric access): initiators with several paths take the others
     SetAccessState {
         /// The portal group's tag

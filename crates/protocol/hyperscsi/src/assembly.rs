@@ -131,6 +131,7 @@ mod tests {
             data_length: total,
             acknowledgement: 0,
             head_length: head.len() as u16,
+            answer_at_once: false,
         };
         assembly.note(header, &fields, head, bytes)
     }

@@ -1,12 +1,17 @@
 //! What goes wrong, and how it is mended.
 
+use super::cast::identity;
 use super::{Outcome, World};
 use crate::disk::DiskPlan;
 use crate::link::Link;
 use crate::plan::Fault;
 
 impl World {
-    pub(super) fn fault(&mut self, fault: Fault) -> Outcome<()> {
+    /// Lets something go wrong now.
+    ///
+    /// # Errors
+    /// When a promise is broken.
+    pub fn inflict(&mut self, fault: Fault) -> Outcome<()> {
         match fault {
             Fault::Cut { client, there, back } => {
                 self.there[client].is_cut |= there;
@@ -31,6 +36,8 @@ impl World {
                 }
                 self.kill();
             }
+            Fault::Pause(client) => return self.pause(client, true),
+            Fault::Resume(client) => return self.pause(client, false),
             Fault::Narrow(bytes) => self.links(|link| link.plan.packet_max_bytes = bytes),
             Fault::Lengthen(us) => self.links(|link| link.plan.delay_us = us),
             Fault::Replace(client) => {
@@ -44,6 +51,13 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn pause(&mut self, client: usize, is_paused: bool) -> Outcome<()> {
+        let id = identity(client)?.client_id();
+        let Some(host) = &mut self.host else { return Ok(()) };
+        host.server.pause(id, is_paused, self.now);
+        self.drain_server()
     }
 
     pub(super) fn links(&mut self, change: impl Fn(&mut Link)) {
@@ -65,6 +79,7 @@ impl World {
         });
         let delay_us = self.plan.disk.delay_us;
         self.disk.set_plan(DiskPlan { delay_us, slow_per_million: 0, error_per_million: 0 });
+        (0..self.plan.clients).try_for_each(|client| self.pause(client, false))?;
         if self.host.is_none() { self.start_server() } else { Ok(()) }
     }
 }

@@ -59,12 +59,20 @@ impl Manager {
             self.target.drop_initiator(&initiator);
             return Ok(Answer::Changed(vec![format!("the sessions of {initiator} are ended")]));
         }
-        let id: ClientId = match client.parse() {
-            Ok(id) => id,
-            Err(_) => self.target.clients().find(client)?.id,
-        };
+        let id = self.client_id(client)?;
         self.target.drop_client(id);
         Ok(Answer::Changed(vec![format!("the sessions of client {id} are ended")]))
+    }
+
+    fn client_id(&self, client: &str) -> Result<ClientId, ManageError> {
+        client.parse().or_else(|_| Ok(self.target.clients().find(client)?.id))
+    }
+
+    pub(super) fn pause_client(&self, client: &str, is_paused: bool) -> Result<Answer, ManageError> {
+        let id = self.client_id(client)?;
+        self.target.pause_client(id, is_paused);
+        let state = if is_paused { "waits, until it is resumed or the server ends" } else { "goes on" };
+        Ok(Answer::Changed(vec![format!("client {id} {state}")]))
     }
 
     /// Takes over what a new configuration says of clients; tells what differs.

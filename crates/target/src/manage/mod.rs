@@ -200,6 +200,8 @@ impl Manager {
             Request::RemoveClient { client } => self.remove_client(&client),
             Request::ResetClient { client } => self.reset_client(&client),
             Request::DropClient { client } => self.drop_client(&client),
+            Request::PauseClient { client } => self.pause_client(&client, true),
+            Request::ResumeClient { client } => self.pause_client(&client, false),
             Request::Statistics => Ok(Answer::Statistics(self.statistics())),
             Request::SetAccessState { group, state, target } => self.set_access_state(group, state, target),
             Request::Reload => self.reload(),

@@ -84,6 +84,16 @@ pub enum Request {
         /// Its id or name, or the name of an iSCSI initiator.
         client: String,
     },
+    /// Let a HyperSCSI client wait: it stays connected and sends no commands, until it is told to go on.
+    PauseClient {
+        /// Its id or name.
+        client: String,
+    },
+    /// Let a client go on.
+    ResumeClient {
+        /// Its id or name.
+        client: String,
+    },
     /// What was counted since the server started.
     Statistics,
     /// Put the ports of an iSCSI portal group into another state. Initiators of the targets are told.

@@ -171,6 +171,10 @@ fn clients_are_added_changed_and_removed() {
     changed(&mut manager, Request::RemoveClient { client: "alice".into() });
     assert!(manager.execute(Request::DropClient { client: "alice".into() }).is_err(), "there is no such name any more");
     changed(&mut manager, Request::DropClient { client: "iqn.2026-11.org.example:host".into() });
+    let id = "00112233445566778899aabbccddeeff".to_owned();
+    changed(&mut manager, Request::PauseClient { client: id.clone() });
+    changed(&mut manager, Request::ResumeClient { client: id });
+    assert!(manager.execute(Request::PauseClient { client: "nobody".into() }).is_err());
     let lines = changed(&mut manager, Request::ResetClient { client: ALICE.into() });
     assert!(lines[0].contains("is not configured"), "{lines:?}");
     assert!(matches!(

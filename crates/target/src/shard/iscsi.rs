@@ -161,6 +161,7 @@ impl Shard {
                 Mail::Settled(Wanted::ByRegistry { nexus, tsih }) => self.iscsi.registry.closed(nexus, tsih),
                 Mail::MoveTarget(target) => self.iscsi.server.move_target(target, now),
                 Mail::DropTarget(target) => self.iscsi.server.drop_target(target, now),
+                Mail::Pause(client, is_paused) => self.server.pause(client, is_paused, now),
                 Mail::DropClient(client) => self.drop_client(client, now),
                 Mail::DropInitiator(initiator) => self.iscsi.server.drop_initiator(&initiator),
                 Mail::Terms => self.apply_terms(now),

@@ -125,6 +125,11 @@ impl Target {
         Ok(())
     }
 
+    /// Lets a HyperSCSI client send nothing, or go on.
+    pub(crate) fn pause_client(&self, client: ClientId, is_paused: bool) {
+        self.post(|| Mail::Pause(client, is_paused));
+    }
+
     /// Ends the sessions of a HyperSCSI client; it may come again.
     pub(crate) fn drop_client(&self, client: ClientId) {
         self.post(|| Mail::DropClient(client));

@@ -15,7 +15,14 @@ const QUEUE_MAX: usize = 64;
 /// The control half of a channel.
 #[derive(Default)]
 pub(super) struct Control {
-    queue: VecDeque<(Opcode, Vec<u8>)>,
+    queue: VecDeque<Waiting>,
+}
+
+struct Waiting {
+    opcode: Opcode,
+    body: Vec<u8>,
+    /// By which link it must go.
+    link: Option<u8>,
 }
 
 impl Control {
@@ -23,16 +30,18 @@ impl Control {
         self.queue.is_empty()
     }
 
-    pub(super) fn push(&mut self, opcode: Opcode, body: Vec<u8>) {
+    /// `link`: by which one it must go; of none: by any.
+    pub(super) fn push(&mut self, opcode: Opcode, body: Vec<u8>, link: Option<u8>) {
         if self.queue.len() == QUEUE_MAX {
             self.queue.pop_front();
         }
-        self.queue.push_back((opcode, body));
+        self.queue.push_back(Waiting { opcode, body, link });
     }
 
-    pub(super) fn poll(&mut self, guard: &mut Guard) -> Option<Packet> {
-        let (opcode, body) = self.queue.pop_front()?;
-        guard.control(opcode, &body)
+    /// The next one, and by which link it goes.
+    pub(super) fn poll(&mut self, guard: &mut Guard) -> Option<(Option<u8>, Packet)> {
+        let Waiting { opcode, body, link } = self.queue.pop_front()?;
+        Some((link, guard.control(opcode, &body)?))
     }
 }
 

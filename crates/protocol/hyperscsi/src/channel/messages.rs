@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use sanwire_buffer::{Head, Slice};
 
 use crate::wire::packet::guard_bytes;
-use crate::wire::{FRAGMENTS_MAX, Opcode, Protection, Tag};
+use crate::wire::{FRAGMENTS_MAX, OVERHEAD_BYTES, Opcode, Protection, Tag};
 
 /// Fragments of one reply that are cut before another has its turn: a short reply must not wait behind a long one.
 const TURN_FRAGMENTS: u16 = 32;
@@ -175,6 +175,20 @@ impl Messages {
 
     pub(super) fn has_uncut(&self) -> bool {
         !self.short.is_empty() || !self.uncut.is_empty()
+    }
+
+    /// How large the packet of the next fragment can be, when no packet may be larger than this.
+    pub(super) fn next_bytes(&self, packet_max_bytes: usize) -> usize {
+        let next = self.short.front().or(self.uncut.front()).map(|&id| self.get(id));
+        let needed = next.map_or(0, |message| {
+            let left = (message.data_length() - message.cut_bytes) as usize;
+            OVERHEAD_BYTES + message.head.len() + left + guard_bytes(message.protection)
+        });
+        // A message that is cut already keeps its stride.
+        let begun = next
+            .filter(|message| message.next_fragment > 0)
+            .map_or(0, |message| OVERHEAD_BYTES + message.stride as usize + guard_bytes(message.protection));
+        needed.min(packet_max_bytes.max(begun))
     }
 
     /// Cuts the next fragment, with `room` bytes for message head, data and what guards them.

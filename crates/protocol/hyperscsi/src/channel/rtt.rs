@@ -37,9 +37,10 @@ impl RoundTrip {
         self.backoff = 0;
     }
 
-    /// The timer ran out: wait longer next time.
-    pub(super) fn back_off(&mut self) {
+    /// The timer ran out: wait longer next time. Gives how often it has run out in a row.
+    pub(super) fn back_off(&mut self) -> u32 {
         self.backoff = (self.backoff + 1).min(10);
+        self.backoff
     }
 
     /// How long to wait from now.
@@ -67,7 +68,9 @@ mod tests {
         let calm = rtt.timeout();
         rtt.back_off();
         assert_eq!(rtt.timeout(), calm * 2);
-        (0..100).for_each(|_| rtt.back_off());
+        for _ in 0..100 {
+            rtt.back_off();
+        }
         assert_eq!(rtt.timeout(), TIMEOUT_MAX);
         rtt.progress();
         assert_eq!(rtt.timeout(), calm);

@@ -1,22 +1,20 @@
 //! Data packets on their way: cut from messages, kept until acknowledged, sent again when lost.
 //!
 //! A packet keeps its sequence through all its transmissions, each of which has a packet number of its own; transmissions
-//! of data are counted besides (`order`), so that a packet is found lost when later ones have been acknowledged.
+//! of data are counted besides on each link (`order`), so that a packet is found lost when later ones have been acknowledged.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use sanwire_buffer::Packet;
 use sanwire_core::Instant;
 
 use super::guard::Guard;
+use super::link::Link;
 use super::messages::{Message, MessageId, Messages, Turns};
 use crate::wire::command::Fragment;
 use crate::wire::flow::Window;
+use crate::wire::packet::guard_bytes;
 use crate::wire::{FRAGMENTS_MAX, Header, OVERHEAD_BYTES, Opcode};
-
-/// Later transmissions that must have been acknowledged before a packet counts as lost.
-const REORDER_PACKETS: u64 = 3;
 
 /// How lost packets are recovered (HyperSCSI 5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,17 +37,20 @@ struct Sent {
     acknowledged: bool,
     lost: bool,
     transmissions: u8,
+    /// Whether its link counts it as under way.
+    is_counted: bool,
+    /// Of the last transmission: its link, its place among those of the link, its bytes.
+    link: u8,
     order: u64,
+    bytes: u32,
     at: Instant,
 }
 
-/// What an acknowledgement brought.
-#[derive(Debug, Default)]
-pub(super) struct Progress {
-    /// Something new was acknowledged.
-    pub(super) any: bool,
-    /// The round trip of the newest packet that was sent once.
-    pub(super) round_trip: Option<Duration>,
+impl Sent {
+    /// Whether its last transmission may still come.
+    fn is_under_way(&self) -> bool {
+        !self.acknowledged && !self.lost && self.transmissions > 0
+    }
 }
 
 /// The outgoing half of a channel.
@@ -61,8 +62,9 @@ pub(super) struct Outgoing {
     /// Sequence of the first of `sent`.
     base: u64,
     window: Window,
-    next_order: u64,
-    acknowledged_order: u64,
+    /// The peer wants no data for a while.
+    is_paused: bool,
+    transmissions: u64,
     lost: usize,
     /// Where the search for lost packets goes on.
     lost_from: u64,
@@ -78,8 +80,8 @@ impl Outgoing {
             sent: VecDeque::new(),
             base: 0,
             window,
-            next_order: 1,
-            acknowledged_order: 0,
+            is_paused: false,
+            transmissions: 0,
             lost: 0,
             lost_from: 0,
             recovery,
@@ -98,15 +100,14 @@ impl Outgoing {
         self.window = window;
     }
 
-    /// The number that the next transmission will have.
-    pub(super) fn next_order(&self) -> u64 {
-        self.next_order
+    pub(super) fn set_paused(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
     }
 
     /// Transmissions beyond the first of each packet.
     pub(super) fn resent(&self) -> u64 {
         let packets = self.base + self.sent.len() as u64;
-        (self.next_order - 1).saturating_sub(packets)
+        self.transmissions.saturating_sub(packets)
     }
 
     /// Whether packets wait for an acknowledgement.
@@ -114,9 +115,20 @@ impl Outgoing {
         !self.sent.is_empty()
     }
 
-    /// Whether [`Outgoing::transmit`] would give a packet.
+    /// Whether there is something to send, as far as the peer is concerned.
     pub(super) fn has_work(&self) -> bool {
-        self.lost > 0 || (self.messages.has_uncut() && self.has_credit())
+        !self.is_paused && (self.lost > 0 || (self.messages.has_uncut() && self.has_credit()))
+    }
+
+    /// How large the packet at most is that [`Outgoing::transmit`] would give, or how large it is when it was sent before.
+    pub(super) fn next_bytes(&self, packet_max_bytes: usize) -> Option<usize> {
+        if !self.has_work() {
+            return None;
+        }
+        match self.first_lost() {
+            Some(index) => Some(self.sent[index].bytes as usize),
+            None => Some(self.messages.next_bytes(packet_max_bytes)),
+        }
     }
 
     /// How often the oldest packet was transmitted.
@@ -136,38 +148,52 @@ impl Outgoing {
         next / packets < self.base / packets + u64::from(self.window.in_flight())
     }
 
-    /// The next packet: a lost one first, else a new one if there is credit.
+    /// The next packet: a lost one first, else a new one if there is credit. It goes by `links[at]`.
     pub(super) fn transmit(
         &mut self,
         now: Instant,
         guard: &mut Guard,
+        (at, link): (usize, &mut Link),
         packet_max_bytes: usize,
         acknowledgement: u64,
     ) -> Option<Packet> {
+        if !self.has_work() {
+            return None;
+        }
         let index = match self.next_lost() {
             Some(index) => index,
             None => self.cut(packet_max_bytes, now)?,
         };
-        let order = self.next_order;
-        self.next_order += 1;
         let sequence = self.base + index as u64;
         let sent = &mut self.sent[index];
-        sent.order = order;
-        sent.at = now;
-        sent.transmissions = sent.transmissions.saturating_add(1);
         let message = self.messages.get(sent.message);
-        build(self.opcode, message, sent, sequence, guard, acknowledgement)
+        if sent.transmissions == 0 {
+            sent.bytes = packet_bytes(message, sent);
+        }
+        let answer_at_once = link.wants_answer(sent.bytes as usize);
+        sent.link = at as u8;
+        sent.order = link.sent(sent.bytes, now);
+        sent.at = now;
+        sent.is_counted = true;
+        self.transmissions += 1;
+        sent.transmissions = sent.transmissions.saturating_add(1);
+        let fields = Fields { opcode: self.opcode, sequence, acknowledgement, answer_at_once };
+        build(&fields, message, sent, guard)
     }
 
-    fn next_lost(&mut self) -> Option<usize> {
+    fn first_lost(&self) -> Option<usize> {
         if self.lost == 0 {
             return None;
         }
         let start = self.lost_from.saturating_sub(self.base) as usize;
-        let index = (start..self.sent.len()).find(|&index| self.sent[index].lost)?;
+        (start..self.sent.len()).find(|&index| self.sent[index].lost)
+    }
+
+    fn next_lost(&mut self) -> Option<usize> {
+        let index = self.first_lost()?;
         self.sent[index].lost = false;
         self.lost -= 1;
-        self.lost_from = self.base + index as u64 + 1;
+        self.lost_from = self.base + index as u64;
         Some(index)
     }
 
@@ -185,31 +211,31 @@ impl Outgoing {
             acknowledged: false,
             lost: false,
             transmissions: 0,
+            is_counted: false,
+            link: 0,
             order: 0,
+            bytes: 0,
             at: now,
         });
         Some(self.sent.len() - 1)
     }
 
     /// Takes a cumulative acknowledgement of 32 bits out of a data packet.
-    pub(super) fn acknowledge_low(&mut self, low: u32, now: Instant) -> Progress {
+    pub(super) fn acknowledge_low(&mut self, low: u32, links: &mut [Link], now: Instant) {
         let ahead = low.wrapping_sub(self.base as u32);
-        if ahead as usize > self.sent.len() {
-            Progress::default()
-        } else {
-            self.acknowledge(self.base + u64::from(ahead), &[], now)
+        if ahead as usize <= self.sent.len() {
+            self.acknowledge(self.base + u64::from(ahead), &[], links, now);
         }
     }
 
     /// Takes an acknowledgement: everything below `cumulative`, and what the map says from there on. One that is older
     /// than what is known, or ahead of what was sent, changes nothing.
-    pub(super) fn acknowledge(&mut self, cumulative: u64, map: &[u8], now: Instant) -> Progress {
-        let mut progress = Progress::default();
+    pub(super) fn acknowledge(&mut self, cumulative: u64, map: &[u8], links: &mut [Link], now: Instant) {
         if cumulative < self.base || cumulative - self.base > self.sent.len() as u64 {
-            return progress;
+            return;
         }
         for _ in self.base..cumulative {
-            self.mark(0, now, &mut progress);
+            self.mark(0, links, now);
             if let Some(sent) = self.sent.pop_front() {
                 self.messages.packet_done(sent.message);
             }
@@ -218,36 +244,42 @@ impl Outgoing {
         if self.recovery == Recovery::Selective && !map.is_empty() {
             for index in 0..self.sent.len().min(map.len() * 8) {
                 if map[index / 8] & (0x80 >> (index % 8)) != 0 {
-                    self.mark(index, now, &mut progress);
+                    self.mark(index, links, now);
                 }
             }
-            self.find_lost(self.acknowledged_order.saturating_sub(REORDER_PACKETS), map.len() * 8);
+            self.find_lost(links, map.len() * 8, |sent, link| sent.order <= link.lost_order());
         }
-        progress
     }
 
-    fn mark(&mut self, index: usize, now: Instant, progress: &mut Progress) {
+    fn mark(&mut self, index: usize, links: &mut [Link], now: Instant) {
         let Some(sent) = self.sent.get_mut(index) else { return };
         if sent.acknowledged {
             return;
         }
+        if std::mem::take(&mut sent.is_counted)
+            && let Some(link) = links.get_mut(usize::from(sent.link))
+        {
+            let sample = (sent.transmissions == 1).then(|| now - sent.at);
+            link.acknowledged(sent.bytes, sent.order, sample);
+        }
         sent.acknowledged = true;
-        progress.any = true;
         if sent.lost {
             sent.lost = false;
             self.lost -= 1;
         }
-        // Of a packet that was sent twice nobody knows which one came (Karn's rule).
-        if sent.transmissions == 1 {
-            progress.round_trip = Some(now - sent.at);
-            self.acknowledged_order = self.acknowledged_order.max(sent.order);
-        }
     }
 
-    /// Whatever was transmitted at or before `order` and is not acknowledged is lost.
-    fn find_lost(&mut self, order: u64, within: usize) {
+    /// Of what is under way, that is lost of which this holds.
+    fn find_lost(&mut self, links: &mut [Link], within: usize, is_lost: impl Fn(&Sent, &Link) -> bool) {
         for (index, sent) in self.sent.iter_mut().enumerate().take(within) {
-            if !sent.acknowledged && !sent.lost && sent.transmissions > 0 && sent.order <= order {
+            if sent.is_under_way()
+                && let Some(link) = links.get_mut(usize::from(sent.link))
+                && is_lost(sent, link)
+            {
+                link.lost(sent.order);
+                if std::mem::take(&mut sent.is_counted) {
+                    link.forget(sent.bytes);
+                }
                 sent.lost = true;
                 self.lost += 1;
                 self.lost_from = self.lost_from.min(self.base + index as u64);
@@ -255,31 +287,57 @@ impl Outgoing {
         }
     }
 
-    /// The answer to a query: all that was sent before the query and is not in the answer is lost.
-    pub(super) fn query_answered(&mut self, marker: u64) {
-        self.find_lost(marker.saturating_sub(1), usize::MAX);
+    /// The answer to a query on a link: all that was sent there before the query and is not in the answer is lost.
+    pub(super) fn query_answered(&mut self, link: u8, order: u64, links: &mut [Link]) {
+        self.find_lost(links, usize::MAX, |sent, _| sent.link == link && sent.order < order);
     }
 
     /// Sends the whole oldest window again.
-    pub(super) fn rewind_window(&mut self) {
+    pub(super) fn rewind_window(&mut self, links: &mut [Link]) {
         let packets = u64::from(self.window.packets());
         let window_end = (self.base / packets + 1) * packets;
         let count = (window_end - self.base) as usize;
-        self.find_lost(u64::MAX, count);
+        self.find_lost(links, count, |_, _| true);
+        // Of the later windows nobody can tell what has come. What counted as under way would keep the oldest from being sent.
+        for sent in &mut self.sent {
+            if std::mem::take(&mut sent.is_counted)
+                && let Some(link) = links.get_mut(usize::from(sent.link))
+            {
+                link.forget(sent.bytes);
+            }
+        }
     }
 }
 
+/// What a packet says besides its data.
+struct Fields {
+    opcode: Opcode,
+    sequence: u64,
+    acknowledgement: u64,
+    answer_at_once: bool,
+}
+
+fn message_head<'a>(message: &'a Message, sent: &Sent) -> &'a [u8] {
+    if sent.fragment == 0 { message.head() } else { &[] }
+}
+
+fn packet_bytes(message: &Message, sent: &Sent) -> u32 {
+    let fixed = OVERHEAD_BYTES + guard_bytes(message.protection()) + message_head(message, sent).len();
+    fixed as u32 + sent.data_bytes
+}
+
 /// Makes the packet anew, under a number that was never used.
-fn build(opcode: Opcode, message: &Message, sent: &Sent, sequence: u64, guard: &mut Guard, ack: u64) -> Option<Packet> {
-    let opcode = message.opcode(opcode);
+fn build(fields: &Fields, message: &Message, sent: &Sent, guard: &mut Guard) -> Option<Packet> {
+    let opcode = message.opcode(fields.opcode);
     let header = Header { tag: message.tag(), last: sent.last, fragment: sent.fragment % FRAGMENTS_MAX, opcode };
-    let message_head: &[u8] = if sent.fragment == 0 { message.head() } else { &[] };
+    let message_head = message_head(message, sent);
     let fragment = Fragment {
-        sequence,
+        sequence: fields.sequence,
         data_offset: sent.data_offset,
         data_length: message.data_length(),
-        acknowledgement: ack as u32,
+        acknowledgement: fields.acknowledgement as u32,
         head_length: message_head.len() as u16,
+        answer_at_once: fields.answer_at_once,
     };
     let payload = message.data(sent.data_offset, sent.data_bytes);
     guard.data(header, message.protection(), [&fragment.write(), message_head], payload)

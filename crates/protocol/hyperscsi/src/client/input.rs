@@ -41,7 +41,7 @@ impl Client {
             return;
         };
         let channel = &mut connected.channel;
-        if channel.connection() != prefix.connection || channel.path() != path {
+        if channel.connection() != prefix.connection || channel.link_of(path).is_none() {
             self.counters.unknown_connection += 1;
             return;
         }
@@ -131,10 +131,10 @@ impl Client {
             State::Answering(answering) => &mut answering.channel,
             State::Seeking(_) | State::Closed => return,
         };
-        if channel.connection() != prefix.connection || channel.path() != path {
+        let Some(at) = channel.link_of(path).filter(|_| channel.connection() == prefix.connection) else {
             self.counters.unknown_connection += 1;
             return;
-        }
+        };
         let Some(plain) = channel.open(packet, now) else {
             self.counters.rejected += 1;
             return;
@@ -142,12 +142,12 @@ impl Client {
         match opcode {
             Opcode::AckSnr => {
                 let capacity = self.config.link.receive_capacity_packets;
-                if let Some(resumed) = channel.handle_snr(&plain, packet.length_bytes(), capacity) {
+                if let Some(resumed) = channel.handle_snr(&plain, packet.length_bytes(), at, capacity) {
                     self.accepted(resumed, now);
                 }
             }
             Opcode::AckReply => {
-                channel.handle_ack(&plain, now);
+                channel.handle_ack(&plain, at, now);
                 while channel.poll_delivered().is_some() {}
             }
             Opcode::AdnRequest => match LiveRequest::read(&plain) {

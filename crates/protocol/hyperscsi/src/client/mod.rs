@@ -210,9 +210,8 @@ impl Client {
     pub fn disconnect(&mut self, now: Instant) {
         if let State::Connected(connected) = &mut self.state {
             connected.channel.send_control(Opcode::Disconnect, live::write_disconnect());
-            let path = connected.channel.path();
             while let Some(packet) = connected.channel.poll_transmit(now) {
-                self.last.push_back((path, packet));
+                self.last.push_back(packet);
             }
         }
         self.close(Failure::Closed);
@@ -263,10 +262,7 @@ impl Client {
                 let path = answering.channel.path();
                 answering.poll_transmit(now).map(|packet| (path, packet))
             }
-            State::Connected(connected) => {
-                let path = connected.channel.path();
-                connected.channel.poll_transmit(now).map(|packet| (path, packet))
-            }
+            State::Connected(connected) => connected.channel.poll_transmit(now),
             State::Closed => None,
         }
     }

@@ -8,7 +8,7 @@ use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
 use sanwire_core::{Instant, NexusId};
 
 use crate::assembly::Assembly;
-use crate::channel::{Channel, Rejected};
+use crate::channel::{Channel, LinkAt, Rejected};
 use crate::counters::Counters;
 use crate::keys::KeyError;
 use crate::wire::command::{Fragment, RequestHead};
@@ -261,13 +261,19 @@ impl Connection {
     }
 
     /// Takes an authentic control packet that is no DISCONNECT.
-    pub(super) fn handle_control(&mut self, opcode: Opcode, plain: &[u8], packet_bytes: usize, now: Instant) {
+    pub(super) fn handle_control(
+        &mut self,
+        opcode: Opcode,
+        plain: &[u8],
+        (packet_bytes, at): (usize, LinkAt),
+        now: Instant,
+    ) {
         match opcode {
             Opcode::AckSnr => {
-                self.channel.handle_snr(plain, packet_bytes, self.capacities.ours);
+                self.channel.handle_snr(plain, packet_bytes, at, self.capacities.ours);
             }
             Opcode::AckReply => {
-                self.channel.handle_ack(plain, now);
+                self.channel.handle_ack(plain, at, now);
                 while self.channel.poll_accepted().is_some() {
                     if self.unaccepted.take().is_some() {
                         self.channel.start_probing(now);

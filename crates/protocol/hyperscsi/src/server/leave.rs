@@ -1,4 +1,4 @@
-//! Sessions that end without their clients having said so.
+//! Sessions that end, or wait, without their clients having said so.
 
 use std::time::Duration;
 
@@ -19,6 +19,20 @@ impl Server {
         }
         self.half_opens.forget(client);
         self.share_windows(now);
+    }
+
+    /// Lets a client send no commands, or lets it go on. Its connections stay, and those that it makes meanwhile are paused too; its
+    /// commands wait.
+    pub fn pause(&mut self, client: ClientId, is_paused: bool, now: Instant) {
+        let changed = if is_paused { self.paused.insert(client) } else { self.paused.remove(&client) };
+        let sessions = self.sessions.values().filter(|session| changed && session.client == client);
+        let ids: Vec<u32> = sessions.filter_map(|session| session.connection).collect();
+        for id in ids {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.channel.pause(is_paused, now);
+            }
+            self.touch(id);
+        }
     }
 
     pub(super) fn expire_sessions(&mut self, now: Instant) {

@@ -14,7 +14,7 @@ mod status;
 mod throttle;
 mod types;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanwire_buffer::Packet;
 use sanwire_core::{ClientId, Instant, NexusId, Path};
@@ -51,6 +51,8 @@ pub struct Server {
     connections: BTreeMap<u32, Connection>,
     sessions: BTreeMap<NexusId, Session>,
     by_client: BTreeMap<(ClientId, u64), NexusId>,
+    /// Clients that are to send nothing.
+    paused: BTreeSet<ClientId>,
     next_nexus: u64,
     /// Connections that may have something to send.
     queue: VecDeque<u32>,
@@ -80,6 +82,7 @@ impl Server {
             connections: BTreeMap::new(),
             sessions: BTreeMap::new(),
             by_client: BTreeMap::new(),
+            paused: BTreeSet::new(),
             queue: VecDeque::new(),
             turn: 0,
             loose: VecDeque::new(),
@@ -127,7 +130,9 @@ impl Server {
 
     fn handle_data(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
         let prefix = &packet.prefix;
-        let Some(connection) = self.connections.get_mut(&prefix.connection).filter(|c| c.channel.path() == path) else {
+        let Some(connection) =
+            self.connections.get_mut(&prefix.connection).filter(|c| c.channel.link_of(path).is_some())
+        else {
             self.unknown_connection(path, prefix.connection, now);
             return;
         };
@@ -143,7 +148,9 @@ impl Server {
 
     fn handle_control(&mut self, path: Path, opcode: Opcode, packet: &RawPacket<'_>, now: Instant) {
         let prefix = &packet.prefix;
-        let Some(connection) = self.connections.get_mut(&prefix.connection).filter(|c| c.channel.path() == path) else {
+        let known =
+            self.connections.get_mut(&prefix.connection).and_then(|c| c.channel.link_of(path).map(|at| (c, at)));
+        let Some((connection, at)) = known else {
             self.unknown_connection(path, prefix.connection, now);
             return;
         };
@@ -161,7 +168,7 @@ impl Server {
             }
             return;
         }
-        connection.handle_control(opcode, &plain, packet.length_bytes(), now);
+        connection.handle_control(opcode, &plain, (packet.length_bytes(), at), now);
         self.deliver(prefix.connection);
         self.touch(prefix.connection);
     }
@@ -237,15 +244,14 @@ impl Server {
                 self.queue.pop_front();
                 continue;
             };
-            if let Some(packet) = connection.channel.poll_transmit(now) {
-                let path = connection.channel.path();
+            if let Some(sent) = connection.channel.poll_transmit(now) {
                 connection.sent_packets += 1;
                 self.turn += 1;
                 if self.turn >= TURN_PACKETS {
                     self.turn = 0;
                     self.queue.rotate_left(1);
                 }
-                return Some((path, packet));
+                return Some(sent);
             }
             connection.is_queued = false;
             self.queue.pop_front();

@@ -192,6 +192,10 @@ impl Server {
             self.config.rekey_interval,
             now,
         );
+        // Before the acceptance: with that the client begins to send.
+        if self.paused.contains(&client) {
+            connection.channel.pause(true, now);
+        }
         connection.accept(resumed, Windows { outward, inward }, now);
         self.connections.insert(half_open.connection, connection);
         self.touch(half_open.connection);

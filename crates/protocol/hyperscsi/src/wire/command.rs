@@ -10,7 +10,7 @@
 //!     12     4  data length of the whole message
 //!     16     4  acknowledgement: low 32 bits of the lowest sequence not yet received from the peer
 //!     20     2  length of the message head in this packet: 0 but in fragment 0
-//!     22     2  reserved, sent 0
+//!     22     2  flags: bit 0: to be acknowledged at once; others sent 0
 //!
 //! offset bytes   head of a request                  head of a reply
 //!      0     8  command number                      command number
@@ -38,6 +38,9 @@ pub const SENSE_MAX_BYTES: usize = 252;
 
 const REPLY_FIXED_BYTES: usize = 16;
 
+/// The fragment fields' flag for [`Fragment::answer_at_once`].
+const ANSWER_AT_ONCE: u16 = 1;
+
 /// The kind of a reply to a request that was guarded too little.
 const TOO_WEAK: u8 = 2;
 
@@ -54,6 +57,8 @@ pub struct Fragment {
     pub acknowledgement: u32,
     /// Bytes of message head in this packet.
     pub head_length: u16,
+    /// Its sender waits for an acknowledgement before it can send more.
+    pub answer_at_once: bool,
 }
 
 impl Fragment {
@@ -69,8 +74,8 @@ impl Fragment {
             data_length: reader.u32()?,
             acknowledgement: reader.u32()?,
             head_length: reader.u16()?,
+            answer_at_once: reader.u16()? & ANSWER_AT_ONCE != 0,
         };
-        reader.u16()?;
         let head = reader.bytes(usize::from(fragment.head_length))?;
         let data = reader.rest();
         let end = u64::from(fragment.data_offset) + data.len() as u64;
@@ -89,6 +94,7 @@ impl Fragment {
         out[12..16].copy_from_slice(&self.data_length.to_be_bytes());
         out[16..20].copy_from_slice(&self.acknowledgement.to_be_bytes());
         out[20..22].copy_from_slice(&self.head_length.to_be_bytes());
+        out[22..].copy_from_slice(&(u16::from(self.answer_at_once) * ANSWER_AT_ONCE).to_be_bytes());
         out
     }
 }
@@ -324,8 +330,14 @@ mod tests {
 
     #[test]
     fn a_fragment_beyond_its_message_is_refused() {
-        let fragment =
-            Fragment { sequence: 0, data_offset: u32::MAX, data_length: 4, acknowledgement: 0, head_length: 0 };
+        let fragment = Fragment {
+            sequence: 0,
+            data_offset: u32::MAX,
+            data_length: 4,
+            acknowledgement: 0,
+            head_length: 0,
+            answer_at_once: false,
+        };
         let body = [&fragment.write()[..], b"data"].concat();
         assert_eq!(Fragment::read(&body), Err(Malformed::Field("data offset")));
     }

@@ -1,11 +1,12 @@
 //! Bodies of FC_ACK_SNR and FC_ACK_REPLY: windows, what has come, and the width of the path. Always sealed.
 //!
 //! ```text
-//! FC_ACK_SNR    1 byte kind: 1 set windows, 2 query, 3 probe
+//! FC_ACK_SNR    1 byte kind: 1 set windows, 2 query, 3 probe, 4 pause
 //!   1  1 byte flags (bit 0: the session goes on), then the windows (8 bytes)
 //!   2  8 bytes marker, sent back in the answer
 //!   3  2 bytes size of this packet, then zeroes up to it
-//! FC_ACK_REPLY  1 byte kind: 0 nothing more, 1 windows accepted, 2 answer to a query, 3 answer to a probe
+//!   4  1 byte: 1 send no data, 0 go on
+//! FC_ACK_REPLY  1 byte kind: 0 nothing more, 1 windows accepted, 2 answer to a query, 3 answer to a probe, 4 pause
 //!   then as above (flags 0, no zeroes), then always
 //!      8 bytes  cumulative: the lowest sequence that has not come
 //!      2 bytes  length of the map in bytes, at most 512
@@ -117,6 +118,11 @@ pub enum Snr {
         /// Bytes of this whole packet.
         size_bytes: u16,
     },
+    /// Send no data packets, or go on.
+    Pause {
+        /// No data, please.
+        is_paused: bool,
+    },
 }
 
 impl Snr {
@@ -134,6 +140,7 @@ impl Snr {
             }
             2 => Ok(Snr::Query { marker: reader.u64()? }),
             3 => Ok(Snr::Probe { size_bytes: reader.u16()? }),
+            4 => Ok(Snr::Pause { is_paused: read_pause(&mut reader)? }),
             _ => Err(Malformed::Field("kind of FC_ACK_SNR")),
         }
     }
@@ -157,6 +164,7 @@ impl Snr {
                 out.extend_from_slice(&size_bytes.to_be_bytes());
                 out.resize(probe_body_bytes.max(out.len()), 0);
             }
+            Snr::Pause { is_paused } => out.extend_from_slice(&[4, u8::from(*is_paused)]),
         }
         out
     }
@@ -179,6 +187,19 @@ pub enum AckKind {
         /// The probe's size.
         size_bytes: u16,
     },
+    /// A request to pause or to go on.
+    Pause {
+        /// What is in force.
+        is_paused: bool,
+    },
+}
+
+fn read_pause(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed::Field("pause")),
+    }
 }
 
 /// The body of FC_ACK_REPLY.
@@ -207,6 +228,7 @@ impl<'a> Ack<'a> {
             }
             2 => AckKind::Query { marker: reader.u64()? },
             3 => AckKind::Probe { size_bytes: reader.u16()? },
+            4 => AckKind::Pause { is_paused: read_pause(&mut reader)? },
             _ => return Err(Malformed::Field("kind of FC_ACK_REPLY")),
         };
         let cumulative = reader.u64()?;
@@ -236,6 +258,7 @@ impl<'a> Ack<'a> {
                 out.push(3);
                 out.extend_from_slice(&size_bytes.to_be_bytes());
             }
+            AckKind::Pause { is_paused } => out.extend_from_slice(&[4, u8::from(is_paused)]),
         }
         out.extend_from_slice(&self.cumulative.to_be_bytes());
         out.extend_from_slice(&(self.map.len() as u16).to_be_bytes());
@@ -274,6 +297,7 @@ mod tests {
             Snr::SetWindows { resumed: true, windows },
             Snr::Query { marker: u64::MAX },
             Snr::Probe { size_bytes: 9000 },
+            Snr::Pause { is_paused: true },
         ] {
             assert_eq!(Snr::read(&snr.write(100)), Ok(snr));
         }
@@ -282,6 +306,7 @@ mod tests {
             AckKind::Windows(windows),
             AckKind::Query { marker: 3 },
             AckKind::Probe { size_bytes: 1500 },
+            AckKind::Pause { is_paused: false },
         ] {
             let ack = Ack { kind, cumulative: 1 << 50, map: &[0x80, 1] };
             assert_eq!(Ack::read(&ack.write()), Ok(ack));

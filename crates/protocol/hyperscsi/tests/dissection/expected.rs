@@ -11,7 +11,7 @@ use sanwire_hyperscsi::wire::{Opcode, Prefix, Protection};
 #[derive(Default)]
 pub(crate) struct Expected(pub(crate) BTreeMap<&'static str, String>);
 
-pub(crate) const BODY_FIELDS: [&str; 40] = [
+pub(crate) const BODY_FIELDS: [&str; 41] = [
     "sanwire.protection",
     "sanwire.epoch",
     "sanwire.length",
@@ -27,6 +27,7 @@ pub(crate) const BODY_FIELDS: [&str; 40] = [
     "sanwire.data_length",
     "sanwire.acknowledgement",
     "sanwire.head_length",
+    "sanwire.flags.answer_at_once",
     "sanwire.data",
     "sanwire.command",
     "sanwire.settled_below",
@@ -111,6 +112,7 @@ impl Expected {
         self.set("sanwire.data_length", fragment.data_length);
         self.set("sanwire.acknowledgement", fragment.acknowledgement);
         self.set("sanwire.head_length", fragment.head_length);
+        self.set("sanwire.flags.answer_at_once", flag(fragment.answer_at_once));
         self.set("sanwire.data", hex(data));
         if head.is_empty() {
             return;

@@ -1,0 +1,129 @@
+//! What a narrow place on the way does to throughput, fairness and recovery.
+
+use std::time::Duration;
+
+use sanwire_sim::link::Bottleneck;
+use sanwire_sim::model::Range;
+use sanwire_sim::plan::{Plan, Wire};
+use sanwire_sim::seeds::run_seeds;
+use sanwire_sim::task::Kind;
+use sanwire_sim::world::{Outcome, World};
+
+/// Blocks of a command: 16 KiB, so that what is not whole at the end does not count for much.
+const BLOCKS: u64 = 32;
+const COMMAND_BYTES: u64 = BLOCKS * 512;
+
+/// Bytes that the narrow way passes in a millisecond: 100 Mbit/s.
+const RATE: u64 = 12_500;
+
+/// Commands of each client in flight.
+const DEPTH: usize = 16;
+
+/// A world whose way in the middle passes a tenth of what the links do.
+fn narrow(clients: usize, packet_bytes: usize, buffer_bytes: u64) -> Plan {
+    let mut plan = Plan::clean(Wire::Ethernet, packet_bytes);
+    plan.clients = clients;
+    plan.work.commands = 0;
+    plan.disk.delay_us = (1, 5);
+    plan.bottleneck = Some(Bottleneck { bytes_per_ms: RATE, buffer_bytes });
+    plan
+}
+
+/// Bytes that each client moved in `length`, after it had `warm_up` to find its pace.
+fn moved(world: &mut World, kind: Kind, warm_up: Duration, length: Duration) -> Outcome<Vec<u64>> {
+    let clients = world.plan.clients;
+    let mut given = vec![0_u64; clients];
+    let (begin, end) = (world.now + warm_up, world.now + warm_up + length);
+    let mut before = None;
+    while world.now < end {
+        for (client, given) in given.iter_mut().enumerate() {
+            while world.workers[client].in_flight() < DEPTH {
+                let lba = *given % 64 * BLOCKS;
+                if !world.give(client, kind, Range { lba, blocks: BLOCKS })? {
+                    break;
+                }
+                *given += 1;
+            }
+        }
+        world.run_for(Duration::from_micros(500))?;
+        if before.is_none() && world.now >= begin {
+            before = Some(done(world, &given));
+        }
+    }
+    let after = done(world, &given);
+    Ok(before.iter().flatten().zip(after).map(|(before, after)| (after - before) * COMMAND_BYTES).collect())
+}
+
+fn done(world: &World, given: &[u64]) -> Vec<u64> {
+    world.workers.iter().zip(given).map(|(worker, given)| given - worker.in_flight() as u64).collect()
+}
+
+/// Jain's index: 1 when all have the same, 1/n when one has all.
+fn fairness(shares: &[u64]) -> f64 {
+    let sum: f64 = shares.iter().map(|share| *share as f64).sum();
+    let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+fn started(plan: Plan, seed: u64) -> Outcome<World> {
+    let mut world = World::new(plan, seed);
+    world.start()?;
+    world.run_for(Duration::from_millis(200))?;
+    Ok(world)
+}
+
+#[test]
+fn a_narrow_way_with_a_small_buffer_is_used_to_nine_tenths() {
+    run_seeds("a_narrow_way", 1, |seed| {
+        for (clients, packet_bytes) in [(1, 1500), (1, 9000), (8, 1500), (8, 9000)] {
+            for kind in [Kind::Read, Kind::Write { is_stable: false }] {
+                let mut world = started(narrow(clients, packet_bytes, 65_536), seed)?;
+                let length = Duration::from_millis(500);
+                let moved = moved(&mut world, kind, Duration::from_millis(100), length)?;
+                let share = moved.iter().sum::<u64>() as f64 / (length.as_millis() as f64 * RATE as f64);
+                let what =
+                    format!("{clients} clients, {packet_bytes} bytes, {kind:?}: {share:.3} of the rate, {moved:?}");
+                if share < 0.9 {
+                    return Err(format!("{what}, {:?}", world.stats));
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn two_clients_share_a_narrow_way_evenly() {
+    run_seeds("two_clients_share", 2, |seed| {
+        for packet_bytes in [1500, 9000] {
+            for kind in [Kind::Read, Kind::Write { is_stable: false }] {
+                let mut world = started(narrow(2, packet_bytes, 65_536), seed)?;
+                let moved = moved(&mut world, kind, Duration::from_millis(200), Duration::from_millis(800))?;
+                let index = fairness(&moved);
+                if index < 0.95 {
+                    return Err(format!("{packet_bytes} bytes, {kind:?}: fairness {index:.3} of {moved:?}"));
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_hundredth_lost_by_chance_does_not_end_the_flow() {
+    run_seeds("a_hundredth_lost", 2, |seed| {
+        for kind in [Kind::Read, Kind::Write { is_stable: false }] {
+            let mut plan = narrow(1, 1500, 65_536);
+            plan.link.loss_per_million = 10_000;
+            plan.link.delay_us = 50;
+            let mut world = started(plan, seed)?;
+            let length = Duration::from_millis(300);
+            let moved = moved(&mut world, kind, Duration::from_millis(100), length)?;
+            let share = moved[0] as f64 / (length.as_millis() as f64 * RATE as f64);
+            if share < 0.5 {
+                return Err(format!("{kind:?}: {share:.3} of the rate: {:?}", world.stats));
+            }
+        }
+        Ok(())
+    });
+}

@@ -268,6 +268,7 @@ fn run(input: &[u8]) -> Result<()> {
         commands_max: 8,
         connect_patience: Duration::from_secs(10),
         reconnect_patience: Some(Duration::from_secs(10)),
+        command_patience: Some(Duration::from_secs(10)),
         seed: [3; 32],
     };
     let mut world = World {

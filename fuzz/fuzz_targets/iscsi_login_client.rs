@@ -14,7 +14,10 @@ use sanwire_iscsi::{ChapSecret, Client, ClientAction, ClientConfig, ConnectionId
 const ISID: [u8; 6] = [0x80, 0, 0, 0, 0, 1];
 
 fn config(u: &mut Unstructured<'_>) -> Result<ClientConfig> {
-    let credential = |name: &str| Credential { name: name.into(), secret: ChapSecret::new(vec![b'x'; name.len() * 4]) };
+    let credential = |name: &str| Credential {
+        name: name.into(),
+        secret: ChapSecret::new(vec![b'x'; name.len() * 4]).expect("a long secret"),
+    };
     let (has_user, is_mutual) = (u.arbitrary()?, u.arbitrary()?);
     Ok(ClientConfig {
         initiator: "iqn.2026-11.org.example:host".parse().expect("a name"),
@@ -27,6 +30,7 @@ fn config(u: &mut Unstructured<'_>) -> Result<ClientConfig> {
         commands_max: 8,
         connect_patience: Duration::from_secs(5),
         reconnect_patience: None,
+        command_patience: None,
         seed: [3; 32],
     })
 }

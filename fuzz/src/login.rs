@@ -91,7 +91,7 @@ impl OneTarget {
     /// A guarded target, whose secrets no input contains, or an open one.
     pub fn new(is_guarded: bool, seed: [u8; 32]) -> Self {
         let credential = |name: &str, mark: u8| {
-            let secret = ChapSecret::new(seed.iter().map(|byte| byte ^ mark).collect());
+            let secret = ChapSecret::new(seed.iter().map(|byte| byte ^ mark).collect()).expect("a long secret");
             Credential { name: name.into(), secret }
         };
         let users = if is_guarded { vec![credential("user", 0x5a)] } else { vec![] };

@@ -13,6 +13,7 @@ use sanwire_iscsi::{ChapSecret, Credential, Wishes};
 
 use crate::args::{ClientArgs, IscsiArgs};
 use crate::config::{read_password, state_directory};
+use crate::failure::misuse;
 use crate::keys;
 use crate::known_servers::KnownServers;
 
@@ -76,13 +77,10 @@ impl Background {
 pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<ClientOptions> {
     let mut options = ClientOptions::anonymous()?;
     options.identity = identity(args.key_file.as_deref())?;
-    let password = args.password_file.as_deref().map(read_password).transpose()?;
-    match (server, password) {
+    match (server, args.password_file.as_deref()) {
         (_, None) => {}
-        (Server::HyperScsi(_), Some(password)) => options.psk = keys::psk(&password)?,
-        (Server::Iscsi(_), Some(password)) => {
-            options.iscsi.secret = Some(ChapSecret::new(password.as_bytes().to_vec()));
-        }
+        (Server::HyperScsi(_), Some(path)) => options.psk = keys::psk(&read_password(path)?)?,
+        (Server::Iscsi(_), Some(path)) => options.iscsi.secret = Some(chap_secret(path)?),
     }
     if let (Server::HyperScsi(_), Some(path)) = (server, &args.secret_file) {
         options.psk = keys::secret(path)?;
@@ -101,15 +99,18 @@ pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<Clie
 fn add_iscsi(options: &mut IscsiOptions, args: &IscsiArgs) -> anyhow::Result<()> {
     options.initiator = args.initiator_name.clone();
     options.target = match (&args.target_user, &args.target_password_file) {
-        (Some(user), Some(path)) => {
-            let secret = ChapSecret::new(read_password(path)?.as_bytes().to_vec());
-            Some(Credential { name: user.clone(), secret })
-        }
+        (Some(user), Some(path)) => Some(Credential { name: user.clone(), secret: chap_secret(path)? }),
         _ => None,
     };
     options.wishes =
         Wishes { digests: args.digests, error_recovery_level: args.recovery_level, connections: args.connections };
+    options.command_patience = Some(args.command_timeout);
     Ok(())
+}
+
+fn chap_secret(path: &Path) -> anyhow::Result<ChapSecret> {
+    let secret = read_password(path)?.as_bytes().to_vec();
+    ChapSecret::new(secret).map_err(|error| misuse(format!("{}: {error}", path.display())))
 }
 
 /// The client's static key: that of the file, else the user's.

@@ -237,6 +237,7 @@ impl Driver {
                     Failure::InDoubt | Failure::TooLarge | Failure::Protocol(_) => {
                         VolumeError::Protocol { what: failure.to_string().into() }
                     }
+                    Failure::TimedOut { after } => VolumeError::TimedOut { after },
                     Failure::Closed => VolumeError::Closed,
                     _ => self.disconnected(),
                 };

@@ -50,6 +50,8 @@ pub struct IscsiOptions {
     pub target: Option<Credential>,
     /// What we would like to agree on.
     pub wishes: Wishes,
+    /// How long a command may stand still at the target before it is aborted and fails; `None`: for ever.
+    pub command_patience: Option<Duration>,
 }
 
 impl ClientOptions {
@@ -74,6 +76,7 @@ impl ClientOptions {
                 secret: None,
                 target: None,
                 wishes: Wishes { digests: false, error_recovery_level: 0, connections: 1 },
+                command_patience: Some(Duration::from_secs(60)),
             },
         })
     }
@@ -116,6 +119,7 @@ impl ClientOptions {
             commands_max: ISCSI_COMMANDS_MAX,
             connect_patience: self.connect_patience,
             reconnect_patience: self.reconnect_patience,
+            command_patience: self.iscsi.command_patience,
             seed: random()?,
         })
     }

@@ -117,7 +117,10 @@ pub(crate) fn errno_of(error: &VolumeError) -> Errno {
         VolumeError::NoSpace => Errno::NoSpace,
         VolumeError::Unsupported => Errno::Unsupported,
         VolumeError::Closed => Errno::Shutdown,
-        VolumeError::Medium { .. } | VolumeError::Disconnected { .. } | VolumeError::Protocol { .. } => Errno::Io,
+        VolumeError::Medium { .. }
+        | VolumeError::Disconnected { .. }
+        | VolumeError::TimedOut { .. }
+        | VolumeError::Protocol { .. } => Errno::Io,
     }
 }
 

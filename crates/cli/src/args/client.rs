@@ -89,6 +89,10 @@ pub(crate) struct IscsiArgs {
     /// Error recovery level to ask for: 0 sessions, 1 digests, 2 connections
     #[arg(long, value_name = "LEVEL", default_value = "0", value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) recovery_level: u8,
+
+    /// How long a command may stand still at the target before it is aborted and fails, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(crate) command_timeout: Duration,
 }
 
 /// `sanwire discover`.

@@ -18,9 +18,6 @@ use super::redirection::Redirection;
 use super::secret::{check_private, read_password};
 use crate::failure::misuse;
 
-/// RFC 7143 9.2.1: a secret of less than 96 bits is not to be used.
-const SECRET_MIN_BYTES: usize = 12;
-
 /// A target of the file.
 #[derive(Debug)]
 pub(super) struct FileTarget {
@@ -143,10 +140,8 @@ impl WrittenCredential {
             (None, Some(path)) => read_password(path)?.as_bytes().to_vec(),
             _ => return Err(refuse("give either secret or secret-file")),
         };
-        if secret.len() < SECRET_MIN_BYTES {
-            return Err(refuse(&format!("the secret is too short: use at least {SECRET_MIN_BYTES} bytes")));
-        }
-        Ok(Credential { name, secret: ChapSecret::new(secret) })
+        let secret = ChapSecret::new(secret).map_err(|error| refuse(&error.to_string()))?;
+        Ok(Credential { name, secret })
     }
 }
 

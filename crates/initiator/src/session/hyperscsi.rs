@@ -121,15 +121,7 @@ impl Session for HyperScsi {
         self.note(result).unwrap_or(0)
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
-        if self.protocol.poll_timeout().is_some_and(|at| at <= now) {
-            self.protocol.handle_timeout(now);
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.protocol.poll_timeout()
-    }
+    pass_to_protocol!();
 
     fn poll_event(&mut self) -> Option<Event> {
         let event = self.protocol.poll_event()?;
@@ -176,32 +168,8 @@ impl Session for HyperScsi {
         }
     }
 
-    fn in_transit(&self) -> usize {
-        self.protocol.in_transit()
-    }
-
-    fn hold_after_restart(&mut self) {
-        self.protocol.hold_after_restart();
-    }
-
-    fn release(&mut self) {
-        self.protocol.release();
-    }
-
-    fn abandon(&mut self, lun: Lun) {
-        self.protocol.abandon(lun, WireFailure::InDoubt);
-    }
-
-    fn server(&self) -> Option<ServerInfo> {
-        self.protocol.server().map(server_info)
-    }
-
     fn protection(&self, lun: Lun) -> Option<Protection> {
         self.protocol.protection(lun)
-    }
-
-    fn disconnect(&mut self, now: Instant) {
-        self.protocol.disconnect(now);
     }
 
     fn wait(&mut self, waker: &Waker, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {

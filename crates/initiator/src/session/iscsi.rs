@@ -154,15 +154,7 @@ impl Session for Iscsi {
         self.connections().into_iter().map(|connection| self.receive_from(connection, now)).sum()
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
-        if self.protocol.poll_timeout().is_some_and(|at| at <= now) {
-            self.protocol.handle_timeout(now);
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.protocol.poll_timeout()
-    }
+    pass_to_protocol!();
 
     fn poll_event(&mut self) -> Option<Event> {
         loop {
@@ -190,32 +182,8 @@ impl Session for Iscsi {
         }
     }
 
-    fn in_transit(&self) -> usize {
-        self.protocol.in_transit()
-    }
-
-    fn hold_after_restart(&mut self) {
-        self.protocol.hold_after_restart();
-    }
-
-    fn release(&mut self) {
-        self.protocol.release();
-    }
-
-    fn abandon(&mut self, lun: Lun) {
-        self.protocol.abandon(lun, WireFailure::InDoubt);
-    }
-
-    fn server(&self) -> Option<ServerInfo> {
-        self.protocol.server().map(server_info)
-    }
-
     fn protection(&self, _: Lun) -> Option<Protection> {
         None
-    }
-
-    fn disconnect(&mut self, now: Instant) {
-        self.protocol.disconnect(now);
     }
 
     fn wait(&mut self, waker: &Waker, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
@@ -301,6 +269,7 @@ impl From<WireFailure> for Failure {
             WireFailure::NoAnswer => Failure::NoAnswer(failure.to_string()),
             WireFailure::Refused { .. } | WireFailure::NotAuthentic { .. } => Failure::Refused(failure.to_string()),
             WireFailure::InDoubt => Failure::InDoubt,
+            WireFailure::TimedOut { after } => Failure::TimedOut { after },
             WireFailure::Protocol { .. } => Failure::Protocol(failure.to_string()),
             WireFailure::Closed => Failure::Closed,
         }

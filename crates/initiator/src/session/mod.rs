@@ -1,7 +1,48 @@
 //! The seam between a driver and its wire: one session with a server, whatever the protocol and the socket.
 
+/// The calls of a [`Session`] that go to its protocol's end, the field `protocol`: both ends know them by the same names.
+macro_rules! pass_to_protocol {
+    () => {
+        fn handle_timeout(&mut self, now: Instant) {
+            if self.protocol.poll_timeout().is_some_and(|at| at <= now) {
+                self.protocol.handle_timeout(now);
+            }
+        }
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            self.protocol.poll_timeout()
+        }
+
+        fn in_transit(&self) -> usize {
+            self.protocol.in_transit()
+        }
+
+        fn hold_after_restart(&mut self) {
+            self.protocol.hold_after_restart();
+        }
+
+        fn release(&mut self) {
+            self.protocol.release();
+        }
+
+        fn abandon(&mut self, lun: Lun) {
+            self.protocol.abandon(lun, WireFailure::InDoubt);
+        }
+
+        fn server(&self) -> Option<ServerInfo> {
+            self.protocol.server().map(server_info)
+        }
+
+        fn disconnect(&mut self, now: Instant) {
+            self.protocol.disconnect(now);
+        }
+    };
+}
+
 mod hyperscsi;
 mod iscsi;
+
+use std::time::Duration;
 
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Instant, Lun, Protection};
@@ -63,6 +104,12 @@ pub enum Failure {
     /// The session was lost and nobody knows whether the command was executed.
     #[error("the session was lost while the command was under way; it may or may not have been executed")]
     InDoubt,
+    /// The server has not answered the command in time.
+    #[error("the server has not answered a command for {} s; it may or may not have been executed", after.as_secs())]
+    TimedOut {
+        /// How long it had.
+        after: Duration,
+    },
     /// The command has more data than the server takes.
     #[error("the command has more data than the server takes in one transfer: split it")]
     TooLarge,

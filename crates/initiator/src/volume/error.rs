@@ -1,7 +1,7 @@
 //! What goes wrong with a volume.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Why an operation on a volume failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -62,6 +62,15 @@ pub enum VolumeError {
         /// Since when.
         since: Instant,
     },
+    /// The server is there, but has not done the operation in time.
+    #[error(
+        "the server has not done the operation within {} s, and may or may not do it yet: look what keeps its disk busy",
+        after.as_secs()
+    )]
+    TimedOut {
+        /// How long it had.
+        after: Duration,
+    },
     /// The volume was closed.
     #[error("the volume is closed: open it again")]
     Closed,
@@ -85,6 +94,7 @@ impl VolumeError {
             VolumeError::Unsupported => EOPNOTSUPP,
             VolumeError::Reserved => EBADE,
             VolumeError::Disconnected { .. } => ENOTCONN,
+            VolumeError::TimedOut { .. } => ETIMEDOUT,
             VolumeError::Closed => ENODEV,
             VolumeError::Protocol { .. } => EPROTO,
         }
@@ -101,3 +111,4 @@ const EBADE: i32 = 52;
 const EPROTO: i32 = 71;
 const EOPNOTSUPP: i32 = 95;
 const ENOTCONN: i32 = 107;
+const ETIMEDOUT: i32 = 110;

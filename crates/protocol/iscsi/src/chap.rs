@@ -21,15 +21,26 @@ use crate::text::TextWriter;
 /// The longest challenge, in bytes (RFC 7143 12.1.3).
 const CHALLENGE_MAX_BYTES: usize = 1024;
 
-/// A shared secret. It is never shown.
+/// The shortest secret, in bytes. RFC 7143 9.2.1 allows no login with less than 96 bits unless IPsec protects it, of which
+/// neither end knows anything here.
+const SECRET_MIN_BYTES: usize = 12;
+
+/// A secret that is too short for any login.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the secret is too short: use at least {SECRET_MIN_BYTES} bytes, the same at both ends")]
+pub struct SecretTooShort;
+
+/// A shared secret, long enough to be used. It is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ChapSecret(Vec<u8>);
 
 impl ChapSecret {
     /// A secret of these bytes.
-    #[must_use]
-    pub fn new(bytes: Vec<u8>) -> Self {
-        ChapSecret(bytes)
+    ///
+    /// # Errors
+    /// When there are fewer than 12.
+    pub fn new(bytes: Vec<u8>) -> Result<Self, SecretTooShort> {
+        if bytes.len() < SECRET_MIN_BYTES { Err(SecretTooShort) } else { Ok(ChapSecret(bytes)) }
     }
 }
 

@@ -87,6 +87,7 @@ fn config(wishes: Wishes, target: Option<IscsiName>) -> ClientConfig {
         commands_max: 16,
         connect_patience: Duration::from_secs(10),
         reconnect_patience: Some(Duration::from_secs(60)),
+        command_patience: Some(Duration::from_secs(60)),
         seed: [5; 32],
     }
 }

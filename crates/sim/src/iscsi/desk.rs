@@ -13,6 +13,9 @@ pub const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
 const TARGET: &str = "iqn.2026-11.org.sanwire:simulated";
 
+/// What clients call themselves by CHAP.
+const CLIENT_USER: &str = "client";
+
 /// The server's only portal.
 #[must_use]
 pub fn portal() -> Portal {
@@ -47,15 +50,24 @@ pub fn client_name(client: usize) -> Result<IscsiName, String> {
 }
 
 /// What a client shows.
-#[must_use]
-pub fn client_credential() -> Credential {
-    Credential { name: "client".to_owned(), secret: ChapSecret::new(b"a secret of clients".to_vec()) }
+///
+/// # Errors
+/// When its secret is none.
+pub fn client_credential() -> Result<Credential, String> {
+    credential(CLIENT_USER, "a secret of clients")
 }
 
 /// What the target shows.
-#[must_use]
-pub fn target_credential() -> Credential {
-    Credential { name: "target".to_owned(), secret: ChapSecret::new(b"the target's secret".to_vec()) }
+///
+/// # Errors
+/// When its secret is none.
+pub fn target_credential() -> Result<Credential, String> {
+    credential("target", "the target's secret")
+}
+
+fn credential(name: &str, secret: &str) -> Result<Credential, String> {
+    let secret = ChapSecret::new(secret.into()).map_err(|error| error.to_string())?;
+    Ok(Credential { name: name.to_owned(), secret })
 }
 
 /// One target for all.
@@ -68,7 +80,9 @@ pub struct Desk {
 impl Desk {
     fn authentication(&self) -> Authentication {
         match self.has_chap {
-            true => Authentication { users: vec![client_credential()], mutual: Some(target_credential()) },
+            true => {
+                Authentication { users: client_credential().into_iter().collect(), mutual: target_credential().ok() }
+            }
             false => Authentication::default(),
         }
     }
@@ -89,7 +103,7 @@ impl Directory for Desk {
     }
 
     fn permits_user(&self, _: TargetId, _: &IscsiName, user: &str) -> bool {
-        user == client_credential().name
+        user == CLIENT_USER
     }
 
     fn discovery_authentication(&self, _: &IscsiName, _: IpAddr) -> Result<Authentication, LoginRefusal> {

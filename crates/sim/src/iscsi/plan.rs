@@ -64,6 +64,8 @@ pub struct Plan {
     pub client_memory_bytes: usize,
     /// Commands of a session that the server takes at once.
     pub commands_max: u32,
+    /// How long a command may stand still.
+    pub command_patience: Option<Duration>,
     /// What clients do.
     pub work: Work,
     /// Faults, and when they come.
@@ -87,6 +89,7 @@ impl Plan {
             server_memory_bytes: 4 << 20,
             client_memory_bytes: 4 << 20,
             commands_max: 16,
+            command_patience: Some(Duration::from_secs(30)),
             work: Work {
                 commands: 40,
                 depth: 8,

@@ -143,12 +143,13 @@ impl World {
             isid: Isid([0x80, 0, 0, 0, 0, client as u8]),
             target: Some(target_name()?),
             portals: vec![portal().address],
-            credential: has_chap.then(client_credential),
-            target_credential: has_chap.then(target_credential),
+            credential: has_chap.then(client_credential).transpose()?,
+            target_credential: has_chap.then(target_credential).transpose()?,
             wishes: self.plan.wishes,
             commands_max: 32,
             connect_patience: Duration::from_secs(120),
             reconnect_patience: None,
+            command_patience: self.plan.command_patience,
             seed: self.random.seed(),
         };
         let memory = Region::new(self.plan.client_memory_bytes).map_err(|error| error.to_string())?;

@@ -16,7 +16,7 @@ fn portal(address: &str, group_tag: u16) -> Portal {
 }
 
 fn user(name: &str) -> Credential {
-    Credential { name: name.into(), secret: ChapSecret::new(b"twelve bytes".to_vec()) }
+    Credential { name: name.into(), secret: ChapSecret::new(b"twelve bytes".to_vec()).unwrap() }
 }
 
 fn target(label: &str, rules: &[&str]) -> ExportConfig {

@@ -38,7 +38,7 @@ fn target(volume: &str, rules: &[&str]) -> ExportConfig {
 }
 
 fn user(secret: &str) -> Credential {
-    Credential { name: "host".into(), secret: ChapSecret::new(secret.as_bytes().to_vec()) }
+    Credential { name: "host".into(), secret: ChapSecret::new(secret.as_bytes().to_vec()).unwrap() }
 }
 
 fn with_users(config: ExportConfig, users: &[&Credential]) -> ExportConfig {

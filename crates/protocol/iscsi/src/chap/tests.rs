@@ -1,7 +1,13 @@
 use super::*;
 
 fn secret() -> ChapSecret {
-    ChapSecret::new(b"a secret of some length".to_vec())
+    ChapSecret::new(b"a secret of some length".to_vec()).unwrap()
+}
+
+#[test]
+fn a_secret_has_96_bits_or_more() {
+    assert_eq!(ChapSecret::new(vec![7; 11]), Err(SecretTooShort));
+    assert!(ChapSecret::new(vec![7; 12]).is_ok());
 }
 
 fn challenge(algorithm: Algorithm) -> Challenge {
@@ -44,7 +50,7 @@ fn only_the_secret_meets_a_challenge() {
         let challenge = challenge(algorithm);
         let response = challenge.response(&secret());
         assert!(challenge.is_met(&response, &secret()), "{algorithm:?}");
-        assert!(!challenge.is_met(&response, &ChapSecret::new(b"another".to_vec())));
+        assert!(!challenge.is_met(&response, &ChapSecret(b"another".to_vec())));
         assert!(!challenge.is_met(&format!("{response}00"), &secret()));
         assert!(!challenge.is_met("0x", &secret()));
         assert!(!Challenge { identifier: 0, ..challenge }.is_met(&response, &secret()));
@@ -56,7 +62,7 @@ fn only_the_secret_meets_a_challenge() {
 fn a_response_is_the_digest_of_identifier_secret_and_challenge() {
     let challenge = Challenge { algorithm: Algorithm::Md5, identifier: 1, bytes: vec![1, 2, 3] };
     let expected = encode(&Md5::digest(b"\x01secret\x01\x02\x03"));
-    assert_eq!(challenge.response(&ChapSecret::new(b"secret".to_vec())), expected);
+    assert_eq!(challenge.response(&ChapSecret(b"secret".to_vec())), expected);
 }
 
 #[test]

@@ -88,6 +88,8 @@ pub(super) fn send(
         asked,
         ready_count: 0,
         answer: None,
+        looks: 0,
+        is_oldest: false,
         is_reassigned: false,
     }));
 }

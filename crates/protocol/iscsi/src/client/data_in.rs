@@ -140,6 +140,7 @@ impl Client {
     pub(super) fn end(&mut self, link: &mut Link, tag: u32, result: Result<Answer, Failure>) {
         let Some(mut task) = self.tasks.take(tag) else { return };
         link.load = link.load.saturating_sub(1);
+        link.has_moved = true;
         link.forget(tag);
         if let State::Live(session) = &mut self.state {
             session.is_settled = true;

@@ -38,6 +38,8 @@ pub(super) enum Request {
     Recover(u16),
     /// A task (tag) goes on here.
     Reassign(u32),
+    /// The end of a task (tag) that is late.
+    Abort(u32),
     /// A text exchange.
     Text,
 }
@@ -76,6 +78,8 @@ pub(super) struct Link {
     pub(super) load: usize,
     /// Tasks of which PDUs were asked for once more; [`TAG_NONE`] for statuses.
     owed: BTreeSet<u32>,
+    /// Data, or the answer to a command, has passed since the last look.
+    pub(super) has_moved: bool,
     owed_since: Instant,
     outbox: Outbox,
     answers: VecDeque<Header>,
@@ -103,6 +107,7 @@ impl Link {
             heard_at: now,
             pinged_at: None,
             owed: BTreeSet::new(),
+            has_moved: false,
             owed_since: now,
             requests: Vec::new(),
             load: 0,
@@ -175,6 +180,7 @@ impl Link {
 
     fn cut_burst(&mut self) {
         let Some(burst) = self.bursts.front_mut() else { return };
+        self.has_moved = true;
         let length = self.parameters.send_data_max_bytes.max(1).min(burst.end_bytes - burst.offset_bytes);
         let end = burst.offset_bytes + length;
         let header = DataOut {
@@ -235,6 +241,11 @@ impl Link {
     /// They have come.
     pub(super) fn settle(&mut self, tag: u32) {
         self.owed.remove(&tag);
+    }
+
+    /// Whether statuses were asked for once more.
+    pub(super) fn owes_statuses(&self) -> bool {
+        self.owed.contains(&TAG_NONE)
     }
 
     /// Takes the request of this tag out.

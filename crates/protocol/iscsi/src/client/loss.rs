@@ -55,7 +55,7 @@ impl Client {
                 Request::Text => {
                     self.wants_targets |= session.text.take().is_some_and(|exchange| exchange.is_discovery());
                 }
-                Request::Ping | Request::Leave | Request::Reassign(_) => {}
+                Request::Ping | Request::Leave | Request::Reassign(_) | Request::Abort(_) => {}
             }
         }
         session.lost.push(Lost { number, stage: LostStage::Found });

@@ -17,6 +17,7 @@ mod entering;
 mod input;
 mod link;
 mod loss;
+mod patience;
 mod ranges;
 mod recovery;
 mod seek;
@@ -104,6 +105,8 @@ pub struct Client {
     next_connection: u64,
     tasks: Tasks,
     was_connected: bool,
+    /// When the commands under way are looked at.
+    look_at: Option<Instant>,
     holds_after_restart: bool,
     /// All targets are to be asked for, as soon as there is a session.
     wants_targets: bool,
@@ -123,6 +126,7 @@ impl Client {
             next_connection: 0,
             tasks: Tasks::new(config.commands_max),
             was_connected: false,
+            look_at: None,
             holds_after_restart: false,
             wants_targets: false,
             events: VecDeque::new(),
@@ -159,11 +163,12 @@ impl Client {
     ///
     /// # Errors
     /// The order.
-    pub fn order(&mut self, order: Order, _now: Instant) -> Result<CommandId, Order> {
+    pub fn order(&mut self, order: Order, now: Instant) -> Result<CommandId, Order> {
         if matches!(self.state, State::Leaving(_) | State::Closed) {
             return Err(order);
         }
         let id = self.tasks.insert(order)?;
+        self.look_after_commands(now);
         self.send_waiting();
         Ok(id)
     }
@@ -263,7 +268,7 @@ impl Client {
             Stage::Login(_) => known.since + LOGIN_MAX,
             Stage::Full(link) => link.timeout(is_busy),
         });
-        stages.chain(session).min()
+        stages.chain(session).chain(self.look_at).min()
     }
 
     /// Time has passed.
@@ -272,6 +277,7 @@ impl Client {
             self.close();
         }
         self.check_stages(now);
+        self.check_commands(now);
         self.check_session(now);
         self.seek_on(now);
         self.send_waiting();

@@ -78,6 +78,7 @@ pub(super) fn note_number(
     now: Instant,
 ) -> Result<(), Trouble> {
     let Some(sent) = task.sent() else { return Ok(()) };
+    (sent.looks, link.has_moved) = (0, true);
     let end = sent.numbers.end();
     let next = number.checked_add(1).filter(|next| next.saturating_sub(end) <= GAP_MAX);
     if !next.is_some_and(|next| sent.numbers.insert(number..next)) {
@@ -148,7 +149,7 @@ impl Client {
     }
 
     /// The target no longer knows a command that it has had: gives it again, if that can do no harm.
-    fn repeat(&mut self, tag: u32) {
+    pub(super) fn repeat(&mut self, tag: u32) {
         if self.tasks.get(tag).is_some_and(|task| task.order.cdb.is_repeatable()) {
             self.tasks.requeue(tag);
         } else {
@@ -179,8 +180,10 @@ impl Client {
 
     /// A task goes on, or not.
     pub(super) fn handle_managed(&mut self, link: &mut Link, response: &TaskResponse) -> Result<(), Trouble> {
-        let Some(Request::Reassign(tag)) = link.take_request(response.task_tag) else {
-            return Err(Trouble::violation("it answered task management that was not asked for"));
+        let tag = match link.take_request(response.task_tag) {
+            Some(Request::Reassign(tag)) => tag,
+            Some(Request::Abort(tag)) => return self.handle_aborted(link, tag, response),
+            _ => return Err(Trouble::violation("it answered task management that was not asked for")),
         };
         match response.response {
             COMPLETE => Ok(()),
@@ -200,7 +203,7 @@ impl Client {
 fn reassign(link: &mut Link, number: u16, tag: u32, task: &mut Task, own_tag: u32, next_command: Serial) {
     let (lun, is_read) = (task.order.lun.to_wire(), task.order.data_in.is_some());
     let Some(sent) = task.sent() else { return };
-    sent.connection = number;
+    (sent.connection, sent.looks) = (number, 0);
     if !is_read {
         // R2Ts come again under numbers of the target's choice.
         (sent.numbers, sent.is_reassigned) = (Ranges::default(), true);

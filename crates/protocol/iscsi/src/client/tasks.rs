@@ -37,6 +37,10 @@ pub(super) struct Sent {
     pub(super) ready_count: u32,
     /// Its answer, while data is still missing (error recovery level 1).
     pub(super) answer: Option<Answer>,
+    /// How often it was looked at since something came for it.
+    pub(super) looks: u8,
+    /// It was the oldest on its connection when that was looked at.
+    pub(super) is_oldest: bool,
     /// It was given to this connection when another was lost: R2Ts may begin with any number.
     pub(super) is_reassigned: bool,
 }

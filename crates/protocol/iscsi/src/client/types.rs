@@ -45,6 +45,8 @@ pub struct ClientConfig {
     pub connect_patience: Duration,
     /// See `connect_patience`.
     pub reconnect_patience: Option<Duration>,
+    /// How long a command may stand still at the target before it is aborted (`None`: for ever).
+    pub command_patience: Option<Duration>,
     /// All randomness comes from this.
     pub seed: [u8; 32],
 }
@@ -123,6 +125,15 @@ pub enum Failure {
     /// The session was lost and nobody knows whether the command was executed.
     #[error("the session was lost while the command was under way; it may or may not have been executed")]
     InDoubt,
+    /// The target has not answered the command in time.
+    #[error(
+        "the target has not answered a command for {} s; it may or may not have been executed: look what keeps the target busy",
+        after.as_secs()
+    )]
+    TimedOut {
+        /// How long it had.
+        after: Duration,
+    },
     /// The target broke the rules.
     #[error("the target broke the protocol: {what}")]
     Protocol {

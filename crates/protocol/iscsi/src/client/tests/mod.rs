@@ -2,6 +2,7 @@
 
 mod commands;
 mod hostile;
+mod patience;
 mod recovery;
 mod search;
 
@@ -62,6 +63,7 @@ fn config() -> ClientConfig {
         commands_max: 16,
         connect_patience: Duration::from_secs(10),
         reconnect_patience: Some(Duration::from_secs(60)),
+        command_patience: Some(Duration::from_secs(60)),
         seed: [7; 32],
     }
 }

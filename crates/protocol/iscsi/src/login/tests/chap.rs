@@ -240,7 +240,7 @@ fn a_client_tries_md5_alone_with_targets_that_mean_another_algorithm_by_a_number
 
 #[test]
 fn who_gives_no_user_to_a_target_that_asks_for_one_is_told_so() {
-    let config = ClientConfig { credential: None, ..as_user("none") };
+    let config = ClientConfig { credential: None, ..as_user("none is asked for") };
     let response = LoginResponse { isid: config.isid.0, status_class: 2, status_detail: 1, ..LoginResponse::default() };
     let outcome = client(&config, false).handle(&response, b"");
     let Some(Err(ClientRefusal::Refused(Failure::NotAuthentic { reason }))) = outcome else { panic!("{outcome:?}") };

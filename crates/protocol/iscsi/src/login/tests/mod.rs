@@ -69,7 +69,7 @@ impl Directory for OneTarget {
 }
 
 fn credential(name: &str, secret: &str) -> Credential {
-    Credential { name: name.to_owned(), secret: ChapSecret::new(secret.as_bytes().to_vec()) }
+    Credential { name: name.to_owned(), secret: ChapSecret::new(secret.as_bytes().to_vec()).unwrap() }
 }
 
 fn config() -> ClientConfig {
@@ -84,6 +84,7 @@ fn config() -> ClientConfig {
         commands_max: 32,
         connect_patience: Duration::ZERO,
         reconnect_patience: None,
+        command_patience: None,
         seed: [0; 32],
     }
 }

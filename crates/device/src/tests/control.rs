@@ -136,6 +136,22 @@ fn removal_is_prevented_per_nexus() {
     assert!(!disk.is_removal_prevented());
 }
 
+/// A service action beyond those that there are once led out of a table, in another target.
+#[test]
+fn every_operation_code_and_service_action_can_be_asked_about() {
+    let world = World::small();
+    world.establish(NEXUS);
+    world.bad(build::test_unit_ready(), &[]);
+    for (options, code) in (0..=7).flat_map(|options| (0..=u8::MAX).map(move |code| (options, code))) {
+        for action in (0..=0x21).chain([0xff, 0x100, 0xffff]) {
+            let [high, low] = u16::to_be_bytes(action);
+            let reply = world.run(NEXUS, [0xa3, 0x0c, options, code, high, low, 0, 0, 2, 0, 0, 0], &[]);
+            let is_told = matches!(reply.status, Status::Good) && reply.data_in.is_some_and(|data| data.len() >= 4);
+            assert!(is_told || reply.status == Status::CheckCondition, "options {options}, {code:02x}h/{action:04x}h");
+        }
+    }
+}
+
 /// The list of operations and the parser are one table; this holds the device to it too.
 #[test]
 fn every_reported_operation_is_executed() {

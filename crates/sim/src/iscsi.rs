@@ -3,9 +3,7 @@
 
 pub mod desk;
 pub mod host;
-pub mod life;
 pub mod plan;
 pub mod stream;
+pub mod wire;
 pub mod wires;
-pub mod worker;
-pub mod world;

@@ -1,7 +1,8 @@
-//! The test world: both ends of HyperSCSI, or of iSCSI ([`iscsi`]), and a real logical unit, between them links that lose, double, delay, damage
-//! and cut, behind them a disk that is slow, fails and loses its cache; all of it from one seed, on a clock that jumps.
+//! The test world: both ends of a protocol and a real logical unit, between them a [`world::Wire`] that loses, doubles,
+//! delays, damages and cuts ([`hyperscsi`]: packets, [`iscsi`]: streams), behind them a disk that is slow, fails and loses its
+//! cache; all of it from one seed, on a clock that jumps.
 //!
-//! [`seeds::live`] takes a [`plan::Plan`] through its life and compares all that clients see with the reference
+//! [`world::World::live`] takes a [`plan::Plan`] through its life and compares all that clients see with the reference
 //! [`model`]. The tests of this crate run thousands of seeds of each theme:
 //!
 //! ```text
@@ -10,18 +11,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod attacker;
 pub mod content;
 pub mod disk;
-pub mod host;
+pub mod hyperscsi;
 pub mod iscsi;
-pub mod link;
 pub mod model;
 pub mod plan;
 pub mod random;
 pub mod runner;
 pub mod seeds;
-pub mod stats;
 pub mod task;
 pub mod workload;
 pub mod world;

@@ -1,13 +1,12 @@
-//! One client and what it does: it gives commands, checks their answers against the model, and counts.
+//! One client and what it does, whatever its protocol: it gives commands, checks their answers against the model, counts.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::time::Duration;
 
-use sanwire_buffer::Region;
-use sanwire_core::{Instant, Lun};
-use sanwire_hyperscsi::wire::command::{Answer, Ask, Function};
-use sanwire_hyperscsi::{Client, ClientEvent, CommandId, Failure, Order};
-use sanwire_scsi::Status;
+use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_core::Instant;
+use sanwire_scsi::Cdb;
 
 use crate::content::BLOCK_BYTES;
 use crate::model::Range;
@@ -18,39 +17,102 @@ use crate::task::{Asked, Kind, Shared, command, draw};
 /// A command that the client does not take, or for which there is no memory, is tried again after this.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
+/// What a client is told to do.
+#[derive(Debug)]
+pub enum Given<Id> {
+    /// A command with its data, and the frame for its answer.
+    Command(Cdb, Option<Slice>, Option<Frame>),
+    /// The abort of an earlier command.
+    Abort(Id),
+    /// A reset of the logical unit.
+    Reset,
+}
+
+/// What a client tells.
+#[derive(Debug)]
+pub enum Told<Id, Failure> {
+    /// There is a session (again).
+    Connected,
+    /// A command was answered.
+    Answered {
+        /// Which.
+        id: Id,
+        /// Whether it was done.
+        is_good: bool,
+        /// Whether it was answered as an abort or a reset.
+        is_management: bool,
+        /// Its data, and how much of that is filled.
+        data_in: Option<(Frame, usize)>,
+    },
+    /// A command will not be answered.
+    Failed {
+        /// Which.
+        id: Id,
+        /// It may or may not have been executed, and must not be twice.
+        is_in_doubt: bool,
+    },
+    /// The client has given up.
+    GivenUp(Failure),
+    /// Something that does not matter here.
+    Other,
+}
+
+/// A client's end of a protocol.
+pub trait Initiator {
+    /// The number of a command.
+    type Id: Copy + Ord + Debug;
+    /// Why a client has given up.
+    type Failure: Debug;
+
+    /// Gives a command; `None` when it is not taken.
+    fn give(&mut self, given: Given<Self::Id>, now: Instant) -> Option<Self::Id>;
+
+    /// The next thing that it tells.
+    fn next_told(&mut self) -> Option<Told<Self::Id, Self::Failure>>;
+
+    /// When it must be woken.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Time has passed.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// Leaves the server.
+    fn disconnect(&mut self, now: Instant);
+}
+
 /// A client with its workload.
-pub struct Worker {
+pub struct Worker<C: Initiator> {
     /// The protocol machine.
-    pub client: Client,
+    pub client: C,
     /// Its memory.
     pub memory: Region,
     random: Random,
     work: Work,
     left: u64,
     moved_bytes: u64,
-    in_flight: BTreeMap<CommandId, Asked>,
+    in_flight: BTreeMap<C::Id, Asked>,
     /// No command before this.
     pub next_at: Instant,
     /// Final reads, to be done once all else is.
     verify_from: Option<u64>,
-    /// How its connection ended, if it did.
-    pub given_up: Option<Failure>,
+    /// How its search ended, if it did.
+    pub given_up: Option<C::Failure>,
     /// It was told to leave.
     pub is_closed: bool,
     /// Commands answered as asked.
     pub good: u64,
-    /// Commands answered otherwise.
+    /// Commands answered otherwise, or not at all.
     pub other: u64,
-    /// Connections that it had.
-    pub connections: u64,
+    /// Sessions that it had, or had again.
+    pub sessions: u64,
     /// When the last command was answered.
     pub last_answer: Instant,
 }
 
-impl Worker {
+impl<C: Initiator> Worker<C> {
     /// A client that has not done anything yet.
     #[must_use]
-    pub fn new(client: Client, memory: Region, work: Work, random: Random) -> Self {
+    pub fn new(client: C, memory: Region, work: Work, random: Random) -> Self {
         Worker {
             client,
             memory,
@@ -65,7 +127,7 @@ impl Worker {
             is_closed: false,
             good: 0,
             other: 0,
-            connections: 0,
+            sessions: 0,
             last_answer: Instant::ZERO,
         }
     }
@@ -107,7 +169,8 @@ impl Worker {
 
     /// Gives the next command, when there is memory for it.
     pub fn ask(&mut self, shared: &mut Shared<'_>, now: Instant) {
-        self.next_at = now + self.random.micros(0..=self.work.think_us);
+        // Never twice at one moment: the world goes on in between.
+        self.next_at = now + self.random.micros(1..=self.work.think_us.max(1));
         let (kind, range) = self.draw(shared.blocks);
         if !self.give(kind, range, shared, now) {
             self.next_at = now + REFUSED_PAUSE;
@@ -123,11 +186,10 @@ impl Worker {
     /// Gives just this command, now. `false`: the client does not take it, or there is no memory.
     pub fn give(&mut self, kind: Kind, range: Range, shared: &mut Shared<'_>, now: Instant) -> bool {
         let operation = *shared.next_operation;
-        let Some(order) = self.order(kind, range, operation) else { return false };
-        let Ok(id) = self.client.order(order, now) else { return false };
+        let Some(given) = self.given(kind, range, operation) else { return false };
+        let Some(id) = self.client.give(given, now) else { return false };
         *shared.next_operation += 1;
-        let asked = Asked::begin(operation, kind, range, shared.model);
-        self.in_flight.insert(id, asked);
+        self.in_flight.insert(id, Asked::begin(operation, kind, range, shared.model));
         true
     }
 
@@ -138,23 +200,16 @@ impl Worker {
         draw(&mut self.random, &self.work, self.moved_bytes, !self.in_flight.is_empty(), blocks)
     }
 
-    fn order(&mut self, kind: Kind, range: Range, operation: u64) -> Option<Order> {
-        let manage = |function, task| Order {
-            lun: Lun::default(),
-            ask: Ask::Manage { function, task },
-            data_out: None,
-            data_in: None,
-        };
+    fn given(&mut self, kind: Kind, range: Range, operation: u64) -> Option<Given<C::Id>> {
         match kind {
             Kind::Abort => {
                 let index = self.random.range(0..=self.in_flight.len() as u64 - 1) as usize;
-                let task = self.in_flight.keys().nth(index)?.number();
-                Some(manage(Function::AbortTask, task))
+                self.in_flight.keys().nth(index).copied().map(Given::Abort)
             }
-            Kind::Reset => Some(manage(Function::LogicalUnitReset, 0)),
+            Kind::Reset => Some(Given::Reset),
             _ => {
                 let (cdb, data_out, data_in) = command(kind, range, operation, &self.memory)?;
-                Some(Order { lun: Lun::default(), ask: Ask::Command(cdb), data_out, data_in })
+                Some(Given::Command(cdb, data_out, data_in))
             }
         }
     }
@@ -164,21 +219,24 @@ impl Worker {
     /// # Errors
     /// When a promise is broken.
     pub fn drain_events(&mut self, shared: &mut Shared<'_>, now: Instant) -> Result<(), String> {
-        while let Some(event) = self.client.poll_event() {
-            match event {
-                ClientEvent::Connected { .. } => self.connections += 1,
-                ClientEvent::Lost { .. } => {}
-                ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => self.given_up = Some(failure),
-                ClientEvent::Completed { id, answer, data_in, data_in_bytes } => {
+        while let Some(told) = self.client.next_told() {
+            match told {
+                Told::Connected => self.sessions += 1,
+                Told::Other => {}
+                Told::GivenUp(failure) => self.given_up = Some(failure),
+                Told::Answered { id, is_good, is_management, data_in } => {
                     let asked = self.in_flight.remove(&id).ok_or(format!("{id:?} was answered twice"))?;
                     self.last_answer = now;
-                    let data = data_in.as_ref().map(|frame| &frame[..data_in_bytes.min(frame.len())]);
-                    self.answered(asked, &answer, data, shared).map_err(|what| format!("{asked:?}: {what}"))?;
+                    if is_management != matches!(asked.kind, Kind::Abort | Kind::Reset) {
+                        return Err(format!("{asked:?} was answered as something else"));
+                    }
+                    let data = data_in.as_ref().map(|(frame, filled)| &frame[..(*filled).min(frame.len())]);
+                    self.answered(asked, is_good, data, shared).map_err(|what| format!("{asked:?}: {what}"))?;
                 }
-                ClientEvent::Failed { id, failure, .. } => {
+                Told::Failed { id, is_in_doubt } => {
                     let asked = self.in_flight.remove(&id).ok_or(format!("{id:?} was answered twice"))?;
                     self.other += 1;
-                    if failure == Failure::InDoubt && asked.kind != Kind::Count {
+                    if is_in_doubt && asked.kind != Kind::Count {
                         return Err(format!("{asked:?} could have been asked again"));
                     }
                     // A write that nobody waits for may still land: it stays a candidate without an end.
@@ -191,17 +249,10 @@ impl Worker {
     fn answered(
         &mut self,
         asked: Asked,
-        answer: &Answer,
+        is_good: bool,
         data: Option<&[u8]>,
         shared: &mut Shared<'_>,
     ) -> Result<(), String> {
-        let (kind, range) = (asked.kind, asked.range);
-        let is_management = matches!(kind, Kind::Abort | Kind::Reset);
-        let is_good = match answer {
-            Answer::Command { status, .. } if !is_management => *status == Status::Good,
-            Answer::Managed { done } if is_management => *done,
-            other => return Err(format!("was answered with {other:?}")),
-        };
         if is_good {
             self.good += 1;
         } else {
@@ -209,9 +260,10 @@ impl Worker {
         }
         asked.settle(is_good, data, shared)?;
         // Of the final reads none may fail for long.
-        if !is_good && self.verify_from.is_some() && self.left == 0 {
-            self.verify_from = Some(range.lba);
-            self.left = 1;
+        if !is_good && let Some(next) = self.verify_from {
+            let again = next.min(asked.range.lba);
+            self.verify_from = Some(again);
+            self.left = (shared.blocks - again).div_ceil(self.verify_blocks());
         }
         Ok(())
     }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use sanwire_sim::link::Bottleneck;
+use sanwire_sim::hyperscsi::link::Bottleneck;
+use sanwire_sim::hyperscsi::plan::{Medium, Plan};
+use sanwire_sim::hyperscsi::wire::World;
 use sanwire_sim::model::Range;
-use sanwire_sim::plan::{Plan, Wire};
 use sanwire_sim::seeds::run_seeds;
 use sanwire_sim::task::Kind;
-use sanwire_sim::world::{Outcome, World};
+use sanwire_sim::world::Outcome;
 
 /// Blocks of a command: 16 KiB, so that what is not whole at the end does not count for much.
 const BLOCKS: u64 = 32;
@@ -21,11 +22,11 @@ const DEPTH: usize = 16;
 
 /// A world whose way in the middle passes a tenth of what the links do.
 fn narrow(clients: usize, packet_bytes: usize, buffer_bytes: u64) -> Plan {
-    let mut plan = Plan::clean(Wire::Ethernet, packet_bytes);
+    let mut plan = Plan::clean(Medium::Ethernet, packet_bytes);
     plan.clients = clients;
     plan.work.commands = 0;
     plan.disk.delay_us = (1, 5);
-    plan.bottleneck = Some(Bottleneck { bytes_per_ms: RATE, buffer_bytes });
+    plan.wire.bottleneck = Some(Bottleneck { bytes_per_ms: RATE, buffer_bytes });
     plan
 }
 
@@ -84,7 +85,7 @@ fn a_narrow_way_with_a_small_buffer_is_used_to_nine_tenths() {
                 let what =
                     format!("{clients} clients, {packet_bytes} bytes, {kind:?}: {share:.3} of the rate, {moved:?}");
                 if share < 0.9 {
-                    return Err(format!("{what}, {:?}", world.stats));
+                    return Err(format!("{what}, {:?}", world.wire.stats));
                 }
             }
         }
@@ -114,14 +115,14 @@ fn a_hundredth_lost_by_chance_does_not_end_the_flow() {
     run_seeds("a_hundredth_lost", 2, |seed| {
         for kind in [Kind::Read, Kind::Write { is_stable: false }] {
             let mut plan = narrow(1, 1500, 65_536);
-            plan.link.loss_per_million = 10_000;
-            plan.link.delay_us = 50;
+            plan.wire.link.loss_per_million = 10_000;
+            plan.wire.link.delay_us = 50;
             let mut world = started(plan, seed)?;
             let length = Duration::from_millis(300);
             let moved = moved(&mut world, kind, Duration::from_millis(100), length)?;
             let share = moved[0] as f64 / (length.as_millis() as f64 * RATE as f64);
             if share < 0.5 {
-                return Err(format!("{kind:?}: {share:.3} of the rate: {:?}", world.stats));
+                return Err(format!("{kind:?}: {share:.3} of the rate: {:?}", world.wire.stats));
             }
         }
         Ok(())

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use sanwire_hyperscsi::{Failure, Recovery};
+use sanwire_sim::hyperscsi::plan::{Fault, LinkFault, Medium, Plan};
+use sanwire_sim::hyperscsi::stats::Stats;
+use sanwire_sim::hyperscsi::wire::World;
 use sanwire_sim::model::Range;
-use sanwire_sim::plan::{Fault, Plan, Wire};
 use sanwire_sim::seeds::run_seeds;
-use sanwire_sim::stats::Stats;
 use sanwire_sim::task::Kind;
-use sanwire_sim::world::{Outcome, World};
+use sanwire_sim::world::Outcome;
 
 /// A connected world without work, whose first unit attention is over and whose path is known.
 fn quiet(mut plan: Plan, seed: u64) -> Outcome<World> {
@@ -23,14 +24,14 @@ fn quiet(mut plan: Plan, seed: u64) -> Outcome<World> {
 
 /// What one command costs, until all is quiet again; and how long its answer took.
 fn cost(world: &mut World, kind: Kind, range: Range) -> Outcome<(Stats, Duration)> {
-    let (before, begun) = (world.stats.clone(), world.now);
+    let (before, begun) = (world.wire.stats.clone(), world.now);
     if !world.give(0, kind, range)? {
         return Err("the command was not taken".to_owned());
     }
     world.run_until(begun + Duration::from_secs(20), World::is_worked_off)?;
     let took = world.workers[0].last_answer - begun;
     world.run_for(Duration::from_millis(5))?;
-    Ok((world.stats.since(&before), took))
+    Ok((world.wire.stats.since(&before), took))
 }
 
 fn expect(holds: bool, what: &str, stats: &Stats) -> Outcome<()> {
@@ -40,7 +41,7 @@ fn expect(holds: bool, what: &str, stats: &Stats) -> Outcome<()> {
 #[test]
 fn a_small_read_takes_two_packets_and_a_late_acknowledgement() {
     run_seeds("a_small_read", 5, |seed| {
-        let mut world = quiet(Plan::clean(Wire::Ethernet, 9000), seed)?;
+        let mut world = quiet(Plan::clean(Medium::Ethernet, 9000), seed)?;
         let (stats, _) = cost(&mut world, Kind::Read, Range { lba: 8, blocks: 8 })?;
         expect(stats.data_packets == 2, "one packet each way", &stats)?;
         expect(stats.packets <= 3, "at most one acknowledgement", &stats)?;
@@ -52,9 +53,11 @@ fn a_small_read_takes_two_packets_and_a_late_acknowledgement() {
 #[test]
 fn a_large_transfer_on_a_clean_link_is_sent_once() {
     run_seeds("a_large_transfer", 20, |seed| {
-        let wire = if seed % 2 == 0 { Wire::Ethernet } else { Wire::Udp };
+        let medium = if seed % 2 == 0 { Medium::Ethernet } else { Medium::Udp };
         for recovery in [Recovery::Selective, Recovery::WholeWindow] {
-            let mut world = quiet(Plan { recovery, ..Plan::clean(wire, 1500) }, seed)?;
+            let mut plan = Plan::clean(medium, 1500);
+            plan.wire.recovery = recovery;
+            let mut world = quiet(plan, seed)?;
             for kind in [Kind::Write { is_stable: false }, Kind::Read] {
                 let (stats, took) = cost(&mut world, kind, Range { lba: 0, blocks: 1024 })?;
                 expect(stats.retransmissions == 0, "nothing is sent twice", &stats)?;
@@ -71,8 +74,8 @@ fn a_large_transfer_on_a_clean_link_is_sent_once() {
 #[test]
 fn two_percent_of_loss_cost_little() {
     run_seeds("two_percent", 300, |seed| {
-        let mut plan = Plan::clean(Wire::Ethernet, 1500);
-        plan.link.loss_per_million = 20_000;
+        let mut plan = Plan::clean(Medium::Ethernet, 1500);
+        plan.wire.link.loss_per_million = 20_000;
         let mut world = quiet(plan, seed)?;
         let (mut total, mut longest) = (Stats::default(), Duration::ZERO);
         let begun = world.now;
@@ -94,9 +97,10 @@ fn two_percent_of_loss_cost_little() {
 #[test]
 fn whole_window_recovery_gets_through_loss() {
     run_seeds("whole_window", 100, |seed| {
-        let mut plan = Plan { recovery: Recovery::WholeWindow, ..Plan::clean(Wire::Udp, 1500) };
-        plan.link.loss_per_million = 20_000;
-        plan.capacity_packets = 64;
+        let mut plan = Plan::clean(Medium::Udp, 1500);
+        plan.wire.recovery = Recovery::WholeWindow;
+        plan.wire.link.loss_per_million = 20_000;
+        plan.wire.capacity_packets = 64;
         let mut world = quiet(plan, seed)?;
         let (stats, took) = cost(&mut world, Kind::Read, Range { lba: 0, blocks: 1024 })?;
         expect(took < Duration::from_secs(2), &format!("512 KiB took {took:?}"), &stats)
@@ -106,7 +110,7 @@ fn whole_window_recovery_gets_through_loss() {
 #[test]
 fn a_command_that_takes_long_lets_a_thousand_others_pass() {
     run_seeds("a_command_that_takes_long", 2, |seed| {
-        let plan = Plan::clean(Wire::Ethernet, 9000);
+        let plan = Plan::clean(Medium::Ethernet, 9000);
         let mut world = quiet(plan.clone(), seed)?;
         let mut disk = plan.disk;
         disk.delay_us = (2_000_000, 2_000_000);
@@ -121,7 +125,7 @@ fn a_command_that_takes_long_lets_a_thousand_others_pass() {
             world.run_for(Duration::from_millis(1))?;
         }
         world.run_for(Duration::from_secs(1))?;
-        let stats = world.stats.clone();
+        let stats = world.wire.stats.clone();
         expect(world.workers[0].in_flight() == 0, "every command that was taken is answered", &stats)?;
         expect((400..500).contains(&refused), "those too far ahead are not taken", &stats)?;
         expect(world.give(0, Kind::Read, Range { lba: 0, blocks: 1 })?, "afterwards they are", &stats)
@@ -131,25 +135,25 @@ fn a_command_that_takes_long_lets_a_thousand_others_pass() {
 #[test]
 fn a_paused_client_waits_also_through_a_reconnection_and_loses_nothing() {
     run_seeds("a_paused_client", 20, |seed| {
-        let mut world = quiet(Plan::clean(Wire::Ethernet, 1500), seed)?;
+        let mut world = quiet(Plan::clean(Medium::Ethernet, 1500), seed)?;
         world.plan.faults.clear();
-        world.inflict(Fault::Pause(0))?;
+        world.inflict(Fault::Wire(LinkFault::Pause(0)))?;
         world.run_for(Duration::from_millis(10))?;
-        let before = world.stats.clone();
+        let before = world.wire.stats.clone();
         world.give(0, Kind::Write { is_stable: false }, Range { lba: 0, blocks: 256 })?;
         world.give(0, Kind::Read, Range { lba: 512, blocks: 256 })?;
         world.run_for(Duration::from_secs(5))?;
-        let waited = world.stats.since(&before);
+        let waited = world.wire.stats.since(&before);
         expect(waited.data_packets == 0 && world.workers[0].in_flight() == 2, "no data while paused", &waited)?;
-        expect(world.workers[0].connections == 1, "the connection stays", &waited)?;
-        world.inflict(Fault::Cut { client: 0, there: true, back: true })?;
+        expect(world.workers[0].sessions == 1, "the connection stays", &waited)?;
+        world.inflict(Fault::Wire(LinkFault::Cut { client: 0, there: true, back: true }))?;
         world.run_for(Duration::from_secs(6))?;
-        world.inflict(Fault::Mend(0))?;
+        world.inflict(Fault::Wire(LinkFault::Mend(0)))?;
         world.run_for(Duration::from_secs(3))?;
-        let waited = world.stats.since(&before);
-        expect(world.workers[0].connections == 2, "connected anew", &waited)?;
+        let waited = world.wire.stats.since(&before);
+        expect(world.workers[0].sessions == 2, "connected anew", &waited)?;
         expect(world.workers[0].in_flight() == 2, "still paused", &waited)?;
-        world.inflict(Fault::Resume(0))?;
+        world.inflict(Fault::Wire(LinkFault::Resume(0)))?;
         let begun = world.now;
         world.run_until(begun + Duration::from_millis(100), World::is_worked_off)
     });
@@ -158,11 +162,11 @@ fn a_paused_client_waits_also_through_a_reconnection_and_loses_nothing() {
 #[test]
 fn another_password_is_told_so() {
     run_seeds("another_password", 20, |seed| {
-        let mut plan = Plan::clean(Wire::Ethernet, 1500);
+        let mut plan = Plan::clean(Medium::Ethernet, 1500);
         plan.clients = 2;
-        plan.link.loss_per_million = 50_000;
+        plan.wire.link.loss_per_million = 50_000;
         let mut world = World::new(plan, seed);
-        world.passwords.insert(1, [6; 32]);
+        world.wire.passwords.insert(1, [6; 32]);
         world.start()?;
         world.run_for(Duration::from_secs(130))?;
         match (world.workers[0].given_up, world.workers[1].given_up) {
@@ -175,10 +179,10 @@ fn another_password_is_told_so() {
 #[test]
 fn a_stranger_is_ignored() {
     run_seeds("a_stranger", 20, |seed| {
-        let mut plan = Plan::clean(Wire::Udp, 1500);
+        let mut plan = Plan::clean(Medium::Udp, 1500);
         plan.clients = 2;
         let mut world = World::new(plan, seed);
-        world.strangers.push(1);
+        world.wire.strangers.push(1);
         world.start()?;
         world.run_for(Duration::from_secs(130))?;
         match (world.workers[0].given_up, world.workers[1].given_up) {

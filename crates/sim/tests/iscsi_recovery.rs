@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use sanwire_iscsi::Wishes;
-use sanwire_sim::iscsi::life::farewell;
-use sanwire_sim::iscsi::plan::{Fault, Plan};
-use sanwire_sim::iscsi::world::World;
+use sanwire_sim::iscsi::plan::{Fault, Plan, StreamFault};
+use sanwire_sim::iscsi::wire::World;
 use sanwire_sim::model::Range;
 use sanwire_sim::seeds::run_seeds;
 use sanwire_sim::task::Kind;
@@ -36,7 +35,7 @@ fn plan(wishes: Wishes) -> Plan {
 }
 
 fn sent(world: &World, to_server: bool, code: u8) -> u64 {
-    world.traffic.pdus.get(&(to_server, code)).copied().unwrap_or(0)
+    world.wire.traffic.pdus.get(&(to_server, code)).copied().unwrap_or(0)
 }
 
 fn expect(holds: bool, what: &str, world: &World) -> Outcome<()> {
@@ -64,8 +63,10 @@ fn run(world: &mut World, commands: &[(Kind, Range)]) -> Outcome<()> {
 
 /// Login with CHAP, a write of which the most is asked for, a flush, a read.
 fn small_exchange(wishes: Wishes, seed: u64, cut_after: Option<(bool, u64)>) -> Outcome<World> {
-    let mut world = World::new(Plan { has_chap: true, ..plan(wishes) }, seed);
-    world.traffic.cut_after = cut_after;
+    let mut plan = plan(wishes);
+    plan.wire.has_chap = true;
+    let mut world = World::new(plan, seed);
+    world.wire.traffic.cut_after = cut_after;
     world.start()?;
     run(&mut world, &[(Kind::Test, NOWHERE)])?;
     for command in [(WRITE, LARGE), (Kind::Flush, NOWHERE), (Kind::Read, LARGE)] {
@@ -93,7 +94,7 @@ fn positions(ends: &[u64]) -> Vec<u64> {
 fn survives_cuts(test: &str, wishes: Wishes) {
     let baseline = small_exchange(wishes, 0, None).expect("an exchange without a cut");
     assert!(sent(&baseline, false, R2T) > 0 && sent(&baseline, true, DATA_OUT) > 0, "{}", baseline.describe());
-    let [there, back] = &baseline.traffic.ends;
+    let [there, back] = &baseline.wire.traffic.ends;
     let cuts: Vec<(bool, u64)> = positions(there)
         .into_iter()
         .map(|at| (true, at))
@@ -102,7 +103,7 @@ fn survives_cuts(test: &str, wishes: Wishes) {
     run_seeds(test, cuts.len() as u64, |seed| {
         let Some(&cut) = cuts.get(seed as usize) else { return Ok(()) };
         let mut world = small_exchange(wishes, seed, Some(cut)).map_err(|what| format!("cut {cut:?}: {what}"))?;
-        farewell(&mut world).map_err(|what| format!("cut {cut:?}: {what}"))
+        world.farewell().map_err(|what| format!("cut {cut:?}: {what}"))
     });
 }
 
@@ -121,8 +122,8 @@ fn iscsi_survives_a_cut_at_every_byte_at_level_2() {
 fn connections_of_a_session_may_overtake_each_other() {
     run_seeds("connections_of_a_session_may_overtake_each_other", 200, |seed| {
         let mut plan = plan(wishes((seed % 3) as u8, 4, seed % 2 == 0));
-        plan.stream.delay_us = (10, 5_000);
-        plan.stream.piece_max_bytes = 1460;
+        plan.wire.pieces.delay_us = (10, 5_000);
+        plan.wire.pieces.piece_max_bytes = 1460;
         let mut world = connected(plan, seed)?;
         let connections = world.workers[0].client.server().map(|info| info.connections);
         expect(connections == Some(4), "four connections", &world)?;
@@ -134,7 +135,7 @@ fn connections_of_a_session_may_overtake_each_other() {
         let counted = world.host.as_ref().map_or(&[][..], |host| &host.counted);
         expect(counted.len() == 8 && counted.is_sorted(), &format!("in order: {counted:?}"), &world)?;
         expect(world.workers[0].sessions == 1, "one session", &world)?;
-        farewell(&mut world)
+        world.farewell()
     });
 }
 
@@ -143,14 +144,14 @@ fn a_lost_data_pdu_is_sent_again_at_level_1() {
     run_seeds("a_lost_data_pdu_is_sent_again_at_level_1", 20, |seed| {
         let mut world = connected(plan(wishes(1, 1, true)), seed)?;
         let logins = sent(&world, true, LOGIN);
-        world.traffic.damage_next = Some((true, DATA_OUT));
+        world.wire.traffic.damage_next = Some((true, DATA_OUT));
         run(&mut world, &[(WRITE, LARGE)])?;
-        expect(world.traffic.damage_next.is_none() && sent(&world, false, R2T) > 1, "asked for again", &world)?;
-        world.traffic.damage_next = Some((false, DATA_IN));
+        expect(world.wire.traffic.damage_next.is_none() && sent(&world, false, R2T) > 1, "asked for again", &world)?;
+        world.wire.traffic.damage_next = Some((false, DATA_IN));
         run(&mut world, &[(Kind::Read, LARGE)])?;
-        expect(world.traffic.damage_next.is_none() && sent(&world, true, SNACK) > 0, "asked for again", &world)?;
+        expect(world.wire.traffic.damage_next.is_none() && sent(&world, true, SNACK) > 0, "asked for again", &world)?;
         expect(world.workers[0].other <= 1 && sent(&world, true, LOGIN) == logins, "nothing else happens", &world)?;
-        farewell(&mut world)
+        world.farewell()
     });
 }
 
@@ -159,7 +160,7 @@ fn tasks_move_to_another_connection_at_level_2() {
     run_seeds("tasks_move_to_another_connection_at_level_2", 100, |seed| {
         let mut plan = plan(wishes(2, 2, seed % 2 == 0));
         let slow = (20_000, 20_000);
-        plan.faults = vec![(Duration::from_millis(610), Fault::Cut)];
+        plan.faults = vec![(Duration::from_millis(610), Fault::Wire(StreamFault::Cut))];
         let mut world = connected(plan.clone(), seed)?;
         plan.disk.delay_us = slow;
         world.disk().set_plan(plan.disk);
@@ -168,6 +169,6 @@ fn tasks_move_to_another_connection_at_level_2() {
         run(&mut world, &reads)?;
         expect(sent(&world, true, TASK_MANAGEMENT) > 0, "tasks are reassigned", &world)?;
         expect(world.workers[0].sessions == 1 && world.workers[0].other <= 1, "one session, no errors", &world)?;
-        farewell(&mut world)
+        world.farewell()
     });
 }

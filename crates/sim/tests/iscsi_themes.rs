@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sanwire_sim::iscsi::life::live;
-use sanwire_sim::iscsi::plan::{Fault, Plan};
+use sanwire_sim::iscsi::plan::{Fault, Plan, StreamFault};
+use sanwire_sim::iscsi::wire::World;
 use sanwire_sim::random::Random;
 use sanwire_sim::seeds::{plan_random, run_seeds};
 
@@ -33,7 +33,12 @@ fn kills(plan: &mut Plan, random: &mut Random, fault: Fault) {
 
 fn cuts(plan: &mut Plan, random: &mut Random) {
     for at in moments(plan, random, 6) {
-        let choices = [Fault::Cut, Fault::Cut, Fault::CutUnnoticedByServer, Fault::CutUnnoticedByClient];
+        let choices = [
+            Fault::Wire(StreamFault::Cut),
+            Fault::Wire(StreamFault::Cut),
+            Fault::Wire(StreamFault::CutUnnoticedByServer),
+            Fault::Wire(StreamFault::CutUnnoticedByClient),
+        ];
         plan.faults.push((at, random.choose(&choices)));
     }
 }
@@ -44,7 +49,7 @@ fn iscsi_clean() {
         let random = &mut plan_random(21, seed);
         let mut plan = Plan::any(random);
         bad_disk(&mut plan, random);
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -55,7 +60,7 @@ fn iscsi_cuts() {
         let mut plan = Plan::any(random);
         bad_disk(&mut plan, random);
         cuts(&mut plan, random);
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -64,13 +69,13 @@ fn iscsi_corruption() {
     run_seeds("iscsi_corruption", 500, |seed| {
         let random = &mut plan_random(23, seed);
         let mut plan = Plan::any(random);
-        plan.wishes.digests = true;
-        plan.stream.damage_per_million = random.choose(&[1_000, 20_000, 100_000]);
+        plan.wire.wishes.digests = true;
+        plan.wire.pieces.damage_per_million = random.choose(&[1_000, 20_000, 100_000]);
         if random.chance(300_000) {
             bad_disk(&mut plan, random);
             cuts(&mut plan, random);
         }
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -82,9 +87,9 @@ fn iscsi_partition() {
         bad_disk(&mut plan, random);
         for at in moments(&plan, random, 4) {
             let length_us = random.choose(&[10_000, 2_000_000, 8_000_000, 40_000_000]);
-            plan.faults.push((at, Fault::Stall(random.micros(0..=length_us))));
+            plan.faults.push((at, Fault::Wire(StreamFault::Stall(random.micros(0..=length_us)))));
         }
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -96,7 +101,7 @@ fn iscsi_restart() {
         bad_disk(&mut plan, random);
         let fault = random.choose(&[Fault::Kill, Fault::Kill, Fault::ShutDown]);
         kills(&mut plan, random, fault);
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -107,7 +112,7 @@ fn iscsi_power_failure() {
         let mut plan = Plan::any(random);
         bad_disk(&mut plan, random);
         kills(&mut plan, random, Fault::LosePower);
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -124,7 +129,7 @@ fn iscsi_tiny_memory() {
         let largest = plan.work.blocks_max as usize * 512;
         plan.server_memory_bytes = largest.max(8 * 512).next_multiple_of(4096) * random.range(2..=4) as usize;
         plan.client_memory_bytes = largest.next_multiple_of(4096).max(128 * 512) * 2;
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -137,7 +142,7 @@ fn the_same_seed_is_the_same_iscsi_world() {
             bad_disk(&mut plan, random);
             cuts(&mut plan, random);
             kills(&mut plan, random, Fault::Kill);
-            live(plan, seed).map(|world| world.trace())
+            World::live(plan, seed).map(|world| world.trace())
         };
         let (first, second) = (run()?, run()?);
         if first == second { Ok(()) } else { Err("two runs differ".to_owned()) }

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use sanwire_sim::plan::{Fault, Plan};
+use sanwire_sim::hyperscsi::plan::{Fault, LinkFault, Plan};
+use sanwire_sim::hyperscsi::wire::World;
 use sanwire_sim::random::Random;
-use sanwire_sim::seeds::{live, plan_random, run_seeds};
+use sanwire_sim::seeds::{plan_random, run_seeds};
 
 /// A lossy, doubling, reordering link, more or less.
 fn bad_link(plan: &mut Plan, random: &mut Random) {
-    plan.link.loss_per_million = random.choose(&[0, 1_000, 20_000, 100_000, 300_000]);
-    plan.link.duplicate_per_million = random.choose(&[0, 10_000, 200_000]);
-    plan.link.jitter_us = random.choose(&[0, 10, 1_000, 20_000]);
+    plan.wire.link.loss_per_million = random.choose(&[0, 1_000, 20_000, 100_000, 300_000]);
+    plan.wire.link.duplicate_per_million = random.choose(&[0, 10_000, 200_000]);
+    plan.wire.link.jitter_us = random.choose(&[0, 10, 1_000, 20_000]);
 }
 
 /// A slow disk that fails now and then.
@@ -44,7 +45,7 @@ fn loss() {
         let mut plan = Plan::any(random);
         bad_link(&mut plan, random);
         bad_disk(&mut plan, random);
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -57,16 +58,16 @@ fn partition() {
         if random.chance(300_000) {
             bad_link(&mut plan, random);
         }
-        plan.session_idle_max = Duration::from_millis(random.choose(&[200, 5_000, 30_000]));
+        plan.wire.session_idle_max = Duration::from_millis(random.choose(&[200, 5_000, 30_000]));
         plan.healed_after = random.micros(1_000_000..=12_000_000);
         for at in moments(&plan, random, 4) {
             let client = random.range(0..=plan.clients as u64 - 1) as usize;
             let (there, back) = random.choose(&[(true, true), (true, false), (false, true)]);
-            plan.faults.push((at, Fault::Cut { client, there, back }));
+            plan.faults.push((at, Fault::Wire(LinkFault::Cut { client, there, back })));
             let length_us = random.choose(&[10_000, 500_000, 2_000_000, 8_000_000]);
-            plan.faults.push((at + random.micros(0..=length_us), Fault::Mend(client)));
+            plan.faults.push((at + random.micros(0..=length_us), Fault::Wire(LinkFault::Mend(client))));
         }
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -81,7 +82,7 @@ fn restart() {
         }
         let fault = random.choose(&[Fault::Kill, Fault::Kill, Fault::ShutDown]);
         kills(&mut plan, random, fault);
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -94,7 +95,7 @@ fn power_failure() {
         plan.work.blocks_max = random.choose(&[1, 4, 16]);
         plan.blocks = random.choose(&[64, 2048]);
         kills(&mut plan, random, Fault::LosePower);
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -106,9 +107,9 @@ fn corruption_and_attacker() {
         if random.chance(300_000) {
             bad_link(&mut plan, random);
         }
-        plan.link.damage_per_million = random.choose(&[0, 1_000, 100_000]);
-        plan.attacks = random.choose(&[10, 300, 2_000]);
-        live(plan, seed).map(drop)
+        plan.wire.link.damage_per_million = random.choose(&[0, 1_000, 100_000]);
+        plan.wire.attacks = random.choose(&[10, 300, 2_000]);
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -125,7 +126,7 @@ fn tiny_memory() {
         let largest = plan.work.blocks_max as usize * 512;
         plan.server_memory_bytes = largest.max(8 * 512).next_multiple_of(4096) * random.range(1..=3) as usize;
         plan.client_memory_bytes = largest.next_multiple_of(4096).max(128 * 512) * 2;
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -135,13 +136,13 @@ fn overtaken_requests_find_room() {
     run_seeds("overtaken_requests_find_room", 500, |seed| {
         let random = &mut plan_random(10, seed);
         let mut plan = Plan::any(random);
-        plan.link.jitter_us = random.choose(&[100, 1_000, 5_000]);
+        plan.wire.link.jitter_us = random.choose(&[100, 1_000, 5_000]);
         plan.clients = 2;
-        plan.capacity_packets = random.choose(&[1, 2, 3, 16, 64]);
+        plan.wire.capacity_packets = random.choose(&[1, 2, 3, 16, 64]);
         plan.work.blocks_max = random.choose(&[8, 16]);
         plan.work.depth = random.range(4..=12) as usize;
         plan.server_memory_bytes = plan.work.blocks_max as usize * 512;
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -152,13 +153,15 @@ fn changing_path() {
         let mut plan = Plan::any(random);
         for at in moments(&plan, random, 3) {
             let fault = match random.range(0..=2) {
-                0 => Fault::Narrow(random.range(1500..=plan.claimed_bytes as u64) as usize),
+                0 => Fault::Wire(LinkFault::Narrow(random.range(1500..=plan.wire.claimed_bytes as u64) as usize)),
                 // A window of a few packets moves so many bytes each round trip, no more.
-                _ => Fault::Lengthen(random.range(1..=if plan.capacity_packets < 64 { 5_000 } else { 50_000 })),
+                _ => Fault::Wire(LinkFault::Lengthen(
+                    random.range(1..=if plan.wire.capacity_packets < 64 { 5_000 } else { 50_000 }),
+                )),
             };
             plan.faults.push((at, fault));
         }
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -173,14 +176,14 @@ fn clients_are_paused_and_resumed() {
         for at in moments(&plan, random, 4) {
             let client = random.range(0..=plan.clients as u64 - 1) as usize;
             let after = random.micros(0..=2_000_000);
-            plan.faults.push((at, Fault::Pause(client)));
-            plan.faults.push((at + after, Fault::Resume(client)));
+            plan.faults.push((at, Fault::Wire(LinkFault::Pause(client))));
+            plan.faults.push((at + after, Fault::Wire(LinkFault::Resume(client))));
             if random.chance(300_000) {
-                plan.faults.push((at, Fault::Cut { client, there: true, back: true }));
-                plan.faults.push((at + random.micros(0..=4_000_000), Fault::Mend(client)));
+                plan.faults.push((at, Fault::Wire(LinkFault::Cut { client, there: true, back: true })));
+                plan.faults.push((at + random.micros(0..=4_000_000), Fault::Wire(LinkFault::Mend(client))));
             }
         }
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -193,11 +196,11 @@ fn clients_come_and_go() {
         if random.chance(300_000) {
             bad_link(&mut plan, random);
         }
-        plan.session_idle_max = Duration::from_secs(random.choose(&[1, 10]));
+        plan.wire.session_idle_max = Duration::from_secs(random.choose(&[1, 10]));
         for at in moments(&plan, random, 4) {
-            plan.faults.push((at, Fault::Replace(random.range(0..=plan.clients as u64 - 1) as usize)));
+            plan.faults.push((at, Fault::Wire(LinkFault::Replace(random.range(0..=plan.clients as u64 - 1) as usize))));
         }
-        live(plan, seed).map(drop)
+        World::live(plan, seed).map(drop)
     });
 }
 
@@ -210,8 +213,8 @@ fn the_same_seed_is_the_same_world() {
             bad_link(&mut plan, random);
             bad_disk(&mut plan, random);
             kills(&mut plan, random, Fault::Kill);
-            plan.attacks = 100;
-            live(plan, seed).map(|world| world.trace())
+            plan.wire.attacks = 100;
+            World::live(plan, seed).map(|world| world.trace())
         };
         let (first, second) = (run()?, run()?);
         if first == second { Ok(()) } else { Err("two runs differ".to_owned()) }

@@ -16,6 +16,7 @@ use super::desk::target_port;
 use crate::disk::SimDisk;
 use crate::random::Random;
 use crate::runner::{COUNT, Counts, Ended, Handle, Runner};
+use crate::world;
 
 impl Handle for CommandHandle {
     fn nexus(&self) -> NexusId {
@@ -27,8 +28,7 @@ impl Handle for CommandHandle {
 pub struct Host {
     /// Its end of the protocol.
     pub server: Server,
-    /// Its memory.
-    pub memory: Region,
+    memory: Region,
     /// What it executes.
     pub runner: Runner<CommandHandle>,
     /// Requests that wait for the end of commands.
@@ -59,25 +59,6 @@ impl Host {
             closing: Vec::new(),
             counted: Vec::new(),
         })
-    }
-
-    /// Sessions that are open.
-    #[must_use]
-    pub fn sessions(&self) -> usize {
-        self.sessions.len()
-    }
-
-    /// Whether no command is under way.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.runner.is_idle() && self.managing.is_empty()
-    }
-
-    /// What is going on, for a failure's message.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        let Host { sessions, managing, .. } = self;
-        format!("server: {} sessions, {}, {} requests wait", sessions.len(), self.runner.describe(), managing.len())
     }
 
     /// Takes over a connection that has passed its login.
@@ -145,19 +126,45 @@ impl Host {
             server.managed(handle, ManageOutcome::Complete, now);
         }
     }
+}
 
-    /// The disk has done something.
-    ///
-    /// # Errors
-    /// When the server breaks a promise.
-    pub fn disk_done(&mut self, token: u64, now: Instant) -> Result<(), String> {
+impl world::Host for Host {
+    fn memory(&self) -> &Region {
+        &self.memory
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.server.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.server.handle_timeout(now);
+    }
+
+    fn disk_done(&mut self, token: u64, now: Instant) -> Result<(), String> {
         self.runner.disk_done(token, now)?;
         self.answer(now);
         Ok(())
     }
 
-    /// The process is killed: what the disk was asked may be done or not.
-    pub fn kill(self, random: &mut Random) {
+    fn shut_down(&mut self, now: Instant) {
+        self.server.shut_down(now);
+    }
+
+    fn kill(self, random: &mut Random) {
         self.runner.kill(random);
+    }
+
+    fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.runner.is_idle() && self.managing.is_empty()
+    }
+
+    fn describe(&self) -> String {
+        let Host { sessions, managing, .. } = self;
+        format!("server: {} sessions, {}, {} requests wait", sessions.len(), self.runner.describe(), managing.len())
     }
 }

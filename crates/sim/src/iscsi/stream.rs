@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sanwire_core::Instant;
 
-use super::plan::StreamPlan;
+use super::plan::PiecePlan;
 use crate::random::Random;
 
 /// Bytes or the end of a stream, on their way.
@@ -29,7 +29,7 @@ pub struct Stream {
 
 impl Stream {
     /// Sends bytes, cut into pieces.
-    pub fn send(&mut self, mut bytes: &[u8], plan: &StreamPlan, random: &mut Random, now: Instant) {
+    pub fn send(&mut self, mut bytes: &[u8], plan: &PiecePlan, random: &mut Random, now: Instant) {
         while !bytes.is_empty() && !self.is_cut {
             let whole = bytes.len() as u64;
             let length = if plan.piece_max_bytes >= whole { whole } else { random.range(1..=plan.piece_max_bytes) };

@@ -8,7 +8,7 @@ use sanwire_iscsi::{ClientAction, ConnectionId, LoginOutcome, ServerLogin};
 
 use super::desk::{SERVER, portal};
 use super::stream::{Chunk, OPENING, Stream};
-use super::world::{Event, World};
+use super::wire::{Open, World};
 use crate::world::Outcome;
 
 /// A header without additional segments, and a digest.
@@ -16,7 +16,7 @@ const HEADER_BYTES: usize = 48;
 const DIGEST_BYTES: usize = 4;
 
 /// One connection, seen from outside.
-pub struct Wire {
+pub struct Connection {
     client: usize,
     /// Its number at the client.
     number: ConnectionId,
@@ -51,7 +51,7 @@ pub struct Traffic {
     pub cut_after: Option<(bool, u64)>,
 }
 
-impl Wire {
+impl Connection {
     /// When something is due.
     #[must_use]
     pub fn next_at(&self) -> Option<Instant> {
@@ -71,16 +71,16 @@ impl Wire {
 
 impl World {
     pub(super) fn open(&mut self, client: usize, connection: ConnectionId) -> Outcome<()> {
-        if let Some(until) = self.stalled.get(&client).copied().filter(|until| *until > self.now) {
-            self.schedule(until, Event::Open { client, connection });
+        if let Some(until) = self.wire.stalled.get(&client).copied().filter(|until| *until > self.now) {
+            self.schedule(until, Open { client, connection });
             return Ok(());
         }
         if self.host.is_none() {
             self.workers[client].client.connection_lost(connection, self.now);
-            return self.drain_client(client);
+            return self.drain_machine(client);
         }
         let login = ServerLogin::new(portal(), SERVER, self.random.seed(), self.now);
-        let wire = Wire {
+        let wire = Connection {
             client,
             number: connection,
             there: Stream::default(),
@@ -90,16 +90,16 @@ impl World {
             passed: [0; 2],
             is_answered: false,
         };
-        self.next_wire += 1;
-        self.wires.insert(ConnectionId(self.next_wire), wire);
+        self.wire.next_connection += 1;
+        self.wire.connections.insert(ConnectionId(self.wire.next_connection), wire);
         self.workers[client].client.connected(connection, self.now);
-        self.drain_client(client)
+        self.drain_machine(client)
     }
 
     /// Moves what is due on a connection.
-    pub(super) fn attend(&mut self, id: ConnectionId) -> Outcome<()> {
+    pub(super) fn attend_connection(&mut self, id: ConnectionId) -> Outcome<()> {
         let now = self.now;
-        let Some(wire) = self.wires.get_mut(&id) else { return Ok(()) };
+        let Some(wire) = self.wire.connections.get_mut(&id) else { return Ok(()) };
         let is_due = |stream: &Stream| stream.next_at().is_some_and(|at| at <= now);
         if !matches!(wire.server, ServerEnd::Gone) && is_due(&wire.there) {
             match self.take(id, true) {
@@ -117,24 +117,24 @@ impl World {
             login.handle_timeout(now);
             self.after_login_input(id)?;
         }
-        self.wires.retain(|_, wire| !wire.is_over());
+        self.wire.connections.retain(|_, wire| !wire.is_over());
         Ok(())
     }
 
     /// The next chunk; the connection is cut where that was wanted.
     fn take(&mut self, id: ConnectionId, is_there: bool) -> Option<Chunk> {
         let is_first = id.0 == 1;
-        let wire = self.wires.get_mut(&id)?;
+        let wire = self.wire.connections.get_mut(&id)?;
         let stream = if is_there { &mut wire.there } else { &mut wire.back };
         let mut chunk = stream.take()?;
         let passed = &mut wire.passed[usize::from(!is_there)];
         if let Chunk::Bytes(bytes) = &mut chunk {
-            let cut_after = self.traffic.cut_after.filter(|(there, _)| is_first && *there == is_there);
+            let cut_after = self.wire.traffic.cut_after.filter(|(there, _)| is_first && *there == is_there);
             if let Some((_, at)) = cut_after.filter(|(_, at)| *passed + bytes.len() as u64 >= *at) {
                 bytes.truncate((at - *passed) as usize);
                 wire.there.cut(true, &mut self.random, self.now);
                 wire.back.cut(true, &mut self.random, self.now);
-                self.traffic.cut_after = None;
+                self.wire.traffic.cut_after = None;
             }
             *passed += bytes.len() as u64;
         }
@@ -143,9 +143,9 @@ impl World {
 
     fn feed_server(&mut self, id: ConnectionId, mut bytes: &[u8]) -> Outcome<()> {
         let now = self.now;
-        let Some(wire) = self.wires.get_mut(&id) else { return Ok(()) };
+        let Some(wire) = self.wire.connections.get_mut(&id) else { return Ok(()) };
         if let ServerEnd::Login(login) = &mut wire.server {
-            login.handle_input(bytes, &*self.desk, now);
+            login.handle_input(bytes, &*self.wire.desk, now);
             return self.after_login_input(id);
         }
         while !bytes.is_empty() {
@@ -153,11 +153,11 @@ impl World {
             let taken = fill(host.server.spaces(id), bytes);
             if taken > 0 {
                 host.server.filled(id, taken, now);
-                self.drain_server()?;
+                self.drain_host()?;
                 bytes = &bytes[taken..];
                 continue;
             }
-            let Some(wire) = self.wires.get_mut(&id) else { return Ok(()) };
+            let Some(wire) = self.wire.connections.get_mut(&id) else { return Ok(()) };
             if matches!(wire.server, ServerEnd::Admitted) {
                 wire.passed[0] -= bytes.len() as u64;
                 wire.there.put_back(bytes, now);
@@ -170,11 +170,13 @@ impl World {
 
     fn after_login_input(&mut self, id: ConnectionId) -> Outcome<()> {
         let now = self.now;
-        let Some(Wire { server: ServerEnd::Login(login), .. }) = self.wires.get_mut(&id) else { return Ok(()) };
+        let Some(Connection { server: ServerEnd::Login(login), .. }) = self.wire.connections.get_mut(&id) else {
+            return Ok(());
+        };
         let packets: Vec<Packet> = std::iter::from_fn(|| login.poll_transmit()).collect();
         let outcome = login.poll_outcome();
         packets.iter().for_each(|packet| self.transmit(id, false, packet));
-        let Some(wire) = self.wires.get_mut(&id) else { return Ok(()) };
+        let Some(wire) = self.wire.connections.get_mut(&id) else { return Ok(()) };
         match outcome {
             None => return Ok(()),
             Some(LoginOutcome::Refused(_)) => {
@@ -188,20 +190,20 @@ impl World {
                 }
             }
         }
-        self.drain_server()
+        self.drain_host()
     }
 
     fn server_lost(&mut self, id: ConnectionId) -> Outcome<()> {
-        let Some(wire) = self.wires.get_mut(&id) else { return Ok(()) };
+        let Some(wire) = self.wire.connections.get_mut(&id) else { return Ok(()) };
         let was = std::mem::replace(&mut wire.server, ServerEnd::Gone);
         if let (ServerEnd::Admitted, Some(host)) = (was, &mut self.host) {
             host.server.connection_lost(id, self.now);
         }
-        self.drain_server()
+        self.drain_host()
     }
 
     fn feed_client(&mut self, id: ConnectionId, mut bytes: &[u8]) -> Outcome<()> {
-        while let Some(wire) = self.wires.get(&id).filter(|wire| wire.is_clients && !bytes.is_empty()) {
+        while let Some(wire) = self.wire.connections.get(&id).filter(|wire| wire.is_clients && !bytes.is_empty()) {
             let (client, number) = (wire.client, wire.number);
             let machine = &mut self.workers[client].client;
             let taken = fill(machine.spaces(number), bytes);
@@ -210,20 +212,20 @@ impl World {
             }
             machine.filled(number, taken, self.now);
             bytes = &bytes[taken..];
-            self.drain_client(client)?;
+            self.drain_machine(client)?;
         }
         Ok(())
     }
 
     fn client_lost(&mut self, id: ConnectionId) -> Outcome<()> {
-        let Some(wire) = self.wires.get_mut(&id) else { return Ok(()) };
+        let Some(wire) = self.wire.connections.get_mut(&id) else { return Ok(()) };
         wire.is_clients = false;
         let (client, number) = (wire.client, wire.number);
         self.workers[client].client.connection_lost(number, self.now);
-        self.drain_client(client)
+        self.drain_machine(client)
     }
 
-    pub(super) fn drain_server(&mut self) -> Outcome<()> {
+    pub(super) fn drain_host(&mut self) -> Outcome<()> {
         let now = self.now;
         let mut is_moving = true;
         while is_moving {
@@ -235,7 +237,7 @@ impl World {
             is_moving = !closing.is_empty();
             while let Some(id) = host.server.poll_ready() {
                 is_moving = true;
-                self.wires.get_mut(&id).into_iter().for_each(|wire| wire.there.is_blocked = false);
+                self.wire.connections.get_mut(&id).into_iter().for_each(|wire| wire.there.is_blocked = false);
                 packets.extend(std::iter::from_fn(|| host.server.poll_transmit(id)).map(|packet| (id, packet)));
             }
             for &id in &closing {
@@ -244,7 +246,7 @@ impl World {
             self.expect_disk(scheduled);
             packets.iter().for_each(|(id, packet)| self.transmit(*id, false, packet));
             for id in closing {
-                if let Some(wire) = self.wires.get_mut(&id) {
+                if let Some(wire) = self.wire.connections.get_mut(&id) {
                     wire.server = ServerEnd::Gone;
                     wire.back.finish(now);
                 }
@@ -253,18 +255,13 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn drain_clients(&mut self) -> Outcome<()> {
-        (0..self.workers.len()).try_for_each(|client| self.drain_client(client))
-    }
-
-    pub(super) fn drain_client(&mut self, client: usize) -> Outcome<()> {
-        let (worker, mut shared) = self.parts(client);
-        worker.drain_events(&mut shared).map_err(|what| format!("client {client}: {what}"))?;
+    pub(super) fn drain_machine(&mut self, client: usize) -> Outcome<()> {
+        self.drain_told(client)?;
         while let Some(action) = self.workers[client].client.poll_action() {
             match action {
                 ClientAction::Connect { connection, .. } => {
-                    let at = self.now + OPENING + self.random.micros(0..=self.plan.stream.delay_us.1);
-                    self.schedule(at, Event::Open { client, connection });
+                    let at = self.now + OPENING + self.random.micros(0..=self.plan.wire.pieces.delay_us.1);
+                    self.schedule(at, Open { client, connection });
                 }
                 ClientAction::Close { connection } => self.close(client, connection),
             }
@@ -280,12 +277,12 @@ impl World {
     }
 
     fn wire_of(&self, client: usize, number: ConnectionId) -> Option<ConnectionId> {
-        self.wires.iter().find(|(_, wire)| wire.client == client && wire.number == number).map(|(id, _)| *id)
+        self.wire.connections.iter().find(|(_, wire)| wire.client == client && wire.number == number).map(|(id, _)| *id)
     }
 
     /// A client closes: what it has sent comes, or some of it.
     fn close(&mut self, client: usize, number: ConnectionId) {
-        let Some(wire) = self.wire_of(client, number).and_then(|id| self.wires.get_mut(&id)) else { return };
+        let Some(wire) = self.wire_of(client, number).and_then(|id| self.wire.connections.get_mut(&id)) else { return };
         wire.is_clients = false;
         if self.random.chance(500_000) {
             wire.there.finish(self.now);
@@ -295,8 +292,8 @@ impl World {
     }
 
     fn transmit(&mut self, id: ConnectionId, is_there: bool, packet: &Packet) {
-        let has_digests = self.plan.wishes.digests;
-        let Some(wire) = self.wires.get_mut(&id) else { return };
+        let has_digests = self.plan.wire.wishes.digests;
+        let Some(wire) = self.wire.connections.get_mut(&id) else { return };
         let is_protected = has_digests && wire.is_answered;
         if !is_there && matches!(wire.server, ServerEnd::Admitted) {
             wire.is_answered = true;
@@ -307,45 +304,46 @@ impl World {
         let code = at.map(|at| bytes[at] & 0x3f);
         let data_at = bytes.len();
         bytes.extend_from_slice(packet.payload.as_deref().unwrap_or(&[]));
-        code.into_iter().for_each(|code| *self.traffic.pdus.entry((is_there, code)).or_default() += 1);
+        code.into_iter().for_each(|code| *self.wire.traffic.pdus.entry((is_there, code)).or_default() += 1);
         if id.0 == 1 {
-            let ends = &mut self.traffic.ends[usize::from(!is_there)];
+            let ends = &mut self.wire.traffic.ends[usize::from(!is_there)];
             ends.push(ends.last().unwrap_or(&0) + bytes.len() as u64);
         }
         if is_protected
             && bytes.len() > data_at
-            && self.traffic.damage_next.map(Some) == Some(code.map(|c| (is_there, c)))
+            && self.wire.traffic.damage_next.map(Some) == Some(code.map(|c| (is_there, c)))
         {
-            self.traffic.damage_next = None;
+            self.wire.traffic.damage_next = None;
             bytes[data_at] ^= 1;
         }
-        if is_protected && self.random.chance(self.plan.stream.damage_per_million) {
+        if is_protected && self.random.chance(self.plan.wire.pieces.damage_per_million) {
             let at = self.random.range(0..=bytes.len() as u64 - 1) as usize;
             bytes[at] ^= 1 << self.random.range(0..=7);
         }
         self.note(bytes.len() as u64 ^ u64::from(bytes[bytes.len() - 1]) << 32);
-        let Some(wire) = self.wires.get_mut(&id) else { return };
+        let Some(wire) = self.wire.connections.get_mut(&id) else { return };
         let stream = if is_there { &mut wire.there } else { &mut wire.back };
-        stream.send(&bytes, &self.plan.stream, &mut self.random, self.now);
-        if let Some(until) = self.stalled.get(&wire.client).filter(|until| **until > self.now) {
+        stream.send(&bytes, &self.plan.wire.pieces, &mut self.random, self.now);
+        if let Some(until) = self.wire.stalled.get(&wire.client).filter(|until| **until > self.now) {
             stream.stall(*until);
         }
     }
 
     /// Cuts one connection; who does not notice it sends into the void.
     pub(super) fn cut_one(&mut self, is_noticed_by_server: bool, is_noticed_by_client: bool) {
-        let open: Vec<ConnectionId> = self.wires.iter().filter(|(_, w)| w.is_clients).map(|(id, _)| *id).collect();
+        let open: Vec<ConnectionId> =
+            self.wire.connections.iter().filter(|(_, w)| w.is_clients).map(|(id, _)| *id).collect();
         if open.is_empty() {
             return;
         }
-        let Some(wire) = self.wires.get_mut(&self.random.choose(&open)) else { return };
+        let Some(wire) = self.wire.connections.get_mut(&self.random.choose(&open)) else { return };
         wire.there.cut(is_noticed_by_server, &mut self.random, self.now);
         wire.back.cut(is_noticed_by_client, &mut self.random, self.now);
     }
 
     /// The server is gone, and its ends of all connections with it.
     pub(super) fn sever_all(&mut self) {
-        for wire in self.wires.values_mut() {
+        for wire in self.wire.connections.values_mut() {
             wire.server = ServerEnd::Gone;
             wire.back.cut(true, &mut self.random, self.now);
         }
@@ -353,8 +351,8 @@ impl World {
 
     /// Nothing passes for a client until then.
     pub(super) fn stall(&mut self, client: usize, until: Instant) {
-        self.stalled.insert(client, until);
-        for wire in self.wires.values_mut().filter(|wire| wire.client == client) {
+        self.wire.stalled.insert(client, until);
+        for wire in self.wire.connections.values_mut().filter(|wire| wire.client == client) {
             wire.there.stall(until);
             wire.back.stall(until);
         }

@@ -7,7 +7,7 @@ use sanwire_hyperscsi::wire::packet::{Salt, put_checksum};
 use sanwire_hyperscsi::wire::setup::{AdnRequest, Refusal};
 use sanwire_hyperscsi::wire::{Header, Opcode, Prefix, Protection, Tag};
 
-use crate::link::damage;
+use super::link::damage;
 use crate::random::Random;
 
 const HEARD_MAX: usize = 128;

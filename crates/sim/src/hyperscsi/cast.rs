@@ -8,19 +8,19 @@ use sanwire_buffer::Region;
 use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::{Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT};
 
-use super::{Outcome, World};
-use crate::host::Host;
-use crate::plan::Wire;
-use crate::workload::Worker;
+use super::host::Host;
+use super::plan::Medium;
+use super::wire::World;
+use crate::world::Outcome;
 
 impl World {
-    pub(super) fn start_server(&mut self) -> Outcome<()> {
+    pub(super) fn make_server(&mut self) -> Outcome<Host> {
         let allowed: Vec<ClientId> = (0..self.plan.clients)
-            .filter(|client| !self.strangers.contains(client))
+            .filter(|client| !self.wire.strangers.contains(client))
             .map(|client| identity(client).map(|identity| identity.client_id()))
             .collect::<Outcome<_>>()?;
         let limits = self.limits();
-        let (demanded, is_mixed) = (self.plan.protection, self.plan.is_mixed);
+        let (demanded, is_mixed) = (self.plan.wire.protection, self.plan.wire.is_mixed);
         let config = ServerConfig {
             name: "sim".to_owned(),
             identity: Identity::from_private([99; 32]).map_err(|error| error.to_string())?,
@@ -33,31 +33,32 @@ impl World {
             shards: 4,
             instance: self.random.u64(),
             keep_alive: Duration::from_secs(1),
-            rekey_interval: self.plan.rekey_interval,
-            session_idle_max: self.plan.session_idle_max,
+            rekey_interval: self.plan.wire.rekey_interval,
+            session_idle_max: self.plan.wire.session_idle_max,
             commands_max: 16,
             transfer_max_bytes: 1 << 20,
-            recovery: self.plan.recovery,
+            recovery: self.plan.wire.recovery,
             seed: self.random.seed(),
         };
-        self.life += 1;
-        self.host = Some(Host::new(config, Arc::clone(&self.disk), self.plan.write_cache)?);
-        Ok(())
+        Host::new(config, Arc::clone(self.disk()), self.plan.write_cache)
     }
 
-    pub(super) fn limits(&self) -> LinkLimits {
-        LinkLimits { packet_max_bytes: self.plan.claimed_bytes, receive_capacity_packets: self.plan.capacity_packets }
+    fn limits(&self) -> LinkLimits {
+        LinkLimits {
+            packet_max_bytes: self.plan.wire.claimed_bytes,
+            receive_capacity_packets: self.plan.wire.capacity_packets,
+        }
     }
 
-    pub(super) fn make_worker(&mut self, client: usize) -> Outcome<Worker> {
-        let server = match self.plan.wire {
-            Wire::Ethernet => Peer::Ethernet(MacAddress::BROADCAST),
-            Wire::Udp => server_peer(Wire::Udp),
+    pub(super) fn make_machine(&mut self, client: usize) -> Outcome<Client> {
+        let server = match self.plan.wire.medium {
+            Medium::Ethernet => Peer::Ethernet(MacAddress::BROADCAST),
+            Medium::Udp => server_peer(Medium::Udp),
         };
         let config = ClientConfig {
             name: format!("client {client}"),
             identity: identity(client)?,
-            psk: self.passwords.get(&client).copied().unwrap_or([5; 32]),
+            psk: self.wire.passwords.get(&client).copied().unwrap_or([5; 32]),
             server_key: None,
             path: Path { link: LinkId(0), peer: server },
             server_name: if client == 0 { String::new() } else { "sim".to_owned() },
@@ -65,13 +66,12 @@ impl World {
             commands_max: 32,
             transfer_max_bytes: 1 << 20,
             protection_min: Protection::Checksum,
-            recovery: self.plan.recovery,
+            recovery: self.plan.wire.recovery,
             connect_patience: Duration::from_secs(120),
             reconnect_patience: None,
             seed: self.random.seed(),
         };
-        let memory = Region::new(self.plan.client_memory_bytes).map_err(|error| error.to_string())?;
-        Ok(Worker::new(Client::new(config, self.now), memory, self.plan.work, self.random.fork()))
+        Ok(Client::new(config, self.now))
     }
 }
 
@@ -79,16 +79,16 @@ pub(super) fn identity(client: usize) -> Outcome<Identity> {
     Identity::from_private([10 + client as u8; 32]).map_err(|error| error.to_string())
 }
 
-pub(super) fn client_peer(wire: Wire, client: usize) -> Peer {
-    match wire {
-        Wire::Ethernet => Peer::Ethernet(MacAddress([2, 0, 0, 0, 1, client as u8])),
-        Wire::Udp => Peer::Udp(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 1, client as u8)), 40_000)),
+pub(super) fn client_peer(medium: Medium, client: usize) -> Peer {
+    match medium {
+        Medium::Ethernet => Peer::Ethernet(MacAddress([2, 0, 0, 0, 1, client as u8])),
+        Medium::Udp => Peer::Udp(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 1, client as u8)), 40_000)),
     }
 }
 
-pub(super) fn server_peer(wire: Wire) -> Peer {
-    match wire {
-        Wire::Ethernet => Peer::Ethernet(MacAddress([2, 0, 0, 0, 0, 1])),
-        Wire::Udp => Peer::Udp(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), UDP_PORT)),
+pub(super) fn server_peer(medium: Medium) -> Peer {
+    match medium {
+        Medium::Ethernet => Peer::Ethernet(MacAddress([2, 0, 0, 0, 0, 1])),
+        Medium::Udp => Peer::Udp(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), UDP_PORT)),
     }
 }

@@ -13,13 +13,13 @@ use sanwire_scsi::vpd::TargetPort;
 use crate::disk::SimDisk;
 use crate::random::Random;
 use crate::runner::{Counts, Ended, Handle, Runner};
+use crate::world;
 
 /// A server that runs. Dropping it is killing it.
 pub struct Host {
     /// Its protocol machine.
     pub server: Server,
-    /// Its memory.
-    pub memory: Region,
+    memory: Region,
     /// What it executes.
     pub runner: Runner<CommandHandle>,
     /// Resets that wait for the end of what is active.
@@ -43,24 +43,6 @@ impl Host {
         let memory = config.memory.clone();
         let runner = Runner::new(memory.clone(), disk, write_cache)?;
         Ok(Host { server: Server::new(config), memory, runner, resets: Vec::new(), notes: Vec::new() })
-    }
-
-    /// Whether no command is under way.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.runner.is_idle() && self.resets.is_empty()
-    }
-
-    /// What is going on, for a failure's message.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        format!(
-            "server: {} connections, {}, {} resets waiting, {:?}",
-            self.server.connections(),
-            self.runner.describe(),
-            self.resets.len(),
-            self.server.counters()
-        )
     }
 
     /// Handles all events of the server.
@@ -109,16 +91,6 @@ impl Host {
         }
     }
 
-    /// The disk has done something.
-    ///
-    /// # Errors
-    /// When the server breaks a promise.
-    pub fn disk_done(&mut self, token: u64, now: Instant) -> Result<(), String> {
-        self.runner.disk_done(token, now)?;
-        self.answer(now);
-        Ok(())
-    }
-
     /// Begins what waited for memory, as far as there is some.
     ///
     /// # Errors
@@ -128,9 +100,50 @@ impl Host {
         self.answer(now);
         Ok(())
     }
+}
 
-    /// The process is killed: what the disk was asked may be done or not.
-    pub fn kill(self, random: &mut Random) {
+impl world::Host for Host {
+    fn memory(&self) -> &Region {
+        &self.memory
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.server.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.server.handle_timeout(now);
+    }
+
+    fn disk_done(&mut self, token: u64, now: Instant) -> Result<(), String> {
+        self.runner.disk_done(token, now)?;
+        self.answer(now);
+        Ok(())
+    }
+
+    fn shut_down(&mut self, _now: Instant) {
+        self.server.shut_down();
+    }
+
+    fn kill(self, random: &mut Random) {
         self.runner.kill(random);
+    }
+
+    fn sessions(&self) -> usize {
+        self.server.connections()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.runner.is_idle() && self.resets.is_empty()
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "server: {} connections, {}, {} resets waiting, {:?}",
+            self.server.connections(),
+            self.runner.describe(),
+            self.resets.len(),
+            self.server.counters()
+        )
     }
 }

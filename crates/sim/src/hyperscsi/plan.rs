@@ -1,0 +1,128 @@
+//! What a world of HyperSCSI is made of, and what goes wrong on its links.
+
+use std::time::Duration;
+
+use sanwire_core::Protection;
+use sanwire_hyperscsi::Recovery;
+
+use super::link::{Bottleneck, LinkPlan};
+use crate::plan;
+use crate::random::Random;
+
+/// Everything about a world but its seed.
+pub type Plan = plan::Plan<PacketPlan, LinkFault>;
+
+/// What goes wrong at some moment.
+pub type Fault = plan::Fault<LinkFault>;
+
+/// Which kind of wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Medium {
+    /// Raw Ethernet; the server is found by broadcast.
+    Ethernet,
+    /// UDP; the server's address is known.
+    Udp,
+}
+
+/// What goes wrong on links, and with clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkFault {
+    /// Nothing passes between a client and the server, one way or both.
+    Cut {
+        /// Which client.
+        client: usize,
+        /// To the server.
+        there: bool,
+        /// From the server.
+        back: bool,
+    },
+    /// The cut is mended.
+    Mend(usize),
+    /// The path takes only shorter packets from now on.
+    Narrow(usize),
+    /// The way becomes longer, in microseconds.
+    Lengthen(u64),
+    /// A client closes, and a new one with its identity begins.
+    Replace(usize),
+    /// The server lets a client send nothing.
+    Pause(usize),
+    /// It lets it go on.
+    Resume(usize),
+}
+
+/// The links and their ends.
+#[derive(Clone, Debug)]
+pub struct PacketPlan {
+    /// What carries the packets.
+    pub medium: Medium,
+    /// Both directions.
+    pub link: LinkPlan,
+    /// What all clients share on the way, if there is such a thing.
+    pub bottleneck: Option<Bottleneck>,
+    /// The packet size that both ends claim for their links.
+    pub claimed_bytes: u32,
+    /// How many packets each end says that it can take at once.
+    pub capacity_packets: u32,
+    /// How lost packets are recovered.
+    pub recovery: Recovery,
+    /// How the disk is guarded.
+    pub protection: Protection,
+    /// Whether other disks of the server may be guarded less.
+    pub is_mixed: bool,
+    /// How long a session without a connection is kept.
+    pub session_idle_max: Duration,
+    /// How long a connection's keys are used.
+    pub rekey_interval: Duration,
+    /// How many forged packets come in, until the world is healed.
+    pub attacks: u64,
+}
+
+impl Plan {
+    /// A world without faults on a path that takes packets of this size.
+    #[must_use]
+    pub fn clean(medium: Medium, packet_max_bytes: usize) -> Self {
+        let wire = PacketPlan {
+            medium,
+            link: LinkPlan::clean(packet_max_bytes),
+            bottleneck: None,
+            claimed_bytes: packet_max_bytes as u32,
+            capacity_packets: 1024,
+            recovery: Recovery::Selective,
+            protection: Protection::Checksum,
+            is_mixed: true,
+            session_idle_max: Duration::from_secs(30),
+            rekey_interval: Duration::from_secs(3600),
+            attacks: 0,
+        };
+        Plan::with_wire(wire, 16 << 20, 1024)
+    }
+
+    /// A world drawn by chance, without faults: sizes, windows, recovery, one client or two.
+    #[must_use]
+    pub fn any(random: &mut Random) -> Self {
+        let medium = random.choose(&[Medium::Ethernet, Medium::Udp]);
+        let claimed: u64 = random.choose(&[1500, 1500, 4096, 9000]);
+        let mut plan = Plan::clean(medium, claimed as usize);
+        // What the links claim is not always what the path takes.
+        if random.chance(300_000) {
+            plan.wire.link.packet_max_bytes = random.range(1500..=claimed) as usize;
+        }
+        plan.wire.link.delay_us = random.choose(&[5, 50, 500, 5000]);
+        plan.clients = random.choose(&[1, 1, 2]);
+        plan.wire.capacity_packets = random.choose(&[1, 3, 16, 64, 256, 1024, 5000]);
+        plan.wire.recovery = random.choose(&[Recovery::Selective, Recovery::Selective, Recovery::WholeWindow]);
+        plan.wire.protection = random.choose(&Protection::ALL);
+        plan.wire.is_mixed = random.chance(500_000);
+        plan.wire.rekey_interval = Duration::from_millis(random.choose(&[20, 300, 3_600_000]));
+        plan.write_cache = random.chance(800_000);
+        plan.work.commands = random.range(10..=50);
+        plan.work.depth = random.range(1..=16) as usize;
+        plan.work.blocks_max = random.choose(&[1, 8, 64, 256, 1024]);
+        plan.work.budget_bytes = 512 << 10;
+        plan.work.abort_per_million = random.choose(&[0, 50_000]);
+        plan.work.reset_per_million = random.choose(&[0, 0, 20_000]);
+        plan.work.think_us = random.choose(&[0, 100, 5_000, 100_000]);
+        plan.healed_after = random.micros(500_000..=4_000_000);
+        plan
+    }
+}

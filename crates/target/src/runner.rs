@@ -79,7 +79,7 @@ struct Aborted {
     by: NexusId,
     /// Held until the command has ended, for who waits for that.
     settlements: Vec<Arc<Settlement>>,
-    /// Between which ports the session was that has left it, once that has closed.
+    /// Between which ports the session was that has left it, once it or the command's connection has closed.
     left_between: Option<Arc<NexusPorts>>,
 }
 

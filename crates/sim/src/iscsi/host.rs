@@ -97,7 +97,11 @@ impl Host {
                     }
                     self.runner.begin(handle, task, counts, now)?;
                 }
-                ServerEvent::Manage { handle, function: Function::AbortTask(command), .. } => {
+                ServerEvent::Manage {
+                    handle,
+                    function: Function::AbortTask(command) | Function::ForsakeTask(command),
+                    ..
+                } => {
                     let awaited = self.runner.abort(handle.nexus(), |other, _| other == command);
                     self.managing.push((handle, awaited));
                 }

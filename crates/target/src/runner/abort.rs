@@ -47,7 +47,7 @@ impl Selection {
     }
 
     /// The same for a command whose store works for it.
-    fn fits_execution(&self, handle: Handle, execution: &Execution) -> bool {
+    pub(super) fn fits_execution(&self, handle: Handle, execution: &Execution) -> bool {
         match &self.which {
             Which::Of(scope) => execution.is_covered_by(scope, handle.nexus()),
             _ => self.fits(handle, Some(execution.disk())),

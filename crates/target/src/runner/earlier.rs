@@ -3,7 +3,8 @@
 //! An initiator that has lost a session gives its commands again in the next one. What the store does for the old session
 //! cannot be called back: were the next one's commands to overtake it, an old write could land on newer data. So the I_T
 //! nexus is established again only when the tasks of the lost one have ended (SAM-5 6.3.4), as far as anybody can tell: no
-//! request of it reaches a store that still works for the old one. What needs no store is answered meanwhile.
+//! request of it reaches a store that still works for the old one. What needs no store is answered meanwhile. The same holds
+//! for what a lost connection of a session has left, when the session goes on with its others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,19 +14,19 @@ use sanwire_device::{Execution, LogicalUnits, NexusPorts, Progress};
 use sanwire_io::file::FileEngine;
 use sanwire_store::{Request, Store};
 
-use super::abort::{Selection, Which};
+use super::abort::Selection;
 use super::{Ended, Runner, Running};
 use crate::mail::Settlement;
 
 #[derive(Default)]
 pub(super) struct Earlier {
-    /// Commands under way that closed sessions have left.
+    /// Commands under way that closed sessions and connections have left.
     left: usize,
     /// In the order of coming.
     pub(super) behind: VecDeque<Behind>,
 }
 
-/// What a parked command wants of a store that works for an earlier session of its ports.
+/// What a parked command wants of a store that works for what its ports have left.
 pub(super) struct Behind {
     pub(super) tag: u32,
     pub(super) request: Request,
@@ -33,18 +34,19 @@ pub(super) struct Behind {
 }
 
 impl Runner {
-    /// A session between these ports is over, and with it its commands: they end as by [`Runner::abort`].
-    pub(crate) fn close(
+    /// A session between these ports, or a connection of it, is over, and with it these commands of it: they end as by
+    /// [`Runner::abort`].
+    pub(crate) fn leave(
         &mut self,
-        nexus: NexusId,
+        selection: &Selection,
         ports: &Arc<NexusPorts>,
         settlement: Option<&Arc<Settlement>>,
         ended: &mut Vec<Ended>,
     ) {
-        self.abort(&Selection { by: nexus, which: Which::Own }, settlement, ended);
+        self.abort(selection, settlement, ended);
         for running in self.running.iter_mut().flatten() {
-            if running.handle.is_some_and(|handle| handle.nexus() == nexus)
-                && let Some(aborted) = &mut running.aborted
+            if running.handle.is_some_and(|handle| selection.fits_execution(handle, &running.execution))
+                && let Some(aborted) = running.aborted.as_mut().filter(|aborted| aborted.left_between.is_none())
             {
                 aborted.left_between = Some(Arc::clone(ports));
                 self.earlier.left += 1;
@@ -66,7 +68,7 @@ impl Runner {
         self.is_left(&ports, execution.store()).then_some(ports)
     }
 
-    /// Whether a store works for a closed session between these ports.
+    /// Whether a store works for what was left between these ports.
     fn is_left(&self, ports: &NexusPorts, store: &Arc<dyn Store>) -> bool {
         self.running.iter().flatten().any(|running| {
             let left_between = running.aborted.as_ref().and_then(|aborted| aborted.left_between.as_deref());
@@ -74,7 +76,7 @@ impl Runner {
         })
     }
 
-    /// A command that a closed session has left has ended: who waited for no other goes on.
+    /// A command that was left has ended: who waited for no other goes on.
     pub(super) fn left_one_less(&mut self, engine: &mut FileEngine, now: Instant, ended: &mut Vec<Ended>) {
         self.earlier.left -= 1;
         for _ in 0..self.earlier.behind.len() {

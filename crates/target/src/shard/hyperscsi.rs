@@ -13,7 +13,7 @@ use crate::clients::Clients;
 use crate::counting::{Counted, Meter};
 use crate::inbox::{Content, Inbox, Letter};
 use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Response};
-use crate::runner::{self, Handle};
+use crate::runner::{self, Handle, Selection, Which};
 use crate::wire::HYPERSCSI_PORT;
 
 /// A client that has a session.
@@ -69,7 +69,8 @@ impl Shard {
             ServerEvent::SessionClosed { nexus } => {
                 tracing::info!("the session of nexus {} is over", nexus.0);
                 let Some(visitor) = self.visitors.by_nexus.remove(&nexus) else { return };
-                self.runner.close(nexus, &visitor.ports, None, &mut self.ended);
+                let own = Selection { by: nexus, which: Which::Own };
+                self.runner.leave(&own, &visitor.ports, None, &mut self.ended);
                 visitor.units.nexus_lost(nexus);
                 self.visitors.clients.leave(visitor.client);
             }

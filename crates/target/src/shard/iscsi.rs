@@ -211,7 +211,8 @@ impl Shard {
                 let gone = Settlement::new(self.shards[self.index].clone(), Wanted::ByRegistry { nexus, tsih });
                 if let Some(Session { units, ports }) = self.iscsi.sessions.remove(&nexus) {
                     tracing::info!("the session of nexus {:x} is over", nexus.0);
-                    self.runner.close(nexus, &ports, Some(&gone), &mut self.ended);
+                    let own = Selection { by: nexus, which: Which::Own };
+                    self.runner.leave(&own, &ports, Some(&gone), &mut self.ended);
                     units.nexus_lost(nexus);
                 }
             }
@@ -233,6 +234,11 @@ impl Shard {
                 self.abort(wanted, &here(Which::Command(runner::CommandHandle::Iscsi(command))))
             }
             (Function::AbortTaskSet, Some((_, disk))) => self.abort(wanted, &here(Which::OwnOn(disk))),
+            (Function::ForsakeTask(command), _) => {
+                let settlement = Settlement::new(self.shards[self.index].clone(), wanted);
+                let forsaken = here(Which::Command(runner::CommandHandle::Iscsi(command)));
+                self.runner.leave(&forsaken, &ports, Some(&settlement), &mut self.ended);
+            }
             (Function::ClearTaskSet, Some((_, disk))) => self.abort_everywhere(wanted, &here(Which::On(vec![disk]))),
             (Function::LogicalUnitReset, Some((lun, disk))) => {
                 units.logical_unit_reset(lun);

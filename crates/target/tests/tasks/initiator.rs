@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use sanwire_iscsi::wire::{
-    HEADER_BYTES, Header, LoginRequest, LoginResponse, Opcode, ScsiCommand, ScsiResponse, TAG_NONE, TaskRequest,
-    TaskResponse,
+    HEADER_BYTES, Header, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, Opcode, ScsiCommand,
+    ScsiResponse, TAG_NONE, TaskRequest, TaskResponse,
 };
 
 use super::{DELAYED, GATED, PATIENCE, PROMPT};
@@ -23,13 +23,20 @@ pub enum Said {
     Managed(u32, u8),
     /// It closed the connection.
     End,
+    /// The logout request with this tag has this response.
+    LoggedOut(u32, u8),
 }
 
-/// A session with one connection.
+/// A connection of a session.
 pub struct Initiator {
     stream: TcpStream,
     command_number: u32,
     status_number: u32,
+    /// What the first login request of the session had.
+    first: LoginRequest,
+    text: String,
+    /// The target's part of the session's identity.
+    tsih: u16,
     next_tag: u32,
     /// What the last READ gave.
     data: Vec<u8>,
@@ -38,12 +45,10 @@ pub struct Initiator {
 impl Initiator {
     /// Logs in as the initiator port with this number and hears all unit attentions.
     pub fn login(portal: SocketAddr, target: &str, port: u8) -> Initiator {
-        let stream = TcpStream::connect(portal).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        let mut own = Initiator { stream, command_number: 1, status_number: 0, next_tag: 1, data: Vec::new() };
-        let text = format!("InitiatorName=iqn.2026-11.org.sanwire:test\0TargetName={target}\0SessionType=Normal\0");
-        let request = LoginRequest {
+        let text = format!(
+            "InitiatorName=iqn.2026-11.org.sanwire:test\0TargetName={target}\0SessionType=Normal\0MaxConnections=2\0"
+        );
+        let first = LoginRequest {
             is_immediate: true,
             transits: true,
             current_stage: 1,
@@ -52,10 +57,7 @@ impl Initiator {
             command_number: 1,
             ..LoginRequest::default()
         };
-        own.send(request.write(), text.as_bytes());
-        let (header, _) = own.receive().expect("an answer to the login");
-        let response = LoginResponse::read(&header);
-        assert_eq!((response.status_class, response.transits), (0, true), "{response:?}");
+        let mut own = Initiator::connect(portal, first, text);
         for lun in [GATED, DELAYED, PROMPT] {
             own.settle(lun);
         }
@@ -64,6 +66,49 @@ impl Initiator {
 
     /// Hears the unit attentions of a unit, as far as it is there.
     pub fn settle(&mut self, lun: u16) {
+    /// A connection of the same session; one that has this number already is lost by that.
+    pub fn join(&self, portal: SocketAddr, connection: u16) -> Initiator {
+        let Initiator { first, tsih, command_number, .. } = *self;
+        let next_tag = self.next_tag + 100;
+        let joining = Initiator::connect(
+            portal,
+            LoginRequest { tsih, connection, command_number, ..first },
+            self.text.replace("MaxConnections=2\0", ""),
+        );
+        Initiator { next_tag, ..joining }
+    }
+
+    fn connect(portal: SocketAddr, first: LoginRequest, text: String) -> Initiator {
+        let stream = TcpStream::connect(portal).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let command_number = first.command_number;
+        let mut own =
+            Initiator { stream, first, text, tsih: 0, command_number, status_number: 0, next_tag: 1, data: Vec::new() };
+        own.send(own.first.write(), own.text.clone().as_bytes());
+        let (header, _) = own.receive().expect("an answer to the login");
+        let response = LoginResponse::read(&header);
+        assert_eq!((response.status_class, response.transits), (0, true), "{response:?}");
+        own.tsih = response.tsih;
+        own
+    }
+
+    /// Closes another connection of the session; gives the tag of the request.
+    pub fn log_out(&mut self, connection: u16) -> u32 {
+        let task_tag = self.tag();
+        let request = LogoutRequest {
+            is_immediate: true,
+            is_final: true,
+            reason: 1,
+            task_tag,
+            connection,
+            command_number: self.command_number,
+            expected_status_number: self.status_number,
+        };
+        self.send(request.write(), &[]);
+        task_tag
+    }
+
         for _ in 0..4 {
             let tag = self.command(lun, &[0; 6], &[], 0);
             if self.hear() == Said::Status(tag, GOOD) {
@@ -119,6 +164,11 @@ impl Initiator {
                 }
                 Some(Opcode::AsyncMessage) => {}
                 other => panic!("{other:?} was not expected"),
+                Some(Opcode::LogoutResponse) => {
+                    let response = LogoutResponse::read(&header);
+                    self.status_number = response.status_number.wrapping_add(1);
+                    return Said::LoggedOut(response.task_tag, response.response);
+                }
             }
         }
     }

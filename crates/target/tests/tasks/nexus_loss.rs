@@ -1,4 +1,5 @@
-//! What the store does for a lost session ends before the next session of the port reaches it (SAM-5 6.3.4).
+//! What the store does for a lost session ends before the next session of the port reaches it (SAM-5 6.3.4); and what it does
+//! for a lost connection, before the session reaches it on the others.
 
 use super::initiator::{GOOD, NO_TASK, Said};
 use super::{GATED, PROMPT, World};
@@ -123,4 +124,47 @@ fn a_target_that_was_away_meanwhile_is_the_same_target() {
     world.store.release();
     assert_eq!(new.hear(), Said::Status(tag, GOOD));
     assert_eq!(new.read(GATED, 0), 2);
+}
+
+/// RFC 7143 11.14.1: the commands of a connection that is logged out are terminated, and the initiator gives them again.
+#[test]
+fn a_write_of_a_closed_connection_never_lands_on_one_given_on_another_connection() {
+    let world = World::new();
+    let mut lost = world.login(1);
+    world.store.hold();
+    lost.write(GATED, 0, 1);
+    world.store.wait_for_held(1);
+    world.store.pass();
+    let mut rest = lost.join(world.portal(), 1);
+    let request = rest.log_out(0);
+    assert_eq!(rest.hear(), Said::LoggedOut(request, 0));
+    let newer = rest.write(GATED, 0, 2);
+    rest.hears_nothing_else();
+    let elsewhere = rest.write(PROMPT, 0, 3);
+    assert_eq!(rest.hear(), Said::Status(elsewhere, GOOD), "another unit does not wait");
+    world.store.release();
+    assert_eq!(rest.hear(), Said::Status(newer, GOOD));
+    assert_eq!(rest.read(GATED, 0), 2);
+}
+
+/// RFC 7143 6.3.4: the session lives on, and when it is lost too, what its first connection has left still counts.
+#[test]
+fn a_write_of_a_reinstated_connection_never_lands_on_a_newer_one() {
+    let world = World::new();
+    let mut lost = world.login(1);
+    world.store.hold();
+    lost.write(GATED, 0, 1);
+    world.store.wait_for_held(1);
+    world.store.pass();
+    let mut second = lost.join(world.portal(), 0);
+    second.write(GATED, 0, 2);
+    second.hears_nothing_else();
+    drop(second);
+    world.wait_for_sessions(0);
+    let mut last = world.login(1);
+    let newer = last.write(GATED, 0, 3);
+    last.hears_nothing_else();
+    world.store.release();
+    assert_eq!(last.hear(), Said::Status(newer, GOOD));
+    assert_eq!(last.read(GATED, 0), 3);
 }

@@ -55,6 +55,9 @@ pub enum Function {
     /// End one command; afterwards [`super::Server::reply`] or [`super::Server::aborted`] is called for it, then
     /// [`super::Server::managed`].
     AbortTask(CommandHandle),
+    /// The same for a command of a connection that is gone, which nobody can answer any more. Its initiator may give it
+    /// again on another connection of the session: what comes after this must not overtake what is still done for it.
+    ForsakeTask(CommandHandle),
     /// End all commands of this nexus for the logical unit.
     AbortTaskSet,
     /// End all commands of all nexuses for the logical unit.

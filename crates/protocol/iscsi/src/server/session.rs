@@ -218,7 +218,7 @@ impl Session {
                 command.phase = Phase::Forsaken;
             }
             let handle = CommandHandle { nexus: self.nexus, number };
-            self.ask_above(Function::AbortTask(handle), Lun::from_wire(lun), None, shared);
+            self.ask_above(Function::ForsakeTask(handle), Lun::from_wire(lun), None, shared);
         }
     }
 

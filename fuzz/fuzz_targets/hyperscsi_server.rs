@@ -37,8 +37,9 @@ impl World {
                     assert!(!data.contains(&CANARY), "{handle:?} carries memory that it did not send");
                     self.working.push((handle, true));
                 }
-                ServerEvent::Manage { handle, .. } => self.working.push((handle, false)),
+                ServerEvent::Reset { handle, .. } => self.working.push((handle, false)),
                 ServerEvent::Administer { handle, request, .. } => self.server.administered(handle, request, self.now),
+                // What is to be aborted works, and is replied to in any case.
                 _ => {}
             }
         }

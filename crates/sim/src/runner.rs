@@ -276,12 +276,6 @@ impl<H: Handle> Runner<H> {
         !self.active.is_disjoint(handles)
     }
 
-    /// Whether a command has begun and not ended.
-    #[must_use]
-    pub fn has_active(&self) -> bool {
-        !self.active.is_empty()
-    }
-
     /// The disk has done something.
     ///
     /// # Errors

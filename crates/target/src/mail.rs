@@ -45,6 +45,8 @@ pub(crate) enum Mail {
 pub(crate) enum Wanted {
     /// A task management request.
     By(ManageHandle),
+    /// The same of a HyperSCSI client.
+    ByClient(sanwire_hyperscsi::CommandHandle),
     /// A command of the shard's runner, by the number that it has there.
     ByCommand(u64),
     /// The registry, to forget a session of the shard that is over.

@@ -1,14 +1,15 @@
 //! A server's process: the protocol machine, the logical units, and what they have under way.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
 use sanwire_device::NexusPorts;
-use sanwire_hyperscsi::wire::command::Function;
 use sanwire_hyperscsi::{CommandHandle, Server, ServerConfig, ServerEvent};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
+use sanwire_scsi::{Reply, Status};
 
 use crate::disk::SimDisk;
 use crate::random::Random;
@@ -22,8 +23,8 @@ pub struct Host {
     memory: Region,
     /// What it executes.
     pub runner: Runner<CommandHandle>,
-    /// Resets that wait for the end of what is active.
-    resets: Vec<(CommandHandle, bool)>,
+    /// Resets that wait for the end of what they have aborted.
+    resets: Vec<(CommandHandle, bool, BTreeSet<CommandHandle>)>,
     /// What the trace must know.
     pub notes: Vec<u64>,
 }
@@ -59,19 +60,20 @@ impl Host {
                 ServerEvent::WrongPassword { .. } => {}
                 ServerEvent::SessionClosed { nexus } => {
                     self.runner.close(nexus);
-                    self.resets.retain(|(handle, _)| handle.nexus() != nexus);
+                    self.resets.retain(|(handle, ..)| handle.nexus() != nexus);
                 }
                 ServerEvent::Command { handle, task } => {
                     self.notes.push(handle.number());
                     self.runner.begin(handle, task, counts, now)?;
                 }
-                ServerEvent::Manage { handle, function: Function::LogicalUnitReset, lun } => {
-                    let done = lun.is_some_and(|lun| self.runner.units.logical_unit_reset(lun));
-                    self.resets.push((handle, done));
+                ServerEvent::Abort { handle } => {
+                    self.runner.abort(handle.nexus(), |other, _| other == handle);
                 }
                 ServerEvent::Administer { handle, request, .. } => self.server.administered(handle, request, now),
-                ServerEvent::Manage { function: Function::AbortTask, .. } => {
-                    return Err("the server must abort tasks itself".to_owned());
+                ServerEvent::Reset { handle, lun } => {
+                    let done = lun.is_some_and(|lun| self.runner.units.logical_unit_reset(lun));
+                    let awaited = self.runner.abort(handle.nexus(), |_, _| done);
+                    self.resets.push((handle, done, awaited));
                 }
             }
             self.answer(now);
@@ -81,13 +83,11 @@ impl Host {
 
     fn answer(&mut self, now: Instant) {
         for Ended { handle, reply } in std::mem::take(&mut self.runner.ended) {
-            // What has no answer was aborted with its session.
-            reply.into_iter().for_each(|reply| self.server.reply(handle, reply, now));
+            self.server.reply(handle, reply.unwrap_or_else(|| Reply::bare(Status::TaskAborted)), now);
         }
-        if !self.runner.has_active() {
-            for (handle, done) in std::mem::take(&mut self.resets) {
-                self.server.managed(handle, done, now);
-            }
+        let Host { resets, runner, server, .. } = self;
+        for (handle, done, _) in resets.extract_if(.., |(_, _, awaited)| !runner.is_any_active(awaited)) {
+            server.managed(handle, done, now);
         }
     }
 

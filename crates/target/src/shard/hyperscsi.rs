@@ -12,6 +12,7 @@ use super::Shard;
 use crate::clients::Clients;
 use crate::counting::{Counted, Meter};
 use crate::inbox::{Content, Inbox, Letter};
+use crate::mail::Wanted;
 use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Response};
 use crate::runner::{self, Handle, Selection, Which};
 use crate::wire::HYPERSCSI_PORT;
@@ -51,9 +52,14 @@ impl Shard {
                 let json = request.map_or_else(Vec::new, |request| request.to_vec());
                 self.administer(handle, json, room_bytes, now);
             }
-            ServerEvent::Manage { handle, lun, .. } => {
-                let done = self.reset(handle.nexus(), lun);
-                self.server.managed(handle, done, now);
+            ServerEvent::Abort { handle } => {
+                let which = Which::Command(runner::CommandHandle::HyperScsi(handle));
+                self.runner.abort(&Selection { by: handle.nexus(), which }, None, &mut self.ended);
+            }
+            ServerEvent::Reset { handle, lun } => {
+                if self.reset(handle, lun).is_none() {
+                    self.server.managed(handle, false, now);
+                }
             }
             ServerEvent::SessionOpened { nexus, client, name, path } => {
                 tracing::info!("client {client} ({name}) at {path} has come");
@@ -77,10 +83,14 @@ impl Shard {
         }
     }
 
-    /// Resets a logical unit. Commands that are under way at the store end as if they had been done before the reset.
-    fn reset(&self, nexus: NexusId, lun: Option<Lun>) -> bool {
-        let visitor = self.visitors.by_nexus.get(&nexus);
-        lun.zip(visitor).is_some_and(|(lun, visitor)| visitor.units.logical_unit_reset(lun))
+    /// Resets a logical unit and ends its commands, of whomever they are; `None` when there is no such unit.
+    fn reset(&mut self, request: CommandHandle, lun: Option<Lun>) -> Option<()> {
+        let by = request.nexus();
+        let units = &self.visitors.by_nexus.get(&by)?.units;
+        let disk = units.get(lun?)?;
+        units.logical_unit_reset(lun?);
+        self.abort_everywhere(Wanted::ByClient(request), &Selection { by, which: Which::On(vec![disk]) });
+        Some(())
     }
 
     /// Passes on a request to manage the server, of a client that may. No shard works on one itself.

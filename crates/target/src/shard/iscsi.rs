@@ -155,6 +155,7 @@ impl Shard {
                     self.answer(now);
                 }
                 Mail::Settled(Wanted::By(request)) => self.managed(request, now),
+                Mail::Settled(Wanted::ByClient(request)) => self.server.managed(request, true, now),
                 Mail::Settled(Wanted::ByCommand(number)) => {
                     self.ended.extend(self.runner.settled(number, &mut self.engine, now));
                 }
@@ -233,12 +234,12 @@ impl Shard {
             (Function::AbortTask(command), _) => {
                 self.abort(wanted, &here(Which::Command(runner::CommandHandle::Iscsi(command))))
             }
-            (Function::AbortTaskSet, Some((_, disk))) => self.abort(wanted, &here(Which::OwnOn(disk))),
             (Function::ForsakeTask(command), _) => {
                 let settlement = Settlement::new(self.shards[self.index].clone(), wanted);
                 let forsaken = here(Which::Command(runner::CommandHandle::Iscsi(command)));
                 self.runner.leave(&forsaken, &ports, Some(&settlement), &mut self.ended);
             }
+            (Function::AbortTaskSet, Some((_, disk))) => self.abort(wanted, &here(Which::OwnOn(disk))),
             (Function::ClearTaskSet, Some((_, disk))) => self.abort_everywhere(wanted, &here(Which::On(vec![disk]))),
             (Function::LogicalUnitReset, Some((lun, disk))) => {
                 units.logical_unit_reset(lun);
@@ -273,7 +274,7 @@ impl Shard {
     }
 
     /// Ends commands wherever they run.
-    fn abort_everywhere(&mut self, wanted: Wanted, selection: &Selection) {
+    pub(super) fn abort_everywhere(&mut self, wanted: Wanted, selection: &Selection) {
         let settlement = Settlement::new(self.shards[self.index].clone(), wanted);
         for (index, shard) in self.shards.iter().enumerate() {
             if index != self.index {

@@ -64,12 +64,17 @@ impl Server {
             }
             Ask::Manage { function: Function::AbortTask, task } => {
                 let waits = self.sessions.get_mut(&handle.nexus).is_some_and(|s| s.abort(task, handle.number));
-                if !waits {
+                if waits {
+                    let handle = CommandHandle { number: task, ..handle };
+                    self.events.push_back(ServerEvent::Abort { handle });
+                } else {
                     // SAM-5 7.2: a task that does not exist (any more, or yet) is aborted successfully.
                     self.managed(handle, true, now);
                 }
             }
-            Ask::Manage { function, .. } => self.events.push_back(ServerEvent::Manage { handle, function, lun }),
+            Ask::Manage { function: Function::LogicalUnitReset, .. } => {
+                self.events.push_back(ServerEvent::Reset { handle, lun });
+            }
             Ask::Administer => {
                 let room_bytes = data_in_max_bytes.min(self.config.transfer_max_bytes);
                 self.events.push_back(ServerEvent::Administer { handle, request: request.data, room_bytes });

@@ -211,7 +211,8 @@ impl Session {
     }
 
     /// Gives up a command for the request `by`. True: the answer waits for the command's end; false: there is nothing
-    /// to wait for. Only an earlier command can be waited for, so that requests never wait for each other. A command is answered in any case: what the device has begun, with what came of it.
+    /// to wait for. Only an earlier command can be waited for, so that requests never wait for each other. A command is answered
+    /// in any case.
     pub(super) fn abort(&mut self, number: u64, by: u64) -> bool {
         match self.slot(number) {
             Some(Slot::Executing { awaited_by, .. }) if number < by => {

@@ -9,7 +9,6 @@ use sanwire_scsi::Task;
 use super::Admission;
 use crate::channel::Recovery;
 use crate::keys::{Identity, Psk};
-use crate::wire::command::Function;
 
 /// How a logical unit wants its packets guarded; of none: the least that any of them wants.
 pub type Levels = Box<dyn Fn(Option<Lun>) -> Protection + Send>;
@@ -125,13 +124,17 @@ pub enum ServerEvent {
         /// The longest answer that the client has room for, in bytes.
         room_bytes: u32,
     },
-    /// Manage tasks and call [`Server::managed`]. An aborted command is reported only once it has ended.
-    Manage {
+    /// End a command as soon as that can be done. [`Server::reply`] is called for it in any case, with what came of it or
+    /// with TASK ABORTED; who wants its end is answered then.
+    Abort {
+        /// The command.
+        handle: CommandHandle,
+    },
+    /// Reset a logical unit and call [`Server::managed`], once every command that it ends has been replied to.
+    Reset {
         /// For the answer.
         handle: CommandHandle,
-        /// What to do.
-        function: Function,
-        /// Where.
+        /// Which; `None` for one that cannot exist.
         lun: Option<Lun>,
     },
 }

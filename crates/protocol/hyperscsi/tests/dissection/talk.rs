@@ -129,7 +129,7 @@ impl Talk {
                     };
                     self.server.reply(handle, reply, self.now);
                 }
-                ServerEvent::Manage { handle, .. } => self.server.managed(handle, true, self.now),
+                ServerEvent::Reset { handle, .. } => self.server.managed(handle, true, self.now),
                 _ => {}
             }
         }

@@ -169,7 +169,7 @@ impl Ends {
                     self.server.reply(handle, Reply::good((length > 0).then(|| vec![9; length].into())), self.now);
                 }
                 ServerEvent::WrongPassword { .. } => self.wrong_passwords += 1,
-                ServerEvent::Manage { handle, .. } => self.server.managed(handle, true, self.now),
+                ServerEvent::Reset { handle, .. } => self.server.managed(handle, true, self.now),
                 _ => {}
             }
         }

@@ -14,6 +14,7 @@ mod counters;
 mod keys;
 mod ring;
 mod server;
+mod succession;
 pub mod wire;
 
 use sanwire_core::Peer;

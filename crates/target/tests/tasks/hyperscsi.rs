@@ -1,17 +1,18 @@
-//! The same over HyperSCSI, where a client that leaves and comes again is the same initiator port.
+//! The same over HyperSCSI: what the store does for a session that was left ends before the next one of the client reaches it,
+//! and what is aborted ends as over iSCSI.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use sanwire_buffer::Slice;
-use sanwire_core::{LinkId, Lun, Path, Peer, Protection};
-use sanwire_hyperscsi::wire::command::{Answer, Ask};
+use sanwire_core::{Instant, LinkId, Lun, Path, Peer, Protection};
+use sanwire_hyperscsi::wire::command::{Answer, Ask, Function};
 use sanwire_hyperscsi::{Client, ClientConfig, ClientEvent, CommandId, Identity, LinkLimits, Order, Recovery, random};
 use sanwire_io::Clock;
 use sanwire_scsi::{Cdb, Status};
 
-use super::initiator::BLOCK_BYTES;
-use super::{GATED, PATIENCE, PROMPT, World};
+use super::initiator::{BLOCK_BYTES, GOOD, Said, TASK_ABORTED};
+use super::{DELAYED, GATED, PATIENCE, PROMPT, World};
 
 /// A client and its socket.
 struct Driver {
@@ -19,6 +20,8 @@ struct Driver {
     socket: UdpSocket,
     path: Path,
     clock: Clock,
+    /// How much later it is for the client.
+    skew: Duration,
 }
 
 fn connect(server: SocketAddr, key: [u8; 32]) -> Driver {
@@ -38,22 +41,44 @@ fn connect(server: SocketAddr, key: [u8; 32]) -> Driver {
         protection_min: Protection::Checksum,
         recovery: Recovery::default(),
         connect_patience: PATIENCE,
-        reconnect_patience: None,
+        reconnect_patience: Some(PATIENCE),
         seed: random().unwrap(),
     };
-    let mut driver = Driver { client: Client::new(config, clock.now()), socket, path, clock };
-    while !matches!(driver.hear(), ClientEvent::Connected { .. }) {}
-    for lun in [GATED, PROMPT] {
-        // The unit attention.
-        driver.command(lun, [0; 6].into(), None);
-        driver.answer();
-    }
+    let client = Client::new(config, clock.now());
+    let mut driver = Driver { client, socket, path, clock, skew: Duration::ZERO };
+    driver.settle();
     driver
 }
 
 impl Driver {
+    fn now(&self) -> Instant {
+        self.clock.now() + self.skew
+    }
+
+    /// Waits for a new session, and hears its unit attentions.
+    fn settle(&mut self) {
+        while !matches!(self.hear(), ClientEvent::Connected { resumed: false, .. }) {}
+        for lun in [GATED, DELAYED, PROMPT] {
+            self.command(lun, [0; 6].into(), None);
+            self.hear_answer();
+        }
+    }
+
+    /// Neither sends nor hears anything until the client has lost its patience.
+    fn be_deaf(&mut self) {
+        loop {
+            self.skew += Duration::from_secs(1);
+            self.client.handle_timeout(self.now());
+            while let Some(event) = self.client.poll_event() {
+                if matches!(event, ClientEvent::OutOfPatience(_)) {
+                    return;
+                }
+            }
+        }
+    }
+
     fn transmit(&mut self) {
-        while let Some((_, packet)) = self.client.poll_transmit(self.clock.now()) {
+        while let Some((_, packet)) = self.client.poll_transmit(self.now()) {
             let bytes = [&*packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
             let Peer::Udp(server) = self.path.peer else { panic!("a UDP address") };
             self.socket.send_to(&bytes, server).unwrap();
@@ -62,29 +87,37 @@ impl Driver {
 
     /// The next thing that the client has to tell.
     fn hear(&mut self) -> ClientEvent {
-        let give_up_at = self.clock.now() + PATIENCE;
+        let give_up_at = self.now() + PATIENCE;
         loop {
-            self.client.handle_timeout(self.clock.now());
+            self.client.handle_timeout(self.now());
             if let Some(event) = self.client.poll_event() {
                 return event;
             }
             self.transmit();
-            let now = self.clock.now();
+            let now = self.now();
             assert!(now < give_up_at, "nothing comes");
             let wait = self.client.poll_timeout().map_or(PATIENCE, |at| at.saturating_since(now));
             self.socket.set_read_timeout(Some(wait.clamp(Duration::from_millis(1), PATIENCE))).unwrap();
             let mut bytes = [0; 2048];
             if let Ok(length) = self.socket.recv(&mut bytes) {
-                self.client.handle_input(self.path, &bytes[..length], self.clock.now());
+                self.client.handle_input(self.path, &bytes[..length], self.now());
             }
         }
     }
 
     fn command(&mut self, lun: u16, cdb: Cdb, data_out: Option<Slice>) -> CommandId {
-        let order = Order { lun: Lun::new(lun).unwrap(), ask: Ask::Command(cdb), data_out, data_in: None };
-        let id = self.client.order(order, self.clock.now()).unwrap();
+        self.order(lun, Ask::Command(cdb), data_out)
+    }
+
+    fn order(&mut self, lun: u16, ask: Ask, data_out: Option<Slice>) -> CommandId {
+        let order = Order { lun: Lun::new(lun).unwrap(), ask, data_out, data_in: None };
+        let id = self.client.order(order, self.now()).unwrap();
         self.transmit();
         id
+    }
+
+    fn manage(&mut self, function: Function, lun: u16, task: u64) -> CommandId {
+        self.order(lun, Ask::Manage { function, task }, None)
     }
 
     fn write(&mut self, lun: u16, lba: u8, byte: u8) -> CommandId {
@@ -92,17 +125,41 @@ impl Driver {
         self.command(lun, cdb.into(), Some(vec![byte; BLOCK_BYTES].into()))
     }
 
-    /// The next answer, and whether it is GOOD.
-    fn answer(&mut self) -> (CommandId, bool) {
+    fn hear_answer(&mut self) -> (CommandId, Answer) {
         loop {
             if let ClientEvent::Completed { id, answer, .. } = self.hear() {
-                return (id, matches!(answer, Answer::Command { status: Status::Good, .. }));
+                return (id, answer);
             }
         }
     }
 
-    fn leave(mut self) {
-        self.client.disconnect(self.clock.now());
+    /// The next answer, and whether it is GOOD.
+    fn answer(&mut self) -> (CommandId, bool) {
+        let (id, answer) = self.hear_answer();
+        (id, matches!(answer, Answer::Command { status: Status::Good, .. }))
+    }
+
+    /// The next answers: the end of this command by an abort, and then that of the function that wanted it.
+    fn hears_of_an_abort(&mut self, command: CommandId, function: CommandId) {
+        let (id, answer) = self.hear_answer();
+        assert_eq!(id, command, "{answer:?}");
+        assert!(matches!(answer, Answer::Command { status: Status::TaskAborted, .. }), "{answer:?}");
+        let (id, answer) = self.hear_answer();
+        assert_eq!(id, function, "{answer:?}");
+        assert!(matches!(answer, Answer::Managed { done: true }), "{answer:?}");
+    }
+
+    /// Asks something that needs no store, and hears the answer before any other.
+    fn hears_nothing_else(&mut self) {
+        let id = self.command(PROMPT, [0; 6].into(), None);
+        assert_eq!(self.answer(), (id, true));
+    }
+}
+
+impl Drop for Driver {
+    /// Leaves: a server waits for its clients before it ends.
+    fn drop(&mut self) {
+        self.client.disconnect(self.now());
         self.transmit();
     }
 }
@@ -116,7 +173,7 @@ fn a_write_of_a_client_that_left_never_lands_on_one_after_its_return() {
     old.write(GATED, 0, 1);
     world.store.wait_for_held(1);
     world.store.pass();
-    old.leave();
+    drop(old);
     let mut new = connect(world.hyperscsi_address(), key);
     let newer = new.write(GATED, 0, 2);
     let elsewhere = new.write(PROMPT, 0, 3);
@@ -127,4 +184,102 @@ fn a_write_of_a_client_that_left_never_lands_on_one_after_its_return() {
     world.store.release();
     assert_eq!(new.answer(), (newer, true));
     assert_eq!(world.login(1).read(GATED, 0), 2);
+}
+
+#[test]
+fn a_write_that_failed_when_patience_ran_out_never_lands_on_one_after_it() {
+    let world = World::new();
+    let key = random().unwrap();
+    let mut client = connect(world.hyperscsi_address(), key);
+    let mut sibling = connect(world.hyperscsi_address(), key);
+    world.store.hold();
+    client.write(GATED, 0, 1);
+    world.store.wait_for_held(1);
+    world.store.pass();
+    client.be_deaf();
+    client.settle();
+    let newer = client.write(GATED, 0, 2);
+    let elsewhere = client.write(PROMPT, 0, 3);
+    assert_eq!(client.answer(), (elsewhere, true), "another unit does not wait");
+    world.store.release();
+    assert_eq!(client.answer(), (newer, true));
+    assert_eq!(world.login(1).read(GATED, 0), 2);
+    sibling.hears_nothing_else();
+}
+
+#[test]
+fn an_aborted_command_that_waits_is_answered_at_once_and_never_done() {
+    let world = World::new();
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    let write = client.write(DELAYED, 0, 1);
+    let abort = client.manage(Function::AbortTask, DELAYED, write.number());
+    client.hears_of_an_abort(write, abort);
+    assert_eq!(world.login(1).read(DELAYED, 0), 0);
+}
+
+#[test]
+fn an_abort_waits_for_what_the_store_has_begun() {
+    let world = World::new();
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    world.store.hold();
+    let write = client.write(GATED, 0, 1);
+    world.store.wait_for_held(1);
+    let abort = client.manage(Function::AbortTask, GATED, write.number());
+    client.hears_nothing_else();
+    world.store.release();
+    client.hears_of_an_abort(write, abort);
+}
+
+#[test]
+fn a_reset_ends_the_commands_of_all_clients_and_initiators_for_its_unit() {
+    let world = World::new();
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    let mut other = connect(world.hyperscsi_address(), random().unwrap());
+    let mut initiators = [world.login(1), world.login(2)];
+    assert_ne!(world.shard_of(1), world.shard_of(2));
+    let own = client.write(DELAYED, 0, 1);
+    let others = other.write(DELAYED, 1, 2);
+    let foreign = initiators.each_mut().map(|initiator| {
+        let tag = initiator.write(DELAYED, 2, 3);
+        initiator.hears_nothing_else();
+        tag
+    });
+    other.hears_nothing_else();
+    let elsewhere = client.write(PROMPT, 0, 4);
+    assert_eq!(client.answer(), (elsewhere, true));
+    let reset = client.manage(Function::LogicalUnitReset, DELAYED, 0);
+    client.hears_of_an_abort(own, reset);
+    let (id, answer) = other.hear_answer();
+    assert!(id == others && matches!(answer, Answer::Command { status: Status::TaskAborted, .. }), "{answer:?}");
+    for (initiator, tag) in initiators.iter_mut().zip(foreign) {
+        assert_eq!(initiator.hear(), Said::Status(tag, TASK_ABORTED));
+    }
+}
+
+#[test]
+fn a_reset_is_answered_when_the_store_has_done_what_it_had_begun_for_anybody() {
+    let world = World::new();
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    let mut initiator = world.login(1);
+    world.store.hold();
+    let write = initiator.write(GATED, 0, 1);
+    world.store.wait_for_held(1);
+    let reset = client.manage(Function::LogicalUnitReset, GATED, 0);
+    client.hears_nothing_else();
+    world.store.release();
+    let (id, answer) = client.hear_answer();
+    assert!(id == reset && matches!(answer, Answer::Managed { done: true }), "{answer:?}");
+    assert_eq!(initiator.hear(), Said::Status(write, TASK_ABORTED));
+    initiator.settle(GATED);
+    let tag = initiator.write(GATED, 0, 2);
+    assert_eq!(initiator.hear(), Said::Status(tag, GOOD));
+}
+
+#[test]
+fn a_unit_that_is_not_there_is_not_reset() {
+    let world = World::new();
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    let reset = client.manage(Function::LogicalUnitReset, 77, 0);
+    let (id, answer) = client.hear_answer();
+    assert!(id == reset && matches!(answer, Answer::Managed { done: false }), "{answer:?}");
 }

@@ -27,6 +27,7 @@ pub use self::types::{ClientConfig, ClientEvent, Failure, ServerInfo};
 use crate::channel::{Channel, Message};
 use crate::counters::Counters;
 use crate::keys::Randomness;
+use crate::succession;
 use crate::wire::setup::Refusal;
 use crate::wire::{Opcode, Protection, Tag, live};
 
@@ -84,7 +85,7 @@ impl Client {
     #[must_use]
     pub fn new(config: ClientConfig, now: Instant) -> Self {
         let mut random = Randomness::new(config.seed);
-        let session = random.u64();
+        let session = succession::first(random.u64());
         let mut client = Client {
             config,
             random,
@@ -321,17 +322,20 @@ impl Client {
                 _ if self.met_other_server => Failure::OtherServer,
                 _ => Failure::NoAnswer,
             };
-            self.run_out_of_patience(failure);
+            self.run_out_of_patience(failure, now);
         }
     }
 
     /// What was asked has failed for its caller: a server that comes back is not asked again. What it executes already is
-    /// not undone.
-    fn run_out_of_patience(&mut self, failure: Failure) {
+    /// not undone, but nothing that is asked later may overtake it: it ends with the session, before the next one begins.
+    fn run_out_of_patience(&mut self, failure: Failure, now: Instant) {
         if self.was_connected {
             self.is_out_of_patience = true;
             self.fail(Orders::take_all, failure);
             self.events.push_back(ClientEvent::OutOfPatience(failure));
+            self.session = succession::successor(self.session);
+            let wait = if let State::Seeking(seeking) = &self.state { Some(seeking.wait()) } else { None };
+            self.seek(wait, now);
         } else {
             self.close(failure);
             self.events.push_back(ClientEvent::GivenUp(failure));

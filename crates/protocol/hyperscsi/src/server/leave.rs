@@ -1,24 +1,38 @@
 //! Sessions that end, or wait, without their clients having said so.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use sanwire_core::{ClientId, Instant};
+use sanwire_core::{ClientId, Instant, NexusId};
 
 use super::Server;
+use crate::succession;
 
 impl Server {
     /// Ends the sessions of a client, with their connections. It learns of it when it asks for something.
     pub fn drop_client(&mut self, client: ClientId, now: Instant) {
         let of_client = self.sessions.values().filter(|session| session.client == client);
-        let dropped: Vec<_> = of_client.map(|session| (session.nexus, session.connection)).collect();
-        for (nexus, connection) in dropped {
-            if let Some(id) = connection {
+        let dropped = of_client.map(|session| session.nexus).collect();
+        self.end_sessions(dropped, now);
+        self.half_opens.forget(client);
+        self.share_windows(now);
+    }
+
+    /// Ends the sessions that a client has abandoned before this one: nobody will ask for their answers, and what they have
+    /// at the stores is to end before this one begins.
+    pub(super) fn end_predecessors(&mut self, client: ClientId, session: u64, now: Instant) {
+        let Range { start, end } = succession::predecessors(session);
+        let abandoned = self.by_client.range((client, start)..(client, end)).map(|(_, nexus)| *nexus).collect();
+        self.end_sessions(abandoned, now);
+    }
+
+    fn end_sessions(&mut self, nexuses: Vec<NexusId>, now: Instant) {
+        for nexus in nexuses {
+            if let Some(id) = self.sessions.get(&nexus).and_then(|session| session.connection) {
                 self.drop_connection(id, now);
             }
             self.close_session(nexus);
         }
-        self.half_opens.forget(client);
-        self.share_windows(now);
     }
 
     /// Lets a client send no commands, or lets it go on. Its connections stay, and those that it makes meanwhile are paused too; its

@@ -221,6 +221,7 @@ impl Server {
             }
             return (nexus, true);
         }
+        self.end_predecessors(client, number, now);
         let nexus = NexusId(self.next_nexus);
         self.next_nexus += u64::from(self.config.shards.max(1));
         let mut session = Session::new(client, number, nexus, now);

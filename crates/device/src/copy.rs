@@ -158,7 +158,7 @@ impl Copying {
                 let data = found.freeze();
                 self.stage = Stage::Writing { data: data.clone() };
                 let range = Range { offset_bytes, length_bytes: data.len() as u64 };
-                let claim = Claim { range, is_exclusive: false };
+                let claim = Claim { range, is_exclusive: self.leg.destination.is_elsewhere };
                 let hold = Hold::new(Arc::clone(&self.leg.destination.disk), Some(claim), self.nexus);
                 hold.check_not_sanitizing().map_err(|sense| aborted(self.at, None, sense.additional))?;
                 self.writing = Some(hold);

@@ -1,6 +1,7 @@
 //! Who changes which blocks now: what makes COMPARE AND WRITE one uninterrupted action (SBC-4 5.3).
 //!
-//! A command that reads and then writes claims its blocks for itself. While no such claim is there, a write only counts
+//! A command that reads and then writes claims its blocks for itself, and so does a copy that writes to another target's disk,
+//! where a lost session of its initiator must not be followed by newer writes before its last one. While no such claim is there, a write only counts
 //! itself, on a cache line that it shares with few others, and a read does nothing at all. While one is there, writes queue
 //! up behind it where they touch its blocks, and it waits for those that came before. The queue is in order of coming, so
 //! nobody waits for ever. Nothing blocks: who may not go on yet is asked again later.
@@ -29,7 +30,7 @@ impl Lane {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Claim {
     pub(crate) range: Range,
-    /// Whether what is there is read before: then no other change may come between.
+    /// Whether no other change may come between, such as when what is there is read before.
     pub(crate) is_exclusive: bool,
 }
 

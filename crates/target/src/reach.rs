@@ -96,8 +96,9 @@ impl Reach for Neighbours {
             }
         }
         let (export, disk) = found?;
-        let there = if export.id == guest.target { None } else { exports.guests().nexus_with(export.id, &guest) };
-        Some(Reached { disk, nexus: there.unwrap_or(nexus) })
+        let is_elsewhere = export.id != guest.target;
+        let there = if is_elsewhere { exports.guests().nexus_with(export.id, &guest) } else { None };
+        Some(Reached { disk, nexus: there.unwrap_or(nexus), is_elsewhere })
     }
 }
 

@@ -8,6 +8,8 @@ use sanwire_iscsi::wire::{
     ScsiResponse, TAG_NONE, TaskRequest, TaskResponse,
 };
 
+use sanwire_scsi::DeviceIdentification;
+
 use super::{DELAYED, GATED, PATIENCE, PROMPT};
 
 pub const GOOD: u8 = 0x00;
@@ -21,22 +23,22 @@ pub enum Said {
     Status(u32, u8),
     /// The task management request with this tag has this response.
     Managed(u32, u8),
-    /// It closed the connection.
-    End,
     /// The logout request with this tag has this response.
     LoggedOut(u32, u8),
+    /// It closed the connection.
+    End,
 }
 
 /// A connection of a session.
 pub struct Initiator {
     stream: TcpStream,
-    command_number: u32,
-    status_number: u32,
     /// What the first login request of the session had.
     first: LoginRequest,
     text: String,
     /// The target's part of the session's identity.
     tsih: u16,
+    command_number: u32,
+    status_number: u32,
     next_tag: u32,
     /// What the last READ gave.
     data: Vec<u8>,
@@ -64,8 +66,6 @@ impl Initiator {
         own
     }
 
-    /// Hears the unit attentions of a unit, as far as it is there.
-    pub fn settle(&mut self, lun: u16) {
     /// A connection of the same session; one that has this number already is lost by that.
     pub fn join(&self, portal: SocketAddr, connection: u16) -> Initiator {
         let Initiator { first, tsih, command_number, .. } = *self;
@@ -109,6 +109,8 @@ impl Initiator {
         task_tag
     }
 
+    /// Hears the unit attentions of a unit, as far as it is there.
+    pub fn settle(&mut self, lun: u16) {
         for _ in 0..4 {
             let tag = self.command(lun, &[0; 6], &[], 0);
             if self.hear() == Said::Status(tag, GOOD) {
@@ -162,13 +164,13 @@ impl Initiator {
                     self.status_number = response.status_number.wrapping_add(1);
                     return Said::Managed(response.task_tag, response.response);
                 }
-                Some(Opcode::AsyncMessage) => {}
-                other => panic!("{other:?} was not expected"),
                 Some(Opcode::LogoutResponse) => {
                     let response = LogoutResponse::read(&header);
                     self.status_number = response.status_number.wrapping_add(1);
                     return Said::LoggedOut(response.task_tag, response.response);
                 }
+                Some(Opcode::AsyncMessage) => {}
+                other => panic!("{other:?} was not expected"),
             }
         }
     }
@@ -212,6 +214,13 @@ impl Initiator {
         assert_eq!(self.hear(), Said::Status(tag, GOOD));
         assert!(self.data.iter().all(|byte| *byte == self.data[0]), "a block of one byte");
         self.data[0]
+    }
+
+    /// The name of a unit in the scheme that copies use: NAA.
+    pub fn naa(&mut self, lun: u16) -> [u8; 8] {
+        let tag = self.command(lun, &[0x12, 1, 0x83, 1, 0, 0], &[], 256);
+        assert_eq!(self.hear(), Said::Status(tag, GOOD));
+        DeviceIdentification::parse(&self.data).unwrap().naa().unwrap().to_be_bytes()
     }
 
     /// Asks something that needs no store, and hears the answer before any other: what was given before has been begun, and

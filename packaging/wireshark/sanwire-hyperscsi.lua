@@ -89,6 +89,7 @@ local f = {
     announce_only = ProtoField.bool("sanwire.flags.announce_only", "Only announce yourself", 8, nil, 0x01),
     client = ProtoField.bytes("sanwire.client", "Client id"),
     session = ProtoField.uint64("sanwire.session", "Session", base.HEX),
+    instance = ProtoField.uint64("sanwire.instance", "Instance", base.HEX),
     packet_max = ProtoField.uint32("sanwire.packet_max", "Largest packet of the link", base.DEC),
     server_name = ProtoField.string("sanwire.server_name", "Server name"),
     noise = ProtoField.bytes("sanwire.noise", "Noise message"),
@@ -323,6 +324,7 @@ local function adn_request(r)
         return string.format("second step, connection 0x%08x", connection)
     elseif kind == 2 then
         r:add(f.packet_max, 4)
+        r:add(f.instance, 8)
         return "announcement of " .. r:text(f.server_name)
     elseif kind == 3 then
         local reason = r:enum(f.reason, REASONS)

@@ -93,6 +93,7 @@ pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<Clie
     options.reconnect_patience = Some(args.wait);
     options.recovery = args.recovery.into();
     options.protection_min = args.security.0;
+    options.name_servers.clone_from(&args.name_server);
     Ok(options)
 }
 

@@ -80,9 +80,10 @@ impl Client {
         let clock = Clock::new();
         let (session, wire): (Box<dyn Session>, Arc<str>) = match server {
             Server::HyperScsi(server) => {
-                let endpoint = Endpoint::open(server)?;
-                let (config, wire) = (options.hyperscsi(&endpoint)?, Arc::clone(&endpoint.wire));
-                (Box::new(HyperScsi::new(endpoint, server.clone(), config, clock.now())), wire)
+                let endpoint = Endpoint::open(server, options)?;
+                let config = options.hyperscsi(server.name(), endpoint.ports.limits())?;
+                let wire = Arc::from(endpoint.wire());
+                (Box::new(HyperScsi::new(endpoint, config, clock.now())), wire)
             }
             Server::Iscsi(server) => {
                 let target =

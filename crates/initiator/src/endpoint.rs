@@ -1,19 +1,17 @@
-//! From a URL to an open port and the way to the server.
+//! From a URL to open ports and the places at which the server may be.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::net::SocketAddr;
 
-use sanwire_core::{LinkId, MacAddress, Path, Peer};
-use sanwire_hyperscsi::{ETHERTYPE, LinkLimits};
-use sanwire_io::{PacketPort, Port, RING_BYTES_DEFAULT, UdpPort, interface};
+use sanwire_core::{MacAddress, Path, Peer};
+use sanwire_io::{RING_BYTES_DEFAULT, interface};
 
+use crate::discover;
+use crate::options::ClientOptions;
+use crate::ports::{Door, PORTS_MAX, Ports};
+use crate::resolve::{self, Service};
 use crate::session::Failure;
 use crate::url::{HyperScsiServer, Station};
-
-/// Packets by which receive buffers are measured: what most links take at the most. A wildcard address or the loopback takes
-/// larger ones; then fewer fit, and the rest is recovered like any loss.
-const JUMBO_BYTES: usize = 9000;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +33,21 @@ pub enum ConnectError {
         source: io::Error,
         /// What to do.
         hint: &'static str,
+    },
+    /// There is no Ethernet on which anybody could be.
+    #[error("no Ethernet interface is up: set one up (`ip link set IF up`), or use IP")]
+    NoEthernet,
+    /// More than one server has the name.
+    #[error(
+        "{count} servers are called {name}: {places}; name the one that is meant by its address, as it stands here"
+    )]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// How many have it.
+        count: usize,
+        /// A URL of each.
+        places: String,
     },
     /// The handshake did not come to an end.
     #[error("cannot connect to {server}: {failure}")]
@@ -94,90 +107,128 @@ pub enum ConnectError {
     },
 }
 
-/// An open port and where to find the server through it.
+/// Open ports, and where to seek the server through them.
 pub(crate) struct Endpoint {
-    pub(crate) port: Port,
-    pub(crate) path: Path,
-    /// The server's name, when the URL names it so.
-    pub(crate) server_name: String,
-    /// The wire, in words for people.
-    pub(crate) wire: Arc<str>,
+    pub(crate) ports: Ports,
+    /// In the order in which they are to be tried; at least one.
+    pub(crate) places: Vec<Path>,
 }
 
 impl Endpoint {
-    pub(crate) fn open(server: &HyperScsiServer) -> Result<Endpoint, ConnectError> {
+    /// Opens the ports by which the server can be reached. A server on Ethernet that is known by its name is asked for first:
+    /// more than one of that name is an error, not a matter of luck.
+    pub(crate) fn open(server: &HyperScsiServer, options: &ClientOptions) -> Result<Endpoint, ConnectError> {
         match server {
-            HyperScsiServer::Ethernet { interface, server } => Endpoint::ethernet(interface, server),
-            HyperScsiServer::Ip { host, port } => Endpoint::ip(host, *port),
+            HyperScsiServer::Ethernet { interface: Some(interface), server: Station::Mac(mac) } => {
+                Endpoint::ethernet(std::slice::from_ref(interface), *mac, RING_BYTES_DEFAULT)
+            }
+            HyperScsiServer::Ethernet { server: station, .. } => {
+                let interfaces = discover::locate(server, options)?;
+                Endpoint::ethernet(&interfaces, station.address(), RING_BYTES_DEFAULT)
+            }
+            HyperScsiServer::Ip { host, port } => Endpoint::ip(host, *port, &options.name_servers),
         }
     }
 
-    fn ethernet(interface: &str, station: &Station) -> Result<Endpoint, ConnectError> {
-        let (mac, server_name) = match station {
-            Station::Mac(mac) => (*mac, String::new()),
-            Station::Name(name) => (MacAddress::BROADCAST, name.clone()),
-        };
-        let port = open_ethernet(interface).map_err(|source| {
-            let hint = match source.kind() {
-                io::ErrorKind::PermissionDenied => "; raw Ethernet needs root or the capability CAP_NET_RAW",
-                io::ErrorKind::NotFound => "; `ip link` lists the interfaces",
-                _ => "",
-            };
-            ConnectError::Open { what: format!("raw Ethernet on {interface}"), source, hint }
-        })?;
-        let path = Path { link: LinkId(0), peer: Peer::Ethernet(mac) };
-        Ok(Endpoint { port, path, server_name, wire: format!("HS/eth on {interface}").into() })
+    /// Opens ports for asking who is there.
+    pub(crate) fn open_for_questions(
+        server: &HyperScsiServer,
+        options: &ClientOptions,
+    ) -> Result<Endpoint, ConnectError> {
+        /// Room for the answers of some thousand servers.
+        const RING_BYTES: usize = 1 << 20;
+        match server {
+            HyperScsiServer::Ethernet { interface, server } => {
+                let interfaces = match interface {
+                    Some(interface) => vec![interface.clone()],
+                    None => ethernets()?,
+                };
+                Endpoint::ethernet(&interfaces, server.address(), RING_BYTES)
+            }
+            HyperScsiServer::Ip { host, port } => Endpoint::ip(host, *port, &options.name_servers),
+        }
     }
 
-    fn ip(host: &str, port: u16) -> Result<Endpoint, ConnectError> {
-        let address = addresses(host, port)?[0];
-        let open = |source| ConnectError::Open {
-            what: format!("a UDP socket towards {address}"),
-            source,
-            hint: "; check that there is a route (`ip route get ADDRESS`)",
-        };
-        let port = open_udp(address).map_err(open)?;
-        let path = Path { link: LinkId(0), peer: Peer::Udp(address) };
-        Ok(Endpoint { port, path, server_name: String::new(), wire: "HS/IP".into() })
+    fn ethernet(interfaces: &[String], mac: MacAddress, ring_bytes: usize) -> Result<Endpoint, ConnectError> {
+        let peer = Peer::Ethernet(mac);
+        let doors = interfaces.iter().map(|interface| {
+            let door = Door::Ethernet { interface: interface.clone(), ring_bytes };
+            (Ok(door), peer, format!("raw Ethernet on {interface}"))
+        });
+        Endpoint::through(doors, |source| match source.kind() {
+            io::ErrorKind::PermissionDenied => "; raw Ethernet needs root or the capability CAP_NET_RAW",
+            io::ErrorKind::NotFound => "; `ip link` lists the interfaces",
+            _ => "",
+        })
     }
 
-    /// What the protocol negotiates by.
-    pub(crate) fn limits(&self) -> LinkLimits {
-        // HyperSCSI counts body bytes in 16 bits.
-        let packet_max = self.port.payload_max_bytes().min(65_000);
-        LinkLimits {
-            packet_max_bytes: packet_max as u32,
-            receive_capacity_packets: self.port.receive_capacity_packets(packet_max.min(JUMBO_BYTES)),
+    fn ip(host: &str, port: u16, name_servers: &[SocketAddr]) -> Result<Endpoint, ConnectError> {
+        let doors = addresses(host, port, resolve::HYPERSCSI, name_servers)?
+            .into_iter()
+            .map(|address| (Door::udp(address), Peer::Udp(address), format!("a UDP socket towards {address}")));
+        Endpoint::through(doors, |_| "; check that there is a route (`ip route get ADDRESS`)")
+    }
+
+    /// What cannot be opened is left out; when nothing can, the first failure counts.
+    fn through(
+        doors: impl Iterator<Item = (io::Result<Door>, Peer, String)>,
+        hint: impl Fn(&io::Error) -> &'static str,
+    ) -> Result<Endpoint, ConnectError> {
+        let (mut ports, mut places, mut failure) = (Ports::new(), Vec::new(), None);
+        for (door, peer, what) in doors {
+            match door.and_then(|door| ports.add(door)) {
+                Ok(link) => places.push(Path { link, peer }),
+                Err(source) => {
+                    tracing::debug!("cannot open {what}: {source}");
+                    failure.get_or_insert((source, what));
+                }
+            }
+        }
+        match failure {
+            _ if !ports.is_empty() => Ok(Endpoint { ports, places }),
+            Some((source, what)) => Err(ConnectError::Open { hint: hint(&source), what, source }),
+            None => Err(ConnectError::NoEthernet),
+        }
+    }
+
+    /// The wire, in words for people.
+    pub(crate) fn wire(&self) -> String {
+        let interfaces: Vec<&str> = self.places.iter().filter_map(|place| self.ports.interface(place.link)).collect();
+        if interfaces.is_empty() { "HS/IP".to_owned() } else { format!("HS/eth on {}", interfaces.join(", ")) }
+    }
+}
+
+impl Station {
+    /// Where to send questions to.
+    fn address(&self) -> MacAddress {
+        match self {
+            Station::Mac(mac) => *mac,
+            Station::Name(_) => MacAddress::BROADCAST,
         }
     }
 }
 
-/// The addresses of a host, at least one. Of a name with both kinds IPv4 comes first: servers listen on that unless they
-/// are told otherwise.
-pub(crate) fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
-    let resolve = |source| ConnectError::Resolve { host: host.to_owned(), source };
-    let mut addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(resolve)?.collect();
-    addresses.sort_by_key(SocketAddr::is_ipv6);
-    if addresses.is_empty() {
-        return Err(resolve(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
+/// The interfaces that are an Ethernet and up; those with a carrier first.
+fn ethernets() -> Result<Vec<String>, ConnectError> {
+    let list = interface::list().map_err(|source| ConnectError::Resource { what: "the list of interfaces", source })?;
+    let is_meant =
+        |interface: &interface::Interface| interface.is_up && !interface.is_loopback && interface.mac_address.is_some();
+    let mut meant: Vec<_> = list.into_iter().filter(is_meant).collect();
+    meant.sort_by_key(|interface| !interface.is_running);
+    if meant.len() > PORTS_MAX {
+        tracing::warn!("only {PORTS_MAX} of {} interfaces are asked: name one", meant.len());
+        meant.truncate(PORTS_MAX);
     }
-    Ok(addresses)
+    Ok(meant.into_iter().map(|interface| interface.name).collect())
 }
 
-/// Opens a port to a server that was found already.
-pub(crate) fn open_port(server: &HyperScsiServer, peer: Peer) -> io::Result<Port> {
-    match (server, peer) {
-        (HyperScsiServer::Ethernet { interface, .. }, _) => open_ethernet(interface),
-        (HyperScsiServer::Ip { .. }, Peer::Udp(address)) => open_udp(address),
-        (HyperScsiServer::Ip { .. }, Peer::Ethernet(_)) => Err(io::ErrorKind::InvalidInput.into()),
-    }
-}
-
-fn open_ethernet(interface: &str) -> io::Result<Port> {
-    PacketPort::open(interface, ETHERTYPE, None, RING_BYTES_DEFAULT).map(Port::from)
-}
-
-fn open_udp(server: SocketAddr) -> io::Result<Port> {
-    let route = interface::route_to(server)?;
-    UdpPort::open(SocketAddr::new(route.source, 0), None).map(Port::from)
+/// The addresses of a host, at least one, in the order in which they are to be tried.
+pub(crate) fn addresses(
+    host: &str,
+    port: u16,
+    service: Service,
+    name_servers: &[SocketAddr],
+) -> Result<Vec<SocketAddr>, ConnectError> {
+    let failed = |source| ConnectError::Resolve { host: host.to_owned(), source };
+    resolve::addresses(host, port, service, name_servers).map_err(failed)
 }

@@ -7,7 +7,9 @@ mod driver;
 mod endpoint;
 mod inventory;
 mod options;
+mod ports;
 mod queue;
+mod resolve;
 mod session;
 mod targets;
 mod translate;
@@ -15,7 +17,7 @@ mod url;
 mod volume;
 
 pub use client::Client;
-pub use discover::{Found, discover, everybody_on};
+pub use discover::{Found, FoundLink, discover};
 pub use endpoint::ConnectError;
 pub use options::{ClientOptions, IscsiOptions};
 pub use queue::{Completer, Notify, Op, OpKind, OpOutput, OpQueue, QUEUE_OPS_MAX};

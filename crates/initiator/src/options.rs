@@ -1,6 +1,7 @@
 //! What a client brings to every connection.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use sanwire_core::Protection;
@@ -8,7 +9,9 @@ use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
 use sanwire_hyperscsi::{ClientConfig, Identity, LinkLimits, Psk, Recovery};
 use sanwire_iscsi::{ChapSecret, ClientConfig as IscsiConfig, Credential, IscsiName, Isid, Wishes};
 
-use crate::endpoint::{self, ConnectError, Endpoint};
+use crate::endpoint::{self, ConnectError};
+use crate::ports::EVERYWHERE;
+use crate::resolve;
 use crate::url::IscsiServer;
 
 /// Commands of one iSCSI session in transit; the target's window may be smaller.
@@ -35,6 +38,8 @@ pub struct ClientOptions {
     pub protection_min: Protection,
     /// How lost packets are recovered.
     pub recovery: Recovery,
+    /// Name servers to ask for hosts' names; empty: the system's.
+    pub name_servers: Vec<SocketAddr>,
     /// What iSCSI needs beyond that.
     pub iscsi: IscsiOptions,
 }
@@ -71,6 +76,7 @@ impl ClientOptions {
             memory_bytes: 64 << 20,
             protection_min: Protection::Checksum,
             recovery: Recovery::default(),
+            name_servers: Vec::new(),
             iscsi: IscsiOptions {
                 initiator: None,
                 secret: None,
@@ -81,15 +87,14 @@ impl ClientOptions {
         })
     }
 
-    pub(crate) fn hyperscsi(&self, endpoint: &Endpoint) -> Result<ClientConfig, ConnectError> {
-        let link: LinkLimits = endpoint.limits();
+    pub(crate) fn hyperscsi(&self, server_name: &str, link: LinkLimits) -> Result<ClientConfig, ConnectError> {
         Ok(ClientConfig {
             name: self.name.clone(),
             identity: self.identity.clone(),
             psk: self.psk,
             server_key: self.server_key,
-            path: endpoint.path,
-            server_name: endpoint.server_name.clone(),
+            path: EVERYWHERE,
+            server_name: server_name.to_owned(),
             link,
             commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
             transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
@@ -112,7 +117,7 @@ impl ClientOptions {
             initiator: self.initiator_name()?,
             isid: random_isid()?,
             target,
-            portals: endpoint::addresses(&server.host, server.port)?,
+            portals: endpoint::addresses(&server.host, server.port, resolve::ISCSI, &self.name_servers)?,
             credential,
             target_credential: self.iscsi.target.clone(),
             wishes: self.iscsi.wishes,

@@ -1,4 +1,4 @@
-//! Where a volume is, as people write it: `hs+ip://HOST[:5674]/VOLUME`, `hs+eth://IF/SERVER/VOLUME` or
+//! Where a volume is, as people write it: `hs+ip://HOST[:5674]/VOLUME`, `hs+eth://[IF]/SERVER/VOLUME` or
 //! `iscsi://[USER@]HOST[:3260]/TARGET/LUN`.
 
 mod parser;
@@ -38,8 +38,8 @@ pub enum Server {
 pub enum HyperScsiServer {
     /// On raw Ethernet.
     Ethernet {
-        /// Our network interface.
-        interface: String,
+        /// Our network interface; `None`: every Ethernet on which the server is found.
+        interface: Option<String>,
         /// Which of the servers that answer there.
         server: Station,
     },
@@ -79,7 +79,7 @@ pub enum Station {
 pub enum UrlError {
     /// It does not begin with a known scheme.
     #[error(
-        "'{url}' is no volume URL: expected hs+ip://HOST[:5674]/VOLUME, hs+eth://IF/SERVER/VOLUME or iscsi://[USER@]HOST[:3260]/TARGET/LUN"
+        "'{url}' is no volume URL: expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME or iscsi://[USER@]HOST[:3260]/TARGET/LUN"
     )]
     Scheme {
         /// What was written.
@@ -148,6 +148,22 @@ impl Url {
     }
 }
 
+impl HyperScsiServer {
+    /// Everybody on the Ethernet of an interface, or of all of them.
+    #[must_use]
+    pub fn everybody(interface: Option<String>) -> Self {
+        HyperScsiServer::Ethernet { interface, server: Station::Mac(MacAddress::BROADCAST) }
+    }
+
+    /// The server's name, when it is sought by that; otherwise empty.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            HyperScsiServer::Ethernet { server: Station::Name(name), .. } => name,
+            _ => "",
+        }
+    }
+}
+
 impl FromStr for Url {
     type Err = UrlError;
 
@@ -187,7 +203,9 @@ impl fmt::Display for HyperScsiServer {
     /// The URL of the server.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HyperScsiServer::Ethernet { interface, server } => write!(f, "hs+eth://{interface}/{server}"),
+            HyperScsiServer::Ethernet { interface, server } => {
+                write!(f, "hs+eth://{}/{server}", interface.as_deref().unwrap_or_default())
+            }
             HyperScsiServer::Ip { host, port } => {
                 f.write_str("hs+ip://")?;
                 write_authority(f, host, *port, HS_IP_PORT)

@@ -41,6 +41,17 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "HOW", default_value = "selective", help_heading = "Connection")]
     pub(crate) recovery: RecoveryChoice,
 
+    /// Ask this name server for hosts and their SRV records, not those of the system (repeatable)
+    #[arg(
+        long,
+        value_name = "ADDR[:PORT]",
+        env = "SANWIRE_NAME_SERVER",
+        value_delimiter = ',',
+        value_parser = name_server,
+        help_heading = "Connection"
+    )]
+    pub(crate) name_server: Vec<SocketAddr>,
+
     /// What iSCSI needs beyond that.
     #[command(flatten)]
     pub(crate) iscsi: IscsiArgs,
@@ -98,7 +109,7 @@ pub(crate) struct IscsiArgs {
 /// `sanwire discover`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  sanwire discover\n  sanwire discover --interface eth0\n  sanwire discover --host 192.168.1.10\n  \
+    after_help = "It shows servers with their volumes, as far as this client may see them.\n\nExamples:\n  sanwire discover\n  sanwire discover --interface eth0\n  sanwire discover --host 192.168.1.10\n  \
                   sanwire discover iscsi://192.168.1.10"
 )]
 pub(crate) struct DiscoverArgs {
@@ -217,6 +228,13 @@ pub(crate) struct DetachArgs {
     /// How long to wait for the end, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(crate) wait: Duration,
+}
+
+/// An address, with the port of DNS unless it has one.
+fn name_server(text: &str) -> Result<SocketAddr, &'static str> {
+    let with_usual_port = || text.parse().map(|ip| SocketAddr::new(ip, 53));
+    let parsed = text.parse().or_else(|_| with_usual_port());
+    parsed.map_err(|_| "a name server is ADDR or ADDR:PORT, like 192.0.2.53, 2001:db8::53 or [2001:db8::53]:5353")
 }
 
 fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {

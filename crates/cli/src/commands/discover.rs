@@ -1,72 +1,125 @@
 //! `sanwire discover`.
 
-use sanwire_initiator::{HyperScsiServer, IscsiServer, Server, Url, discover, everybody_on, targets};
-use sanwire_io::interface;
+use std::thread;
 
+use sanwire_core::Size;
+use sanwire_initiator::{
+    Client, ClientOptions, FoundLink, HyperScsiServer, IscsiServer, Server, Station, Url, VolumeInfo, discover, targets,
+};
+use sanwire_iscsi::DiscoveredTarget;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::info::to_json;
 use crate::args::DiscoverArgs;
 use crate::connect::options;
 use crate::failure::misuse;
+use crate::known_servers::KnownServers;
 use crate::output;
 
+/// Servers whose volumes are asked for at once.
+const ASKED_AT_ONCE: usize = 16;
+
+/// What a connection takes that only looks.
+const LOOKING_MEMORY_BYTES: usize = 1 << 20;
+
 /// A server, or a target of one, that answered.
-#[derive(serde::Serialize)]
-struct Found {
+struct Seen {
     /// What it calls itself.
     name: String,
-    /// Its URL.
-    url: String,
-    /// Where it is: a MAC address, or an IP address and port.
+    /// Which it is, as people name it.
+    server: Server,
+    /// Its addresses, at least one.
+    links: Vec<Link>,
+    /// How to connect to it.
+    options: ClientOptions,
+}
+
+/// A way to a server.
+#[derive(Serialize)]
+struct Link {
+    /// Our interface, on raw Ethernet.
+    interface: Option<String>,
+    /// Where the server is: a MAC address, or an IP address and port.
     address: String,
-    /// The largest packet that its link takes; iSCSI has no such limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The largest packet that its end takes; iSCSI has no such limit.
     packet_max_bytes: Option<u32>,
 }
 
-/// Asks, waits, prints what answered.
+/// A server for programs.
+#[derive(Serialize)]
+struct Told<'a> {
+    name: &'a str,
+    url: String,
+    wire: &'a str,
+    address: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packet_max_bytes: Option<u32>,
+    links: &'a [Link],
+    volumes: Vec<Value>,
+    problem: Option<&'a str>,
+}
+
+/// The volumes of a server, or why they cannot be told.
+type Volumes = Result<Vec<VolumeInfo>, String>;
+
+/// Asks, waits, looks into what answered, and prints that.
 pub(crate) fn run(args: &DiscoverArgs) -> anyhow::Result<()> {
-    let found = ask(args)?;
+    let seen = ask(args)?;
+    anyhow::ensure!(
+        args.json || !seen.is_empty(),
+        "no server answered: is one running on this link, and does it allow this host?"
+    );
+    let volumes = volumes_of(&seen);
+    let found: Vec<(&Seen, &Volumes)> = seen.iter().zip(&volumes).collect();
     if args.json {
-        return Ok(output::print(&format!("{}\n", serde_json::to_string_pretty(&found)?))?);
+        let told: Vec<_> = found.iter().map(|(seen, volumes)| tell(seen, volumes)).collect();
+        return Ok(output::print(&format!("{}\n", serde_json::to_string_pretty(&told)?))?);
     }
-    anyhow::ensure!(!found.is_empty(), "no server answered: is one running on this link, and does it allow this host?");
-    let rows: Vec<_> = found
-        .into_iter()
-        .map(|server| {
-            let packet = server.packet_max_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
-            [server.name, server.url, server.address, packet]
-        })
-        .collect();
-    Ok(output::print(&output::table(["SERVER", "URL", "ADDRESS", "PACKET"], &rows))?)
+    Ok(output::print(&describe(&found))?)
 }
 
 /// Asks on every link or host that is meant. A place that cannot be asked is told of, unless it is the only one.
-fn ask(args: &DiscoverArgs) -> anyhow::Result<Vec<Found>> {
+fn ask(args: &DiscoverArgs) -> anyhow::Result<Vec<Seen>> {
     let places = places(args)?;
-    let mut found = Vec::new();
+    let mut seen = Vec::new();
     for place in &places {
         match ask_at(place, args) {
-            Ok(servers) => found.extend(servers),
+            Ok(servers) => seen.extend(servers),
             Err(error) if places.len() == 1 => return Err(error),
             Err(error) => eprintln!("sanwire: {error}"),
         }
     }
-    Ok(found)
+    Ok(seen)
 }
 
-fn ask_at(place: &Server, args: &DiscoverArgs) -> anyhow::Result<Vec<Found>> {
-    let options = options(&args.client, place)?;
+fn ask_at(place: &Server, args: &DiscoverArgs) -> anyhow::Result<Vec<Seen>> {
+    let mut options = options(&args.client, place)?;
     match place {
         Server::HyperScsi(place) => {
-            let servers = discover(place, &options, args.time)?;
-            Ok(servers.into_iter().map(|server| describe(place, server)).collect())
+            let found = discover(place, &options, args.time)?;
+            let known = KnownServers::load()?;
+            let seen = found.iter().map(|server| {
+                let is_only = found.iter().filter(|other| other.name == server.name).count() == 1;
+                let shown = shown(place, &server.name, &server.links, is_only);
+                options.server_key = known.key_of(&shown);
+                Seen {
+                    name: printable(&server.name),
+                    server: shown,
+                    links: server.links.iter().map(Link::new).collect(),
+                    options: options.clone(),
+                }
+            });
+            Ok(seen.collect())
         }
-        Server::Iscsi(place) => {
-            let targets = targets(place, &options)?;
-            Ok(targets.into_iter().flat_map(|target| describe_target(place, &target)).collect())
+        Server::Iscsi(host) => {
+            let targets = targets(host, &options)?;
+            Ok(targets.into_iter().map(|target| Seen::target(host, target, &options)).collect())
         }
     }
 }
 
+/// What to ask: the URLs, the hosts, the interface, or else every Ethernet.
 fn places(args: &DiscoverArgs) -> anyhow::Result<Vec<Server>> {
     if !args.url.is_empty() {
         return Ok(args.url.iter().map(|url| url.server.clone()).collect());
@@ -75,41 +128,201 @@ fn places(args: &DiscoverArgs) -> anyhow::Result<Vec<Server>> {
         let urls = args.host.iter().map(|host| format!("hs+ip://{host}").parse::<Url>());
         return urls.map(|url| url.map(|url| url.server).map_err(|error| misuse(error.to_string()))).collect();
     }
-    let interfaces = match &args.interface {
-        Some(interface) => vec![interface.clone()],
-        None => interface::list()?
-            .into_iter()
-            .filter(|interface| interface.is_up && !interface.is_loopback && interface.mac_address.is_some())
-            .map(|interface| interface.name)
-            .collect(),
-    };
-    anyhow::ensure!(
-        !interfaces.is_empty(),
-        "no Ethernet interface is up: set one up (`ip link set IF up`), or ask a host with --host"
-    );
-    Ok(interfaces.iter().map(|interface| Server::HyperScsi(everybody_on(interface))).collect())
+    Ok(vec![Server::HyperScsi(HyperScsiServer::everybody(args.interface.clone()))])
 }
 
-fn describe(place: &HyperScsiServer, server: sanwire_initiator::Found) -> Found {
-    let url = match place {
-        HyperScsiServer::Ethernet { interface, .. } => format!("hs+eth://{interface}/{}", server.name),
-        HyperScsiServer::Ip { .. } => place.to_string(),
+/// How people name a server: by its name where that is clear, by its address where it is not.
+fn shown(place: &HyperScsiServer, name: &str, links: &[FoundLink], is_only: bool) -> Server {
+    let server = match (place, links) {
+        (HyperScsiServer::Ip { .. }, _) if is_only => place.clone(),
+        (HyperScsiServer::Ethernet { .. }, [first, others @ ..]) if is_only => {
+            let is_on_one = others.iter().all(|other| other.interface == first.interface);
+            let interface = first.interface.clone().filter(|_| is_on_one);
+            HyperScsiServer::Ethernet { interface, server: Station::Name(name.to_owned()) }
+        }
+        (_, links) => links.first().map_or_else(|| place.clone(), FoundLink::server),
     };
-    let packet_max_bytes = Some(server.packet_max_bytes);
-    Found { name: server.name, url, address: server.peer.to_string(), packet_max_bytes }
+    // Anybody can answer, by any name.
+    match server.to_string().parse::<Url>() {
+        Ok(url) if url.volume.is_none() => url.server,
+        _ => Server::HyperScsi(links.first().map_or_else(|| place.clone(), FoundLink::server)),
+    }
 }
 
-/// One line for each address of the target.
-fn describe_target(place: &IscsiServer, target: &sanwire_iscsi::DiscoveredTarget) -> Vec<Found> {
-    let url = IscsiServer { target: Some(target.name.clone()), ..place.clone() }.to_string();
-    let found = |address: &str| Found {
-        name: target.name.to_string(),
-        url: url.clone(),
-        address: address.to_owned(),
-        packet_max_bytes: None,
-    };
-    match &target.addresses[..] {
-        [] => vec![found(&place.host)],
-        addresses => addresses.iter().map(|(address, _)| found(address)).collect(),
+/// The name without what would move a terminal's cursor.
+fn printable(name: &str) -> String {
+    name.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
+}
+
+impl Link {
+    fn new(link: &FoundLink) -> Self {
+        Link {
+            interface: link.interface.clone(),
+            address: link.peer.to_string(),
+            packet_max_bytes: Some(link.packet_max_bytes),
+        }
+    }
+
+    fn describe(&self) -> String {
+        match &self.interface {
+            Some(interface) => format!("{interface} {}", self.address),
+            None => self.address.clone(),
+        }
+    }
+}
+
+impl Seen {
+    fn target(host: &IscsiServer, target: DiscoveredTarget, options: &ClientOptions) -> Self {
+        let link = |address: &str| Link { interface: None, address: address.to_owned(), packet_max_bytes: None };
+        let links = match &target.addresses[..] {
+            [] => vec![link(&host.host)],
+            addresses => addresses.iter().map(|(address, _)| link(address)).collect(),
+        };
+        let name = target.name.to_string();
+        let server = Server::Iscsi(IscsiServer { target: Some(target.name), ..host.clone() });
+        Seen { name, server, links, options: options.clone() }
+    }
+
+    /// What this client may see there.
+    fn volumes(&self) -> Volumes {
+        let options = ClientOptions { memory_bytes: LOOKING_MEMORY_BYTES, ..self.options.clone() };
+        Client::connect(&self.url(), &options)
+            .and_then(|mut client| client.volumes())
+            .map_err(|error| error.to_string())
+    }
+
+    fn url(&self) -> Url {
+        Url { server: self.server.clone(), volume: None }
+    }
+
+    fn wire(&self) -> &'static str {
+        match &self.server {
+            Server::HyperScsi(HyperScsiServer::Ethernet { .. }) => "HS/eth",
+            Server::HyperScsi(HyperScsiServer::Ip { .. }) => "HS/IP",
+            Server::Iscsi(_) => "iSCSI",
+        }
+    }
+}
+
+/// Asks the servers for their volumes, some at a time: one that keeps us waiting does not hold up all.
+fn volumes_of(seen: &[Seen]) -> Vec<Volumes> {
+    let mut volumes = Vec::with_capacity(seen.len());
+    for some in seen.chunks(ASKED_AT_ONCE) {
+        thread::scope(|scope| {
+            let threads: Vec<_> = some.iter().map(|server| scope.spawn(|| server.volumes())).collect();
+            let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("asking failed".into())));
+            volumes.extend(ended);
+        });
+    }
+    volumes
+}
+
+fn tell<'a>(seen: &'a Seen, volumes: &'a Volumes) -> Told<'a> {
+    let (url, first) = (seen.url(), seen.links.first());
+    Told {
+        name: &seen.name,
+        url: url.to_string(),
+        wire: seen.wire(),
+        address: first.map_or("", |link| &link.address),
+        packet_max_bytes: first.and_then(|link| link.packet_max_bytes),
+        links: &seen.links,
+        volumes: volumes.iter().flatten().map(|volume| to_json(volume, &url.with_volume(volume))).collect(),
+        problem: volumes.as_ref().err().map(String::as_str),
+    }
+}
+
+/// A line for each volume, and for each server that shows none; below them, why.
+fn describe(found: &[(&Seen, &Volumes)]) -> String {
+    let none = || "-".to_owned();
+    let mut rows = Vec::new();
+    let mut problems = String::new();
+    for (seen, volumes) in found {
+        let row = |url: Url, [volume, size, mode, security]: [String; 4]| {
+            let links: Vec<String> = seen.links.iter().map(Link::describe).collect();
+            let packet = seen.links.first().and_then(|link| link.packet_max_bytes);
+            let packet = packet.map_or_else(none, |bytes| bytes.to_string());
+            [
+                seen.name.clone(),
+                volume,
+                size,
+                mode,
+                security,
+                seen.wire().into(),
+                packet,
+                links.join(", "),
+                url.to_string(),
+            ]
+        };
+        match volumes {
+            Ok(volumes) if !volumes.is_empty() => rows.extend(volumes.iter().map(|volume| {
+                let mode = if volume.read_only { "ro" } else { "rw" };
+                let security = volume.protection.map_or_else(none, |protection| protection.to_string());
+                let size = Size(volume.size_bytes).to_string();
+                row(seen.url().with_volume(volume), [printable(&volume.name), size, mode.into(), security])
+            })),
+            other => {
+                rows.push(row(seen.url(), [none(), none(), none(), none()]));
+                let why = other.as_ref().err().map_or("it has no volumes for this client", String::as_str);
+                problems += &format!("{}: {}\n", seen.url(), printable(why));
+            }
+        }
+    }
+    let head = ["SERVER", "VOLUME", "SIZE", "MODE", "SECURITY", "WIRE", "PACKET", "LINKS", "URL"];
+    output::table(head, &rows) + &problems
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_core::{MacAddress, Peer};
+
+    use super::*;
+    use crate::test_volume;
+
+    fn link(interface: &str, last: u8) -> FoundLink {
+        let peer = Peer::Ethernet(MacAddress([2, 0, 0, 0, 0, last]));
+        FoundLink { interface: Some(interface.into()), peer, packet_max_bytes: 1500 }
+    }
+
+    fn shown_on_ethernet(name: &str, links: &[FoundLink], is_only: bool) -> String {
+        shown(&HyperScsiServer::everybody(None), name, links, is_only).to_string()
+    }
+
+    fn seen(links: &[FoundLink]) -> Seen {
+        let server: Url = "hs+eth://a/box".parse().unwrap();
+        Seen {
+            name: "box".into(),
+            server: server.server,
+            links: links.iter().map(Link::new).collect(),
+            options: ClientOptions::anonymous().unwrap(),
+        }
+    }
+
+    #[test]
+    fn servers_are_named_by_name_where_that_is_clear() {
+        assert_eq!(shown_on_ethernet("box", &[link("a", 1)], true), "hs+eth://a/box");
+        assert_eq!(shown_on_ethernet("box", &[link("a", 1), link("b", 2)], true), "hs+eth:///box");
+        assert_eq!(shown_on_ethernet("box", &[link("a", 1)], false), "hs+eth://a/02:00:00:00:00:01");
+        assert_eq!(shown_on_ethernet("b/../x", &[link("a", 1)], true), "hs+eth://a/02:00:00:00:00:01");
+        assert_eq!(shown_on_ethernet("\u{1b}[2J", &[link("a", 1)], true), "hs+eth://a/02:00:00:00:00:01");
+        assert_eq!(printable("\u{1b}[2J"), "\u{fffd}[2J");
+    }
+
+    #[test]
+    fn a_server_that_refuses_is_shown_with_the_reason() {
+        let (open, shut) = (seen(&[link("a", 1), link("b", 2)]), seen(&[link("a", 3)]));
+        let volumes = Ok(vec![test_volume::info(1 << 30, 4096)]);
+        let refused = Err("the passwords differ".to_owned());
+        let text = describe(&[(&open, &volumes), (&shut, &refused)]);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let links = ["a", "02:00:00:00:00:01,", "b", "02:00:00:00:00:02"];
+        assert_eq!(lines[1][..5], ["box", "disk", "1", "GiB", "rw"], "{text}");
+        assert_eq!(lines[1][8..12], links, "{text}");
+        assert_eq!(lines[2], ["box", "-", "-", "-", "-", "HS/eth", "1500", "a", "02:00:00:00:00:03", "hs+eth://a/box"]);
+        assert_eq!(lines[3].join(" "), "hs+eth://a/box: the passwords differ");
+        let told = serde_json::to_value(tell(&shut, &refused)).unwrap();
+        assert_eq!((&told["problem"], &told["volumes"]), (&"the passwords differ".into(), &Value::Array(vec![])));
+        let told = serde_json::to_value(tell(&open, &volumes)).unwrap();
+        assert_eq!((&told["problem"], &told["volumes"][0]["url"]), (&Value::Null, &"hs+eth://a/box/disk".into()));
+        assert_eq!((&told["links"][1]["interface"], &told["address"]), (&"b".into(), &"02:00:00:00:00:01".into()));
     }
 }

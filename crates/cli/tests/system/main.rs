@@ -17,6 +17,7 @@ mod harness;
 mod idle;
 mod iscsi;
 mod manage;
+mod names;
 mod qemu;
 mod resources;
 mod third_party;

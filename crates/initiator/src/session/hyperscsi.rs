@@ -5,15 +5,15 @@ use std::io;
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Packet, Slice};
-use sanwire_core::{Instant, LinkId, Lun, Path, Peer, Protection};
+use sanwire_core::{Instant, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer as WireAnswer, Ask};
 use sanwire_hyperscsi::{Client, ClientConfig, ClientEvent, Failure as WireFailure, Order as WireOrder};
-use sanwire_io::{Clock, LocalAddress, Poller, Port, Waker, interface};
+use sanwire_io::{Clock, Waker};
 use sanwire_scsi::Status;
 
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
-use crate::endpoint::{self, Endpoint};
-use crate::url::HyperScsiServer;
+use crate::endpoint::Endpoint;
+use crate::ports::{EVERYWHERE, Ports};
 use crate::volume::WireUnit;
 
 /// Packets taken from the port before the driver looks at anything else.
@@ -25,100 +25,70 @@ const TRANSMIT_BUDGET: usize = 256;
 /// How often the port is looked after while there is no connection.
 const TEND_EVERY: Duration = Duration::from_secs(2);
 
-/// The client's end of the protocol, its port, and what it takes to open that again.
+/// The client's end of the protocol, its ports, and the places at which the server may be.
 pub(crate) struct HyperScsi {
     protocol: Client,
-    port: Port,
-    poller: Poller,
-    path: Path,
-    server: HyperScsiServer,
+    ports: Ports,
+    /// The one that had the last connection comes first.
+    places: Vec<Path>,
+    /// How many of them are asked next.
+    places_asked: usize,
     is_seeking: bool,
     tend_at: Instant,
-    is_broken: bool,
 }
 
 impl HyperScsi {
-    pub(crate) fn new(endpoint: Endpoint, server: HyperScsiServer, config: ClientConfig, now: Instant) -> Self {
-        HyperScsi {
+    /// The session's configuration names [`EVERYWHERE`] as the place of the server.
+    pub(crate) fn new(endpoint: Endpoint, config: ClientConfig, now: Instant) -> Self {
+        let mut session = HyperScsi {
             protocol: Client::new(config, now),
-            port: endpoint.port,
-            poller: Poller::new(),
-            path: endpoint.path,
-            server,
-            is_seeking: true,
+            ports: endpoint.ports,
+            places: endpoint.places,
+            places_asked: 0,
+            is_seeking: false,
             tend_at: Instant::ZERO,
-            is_broken: false,
+        };
+        session.seek();
+        session
+    }
+
+    /// The first place has a short lead over the second, those two over the next two, and so on: whoever answers first is
+    /// connected. Broadcasts on several links need no order.
+    fn seek(&mut self) {
+        self.is_seeking = true;
+        let is_ethernet = matches!(self.places.first(), Some(Path { peer: Peer::Ethernet(_), .. }));
+        self.places_asked = if is_ethernet { self.places.len() } else { 1 };
+    }
+
+    /// The next search begins where the server was.
+    fn connected(&mut self, path: Path) {
+        self.is_seeking = false;
+        let on_ethernet = matches!(path.peer, Peer::Ethernet(_));
+        let is_here = |place: &Path| *place == path || (on_ethernet && place.link == path.link);
+        if let Some(index) = self.places.iter().position(is_here) {
+            self.places[..=index].rotate_right(1);
         }
     }
 
-    fn queue(&mut self, to: Peer, packet: Packet) {
-        if let Err(packet) = self.port.queue(to, packet) {
-            self.flush();
-            // An empty batch takes a packet.
-            drop(self.port.queue(to, packet));
+    fn queue(&mut self, path: Path, packet: Packet) {
+        if path != EVERYWHERE {
+            return self.ports.queue(path, packet);
         }
-    }
-
-    fn flush(&mut self) {
-        let result = self.port.flush();
-        self.note(result);
-    }
-
-    fn note<T>(&mut self, result: io::Result<T>) -> Option<T> {
-        match result {
-            Ok(value) => Some(value),
-            Err(error) => {
-                if !self.is_broken {
-                    tracing::warn!("the network port towards {} does not work any more: {error}", self.server);
-                }
-                self.is_broken = true;
-                None
-            }
+        for place in self.places.iter().take(self.places_asked) {
+            self.ports.queue(*place, packet.clone());
         }
-    }
-
-    /// Opens the port again if it leads nowhere. To be called while there is no connection.
-    fn tend(&mut self, now: Instant) {
-        if now < self.tend_at {
-            return;
-        }
-        self.tend_at = now + TEND_EVERY;
-        if !self.is_stale() {
-            return;
-        }
-        match endpoint::open_port(&self.server, self.path.peer) {
-            Ok(port) => {
-                tracing::warn!("the network port towards {} is open again", self.server);
-                self.port = port;
-                self.is_broken = false;
-            }
-            Err(error) => tracing::debug!("the network port cannot be opened again yet: {error}"),
-        }
-    }
-
-    fn is_stale(&mut self) -> bool {
-        if self.port.refresh().is_err() || self.is_broken {
-            return true;
-        }
-        match (self.port.local_address(), self.path.peer) {
-            (LocalAddress::Udp(local), Peer::Udp(server)) => {
-                interface::route_to(server).is_ok_and(|route| route.source != local.ip())
-            }
-            _ => false,
-        }
+        self.places_asked = (self.places_asked * 2).min(self.places.len());
     }
 }
 
 impl Session for HyperScsi {
     fn receive(&mut self, now: Instant) -> usize {
-        if self.is_seeking {
-            self.tend(now);
+        if self.is_seeking && now >= self.tend_at {
+            self.tend_at = now + TEND_EVERY;
+            self.ports.tend();
         }
         let protocol = &mut self.protocol;
-        let result = self.port.receive(RECEIVE_BUDGET, &mut |peer, bytes| {
-            protocol.handle_input(Path { link: LinkId(0), peer }, bytes, now);
-        });
-        self.note(result).unwrap_or(0)
+        self.ports.receive(RECEIVE_BUDGET, &mut |path, bytes| protocol.handle_input(path, bytes, now))
     }
 
     pass_to_protocol!();
@@ -126,8 +96,9 @@ impl Session for HyperScsi {
     fn poll_event(&mut self) -> Option<Event> {
         let event = self.protocol.poll_event()?;
         match &event {
-            ClientEvent::Connected { .. } | ClientEvent::GivenUp(_) => self.is_seeking = false,
-            ClientEvent::Lost { .. } => self.is_seeking = true,
+            ClientEvent::Connected { server, .. } => self.connected(server.path),
+            ClientEvent::GivenUp(_) => self.is_seeking = false,
+            ClientEvent::Lost { .. } => self.seek(),
             _ => {}
         }
         Some(translate(event))
@@ -139,10 +110,10 @@ impl Session for HyperScsi {
             && let Some((path, packet)) = self.protocol.poll_transmit(now)
         {
             sent += 1;
-            self.queue(path.peer, packet);
+            self.queue(path, packet);
         }
         if sent > 0 {
-            self.flush();
+            self.ports.flush();
         }
         sent
     }
@@ -173,7 +144,7 @@ impl Session for HyperScsi {
     }
 
     fn wait(&mut self, waker: &Waker, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
-        self.poller.wait(std::slice::from_ref(&self.port), &[], Some(waker), deadline, clock).map(drop)
+        self.ports.wait(Some(waker), deadline, clock)
     }
 }
 

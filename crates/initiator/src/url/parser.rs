@@ -23,7 +23,7 @@ pub(super) struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     const IP_SHAPE: &'static str = "hs+ip://HOST[:5674]/VOLUME";
-    const ETHERNET_SHAPE: &'static str = "hs+eth://IF/SERVER/VOLUME";
+    const ETHERNET_SHAPE: &'static str = "hs+eth://[IF]/SERVER/VOLUME";
     const ISCSI_SHAPE: &'static str = "iscsi://[USER@]HOST[:3260]/TARGET/LUN";
 
     pub(super) fn new(url: &'a str) -> Self {
@@ -40,18 +40,19 @@ impl<'a> Parser<'a> {
     pub(super) fn ethernet(&self, rest: &str) -> Result<Url, UrlError> {
         let mut parts = rest.split('/');
         let interface = parts.next().unwrap_or_default();
-        let is_interface = |text: &str| {
-            (1..=INTERFACE_NAME_MAX_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-        };
+        let is_interface =
+            |text: &str| text.len() <= INTERFACE_NAME_MAX_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_interface(interface) {
-            return Err(self.part(interface, "network interface", "its name as `ip link` shows it, like eth0"));
+            let expected = "its name as `ip link` shows it, like eth0, or nothing for all of them";
+            return Err(self.part(interface, "network interface", expected));
         }
+        let interface = Some(interface.to_owned()).filter(|interface| !interface.is_empty());
         let server = match parts.next().filter(|server| !server.is_empty()) {
             None => return Err(self.shape("no server", Self::ETHERNET_SHAPE)),
             Some(text) => self.station(text)?,
         };
         let volume = self.volume(&mut parts, Self::ETHERNET_SHAPE)?;
-        Ok(Url { server: Server::HyperScsi(HyperScsiServer::Ethernet { interface: interface.into(), server }), volume })
+        Ok(Url { server: Server::HyperScsi(HyperScsiServer::Ethernet { interface, server }), volume })
     }
 
     pub(super) fn iscsi(&self, rest: &str) -> Result<Url, UrlError> {

@@ -5,7 +5,7 @@ fn ip(host: &str, port: u16, volume: Option<&str>) -> Url {
 }
 
 fn ethernet(server: Station, volume: Option<&str>) -> Url {
-    let server = Server::HyperScsi(HyperScsiServer::Ethernet { interface: "eth0.5".into(), server });
+    let server = Server::HyperScsi(HyperScsiServer::Ethernet { interface: Some("eth0.5".into()), server });
     Url { server, volume: volume.map(Into::into) }
 }
 
@@ -32,7 +32,7 @@ fn errors_say_what_is_expected() {
     for (text, part) in [
         (
             "disk0",
-            "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://IF/SERVER/VOLUME or iscsi://[USER@]HOST[:3260]/TARGET/LUN",
+            "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME or iscsi://[USER@]HOST[:3260]/TARGET/LUN",
         ),
         ("nfs://a/b", "'nfs://a/b' is no volume URL"),
         ("iscsi://a/b", "'b' in 'iscsi://a/b' is no iSCSI target: expected a name like iqn."),
@@ -58,8 +58,8 @@ fn errors_say_what_is_expected() {
         ("hs+ip://a:65536/disk0", "a number from 1 to 65535"),
         ("hs+ip://a/b/c", "has a part too many: expected hs+ip://HOST[:5674]/VOLUME"),
         ("hs+ip://a/b c", "'b c' in 'hs+ip://a/b c' is no volume name"),
-        ("hs+eth://eth0", "has no server: expected hs+eth://IF/SERVER/VOLUME"),
-        ("hs+eth:///box/disk0", "is no network interface"),
+        ("hs+eth://eth0", "has no server: expected hs+eth://[IF]/SERVER/VOLUME"),
+        ("hs+eth:///", "has no server"),
         ("hs+eth://interface-too-long/box/a", "is no network interface"),
         ("hs+eth://eth0/b:x/a", "or a MAC like"),
         ("hs+eth://eth0/box/a/b", "has a part too many"),
@@ -92,4 +92,12 @@ fn iscsi_urls_name_user_target_and_lun() {
     for text in ["iscsi://box", "iscsi://bob@box/iqn.2001-04.com.example", "iscsi://10.0.0.1/eui.0123456789abcdef/0"] {
         assert_eq!(text.parse::<Url>().unwrap().to_string(), text);
     }
+}
+
+#[test]
+fn a_server_without_an_interface_is_sought_on_all_of_them() {
+    let url: Url = "hs+eth:///box/disk0".parse().unwrap();
+    let server = HyperScsiServer::Ethernet { interface: None, server: Station::Name("box".into()) };
+    assert_eq!(url, Url { server: Server::HyperScsi(server), volume: Some("disk0".into()) });
+    assert_eq!(url.to_string(), "hs+eth:///box/disk0");
 }

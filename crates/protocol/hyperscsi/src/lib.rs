@@ -20,7 +20,9 @@ pub mod wire;
 use sanwire_core::Peer;
 
 pub use channel::Recovery;
-pub use client::{Client, ClientConfig, ClientEvent, CommandId, Failure, Order, ServerInfo, announcement, discovery};
+pub use client::{
+    Announcement, Client, ClientConfig, ClientEvent, CommandId, Failure, Order, ServerInfo, announcement, discovery,
+};
 pub use counters::Counters;
 pub use keys::{Identity, KeyError, Psk, random};
 pub use server::{Admission, CommandHandle, ConnectionStatus, Levels, LinkLimits, Server, ServerConfig, ServerEvent};

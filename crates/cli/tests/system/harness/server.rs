@@ -54,6 +54,18 @@ impl Server {
         Server::spawn(&command, &world.state("server"), world.scratch.path("server.log"))
     }
 
+    /// One more server on the server's host, with its own name and state, on an interface of its own.
+    pub fn start_beside(world: &World, name: &str, interface: &str, volumes: &[&str], options: &[&str]) -> Server {
+        let mut command = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+        command.args(["serve", "--name", name, "--wire", &format!("hs-eth:{interface}")]).args(options);
+        // The usual socket is named after the server, and there may be two of one name.
+        command.arg("--control").arg(world.scratch.path("beside.sock"));
+        for volume in volumes {
+            command.args(["--volume", volume]);
+        }
+        Server::spawn(&command, &world.state("beside"), world.scratch.path("beside.log"))
+    }
+
     /// Serves volumes on the loopback of this host.
     pub fn start_here(scratch: &super::Scratch, port: u16, volumes: &[&str]) -> Server {
         Server::start_on(scratch, &[&format!("hs-ip:127.0.0.1:{port}")], volumes, &[])

@@ -141,6 +141,23 @@ impl World {
         INTERFACE
     }
 
+    /// Joins the hosts by a second link; on the client a bridge over both makes one Ethernet of them. Gives the names of the
+    /// second interface, the same on either host, and of the bridge.
+    pub fn add_link(&self, server_mac: &str) -> [&'static str; 2] {
+        let [interface, bridge] = ["lan1", "br0"];
+        let pair = ["type", "veth", "peer", "name", interface, "netns", &self.client];
+        let link = ["link", "add", interface, "address", server_mac, "netns", &self.server];
+        ip(&[&link[..], &pair].concat());
+        ip(&["-n", &self.server, "link", "set", interface, "up"]);
+        ip(&["-n", &self.client, "link", "set", interface, "up"]);
+        ip(&["-n", &self.client, "link", "add", bridge, "type", "bridge"]);
+        for port in [INTERFACE, interface] {
+            ip(&["-n", &self.client, "link", "set", port, "master", bridge]);
+        }
+        ip(&["-n", &self.client, "link", "set", bridge, "up"]);
+        [interface, bridge]
+    }
+
     /// Gives the server one more link, of which another program holds the other end.
     pub fn add_tap(&self, interface: &str, address: &str) {
         ip(&["-n", &self.server, "tuntap", "add", "dev", interface, "mode", "tap"]);

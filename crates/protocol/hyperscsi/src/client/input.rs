@@ -96,17 +96,18 @@ impl Client {
                     }
                 }
             }
-            Ok(AdnRequest::Refusal(refusal)) => self.handle_refusal(refusal, prefix, now),
+            Ok(AdnRequest::Refusal(refusal)) => self.handle_refusal(path, refusal, prefix, now),
             Ok(AdnRequest::Announcement { .. }) => {}
             Err(_) => self.counters.malformed += 1,
         }
     }
 
-    /// A refusal is not authentic: it makes us look, not leave.
-    fn handle_refusal(&mut self, refusal: Refusal, prefix: &Prefix, now: Instant) {
+    /// A refusal is not authentic: it makes us look, not leave. What others say, who have only overheard us, counts for nothing.
+    fn handle_refusal(&mut self, path: Path, refusal: Refusal, prefix: &Prefix, now: Instant) {
         match &mut self.state {
             State::Connected(connected)
                 if connected.channel.connection() == prefix.connection
+                    && connected.channel.path() == path
                     && refusal == Refusal::UnknownConnection
                     && connected.hinted_at.is_none() =>
             {
@@ -117,7 +118,9 @@ impl Client {
                 self.refusal.get_or_insert(refusal);
             }
             // After the first refusal the server no longer knows the handshake: only the first one says why.
-            State::Answering(answering) if answering.channel.connection() == prefix.connection => {
+            State::Answering(answering)
+                if answering.channel.connection() == prefix.connection && answering.channel.path() == path =>
+            {
                 self.refusal.get_or_insert(refusal);
             }
             _ => {}
@@ -190,16 +193,27 @@ impl Client {
     }
 }
 
-/// What a server said of itself in answer to [`discovery`].
+/// What a server says of itself in answer to [`super::discovery`]. Anybody on the way may have written it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Announcement {
+    /// Its name.
+    pub server_name: String,
+    /// The largest packet that its link takes, in bytes.
+    pub packet_max_bytes: u32,
+    /// Differs each time the server starts, and is the same on all its links.
+    pub instance: u64,
+}
+
+/// The announcement in a packet, if it answers the discovery of that number.
 #[must_use]
-pub fn announcement(bytes: &[u8], number: u64) -> Option<(String, u32)> {
+pub fn announcement(bytes: &[u8], number: u64) -> Option<Announcement> {
     let packet = RawPacket::read(bytes).ok()?;
     let expected = packet.prefix.header.opcode == Opcode::AdnRequest
         && packet.prefix.number == number
         && packet.checksum_holds(Salt::default());
     match AdnRequest::read(packet.body) {
-        Ok(AdnRequest::Announcement { packet_max_bytes, server_name }) if expected => {
-            Some((server_name.to_owned(), packet_max_bytes))
+        Ok(AdnRequest::Announcement { packet_max_bytes, instance, server_name }) if expected => {
+            Some(Announcement { server_name: server_name.to_owned(), packet_max_bytes, instance })
         }
         _ => None,
     }

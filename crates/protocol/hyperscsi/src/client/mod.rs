@@ -18,7 +18,7 @@ use std::time::Duration;
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Lun, Path};
 
-pub use self::input::announcement;
+pub use self::input::{Announcement, announcement};
 use self::orders::{Asking, Orders};
 pub use self::orders::{CommandId, Order};
 pub use self::seek::discovery;

@@ -48,9 +48,12 @@ impl Server {
         }
         let link = self.link(path);
         if discovery.announce_only {
-            let body =
-                AdnRequest::Announcement { packet_max_bytes: link.packet_max_bytes, server_name: &self.config.name }
-                    .write();
+            let body = AdnRequest::Announcement {
+                packet_max_bytes: link.packet_max_bytes,
+                instance: self.config.instance,
+                server_name: &self.config.name,
+            }
+            .write();
             self.send_loose(path, prefix.connection, prefix.number, &body);
         } else if let Some(answer) = self.half_opens.repeat(path, discovery.client, prefix.number) {
             let answer = answer.to_vec();

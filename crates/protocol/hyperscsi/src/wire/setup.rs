@@ -6,7 +6,7 @@
 //!                    text wanted server name (empty: any), 2 bytes length and Noise message 1, zeroes up to 400 bytes
 //! ADN_REQUEST        1 byte kind: 1 handshake, 2 announcement, 3 refusal
 //!   1                4 bytes connection, 2 bytes length and Noise message 2 with the server's offer
-//!   2                4 bytes largest packet of the server's link, text server name
+//!   2                4 bytes largest packet of the server's link, 8 bytes instance, text server name
 //!   3                1 byte reason
 //! ADN_REPLY          1 byte kind: 1 handshake; 2 bytes length and Noise message 3 with the client's offer
 //! offer              4 bytes largest packet, 4 bytes packets it can take at once, 2 bytes commands in transit,
@@ -133,6 +133,8 @@ pub enum AdnRequest<'a> {
     Announcement {
         /// The largest packet that the server's link takes, in bytes.
         packet_max_bytes: u32,
+        /// The number that the server drew when it started: by it one server is known on several links.
+        instance: u64,
         /// The server's name.
         server_name: &'a str,
     },
@@ -153,13 +155,11 @@ impl<'a> AdnRequest<'a> {
                 let noise_length = usize::from(reader.u16()?);
                 Ok(AdnRequest::Handshake { connection, noise: reader.bytes(noise_length)? })
             }
-            2 => {
-                let packet_max_bytes = reader.u32()?;
-                Ok(AdnRequest::Announcement {
-                    packet_max_bytes,
-                    server_name: reader.text("server name", NAME_MAX_BYTES)?,
-                })
-            }
+            2 => Ok(AdnRequest::Announcement {
+                packet_max_bytes: reader.u32()?,
+                instance: reader.u64()?,
+                server_name: reader.text("server name", NAME_MAX_BYTES)?,
+            }),
             3 => match reader.u8()? {
                 1 => Ok(AdnRequest::Refusal(Refusal::UnknownConnection)),
                 2 => Ok(AdnRequest::Refusal(Refusal::NotAuthentic)),
@@ -180,9 +180,10 @@ impl<'a> AdnRequest<'a> {
                 out.extend_from_slice(&connection.to_be_bytes());
                 write_noise(&mut out, noise);
             }
-            AdnRequest::Announcement { packet_max_bytes, server_name } => {
+            AdnRequest::Announcement { packet_max_bytes, instance, server_name } => {
                 out.push(2);
                 out.extend_from_slice(&packet_max_bytes.to_be_bytes());
+                out.extend_from_slice(&instance.to_be_bytes());
                 write_text(&mut out, server_name, NAME_MAX_BYTES);
             }
             AdnRequest::Refusal(reason) => out.extend_from_slice(&[3, *reason as u8]),
@@ -351,7 +352,7 @@ mod tests {
 
         for request in [
             AdnRequest::Handshake { connection: 5, noise: &[1; 150] },
-            AdnRequest::Announcement { packet_max_bytes: 9000, server_name: "näme" },
+            AdnRequest::Announcement { packet_max_bytes: 9000, instance: 7, server_name: "näme" },
             AdnRequest::Refusal(Refusal::NotAuthentic),
         ] {
             assert_eq!(AdnRequest::read(&request.write()), Ok(request));

@@ -175,9 +175,10 @@ impl Expected {
                     self.set("sanwire.adn.connection", format!("0x{connection:08x}"));
                     self.set("sanwire.noise", hex(noise));
                 }
-                AdnRequest::Announcement { packet_max_bytes, server_name } => {
+                AdnRequest::Announcement { packet_max_bytes, instance, server_name } => {
                     self.set("sanwire.adn_kind", 2);
                     self.set("sanwire.packet_max", packet_max_bytes);
+                    self.set("sanwire.instance", format!("0x{instance:016x}"));
                     self.set("sanwire.server_name", server_name);
                 }
                 AdnRequest::Refusal(reason) => {

@@ -1,5 +1,7 @@
 //! A server and a client of this process, over UDP on the loopback.
 
+mod names;
+
 use std::time::Duration;
 
 use sanwire_core::{Lun, Protection};

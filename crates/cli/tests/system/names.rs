@@ -1,0 +1,110 @@
+//! Servers are found and used by their names alone, and what a client may not see it is not shown.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{SERVER_NAME, Server, Wire, World, run, run_ok, wait_until};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const OTHER_MAC: &str = "02:00:5e:77:00:03";
+
+fn discover(world: &World, arguments: &[&str]) -> Vec<Value> {
+    let found = run_ok(world.sanwire(&[&["discover", "--json"], arguments].concat()), PATIENCE);
+    serde_json::from_str(&found).expect("a list")
+}
+
+fn volumes(server: &Value) -> Vec<&str> {
+    let list = server["volumes"].as_array().expect("volumes");
+    list.iter().map(|volume| volume["name"].as_str().expect("a name")).collect()
+}
+
+#[test]
+fn discovery_shows_each_server_with_what_this_client_may_see() {
+    let test = "discovery_shows_each_server_with_what_this_client_may_see";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let [other_interface, ethernet] = world.add_link(OTHER_MAC);
+    let id = run_ok(world.sanwire(&["id"]), PATIENCE).trim().to_owned();
+    let config = world.scratch.path("clients.toml");
+    let client = format!("[[client]]\nid = \"{id}\"\nname = \"alice\"\nvolumes = [\"a-*\"]\n");
+    fs::write(&config, client).expect("a configuration");
+    let password = world.scratch.path("password");
+    fs::write(&password, "secret\n").expect("a password file");
+    fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).expect("its mode");
+    let (config, password) = (config.display().to_string(), password.display().to_string());
+
+    let specs = ["a-one=ram:8M,security=aes-256-gcm", "a-two=ram:16M,readonly", "b=ram:8M"];
+    let mut first = Server::start_with(&world, &specs, &["--config", &config]);
+    let options = ["--allow", "any", "--password-file", &password];
+    let mut second = Server::start_beside(&world, "crate", other_interface, &["c=ram:8M"], &options);
+
+    let found = discover(&world, &["--interface", ethernet]);
+    let [open, shut] = &found[..] else { panic!("two servers: {found:?}") };
+    assert_eq!(
+        (&open["name"], &open["url"], &open["wire"]),
+        (&"box".into(), &"hs+eth://br0/box".into(), &"HS/eth".into())
+    );
+    assert_eq!(volumes(open), ["a-one", "a-two"], "{open}");
+    let one = &open["volumes"][0];
+    assert_eq!((&one["security"], &one["url"]), (&"aes-256-gcm".into(), &"hs+eth://br0/box/a-one".into()));
+    assert!(one["packet_max_bytes"].as_u64().is_some_and(|bytes| bytes > 1000), "{one}");
+    assert_eq!((&open["links"][0]["interface"], &open["problem"]), (&ethernet.into(), &Value::Null));
+    assert_eq!((&shut["name"], &shut["address"], volumes(shut).len()), (&"crate".into(), &OTHER_MAC.into(), 0));
+    assert!(shut["problem"].as_str().is_some_and(|why| why.contains("the passwords differ")), "{shut}");
+
+    let found = discover(&world, &["--interface", ethernet, "--password-file", &password]);
+    assert_eq!(volumes(&found[1]), ["c"], "{found:?}");
+    let table = run_ok(world.sanwire(&["discover", "--interface", ethernet]), PATIENCE);
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[1][..6], ["box", "a-one", "8", "MiB", "rw", "aes-256-gcm"], "{table}");
+    assert_eq!(lines[2][..5], ["box", "a-two", "16", "MiB", "ro"], "{table}");
+    assert_eq!(lines[3][..2], ["crate", "-"], "{table}");
+    assert!(table.contains("hs+eth://br0/crate: ") && table.contains("the passwords differ"), "{table}");
+    assert!(first.stop().success() && second.stop().success(), "{}", first.log());
+}
+
+#[test]
+fn a_name_alone_finds_its_server_and_no_other() {
+    let Some(world) = World::new("a_name_alone_finds_its_server_and_no_other", 1500, &[]) else { return };
+    let [other_interface, ethernet] = world.add_link(OTHER_MAC);
+    let mut first = Server::start(&world, &["one=ram:8M"]);
+    let mut second = Server::start_beside(&world, "crate", other_interface, &["two=ram:16M"], &["--allow", "any"]);
+    // Ports of the bridge are interfaces too: each leads to one server, the bridge to both.
+    for (url, size) in
+        [("hs+eth:///box/one", 8 << 20), ("hs+eth:///crate/two", 16 << 20), ("hs+eth://br0/crate/two", 16 << 20)]
+    {
+        let told = run_ok(world.sanwire(&["info", url, "--json"]), PATIENCE);
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        assert_eq!(told["size_bytes"], size, "{told}");
+    }
+    let ran = run(world.sanwire(&["info", "hs+eth:///nobody/one", "--wait", "1"]), PATIENCE);
+    assert!(ran.code == Some(1) && ran.stderr.contains("no server answered"), "{}", ran.stderr);
+    assert!(second.stop().success(), "{}", second.log());
+
+    let twin = ["two=ram:16M"];
+    let mut second = Server::start_beside(&world, SERVER_NAME, other_interface, &twin, &["--allow", "any"]);
+    for url in ["hs+eth:///box/one", "hs+eth://br0/box/one"] {
+        // On a busy machine the second one may answer later than is waited for.
+        wait_until("both are heard", PATIENCE, || {
+            let ran = run(world.sanwire(&["info", url]), PATIENCE);
+            ran.code == Some(1) && ran.stderr.contains("2 servers are called box: hs+eth://")
+        });
+    }
+    let found = discover(&world, &["--interface", ethernet]);
+    let urls: Vec<&str> = found.iter().filter_map(|server| server["url"].as_str()).collect();
+    assert_eq!(urls, ["hs+eth://br0/02:00:5e:77:00:01", &format!("hs+eth://br0/{OTHER_MAC}")]);
+    assert_eq!(volumes(&found[1]), ["two"], "by its address each is shown for itself");
+    assert!(first.stop().success() && second.stop().success(), "{}", first.log());
+}
+
+#[test]
+fn hosts_are_shown_by_the_names_they_were_asked_by() {
+    let Some(world) = World::new("hosts_are_shown_by_the_names_they_were_asked_by", 1500, &[]) else { return };
+    let mut server = Server::start(&world, &["one=ram:8M"]);
+    let found = discover(&world, &["--host", "10.77.0.1"]);
+    assert_eq!((&found[0]["url"], &found[0]["wire"]), (&Wire::Ip.server_url().into(), &"HS/IP".into()));
+    assert_eq!(volumes(&found[0]), ["one"]);
+    assert!(server.stop().success(), "{}", server.log());
+}

@@ -1,0 +1,193 @@
+//! The network ports of one client: opened, served together, and opened again when they lead nowhere any more.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use sanwire_buffer::Packet;
+use sanwire_core::{Instant, LinkId, MacAddress, Path, Peer};
+use sanwire_hyperscsi::{ETHERTYPE, LinkLimits};
+use sanwire_io::{Clock, LocalAddress, PacketPort, Poller, Port, UdpPort, Waker, interface};
+
+/// Ports of a client at the most.
+pub(crate) const PORTS_MAX: usize = 32;
+
+/// Where a client seeks: stands for every place at which its server may be.
+pub(crate) const EVERYWHERE: Path = Path { link: LinkId(u8::MAX), peer: Peer::Ethernet(MacAddress::BROADCAST) };
+
+/// Packets by which receive buffers are measured: what most links take at the most. A wildcard address or the loopback takes
+/// larger ones; then fewer fit, and the rest is recovered like any loss.
+const JUMBO_BYTES: usize = 9000;
+
+/// How a port is opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Door {
+    /// Raw Ethernet on an interface.
+    Ethernet { interface: String, ring_bytes: usize },
+    /// UDP, from the address that leads to this server.
+    Udp { server: SocketAddr, source: IpAddr },
+}
+
+impl Door {
+    pub(crate) fn udp(server: SocketAddr) -> io::Result<Door> {
+        Ok(Door::Udp { server, source: interface::route_to(server)?.source })
+    }
+
+    pub(crate) fn open(&self) -> io::Result<Port> {
+        match self {
+            Door::Ethernet { interface, ring_bytes } => {
+                PacketPort::open(interface, ETHERTYPE, None, *ring_bytes).map(Port::from)
+            }
+            Door::Udp { source, .. } => UdpPort::open(SocketAddr::new(*source, 0), None).map(Port::from),
+        }
+    }
+
+    /// One port serves all servers that are reached from the same address.
+    fn leads_like(&self, other: &Door) -> bool {
+        match (self, other) {
+            (Door::Ethernet { interface, .. }, Door::Ethernet { interface: other, .. }) => interface == other,
+            (Door::Udp { source, .. }, Door::Udp { source: other, .. }) => source == other,
+            _ => false,
+        }
+    }
+}
+
+/// Open ports: [`LinkId`] counts them.
+pub(crate) struct Ports {
+    ports: Vec<Port>,
+    doors: Vec<Door>,
+    is_broken: Vec<bool>,
+    poller: Poller,
+}
+
+impl Ports {
+    pub(crate) fn new() -> Self {
+        Ports { ports: Vec::new(), doors: Vec::new(), is_broken: Vec::new(), poller: Poller::new() }
+    }
+
+    /// Opens one more, unless it is open already.
+    ///
+    /// # Errors
+    /// The system's; `InvalidInput` when there are [`PORTS_MAX`].
+    pub(crate) fn add(&mut self, door: Door) -> io::Result<LinkId> {
+        let place = match self.doors.iter().position(|known| known.leads_like(&door)) {
+            Some(place) => place,
+            None if self.ports.len() == PORTS_MAX => return Err(io::ErrorKind::InvalidInput.into()),
+            None => {
+                self.ports.push(door.open()?);
+                self.doors.push(door);
+                self.is_broken.push(false);
+                self.ports.len() - 1
+            }
+        };
+        Ok(LinkId(place as u8))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ports.is_empty()
+    }
+
+    /// The interface of a raw Ethernet link.
+    pub(crate) fn interface(&self, link: LinkId) -> Option<&str> {
+        match self.doors.get(usize::from(link.0))? {
+            Door::Ethernet { interface, .. } => Some(interface),
+            Door::Udp { .. } => None,
+        }
+    }
+
+    /// What the protocol negotiates by: the largest packet of any link, which it then tries on the one that it uses, and as
+    /// many of them as any takes.
+    pub(crate) fn limits(&self) -> LinkLimits {
+        // HyperSCSI counts body bytes in 16 bits.
+        let packet_max = self.ports.iter().map(Port::payload_max_bytes).max().unwrap_or(0).min(65_000);
+        let capacity = self.ports.iter().map(|port| port.receive_capacity_packets(packet_max.min(JUMBO_BYTES))).min();
+        LinkLimits { packet_max_bytes: packet_max as u32, receive_capacity_packets: capacity.unwrap_or(0) }
+    }
+
+    /// Takes at most `budget` packets from each port.
+    pub(crate) fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Path, &[u8])) -> usize {
+        let mut received = 0;
+        for place in 0..self.ports.len() {
+            let link = LinkId(place as u8);
+            let result = self.ports[place].receive(budget, &mut |peer, bytes| each(Path { link, peer }, bytes));
+            received += self.note(place, result).unwrap_or(0);
+        }
+        received
+    }
+
+    /// Puts a packet into the batch of its port; [`Ports::flush`] sends it.
+    pub(crate) fn queue(&mut self, path: Path, packet: Packet) {
+        let place = usize::from(path.link.0);
+        let Some(port) = self.ports.get_mut(place) else { return };
+        if let Err(packet) = port.queue(path.peer, packet) {
+            let result = port.flush();
+            // An empty batch takes a packet.
+            drop(port.queue(path.peer, packet));
+            self.note(place, result);
+        }
+    }
+
+    pub(crate) fn flush(&mut self) {
+        for place in 0..self.ports.len() {
+            let result = self.ports[place].flush();
+            self.note(place, result);
+        }
+    }
+
+    fn note<T>(&mut self, place: usize, result: io::Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                if !self.is_broken[place] {
+                    tracing::warn!("the network port {} does not work any more: {error}", self.doors[place]);
+                }
+                self.is_broken[place] = true;
+                None
+            }
+        }
+    }
+
+    /// Opens those again that lead nowhere. To be called now and then while there is no connection.
+    pub(crate) fn tend(&mut self) {
+        for place in 0..self.ports.len() {
+            if !self.is_stale(place) {
+                continue;
+            }
+            let door = match &self.doors[place] {
+                Door::Udp { server, .. } => Door::udp(*server),
+                door @ Door::Ethernet { .. } => Ok(door.clone()),
+            };
+            match door.and_then(|door| Ok((door.open()?, door))) {
+                Ok((port, door)) => {
+                    tracing::warn!("the network port {door} is open again");
+                    (self.ports[place], self.doors[place], self.is_broken[place]) = (port, door, false);
+                }
+                Err(error) => tracing::debug!("the network port cannot be opened again yet: {error}"),
+            }
+        }
+    }
+
+    fn is_stale(&mut self, place: usize) -> bool {
+        if self.ports[place].refresh().is_err() || self.is_broken[place] {
+            return true;
+        }
+        match (self.ports[place].local_address(), &self.doors[place]) {
+            (LocalAddress::Udp(local), Door::Udp { server, .. }) => {
+                interface::route_to(*server).is_ok_and(|route| route.source != local.ip())
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn wait(&mut self, waker: Option<&Waker>, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
+        self.poller.wait(&self.ports, &[], waker, deadline, clock).map(drop)
+    }
+}
+
+impl std::fmt::Display for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Door::Ethernet { interface, .. } => write!(f, "on {interface}"),
+            Door::Udp { server, .. } => write!(f, "towards {server}"),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! A host with several addresses: the first that answers is used, and after an outage any other.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use sanwire_initiator::{Client, ClientOptions, Url};
+use sanwire_target::{Target, TargetConfig, Wire};
+use simple_dns::rdata::{A, RData, SRV};
+use simple_dns::{CLASS, Name, Packet, QTYPE, ResourceRecord, TYPE};
+
+use super::config;
+
+const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+const NOBODY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
+
+/// Says where the service is: of two hosts the first has an address where nobody is. It answers until the test ends.
+fn name_server(port: u16) -> SocketAddr {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut question = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut question) {
+            let question = Packet::parse(&question[..length]).unwrap();
+            let mut answer = Packet::new_reply(question.id());
+            answer.questions.clone_from(&question.questions);
+            let asked = &question.questions[0];
+            let srv =
+                |priority, target| RData::SRV(SRV { priority, weight: 1, port, target: Name::new_unchecked(target) });
+            let a = |address: Ipv4Addr| RData::A(A { address: address.into() });
+            let data = match (&*asked.qname.to_string(), asked.qtype) {
+                ("_hyperscsi._udp.storage.test", QTYPE::TYPE(TYPE::SRV)) => vec![srv(2, "b.test"), srv(1, "a.test")],
+                ("a.test", QTYPE::TYPE(TYPE::A)) => vec![a(NOBODY), a(HERE)],
+                ("b.test", QTYPE::TYPE(TYPE::A)) => vec![a(THERE)],
+                _ => vec![],
+            };
+            let records = data.into_iter().map(|data| ResourceRecord::new(asked.qname.clone(), CLASS::IN, 60, data));
+            answer.answers = records.collect();
+            socket.send_to(&answer.build_bytes_vec().unwrap(), from).unwrap();
+        }
+    });
+    address
+}
+
+fn settings_at(address: Ipv4Addr, port: u16, spec: &str) -> TargetConfig {
+    TargetConfig { wires: vec![Wire::HsIp { address: (address, port).into() }], ..config(&[spec]) }
+}
+
+#[test]
+fn the_address_that_answers_is_used_and_after_an_outage_another_one() {
+    let directory = std::env::temp_dir().join(format!("sanwire-names-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let spec = format!("disk=file:{},size=16M", directory.join("disk.img").display());
+    let mut settings = settings_at(HERE, 0, &spec);
+    let target = Target::start(settings.clone()).unwrap();
+    let Wire::HsIp { address } = target.wires()[0] else { panic!("an IP wire") };
+    let mut options = ClientOptions::anonymous().unwrap();
+    options.name_servers = vec![name_server(address.port())];
+    options.reconnect_patience = Some(Duration::from_secs(60));
+    let url: Url = "hs+ip://storage.test/disk".parse().unwrap();
+
+    let mut client = Client::connect(&url, &options).unwrap();
+    let volume = client.open("disk").unwrap();
+    let data = sanwire_buffer::Slice::from(vec![0x5a; 65_536]);
+    client.block_on(volume.write(0, data.clone())).unwrap();
+    target.stop().unwrap();
+    settings.wires = vec![Wire::HsIp { address: (THERE, address.port()).into() }];
+    let target = Target::start(settings).unwrap();
+    client.block_on(volume.write(65_536, data)).unwrap();
+    let back = client.block_on(async { volume.read(0, volume.buffer(131_072).await?).await }).unwrap();
+    assert!(back.iter().all(|byte| *byte == 0x5a));
+    drop((volume, client));
+    target.stop().unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
+}

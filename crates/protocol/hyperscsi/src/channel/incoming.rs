@@ -7,7 +7,7 @@ use sanwire_core::Instant;
 use super::receive::Arrival;
 use super::{AckDue, Channel, LinkAt, Marker, Recovery, Rejected};
 use crate::wire::flow::{Ack, AckKind, Snr, Window, Windows};
-use crate::wire::{Opcode, RawPacket, command};
+use crate::wire::{Malformed, Opcode, RawPacket, command};
 
 /// An acknowledgement waits this long for a data packet that could carry it.
 const ACK_DELAY: Duration = Duration::from_millis(1);
@@ -83,16 +83,26 @@ impl Channel {
         Some(plain)
     }
 
-    /// Handles FC_ACK_SNR. Returns whether the server's acceptance in it says that the session goes on.
-    pub(crate) fn handle_snr(&mut self, plain: &[u8], packet_bytes: usize, at: LinkAt, capacity: u32) -> Option<bool> {
-        match Snr::read(plain).ok()? {
+    /// Handles FC_ACK_SNR: windows are set to no more than `most`, as this end sees them. Returns whether the server's
+    /// acceptance in it says that the session goes on.
+    ///
+    /// # Errors
+    /// [`Malformed`]; then nothing has changed.
+    pub(crate) fn handle_snr(
+        &mut self,
+        plain: &[u8],
+        packet_bytes: usize,
+        at: LinkAt,
+        most: Windows,
+    ) -> Result<Option<bool>, Malformed> {
+        match Snr::read(plain)? {
             Snr::SetWindows { resumed, windows } => {
-                let inward = windows.outward.limited_to(capacity);
-                let outward = windows.inward;
+                let inward = windows.outward.limited_to(most.inward.in_flight_packets());
+                let outward = windows.inward.limited_to(most.outward.in_flight_packets());
                 self.inward = inward;
                 self.outgoing.set_window(outward);
                 self.acknowledge(AckKind::Windows(Windows { outward: inward, inward: outward }), None);
-                return Some(resumed);
+                return Ok(Some(resumed));
             }
             Snr::Query { marker } => self.acknowledge(AckKind::Query { marker }, Some(at)),
             Snr::Probe { size_bytes } if usize::from(size_bytes) == packet_bytes => {
@@ -104,7 +114,7 @@ impl Channel {
                 self.acknowledge(AckKind::Pause { is_paused }, None);
             }
         }
-        None
+        Ok(None)
     }
 
     /// Handles FC_ACK_REPLY.

@@ -6,6 +6,7 @@ use super::orders::{Answered, Placed};
 use super::seek::{Answering, Rejection};
 use super::{Client, ClientEvent, Connected, Failure, Orders, State};
 use crate::channel::Rejected;
+use crate::wire::flow::{IN_FLIGHT_MAX_PACKETS, Window, Windows};
 use crate::wire::live::{LiveReply, LiveRequest};
 use crate::wire::packet::Salt;
 use crate::wire::setup::{AdnRequest, Refusal};
@@ -144,9 +145,12 @@ impl Client {
         };
         match opcode {
             Opcode::AckSnr => {
-                let capacity = self.config.link.receive_capacity_packets;
-                if let Some(resumed) = channel.handle_snr(&plain, packet.length_bytes(), at, capacity) {
-                    self.accepted(resumed, now);
+                let inward = Window::fitting(self.config.link.receive_capacity_packets);
+                let most = Windows { outward: Window::fitting(IN_FLIGHT_MAX_PACKETS), inward };
+                match channel.handle_snr(&plain, packet.length_bytes(), at, most) {
+                    Ok(Some(resumed)) => self.accepted(resumed, now),
+                    Ok(None) => {}
+                    Err(_) => self.counters.violations += 1,
                 }
             }
             Opcode::AckReply => {

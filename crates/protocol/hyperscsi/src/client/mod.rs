@@ -373,3 +373,13 @@ impl Connected {
         self.channel.is_stuck() || self.channel.unanswered_since().is_some_and(|since| since + SILENCE_MAX <= now)
     }
 }
+
+#[cfg(test)]
+impl Client {
+    /// Says this to the server, sealed, as somebody else's client might.
+    pub(crate) fn say(&mut self, opcode: Opcode, body: Vec<u8>) {
+        if let State::Connected(connected) = &mut self.state {
+            connected.channel.send_control(opcode, body);
+        }
+    }
+}

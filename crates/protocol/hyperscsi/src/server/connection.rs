@@ -12,9 +12,9 @@ use crate::channel::{Channel, LinkAt, Rejected};
 use crate::counters::Counters;
 use crate::keys::KeyError;
 use crate::wire::command::{Fragment, RequestHead};
-use crate::wire::flow::Windows;
+use crate::wire::flow::{Window, Windows};
 use crate::wire::live::{LiveReply, LiveRequest};
-use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
+use crate::wire::{Header, Malformed, Opcode, Prefix, Protection, RawPacket, Tag};
 
 /// A client that missed this many keep-alives is gone.
 const MISSED_MAX: u32 = 3;
@@ -48,13 +48,6 @@ struct Incoming {
     protection: Protection,
 }
 
-/// How many packets each end has room for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Capacities {
-    pub(super) ours: u32,
-    pub(super) theirs: u32,
-}
-
 /// An established connection.
 pub(super) struct Connection {
     pub(super) channel: Channel,
@@ -63,7 +56,8 @@ pub(super) struct Connection {
     pub(super) is_queued: bool,
     pub(super) sent_packets: u64,
     pub(super) received_packets: u64,
-    pub(super) capacities: Capacities,
+    /// The data packets that the client has room for.
+    pub(super) capacity_packets: u32,
     /// The windows that the client was told last.
     offered: Option<Windows>,
     transfer_max_bytes: u32,
@@ -84,7 +78,7 @@ impl Connection {
     pub(super) fn new(
         channel: Channel,
         nexus: NexusId,
-        capacities: Capacities,
+        capacity_packets: u32,
         transfer_max_bytes: u32,
         keep_alive: Duration,
         rekey_interval: Duration,
@@ -96,7 +90,7 @@ impl Connection {
             is_queued: false,
             sent_packets: 0,
             received_packets: 0,
-            capacities,
+            capacity_packets,
             offered: None,
             transfer_max_bytes,
             incoming: BTreeMap::new(),
@@ -261,16 +255,22 @@ impl Connection {
     }
 
     /// Takes an authentic control packet that is no DISCONNECT.
+    ///
+    /// # Errors
+    /// [`Malformed`] for a question that none is; it changes nothing.
     pub(super) fn handle_control(
         &mut self,
         opcode: Opcode,
         plain: &[u8],
         (packet_bytes, at): (usize, LinkAt),
         now: Instant,
-    ) {
+    ) -> Result<(), Malformed> {
         match opcode {
             Opcode::AckSnr => {
-                self.channel.handle_snr(plain, packet_bytes, at, self.capacities.ours);
+                // No client takes more than its share.
+                let least = Window::fitting(1);
+                let most = self.offered.unwrap_or(Windows { outward: least, inward: least });
+                self.channel.handle_snr(plain, packet_bytes, at, most)?;
             }
             Opcode::AckReply => {
                 self.channel.handle_ack(plain, at, now);
@@ -292,6 +292,7 @@ impl Connection {
             }
             _ => {}
         }
+        Ok(())
     }
 
     /// Whether new keys are due, or what was said of them must be said again.

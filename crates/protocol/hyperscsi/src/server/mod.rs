@@ -168,7 +168,9 @@ impl Server {
             }
             return;
         }
-        connection.handle_control(opcode, &plain, (packet.length_bytes(), at), now);
+        if connection.handle_control(opcode, &plain, (packet.length_bytes(), at), now).is_err() {
+            self.counters.violations += 1;
+        }
         self.deliver(prefix.connection);
         self.touch(prefix.connection);
     }

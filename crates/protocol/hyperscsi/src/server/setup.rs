@@ -5,7 +5,7 @@ use std::time::Duration;
 use sanwire_buffer::{Head, Packet};
 use sanwire_core::{ClientId, Instant, NexusId, Path};
 
-use super::connection::{Capacities, Connection};
+use super::connection::Connection;
 use super::handshake::HalfOpen;
 use super::session::Session;
 use super::{CONNECTIONS_MAX, LOOSE_MAX, LinkLimits, Server, ServerEvent};
@@ -189,7 +189,7 @@ impl Server {
         let mut connection = Connection::new(
             channel,
             nexus,
-            Capacities { ours: link.receive_capacity_packets, theirs: offer.receive_capacity_packets },
+            offer.receive_capacity_packets,
             self.config.transfer_max_bytes,
             self.config.keep_alive,
             self.config.rekey_interval,
@@ -254,7 +254,7 @@ impl Server {
             let Some(connection) = self.connections.get(&id) else { continue };
             let Some(session) = self.sessions.get(&connection.nexus) else { continue };
             let most = self.window_max_packets(session.client);
-            let outward = Window::fitting(connection.capacities.theirs.min(most));
+            let outward = Window::fitting(connection.capacity_packets.min(most));
             let inward = share(self.link(connection.channel.path()), sharers, most);
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             if connection.share(Windows { outward, inward }, now) {

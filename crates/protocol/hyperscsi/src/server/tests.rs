@@ -1,5 +1,7 @@
 //! Both ends in memory: what a server does as clients come and go.
 
+mod windows;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

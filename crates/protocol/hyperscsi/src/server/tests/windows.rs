@@ -1,0 +1,107 @@
+//! Windows that an authentic peer should not ask for.
+
+use sanwire_core::{Instant, Lun};
+use sanwire_scsi::{Reply, Status, build};
+
+use super::{client, exchange, server};
+use crate::wire::Opcode;
+use crate::wire::command::{Answer, Ask};
+use crate::wire::flow::{IN_FLIGHT_MAX_PACKETS, Window};
+use crate::{Client, ClientEvent, Order, Server, ServerEvent};
+
+const NOW: Instant = Instant::ZERO;
+
+/// What no window can be.
+const IMPOSSIBLE: [(u16, u16); 6] = [(0, 0), (0, 1), (1, 0), (u16::MAX, u16::MAX), (u16::MAX, 1), (1, u16::MAX)];
+
+/// What a window can be, for who has the room.
+const LARGE: [(u16, u16); 3] = [(64, 64), (1, 4096), (4096, 1)];
+
+/// "Set windows", to the same in both directions.
+fn set_windows((packets, in_flight): (u16, u16)) -> Vec<u8> {
+    let window = [packets.to_be_bytes(), in_flight.to_be_bytes()].concat();
+    [&[1, 0], &window[..], &window[..]].concat()
+}
+
+/// Packets in flight in each direction, as the server sees each client.
+fn in_flight(server: &Server) -> Vec<(u32, u32)> {
+    let windows = server.connections.values().map(|connection| connection.channel.windows());
+    windows.map(|windows| (windows.outward.in_flight_packets(), windows.inward.in_flight_packets())).collect()
+}
+
+/// Whether a command of each client, of more packets than one, is answered.
+fn are_served(server: &mut Server, clients: &mut [Client]) -> bool {
+    for client in clients.iter_mut() {
+        while client.poll_event().is_some() {}
+        let (data_out, data_in) = (Some(vec![1; 50_000].into()), Some(vec![0; 50_000].into()));
+        let ask = Ask::Command(build::test_unit_ready());
+        client.order(Order { lun: Lun::default(), ask, data_out, data_in }, NOW).unwrap();
+    }
+    for _ in 0..200 {
+        exchange(server, clients, NOW);
+        while let Some(event) = server.poll_event() {
+            if let ServerEvent::Command { handle, .. } = event {
+                server.reply(handle, Reply::good(Some(vec![2; 50_000].into())), NOW);
+            }
+        }
+    }
+    let is_good = |event: ClientEvent| {
+        matches!(
+            event,
+            ClientEvent::Completed { answer: Answer::Command { status: Status::Good, .. }, data_in_bytes: 50_000, .. }
+        )
+    };
+    clients.iter_mut().all(|client| std::iter::from_fn(|| client.poll_event()).any(is_good))
+}
+
+#[test]
+fn a_client_that_asks_for_impossible_windows_is_counted_and_gets_no_others() {
+    let (mut server, mut clients) = (server(), [client(1), client(2)]);
+    exchange(&mut server, &mut clients, NOW);
+    let share = Window::fitting(512).in_flight_packets();
+    for (count, window) in (1..).zip(IMPOSSIBLE) {
+        clients[1].say(Opcode::AckSnr, set_windows(window));
+        exchange(&mut server, &mut clients, NOW);
+        assert_eq!(server.counters().violations, count, "{window:?}");
+        assert!(in_flight(&server).iter().all(|(_, inward)| *inward == share), "{window:?}");
+    }
+    assert!(are_served(&mut server, &mut clients));
+}
+
+#[test]
+fn a_client_that_asks_for_more_than_its_share_does_not_get_it() {
+    let (mut server, mut clients) = (server(), [client(1), client(2)]);
+    exchange(&mut server, &mut clients, NOW);
+    let before = in_flight(&server);
+    for window in LARGE {
+        clients[1].say(Opcode::AckSnr, set_windows(window));
+        exchange(&mut server, &mut clients, NOW);
+        let now = in_flight(&server);
+        let is_within = |(now, before): (&(u32, u32), &(u32, u32))| now.0 <= before.0 && now.1 <= before.1;
+        assert!(now.iter().zip(&before).all(is_within), "{window:?}: {now:?}, {before:?} before");
+        assert!(now.contains(&before[0]), "the other one keeps its own: {now:?}");
+    }
+    assert!(are_served(&mut server, &mut clients));
+}
+
+#[test]
+fn a_client_counts_and_outlives_a_server_that_sets_impossible_or_very_large_windows() {
+    let (mut server, mut clients) = (server(), [client(1)]);
+    exchange(&mut server, &mut clients, NOW);
+    let say = |server: &mut Server, window| {
+        let id = *server.connections.keys().next().unwrap();
+        server.connections.get_mut(&id).unwrap().channel.send_control(Opcode::AckSnr, set_windows(window));
+        server.touch(id);
+    };
+    for (count, window) in (1..).zip(IMPOSSIBLE) {
+        say(&mut server, window);
+        exchange(&mut server, &mut clients, NOW);
+        assert_eq!(clients[0].counters().violations, count, "{window:?}");
+    }
+    for window in LARGE {
+        say(&mut server, window);
+        exchange(&mut server, &mut clients, NOW);
+    }
+    assert!(in_flight(&server).iter().all(|(outward, _)| *outward <= IN_FLIGHT_MAX_PACKETS));
+    assert!(are_served(&mut server, &mut clients));
+}

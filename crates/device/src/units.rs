@@ -1,8 +1,8 @@
 //! The logical units of a target, and the way of a task to its unit.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -47,6 +47,10 @@ pub struct LogicalUnits {
     /// The nexuses there are, for disks that come later. Its lock orders all changes of the inventory.
     nexuses: Mutex<BTreeMap<NexusId, Arc<NexusPorts>>>,
     port_groups: PortGroups,
+    /// The target of which these are a part that some of its initiators see: its ports are theirs.
+    whole: Option<Arc<LogicalUnits>>,
+    /// The nexuses of the parts of this target.
+    part_nexuses: Mutex<BTreeSet<NexusId>>,
     /// Where copies find their units; without it, among the units here.
     reach: Option<Box<dyn Reach>>,
     /// Whether the initiators of this target may only read.
@@ -64,6 +68,13 @@ impl LogicalUnits {
     #[must_use]
     pub fn reaching(reach: Box<dyn Reach>) -> Self {
         LogicalUnits { reach: Some(reach), ..Self::default() }
+    }
+
+    /// A part, without disks yet, of the target that has all units of `whole`: the states of its port groups are the same for
+    /// all parts, and a change of them is told to the initiators of all.
+    #[must_use]
+    pub fn part_of(whole: Arc<LogicalUnits>) -> Self {
+        LogicalUnits { whole: Some(whole), ..Self::default() }
     }
 
     /// Takes a disk in and tells every initiator that the list has changed.
@@ -157,6 +168,9 @@ impl LogicalUnits {
         let mut nexuses = self.lock();
         if let Entry::Vacant(vacant) = nexuses.entry(nexus) {
             self.inventory.load().values().for_each(|disk| disk.establish(nexus, &ports));
+            if let Some(whole) = &self.whole {
+                whole.part_nexuses().insert(nexus);
+            }
             vacant.insert(ports);
         }
     }
@@ -165,6 +179,9 @@ impl LogicalUnits {
     pub fn nexus_lost(&self, nexus: NexusId) {
         let mut nexuses = self.lock();
         nexuses.remove(&nexus);
+        if let Some(whole) = &self.whole {
+            whole.part_nexuses().remove(&nexus);
+        }
         self.inventory.load().values().for_each(|disk| disk.forget(nexus));
     }
 
@@ -240,10 +257,14 @@ impl LogicalUnits {
         }
     }
 
-    /// Tells the initiators of this target, of all its units, but not those of other targets that share a disk with it.
+    /// Tells the initiators of this target and of its parts, of all its units, but not those of other targets that share a
+    /// disk with it.
     pub(crate) fn raise(&self, attention: Attention, except: Option<NexusId>) {
-        let nexuses = self.lock();
-        let told = || nexuses.keys().copied().filter(|nexus| Some(*nexus) != except);
+        if let Some(whole) = &self.whole {
+            return whole.raise(attention, except);
+        }
+        let (nexuses, parts) = (self.lock(), self.part_nexuses());
+        let told = || nexuses.keys().chain(&*parts).copied().filter(|nexus| Some(*nexus) != except);
         self.inventory.load().values().for_each(|disk| disk.nexuses.raise_for(attention, told()));
     }
 
@@ -259,7 +280,12 @@ impl LogicalUnits {
     }
 
     pub(crate) fn port_groups(&self) -> &PortGroups {
-        &self.port_groups
+        self.whole.as_ref().map_or(&self.port_groups, |whole| whole.port_groups())
+    }
+
+    fn part_nexuses(&self) -> MutexGuard<'_, BTreeSet<NexusId>> {
+        // Nothing panics between two writes to the set: a poisoned one is still whole.
+        self.part_nexuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NexusId, Arc<NexusPorts>>> {

@@ -37,7 +37,8 @@ impl Views {
         terms: impl FnOnce() -> ClientConfig,
     ) -> Arc<LogicalUnits> {
         let mut views = self.lock();
-        let view = views.entry(client).or_insert_with(|| View { units: Arc::default(), peer, sessions: 0 });
+        let part = || Arc::new(LogicalUnits::part_of(Arc::clone(&self.volumes)));
+        let view = views.entry(client).or_insert_with(|| View { units: part(), peer, sessions: 0 });
         view.peer = peer;
         view.sessions += 1;
         self.show(&view.units, &terms());

@@ -9,13 +9,13 @@ use sanwire_core::{Instant, LinkId, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer, Ask, Function};
 use sanwire_hyperscsi::{Client, ClientConfig, ClientEvent, CommandId, Identity, LinkLimits, Order, Recovery, random};
 use sanwire_io::Clock;
-use sanwire_scsi::{Cdb, Status};
+use sanwire_scsi::{Cdb, Sense, Status};
 
 use super::initiator::{BLOCK_BYTES, GOOD, Said, TASK_ABORTED};
 use super::{DELAYED, GATED, PATIENCE, PROMPT, World};
 
 /// A client and its socket.
-struct Driver {
+pub struct Driver {
     client: Client,
     socket: UdpSocket,
     path: Path,
@@ -24,7 +24,8 @@ struct Driver {
     skew: Duration,
 }
 
-fn connect(server: SocketAddr, key: [u8; 32]) -> Driver {
+/// A client that has heard of power on.
+pub fn connect(server: SocketAddr, key: [u8; 32]) -> Driver {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let path = Path { link: LinkId(0), peer: Peer::Udp(server) };
     let clock = Clock::new();
@@ -118,6 +119,15 @@ impl Driver {
 
     fn manage(&mut self, function: Function, lun: u16, task: u64) -> CommandId {
         self.order(lun, Ask::Manage { function, task }, None)
+    }
+
+    /// Gives a command that reads nothing; gives its status and its sense data.
+    pub fn ask(&mut self, lun: u16, cdb: Cdb, data_out: &[u8]) -> (Status, Option<Sense>) {
+        self.command(lun, cdb, (!data_out.is_empty()).then(|| data_out.to_vec().into()));
+        match self.hear_answer() {
+            (_, Answer::Command { status, sense }) => (status, Sense::parse(&sense)),
+            (_, other) => panic!("{other:?}"),
+        }
     }
 
     fn write(&mut self, lun: u16, lba: u8, byte: u8) -> CommandId {

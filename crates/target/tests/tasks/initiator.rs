@@ -8,7 +8,7 @@ use sanwire_iscsi::wire::{
     ScsiResponse, TAG_NONE, TaskRequest, TaskResponse,
 };
 
-use sanwire_scsi::DeviceIdentification;
+use sanwire_scsi::{Cdb, DeviceIdentification, Sense, Status};
 
 use super::{DELAYED, GATED, PATIENCE, PROMPT};
 
@@ -42,6 +42,8 @@ pub struct Initiator {
     next_tag: u32,
     /// What the last READ gave.
     data: Vec<u8>,
+    /// What the last status that was not GOOD came with.
+    sense: Option<Sense>,
 }
 
 impl Initiator {
@@ -83,8 +85,17 @@ impl Initiator {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         let command_number = first.command_number;
-        let mut own =
-            Initiator { stream, first, text, tsih: 0, command_number, status_number: 0, next_tag: 1, data: Vec::new() };
+        let mut own = Initiator {
+            stream,
+            first,
+            text,
+            tsih: 0,
+            command_number,
+            status_number: 0,
+            next_tag: 1,
+            data: Vec::new(),
+            sense: None,
+        };
         own.send(own.first.write(), own.text.clone().as_bytes());
         let (header, _) = own.receive().expect("an answer to the login");
         let response = LoginResponse::read(&header);
@@ -149,6 +160,7 @@ impl Initiator {
                 Some(Opcode::ScsiResponse) => {
                     let response = ScsiResponse::read(&header);
                     self.status_number = response.status_number.wrapping_add(1);
+                    self.sense = data.get(2..).and_then(Sense::parse);
                     return Said::Status(response.task_tag, response.status);
                 }
                 Some(Opcode::DataIn) => {
@@ -201,6 +213,14 @@ impl Initiator {
         self.command_number = self.command_number.wrapping_add(1);
         self.send(request.write(), data_out);
         task_tag
+    }
+
+    /// Gives a command that reads nothing; gives its status and its sense data.
+    pub fn ask(&mut self, lun: u16, cdb: Cdb, data_out: &[u8]) -> (Status, Option<Sense>) {
+        let tag = self.command(lun, &cdb, data_out, 0);
+        let Said::Status(answered, status) = self.hear() else { panic!("a status") };
+        assert_eq!(answered, tag);
+        (Status::from_code(status).unwrap(), self.sense)
     }
 
     /// Gives the command to fill a block with a byte.

@@ -1,5 +1,6 @@
 //! Tasks of several sessions on several shards of one server: who waits for whom, and who ends whose.
 
+mod attentions;
 mod copy;
 mod hyperscsi;
 mod initiator;

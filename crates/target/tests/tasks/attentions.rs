@@ -1,0 +1,147 @@
+//! What one initiator does to a disk is told to all others, whichever protocol they speak.
+
+use sanwire_core::Lun;
+use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, build};
+use sanwire_target::ExportConfig;
+
+use super::hyperscsi::{Driver, connect};
+use super::initiator::{BLOCK_BYTES, Initiator};
+use super::{DELAYED, PROMPT, World};
+
+const REGISTER: u8 = 0;
+const RESERVE: u8 = 1;
+const CLEAR: u8 = 3;
+/// Only who is registered may write.
+const WRITE_EXCLUSIVE_REGISTRANTS: u8 = 5;
+
+/// Two HyperSCSI clients and an iSCSI initiator of the same disks.
+struct Three {
+    one: Driver,
+    other: Driver,
+    initiator: Initiator,
+}
+
+type Said = (Status, Option<Sense>);
+
+const GOOD: Said = (Status::Good, None);
+const CONFLICT: Said = (Status::ReservationConflict, None);
+
+impl Three {
+    fn new(world: &World) -> Three {
+        let client = || connect(world.hyperscsi_address(), sanwire_hyperscsi::random().unwrap());
+        Three { one: client(), other: client(), initiator: world.login(1) }
+    }
+
+    /// What the other client and the initiator are told.
+    fn others(&mut self, cdb: Cdb, data_out: &[u8]) -> [Said; 2] {
+        [self.other.ask(PROMPT, cdb, data_out), self.initiator.ask(PROMPT, cdb, data_out)]
+    }
+
+    fn others_are_told(&mut self, additional: AdditionalSense) {
+        let ready = build::test_unit_ready();
+        assert_eq!(self.others(ready, &[]), [attention(additional); 2]);
+        assert_eq!(self.others(ready, &[]), [GOOD; 2], "they are told once");
+    }
+}
+
+fn attention(additional: AdditionalSense) -> Said {
+    (Status::CheckCondition, Some(Sense::new(SenseKey::UnitAttention, additional)))
+}
+
+fn not_ready(additional: AdditionalSense) -> Said {
+    (Status::CheckCondition, Some(Sense::new(SenseKey::NotReady, additional)))
+}
+
+fn write() -> Cdb {
+    build::write_16(Extent { lba: 0, blocks: 1 }, false)
+}
+
+/// PERSISTENT RESERVE OUT, with its list.
+fn reserve_out(action: u8, kind: u8, key: u64, action_key: u64) -> (Cdb, Vec<u8>) {
+    let list = [key.to_be_bytes(), action_key.to_be_bytes(), [0; 8]].concat();
+    ([0x5f, action, kind, 0, 0, 0, 0, 0, list.len() as u8, 0].into(), list)
+}
+
+/// SET TARGET PORT GROUPS: group 1 into this state.
+fn set_group(state: u8) -> (Cdb, [u8; 8]) {
+    ([0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0].into(), [0, 0, 0, 0, state, 0, 0, 1])
+}
+
+#[test]
+fn another_mode_is_told_to_clients_and_initiators() {
+    let world = World::new();
+    let mut three = Three::new(&world);
+    // The caching mode page, with a write cache that is off.
+    let mut list = [0; 4 + 20];
+    (list[4], list[5]) = (8, 18);
+    assert_eq!(three.one.ask(PROMPT, build::mode_select_6(list.len() as u8), &list), GOOD);
+    three.others_are_told(AdditionalSense::MODE_PARAMETERS_CHANGED);
+    assert_eq!(three.one.ask(PROMPT, build::test_unit_ready(), &[]), GOOD, "who did it knows");
+}
+
+#[test]
+fn a_reservation_of_a_client_holds_for_clients_and_initiators() {
+    let world = World::new();
+    let mut three = Three::new(&world);
+    let block = [1; BLOCK_BYTES];
+    let (register, list) = reserve_out(REGISTER, 0, 0, 7);
+    assert_eq!(three.one.ask(PROMPT, register, &list), GOOD);
+    let (reserve, own) = reserve_out(RESERVE, WRITE_EXCLUSIVE_REGISTRANTS, 7, 0);
+    assert_eq!(three.one.ask(PROMPT, reserve, &own), GOOD);
+    assert_eq!(three.others(write(), &block), [CONFLICT; 2]);
+    assert_eq!(three.others(register, &list), [GOOD; 2]);
+    assert_eq!(three.others(write(), &block), [GOOD; 2], "who is registered may write");
+    let (clear, own) = reserve_out(CLEAR, 0, 7, 0);
+    assert_eq!(three.one.ask(PROMPT, clear, &own), GOOD);
+    three.others_are_told(AdditionalSense::RESERVATIONS_PREEMPTED);
+    assert_eq!(three.others(write(), &block), [GOOD; 2]);
+}
+
+#[test]
+fn a_new_size_is_told_to_clients_and_initiators() {
+    let world = World::new();
+    let mut three = Three::new(&world);
+    let lun = Lun::new(PROMPT).unwrap();
+    world.target.units().get(lun).unwrap().store().resize(2 << 20).unwrap();
+    assert!(world.target.volume_resized(lun));
+    let told = attention(AdditionalSense::CAPACITY_DATA_HAS_CHANGED);
+    assert_eq!(three.one.ask(PROMPT, build::test_unit_ready(), &[]), told);
+    three.others_are_told(AdditionalSense::CAPACITY_DATA_HAS_CHANGED);
+}
+
+#[test]
+fn a_volume_that_goes_is_told_to_clients_and_initiators() {
+    let world = World::new();
+    let mut three = Three::new(&world);
+    let (delayed, exports) = (Lun::new(DELAYED).unwrap(), world.target.exports().into_iter());
+    let without = |mut export: ExportConfig| {
+        export.units.retain(|lun, _| *lun != delayed);
+        export
+    };
+    world.target.set_exports(exports.map(without).collect()).unwrap();
+    assert!(world.target.remove_volume(delayed));
+    let told = attention(AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED);
+    assert_eq!(three.one.ask(PROMPT, build::test_unit_ready(), &[]), told);
+    three.others_are_told(AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED);
+}
+
+/// The ports of HyperSCSI are those of one target for all its clients; those of an iSCSI target are others.
+#[test]
+fn the_state_of_hyperscsi_ports_is_one_for_all_clients() {
+    let world = World::new();
+    let mut three = Three::new(&world);
+    let (standby, list) = set_group(2);
+    assert_eq!(three.one.ask(PROMPT, standby, &list), GOOD);
+    let ready = build::test_unit_ready();
+    let refused = not_ready(AdditionalSense::NOT_READY_TARGET_PORT_STANDBY);
+    assert_eq!(three.one.ask(PROMPT, ready, &[]), refused);
+    let told = attention(AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED);
+    assert_eq!(three.others(ready, &[]), [told, GOOD]);
+    assert_eq!(three.others(ready, &[]), [refused, GOOD]);
+    let (active, list) = set_group(0);
+    assert_eq!(three.one.ask(PROMPT, active, &list), GOOD);
+    assert_eq!(three.others(ready, &[]), [told, GOOD]);
+    assert_eq!(three.others(ready, &[]), [GOOD; 2]);
+    let mut newcomer = connect(world.hyperscsi_address(), sanwire_hyperscsi::random().unwrap());
+    assert_eq!(newcomer.ask(PROMPT, ready, &[]), GOOD);
+}

@@ -1,7 +1,9 @@
 //! Managing a running server: from the words of the command line to a request, and from the answer to tables.
 
 use sanwire_core::Size;
-use sanwire_target::{Answer, ClientSettings, ClientStatus, Dropped, Request, Response, Secret, Statistics, Status};
+use sanwire_target::{
+    Answer, ClientSettings, ClientStatus, Dropped, PortState, Request, Response, Secret, Statistics, Status,
+};
 
 use crate::args::{self, ManageCommand, SettingsArgs};
 use crate::config::read_password;
@@ -47,10 +49,13 @@ pub(crate) fn request(command: &ManageCommand) -> anyhow::Result<Request> {
 }
 
 fn client_settings(args: &SettingsArgs) -> anyhow::Result<ClientSettings> {
-    let password = args.own_password_file.as_deref().map(read_password).transpose()?;
+    let psk = match (&args.own_password_file, &args.own_secret_file) {
+        (Some(file), _) => Some(keys::psk(&read_password(file)?)?),
+        (None, file) => file.as_deref().map(keys::secret).transpose()?,
+    };
     Ok(ClientSettings {
         name: args.name.clone(),
-        psk: password.as_ref().map(keys::psk).transpose()?.map(Secret),
+        psk: psk.map(Secret),
         no_password: args.no_own_password,
         manage: args.manage,
         read_only: args.read_only,
@@ -106,16 +111,38 @@ fn show_status(status: &Status) -> String {
             [volume.lun.to_string(), volume.name.clone(), Size(volume.size_bytes).to_string(), mode.to_owned()]
         })
         .collect();
+    let mut tables = vec![output::table(["LUN", "VOLUME", "SIZE", "MODE"], &volumes)];
     let units = status.targets.iter().flat_map(|target| target.units.iter().map(|unit| (&target.name, unit)));
     let units: Vec<_> =
         units.map(|(target, (lun, volume))| [target.clone(), lun.to_string(), volume.clone()]).collect();
+    if !units.is_empty() {
+        tables.push(output::table(["TARGET", "LUN", "VOLUME"], &units));
+    }
+    tables.push(output::table(["PORTS OF", "GROUP", "STATE"], &groups(status)));
     let wires: String = status.wires.iter().map(|wire| format!("\n  on {wire}")).collect();
-    format!(
-        "{}{wires}\n\n{}\n{}",
-        status.name,
-        output::table(["LUN", "VOLUME", "SIZE", "MODE"], &volumes),
-        output::table(["TARGET", "LUN", "VOLUME"], &units)
-    )
+    format!("{}{wires}\n\n{}", status.name, tables.join("\n"))
+}
+
+/// The groups of ports: HyperSCSI's where it is served, and those of the iSCSI targets.
+fn groups(status: &Status) -> Vec<[String; 3]> {
+    let is_hyperscsi = status.wires.iter().any(|wire| wire.starts_with("hs-"));
+    let own = is_hyperscsi.then_some(("hyperscsi", &status.groups));
+    let of_targets = status.targets.iter().map(|target| (target.name.as_str(), &target.groups));
+    let named = own.into_iter().chain(of_targets);
+    let rows = named.flat_map(|(name, groups)| {
+        groups.iter().map(move |group| [name.to_owned(), group.group.to_string(), state_name(group.state).to_owned()])
+    });
+    rows.collect()
+}
+
+fn state_name(state: Option<PortState>) -> &'static str {
+    match state {
+        Some(PortState::ActiveOptimized) => "active-optimized",
+        Some(PortState::ActiveNonOptimized) => "active-non-optimized",
+        Some(PortState::Standby) => "standby",
+        Some(PortState::Unavailable) => "unavailable",
+        None => "transitioning",
+    }
 }
 
 fn show_clients(clients: &[ClientStatus]) -> String {
@@ -195,7 +222,9 @@ fn show_dropped(dropped: &Dropped) -> String {
         ("duplicates", dropped.duplicates),
         ("unknown connection", dropped.unknown_connection),
         ("not permitted", dropped.not_permitted),
+        ("guarded too little", dropped.downgrades),
         ("not authentic", dropped.not_authentic),
+        ("too soon after a wrong password", dropped.throttled),
         ("no memory", dropped.no_memory),
         ("violations", dropped.violations),
         ("management without permission", dropped.unpermitted),
@@ -205,13 +234,14 @@ fn show_dropped(dropped: &Dropped) -> String {
 
 #[cfg(test)]
 mod tests {
-    use sanwire_target::{TargetStatus, VolumeStatus};
+    use sanwire_target::{GroupStatus, TargetStatus, VolumeStatus};
 
     use super::*;
 
     #[test]
-    fn a_status_is_two_tables() {
-        let status = Status {
+    fn a_status_has_no_table_without_rows() {
+        let groups = |state| vec![GroupStatus { group: 1, state }];
+        let mut status = Status {
             name: "box".into(),
             wires: vec!["hs-ip:127.0.0.1:5674".into()],
             volumes: vec![VolumeStatus {
@@ -221,10 +251,20 @@ mod tests {
                 block_bytes: 512,
                 read_only: false,
             }],
-            targets: vec![TargetStatus { name: "iqn.x:disk0".into(), units: vec![(0, "disk0".into())] }],
+            targets: vec![TargetStatus {
+                name: "iqn.x:disk0".into(),
+                units: vec![(0, "disk0".into())],
+                groups: groups(None),
+            }],
+            groups: groups(Some(PortState::Standby)),
         };
         let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE\n0    disk0   1 GiB  rw\n\n\
-                        TARGET       LUN  VOLUME\niqn.x:disk0  0    disk0\n";
+                        TARGET       LUN  VOLUME\niqn.x:disk0  0    disk0\n\n\
+                        PORTS OF     GROUP  STATE\nhyperscsi    1      standby\niqn.x:disk0  1      transitioning\n";
+        assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
+        status.targets.clear();
+        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE\n0    disk0   1 GiB  rw\n\n\
+                        PORTS OF   GROUP  STATE\nhyperscsi  1      standby\n";
         assert_eq!(show(&Answer::Status(status), false).unwrap(), expected);
         assert_eq!(show(&Answer::Changed(Vec::new()), false).unwrap(), "nothing differs\n");
     }

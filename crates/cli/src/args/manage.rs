@@ -133,7 +133,7 @@ pub(crate) enum ManageCommand {
         group: u16,
         /// The state
         state: PortStateArg,
-        /// Of this iSCSI target alone [default: of all that are reached through the group]
+        /// Of this iSCSI target alone [default: of all that are reached through the group]; `hyperscsi`: of HyperSCSI's ports
         #[arg(long, value_name = "IQN")]
         target: Option<String>,
     },
@@ -173,8 +173,12 @@ pub(crate) struct SettingsArgs {
     pub(crate) name: Option<String>,
 
     /// A file whose first line is a password of its own
-    #[arg(long, value_name = "FILE", conflicts_with = "no_own_password")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["own_secret_file", "no_own_password"])]
     pub(crate) own_password_file: Option<PathBuf>,
+
+    /// A file with a key of its own, in place of a password (`sanwire key new` makes one)
+    #[arg(long, value_name = "FILE", conflicts_with = "no_own_password")]
+    pub(crate) own_secret_file: Option<PathBuf>,
 
     /// Take the server's password again
     #[arg(long)]

@@ -16,7 +16,15 @@ use crate::keys;
 #[derive(Clone, Debug)]
 pub(crate) struct FileClient {
     config: ClientConfig,
-    password: Option<Password>,
+    secret: OwnSecret,
+}
+
+/// What a client must know, where it is not what the server has for all.
+#[derive(Clone, Debug)]
+enum OwnSecret {
+    None,
+    Password(Password),
+    KeyFile(PathBuf),
 }
 
 /// `[[client]]`.
@@ -26,6 +34,7 @@ pub(super) struct WrittenClient {
     id: Text,
     name: Option<String>,
     password_file: Option<PathBuf>,
+    secret_file: Option<PathBuf>,
     #[serde(default)]
     manage: bool,
     #[serde(default)]
@@ -58,8 +67,16 @@ impl WrittenClient {
         let config = ClientConfig::new(id)
             .with(&settings)
             .map_err(|error| source.refuse(Some(span.clone()), &format!("client {id}: {error}")))?;
-        let password = self.password_file.as_deref().map(read_password).transpose()?;
-        Ok(Spanned::new(span, FileClient { config, password }))
+        let secret = match (&self.password_file, &self.secret_file) {
+            (None, None) => OwnSecret::None,
+            (Some(file), None) => OwnSecret::Password(read_password(file)?),
+            (None, Some(file)) => OwnSecret::KeyFile(file.clone()),
+            (Some(_), Some(_)) => {
+                let message = format!("client {id}: give either password-file or secret-file");
+                return Err(source.refuse(Some(span), &message));
+            }
+        };
+        Ok(Spanned::new(span, FileClient { config, secret }))
     }
 }
 
@@ -74,9 +91,13 @@ impl FileClient {
         &self.config.name
     }
 
-    /// The client with the secret that its password makes.
+    /// The client with its secret.
     pub(crate) fn resolve(&self) -> anyhow::Result<ClientConfig> {
-        let psk = self.password.as_ref().map(keys::psk).transpose()?.map(Secret);
+        let psk = match &self.secret {
+            OwnSecret::None => None,
+            OwnSecret::Password(password) => Some(Secret(keys::psk(password)?)),
+            OwnSecret::KeyFile(file) => Some(Secret(keys::secret(file)?)),
+        };
         Ok(ClientConfig { psk, ..self.config.clone() })
     }
 }

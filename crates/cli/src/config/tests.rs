@@ -270,6 +270,7 @@ fn clients_have_what_the_file_says() {
     for (text, message) in [
         ("[[client]]\nid = 'alice'".to_owned(), "/etc/sanwire.toml:2: 'alice' is no id of a client"),
         (format!("[[client]]\nid = '{id}'\nweight = 0"), "/etc/sanwire.toml:1: client"),
+        (format!("[[client]]\nid = '{id}'\npassword-file = '/p'\nsecret-file = '/s'"), "/etc/sanwire.toml:1: client"),
         (format!("[[client]]\nid = '{id}'\nspeed = 1"), "/etc/sanwire.toml:3: unknown field `speed`"),
         (format!("[[client]]\nid = '{id}'\n[[client]]\nid = '{id}'"), "/etc/sanwire.toml:3: the client"),
         (text.replace("[[client]]\nid = 'b", "[[client]]\nname='alice'\nid = 'b"), "/etc/sanwire.toml:8: the name"),

@@ -20,4 +20,5 @@ mod manage;
 mod names;
 mod qemu;
 mod resources;
+mod security;
 mod third_party;

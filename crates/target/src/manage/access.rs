@@ -1,10 +1,10 @@
 //! The states of portal groups: implicit asymmetric logical unit access.
 
 use sanwire_iscsi::IscsiName;
-use sanwire_scsi::port_groups::AccessState;
+use sanwire_scsi::port_groups::{AccessState, PortGroup};
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, ManageError, Manager};
+use super::{Answer, GroupStatus, ManageError, Manager};
 
 /// How the ports of a portal group reach their units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -31,6 +31,22 @@ impl From<PortState> for AccessState {
     }
 }
 
+impl From<PortGroup> for GroupStatus {
+    fn from(group: PortGroup) -> Self {
+        let state = match group.state {
+            AccessState::ActiveOptimized => Some(PortState::ActiveOptimized),
+            AccessState::ActiveNonOptimized => Some(PortState::ActiveNonOptimized),
+            AccessState::Standby => Some(PortState::Standby),
+            AccessState::Unavailable => Some(PortState::Unavailable),
+            AccessState::Transitioning => None,
+        };
+        GroupStatus { group: group.id, state }
+    }
+}
+
+/// The ports of HyperSCSI, in place of an iSCSI target.
+const HYPERSCSI: &str = "hyperscsi";
+
 impl Manager {
     pub(super) fn set_access_state(
         &mut self,
@@ -38,6 +54,11 @@ impl Manager {
         state: PortState,
         target: Option<String>,
     ) -> Result<Answer, ManageError> {
+        if target.as_deref() == Some(HYPERSCSI) {
+            let has_changed = self.target.units().set_access_state(group, state.into());
+            let has_changed = has_changed.ok_or(ManageError::NoHyperScsiGroup(group))?;
+            return Ok(Answer::Changed(has_changed.then(|| changed(HYPERSCSI, group)).into_iter().collect()));
+        }
         let name: Option<IscsiName> = match target {
             Some(text) => Some(text.parse().map_err(|_| ManageError::NoTarget(text))?),
             None => None,
@@ -47,10 +68,12 @@ impl Manager {
         {
             return Err(ManageError::NoTarget(name.to_string()));
         }
-        let changed = self.target.set_access_state(group, state.into(), name.as_ref());
-        let lines = changed.ok_or(ManageError::NoGroup(group))?;
-        Ok(Answer::Changed(
-            lines.into_iter().map(|name| format!("{name}: group {group} has another state now")).collect(),
-        ))
+        let targets = self.target.set_access_state(group, state.into(), name.as_ref());
+        let targets = targets.ok_or(ManageError::NoGroup(group))?;
+        Ok(Answer::Changed(targets.iter().map(|name| changed(name, group)).collect()))
     }
+}
+
+fn changed(target: &str, group: u16) -> String {
+    format!("{target}: group {group} has another state now")
 }

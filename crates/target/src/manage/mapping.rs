@@ -7,7 +7,7 @@ use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::IscsiName;
 
 use super::request::Answer;
-use super::{ManageError, Manager};
+use super::{ManageError, Manager, for_now};
 use crate::export::ExportConfig;
 
 impl Manager {
@@ -33,7 +33,7 @@ impl Manager {
         let taken = |_| ManageError::LunTaken { lun: to, place: "the server".into() };
         self.target.renumber_volume(from, to).map_err(taken)?;
         self.volumes.iter_mut().filter(|volume| *volume.spec.name == *name).for_each(|volume| volume.lun = to);
-        Ok(Answer::Changed(vec![format!("volume {name} is logical unit {to} now, {from} before")]))
+        Ok(for_now(format!("volume {name} is logical unit {to} now, {from} before")))
     }
 
     fn map_to_target(&mut self, volume: &str, target: &str, lun: Option<Lun>) -> Result<Answer, ManageError> {
@@ -55,7 +55,7 @@ impl Manager {
             return Err(ManageError::LunTaken { lun, place: target.to_string() });
         }
         self.target.set_exports(exports)?;
-        Ok(Answer::Changed(vec![format!("volume {volume} is logical unit {lun} of {target}")]))
+        Ok(for_now(format!("volume {volume} is logical unit {lun} of {target}")))
     }
 
     /// A target without units, for whom the server's `allow` names.
@@ -77,6 +77,6 @@ impl Manager {
         }
         exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
         self.target.set_exports(exports)?;
-        Ok(Answer::Changed(vec![format!("volume {volume} is no logical unit of {target} any more")]))
+        Ok(for_now(format!("volume {volume} is no logical unit of {target} any more")))
     }
 }

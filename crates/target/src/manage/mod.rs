@@ -8,12 +8,13 @@ mod desk;
 mod difference;
 mod mapping;
 mod request;
+mod resizing;
 mod statistics;
 
 use std::sync::Arc;
 
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{Lun, Protection, Size};
+use sanwire_core::{Lun, Protection};
 use sanwire_device::Disk;
 use sanwire_iscsi::IscsiName;
 use sanwire_store::VolumeSpec;
@@ -24,8 +25,8 @@ pub(crate) use self::audit::AuditLog;
 pub use self::desk::Desk;
 use self::difference::Difference;
 pub use self::request::{
-    Answer, ClientStatus, ConnectionStatistics, Dropped, Request, Response, Statistics, Status, TargetStatus,
-    VolumeStatistics, VolumeStatus,
+    Answer, ClientStatus, ConnectionStatistics, Dropped, GroupStatus, Request, Response, Statistics, Status,
+    TargetStatus, VolumeStatistics, VolumeStatus,
 };
 use crate::allow::AllowList;
 use crate::clients::{ChangeError, ClientError};
@@ -52,6 +53,9 @@ pub enum ManageError {
     /// There is no such portal group, or the target is not reached through it.
     #[error("no iSCSI target is reached through portal group {0}: see the wires and the targets' groups")]
     NoGroup(u16),
+    /// There is no such group of HyperSCSI ports.
+    #[error("over HyperSCSI all volumes are reached through port group 1, not {0}")]
+    NoHyperScsiGroup(u16),
     /// All numbers are taken.
     #[error("there are {LUNS_MAX} volumes already: remove one first, or start another server")]
     Full,
@@ -188,10 +192,7 @@ impl Manager {
             Request::Sessions => Ok(Answer::Sessions(self.target.sessions())),
             Request::AddVolume { volume, target } => self.add_volume(volume.parse()?, target),
             Request::RemoveVolume { name } => self.remove_volume(&name),
-            Request::ResizeVolume { name, size } => {
-                let size = size.parse::<Size>().map_err(|_| ManageError::Size(size))?;
-                self.resize_volume(&name, size.0)
-            }
+            Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
             Request::MapVolume { name, lun, target } => self.map_volume(&name, lun, target.as_deref()),
             Request::UnmapVolume { name, target } => self.unmap_volume(&name, &target),
             Request::Clients => Ok(Answer::Clients(self.clients())),
@@ -221,6 +222,7 @@ impl Manager {
         });
         let targets = self.target.exports().into_iter().map(|export| TargetStatus {
             name: export.name.to_string(),
+            groups: self.target.portal_groups(&export.name).into_iter().map(GroupStatus::from).collect(),
             units: export.units.into_iter().map(|(lun, volume)| (lun.number(), volume)).collect(),
         });
         Status {
@@ -228,6 +230,7 @@ impl Manager {
             wires: self.target.wires().iter().map(ToString::to_string).collect(),
             volumes: volumes.collect(),
             targets: targets.collect(),
+            groups: self.target.units().target_port_groups().into_iter().map(GroupStatus::from).collect(),
         }
     }
 
@@ -247,7 +250,7 @@ impl Manager {
             self.close_volume(&name);
             return Err(error.into());
         }
-        Ok(Answer::Changed(vec![format!("volume {name} is served{place}")]))
+        Ok(for_now(format!("volume {name} is served{place}")))
     }
 
     /// Whether a volume must not pass in the clear, as it does over iSCSI.
@@ -281,31 +284,7 @@ impl Manager {
         exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
         self.target.set_exports(exports)?;
         self.close_volume(name);
-        Ok(Answer::Changed(vec![format!("volume {name} is not served any more")]))
-    }
-
-    fn resize_volume(&mut self, name: &str, size_bytes: u64) -> Result<Answer, ManageError> {
-        let (lun, disk) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
-        let before = disk.store().geometry().length_bytes;
-        if size_bytes == before {
-            return Ok(Answer::Changed(Vec::new()));
-        }
-        let refused = |source| ManageError::Resize { name: name.to_owned(), source };
-        disk.store().resize(size_bytes).map_err(refused)?;
-        self.target.volume_resized(lun);
-        Ok(Answer::Changed(vec![format!("volume {name} has {} now, {} before", Size(size_bytes), Size(before))]))
-    }
-
-    fn resize_configured(&mut self, name: &str, spec: &VolumeSpec, size_bytes: u64) -> Vec<String> {
-        match self.resize_volume(name, size_bytes) {
-            Ok(Answer::Changed(lines)) => {
-                let resized = self.volumes.iter_mut().filter(|volume| *volume.spec.name == *name);
-                resized.for_each(|volume| volume.spec = spec.clone());
-                lines
-            }
-            Ok(_) => Vec::new(),
-            Err(error) => vec![format!("not changed: {error}")],
-        }
+        Ok(for_now(format!("volume {name} is not served any more")))
     }
 
     fn reload(&mut self) -> Result<Answer, ManageError> {
@@ -367,6 +346,12 @@ impl Manager {
         }
         self.volumes.retain(|volume| *volume.spec.name != *name);
     }
+}
+
+/// A change of volumes or targets: what the configuration says of them holds again when it is read.
+fn for_now(line: String) -> Answer {
+    let note = "this lasts until the server ends or reloads: say it in the configuration too, if it is to stay";
+    Answer::Changed(vec![line, note.to_owned()])
 }
 
 /// Makes a volume the next logical unit of a target; says which.

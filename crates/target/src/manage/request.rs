@@ -165,6 +165,17 @@ pub struct Status {
     pub volumes: Vec<VolumeStatus>,
     /// The iSCSI targets.
     pub targets: Vec<TargetStatus>,
+    /// The port groups through which HyperSCSI clients reach the volumes.
+    pub groups: Vec<GroupStatus>,
+}
+
+/// A group of ports as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its number: over iSCSI, the portal group's tag.
+    pub group: u16,
+    /// How its ports reach their units; `None` on the way from one state to another.
+    pub state: Option<PortState>,
 }
 
 /// A volume as it is now.
@@ -189,6 +200,8 @@ pub struct TargetStatus {
     pub name: String,
     /// Its volumes, by their numbers there.
     pub units: Vec<(u16, String)>,
+    /// The portal groups through which it is reached.
+    pub groups: Vec<GroupStatus>,
 }
 
 /// A client as it is known; its secret is not told.
@@ -273,8 +286,12 @@ pub struct Dropped {
     pub unknown_connection: u64,
     /// From somebody who is not served.
     pub not_permitted: u64,
+    /// Guarded less than the connection or the volume demands.
+    pub downgrades: u64,
     /// A handshake that did not verify: mostly, another password.
     pub not_authentic: u64,
+    /// A handshake that came too soon after a wrong password.
+    pub throttled: u64,
     /// No memory was free.
     pub no_memory: u64,
     /// The peer broke the rules of the protocol.

@@ -60,6 +60,8 @@ fn targets(manager: &mut Manager) -> Vec<(String, Vec<(u16, String)>)> {
     status.targets.into_iter().map(|target| (target.name, target.units)).collect()
 }
 
+const FOR_NOW: &str = "this lasts until the server ends or reloads: say it in the configuration too, if it is to stay";
+
 fn changed(manager: &mut Manager, request: Request) -> Vec<String> {
     match manager.execute(request).unwrap() {
         Answer::Changed(lines) => lines,
@@ -75,9 +77,9 @@ fn volumes_come_grow_and_go_while_the_server_runs() {
         target: target.map(str::to_owned),
     };
     let own = "iqn.2026-11.org.sanwire:a";
-    assert_eq!(changed(&mut manager, add("b=ram:2M", None)), ["volume b is served"], "no wire of iSCSI");
+    assert_eq!(changed(&mut manager, add("b=ram:2M", None)), ["volume b is served", FOR_NOW], "no wire of iSCSI");
     let lines = changed(&mut manager, add("c=ram:3M", Some(own)));
-    assert_eq!(lines, [format!("volume c is served, as logical unit 1 of {own}")]);
+    assert_eq!(lines, [&format!("volume c is served, as logical unit 1 of {own}"), FOR_NOW]);
     assert_eq!(targets(&mut manager)[0], (own.into(), vec![(0, "a".into()), (1, "c".into())]));
     assert!(matches!(manager.execute(add("a=ram:1M", None)), Err(ManageError::Taken(_))));
     assert!(matches!(manager.execute(add("d=ram:1M", Some("iqn.x"))), Err(ManageError::NoTarget(_))));
@@ -185,6 +187,44 @@ fn clients_are_added_changed_and_removed() {
 }
 
 #[test]
+fn a_file_that_has_grown_is_not_forgotten_in_the_configuration() {
+    let path = std::env::temp_dir().join(format!("sanwire-grown-{}", std::process::id()));
+    let spec = format!("a=file:{},size=1M", path.display());
+    let mut manager = manager(&[&spec, "b=ram:1M"], &[]);
+    let resize = |name: &str, size: &str| Request::ResizeVolume { name: name.into(), size: size.into() };
+    let lines = changed(&mut manager, resize("a", "2M"));
+    assert_eq!(lines[0], "volume a has 2 MiB now, 1 MiB before");
+    assert!(lines[1].starts_with("if the configuration says its size, correct it"), "{lines:?}");
+    assert_eq!(changed(&mut manager, resize("a", "2M")), [""; 0]);
+    assert_eq!(changed(&mut manager, resize("b", "2M")).len(), 1);
+    manager.into_target().stop().unwrap();
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn the_ports_of_hyperscsi_have_a_state_of_their_own() {
+    let mut manager = manager(&["a=ram:1M"], &[]);
+    let set = |group, target: Option<&str>| Request::SetAccessState {
+        group,
+        state: PortState::Standby,
+        target: target.map(str::to_owned),
+    };
+    let states = |manager: &mut Manager| {
+        let Ok(Answer::Status(status)) = manager.execute(Request::Status) else { panic!("the status") };
+        (status.groups, status.targets[0].groups.clone())
+    };
+    let group = |state| vec![GroupStatus { group: 1, state: Some(state) }];
+    assert_eq!(states(&mut manager), (group(PortState::ActiveOptimized), Vec::new()), "no portal of iSCSI");
+    let line = "hyperscsi: group 1 has another state now";
+    assert_eq!(changed(&mut manager, set(1, Some("hyperscsi"))), [line]);
+    assert_eq!(changed(&mut manager, set(1, Some("hyperscsi"))), [""; 0]);
+    assert_eq!(states(&mut manager).0, group(PortState::Standby));
+    assert!(matches!(manager.execute(set(2, Some("hyperscsi"))), Err(ManageError::NoHyperScsiGroup(2))));
+    assert!(matches!(manager.execute(set(1, None)), Err(ManageError::NoGroup(1))));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
 fn volumes_are_mapped() {
     let mut manager = manager(&["a=ram:1M", "b=ram:1M"], &[]);
     let map = |name: &str, lun: Option<u16>, target: Option<&str>| Request::MapVolume {
@@ -192,7 +232,7 @@ fn volumes_are_mapped() {
         lun,
         target: target.map(str::to_owned),
     };
-    assert_eq!(changed(&mut manager, map("a", Some(7), None)), ["volume a is logical unit 7 now, 0 before"]);
+    assert_eq!(changed(&mut manager, map("a", Some(7), None)), ["volume a is logical unit 7 now, 0 before", FOR_NOW]);
     assert_eq!(volumes(&mut manager), [("b".into(), 1, 1 << 20), ("a".into(), 7, 1 << 20)]);
     assert!(matches!(manager.execute(map("a", Some(1), None)), Err(ManageError::LunTaken { .. })));
     assert!(matches!(manager.execute(map("a", None, None)), Err(ManageError::Where(_))));
@@ -201,7 +241,7 @@ fn volumes_are_mapped() {
 
     let (own, other) = ("iqn.2026-11.org.sanwire:a", "iqn.2026-11.org.example:both");
     changed(&mut manager, map("a", None, Some(other)));
-    assert_eq!(changed(&mut manager, map("b", None, Some(other))), [format!("volume b is logical unit 1 of {other}")]);
+    assert_eq!(changed(&mut manager, map("b", None, Some(other)))[0], format!("volume b is logical unit 1 of {other}"));
     assert!(matches!(manager.execute(map("a", Some(1), Some(other))), Err(ManageError::LunTaken { .. })));
     changed(&mut manager, map("a", Some(5), Some(other)));
     assert_eq!(targets(&mut manager)[0], (other.into(), vec![(1, "b".into()), (5, "a".into())]));

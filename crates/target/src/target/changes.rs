@@ -8,7 +8,7 @@ use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{ClientId, Lun};
 use sanwire_device::{AddError, LogicalUnits};
 use sanwire_iscsi::IscsiName;
-use sanwire_scsi::port_groups::AccessState;
+use sanwire_scsi::port_groups::{AccessState, PortGroup};
 
 use super::{Target, refuse_in_the_clear};
 use crate::clients::{Clients, Terms};
@@ -36,6 +36,13 @@ impl Target {
         departures.gone.iter().for_each(|target| self.post(|| Mail::DropTarget(*target)));
         departures.moved.iter().for_each(|target| self.post(|| Mail::MoveTarget(*target)));
         Ok(())
+    }
+
+    /// The portal groups through which an iSCSI target is reached, with their states; none when there is no such target.
+    #[must_use]
+    pub fn portal_groups(&self, target: &IscsiName) -> Vec<PortGroup> {
+        let export = self.exports.table().by_name(target).map(Arc::clone);
+        export.map(|export| export.units.target_port_groups()).unwrap_or_default()
     }
 
     /// Gives the ports of an iSCSI portal group another state, for one target or all; their initiators are told. The names of

@@ -1,6 +1,7 @@
 //! Two hosts, the programs on them, and what is written and checked.
 
 mod attached;
+mod client;
 mod content;
 mod filesystem;
 mod guest;
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 pub use attached::Attached;
+pub use client::Client;
 pub use content::{Random, expect_pattern, pattern};
 pub use filesystem::{Filesystem, Filler};
 pub use guest::{GUEST_LINKS, Guest};

@@ -1,6 +1,7 @@
 //! A directory that goes away with its test.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,6 +32,14 @@ impl Scratch {
     /// A path in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// A file in it that only its owner reads; gives its path.
+    pub fn secret(&self, name: &str, content: &str) -> String {
+        let path = self.path(name);
+        fs::write(&path, content).expect("the secret is written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("only its owner reads it");
+        self.text(name)
     }
 
     /// A path in it, as text for command lines.

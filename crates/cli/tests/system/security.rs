@@ -1,0 +1,91 @@
+//! Who may come in, and whom a client takes for its server.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::harness::{Client, Ran, Scratch, Server, wait_until};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn port() -> u16 {
+    25_000 + (std::process::id() % 1000) as u16
+}
+
+#[track_caller]
+fn expect_done(ran: &Ran, part: &str) {
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.contains(part), "{}", ran.stdout);
+}
+
+#[track_caller]
+fn expect_refused(ran: &Ran, code: i32, part: &str) {
+    assert_eq!(ran.code, Some(code), "{}", ran.stdout);
+    assert!(ran.stderr.contains(part), "{}", ran.stderr);
+}
+
+fn is_back(client: Client<'_>, url: &str) {
+    wait_until("the server is back", PATIENCE, || client.run(&["ls", url]).code == Some(0));
+}
+
+#[test]
+fn a_pinned_server_is_refused_when_it_has_another_key() {
+    let scratch = Scratch::new();
+    let url = format!("hs+ip://127.0.0.1:{}", port());
+    let mut server = Server::start_here(&scratch, port(), &["disk0=ram:1M"]);
+    let (alice, bob) = (Client::new(&scratch, "alice"), Client::new(&scratch, "bob"));
+    expect_done(&alice.run(&["key", "pin", &url]), "is taken with this key only, from now on");
+    expect_done(&alice.run(&["ls", &url]), "disk0");
+    assert!(server.stop().success());
+    server.restart();
+    is_back(bob, &url);
+    expect_done(&alice.run(&["ls", &url]), "disk0");
+    assert!(server.stop().success());
+
+    fs::remove_file(scratch.path("server-state").join("sanwire/server.key")).expect("the server's key");
+    server.restart();
+    is_back(bob, &url);
+    expect_refused(&alice.run(&["ls", &url]), 1, "the server has another key than the one that is pinned");
+    expect_done(&alice.run(&["key", "pin", &url]), "before, it was");
+    expect_done(&alice.run(&["ls", &url]), "disk0");
+    expect_done(&alice.run(&["key", "pin", &url, "--forget"]), "is taken with any key");
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_secret_file_at_both_ends_lets_in_who_has_it_and_no_other() {
+    let scratch = Scratch::new();
+    let port = port() + 1000;
+    let url = format!("hs+ip://127.0.0.1:{port}");
+    let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| Client::new(&scratch, name));
+    let [shared, own] = ["shared", "own"].map(|name| scratch.text(&format!("{name}.secret")));
+    for secret in [&shared, &own] {
+        expect_done(&alice.run(&["key", "new", secret]), "only its owner may read it");
+    }
+    expect_refused(&alice.run(&["key", "new", &own]), 2, "is there already");
+    let config = scratch.text("sanwire.toml");
+    let client = format!("[[client]]\nid = '{}'\nsecret-file = '{own}'\n", alice.id());
+    fs::write(&config, format!("secret-file = '{shared}'\n{client}")).expect("the file is written");
+    let options = ["--config", &config, "--control", &scratch.text("secret.sock")].map(str::to_owned);
+    let mut server = Server::start_on(&scratch, &[&format!("hs-ip:127.0.0.1:{port}")], &["disk0=ram:1M"], &options);
+
+    expect_done(&bob.run(&["ls", &url, "--secret-file", &shared]), "disk0");
+    expect_done(&alice.run(&["ls", &url, "--secret-file", &own]), "disk0");
+    expect_refused(&alice.run(&["ls", &url, "--secret-file", &shared]), 1, "the passwords differ");
+    expect_refused(&carol.run(&["ls", &url]), 1, "the passwords differ");
+    let password = scratch.secret("password", "a wrong guess\n");
+    let guesser = Client::new(&scratch, "guesser");
+    expect_refused(&guesser.run(&["ls", &url, "--password-file", &password]), 1, "the passwords differ");
+    let counted = alice.run(&["ctl", "--socket", &scratch.text("secret.sock"), "statistics"]);
+    assert!(!counted.stdout.contains(&format!("{:<33}0\n", "not authentic")), "{}", counted.stdout);
+    for of_none in ["too soon after a wrong password", "guarded too little", "not permitted"] {
+        expect_done(&counted, &format!("{of_none:<33}0\n"));
+    }
+
+    fs::set_permissions(Path::new(&shared), fs::Permissions::from_mode(0o640)).expect("another mode");
+    let public = "(mode 640): chmod 600";
+    expect_refused(&bob.run(&["ls", &url, "--secret-file", &shared]), 2, public);
+    expect_refused(&bob.run(&["serve", "--secret-file", &shared, "--wire", "hs-ip:127.0.0.1:1"]), 2, public);
+    assert!(server.stop().success());
+}

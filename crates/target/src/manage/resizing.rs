@@ -1,0 +1,49 @@
+//! Other sizes of volumes.
+
+use sanwire_core::Size;
+use sanwire_store::{Backing, VolumeSpec};
+
+use super::{Answer, ManageError, Manager};
+
+impl Manager {
+    /// As somebody asks who may not know what the configuration says.
+    pub(super) fn resize_by_request(&mut self, name: &str, size: &str) -> Result<Answer, ManageError> {
+        let size = size.parse::<Size>().map_err(|_| ManageError::Size(size.to_owned()))?;
+        let mut lines = self.resize_volume(name, size.0)?;
+        let mut specs = self.volumes.iter().map(|volume| &volume.spec);
+        if !lines.is_empty() && specs.any(|spec| *spec.name == *name && must_have_size(spec)) {
+            lines.push("if the configuration says its size, correct it: a file with another one is not served".into());
+        }
+        Ok(Answer::Changed(lines))
+    }
+
+    /// What has changed, for people.
+    fn resize_volume(&mut self, name: &str, size_bytes: u64) -> Result<Vec<String>, ManageError> {
+        let (lun, disk) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        let before = disk.store().geometry().length_bytes;
+        if size_bytes == before {
+            return Ok(Vec::new());
+        }
+        let refused = |source| ManageError::Resize { name: name.to_owned(), source };
+        disk.store().resize(size_bytes).map_err(refused)?;
+        self.target.volume_resized(lun);
+        Ok(vec![format!("volume {name} has {} now, {} before", Size(size_bytes), Size(before))])
+    }
+
+    /// As the configuration says.
+    pub(super) fn resize_configured(&mut self, name: &str, spec: &VolumeSpec, size_bytes: u64) -> Vec<String> {
+        match self.resize_volume(name, size_bytes) {
+            Ok(lines) => {
+                let resized = self.volumes.iter_mut().filter(|volume| *volume.spec.name == *name);
+                resized.for_each(|volume| volume.spec = spec.clone());
+                lines
+            }
+            Err(error) => vec![format!("not changed: {error}")],
+        }
+    }
+}
+
+/// Whether it is opened with one size only, whatever became of it meanwhile.
+fn must_have_size(spec: &VolumeSpec) -> bool {
+    matches!(&spec.store.backing, Backing::File { options, .. } if options.size_bytes.is_some())
+}

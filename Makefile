@@ -5,7 +5,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SANWIRE = $(or $(CARGO_TARGET_DIR),target)/release/sanwire
 DOCS = $(or $(CARGO_TARGET_DIR),target)/docs
 
-.PHONY: help run build setup setup-build test test-long deny bench demo docs
+.PHONY: help run build setup setup-build setup-bench test test-long deny bench demo docs
 
 help:
 	@echo 'make run        build, and serve a volume of 1 GiB on this host, without root'
@@ -22,6 +22,9 @@ setup:
 
 setup-build:
 	@packaging/setup.sh build
+
+setup-bench:
+	@packaging/setup.sh bench
 
 build: setup-build
 	cargo build --release --package sanwire
@@ -40,7 +43,7 @@ deny:
 	cargo deny check
 	cargo deny --manifest-path fuzz/Cargo.toml --config deny.toml check
 
-bench: setup build
+bench: setup-bench build
 	@bench/run.sh
 
 demo: setup build

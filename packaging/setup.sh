@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian 12, and nothing else: packaging/setup.sh build|test
+# Installs what is missing on Debian 12, and nothing else: packaging/setup.sh build|test|bench
 set -euo pipefail
 
 build_packages=(build-essential cmake)
 test_packages=(tshark tcpdump qemu-utils qemu-block-extra xfsprogs dosfstools mtools fuse3 nbd-client fio ethtool nftables iproute2 tgt
     libiscsi-bin vblade util-linux e2fsprogs jq qemu-system-x86 debootstrap debian-archive-keyring xz-utils)
+bench_packages=(fio ethtool iproute2 tgt libiscsi-bin vblade util-linux e2fsprogs fuse3 nfs-ganesha nfs-ganesha-vfs rpcbind
+    libnfs-utils)
 
 case ${1:-} in
     build) wanted=("${build_packages[@]}") ;;
     test) wanted=("${build_packages[@]}" "${test_packages[@]}") ;;
-    *) echo "usage: packaging/setup.sh build|test" >&2; exit 2 ;;
+    bench) wanted=("${build_packages[@]}" "${bench_packages[@]}") ;;
+    *) echo "usage: packaging/setup.sh build|test|bench" >&2; exit 2 ;;
 esac
 
 # Rust installed by rustup may not be on the path of a fresh shell.
@@ -49,7 +52,10 @@ fi
 echo "setup: installing ${missing[*]}"
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
-# Tests start their own; as a service it would keep port 3260 from `sanwire serve`.
-if [[ " ${missing[*]} " == *" tgt "* ]] && [ -d /run/systemd/system ]; then
-    "${as_root[@]}" systemctl disable --quiet --now tgt
-fi
+# Tests and measurements start their own. As services they would serve what nobody asked for: tgt would keep port 3260 from
+# `sanwire serve`, and rpcbind (which nfs-ganesha comes with) 111.
+for service in tgt nfs-ganesha rpcbind; do
+    if [[ " ${missing[*]} " == *" $service "* ]] && [ -d /run/systemd/system ]; then
+        "${as_root[@]}" systemctl disable --quiet --now "$service"
+    fi
+done

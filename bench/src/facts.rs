@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use crate::link::call;
 use crate::servers::version;
 
+/// Whose versions matter.
+const PACKAGES: [&str; 6] = ["vblade", "tgt", "libiscsi-bin", "fio", "nfs-ganesha", "libnfs-utils"];
+
 /// Facts for the results file.
 pub(crate) fn machine() -> Value {
     let cpu_info = read("/proc/cpuinfo");
@@ -22,7 +25,7 @@ pub(crate) fn machine() -> Value {
         "memory": field(&read("/proc/meminfo"), "MemTotal"),
         "load_average": load_average(),
         "revision": call("git", &["describe", "--always", "--dirty"]).unwrap_or_default().trim(),
-        "packages": { "vblade": version("vblade"), "tgt": version("tgt"), "libiscsi-bin": version("libiscsi-bin") },
+        "packages": Value::Object(PACKAGES.map(|package| (package.to_owned(), version(package).into())).into_iter().collect()),
     })
 }
 

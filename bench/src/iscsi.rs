@@ -9,27 +9,42 @@ mod servers;
 
 use anyhow::Result;
 
-pub(crate) use idle::{Idle, measure_idle};
-pub(crate) use judge::judge;
+use serde_json::Value;
 
 use crate::link::Link;
 use crate::process::Host;
+use crate::report::{OPERATIONS, Outcome, table};
+use crate::rounds::take_single_turns;
+use crate::run::Settings;
 use crate::sample::Row;
 use crate::servers::Files;
-use crate::{Settings, take_turns};
+use idle::{Idle, measure_idle};
 use servers::Bed;
 
 /// The loopback's.
 const MTU_BYTES: u32 = 65_536;
 
-/// All rounds.
+/// All rounds, and the idle server.
 ///
 /// # Errors
 /// When a server does not come up.
-pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Vec<Row>> {
+pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
+    let rows = measure_loaded(settings, files)?;
+    let idle = if settings.args.only.is_empty() { Some(measure_idle(settings, files)?) } else { None };
+    Ok(Outcome {
+        part: "iscsi",
+        verdicts: judge::judge(&rows, idle.as_ref()),
+        table: table(&rows, &OPERATIONS),
+        idle: idle.as_ref().map_or(Value::Null, Idle::to_json),
+        rows,
+        picture: None,
+    })
+}
+
+fn measure_loaded(settings: &Settings, files: &Files) -> Result<Vec<Row>> {
     let link = Link::loopback()?;
     let bed = Bed::new(Host { link: &link, processors: None }, settings, files)?;
     let turns = plan::jobs(settings.args.quick).into_iter().map(|job| (job.row(&bed), job)).collect();
     bed.fill()?;
-    take_turns(settings, "iSCSI", turns, |job| job.measure(&bed))
+    take_single_turns(settings, "iSCSI", turns, |job| job.measure(&bed))
 }

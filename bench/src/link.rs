@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 /// The interface's name at both ends.
 pub(crate) const INTERFACE: &str = "san0";
@@ -67,6 +68,18 @@ impl Link {
             End::Server => self.namespaces.last(),
         };
         found.map_or("", String::as_str)
+    }
+
+    /// Packets that the end has sent and received on the link so far.
+    ///
+    /// # Errors
+    /// When `ip` does not tell.
+    pub(crate) fn packets(&self, end: End) -> Result<u64> {
+        let text = call("ip", &["-n", self.namespace(end), "-json", "-stats", "link", "show", INTERFACE])?;
+        let json: Value = serde_json::from_str(&text)?;
+        let count = |direction: &str| json[0]["stats64"][direction]["packets"].as_u64();
+        let both = count("tx").zip(count("rx")).with_context(|| format!("no packets in: {text}"))?;
+        Ok(both.0 + both.1)
     }
 
     /// The end's Ethernet address.

@@ -55,6 +55,29 @@ pub(crate) fn iscsi_perf(load: &Load, seconds: f64, url: &str) -> ClientCommand 
     ("iscsi-perf".into(), words(&format!("-m {depth} -b {blocks} -t {whole_seconds} {random}{url}")))
 }
 
+/// `sanwire bench`, with more options at the end.
+pub(crate) fn sanwire_bench(
+    sanwire: &str,
+    load: &Load,
+    seconds: f64,
+    url: &str,
+    key: &str,
+    more: &str,
+) -> ClientCommand {
+    let pattern = if load.is_random { "random" } else { "sequential" };
+    let writes = if load.is_write { " --reads 0 --overwrite" } else { "" };
+    let line = format!(
+        "bench {url} --json --block {} --depth {} --pattern {pattern} --time {seconds} --key-file {key}{more}{writes}",
+        load.block_bytes, load.depth
+    );
+    (sanwire.to_owned(), words(&line))
+}
+
+/// The command as a shell would take it.
+pub(crate) fn line((program, arguments): &ClientCommand) -> String {
+    format!("{program} {}", arguments.join(" "))
+}
+
 /// Runs a client to its end.
 ///
 /// # Errors

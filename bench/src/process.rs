@@ -23,9 +23,9 @@ pub(crate) struct Host<'a> {
 impl Host<'_> {
     /// The command that runs `program` on that end of the link, on its processor.
     pub(crate) fn command(&self, end: End, program: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new("ip");
-        // Both replace themselves, so the process keeps its id.
-        command.args(["netns", "exec", self.link.namespace(end)]);
+        // Both replace themselves, so the process keeps its id; and what it mounts is seen by all of the run.
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.link.namespace(end)));
         if let Some((client, server)) = self.processors {
             let processor = if end == End::Client { client } else { server };
             command.args(["taskset", "-c", &processor.to_string()]);

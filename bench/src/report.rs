@@ -1,11 +1,43 @@
-//! The table, and how far the targets are reached.
+//! What a part found, as text: tables, and how far the targets are reached.
 
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::idle::Idle;
 use crate::sample::{Measure, Row, Spread};
+
+/// What came of one part of a run.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The part's name: `iscsi`.
+    pub(crate) part: &'static str,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) verdicts: Vec<Verdict>,
+    /// The rows as text.
+    pub(crate) table: String,
+    /// What else was measured; null when that is nothing.
+    pub(crate) idle: Value,
+    /// The table as a drawing, in SVG.
+    pub(crate) picture: Option<String>,
+}
+
+impl Outcome {
+    /// The block that `docs/benchmarks.md` shows.
+    pub(crate) fn block(&self) -> String {
+        let block = format!("{}\n{}", self.table, targets(&self.verdicts));
+        format!("```text\n{}\n```\n", block.trim_end())
+    }
+
+    /// For the results file.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "part": self.part,
+            "rows": self.rows.iter().map(Row::to_json).collect::<Vec<_>>(),
+            "idle": self.idle,
+            "targets": self.verdicts.iter().map(Verdict::to_json).collect::<Vec<_>>(),
+        })
+    }
+}
 
 /// A target and what was measured of it.
 #[derive(Clone, PartialEq, Debug)]
@@ -29,43 +61,79 @@ impl Verdict {
         if self.is_at_most { self.measured <= self.bound } else { self.measured >= self.bound }
     }
 
-    pub(crate) fn to_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         json!({ "target": self.target, "measured": self.measured, "bound": self.bound, "is_met": self.is_met() })
     }
 }
 
-/// The rows as text, medians with smallest and largest.
-pub(crate) fn table(rows: &[Row]) -> String {
-    let mut text = format!(
-        "{:<5} {:<13} {:<35} {:>25} {:>22} {:>9} {:>20} {:>9}\n",
-        "MTU", "contender", "load", "IOPS med (min-max)", "MiB/s med (min-max)", "p50 us", "server us/IO", "client us"
-    );
+/// A column of numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    pub(crate) title: &'static str,
+    pub(crate) measure: Measure,
+    pub(crate) digits: usize,
+    /// The smallest and the largest round too, or the one in the middle only.
+    pub(crate) has_range: bool,
+}
+
+/// The columns of rows that count operations.
+pub(crate) const OPERATIONS: [Column; 5] = [
+    Column { title: "IOPS med (min-max)", measure: Measure::Iops, digits: 0, has_range: true },
+    Column { title: "MiB/s med (min-max)", measure: Measure::MibPerS, digits: 0, has_range: true },
+    Column { title: "p50 us", measure: Measure::LatencyP50Us, digits: 1, has_range: false },
+    Column { title: "server us/IO", measure: Measure::ServerCpuUs, digits: 2, has_range: true },
+    Column { title: "client us", measure: Measure::ClientCpuUs, digits: 1, has_range: false },
+];
+
+/// The rows as text: contender, load, and these columns. With more than one MTU there is a column of that.
+pub(crate) fn table(rows: &[Row], columns: &[Column]) -> String {
+    let has_mtu = rows.iter().any(|row| Some(row.mtu_bytes) != rows.first().map(|first| first.mtu_bytes));
+    let mut header = vec!["contender".to_owned(), "load".to_owned()];
+    header.extend(columns.iter().map(|column| column.title.to_owned()));
+    let mut lines = vec![header];
     for row in rows {
-        let spread = |measure, digits| row.spread(measure).map_or_else(String::new, |spread| show(spread, digits));
-        let median = |measure| row.spread(measure).map_or_else(String::new, |spread| format!("{:.1}", spread.median));
-        let _ = writeln!(
-            text,
-            "{:<5} {:<13} {:<35} {:>25} {:>22} {:>9} {:>20} {:>9}",
-            row.mtu_bytes,
-            row.contender,
-            row.load,
-            spread(Measure::Iops, 0),
-            spread(Measure::MibPerS, 0),
-            median(Measure::LatencyP50Us),
-            spread(Measure::ServerCpuUs, 2),
-            median(Measure::ClientCpuUs),
-        );
+        let mut line = vec![row.contender.clone(), row.load.clone()];
+        line.extend(columns.iter().map(|column| column.cell(row)));
+        lines.push(line);
+    }
+    if has_mtu {
+        let mtus = rows.iter().map(|row| row.mtu_bytes.to_string());
+        for (line, mtu) in lines.iter_mut().zip(std::iter::once("MTU".to_owned()).chain(mtus)) {
+            line.insert(0, mtu);
+        }
+    }
+    align(&lines, if has_mtu { 3 } else { 2 })
+}
+
+impl Column {
+    fn cell(&self, row: &Row) -> String {
+        let Some(Spread { min, median, max }) = row.spread(self.measure) else { return String::new() };
+        let digits = self.digits;
+        if self.has_range {
+            format!("{median:.digits$} ({min:.digits$}-{max:.digits$})")
+        } else {
+            format!("{median:.digits$}")
+        }
+    }
+}
+
+/// Cells below each other: the first `names` columns to the left, numbers to the right.
+pub(crate) fn align(lines: &[Vec<String>], names: usize) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for line in lines {
+        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            if column < names { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
     text
 }
 
-fn show(spread: Spread, digits: usize) -> String {
-    let Spread { min, median, max } = spread;
-    format!("{median:.digits$} ({min:.digits$}-{max:.digits$})")
-}
-
 /// The targets as text.
-pub(crate) fn targets(verdicts: &[Verdict]) -> String {
+fn targets(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for verdict in verdicts {
         let word = if verdict.is_met() { "met   " } else { "MISSED" };
@@ -76,105 +144,36 @@ pub(crate) fn targets(verdicts: &[Verdict]) -> String {
     text
 }
 
-/// Every target that the rows can judge.
-pub(crate) fn judge(rows: &[Row], idle: Option<&Idle>) -> Vec<Verdict> {
-    let mut mtus: Vec<u32> = rows.iter().map(|row| row.mtu_bytes).collect();
-    mtus.dedup();
-    let mut verdicts = vec![];
-    for mtu in mtus {
-        let rows: Vec<&Row> = rows.iter().filter(|row| row.mtu_bytes == mtu).collect();
-        judge_sequential(&rows, mtu, &mut verdicts);
-        judge_round_trip(&rows, mtu, &mut verdicts);
-        if mtu >= 9000 {
-            judge_against_vblade(&rows, &mut verdicts);
-        }
-    }
-    if let Some(idle) = idle {
-        verdicts.extend([
-            Verdict::at_most("idle server, % of a processor".into(), idle.server_percent, 0.5),
-            Verdict::at_most("idle attached client, % of a processor".into(), idle.client_percent, 0.5),
-            Verdict::at_most("server with one client, MiB resident".into(), idle.server_resident_mib, 64.0),
-        ]);
-    }
-    verdicts
-}
-
-fn median(rows: &[&Row], contender: &str, load: &str, measure: Measure) -> Option<f64> {
-    let row = rows.iter().find(|row| row.contender == contender && row.load.starts_with(load))?;
-    Some(row.spread(measure)?.median)
-}
-
-fn judge_sequential(rows: &[&Row], mtu: u32, verdicts: &mut Vec<Verdict>) {
-    let Some(raw) = median(rows, "raw link", "one way", Measure::MibPerS) else { return };
-    for contender in ["HS/eth ram", "HS/eth tmpfs"] {
-        for load in ["512K sequential read", "512K sequential write"] {
-            if let Some(mib_per_s) = median(rows, contender, load, Measure::MibPerS) {
-                let target = format!("MTU {mtu}: {contender}, {load}, part of the raw link");
-                verdicts.push(Verdict::at_least(target, mib_per_s / raw, 0.75));
-            }
-        }
-    }
-}
-
-fn judge_round_trip(rows: &[&Row], mtu: u32, verdicts: &mut Vec<Verdict>) {
-    let load = "4K random read qd1";
-    for (raw_load, which) in
-        [("round trip, 4K answer, blocking", "blocking"), ("round trip, 4K answer, 20", "20 us spin")]
-    {
-        let raw =
-            rows.iter().find(|row| row.load.starts_with(raw_load)).and_then(|row| row.spread(Measure::LatencyP50Us));
-        let ours = median(rows, "HS/eth ram", load, Measure::LatencyP50Us).filter(|us| *us > 0.0);
-        if let (Some(raw), Some(ours)) = (raw, ours) {
-            let target = format!("MTU {mtu}: HS/eth ram, {load}, times the raw round trip ({which})");
-            verdicts.push(Verdict::at_most(target, ours / raw.median, 1.5));
-        }
-    }
-}
-
-fn judge_against_vblade(rows: &[&Row], verdicts: &mut Vec<Verdict>) {
-    let load = "4K random read qd32";
-    for (measure, what) in [(Measure::Iops, "IOPS"), (Measure::ServerCpuUs, "server CPU per I/O")] {
-        let Some(peer) = median(rows, "vblade tmpfs", load, measure).filter(|value| *value > 0.0) else { continue };
-        for contender in ["HS/eth ram", "HS/eth tmpfs"] {
-            let Some(ours) = median(rows, contender, load, measure) else { continue };
-            let target = format!("MTU 9000: {contender}, {load}, {what}, times vblade's");
-            verdicts.push(match measure {
-                Measure::Iops => Verdict::at_least(target, ours / peer, 1.0),
-                _ => Verdict::at_most(target, ours / peer, 1.0),
-            });
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sample::Sample;
 
-    fn row(contender: &str, load: &str, sample: Sample) -> Row {
-        let (contender, load) = (contender.into(), load.into());
-        Row { mtu_bytes: 9000, contender, load, command: String::new(), samples: vec![sample] }
-    }
-
     #[test]
-    fn targets_are_judged_by_ratios() {
-        let speed = |mib_per_s| Sample { mib_per_s: Some(mib_per_s), ..Sample::default() };
-        let small = |iops, cpu| Sample { iops: Some(iops), server_cpu_us: Some(cpu), ..Sample::default() };
-        let rows = [
-            row("raw link", "one way, full frames", speed(4000.0)),
-            row("HS/eth ram", "512K sequential read qd8", speed(2000.0)),
-            row("HS/eth tmpfs", "512K sequential write qd8", speed(3000.0)),
-            row("vblade tmpfs", "4K random read qd32", small(100.0, 3.0)),
-            row("HS/eth ram", "4K random read qd32", small(200.0, 6.0)),
-        ];
-        let idle = Idle { server_percent: 0.1, client_percent: 0.6, server_resident_mib: 10.0, attach: String::new() };
-        let verdicts = judge(&rows, Some(&idle));
-        let met: Vec<(f64, bool)> = verdicts.iter().map(|verdict| (verdict.measured, verdict.is_met())).collect();
+    fn a_block_has_aligned_rows_and_what_was_missed() {
+        let row = |mtu_bytes, iops: &[f64]| Row {
+            mtu_bytes,
+            contender: "HS/eth".into(),
+            load: "reads".into(),
+            command: String::new(),
+            samples: iops.iter().map(|&iops| Sample { iops: Some(iops), ..Sample::default() }).collect(),
+        };
+        let rows = vec![row(9000, &[10.0, 30.0, 20.0]), row(1500, &[5.0])];
+        let verdicts = vec![Verdict::at_least("enough".into(), 0.5, 0.75)];
+        let table = table(&rows, &OPERATIONS[..1]);
+        let outcome = Outcome { part: "x", rows, verdicts, table, idle: Value::Null, picture: None };
+        let lines: Vec<String> = outcome.block().lines().map(Into::into).collect();
         assert_eq!(
-            met,
-            [(0.5, false), (0.75, true), (2.0, true), (2.0, false), (0.1, true), (0.6, false), (10.0, true)]
+            lines,
+            [
+                "```text",
+                "MTU   contender  load   IOPS med (min-max)",
+                "9000  HS/eth     reads          20 (10-30)",
+                "1500  HS/eth     reads             5 (5-5)",
+                "",
+                "MISSED      0.50 >= 0.75    enough",
+                "```",
+            ]
         );
-        assert!(targets(&verdicts).contains("MISSED"));
-        assert!(table(&rows).contains("4000 (4000-4000)"));
     }
 }

@@ -10,6 +10,10 @@ pub(crate) struct Sample {
     pub(crate) latency_p50_us: Option<f64>,
     pub(crate) server_cpu_us: Option<f64>,
     pub(crate) client_cpu_us: Option<f64>,
+    /// Both ways.
+    pub(crate) packets_per_io: Option<f64>,
+    /// Of what another contender gives, which the part says.
+    pub(crate) share: Option<f64>,
 }
 
 /// Which number of a sample.
@@ -20,24 +24,37 @@ pub(crate) enum Measure {
     LatencyP50Us,
     ServerCpuUs,
     ClientCpuUs,
+    PacketsPerIo,
+    ServerCpuUsPerPacket,
+    ClientCpuUsPerPacket,
+    Share,
 }
 
 impl Measure {
-    pub(crate) const ALL: [(Measure, &str); 5] = [
+    pub(crate) const ALL: [(Measure, &str); 9] = [
         (Measure::Iops, "iops"),
         (Measure::MibPerS, "mib_per_s"),
         (Measure::LatencyP50Us, "latency_p50_us"),
         (Measure::ServerCpuUs, "server_cpu_us_per_io"),
         (Measure::ClientCpuUs, "client_cpu_us_per_io"),
+        (Measure::PacketsPerIo, "packets_per_io"),
+        (Measure::ServerCpuUsPerPacket, "server_cpu_us_per_packet"),
+        (Measure::ClientCpuUsPerPacket, "client_cpu_us_per_packet"),
+        (Measure::Share, "share"),
     ];
 
     fn of(self, sample: &Sample) -> Option<f64> {
+        let per_packet = |cpu_us: Option<f64>| Some(cpu_us? / sample.packets_per_io.filter(|count| *count > 0.0)?);
         match self {
             Measure::Iops => sample.iops,
             Measure::MibPerS => sample.mib_per_s,
             Measure::LatencyP50Us => sample.latency_p50_us,
             Measure::ServerCpuUs => sample.server_cpu_us,
             Measure::ClientCpuUs => sample.client_cpu_us,
+            Measure::Share => sample.share,
+            Measure::PacketsPerIo => sample.packets_per_io,
+            Measure::ServerCpuUsPerPacket => per_packet(sample.server_cpu_us),
+            Measure::ClientCpuUsPerPacket => per_packet(sample.client_cpu_us),
         }
     }
 }
@@ -48,6 +65,17 @@ pub(crate) struct Spread {
     pub(crate) min: f64,
     pub(crate) median: f64,
     pub(crate) max: f64,
+}
+
+/// The median of the row of that contender and load, if there is one.
+pub(crate) fn median<'a>(
+    rows: impl IntoIterator<Item = &'a Row>,
+    contender: &str,
+    load: &str,
+    measure: Measure,
+) -> Option<f64> {
+    let row = rows.into_iter().find(|row| row.contender == contender && row.load == load)?;
+    Some(row.spread(measure)?.median)
 }
 
 /// The rounds of one measurement.

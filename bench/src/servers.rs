@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::link::{End, INTERFACE, SERVER_ADDRESS, call};
+use crate::link::{End, INTERFACE, SERVER_ADDRESS};
 use crate::process::{Host, Running};
 use crate::random::Random;
 
@@ -35,23 +35,26 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Makes them on tmpfs, full of bytes that are not zero.
+    /// Makes their directory on tmpfs.
     ///
     /// # Errors
-    /// When `/dev/shm` has no room.
+    /// When there is no `/dev/shm`.
     pub(crate) fn new() -> Result<Self> {
         let directory = PathBuf::from(format!("/dev/shm/sanwire-bench-{}", std::process::id()));
         fs::create_dir_all(&directory)?;
-        let files = Files { directory };
-        let mut random = Random::new(7);
-        let chunk: Vec<u8> = (0..1 << 17).flat_map(|_| random.next().to_le_bytes()).collect();
-        for name in ["sanwire.img", "vblade.img", "tgt.img"] {
-            let mut file = File::create(files.path(name))?;
-            for _ in 0..VOLUME_BYTES / chunk.len() as u64 {
-                file.write_all(&chunk)?;
-            }
+        Ok(Files { directory })
+    }
+
+    /// The path of a disk's image; it is made when absent.
+    ///
+    /// # Errors
+    /// When `/dev/shm` has no room.
+    pub(crate) fn image(&self, name: &str) -> Result<String> {
+        let path = self.path(name);
+        if !Path::new(&path).exists() {
+            fill(&path, VOLUME_BYTES)?;
         }
-        Ok(files)
+        Ok(path)
     }
 
     /// The path of one of them.
@@ -67,24 +70,88 @@ impl Drop for Files {
     }
 }
 
-/// Our server on both wires, with these volumes.
+/// Makes a file of whole mebibytes full of bytes that are not zero, and has them on the disk.
+///
+/// # Errors
+/// When there is no room.
+pub(crate) fn fill(path: &str, length_bytes: u64) -> Result<()> {
+    let mut random = Random::new(7);
+    let chunk: Vec<u8> = (0..1 << 17).flat_map(|_| random.next().to_le_bytes()).collect();
+    let mut file = File::create(path).with_context(|| path.to_owned())?;
+    for _ in 0..length_bytes / chunk.len() as u64 {
+        file.write_all(&chunk)?;
+    }
+    Ok(file.sync_all()?)
+}
+
+/// A wire of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wire {
+    Ethernet,
+    Ip,
+    /// iSCSI at this address and port.
+    Iscsi(&'static str),
+}
+
+/// Both wires of HyperSCSI.
+pub(crate) const HYPERSCSI: [Wire; 2] = [Wire::Ethernet, Wire::Ip];
+
+impl Wire {
+    /// As rows call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Wire::Ethernet => "HS/eth",
+            Wire::Ip => "HS/IP",
+            Wire::Iscsi(_) => "iSCSI",
+        }
+    }
+
+    /// Where a volume of our server is.
+    pub(crate) fn url(self, volume: &str) -> String {
+        match self {
+            Wire::Iscsi(_) => format!("{}/iqn.2026-11.org.sanwire:{volume}/0", self.server_url()),
+            Wire::Ethernet | Wire::Ip => format!("{}/{volume}", self.server_url()),
+        }
+    }
+
+    fn server_url(self) -> String {
+        match self {
+            Wire::Ethernet => format!("hs+eth://{INTERFACE}/{SERVER_NAME}"),
+            Wire::Ip => format!("hs+ip://{SERVER_ADDRESS}"),
+            Wire::Iscsi(portal) => format!("iscsi://{portal}"),
+        }
+    }
+
+    fn option(self) -> String {
+        match self {
+            Wire::Ethernet => format!("hs-eth:{INTERFACE}"),
+            Wire::Ip => format!("hs-ip:{SERVER_ADDRESS}"),
+            Wire::Iscsi(portal) => format!("iscsi:{portal}"),
+        }
+    }
+}
+
+/// Our server on these wires, with these volumes; its control socket is the file `control`.
 ///
 /// # Errors
 /// When it does not come up.
-pub(crate) fn start_sanwire(host: &Host, sanwire: &str, files: &Files, volumes: &[String]) -> Result<Running> {
-    let (ethernet, ip) = (format!("hs-eth:{INTERFACE}"), format!("hs-ip:{SERVER_ADDRESS}"));
-    let key = files.path("server.key");
+pub(crate) fn start_sanwire(
+    host: &Host,
+    sanwire: &str,
+    files: &Files,
+    wires: &[Wire],
+    volumes: &[String],
+) -> Result<Running> {
+    let [key, client_key, control] = ["server.key", "client.key", "control"].map(|name| files.path(name));
+    let wire_options: Vec<String> = wires.iter().map(|wire| wire.option()).collect();
     let mut arguments = vec!["serve", "--name", SERVER_NAME, "--allow", "any", "--key-file", &key, "--log", "error"];
-    arguments.extend(["--wire", &ethernet, "--wire", &ip]);
-    for volume in volumes {
-        arguments.extend(["--volume", volume]);
-    }
+    arguments.extend(["--control", &control]);
+    arguments.extend(wire_options.iter().flat_map(|wire| ["--wire", wire]));
+    arguments.extend(volumes.iter().flat_map(|volume| ["--volume", volume]));
     let server = host.start(End::Server, sanwire, &arguments)?;
-    let client_key = files.path("client.key");
-    for url in [format!("hs+eth://{INTERFACE}/{SERVER_NAME}"), format!("hs+ip://{SERVER_ADDRESS}")] {
-        wait_for(sanwire, || {
-            host.run(End::Client, sanwire, &["ls", &url, "--wait", "2", "--key-file", &client_key]).map(drop)
-        })?;
+    for wire in wires {
+        let list = ["ls", &wire.server_url(), "--wait", "2", "--key-file", &client_key];
+        wait_for(sanwire, || host.run(End::Client, sanwire, &list).map(drop))?;
     }
     Ok(server)
 }
@@ -96,7 +163,7 @@ pub(crate) fn start_sanwire(host: &Host, sanwire: &str, files: &Files, volumes: 
 pub(crate) fn start_vblade(host: &Host, files: &Files) -> Result<Option<Running>> {
     let Some(vblade) = installed("vblade") else { return Ok(None) };
     let [shelf, slot] = AOE_DISK;
-    host.start(End::Server, &vblade, &["-b", VBLADE_BUFFERS, shelf, slot, INTERFACE, &files.path("vblade.img")])
+    host.start(End::Server, &vblade, &["-b", VBLADE_BUFFERS, shelf, slot, INTERFACE, &files.image("vblade.img")?])
         .map(Some)
 }
 
@@ -109,11 +176,10 @@ pub(crate) fn start_tgt(host: &Host, portal: &str, disks: &[&[&str]]) -> Result<
     let (Some(tgtd), Some(_)) = (installed("tgtd"), installed("iscsi-perf")) else { return Ok(None) };
     let server = host.start(End::Server, &tgtd, &["-f", "-C", TGT_CONTROL, "--iscsi", &format!("portal={portal}")])?;
     let control = |words: &str, more: &[&str]| -> Result<()> {
-        let mut arguments = vec!["netns", "exec", host.link.namespace(End::Server), "tgtadm", "-C", TGT_CONTROL];
-        arguments.extend(["--lld", "iscsi"]);
+        let mut arguments = vec!["-C", TGT_CONTROL, "--lld", "iscsi"];
         arguments.extend(words.split(' '));
         arguments.extend(more);
-        call("ip", &arguments).map(drop)
+        host.run(End::Server, "tgtadm", &arguments).map(drop)
     };
     wait_for("tgtd", || control("--op new --mode target --tid 1 -T", &[TGT_TARGET]))?;
     for (lun, disk) in (1..).zip(disks) {
@@ -129,7 +195,9 @@ pub(crate) fn installed(program: &str) -> Option<String> {
     let directories = path.split(':').chain(["/usr/sbin", "/usr/local/sbin", "/sbin"]);
     let found = directories.map(|directory| Path::new(directory).join(program)).find(|path| path.is_file());
     if found.is_none() {
-        eprintln!("sanwire-bench: {program} is not installed: its rows are missing (make setup installs it)");
+        eprintln!(
+            "sanwire-bench: {program} is not installed: its rows are missing (packaging/setup.sh bench installs it)"
+        );
     }
     found.map(|path| path.display().to_string())
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::Settings;
 use crate::link::{End, Link};
 use crate::process::Host;
+use crate::run::Settings;
 use crate::servers::{Files, check_interrupted, wait_for};
 
 use super::servers::{Contender, Store, start_sanwire, url};

@@ -5,7 +5,7 @@
 
 use crate::load::Load;
 use crate::report::Verdict;
-use crate::sample::{Measure, Row};
+use crate::sample::{self, Measure, Row};
 
 use super::idle::Idle;
 use super::plan::{Client, DIGESTS, LARGE, Own, PLAIN, SINGLE, SMALL, contender_name, load_name};
@@ -61,8 +61,7 @@ fn median(
     measure: Measure,
 ) -> Option<f64> {
     let (contender, load) = (contender_name(contender, store), load_name(load, client));
-    let row = rows.iter().find(|row| row.contender == contender && row.load == load)?;
-    Some(row.spread(measure)?.median)
+    sample::median(rows, &contender, &load, measure)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::load::{ClientCommand, Load, iscsi_perf, loaded, read_iscsi_perf, read_sanwire, words};
+use crate::load::{ClientCommand, Load, iscsi_perf, line, loaded, read_iscsi_perf, read_sanwire, sanwire_bench};
 use crate::sample::{Row, Sample};
 
 use super::MTU_BYTES;
@@ -97,15 +97,9 @@ pub(super) fn client_command(bed: &Bed, client: Client, load: &Load, url: &str) 
     match client {
         Client::Perf => iscsi_perf(load, bed.seconds, url),
         Client::Own(Own { connections, has_digests }) => {
-            let pattern = if load.is_random { "random" } else { "sequential" };
-            let mut line = format!(
-                "bench {url} --json --block {} --depth {} --pattern {pattern} --time {} --connections {connections} \
-                 --key-file {}",
-                load.block_bytes, load.depth, bed.seconds, bed.client_key
-            );
-            line += if has_digests { " --digests" } else { "" };
-            line += if load.is_write { " --reads 0 --overwrite" } else { "" };
-            (bed.program.clone(), words(&line))
+            let digests = if has_digests { " --digests" } else { "" };
+            let more = format!(" --connections {connections}{digests}");
+            sanwire_bench(&bed.program, load, bed.seconds, url, &bed.client_key, &more)
         }
     }
 }
@@ -113,12 +107,11 @@ pub(super) fn client_command(bed: &Bed, client: Client, load: &Load, url: &str) 
 impl Job {
     /// Its row, without samples.
     pub(super) fn row(&self, bed: &Bed) -> Row {
-        let (program, arguments) = self.client(bed);
         Row {
             mtu_bytes: MTU_BYTES,
             contender: contender_name(self.contender, self.store),
             load: load_name(&self.load, self.client),
-            command: format!("{program} {}", arguments.join(" ")),
+            command: line(&self.client(bed)),
             samples: vec![],
         }
     }

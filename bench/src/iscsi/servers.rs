@@ -2,15 +2,14 @@
 
 use anyhow::Result;
 
-use crate::Settings;
-use crate::link::End;
 use crate::load::{Load, run_client};
 use crate::process::{Host, Running};
-use crate::servers::{Files, SERVER_NAME, TGT_TARGET, VOLUME_BYTES, start_tgt, wait_for};
+use crate::run::Settings;
+use crate::servers::{self, Files, TGT_TARGET, VOLUME_BYTES, Wire, start_tgt};
 
 use super::plan::{Client, Own, client_command};
 
-const PORTAL: &str = "127.0.0.1:3260";
+const WIRE: Wire = Wire::Iscsi("127.0.0.1:3260");
 const TGT_PORTAL: &str = "127.0.0.1:3261";
 
 /// Who serves.
@@ -56,7 +55,7 @@ impl<'a> Bed<'a> {
     /// Starts both.
     pub(super) fn new(host: Host<'a>, settings: &Settings, files: &Files) -> Result<Self> {
         let program = settings.programs[0].clone();
-        let tgt_file = files.path("tgt.img");
+        let tgt_file = files.image("tgt.img")?;
         // tgt wants a path also for what has none.
         let tgt_disks: [&[&str]; 2] = [&["--bstype", "null", "-b", "/dev/null"], &["-b", &tgt_file]];
         Ok(Bed {
@@ -90,7 +89,7 @@ impl<'a> Bed<'a> {
 /// Where the disk is.
 pub(super) fn url(contender: Contender, store: Store) -> String {
     match (contender, store) {
-        (Contender::Sanwire, _) => format!("iscsi://{PORTAL}/iqn.2026-11.org.sanwire:{}/0", store.name()),
+        (Contender::Sanwire, _) => WIRE.url(store.name()),
         (Contender::Tgt, Store::Null | Store::Ram) => format!("iscsi://{TGT_PORTAL}/{TGT_TARGET}/1"),
         (Contender::Tgt, Store::Tmpfs) => format!("iscsi://{TGT_PORTAL}/{TGT_TARGET}/2"),
     }
@@ -98,20 +97,10 @@ pub(super) fn url(contender: Contender, store: Store) -> String {
 
 /// Our server with a volume of each kind.
 pub(super) fn start_sanwire(host: &Host, sanwire: &str, files: &Files) -> Result<Running> {
-    let (key, control, wire) = (files.path("server.key"), files.path("control"), format!("iscsi:{PORTAL}"));
-    let mut arguments = vec!["serve", "--name", SERVER_NAME, "--allow", "any", "--key-file", &key, "--log", "error"];
-    arguments.extend(["--control", &control, "--wire", &wire]);
     let volumes = [
         format!("ram=ram:{VOLUME_BYTES}"),
         format!("null=null:{VOLUME_BYTES}"),
-        format!("tmpfs=file:{}", files.path("sanwire.img")),
+        format!("tmpfs=file:{}", files.image("sanwire.img")?),
     ];
-    arguments.extend(volumes.iter().flat_map(|volume| ["--volume", volume]));
-    let server = host.start(End::Server, sanwire, &arguments)?;
-    let client_key = files.path("client.key");
-    wait_for(sanwire, || {
-        let arguments = ["ls", &format!("iscsi://{PORTAL}"), "--wait", "2", "--key-file", &client_key];
-        host.run(End::Client, sanwire, &arguments).map(drop)
-    })?;
-    Ok(server)
+    servers::start_sanwire(host, sanwire, files, &[WIRE], &volumes)
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::link::{End, INTERFACE};
+use crate::link::End;
 use crate::process::Host;
-use crate::servers::{Files, SERVER_NAME, start_sanwire};
+use crate::servers::{Files, HYPERSCSI, Wire, start_sanwire};
 
 /// Processor time in percent of one processor, and memory.
 #[derive(Clone, PartialEq, Debug)]
@@ -27,8 +27,9 @@ impl Idle {
     /// # Errors
     /// When one of them does not come up.
     pub(crate) fn measure(host: &Host, sanwire: &str, files: &Files, time: Duration) -> Result<Self> {
-        let server = start_sanwire(host, sanwire, files, &[format!("tmpfs=file:{}", files.path("sanwire.img"))])?;
-        let url = format!("hs+eth://{INTERFACE}/{SERVER_NAME}/tmpfs");
+        let server =
+            start_sanwire(host, sanwire, files, &HYPERSCSI, &[format!("tmpfs=file:{}", files.image("sanwire.img")?)])?;
+        let url = Wire::Ethernet.url("tmpfs");
         let (key, socket) = (files.path("client.key"), files.path("nbd.sock"));
         let attach = ["attach", &url, "--as", "nbd", "--socket", &socket, "--key-file", &key];
         let client = host.start(End::Client, sanwire, &attach)?;

@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use crate::link::{End, INTERFACE, SERVER_ADDRESS};
 use crate::load::{
-    ClientCommand, Load, MIB, iscsi_perf, loaded, number, read_aoe, read_iscsi_perf, read_sanwire, run_client, words,
+    ClientCommand, Load, MIB, iscsi_perf, line, loaded, number, read_aoe, read_iscsi_perf, read_sanwire, run_client,
+    sanwire_bench, words,
 };
 use crate::process::{Host, Running};
 use crate::sample::Sample;
-use crate::servers::{AOE_DISK, SERVER_NAME, TGT_TARGET, VOLUME_BYTES};
+use crate::servers::{AOE_DISK, TGT_TARGET, VOLUME_BYTES, Wire};
 
 /// HyperSCSI's part of the packets of a 4 KiB read is about this long; the ping's answer is as long as them.
 const READ_ANSWER_BYTES: u32 = 4096 + 48;
@@ -36,22 +37,6 @@ pub(crate) enum Job {
     Tgt {
         load: Load,
     },
-}
-
-/// A wire of ours.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wire {
-    Ethernet,
-    Ip,
-}
-
-impl Wire {
-    fn url(self, volume: &str) -> String {
-        match self {
-            Wire::Ethernet => format!("hs+eth://{INTERFACE}/{SERVER_NAME}/{volume}"),
-            Wire::Ip => format!("hs+ip://{SERVER_ADDRESS}/{volume}"),
-        }
-    }
 }
 
 /// Everything of one MTU, in the order of a round. `is_quick` leaves out what no target speaks of.
@@ -110,8 +95,7 @@ impl Job {
     pub(crate) fn contender(&self) -> String {
         match self {
             Job::RawStream | Job::RawPing { .. } => "raw link".into(),
-            Job::Sanwire { wire: Wire::Ethernet, volume, .. } => format!("HS/eth {volume}"),
-            Job::Sanwire { wire: Wire::Ip, volume, .. } => format!("HS/IP {volume}"),
+            Job::Sanwire { wire, volume, .. } => format!("{} {volume}", wire.name()),
             Job::Vblade { .. } => "vblade tmpfs".into(),
             Job::Tgt { .. } => "tgt tmpfs".into(),
         }
@@ -129,8 +113,7 @@ impl Job {
 
     /// The client's command, as a shell would take it.
     pub(crate) fn command(&self, bed: &Bed) -> String {
-        let (program, arguments) = self.client(bed);
-        format!("{program} {}", arguments.join(" "))
+        line(&self.client(bed))
     }
 
     /// Measures once. Nothing when the contender is not there.
@@ -167,16 +150,7 @@ impl Job {
                 (this.clone(), words(&line))
             }
             Job::Sanwire { wire, volume, load } => {
-                let (url, key) = (wire.url(volume), &bed.client_key);
-                let pattern = if load.is_random { "random" } else { "sequential" };
-                let mut line = format!(
-                    "bench {url} --json --block {} --depth {} --pattern {pattern} --time {seconds} --key-file {key}",
-                    load.block_bytes, load.depth
-                );
-                if load.is_write {
-                    line += " --reads 0 --overwrite";
-                }
-                (sanwire.clone(), words(&line))
+                sanwire_bench(sanwire, load, seconds, &wire.url(volume), &bed.client_key, "")
             }
             Job::Vblade { load } => {
                 let [shelf, slot] = AOE_DISK;

@@ -1,0 +1,167 @@
+//! What guarding a volume costs: the same loads on volumes that differ in their level only.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::link::{End, Link};
+use crate::load::{ClientCommand, Load, line, loaded, read_sanwire, run_client, sanwire_bench};
+use crate::process::{Host, Running};
+use crate::report::{Column, Outcome, Verdict, table};
+use crate::rounds::take_single_turns;
+use crate::run::Settings;
+use crate::sample::{Measure, Row, Sample, median};
+use crate::servers::{Files, VOLUME_BYTES, Wire, start_sanwire};
+
+/// Jumbo frames, of which the target speaks.
+const MTU_BYTES: u32 = 9000;
+
+/// The levels: the values of a volume's `security`, and the names of the volumes.
+const LEVELS: [&str; 5] = ["none", "hash", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"];
+const UNPROTECTED: &str = "none";
+
+/// The least share of the unprotected throughput that the level of the target may have.
+const TARGET: (&str, f64) = ("aes-128-gcm", 0.70);
+
+const COLUMNS: [Column; 7] = [
+    Column { title: "IOPS", measure: Measure::Iops, digits: 0, has_range: false },
+    Column { title: "MiB/s med (min-max)", measure: Measure::MibPerS, digits: 0, has_range: true },
+    Column { title: "p50 us", measure: Measure::LatencyP50Us, digits: 1, has_range: false },
+    Column { title: "packets/IO", measure: Measure::PacketsPerIo, digits: 1, has_range: false },
+    Column { title: "server us/packet", measure: Measure::ServerCpuUsPerPacket, digits: 2, has_range: true },
+    Column { title: "client us/packet", measure: Measure::ClientCpuUsPerPacket, digits: 2, has_range: true },
+    Column { title: "part of none", measure: Measure::Share, digits: 2, has_range: false },
+];
+
+/// The server with a volume of each level.
+struct Bed<'a> {
+    host: Host<'a>,
+    server: Running,
+    client_key: String,
+    sanwire: &'a str,
+    seconds: f64,
+}
+
+/// One load on the volume of one level.
+#[derive(Clone, Copy)]
+struct Job {
+    level: &'static str,
+    load: Load,
+}
+
+/// All rounds.
+///
+/// # Errors
+/// When the server does not come up.
+pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
+    let link = Link::new(MTU_BYTES)?;
+    let host = Host { link: &link, processors: settings.processors };
+    let volumes = LEVELS.map(|level| format!("{level}=ram:{VOLUME_BYTES},security={level}"));
+    let sanwire = &settings.programs[0];
+    let bed = Bed {
+        server: start_sanwire(&host, sanwire, files, &[Wire::Ethernet], &volumes)?,
+        host,
+        client_key: files.path("client.key"),
+        sanwire,
+        seconds: settings.seconds,
+    };
+    let writes = Load::sequential(512 << 10, settings.args.sequential_depth, true);
+    for level in LEVELS {
+        // What is read later are the volume's own pages.
+        run_client(&bed.host, &Job { level, load: writes }.client(&bed))?;
+    }
+    let loads = [Load { is_write: false, ..writes }, writes, Load::random_read(4096, 1), Load::random_read(4096, 32)];
+    let jobs = loads.into_iter().flat_map(|load| LEVELS.map(|level| Job { level, load }));
+    let turns = jobs.map(|job| (job.row(&bed), job)).collect();
+    let mut rows = take_single_turns(settings, "security", turns, |job| job.measure(&bed).map(Some))?;
+    compare(&mut rows);
+    Ok(Outcome {
+        part: "security",
+        verdicts: judge(&rows),
+        table: table(&rows, &COLUMNS),
+        idle: Value::Null,
+        rows,
+        picture: None,
+    })
+}
+
+impl Job {
+    fn client(&self, bed: &Bed) -> ClientCommand {
+        sanwire_bench(bed.sanwire, &self.load, bed.seconds, &Wire::Ethernet.url(self.level), &bed.client_key, "")
+    }
+
+    fn row(&self, bed: &Bed) -> Row {
+        Row {
+            mtu_bytes: MTU_BYTES,
+            contender: self.level.into(),
+            load: self.load.name(),
+            command: line(&self.client(bed)),
+            samples: vec![],
+        }
+    }
+
+    /// Measures once, and counts the packets of both ways at the server's interface.
+    fn measure(&self, bed: &Bed) -> Result<Sample> {
+        let before = bed.host.link.packets(End::Server)?;
+        let mut operations = 0.0;
+        let mut sample = loaded(&bed.host, &bed.server, &self.client(bed), |text| {
+            let read = read_sanwire(text)?;
+            operations = read.0;
+            Ok(read)
+        })?;
+        let packets = bed.host.link.packets(End::Server)?.checked_sub(before).context("the link has lost its count")?;
+        sample.packets_per_io = Some(packets as f64 / operations.max(1.0));
+        Ok(sample)
+    }
+}
+
+/// Each sample as a part of the unprotected volume's median.
+fn compare(rows: &mut [Row]) {
+    let reference = rows.to_vec();
+    for row in rows {
+        let Some(none) = median(&reference, UNPROTECTED, &row.load, Measure::Iops).filter(|iops| *iops > 0.0) else {
+            continue;
+        };
+        for sample in &mut row.samples {
+            sample.share = sample.iops.map(|iops| iops / none);
+        }
+    }
+}
+
+/// The targets that the rows can judge: throughput, so the large loads.
+fn judge(rows: &[Row]) -> Vec<Verdict> {
+    let (level, bound) = TARGET;
+    let large = rows.iter().filter(|row| row.contender == level && row.load.starts_with("512K"));
+    large
+        .filter_map(|row| {
+            let share = row.spread(Measure::Share)?.median;
+            let target = format!("MTU {MTU_BYTES}: HS/eth ram {level}, {}, part of the unprotected", row.load);
+            Some(Verdict::at_least(target, share, bound))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_judged_by_their_share_of_the_unprotected_throughput() {
+        let row = |level: &str, load: &str, iops| Row {
+            mtu_bytes: MTU_BYTES,
+            contender: level.into(),
+            load: load.into(),
+            command: String::new(),
+            samples: vec![Sample { iops: Some(iops), ..Sample::default() }],
+        };
+        let mut rows = vec![
+            row("none", "512K sequential read qd8", 100.0),
+            row("aes-128-gcm", "512K sequential read qd8", 69.0),
+            row("none", "512K sequential write qd8", 100.0),
+            row("aes-128-gcm", "512K sequential write qd8", 80.0),
+            row("aes-128-gcm", "4K random read qd32", 5.0),
+        ];
+        compare(&mut rows);
+        let met: Vec<(f64, bool)> = judge(&rows).iter().map(|verdict| (verdict.measured, verdict.is_met())).collect();
+        assert_eq!(met, [(0.69, false), (0.8, true)]);
+    }
+}

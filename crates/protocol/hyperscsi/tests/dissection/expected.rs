@@ -11,7 +11,7 @@ use sanwire_hyperscsi::wire::{Opcode, Prefix, Protection};
 #[derive(Default)]
 pub(crate) struct Expected(pub(crate) BTreeMap<&'static str, String>);
 
-pub(crate) const BODY_FIELDS: [&str; 41] = [
+pub(crate) const BODY_FIELDS: [&str; 42] = [
     "sanwire.protection",
     "sanwire.epoch",
     "sanwire.length",
@@ -47,6 +47,7 @@ pub(crate) const BODY_FIELDS: [&str; 41] = [
     "sanwire.flags.announce_only",
     "sanwire.client",
     "sanwire.session",
+    "sanwire.instance",
     "sanwire.packet_max",
     "sanwire.server_name",
     "sanwire.noise",

@@ -86,6 +86,7 @@ fn a_secret_file_at_both_ends_lets_in_who_has_it_and_no_other() {
     fs::set_permissions(Path::new(&shared), fs::Permissions::from_mode(0o640)).expect("another mode");
     let public = "(mode 640): chmod 600";
     expect_refused(&bob.run(&["ls", &url, "--secret-file", &shared]), 2, public);
-    expect_refused(&bob.run(&["serve", "--secret-file", &shared, "--wire", "hs-ip:127.0.0.1:1"]), 2, public);
+    let serve = ["serve", "--secret-file", &shared, "--wire", "hs-ip:127.0.0.1:1", "--volume", "disk0=ram:1M"];
+    expect_refused(&bob.run(&serve), 2, public);
     assert!(server.stop().success());
 }

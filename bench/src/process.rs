@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,8 @@ impl Host<'_> {
     /// When it cannot be started.
     pub(crate) fn start(&self, end: End, program: &str, arguments: &[&str]) -> Result<Running> {
         let mut command = self.command(end, program, arguments);
+        // Without the terminal's signals: an attachment that ended before its file system is unmounted would leave its device.
+        command.process_group(0);
         let child = command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn();
         Ok(Running { child: child.with_context(|| format!("cannot start {program}"))?, name: program.into() })
     }

@@ -129,7 +129,7 @@ fn programs(directory: &Path) -> Result<[String; 3]> {
 /// When a part cannot begin, was interrupted, or its results cannot be written.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    // The programs end with the terminal's signal; this one lives on to remove the namespaces.
+    // Clients end with the terminal's signal; this one lives on to end the servers and to remove the namespaces.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, interrupted.clone())?;
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{AUTHORITY, Initiator, Scratch, Server, pattern, run_ok};
+use crate::harness::{AUTHORITY, Initiator, Scratch, Server, pattern, run_ok, wait_until};
 
 const HOST: &str = "iqn.2026-11.org.example:host";
 const OTHER: &str = "iqn.2026-11.org.example:other";
@@ -143,7 +143,10 @@ fn a_copy_meets_reservations_as_its_initiator_would() {
     own.good(&[0x16, 0, 0, 0, 0, 0], &[], 0);
     assert_eq!(copy(&mut one, &from, &to), None, "reserved by the same initiator's session there");
     drop(own);
-    assert_eq!(copy(&mut one, &from, &to), None, "which took it along");
+    // The server hears of it on another connection than the next commands'.
+    let is_free = || other.command(&[0; 6], &[], 0).status == 0;
+    wait_until("the reservation went with its session", PATIENCE, is_free);
+    assert_eq!(copy(&mut one, &from, &to), None, "nobody holds it");
 
     // PERSISTENT RESERVE OUT: REGISTER, RESERVE as write exclusive, registrants only.
     let out = |session: &mut Initiator, action: u8, kind: u8, [key, new_key]: [u8; 2]| {

@@ -10,6 +10,7 @@ local TAG_BYTES = 16
 local OPCODES = {
     [0x00] = "HCBE_REQUEST", [0x01] = "HCBE_REPLY", [0x10] = "HCC_DEVICE_DISCOVERY", [0x11] = "HCC_ADN_REQUEST",
     [0x12] = "HCC_ADN_REPLY", [0x13] = "HCC_DISCONNECT", [0x20] = "FC_ACK_SNR", [0x21] = "FC_ACK_REPLY",
+    [0x30] = "ADDR_REPORT", [0x31] = "ADDR_REPLY",
     [0x32] = "LOCAL_REQUEST", [0x33] = "LOCAL_REPLY",
 }
 local PROTECTIONS = {

@@ -3,6 +3,7 @@
 mod client;
 mod ctl;
 mod key;
+mod links;
 mod manage;
 mod serve;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use sanwire_hyperscsi::Identity;
-use sanwire_initiator::{Client, ClientOptions, IscsiOptions, Server, Url, Volume, VolumeInfo};
+use sanwire_initiator::{Client, ClientOptions, IscsiOptions, LinkStatus, Server, Url, Volume, VolumeInfo};
 use sanwire_iscsi::{ChapSecret, Credential, Wishes};
 
 use crate::args::{ClientArgs, IscsiArgs};
@@ -40,6 +40,11 @@ impl Connection {
     /// Opens a volume by its name.
     pub(crate) fn volume(&self, name: &str) -> anyhow::Result<Volume> {
         Ok(self.0.borrow_mut().open(name)?)
+    }
+
+    /// The links of the connection; none over iSCSI.
+    pub(crate) fn links(&self) -> Vec<LinkStatus> {
+        self.0.borrow_mut().links()
     }
 
     /// What the server has for this client.
@@ -92,6 +97,7 @@ pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<Clie
     options.connect_patience = CONNECT_PATIENCE.min(args.wait);
     options.reconnect_patience = Some(args.wait);
     options.recovery = args.recovery.into();
+    options.links = args.links.0.clone();
     options.protection_min = args.security.0;
     options.name_servers.clone_from(&args.name_server);
     Ok(options)

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use sanwire_buffer::Region;
+use sanwire_hyperscsi::LinkStatus;
 use sanwire_io::{Clock, Waker};
 
 use crate::driver::{Driver, Link, Served};
@@ -64,6 +66,9 @@ impl Wake for Root {
     }
 }
 
+/// How long the links of a new connection may take to be found.
+const LINKS_PATIENCE: Duration = Duration::from_secs(1);
+
 impl Client {
     /// Connects to the server of a URL; a volume in it is not looked at.
     ///
@@ -83,7 +88,7 @@ impl Client {
                 let endpoint = Endpoint::open(server, options)?;
                 let config = options.hyperscsi(server.name(), endpoint.ports.limits())?;
                 let wire = Arc::from(endpoint.wire());
-                (Box::new(HyperScsi::new(endpoint, config, clock.now())), wire)
+                (Box::new(HyperScsi::new(endpoint, config, options.links.clone(), clock.now())), wire)
             }
             Server::Iscsi(server) => {
                 let target =
@@ -115,6 +120,11 @@ impl Client {
     #[must_use]
     pub fn server_key(&self) -> Option<[u8; 32]> {
         self.server().public_key
+    }
+
+    /// The links of the connection, once it is known which there are; none over iSCSI.
+    pub fn links(&mut self) -> Vec<LinkStatus> {
+        self.driver.links(LINKS_PATIENCE)
     }
 
     /// The wire, in words for people.

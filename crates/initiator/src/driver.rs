@@ -9,6 +9,7 @@ use std::time::{Duration, Instant as StdInstant};
 
 use sanwire_buffer::Frame;
 use sanwire_core::{Instant, Lun, Protection};
+use sanwire_hyperscsi::LinkStatus;
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::{AdditionalSense, Sense};
 
@@ -20,6 +21,9 @@ use crate::volume::{InfoCell, VolumeError};
 
 /// A device that is busy is asked again after this.
 const BUSY_WAIT: Duration = Duration::from_millis(5);
+
+/// Between two looks at links that are to come.
+const LINKS_PAUSE: Duration = Duration::from_millis(1);
 
 /// A volume that the driver serves.
 pub(crate) struct Served {
@@ -118,6 +122,16 @@ impl Driver {
 
     pub(crate) fn protection(&self, lun: Lun) -> Option<Protection> {
         self.session.protection(lun)
+    }
+
+    /// The links of the connection; `patience`: how long may be waited for those that are to come.
+    pub(crate) fn links(&mut self, patience: Duration) -> Vec<LinkStatus> {
+        let end = self.clock.now() + patience;
+        while self.session.links().1 && self.clock.now() < end && matches!(self.link, Link::Up(_)) {
+            self.turn();
+            std::thread::sleep(LINKS_PAUSE);
+        }
+        self.session.links().0
     }
 
     pub(crate) fn waker(&self) -> &Waker {

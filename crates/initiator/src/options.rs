@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sanwire_core::Protection;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
+use sanwire_hyperscsi::wire::links::LINKS_MAX;
 use sanwire_hyperscsi::{ClientConfig, Identity, LinkLimits, Psk, Recovery};
 use sanwire_iscsi::{ChapSecret, ClientConfig as IscsiConfig, Credential, IscsiName, Isid, Wishes};
 
@@ -16,6 +17,28 @@ use crate::url::IscsiServer;
 
 /// Commands of one iSCSI session in transit; the target's window may be smaller.
 const ISCSI_COMMANDS_MAX: u16 = 128;
+
+/// Which of this host's interfaces carry a HyperSCSI connection besides that of its URL.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Links {
+    /// Links of a connection at the most, that of the URL included.
+    pub max: usize,
+    /// The interfaces that may be used; `None`: all that reach the server.
+    pub interfaces: Option<Vec<String>>,
+}
+
+impl Links {
+    /// Whether an interface may be used.
+    pub(crate) fn permits(&self, interface: &str) -> bool {
+        self.interfaces.as_ref().is_none_or(|names| names.iter().any(|name| name == interface))
+    }
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Links { max: LINKS_MAX, interfaces: None }
+    }
+}
 
 /// What a client brings to every connection.
 #[derive(Clone, Debug)]
@@ -40,6 +63,8 @@ pub struct ClientOptions {
     pub recovery: Recovery,
     /// Name servers to ask for hosts' names; empty: the system's.
     pub name_servers: Vec<SocketAddr>,
+    /// Which interfaces carry a HyperSCSI connection.
+    pub links: Links,
     /// What iSCSI needs beyond that.
     pub iscsi: IscsiOptions,
 }
@@ -77,6 +102,7 @@ impl ClientOptions {
             protection_min: Protection::Checksum,
             recovery: Recovery::default(),
             name_servers: Vec::new(),
+            links: Links::default(),
             iscsi: IscsiOptions {
                 initiator: None,
                 secret: None,

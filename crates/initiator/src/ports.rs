@@ -94,6 +94,16 @@ impl Ports {
         }
     }
 
+    /// Where a link begins.
+    pub(crate) fn local_address(&self, link: LinkId) -> Option<LocalAddress> {
+        self.ports.get(usize::from(link.0)).map(Port::local_address)
+    }
+
+    /// The largest packet of a link. HyperSCSI counts body bytes in 16 bits.
+    pub(crate) fn packet_max_bytes(&self, link: LinkId) -> u32 {
+        self.ports.get(usize::from(link.0)).map_or(0, |port| port.payload_max_bytes().min(65_000) as u32)
+    }
+
     /// What the protocol negotiates by: the largest packet of any link, which it then tries on the one that it uses, and as
     /// many of them as any takes.
     pub(crate) fn limits(&self) -> LinkLimits {

@@ -1,6 +1,7 @@
 //! The ports of one shard. A link that goes away must not take the others with it, and comes back by itself.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -8,7 +9,8 @@ use std::time::Duration;
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Peer};
 use sanwire_hyperscsi::ETHERTYPE;
-use sanwire_io::{PacketPort, Port, Steering, UdpPort};
+use sanwire_hyperscsi::wire::links::{Address, LINKS_MAX};
+use sanwire_io::{LocalAddress, PacketPort, Port, Steering, UdpPort, interface};
 
 use crate::wire::Wire;
 
@@ -69,6 +71,41 @@ impl Opener {
             Wire::Iscsi { .. } => Err(io::ErrorKind::Unsupported.into()),
         }
     }
+}
+
+/// Where clients can reach these ports.
+pub(crate) fn addresses(ports: &[Port]) -> Vec<Address> {
+    let interfaces = interface::list().unwrap_or_default();
+    let mut addresses = Vec::new();
+    for port in ports {
+        let peers: Vec<Peer> = match port.local_address() {
+            LocalAddress::Ethernet(mac) => vec![Peer::Ethernet(mac)],
+            LocalAddress::Udp(local) if !local.ip().is_unspecified() => vec![Peer::Udp(local)],
+            LocalAddress::Udp(any) => {
+                let reachable = interfaces.iter().filter(|interface| interface.is_up && !interface.is_loopback);
+                let ips = reachable.flat_map(|interface| &interface.addresses);
+                let fitting = ips.filter(|ip| ip.is_ipv4() == any.is_ipv4() && !is_link_local(**ip));
+                fitting.map(|ip| Peer::Udp(SocketAddr::new(*ip, any.port()))).collect()
+            }
+        };
+        let packet_max_bytes = packet_max_bytes(port);
+        addresses.extend(peers.into_iter().map(|peer| Address { peer, packet_max_bytes, speed_mbit: 0 }));
+    }
+    addresses.truncate(LINKS_MAX);
+    addresses
+}
+
+/// An address that means nothing without its interface.
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// The largest packet of a port. HyperSCSI counts body bytes in 16 bits.
+pub(crate) fn packet_max_bytes(port: &Port) -> u32 {
+    port.payload_max_bytes().min(65_000) as u32
 }
 
 /// A number that the shards share for one interface, and hardly anybody else on this host.

@@ -21,7 +21,7 @@ use crate::clients::Clients;
 use crate::counting::Counters;
 use crate::directory::Exports;
 use crate::inbox::Inbox;
-use crate::link::{Links, Opener};
+use crate::link::{Links, Opener, packet_max_bytes};
 use crate::mail::{Mail, Mailbox};
 use crate::registry::Registry;
 use crate::runner::{CommandHandle, Ended, Runner, task_aborted};
@@ -70,11 +70,11 @@ pub(crate) struct ShardParts {
 
 /// The limits of a port, as the protocol negotiates them.
 pub(crate) fn link_limits(port: &Port, shards: u32) -> LinkLimits {
-    // HyperSCSI counts body bytes in 16 bits.
-    let packet_max = port.payload_max_bytes().min(65_000);
+    let packet_max_bytes = packet_max_bytes(port);
+    let measure = (packet_max_bytes as usize).min(JUMBO_BYTES);
     LinkLimits {
-        packet_max_bytes: packet_max as u32,
-        receive_capacity_packets: (port.receive_capacity_packets(packet_max.min(JUMBO_BYTES)) / shards.max(1)).max(1),
+        packet_max_bytes,
+        receive_capacity_packets: (port.receive_capacity_packets(measure) / shards.max(1)).max(1),
     }
 }
 

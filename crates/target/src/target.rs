@@ -217,6 +217,7 @@ impl Target {
             levels: Box::new(move |lun| levels.of(lun)),
             memory,
             links: ports.iter().map(|port| link_limits(port, shards)).collect(),
+            addresses: crate::link::addresses(ports),
             shard,
             shards,
             instance: self.instance,

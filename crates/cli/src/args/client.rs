@@ -11,6 +11,7 @@ use sanwire_initiator::{Url, UrlError};
 use sanwire_iscsi::IscsiName;
 
 use super::RecoveryChoice;
+use super::links::LinkChoice;
 
 /// What every client command takes.
 #[derive(Args, Clone, Debug)]
@@ -51,6 +52,11 @@ pub(crate) struct ClientArgs {
         help_heading = "Connection"
     )]
     pub(crate) name_server: Vec<SocketAddr>,
+    /// Which interfaces carry a HyperSCSI connection besides that of the URL: at most so many links in all, or those named (IF,IF)
+    ///
+    /// All that reach the server are used, up to 8. The server tells where it can be reached.
+    #[arg(long, value_name = "NUMBER|IF,IF", default_value = "8", help_heading = "Connection")]
+    pub(crate) links: LinkChoice,
 
     /// What iSCSI needs beyond that.
     #[command(flatten)]

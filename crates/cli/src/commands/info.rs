@@ -1,7 +1,7 @@
 //! `sanwire info`.
 
 use sanwire_core::Size;
-use sanwire_initiator::{Url, VolumeInfo, WireUnit};
+use sanwire_initiator::{LinkStatus, Url, VolumeInfo, WireUnit};
 use serde_json::{Value, json};
 
 use crate::args::InfoArgs;
@@ -14,10 +14,36 @@ pub(crate) fn run(args: &InfoArgs) -> anyhow::Result<()> {
     let name = args.url.volume().map_err(|error| misuse(error.to_string()))?;
     let connection = Connection::open(&args.url, &args.client)?;
     let info = connection.volume(name)?.info();
+    let links = connection.links();
     if args.json {
-        return Ok(output::print(&format!("{}\n", serde_json::to_string_pretty(&to_json(&info, &args.url))?))?);
+        let mut value = to_json(&info, &args.url);
+        value["links"] = links.iter().map(link_to_json).collect();
+        return Ok(output::print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?);
     }
-    Ok(output::print(&describe(&info))?)
+    let links: String = links.iter().map(describe_link).collect();
+    Ok(output::print(&format!("{}{links}", describe(&info)))?)
+}
+
+/// A link for programs: times in microseconds.
+fn link_to_json(link: &LinkStatus) -> Value {
+    json!({
+        "peer": link.path.peer.to_string(),
+        "packet_max_bytes": link.packet_max_bytes,
+        "round_trip_us": link.round_trip.map(|time| time.as_micros() as u64),
+        "bytes_per_second": link.bytes_per_second,
+        "state": state(link),
+    })
+}
+
+fn describe_link(link: &LinkStatus) -> String {
+    let round_trip = link.round_trip.map_or("not measured".to_owned(), |time| format!("{} us", time.as_micros()));
+    let rate = Size(link.bytes_per_second);
+    let (peer, bytes) = (link.path.peer, link.packet_max_bytes);
+    format!("{:<18}{peer}, {}, {bytes} bytes, round trip {round_trip}, {rate}/s\n", "link", state(link))
+}
+
+fn state(link: &LinkStatus) -> &'static str {
+    if link.is_live { "live" } else { "silent" }
 }
 
 /// The volume for programs: sizes in bytes.

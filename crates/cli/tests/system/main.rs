@@ -22,3 +22,4 @@ mod qemu;
 mod resources;
 mod security;
 mod third_party;
+mod trunk;

@@ -7,12 +7,14 @@ use std::time::Duration;
 use sanwire_buffer::{Frame, Packet, Slice};
 use sanwire_core::{Instant, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer as WireAnswer, Ask};
-use sanwire_hyperscsi::{Client, ClientConfig, ClientEvent, Failure as WireFailure, Order as WireOrder};
+use sanwire_hyperscsi::{Client, ClientConfig, ClientEvent, Failure as WireFailure, LinkStatus, Order as WireOrder};
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::Status;
 
+use super::trunk::Trunk;
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
 use crate::endpoint::Endpoint;
+use crate::options::Links;
 use crate::ports::{EVERYWHERE, Ports};
 use crate::volume::WireUnit;
 
@@ -29,6 +31,7 @@ const TEND_EVERY: Duration = Duration::from_secs(2);
 pub(crate) struct HyperScsi {
     protocol: Client,
     ports: Ports,
+    trunk: Trunk,
     /// The one that had the last connection comes first.
     places: Vec<Path>,
     /// How many of them are asked next.
@@ -39,10 +42,11 @@ pub(crate) struct HyperScsi {
 
 impl HyperScsi {
     /// The session's configuration names [`EVERYWHERE`] as the place of the server.
-    pub(crate) fn new(endpoint: Endpoint, config: ClientConfig, now: Instant) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, config: ClientConfig, links: Links, now: Instant) -> Self {
         let mut session = HyperScsi {
             protocol: Client::new(config, now),
             ports: endpoint.ports,
+            trunk: Trunk::new(links),
             places: endpoint.places,
             places_asked: 0,
             is_seeking: false,
@@ -58,6 +62,21 @@ impl HyperScsi {
         self.is_seeking = true;
         let is_ethernet = matches!(self.places.first(), Some(Path { peer: Peer::Ethernet(_), .. }));
         self.places_asked = if is_ethernet { self.places.len() } else { 1 };
+    }
+
+    /// Looks after the further links.
+    fn tend_trunk(&mut self, now: Instant) {
+        if self.trunk.poll_timeout().is_none_or(|at| at > now) {
+            return;
+        }
+        let Some(server) = self.protocol.server() else { return };
+        let live = self.protocol.links().into_iter().filter(|link| link.is_live).map(|link| link.path);
+        let live: Vec<Path> = live.collect();
+        let changes = self.trunk.tend(&mut self.ports, server.path, &live, now);
+        changes.left.into_iter().for_each(|path| self.protocol.forget(path));
+        for (path, packet_max_bytes) in changes.joined {
+            self.protocol.join(path, packet_max_bytes, now);
+        }
     }
 
     /// The next search begins where the server was.
@@ -87,21 +106,35 @@ impl Session for HyperScsi {
             self.tend_at = now + TEND_EVERY;
             self.ports.tend();
         }
+        self.tend_trunk(now);
         let protocol = &mut self.protocol;
         self.ports.receive(RECEIVE_BUDGET, &mut |path, bytes| protocol.handle_input(path, bytes, now))
     }
 
     pass_to_protocol!();
 
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.protocol.poll_timeout().into_iter().chain(self.trunk.poll_timeout().filter(|_| !self.is_seeking)).min()
+    }
+
+    fn links(&self) -> (Vec<LinkStatus>, bool) {
+        (self.protocol.links(), self.trunk.is_asking())
+    }
+
     fn poll_event(&mut self) -> Option<Event> {
-        let event = self.protocol.poll_event()?;
+        let event = loop {
+            match self.protocol.poll_event()? {
+                ClientEvent::Addresses(addresses) => self.trunk.learn(addresses),
+                event => break event,
+            }
+        };
         match &event {
             ClientEvent::Connected { server, .. } => self.connected(server.path),
             ClientEvent::GivenUp(_) => self.is_seeking = false,
             ClientEvent::Lost { .. } => self.seek(),
             _ => {}
         }
-        Some(translate(event))
+        translate(event)
     }
 
     fn transmit(&mut self, now: Instant) -> usize {
@@ -148,8 +181,9 @@ impl Session for HyperScsi {
     }
 }
 
-fn translate(event: ClientEvent) -> Event {
-    match event {
+fn translate(event: ClientEvent) -> Option<Event> {
+    Some(match event {
+        ClientEvent::Addresses(_) => return None,
         ClientEvent::Connected { server, resumed } => Event::Connected { server: server_info(server), resumed },
         ClientEvent::Lost { announced } => Event::Lost { announced },
         ClientEvent::Completed { id, answer: WireAnswer::Command { status, sense }, data_in, data_in_bytes } => {
@@ -166,7 +200,7 @@ fn translate(event: ClientEvent) -> Event {
         ClientEvent::Failed { id, failure, .. } => Event::Failed { id: OrderId(id.number()), failure: failure.into() },
         ClientEvent::OutOfPatience(failure) => Event::OutOfPatience(failure.into()),
         ClientEvent::GivenUp(failure) => Event::GivenUp(failure.into()),
-    }
+    })
 }
 
 fn server_info(server: sanwire_hyperscsi::ServerInfo) -> ServerInfo {

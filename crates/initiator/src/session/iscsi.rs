@@ -156,6 +156,10 @@ impl Session for Iscsi {
 
     pass_to_protocol!();
 
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.protocol.poll_timeout()
+    }
+
     fn poll_event(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = translate(self.protocol.poll_event()?) {

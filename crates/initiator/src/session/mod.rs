@@ -9,10 +9,6 @@ macro_rules! pass_to_protocol {
             }
         }
 
-        fn poll_timeout(&self) -> Option<Instant> {
-            self.protocol.poll_timeout()
-        }
-
         fn in_transit(&self) -> usize {
             self.protocol.in_transit()
         }
@@ -41,11 +37,13 @@ macro_rules! pass_to_protocol {
 
 mod hyperscsi;
 mod iscsi;
+mod trunk;
 
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Instant, Lun, Protection};
+use sanwire_hyperscsi::LinkStatus;
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::{Cdb, Status};
 
@@ -195,6 +193,11 @@ pub(crate) trait Session: Send {
 
     /// How the packets of a logical unit are guarded; `None` when its packets are not, or it has not said so yet.
     fn protection(&self, lun: Lun) -> Option<Protection>;
+
+    /// The links of the connection, and whether more may come soon.
+    fn links(&self) -> (Vec<LinkStatus>, bool) {
+        (Vec::new(), false)
+    }
 
     fn disconnect(&mut self, now: Instant);
 

@@ -19,7 +19,7 @@ pub mod wire;
 
 use sanwire_core::Peer;
 
-pub use channel::Recovery;
+pub use channel::{LinkStatus, Recovery};
 pub use client::{
     Announcement, Client, ClientConfig, ClientEvent, CommandId, Failure, Order, ServerInfo, announcement, discovery,
 };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer, Protection};
+use sanwire_hyperscsi::wire::links::Address;
 use sanwire_hyperscsi::{Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT};
 
 use super::host::Host;
@@ -28,7 +29,8 @@ impl World {
             admission: Box::new(move |_, id: Option<ClientId>| id.is_none_or(|id| allowed.contains(&id))),
             levels: Box::new(move |lun| if lun.is_none() && is_mixed { Protection::Checksum } else { demanded }),
             memory: Region::new(self.plan.server_memory_bytes).map_err(|error| error.to_string())?,
-            links: vec![limits],
+            links: vec![limits; self.plan.wire.media().len()],
+            addresses: self.addresses(),
             shard: 1,
             shards: 4,
             instance: self.random.u64(),
@@ -43,6 +45,17 @@ impl World {
         Host::new(config, Arc::clone(self.disk()), self.plan.write_cache)
     }
 
+    /// Where the server can be reached, by link, if in more than one place.
+    fn addresses(&self) -> Vec<Address> {
+        let media = self.plan.wire.media();
+        let told = media.iter().enumerate().filter(|_| media.len() > 1).map(|(link, medium)| Address {
+            peer: server_peer(*medium, link),
+            packet_max_bytes: self.plan.wire.claimed_bytes,
+            speed_mbit: 0,
+        });
+        told.collect()
+    }
+
     fn limits(&self) -> LinkLimits {
         LinkLimits {
             packet_max_bytes: self.plan.wire.claimed_bytes,
@@ -53,7 +66,7 @@ impl World {
     pub(super) fn make_machine(&mut self, client: usize) -> Outcome<Client> {
         let server = match self.plan.wire.medium {
             Medium::Ethernet => Peer::Ethernet(MacAddress::BROADCAST),
-            Medium::Udp => server_peer(Medium::Udp),
+            Medium::Udp => server_peer(Medium::Udp, 0),
         };
         let config = ClientConfig {
             name: format!("client {client}"),
@@ -79,16 +92,18 @@ pub(super) fn identity(client: usize) -> Outcome<Identity> {
     Identity::from_private([10 + client as u8; 32]).map_err(|error| error.to_string())
 }
 
-pub(super) fn client_peer(medium: Medium, client: usize) -> Peer {
+pub(super) fn client_peer(medium: Medium, client: usize, link: usize) -> Peer {
+    let (client, link) = (client as u8, link as u8);
     match medium {
-        Medium::Ethernet => Peer::Ethernet(MacAddress([2, 0, 0, 0, 1, client as u8])),
-        Medium::Udp => Peer::Udp(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 1, client as u8)), 40_000)),
+        Medium::Ethernet => Peer::Ethernet(MacAddress([2, 0, 0, link, 1, client])),
+        Medium::Udp => Peer::Udp(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, link, 1, client)), 40_000)),
     }
 }
 
-pub(super) fn server_peer(medium: Medium) -> Peer {
+pub(super) fn server_peer(medium: Medium, link: usize) -> Peer {
+    let link = link as u8;
     match medium {
-        Medium::Ethernet => Peer::Ethernet(MacAddress([2, 0, 0, 0, 0, 1])),
-        Medium::Udp => Peer::Udp(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), UDP_PORT)),
+        Medium::Ethernet => Peer::Ethernet(MacAddress([2, 0, 0, link, 0, 1])),
+        Medium::Udp => Peer::Udp(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, link, 0, 1)), UDP_PORT)),
     }
 }

@@ -38,6 +38,20 @@ pub enum LinkFault {
     },
     /// The cut is mended.
     Mend(usize),
+    /// Nothing passes on one link of a client, in neither direction.
+    CutLink {
+        /// Which client.
+        client: usize,
+        /// Which of its links.
+        link: usize,
+    },
+    /// The link works again.
+    MendLink {
+        /// Which client.
+        client: usize,
+        /// Which of its links.
+        link: usize,
+    },
     /// The path takes only shorter packets from now on.
     Narrow(usize),
     /// The way becomes longer, in microseconds.
@@ -57,6 +71,8 @@ pub struct PacketPlan {
     pub medium: Medium,
     /// Both directions.
     pub link: LinkPlan,
+    /// Further links between each client and the server.
+    pub more_links: Vec<(Medium, LinkPlan)>,
     /// What all clients share on the way, if there is such a thing.
     pub bottleneck: Option<Bottleneck>,
     /// The packet size that both ends claim for their links.
@@ -77,6 +93,14 @@ pub struct PacketPlan {
     pub attacks: u64,
 }
 
+impl PacketPlan {
+    /// What carries the packets of each link.
+    #[must_use]
+    pub fn media(&self) -> Vec<Medium> {
+        [self.medium].into_iter().chain(self.more_links.iter().map(|(medium, _)| *medium)).collect()
+    }
+}
+
 impl Plan {
     /// A world without faults on a path that takes packets of this size.
     #[must_use]
@@ -84,6 +108,7 @@ impl Plan {
         let wire = PacketPlan {
             medium,
             link: LinkPlan::clean(packet_max_bytes),
+            more_links: Vec::new(),
             bottleneck: None,
             claimed_bytes: packet_max_bytes as u32,
             capacity_packets: 1024,

@@ -13,7 +13,7 @@ use super::attacker::Attacker;
 use super::cast::{client_peer, identity, server_peer};
 use super::host::Host;
 use super::link::{Link, Queue};
-use super::plan::{LinkFault, PacketPlan, Plan};
+use super::plan::{LinkFault, Medium, PacketPlan, Plan};
 use super::stats::Stats;
 use crate::random::Random;
 use crate::workload::{Given, Initiator, Told};
@@ -45,6 +45,8 @@ pub enum Event {
     ToServer {
         /// From this client.
         from: usize,
+        /// By this link.
+        link: usize,
         /// What.
         bytes: Vec<u8>,
     },
@@ -52,6 +54,8 @@ pub enum Event {
     ToClient {
         /// Which.
         client: usize,
+        /// By this link.
+        link: usize,
         /// What.
         bytes: Vec<u8>,
     },
@@ -67,8 +71,9 @@ pub struct Packets {
     pub passwords: BTreeMap<usize, Psk>,
     /// Clients that are not on the server's allow list.
     pub strangers: Vec<usize>,
-    there: Vec<Link>,
-    back: Vec<Link>,
+    /// By client, then by link.
+    there: Vec<Vec<Link>>,
+    back: Vec<Vec<Link>>,
     /// The bottlenecks to the server and from it.
     queues: [Option<Queue>; 2],
     attacker: Attacker,
@@ -77,7 +82,12 @@ pub struct Packets {
 
 impl Packets {
     fn links(&mut self, change: impl Fn(&mut Link)) {
-        self.there.iter_mut().chain(&mut self.back).for_each(change);
+        self.there.iter_mut().chain(&mut self.back).flatten().for_each(change);
+    }
+
+    fn cut_link(&mut self, client: usize, link: usize, is_cut: bool) {
+        self.there[client][link].is_cut = is_cut;
+        self.back[client][link].is_cut = is_cut;
     }
 }
 
@@ -99,6 +109,14 @@ impl Initiator for Client {
         Some(match self.poll_event()? {
             ClientEvent::Connected { .. } => Told::Connected,
             ClientEvent::Lost { .. } => Told::Other,
+            ClientEvent::Addresses(addresses) => {
+                for (link, address) in addresses.into_iter().enumerate() {
+                    let path = Path { link: LinkId(link as u8), peer: address.peer };
+                    // As soon as can be.
+                    self.join(path, address.packet_max_bytes, Instant::ZERO);
+                }
+                Told::Other
+            }
             ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => Told::GivenUp(failure),
             ClientEvent::Completed { id, answer, data_in, data_in_bytes } => {
                 let (is_good, is_management) = match answer {
@@ -137,7 +155,8 @@ impl Wire for Packets {
     const STOPPING_MAX_US: u64 = 0;
 
     fn new(plan: &Plan, random: &mut Random) -> Self {
-        let links = || (0..plan.clients).map(|_| Link::new(plan.wire.link)).collect();
+        let own = || [plan.wire.link].into_iter().chain(plan.wire.more_links.iter().map(|(_, link)| *link));
+        let links = || (0..plan.clients).map(|_| own().map(Link::new).collect()).collect();
         Packets {
             stats: Stats::default(),
             passwords: BTreeMap::new(),
@@ -167,20 +186,20 @@ impl Wire for Packets {
 
     fn handle(world: &mut World, event: Event) -> Outcome<()> {
         match event {
-            Event::ToServer { from, bytes } => {
-                let path = Path { link: LinkId(0), peer: client_peer(world.plan.wire.medium, from) };
+            Event::ToServer { from, link, bytes } => {
+                let path = Path { link: LinkId(link as u8), peer: client_peer(world.medium(link), from, link) };
                 let Some(host) = &mut world.host else { return Ok(()) };
                 host.server.handle_input(path, &bytes, world.now);
                 Self::drain_server(world)
             }
-            Event::ToClient { client, bytes } => {
-                let path = Path { link: LinkId(0), peer: server_peer(world.plan.wire.medium) };
+            Event::ToClient { client, link, bytes } => {
+                let path = Path { link: LinkId(link as u8), peer: server_peer(world.medium(link), link) };
                 world.workers[client].client.handle_input(path, &bytes, world.now);
                 Self::drain_client(world, client)
             }
             Event::Attack => {
                 if let Some((client, to_server, bytes)) = world.wire.attacker.strike() {
-                    world.arrive(world.now, client, to_server, bytes);
+                    world.arrive(world.now, (client, 0), to_server, bytes);
                 }
                 Ok(())
             }
@@ -190,13 +209,15 @@ impl Wire for Packets {
     fn fault(world: &mut World, fault: LinkFault) -> Outcome<()> {
         match fault {
             LinkFault::Cut { client, there, back } => {
-                world.wire.there[client].is_cut |= there;
-                world.wire.back[client].is_cut |= back;
+                world.wire.there[client].iter_mut().for_each(|link| link.is_cut |= there);
+                world.wire.back[client].iter_mut().for_each(|link| link.is_cut |= back);
             }
             LinkFault::Mend(client) => {
-                world.wire.there[client].is_cut = false;
-                world.wire.back[client].is_cut = false;
+                let links = world.wire.there[client].iter_mut().chain(&mut world.wire.back[client]);
+                links.for_each(|link| link.is_cut = false);
             }
+            LinkFault::CutLink { client, link } => world.wire.cut_link(client, link, true),
+            LinkFault::MendLink { client, link } => world.wire.cut_link(client, link, false),
             LinkFault::Pause(client) => return world.pause(client, true),
             LinkFault::Resume(client) => return world.pause(client, false),
             LinkFault::Narrow(bytes) => world.wire.links(|link| link.plan.packet_max_bytes = bytes),
@@ -259,11 +280,12 @@ impl Wire for Packets {
         notes.into_iter().for_each(|note| world.note(note));
         world.expect_disk(scheduled);
         for (path, packet) in packets {
-            let medium = world.plan.wire.medium;
-            let Some(client) = (0..world.plan.clients).find(|c| client_peer(medium, *c) == path.peer) else {
+            let link = usize::from(path.link.0);
+            let medium = world.medium(link);
+            let Some(client) = (0..world.plan.clients).find(|c| client_peer(medium, *c, link) == path.peer) else {
                 return Err(format!("the server sends to {path}"));
             };
-            world.transmit(client, false, &packet);
+            world.transmit((client, link), false, &packet);
         }
         Ok(())
     }
@@ -271,13 +293,13 @@ impl Wire for Packets {
     fn drain_client(world: &mut World, client: usize) -> Outcome<()> {
         world.drain_told(client)?;
         let (now, mut packets) = (world.now, Vec::new());
-        while let Some((_, packet)) = world.workers[client].client.poll_transmit(now) {
-            packets.push(packet);
+        while let Some((path, packet)) = world.workers[client].client.poll_transmit(now) {
+            packets.push((usize::from(path.link.0), packet));
             if packets.len() > DRAIN_MAX as usize {
                 return Err(format!("client {client} transmits without end"));
             }
         }
-        packets.iter().for_each(|packet| world.transmit(client, true, packet));
+        packets.iter().for_each(|(link, packet)| world.transmit((client, *link), true, packet));
         Ok(())
     }
 
@@ -289,7 +311,8 @@ impl Wire for Packets {
         let timeouts = world.wire.stats.timeouts - before.timeouts;
         let clients = world.plan.clients as u64;
         let rekeys = IDLE.as_millis() as u64 / (world.plan.wire.rekey_interval.as_millis() as u64).max(REKEY_MIN_MS);
-        if packets > clients * (IDLE.as_secs() * IDLE_PACKETS_MAX + rekeys * REKEY_PACKETS_MAX) {
+        let links = world.plan.wire.media().len() as u64;
+        if packets > clients * (IDLE.as_secs() * IDLE_PACKETS_MAX * links + rekeys * REKEY_PACKETS_MAX) {
             return Err(format!("{packets} packets in {IDLE:?} of idleness: {}", world.describe()));
         }
         if timeouts > 3 * packets + 20 {
@@ -319,7 +342,11 @@ impl World {
         Packets::drain_server(self)
     }
 
-    fn transmit(&mut self, client: usize, to_server: bool, packet: &Packet) {
+    fn medium(&self, link: usize) -> Medium {
+        self.plan.wire.media()[link]
+    }
+
+    fn transmit(&mut self, (client, on): (usize, usize), to_server: bool, packet: &Packet) {
         let mut bytes = packet.head.to_vec();
         bytes.extend_from_slice(packet.payload.as_deref().unwrap_or(&[]));
         self.note(bytes.len() as u64 ^ u64::from(bytes[bytes.len() - 1]) << 32);
@@ -333,16 +360,16 @@ impl World {
             None => Some(self.now),
         };
         let Some(passed_at) = passed_at else { return };
-        let link = if to_server { &mut wire.there[client] } else { &mut wire.back[client] };
+        let link = if to_server { &mut wire.there[client][on] } else { &mut wire.back[client][on] };
         for (at, bytes) in link.pass(&bytes, &mut self.random, passed_at) {
-            self.arrive(at, client, to_server, bytes);
+            self.arrive(at, (client, on), to_server, bytes);
         }
     }
 
-    fn arrive(&mut self, at: Instant, client: usize, to_server: bool, bytes: Vec<u8>) {
+    fn arrive(&mut self, at: Instant, (client, link): (usize, usize), to_server: bool, bytes: Vec<u8>) {
         let event = match to_server {
-            true => Event::ToServer { from: client, bytes },
-            false => Event::ToClient { client, bytes },
+            true => Event::ToServer { from: client, link, bytes },
+            false => Event::ToClient { client, link, bytes },
         };
         self.schedule(at, event);
     }

@@ -158,6 +158,22 @@ impl World {
         [interface, bridge]
     }
 
+    /// Gives both hosts one more interface, with a link between them: `lan1`, `lan2` and so on, each with a subnet of its own.
+    pub fn add_path(&self, number: u8, mtu: u32) {
+        let (interface, mtu) = (format!("lan{number}"), mtu.to_string());
+        let (server, client) = (self.server.as_str(), self.client.as_str());
+        ip(&["link", "add", &interface, "netns", server, "type", "veth", "peer", "name", &interface, "netns", client]);
+        for (host, last) in [(server, 1), (client, 2)] {
+            ip(&["-n", host, "link", "set", &interface, "mtu", &mtu, "up"]);
+            ip(&["-n", host, "address", "add", &format!("10.77.{number}.{last}/24"), "dev", &interface]);
+        }
+    }
+
+    /// Takes the server's end of a link down, or up again: at the other end the carrier goes and comes.
+    pub fn set_server_link(&self, number: u8, state: &str) {
+        ip(&["-n", &self.server, "link", "set", &format!("lan{number}"), state]);
+    }
+
     /// Gives the server one more link, of which another program holds the other end.
     pub fn add_tap(&self, interface: &str, address: &str) {
         ip(&["-n", &self.server, "tuntap", "add", "dev", interface, "mode", "tap"]);

@@ -168,6 +168,11 @@ impl Congestion {
         }
     }
 
+    /// The least round trip of late.
+    pub(super) fn base(&self) -> Option<Duration> {
+        self.base.get()
+    }
+
     fn is_slow_start(&self) -> bool {
         self.window_bytes < self.threshold_bytes
     }

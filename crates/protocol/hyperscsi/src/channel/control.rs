@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use sanwire_buffer::Packet;
+use sanwire_core::Path;
 
 use super::guard::Guard;
 use crate::wire::flow::Snr;
@@ -21,8 +22,8 @@ pub(super) struct Control {
 struct Waiting {
     opcode: Opcode,
     body: Vec<u8>,
-    /// By which link it must go.
-    link: Option<u8>,
+    /// By which path it must go.
+    path: Option<Path>,
 }
 
 impl Control {
@@ -30,18 +31,18 @@ impl Control {
         self.queue.is_empty()
     }
 
-    /// `link`: by which one it must go; of none: by any.
-    pub(super) fn push(&mut self, opcode: Opcode, body: Vec<u8>, link: Option<u8>) {
+    /// `path`: by which one it must go; of none: by any link.
+    pub(super) fn push(&mut self, opcode: Opcode, body: Vec<u8>, path: Option<Path>) {
         if self.queue.len() == QUEUE_MAX {
             self.queue.pop_front();
         }
-        self.queue.push_back(Waiting { opcode, body, link });
+        self.queue.push_back(Waiting { opcode, body, path });
     }
 
-    /// The next one, and by which link it goes.
-    pub(super) fn poll(&mut self, guard: &mut Guard) -> Option<(Option<u8>, Packet)> {
-        let Waiting { opcode, body, link } = self.queue.pop_front()?;
-        Some((link, guard.control(opcode, &body)?))
+    /// The next one, and by which path it goes.
+    pub(super) fn poll(&mut self, guard: &mut Guard) -> Option<(Option<Path>, Packet)> {
+        let Waiting { opcode, body, path } = self.queue.pop_front()?;
+        Some((path, guard.control(opcode, &body)?))
     }
 }
 

@@ -16,7 +16,8 @@ impl Channel {
         };
         let pause = self.unanswered_pause.map(|(_, at)| at);
         let links = self.links.iter().flat_map(|link| [link.retransmit_at, link.prober.poll_timeout()]);
-        links.chain([ack, pause, self.guard.ring().poll_timeout()]).flatten().min()
+        let own = [ack, pause, self.guard.ring().poll_timeout(), self.joins.poll_timeout(), self.links_timeout()];
+        links.chain(own).flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -28,7 +29,10 @@ impl Channel {
         for at in 0..self.links.len() {
             if self.links[at].has_timed_out(now) {
                 match self.recovery {
-                    Recovery::Selective => self.query_on(at, now),
+                    Recovery::Selective => {
+                        self.query_on(at, now);
+                        self.expect_answer(now);
+                    }
                     Recovery::WholeWindow => {
                         self.outgoing.rewind_window(&mut self.links);
                         self.expect_answer(now);
@@ -37,6 +41,8 @@ impl Channel {
             }
             self.links[at].prober.handle_timeout(now);
         }
+        self.tend_links(now);
+        self.tend_joins(now);
         if let Some((is_paused, at)) = self.unanswered_pause
             && at <= now
         {
@@ -54,9 +60,8 @@ impl Channel {
         if self.ack_due == AckDue::Now && (self.received.has_gap() || data_link.is_none()) {
             self.acknowledge(AckKind::Plain, None);
         }
-        if let Some((link, packet)) = self.control.poll(&mut self.guard) {
-            let at = link.map_or(0, usize::from);
-            return Some((self.links[at].path(), packet));
+        if let Some((path, packet)) = self.control.poll(&mut self.guard) {
+            return Some((path.unwrap_or_else(|| self.best_path()), packet));
         }
         let at = data_link?;
         let max = self.packet_max_bytes();
@@ -77,10 +82,58 @@ impl Channel {
         })
     }
 
-    /// By which link data goes next, if there is any and it may go.
+    /// By which link data goes next, if there is any and it may go: by the one where it comes soonest. If that has no room, to wait
+    /// for it is better than to go by another.
     fn data_link(&self) -> Option<usize> {
         let bytes = self.outgoing.next_bytes(self.packet_max_bytes())?;
-        let is_fit = |link: &Link| link.has_room(bytes);
-        self.links.iter().position(is_fit)
+        let takes = |link: &Link| self.carries_data(link) && link.packet_max_bytes() >= bytes;
+        // The only link is told nothing of sizes: what it does not take is found out by its losses.
+        let is_only = self.links.len() == 1;
+        let fit = self.links.iter().enumerate().filter(|(_, link)| is_only || takes(link));
+        let (at, link) = fit.min_by_key(|(_, link)| link.delay(bytes))?;
+        link.has_room(bytes).then_some(at)
+    }
+
+    /// Whether what is to be sent again is too large for every link that could carry it.
+    pub(super) fn is_unfit(&self) -> bool {
+        let Some(bytes) = self.outgoing.lost_bytes() else { return false };
+        let takes = |link: &Link| self.carries_data(link) && link.packet_max_bytes() >= bytes;
+        self.links.len() > 1 && !self.links.iter().any(takes)
+    }
+
+    /// Whether data may go by a link: it is alive, or no other is; and its packet size is known, or it is the first.
+    pub(super) fn carries_data(&self, link: &Link) -> bool {
+        let is_ready = |link: &Link| link.prober.is_done() || link.path() == self.path();
+        is_ready(link) && (link.is_live() || !self.links.iter().any(|other| other.is_live() && is_ready(other)))
+    }
+
+    /// The way of what may go by any link.
+    fn best_path(&self) -> Path {
+        let live = self.links.iter().filter(|link| link.is_live());
+        live.min_by_key(|link| link.delay(0)).map_or(self.path(), Link::path)
+    }
+
+    fn links_timeout(&self) -> Option<Instant> {
+        // A connection with one link lives and dies with it: section 8 watches over that.
+        let watched = self.links.iter().filter(|_| self.links.len() > 1);
+        watched.map(Link::watched_at).min()
+    }
+
+    /// Suspects links that do not answer while others do, and asks after those that are suspected or idle.
+    fn tend_links(&mut self, now: Instant) {
+        if self.links.len() == 1 {
+            return;
+        }
+        for at in 0..self.links.len() {
+            if self.links[at].watched_at() > now {
+                continue;
+            }
+            let has_other = self.links.iter().enumerate().any(|(other, link)| other != at && link.is_live());
+            if self.links[at].is_silent(now) && has_other {
+                self.outgoing.abandon_link(at as u8, &mut self.links);
+            }
+            self.links[at].watched(has_other, now);
+            self.query_on(at, now);
+        }
     }
 }

@@ -125,6 +125,9 @@ impl Channel {
             AckKind::Plain => {}
             AckKind::Windows(windows) => self.windows_answered(windows),
             AckKind::Query { marker } => {
+                if usize::from(Marker::of(marker).link) == at.0 {
+                    self.links[at.0].answered(now);
+                }
                 if self.recovery == Recovery::Selective {
                     let Marker { link, order } = Marker::of(marker);
                     self.links[at.0].round_trip.progress();
@@ -154,7 +157,7 @@ impl Channel {
     /// `at`: by which link it must go.
     pub(super) fn acknowledge(&mut self, kind: AckKind, at: Option<LinkAt>) {
         let ack = Ack { kind, cumulative: self.received.cumulative(), map: &self.received.map() };
-        self.control.push(Opcode::AckReply, ack.write(), at.map(|at| at.0 as u8));
+        self.control.push(Opcode::AckReply, ack.write(), at.map(|at| self.links[at.0].path()));
         self.ack_due = AckDue::No;
     }
 }

@@ -11,6 +11,42 @@ use super::rtt::RoundTrip;
 /// Later transmissions on the same link that must have been acknowledged before a packet counts as lost.
 const REORDER_PACKETS: u64 = 3;
 
+/// A link that owes an answer for so long, or for twice its timeout, is suspected when another one lives.
+const SILENCE_MIN: Duration = Duration::from_millis(50);
+
+/// How often a link is asked after that is idle, and one that is suspected: at first, and at last.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+const RETURN_FIRST: Duration = Duration::from_millis(250);
+const RETURN_MAX: Duration = Duration::from_secs(1);
+
+/// The round trip of a link on which nothing was measured.
+const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(1);
+
+/// A link of a connection, as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkStatus {
+    /// Its way.
+    pub path: Path,
+    /// The largest packet that it is known to take, in bytes.
+    pub packet_max_bytes: u32,
+    /// The round trip, smoothed, once it was measured.
+    pub round_trip: Option<Duration>,
+    /// What it carries in a second, in bytes, as far as was seen.
+    pub bytes_per_second: u64,
+    /// Whether it answers.
+    pub is_live: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Live,
+    /// It does not answer. It is asked after again.
+    Suspect {
+        again_at: Instant,
+        wait: Duration,
+    },
+}
+
 /// One link, and what is under way on it.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -30,6 +66,11 @@ pub(super) struct Link {
     /// When to ask what has come.
     pub(super) retransmit_at: Option<Instant>,
     progress: Progress,
+    state: State,
+    /// Since when it owes an answer.
+    silent_since: Option<Instant>,
+    /// When it last answered.
+    answered_at: Instant,
 }
 
 /// What acknowledgements have brought since it was last looked at.
@@ -43,7 +84,7 @@ struct Progress {
 }
 
 impl Link {
-    pub(super) fn new(path: Path, packet_base_bytes: usize, packet_limit_bytes: usize) -> Self {
+    pub(super) fn new(path: Path, packet_base_bytes: usize, packet_limit_bytes: usize, now: Instant) -> Self {
         let prober = Prober::new(packet_base_bytes, packet_limit_bytes);
         Link {
             path,
@@ -59,6 +100,80 @@ impl Link {
             unasked_bytes: 0,
             retransmit_at: None,
             progress: Progress::default(),
+            state: State::Live,
+            silent_since: None,
+            answered_at: now,
+        }
+    }
+
+    pub(super) fn status(&self) -> LinkStatus {
+        LinkStatus {
+            path: self.path,
+            packet_max_bytes: self.packet_max_bytes() as u32,
+            round_trip: self.round_trip.smoothed(),
+            bytes_per_second: self.bytes_per_second() as u64,
+            is_live: self.is_live(),
+        }
+    }
+
+    /// By its window and its round trip.
+    fn bytes_per_second(&self) -> f64 {
+        let round_trip = self.round_trip.smoothed().unwrap_or(ROUND_TRIP_UNKNOWN);
+        self.congestion.window_bytes() as f64 / round_trip.as_secs_f64().max(1e-6)
+    }
+
+    /// How long a packet takes that is sent now, after all that is under way.
+    pub(super) fn delay(&self, bytes: usize) -> Duration {
+        let way = self.congestion.base().unwrap_or_default() / 2;
+        way + Duration::from_secs_f64((self.in_flight_bytes as f64 + bytes as f64) / self.bytes_per_second().max(1.0))
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.state == State::Live
+    }
+
+    /// A question was sent.
+    pub(super) fn queried(&mut self, now: Instant) {
+        self.silent_since.get_or_insert(now);
+    }
+
+    /// A question was answered: the link works.
+    pub(super) fn answered(&mut self, now: Instant) {
+        self.state = State::Live;
+        self.answered_at = now;
+        self.silent_since = (self.in_flight_packets > 0).then_some(now);
+    }
+
+    fn silence_max(&self) -> Duration {
+        (self.round_trip.calm_timeout() * 2).max(SILENCE_MIN)
+    }
+
+    /// When to look after it.
+    pub(super) fn watched_at(&self) -> Instant {
+        match (self.state, self.silent_since) {
+            (State::Suspect { again_at, .. }, _) => again_at,
+            (State::Live, Some(since)) => since + self.silence_max(),
+            (State::Live, None) => self.answered_at + IDLE_MAX,
+        }
+    }
+
+    /// Whether it lives, and owes an answer for too long.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        self.is_live() && self.silent_since.is_some_and(|since| since + self.silence_max() <= now)
+    }
+
+    /// It was looked after, and will be asked. With `has_other`, silence makes it suspected.
+    pub(super) fn watched(&mut self, has_other: bool, now: Instant) {
+        match self.state {
+            State::Suspect { wait, .. } => {
+                let wait = (wait * 2).min(RETURN_MAX);
+                self.state = State::Suspect { again_at: now + wait, wait };
+            }
+            State::Live if self.is_silent(now) && has_other => {
+                self.state = State::Suspect { again_at: now + RETURN_FIRST, wait: RETURN_FIRST };
+                self.congestion.collapse();
+            }
+            State::Live => self.silent_since = None,
         }
     }
 
@@ -100,6 +215,7 @@ impl Link {
     pub(super) fn sent(&mut self, bytes: u32, now: Instant) -> u64 {
         self.in_flight_bytes += u64::from(bytes);
         self.in_flight_packets += 1;
+        self.silent_since.get_or_insert(now);
         if self.retransmit_at.is_none() {
             self.retransmit_at = Some(now + self.round_trip.timeout());
         }
@@ -151,6 +267,8 @@ impl Link {
         }
         if progress.any {
             self.retransmit_at = None;
+            self.answered_at = now;
+            self.silent_since = (self.in_flight_packets > 0).then_some(now);
             let acknowledged = Acknowledged {
                 bytes: progress.bytes,
                 order: progress.order,

@@ -9,6 +9,7 @@ mod control;
 mod drive;
 mod guard;
 mod incoming;
+mod joins;
 mod link;
 mod messages;
 mod probe;
@@ -25,7 +26,9 @@ use sanwire_core::{Instant, Path};
 use self::control::Control;
 use self::guard::Guard;
 pub(crate) use self::guard::Rejected;
+use self::joins::Joins;
 use self::link::Link;
+pub use self::link::LinkStatus;
 pub(crate) use self::messages::Message;
 use self::receive::Received;
 use self::send::Outgoing;
@@ -66,6 +69,7 @@ enum AckDue {
 pub(crate) struct Channel {
     /// At least one, the one of the handshake.
     links: Vec<Link>,
+    joins: Joins,
     guard: Guard,
     control: Control,
     outgoing: Outgoing,
@@ -91,7 +95,8 @@ pub(crate) struct LinkAt(usize);
 impl Channel {
     pub(crate) fn new(setup: Setup) -> Self {
         Channel {
-            links: vec![Link::new(setup.path, setup.packet_base_bytes, setup.packet_limit_bytes)],
+            links: vec![Link::new(setup.path, setup.packet_base_bytes, setup.packet_limit_bytes, setup.now)],
+            joins: Joins::default(),
             guard: Guard::new(setup.connection, setup.ring, setup.floor),
             control: Control::default(),
             outgoing: Outgoing::new(setup.data_opcode, setup.window, setup.recovery),
@@ -123,9 +128,15 @@ impl Channel {
         self.guard.connection()
     }
 
-    /// The largest packet that every link is known to take, in bytes.
+    /// The links, as they are.
+    pub(crate) fn links(&self) -> impl Iterator<Item = LinkStatus> {
+        self.links.iter().map(Link::status)
+    }
+
+    /// The largest packet that every link which carries data is known to take, in bytes: so what is lost on one can go by another.
     pub(crate) fn packet_max_bytes(&self) -> usize {
-        self.links.iter().map(Link::packet_max_bytes).min().unwrap_or_default()
+        let carrying = self.links.iter().filter(|link| self.carries_data(link)).map(Link::packet_max_bytes);
+        carrying.min().unwrap_or(self.links[0].packet_max_bytes())
     }
 
     /// Data packets are never guarded less.
@@ -163,7 +174,7 @@ impl Channel {
 
     /// Whether large packets no longer come through although the peer is heard: the path has shrunk.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.outgoing.oldest_transmissions() > TRANSMISSIONS_MAX
+        self.outgoing.oldest_transmissions() > TRANSMISSIONS_MAX || self.is_unfit()
     }
 
     /// Whether nothing is on its way any more.
@@ -199,14 +210,15 @@ impl Channel {
 
     /// Asks the peer for a sign of life, and what has come.
     pub(crate) fn query(&mut self, now: Instant) {
-        self.query_on(0, now);
+        (0..self.links.len()).for_each(|at| self.query_on(at, now));
+        self.expect_answer(now);
     }
 
     /// Asks the peer what has come of what was sent on a link.
     fn query_on(&mut self, at: usize, now: Instant) {
         let marker = Marker { link: at as u8, order: self.links[at].next_order() };
-        self.control.push(Opcode::AckSnr, Snr::Query { marker: marker.number() }.write(0), Some(at as u8));
-        self.expect_answer(now);
+        self.links[at].queried(now);
+        self.control.push(Opcode::AckSnr, Snr::Query { marker: marker.number() }.write(0), Some(self.links[at].path()));
     }
 
     /// Asks the peer to send no data, or to go on, until it has heard so.
@@ -217,7 +229,7 @@ impl Channel {
 
     /// Starts to search for the largest packet that the path takes.
     pub(crate) fn start_probing(&mut self, now: Instant) {
-        self.links.iter_mut().for_each(|link| link.prober.start(now));
+        self.links[0].prober.start(now);
     }
 
     fn expect_answer(&mut self, now: Instant) {

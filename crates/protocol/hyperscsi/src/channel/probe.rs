@@ -42,6 +42,11 @@ impl Prober {
         self.packet_max_bytes
     }
 
+    /// Whether the search is over.
+    pub(super) fn is_done(&self) -> bool {
+        self.candidates.is_empty()
+    }
+
     pub(super) fn start(&mut self, now: Instant) {
         if !self.candidates.is_empty() {
             self.next_at = Some(now);

@@ -45,8 +45,13 @@ impl RoundTrip {
 
     /// How long to wait from now.
     pub(super) fn timeout(&self) -> Duration {
+        (self.calm_timeout() * (1 << self.backoff)).min(TIMEOUT_MAX)
+    }
+
+    /// The same without backoff.
+    pub(super) fn calm_timeout(&self) -> Duration {
         let base = self.smoothed.map_or(TIMEOUT_INITIAL, |smoothed| smoothed + self.variation * 4);
-        (base.max(TIMEOUT_MIN) * (1 << self.backoff)).min(TIMEOUT_MAX)
+        base.clamp(TIMEOUT_MIN, TIMEOUT_MAX)
     }
 
     /// The smoothed round trip, once there is one.

@@ -292,6 +292,16 @@ impl Outgoing {
         self.find_lost(links, usize::MAX, |sent, _| sent.link == link && sent.order < order);
     }
 
+    /// What is under way on a link is lost.
+    pub(super) fn abandon_link(&mut self, link: u8, links: &mut [Link]) {
+        self.find_lost(links, usize::MAX, |sent, _| sent.link == link);
+    }
+
+    /// The size of the packet that is to be sent again next.
+    pub(super) fn lost_bytes(&self) -> Option<usize> {
+        self.first_lost().map(|index| self.sent[index].bytes as usize)
+    }
+
     /// Sends the whole oldest window again.
     pub(super) fn rewind_window(&mut self, links: &mut [Link]) {
         let packets = u64::from(self.window.packets());

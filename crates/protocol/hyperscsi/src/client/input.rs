@@ -135,6 +135,13 @@ impl Client {
             State::Answering(answering) => &mut answering.channel,
             State::Seeking(_) | State::Closed => return,
         };
+        if opcode == Opcode::AddrReply && channel.connection() == prefix.connection && channel.is_joining(path) {
+            match channel.open(packet, now) {
+                Some(plain) => channel.handle_reply(&plain, path, now),
+                None => self.counters.rejected += 1,
+            }
+            return;
+        }
         let Some(at) = channel.link_of(path).filter(|_| channel.connection() == prefix.connection) else {
             self.counters.unknown_connection += 1;
             return;
@@ -170,6 +177,14 @@ impl Client {
                 Ok(LiveRequest::Farewell) => self.seek(None, now),
                 Err(_) => self.counters.violations += 1,
             },
+            Opcode::AddrReport => {
+                let own = (self.config.link.packet_max_bytes, 0);
+                if let Some(addresses) = channel.handle_report(&plain, path, own, now) {
+                    self.events.push_back(ClientEvent::Addresses(addresses));
+                }
+            }
+            // An answer on a path that has become a link meanwhile.
+            Opcode::AddrReply => {}
             _ => self.counters.violations += 1,
         }
     }
@@ -191,6 +206,7 @@ impl Client {
         self.events.push_back(ClientEvent::Connected { server: info.clone(), resumed });
         self.state = State::Connected(Box::new(Connected { channel, info, hinted_at: None }));
         self.fail_what_is_too_large();
+        self.join_all(now);
         if !self.is_held {
             self.release();
         }

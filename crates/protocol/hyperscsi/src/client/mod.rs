@@ -8,6 +8,7 @@
 //! one that does not executes it, unless that could do harm: such commands end with [`Failure::InDoubt`].
 
 mod input;
+mod links;
 mod orders;
 mod seek;
 mod types;
@@ -61,6 +62,10 @@ pub struct Client {
     session: u64,
     state: State,
     orders: Orders,
+    /// Further paths to the server, and the largest packets of their ends here.
+    paths: Vec<(Path, u32)>,
+    /// Attempts to connect since the last connection: they take turns among the paths.
+    attempts: usize,
     was_connected: bool,
     /// Whether commands wait for [`Client::release`] after the server has forgotten the session.
     holds_after_restart: bool,
@@ -92,6 +97,8 @@ impl Client {
             session,
             state: State::Closed,
             orders: Orders::new(),
+            paths: Vec::new(),
+            attempts: 0,
             was_connected: false,
             holds_after_restart: false,
             is_held: false,
@@ -230,7 +237,8 @@ impl Client {
     }
 
     fn seek(&mut self, wait: Option<Duration>, now: Instant) {
-        match Seeking::new(&self.config, self.session, &mut self.random, wait, now) {
+        let path = self.path_of_attempt();
+        match Seeking::new(&self.config, path, self.session, &mut self.random, wait, now) {
             Ok(seeking) => self.state = State::Seeking(Box::new(seeking)),
             Err(_) => {
                 self.close(Failure::Closed);
@@ -243,6 +251,7 @@ impl Client {
         self.events.push_back(ClientEvent::Lost { announced });
         self.seeking_since = now;
         self.is_out_of_patience = false;
+        self.attempts = 0;
         (self.refusal, self.met_other_server) = (None, false);
         self.seek(None, now);
     }
@@ -258,7 +267,7 @@ impl Client {
             return Some(last);
         }
         match &mut self.state {
-            State::Seeking(seeking) => seeking.poll_transmit(now).map(|packet| (self.config.path, packet)),
+            State::Seeking(seeking) => seeking.poll_transmit(now).map(|packet| (seeking.path(), packet)),
             State::Answering(answering) => {
                 let path = answering.channel.path();
                 answering.poll_transmit(now).map(|packet| (path, packet))

@@ -25,6 +25,7 @@ const THIRD_STEPS_MAX: u32 = 8;
 
 /// Looking for the server: a discovery that is repeated.
 pub(super) struct Seeking {
+    path: Path,
     attempt: u64,
     handshake: Handshake,
     packet: Packet,
@@ -37,6 +38,7 @@ impl Seeking {
     /// A fresh attempt; `wait` is how long the one before waited.
     pub(super) fn new(
         config: &ClientConfig,
+        path: Path,
         session: u64,
         random: &mut Randomness,
         wait: Option<Duration>,
@@ -56,7 +58,12 @@ impl Seeking {
         discovery.noise = &first;
         let attempt = random.u64();
         let packet = loose_packet(Opcode::DeviceDiscovery, steering_word(config), attempt, &discovery.write());
-        Ok(Seeking { attempt, handshake, packet, tries: 0, wait: wait.unwrap_or(AGAIN_FIRST), again_at: now })
+        Ok(Seeking { path, attempt, handshake, packet, tries: 0, wait: wait.unwrap_or(AGAIN_FIRST), again_at: now })
+    }
+
+    /// Where it looks.
+    pub(super) fn path(&self) -> Path {
+        self.path
     }
 
     pub(super) fn again_at(&self) -> Instant {

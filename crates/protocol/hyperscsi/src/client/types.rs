@@ -10,6 +10,7 @@ use crate::channel::Recovery;
 use crate::keys::{Identity, Psk};
 use crate::server::LinkLimits;
 use crate::wire::command::Answer;
+use crate::wire::links::Address;
 
 /// What a client is made of.
 pub struct ClientConfig {
@@ -107,6 +108,8 @@ pub enum ClientEvent {
         /// The server said that it stops.
         announced: bool,
     },
+    /// The server tells where it can be reached: paths to there can be joined by [`super::Client::join`].
+    Addresses(Vec<Address>),
     /// A command was answered.
     Completed {
         /// Which.

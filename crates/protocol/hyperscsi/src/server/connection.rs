@@ -13,6 +13,7 @@ use crate::counters::Counters;
 use crate::keys::KeyError;
 use crate::wire::command::{Fragment, RequestHead};
 use crate::wire::flow::{Window, Windows};
+use crate::wire::links::{AddrReply, AddrReport, Address};
 use crate::wire::live::{LiveReply, LiveRequest};
 use crate::wire::{Header, Malformed, Opcode, Prefix, Protection, RawPacket, Tag};
 
@@ -24,6 +25,9 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// A request for new keys that was not answered is repeated after this.
 const REKEY_AGAIN: Duration = Duration::from_millis(200);
+
+/// Addresses that were not answered are told again after this.
+const REPORT_AGAIN: Duration = Duration::from_millis(250);
 
 /// Requests that come in at once: the commands in transit, and some task management.
 const INCOMING_MAX: usize = 2 * COMMANDS_IN_TRANSIT_MAX;
@@ -70,6 +74,8 @@ pub(super) struct Connection {
     keys_since: Instant,
     /// When to ask for new keys, or to see after what came of it.
     rekey_at: Instant,
+    /// When to tell again where the server can be reached, until the client has answered.
+    report_at: Option<Instant>,
     /// The acceptance, until the client has answered it, and when to repeat it.
     unaccepted: Option<(bool, Windows, Instant)>,
 }
@@ -100,7 +106,21 @@ impl Connection {
             rekey_interval,
             keys_since: now,
             rekey_at: now + rekey_interval,
+            report_at: None,
             unaccepted: None,
+        }
+    }
+
+    /// Whether the client is to be told where the server can be reached.
+    pub(super) fn wants_report(&self, now: Instant) -> bool {
+        self.report_at.is_some_and(|at| at <= now)
+    }
+
+    /// Tells where the server can be reached.
+    pub(super) fn report(&mut self, addresses: &[Address], now: Instant) {
+        self.report_at = (!addresses.is_empty()).then(|| now + REPORT_AGAIN);
+        if !addresses.is_empty() {
+            self.channel.send_control(Opcode::AddrReport, AddrReport::Addresses(addresses.to_vec()).write());
         }
     }
 
@@ -277,6 +297,7 @@ impl Connection {
                 while self.channel.poll_accepted().is_some() {
                     if self.unaccepted.take().is_some() {
                         self.channel.start_probing(now);
+                        self.report_at = Some(now);
                     }
                 }
             }
@@ -290,6 +311,7 @@ impl Connection {
                     (self.keys_since, self.rekey_at) = (now, now + REKEY_AGAIN);
                 }
             }
+            Opcode::AddrReply if AddrReply::read(plain) == Ok(AddrReply::Addresses) => self.report_at = None,
             _ => {}
         }
         Ok(())
@@ -328,7 +350,7 @@ impl Connection {
 
     pub(super) fn poll_timeout(&self) -> Instant {
         let next = self.unaccepted.map_or(self.rekey_at, |(_, _, at)| at).min(self.keep_alive_at);
-        self.channel.poll_timeout().map_or(next, |at| next.min(at))
+        self.channel.poll_timeout().into_iter().chain(self.report_at).fold(next, Instant::min)
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {

@@ -7,6 +7,7 @@ mod admission;
 mod connection;
 mod handshake;
 mod leave;
+mod links;
 mod requests;
 mod session;
 mod setup;
@@ -123,6 +124,7 @@ impl Server {
             (Opcode::HcbeRequest, _) | (Opcode::LocalRequest, Protection::Aes256Gcm) => {
                 self.handle_data(path, &packet, now);
             }
+            (Opcode::AddrReport, Protection::Aes256Gcm) => self.handle_report(path, &packet, now),
             (opcode, Protection::Aes256Gcm) => self.handle_control(path, opcode, &packet, now),
             _ => self.counters.malformed += 1,
         }
@@ -282,6 +284,9 @@ impl Server {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             if connection.poll_timeout() <= now {
                 connection.handle_timeout(now);
+            }
+            if connection.wants_report(now) {
+                connection.report(&self.config.addresses, now);
             }
             if connection.is_dead(now) || !self.rekey(id, now) {
                 self.drop_connection(id, now);

@@ -267,7 +267,7 @@ impl Server {
         self.config.admission.window_max_packets(client).unwrap_or(IN_FLIGHT_PACKETS).min(IN_FLIGHT_PACKETS)
     }
 
-    fn link(&self, path: Path) -> LinkLimits {
+    pub(super) fn link(&self, path: Path) -> LinkLimits {
         let unknown = LinkLimits { packet_max_bytes: 1200, receive_capacity_packets: 8 };
         self.config.links.get(usize::from(path.link.0)).copied().unwrap_or(unknown)
     }

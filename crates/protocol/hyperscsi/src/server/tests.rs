@@ -36,6 +36,7 @@ fn server_for(admission: Box<dyn Admission>) -> Server {
         levels: Box::new(|_| Protection::Checksum),
         memory: Region::new(1 << 20).unwrap(),
         links: vec![LINK],
+        addresses: Vec::new(),
         shard: 0,
         shards: 1,
         instance: 1,
@@ -368,4 +369,56 @@ fn what_came_in_the_open_is_no_management_and_what_came_sealed_is_no_command() {
     let is_done = |event| matches!(event, ServerEvent::Administer { .. } | ServerEvent::Command { .. });
     assert!(!std::iter::from_fn(|| server.poll_event()).any(is_done));
     assert_eq!(server.counters().violations, 2);
+}
+
+fn links(server: &Server) -> usize {
+    server.connections.values().map(|connection| connection.channel.links().count()).sum()
+}
+
+#[test]
+fn a_path_is_a_link_only_when_both_ends_have_heard_each_other_there() {
+    let (now, bytes) = (Instant::ZERO, |packet: &sanwire_buffer::Packet| packet.head.to_vec());
+    let (mut server, mut clients) = (server(), [client(1)]);
+    exchange(&mut server, &mut clients, now);
+    let [client] = &mut clients;
+    let there = Path { link: LinkId(1), ..path(1) };
+    client.join(there, 1500, now);
+    client.handle_timeout(now);
+    let (way, join) = client.poll_transmit(now).unwrap();
+    let join = bytes(&join);
+    assert_eq!(way, there);
+
+    // Somebody flips a bit of it, then sends it in his own name before it arrives, then again.
+    let mut forged = join.clone();
+    forged[30] ^= 1;
+    server.handle_input(path(666), &forged, now);
+    assert_eq!((server.counters().rejected, server.poll_transmit(now).is_none()), (1, true));
+    server.handle_input(path(666), &join, now);
+    let (to, reply) = server.poll_transmit(now).unwrap();
+    assert_eq!(to, path(666));
+    server.handle_input(path(200), &join, now);
+    assert_eq!(server.counters().rejected, 2, "each packet is taken once");
+    // What he is answered is sealed for the client, which was not asked there.
+    client.handle_input(path(1), &bytes(&reply), now);
+    assert_eq!((links(&server), client.links().len()), (1, 1), "he cannot confirm");
+
+    // The client asks again, and is heard.
+    let later = now + Duration::from_secs(1);
+    client.handle_timeout(later);
+    let mut steps = 0;
+    while links(&server) == 1 || client.links().len() == 1 {
+        client.handle_timeout(later);
+        while let Some((way, packet)) = client.poll_transmit(later) {
+            let from = if way == there { path(200) } else { path(100) };
+            server.handle_input(from, &bytes(&packet), later);
+        }
+        server.handle_timeout(later);
+        while let Some((to, packet)) = server.poll_transmit(later) {
+            let from = if to == path(200) { there } else { path(1) };
+            client.handle_input(from, &bytes(&packet), later);
+        }
+        steps += 1;
+        assert!(steps < 10, "the path does not become a link");
+    }
+    assert_eq!((links(&server), client.links().len()), (2, 2));
 }

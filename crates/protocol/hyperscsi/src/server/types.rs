@@ -9,6 +9,7 @@ use sanwire_scsi::Task;
 use super::Admission;
 use crate::channel::Recovery;
 use crate::keys::{Identity, Psk};
+use crate::wire::links::Address;
 
 /// How a logical unit wants its packets guarded; of none: the least that any of them wants.
 pub type Levels = Box<dyn Fn(Option<Lun>) -> Protection + Send>;
@@ -38,6 +39,8 @@ pub struct ServerConfig {
     pub memory: Region,
     /// The links, in the order of their [`sanwire_core::LinkId`].
     pub links: Vec<LinkLimits>,
+    /// Where clients can reach it, so that they can use several ways at once.
+    pub addresses: Vec<Address>,
     /// This shard's place among all: the connections that it makes have ids of which the remainder by `shards` is
     /// `shard`, so that drivers can steer packets.
     pub shard: u32,

@@ -59,6 +59,10 @@ pub enum Opcode {
     AckSnr = 0x20,
     /// What has come, and the answers to [`Opcode::AckSnr`].
     AckReply = 0x21,
+    /// Where a server can be reached besides; another path for a connection.
+    AddrReport = 0x30,
+    /// The answer to [`Opcode::AddrReport`].
+    AddrReply = 0x31,
     /// A request to manage the server, client to server.
     LocalRequest = 0x32,
     /// The answer to one, server to client.
@@ -66,7 +70,7 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    const ALL: [Opcode; 10] = [
+    const ALL: [Opcode; 12] = [
         Opcode::HcbeRequest,
         Opcode::HcbeReply,
         Opcode::DeviceDiscovery,
@@ -75,6 +79,8 @@ impl Opcode {
         Opcode::Disconnect,
         Opcode::AckSnr,
         Opcode::AckReply,
+        Opcode::AddrReport,
+        Opcode::AddrReply,
         Opcode::LocalRequest,
         Opcode::LocalReply,
     ];

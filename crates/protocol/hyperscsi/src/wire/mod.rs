@@ -3,6 +3,7 @@
 pub mod command;
 pub mod flow;
 pub mod header;
+pub mod links;
 pub mod live;
 pub mod packet;
 mod reader;

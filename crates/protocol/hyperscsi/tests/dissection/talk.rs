@@ -67,6 +67,7 @@ fn server(wire: Wire) -> Server {
         levels: Box::new(level),
         memory: Region::new(4 << 20).unwrap(),
         links: vec![LINK],
+        addresses: Vec::new(),
         shard: 0,
         shards: 1,
         instance: 1,

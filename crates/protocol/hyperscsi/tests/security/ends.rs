@@ -100,6 +100,7 @@ fn server_config(levels: &LevelsOfUnits, is_permitted: &Arc<AtomicBool>) -> Serv
         levels: Box::new(level),
         memory: Region::new(4 << 20).unwrap(),
         links: vec![LINK],
+        addresses: Vec::new(),
         shard: 0,
         shards: 1,
         instance: 1,

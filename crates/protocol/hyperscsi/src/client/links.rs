@@ -1,0 +1,48 @@
+//! Further links of the connection, and where a lost server is sought.
+
+use sanwire_core::{Instant, Path};
+
+use super::{Client, State};
+use crate::channel::LinkStatus;
+
+impl Client {
+    /// The links of the connection.
+    #[must_use]
+    pub fn links(&self) -> Vec<LinkStatus> {
+        match &self.state {
+            State::Connected(connected) => connected.channel.links().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Uses another path to the server too, in this connection and all later ones, as soon and as long as it works.
+    pub fn join(&mut self, path: Path, packet_max_bytes: u32, now: Instant) {
+        if !self.paths.iter().any(|(known, _)| *known == path) {
+            self.paths.push((path, packet_max_bytes));
+        }
+        self.join_all(now);
+    }
+
+    pub(super) fn join_all(&mut self, now: Instant) {
+        if let State::Connected(connected) = &mut self.state {
+            for (path, packet_max_bytes) in &self.paths {
+                connected.channel.join(*path, *packet_max_bytes, self.random.u64(), now);
+            }
+        }
+    }
+
+    /// Uses a path no longer for new connections: its end here is gone.
+    pub fn forget(&mut self, path: Path) {
+        self.paths.retain(|(known, _)| *known != path);
+        if let State::Connected(connected) = &mut self.state {
+            connected.channel.give_up_joining(path);
+        }
+    }
+
+    /// The way of the next attempt: the configured one first, then the others in turn.
+    pub(super) fn path_of_attempt(&mut self) -> Path {
+        let at = self.attempts % (self.paths.len() + 1);
+        self.attempts += 1;
+        at.checked_sub(1).map_or(self.config.path, |at| self.paths[at].0)
+    }
+}

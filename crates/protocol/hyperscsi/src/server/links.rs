@@ -1,0 +1,25 @@
+//! Further links of connections.
+
+use sanwire_core::{Instant, Path};
+
+use super::Server;
+use crate::wire::RawPacket;
+
+impl Server {
+    /// A client asks on a path whether it may be a link: the one kind of packet that is looked at wherever it comes from.
+    pub(super) fn handle_report(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
+        let id = packet.prefix.connection;
+        let own = (self.link(path).packet_max_bytes, self.random.u64());
+        let Some(connection) = self.connections.get_mut(&id) else {
+            self.unknown_connection(path, id, now);
+            return;
+        };
+        connection.received_packets += 1;
+        match connection.channel.open(packet, now) {
+            // Clients have no addresses to tell.
+            Some(plain) => drop(connection.channel.handle_report(&plain, path, own, now)),
+            None => self.counters.rejected += 1,
+        }
+        self.touch(id);
+    }
+}

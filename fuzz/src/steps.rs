@@ -162,7 +162,9 @@ fn data(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers, opcode: Op
     let head_length = head.len() as u16;
     let (sequence, data_offset, data_length) = (number, offset, total);
     let answer_at_once = u.arbitrary()?;
-    let fields = Fragment { sequence, data_offset, data_length, acknowledgement, head_length, answer_at_once };
+    let expanded_kib = if u.ratio(1, 4)? { u.int_in_range(0..=2)? } else { 0 };
+    let lengths = Fragment { data_offset, data_length, head_length, expanded_kib, ..Fragment::default() };
+    let fields = Fragment { sequence, acknowledgement, answer_at_once, ..lengths };
     let mut body = [&fields.write()[..], &head].concat();
     let seed: u8 = u.arbitrary()?;
     body.extend((0..length).map(|i| (i as u8).wrapping_add(seed) & 0x7f));

@@ -75,6 +75,7 @@ pub fn client(path: Path, recovery: Recovery, seed: u8) -> Client {
         commands_max: 16,
         transfer_max_bytes: 64 << 10,
         protection_min: Protection::Checksum,
+        wishes: Wishes::default(),
         recovery,
         connect_patience: Duration::from_secs(3600),
         reconnect_patience: None,

@@ -18,7 +18,7 @@ local PROTECTIONS = {
     [4] = "ChaCha20-Poly1305",
 }
 local ADN_KINDS = { [1] = "Handshake", [2] = "Announcement", [3] = "Refusal" }
-local REASONS = { [1] = "Unknown connection", [2] = "Not authentic", [3] = "Full" }
+local REASONS = { [1] = "Unknown connection", [2] = "Not authentic", [3] = "Full", [4] = "Options" }
 local REQUEST_KINDS = { [0] = "Command", [1] = "Task management" }
 local REPLY_KINDS = { [0] = "Command", [1] = "Task management", [2] = "Not executed: guarded too little" }
 local FUNCTIONS = { [1] = "ABORT TASK", [5] = "LOGICAL UNIT RESET" }
@@ -61,6 +61,7 @@ local f = {
     acknowledgement = ProtoField.uint32("sanwire.acknowledgement", "Acknowledgement (low 32 bits)", base.DEC),
     fragment_flags = ProtoField.uint16("sanwire.fragment_flags", "Flags", base.HEX),
     answer_at_once = ProtoField.bool("sanwire.flags.answer_at_once", "To be acknowledged at once", 16, nil, 0x0001),
+    expanded_kib = ProtoField.uint16("sanwire.flags.expanded_kib", "Length when expanded, in KiB (0: not compressed)", base.DEC, nil, 0xffe0),
     head_length = ProtoField.uint16("sanwire.head_length", "Message head length", base.DEC),
     reserved = ProtoField.bytes("sanwire.reserved", "Reserved"),
     data = ProtoField.bytes("sanwire.data", "Data"),
@@ -279,6 +280,7 @@ local function data_packet(r, pinfo, connection, fragment, is_reply)
     head_length = head_length:uint()
     local flags, flags_item = r:add(f.fragment_flags, 2)
     flags_item:add(f.answer_at_once, flags)
+    flags_item:add(f.expanded_kib, flags)
     if (head_length == 0) == (fragment == 0) then
         r:illegal(head_item)
     end

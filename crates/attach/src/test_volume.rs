@@ -79,6 +79,8 @@ impl RamVolume {
             wire: "none".into(),
             unit: WireUnit::Packet(1500),
             protection: None,
+            is_compressed: false,
+            rate_cap_bytes_per_second: None,
         }
     }
 

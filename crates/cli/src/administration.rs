@@ -63,6 +63,9 @@ fn client_settings(args: &SettingsArgs) -> anyhow::Result<ClientSettings> {
         weight: args.weight,
         cap_bytes_per_second: args.cap.map(|cap| cap.0),
         window_packets: args.window,
+        compression: args.compression,
+        transfer_max_bytes: args.max_transfer.map(|size| u32::try_from(size.0).unwrap_or(u32::MAX)),
+        priority: args.priority,
     })
 }
 
@@ -162,11 +165,27 @@ fn show_clients(clients: &[ClientStatus]) -> String {
                 client.weight.to_string(),
                 limit(client.cap_bytes_per_second.map(|cap| format!("{}/s", Size(cap)))),
                 limit(client.window_packets.map(|packets| packets.to_string())),
+                limit(client.transfer_max_bytes.map(|bytes| Size(bytes.into()).to_string())),
+                limit(client.compression.map(|compression| compression.to_string())),
+                limit(client.priority.map(|priority| priority.to_string())),
                 addresses.join(" "),
             ]
         })
         .collect();
-    let head = ["CLIENT", "NAME", "MAY", "VOLUMES", "PASSWORD", "WEIGHT", "CAP", "WINDOW", "CONNECTED FROM"];
+    let head = [
+        "CLIENT",
+        "NAME",
+        "MAY",
+        "VOLUMES",
+        "PASSWORD",
+        "WEIGHT",
+        "CAP",
+        "WINDOW",
+        "TRANSFER",
+        "COMPRESSION",
+        "PRIORITY",
+        "CONNECTED FROM",
+    ];
     output::table(head, &rows)
 }
 

@@ -1,5 +1,6 @@
 //! The command line as data. Every value that exists is a legal one; files are read later.
 
+mod bench;
 mod client;
 mod ctl;
 mod key;
@@ -15,9 +16,9 @@ use sanwire_hyperscsi::Recovery;
 use sanwire_io::file::EngineKind;
 use serde::Deserialize;
 
+pub(crate) use bench::{BenchArgs, ByteRange, Pattern};
 pub(crate) use client::{
-    AttachArgs, AttachKind, BenchArgs, ByteRange, ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs,
-    IscsiArgs, LsArgs, Pattern,
+    AttachArgs, AttachKind, ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs, IscsiArgs, LsArgs,
 };
 pub(crate) use ctl::CtlArgs;
 pub(crate) use key::{KeyArgs, KeyCommand};

@@ -17,7 +17,7 @@ use sanwire_core::Protection;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::Authentication;
 use sanwire_store::VolumeSpec;
-use sanwire_target::{AllowList, ExportConfig, TargetConfig};
+use sanwire_target::{AllowList, Compression, ExportConfig, TargetConfig};
 
 use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
 use crate::failure::misuse;
@@ -57,6 +57,8 @@ pub(crate) struct ServeConfig {
     pub(crate) secret_file: Option<PathBuf>,
     /// How volumes are guarded that do not say so themselves.
     pub(crate) security: Protection,
+    /// Whether data of HyperSCSI connections may be compressed.
+    pub(crate) compression: Compression,
     /// How long the keys of a connection are used.
     pub(crate) rekey_interval: Duration,
     /// Where its static key is kept.
@@ -126,6 +128,7 @@ impl ServeConfig {
             targets,
             discovery: file.discovery,
             security,
+            compression: args.compression.or(file.compression).unwrap_or_default(),
             rekey_interval: args
                 .rekey_interval
                 .or(file.rekey_interval)

@@ -100,6 +100,9 @@ pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<Clie
     options.links = args.links.0.clone();
     options.protection_min = args.security.0;
     options.name_servers.clone_from(&args.name_server);
+    options.connection.compression = args.compression.into();
+    options.connection.medium_lock = args.lock_media;
+    options.connection.rate_cap_bytes_per_second = args.cap.map(|cap| cap.0);
     Ok(options)
 }
 

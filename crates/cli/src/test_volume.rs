@@ -25,6 +25,8 @@ pub(crate) fn info(size_bytes: u64, block_bytes: u32) -> VolumeInfo {
         wire: "none".into(),
         unit: WireUnit::Packet(1500),
         protection: None,
+        is_compressed: false,
+        rate_cap_bytes_per_second: None,
     }
 }
 

@@ -132,6 +132,10 @@ impl Disk {
         self.is_gone.store(is_gone, Ordering::Relaxed);
     }
 
+    pub(crate) fn prevent_removal(&self, nexus: NexusId) {
+        self.nexuses.set_prevent(nexus, true);
+    }
+
     /// Whether an initiator asked that the medium stays (PREVENT ALLOW MEDIUM REMOVAL).
     #[must_use]
     pub fn is_removal_prevented(&self) -> bool {

@@ -175,6 +175,11 @@ impl LogicalUnits {
         }
     }
 
+    /// As if the initiator had asked every unit to keep its medium in (SBC-4 5.14), until it asks for something else or is gone.
+    pub fn prevent_removal(&self, nexus: NexusId) {
+        self.inventory.load().values().for_each(|disk| disk.prevent_removal(nexus));
+    }
+
     /// An initiator is gone, and with it what it asked for and was still to be told (SAM-5 6.3.4).
     pub fn nexus_lost(&self, nexus: NexusId) {
         let mut nexuses = self.lock();

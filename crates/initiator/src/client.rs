@@ -210,6 +210,8 @@ impl Client {
             wire: Arc::clone(&self.wire),
             unit: server.unit,
             protection: self.driver.protection(summary.lun),
+            is_compressed: server.is_compressed,
+            rate_cap_bytes_per_second: server.rate_cap_bytes_per_second,
         }
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use sanwire_core::Protection;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
 use sanwire_hyperscsi::wire::links::LINKS_MAX;
-use sanwire_hyperscsi::{ClientConfig, Identity, LinkLimits, Psk, Recovery};
-use sanwire_iscsi::{ChapSecret, ClientConfig as IscsiConfig, Credential, IscsiName, Isid, Wishes};
+use sanwire_hyperscsi::{ClientConfig, Identity, LinkLimits, Psk, Recovery, Wishes};
+use sanwire_iscsi::{ChapSecret, ClientConfig as IscsiConfig, Credential, IscsiName, Isid, Wishes as IscsiWishes};
 
 use crate::endpoint::{self, ConnectError};
 use crate::ports::EVERYWHERE;
@@ -59,6 +59,8 @@ pub struct ClientOptions {
     pub memory_bytes: usize,
     /// HyperSCSI's packets of commands and answers are never guarded less.
     pub protection_min: Protection,
+    /// What HyperSCSI connections are wished to be.
+    pub connection: Wishes,
     /// How lost packets are recovered.
     pub recovery: Recovery,
     /// Name servers to ask for hosts' names; empty: the system's.
@@ -79,7 +81,7 @@ pub struct IscsiOptions {
     /// Whom the target must show to be.
     pub target: Option<Credential>,
     /// What we would like to agree on.
-    pub wishes: Wishes,
+    pub wishes: IscsiWishes,
     /// How long a command may stand still at the target before it is aborted and fails; `None`: for ever.
     pub command_patience: Option<Duration>,
 }
@@ -100,6 +102,7 @@ impl ClientOptions {
             reconnect_patience: None,
             memory_bytes: 64 << 20,
             protection_min: Protection::Checksum,
+            connection: Wishes::default(),
             recovery: Recovery::default(),
             name_servers: Vec::new(),
             links: Links::default(),
@@ -107,7 +110,7 @@ impl ClientOptions {
                 initiator: None,
                 secret: None,
                 target: None,
-                wishes: Wishes { digests: false, error_recovery_level: 0, connections: 1 },
+                wishes: IscsiWishes { digests: false, error_recovery_level: 0, connections: 1 },
                 command_patience: Some(Duration::from_secs(60)),
             },
         })
@@ -125,6 +128,7 @@ impl ClientOptions {
             commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
             transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
             protection_min: self.protection_min,
+            wishes: self.connection.clone(),
             recovery: self.recovery,
             connect_patience: self.connect_patience,
             reconnect_patience: self.reconnect_patience,

@@ -48,6 +48,10 @@ pub struct VolumeInfo {
     pub unit: WireUnit,
     /// How its packets are guarded; `None` over iSCSI, which has nothing of the kind.
     pub protection: Option<Protection>,
+    /// Whether its data is compressed where it shrinks.
+    pub is_compressed: bool,
+    /// Bytes that go in a second at the most, each way.
+    pub rate_cap_bytes_per_second: Option<u64>,
 }
 
 /// The largest piece that a wire carries at once, in bytes.

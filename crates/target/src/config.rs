@@ -10,7 +10,7 @@ use sanwire_iscsi::Authentication;
 use sanwire_store::VolumeSpec;
 
 use crate::allow::AllowList;
-use crate::clients::{ClientConfig, Secret, Terms};
+use crate::clients::{ClientConfig, Compression, Secret, Terms};
 use crate::export::ExportConfig;
 use crate::wire::Wire;
 
@@ -36,6 +36,8 @@ pub struct TargetConfig {
     pub wires: Vec<Wire>,
     /// How volumes are guarded on HyperSCSI's wires that do not say so themselves.
     pub protection: Protection,
+    /// Whether data of HyperSCSI connections may be compressed.
+    pub compression: Compression,
     /// How long the keys of a connection are used.
     pub rekey_interval: Duration,
     /// Who is served over HyperSCSI, besides the clients below.
@@ -79,7 +81,12 @@ impl TargetConfig {
 
     /// What it says of clients.
     pub(crate) fn terms(&self) -> Terms {
-        Terms { allow: self.allow.clone(), psk: Secret(self.psk), clients: self.clients.clone() }
+        Terms {
+            allow: self.allow.clone(),
+            psk: Secret(self.psk),
+            compression: self.compression,
+            clients: self.clients.clone(),
+        }
     }
 
     /// A file of this server in the state directory, which servers of several names may share.

@@ -31,7 +31,9 @@ mod volumes;
 mod wire;
 
 pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
-pub use clients::{ChangeError, ClientConfig, ClientError, ClientSettings, NoSecret, Secret, WEIGHT_MAX};
+pub use clients::{
+    ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,
+};
 pub use config::{TargetConfig, VolumeConfig};
 pub use error::StartError;
 pub use export::{ExportConfig, ExportError};

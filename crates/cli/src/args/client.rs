@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use sanwire_core::{ParseProtectionError, Protection, Size};
 use sanwire_initiator::{Url, UrlError};
 use sanwire_iscsi::IscsiName;
+use sanwire_target::Compression;
 
 use super::RecoveryChoice;
 use super::links::LinkChoice;
@@ -37,6 +38,18 @@ pub(crate) struct ClientArgs {
     /// Volumes that demand more get more: see `security` among the keys of a volume.
     #[arg(long, value_name = "LEVEL", default_value = "none", help_heading = "Connection")]
     pub(crate) security: LeastSecurity,
+
+    /// Whether HyperSCSI compresses data where it shrinks: off, allowed (if the server wants it) or required
+    #[arg(long, value_name = "HOW", default_value = "off", help_heading = "Connection")]
+    pub(crate) compression: Compression,
+
+    /// How many bytes a second go each way over HyperSCSI at the most, like 100M
+    #[arg(long, value_name = "SIZE", help_heading = "Connection")]
+    pub(crate) cap: Option<Size>,
+
+    /// Let nobody eject a removable HyperSCSI volume while this client is connected
+    #[arg(long, help_heading = "Connection")]
+    pub(crate) lock_media: bool,
 
     /// How packets that were lost are sent again
     #[arg(long, value_name = "HOW", default_value = "selective", help_heading = "Connection")]
@@ -307,94 +320,8 @@ pub(crate) struct CpArgs {
     pub(crate) client: ClientArgs,
 }
 
-/// In which order `bench` goes through the volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Pattern {
-    /// Anywhere
-    Random,
-    /// One block after the other, from the start again at the end
-    Sequential,
-}
-
-/// A part of a volume, `START-END` in sizes; the end is not in it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ByteRange {
-    pub(crate) start_bytes: u64,
-    pub(crate) end_bytes: u64,
-}
-
-impl FromStr for ByteRange {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, &'static str> {
-        let size = |text: &str| text.parse().map(|Size(bytes)| bytes).ok();
-        let bounds = text.split_once('-').and_then(|(start, end)| Some((size(start)?, size(end)?)));
-        match bounds {
-            Some((start_bytes, end_bytes)) if start_bytes < end_bytes => Ok(ByteRange { start_bytes, end_bytes }),
-            _ => Err("a range is START-END with START below END, like 0-512M or 1G-2G"),
-        }
-    }
-}
-
-/// `sanwire bench`.
-#[derive(Args, Debug)]
-#[command(after_help = "Examples:
-  sanwire bench hs+ip://127.0.0.1/disk0
-  sanwire bench hs+eth://eth0/storage/disk0 --block 4K --depth 32 --time 10
-  sanwire bench hs+ip://127.0.0.1/scratch --block 512K --pattern sequential --reads 0 --overwrite --json")]
-pub(crate) struct BenchArgs {
-    /// The volume
-    pub(crate) url: Url,
-
-    /// Bytes of one operation, a multiple of the volume's block
-    #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = block)]
-    pub(crate) block: u32,
-
-    /// Operations in flight
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) depth: u16,
-
-    /// How many of 100 operations are reads, the others being writes
-    #[arg(long, value_name = "PERCENT", default_value = "100", value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub(crate) reads: u8,
-
-    /// The order of the blocks
-    #[arg(long, default_value = "random")]
-    pub(crate) pattern: Pattern,
-
-    /// How long to measure, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
-    pub(crate) time: Duration,
-
-    /// The part of the volume to use [default: all of it]
-    #[arg(long, value_name = "START-END")]
-    pub(crate) range: Option<ByteRange>,
-
-    /// Allow writes: what the range holds is lost
-    #[arg(long)]
-    pub(crate) overwrite: bool,
-
-    /// Where the random numbers start
-    #[arg(long, value_name = "NUMBER", default_value = "1")]
-    pub(crate) seed: u64,
-
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    /// How to connect.
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
-}
-
-fn seconds(text: &str) -> Result<Duration, &'static str> {
+pub(super) fn seconds(text: &str) -> Result<Duration, &'static str> {
     const EXPECTED: &str = "a time is a number of seconds above 0 and up to 1000000, like 5 or 0.5";
     let seconds: f64 = text.parse().map_err(|_| EXPECTED)?;
     if seconds > 0.0 && seconds <= 1e6 { Ok(Duration::from_secs_f64(seconds)) } else { Err(EXPECTED) }
-}
-
-fn block(text: &str) -> Result<u32, String> {
-    let Size(bytes) = text.parse().map_err(|error: sanwire_core::ParseSizeError| error.to_string())?;
-    let block = u32::try_from(bytes).ok().filter(|block| *block > 0 && block.is_multiple_of(512));
-    block.ok_or_else(|| "a block is a multiple of 512 bytes below 4 GiB, like 4K".into())
 }

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use sanwire_core::{ClientId, Size};
 use sanwire_initiator::Url;
 use sanwire_store::VolumeSpec;
-use sanwire_target::PortState;
+use sanwire_target::{Compression, PortState};
 
 use super::ClientArgs;
 
@@ -207,6 +207,18 @@ pub(crate) struct SettingsArgs {
     /// Packets in flight each way at the most; 0 for no such limit
     #[arg(long, value_name = "PACKETS")]
     pub(crate) window: Option<u32>,
+
+    /// Whether its data is compressed: off, allowed or required
+    #[arg(long, value_name = "HOW")]
+    pub(crate) compression: Option<Compression>,
+
+    /// The largest data transfer of a command, like 256K, from its next connection on; 0 for no such limit
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_transfer: Option<Size>,
+
+    /// How much sooner than others it has its turn, 0 to 7
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) priority: Option<u8>,
 }
 
 /// A volume as it is written on the command line, which must be a legal one; the server reads it again.

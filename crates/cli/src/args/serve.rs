@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use sanwire_core::Protection;
 use sanwire_store::VolumeSpec;
-use sanwire_target::AllowRule;
+use sanwire_target::{AllowRule, Compression};
 
 use super::{EngineChoice, RecoveryChoice};
 use crate::config::{ServerName, Wire};
@@ -70,6 +70,10 @@ pub(crate) struct ServeArgs {
     /// chacha20-poly1305 [default: none]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) security: Option<Protection>,
+
+    /// Whether HyperSCSI compresses data where it shrinks: off, allowed (for clients that want it) or required [default: off]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) compression: Option<Compression>,
 
     /// How long the keys of a HyperSCSI connection are used before new ones are agreed on, in seconds [default: 3600]
     #[arg(long, value_name = "SECONDS")]

@@ -66,6 +66,8 @@ pub(super) fn to_json(info: &VolumeInfo, url: &Url) -> Value {
         "wire": *info.wire,
         unit: unit_bytes,
         "security": info.protection.map(|protection| protection.to_string()),
+        "compression": info.is_compressed,
+        "cap_bytes_per_second": info.rate_cap_bytes_per_second,
     })
 }
 
@@ -86,6 +88,8 @@ fn describe(info: &VolumeInfo) -> String {
         ("server", info.server.to_string()),
         ("wire", format!("{}, {unit}", info.wire)),
         ("security", info.protection.unwrap_or_default().to_string()),
+        ("compression", yes_no(info.is_compressed).into()),
+        ("cap", info.rate_cap_bytes_per_second.map_or("none".into(), |cap| format!("{}/s", Size(cap)))),
     ];
     rows.iter().map(|(key, value)| format!("{key:<18}{value}\n")).collect()
 }

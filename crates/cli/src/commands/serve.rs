@@ -92,6 +92,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
         psk: psk(config)?,
         wires: config.wires.clone(),
         protection: config.security,
+        compression: config.compression,
         rekey_interval: config.rekey_interval,
         allow: config.allow.clone(),
         clients: config.clients.iter().map(FileClient::resolve).collect::<anyhow::Result<_>>()?,

@@ -43,6 +43,9 @@ pub(super) struct WrittenClient {
     weight: Option<u16>,
     cap: Option<Text>,
     window: Option<u32>,
+    compression: Option<Text>,
+    max_transfer: Option<Text>,
+    priority: Option<u8>,
 }
 
 impl WrittenClient {
@@ -54,6 +57,8 @@ impl WrittenClient {
         };
         let id: ClientId = self.id.get_ref().parse().map_err(unknown)?;
         let cap = self.cap.as_ref().map(|cap| source.parse::<Size>(cap)).transpose()?;
+        let transfer = self.max_transfer.as_ref().map(|size| source.parse::<Size>(size)).transpose()?;
+        let compression = self.compression.as_ref().map(|text| source.parse(text)).transpose()?;
         let settings = ClientSettings {
             name: self.name.clone(),
             manage: Some(self.manage),
@@ -62,6 +67,9 @@ impl WrittenClient {
             weight: self.weight,
             cap_bytes_per_second: cap.map(|cap| cap.get_ref().0),
             window_packets: self.window,
+            compression: compression.map(Spanned::into_inner),
+            transfer_max_bytes: transfer.map(|size| u32::try_from(size.get_ref().0).unwrap_or(u32::MAX)),
+            priority: self.priority,
             ..ClientSettings::default()
         };
         let config = ClientConfig::new(id)

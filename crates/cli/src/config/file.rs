@@ -11,7 +11,7 @@ use std::str::FromStr;
 use sanwire_core::Protection;
 use sanwire_iscsi::Authentication;
 use sanwire_store::VolumeSpec;
-use sanwire_target::AllowRule;
+use sanwire_target::{AllowRule, Compression};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -30,6 +30,7 @@ pub(super) struct FileConfig {
     pub(super) password_file: Option<PathBuf>,
     pub(super) secret_file: Option<PathBuf>,
     pub(super) security: Option<Protection>,
+    pub(super) compression: Option<Compression>,
     pub(super) rekey_interval: Option<NonZeroU32>,
     pub(super) key_file: Option<PathBuf>,
     pub(super) control: Option<PathBuf>,
@@ -56,6 +57,7 @@ struct Written {
     password_file: Option<PathBuf>,
     secret_file: Option<PathBuf>,
     security: Option<Text>,
+    compression: Option<Text>,
     rekey_interval: Option<NonZeroU32>,
     key_file: Option<PathBuf>,
     control: Option<PathBuf>,
@@ -108,6 +110,7 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         password_file: written.password_file,
         secret_file: written.secret_file,
         security: written.security.as_ref().map(|text| source.parse(text)).transpose()?.map(Spanned::into_inner),
+        compression: written.compression.as_ref().map(|text| source.parse(text)).transpose()?.map(Spanned::into_inner),
         rekey_interval: written.rekey_interval,
         key_file: written.key_file,
         control: written.control,

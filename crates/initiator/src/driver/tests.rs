@@ -86,6 +86,8 @@ fn driver(device: Device) -> Driver {
         transfer_max_bytes: 1 << 20,
         unit: WireUnit::Packet(0),
         public_key: None,
+        is_compressed: false,
+        rate_cap_bytes_per_second: None,
     };
     let connected = Event::Connected { server, resumed: true };
     let session = Scripted { device, events: VecDeque::from([connected]), orders: 0 };

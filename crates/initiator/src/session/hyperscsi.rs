@@ -210,6 +210,8 @@ fn server_info(server: sanwire_hyperscsi::ServerInfo) -> ServerInfo {
         transfer_max_bytes: server.transfer_max_bytes,
         unit: WireUnit::Packet(server.packet_max_bytes),
         public_key: Some(server.public_key),
+        is_compressed: server.options.compression,
+        rate_cap_bytes_per_second: server.options.rate_cap_bytes_per_second,
     }
 }
 
@@ -217,7 +219,10 @@ impl From<WireFailure> for Failure {
     fn from(failure: WireFailure) -> Self {
         match failure {
             WireFailure::NoAnswer => Failure::NoAnswer(failure.to_string()),
-            WireFailure::NotAuthentic | WireFailure::OtherServer => Failure::Refused(failure.to_string()),
+            WireFailure::NotAuthentic
+            | WireFailure::OtherServer
+            | WireFailure::Option(_)
+            | WireFailure::RefusedOptions => Failure::Refused(failure.to_string()),
             WireFailure::Full => Failure::Full,
             WireFailure::InDoubt => Failure::InDoubt,
             WireFailure::TooLarge => Failure::TooLarge,

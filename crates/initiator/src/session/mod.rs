@@ -85,6 +85,10 @@ pub(crate) struct ServerInfo {
     pub(crate) unit: WireUnit,
     /// Its static public key, where it has one.
     pub(crate) public_key: Option<[u8; 32]>,
+    /// Whether data is compressed where it shrinks.
+    pub(crate) is_compressed: bool,
+    /// Bytes that go in a second at the most, each way.
+    pub(crate) rate_cap_bytes_per_second: Option<u64>,
 }
 
 /// Why a command has no answer, or a client no session.

@@ -43,6 +43,8 @@ pub(crate) fn info() -> VolumeInfo {
         wire: "none".into(),
         unit: WireUnit::Packet(1500),
         protection: None,
+        is_compressed: false,
+        rate_cap_bytes_per_second: None,
     }
 }
 

@@ -9,7 +9,8 @@ use sanwire_hyperscsi::{Identity, Recovery, random};
 use sanwire_initiator::{Client, ClientOptions, ConnectError, VolumeError};
 use sanwire_io::file::EngineKind;
 use sanwire_target::{
-    AllowList, Answer, Asker, ClientConfig, Desk, Manager, Request, Response, Target, TargetConfig, VolumeConfig, Wire,
+    AllowList, Answer, Asker, ClientConfig, Compression, Desk, Manager, Request, Response, Target, TargetConfig,
+    VolumeConfig, Wire,
 };
 
 fn config(volumes: &[&str]) -> TargetConfig {
@@ -19,6 +20,7 @@ fn config(volumes: &[&str]) -> TargetConfig {
         psk: [0; 32],
         wires: vec![Wire::HsIp { address: "127.0.0.1:0".parse().unwrap() }],
         protection: Protection::Checksum,
+        compression: Compression::Off,
         rekey_interval: TargetConfig::REKEY_INTERVAL_DEFAULT,
         allow: AllowList::default(),
         volumes: volumes

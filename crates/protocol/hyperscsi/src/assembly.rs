@@ -13,6 +13,7 @@ const WORDS: usize = (FRAGMENTS_MAX / 64) as usize;
 #[derive(Debug)]
 pub(crate) struct Assembly {
     data_length: u32,
+    expanded_kib: u16,
     head: Option<Vec<u8>>,
     seen: [u64; WORDS],
     count: u16,
@@ -30,9 +31,11 @@ pub(crate) struct Assembly {
 pub(crate) struct Contradiction;
 
 impl Assembly {
-    pub(crate) fn new(data_length: u32) -> Self {
+    /// For the message that this is a fragment of.
+    pub(crate) fn new(fragment: &Fragment) -> Self {
         Assembly {
-            data_length,
+            data_length: fragment.data_length,
+            expanded_kib: fragment.expanded_kib,
             head: None,
             seen: [0; WORDS],
             count: 0,
@@ -56,6 +59,7 @@ impl Assembly {
         let number = header.fragment;
         let (word, bit) = (usize::from(number / 64), 1 << (number % 64));
         let impossible = fragment.data_length != self.data_length
+            || fragment.expanded_kib != self.expanded_kib
             || self.seen[word] & bit != 0
             || (number == 0) == head.is_empty()
             || self.last.is_some_and(|last| header.last || number > last)
@@ -125,14 +129,8 @@ mod tests {
     ) -> Result<(), Contradiction> {
         let header = Header { tag: Tag::default(), last, fragment: number, opcode: Opcode::HcbeReply };
         let head: &[u8] = if number == 0 { b"head" } else { b"" };
-        let fields = Fragment {
-            sequence: 0,
-            data_offset: offset,
-            data_length: total,
-            acknowledgement: 0,
-            head_length: head.len() as u16,
-            answer_at_once: false,
-        };
+        let head_length = head.len() as u16;
+        let fields = Fragment { data_offset: offset, data_length: total, head_length, ..Fragment::default() };
         assembly.note(header, &fields, head, bytes)
     }
 
@@ -150,7 +148,7 @@ mod tests {
             prop_assume!(pieces.len() <= 1024);
             let mut order: Vec<usize> = (0..pieces.len()).collect();
             order.sort_by_key(|&i| (i as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let mut assembly = Assembly::new(total);
+            let mut assembly = Assembly::new(&Fragment { data_length: total, ..Fragment::default() });
             for (done, &index) in order.iter().enumerate() {
                 prop_assert_eq!(assembly.finish(), Ok(None), "after {} of {}", done, pieces.len());
                 let (offset, bytes) = pieces[index];
@@ -162,7 +160,7 @@ mod tests {
 
         #[test]
         fn a_fragment_after_the_last_is_a_contradiction(beyond in 3u16..9) {
-            let mut assembly = Assembly::new(64);
+            let mut assembly = Assembly::new(&Fragment { data_length: 64, ..Fragment::default() });
             note(&mut assembly, 0, false, 0, 64, 16).unwrap();
             note(&mut assembly, beyond, false, 16 + 16 * u32::from(beyond - 1).min(2), 64, 16).ok();
             prop_assert!(note(&mut assembly, 2, true, 32, 64, 32).is_err() || assembly.finish() != Ok(Some(b"head".to_vec())));
@@ -171,7 +169,7 @@ mod tests {
         /// Whatever is accepted as whole covers each byte once.
         #[test]
         fn nothing_with_holes_is_whole(pieces in proptest::collection::vec((0u16..4, any::<bool>(), 0u32..40, 0usize..20), 1..6)) {
-            let mut assembly = Assembly::new(40);
+            let mut assembly = Assembly::new(&Fragment { data_length: 40, ..Fragment::default() });
             let mut covered = [0u8; 60];
             for (number, last, offset, bytes) in pieces {
                 if note(&mut assembly, number, last, offset, 40, bytes).is_err() {

@@ -17,6 +17,8 @@ pub struct Counters {
     pub downgrades: u64,
     /// A handshake that did not verify.
     pub not_authentic: u64,
+    /// A handshake with an end that does not support what is enforced.
+    pub conflicts: u64,
     /// A handshake that came too soon after a wrong password.
     pub throttled: u64,
     /// No memory was free; the packet will come again.

@@ -10,8 +10,10 @@
 mod assembly;
 mod channel;
 mod client;
+mod compression;
 mod counters;
 mod keys;
+mod options;
 mod ring;
 mod server;
 mod succession;
@@ -25,6 +27,9 @@ pub use client::{
 };
 pub use counters::Counters;
 pub use keys::{Identity, KeyError, Psk, random};
+pub use options::{
+    Agreed, DeviceOption, Offered, OptionConflict, OptionNumber, Options, PRIORITY_MAX, Stance, TooMany, Wishes,
+};
 pub use server::{Admission, CommandHandle, ConnectionStatus, Levels, LinkLimits, Server, ServerConfig, ServerEvent};
 
 /// The EtherType of HS/eth, registered for HyperSCSI.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sanwire_buffer::Region;
 use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::links::Address;
-use sanwire_hyperscsi::{Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT};
+use sanwire_hyperscsi::{Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT, Wishes};
 
 use super::host::Host;
 use super::plan::Medium;
@@ -79,6 +79,7 @@ impl World {
             commands_max: 32,
             transfer_max_bytes: 1 << 20,
             protection_min: Protection::Checksum,
+            wishes: Wishes::default(),
             recovery: self.plan.wire.recovery,
             connect_patience: Duration::from_secs(120),
             reconnect_patience: None,

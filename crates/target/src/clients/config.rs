@@ -4,9 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use sanwire_core::ClientId;
-use sanwire_hyperscsi::Psk;
+use sanwire_hyperscsi::wire::offer::TRANSFER_MIN_BYTES;
+use sanwire_hyperscsi::{PRIORITY_MAX, Psk};
 use serde::{Deserialize, Serialize};
 
+use super::compression::Compression;
 use crate::pattern::VolumePattern;
 
 /// The longest name, in bytes.
@@ -56,6 +58,15 @@ pub struct ClientConfig {
     /// Packets in flight each way at the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_packets: Option<u32>,
+    /// Whether data is compressed; without it, as the server says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<Compression>,
+    /// The largest data transfer of a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer_max_bytes: Option<u32>,
+    /// How much sooner it has its turn: 0 to [`PRIORITY_MAX`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
 }
 
 /// What is to be changed of a client; what is not said stays.
@@ -89,6 +100,15 @@ pub struct ClientSettings {
     /// Packets in flight each way at the most; 0 for no such limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_packets: Option<u32>,
+    /// Whether data is compressed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression: Option<Compression>,
+    /// The largest data transfer of a command, from its next connection on; 0 for no such limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transfer_max_bytes: Option<u32>,
+    /// How much sooner it has its turn: 0 to [`PRIORITY_MAX`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
 }
 
 /// Why a client cannot be so.
@@ -120,6 +140,12 @@ pub enum ClientError {
     /// Not a weight.
     #[error("a weight is a number from 1 to {WEIGHT_MAX}, not {0}")]
     Weight(u16),
+    /// Not a priority.
+    #[error("a priority is a number from 0 to {PRIORITY_MAX}, not {0}")]
+    Priority(u8),
+    /// Too small to be of use.
+    #[error("the largest transfer is 4096 bytes or more, not {0}")]
+    Transfer(u32),
 }
 
 impl ClientConfig {
@@ -136,6 +162,9 @@ impl ClientConfig {
             weight: one(),
             cap_bytes_per_second: None,
             window_packets: None,
+            compression: None,
+            transfer_max_bytes: None,
+            priority: None,
         }
     }
 
@@ -162,7 +191,24 @@ impl ClientConfig {
         self.cap_bytes_per_second = limit(settings.cap_bytes_per_second, self.cap_bytes_per_second);
         let window = limit(settings.window_packets.map(u64::from), self.window_packets.map(u64::from));
         self.window_packets = window.and_then(|packets| u32::try_from(packets).ok());
+        self.set_options(settings)?;
         Ok(self)
+    }
+
+    fn set_options(&mut self, settings: &ClientSettings) -> Result<(), ClientError> {
+        self.compression = settings.compression.or(self.compression);
+        match settings.priority {
+            Some(priority) if priority > PRIORITY_MAX => return Err(ClientError::Priority(priority)),
+            Some(priority) => self.priority = Some(priority),
+            None => {}
+        }
+        match settings.transfer_max_bytes {
+            Some(0) => self.transfer_max_bytes = None,
+            Some(bytes) if bytes < TRANSFER_MIN_BYTES => return Err(ClientError::Transfer(bytes)),
+            Some(bytes) => self.transfer_max_bytes = Some(bytes),
+            None => {}
+        }
+        Ok(())
     }
 
     /// Whether it sees a volume.

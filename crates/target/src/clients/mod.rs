@@ -1,5 +1,6 @@
 //! The HyperSCSI clients that a server knows by their ids: what each may do, and on which terms. They change while it runs.
 
+mod compression;
 mod config;
 mod state;
 mod views;
@@ -12,9 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use sanwire_core::{ClientId, Peer};
 use sanwire_device::LogicalUnits;
-use sanwire_hyperscsi::{Admission, Psk};
+use sanwire_hyperscsi::{Admission, Psk, Wishes};
 use sanwire_io::interface;
 
+pub use self::compression::{Compression, NoCompression};
 pub(crate) use self::config::text;
 pub use self::config::{ClientConfig, ClientError, ClientSettings, NoSecret, Secret, WEIGHT_MAX};
 use self::state::{Changes, StateFile};
@@ -28,6 +30,7 @@ struct Table {
     allow: AllowList,
     /// What those must know who have no secret of their own.
     psk: Secret,
+    compression: Compression,
     configured: BTreeMap<ClientId, ClientConfig>,
     changes: Changes,
 }
@@ -46,6 +49,8 @@ pub(crate) struct Clients {
 pub(crate) struct Terms {
     pub(crate) allow: AllowList,
     pub(crate) psk: Secret,
+    /// Whether data may be compressed for those that say nothing of it.
+    pub(crate) compression: Compression,
     pub(crate) clients: Vec<ClientConfig>,
 }
 
@@ -104,8 +109,8 @@ impl Clients {
         terms.check()?;
         let file = StateFile(path);
         let changes = file.load().map_err(|source| ChangeError::Load { path: file.shown(), source })?;
-        let (allow, psk) = (terms.allow.clone(), terms.psk);
-        let table = Table { allow, psk, configured: terms.by_id(), changes };
+        let (allow, psk, compression) = (terms.allow.clone(), terms.psk, terms.compression);
+        let table = Table { allow, psk, compression, configured: terms.by_id(), changes };
         Ok(Clients { table: ArcSwap::from_pointee(table), changing: Mutex::new(file), views: Views::new(volumes) })
     }
 
@@ -114,8 +119,8 @@ impl Clients {
         terms.check()?;
         let _changing = self.lock();
         let changes = self.table.load().changes.clone();
-        let (allow, psk) = (terms.allow.clone(), terms.psk);
-        self.table.store(Arc::new(Table { allow, psk, configured: terms.by_id(), changes }));
+        let (allow, psk, compression) = (terms.allow.clone(), terms.psk, terms.compression);
+        self.table.store(Arc::new(Table { allow, psk, compression, configured: terms.by_id(), changes }));
         self.refresh_views();
         Ok(())
     }
@@ -196,14 +201,14 @@ impl Clients {
         Ok(changed)
     }
 
-    /// The units that a client sees; they follow what it may see until [`Clients::leave`].
-    pub(crate) fn enter(&self, client: ClientId, peer: Peer) -> Arc<LogicalUnits> {
-        self.views.enter(client, peer, || self.table.load().terms(client, peer))
+    /// The units that a client sees, and changes nothing of in a session that is read only; they follow what it may see until [`Clients::leave`].
+    pub(crate) fn enter(&self, client: ClientId, peer: Peer, is_read_only: bool) -> Arc<LogicalUnits> {
+        self.views.enter((client, is_read_only), peer, || self.table.load().terms(client, peer))
     }
 
     /// A session is over that had [`Clients::enter`]ed.
-    pub(crate) fn leave(&self, client: ClientId) {
-        self.views.leave(client);
+    pub(crate) fn leave(&self, client: ClientId, is_read_only: bool) {
+        self.views.leave((client, is_read_only));
     }
 
     /// Shows each client what it may see, after volumes came or went.
@@ -295,6 +300,25 @@ impl Admission for Gate {
 
     fn window_max_packets(&self, client: ClientId) -> Option<u32> {
         self.0.table.load().get(client)?.window_packets
+    }
+
+    fn weight(&self, client: ClientId) -> u16 {
+        self.0.table.load().get(client).map_or(1, |client| client.weight)
+    }
+
+    fn wishes(&self, client: ClientId) -> Wishes {
+        let table = self.0.table.load();
+        let known = table.get(client);
+        let compression = known.and_then(|client| client.compression).unwrap_or(table.compression);
+        let Some(client) = known else { return Wishes { compression: compression.into(), ..Wishes::default() } };
+        Wishes {
+            compression: compression.into(),
+            read_only: client.read_only,
+            transfer_max_bytes: client.transfer_max_bytes,
+            rate_cap_bytes_per_second: client.cap_bytes_per_second,
+            priority: client.priority,
+            ..Wishes::default()
+        }
     }
 }
 

@@ -28,7 +28,7 @@ fn volumes(names: &[&str]) -> Arc<LogicalUnits> {
 
 fn terms(clients: &[ClientConfig]) -> Terms {
     let allow = AllowList::new(vec!["203.0.113.0/24".parse().unwrap()]);
-    Terms { allow, psk: Secret([9; 32]), clients: clients.to_vec() }
+    Terms { allow, psk: Secret([9; 32]), compression: Compression::Off, clients: clients.to_vec() }
 }
 
 fn clients(configured: &[ClientConfig]) -> Clients {
@@ -82,12 +82,12 @@ fn secrets_are_the_clients_own_or_the_servers() {
 fn a_client_sees_the_volumes_that_it_may_use_also_when_that_changes() {
     let restricted = ClientConfig { volumes: vec!["vm-*".parse().unwrap()], ..named(ALICE, "alice") };
     let clients = clients(&[restricted]);
-    let (alice, bob) = (clients.enter(ALICE, anywhere()), clients.enter(BOB, anywhere()));
+    let (alice, bob) = (clients.enter(ALICE, anywhere(), false), clients.enter(BOB, anywhere(), false));
     assert_eq!((seen(&alice), seen(&bob).len()), (vec!["vm-1".into(), "vm-2".into()], 3));
     let only_backup = settings(|change| change.volumes = Some(vec!["back??".into()]));
     clients.set("alice", &only_backup).unwrap();
     assert_eq!(seen(&alice), ["backup"], "its sessions see it at once");
-    assert!(Arc::ptr_eq(&alice, &clients.enter(ALICE, anywhere())), "all of them");
+    assert!(Arc::ptr_eq(&alice, &clients.enter(ALICE, anywhere(), false)), "all of them");
     clients.remove(&ALICE.to_string()).unwrap();
     assert!(seen(&alice).is_empty(), "until it is dropped");
     clients.reset(&ALICE.to_string()).unwrap();

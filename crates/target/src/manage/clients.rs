@@ -98,6 +98,12 @@ fn rights(client: &ClientConfig) -> String {
     let volumes: Vec<String> = client.volumes.iter().map(ToString::to_string).collect();
     let volumes = if volumes.is_empty() { "no volumes".to_owned() } else { format!("volumes {}", volumes.join(",")) };
     let mut text = format!("{volumes}, {}", if client.read_only { "read only" } else { "read and write" });
+    let bytes = |name, bytes: Option<u64>| bytes.map(|bytes| format!(", {name} {bytes}")).unwrap_or_default();
+    text.push_str(&bytes("at most bytes in a second", client.cap_bytes_per_second));
+    text.push_str(&bytes("at most bytes in a transfer", client.transfer_max_bytes.map(u64::from)));
+    if let Some(compression) = client.compression {
+        text.push_str(&format!(", compression {compression}"));
+    }
     if client.manage {
         text.push_str(", may manage the server");
     }

@@ -3,7 +3,7 @@ use sanwire_io::file::EngineKind;
 use sanwire_iscsi::Authentication;
 
 use super::*;
-use crate::clients::{ClientSettings, Secret};
+use crate::clients::{ClientSettings, Compression, Secret};
 
 fn config(volumes: &[&str]) -> TargetConfig {
     let volumes: Vec<VolumeConfig> = (0..)
@@ -18,6 +18,7 @@ fn config(volumes: &[&str]) -> TargetConfig {
         psk: [0; 32],
         wires: vec!["hs-ip:127.0.0.1:1".parse().unwrap()].into_iter().map(any_port).collect(),
         protection: Protection::Checksum,
+        compression: Compression::Off,
         rekey_interval: TargetConfig::REKEY_INTERVAL_DEFAULT,
         allow: AllowList::default(),
         clients: Vec::new(),

@@ -22,6 +22,8 @@ struct Visitor {
     client: ClientId,
     /// Where it came from.
     path: Path,
+    /// It wants to write nothing.
+    is_read_only: bool,
     units: Arc<LogicalUnits>,
     ports: Arc<NexusPorts>,
 }
@@ -61,13 +63,17 @@ impl Shard {
                     self.server.managed(handle, false, now);
                 }
             }
-            ServerEvent::SessionOpened { nexus, client, name, path } => {
+            ServerEvent::SessionOpened { nexus, client, name, path, options } => {
                 tracing::info!("client {client} ({name}) at {path} has come");
-                let units = self.visitors.clients.enter(client, path.peer);
+                let is_read_only = options.peer_is_read_only;
+                let units = self.visitors.clients.enter(client, path.peer, is_read_only);
                 let initiator = TransportId::hyperscsi(client);
                 let ports = Arc::new(NexusPorts { initiator, target: HYPERSCSI_PORT });
                 units.nexus_established(nexus, Arc::clone(&ports));
-                self.visitors.by_nexus.insert(nexus, Visitor { client, path, units, ports });
+                if options.medium_lock {
+                    units.prevent_removal(nexus);
+                }
+                self.visitors.by_nexus.insert(nexus, Visitor { client, path, is_read_only, units, ports });
             }
             ServerEvent::WrongPassword { client, path } => {
                 tracing::warn!("client {client} at {path} does not know the password, or is not who it says it is");
@@ -78,7 +84,7 @@ impl Shard {
                 let own = Selection { by: nexus, which: Which::Own };
                 self.runner.leave(&own, &visitor.ports, None, &mut self.ended);
                 visitor.units.nexus_lost(nexus);
-                self.visitors.clients.leave(visitor.client);
+                self.visitors.clients.leave(visitor.client, visitor.is_read_only);
             }
         }
     }
@@ -122,6 +128,7 @@ impl Shard {
         let is_unwelcome = |visitor: &&Visitor| !self.visitors.clients.permits(visitor.path.peer, Some(visitor.client));
         let unwelcome: Vec<ClientId> = visitors.filter(is_unwelcome).map(|visitor| visitor.client).collect();
         unwelcome.into_iter().for_each(|client| self.drop_client(client, now));
+        self.server.refresh_options(now);
         self.server.share_windows(now);
     }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use sanwire_buffer::Slice;
 use sanwire_core::{Instant, LinkId, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer, Ask, Function};
-use sanwire_hyperscsi::{Client, ClientConfig, ClientEvent, CommandId, Identity, LinkLimits, Order, Recovery, random};
+use sanwire_hyperscsi::{
+    Client, ClientConfig, ClientEvent, CommandId, Identity, LinkLimits, Order, Recovery, Wishes, random,
+};
 use sanwire_io::Clock;
 use sanwire_scsi::{Cdb, Sense, Status};
 
@@ -40,6 +42,7 @@ pub fn connect(server: SocketAddr, key: [u8; 32]) -> Driver {
         transfer_max_bytes: 1 << 20,
         server_key: None,
         protection_min: Protection::Checksum,
+        wishes: Wishes::default(),
         recovery: Recovery::default(),
         connect_patience: PATIENCE,
         reconnect_patience: Some(PATIENCE),

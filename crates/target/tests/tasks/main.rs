@@ -17,7 +17,7 @@ use sanwire_device::{Disk, DiskOptions};
 use sanwire_hyperscsi::{Identity, Recovery, random};
 use sanwire_io::file::EngineKind;
 use sanwire_scsi::Identity as DiskIdentity;
-use sanwire_target::{AllowList, ExportConfig, Target, TargetConfig, VolumeConfig, Wire};
+use sanwire_target::{AllowList, Compression, ExportConfig, Target, TargetConfig, VolumeConfig, Wire};
 
 use self::initiator::Initiator;
 use self::store::GatedStore;
@@ -48,6 +48,7 @@ impl World {
             psk: [0; 32],
             wires: vec![Wire::Iscsi { address: any_port, group_tag: 1 }, Wire::HsIp { address: any_port }],
             protection: Protection::Checksum,
+            compression: Compression::Off,
             rekey_interval: TargetConfig::REKEY_INTERVAL_DEFAULT,
             allow: AllowList::default(),
             volumes: vec![volume(DELAYED, "delayed=ram:1M,delay=write:3600s"), volume(PROMPT, "prompt=ram:1M")],

@@ -17,7 +17,7 @@ impl Channel {
         let pause = self.unanswered_pause.map(|(_, at)| at);
         let links = self.links.iter().flat_map(|link| [link.retransmit_at, link.prober.poll_timeout()]);
         let own = [ack, pause, self.guard.ring().poll_timeout(), self.joins.poll_timeout(), self.links_timeout()];
-        links.chain(own).flatten().min()
+        links.chain(own).chain([self.shaper.poll_timeout()]).flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -56,7 +56,7 @@ impl Channel {
         if let Some(probe) = self.poll_probe(now) {
             return Some(probe);
         }
-        let data_link = self.data_link();
+        let data_link = self.data_link(now);
         if self.ack_due == AckDue::Now && (self.received.has_gap() || data_link.is_none()) {
             self.acknowledge(AckKind::Plain, None);
         }
@@ -67,6 +67,7 @@ impl Channel {
         let max = self.packet_max_bytes();
         let cumulative = self.received.cumulative();
         let packet = self.outgoing.transmit(now, &mut self.guard, (at, &mut self.links[at]), max, cumulative)?;
+        self.shaper.sent(packet.length_bytes(), now);
         if self.ack_due != AckDue::No && !self.received.has_gap() {
             self.ack_due = AckDue::No;
             self.acked_window = cumulative / u64::from(self.inward.packets());
@@ -84,8 +85,11 @@ impl Channel {
 
     /// By which link data goes next, if there is any and it may go: by the one where it comes soonest. If that has no room, to wait
     /// for it is better than to go by another.
-    fn data_link(&self) -> Option<usize> {
+    fn data_link(&mut self, now: Instant) -> Option<usize> {
         let bytes = self.outgoing.next_bytes(self.packet_max_bytes())?;
+        if !self.shaper.is_free(now) {
+            return None;
+        }
         let takes = |link: &Link| self.carries_data(link) && link.packet_max_bytes() >= bytes;
         // The only link is told nothing of sizes: what it does not take is found out by its losses.
         let is_only = self.links.len() == 1;

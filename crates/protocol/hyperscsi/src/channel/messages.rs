@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use sanwire_buffer::{Head, Slice};
 
+use crate::compression::{Compressed, Compressor};
 use crate::wire::packet::guard_bytes;
 use crate::wire::{FRAGMENTS_MAX, OVERHEAD_BYTES, Opcode, Protection, Tag};
 
@@ -24,6 +25,8 @@ pub(crate) struct Message {
     is_local: bool,
     head: Head,
     data: Option<Slice>,
+    /// How long the data is when it is expanded; 0: it is not compressed.
+    expanded_kib: u16,
     cut_bytes: u32,
     next_fragment: u16,
     /// Data bytes of every fragment but the first and the last; fixed when the first is cut.
@@ -41,6 +44,7 @@ impl Message {
             is_local: false,
             head,
             data,
+            expanded_kib: 0,
             cut_bytes: 0,
             next_fragment: 0,
             stride: 0,
@@ -65,6 +69,20 @@ impl Message {
     /// The same, guarded so or better.
     pub(super) fn guarded(self, floor: Protection) -> Self {
         Message { protection: self.protection.max(floor), ..self }
+    }
+
+    /// The same with less data, where that is to be had.
+    pub(super) fn compressed(self, compressor: &mut Compressor) -> Self {
+        // What manages a server holds secrets beside what others may have chosen: its length must not tell of them.
+        let data = self.data.as_ref().filter(|_| !self.is_local);
+        match data.and_then(|data| compressor.compress(data)) {
+            Some(Compressed { data, expanded_kib }) => Message { data: Some(data), expanded_kib, ..self },
+            None => self,
+        }
+    }
+
+    pub(super) fn expanded_kib(&self) -> u16 {
+        self.expanded_kib
     }
 
     pub(super) fn tag(&self) -> Tag {

@@ -4,6 +4,7 @@
 //! Data packets are acknowledged by whatever data packet goes the other way; a packet of its own carries the
 //! acknowledgement only when a window is full, a gap was seen, or nothing else went for a while.
 
+mod agreed;
 mod congestion;
 mod control;
 mod drive;
@@ -17,6 +18,7 @@ mod receive;
 mod replay;
 mod rtt;
 mod send;
+mod shaping;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -33,6 +35,8 @@ pub(crate) use self::messages::Message;
 use self::receive::Received;
 use self::send::Outgoing;
 pub use self::send::Recovery;
+use self::shaping::Shaper;
+use crate::compression::Compressor;
 use crate::ring::KeyRing;
 use crate::wire::flow::{Snr, Window, Windows};
 use crate::wire::{Opcode, Protection};
@@ -86,6 +90,8 @@ pub(crate) struct Channel {
     /// What we ask the peer about pausing, until it has answered, and when to ask again.
     unanswered_pause: Option<(bool, Instant)>,
     recovery: Recovery,
+    compressor: Option<Compressor>,
+    shaper: Shaper,
 }
 
 /// One of a channel's links.
@@ -111,6 +117,8 @@ impl Channel {
             accepted: VecDeque::new(),
             unanswered_pause: None,
             recovery: setup.recovery,
+            compressor: None,
+            shaper: Shaper::default(),
         }
     }
 
@@ -180,15 +188,6 @@ impl Channel {
     /// Whether nothing is on its way any more.
     pub(crate) fn is_drained(&self) -> bool {
         !self.outgoing.is_waiting() && !self.outgoing.has_work() && self.control.is_empty()
-    }
-
-    /// Queues a message. Its cookie comes back from [`Channel::poll_delivered`] when the peer has all of it.
-    pub(crate) fn send(&mut self, message: Message) {
-        self.outgoing.push(message.guarded(self.guard.floor()));
-    }
-
-    pub(crate) fn poll_delivered(&mut self) -> Option<u64> {
-        self.outgoing.poll_delivered()
     }
 
     /// Queues a sealed control packet.

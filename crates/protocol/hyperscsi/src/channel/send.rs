@@ -348,6 +348,7 @@ fn build(fields: &Fields, message: &Message, sent: &Sent, guard: &mut Guard) -> 
         acknowledgement: fields.acknowledgement as u32,
         head_length: message_head.len() as u16,
         answer_at_once: fields.answer_at_once,
+        expanded_kib: message.expanded_kib(),
     };
     let payload = message.data(sent.data_offset, sent.data_bytes);
     guard.data(header, message.protection(), [&fragment.write(), message_head], payload)

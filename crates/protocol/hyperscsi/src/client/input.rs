@@ -4,6 +4,7 @@ use sanwire_core::{Instant, Path};
 
 use super::orders::{Answered, Placed};
 use super::seek::{Answering, Rejection};
+use super::terms::Terms;
 use super::{Client, ClientEvent, Connected, Failure, Orders, State};
 use crate::channel::Rejected;
 use crate::wire::flow::{IN_FLIGHT_MAX_PACKETS, Window, Windows};
@@ -91,8 +92,17 @@ impl Client {
                 match seeking.second_step(&self.config, path, connection, noise, unanswered, now) {
                     Ok(answering) => self.state = State::Answering(Box::new(answering)),
                     Err(rejection) => {
-                        self.met_other_server |= matches!(rejection, Rejection::OtherServer);
-                        self.counters.not_authentic += 1;
+                        match rejection {
+                            Rejection::NotAuthentic => self.counters.not_authentic += 1,
+                            Rejection::OtherServer => {
+                                self.met_other_server = true;
+                                self.counters.not_authentic += 1;
+                            }
+                            Rejection::Option(option) => {
+                                self.conflict = Some(option);
+                                self.counters.conflicts += 1;
+                            }
+                        }
                         self.seek(Some(wait), now + wait);
                     }
                 }
@@ -173,6 +183,7 @@ impl Client {
                     Ok(None) => {}
                     Err(_) => self.counters.violations += 1,
                 },
+                Ok(LiveRequest::Options(request)) => self.handle_options(request, now),
                 Ok(LiveRequest::Farewell) if matches!(self.state, State::Connected(_)) => self.lose(true, now),
                 Ok(LiveRequest::Farewell) => self.seek(None, now),
                 Err(_) => self.counters.violations += 1,
@@ -195,7 +206,7 @@ impl Client {
             return;
         }
         let State::Answering(answering) = std::mem::replace(&mut self.state, State::Closed) else { return };
-        let Answering { mut channel, info, .. } = *answering;
+        let Answering { mut channel, info, options, .. } = *answering;
         if self.was_connected && !resumed {
             self.fail(Orders::take_in_doubt, Failure::InDoubt);
         }
@@ -204,7 +215,8 @@ impl Client {
         channel.start_probing(now);
         self.was_connected = true;
         self.events.push_back(ClientEvent::Connected { server: info.clone(), resumed });
-        self.state = State::Connected(Box::new(Connected { channel, info, hinted_at: None }));
+        self.state =
+            State::Connected(Box::new(Connected { channel, info, terms: Terms::new(options), hinted_at: None }));
         self.fail_what_is_too_large();
         self.join_all(now);
         if !self.is_held {

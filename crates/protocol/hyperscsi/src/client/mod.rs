@@ -7,10 +7,12 @@
 //! command in doubt is asked again under its old number. A server that remembers the session answers from memory;
 //! one that does not executes it, unless that could do harm: such commands end with [`Failure::InDoubt`].
 
+mod connected;
 mod input;
 mod links;
 mod orders;
 mod seek;
+mod terms;
 mod types;
 
 use std::collections::VecDeque;
@@ -19,24 +21,20 @@ use std::time::Duration;
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Lun, Path};
 
+use self::connected::Connected;
 pub use self::input::{Announcement, announcement};
 use self::orders::{Asking, Orders};
 pub use self::orders::{CommandId, Order};
 pub use self::seek::discovery;
 use self::seek::{Answering, Seeking};
 pub use self::types::{ClientConfig, ClientEvent, Failure, ServerInfo};
-use crate::channel::{Channel, Message};
+use crate::channel::Message;
 use crate::counters::Counters;
 use crate::keys::Randomness;
+use crate::options::DeviceOption;
 use crate::succession;
 use crate::wire::setup::Refusal;
 use crate::wire::{Opcode, Protection, Tag, live};
-
-/// A server that owes an answer for this long is sought anew.
-const SILENCE_MAX: Duration = Duration::from_secs(1);
-
-/// After a hint that the server does not know us, it has this long to prove otherwise.
-const HINT_GRACE: Duration = Duration::from_millis(50);
 
 /// How long a client that was refused at its first connection goes on to seek.
 const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
@@ -46,13 +44,6 @@ enum State {
     Answering(Box<Answering>),
     Connected(Box<Connected>),
     Closed,
-}
-
-struct Connected {
-    channel: Channel,
-    info: ServerInfo,
-    /// The server hinted that it does not know us.
-    hinted_at: Option<Instant>,
 }
 
 /// The client's end of HyperSCSI: one session with one server.
@@ -77,6 +68,8 @@ pub struct Client {
     refusal: Option<Refusal>,
     /// A server with another key than the pinned one has answered.
     met_other_server: bool,
+    /// An option that keeps us from the server that has answered.
+    conflict: Option<DeviceOption>,
     events: VecDeque<ClientEvent>,
     /// Last words of a connection that is closed.
     last: VecDeque<(Path, Packet)>,
@@ -106,6 +99,7 @@ impl Client {
             is_out_of_patience: false,
             refusal: None,
             met_other_server: false,
+            conflict: None,
             events: VecDeque::new(),
             last: VecDeque::new(),
             counters: Counters::default(),
@@ -252,7 +246,7 @@ impl Client {
         self.seeking_since = now;
         self.is_out_of_patience = false;
         self.attempts = 0;
-        (self.refusal, self.met_other_server) = (None, false);
+        (self.refusal, self.met_other_server, self.conflict) = (None, false, None);
         self.seek(None, now);
     }
 
@@ -299,7 +293,9 @@ impl Client {
             return self.config.reconnect_patience.filter(|_| !self.is_out_of_patience);
         }
         // Another password does not become right by waiting; another server could still answer, so not at once.
-        let is_refused = self.refusal == Some(Refusal::NotAuthentic) || self.met_other_server;
+        let is_refused = matches!(self.refusal, Some(Refusal::NotAuthentic | Refusal::Options))
+            || self.met_other_server
+            || self.conflict.is_some();
         let patience = self.config.connect_patience;
         Some(if is_refused { patience.min(REFUSED_PATIENCE) } else { patience })
     }
@@ -325,13 +321,19 @@ impl Client {
             _ => {}
         }
         if self.patience().is_some_and(|patience| now.saturating_since(self.seeking_since) >= patience) {
-            let failure = match self.refusal {
-                Some(Refusal::NotAuthentic) => Failure::NotAuthentic,
-                Some(Refusal::Full) => Failure::Full,
-                _ if self.met_other_server => Failure::OtherServer,
-                _ => Failure::NoAnswer,
-            };
-            self.run_out_of_patience(failure, now);
+            self.run_out_of_patience(self.reason(), now);
+        }
+    }
+
+    /// Why there is no connection.
+    fn reason(&self) -> Failure {
+        match (self.refusal, self.conflict) {
+            (_, Some(option)) => Failure::Option(option),
+            (Some(Refusal::NotAuthentic), _) => Failure::NotAuthentic,
+            (Some(Refusal::Options), _) => Failure::RefusedOptions,
+            (Some(Refusal::Full), _) => Failure::Full,
+            _ if self.met_other_server => Failure::OtherServer,
+            _ => Failure::NoAnswer,
         }
     }
 
@@ -349,37 +351,6 @@ impl Client {
             self.close(failure);
             self.events.push_back(ClientEvent::GivenUp(failure));
         }
-    }
-}
-
-impl Connected {
-    /// When to ask for a sign of life, or to stop waiting for one.
-    fn silent_at(&self, idle: bool) -> Instant {
-        if let Some(hinted_at) = self.hinted_at {
-            return hinted_at + self.hint_grace();
-        }
-        if let Some(since) = self.channel.unanswered_since() {
-            return since + SILENCE_MAX;
-        }
-        let silence = if idle { self.info.keep_alive * 3 } else { SILENCE_MAX };
-        self.channel.last_heard() + silence
-    }
-
-    /// Anybody can hint; so the server has the time of some round trips to prove that it knows us.
-    fn hint_grace(&self) -> Duration {
-        HINT_GRACE.max(self.channel.round_trip().unwrap_or_default() * 3)
-    }
-
-    fn is_dead(&mut self, now: Instant) -> bool {
-        if let Some(hinted_at) = self.hinted_at
-            && hinted_at + self.hint_grace() <= now
-        {
-            if self.channel.last_heard() <= hinted_at {
-                return true;
-            }
-            self.hinted_at = None;
-        }
-        self.channel.is_stuck() || self.channel.unanswered_since().is_some_and(|since| since + SILENCE_MAX <= now)
     }
 }
 

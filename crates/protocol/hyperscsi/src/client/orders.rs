@@ -7,6 +7,7 @@ use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
 use sanwire_core::{Lun, Protection};
 
 use crate::assembly::Assembly;
+use crate::compression::{expand, expanded_max_bytes};
 use crate::server::SPAN_MAX;
 use crate::wire::command::{Answer, Ask, Fragment, ReplyHead, RequestHead};
 use crate::wire::{Header, Opcode, Tag};
@@ -67,6 +68,8 @@ struct Pending {
     number: u64,
     order: Order,
     assembly: Option<Box<Assembly>>,
+    /// The answer's data as far as it has come, when it is compressed.
+    compressed: Vec<u8>,
     /// How it was asked on this connection; its answer is guarded no less.
     protection: Protection,
     /// Asked on this connection.
@@ -129,6 +132,7 @@ impl Orders {
             number,
             order,
             assembly: None,
+            compressed: Vec::new(),
             protection: Protection::STRONGEST,
             asked: false,
             was_asked: false,
@@ -146,6 +150,7 @@ impl Orders {
         pending.asked = true;
         pending.was_asked = true;
         pending.assembly = None;
+        pending.compressed = Vec::new();
         let lun = pending.order.lun;
         let level = self.levels.get(&lun).filter(|_| !pending.is_local());
         pending.protection = level.copied().unwrap_or(Protection::STRONGEST);
@@ -265,18 +270,11 @@ impl Orders {
         let is_local = header.opcode == Opcode::LocalReply;
         let is_meant = |pending: &&mut Pending| pending.asked && pending.is_local() == is_local;
         let Some(pending) = slot.as_mut().filter(is_meant) else { return Ok(Placed::Noted) };
-        let start = fragment.data_offset as usize;
-        if !data.is_empty() {
-            let frame = pending.order.data_in.as_mut().ok_or(())?;
-            if fragment.data_length as usize > frame.len() {
-                return Err(());
-            }
-            frame.get_mut(start..start + data.len()).ok_or(())?.copy_from_slice(data);
-        }
+        pending.put(fragment, data)?;
         let whole = if header.fragment == 0 && header.last && pending.assembly.is_none() {
             (data.len() == fragment.data_length as usize).then(|| head.to_vec()).ok_or(())?
         } else {
-            let assembly = pending.assembly.get_or_insert_with(|| Box::new(Assembly::new(fragment.data_length)));
+            let assembly = pending.assembly.get_or_insert_with(|| Box::new(Assembly::new(fragment)));
             assembly.note(header, fragment, head, data.len()).map_err(|_| ())?;
             match assembly.finish().map_err(|_| ())? {
                 Some(head) => head,
@@ -297,6 +295,7 @@ impl Orders {
             self.levels.insert(pending.order.lun, reply.protection);
             return if is_more { Ok(Placed::Weak(header.tag)) } else { Err(()) };
         };
+        let data_in_bytes = pending.finish(fragment)?;
         let Some(pending) = slot.take() else { return Ok(Placed::Noted) };
         if !is_local {
             self.levels.insert(pending.order.lun, reply.protection);
@@ -307,7 +306,41 @@ impl Orders {
             id: CommandId(pending.number),
             answer,
             data_in: pending.order.data_in,
-            data_in_bytes: fragment.data_length as usize,
+            data_in_bytes,
         }))
+    }
+}
+
+impl Pending {
+    /// Puts the data of a fragment where it belongs: into the caller's frame, or beside it until all of it can be expanded.
+    fn put(&mut self, fragment: &Fragment, data: &[u8]) -> Result<(), ()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let frame = self.order.data_in.as_mut().ok_or(())?;
+        let length = fragment.data_length as usize;
+        let expanded_min_bytes = expanded_max_bytes(fragment.expanded_kib).saturating_sub(1023);
+        if length.max(expanded_min_bytes) > frame.len() {
+            return Err(());
+        }
+        let place: &mut [u8] = if fragment.expanded_kib == 0 {
+            frame
+        } else {
+            self.compressed.resize(length, 0);
+            &mut self.compressed
+        };
+        let start = fragment.data_offset as usize;
+        place.get_mut(start..start + data.len()).ok_or(())?.copy_from_slice(data);
+        Ok(())
+    }
+
+    /// All data has come; how much of the frame it fills.
+    fn finish(&mut self, fragment: &Fragment) -> Result<usize, ()> {
+        match &mut self.order.data_in {
+            Some(frame) if fragment.expanded_kib > 0 => {
+                expand(&self.compressed, fragment.expanded_kib, frame).map_err(|_| ())
+            }
+            _ => Ok(fragment.data_length as usize),
+        }
     }
 }

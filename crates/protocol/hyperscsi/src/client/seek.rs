@@ -8,10 +8,12 @@ use sanwire_core::{Instant, Path};
 use super::{ClientConfig, ServerInfo};
 use crate::channel::{Channel, Setup};
 use crate::keys::{Handshake, KeyError, Randomness};
+use crate::options::{Agreed, DeviceOption, OptionConflict, Options};
 use crate::packet_base_bytes;
 use crate::server::loose_packet;
 use crate::wire::flow::Window;
-use crate::wire::setup::{Discovery, Offer, write_adn_reply};
+use crate::wire::offer::Offer;
+use crate::wire::setup::{Discovery, write_adn_reply};
 use crate::wire::{Opcode, Prefix};
 
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
@@ -117,18 +119,19 @@ impl Seeking {
             transfer_max_bytes: config.transfer_max_bytes,
             keep_alive_ms: 0,
             instance: 0,
-            protection_min: config.protection_min,
             name: config.name.clone(),
             unanswered: Some(unanswered),
+            options: config.wishes.options(config.protection_min).map_err(|_| KeyError)?,
         };
+        let agreed = Agreed::new(&offer.options, &server.options)?;
         let third = self.handshake.write(&offer.write())?;
         let packet = loose_packet(Opcode::AdnReply, connection, self.attempt, &write_adn_reply(&third));
         let limit = config.link.packet_max_bytes.min(server.packet_max_bytes) as usize;
-        let channel = Channel::new(Setup {
+        let mut channel = Channel::new(Setup {
             path,
             connection,
             ring: self.handshake.finish()?,
-            floor: server.protection_min.max(config.protection_min),
+            floor: agreed.protection_min,
             data_opcode: Opcode::HcbeRequest,
             window: Window::fitting(1),
             recovery: config.recovery,
@@ -136,17 +139,20 @@ impl Seeking {
             packet_limit_bytes: limit,
             now,
         });
+        channel.apply(&agreed);
+        let transfer_max_bytes = server.transfer_max_bytes.min(config.transfer_max_bytes);
         let info = ServerInfo {
             name: server.name,
             path,
             packet_max_bytes: channel.packet_max_bytes() as u32,
             commands_max: server.commands_max.min(config.commands_max),
-            transfer_max_bytes: server.transfer_max_bytes.min(config.transfer_max_bytes),
+            transfer_max_bytes: agreed.transfer_max_bytes.map_or(transfer_max_bytes, |max| max.min(transfer_max_bytes)),
             keep_alive: Duration::from_millis(u64::from(server.keep_alive_ms).max(100)),
             instance: server.instance,
             public_key,
+            options: agreed,
         };
-        Ok(Answering { channel, info, packet, tries: 0, again_at: now })
+        Ok(Answering { channel, info, options: offer.options, packet, tries: 0, again_at: now })
     }
 }
 
@@ -156,6 +162,14 @@ pub(super) enum Rejection {
     NotAuthentic,
     /// It is that of a server with another key than the one that is pinned.
     OtherServer,
+    /// One end enforces an option that the other does not support.
+    Option(DeviceOption),
+}
+
+impl From<OptionConflict> for Rejection {
+    fn from(OptionConflict(option): OptionConflict) -> Self {
+        Rejection::Option(option)
+    }
 }
 
 impl From<KeyError> for Rejection {
@@ -168,6 +182,8 @@ impl From<KeyError> for Rejection {
 pub(super) struct Answering {
     pub(super) channel: Channel,
     pub(super) info: ServerInfo,
+    /// What we have offered.
+    pub(super) options: Options,
     packet: Packet,
     tries: u32,
     again_at: Instant,

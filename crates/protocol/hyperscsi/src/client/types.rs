@@ -8,6 +8,7 @@ use sanwire_core::{Path, Protection};
 use super::orders::CommandId;
 use crate::channel::Recovery;
 use crate::keys::{Identity, Psk};
+use crate::options::{Agreed, DeviceOption, Wishes};
 use crate::server::LinkLimits;
 use crate::wire::command::Answer;
 use crate::wire::links::Address;
@@ -34,6 +35,8 @@ pub struct ClientConfig {
     pub transfer_max_bytes: u32,
     /// Packets of commands and answers are never guarded less.
     pub protection_min: Protection,
+    /// What we want of connections.
+    pub wishes: Wishes,
     /// How lost packets are recovered.
     pub recovery: Recovery,
     /// How long to seek a server at first before giving up.
@@ -63,6 +66,8 @@ pub struct ServerInfo {
     pub instance: u64,
     /// Its static public key.
     pub public_key: [u8; 32],
+    /// What both ends have agreed on.
+    pub options: Agreed,
 }
 
 /// Why a command has no answer, or a client no connection.
@@ -79,6 +84,15 @@ pub enum Failure {
         "the server has another key than the one that is pinned: it was set up anew, or somebody else answers in its place; if that is right, pin its new key with `sanwire key pin URL`"
     )]
     OtherServer,
+    /// One end enforces an option that the other does not support.
+    #[error(
+        "one end enforces the option {name}, and the other end does not support it so: change it at one of them",
+        name = .0.name()
+    )]
+    Option(DeviceOption),
+    /// The server says that it enforces an option that we do not support; which one, only its log tells.
+    #[error("the server enforces an option that this client does not support")]
+    RefusedOptions,
     /// The server has no room.
     #[error("the server has no room for another connection")]
     Full,

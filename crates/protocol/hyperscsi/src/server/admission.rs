@@ -3,6 +3,7 @@
 use sanwire_core::{ClientId, Peer};
 
 use crate::keys::Psk;
+use crate::options::Wishes;
 
 /// Who may connect, and on which terms. Asked at handshakes and when windows are shared, never on the way of data; what it
 /// says may change at any time.
@@ -22,6 +23,18 @@ pub trait Admission: Send {
     fn window_max_packets(&self, client: ClientId) -> Option<u32> {
         let _ = client;
         None
+    }
+
+    /// How much of what is shared this client gets, beside the others; at least 1.
+    fn weight(&self, client: ClientId) -> u16 {
+        let _ = client;
+        1
+    }
+
+    /// What the server wants of connections with this client.
+    fn wishes(&self, client: ClientId) -> Wishes {
+        let _ = client;
+        Wishes::default()
     }
 }
 

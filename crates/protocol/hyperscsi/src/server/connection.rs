@@ -1,21 +1,22 @@
 //! One connection of a server: its channel, the requests that are coming in, its keep-alive.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Region, Slice};
-use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
+use sanwire_buffer::{Region, Slice};
 use sanwire_core::{Instant, NexusId};
 
-use crate::assembly::Assembly;
+use super::intake::{Intake, Piece, Taken};
+use super::terms::Terms;
+use super::turns::Turn;
 use crate::channel::{Channel, LinkAt, Rejected};
 use crate::counters::Counters;
 use crate::keys::KeyError;
-use crate::wire::command::{Fragment, RequestHead};
+use crate::options::{Agreed, DeviceOption, Options};
+use crate::wire::command::RequestHead;
 use crate::wire::flow::{Window, Windows};
 use crate::wire::links::{AddrReply, AddrReport, Address};
 use crate::wire::live::{LiveReply, LiveRequest};
-use crate::wire::{Header, Malformed, Opcode, Prefix, Protection, RawPacket, Tag};
+use crate::wire::{Malformed, Opcode, Protection, RawPacket, Tag};
 
 /// A client that missed this many keep-alives is gone.
 const MISSED_MAX: u32 = 3;
@@ -29,9 +30,6 @@ const REKEY_AGAIN: Duration = Duration::from_millis(200);
 /// Addresses that were not answered are told again after this.
 const REPORT_AGAIN: Duration = Duration::from_millis(250);
 
-/// Requests that come in at once: the commands in transit, and some task management.
-const INCOMING_MAX: usize = 2 * COMMANDS_IN_TRANSIT_MAX;
-
 /// A request that has come whole.
 pub(super) struct Request {
     pub(super) tag: Tag,
@@ -43,30 +41,24 @@ pub(super) struct Request {
     pub(super) is_local: bool,
 }
 
-/// The head and the data of a request.
-type Whole = (Vec<u8>, Option<Frame>, Protection);
-
-struct Incoming {
-    assembly: Assembly,
-    frame: Option<Frame>,
-    protection: Protection,
-}
-
 /// An established connection.
 pub(super) struct Connection {
     pub(super) channel: Channel,
     pub(super) nexus: NexusId,
     /// Whether it stands in the queue of connections that may have something to send.
     pub(super) is_queued: bool,
+    /// Whose turn it is to send.
+    pub(super) turn: Turn,
     pub(super) sent_packets: u64,
     pub(super) received_packets: u64,
     /// The data packets that the client has room for.
     pub(super) capacity_packets: u32,
     /// The windows that the client was told last.
     offered: Option<Windows>,
-    transfer_max_bytes: u32,
-    /// By tags, and whether they are of management: nothing else is ever taken for a part of that.
-    incoming: BTreeMap<(u16, bool), Incoming>,
+    intake: Intake,
+    terms: Terms,
+    /// The client does not support what the server enforces now.
+    is_refused: bool,
     keep_alive: Duration,
     keep_alive_at: Instant,
     keep_alive_nonce: u64,
@@ -85,7 +77,7 @@ impl Connection {
         channel: Channel,
         nexus: NexusId,
         capacity_packets: u32,
-        transfer_max_bytes: u32,
+        terms: Terms,
         keep_alive: Duration,
         rekey_interval: Duration,
         now: Instant,
@@ -94,12 +86,14 @@ impl Connection {
             channel,
             nexus,
             is_queued: false,
+            turn: Turn::default(),
             sent_packets: 0,
             received_packets: 0,
             capacity_packets,
             offered: None,
-            transfer_max_bytes,
-            incoming: BTreeMap::new(),
+            intake: Intake::new(terms.transfer_max_bytes(), terms.takes_compressed()),
+            terms,
+            is_refused: false,
             keep_alive,
             keep_alive_at: now + keep_alive,
             keep_alive_nonce: 0,
@@ -157,7 +151,6 @@ impl Connection {
         counters: &mut Counters,
         now: Instant,
     ) -> Option<Request> {
-        let prefix = &packet.prefix;
         let (fragment, head, data) = match self.channel.check_data(packet, plain, now) {
             Ok(parts) => parts,
             Err(Rejected::Duplicate) => {
@@ -173,105 +166,22 @@ impl Connection {
                 return None;
             }
         };
-        let key = incoming_key(prefix.header);
-        let is_one_too_many = self.incoming.len() >= INCOMING_MAX && !self.incoming.contains_key(&key);
-        if fragment.data_length > self.transfer_max_bytes || is_one_too_many {
-            counters.violations += 1;
-            self.channel.take_data(&fragment, now);
-            return None;
-        }
-        let Some(whole) = self.place(prefix, &fragment, head, data, memory, counters) else {
+        let is_next = self.channel.is_next(fragment.sequence);
+        let piece = Piece { prefix: &packet.prefix, fragment: &fragment, head, data, is_next };
+        let taken = self.intake.take(piece, memory);
+        if matches!(taken, Taken::NoMemory) {
             counters.no_memory += 1;
             return None;
-        };
+        }
         self.channel.take_data(&fragment, now);
-        let (head, frame, protection) = whole?;
-        match RequestHead::read(&head) {
-            Ok(head) => {
-                let (tag, is_local) = (prefix.header.tag, key.1);
-                Some(Request { tag, head, data: frame.map(Frame::freeze), protection, is_local })
-            }
-            Err(_) => {
+        match taken {
+            Taken::Request(request) => Some(request),
+            Taken::Violation => {
                 counters.violations += 1;
                 None
             }
+            Taken::NoMemory | Taken::Noted => None,
         }
-    }
-
-    /// Puts a fragment's data where it belongs. The outer `None`: no memory is free.
-    fn place(
-        &mut self,
-        &Prefix { header, protection, .. }: &Prefix,
-        fragment: &Fragment,
-        head: &[u8],
-        data: &[u8],
-        memory: &Region,
-        counters: &mut Counters,
-    ) -> Option<Option<Whole>> {
-        let tag = incoming_key(header);
-        if !self.incoming.contains_key(&tag) {
-            if header.fragment == 0 && header.last {
-                return self.place_whole(protection, fragment, head, data, memory, counters);
-            }
-            let length = fragment.data_length as usize;
-            let frame = if length == 0 { None } else { Some(self.frame(fragment.sequence, length, memory)?) };
-            let assembly = Assembly::new(fragment.data_length);
-            self.incoming.insert(tag, Incoming { assembly, frame, protection });
-        }
-        let incoming = self.incoming.get_mut(&tag)?;
-        incoming.protection = incoming.protection.min(protection);
-        let noted = incoming.assembly.note(header, fragment, head, data.len());
-        if noted.is_ok()
-            && let Some(frame) = &mut incoming.frame
-            && let Some(place) =
-                frame.get_mut(fragment.data_offset as usize..fragment.data_offset as usize + data.len())
-        {
-            place.copy_from_slice(data);
-        }
-        match noted.and_then(|()| incoming.assembly.finish()) {
-            Ok(None) => Some(None),
-            Ok(Some(head)) => {
-                Some(self.incoming.remove(&tag).map(|incoming| (head, incoming.frame, incoming.protection)))
-            }
-            Err(_) => {
-                self.incoming.remove(&tag);
-                counters.violations += 1;
-                Some(None)
-            }
-        }
-    }
-
-    /// As `place`, for a message in one packet.
-    fn place_whole(
-        &mut self,
-        protection: Protection,
-        fragment: &Fragment,
-        head: &[u8],
-        data: &[u8],
-        memory: &Region,
-        counters: &mut Counters,
-    ) -> Option<Option<Whole>> {
-        if fragment.data_length as usize != data.len() {
-            counters.violations += 1;
-            return Some(None);
-        }
-        let mut frame = if data.is_empty() { None } else { Some(self.frame(fragment.sequence, data.len(), memory)?) };
-        if let Some(frame) = &mut frame {
-            frame.copy_from_slice(data);
-        }
-        Some(Some((head.to_vec(), frame, protection)))
-    }
-
-    /// A frame for a message of which `sequence` is the first packet to come.
-    ///
-    /// Requests are sent one after the other, so the next one in order can always be finished. One that overtook others
-    /// cannot, while they have no room: it only gets what leaves room for the largest of them.
-    fn frame(&self, sequence: u64, length_bytes: usize, memory: &Region) -> Option<Frame> {
-        let spare_bytes = if self.channel.is_next(sequence) { 0 } else { self.transfer_max_bytes as usize };
-        if spare_bytes > 0 && memory.free_bytes() < length_bytes.saturating_add(spare_bytes) {
-            return None;
-        }
-        memory.frame(length_bytes)
     }
 
     /// Takes an authentic control packet that is no DISCONNECT.
@@ -301,16 +211,22 @@ impl Connection {
                     }
                 }
             }
-            Opcode::AdnReply => {
-                // An answer to a keep-alive has done its work by being heard.
-                if let Ok(LiveReply::NewKeys(answer)) = LiveReply::read(plain)
-                    && self.channel.keys_mut().take_answer(answer, now) == Ok(true)
-                {
-                    // The client sends under the new keys once it has a packet of them.
-                    self.send_keep_alive();
-                    (self.keys_since, self.rekey_at) = (now, now + REKEY_AGAIN);
+            Opcode::AdnReply => match LiveReply::read(plain) {
+                Ok(LiveReply::NewKeys(answer)) => {
+                    if self.channel.keys_mut().take_answer(answer, now) == Ok(true) {
+                        // The client sends under the new keys once it has a packet of them.
+                        self.send_keep_alive();
+                        (self.keys_since, self.rekey_at) = (now, now + REKEY_AGAIN);
+                    }
                 }
-            }
+                Ok(LiveReply::Options(answer)) => match self.terms.take_answer(answer) {
+                    Some(Ok(agreed)) => self.channel.apply(agreed),
+                    Some(Err(_)) => self.is_refused = true,
+                    None => {}
+                },
+                // An answer to a keep-alive has done its work by being heard.
+                Ok(LiveReply::KeepAlive { .. }) | Err(_) => {}
+            },
             Opcode::AddrReply if AddrReply::read(plain) == Ok(AddrReply::Addresses) => self.report_at = None,
             _ => {}
         }
@@ -337,6 +253,24 @@ impl Connection {
         Ok(())
     }
 
+    /// What both ends have agreed on.
+    pub(super) fn agreed(&self) -> &Agreed {
+        self.terms.agreed()
+    }
+
+    /// The largest data transfer of a command.
+    pub(super) fn transfer_max_bytes(&self) -> u32 {
+        self.terms.transfer_max_bytes()
+    }
+
+    /// The server has other options for this client from now on; true when they are new.
+    pub(super) fn propose(&mut self, options: Options, now: Instant) -> bool {
+        if options.get(DeviceOption::Compression.number()).is_some() {
+            self.intake.take_compressed();
+        }
+        self.terms.propose(options, now)
+    }
+
     fn send_keep_alive(&mut self) {
         self.keep_alive_nonce += 1;
         let request = LiveRequest::KeepAlive { nonce: self.keep_alive_nonce };
@@ -345,18 +279,25 @@ impl Connection {
 
     /// Whether the client is gone.
     pub(super) fn is_dead(&self, now: Instant) -> bool {
-        now.saturating_since(self.channel.last_heard()) > self.keep_alive * MISSED_MAX || self.channel.is_stuck()
+        now.saturating_since(self.channel.last_heard()) > self.keep_alive * MISSED_MAX
+            || self.channel.is_stuck()
+            || self.is_refused
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {
         let next = self.unaccepted.map_or(self.rekey_at, |(_, _, at)| at).min(self.keep_alive_at);
-        self.channel.poll_timeout().into_iter().chain(self.report_at).fold(next, Instant::min)
+        let next = if self.is_refused { self.channel.last_heard() } else { next };
+        let others = [self.channel.poll_timeout(), self.report_at, self.terms.poll_timeout()];
+        others.into_iter().flatten().fold(next, Instant::min)
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.channel.handle_timeout(now);
         if self.unaccepted.is_some_and(|(_, _, at)| at <= now) {
             self.accept_again(now);
+        }
+        if let Some(request) = self.terms.poll_request(now) {
+            self.channel.send_control(Opcode::AdnRequest, LiveRequest::Options(request).write());
         }
         if self.keep_alive_at <= now {
             self.keep_alive_at = now + self.keep_alive;
@@ -367,8 +308,4 @@ impl Connection {
             }
         }
     }
-}
-
-fn incoming_key(header: Header) -> (u16, bool) {
-    (header.tag.number(), header.opcode == Opcode::LocalRequest)
 }

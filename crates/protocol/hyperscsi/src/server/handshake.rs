@@ -6,7 +6,7 @@ use std::time::Duration;
 use sanwire_core::{ClientId, Instant, Path};
 
 use crate::keys::Handshake;
-use crate::wire::Protection;
+use crate::options::Options;
 
 /// Handshakes under way at once. A flood pushes out the oldest, never the memory.
 const HALF_OPEN_MAX: usize = 64;
@@ -24,7 +24,7 @@ pub(super) struct HalfOpen {
     pub(super) attempt: u64,
     pub(super) packet_max_bytes: u32,
     /// What the offer said.
-    pub(super) protection_min: Protection,
+    pub(super) options: Options,
     pub(super) handshake: Handshake,
     /// The second step, to be repeated when it was lost.
     pub(super) answer: Vec<u8>,
@@ -86,7 +86,7 @@ impl HalfOpen {
         session: u64,
         attempt: u64,
         packet_max_bytes: u32,
-        protection_min: Protection,
+        options: Options,
         handshake: Handshake,
         answer: Vec<u8>,
     ) -> Self {
@@ -97,7 +97,7 @@ impl HalfOpen {
             session,
             attempt,
             packet_max_bytes,
-            protection_min,
+            options,
             handshake,
             answer,
             has_failed: false,

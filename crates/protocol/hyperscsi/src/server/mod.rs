@@ -6,13 +6,16 @@
 mod admission;
 mod connection;
 mod handshake;
+mod intake;
 mod leave;
 mod links;
 mod requests;
 mod session;
 mod setup;
 mod status;
+mod terms;
 mod throttle;
+mod turns;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,9 +43,6 @@ const CONNECTIONS_MAX: usize = 4096;
 /// Packets without a connection that wait to be sent; more are dropped, as on a lossy wire.
 const LOOSE_MAX: usize = 64;
 
-/// Packets of one connection before the next one has its turn.
-const TURN_PACKETS: u32 = 64;
-
 /// The server's end of HyperSCSI, for one shard.
 pub struct Server {
     config: ServerConfig,
@@ -57,7 +57,6 @@ pub struct Server {
     next_nexus: u64,
     /// Connections that may have something to send.
     queue: VecDeque<u32>,
-    turn: u32,
     loose: VecDeque<(Path, Packet)>,
     /// Where packets are decrypted.
     plain: Vec<u8>,
@@ -85,7 +84,6 @@ impl Server {
             by_client: BTreeMap::new(),
             paused: BTreeSet::new(),
             queue: VecDeque::new(),
-            turn: 0,
             loose: VecDeque::new(),
             plain: Vec::new(),
             events: VecDeque::new(),
@@ -248,18 +246,18 @@ impl Server {
                 self.queue.pop_front();
                 continue;
             };
+            if connection.turn.is_over() {
+                self.queue.rotate_left(1);
+                continue;
+            }
             if let Some(sent) = connection.channel.poll_transmit(now) {
                 connection.sent_packets += 1;
-                self.turn += 1;
-                if self.turn >= TURN_PACKETS {
-                    self.turn = 0;
-                    self.queue.rotate_left(1);
-                }
+                connection.turn.sent(sent.1.length_bytes());
                 return Some(sent);
             }
             connection.is_queued = false;
+            connection.turn.forget();
             self.queue.pop_front();
-            self.turn = 0;
             let deadline = connection.poll_timeout();
             self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
         }

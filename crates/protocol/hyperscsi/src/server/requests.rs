@@ -4,7 +4,7 @@ use sanwire_buffer::Slice;
 use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::{Reply, Status, Task};
 
-use super::connection::Request;
+use super::connection::{Connection, Request};
 use super::session::{Asked, Kept, ReplyTo};
 use super::{CommandHandle, Server, ServerEvent};
 use crate::channel::Message;
@@ -58,7 +58,7 @@ impl Server {
         let lun = request.head.logical_unit();
         match ask {
             Ask::Command(cdb) => {
-                let data_in_max_bytes = data_in_max_bytes.min(self.config.transfer_max_bytes);
+                let data_in_max_bytes = data_in_max_bytes.min(self.transfer_max_bytes(handle.nexus));
                 let task = Task { lun, cdb, data_out: request.data, tells_residual: false, data_in_max_bytes };
                 self.events.push_back(ServerEvent::Command { handle, task });
             }
@@ -80,6 +80,11 @@ impl Server {
                 self.events.push_back(ServerEvent::Administer { handle, request: request.data, room_bytes });
             }
         }
+    }
+
+    fn transfer_max_bytes(&self, nexus: NexusId) -> u32 {
+        let connection = self.sessions.get(&nexus).and_then(|session| self.connections.get(&session.connection?));
+        connection.map_or(self.config.transfer_max_bytes, Connection::transfer_max_bytes)
     }
 
     /// The device has executed a command.

@@ -8,17 +8,18 @@ use sanwire_core::{ClientId, Instant, NexusId, Path};
 use super::connection::Connection;
 use super::handshake::HalfOpen;
 use super::session::Session;
+use super::terms::Terms;
+use super::turns::share;
 use super::{CONNECTIONS_MAX, LOOSE_MAX, LinkLimits, Server, ServerEvent};
 use crate::channel::{Channel, Setup};
 use crate::keys::{Handshake, KeyError, client_id};
+use crate::options::Agreed;
 use crate::packet_base_bytes;
 use crate::wire::flow::{Window, Windows};
+use crate::wire::offer::Offer;
 use crate::wire::packet::{Salt, put_checksum};
-use crate::wire::setup::{AdnRequest, Discovery, Offer, Refusal, read_adn_reply};
+use crate::wire::setup::{AdnRequest, Discovery, Refusal, read_adn_reply};
 use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
-
-/// Packets in flight that a server grants at the most in each direction; congestion may ask for fewer.
-const IN_FLIGHT_PACKETS: u32 = 1024;
 
 /// Hints to unknown connections in a period.
 const HINTS_MAX: u32 = 64;
@@ -26,6 +27,15 @@ const HINTS_PERIOD: Duration = Duration::from_millis(100);
 
 /// Sessions that a shard remembers at the most.
 const SESSIONS_MAX: usize = 4096;
+
+/// A session that begins or goes on.
+struct Opening<'a> {
+    client: ClientId,
+    number: u64,
+    name: &'a str,
+    path: Path,
+    options: Agreed,
+}
 
 impl Server {
     pub(super) fn handle_discovery(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
@@ -87,9 +97,9 @@ impl Server {
             transfer_max_bytes: config.transfer_max_bytes,
             keep_alive_ms: u32::try_from(config.keep_alive.as_millis()).unwrap_or(u32::MAX),
             instance: config.instance,
-            protection_min: (config.levels)(None),
             name: config.name.clone(),
             unanswered: None,
+            options: self.options_for(discovery.client),
         };
         let noise = handshake.write(&offer.write())?;
         let connection = self.draw_connection();
@@ -102,7 +112,7 @@ impl Server {
             discovery.session,
             prefix.number,
             discovery.packet_max_bytes,
-            offer.protection_min,
+            offer.options,
             handshake,
             answer,
         );
@@ -153,14 +163,21 @@ impl Server {
             self.counters.not_permitted += 1;
         } else if !self.has_room_for_session(half_open.client, half_open.session) {
             self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
-        } else if self.establish(half_open, &offer, now).is_err() {
-            self.counters.not_authentic += 1;
         } else {
-            self.share_windows(now);
+            match Terms::new(half_open.options.clone(), &offer.options, self.config.transfer_max_bytes) {
+                Err(_) => {
+                    self.counters.conflicts += 1;
+                    self.refuse(path, prefix.connection, prefix.number, Refusal::Options);
+                }
+                Ok(terms) => match self.establish(half_open, &offer, terms, now) {
+                    Ok(()) => self.share_windows(now),
+                    Err(_) => self.counters.not_authentic += 1,
+                },
+            }
         }
     }
 
-    fn establish(&mut self, half_open: HalfOpen, offer: &Offer, now: Instant) -> Result<(), KeyError> {
+    fn establish(&mut self, half_open: HalfOpen, offer: &Offer, terms: Terms, now: Instant) -> Result<(), KeyError> {
         let path = half_open.path;
         let link = self.link(path);
         let client = half_open.client;
@@ -168,13 +185,14 @@ impl Server {
         let ring = half_open.handshake.finish()?;
         let most = self.window_max_packets(client);
         let outward = Window::fitting(offer.receive_capacity_packets.min(most));
-        let inward = share(link, self.connections.len() + 1, most);
+        let inward = share(link, 1, self.connections.len() as u64 + 1, most);
         let limit = link.packet_max_bytes.min(offer.packet_max_bytes).min(half_open.packet_max_bytes) as usize;
-        let channel = Channel::new(Setup {
+        let agreed = terms.agreed().clone();
+        let mut channel = Channel::new(Setup {
             path,
             connection: half_open.connection,
             ring,
-            floor: half_open.protection_min.max(offer.protection_min),
+            floor: agreed.protection_min,
             data_opcode: Opcode::HcbeReply,
             window: Window::fitting(1),
             recovery: self.config.recovery,
@@ -182,7 +200,9 @@ impl Server {
             packet_limit_bytes: limit,
             now,
         });
-        let (nexus, resumed) = self.resume_or_open(client, session, &offer.name, path, half_open.connection, now);
+        channel.apply(&agreed);
+        let opening = Opening { client, number: session, name: &offer.name, path, options: agreed };
+        let (nexus, resumed) = self.resume_or_open(opening, half_open.connection, now);
         if let (Some(session), Some(unanswered)) = (self.sessions.get_mut(&nexus), &offer.unanswered) {
             session.keep_only(unanswered);
         }
@@ -190,7 +210,7 @@ impl Server {
             channel,
             nexus,
             offer.receive_capacity_packets,
-            self.config.transfer_max_bytes,
+            terms,
             self.config.keep_alive,
             self.config.rekey_interval,
             now,
@@ -205,15 +225,8 @@ impl Server {
         Ok(())
     }
 
-    fn resume_or_open(
-        &mut self,
-        client: ClientId,
-        number: u64,
-        name: &str,
-        path: Path,
-        connection: u32,
-        now: Instant,
-    ) -> (NexusId, bool) {
+    fn resume_or_open(&mut self, opening: Opening<'_>, connection: u32, now: Instant) -> (NexusId, bool) {
+        let Opening { client, number, name, path, options } = opening;
         if let Some(&nexus) = self.by_client.get(&(client, number))
             && let Some(session) = self.sessions.get_mut(&nexus)
         {
@@ -231,7 +244,7 @@ impl Server {
         session.connect(connection);
         self.sessions.insert(nexus, session);
         self.by_client.insert((client, number), nexus);
-        self.events.push_back(ServerEvent::SessionOpened { nexus, client, name: name.to_owned(), path });
+        self.events.push_back(ServerEvent::SessionOpened { nexus, client, name: name.to_owned(), path, options });
         (nexus, false)
     }
 
@@ -243,28 +256,6 @@ impl Server {
         let idle = self.sessions.values().filter(|session| session.connection.is_none() && session.executing() == 0);
         let longest = idle.min_by_key(|session| session.orphaned_at).map(|session| session.nexus);
         longest.inspect(|&nexus| self.close_session(nexus)).is_some()
-    }
-
-    /// What a link can take at once is shared by all clients: their windows are set anew when one comes or goes, or when
-    /// the layer above has other terms for one.
-    pub fn share_windows(&mut self, now: Instant) {
-        let sharers = self.connections.len();
-        let ids: Vec<u32> = self.connections.keys().copied().collect();
-        for id in ids {
-            let Some(connection) = self.connections.get(&id) else { continue };
-            let Some(session) = self.sessions.get(&connection.nexus) else { continue };
-            let most = self.window_max_packets(session.client);
-            let outward = Window::fitting(connection.capacity_packets.min(most));
-            let inward = share(self.link(connection.channel.path()), sharers, most);
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
-            if connection.share(Windows { outward, inward }, now) {
-                self.touch(id);
-            }
-        }
-    }
-
-    fn window_max_packets(&self, client: ClientId) -> u32 {
-        self.config.admission.window_max_packets(client).unwrap_or(IN_FLIGHT_PACKETS).min(IN_FLIGHT_PACKETS)
     }
 
     pub(super) fn link(&self, path: Path) -> LinkLimits {
@@ -297,12 +288,6 @@ impl Server {
             self.loose.push_back((path, loose_packet(Opcode::AdnRequest, connection, number, body)));
         }
     }
-}
-
-/// What each of so many clients may send at once over a link, and no more than `most` packets.
-fn share(link: LinkLimits, sharers: usize, most: u32) -> Window {
-    let sharers = u32::try_from(sharers).unwrap_or(u32::MAX).max(1);
-    Window::fitting((link.receive_capacity_packets.min(IN_FLIGHT_PACKETS) / sharers).min(most))
 }
 
 /// The third step: who the client is, and what it brings.

@@ -15,7 +15,9 @@ use super::{Admission, CommandHandle, LinkLimits, Server, ServerConfig};
 use crate::wire::command::{Answer, Ask, RequestHead};
 use crate::wire::flow::Window;
 use crate::wire::{Protection, Tag};
-use crate::{Client, ClientConfig, ClientEvent, CommandId, Failure, Identity, Order, Psk, Recovery, ServerEvent};
+use crate::{
+    Client, ClientConfig, ClientEvent, CommandId, Failure, Identity, Order, Psk, Recovery, ServerEvent, Wishes,
+};
 
 const LINK: LinkLimits = LinkLimits { packet_max_bytes: 1500, receive_capacity_packets: 1024 };
 
@@ -70,6 +72,7 @@ fn client_knowing(number: u8, psk: Psk) -> Client {
         commands_max: 64,
         transfer_max_bytes: 1 << 20,
         protection_min: Protection::Checksum,
+        wishes: Wishes::default(),
         recovery: Recovery::default(),
         connect_patience: Duration::from_secs(5),
         reconnect_patience: Some(Duration::from_secs(60)),

@@ -9,6 +9,7 @@ use sanwire_scsi::Task;
 use super::Admission;
 use crate::channel::Recovery;
 use crate::keys::{Identity, Psk};
+use crate::options::Agreed;
 use crate::wire::links::Address;
 
 /// How a logical unit wants its packets guarded; of none: the least that any of them wants.
@@ -98,6 +99,8 @@ pub enum ServerEvent {
         name: String,
         /// Where it is.
         path: Path,
+        /// What both ends have agreed on.
+        options: Agreed,
     },
     /// Somebody who calls itself this client shook hands, but does not know the password, or is not that client.
     WrongPassword {

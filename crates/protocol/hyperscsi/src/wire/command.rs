@@ -10,7 +10,8 @@
 //!     12     4  data length of the whole message
 //!     16     4  acknowledgement: low 32 bits of the lowest sequence not yet received from the peer
 //!     20     2  length of the message head in this packet: 0 but in fragment 0
-//!     22     2  flags: bit 0: to be acknowledged at once; others sent 0
+//!     22     2  flags: bit 0: to be acknowledged at once; bits 1-4: sent 0; bits 5-15: length of the data when it is
+//!               expanded, in KiB, rounded up; 0: it is not compressed
 //!
 //! offset bytes   head of a request                  head of a reply
 //!      0     8  command number                      command number
@@ -30,6 +31,12 @@ use sanwire_scsi::{Cdb, Status};
 
 use super::{Malformed, Reader};
 
+/// Compressed data is never longer than so many KiB when it is expanded.
+pub const EXPANDED_MAX_KIB: u16 = 0x7ff;
+
+/// Where the length stands among the flags of the fragment fields.
+const EXPANDED_SHIFT: u32 = 5;
+
 /// Bytes of the fragment fields.
 pub const FRAGMENT_BYTES: usize = 24;
 
@@ -45,7 +52,7 @@ const ANSWER_AT_ONCE: u16 = 1;
 const TOO_WEAK: u8 = 2;
 
 /// The fields at the start of every data packet's body.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fragment {
     /// Which data packet of this direction it is: kept when it is sent again.
     pub sequence: u64,
@@ -59,6 +66,9 @@ pub struct Fragment {
     pub head_length: u16,
     /// Its sender waits for an acknowledgement before it can send more.
     pub answer_at_once: bool,
+    /// How long the message's data is when it is expanded, in KiB, rounded up; 0: it is not compressed. At most
+    /// [`EXPANDED_MAX_KIB`].
+    pub expanded_kib: u16,
 }
 
 impl Fragment {
@@ -74,7 +84,7 @@ impl Fragment {
             data_length: reader.u32()?,
             acknowledgement: reader.u32()?,
             head_length: reader.u16()?,
-            answer_at_once: reader.u16()? & ANSWER_AT_ONCE != 0,
+            ..Fragment::flags(reader.u16()?)
         };
         let head = reader.bytes(usize::from(fragment.head_length))?;
         let data = reader.rest();
@@ -83,6 +93,11 @@ impl Fragment {
             return Err(Malformed::Field("data offset"));
         }
         Ok((fragment, head, data))
+    }
+
+    fn flags(flags: u16) -> Fragment {
+        let answer_at_once = flags & ANSWER_AT_ONCE != 0;
+        Fragment { answer_at_once, expanded_kib: flags >> EXPANDED_SHIFT, ..Fragment::default() }
     }
 
     /// The bytes of the fields.
@@ -94,7 +109,9 @@ impl Fragment {
         out[12..16].copy_from_slice(&self.data_length.to_be_bytes());
         out[16..20].copy_from_slice(&self.acknowledgement.to_be_bytes());
         out[20..22].copy_from_slice(&self.head_length.to_be_bytes());
-        out[22..].copy_from_slice(&(u16::from(self.answer_at_once) * ANSWER_AT_ONCE).to_be_bytes());
+        let at_once = u16::from(self.answer_at_once) * ANSWER_AT_ONCE;
+        let flags = at_once | (self.expanded_kib.min(EXPANDED_MAX_KIB) << EXPANDED_SHIFT);
+        out[22..].copy_from_slice(&flags.to_be_bytes());
         out
     }
 }
@@ -330,14 +347,7 @@ mod tests {
 
     #[test]
     fn a_fragment_beyond_its_message_is_refused() {
-        let fragment = Fragment {
-            sequence: 0,
-            data_offset: u32::MAX,
-            data_length: 4,
-            acknowledgement: 0,
-            head_length: 0,
-            answer_at_once: false,
-        };
+        let fragment = Fragment { data_offset: u32::MAX, data_length: 4, ..Fragment::default() };
         let body = [&fragment.write()[..], b"data"].concat();
         assert_eq!(Fragment::read(&body), Err(Malformed::Field("data offset")));
     }

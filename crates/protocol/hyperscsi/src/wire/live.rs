@@ -3,16 +3,18 @@
 //!
 //! ```text
 //! ADN_REQUEST   1 byte kind: 16 keep-alive (8 bytes nonce), 17 the server goes away,
-//!               18 new keys (8 bytes epoch, 32 bytes public key)
-//! ADN_REPLY     1 byte kind: 16 keep-alive (8 bytes nonce, repeated), 18 new keys (as above)
+//!               18 new keys (8 bytes epoch, 32 bytes public key), 19 options (4 bytes number of the change, options)
+//! ADN_REPLY     1 byte kind: 16 keep-alive (8 bytes nonce, repeated), 18 new keys (as above), 19 options (as above)
 //! DISCONNECT    1 byte kind: 16
 //! ```
 
+use super::options::Options;
 use super::{Malformed, Reader};
 
 const KEEP_ALIVE: u8 = 16;
 const FAREWELL: u8 = 17;
 const NEW_KEYS: u8 = 18;
+const OPTIONS: u8 = 19;
 
 /// One end's half of the exchange that makes new keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,8 +38,30 @@ impl NewKeys {
     }
 }
 
+/// The options of an end, from now on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewOptions {
+    /// Changes of a connection's options are counted from 1.
+    pub change: u32,
+    /// All of the end's options.
+    pub options: Options,
+}
+
+impl NewOptions {
+    fn read(mut reader: Reader<'_>) -> Result<NewOptions, Malformed> {
+        Ok(NewOptions { change: reader.u32()?, options: Options::read(&mut reader)? })
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let mut out = vec![OPTIONS];
+        out.extend_from_slice(&self.change.to_be_bytes());
+        self.options.write(&mut out);
+        out
+    }
+}
+
 /// What a server says on a living connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LiveRequest {
     /// Are you there?
     KeepAlive {
@@ -48,6 +72,8 @@ pub enum LiveRequest {
     Farewell,
     /// Let us have new keys.
     NewKeys(NewKeys),
+    /// The server's options are these from now on.
+    Options(NewOptions),
 }
 
 impl LiveRequest {
@@ -61,23 +87,25 @@ impl LiveRequest {
             KEEP_ALIVE => Ok(LiveRequest::KeepAlive { nonce: reader.u64()? }),
             FAREWELL => Ok(LiveRequest::Farewell),
             NEW_KEYS => NewKeys::read(reader).map(LiveRequest::NewKeys),
+            OPTIONS => NewOptions::read(reader).map(LiveRequest::Options),
             _ => Err(Malformed::Field("kind of ADN_REQUEST")),
         }
     }
 
     /// The body.
     #[must_use]
-    pub fn write(self) -> Vec<u8> {
+    pub fn write(&self) -> Vec<u8> {
         match self {
-            LiveRequest::KeepAlive { nonce } => write_keep_alive(nonce),
+            LiveRequest::KeepAlive { nonce } => write_keep_alive(*nonce),
             LiveRequest::Farewell => vec![FAREWELL],
             LiveRequest::NewKeys(keys) => keys.write(),
+            LiveRequest::Options(options) => options.write(),
         }
     }
 }
 
 /// What a client answers on a living connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LiveReply {
     /// It is there.
     KeepAlive {
@@ -86,6 +114,8 @@ pub enum LiveReply {
     },
     /// It agrees to new keys.
     NewKeys(NewKeys),
+    /// The client's options, in answer to the server's.
+    Options(NewOptions),
 }
 
 impl LiveReply {
@@ -98,16 +128,18 @@ impl LiveReply {
         match reader.u8()? {
             KEEP_ALIVE => Ok(LiveReply::KeepAlive { nonce: reader.u64()? }),
             NEW_KEYS => NewKeys::read(reader).map(LiveReply::NewKeys),
+            OPTIONS => NewOptions::read(reader).map(LiveReply::Options),
             _ => Err(Malformed::Field("kind of ADN_REPLY")),
         }
     }
 
     /// The body.
     #[must_use]
-    pub fn write(self) -> Vec<u8> {
+    pub fn write(&self) -> Vec<u8> {
         match self {
-            LiveReply::KeepAlive { nonce } => write_keep_alive(nonce),
+            LiveReply::KeepAlive { nonce } => write_keep_alive(*nonce),
             LiveReply::NewKeys(keys) => keys.write(),
+            LiveReply::Options(options) => options.write(),
         }
     }
 }
@@ -139,10 +171,17 @@ mod tests {
     #[test]
     fn bodies_survive_the_wire() {
         let keys = NewKeys { epoch: 7, public: [9; 32] };
-        for request in [LiveRequest::KeepAlive { nonce: 5 }, LiveRequest::Farewell, LiveRequest::NewKeys(keys)] {
+        let options = NewOptions { change: 3, options: Options::default() };
+        let of_server = [
+            LiveRequest::KeepAlive { nonce: 5 },
+            LiveRequest::Farewell,
+            LiveRequest::NewKeys(keys),
+            LiveRequest::Options(options.clone()),
+        ];
+        for request in of_server {
             assert_eq!(LiveRequest::read(&request.write()), Ok(request));
         }
-        for reply in [LiveReply::KeepAlive { nonce: u64::MAX }, LiveReply::NewKeys(keys)] {
+        for reply in [LiveReply::KeepAlive { nonce: u64::MAX }, LiveReply::NewKeys(keys), LiveReply::Options(options)] {
             assert_eq!(LiveReply::read(&reply.write()), Ok(reply));
         }
         assert_eq!(read_disconnect(&write_disconnect()), Ok(()));

@@ -5,6 +5,8 @@ pub mod flow;
 pub mod header;
 pub mod links;
 pub mod live;
+pub mod offer;
+pub mod options;
 pub mod packet;
 mod reader;
 pub mod setup;

@@ -9,19 +9,12 @@
 //!   2                4 bytes largest packet of the server's link, 8 bytes instance, text server name
 //!   3                1 byte reason
 //! ADN_REPLY          1 byte kind: 1 handshake; 2 bytes length and Noise message 3 with the client's offer
-//! offer              4 bytes largest packet, 4 bytes packets it can take at once, 2 bytes commands in transit,
-//!                    4 bytes largest transfer, 4 bytes keep-alive in ms, 8 bytes instance, 1 byte least protection,
-//!                    text name,
-//!                    2 bytes number of options (each 2 bytes number, 1 byte stance, 2 bytes length, value)
-//!   option 1         of a client: the commands that it still waits for. Nothing, or 8 bytes the first number and for
-//!                    each other 2 bytes how far it is from the first
 //! text               1 byte length, that many bytes of UTF-8
 //! ```
 //!
 //! A discovery is padded so that no answer is longer than what asked: a forged sender address amplifies nothing.
 
-use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
-use sanwire_core::{ClientId, Protection};
+use sanwire_core::ClientId;
 
 use super::reader::write_text;
 use super::{Malformed, Reader};
@@ -117,6 +110,8 @@ pub enum Refusal {
     NotAuthentic = 2,
     /// No room for another connection.
     Full = 3,
+    /// An option that one end enforces is not to be had with the other.
+    Options = 4,
 }
 
 /// The body of an ADN_REQUEST that is not sealed.
@@ -164,6 +159,7 @@ impl<'a> AdnRequest<'a> {
                 1 => Ok(AdnRequest::Refusal(Refusal::UnknownConnection)),
                 2 => Ok(AdnRequest::Refusal(Refusal::NotAuthentic)),
                 3 => Ok(AdnRequest::Refusal(Refusal::Full)),
+                4 => Ok(AdnRequest::Refusal(Refusal::Options)),
                 _ => Err(Malformed::Field("reason")),
             },
             _ => Err(Malformed::Field("kind of ADN_REQUEST")),
@@ -213,119 +209,6 @@ pub fn write_adn_reply(noise: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What an end brings to a connection, encrypted in the second and third step.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Offer {
-    /// The largest packet that its link takes, in bytes from the header on.
-    pub packet_max_bytes: u32,
-    /// How many packets of that size may be under way towards it before some are lost.
-    pub receive_capacity_packets: u32,
-    /// Commands in transit.
-    pub commands_max: u16,
-    /// The largest data transfer of a command, in bytes.
-    pub transfer_max_bytes: u32,
-    /// How often the server sends a keep-alive; 0 from a client.
-    pub keep_alive_ms: u32,
-    /// A number that the server draws when it starts; 0 from a client.
-    pub instance: u64,
-    /// The end takes no data packet that is guarded less.
-    pub protection_min: Protection,
-    /// The end's name.
-    pub name: String,
-    /// The numbers of the commands that a client still waits for, ascending; all others below the highest that it has
-    /// used are settled. `None`: it does not say.
-    pub unanswered: Option<Vec<u64>>,
-}
-
-/// The option that carries [`Offer::unanswered`].
-const UNANSWERED: u16 = 1;
-
-impl Offer {
-    /// Reads an offer. Options that are not known in this revision are skipped.
-    ///
-    /// # Errors
-    /// [`Malformed`] for values that no end can mean.
-    pub fn read(bytes: &[u8]) -> Result<Offer, Malformed> {
-        let mut reader = Reader::new(bytes);
-        let mut offer = Offer {
-            packet_max_bytes: reader.u32()?,
-            receive_capacity_packets: reader.u32()?,
-            commands_max: reader.u16()?,
-            transfer_max_bytes: reader.u32()?,
-            keep_alive_ms: reader.u32()?,
-            instance: reader.u64()?,
-            protection_min: Protection::from_code(reader.u8()?).ok_or(Malformed::Field("least protection"))?,
-            name: reader.text("name", NAME_MAX_BYTES)?.to_owned(),
-            unanswered: None,
-        };
-        let options = reader.u16()?;
-        for _ in 0..options {
-            let (number, _stance) = (reader.u16()?, reader.u8()?);
-            let length = usize::from(reader.u16()?);
-            let value = reader.bytes(length)?;
-            if number == UNANSWERED {
-                offer.unanswered = Some(read_unanswered(value)?);
-            }
-        }
-        if offer.commands_max == 0 || offer.transfer_max_bytes < 4096 || offer.packet_max_bytes < PACKET_MIN_BYTES {
-            return Err(Malformed::Field("offer"));
-        }
-        Ok(offer)
-    }
-
-    /// The bytes of the offer.
-    #[must_use]
-    pub fn write(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(96);
-        out.extend_from_slice(&self.packet_max_bytes.to_be_bytes());
-        out.extend_from_slice(&self.receive_capacity_packets.to_be_bytes());
-        out.extend_from_slice(&self.commands_max.to_be_bytes());
-        out.extend_from_slice(&self.transfer_max_bytes.to_be_bytes());
-        out.extend_from_slice(&self.keep_alive_ms.to_be_bytes());
-        out.extend_from_slice(&self.instance.to_be_bytes());
-        out.push(self.protection_min as u8);
-        write_text(&mut out, &self.name, NAME_MAX_BYTES);
-        match self.unanswered.as_deref().and_then(write_unanswered) {
-            None => out.extend_from_slice(&0u16.to_be_bytes()),
-            Some(value) => {
-                out.extend_from_slice(&1u16.to_be_bytes());
-                out.extend_from_slice(&UNANSWERED.to_be_bytes());
-                out.push(0);
-                out.extend_from_slice(&(value.len() as u16).to_be_bytes());
-                out.extend_from_slice(&value);
-            }
-        }
-        out
-    }
-}
-
-fn read_unanswered(value: &[u8]) -> Result<Vec<u64>, Malformed> {
-    let Some((first, distances)) = value.split_first_chunk::<8>() else {
-        return if value.is_empty() { Ok(Vec::new()) } else { Err(Malformed::Field("unanswered commands")) };
-    };
-    let first = u64::from_be_bytes(*first);
-    let (distances, rest) = distances.as_chunks::<2>();
-    if !rest.is_empty() || distances.len() >= COMMANDS_IN_TRANSIT_MAX {
-        return Err(Malformed::Field("unanswered commands"));
-    }
-    let others = distances.iter().map(|bytes| first.checked_add(u64::from(u16::from_be_bytes(*bytes))));
-    let all: Option<Vec<u64>> = std::iter::once(Some(first)).chain(others).collect();
-    all.filter(|all| all.is_sorted()).ok_or(Malformed::Field("unanswered commands"))
-}
-
-/// `None` when they are too far apart or too many to be written; then nothing is said of them.
-fn write_unanswered(numbers: &[u64]) -> Option<Vec<u8>> {
-    let Some((&first, others)) = numbers.split_first() else { return Some(Vec::new()) };
-    if numbers.len() > COMMANDS_IN_TRANSIT_MAX {
-        return None;
-    }
-    let mut out = first.to_be_bytes().to_vec();
-    for number in others {
-        out.extend_from_slice(&u16::try_from(number.checked_sub(first)?).ok()?.to_be_bytes());
-    }
-    Some(out)
-}
-
 fn write_noise(out: &mut Vec<u8>, noise: &[u8]) {
     out.extend_from_slice(&(noise.len() as u16).to_be_bytes());
     out.extend_from_slice(noise);
@@ -358,44 +241,5 @@ mod tests {
             assert_eq!(AdnRequest::read(&request.write()), Ok(request));
         }
         assert_eq!(read_adn_reply(&write_adn_reply(&[9; 64])), Ok(&[9; 64][..]));
-
-        let offer = Offer {
-            packet_max_bytes: 9000,
-            receive_capacity_packets: 800,
-            commands_max: 64,
-            transfer_max_bytes: 1 << 20,
-            keep_alive_ms: 5000,
-            instance: 1,
-            protection_min: Protection::Hash,
-            name: "a".into(),
-            unanswered: None,
-        };
-        assert_eq!(Offer::read(&offer.write()), Ok(offer.clone()));
-        for unanswered in [vec![], vec![1 << 40], vec![3, 4, 70, 1026]] {
-            let offer = Offer { unanswered: Some(unanswered), ..offer.clone() };
-            assert_eq!(Offer::read(&offer.write()), Ok(offer));
-        }
-        let far = Offer { unanswered: Some(vec![3, 1 << 20]), ..offer.clone() };
-        assert_eq!(Offer::read(&far.write()), Ok(offer), "too far apart to be said");
-    }
-
-    #[test]
-    fn options_of_a_later_revision_are_skipped() {
-        let offer = Offer {
-            packet_max_bytes: 1500,
-            receive_capacity_packets: 1,
-            commands_max: 1,
-            transfer_max_bytes: 4096,
-            keep_alive_ms: 0,
-            instance: 0,
-            protection_min: Protection::Checksum,
-            name: String::new(),
-            unanswered: None,
-        };
-        let mut bytes = offer.write();
-        let count_at = bytes.len() - 2;
-        bytes[count_at..].copy_from_slice(&1u16.to_be_bytes());
-        bytes.extend_from_slice(&[0x40, 0, 2, 0, 3, 1, 2, 3]);
-        assert_eq!(Offer::read(&bytes), Ok(offer));
     }
 }

@@ -11,7 +11,7 @@ use sanwire_hyperscsi::wire::{Opcode, Prefix, Protection};
 #[derive(Default)]
 pub(crate) struct Expected(pub(crate) BTreeMap<&'static str, String>);
 
-pub(crate) const BODY_FIELDS: [&str; 42] = [
+pub(crate) const BODY_FIELDS: [&str; 43] = [
     "sanwire.protection",
     "sanwire.epoch",
     "sanwire.length",
@@ -28,6 +28,7 @@ pub(crate) const BODY_FIELDS: [&str; 42] = [
     "sanwire.acknowledgement",
     "sanwire.head_length",
     "sanwire.flags.answer_at_once",
+    "sanwire.flags.expanded_kib",
     "sanwire.data",
     "sanwire.command",
     "sanwire.settled_below",
@@ -114,6 +115,7 @@ impl Expected {
         self.set("sanwire.acknowledgement", fragment.acknowledgement);
         self.set("sanwire.head_length", fragment.head_length);
         self.set("sanwire.flags.answer_at_once", flag(fragment.answer_at_once));
+        self.set("sanwire.flags.expanded_kib", fragment.expanded_kib);
         self.set("sanwire.data", hex(data));
         if head.is_empty() {
             return;

@@ -8,7 +8,7 @@ use sanwire_core::{Instant, LinkId, Lun, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Ask, Function};
 use sanwire_hyperscsi::{
     Client, ClientConfig, ClientEvent, Identity, LinkLimits, Order, Recovery, Server, ServerConfig, ServerEvent,
-    UDP_PORT, discovery,
+    UDP_PORT, Wishes, discovery,
 };
 use sanwire_scsi::{Cdb, Reply, Status};
 
@@ -46,6 +46,7 @@ fn client_config(wire: Wire) -> ClientConfig {
         commands_max: 8,
         transfer_max_bytes: 1 << 20,
         protection_min: Protection::Checksum,
+        wishes: Wishes::default(),
         recovery: Recovery::Selective,
         connect_patience: Duration::from_secs(10),
         reconnect_patience: None,

@@ -12,7 +12,7 @@ use sanwire_hyperscsi::wire::Prefix;
 use sanwire_hyperscsi::wire::command::{Answer, Ask};
 use sanwire_hyperscsi::{
     Client, ClientConfig, ClientEvent, Failure, Identity, LinkLimits, Order, Recovery, Server, ServerConfig,
-    ServerEvent,
+    ServerEvent, Wishes,
 };
 use sanwire_scsi::{Cdb, Reply, Status};
 
@@ -75,6 +75,7 @@ pub(crate) fn client_config(protection_min: Protection) -> ClientConfig {
         commands_max: 8,
         transfer_max_bytes: 1 << 20,
         protection_min,
+        wishes: Wishes::default(),
         recovery: Recovery::Selective,
         connect_patience: Duration::from_secs(10),
         reconnect_patience: None,

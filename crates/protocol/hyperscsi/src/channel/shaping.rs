@@ -1,0 +1,98 @@
+//! A cap on what goes out: a bucket that fills at the agreed rate, and that every data packet is paid from.
+
+use std::time::Duration;
+
+use sanwire_core::Instant;
+
+/// What may go at once after a while of silence: as much as the rate gives in this time.
+const BURST: Duration = Duration::from_millis(10);
+
+const SECOND_NANOS: u64 = 1_000_000_000;
+
+/// When the next packet may go. A packet that finds the bucket not empty may take more than is in it: the next one waits for that.
+#[derive(Debug, Default)]
+pub(super) struct Shaper {
+    cap_bytes_per_second: Option<u64>,
+    free_at: Option<Instant>,
+    /// Whether a packet waits for that.
+    waits: bool,
+}
+
+impl Shaper {
+    pub(super) fn set_cap(&mut self, bytes_per_second: Option<u64>) {
+        if self.cap_bytes_per_second != bytes_per_second {
+            *self = Shaper { cap_bytes_per_second: bytes_per_second.filter(|cap| *cap > 0), ..Shaper::default() };
+        }
+    }
+
+    /// When a packet that waits may go.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.free_at.filter(|_| self.waits)
+    }
+
+    /// Whether a packet may go now; otherwise it waits.
+    pub(super) fn is_free(&mut self, now: Instant) -> bool {
+        self.waits = self.free_at.is_some_and(|at| at > now);
+        !self.waits
+    }
+
+    /// A packet has gone.
+    pub(super) fn sent(&mut self, bytes: usize, now: Instant) {
+        let Some(cap) = self.cap_bytes_per_second else { return };
+        let nanos = (bytes as u64).saturating_mul(SECOND_NANOS).div_ceil(cap);
+        // What was saved up is paid first: the time is behind the clock by as much.
+        let full = Instant::from_nanos(now.as_nanos().saturating_sub(BURST.as_nanos() as u64));
+        let from = self.free_at.map_or(full, |at| at.max(full));
+        self.free_at = Some(from + Duration::from_nanos(nanos));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that go in a time, by packets of a size, when something always waits.
+    fn sent(shaper: &mut Shaper, packet_bytes: usize, from: Instant, duration: Duration) -> u64 {
+        let (mut now, mut bytes) = (from, 0);
+        while now < from + duration {
+            while shaper.is_free(now) {
+                shaper.sent(packet_bytes, now);
+                bytes += packet_bytes as u64;
+            }
+            now += Duration::from_micros(100);
+        }
+        bytes
+    }
+
+    #[test]
+    fn no_more_goes_than_the_cap_and_no_less() {
+        for (cap, packet_bytes) in [(1_000_000, 1500), (100_000_000, 9000), (50_000, 9000)] {
+            let mut shaper = Shaper::default();
+            shaper.set_cap(Some(cap));
+            let start = Instant::from_nanos(SECOND_NANOS);
+            let bytes = sent(&mut shaper, packet_bytes, start, Duration::from_secs(10));
+            let most = 10 * cap + cap / 100 + 2 * packet_bytes as u64;
+            assert!((10 * cap..=most).contains(&bytes), "{bytes} at {cap}");
+        }
+    }
+
+    #[test]
+    fn silence_saves_no_more_than_a_burst() {
+        let mut shaper = Shaper::default();
+        shaper.set_cap(Some(1_000_000));
+        sent(&mut shaper, 1500, Instant::from_nanos(SECOND_NANOS), Duration::from_secs(1));
+        let bytes = sent(&mut shaper, 1500, Instant::from_nanos(60 * SECOND_NANOS), Duration::from_millis(1));
+        assert!(bytes <= 10_000 + 2 * 1500, "{bytes}");
+    }
+
+    #[test]
+    fn without_a_cap_nothing_waits() {
+        let mut shaper = Shaper::default();
+        shaper.set_cap(Some(1));
+        shaper.sent(1500, Instant::ZERO);
+        assert!(!shaper.is_free(Instant::ZERO + Duration::from_secs(1)));
+        shaper.set_cap(None);
+        shaper.sent(1500, Instant::ZERO);
+        assert!(shaper.is_free(Instant::ZERO) && shaper.poll_timeout().is_none());
+    }
+}

@@ -1,0 +1,55 @@
+//! A client's connection: when its silence means that the server is gone.
+
+use std::time::Duration;
+
+use sanwire_core::Instant;
+
+use super::ServerInfo;
+use super::terms::Terms;
+use crate::channel::Channel;
+
+/// A server that owes an answer for this long is sought anew.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+
+/// After a hint that the server does not know us, it has this long to prove otherwise.
+const HINT_GRACE: Duration = Duration::from_millis(50);
+
+/// What a client has while it is connected.
+pub(super) struct Connected {
+    pub(super) channel: Channel,
+    pub(super) info: ServerInfo,
+    pub(super) terms: Terms,
+    /// The server hinted that it does not know us.
+    pub(super) hinted_at: Option<Instant>,
+}
+
+impl Connected {
+    /// When to ask for a sign of life, or to stop waiting for one.
+    pub(super) fn silent_at(&self, idle: bool) -> Instant {
+        if let Some(hinted_at) = self.hinted_at {
+            return hinted_at + self.hint_grace();
+        }
+        if let Some(since) = self.channel.unanswered_since() {
+            return since + SILENCE_MAX;
+        }
+        let silence = if idle { self.info.keep_alive * 3 } else { SILENCE_MAX };
+        self.channel.last_heard() + silence
+    }
+
+    /// Anybody can hint; so the server has the time of some round trips to prove that it knows us.
+    fn hint_grace(&self) -> Duration {
+        HINT_GRACE.max(self.channel.round_trip().unwrap_or_default() * 3)
+    }
+
+    pub(super) fn is_dead(&mut self, now: Instant) -> bool {
+        if let Some(hinted_at) = self.hinted_at
+            && hinted_at + self.hint_grace() <= now
+        {
+            if self.channel.last_heard() <= hinted_at {
+                return true;
+            }
+            self.hinted_at = None;
+        }
+        self.channel.is_stuck() || self.channel.unanswered_since().is_some_and(|since| since + SILENCE_MAX <= now)
+    }
+}

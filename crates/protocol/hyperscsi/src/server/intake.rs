@@ -1,0 +1,204 @@
+//! Requests that are coming in on a connection: their fragments are put to their places, compressed data is expanded.
+
+use std::collections::BTreeMap;
+
+use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
+
+use super::connection::Request;
+use crate::assembly::Assembly;
+use crate::compression::{expand, expanded_max_bytes};
+use crate::wire::command::{Fragment, RequestHead};
+use crate::wire::{Header, Opcode, Prefix, Protection};
+
+/// Requests that come in at once: the commands in transit, and some task management.
+const INCOMING_MAX: usize = 2 * COMMANDS_IN_TRANSIT_MAX;
+
+/// The memory for a message's data.
+#[derive(Default)]
+struct Room {
+    /// For the data as it comes.
+    frame: Option<Frame>,
+    /// For compressed data when it is expanded: found before the first of it is taken, so that what has come can be used.
+    expanded: Option<Frame>,
+}
+
+/// The head and the data of a request.
+struct Whole {
+    head: Vec<u8>,
+    data: Option<Slice>,
+    protection: Protection,
+}
+
+struct Incoming {
+    assembly: Assembly,
+    room: Room,
+    expanded_kib: u16,
+    protection: Protection,
+}
+
+/// A message's tag, and whether it is of management.
+type Key = (u16, bool);
+
+fn key(header: Header) -> Key {
+    (header.tag.number(), header.opcode == Opcode::LocalRequest)
+}
+
+/// What became of a fragment.
+pub(super) enum Taken {
+    /// No memory is free: it will come again.
+    NoMemory,
+    /// More must come.
+    Noted,
+    /// The request has come whole.
+    Request(Request),
+    /// The peer breaks the rules; the message is given up.
+    Violation,
+}
+
+/// A fragment with what is around it.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a> {
+    pub(super) prefix: &'a Prefix,
+    pub(super) fragment: &'a Fragment,
+    pub(super) head: &'a [u8],
+    pub(super) data: &'a [u8],
+    /// Everything before it has come.
+    pub(super) is_next: bool,
+}
+
+/// The requests that are coming in.
+pub(super) struct Intake {
+    transfer_max_bytes: u32,
+    /// Whether data may come compressed.
+    takes_compressed: bool,
+    /// By tags, and whether they are of management: nothing else is ever taken for a part of that.
+    incoming: BTreeMap<Key, Incoming>,
+}
+
+impl Intake {
+    pub(super) fn new(transfer_max_bytes: u32, takes_compressed: bool) -> Self {
+        Intake { transfer_max_bytes, takes_compressed, incoming: BTreeMap::new() }
+    }
+
+    /// From now on data may come compressed. There is no way back: what is under way comes as it was sent.
+    pub(super) fn take_compressed(&mut self) {
+        self.takes_compressed = true;
+    }
+
+    /// Takes a fragment that is new.
+    pub(super) fn take(&mut self, piece: Piece<'_>, memory: &Region) -> Taken {
+        let key = key(piece.prefix.header);
+        let is_one_too_many = self.incoming.len() >= INCOMING_MAX && !self.incoming.contains_key(&key);
+        if is_one_too_many || !self.may_be(piece.fragment) {
+            return Taken::Violation;
+        }
+        match self.place(piece, memory) {
+            None => Taken::NoMemory,
+            Some(Ok(None)) => Taken::Noted,
+            Some(Ok(Some(Whole { head, data, protection }))) => match RequestHead::read(&head) {
+                Ok(head) => {
+                    let (tag, is_local) = (piece.prefix.header.tag, key.1);
+                    Taken::Request(Request { tag, head, data, protection, is_local })
+                }
+                Err(_) => Taken::Violation,
+            },
+            Some(Err(())) => {
+                self.incoming.remove(&key);
+                Taken::Violation
+            }
+        }
+    }
+
+    /// Whether a message may be as long as a fragment says.
+    fn may_be(&self, fragment: &Fragment) -> bool {
+        let expanded_min_bytes = expanded_max_bytes(fragment.expanded_kib).saturating_sub(1023);
+        let is_plain = fragment.expanded_kib == 0;
+        fragment.data_length <= self.transfer_max_bytes
+            && (is_plain || self.takes_compressed && expanded_min_bytes <= self.transfer_max_bytes as usize)
+    }
+
+    /// Puts a fragment's data where it belongs. The outer `None`: no memory is free; `Err`: it contradicts others.
+    fn place(&mut self, piece: Piece<'_>, memory: &Region) -> Option<Result<Option<Whole>, ()>> {
+        let Piece { prefix: Prefix { header, protection, .. }, fragment, head, data, .. } = piece;
+        let tag = key(*header);
+        if !self.incoming.contains_key(&tag) {
+            if header.fragment == 0 && header.last {
+                return self.place_whole(piece, memory);
+            }
+            let room = self.room(&piece, fragment.data_length as usize, memory)?;
+            let (assembly, expanded_kib) = (Assembly::new(fragment), fragment.expanded_kib);
+            self.incoming.insert(tag, Incoming { assembly, room, expanded_kib, protection: *protection });
+        }
+        let incoming = self.incoming.get_mut(&tag)?;
+        incoming.protection = incoming.protection.min(*protection);
+        let noted = incoming.assembly.note(*header, fragment, head, data.len());
+        let start = fragment.data_offset as usize;
+        if noted.is_ok()
+            && let Some(place) = incoming.room.frame.as_mut().and_then(|frame| frame.get_mut(start..start + data.len()))
+        {
+            place.copy_from_slice(data);
+        }
+        match noted.and_then(|()| incoming.assembly.finish()) {
+            Ok(None) => Some(Ok(None)),
+            Ok(Some(head)) => self.incoming.remove(&tag).map(|incoming| incoming.finish(head).map(Some)),
+            Err(_) => Some(Err(())),
+        }
+    }
+
+    /// As `place`, for a message in one packet: compressed data is expanded out of it.
+    fn place_whole(&self, piece: Piece<'_>, memory: &Region) -> Option<Result<Option<Whole>, ()>> {
+        let Piece { prefix, fragment, head, data, .. } = piece;
+        if fragment.data_length as usize != data.len() {
+            return Some(Err(()));
+        }
+        let is_plain = fragment.expanded_kib == 0;
+        let room = self.room(&piece, if is_plain { data.len() } else { 0 }, memory)?;
+        let data = match room {
+            Room { expanded: Some(mut frame), .. } => match expand(data, fragment.expanded_kib, &mut frame) {
+                Ok(length) => Some(frame.freeze().slice(0..length)),
+                Err(_) => return Some(Err(())),
+            },
+            Room { frame: Some(mut frame), .. } => {
+                frame.copy_from_slice(data);
+                Some(frame.freeze())
+            }
+            _ => None,
+        };
+        Some(Ok(Some(Whole { head: head.to_vec(), data, protection: prefix.protection })))
+    }
+
+    /// Memory for a message of which this is the first packet to come, with so many bytes of data.
+    ///
+    /// Requests are sent one after the other, so the next one in order can always be finished. One that overtook others
+    /// cannot, while they have no room: it only gets what leaves room for the largest of them.
+    fn room(&self, piece: &Piece<'_>, length_bytes: usize, memory: &Region) -> Option<Room> {
+        let most = self.transfer_max_bytes as usize;
+        let expanded_bytes = expanded_max_bytes(piece.fragment.expanded_kib).min(most);
+        let spare_bytes = match (piece.is_next, self.takes_compressed) {
+            (true, _) => 0,
+            (false, false) => most,
+            (false, true) => 2 * most,
+        };
+        let wanted_bytes = length_bytes + expanded_bytes;
+        if spare_bytes > 0 && wanted_bytes > 0 && memory.free_bytes() < wanted_bytes.saturating_add(spare_bytes) {
+            return None;
+        }
+        let frame = |bytes: usize| if bytes == 0 { Some(None) } else { memory.frame(bytes).map(Some) };
+        Some(Room { frame: frame(length_bytes)?, expanded: frame(expanded_bytes)? })
+    }
+}
+
+impl Incoming {
+    fn finish(self, head: Vec<u8>) -> Result<Whole, ()> {
+        let Incoming { room: Room { frame, expanded }, expanded_kib, protection, .. } = self;
+        let data = match expanded {
+            None => frame.map(Frame::freeze),
+            Some(mut expanded) => {
+                let length = expand(frame.as_deref().unwrap_or(&[]), expanded_kib, &mut expanded).map_err(|_| ())?;
+                Some(expanded.freeze().slice(0..length))
+            }
+        };
+        Ok(Whole { head, data, protection })
+    }
+}

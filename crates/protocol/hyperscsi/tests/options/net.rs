@@ -1,0 +1,291 @@
+//! A server and its clients in memory, over a network that loses, doubles and delays packets, behind a link of some rate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sanwire_buffer::{Frame, Packet, Region};
+use sanwire_core::{ClientId, Instant, LinkId, Lun, Path, Peer, Protection};
+use sanwire_hyperscsi::wire::command::{Answer, Ask};
+use sanwire_hyperscsi::{
+    Admission, Agreed, Client, ClientConfig, ClientEvent, Failure, Identity, LinkLimits, Order, Recovery, Server,
+    ServerConfig, ServerEvent, Wishes,
+};
+use sanwire_scsi::{Cdb, Reply, Status};
+
+pub(crate) const READ: u8 = 0x28;
+pub(crate) const WRITE: u8 = 0x2a;
+
+const LINK: LinkLimits = LinkLimits { packet_max_bytes: 1500, receive_capacity_packets: 256 };
+
+/// What the server wants of each client; changed while it runs.
+#[derive(Clone, Default)]
+pub(crate) struct Terms {
+    pub(crate) wishes: Arc<Mutex<Wishes>>,
+    pub(crate) weights: BTreeMap<ClientId, u16>,
+}
+
+impl Admission for Terms {
+    fn permits(&self, _: Peer, _: Option<ClientId>) -> bool {
+        true
+    }
+
+    fn weight(&self, client: ClientId) -> u16 {
+        self.weights.get(&client).copied().unwrap_or(1)
+    }
+
+    fn wishes(&self, _: ClientId) -> Wishes {
+        self.wishes.lock().unwrap().clone()
+    }
+}
+
+/// What happens to packets on their way.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Weather {
+    pub(crate) lost_per_thousand: u64,
+    pub(crate) doubled_per_thousand: u64,
+    pub(crate) delay_max_us: u64,
+}
+
+/// All ends and what is between them.
+pub(crate) struct Net {
+    pub(crate) now: Instant,
+    pub(crate) server: Server,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) weather: Weather,
+    /// What the server's link carries in a second, if it is not infinitely fast.
+    pub(crate) link_bytes_per_second: Option<u64>,
+    /// What reads are answered with, repeated.
+    pub(crate) content: Vec<u8>,
+    /// What was written.
+    pub(crate) written: Vec<Vec<u8>>,
+    /// Answers of each client: status and data.
+    pub(crate) answers: Vec<Vec<(Status, Vec<u8>)>>,
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) lost: usize,
+    /// What both ends agreed on, as the server saw it at first.
+    pub(crate) opened: Vec<Agreed>,
+    /// Bytes of packets that were sent to each client, and by it.
+    pub(crate) sent_to: Vec<u64>,
+    pub(crate) sent_by: Vec<u64>,
+    link_free_at: Instant,
+    under_way: BTreeMap<(Instant, u64), UnderWay>,
+    serial: u64,
+    random: u64,
+}
+
+/// To whom (nobody: the server), whose packet, and what it holds.
+type UnderWay = (Option<usize>, usize, Vec<u8>);
+
+pub(crate) fn identity(number: usize) -> Identity {
+    Identity::from_private([1 + number as u8; 32]).unwrap()
+}
+
+fn path(host: usize) -> Path {
+    Path { link: LinkId(0), peer: Peer::Udp(SocketAddr::from((Ipv4Addr::new(10, 0, 0, host as u8), 5674))) }
+}
+
+fn client(number: usize, wishes: Wishes) -> Client {
+    let config = ClientConfig {
+        name: "client".into(),
+        identity: identity(number),
+        psk: [3; 32],
+        server_key: None,
+        path: path(100),
+        server_name: "store".into(),
+        link: LINK,
+        commands_max: 32,
+        transfer_max_bytes: 1 << 20,
+        protection_min: Protection::Checksum,
+        wishes,
+        recovery: Recovery::Selective,
+        connect_patience: Duration::from_secs(20),
+        reconnect_patience: None,
+        seed: [4 + number as u8; 32],
+    };
+    Client::new(config, Instant::ZERO)
+}
+
+fn server(terms: Terms) -> Server {
+    Server::new(ServerConfig {
+        name: "store".into(),
+        identity: Identity::from_private([99; 32]).unwrap(),
+        psk: [3; 32],
+        admission: Box::new(terms),
+        levels: Box::new(|lun: Option<Lun>| match lun.map(|lun| lun.number()) {
+            Some(1) => Protection::Aes128Gcm,
+            _ => Protection::Checksum,
+        }),
+        memory: Region::new(16 << 20).unwrap(),
+        links: vec![LINK],
+        addresses: Vec::new(),
+        shard: 0,
+        shards: 1,
+        instance: 1,
+        keep_alive: Duration::from_secs(1),
+        rekey_interval: Duration::from_secs(3600),
+        session_idle_max: Duration::from_secs(60),
+        commands_max: 32,
+        transfer_max_bytes: 1 << 20,
+        recovery: Recovery::Selective,
+        seed: [5; 32],
+    })
+}
+
+impl Net {
+    pub(crate) fn new(terms: Terms, wishes: Vec<Wishes>, weather: Weather) -> Self {
+        let count = wishes.len();
+        Net {
+            now: Instant::ZERO,
+            server: server(terms),
+            clients: wishes.into_iter().enumerate().map(|(number, wishes)| client(number, wishes)).collect(),
+            weather,
+            link_bytes_per_second: None,
+            content: vec![9],
+            written: Vec::new(),
+            answers: vec![Vec::new(); count],
+            failures: Vec::new(),
+            lost: 0,
+            opened: Vec::new(),
+            sent_to: vec![0; count],
+            sent_by: vec![0; count],
+            link_free_at: Instant::ZERO,
+            under_way: BTreeMap::new(),
+            serial: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+        }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % below.max(1)
+    }
+
+    fn send(&mut self, to: Option<usize>, client: usize, packet: &Packet) {
+        let bytes = [&*packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+        let count = if to.is_some() { &mut self.sent_to } else { &mut self.sent_by };
+        count[client] += bytes.len() as u64;
+        if self.draw(1000) < self.weather.lost_per_thousand {
+            return;
+        }
+        let copies = 1 + u64::from(self.draw(1000) < self.weather.doubled_per_thousand);
+        for _ in 0..copies {
+            let delay = 50 + self.draw(self.weather.delay_max_us);
+            self.serial += 1;
+            let at = self.now + Duration::from_micros(delay);
+            self.under_way.insert((at, self.serial), (to, client, bytes.clone()));
+        }
+    }
+
+    fn serve(&mut self) {
+        while let Some(event) = self.server.poll_event() {
+            match event {
+                ServerEvent::Command { handle, task } => {
+                    if let Some(data) = &task.data_out {
+                        self.written.push(data.to_vec());
+                    }
+                    let length = task.data_in_max_bytes as usize;
+                    let data: Vec<u8> = self.content.iter().copied().cycle().take(length).collect();
+                    self.server.reply(handle, Reply::good((length > 0).then(|| data.into())), self.now);
+                }
+                ServerEvent::SessionOpened { options, .. } => self.opened.push(options),
+                _ => {}
+            }
+        }
+        for (number, client) in self.clients.iter_mut().enumerate() {
+            while let Some(event) = client.poll_event() {
+                match event {
+                    ClientEvent::Completed {
+                        answer: Answer::Command { status, .. }, data_in, data_in_bytes, ..
+                    } => {
+                        let data = data_in.map(|frame| frame[..data_in_bytes].to_vec()).unwrap_or_default();
+                        self.answers[number].push((status, data));
+                    }
+                    ClientEvent::Lost { .. } => self.lost += 1,
+                    ClientEvent::GivenUp(failure) | ClientEvent::Failed { failure, .. } => self.failures.push(failure),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn transmit(&mut self) -> bool {
+        for number in 0..self.clients.len() {
+            if let Some((_, packet)) = self.clients[number].poll_transmit(self.now) {
+                self.send(None, number, &packet);
+                return true;
+            }
+        }
+        if self.link_free_at > self.now {
+            return false;
+        }
+        let Some((to, packet)) = self.server.poll_transmit(self.now) else { return false };
+        if let Some(rate) = self.link_bytes_per_second {
+            let nanos = packet.length_bytes() as u64 * 1_000_000_000 / rate;
+            self.link_free_at = self.now.max(self.link_free_at) + Duration::from_nanos(nanos);
+        }
+        let number = (0..self.clients.len()).find(|number| path(*number) == to).unwrap();
+        self.send(Some(number), number, &packet);
+        true
+    }
+
+    /// Lets time pass; `refill` is called whenever all is quiet at a moment.
+    pub(crate) fn run_with(&mut self, duration: Duration, mut refill: impl FnMut(&mut Net)) {
+        let end = self.now + duration;
+        loop {
+            self.serve();
+            refill(self);
+            if self.transmit() {
+                continue;
+            }
+            let packet = self.under_way.first_key_value().map(|((at, _), _)| *at);
+            let link = Some(self.link_free_at).filter(|at| *at > self.now);
+            let timers = self.clients.iter().map(Client::poll_timeout).chain([self.server.poll_timeout()]);
+            let next = timers.chain([packet, link]).flatten().min();
+            let Some(next) = next.filter(|next| *next < end) else { break };
+            self.now = self.now.max(next) + Duration::from_nanos(1);
+            while let Some(entry) = self.under_way.first_entry().filter(|entry| entry.key().0 <= self.now) {
+                match entry.remove() {
+                    (Some(number), _, bytes) => self.clients[number].handle_input(path(100), &bytes, self.now),
+                    (None, number, bytes) => self.server.handle_input(path(number), &bytes, self.now),
+                }
+            }
+            self.clients.iter_mut().for_each(|client| client.handle_timeout(self.now));
+            self.server.handle_timeout(self.now);
+        }
+        self.now = end;
+    }
+
+    pub(crate) fn run(&mut self, duration: Duration) {
+        self.run_with(duration, |_| {});
+    }
+
+    /// Gives a command; false while too many are in transit.
+    pub(crate) fn order(&mut self, number: usize, lun: u16, operation: u8, out: &[u8], in_bytes: usize) -> bool {
+        let order = Order {
+            lun: Lun::new(lun).unwrap(),
+            ask: Ask::Command(Cdb::from([operation, 0, 0, 0, 0, 0, 0, 0, 1, 0])),
+            data_out: (!out.is_empty()).then(|| out.to_vec().into()),
+            data_in: (in_bytes > 0).then(|| Frame::from(vec![0; in_bytes])),
+        };
+        self.clients[number].order(order, self.now).is_ok()
+    }
+
+    /// What a client believes to be agreed on.
+    pub(crate) fn agreed(&self, number: usize) -> Option<Agreed> {
+        self.clients[number].server().map(|server| server.options)
+    }
+
+    /// Whether every client is connected.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.clients.iter().all(|client| client.server().is_some())
+    }
+
+    /// The different answers that a client has had.
+    pub(crate) fn kinds_of_answers(&self, number: usize) -> BTreeSet<u8> {
+        self.answers[number].iter().map(|(status, _)| *status as u8).collect()
+    }
+}

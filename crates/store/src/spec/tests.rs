@@ -80,7 +80,8 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
         ),
         (
             "a=ram:1G,speed=3",
-            "there is no key 'speed': use size, grow, block, readonly, removable, thick, direct, delay, error, seed",
+            "there is no key 'speed': use size, grow, block, readonly, removable, security, thick, \
+             direct, delay, error, seed",
         ),
         ("a=ram:1G,block=1024", "'1024' is no value for block: use 512 or 4096"),
         ("a=ram:1G,block=512,block=512", "block is given twice"),

@@ -41,6 +41,7 @@ impl Channel {
     /// Notes a data packet as received, with the acknowledgement that it carried.
     pub(crate) fn take_data(&mut self, fragment: &command::Fragment, now: Instant) {
         self.heard(now);
+        self.last_data = now;
         self.received.note(fragment.sequence);
         self.outgoing.acknowledge_low(fragment.acknowledgement, &mut self.links, now);
         self.progressed(now);

@@ -44,6 +44,9 @@ use crate::wire::{Opcode, Protection};
 /// A data packet that was transmitted this often, to a peer that is heard, is too large for the path by now.
 const TRANSMISSIONS_MAX: u8 = 12;
 
+/// As long as data of the peer comes, ours may only wait for memory there, which its answers must leave first.
+const STUCK_AFTER: Duration = Duration::from_secs(1);
+
 /// A pause that was not answered is asked for again after this.
 const PAUSE_AGAIN: Duration = Duration::from_millis(100);
 
@@ -83,6 +86,8 @@ pub(crate) struct Channel {
     acked_window: u64,
     gap_end: u64,
     last_heard: Instant,
+    /// When a data packet was last taken.
+    last_data: Instant,
     /// Since when we wait for any sign of life.
     unanswered_since: Option<Instant>,
     requested_windows: Option<Windows>,
@@ -112,6 +117,7 @@ impl Channel {
             acked_window: 0,
             gap_end: 0,
             last_heard: setup.now,
+            last_data: setup.now,
             unanswered_since: None,
             requested_windows: None,
             accepted: VecDeque::new(),
@@ -181,8 +187,9 @@ impl Channel {
     }
 
     /// Whether large packets no longer come through although the peer is heard: the path has shrunk.
-    pub(crate) fn is_stuck(&self) -> bool {
-        self.outgoing.oldest_transmissions() > TRANSMISSIONS_MAX || self.is_unfit()
+    pub(crate) fn is_stuck(&self, now: Instant) -> bool {
+        let is_worn = self.outgoing.oldest_transmissions() > TRANSMISSIONS_MAX;
+        is_worn && now.saturating_since(self.last_data) >= STUCK_AFTER || self.is_unfit()
     }
 
     /// Whether nothing is on its way any more.

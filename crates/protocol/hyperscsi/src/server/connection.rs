@@ -280,7 +280,7 @@ impl Connection {
     /// Whether the client is gone.
     pub(super) fn is_dead(&self, now: Instant) -> bool {
         now.saturating_since(self.channel.last_heard()) > self.keep_alive * MISSED_MAX
-            || self.channel.is_stuck()
+            || self.channel.is_stuck(now)
             || self.is_refused
     }
 

@@ -2,7 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, Offer, read_adn_reply, write_adn_reply};
+use sanwire_hyperscsi::wire::offer::Offer;
+use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, read_adn_reply, write_adn_reply};
 
 fuzz_target!(|input: &[u8]| {
     if let Ok((discovery, prologue)) = Discovery::read(input) {

@@ -3,9 +3,9 @@
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
-use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, Salt, TAG_BYTES, checksum};
 use sanwire_hyperscsi::wire::offer::Offer;
 use sanwire_hyperscsi::wire::options::Options;
+use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, Salt, TAG_BYTES, checksum};
 use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, read_adn_reply, write_adn_reply};
 use sanwire_hyperscsi::wire::{Header, Opcode, PREFIX_BYTES, Prefix, Protection, Tag};
 use sanwire_hyperscsi::{Identity, Psk};

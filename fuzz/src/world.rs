@@ -10,6 +10,7 @@ use sanwire_core::{Instant, LinkId, Lun, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer, Ask};
 use sanwire_hyperscsi::{
     Client, ClientConfig, ClientEvent, CommandHandle, LinkLimits, Order, Recovery, Server, ServerConfig, ServerEvent,
+    Wishes,
 };
 use sanwire_scsi::{Cdb, Reply, Status};
 
@@ -49,6 +50,7 @@ pub fn server(memory: Region, recovery: Recovery, seed: u8) -> Server {
         levels: Box::new(|_| Protection::Checksum),
         memory,
         links: vec![LINK],
+        addresses: Vec::new(),
         shard: 0,
         shards: 1,
         instance: u64::from(seed),
@@ -228,7 +230,7 @@ impl World {
                 }
                 ClientEvent::Failed { id, .. } => drop(self.waiting.remove(&id.number()).expect("failed once")),
                 ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => panic!("gave up: {failure}"),
-                ClientEvent::Connected { .. } | ClientEvent::Lost { .. } => {}
+                ClientEvent::Connected { .. } | ClientEvent::Lost { .. } | ClientEvent::Addresses(_) => {}
             }
         }
         for turn in 0.. {

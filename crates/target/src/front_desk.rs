@@ -14,7 +14,7 @@ use sanwire_io::{Clock, Interest, Poller, Waker, descriptors};
 use sanwire_iscsi::{Admission, Admitted, LoginOutcome, Portal, ServerLogin};
 
 use crate::directory::Exports;
-use crate::mail::{Mail, Mailbox};
+use crate::mail::{Mail, Mailbox, Newcomer};
 use crate::registry::Registry;
 
 /// Logins at once; more wait in the kernel.
@@ -227,12 +227,16 @@ impl FrontDesk {
             let why = format!("the process has no descriptors left{LIMIT_ADVICE}");
             return turn_away(login.stream, &admitted, &why);
         }
-        match self.parts.registry.place(&admitted) {
-            Some((shard, admission)) => {
-                let arrival = Arrival { stream: login.stream, admitted, admission };
-                self.parts.shards[shard].send(Mail::Admit(Box::new(arrival)));
+        let Some((shard, admission)) = self.parts.registry.place(&admitted) else {
+            return turn_away(login.stream, &admitted, "there are too many sessions");
+        };
+        let arrival = Arrival { stream: login.stream, admitted, admission };
+        let newcomer = Newcomer::new(self.parts.shards[shard].clone(), Box::new(arrival));
+        // All of them each time, so that newcomers keep their order.
+        for (index, other) in self.parts.shards.iter().enumerate() {
+            if index != shard {
+                other.send(Mail::Look(Arc::clone(&newcomer)));
             }
-            None => turn_away(login.stream, &admitted, "there are too many sessions"),
         }
     }
 

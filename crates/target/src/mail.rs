@@ -16,6 +16,8 @@ use crate::runner::Selection;
 pub(crate) enum Mail {
     /// Take over a connection that has passed its login.
     Admit(Box<Arrival>),
+    /// See which connections have ended before this one comes.
+    Look(Arc<Newcomer>),
     /// End tasks. The settlement is let go of when they have ended.
     Abort(Selection, Arc<Settlement>),
     /// All shards have ended the tasks that somebody here wanted ended.
@@ -100,5 +102,27 @@ impl Settlement {
 impl Drop for Settlement {
     fn drop(&mut self) {
         self.home.send(Mail::Settled(self.wanted));
+    }
+}
+
+/// A connection on its way to its shard. The other shards look first which of theirs have ended, and when the last one has let go of
+/// it, it goes on: an initiator that comes back under another port finds its former nexus lost, and all over that ends with one
+/// (SAM-5 6.3.4), also where another shard had that.
+pub(crate) struct Newcomer {
+    home: Mailbox,
+    arrival: Option<Box<Arrival>>,
+}
+
+impl Newcomer {
+    pub(crate) fn new(home: Mailbox, arrival: Box<Arrival>) -> Arc<Self> {
+        Arc::new(Newcomer { home, arrival: Some(arrival) })
+    }
+}
+
+impl Drop for Newcomer {
+    fn drop(&mut self) {
+        if let Some(arrival) = self.arrival.take() {
+            self.home.send(Mail::Admit(arrival));
+        }
     }
 }

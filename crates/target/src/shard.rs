@@ -22,7 +22,7 @@ use crate::counting::Counters;
 use crate::directory::Exports;
 use crate::inbox::Inbox;
 use crate::link::{Links, Opener, packet_max_bytes};
-use crate::mail::{Mail, Mailbox};
+use crate::mail::{Mail, Mailbox, Newcomer};
 use crate::registry::Registry;
 use crate::runner::{CommandHandle, Ended, Runner, task_aborted};
 
@@ -91,6 +91,8 @@ struct Shard {
     poller: Poller,
     clock: Clock,
     ended: Vec<Ended>,
+    /// Connections on their way to other shards, which wait until this one has seen which of its own have ended.
+    newcomers: Vec<Arc<Newcomer>>,
     counters: Counters,
 }
 
@@ -124,6 +126,7 @@ impl Shard {
             poller: Poller::new(),
             clock: Clock::new(),
             ended: Vec::new(),
+            newcomers: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -144,6 +147,7 @@ impl Shard {
         self.read_mail(now);
         let received = self.receive(now) + self.iscsi.receive(&mut self.poller, now)?;
         self.advance(now);
+        self.newcomers.clear();
         let sent = self.transmit(now) + self.iscsi.transmit(&mut self.poller, now);
         if self.engine.in_flight() > 0 {
             self.engine.flush()?;

@@ -120,6 +120,11 @@ impl Streams {
         self.is_told = true;
     }
 
+    /// The next [`Streams::receive`] asks which streams are ready, also while the hot ones are busy.
+    pub(crate) fn ask_now(&mut self) {
+        self.ask_in = 0;
+    }
+
     /// Receives from the streams that have something; gives the number of bytes.
     pub(crate) fn receive(&mut self, server: &mut Server, poller: &mut Poller, now: Instant) -> io::Result<usize> {
         if self.is_empty() {

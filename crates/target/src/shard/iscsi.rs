@@ -78,6 +78,11 @@ impl IscsiEnd {
         }
     }
 
+    /// Has the next [`IscsiEnd::receive`] find whatever has come or ended by now.
+    fn look(&mut self) {
+        self.streams.ask_now();
+    }
+
     pub(super) fn receive(&mut self, poller: &mut Poller, now: Instant) -> io::Result<usize> {
         self.streams.receive(&mut self.server, poller, now)
     }
@@ -150,6 +155,10 @@ impl Shard {
         while let Ok(mail) = self.mail.try_recv() {
             match mail {
                 Mail::Admit(arrival) => self.iscsi.admit(*arrival, &mut self.poller, now),
+                Mail::Look(newcomer) => {
+                    self.iscsi.look();
+                    self.newcomers.push(newcomer);
+                }
                 Mail::Abort(selection, settlement) => {
                     self.runner.abort(&selection, Some(&settlement), &mut self.ended);
                     self.answer(now);

@@ -168,3 +168,15 @@ fn a_write_of_a_reinstated_connection_never_lands_on_a_newer_one() {
     assert_eq!(last.hear(), Said::Status(newer, GOOD));
     assert_eq!(last.read(GATED, 0), 3);
 }
+
+/// The new session is on the other shard, unless that has noticed the end of the old one already.
+#[test]
+fn what_a_lost_session_had_reserved_is_free_for_the_next_under_another_port() {
+    const RESERVE_6: [u8; 6] = [0x16, 0, 0, 0, 0, 0];
+    let world = World::new();
+    for round in 0..100 {
+        let mut session = world.login(round % 2);
+        let tag = session.command(PROMPT, &RESERVE_6, &[], 0);
+        assert_eq!(session.hear(), Said::Status(tag, GOOD), "round {round}");
+    }
+}

@@ -16,8 +16,9 @@ use crate::dispatch::{Beginning, cut};
 use crate::exclusion::Claim;
 use crate::execution::{Hold, State};
 use crate::fault;
+use crate::reach::Reached;
 use crate::reservation::AbortScope;
-use crate::step::{Range, Refusal, Step, frame};
+use crate::step::{Refusal, Step, frame};
 
 use plan::{Leg, Plan, aborted};
 pub(crate) use record::Copies;
@@ -36,8 +37,8 @@ pub(crate) struct Copying {
     stage: Stage,
     /// A frame that waits for the next piece.
     spare: Option<Frame>,
-    /// The blocks that are being written, for this while: other commands may want them undisturbed.
-    writing: Option<Hold>,
+    /// The blocks that are being read or written, for this while: other commands may want them undisturbed.
+    piece: Option<Hold>,
     nexus: NexusId,
     /// Whether this segment wrote what must be made stable before it counts as copied: there is no write cache.
     is_volatile: bool,
@@ -74,7 +75,7 @@ pub(crate) fn extended_copy(parameter_bytes: u32, begun: &Beginning<'_>, task: &
         Ok(Some(leg)) => {
             let nexus = begun.nexus;
             let stage = Stage::Flushing;
-            let copying = Copying { plan, at: 0, leg, stage, spare, writing: None, nexus, is_volatile: false, ticket };
+            let copying = Copying { plan, at: 0, leg, stage, spare, piece: None, nexus, is_volatile: false, ticket };
             Ok(Box::new(copying).go_on(|copying| copying.advance(begun.memory))?)
         }
         Ok(None) => {
@@ -123,9 +124,18 @@ impl Copying {
         self.leg.is_covered_by(scope)
     }
 
-    /// Whether no other command is in the way of what it is to write.
+    /// Whether no other command is in the way of what it is to read or write.
     pub(crate) fn may_go(&self) -> bool {
-        self.writing.as_ref().is_none_or(Hold::may_go)
+        self.piece.as_ref().is_none_or(Hold::may_go)
+    }
+
+    /// See [`crate::Execution::keep_blocks`].
+    pub(crate) fn keep_blocks(&mut self) {
+        self.piece.iter_mut().for_each(Hold::keep);
+    }
+
+    fn claim(&self, reached: &Reached, request: &Request) -> Hold {
+        Hold::new(Arc::clone(&reached.disk), Claim::of(request), self.nexus)
     }
 
     pub(crate) fn next(self: Box<Self>, completion: Completion, memory: &Region) -> Result<Step, Sense> {
@@ -157,16 +167,15 @@ impl Copying {
                 self.leg.check(self.at)?;
                 let data = found.freeze();
                 self.stage = Stage::Writing { data: data.clone() };
-                let range = Range { offset_bytes, length_bytes: data.len() as u64 };
-                let claim = Claim { range, is_exclusive: self.leg.destination.is_elsewhere };
-                let hold = Hold::new(Arc::clone(&self.leg.destination.disk), Some(claim), self.nexus);
+                let request = Request::Write { offset_bytes, data };
+                let hold = self.claim(&self.leg.destination, &request);
                 hold.check_not_sanitizing().map_err(|sense| aborted(self.at, None, sense.additional))?;
-                self.writing = Some(hold);
-                return Ok(Some(Request::Write { offset_bytes, data }));
+                self.piece = Some(hold);
+                return Ok(Some(request));
             }
             (Stage::Reading { .. }, _) => return Err(fault::INTERNAL),
             (Stage::Writing { data }, _) => {
-                self.writing = None;
+                self.piece = None;
                 self.ticket.written(data.len() as u32);
                 self.is_volatile = !self.leg.destination.disk.settings().write_cache;
                 self.spare = data.thaw().ok();
@@ -182,7 +191,9 @@ impl Copying {
             if let Some((from, to)) = self.leg.cut(PIECE_BYTES) {
                 let buffer = fitting(self.spare.take(), from.length_bytes as usize, memory);
                 self.stage = Stage::Reading { offset_bytes: to.offset_bytes };
-                return Ok(Some(Request::Read { offset_bytes: from.offset_bytes, buffer }));
+                let request = Request::Read { offset_bytes: from.offset_bytes, buffer };
+                self.piece = Some(self.claim(&self.leg.source, &request));
+                return Ok(Some(request));
             }
             if self.is_volatile {
                 self.stage = Stage::Flushing;

@@ -15,7 +15,7 @@ use crate::fault;
 use crate::fill::Fill;
 use crate::reservation::AbortScope;
 use crate::sanitize::Sanitizing;
-use crate::step::{Range, Step};
+use crate::step::Step;
 use crate::swap::Swap;
 use crate::unmap::Unmapping;
 use crate::verify::Verification;
@@ -94,6 +94,10 @@ impl Hold {
 
     pub(crate) fn may_go(&self) -> bool {
         self.disk.exclusion.may_go(&self.permit)
+    }
+
+    pub(crate) fn keep(&mut self) {
+        self.disk.exclusion.keep(&mut self.permit);
     }
 }
 
@@ -180,6 +184,15 @@ impl Execution {
 
     fn may_go(&self) -> bool {
         self.hold.may_go() && !matches!(&self.state, State::Copy(copying) if !copying.may_go())
+    }
+
+    /// Its nexus is lost while its store works for it: until it is dropped, no command of whomever touches the blocks that it
+    /// changes.
+    pub fn keep_blocks(&mut self) {
+        self.hold.keep();
+        if let State::Copy(copying) = &mut self.state {
+            copying.keep_blocks();
+        }
     }
 
     /// The disk that executes the command.
@@ -281,15 +294,14 @@ impl State {
         matches!(self, State::Fill(_) | State::Unmap(_))
     }
 
-    /// The blocks that the command changes, seen from its first request; from each, when it goes by pieces.
+    /// The blocks that the command looks at or changes, seen from its first request; from each, when it goes by pieces.
     fn claim(&self, first: &Request) -> Option<Claim> {
         match self {
             State::Swap(swap) => Some(swap.claim()),
             State::Sanitize(_) => Some(Sanitizing::claim()),
-            _ => first.is_write().then(|| {
-                let (offset_bytes, length_bytes) = first.range_bytes();
-                Claim { range: Range { offset_bytes, length_bytes }, is_exclusive: false }
-            }),
+            // It claims its pieces itself, at the disks where they are.
+            State::Copy(_) => None,
+            _ => Claim::of(first),
         }
     }
 
@@ -349,7 +361,7 @@ mod tests {
     /// Executions move by value through queues of the target: they stay small.
     #[test]
     fn an_execution_is_small() {
-        assert!(size_of::<Execution>() <= 128, "{}", size_of::<Execution>());
+        assert!(size_of::<Execution>() <= 136, "{}", size_of::<Execution>());
         assert!(size_of::<Progress>() <= 192, "{}", size_of::<Progress>());
     }
 }

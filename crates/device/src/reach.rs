@@ -28,9 +28,6 @@ pub struct Reached {
     /// As whom the copy uses it, by which the reservations of the unit know it: the nexus that the initiator itself has with
     /// the unit's target; without one, that of the copy, which has registered and reserved nothing there.
     pub nexus: NexusId,
-    /// Whether it belongs to another target than the copy. When the initiator loses the session of the copy, its commands over
-    /// the other target do not wait for the end of what its store does for the copy, so they must not touch the same blocks.
-    pub is_elsewhere: bool,
 }
 
 impl Reached {

@@ -11,7 +11,7 @@ use sanwire_scsi::{AdditionalSense, Sanitize, SanitizeMethod, Sense, SenseKey, T
 use sanwire_store::{Completion, Geometry, Request};
 
 use crate::disk::Disk;
-use crate::exclusion::Claim;
+use crate::exclusion::{Access, Claim};
 use crate::execution::State;
 use crate::fill::DISCARD_BYTES;
 use crate::step::{Range, Refusal, Step, frame};
@@ -176,7 +176,7 @@ fn repeated(seed: &[u8], mask: u8, block_bytes: usize, geometry: &Geometry, memo
 impl Sanitizing {
     /// It waits for every write that came before.
     pub(crate) fn claim() -> Claim {
-        Claim { range: Range { offset_bytes: 0, length_bytes: u64::MAX }, is_exclusive: true }
+        Claim { range: Range { offset_bytes: 0, length_bytes: u64::MAX }, access: Access::Alone }
     }
 
     pub(crate) fn next(mut self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {

@@ -6,7 +6,7 @@ use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Completion, Geometry, Outcome, Request};
 
 use crate::disk::Disk;
-use crate::exclusion::Claim;
+use crate::exclusion::{Access, Claim};
 use crate::execution::{State, finish};
 use crate::fault;
 use crate::step::{Range, Refusal, Step, frame, length_error, take_data};
@@ -92,7 +92,7 @@ fn begin(
 
 impl Swap {
     pub(crate) fn claim(&self) -> Claim {
-        Claim { range: self.range, is_exclusive: true }
+        Claim { range: self.range, access: Access::Alone }
     }
 
     pub(crate) fn next(mut self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {

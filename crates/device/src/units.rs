@@ -152,7 +152,7 @@ impl LogicalUnits {
     pub(crate) fn reach(&self, nexus: NexusId, designator: &Designator) -> Option<Reached> {
         match &self.reach {
             Some(reach) => reach.find(nexus, designator),
-            None => self.find(designator).map(|disk| Reached { disk, nexus, is_elsewhere: false }),
+            None => self.find(designator).map(|disk| Reached { disk, nexus }),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use sanwire_core::{ClientId, NexusId};
+use sanwire_core::ClientId;
 use sanwire_hyperscsi::CommandHandle;
 use sanwire_io::Waker;
 use sanwire_iscsi::{IscsiName, ManageHandle, TargetId};
@@ -51,13 +51,6 @@ pub(crate) enum Wanted {
     ByClient(sanwire_hyperscsi::CommandHandle),
     /// A command of the shard's runner, by the number that it has there.
     ByCommand(u64),
-    /// The registry, to forget a session of the shard that is over.
-    ByRegistry {
-        /// The session's nexus.
-        nexus: NexusId,
-        /// The target's part of its identity.
-        tsih: u16,
-    },
 }
 
 /// The way to a shard.

@@ -96,9 +96,8 @@ impl Reach for Neighbours {
             }
         }
         let (export, disk) = found?;
-        let is_elsewhere = export.id != guest.target;
-        let there = if is_elsewhere { exports.guests().nexus_with(export.id, &guest) } else { None };
-        Some(Reached { disk, nexus: there.unwrap_or(nexus), is_elsewhere })
+        let there = if export.id == guest.target { None } else { exports.guests().nexus_with(export.id, &guest) };
+        Some(Reached { disk, nexus: there.unwrap_or(nexus) })
     }
 }
 

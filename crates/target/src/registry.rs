@@ -52,11 +52,9 @@ struct Session {
     port: Port,
     shard: usize,
     nexus: NexusId,
-    /// It is over, but stores still work for it.
-    is_closing: bool,
 }
 
-/// Where a port has its sessions: one, older ones that are being replaced, and those that are closing.
+/// Where a port has its sessions: one, and older ones that are being replaced.
 #[derive(Debug)]
 struct Home {
     shard: usize,
@@ -88,7 +86,6 @@ impl Registry {
     /// The sessions with targets.
     pub(crate) fn list(&self) -> Vec<SessionStatus> {
         let sessions = self.lock();
-        let open = sessions.by_tsih.iter().filter(|(_, session)| !session.is_closing);
         let status = |(tsih, session): (&u16, &Session)| {
             let (initiator, isid, target) = &session.port;
             Some(SessionStatus {
@@ -99,14 +96,7 @@ impl Registry {
                 shard: session.shard,
             })
         };
-        open.filter_map(status).collect()
-    }
-
-    /// A session is over; what stores do for it is not.
-    pub(crate) fn closing(&self, nexus: NexusId, tsih: u16) {
-        if let Some(session) = self.lock().by_tsih.get_mut(&tsih).filter(|session| session.nexus == nexus) {
-            session.is_closing = true;
-        }
+        sessions.by_tsih.iter().filter_map(status).collect()
     }
 
     /// A session is gone.
@@ -141,7 +131,7 @@ impl Sessions {
         let admission = Admission { tsih: self.last_tsih, nexus: NexusId(self.last_nexus) };
         self.loads[shard] += 1;
         self.by_port.entry(port.clone()).or_insert(Home { shard, sessions: 0 }).sessions += 1;
-        self.by_tsih.insert(admission.tsih, Session { port, shard, nexus: admission.nexus, is_closing: false });
+        self.by_tsih.insert(admission.tsih, Session { port, shard, nexus: admission.nexus });
         Some((shard, admission))
     }
 

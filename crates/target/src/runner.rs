@@ -1,7 +1,6 @@
 //! Commands under way in one shard: between the device, which says what its store must do, and the engines that do it.
 
 mod abort;
-mod earlier;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,14 +8,13 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
-use sanwire_device::{Execution, LogicalUnits, NexusPorts, Progress, Waiting};
+use sanwire_device::{Execution, LogicalUnits, Progress, Waiting};
 use sanwire_io::file::FileEngine;
 use sanwire_scsi::{Reply, Status, Task};
 use sanwire_store::{Completion, Delayed, KernelOp, Started};
 
 use self::abort::Settling;
 pub(crate) use self::abort::{Selection, Which};
-use self::earlier::{Behind, Earlier};
 use crate::counting::Meter;
 use crate::mail::Settlement;
 
@@ -65,6 +63,8 @@ pub(crate) fn task_aborted() -> Reply {
 
 /// How long a command waits before it asks again whether another one, perhaps of another shard, has left its blocks.
 const ASK_AGAIN: Duration = Duration::from_micros(100);
+/// And how long at the most, each wait without success being twice as long as the one before: a store may hang for long.
+const ASK_AGAIN_MAX: Duration = Duration::from_millis(5);
 
 struct Running {
     /// Who is to be answered; nobody when that has been done already.
@@ -79,8 +79,6 @@ struct Aborted {
     by: NexusId,
     /// Held until the command has ended, for who waits for that.
     settlements: Vec<Arc<Settlement>>,
-    /// Between which ports the session was that has left it, once it or the command's connection has closed.
-    left_between: Option<Arc<NexusPorts>>,
 }
 
 /// A command that waits for memory.
@@ -107,11 +105,11 @@ pub(crate) struct Runner {
     /// Waiting for other commands to leave their blocks, in the order of coming.
     held: VecDeque<Held>,
     ask_again_at: Option<Instant>,
+    ask_again_after: Duration,
     /// Waiting for room in the engine.
     backlog: VecDeque<(u64, KernelOp)>,
     /// Waiting for their time.
     delayed: BTreeMap<(Instant, u32), Delayed>,
-    earlier: Earlier,
     /// Waiting for the end of the commands that they abort, by numbers that are not used again.
     settling: BTreeMap<u64, Settling>,
     next_settling: u64,
@@ -128,9 +126,9 @@ impl Runner {
             starved: VecDeque::new(),
             held: VecDeque::new(),
             ask_again_at: None,
+            ask_again_after: ASK_AGAIN,
             backlog: VecDeque::new(),
             delayed: BTreeMap::new(),
-            earlier: Earlier::default(),
             settling: BTreeMap::new(),
             next_settling: 0,
             wanted: Vec::new(),
@@ -167,12 +165,15 @@ impl Runner {
 
     /// Tries the commands that waited for another one, and those that found no memory, until one finds none again.
     pub(crate) fn retry(&mut self, engine: &mut FileEngine, now: Instant, ended: &mut Vec<Ended>) {
+        let mut is_in_vain = true;
         for _ in 0..self.held.len() {
             let Some(Held { handle, units, waiting }) = self.held.pop_front() else { break };
             let progress = units.retry(waiting);
+            is_in_vain &= matches!(progress, Progress::Wait(_));
             ended.extend(self.go_on(handle, &units, progress, engine, now));
         }
-        self.ask_again_at = if self.held.is_empty() { None } else { Some(now + ASK_AGAIN) };
+        self.ask_again_after = if is_in_vain { (2 * self.ask_again_after).min(ASK_AGAIN_MAX) } else { ASK_AGAIN };
+        self.ask_again_at = if self.held.is_empty() { None } else { Some(now + self.ask_again_after) };
         for _ in 0..self.starved.len() {
             let Some(Starved { handle, units, task }) = self.starved.pop_front() else { break };
             match units.begin(handle.nexus(), task, &self.memory) {
@@ -199,7 +200,6 @@ impl Runner {
         engine: &mut FileEngine,
         now: Instant,
     ) -> Option<Ended> {
-        let nexus = handle.map(Handle::nexus);
         let mut ended = None;
         loop {
             let (execution, request) = match progress {
@@ -224,11 +224,6 @@ impl Runner {
                     return ended;
                 }
             };
-            if let Some(ports) = self.must_wait(nexus, units, &execution) {
-                let tag = self.park(Running { handle, units: Arc::clone(units), execution, aborted: None });
-                self.earlier.behind.push_back(Behind { tag, request, ports });
-                return ended;
-            }
             match execution.store().start(request) {
                 Started::Done(completion) => {
                     progress = units.resume(execution, completion, &self.memory);
@@ -289,15 +284,12 @@ impl Runner {
     ) {
         let Some(running) = u32::try_from(tag).ok().and_then(|tag| self.unpark(tag)) else { return };
         let Running { handle, units, execution, aborted } = running;
-        let Some(Aborted { by, settlements, left_between }) = aborted else {
+        let Some(Aborted { by, settlements }) = aborted else {
             let progress = units.resume(execution, completion, &self.memory);
             return ended.extend(self.go_on(handle, &units, progress, engine, now));
         };
         drop((execution, settlements));
         ended.extend(handle.map(|handle| Ended::aborted(handle, by)));
-        if left_between.is_some() {
-            self.left_one_less(engine, now, ended);
-        }
     }
 
     /// When a delayed request is next due, or a waiting command asks again.

@@ -125,7 +125,7 @@ struct Elsewhere(LogicalUnits);
 
 impl Reach for Elsewhere {
     fn find(&self, _: NexusId, designator: &Designator) -> Option<Reached> {
-        self.0.find(designator).map(|disk| Reached { disk, nexus: THERE, is_elsewhere: true })
+        self.0.find(designator).map(|disk| Reached { disk, nexus: THERE })
     }
 }
 
@@ -265,7 +265,7 @@ struct Masked(LogicalUnits);
 impl Reach for Masked {
     fn find(&self, nexus: NexusId, designator: &Designator) -> Option<Reached> {
         let disk = self.0.find(designator).filter(|disk| nexus == NEXUS || disk.identity().uuid() == UUID)?;
-        Some(Reached { disk, nexus, is_elsewhere: false })
+        Some(Reached { disk, nexus })
     }
 }
 

@@ -100,7 +100,7 @@ impl Runner {
                 ended.push(Ended::aborted(handle, by));
                 continue;
             }
-            let aborted = running.aborted.get_or_insert(Aborted { by, settlements: Vec::new(), left_between: None });
+            let aborted = running.aborted.get_or_insert(Aborted { by, settlements: Vec::new() });
             aborted.settlements.extend(settlement.map(Arc::clone));
             if self.withdraw(tag) {
                 self.unpark(tag);
@@ -109,13 +109,28 @@ impl Runner {
         }
     }
 
+    /// Ends the commands of a session or connection that is over, as by [`Runner::abort`]. Their initiator does not hear when
+    /// they end, so they keep their blocks until then.
+    pub(crate) fn leave(
+        &mut self,
+        selection: &Selection,
+        settlement: Option<&Arc<Settlement>>,
+        ended: &mut Vec<Ended>,
+    ) {
+        self.abort(selection, settlement, ended);
+        for running in self.running.iter_mut().flatten() {
+            if running.handle.is_some_and(|handle| selection.fits_execution(handle, &running.execution)) {
+                running.execution.keep_blocks();
+            }
+        }
+    }
+
     /// Takes back what a store was to do, if it has not begun.
     fn withdraw(&mut self, tag: u32) -> bool {
-        let waiting = |runner: &Runner| runner.backlog.len() + runner.delayed.len() + runner.earlier.behind.len();
+        let waiting = |runner: &Runner| runner.backlog.len() + runner.delayed.len();
         let before = waiting(self);
         self.backlog.retain(|(queued, _)| *queued != u64::from(tag));
         self.delayed.retain(|(_, delayed), _| *delayed != tag);
-        self.earlier.behind.retain(|behind| behind.tag != tag);
         waiting(self) < before
     }
 

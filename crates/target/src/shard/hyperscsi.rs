@@ -25,7 +25,6 @@ struct Visitor {
     /// It wants to write nothing.
     is_read_only: bool,
     units: Arc<LogicalUnits>,
-    ports: Arc<NexusPorts>,
 }
 
 /// The clients that have sessions in this shard.
@@ -69,11 +68,11 @@ impl Shard {
                 let units = self.visitors.clients.enter(client, path.peer, is_read_only);
                 let initiator = TransportId::hyperscsi(client);
                 let ports = Arc::new(NexusPorts { initiator, target: HYPERSCSI_PORT });
-                units.nexus_established(nexus, Arc::clone(&ports));
+                units.nexus_established(nexus, ports);
                 if options.medium_lock {
                     units.prevent_removal(nexus);
                 }
-                self.visitors.by_nexus.insert(nexus, Visitor { client, path, is_read_only, units, ports });
+                self.visitors.by_nexus.insert(nexus, Visitor { client, path, is_read_only, units });
             }
             ServerEvent::WrongPassword { client, path } => {
                 tracing::warn!("client {client} at {path} does not know the password, or is not who it says it is");
@@ -82,7 +81,7 @@ impl Shard {
                 tracing::info!("the session of nexus {} is over", nexus.0);
                 let Some(visitor) = self.visitors.by_nexus.remove(&nexus) else { return };
                 let own = Selection { by: nexus, which: Which::Own };
-                self.runner.leave(&own, &visitor.ports, None, &mut self.ended);
+                self.runner.leave(&own, None, &mut self.ended);
                 visitor.units.nexus_lost(nexus);
                 self.visitors.clients.leave(visitor.client, visitor.is_read_only);
             }

@@ -168,7 +168,6 @@ impl Shard {
                 Mail::Settled(Wanted::ByCommand(number)) => {
                     self.ended.extend(self.runner.settled(number, &mut self.engine, now));
                 }
-                Mail::Settled(Wanted::ByRegistry { nexus, tsih }) => self.iscsi.registry.closed(nexus, tsih),
                 Mail::MoveTarget(target) => self.iscsi.server.move_target(target, now),
                 Mail::DropTarget(target) => self.iscsi.server.drop_target(target, now),
                 Mail::Pause(client, is_paused) => self.server.pause(client, is_paused, now),
@@ -215,16 +214,15 @@ impl Shard {
                 }
             }
             ServerEvent::SessionClosed { nexus, tsih } => {
-                self.iscsi.registry.closing(nexus, tsih);
                 self.iscsi.exports.guests().left(nexus);
-                // While a store works for it, its port has its next session here, where that waits for the end of this work.
-                let gone = Settlement::new(self.shards[self.index].clone(), Wanted::ByRegistry { nexus, tsih });
-                if let Some(Session { units, ports }) = self.iscsi.sessions.remove(&nexus) {
+                if let Some(Session { units, .. }) = self.iscsi.sessions.remove(&nexus) {
                     tracing::info!("the session of nexus {:x} is over", nexus.0);
                     let own = Selection { by: nexus, which: Which::Own };
-                    self.runner.leave(&own, &ports, Some(&gone), &mut self.ended);
+                    self.runner.leave(&own, None, &mut self.ended);
                     units.nexus_lost(nexus);
                 }
+                // From now on its port may have its next session in another shard.
+                self.iscsi.registry.closed(nexus, tsih);
             }
             ServerEvent::Close { connection } => {
                 self.iscsi.streams.close(connection, &mut self.iscsi.server, &mut self.poller, now);
@@ -246,7 +244,7 @@ impl Shard {
             (Function::ForsakeTask(command), _) => {
                 let settlement = Settlement::new(self.shards[self.index].clone(), wanted);
                 let forsaken = here(Which::Command(runner::CommandHandle::Iscsi(command)));
-                self.runner.leave(&forsaken, &ports, Some(&settlement), &mut self.ended);
+                self.runner.leave(&forsaken, Some(&settlement), &mut self.ended);
             }
             (Function::AbortTaskSet, Some((_, disk))) => self.abort(wanted, &here(Which::OwnOn(disk))),
             (Function::ClearTaskSet, Some((_, disk))) => self.abort_everywhere(wanted, &here(Which::On(vec![disk]))),

@@ -25,10 +25,7 @@ fn what_a_lost_copy_still_writes_to_another_target_never_lands_on_a_newer_write_
     let tag = here.write(0, 0, 1);
     assert_eq!(here.hear(), Said::Status(tag, GOOD));
     let list = list(here.naa(0), there.naa(GATED));
-    world.store.hold();
-    here.command(0, &[0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, list.len() as u8, 0, 0], &list, 0);
-    world.store.wait_for_held(1);
-    world.store.pass();
+    world.store.hold(|| here.command(0, &[0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, list.len() as u8, 0, 0], &list, 0));
     drop((here, there));
     world.wait_for_sessions(0);
     let mut there = world.login(1);

@@ -182,10 +182,7 @@ fn a_write_of_a_client_that_left_never_lands_on_one_after_its_return() {
     let world = World::new();
     let key = random().unwrap();
     let mut old = connect(world.hyperscsi_address(), key);
-    world.store.hold();
-    old.write(GATED, 0, 1);
-    world.store.wait_for_held(1);
-    world.store.pass();
+    world.store.hold(|| old.write(GATED, 0, 1));
     drop(old);
     let mut new = connect(world.hyperscsi_address(), key);
     let newer = new.write(GATED, 0, 2);
@@ -205,10 +202,7 @@ fn a_write_that_failed_when_patience_ran_out_never_lands_on_one_after_it() {
     let key = random().unwrap();
     let mut client = connect(world.hyperscsi_address(), key);
     let mut sibling = connect(world.hyperscsi_address(), key);
-    world.store.hold();
-    client.write(GATED, 0, 1);
-    world.store.wait_for_held(1);
-    world.store.pass();
+    world.store.hold(|| client.write(GATED, 0, 1));
     client.be_deaf();
     client.settle();
     let newer = client.write(GATED, 0, 2);
@@ -218,6 +212,48 @@ fn a_write_that_failed_when_patience_ran_out_never_lands_on_one_after_it() {
     assert_eq!(client.answer(), (newer, true));
     assert_eq!(world.login(1).read(GATED, 0), 2);
     sibling.hears_nothing_else();
+}
+
+#[test]
+fn a_write_of_a_lost_session_never_lands_on_one_over_the_other_wire() {
+    let world = World::new();
+    let mut initiator = world.login(1);
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    world.store.hold(|| initiator.write(GATED, 0, 1));
+    drop(initiator);
+    world.wait_for_sessions(0);
+    let newer = client.write(GATED, 0, 2);
+    client.hears_nothing_else();
+    world.store.release();
+    assert_eq!(client.answer(), (newer, true));
+    assert_eq!(world.login(1).read(GATED, 0), 2);
+}
+
+#[test]
+fn a_write_of_a_client_that_left_never_lands_on_one_of_an_initiator() {
+    let world = World::new();
+    let mut initiator = world.login(1);
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    world.store.hold(|| client.write(GATED, 0, 1));
+    drop(client);
+    let waiting = loop {
+        let read = initiator.give_read(GATED, 0);
+        let inquiry = initiator.command(GATED, &[0x12, 0, 0, 0, 36, 0], &[], 36);
+        if initiator.hear() == Said::Status(inquiry, GOOD) {
+            break read;
+        }
+        assert_eq!(
+            initiator.hear(),
+            Said::Status(inquiry, GOOD),
+            "the server has not heard yet that the client has left"
+        );
+    };
+    let newer = initiator.write(GATED, 0, 2);
+    initiator.hears_nothing_else();
+    world.store.release();
+    assert_eq!(initiator.hear_read(waiting), 1);
+    assert_eq!(initiator.hear(), Said::Status(newer, GOOD));
+    assert_eq!(initiator.read(GATED, 0), 2);
 }
 
 #[test]
@@ -234,9 +270,7 @@ fn an_aborted_command_that_waits_is_answered_at_once_and_never_done() {
 fn an_abort_waits_for_what_the_store_has_begun() {
     let world = World::new();
     let mut client = connect(world.hyperscsi_address(), random().unwrap());
-    world.store.hold();
-    let write = client.write(GATED, 0, 1);
-    world.store.wait_for_held(1);
+    let write = world.store.hold(|| client.write(GATED, 0, 1));
     let abort = client.manage(Function::AbortTask, GATED, write.number());
     client.hears_nothing_else();
     world.store.release();
@@ -274,9 +308,7 @@ fn a_reset_is_answered_when_the_store_has_done_what_it_had_begun_for_anybody() {
     let world = World::new();
     let mut client = connect(world.hyperscsi_address(), random().unwrap());
     let mut initiator = world.login(1);
-    world.store.hold();
-    let write = initiator.write(GATED, 0, 1);
-    world.store.wait_for_held(1);
+    let write = world.store.hold(|| initiator.write(GATED, 0, 1));
     let reset = client.manage(Function::LogicalUnitReset, GATED, 0);
     client.hears_nothing_else();
     world.store.release();

@@ -230,7 +230,17 @@ impl Initiator {
 
     /// What a block is full of.
     pub fn read(&mut self, lun: u16, lba: u8) -> u8 {
-        let tag = self.command(lun, &[0x28, 0, 0, 0, 0, lba, 0, 0, 1, 0], &[], BLOCK_BYTES as u32);
+        let tag = self.give_read(lun, lba);
+        self.hear_read(tag)
+    }
+
+    /// Gives the command to read a block; gives its tag.
+    pub fn give_read(&mut self, lun: u16, lba: u8) -> u32 {
+        self.command(lun, &[0x28, 0, 0, 0, 0, lba, 0, 0, 1, 0], &[], BLOCK_BYTES as u32)
+    }
+
+    /// What a block is full of that this command reads, which is answered next.
+    pub fn hear_read(&mut self, tag: u32) -> u8 {
         assert_eq!(self.hear(), Said::Status(tag, GOOD));
         assert!(self.data.iter().all(|byte| *byte == self.data[0]), "a block of one byte");
         self.data[0]

@@ -76,10 +76,7 @@ fn a_function_is_complete_when_the_stores_of_all_shards_have_done_what_they_do()
     for function in [CLEAR_TASK_SET, LOGICAL_UNIT_RESET, TARGET_WARM_RESET] {
         let world = World::new();
         let (mut here, mut there) = apart(&world);
-        world.store.hold();
-        let write = there.write(GATED, 0, 1);
-        world.store.wait_for_held(1);
-        world.store.pass();
+        let write = world.store.hold(|| there.write(GATED, 0, 1));
         let request = here.manage(function, GATED, NO_TASK);
         here.hears_nothing_else();
         world.store.release();
@@ -112,9 +109,7 @@ fn a_cold_reset_is_done_though_the_one_who_wants_it_leaves() {
     let (mut here, mut there) = apart(&world);
     let mut beside = world.login(3);
     assert_eq!(world.shard_of(1), world.shard_of(3));
-    world.store.hold();
-    let write = there.write(GATED, 0, 1);
-    world.store.wait_for_held(1);
+    let write = world.store.hold(|| there.write(GATED, 0, 1));
     here.manage(TARGET_COLD_RESET, GATED, NO_TASK);
     here.hears_nothing_else();
     drop(here);

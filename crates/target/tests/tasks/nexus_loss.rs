@@ -1,21 +1,24 @@
-//! What the store does for a lost session ends before the next session of the port reaches it (SAM-5 6.3.4); and what it does
-//! for a lost connection, before the session reaches it on the others.
+//! What the store writes for a lost session ends before anybody else reaches those blocks: the next session of the port (SAM-5
+//! 6.3.4), other ports, and the session itself, when it has lost a connection only.
 
-use super::initiator::{GOOD, NO_TASK, Said};
+use super::initiator::{GOOD, Initiator, NO_TASK, Said};
 use super::{GATED, PROMPT, World};
 
 const ABORT_TASK: u8 = 1;
 const LOGICAL_UNIT_RESET: u8 = 5;
 const COMPLETE: u8 = 0;
 
-/// A world where the session of port 1 was lost while the store did its write of a 1.
-fn with_an_old_write() -> World {
+/// A world where the store does the write of a 1, by this session of port 1.
+fn with_a_slow_write() -> (World, Initiator) {
     let world = World::new();
-    let mut old = world.login(1);
-    world.store.hold();
-    old.write(GATED, 0, 1);
-    world.store.wait_for_held(1);
-    world.store.pass();
+    let mut initiator = world.login(1);
+    world.store.hold(|| initiator.write(GATED, 0, 1));
+    (world, initiator)
+}
+
+/// The same when the session was lost meanwhile.
+fn with_an_old_write() -> World {
+    let (world, old) = with_a_slow_write();
     drop(old);
     world.wait_for_sessions(0);
     world
@@ -39,12 +42,7 @@ fn a_write_of_a_lost_session_never_lands_on_one_of_the_next_session() {
 
 #[test]
 fn a_write_of_a_replaced_session_never_lands_on_one_of_its_successor() {
-    let world = World::new();
-    let mut old = world.login(1);
-    world.store.hold();
-    old.write(GATED, 0, 1);
-    world.store.wait_for_held(1);
-    world.store.pass();
+    let (world, mut old) = with_a_slow_write();
     let mut new = world.login(1);
     assert_eq!(old.hear(), Said::End);
     let newer = new.write(GATED, 0, 2);
@@ -54,13 +52,43 @@ fn a_write_of_a_replaced_session_never_lands_on_one_of_its_successor() {
     assert_eq!(new.read(GATED, 0), 2);
 }
 
+/// Who has several paths gives a lost write again through another one, and then overwrites it there.
 #[test]
-fn neither_other_ports_nor_other_units_wait() {
+fn a_write_of_a_lost_session_never_lands_on_one_through_another_port_on_another_shard() {
+    let (world, old) = with_a_slow_write();
+    let mut beside = world.login(2);
+    assert_ne!(world.shard_of(1), world.shard_of(2));
+    drop(old);
+    world.wait_for_sessions(1);
+    let newer = beside.write(GATED, 0, 2);
+    beside.hears_nothing_else();
+    world.store.release();
+    assert_eq!(beside.hear(), Said::Status(newer, GOOD));
+    assert_eq!(beside.read(GATED, 0), 2);
+}
+
+#[test]
+fn nobody_reads_blocks_that_a_lost_session_still_changes() {
     let world = with_an_old_write();
-    let mut other = world.login(2);
-    let tag = other.write(GATED, 1, 9);
-    assert_eq!(other.hear(), Said::Status(tag, GOOD));
+    let mut others = [world.login(1), world.login(2)];
+    let reads = others.each_mut().map(|other| {
+        let tag = other.give_read(GATED, 0);
+        other.hears_nothing_else();
+        tag
+    });
+    world.store.release();
+    for (other, tag) in others.iter_mut().zip(reads) {
+        assert_eq!(other.hear_read(tag), 1);
+    }
+}
+
+#[test]
+fn neither_other_blocks_nor_other_units_wait() {
+    let world = with_an_old_write();
     let mut new = world.login(1);
+    let tag = new.write(GATED, 1, 9);
+    assert_eq!(new.hear(), Said::Status(tag, GOOD));
+    assert_eq!(new.read(GATED, 1), 9);
     let tag = new.write(PROMPT, 0, 8);
     assert_eq!(new.hear(), Said::Status(tag, GOOD));
     world.store.release();
@@ -106,12 +134,7 @@ fn sessions_that_come_and_go_do_not_hide_the_old_one() {
 
 #[test]
 fn a_target_that_was_away_meanwhile_is_the_same_target() {
-    let world = World::new();
-    let mut old = world.login(1);
-    world.store.hold();
-    old.write(GATED, 0, 1);
-    world.store.wait_for_held(1);
-    world.store.pass();
+    let (world, mut old) = with_a_slow_write();
     let exports = world.target.exports();
     world.target.set_exports(vec![]).unwrap();
     assert_eq!(old.hear(), Said::End);
@@ -129,12 +152,7 @@ fn a_target_that_was_away_meanwhile_is_the_same_target() {
 /// RFC 7143 11.14.1: the commands of a connection that is logged out are terminated, and the initiator gives them again.
 #[test]
 fn a_write_of_a_closed_connection_never_lands_on_one_given_on_another_connection() {
-    let world = World::new();
-    let mut lost = world.login(1);
-    world.store.hold();
-    lost.write(GATED, 0, 1);
-    world.store.wait_for_held(1);
-    world.store.pass();
+    let (world, lost) = with_a_slow_write();
     let mut rest = lost.join(world.portal(), 1);
     let request = rest.log_out(0);
     assert_eq!(rest.hear(), Said::LoggedOut(request, 0));
@@ -150,12 +168,7 @@ fn a_write_of_a_closed_connection_never_lands_on_one_given_on_another_connection
 /// RFC 7143 6.3.4: the session lives on, and when it is lost too, what its first connection has left still counts.
 #[test]
 fn a_write_of_a_reinstated_connection_never_lands_on_a_newer_one() {
-    let world = World::new();
-    let mut lost = world.login(1);
-    world.store.hold();
-    lost.write(GATED, 0, 1);
-    world.store.wait_for_held(1);
-    world.store.pass();
+    let (world, lost) = with_a_slow_write();
     let mut second = lost.join(world.portal(), 0);
     second.write(GATED, 0, 2);
     second.hears_nothing_else();

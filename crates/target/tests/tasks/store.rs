@@ -50,21 +50,15 @@ impl GatedStore {
         GatedStore { state: Mutex::new(state), changed: Condvar::new(), full }
     }
 
-    /// From now on writes are held.
-    pub fn hold(&self) {
+    /// Holds the write that `give` gives. What comes after it is done at once.
+    pub fn hold<T>(&self, give: impl FnOnce() -> T) -> T {
         self.state.lock().unwrap().holds = true;
-    }
-
-    /// What comes from now on is done at once; what is held stays so.
-    pub fn pass(&self) {
-        self.state.lock().unwrap().holds = false;
-    }
-
-    /// Waits until so many writes are held.
-    pub fn wait_for_held(&self, count: usize) {
+        let given = give();
         let state = self.state.lock().unwrap();
-        let (state, _) = self.changed.wait_timeout_while(state, PATIENCE, |state| state.held.len() < count).unwrap();
-        assert_eq!(state.held.len(), count, "writes at the store");
+        let (mut state, _) = self.changed.wait_timeout_while(state, PATIENCE, |state| state.held.is_empty()).unwrap();
+        assert_eq!(state.held.len(), 1, "writes at the store");
+        state.holds = false;
+        given
     }
 
     /// Has the held writes land and end.

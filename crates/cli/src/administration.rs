@@ -218,6 +218,7 @@ fn show_statistics(statistics: &Statistics) -> String {
                 connection.sent_packets.to_string(),
                 connection.received_packets.to_string(),
                 connection.resent_packets.to_string(),
+                connection.timeouts.to_string(),
                 connection.window_out_packets.to_string(),
                 connection.window_in_packets.to_string(),
                 connection.round_trip_us.map_or_else(|| "-".into(), |time_us| format!("{time_us} us")),
@@ -225,7 +226,8 @@ fn show_statistics(statistics: &Statistics) -> String {
         })
         .collect();
     let volume_head = ["VOLUME", "COMMANDS", "READ", "WRITTEN", "ERRORS", "MEAN", "MEDIAN", "P99", "MAX"];
-    let connection_head = ["CLIENT", "FROM", "SENT", "RECEIVED", "SENT AGAIN", "WINDOW OUT", "WINDOW IN", "ROUND TRIP"];
+    let connection_head =
+        ["CLIENT", "FROM", "SENT", "RECEIVED", "SENT AGAIN", "TIMEOUTS", "WINDOW OUT", "WINDOW IN", "ROUND TRIP"];
     format!(
         "{}\n{}\n{}",
         output::table(volume_head, &volumes),

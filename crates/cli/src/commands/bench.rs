@@ -1,7 +1,8 @@
 //! `sanwire bench`.
 
-use sanwire_initiator::VolumeInfo;
+use sanwire_initiator::{LinkStatus, VolumeInfo};
 
+use super::info::link_to_json;
 use crate::args::{BenchArgs, ByteRange};
 use crate::bench::{Load, measure};
 use crate::connect::Connection;
@@ -18,11 +19,24 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let volume = connection.volume(name)?;
     let load = load(args, &volume.info())?;
     let measured = connection.block_on(measure(&volume, &load))?;
+    let links = connection.links();
     Ok(output::print(&if args.json {
-        format!("{}\n", serde_json::to_string_pretty(&measured.to_json(&args.url, &load))?)
+        let mut value = measured.to_json(&args.url, &load);
+        value["links"] = links.iter().map(link_to_json).collect();
+        format!("{}\n", serde_json::to_string_pretty(&value)?)
     } else {
-        measured.describe(&args.url, &load)
+        let links: String = links.iter().map(describe_sent).collect();
+        format!("{}{links}", measured.describe(&args.url, &load))
     })?)
+}
+
+/// What a link had to do for it, for people.
+fn describe_sent(link: &LinkStatus) -> String {
+    let LinkStatus { path, sent_packets, resent_packets, timeouts, .. } = link;
+    let peer = path.peer;
+    format!(
+        "  link           {peer}, {sent_packets} packets sent, {resent_packets} of them again, {timeouts} timeouts\n"
+    )
 }
 
 /// The load, checked against the volume.

@@ -25,12 +25,15 @@ pub(crate) fn run(args: &InfoArgs) -> anyhow::Result<()> {
 }
 
 /// A link for programs: times in microseconds.
-fn link_to_json(link: &LinkStatus) -> Value {
+pub(super) fn link_to_json(link: &LinkStatus) -> Value {
     json!({
         "peer": link.path.peer.to_string(),
         "packet_max_bytes": link.packet_max_bytes,
         "round_trip_us": link.round_trip.map(|time| time.as_micros() as u64),
         "bytes_per_second": link.bytes_per_second,
+        "sent_packets": link.sent_packets,
+        "resent_packets": link.resent_packets,
+        "timeouts": link.timeouts,
         "state": state(link),
     })
 }

@@ -5,6 +5,7 @@
 
 mod capture;
 mod conformance;
+mod congestion;
 mod copies;
 mod crash;
 mod discovery;

@@ -264,6 +264,8 @@ pub struct ConnectionStatistics {
     pub received_packets: u64,
     /// Data packets that were sent again.
     pub resent_packets: u64,
+    /// How often nothing was acknowledged in time, and the client was asked what has come.
+    pub timeouts: u64,
     /// Packets that may be in flight to the client.
     pub window_out_packets: u32,
     /// Packets that may be in flight from it.

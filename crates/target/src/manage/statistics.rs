@@ -43,6 +43,7 @@ fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> 
         sent_packets: status.sent_packets,
         received_packets: status.received_packets,
         resent_packets: status.resent_packets,
+        timeouts: status.timeouts,
         window_out_packets: status.windows.outward.in_flight_packets(),
         window_in_packets: status.windows.inward.in_flight_packets(),
         round_trip_us: status.round_trip.and_then(|time| u64::try_from(time.as_micros()).ok()),

@@ -174,6 +174,18 @@ impl World {
         ip(&["-n", &self.server, "link", "set", &format!("lan{number}"), state]);
     }
 
+    /// Lets no more than so much pass a link each way, with a queue of 64 KiB before it.
+    pub fn shape(&self, number: u8, mbit_per_second: u32) {
+        let (interface, rate) = (format!("lan{number}"), format!("{mbit_per_second}mbit"));
+        for host in [&self.server, &self.client] {
+            let mut tc = within(host, "tc");
+            tc.args(["qdisc", "replace", "dev", &interface, "root", "tbf", "rate", &rate]);
+            // A bucket that the largest frame fits in.
+            tc.args(["burst", "16384", "limit", "65536"]);
+            run_ok(tc, QUICK);
+        }
+    }
+
     /// Gives the server one more link, of which another program holds the other end.
     pub fn add_tap(&self, interface: &str, address: &str) {
         ip(&["-n", &self.server, "tuntap", "add", "dev", interface, "mode", "tap"]);

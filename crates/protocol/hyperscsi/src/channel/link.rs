@@ -33,6 +33,12 @@ pub struct LinkStatus {
     pub round_trip: Option<Duration>,
     /// What it carries in a second, in bytes, as far as was seen.
     pub bytes_per_second: u64,
+    /// Data packets that went by it, those that were sent again too.
+    pub sent_packets: u64,
+    /// Data packets that were sent before, by it or by another link, and went by it again.
+    pub resent_packets: u64,
+    /// How often nothing was acknowledged in time: then the peer is asked what has come.
+    pub timeouts: u64,
     /// Whether it answers.
     pub is_live: bool,
 }
@@ -57,6 +63,8 @@ pub(super) struct Link {
     in_flight_bytes: u64,
     in_flight_packets: u64,
     next_order: u64,
+    resent_packets: u64,
+    timeouts: u64,
     acknowledged_order: u64,
     /// The newest transmission that is acknowledged, or of a packet that is.
     newest_order: u64,
@@ -94,6 +102,8 @@ impl Link {
             in_flight_bytes: 0,
             in_flight_packets: 0,
             next_order: 1,
+            resent_packets: 0,
+            timeouts: 0,
             acknowledged_order: 0,
             newest_order: 0,
             asked_order: 0,
@@ -112,6 +122,9 @@ impl Link {
             packet_max_bytes: self.packet_max_bytes() as u32,
             round_trip: self.round_trip.smoothed(),
             bytes_per_second: self.bytes_per_second() as u64,
+            sent_packets: self.next_order - 1,
+            resent_packets: self.resent_packets,
+            timeouts: self.timeouts,
             is_live: self.is_live(),
         }
     }
@@ -211,8 +224,9 @@ impl Link {
         wants
     }
 
-    /// A packet was sent. Gives its place among the transmissions.
-    pub(super) fn sent(&mut self, bytes: u32, now: Instant) -> u64 {
+    /// A packet was sent, perhaps not for the first time. Gives its place among the transmissions.
+    pub(super) fn sent(&mut self, bytes: u32, is_again: bool, now: Instant) -> u64 {
+        self.resent_packets += u64::from(is_again);
         self.in_flight_bytes += u64::from(bytes);
         self.in_flight_packets += 1;
         self.silent_since.get_or_insert(now);
@@ -294,6 +308,7 @@ impl Link {
         if self.retransmit_at.is_none_or(|at| at > now) {
             return false;
         }
+        self.timeouts += 1;
         if self.round_trip.back_off() > 1 {
             self.congestion.collapse();
         }

@@ -171,11 +171,6 @@ impl Channel {
         self.links.iter().filter_map(|link| link.round_trip.smoothed()).max()
     }
 
-    /// Data packets that were sent again.
-    pub(crate) fn resent_packets(&self) -> u64 {
-        self.outgoing.resent()
-    }
-
     /// Since when the peer owes us a sign of life.
     pub(crate) fn unanswered_since(&self) -> Option<Instant> {
         self.unanswered_since

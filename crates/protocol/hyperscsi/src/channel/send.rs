@@ -64,7 +64,6 @@ pub(super) struct Outgoing {
     window: Window,
     /// The peer wants no data for a while.
     is_paused: bool,
-    transmissions: u64,
     lost: usize,
     /// Where the search for lost packets goes on.
     lost_from: u64,
@@ -81,7 +80,6 @@ impl Outgoing {
             base: 0,
             window,
             is_paused: false,
-            transmissions: 0,
             lost: 0,
             lost_from: 0,
             recovery,
@@ -102,12 +100,6 @@ impl Outgoing {
 
     pub(super) fn set_paused(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
-    }
-
-    /// Transmissions beyond the first of each packet.
-    pub(super) fn resent(&self) -> u64 {
-        let packets = self.base + self.sent.len() as u64;
-        self.transmissions.saturating_sub(packets)
     }
 
     /// Whether packets wait for an acknowledgement.
@@ -172,10 +164,9 @@ impl Outgoing {
         }
         let answer_at_once = link.wants_answer(sent.bytes as usize);
         sent.link = at as u8;
-        sent.order = link.sent(sent.bytes, now);
+        sent.order = link.sent(sent.bytes, sent.transmissions > 0, now);
         sent.at = now;
         sent.is_counted = true;
-        self.transmissions += 1;
         sent.transmissions = sent.transmissions.saturating_add(1);
         let fields = Fields { opcode: self.opcode, sequence, acknowledgement, answer_at_once };
         build(&fields, message, sent, guard)

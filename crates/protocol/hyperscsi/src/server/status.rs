@@ -18,6 +18,8 @@ pub struct ConnectionStatus {
     pub received_packets: u64,
     /// Data packets that were sent again.
     pub resent_packets: u64,
+    /// How often nothing was acknowledged in time on a link: then the client is asked what has come.
+    pub timeouts: u64,
     /// The windows in force.
     pub windows: Windows,
     /// The round trip, smoothed, once it was measured.
@@ -35,7 +37,8 @@ impl Server {
                 path: channel.path(),
                 sent_packets: connection.sent_packets,
                 received_packets: connection.received_packets,
-                resent_packets: channel.resent_packets(),
+                resent_packets: channel.links().map(|link| link.resent_packets).sum(),
+                timeouts: channel.links().map(|link| link.timeouts).sum(),
                 windows: channel.windows(),
                 round_trip: channel.round_trip(),
             };

@@ -1,0 +1,186 @@
+//! A narrow link, shaped by `tc tbf` to a tenth of a gigabit with a queue of 64 KiB: how much of it is used, and how
+//! clients share it.
+//!
+//! What the link carries in vain shows in what it carries well, so that is all that is judged; a machine with better things to do
+//! gets another try.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{Server, Wire, World, run_ok};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const MBIT_PER_SECOND: u32 = 100;
+
+/// How often a measurement is made at the most.
+const TRIES: usize = 3;
+
+const ETHERNET_HEADER_BYTES: f64 = 14.0;
+const IP_AND_UDP_BYTES: f64 = 28.0;
+/// Of a data packet of HyperSCSI, what is no data.
+const PACKET_OVERHEAD_BYTES: f64 = 48.0;
+
+/// A server behind a narrow link.
+struct Narrow {
+    world: World,
+    server: Server,
+    wire: Wire,
+    mtu: u32,
+}
+
+/// What clients did at one time.
+struct Moved {
+    /// Bytes of data that each client has moved in a second.
+    rates: Vec<f64>,
+    /// Data packets that the senders have sent, those that were sent again, and timeouts.
+    sent: u64,
+    resent: u64,
+    timeouts: u64,
+}
+
+impl Narrow {
+    fn new(test: &str, wire: Wire, mtu: u32, options: &[&str]) -> Option<Narrow> {
+        let world = World::new(test, mtu, &["tc"])?;
+        world.shape(0, MBIT_PER_SECOND);
+        let control = world.scratch.text("control.sock");
+        let server = Server::start_with(&world, &["disk=ram:64M"], &[options, &["--control", &control]].concat());
+        Some(Narrow { world, server, wire, mtu })
+    }
+
+    /// Bytes of data in a second when nothing else goes than frames of the largest size, each once.
+    fn full_rate(&self) -> f64 {
+        let below = if self.wire == Wire::Ip { IP_AND_UDP_BYTES } else { 0.0 };
+        let mtu = f64::from(self.mtu);
+        let data_share = (mtu - below - PACKET_OVERHEAD_BYTES) / (mtu + ETHERNET_HEADER_BYTES);
+        f64::from(MBIT_PER_SECOND) * 1e6 / 8.0 * data_share
+    }
+
+    /// So many clients read or write all they can for so long.
+    fn load(&self, clients: usize, is_read: bool, seconds: u32) -> Moved {
+        let (url, time) = (self.wire.url("disk"), seconds.to_string());
+        let reads = if is_read { "100" } else { "0" };
+        let arguments = ["bench", &url, "--json", "--overwrite", "--reads", reads, "--time", &time];
+        let arguments = [&arguments[..], &["--pattern", "sequential", "--block", "64K", "--depth", "8"]].concat();
+        let (reports, statistics) = thread::scope(|scope| {
+            let (world, arguments) = (&self.world, &arguments);
+            let client =
+                |number| scope.spawn(move || run_ok(world.sanwire_of(&format!("client{number}"), arguments), PATIENCE));
+            let clients: Vec<_> = (0..clients).map(client).collect();
+            // Who is gone is no longer counted.
+            thread::sleep(Duration::from_secs(u64::from(seconds)) * 4 / 5);
+            let statistics = self.statistics();
+            let reports: Vec<String> = clients.into_iter().map(|client| client.join().expect("a client")).collect();
+            (reports, statistics)
+        });
+        let reports: Vec<Value> = reports.iter().map(|text| serde_json::from_str(text).expect("JSON")).collect();
+        let links: Vec<&Value> = reports.iter().flat_map(|report| report["links"].as_array().expect("links")).collect();
+        let connections: Vec<&Value> =
+            statistics["statistics"]["connections"].as_array().expect("connections").iter().collect();
+        let senders = if is_read { &connections } else { &links };
+        let sum = |key: &str| senders.iter().map(|sender| sender[key].as_u64().expect("a count")).sum();
+        Moved {
+            rates: reports.iter().map(|report| report["bytes_per_second"].as_f64().expect("a rate")).collect(),
+            sent: sum("sent_packets"),
+            resent: sum("resent_packets"),
+            timeouts: sum("timeouts"),
+        }
+    }
+
+    fn statistics(&self) -> Value {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        let socket: PathBuf = self.world.scratch.path("control.sock");
+        command.args(["ctl", "--json", "statistics", "--socket"]).arg(socket);
+        serde_json::from_str(&run_ok(command, PATIENCE)).expect("JSON")
+    }
+
+    fn stop(mut self) {
+        assert!(self.server.stop().success(), "{}", self.server.log());
+    }
+}
+
+impl Moved {
+    fn sum(&self) -> f64 {
+        self.rates.iter().sum()
+    }
+
+    /// Jain's index: 1 when all have the same, 1/n when one has all.
+    fn fairness(&self) -> f64 {
+        let squares: f64 = self.rates.iter().map(|rate| rate * rate).sum();
+        self.sum().powi(2) / (self.rates.len() as f64 * squares)
+    }
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rates: Vec<String> = self.rates.iter().map(|rate| format!("{:.2}", rate / 1e6)).collect();
+        let Moved { sent, resent, timeouts, .. } = self;
+        write!(f, "MB/s: {}; {sent} packets, {resent} of them again, {timeouts} timeouts", rates.join(", "))
+    }
+}
+
+/// Measures until it is good, but not for ever.
+#[track_caller]
+fn try_until(what: &str, measure: impl Fn() -> Moved, judge: impl Fn(&Moved) -> (String, bool)) {
+    let mut tries = Vec::new();
+    while tries.len() < TRIES {
+        let moved = measure();
+        let (verdict, is_good) = judge(&moved);
+        println!("{what}: {verdict}; {moved}");
+        if is_good {
+            return;
+        }
+        tries.push(format!("{verdict}; {moved}"));
+    }
+    panic!("{what}:\n{}", tries.join("\n"));
+}
+
+fn is_used(test: &str, wire: Wire, mtu: u32) {
+    let Some(narrow) = Narrow::new(test, wire, mtu, &["--allow", "any"]) else { return };
+    for (clients, is_read) in [(1, true), (1, false), (8, true), (8, false)] {
+        let what = format!("{wire:?}, MTU {mtu}, {clients} clients, {}", if is_read { "reads" } else { "writes" });
+        let measure = || narrow.load(clients, is_read, 5);
+        try_until(&what, measure, |moved| {
+            let share = moved.sum() / narrow.full_rate();
+            // The queue has room for less than one large packet of each of eight clients.
+            let timeouts_max = if clients == 1 { moved.sent / 50 } else { moved.sent / 5 };
+            let is_calm = moved.timeouts <= timeouts_max && moved.resent <= moved.sent / 2;
+            (format!("{share:.3} of the link"), share >= 0.9 && is_calm)
+        });
+    }
+    narrow.stop();
+}
+
+#[test]
+fn a_narrow_ethernet_with_mtu_1500_is_used_by_one_client_and_by_eight() {
+    is_used("a_narrow_ethernet_with_mtu_1500_is_used", Wire::Ethernet, 1500);
+}
+
+#[test]
+fn a_narrow_ethernet_with_mtu_9000_is_used_by_one_client_and_by_eight() {
+    is_used("a_narrow_ethernet_with_mtu_9000_is_used", Wire::Ethernet, 9000);
+}
+
+#[test]
+fn a_narrow_ip_network_is_used_by_one_client_and_by_eight() {
+    is_used("a_narrow_ip_network_is_used", Wire::Ip, 1500);
+}
+
+#[test]
+fn two_clients_share_a_narrow_link_evenly() {
+    let test = "two_clients_share_a_narrow_link_evenly";
+    let Some(narrow) = Narrow::new(test, Wire::Ethernet, 1500, &["--allow", "any"]) else { return };
+    for is_read in [true, false] {
+        let what = if is_read { "reads" } else { "writes" };
+        let measure = || narrow.load(2, is_read, 30);
+        try_until(what, measure, |moved| {
+            let index = moved.fairness();
+            (format!("fairness {index:.3}"), index >= 0.95)
+        });
+    }
+    narrow.stop();
+}

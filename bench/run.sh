@@ -1,6 +1,6 @@
 #!/bin/sh
-# Measures Sanwire, its peers and the bare link; needs root. `bench/run.sh hyperscsi`, `iscsi`, `security` or `paper` measures
-# one part, `bench/run.sh --help` has the options.
+# Measures Sanwire, its peers and the bare link; needs root. `bench/run.sh hyperscsi`, `iscsi`, `security`, `links` or `paper`
+# measures one part, `bench/run.sh --help` has the options.
 set -eu
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
@@ -9,7 +9,7 @@ if [ "$(id -u)" != 0 ]; then
     echo "bench/run.sh: network namespaces and raw Ethernet need root: run it with sudo" >&2
     exit 2
 fi
-for tool in ip ethtool taskset nsenter unshare; do
+for tool in ip tc ethtool taskset nsenter unshare; do
     command -v "$tool" >/dev/null || {
         echo "bench/run.sh: $tool is missing: 'packaging/setup.sh bench' installs it" >&2
         exit 2

@@ -7,6 +7,8 @@ use serde_json::Value;
 
 /// The interface's name at both ends.
 pub(crate) const INTERFACE: &str = "san0";
+/// That of a second link.
+pub(crate) const SECOND_INTERFACE: &str = "san1";
 /// The server's address on the link.
 pub(crate) const SERVER_ADDRESS: &str = "10.99.0.2";
 const CLIENT_ADDRESS: &str = "10.99.0.1";
@@ -38,16 +40,47 @@ impl Link {
         call("ip", &["netns", "add", server])?;
         let ends = ["netns", client, "type", "veth", "peer", "name", INTERFACE, "netns", server];
         call("ip", &[&["link", "add", INTERFACE][..], &ends].concat())?;
-        let mtu = mtu_bytes.to_string();
         for (end, address) in [(End::Client, CLIENT_ADDRESS), (End::Server, SERVER_ADDRESS)] {
             let namespace = link.namespace(end);
             call("ip", &["-n", namespace, "link", "set", "lo", "up"])?;
-            call("ip", &["-n", namespace, "link", "set", INTERFACE, "mtu", &mtu, "up"])?;
+            link.set_up(end, INTERFACE, mtu_bytes)?;
             call("ip", &["-n", namespace, "address", "add", &format!("{address}/24"), "dev", INTERFACE])?;
-            let offloads = ["-K", INTERFACE, "tso", "off", "gso", "off", "gro", "off"];
-            call("ip", &[&["netns", "exec", namespace, "ethtool"][..], &offloads].concat())?;
         }
         Ok(link)
+    }
+
+    /// Joins the hosts by a second link, without addresses.
+    ///
+    /// # Errors
+    /// As for [`Link::new`].
+    pub(crate) fn add_second(&self, mtu_bytes: u32) -> Result<()> {
+        let [client, server] = [End::Client, End::Server].map(|end| self.namespace(end));
+        let ends = ["netns", client, "type", "veth", "peer", "name", SECOND_INTERFACE, "netns", server];
+        call("ip", &[&["link", "add", SECOND_INTERFACE][..], &ends].concat())?;
+        [End::Client, End::Server].into_iter().try_for_each(|end| self.set_up(end, SECOND_INTERFACE, mtu_bytes))
+    }
+
+    fn set_up(&self, end: End, interface: &str, mtu_bytes: u32) -> Result<()> {
+        let namespace = self.namespace(end);
+        call("ip", &["-n", namespace, "link", "set", interface, "mtu", &mtu_bytes.to_string(), "up"])?;
+        let offloads = ["-K", interface, "tso", "off", "gso", "off", "gro", "off"];
+        call("ip", &[&["netns", "exec", namespace, "ethtool"][..], &offloads].concat()).map(drop)
+    }
+
+    /// Lets no more than so much pass each of two links, each way, with such a queue before it.
+    ///
+    /// # Errors
+    /// When `tc` refuses.
+    pub(crate) fn shape(&self, mbit_per_second: u32, queue_bytes: u32) -> Result<()> {
+        let (rate, limit) = (format!("{mbit_per_second}mbit"), queue_bytes.to_string());
+        for end in [End::Client, End::Server] {
+            for interface in [INTERFACE, SECOND_INTERFACE] {
+                let queue = ["tc", "qdisc", "replace", "dev", interface, "root", "tbf", "rate", &rate];
+                let namespace = ["netns", "exec", self.namespace(end)];
+                call("ip", &[&namespace[..], &queue, &["burst", "65536", "limit", &limit]].concat())?;
+            }
+        }
+        Ok(())
     }
 
     /// Both ends on one host, which reach each other by its loopback.

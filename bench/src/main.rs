@@ -12,6 +12,7 @@ mod hyperscsi;
 mod iscsi;
 mod latency;
 mod link;
+mod links;
 mod load;
 mod paper;
 mod ping;

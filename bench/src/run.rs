@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::report::Outcome;
 use crate::sample::Row;
 use crate::servers::{Files, VOLUME_BYTES};
-use crate::{facts, hyperscsi, iscsi, paper, security};
+use crate::{facts, hyperscsi, iscsi, links, paper, security};
 
 /// What a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -23,6 +23,8 @@ enum Part {
     Iscsi,
     /// What guarding a HyperSCSI volume costs
     Security,
+    /// What a second link brings a HyperSCSI connection
+    Links,
     /// Block reads, file copies and IOzone's accesses as a share of the local disk
     Paper,
 }
@@ -33,6 +35,7 @@ impl Part {
         match self {
             Part::Hyperscsi | Part::Iscsi => (5, 2.0),
             Part::Security => (5, 1.0),
+            Part::Links => (5, 3.0),
             Part::Paper => (3, 1.0),
         }
     }
@@ -42,6 +45,7 @@ impl Part {
             Part::Hyperscsi => hyperscsi::measure(settings, files),
             Part::Iscsi => iscsi::measure(settings, files),
             Part::Security => security::measure(settings, files),
+            Part::Links => links::measure(settings, files),
             Part::Paper => paper::measure(settings, files),
         }
     }
@@ -58,7 +62,7 @@ pub(crate) struct RunArgs {
     /// How often each contender is measured [default: 5, paper: 3, quick: 2]
     #[arg(long)]
     rounds: Option<usize>,
-    /// How long each measurement takes [default: 2, security: 1, quick: 0.5; paper: as long as its bytes take]
+    /// How long each measurement takes [default: 2, security: 1, links: 3, quick: 0.5; paper: as long as its bytes take]
     #[arg(long)]
     seconds: Option<f64>,
     /// The link's MTUs, one after the other (HyperSCSI)

@@ -88,6 +88,8 @@ pub(crate) fn fill(path: &str, length_bytes: u64) -> Result<()> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wire {
     Ethernet,
+    /// Raw Ethernet on this further interface.
+    EthernetOn(&'static str),
     Ip,
     /// iSCSI at this address and port.
     Iscsi(&'static str),
@@ -100,7 +102,7 @@ impl Wire {
     /// As rows call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Wire::Ethernet => "HS/eth",
+            Wire::Ethernet | Wire::EthernetOn(_) => "HS/eth",
             Wire::Ip => "HS/IP",
             Wire::Iscsi(_) => "iSCSI",
         }
@@ -110,13 +112,14 @@ impl Wire {
     pub(crate) fn url(self, volume: &str) -> String {
         match self {
             Wire::Iscsi(_) => format!("{}/iqn.2026-11.org.sanwire:{volume}/0", self.server_url()),
-            Wire::Ethernet | Wire::Ip => format!("{}/{volume}", self.server_url()),
+            _ => format!("{}/{volume}", self.server_url()),
         }
     }
 
     fn server_url(self) -> String {
         match self {
-            Wire::Ethernet => format!("hs+eth://{INTERFACE}/{SERVER_NAME}"),
+            Wire::Ethernet => Wire::EthernetOn(INTERFACE).server_url(),
+            Wire::EthernetOn(interface) => format!("hs+eth://{interface}/{SERVER_NAME}"),
             Wire::Ip => format!("hs+ip://{SERVER_ADDRESS}"),
             Wire::Iscsi(portal) => format!("iscsi://{portal}"),
         }
@@ -124,7 +127,8 @@ impl Wire {
 
     fn option(self) -> String {
         match self {
-            Wire::Ethernet => format!("hs-eth:{INTERFACE}"),
+            Wire::Ethernet => Wire::EthernetOn(INTERFACE).option(),
+            Wire::EthernetOn(interface) => format!("hs-eth:{interface}"),
             Wire::Ip => format!("hs-ip:{SERVER_ADDRESS}"),
             Wire::Iscsi(portal) => format!("iscsi:{portal}"),
         }

@@ -47,6 +47,40 @@ fn unmap_checks_all_before_it_does_any() {
     world.good(build::unmap(0), &[]);
 }
 
+/// CVE-2026-53021: an end that wraps around looks like one within the medium.
+#[test]
+fn ranges_that_wrap_around_are_refused_before_anything_is_done() {
+    let out = Sense::new(SenseKey::IllegalRequest, AdditionalSense::LBA_OUT_OF_RANGE);
+    for length_bytes in [SMALL.length_bytes, u64::MAX / 512 * 512] {
+        let world = World::new(Geometry { length_bytes, ..SMALL }, true);
+        for lba in [u64::MAX, u64::MAX - 7, u64::MAX / 512, u64::MAX / 512 + 1, 1 << 63] {
+            for blocks in [1, 8, u32::MAX] {
+                let at_the_end = extent(lba, blocks);
+                assert_eq!(unmap(&world, &[extent(0, 8), at_the_end]), Err(out), "UNMAP of {at_the_end:?}");
+                for (unmap, no_data) in [(false, false), (true, false), (true, true), (false, true)] {
+                    let data: &[u8] = if no_data { &[] } else { &[0; 512] };
+                    let cdb = build::write_same_16(at_the_end, unmap, no_data);
+                    assert_eq!(world.bad(cdb, data), out, "WRITE SAME (16) of {at_the_end:?}");
+                }
+            }
+        }
+        assert_eq!(world.store.take_log(), []);
+    }
+    // Its LBA has 32 bits and its length 16: what wraps there is no wider.
+    let world = World::new(Geometry { length_bytes: 512 << 32, ..SMALL }, true);
+    for flags in [0, 0x08] {
+        for lba in [u32::MAX, u32::MAX - 0xfffd] {
+            let [a, b, c, d] = lba.to_be_bytes();
+            assert_eq!(
+                world.bad([0x41, flags, a, b, c, d, 0, 0xff, 0xff, 0], &[0; 512]),
+                out,
+                "WRITE SAME (10) at {lba}"
+            );
+        }
+        world.good([0x41, flags, 0xff, 0xff, 0xff, 0xff, 0, 0, 1, 0], &[0; 512]);
+    }
+}
+
 #[test]
 fn large_ranges_are_given_back_in_bounded_pieces() {
     let world = World::new(LARGE, false);

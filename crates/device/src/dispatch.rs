@@ -123,6 +123,7 @@ impl Beginning<'_> {
                 Ok(answer(self.units.report_luns(reported, self.nexus), allocation_bytes))
             }
             Command::ReportSupportedOperations { reported, timeouts, allocation_bytes } => {
+                let timeouts = timeouts.then_some(geometry.length_bytes);
                 report::operations(reported, timeouts, features(geometry)).map(|bytes| answer(bytes, allocation_bytes))
             }
             Command::ReportTaskManagementFunctions { extended, allocation_bytes } => {

@@ -42,9 +42,17 @@ enum Effort {
     Control,
     /// One transfer.
     Transfer,
-    /// A whole range of the medium, or everything that is cached.
+    /// A bounded range of the medium, or everything that is cached.
     Range,
+    /// All of the medium, perhaps.
+    Medium,
 }
+
+/// The most that a copy (16 segments of 64 MiB), an UNMAP or a flush takes, when the store is slow and has much else to do.
+const RANGE_S: u32 = 3600;
+
+/// A slow store writes so fast, where it is not in a hurry.
+const SLOW_BYTES_PER_SECOND: u64 = 10 << 20;
 
 /// What a logical unit can do beyond the least: which operations it has depends on this.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -137,13 +145,17 @@ impl Operation {
         usage
     }
 
-    /// The command timeouts descriptor (SPC-5 6.35.4): nominal and recommended time, in seconds.
+    /// The command timeouts descriptor (SPC-5 6.35.4): nominal and recommended time, in seconds, on a medium of so many bytes.
     #[must_use]
-    pub fn timeouts(&self) -> [u8; 12] {
-        let (nominal_s, recommended_s): (u32, u32) = match self.effort {
-            Effort::Control => (1, 30),
+    pub fn timeouts(&self, medium_bytes: u64) -> [u8; 12] {
+        let (nominal_s, recommended_s) = match self.effort {
+            Effort::Control => (1_u32, 30),
             Effort::Transfer => (1, 60),
-            Effort::Range => (10, 300),
+            Effort::Range => (10, RANGE_S),
+            Effort::Medium => {
+                let written_s = u32::try_from(medium_bytes / SLOW_BYTES_PER_SECOND).unwrap_or(u32::MAX);
+                (10, RANGE_S.saturating_add(written_s))
+            }
         };
         let mut descriptor = [0; 12];
         put(&mut descriptor, 0, 0x0a_u16.to_be_bytes());

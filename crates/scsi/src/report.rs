@@ -29,11 +29,11 @@ pub fn parse_luns(bytes: &[u8]) -> Result<Vec<Lun>, AnswerError> {
     Ok(list.as_chunks::<8>().0.iter().filter_map(|entry| Lun::from_wire(*entry)).collect())
 }
 
-/// REPORT SUPPORTED OPERATION CODES data.
+/// REPORT SUPPORTED OPERATION CODES data, with the timeouts for a medium of so many bytes, if they are wanted.
 ///
 /// # Errors
 /// INVALID FIELD IN CDB when a service action is asked of an operation that has none, or the reverse.
-pub fn operations(reported: ReportedOperations, timeouts: bool, features: Features) -> Result<Vec<u8>, Sense> {
+pub fn operations(reported: ReportedOperations, timeouts: Option<u64>, features: Features) -> Result<Vec<u8>, Sense> {
     match reported {
         ReportedOperations::All => Ok(all_operations(timeouts, features)),
         ReportedOperations::Code(code) => {
@@ -66,14 +66,14 @@ fn find(code: u8, action: Option<u16>, features: Features) -> Option<&'static Op
 }
 
 /// The all_commands parameter data (SPC-5 6.35.2).
-fn all_operations(timeouts: bool, features: Features) -> Vec<u8> {
+fn all_operations(timeouts: Option<u64>, features: Features) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     for operation in Operation::supported(features) {
-        let flags = u8::from(timeouts) << 1 | u8::from(operation.service_action.is_some());
+        let flags = u8::from(timeouts.is_some()) << 1 | u8::from(operation.service_action.is_some());
         let [_, length] = (operation.cdb_bytes() as u16).to_be_bytes();
         bytes.extend([operation.code, 0, 0, operation.service_action.unwrap_or(0), 0, flags, 0, length]);
-        if timeouts {
-            bytes.extend(operation.timeouts());
+        if let Some(medium_bytes) = timeouts {
+            bytes.extend(operation.timeouts(medium_bytes));
         }
     }
     let length = (bytes.len() - 4) as u32;
@@ -82,15 +82,15 @@ fn all_operations(timeouts: bool, features: Features) -> Vec<u8> {
 }
 
 /// The one_command parameter data (SPC-5 6.35.3).
-fn one_operation(operation: Option<&Operation>, timeouts: bool) -> Vec<u8> {
+fn one_operation(operation: Option<&Operation>, timeouts: Option<u64>) -> Vec<u8> {
     let Some(operation) = operation else {
         return vec![0, 0x01, 0, 0];
     };
     let usage = operation.usage_data();
-    let mut bytes = vec![0, u8::from(timeouts) << 7 | 0x03, 0, usage.len() as u8];
+    let mut bytes = vec![0, u8::from(timeouts.is_some()) << 7 | 0x03, 0, usage.len() as u8];
     bytes.extend(usage);
-    if timeouts {
-        bytes.extend(operation.timeouts());
+    if let Some(medium_bytes) = timeouts {
+        bytes.extend(operation.timeouts(medium_bytes));
     }
     bytes
 }
@@ -133,15 +133,31 @@ mod tests {
     #[test]
     fn one_operation_shows_its_usage() {
         let write_10 = [0, 3, 0, 10, 0x2a, 0x1a, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0];
-        assert_eq!(operations(ReportedOperations::Code(0x2a), false, THIN), Ok(write_10.to_vec()));
+        assert_eq!(operations(ReportedOperations::Code(0x2a), None, THIN), Ok(write_10.to_vec()));
         let mut with_timeouts = write_10.to_vec();
         with_timeouts[1] = 0x83;
         with_timeouts.extend([0, 10, 0, 0, 0, 0, 0, 1, 0, 0, 0, 60]);
-        assert_eq!(operations(ReportedOperations::Code(0x2a), true, THIN), Ok(with_timeouts));
+        assert_eq!(operations(ReportedOperations::Code(0x2a), Some(1 << 40), THIN), Ok(with_timeouts));
         let capacity = [0, 3, 0, 16, 0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0];
-        assert_eq!(operations(ReportedOperations::CodeAndAction(0x9e, 0x10), false, THIN), Ok(capacity.to_vec()));
-        assert_eq!(operations(ReportedOperations::Either(0x9e, 0x10), false, THIN), Ok(capacity.to_vec()));
-        assert_eq!(operations(ReportedOperations::Either(0x2a, 0), false, THIN), Ok(write_10.to_vec()));
+        assert_eq!(operations(ReportedOperations::CodeAndAction(0x9e, 0x10), None, THIN), Ok(capacity.to_vec()));
+        assert_eq!(operations(ReportedOperations::Either(0x9e, 0x10), None, THIN), Ok(capacity.to_vec()));
+        assert_eq!(operations(ReportedOperations::Either(0x2a, 0), None, THIN), Ok(write_10.to_vec()));
+    }
+
+    #[test]
+    fn what_may_touch_all_of_the_medium_has_as_much_time_as_that_takes() {
+        let recommended_s = |asked, medium_bytes| {
+            let bytes = operations(asked, Some(medium_bytes), THIN).unwrap();
+            u32::from_be_bytes(*bytes.last_chunk().unwrap())
+        };
+        let (write_same, sanitize) = (ReportedOperations::Code(0x93), ReportedOperations::CodeAndAction(0x48, 1));
+        for asked in [ReportedOperations::Code(0x41), write_same, sanitize, ReportedOperations::CodeAndAction(0x48, 2)]
+        {
+            assert_eq!(recommended_s(asked, 10 << 40), (1 << 20) + 3600, "12 days for 10 TiB: {asked:?}");
+            assert_eq!(recommended_s(asked, u64::MAX), u32::MAX);
+        }
+        let copy = ReportedOperations::CodeAndAction(0x83, 0);
+        assert_eq!((recommended_s(copy, 10 << 40), recommended_s(copy, 0)), (3600, 3600), "it has an end");
     }
 
     #[test]
@@ -156,19 +172,19 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_said_so() {
         let no = Ok(vec![0, 1, 0, 0]);
-        assert_eq!(operations(ReportedOperations::Code(0xc0), true, THIN), no);
-        assert_eq!(operations(ReportedOperations::CodeAndAction(0x9e, 0x13), false, THIN), no);
-        assert_eq!(operations(ReportedOperations::Code(0x42), false, Features::default()), no);
-        assert_ne!(operations(ReportedOperations::Code(0x42), false, THIN), no);
-        assert_eq!(operations(ReportedOperations::Either(0x2a, 7), false, THIN), no);
+        assert_eq!(operations(ReportedOperations::Code(0xc0), Some(0), THIN), no);
+        assert_eq!(operations(ReportedOperations::CodeAndAction(0x9e, 0x13), None, THIN), no);
+        assert_eq!(operations(ReportedOperations::Code(0x42), None, Features::default()), no);
+        assert_ne!(operations(ReportedOperations::Code(0x42), None, THIN), no);
+        assert_eq!(operations(ReportedOperations::Either(0x2a, 7), None, THIN), no);
         let wrong = Err(Sense::invalid_field_in_cdb(2, Some(2)));
-        assert_eq!(operations(ReportedOperations::Code(0x9e), false, THIN), wrong);
-        assert_eq!(operations(ReportedOperations::CodeAndAction(0x2a, 0), false, THIN), wrong);
+        assert_eq!(operations(ReportedOperations::Code(0x9e), None, THIN), wrong);
+        assert_eq!(operations(ReportedOperations::CodeAndAction(0x2a, 0), None, THIN), wrong);
     }
 
     #[test]
     fn all_operations_are_listed_once() {
-        for (timeouts, each) in [(false, 8), (true, 20)] {
+        for (timeouts, each) in [(None, 8), (Some(0), 20)] {
             let bytes = operations(ReportedOperations::All, timeouts, THIN).unwrap();
             assert_eq!(bytes.len(), 4 + each * Operation::supported(THIN).count());
             assert_eq!(bytes[..4], ((bytes.len() - 4) as u32).to_be_bytes());

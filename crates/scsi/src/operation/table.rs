@@ -40,7 +40,7 @@ const COPY_RESULTS: &[u8] = &[0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff,
 /// Ascending by code, then by service action. Bytes 0 are the operation codes; the last byte of each, CONTROL, is zero:
 /// NACA is not supported (SAM-5 5.2).
 pub(super) static OPERATIONS: &[Operation] = {
-    use Effort::{Control, Range, Transfer};
+    use Effort::{Control, Medium, Range, Transfer};
     const F: u8 = 0xff;
     const RESERVE_IN: &[u8] = &[0, 0, 0, 0, 0, 0, 0, F, F, 0];
     const RESERVE_OUT: &[u8] = &[0, 0, F, 0, 0, F, F, F, F, 0];
@@ -64,11 +64,11 @@ pub(super) static OPERATIONS: &[Operation] = {
         operation(PRE_FETCH_10, Transfer, &[0, 0x02, F, F, F, F, 0x3f, F, F, 0]),
         operation(SYNCHRONIZE_CACHE_10, Range, &[0, 0x06, F, F, F, F, 0, F, F, 0]),
         operation(READ_DEFECT_DATA_10, Control, &[0, 0, 0x1f, 0, 0, 0, 0, F, F, 0]),
-        operation(WRITE_SAME_10, Range, &[0, 0x08, F, F, F, F, 0, F, F, 0]),
+        operation(WRITE_SAME_10, Medium, &[0, 0x08, F, F, F, F, 0, F, F, 0]),
         operation(UNMAP, Range, &[0, 0, 0, 0, 0, 0, 0, F, F, 0]).needing(Need::Thin),
-        action(SANITIZE, SANITIZE_OVERWRITE_ACTION, &[0, 0xa0, 0, 0, 0, 0, 0, F, F, 0]).taking(Range),
+        action(SANITIZE, SANITIZE_OVERWRITE_ACTION, &[0, 0xa0, 0, 0, 0, 0, 0, F, F, 0]).taking(Medium),
         action(SANITIZE, SANITIZE_BLOCK_ERASE_ACTION, &[0, 0xa0, 0, 0, 0, 0, 0, F, F, 0])
-            .taking(Range)
+            .taking(Medium)
             .needing(Need::Thin),
         action(SANITIZE, SANITIZE_EXIT_FAILURE_MODE_ACTION, &[0, 0xa0, 0, 0, 0, 0, 0, F, F, 0]),
         operation(LOG_SENSE, Control, &[0, 0, F, F, 0, F, F, F, F, 0]),
@@ -102,7 +102,7 @@ pub(super) static OPERATIONS: &[Operation] = {
         operation(VERIFY_16, Transfer, &[0, 0x16, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
         operation(PRE_FETCH_16, Transfer, &[0, 0x02, F, F, F, F, F, F, F, F, F, F, F, F, 0x3f, 0]),
         operation(SYNCHRONIZE_CACHE_16, Range, &[0, 0x06, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
-        operation(WRITE_SAME_16, Range, &[0, 0x09, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
+        operation(WRITE_SAME_16, Medium, &[0, 0x09, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
         operation(WRITE_ATOMIC_16, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, 0, 0, F, F, 0, 0])
             .needing(Need::Atomic),
         action(SERVICE_ACTION_IN_16, READ_CAPACITY_16_ACTION, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, F, F, F, F, 0, 0]),

@@ -5,7 +5,7 @@ use std::io;
 
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_core::{Instant, Lun, Protection};
-use sanwire_io::tcp::{QUEUE_PACKETS, Received, Stream};
+use sanwire_io::tcp::{Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, Waker};
 use sanwire_iscsi::{
     Client, ClientAction, ClientConfig, ClientEvent, ConnectionId, DiscoveredTarget, Failure as WireFailure,
@@ -117,26 +117,25 @@ impl Iscsi {
         RECEIVE_BUDGET
     }
 
-    /// Sends on one connection what it takes; false when it takes no more.
+    /// Sends on one connection what it takes; gives how many packets.
     fn send_on(&mut self, connection: ConnectionId, now: Instant) -> usize {
         let Some(socket) = self.sockets.get_mut(&connection) else { return 0 };
         let mut sent = 0;
         for _ in 0..SEND_BUDGET {
-            let mut queued = 0;
-            while !socket.stream.wants_write() || queued > 0 {
-                let packet = if queued < QUEUE_PACKETS { self.protocol.poll_transmit(connection) } else { None };
-                let Some(packet) = packet else { break };
-                if socket.stream.queue(packet).is_err() {
-                    break;
+            let mut is_empty = false;
+            while !is_empty && socket.stream.has_room() {
+                match self.protocol.poll_transmit(connection) {
+                    // There is room.
+                    Some(packet) => drop(socket.stream.queue(packet)),
+                    None => is_empty = true,
                 }
-                queued += 1;
+                sent += usize::from(!is_empty);
             }
             if let Err(error) = socket.stream.flush() {
                 self.lose(connection, Some(&error), now);
                 return sent + 1;
             }
-            sent += queued;
-            if queued < QUEUE_PACKETS {
+            if is_empty || socket.stream.wants_write() {
                 break;
             }
         }

@@ -15,7 +15,6 @@ use sanwire_buffer::Packet;
 use crate::{address, sys};
 pub use listener::Listener;
 use outgoing::Outgoing;
-pub use outgoing::QUEUE_PACKETS;
 
 /// What [`Stream::receive`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,7 +110,7 @@ impl Stream {
     /// Puts a packet behind those that wait to be sent.
     ///
     /// # Errors
-    /// Gives the packet back while [`QUEUE_PACKETS`] wait: flush first.
+    /// Gives the packet back while there is no room ([`Stream::has_room`]): flush first.
     #[expect(clippy::result_large_err, reason = "the packet itself comes back; boxing it would allocate")]
     pub fn queue(&mut self, packet: Packet) -> Result<(), Packet> {
         self.outgoing.push(packet)

@@ -9,7 +9,7 @@ use libc::{iovec, msghdr};
 use sanwire_buffer::Packet;
 
 /// Packets that one stream holds at the most.
-pub const QUEUE_PACKETS: usize = 128;
+pub(super) const QUEUE_PACKETS: usize = 128;
 
 /// Pieces of memory that one call sends, at the most: two of each packet.
 const PIECES_MAX: usize = 2 * QUEUE_PACKETS;

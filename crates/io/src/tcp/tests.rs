@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Frame, Head};
 
+use super::outgoing::QUEUE_PACKETS;
 use super::*;
 use crate::{Clock, Interest, Poller};
 

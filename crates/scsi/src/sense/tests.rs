@@ -37,6 +37,24 @@ fn sense_data_reads_like_a_sentence() {
     assert_eq!(sense.to_string(), "illegal request: Invalid field in CDB (24h/00h) in byte 1 of the CDB");
 }
 
+/// What an initiator meets at any target: from our own device, or from somebody else's.
+#[test]
+fn conditions_have_the_words_of_the_standard() {
+    for (code, qualifier, words) in [
+        (0x4b, 0x06, "Initiator response timeout (4bh/06h)"),
+        (0x0c, 0x0d, "Write error - not enough unsolicited data (0ch/0dh)"),
+        (0x47, 0x7f, "Some commands cleared by iSCSI protocol event (47h/7fh)"),
+        (0x02, 0x00, "No seek complete (02h/00h)"),
+        (0x74, 0x71, "Logical unit access not authorized (74h/71h)"),
+        (0x40, 0x85, "Diagnostic failure on component (40h/85h)"),
+        (0x04, 0x80, "vendor specific condition (04h/80h)"),
+        (0x80, 0x00, "vendor specific condition (80h/00h)"),
+        (0x7f, 0x7f, "unknown condition (7fh/7fh)"),
+    ] {
+        assert_eq!(AdditionalSense { code, qualifier }.to_string(), words);
+    }
+}
+
 proptest! {
     #[test]
     fn both_formats_survive(

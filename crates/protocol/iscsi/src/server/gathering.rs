@@ -28,13 +28,13 @@ pub(super) enum Fault {
 }
 
 /// Data that nobody asked for (RFC 7143 11.4.7.2).
-pub(super) const UNEXPECTED: Fault = Fault::Sense(AdditionalSense { code: 0x0c, qualifier: 0x0c });
+pub(super) const UNEXPECTED: Fault = Fault::Sense(AdditionalSense::UNEXPECTED_UNSOLICITED_DATA);
 /// More or less data than there should be.
-pub(super) const AMOUNT: Fault = Fault::Sense(AdditionalSense { code: 0x0c, qualifier: 0x0d });
+pub(super) const AMOUNT: Fault = Fault::Sense(AdditionalSense::NOT_ENOUGH_UNSOLICITED_DATA);
 /// Data was damaged or lost on the way.
-pub(super) const DAMAGED: Fault = Fault::Sense(AdditionalSense { code: 0x47, qualifier: 0x05 });
-/// Data did not come (SPC-5 annex F: INITIATOR RESPONSE TIMEOUT).
-const SILENT: Fault = Fault::Sense(AdditionalSense { code: 0x4b, qualifier: 0x06 });
+pub(super) const DAMAGED: Fault = Fault::Sense(AdditionalSense::PROTOCOL_SERVICE_CRC_ERROR);
+/// Data did not come.
+const SILENT: Fault = Fault::Sense(AdditionalSense::INITIATOR_RESPONSE_TIMEOUT);
 
 /// What becomes of a Data-Out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

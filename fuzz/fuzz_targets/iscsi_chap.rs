@@ -23,7 +23,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         assert!(!answer.contains("CHAP_R"), "an answer to a stranger");
         match server.poll_outcome() {
             Some(LoginOutcome::Admitted(_)) => panic!("a stranger was let in"),
-            Some(LoginOutcome::Refused(_)) => None,
+            Some(LoginOutcome::Refused(_) | LoginOutcome::Redirected(_)) => None,
             None => Some(answer),
         }
     };

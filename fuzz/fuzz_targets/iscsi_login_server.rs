@@ -32,7 +32,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
                 assert!(admitted.text.len() <= 8192 && admitted.connection.send_data_max_bytes >= 512);
                 return Ok(());
             }
-            Some(LoginOutcome::Refused(reason)) => {
+            Some(LoginOutcome::Refused(reason) | LoginOutcome::Redirected(reason)) => {
                 assert!(reason.len() < 4096);
                 return Ok(());
             }

@@ -206,6 +206,10 @@ impl FrontDesk {
                 tracing::warn!("a login from {} is refused: {reason}", login.peer);
                 login.is_over = true;
             }
+            Some(LoginOutcome::Redirected(whither)) => {
+                tracing::info!("a login from {} is redirected: {whither}", login.peer);
+                login.is_over = true;
+            }
             None => {}
         }
         if login.is_over && !login.stream.wants_write() {

@@ -179,7 +179,7 @@ impl World {
         let Some(wire) = self.wire.connections.get_mut(&id) else { return Ok(()) };
         match outcome {
             None => return Ok(()),
-            Some(LoginOutcome::Refused(_)) => {
+            Some(LoginOutcome::Refused(_) | LoginOutcome::Redirected(_)) => {
                 wire.server = ServerEnd::Gone;
                 wire.back.finish(now);
             }

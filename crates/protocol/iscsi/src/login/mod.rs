@@ -142,6 +142,8 @@ pub enum LoginOutcome {
     Admitted(Box<Admitted>),
     /// It was refused; close the connection when all is sent. The reason is for the log.
     Refused(String),
+    /// It was sent to another address, which is no refusal; close the connection when all is sent. Who went where is for the log.
+    Redirected(String),
 }
 
 #[cfg(test)]

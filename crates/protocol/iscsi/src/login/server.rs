@@ -180,7 +180,10 @@ impl ServerLogin {
         self.send(&response, text);
         // What a peer wrote may be in it, and goes to a log: no control characters, and not endlessly.
         let reason = refusal.reason.chars().filter(|c| !c.is_control()).take(REASON_MAX_CHARS).collect();
-        self.end(LoginOutcome::Refused(reason));
+        self.end(match refusal.status {
+            LoginStatus::MovedTemporarily | LoginStatus::MovedPermanently => LoginOutcome::Redirected(reason),
+            _ => LoginOutcome::Refused(reason),
+        });
     }
 
     fn send(&mut self, response: &LoginResponse, text: Vec<u8>) {

@@ -161,8 +161,10 @@ fn a_client_is_sent_elsewhere() {
         let mut directory = OneTarget::default();
         directory.entry.redirect = Some(("192.0.2.1:3260".to_owned(), is_permanent));
         let address = "192.0.2.1:3260".to_owned();
-        let expected = ClientRefusal::Redirected { address, is_permanent };
-        assert_eq!(log_in(&config(), &directory).client, Err(expected));
+        let meeting = log_in(&config(), &directory);
+        assert_eq!(meeting.client, Err(ClientRefusal::Redirected { address, is_permanent }));
+        let Some(LoginOutcome::Redirected(whither)) = meeting.server else { panic!("{:?}", meeting.server) };
+        assert_eq!(whither, format!("{INITIATOR} was sent to 192.0.2.1:3260"));
     }
 }
 

@@ -166,8 +166,8 @@ fn changing_path() {
 }
 
 #[test]
-fn clients_are_paused_and_resumed() {
-    run_seeds("clients_are_paused_and_resumed", 500, |seed| {
+fn either_end_is_paused_and_resumed() {
+    run_seeds("either_end_is_paused_and_resumed", 500, |seed| {
         let random = &mut plan_random(11, seed);
         let mut plan = Plan::any(random);
         if random.chance(300_000) {
@@ -176,8 +176,12 @@ fn clients_are_paused_and_resumed() {
         for at in moments(&plan, random, 4) {
             let client = random.range(0..=plan.clients as u64 - 1) as usize;
             let after = random.micros(0..=2_000_000);
-            plan.faults.push((at, Fault::Wire(LinkFault::Pause(client))));
-            plan.faults.push((at + after, Fault::Wire(LinkFault::Resume(client))));
+            let (pause, resume) = match random.chance(500_000) {
+                true => (LinkFault::Pause(client), LinkFault::Resume(client)),
+                false => (LinkFault::PauseServer(client), LinkFault::ResumeServer(client)),
+            };
+            plan.faults.push((at, Fault::Wire(pause)));
+            plan.faults.push((at + after, Fault::Wire(resume)));
             if random.chance(300_000) {
                 plan.faults.push((at, Fault::Wire(LinkFault::Cut { client, there: true, back: true })));
                 plan.faults.push((at + random.micros(0..=4_000_000), Fault::Wire(LinkFault::Mend(client))));

@@ -62,6 +62,10 @@ pub enum LinkFault {
     Pause(usize),
     /// It lets it go on.
     Resume(usize),
+    /// A client lets the server send it no answers.
+    PauseServer(usize),
+    /// It lets it go on.
+    ResumeServer(usize),
 }
 
 /// The links and their ends.

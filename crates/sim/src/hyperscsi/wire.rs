@@ -220,6 +220,8 @@ impl Wire for Packets {
             LinkFault::MendLink { client, link } => world.wire.cut_link(client, link, false),
             LinkFault::Pause(client) => return world.pause(client, true),
             LinkFault::Resume(client) => return world.pause(client, false),
+            LinkFault::PauseServer(client) => return world.pause_server(client, true),
+            LinkFault::ResumeServer(client) => return world.pause_server(client, false),
             LinkFault::Narrow(bytes) => world.wire.links(|link| link.plan.packet_max_bytes = bytes),
             LinkFault::Lengthen(us) => world.wire.links(|link| link.plan.delay_us = us),
             LinkFault::Replace(client) => {
@@ -237,7 +239,10 @@ impl Wire for Packets {
             link.is_cut = false;
             link.plan = link.plan.healed();
         });
-        (0..world.plan.clients).try_for_each(|client| world.pause(client, false))
+        (0..world.plan.clients).try_for_each(|client| {
+            world.pause_server(client, false)?;
+            world.pause(client, false)
+        })
     }
 
     fn killed(world: &mut World) {
@@ -340,6 +345,11 @@ impl World {
         let Some(host) = &mut self.host else { return Ok(()) };
         host.server.pause(id, is_paused, self.now);
         Packets::drain_server(self)
+    }
+
+    fn pause_server(&mut self, client: usize, is_paused: bool) -> Outcome<()> {
+        self.workers[client].client.pause(is_paused, self.now);
+        Packets::drain_client(self, client)
     }
 
     fn medium(&self, link: usize) -> Medium {

@@ -14,10 +14,10 @@ impl Channel {
             AckDue::At(at) => Some(at),
             AckDue::Now | AckDue::No => None,
         };
-        let pause = self.unanswered_pause.map(|(_, at)| at);
+        let pauses = [self.pauses.poll_timeout(), self.outgoing.kept_back_until()];
         let links = self.links.iter().flat_map(|link| [link.retransmit_at, link.prober.poll_timeout()]);
-        let own = [ack, pause, self.guard.ring().poll_timeout(), self.joins.poll_timeout(), self.links_timeout()];
-        links.chain(own).chain([self.shaper.poll_timeout()]).flatten().min()
+        let own = [ack, self.guard.ring().poll_timeout(), self.joins.poll_timeout(), self.links_timeout()];
+        links.chain(own).chain(pauses).chain([self.shaper.poll_timeout()]).flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -43,11 +43,7 @@ impl Channel {
         }
         self.tend_links(now);
         self.tend_joins(now);
-        if let Some((is_paused, at)) = self.unanswered_pause
-            && at <= now
-        {
-            self.pause(is_paused, now);
-        }
+        self.tend_pauses(now);
         self.keys_mut().handle_timeout(now);
     }
 

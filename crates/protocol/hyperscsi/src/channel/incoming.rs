@@ -41,7 +41,6 @@ impl Channel {
     /// Notes a data packet as received, with the acknowledgement that it carried.
     pub(crate) fn take_data(&mut self, fragment: &command::Fragment, now: Instant) {
         self.heard(now);
-        self.last_data = now;
         self.received.note(fragment.sequence);
         self.outgoing.acknowledge_low(fragment.acknowledgement, &mut self.links, now);
         self.progressed(now);
@@ -67,7 +66,7 @@ impl Channel {
         }
     }
 
-    fn progressed(&mut self, now: Instant) {
+    pub(super) fn progressed(&mut self, now: Instant) {
         let is_lenient = self.recovery == Recovery::Selective;
         let is_waiting = self.outgoing.is_waiting();
         for link in &mut self.links {
@@ -93,7 +92,7 @@ impl Channel {
         &mut self,
         plain: &[u8],
         packet_bytes: usize,
-        at: LinkAt,
+        (at, now): (LinkAt, Instant),
         most: Windows,
     ) -> Result<Option<bool>, Malformed> {
         match Snr::read(plain)? {
@@ -110,10 +109,7 @@ impl Channel {
                 self.acknowledge(AckKind::Probe { size_bytes }, Some(at));
             }
             Snr::Probe { .. } => {}
-            Snr::Pause { is_paused, .. } => {
-                self.outgoing.set_paused(is_paused);
-                self.acknowledge(AckKind::Pause { is_paused }, None);
-            }
+            Snr::Pause { number, pause } => self.pause_asked(number, pause, now),
         }
         Ok(None)
     }
@@ -136,9 +132,7 @@ impl Channel {
                 }
             }
             AckKind::Probe { size_bytes } => self.links[at.0].probed(usize::from(size_bytes)),
-            AckKind::Pause { is_paused } => {
-                self.unanswered_pause.take_if(|(asked, _)| *asked == is_paused);
-            }
+            AckKind::Pause { number } => self.pauses.answered(number),
         }
         self.progressed(now);
     }

@@ -204,6 +204,11 @@ impl Link {
         self.next_order
     }
 
+    /// How long an answer takes at the most, as far as was seen.
+    pub(super) fn calm_timeout(&self) -> Duration {
+        self.round_trip.calm_timeout()
+    }
+
     /// Whether a packet may go now.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.in_flight_packets == 0 || self.in_flight_bytes + bytes as u64 <= self.congestion.window_bytes()

@@ -195,6 +195,11 @@ impl Messages {
         !self.short.is_empty() || !self.uncut.is_empty()
     }
 
+    /// Whether a message without data is to be cut.
+    pub(super) fn has_short(&self) -> bool {
+        !self.short.is_empty()
+    }
+
     /// How large the packet of the next fragment can be, when no packet may be larger than this.
     pub(super) fn next_bytes(&self, packet_max_bytes: usize) -> usize {
         let next = self.short.front().or(self.uncut.front()).map(|&id| self.get(id));

@@ -5,6 +5,7 @@
 //! acknowledgement only when a window is full, a gap was seen, or nothing else went for a while.
 
 mod agreed;
+mod build;
 mod congestion;
 mod control;
 mod drive;
@@ -13,6 +14,7 @@ mod incoming;
 mod joins;
 mod link;
 mod messages;
+mod pauses;
 mod probe;
 mod receive;
 mod replay;
@@ -32,6 +34,7 @@ use self::joins::Joins;
 use self::link::Link;
 pub use self::link::LinkStatus;
 pub(crate) use self::messages::Message;
+use self::pauses::Pauses;
 use self::receive::Received;
 use self::send::Outgoing;
 pub use self::send::Recovery;
@@ -43,12 +46,6 @@ use crate::wire::{Opcode, Protection};
 
 /// A data packet that was transmitted this often, to a peer that is heard, is too large for the path by now.
 const TRANSMISSIONS_MAX: u8 = 12;
-
-/// As long as data of the peer comes, ours may only wait for memory there, which its answers must leave first.
-const STUCK_AFTER: Duration = Duration::from_secs(1);
-
-/// A pause that was not answered is asked for again after this.
-const PAUSE_AGAIN: Duration = Duration::from_millis(100);
 
 /// Settings of a new channel.
 pub(crate) struct Setup {
@@ -86,14 +83,11 @@ pub(crate) struct Channel {
     acked_window: u64,
     gap_end: u64,
     last_heard: Instant,
-    /// When a data packet was last taken.
-    last_data: Instant,
     /// Since when we wait for any sign of life.
     unanswered_since: Option<Instant>,
     requested_windows: Option<Windows>,
     accepted: VecDeque<Windows>,
-    /// What we ask the peer about pausing, until it has answered, and when to ask again.
-    unanswered_pause: Option<(bool, Instant)>,
+    pauses: Pauses,
     recovery: Recovery,
     compressor: Option<Compressor>,
     shaper: Shaper,
@@ -117,11 +111,10 @@ impl Channel {
             acked_window: 0,
             gap_end: 0,
             last_heard: setup.now,
-            last_data: setup.now,
             unanswered_since: None,
             requested_windows: None,
             accepted: VecDeque::new(),
-            unanswered_pause: None,
+            pauses: Pauses::default(),
             recovery: setup.recovery,
             compressor: None,
             shaper: Shaper::default(),
@@ -182,9 +175,8 @@ impl Channel {
     }
 
     /// Whether large packets no longer come through although the peer is heard: the path has shrunk.
-    pub(crate) fn is_stuck(&self, now: Instant) -> bool {
-        let is_worn = self.outgoing.oldest_transmissions() > TRANSMISSIONS_MAX;
-        is_worn && now.saturating_since(self.last_data) >= STUCK_AFTER || self.is_unfit()
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.outgoing.oldest_transmissions() > TRANSMISSIONS_MAX || self.is_unfit()
     }
 
     /// Whether nothing is on its way any more.
@@ -220,12 +212,6 @@ impl Channel {
         let marker = Marker { link: at as u8, order: self.links[at].next_order() };
         self.links[at].queried(now);
         self.control.push(Opcode::AckSnr, Snr::Query { marker: marker.number() }.write(0), Some(self.links[at].path()));
-    }
-
-    /// Asks the peer to send no data, or to go on, until it has heard so.
-    pub(crate) fn pause(&mut self, is_paused: bool, now: Instant) {
-        self.control.push(Opcode::AckSnr, Snr::Pause { is_paused }.write(0), None);
-        self.unanswered_pause = Some((is_paused, now + PAUSE_AGAIN));
     }
 
     /// Starts to search for the largest packet that the path takes.

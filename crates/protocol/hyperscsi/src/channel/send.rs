@@ -8,13 +8,12 @@ use std::collections::VecDeque;
 use sanwire_buffer::Packet;
 use sanwire_core::Instant;
 
+use super::build::{Fields, build, packet_bytes};
 use super::guard::Guard;
 use super::link::Link;
 use super::messages::{Message, MessageId, Messages, Turns};
-use crate::wire::command::Fragment;
 use crate::wire::flow::Window;
-use crate::wire::packet::guard_bytes;
-use crate::wire::{FRAGMENTS_MAX, Header, OVERHEAD_BYTES, Opcode};
+use crate::wire::{OVERHEAD_BYTES, Opcode};
 
 /// How lost packets are recovered (HyperSCSI 5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,12 +27,12 @@ pub enum Recovery {
 
 /// One data packet that was sent and not yet acknowledged in order.
 #[derive(Debug)]
-struct Sent {
+pub(super) struct Sent {
     message: MessageId,
-    data_offset: u32,
-    data_bytes: u32,
-    fragment: u16,
-    last: bool,
+    pub(super) data_offset: u32,
+    pub(super) data_bytes: u32,
+    pub(super) fragment: u16,
+    pub(super) last: bool,
     acknowledged: bool,
     lost: bool,
     transmissions: u8,
@@ -62,8 +61,10 @@ pub(super) struct Outgoing {
     /// Sequence of the first of `sent`.
     base: u64,
     window: Window,
-    /// The peer wants no data for a while.
+    /// The peer's owner wants no data for a while.
     is_paused: bool,
+    /// The peer has no room for messages with data from this sequence on, until this time if it says nothing else.
+    kept_back: Option<(u64, Instant)>,
     lost: usize,
     /// Where the search for lost packets goes on.
     lost_from: u64,
@@ -80,6 +81,7 @@ impl Outgoing {
             base: 0,
             window,
             is_paused: false,
+            kept_back: None,
             lost: 0,
             lost_from: 0,
             recovery,
@@ -109,7 +111,12 @@ impl Outgoing {
 
     /// Whether there is something to send, as far as the peer is concerned.
     pub(super) fn has_work(&self) -> bool {
-        !self.is_paused && (self.lost > 0 || (self.messages.has_uncut() && self.has_credit()))
+        !self.is_paused && (self.first_lost().is_some() || self.can_cut())
+    }
+
+    fn can_cut(&self) -> bool {
+        let has_uncut = if self.kept_back.is_some() { self.messages.has_short() } else { self.messages.has_uncut() };
+        has_uncut && self.has_credit()
     }
 
     /// How large the packet at most is that [`Outgoing::transmit`] would give, or how large it is when it was sent before.
@@ -172,12 +179,53 @@ impl Outgoing {
         build(&fields, message, sent, guard)
     }
 
+    /// The peer has no room for messages with data from this sequence on. What of them is under way was dropped: no loss of the
+    /// network, and not for its size.
+    pub(super) fn keep_back(&mut self, from: u64, until: Instant, links: &mut [Link]) {
+        if from < self.base || from > self.base + self.sent.len() as u64 {
+            return;
+        }
+        self.kept_back = Some((from, until));
+        self.lost_from = self.lost_from.min(from);
+        for index in (from - self.base) as usize..self.sent.len() {
+            let is_kept_back = self.is_kept_back(index);
+            let Some(sent) = self.sent.get_mut(index).filter(|sent| is_kept_back && !sent.acknowledged) else {
+                continue;
+            };
+            if std::mem::take(&mut sent.is_counted)
+                && let Some(link) = links.get_mut(usize::from(sent.link))
+            {
+                link.forget(sent.bytes);
+            }
+            self.lost += usize::from(!sent.lost);
+            sent.lost = true;
+            sent.transmissions = sent.transmissions.min(2);
+        }
+    }
+
+    /// The peer has room.
+    pub(super) fn keep_nothing_back(&mut self) {
+        self.kept_back = None;
+        self.lost_from = self.base;
+    }
+
+    /// When what the peer has no room for is tried again.
+    pub(super) fn kept_back_until(&self) -> Option<Instant> {
+        self.kept_back.map(|(_, until)| until)
+    }
+
+    fn is_kept_back(&self, index: usize) -> bool {
+        let sequence = self.base + index as u64;
+        let has_data = |sent: &Sent| self.messages.get(sent.message).data_length() > 0;
+        self.kept_back.is_some_and(|(from, _)| sequence >= from) && self.sent.get(index).is_some_and(has_data)
+    }
+
     fn first_lost(&self) -> Option<usize> {
         if self.lost == 0 {
             return None;
         }
         let start = self.lost_from.saturating_sub(self.base) as usize;
-        (start..self.sent.len()).find(|&index| self.sent[index].lost)
+        (start..self.sent.len()).find(|&index| self.sent[index].lost && !self.is_kept_back(index))
     }
 
     fn next_lost(&mut self) -> Option<usize> {
@@ -189,7 +237,7 @@ impl Outgoing {
     }
 
     fn cut(&mut self, packet_max_bytes: usize, now: Instant) -> Option<usize> {
-        if !self.has_credit() {
+        if !self.can_cut() {
             return None;
         }
         let (message, cut) = self.messages.cut(packet_max_bytes.saturating_sub(OVERHEAD_BYTES))?;
@@ -231,6 +279,9 @@ impl Outgoing {
                 self.messages.packet_done(sent.message);
             }
             self.base += 1;
+        }
+        if self.kept_back.is_some_and(|(from, _)| from < self.base) {
+            self.keep_nothing_back();
         }
         if self.recovery == Recovery::Selective && !map.is_empty() {
             for index in 0..self.sent.len().min(map.len() * 8) {
@@ -308,39 +359,4 @@ impl Outgoing {
             }
         }
     }
-}
-
-/// What a packet says besides its data.
-struct Fields {
-    opcode: Opcode,
-    sequence: u64,
-    acknowledgement: u64,
-    answer_at_once: bool,
-}
-
-fn message_head<'a>(message: &'a Message, sent: &Sent) -> &'a [u8] {
-    if sent.fragment == 0 { message.head() } else { &[] }
-}
-
-fn packet_bytes(message: &Message, sent: &Sent) -> u32 {
-    let fixed = OVERHEAD_BYTES + guard_bytes(message.protection()) + message_head(message, sent).len();
-    fixed as u32 + sent.data_bytes
-}
-
-/// Makes the packet anew, under a number that was never used.
-fn build(fields: &Fields, message: &Message, sent: &Sent, guard: &mut Guard) -> Option<Packet> {
-    let opcode = message.opcode(fields.opcode);
-    let header = Header { tag: message.tag(), last: sent.last, fragment: sent.fragment % FRAGMENTS_MAX, opcode };
-    let message_head = message_head(message, sent);
-    let fragment = Fragment {
-        sequence: fields.sequence,
-        data_offset: sent.data_offset,
-        data_length: message.data_length(),
-        acknowledgement: fields.acknowledgement as u32,
-        head_length: message_head.len() as u16,
-        answer_at_once: fields.answer_at_once,
-        expanded_kib: message.expanded_kib(),
-    };
-    let payload = message.data(sent.data_offset, sent.data_bytes);
-    guard.data(header, message.protection(), [&fragment.write(), message_head], payload)
 }

@@ -50,6 +50,6 @@ impl Connected {
             }
             self.hinted_at = None;
         }
-        self.channel.is_stuck(now) || self.channel.unanswered_since().is_some_and(|since| since + SILENCE_MAX <= now)
+        self.channel.is_stuck() || self.channel.unanswered_since().is_some_and(|since| since + SILENCE_MAX <= now)
     }
 }

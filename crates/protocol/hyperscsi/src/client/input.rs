@@ -164,7 +164,7 @@ impl Client {
             Opcode::AckSnr => {
                 let inward = Window::fitting(self.config.link.receive_capacity_packets);
                 let most = Windows { outward: Window::fitting(IN_FLIGHT_MAX_PACKETS), inward };
-                match channel.handle_snr(&plain, packet.length_bytes(), at, most) {
+                match channel.handle_snr(&plain, packet.length_bytes(), (at, now), most) {
                     Ok(Some(resumed)) => self.accepted(resumed, now),
                     Ok(None) => {}
                     Err(_) => self.counters.violations += 1,
@@ -212,6 +212,9 @@ impl Client {
         }
         self.is_held = self.holds_after_restart && self.was_connected && (self.is_held || !resumed);
         self.orders.unask();
+        if self.is_paused {
+            channel.pause(true, now);
+        }
         channel.start_probing(now);
         self.was_connected = true;
         self.events.push_back(ClientEvent::Connected { server: info.clone(), resumed });

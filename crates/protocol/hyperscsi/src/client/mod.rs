@@ -61,6 +61,8 @@ pub struct Client {
     /// Whether commands wait for [`Client::release`] after the server has forgotten the session.
     holds_after_restart: bool,
     is_held: bool,
+    /// The server is to send no answers.
+    is_paused: bool,
     /// Since when there is no connection.
     seeking_since: Instant,
     /// There is none for longer than anybody waits.
@@ -95,6 +97,7 @@ impl Client {
             was_connected: false,
             holds_after_restart: false,
             is_held: false,
+            is_paused: false,
             seeking_since: now,
             is_out_of_patience: false,
             refusal: None,
@@ -200,6 +203,15 @@ impl Client {
         self.is_held = false;
         if matches!(self.state, State::Connected(_)) {
             self.orders.unasked_tags().into_iter().for_each(|tag| self.ask(tag));
+        }
+    }
+
+    /// Lets the server send no answers, or lets it go on, through reconnections too. Commands are asked and executed meanwhile.
+    pub fn pause(&mut self, is_paused: bool, now: Instant) {
+        if std::mem::replace(&mut self.is_paused, is_paused) != is_paused
+            && let State::Connected(connected) = &mut self.state
+        {
+            connected.channel.pause(is_paused, now);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sanwire_buffer::{Region, Slice};
 use sanwire_core::{Instant, NexusId};
 
-use super::intake::{Intake, Piece, Taken};
+use super::intake::{Intake, Piece, Taken, Wanted};
 use super::terms::Terms;
 use super::turns::Turn;
 use crate::channel::{Channel, LinkAt, Rejected};
@@ -56,6 +56,8 @@ pub(super) struct Connection {
     /// The windows that the client was told last.
     offered: Option<Windows>,
     intake: Intake,
+    /// For what there was no memory, if the client was told so.
+    wanted: Option<Wanted>,
     terms: Terms,
     /// The client does not support what the server enforces now.
     is_refused: bool,
@@ -92,6 +94,7 @@ impl Connection {
             capacity_packets,
             offered: None,
             intake: Intake::new(terms.transfer_max_bytes(), terms.takes_compressed()),
+            wanted: None,
             terms,
             is_refused: false,
             keep_alive,
@@ -169,19 +172,38 @@ impl Connection {
         let is_next = self.channel.is_next(fragment.sequence);
         let piece = Piece { prefix: &packet.prefix, fragment: &fragment, head, data, is_next };
         let taken = self.intake.take(piece, memory);
-        if matches!(taken, Taken::NoMemory) {
+        if let Taken::NoMemory { wanted } = taken {
             counters.no_memory += 1;
+            if self.channel.no_room_from().is_none_or(|from| fragment.sequence <= from) {
+                self.wanted = Some(wanted);
+            }
+            self.channel.lacks_room(fragment.sequence, now);
             return None;
         }
         self.channel.take_data(&fragment, now);
+        if fragment.data_length > 0 && self.channel.no_room_from().is_some_and(|from| fragment.sequence >= from) {
+            self.found_room(now);
+        }
         match taken {
             Taken::Request(request) => Some(request),
             Taken::Violation => {
                 counters.violations += 1;
                 None
             }
-            Taken::NoMemory | Taken::Noted => None,
+            Taken::NoMemory { .. } | Taken::Noted => None,
         }
+    }
+
+    /// What the client waits for to be told that there is room, if it was told that there is none.
+    pub(super) fn wanted_bytes(&self) -> Option<usize> {
+        let from = self.channel.no_room_from()?;
+        self.wanted.map(|wanted| wanted.bytes(self.channel.is_next(from)))
+    }
+
+    /// There is room again.
+    pub(super) fn found_room(&mut self, now: Instant) {
+        self.wanted = None;
+        self.channel.has_room(now);
     }
 
     /// Takes an authentic control packet that is no DISCONNECT.
@@ -200,7 +222,7 @@ impl Connection {
                 // No client takes more than its share.
                 let least = Window::fitting(1);
                 let most = self.offered.unwrap_or(Windows { outward: least, inward: least });
-                self.channel.handle_snr(plain, packet_bytes, at, most)?;
+                self.channel.handle_snr(plain, packet_bytes, (at, now), most)?;
             }
             Opcode::AckReply => {
                 self.channel.handle_ack(plain, at, now);
@@ -280,7 +302,7 @@ impl Connection {
     /// Whether the client is gone.
     pub(super) fn is_dead(&self, now: Instant) -> bool {
         now.saturating_since(self.channel.last_heard()) > self.keep_alive * MISSED_MAX
-            || self.channel.is_stuck(now)
+            || self.channel.is_stuck()
             || self.is_refused
     }
 

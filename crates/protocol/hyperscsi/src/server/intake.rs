@@ -47,13 +47,35 @@ fn key(header: Header) -> Key {
 /// What became of a fragment.
 pub(super) enum Taken {
     /// No memory is free: it will come again.
-    NoMemory,
+    NoMemory {
+        /// What must be free.
+        wanted: Wanted,
+    },
     /// More must come.
     Noted,
     /// The request has come whole.
     Request(Request),
     /// The peer breaks the rules; the message is given up.
     Violation,
+}
+
+/// The memory that a message needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// For the data as it comes.
+    data_bytes: usize,
+    /// For the data when it is expanded.
+    expanded_bytes: usize,
+    /// What must be left besides, when something before it is missing.
+    spare_bytes: usize,
+}
+
+impl Wanted {
+    /// What must be free, for a message that is or is not the next one.
+    pub(super) fn bytes(self, is_next: bool) -> usize {
+        let needed = self.data_bytes + self.expanded_bytes;
+        if is_next || needed == 0 { needed } else { needed.saturating_add(self.spare_bytes) }
+    }
 }
 
 /// A fragment with what is around it.
@@ -94,7 +116,7 @@ impl Intake {
             return Taken::Violation;
         }
         match self.place(piece, memory) {
-            None => Taken::NoMemory,
+            None => Taken::NoMemory { wanted: self.wanted(&piece) },
             Some(Ok(None)) => Taken::Noted,
             Some(Ok(Some(Whole { head, data, protection }))) => match RequestHead::read(&head) {
                 Ok(head) => {
@@ -126,7 +148,7 @@ impl Intake {
             if header.fragment == 0 && header.last {
                 return self.place_whole(piece, memory);
             }
-            let room = self.room(&piece, fragment.data_length as usize, memory)?;
+            let room = self.room(&piece, memory)?;
             let (assembly, expanded_kib) = (Assembly::new(fragment), fragment.expanded_kib);
             self.incoming.insert(tag, Incoming { assembly, room, expanded_kib, protection: *protection });
         }
@@ -152,8 +174,7 @@ impl Intake {
         if fragment.data_length as usize != data.len() {
             return Some(Err(()));
         }
-        let is_plain = fragment.expanded_kib == 0;
-        let room = self.room(&piece, if is_plain { data.len() } else { 0 }, memory)?;
+        let room = self.room(&piece, memory)?;
         let data = match room {
             Room { expanded: Some(mut frame), .. } => match expand(data, fragment.expanded_kib, &mut frame) {
                 Ok(length) => Some(frame.freeze().slice(0..length)),
@@ -168,24 +189,29 @@ impl Intake {
         Some(Ok(Some(Whole { head: head.to_vec(), data, protection: prefix.protection })))
     }
 
-    /// Memory for a message of which this is the first packet to come, with so many bytes of data.
+    /// What a message needs of which this is the first packet to come.
     ///
     /// Requests are sent one after the other, so the next one in order can always be finished. One that overtook others
     /// cannot, while they have no room: it only gets what leaves room for the largest of them.
-    fn room(&self, piece: &Piece<'_>, length_bytes: usize, memory: &Region) -> Option<Room> {
+    fn wanted(&self, piece: &Piece<'_>) -> Wanted {
+        let Piece { prefix, fragment, .. } = piece;
         let most = self.transfer_max_bytes as usize;
-        let expanded_bytes = expanded_max_bytes(piece.fragment.expanded_kib).min(most);
-        let spare_bytes = match (piece.is_next, self.takes_compressed) {
-            (true, _) => 0,
-            (false, false) => most,
-            (false, true) => 2 * most,
-        };
-        let wanted_bytes = length_bytes + expanded_bytes;
-        if spare_bytes > 0 && wanted_bytes > 0 && memory.free_bytes() < wanted_bytes.saturating_add(spare_bytes) {
+        // What comes compressed in one packet is expanded out of it.
+        let is_expanded_at_once = prefix.header.fragment == 0 && prefix.header.last && fragment.expanded_kib > 0;
+        Wanted {
+            data_bytes: if is_expanded_at_once { 0 } else { fragment.data_length as usize },
+            expanded_bytes: expanded_max_bytes(fragment.expanded_kib).min(most),
+            spare_bytes: if self.takes_compressed { 2 * most } else { most },
+        }
+    }
+
+    fn room(&self, piece: &Piece<'_>, memory: &Region) -> Option<Room> {
+        let wanted = self.wanted(piece);
+        if !piece.is_next && memory.free_bytes() < wanted.bytes(false) {
             return None;
         }
         let frame = |bytes: usize| if bytes == 0 { Some(None) } else { memory.frame(bytes).map(Some) };
-        Some(Room { frame: frame(length_bytes)?, expanded: frame(expanded_bytes)? })
+        Some(Room { frame: frame(wanted.data_bytes)?, expanded: frame(wanted.expanded_bytes)? })
     }
 }
 

@@ -10,6 +10,7 @@ mod intake;
 mod leave;
 mod links;
 mod requests;
+mod room;
 mod session;
 mod setup;
 mod status;
@@ -61,6 +62,8 @@ pub struct Server {
     /// Where packets are decrypted.
     plain: Vec<u8>,
     events: VecDeque<ServerEvent>,
+    /// Connections whose clients were told that there is no room for what they send.
+    starved: VecDeque<u32>,
     /// No connection's deadline is earlier.
     next_deadline: Option<Instant>,
     counters: Counters,
@@ -87,6 +90,7 @@ impl Server {
             loose: VecDeque::new(),
             plain: Vec::new(),
             events: VecDeque::new(),
+            starved: VecDeque::new(),
             next_deadline: None,
             counters: Counters::default(),
             hints: 0,
@@ -140,6 +144,7 @@ impl Server {
         let request = connection.handle_data(packet, &mut self.plain, &self.config.memory, &mut self.counters, now);
         let nexus = connection.nexus;
         self.deliver(prefix.connection);
+        self.note_starved(prefix.connection);
         self.touch(prefix.connection);
         if let Some(request) = request {
             self.handle_request(nexus, request, now);
@@ -241,6 +246,7 @@ impl Server {
         if let Some(loose) = self.loose.pop_front() {
             return Some(loose);
         }
+        self.tell_of_room(now);
         while let Some(&id) = self.queue.front() {
             let Some(connection) = self.connections.get_mut(&id) else {
                 self.queue.pop_front();
@@ -296,6 +302,7 @@ impl Server {
             self.share_windows(now);
         }
         self.expire_sessions(now);
+        self.look_for_room_later(now);
     }
 
     /// Sees to a connection's keys; `false` when it cannot go on: its client may not connect any more, or the library refuses the

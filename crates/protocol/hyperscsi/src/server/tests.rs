@@ -1,5 +1,6 @@
 //! Both ends in memory: what a server does as clients come and go.
 
+mod pauses;
 mod windows;
 
 use std::collections::BTreeMap;

@@ -5,9 +5,10 @@
 //!   1  1 byte flags (bit 0: the session goes on), then the windows (8 bytes)
 //!   2  8 bytes marker, sent back in the answer
 //!   3  2 bytes size of this packet, then zeroes up to it
-//!   4  1 byte: 1 send no data, 0 go on
+//!   4  4 bytes number, sent back in the answer; 1 byte: 1 pause, 0 go on; 1 byte reason: 0 the owner's wish, 1 no room;
+//!      8 bytes: the lowest sequence without room
 //! FC_ACK_REPLY  1 byte kind: 0 nothing more, 1 windows accepted, 2 answer to a query, 3 answer to a probe, 4 pause
-//!   then as above (flags 0, no zeroes), then always
+//!   then as above (flags 0, no zeroes; of a pause its number), then always
 //!      8 bytes  cumulative: the lowest sequence that has not come
 //!      2 bytes  length of the map in bytes, at most 512
 //!               map: bit i (the highest bit of a byte first) tells whether sequence cumulative + i has come
@@ -120,9 +121,41 @@ pub enum Snr {
     },
     /// Send no data packets, or go on.
     Pause {
-        /// No data, please.
-        is_paused: bool,
+        /// Counts what the sender asks of this kind: of two the higher one holds, whichever comes first.
+        number: u32,
+        /// What it asks.
+        pause: Pause,
     },
+}
+
+/// What an end asks the other about its data packets. The two reasons stand side by side: one says nothing of the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pause {
+    /// Its owner wants it: none at all while this is `true`.
+    Owner(bool),
+    /// There was no room for this sequence: none of those from there on that belong to messages with data. `None`: there is room again.
+    Room(Option<u64>),
+}
+
+impl Pause {
+    fn read(reader: &mut Reader<'_>) -> Result<Pause, Malformed> {
+        let (is_paused, reason, sequence) = (reader.u8()?, reader.u8()?, reader.u64()?);
+        match (is_paused, reason) {
+            (0 | 1, 0) => Ok(Pause::Owner(is_paused == 1)),
+            (0, 1) => Ok(Pause::Room(None)),
+            (1, 1) => Ok(Pause::Room(Some(sequence))),
+            _ => Err(Malformed::Field("pause")),
+        }
+    }
+
+    fn write(self, out: &mut Vec<u8>) {
+        let (is_paused, reason, sequence) = match self {
+            Pause::Owner(is_paused) => (is_paused, 0, 0),
+            Pause::Room(from) => (from.is_some(), 1, from.unwrap_or(0)),
+        };
+        out.extend_from_slice(&[u8::from(is_paused), reason]);
+        out.extend_from_slice(&sequence.to_be_bytes());
+    }
 }
 
 impl Snr {
@@ -140,7 +173,7 @@ impl Snr {
             }
             2 => Ok(Snr::Query { marker: reader.u64()? }),
             3 => Ok(Snr::Probe { size_bytes: reader.u16()? }),
-            4 => Ok(Snr::Pause { is_paused: read_pause(&mut reader)? }),
+            4 => Ok(Snr::Pause { number: reader.u32()?, pause: Pause::read(&mut reader)? }),
             _ => Err(Malformed::Field("kind of FC_ACK_SNR")),
         }
     }
@@ -164,7 +197,11 @@ impl Snr {
                 out.extend_from_slice(&size_bytes.to_be_bytes());
                 out.resize(probe_body_bytes.max(out.len()), 0);
             }
-            Snr::Pause { is_paused } => out.extend_from_slice(&[4, u8::from(*is_paused)]),
+            Snr::Pause { number, pause } => {
+                out.push(4);
+                out.extend_from_slice(&number.to_be_bytes());
+                pause.write(&mut out);
+            }
         }
         out
     }
@@ -189,17 +226,9 @@ pub enum AckKind {
     },
     /// A request to pause or to go on.
     Pause {
-        /// What is in force.
-        is_paused: bool,
+        /// The request's number.
+        number: u32,
     },
-}
-
-fn read_pause(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
-    match reader.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Malformed::Field("pause")),
-    }
 }
 
 /// The body of FC_ACK_REPLY.
@@ -228,7 +257,7 @@ impl<'a> Ack<'a> {
             }
             2 => AckKind::Query { marker: reader.u64()? },
             3 => AckKind::Probe { size_bytes: reader.u16()? },
-            4 => AckKind::Pause { is_paused: read_pause(&mut reader)? },
+            4 => AckKind::Pause { number: reader.u32()? },
             _ => return Err(Malformed::Field("kind of FC_ACK_REPLY")),
         };
         let cumulative = reader.u64()?;
@@ -258,7 +287,10 @@ impl<'a> Ack<'a> {
                 out.push(3);
                 out.extend_from_slice(&size_bytes.to_be_bytes());
             }
-            AckKind::Pause { is_paused } => out.extend_from_slice(&[4, u8::from(is_paused)]),
+            AckKind::Pause { number } => {
+                out.push(4);
+                out.extend_from_slice(&number.to_be_bytes());
+            }
         }
         out.extend_from_slice(&self.cumulative.to_be_bytes());
         out.extend_from_slice(&(self.map.len() as u16).to_be_bytes());
@@ -297,7 +329,9 @@ mod tests {
             Snr::SetWindows { resumed: true, windows },
             Snr::Query { marker: u64::MAX },
             Snr::Probe { size_bytes: 9000 },
-            Snr::Pause { is_paused: true },
+            Snr::Pause { number: 1, pause: Pause::Owner(true) },
+            Snr::Pause { number: 2, pause: Pause::Room(Some(1 << 40)) },
+            Snr::Pause { number: u32::MAX, pause: Pause::Room(None) },
         ] {
             assert_eq!(Snr::read(&snr.write(100)), Ok(snr));
         }
@@ -306,7 +340,7 @@ mod tests {
             AckKind::Windows(windows),
             AckKind::Query { marker: 3 },
             AckKind::Probe { size_bytes: 1500 },
-            AckKind::Pause { is_paused: false },
+            AckKind::Pause { number: 7 },
         ] {
             let ack = Ack { kind, cumulative: 1 << 50, map: &[0x80, 1] };
             assert_eq!(Ack::read(&ack.write()), Ok(ack));

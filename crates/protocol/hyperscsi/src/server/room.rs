@@ -1,0 +1,47 @@
+//! Clients that were told that there is no room for what they send, and are told when there is some.
+
+use std::time::Duration;
+
+use sanwire_core::Instant;
+
+use super::Server;
+
+/// Memory may be freed by others than this server: how often it looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+impl Server {
+    /// A packet of a connection was taken, or not.
+    pub(super) fn note_starved(&mut self, id: u32) {
+        let is_starved = self.connections.get(&id).is_some_and(|connection| connection.wanted_bytes().is_some());
+        if is_starved && !self.starved.contains(&id) {
+            self.starved.push_back(id);
+        }
+    }
+
+    /// Those for whom there is room now are told so, who has waited longest first.
+    pub(super) fn tell_of_room(&mut self, now: Instant) {
+        if self.starved.is_empty() {
+            return;
+        }
+        let mut free_bytes = self.config.memory.free_bytes();
+        for id in std::mem::take(&mut self.starved) {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let Some(wanted_bytes) = connection.wanted_bytes() else { continue };
+            if wanted_bytes > free_bytes {
+                self.starved.push_back(id);
+                continue;
+            }
+            free_bytes -= wanted_bytes;
+            connection.found_room(now);
+            self.touch(id);
+        }
+        self.look_for_room_later(now);
+    }
+
+    pub(super) fn look_for_room_later(&mut self, now: Instant) {
+        if !self.starved.is_empty() {
+            let at = now + LOOK;
+            self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
+        }
+    }
+}

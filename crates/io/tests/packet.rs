@@ -144,6 +144,18 @@ fn a_broadcast_reaches_the_other_end() {
     assert_eq!(a.receive(10, &mut |_, _| panic!("its own")).unwrap(), 0);
 }
 
+/// A multicast address belongs to nobody here, though the kernel passes its frames on.
+#[test]
+fn what_is_for_a_group_is_not_taken() {
+    let Some(hosts) = Hosts::new("group", 1500) else { return };
+    let (mut a, mut b) = (hosts.open(0), hosts.open(1));
+    send(&mut a, MacAddress([0x01, 0, 0x5e, 0, 0, 1]), &[packet(1, 100)]);
+    send(&mut a, hosts.mac(1), &[packet(2, 100)]);
+    let got = receive(&mut b, 1);
+    assert!(got.len() == 1 && got[0].1.starts_with(&bytes(&packet(2, 100))));
+    assert_eq!((b.counters().received, b.counters().filtered), (1, 1));
+}
+
 #[test]
 fn other_traffic_is_never_seen() {
     let Some(hosts) = Hosts::new("others", 1500) else { return };

@@ -123,10 +123,10 @@ impl PacketPort {
     /// # Errors
     /// None so far.
     pub fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, &[u8])) -> io::Result<usize> {
-        let mut received = 0;
+        let (mut received, own) = (0, self.mac_address());
         while received < budget {
             let Some(arrival) = self.ring.next() else { break };
-            match arrival.frame().and_then(parse) {
+            match arrival.frame().and_then(|frame| parse(frame, own)) {
                 Some((peer, payload)) => {
                     self.counters.received_bytes += payload.len() as u64;
                     handler(peer, payload);
@@ -236,9 +236,13 @@ fn bind(socket: BorrowedFd<'_>, interface_index: u32, ethertype: u16) -> io::Res
     sys::check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) }).map(drop)
 }
 
-/// The sender and the payload of a frame.
-fn parse(frame: &[u8]) -> Option<(Peer, &[u8])> {
+/// The sender and the payload of a frame for us, or for everybody. On a promiscuous interface, and on the parent of a macvlan, others'
+/// frames come as well, and multicast is nobody's here.
+fn parse(frame: &[u8], own: MacAddress) -> Option<(Peer, &[u8])> {
     let (header, payload) = frame.split_at_checked(ETHERNET_HEADER_BYTES)?;
+    if header[..6] != own.0 && header[..6] != MacAddress::BROADCAST.0 {
+        return None;
+    }
     let source = header[6..12].try_into().ok()?;
     Some((Peer::Ethernet(MacAddress(source)), payload))
 }
@@ -250,7 +254,17 @@ mod tests {
     #[test]
     fn the_sender_stands_before_the_payload() {
         let frame = [1, 1, 1, 1, 1, 1, 2, 3, 4, 5, 6, 7, 0x88, 0x9a, 42];
-        assert_eq!(parse(&frame), Some((Peer::Ethernet(MacAddress([2, 3, 4, 5, 6, 7])), &[42][..])));
-        assert_eq!(parse(&frame[..13]), None);
+        let own = MacAddress([1; 6]);
+        assert_eq!(parse(&frame, own), Some((Peer::Ethernet(MacAddress([2, 3, 4, 5, 6, 7])), &[42][..])));
+        assert_eq!(parse(&frame[..13], own), None);
+    }
+
+    #[test]
+    fn only_frames_for_us_or_for_everybody_are_taken() {
+        let own = MacAddress([2, 0, 0, 0, 0, 1]);
+        let taken = |to: [u8; 6]| parse(&[&to[..], &[2; 6], &[0x88, 0x9a, 42]].concat(), own).is_some();
+        assert!(taken(own.0) && taken([0xff; 6]));
+        assert!(!taken([2, 0, 0, 0, 0, 2]), "another's");
+        assert!(!taken([0x01, 0, 0x5e, 0, 0, 1]), "a group's");
     }
 }

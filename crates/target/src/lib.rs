@@ -38,7 +38,7 @@ pub use config::{TargetConfig, VolumeConfig};
 pub use error::StartError;
 pub use export::{ExportConfig, ExportError};
 pub use manage::{
-    Answer, Asker, ClientStatus, ConnectionStatistics, Desk, Dropped, GroupStatus, ManageError, Manager, PortState,
+    Answer, Asker, ClientStatus, ConnectionStatistics, Desk, GroupStatus, ManageError, Manager, PortState,
     REQUEST_MAX_BYTES, Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};

@@ -342,7 +342,7 @@ fn a_storm_of_management_neither_disturbs_data_nor_grows_memory() {
     assert!(grown < 64 << 20, "{grown} bytes");
     let by = Asker::Signal { signal: "test" };
     let Response::Done(Answer::Statistics(statistics)) = desk.handle(&by, Request::Statistics) else { panic!() };
-    assert_eq!((statistics.dropped.unpermitted, statistics.volumes[0].errors), (500, 0));
+    assert_eq!((statistics.dropped["management without permission"], statistics.volumes[0].errors), (500, 0));
     assert!(statistics.volumes[0].commands >= 2 * rounds);
     drop((volume, client));
     desk.end().unwrap().stop().unwrap();

@@ -1,28 +1,46 @@
 //! What was dropped, and why. Counted, never logged per packet.
 
-/// Packets and messages that an end did not take.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
+/// Makes the counters, with the words for each that its owner reads.
+macro_rules! counters {
+    ($($(#[$document:meta])* $name:ident: $reason:literal,)*) => {
+        /// Packets and messages that an end did not take.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct Counters {
+            $($(#[$document])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// Every reason, in words, and how often it was one.
+            pub fn reasons(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$(($reason, self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
     /// No packet of ours at all.
-    pub malformed: u64,
+    malformed: "malformed",
     /// Checksum, seal or fragment fields do not hold, or a sequence beyond any window.
-    pub rejected: u64,
+    rejected: "rejected",
     /// Came before.
-    pub duplicates: u64,
+    duplicates: "duplicates",
     /// Of a connection that is not known here.
-    pub unknown_connection: u64,
+    unknown_connection: "unknown connection",
     /// From somebody who is not on the allow list.
-    pub not_permitted: u64,
+    not_permitted: "not permitted",
     /// Guarded less than the connection or the logical unit demands.
-    pub downgrades: u64,
+    downgrades: "guarded too little",
     /// A handshake that did not verify.
-    pub not_authentic: u64,
+    not_authentic: "not authentic",
     /// A handshake with an end that does not support what is enforced.
-    pub conflicts: u64,
+    conflicts: "conflict of options",
     /// A handshake that came too soon after a wrong password.
-    pub throttled: u64,
+    throttled: "too soon after a wrong password",
+    /// Faster than the cap that was agreed on; the packet will come again.
+    excess: "faster than its cap",
     /// No memory was free; the packet will come again.
-    pub no_memory: u64,
+    no_memory: "no memory",
     /// The peer broke the rules of the protocol.
-    pub violations: u64,
+    violations: "violations",
 }

@@ -143,6 +143,11 @@ impl Clients {
         self.lock().0.is_some()
     }
 
+    /// Whether a client is named, and not only served because `allow` permits it.
+    pub(crate) fn is_listed(&self, client: ClientId) -> bool {
+        self.table.load().get(client).is_some()
+    }
+
     /// Whether a client may manage the server.
     pub(crate) fn may_manage(&self, client: ClientId) -> bool {
         self.table.load().get(client).is_some_and(|client| client.manage)

@@ -1,5 +1,7 @@
 //! What an administrator may ask of a running server, and the answers.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::clients::{ClientConfig, ClientSettings};
@@ -222,8 +224,8 @@ pub struct Statistics {
     pub volumes: Vec<VolumeStatistics>,
     /// The HyperSCSI connections there are now.
     pub connections: Vec<ConnectionStatistics>,
-    /// Packets and messages that were not taken, by the reason.
-    pub dropped: Dropped,
+    /// HyperSCSI packets and messages that were not taken, by the reason in words.
+    pub dropped: BTreeMap<String, u64>,
 }
 
 /// What was counted of one volume.
@@ -272,32 +274,4 @@ pub struct ConnectionStatistics {
     pub window_in_packets: u32,
     /// The round trip, once it was measured.
     pub round_trip_us: Option<u64>,
-}
-
-/// HyperSCSI packets and messages that the server did not take.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Dropped {
-    /// No packet of ours at all.
-    pub malformed: u64,
-    /// Damaged, or beyond any window.
-    pub rejected: u64,
-    /// Came before.
-    pub duplicates: u64,
-    /// Of a connection that is not known.
-    pub unknown_connection: u64,
-    /// From somebody who is not served.
-    pub not_permitted: u64,
-    /// Guarded less than the connection or the volume demands.
-    pub downgrades: u64,
-    /// A handshake that did not verify: mostly, another password.
-    pub not_authentic: u64,
-    /// A handshake that came too soon after a wrong password.
-    pub throttled: u64,
-    /// No memory was free.
-    pub no_memory: u64,
-    /// The peer broke the rules of the protocol.
-    pub violations: u64,
-    /// Requests to manage the server from clients that may not.
-    pub unpermitted: u64,
 }

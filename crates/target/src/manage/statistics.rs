@@ -1,8 +1,13 @@
 //! What all shards together have counted.
 
+use std::collections::BTreeMap;
+
 use super::Manager;
-use super::request::{ConnectionStatistics, Dropped, Statistics, VolumeStatistics};
+use super::request::{ConnectionStatistics, Statistics, VolumeStatistics};
 use crate::counting::{Counted, VolumeCount};
+
+/// Requests to manage the server from clients that may not.
+const UNPERMITTED: &str = "management without permission";
 
 impl Manager {
     pub(super) fn statistics(&self) -> Statistics {
@@ -16,7 +21,7 @@ impl Manager {
         Statistics {
             volumes: volumes.collect(),
             connections: counted.iter().flat_map(connections).collect(),
-            dropped: counted.iter().fold(Dropped::default(), add),
+            dropped: counted.iter().fold(BTreeMap::new(), add),
         }
     }
 }
@@ -50,19 +55,11 @@ fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> 
     })
 }
 
-fn add(sum: Dropped, shard: &Counted) -> Dropped {
-    let counters = &shard.dropped;
-    Dropped {
-        malformed: sum.malformed + counters.malformed,
-        rejected: sum.rejected + counters.rejected,
-        duplicates: sum.duplicates + counters.duplicates,
-        unknown_connection: sum.unknown_connection + counters.unknown_connection,
-        not_permitted: sum.not_permitted + counters.not_permitted,
-        downgrades: sum.downgrades + counters.downgrades,
-        not_authentic: sum.not_authentic + counters.not_authentic,
-        throttled: sum.throttled + counters.throttled,
-        no_memory: sum.no_memory + counters.no_memory,
-        violations: sum.violations + counters.violations,
-        unpermitted: sum.unpermitted + shard.unpermitted,
+/// Adds what a shard has counted, by reasons.
+fn add(mut sum: BTreeMap<String, u64>, shard: &Counted) -> BTreeMap<String, u64> {
+    let unpermitted = (UNPERMITTED, shard.unpermitted);
+    for (reason, count) in shard.dropped.reasons().chain([unpermitted]) {
+        *sum.entry(reason.to_owned()).or_default() += count;
     }
+    sum
 }

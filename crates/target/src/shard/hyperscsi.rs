@@ -107,17 +107,18 @@ impl Shard {
             self.counters.unpermitted += 1;
             // What cannot be written down was counted.
             self.visitors.inbox.put(Letter { client, peer, content: Content::Attempt });
-            NOT_PERMITTED
+            let verb = if self.visitors.clients.is_listed(client) { "set-client" } else { "add-client" };
+            format!("{NOT_PERMITTED}: `sanwire ctl {verb} {client} --manage` on its host permits it")
         } else if json.len() > REQUEST_MAX_BYTES {
-            "the request is too long"
+            "the request is too long".to_owned()
         } else {
             let content = Content::Request { json, room_bytes, handle, home };
             if self.visitors.inbox.put(Letter { client, peer, content }) {
                 return;
             }
-            "the server has too many other requests to do, or is not managed: ask again"
+            "the server has too many other requests to do, or is not managed: ask again".to_owned()
         };
-        let answer = Response::Refused(refusal.into()).to_json(room_bytes);
+        let answer = Response::Refused(refusal).to_json(room_bytes);
         self.server.administered(handle, Some(answer.into()), now);
     }
 

@@ -29,6 +29,8 @@ pub(super) struct HalfOpen {
     /// The second step, to be repeated when it was lost.
     pub(super) answer: Vec<u8>,
     has_failed: bool,
+    /// The last third step that did not verify: its client says it again and again.
+    failed: Vec<u8>,
     expires_at: Instant,
 }
 
@@ -101,13 +103,20 @@ impl HalfOpen {
             handshake,
             answer,
             has_failed: false,
+            failed: Vec::new(),
             expires_at: Instant::ZERO,
         }
     }
 
+    /// Whether this third step did not verify just before.
+    pub(super) fn is_repeated(&self, body: &[u8]) -> bool {
+        self.failed == body
+    }
+
     /// After a third step that did not verify: whether its sender took part in the handshake, whose keys it then could tell us
     /// its own under, and did not fail before. Garbage, which anybody can send, gets no key to be read.
-    pub(super) fn is_first_wrong_password(&mut self) -> bool {
+    pub(super) fn is_first_wrong_password(&mut self, body: &[u8]) -> bool {
+        self.failed = body.to_vec();
         let is_first = !self.has_failed && self.handshake.remote_public().is_some();
         self.has_failed |= is_first;
         is_first

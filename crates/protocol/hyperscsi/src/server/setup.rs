@@ -68,8 +68,12 @@ impl Server {
         } else if let Some(answer) = self.half_opens.repeat(path, discovery.client, prefix.number) {
             let answer = answer.to_vec();
             self.send_loose(path, prefix.connection, prefix.number, &answer);
-        } else if self.throttle.is_too_early(path.peer, discovery.client, now) {
-            self.counters.throttled += 1;
+        } else if let Some(wait) = self.throttle.is_too_early(path.peer, discovery.client, now) {
+            // The client repeats itself; that is one attempt.
+            match wait.is_first(prefix.number) {
+                true => self.counters.throttled += 1,
+                false => self.counters.duplicates += 1,
+            }
         } else if self.connections.len() >= CONNECTIONS_MAX {
             self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
         } else if self.second_step(path, prefix, &discovery, prologue, link, now).is_err() {
@@ -147,9 +151,14 @@ impl Server {
             self.unknown_connection(path, prefix.connection, now);
             return;
         };
+        if half_open.is_repeated(body) {
+            self.counters.duplicates += 1;
+            self.refuse(path, prefix.connection, prefix.number, Refusal::NotAuthentic);
+            return;
+        }
         let Ok(offer) = verify(half_open, body) else {
             self.counters.not_authentic += 1;
-            if half_open.is_first_wrong_password() {
+            if half_open.is_first_wrong_password(body) {
                 let client = half_open.client;
                 self.throttle.failed(path.peer, client, now);
                 self.events.push_back(ServerEvent::WrongPassword { client, path });

@@ -18,11 +18,13 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 /// Who gave no wrong password for so long begins anew.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 
-struct Entry {
+pub(super) struct Entry {
     host: Peer,
     client: ClientId,
     failures: u32,
     waits_until: Instant,
+    /// The attempt that came too early last.
+    attempt: Option<u64>,
 }
 
 /// Who gave wrong passwords lately, oldest first.
@@ -30,9 +32,9 @@ struct Entry {
 pub(super) struct Throttle(VecDeque<Entry>);
 
 impl Throttle {
-    /// Whether a handshake of this client comes too early.
-    pub(super) fn is_too_early(&self, peer: Peer, client: ClientId, now: Instant) -> bool {
-        self.0.iter().any(|entry| entry.is_of(peer, client) && now < entry.waits_until)
+    /// What a handshake of this client has to wait for, if it comes too early.
+    pub(super) fn is_too_early(&mut self, peer: Peer, client: ClientId, now: Instant) -> Option<&mut Entry> {
+        self.0.iter_mut().find(|entry| entry.is_of(peer, client) && now < entry.waits_until)
     }
 
     /// The client gave a wrong password.
@@ -44,7 +46,7 @@ impl Throttle {
             self.0.pop_front();
         }
         let wait = (WAIT_FIRST * (1 << (failures - 1).min(10))).min(WAIT_MAX);
-        self.0.push_back(Entry { host: host(peer), client, failures, waits_until: now + wait });
+        self.0.push_back(Entry { host: host(peer), client, failures, waits_until: now + wait, attempt: None });
     }
 
     /// The client has shown that it knows the password.
@@ -54,6 +56,11 @@ impl Throttle {
 }
 
 impl Entry {
+    /// Whether nothing of this attempt came too early before.
+    pub(super) fn is_first(&mut self, attempt: u64) -> bool {
+        self.attempt.replace(attempt) != Some(attempt)
+    }
+
     fn is_of(&self, peer: Peer, client: ClientId) -> bool {
         self.client == client && self.host == host(peer)
     }
@@ -82,10 +89,11 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..10 {
             throttle.failed(peer(1), client, now);
-            assert!(!throttle.is_too_early(peer(1), ClientId([2; 16]), now), "another client");
-            assert!(!throttle.is_too_early(Peer::Udp(([10, 0, 0, 2], 1).into()), client, now), "another host");
+            assert!(throttle.is_too_early(peer(1), ClientId([2; 16]), now).is_none(), "another client");
+            let elsewhere = Peer::Udp(([10, 0, 0, 2], 1).into());
+            assert!(throttle.is_too_early(elsewhere, client, now).is_none(), "another host");
             let begun = now;
-            while throttle.is_too_early(peer(7), client, now) {
+            while throttle.is_too_early(peer(7), client, now).is_some() {
                 now += Duration::from_millis(10);
             }
             waits.push(now - begun);
@@ -96,7 +104,7 @@ mod tests {
         );
         throttle.failed(peer(1), client, now);
         throttle.forgive(peer(2), client);
-        assert!(!throttle.is_too_early(peer(1), client, now), "who knows the password does not wait");
+        assert!(throttle.is_too_early(peer(1), client, now).is_none(), "who knows the password does not wait");
     }
 
     #[test]

@@ -38,7 +38,7 @@ use self::pauses::Pauses;
 use self::receive::Received;
 use self::send::Outgoing;
 pub use self::send::Recovery;
-use self::shaping::Shaper;
+pub(crate) use self::shaping::Shaper;
 use crate::compression::Compressor;
 use crate::ring::KeyRing;
 use crate::wire::flow::{Snr, Window, Windows};

@@ -1,4 +1,4 @@
-//! A cap on what goes out: a bucket that fills at the agreed rate, and that every data packet is paid from.
+//! A cap on what goes out, or comes in: a bucket that fills at the agreed rate, and that every data packet is paid from.
 
 use std::time::Duration;
 
@@ -7,21 +7,37 @@ use sanwire_core::Instant;
 /// What may go at once after a while of silence: as much as the rate gives in this time.
 const BURST: Duration = Duration::from_millis(10);
 
+/// The same for what comes: the way may have gathered what was sent evenly, and a new cap takes a while to be heard of.
+const BURST_INWARD: Duration = Duration::from_millis(500);
+
 const SECOND_NANOS: u64 = 1_000_000_000;
 
 /// When the next packet may go. A packet that finds the bucket not empty may take more than is in it: the next one waits for that.
-#[derive(Debug, Default)]
-pub(super) struct Shaper {
+#[derive(Debug)]
+pub(crate) struct Shaper {
+    burst: Duration,
     cap_bytes_per_second: Option<u64>,
     free_at: Option<Instant>,
     /// Whether a packet waits for that.
     waits: bool,
 }
 
+impl Default for Shaper {
+    fn default() -> Self {
+        Shaper { burst: BURST, cap_bytes_per_second: None, free_at: None, waits: false }
+    }
+}
+
 impl Shaper {
-    pub(super) fn set_cap(&mut self, bytes_per_second: Option<u64>) {
-        if self.cap_bytes_per_second != bytes_per_second {
-            *self = Shaper { cap_bytes_per_second: bytes_per_second.filter(|cap| *cap > 0), ..Shaper::default() };
+    /// For what comes in: only who keeps to no cap finds it shut.
+    pub(crate) fn inward() -> Self {
+        Shaper { burst: BURST_INWARD, ..Shaper::default() }
+    }
+
+    pub(crate) fn set_cap(&mut self, bytes_per_second: Option<u64>) {
+        let cap = bytes_per_second.filter(|cap| *cap > 0);
+        if self.cap_bytes_per_second != cap {
+            *self = Shaper { burst: self.burst, cap_bytes_per_second: cap, ..Shaper::default() };
         }
     }
 
@@ -31,17 +47,17 @@ impl Shaper {
     }
 
     /// Whether a packet may go now; otherwise it waits.
-    pub(super) fn is_free(&mut self, now: Instant) -> bool {
+    pub(crate) fn is_free(&mut self, now: Instant) -> bool {
         self.waits = self.free_at.is_some_and(|at| at > now);
         !self.waits
     }
 
     /// A packet has gone.
-    pub(super) fn sent(&mut self, bytes: usize, now: Instant) {
+    pub(crate) fn sent(&mut self, bytes: usize, now: Instant) {
         let Some(cap) = self.cap_bytes_per_second else { return };
         let nanos = (bytes as u64).saturating_mul(SECOND_NANOS).div_ceil(cap);
         // What was saved up is paid first: the time is behind the clock by as much.
-        let full = Instant::from_nanos(now.as_nanos().saturating_sub(BURST.as_nanos() as u64));
+        let full = Instant::from_nanos(now.as_nanos().saturating_sub(self.burst.as_nanos() as u64));
         let from = self.free_at.map_or(full, |at| at.max(full));
         self.free_at = Some(from + Duration::from_nanos(nanos));
     }

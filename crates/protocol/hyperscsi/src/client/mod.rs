@@ -368,6 +368,13 @@ impl Client {
 
 #[cfg(test)]
 impl Client {
+    /// Forgets what both ends have agreed on, as somebody else's client might.
+    pub(crate) fn ignore_cap(&mut self) {
+        if let State::Connected(connected) = &mut self.state {
+            connected.channel.apply(&crate::options::Agreed::default());
+        }
+    }
+
     /// Says this to the server, sealed, as somebody else's client might.
     pub(crate) fn say(&mut self, opcode: Opcode, body: Vec<u8>) {
         if let State::Connected(connected) = &mut self.state {

@@ -8,7 +8,7 @@ use sanwire_core::{Instant, NexusId};
 use super::intake::{Intake, Piece, Taken, Wanted};
 use super::terms::Terms;
 use super::turns::Turn;
-use crate::channel::{Channel, LinkAt, Rejected};
+use crate::channel::{Channel, LinkAt, Rejected, Shaper};
 use crate::counters::Counters;
 use crate::keys::KeyError;
 use crate::options::{Agreed, DeviceOption, Options};
@@ -56,6 +56,8 @@ pub(super) struct Connection {
     /// The windows that the client was told last.
     offered: Option<Windows>,
     intake: Intake,
+    /// Keeps the client to its cap, if it does not do so itself.
+    police: Shaper,
     /// For what there was no memory, if the client was told so.
     wanted: Option<Wanted>,
     terms: Terms,
@@ -84,6 +86,8 @@ impl Connection {
         rekey_interval: Duration,
         now: Instant,
     ) -> Self {
+        let mut police = Shaper::inward();
+        police.set_cap(terms.agreed().rate_cap_bytes_per_second);
         Connection {
             channel,
             nexus,
@@ -94,6 +98,7 @@ impl Connection {
             capacity_packets,
             offered: None,
             intake: Intake::new(terms.transfer_max_bytes(), terms.takes_compressed()),
+            police,
             wanted: None,
             terms,
             is_refused: false,
@@ -169,6 +174,11 @@ impl Connection {
                 return None;
             }
         };
+        if !self.police.is_free(now) {
+            counters.excess += 1;
+            return None;
+        }
+        self.police.sent(packet.length_bytes(), now);
         let is_next = self.channel.is_next(fragment.sequence);
         let piece = Piece { prefix: &packet.prefix, fragment: &fragment, head, data, is_next };
         let taken = self.intake.take(piece, memory);
@@ -242,7 +252,10 @@ impl Connection {
                     }
                 }
                 Ok(LiveReply::Options(answer)) => match self.terms.take_answer(answer) {
-                    Some(Ok(agreed)) => self.channel.apply(agreed),
+                    Some(Ok(agreed)) => {
+                        self.police.set_cap(agreed.rate_cap_bytes_per_second);
+                        self.channel.apply(agreed);
+                    }
                     Some(Err(_)) => self.is_refused = true,
                     None => {}
                 },

@@ -1,7 +1,9 @@
 //! Both ends in memory: what a server does as clients come and go.
 
+mod caps;
 mod pauses;
 mod windows;
+mod world;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::harness::{Client, Process, Ran, SERVER_NAME, Scratch, Server, run, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn ctl(socket: &Path, arguments: &[&str]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
@@ -113,7 +113,8 @@ fn what_a_client_may_do_changes_while_others_go_on() {
     let socket = scratch.path("clients.sock");
     let (alice, bob) = (Client::new(&scratch, "alice"), Client::new(&scratch, "bob"));
     let (backup, image) = (format!("{server_url}/backup"), scratch.text("image"));
-    let bench = bob.command(&["bench", &backup, "--time", "20"]);
+    // Longer than the rest takes, on whatever machine.
+    let bench = bob.command(&["bench", &backup, "--time", "3600"]);
     let mut bench = Process::spawn("bench", bench, scratch.path("bench.log"));
     wait_until("the other client is there", PATIENCE, || {
         ctl_ok(&socket, &["statistics", "--json"]).contains(&bob.id())
@@ -144,7 +145,9 @@ fn what_a_client_may_do_changes_while_others_go_on() {
     assert!(!victim.wait(PATIENCE).success(), "it is dropped");
     let statistics = ctl_ok(&socket, &["statistics", "--json"]);
     assert!(!statistics.contains(&alice.id()) && statistics.contains(&bob.id()), "{statistics}");
-    assert!(bench.wait(Duration::from_secs(60)).success(), "the other one has noticed nothing: {}", bench.log());
+    // It ends at the first operation that fails.
+    assert!(bench.is_alive(), "the other one has noticed nothing: {}", bench.log());
+    bench.kill();
 
     assert!(server.stop().success());
     server.restart();

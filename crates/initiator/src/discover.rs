@@ -100,7 +100,7 @@ fn ask(
     patience: Duration,
     settling: Duration,
 ) -> Result<Vec<Found>, ConnectError> {
-    let Endpoint { mut ports, places } = Endpoint::open_for_questions(server, options)?;
+    let Endpoint { mut ports, places, .. } = Endpoint::open_for_questions(server, options)?;
     let config = options.hyperscsi(server.name(), ports.limits())?;
     let number = u64::from_be_bytes(*config.seed.first_chunk().unwrap_or(&[0; 8]));
     let question = discovery(&config, number);

@@ -1,7 +1,7 @@
 //! From a URL to open ports and the places at which the server may be.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use sanwire_core::{MacAddress, Path, Peer};
 use sanwire_io::{RING_BYTES_DEFAULT, interface};
@@ -10,7 +10,7 @@ use crate::discover;
 use crate::options::ClientOptions;
 use crate::ports::{Door, PORTS_MAX, Ports};
 use crate::resolve::{self, Service};
-use crate::session::Failure;
+use crate::session::{Failure, Lookup};
 use crate::url::{HyperScsiServer, Station};
 
 /// Why there is no connection.
@@ -112,6 +112,8 @@ pub(crate) struct Endpoint {
     pub(crate) ports: Ports,
     /// In the order in which they are to be tried; at least one.
     pub(crate) places: Vec<Path>,
+    /// Who is asked where else it may be, when it is known by a name.
+    pub(crate) lookup: Option<Lookup>,
 }
 
 impl Endpoint {
@@ -166,7 +168,10 @@ impl Endpoint {
         let doors = addresses(host, port, resolve::HYPERSCSI, name_servers)?
             .into_iter()
             .map(|address| (Door::udp(address), Peer::Udp(address), format!("a UDP socket towards {address}")));
-        Endpoint::through(doors, |_| "; check that there is a route (`ip route get ADDRESS`)")
+        let endpoint = Endpoint::through(doors, |_| "; check that there is a route (`ip route get ADDRESS`)")?;
+        let is_name = host.parse::<IpAddr>().is_err();
+        let lookup = is_name.then(|| Lookup::new(host, port, resolve::HYPERSCSI, name_servers));
+        Ok(Endpoint { lookup, ..endpoint })
     }
 
     /// What cannot be opened is left out; when nothing can, the first failure counts.
@@ -185,7 +190,7 @@ impl Endpoint {
             }
         }
         match failure {
-            _ if !ports.is_empty() => Ok(Endpoint { ports, places }),
+            _ if !ports.is_empty() => Ok(Endpoint { ports, places, lookup: None }),
             Some((source, what)) => Err(ConnectError::Open { hint: hint(&source), what, source }),
             None => Err(ConnectError::NoEthernet),
         }

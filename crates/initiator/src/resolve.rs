@@ -13,7 +13,7 @@ use simple_dns::TYPE;
 use name_server::{NameServers, Record, Srv};
 
 /// Addresses of one host that are tried at the most, and places of one domain.
-const ADDRESSES_MAX: usize = 16;
+pub(crate) const ADDRESSES_MAX: usize = 16;
 
 /// How long name servers are asked for one host, all questions together.
 const PATIENCE: Duration = Duration::from_secs(5);

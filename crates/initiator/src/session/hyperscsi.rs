@@ -11,11 +11,13 @@ use sanwire_hyperscsi::{Client, ClientConfig, ClientEvent, Failure as WireFailur
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::Status;
 
+use super::lookup::Lookup;
 use super::trunk::Trunk;
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
 use crate::endpoint::Endpoint;
 use crate::options::Links;
-use crate::ports::{EVERYWHERE, Ports};
+use crate::ports::{Door, EVERYWHERE, Ports};
+use crate::resolve;
 use crate::volume::WireUnit;
 
 /// Packets taken from the port before the driver looks at anything else.
@@ -24,7 +26,7 @@ const RECEIVE_BUDGET: usize = 64;
 /// Packets sent before the driver looks for what has come.
 const TRANSMIT_BUDGET: usize = 256;
 
-/// How often the port is looked after while there is no connection.
+/// How often the ports, and the server's name, are looked after while there is no connection.
 const TEND_EVERY: Duration = Duration::from_secs(2);
 
 /// The client's end of the protocol, its ports, and the places at which the server may be.
@@ -37,6 +39,9 @@ pub(crate) struct HyperScsi {
     /// How many of them are asked next.
     places_asked: usize,
     is_seeking: bool,
+    /// Where the server may have moved to, if it is known by a name.
+    lookup: Option<Lookup>,
+    was_connected: bool,
     tend_at: Instant,
 }
 
@@ -50,6 +55,8 @@ impl HyperScsi {
             places: endpoint.places,
             places_asked: 0,
             is_seeking: false,
+            lookup: endpoint.lookup,
+            was_connected: false,
             tend_at: Instant::ZERO,
         };
         session.seek();
@@ -81,12 +88,33 @@ impl HyperScsi {
 
     /// The next search begins where the server was.
     fn connected(&mut self, path: Path) {
-        self.is_seeking = false;
+        (self.is_seeking, self.was_connected) = (false, true);
         let on_ethernet = matches!(path.peer, Peer::Ethernet(_));
         let is_here = |place: &Path| *place == path || (on_ethernet && place.link == path.link);
         if let Some(index) = self.places.iter().position(is_here) {
             self.places[..=index].rotate_right(1);
         }
+    }
+
+    /// Asks for the server's addresses again, and seeks it at those that are new.
+    fn look_up(&mut self, is_due: bool) {
+        let Some(lookup) = self.lookup.as_mut().filter(|_| self.was_connected) else { return };
+        if is_due {
+            lookup.start();
+        }
+        let Some(addresses) = lookup.poll() else { return };
+        let mut places = Vec::new();
+        for address in addresses {
+            match Door::udp(address).and_then(|door| self.ports.add(door)) {
+                Ok(link) => places.push(Path { link, peer: Peer::Udp(address) }),
+                Err(error) => tracing::debug!("there is no way to {address}: {error}"),
+            }
+        }
+        // What was told last comes first; what was true before may become so again.
+        places.extend(self.places.iter().filter(|place| !places.contains(place)).copied().collect::<Vec<_>>());
+        places.truncate(resolve::ADDRESSES_MAX);
+        self.places_asked = self.places_asked.max(1);
+        self.places = places;
     }
 
     fn queue(&mut self, path: Path, packet: Packet) {
@@ -102,9 +130,13 @@ impl HyperScsi {
 
 impl Session for HyperScsi {
     fn receive(&mut self, now: Instant) -> usize {
-        if self.is_seeking && now >= self.tend_at {
-            self.tend_at = now + TEND_EVERY;
-            self.ports.tend();
+        if self.is_seeking {
+            let is_due = now >= self.tend_at;
+            if is_due {
+                self.tend_at = now + TEND_EVERY;
+                self.ports.tend();
+            }
+            self.look_up(is_due);
         }
         self.tend_trunk(now);
         let protocol = &mut self.protocol;

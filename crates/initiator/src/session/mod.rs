@@ -37,6 +37,7 @@ macro_rules! pass_to_protocol {
 
 mod hyperscsi;
 mod iscsi;
+mod lookup;
 mod trunk;
 
 use std::time::Duration;
@@ -51,6 +52,7 @@ use crate::volume::WireUnit;
 
 pub(crate) use hyperscsi::HyperScsi;
 pub(crate) use iscsi::{Iscsi, IscsiDiscovery};
+pub(crate) use lookup::Lookup;
 
 /// The number of a command in its session: counts up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

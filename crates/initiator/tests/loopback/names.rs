@@ -1,6 +1,7 @@
 //! A host with several addresses: the first that answers is used, and after an outage any other.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sanwire_initiator::{Client, ClientOptions, Url};
@@ -14,8 +15,8 @@ const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const NOBODY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
 
-/// Says where the service is: of two hosts the first has an address where nobody is. It answers until the test ends.
-fn name_server(port: u16) -> SocketAddr {
+/// Says where the service is: of two hosts the first has an address where nobody is; a third one moves. It answers until the test ends.
+fn name_server(port: u16, moving: Arc<Mutex<Ipv4Addr>>) -> SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -32,6 +33,7 @@ fn name_server(port: u16) -> SocketAddr {
                 ("_hyperscsi._udp.storage.test", QTYPE::TYPE(TYPE::SRV)) => vec![srv(2, "b.test"), srv(1, "a.test")],
                 ("a.test", QTYPE::TYPE(TYPE::A)) => vec![a(NOBODY), a(HERE)],
                 ("b.test", QTYPE::TYPE(TYPE::A)) => vec![a(THERE)],
+                ("moving.test", QTYPE::TYPE(TYPE::A)) => vec![a(*moving.lock().unwrap())],
                 _ => vec![],
             };
             let records = data.into_iter().map(|data| ResourceRecord::new(asked.qname.clone(), CLASS::IN, 60, data));
@@ -46,24 +48,25 @@ fn settings_at(address: Ipv4Addr, port: u16, spec: &str) -> TargetConfig {
     TargetConfig { wires: vec![Wire::HsIp { address: (address, port).into() }], ..config(&[spec]) }
 }
 
-#[test]
-fn the_address_that_answers_is_used_and_after_an_outage_another_one() {
-    let directory = std::env::temp_dir().join(format!("sanwire-names-{}", std::process::id()));
+/// A server that was here is elsewhere after an outage: a client that found it by this URL goes on there.
+fn goes_on_elsewhere(test: &str, url: &str, moving: &Arc<Mutex<Ipv4Addr>>) {
+    let directory = std::env::temp_dir().join(format!("sanwire-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let spec = format!("disk=file:{},size=16M", directory.join("disk.img").display());
     let mut settings = settings_at(HERE, 0, &spec);
     let target = Target::start(settings.clone()).unwrap();
     let Wire::HsIp { address } = target.wires()[0] else { panic!("an IP wire") };
     let mut options = ClientOptions::anonymous().unwrap();
-    options.name_servers = vec![name_server(address.port())];
+    options.name_servers = vec![name_server(address.port(), Arc::clone(moving))];
     options.reconnect_patience = Some(Duration::from_secs(60));
-    let url: Url = "hs+ip://storage.test/disk".parse().unwrap();
+    let url: Url = url.replace("PORT", &address.port().to_string()).parse().unwrap();
 
     let mut client = Client::connect(&url, &options).unwrap();
     let volume = client.open("disk").unwrap();
     let data = sanwire_buffer::Slice::from(vec![0x5a; 65_536]);
     client.block_on(volume.write(0, data.clone())).unwrap();
     target.stop().unwrap();
+    *moving.lock().unwrap() = THERE;
     settings.wires = vec![Wire::HsIp { address: (THERE, address.port()).into() }];
     let target = Target::start(settings).unwrap();
     client.block_on(volume.write(65_536, data)).unwrap();
@@ -72,4 +75,14 @@ fn the_address_that_answers_is_used_and_after_an_outage_another_one() {
     drop((volume, client));
     target.stop().unwrap();
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn the_address_that_answers_is_used_and_after_an_outage_another_one() {
+    goes_on_elsewhere("names", "hs+ip://storage.test/disk", &Arc::new(Mutex::new(HERE)));
+}
+
+#[test]
+fn a_host_that_has_moved_is_looked_up_again_after_an_outage() {
+    goes_on_elsewhere("moved", "hs+ip://moving.test:PORT/disk", &Arc::new(Mutex::new(HERE)));
 }

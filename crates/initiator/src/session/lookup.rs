@@ -1,0 +1,48 @@
+//! Where a lost server is by now: its name is asked for again, beside the search at the places that are known.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use crate::resolve::{self, Service};
+
+/// A host's name, and who knows its addresses. Name servers may take their time, so they are asked on a thread of its own.
+pub(crate) struct Lookup {
+    host: String,
+    port: u16,
+    service: Service,
+    name_servers: Vec<SocketAddr>,
+    answer: Option<Receiver<Vec<SocketAddr>>>,
+}
+
+impl Lookup {
+    pub(crate) fn new(host: &str, port: u16, service: Service, name_servers: &[SocketAddr]) -> Self {
+        Lookup { host: host.to_owned(), port, service, name_servers: name_servers.to_vec(), answer: None }
+    }
+
+    /// Asks, unless an answer is awaited.
+    pub(crate) fn start(&mut self) {
+        if self.answer.is_some() {
+            return;
+        }
+        let (host, port, service) = (self.host.clone(), self.port, self.service);
+        let name_servers = self.name_servers.clone();
+        let (sender, receiver) = channel();
+        let ask = move || match resolve::addresses(&host, port, service, &name_servers) {
+            // Nobody waits any more when the server was found otherwise.
+            Ok(addresses) => drop(sender.send(addresses)),
+            Err(error) => tracing::debug!("the addresses of {host} cannot be looked up again: {error}"),
+        };
+        // Without a thread the known places are sought on, and the next look comes soon.
+        self.answer = thread::Builder::new().name("lookup".into()).spawn(ask).is_ok().then_some(receiver);
+    }
+
+    /// The addresses, once they are there.
+    pub(crate) fn poll(&mut self) -> Option<Vec<SocketAddr>> {
+        let result = self.answer.as_ref()?.try_recv();
+        if result != Err(std::sync::mpsc::TryRecvError::Empty) {
+            self.answer = None;
+        }
+        result.ok()
+    }
+}

@@ -2,6 +2,8 @@
 
 mod caps;
 mod pauses;
+mod refusals;
+mod storms;
 mod windows;
 mod world;
 

@@ -51,17 +51,25 @@ impl Door {
     }
 }
 
-/// Open ports: [`LinkId`] counts them.
+/// Open ports, each with a [`LinkId`] of its own.
 pub(crate) struct Ports {
     ports: Vec<Port>,
-    doors: Vec<Door>,
-    is_broken: Vec<bool>,
+    /// In the same order.
+    doors: Vec<Opened>,
+    next: LinkId,
     poller: Poller,
+}
+
+/// How a port was opened, and what it is called.
+struct Opened {
+    link: LinkId,
+    door: Door,
+    is_broken: bool,
 }
 
 impl Ports {
     pub(crate) fn new() -> Self {
-        Ports { ports: Vec::new(), doors: Vec::new(), is_broken: Vec::new(), poller: Poller::new() }
+        Ports { ports: Vec::new(), doors: Vec::new(), next: LinkId(0), poller: Poller::new() }
     }
 
     /// Opens one more, unless it is open already.
@@ -69,17 +77,35 @@ impl Ports {
     /// # Errors
     /// The system's; `InvalidInput` when there are [`PORTS_MAX`].
     pub(crate) fn add(&mut self, door: Door) -> io::Result<LinkId> {
-        let place = match self.doors.iter().position(|known| known.leads_like(&door)) {
-            Some(place) => place,
-            None if self.ports.len() == PORTS_MAX => return Err(io::ErrorKind::InvalidInput.into()),
-            None => {
-                self.ports.push(door.open()?);
-                self.doors.push(door);
-                self.is_broken.push(false);
-                self.ports.len() - 1
+        if let Some(known) = self.doors.iter().find(|known| known.door.leads_like(&door)) {
+            return Ok(known.link);
+        }
+        if self.ports.len() == PORTS_MAX {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.ports.push(door.open()?);
+        while self.next == EVERYWHERE.link || self.place(self.next).is_some() {
+            self.next = LinkId(self.next.0.wrapping_add(1));
+        }
+        let link = self.next;
+        // The number of a port that is closed is not used again at once.
+        self.next = LinkId(link.0.wrapping_add(1));
+        self.doors.push(Opened { link, door, is_broken: false });
+        Ok(link)
+    }
+
+    /// Closes the ports that are not among these.
+    pub(crate) fn keep_only(&mut self, used: &[LinkId]) {
+        for place in (0..self.doors.len()).rev() {
+            if !used.contains(&self.doors[place].link) {
+                self.doors.remove(place);
+                self.ports.remove(place);
             }
-        };
-        Ok(LinkId(place as u8))
+        }
+    }
+
+    fn place(&self, link: LinkId) -> Option<usize> {
+        self.doors.iter().position(|opened| opened.link == link)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -88,7 +114,7 @@ impl Ports {
 
     /// The interface of a raw Ethernet link.
     pub(crate) fn interface(&self, link: LinkId) -> Option<&str> {
-        match self.doors.get(usize::from(link.0))? {
+        match &self.doors[self.place(link)?].door {
             Door::Ethernet { interface, .. } => Some(interface),
             Door::Udp { .. } => None,
         }
@@ -96,12 +122,12 @@ impl Ports {
 
     /// Where a link begins.
     pub(crate) fn local_address(&self, link: LinkId) -> Option<LocalAddress> {
-        self.ports.get(usize::from(link.0)).map(Port::local_address)
+        self.place(link).map(|place| self.ports[place].local_address())
     }
 
     /// The largest packet of a link. HyperSCSI counts body bytes in 16 bits.
     pub(crate) fn packet_max_bytes(&self, link: LinkId) -> u32 {
-        self.ports.get(usize::from(link.0)).map_or(0, |port| port.payload_max_bytes().min(65_000) as u32)
+        self.place(link).map_or(0, |place| self.ports[place].payload_max_bytes().min(65_000) as u32)
     }
 
     /// What the protocol negotiates by: the largest packet of any link, which it then tries on the one that it uses, and as
@@ -117,7 +143,7 @@ impl Ports {
     pub(crate) fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Path, &[u8])) -> usize {
         let mut received = 0;
         for place in 0..self.ports.len() {
-            let link = LinkId(place as u8);
+            let link = self.doors[place].link;
             let result = self.ports[place].receive(budget, &mut |peer, bytes| each(Path { link, peer }, bytes));
             received += self.note(place, result).unwrap_or(0);
         }
@@ -126,8 +152,8 @@ impl Ports {
 
     /// Puts a packet into the batch of its port; [`Ports::flush`] sends it.
     pub(crate) fn queue(&mut self, path: Path, packet: Packet) {
-        let place = usize::from(path.link.0);
-        let Some(port) = self.ports.get_mut(place) else { return };
+        let Some(place) = self.place(path.link) else { return };
+        let port = &mut self.ports[place];
         if let Err(packet) = port.queue(path.peer, packet) {
             let result = port.flush();
             // An empty batch takes a packet.
@@ -147,10 +173,10 @@ impl Ports {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
-                if !self.is_broken[place] {
-                    tracing::warn!("the network port {} does not work any more: {error}", self.doors[place]);
+                let opened = &mut self.doors[place];
+                if !std::mem::replace(&mut opened.is_broken, true) {
+                    tracing::warn!("the network port {} does not work any more: {error}", opened.door);
                 }
-                self.is_broken[place] = true;
                 None
             }
         }
@@ -162,14 +188,15 @@ impl Ports {
             if !self.is_stale(place) {
                 continue;
             }
-            let door = match &self.doors[place] {
+            let door = match &self.doors[place].door {
                 Door::Udp { server, .. } => Door::udp(*server),
                 door @ Door::Ethernet { .. } => Ok(door.clone()),
             };
             match door.and_then(|door| Ok((door.open()?, door))) {
                 Ok((port, door)) => {
                     tracing::warn!("the network port {door} is open again");
-                    (self.ports[place], self.doors[place], self.is_broken[place]) = (port, door, false);
+                    self.ports[place] = port;
+                    (self.doors[place].door, self.doors[place].is_broken) = (door, false);
                 }
                 Err(error) => tracing::debug!("the network port cannot be opened again yet: {error}"),
             }
@@ -177,10 +204,10 @@ impl Ports {
     }
 
     fn is_stale(&mut self, place: usize) -> bool {
-        if self.ports[place].refresh().is_err() || self.is_broken[place] {
+        if self.ports[place].refresh().is_err() || self.doors[place].is_broken {
             return true;
         }
-        match (self.ports[place].local_address(), &self.doors[place]) {
+        match (self.ports[place].local_address(), &self.doors[place].door) {
             (LocalAddress::Udp(local), Door::Udp { server, .. }) => {
                 interface::route_to(*server).is_ok_and(|route| route.source != local.ip())
             }
@@ -198,6 +225,34 @@ impl std::fmt::Display for Door {
         match self {
             Door::Ethernet { interface, .. } => write!(f, "on {interface}"),
             Door::Udp { server, .. } => write!(f, "towards {server}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn door(host: u8) -> Door {
+        let source = IpAddr::from([127, 0, 0, host]);
+        Door::Udp { server: SocketAddr::new(source, 9), source }
+    }
+
+    #[test]
+    fn ports_that_nobody_uses_are_closed_and_the_others_keep_their_names() {
+        let mut ports = Ports::new();
+        let links: Vec<LinkId> = (1..=4).map(|host| ports.add(door(host)).unwrap()).collect();
+        assert_eq!(ports.add(door(2)).unwrap(), links[1], "one is enough");
+        let local = ports.local_address(links[2]);
+        ports.keep_only(&[links[2], links[3]]);
+        assert_eq!((ports.ports.len(), ports.local_address(links[2])), (2, local));
+        assert_eq!((ports.local_address(links[0]), ports.packet_max_bytes(links[1])), (None, 0));
+        let again = ports.add(door(1)).unwrap();
+        assert!(!links.contains(&again), "what still goes to the old one is not taken for the new one's");
+        for _ in 0..300 {
+            let link = ports.add(door(5)).unwrap();
+            assert!(link != EVERYWHERE.link && ![links[2], links[3], again].contains(&link));
+            ports.keep_only(&[links[2], links[3], again]);
         }
     }
 }

@@ -115,6 +115,20 @@ pub fn route_to(address: SocketAddr) -> io::Result<Route> {
 }
 
 impl Interface {
+    /// What the link carries in a second, in Mbit, if its driver says so. It is asked for each time: links change their speed.
+    #[must_use]
+    pub fn speed_mbit(&self) -> Option<u32> {
+        let mut command = EthtoolCommand { command: ETHTOOL_GSET, ..EthtoolCommand::default() };
+        let mut request = request(&self.name).ok()?;
+        request.ifr_ifru.ifru_data = (&raw mut command).cast();
+        let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).ok()?;
+        // SAFETY: SIOCETHTOOL reads the ifreq, and with this command reads and writes one EthtoolCommand; both live.
+        sys::check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) }).ok()?;
+        let speed = u32::from(command.speed_high) << 16 | u32::from(command.speed_low);
+        // SPEED_UNKNOWN is -1; some drivers say 0, or 65535 as those of old did.
+        Some(speed).filter(|speed| !matches!(*speed, 0 | 0xffff | u32::MAX))
+    }
+
     fn new(name: &str, mtu_bytes: usize, flags: c_int) -> Self {
         Interface {
             name: name.to_owned(),
@@ -129,7 +143,29 @@ impl Interface {
     }
 }
 
-fn mtu_bytes(name: &str) -> io::Result<usize> {
+/// `linux/sockios.h` and `linux/ethtool.h`.
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+const ETHTOOL_GSET: u32 = 1;
+
+/// `struct ethtool_cmd` of `linux/ethtool.h`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct EthtoolCommand {
+    command: u32,
+    supported: u32,
+    advertising: u32,
+    speed_low: u16,
+    /// Duplex, port, PHY address, transceiver, autonegotiation, MDIO.
+    modes: [u8; 6],
+    packets_max: [u32; 2],
+    speed_high: u16,
+    crossover: [u8; 2],
+    partner_advertising: u32,
+    reserved: [u32; 2],
+}
+
+/// A request about an interface.
+fn request(name: &str) -> io::Result<ifreq> {
     // SAFETY: an ifreq of zeroes is a valid one.
     let mut request: ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
@@ -138,6 +174,11 @@ fn mtu_bytes(name: &str) -> io::Result<usize> {
     for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *place = byte.cast_signed();
     }
+    Ok(request)
+}
+
+fn mtu_bytes(name: &str) -> io::Result<usize> {
+    let mut request = request(name)?;
     let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
     // SAFETY: SIOCGIFMTU reads and writes one ifreq, which lives.
     sys::check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) })?;

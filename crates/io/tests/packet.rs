@@ -172,6 +172,15 @@ fn other_traffic_is_never_seen() {
 }
 
 #[test]
+fn the_speed_of_a_link_is_known_where_its_driver_says_it() {
+    let Some(hosts) = Hosts::new("speed", 1500) else { return };
+    let speed = |name: &str| hosts.on(0, || interface::by_name(name)).unwrap();
+    let [wire, loopback] = ["wire", "lo"].map(speed);
+    let told = hosts.on(0, || [wire.speed_mbit(), loopback.speed_mbit()]);
+    assert_eq!(told, [Some(10_000), None], "a veth says 10 Gbit/s, the loopback nothing");
+}
+
+#[test]
 fn an_overflowing_ring_counts_its_losses_and_goes_on() {
     let Some(hosts) = Hosts::new("overflow", 1500) else { return };
     let (mut a, mut b) = (hosts.open(0), hosts.open_with(1, ETHERTYPE, None, 1));

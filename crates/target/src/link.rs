@@ -10,6 +10,7 @@ use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Peer};
 use sanwire_hyperscsi::ETHERTYPE;
 use sanwire_hyperscsi::wire::links::{Address, LINKS_MAX};
+use sanwire_io::interface::Interface;
 use sanwire_io::{LocalAddress, PacketPort, Port, Steering, UdpPort, interface};
 
 use crate::wire::Wire;
@@ -89,10 +90,24 @@ pub(crate) fn addresses(ports: &[Port]) -> Vec<Address> {
             }
         };
         let packet_max_bytes = packet_max_bytes(port);
-        addresses.extend(peers.into_iter().map(|peer| Address { peer, packet_max_bytes, speed_mbit: 0 }));
+        let speed_mbit =
+            |peer| interfaces.iter().find(|interface| is_at(interface, peer)).and_then(Interface::speed_mbit);
+        let told = peers.into_iter();
+        addresses.extend(told.map(|peer| Address {
+            peer,
+            packet_max_bytes,
+            speed_mbit: speed_mbit(peer).unwrap_or(0),
+        }));
     }
     addresses.truncate(LINKS_MAX);
     addresses
+}
+
+fn is_at(interface: &Interface, peer: Peer) -> bool {
+    match peer {
+        Peer::Ethernet(mac) => interface.mac_address == Some(mac),
+        Peer::Udp(address) => interface.addresses.contains(&address.ip()),
+    }
 }
 
 /// An address that means nothing without its interface.

@@ -68,3 +68,27 @@ fn four_links_with_jumbo_frames_carry_one_connection() {
 fn ethernet_and_ip_carry_one_connection_together() {
     copies_survive("ethernet_and_ip_carry_one_connection", 2, 1500, "hs-ip:10.77.1.1");
 }
+
+/// Packet sockets on HyperSCSI's Ethernet in the network of a process.
+fn packet_sockets(pid: u32) -> usize {
+    let list = fs::read_to_string(format!("/proc/{pid}/net/packet")).expect("the kernel's list");
+    list.lines().filter(|line| line.split_whitespace().any(|field| field == "889a")).count()
+}
+
+#[test]
+fn a_port_on_which_the_server_is_not_is_closed_when_the_search_is_over() {
+    let Some(world) = World::new("a_port_on_which_the_server_is_not", 1500, &[]) else { return };
+    [1, 2].iter().for_each(|number| world.add_path(*number, 1500));
+    let options = ["--allow", "any", "--wire", "hs-eth:lan2"];
+    let mut server = Server::start_with(&world, &["disk=ram:16M"], &options);
+    let bench = world.sanwire(&["bench", &Wire::Ethernet.url("disk"), "--time", "60"]);
+    let mut bench = Process::spawn("bench", bench, world.scratch.path("bench.log"));
+    let pid = bench.pid();
+    wait_until("the server is sought on all interfaces", PATIENCE, || packet_sockets(pid) == 3);
+    wait_until("it was found on two", PATIENCE, || packet_sockets(pid) == 2);
+    assert!(bench.is_alive(), "{}", bench.log());
+    bench.kill();
+    let info = run_ok(world.sanwire(&["info", &Wire::Ethernet.url("disk")]), PATIENCE);
+    assert_eq!(info.lines().filter(|line| line.starts_with("link ")).count(), 2, "{info}");
+    assert!(server.stop().success(), "{}", server.log());
+}

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Packet, Slice};
-use sanwire_core::{Instant, Lun, Path, Peer, Protection};
+use sanwire_core::{Instant, LinkId, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer as WireAnswer, Ask};
 use sanwire_hyperscsi::{Client, ClientConfig, ClientEvent, Failure as WireFailure, LinkStatus, Order as WireOrder};
 use sanwire_io::{Clock, Waker};
@@ -84,6 +84,17 @@ impl HyperScsi {
         for (path, packet_max_bytes) in changes.joined {
             self.protocol.join(path, packet_max_bytes, now);
         }
+        if !self.trunk.is_asking() {
+            self.close_unused();
+        }
+    }
+
+    /// A port on which the server was not found holds a ring of memory for nothing.
+    fn close_unused(&mut self) {
+        let places = self.places.iter().map(|place| place.link);
+        let links = self.protocol.links().into_iter().map(|link| link.path.link);
+        let used: Vec<LinkId> = places.chain(links).chain(self.trunk.links()).collect();
+        self.ports.keep_only(&used);
     }
 
     /// The next search begins where the server was.

@@ -5,6 +5,7 @@
 //! Those on which the server does not answer are not asked any more, until they are tried again. Addresses of the other kind
 //! (IP, when the server is reached by Ethernet) have their turn afterwards, on what is still free.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use sanwire_core::{Instant, LinkId, Path, Peer};
@@ -73,6 +74,11 @@ impl Trunk {
     /// Whether it is not yet known which links there are.
     pub(super) fn is_asking(&self) -> bool {
         self.stage != Stage::Settled || (self.may_have_more() && self.seen.is_empty())
+    }
+
+    /// The ports that may lead to the server.
+    pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
+        self.extras.iter().flat_map(|extra| extra.paths.iter().map(|path| path.link))
     }
 
     fn may_have_more(&self) -> bool {
@@ -144,16 +150,19 @@ impl Trunk {
         let server = first.peer;
         let is_ethernet = matches!(server, Peer::Ethernet(_)) != is_other_kind;
         let before = self.extras.len();
-        let others: Vec<Peer> =
-            self.addresses.iter().map(|address| address.peer).filter(|peer| *peer != server).collect();
+        let mut others: Vec<&Address> = self.addresses.iter().filter(|address| address.peer != server).collect();
+        // There may be more than are wanted: the fastest first, as far as they say.
+        others.sort_by_key(|address| Reverse(address.speed_mbit));
+        let others: Vec<Peer> = others.into_iter().map(|address| address.peer).collect();
         let local = ports.local_address(first.link);
         let used = self
             .seen
             .iter()
             .find(|interface| local.is_some_and(|local| is_at(interface, local)))
             .map(|interface| interface.name.clone());
-        let free: Vec<Interface> =
+        let mut free: Vec<Interface> =
             self.seen.iter().filter(|interface| Some(&interface.name) != used.as_ref()).cloned().collect();
+        free.sort_by_cached_key(|interface| Reverse(interface.speed_mbit()));
         for interface in
             free.iter().filter(|interface| interface.is_up && interface.is_running && !interface.is_loopback)
         {

@@ -18,6 +18,7 @@ mod harness;
 mod idle;
 mod iscsi;
 mod manage;
+mod name_servers;
 mod names;
 mod qemu;
 mod resources;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
-use sanwire_hyperscsi::wire::command::{Answer, Ask, Fragment, Function, ReplyHead, RequestHead};
+use sanwire_hyperscsi::wire::command::{Answer, Ask, Fragment, Function, ReplyHead, RequestHead, UnitTerms};
 use sanwire_hyperscsi::wire::flow::{Ack, AckKind, Snr, Window, Windows};
 use sanwire_hyperscsi::wire::live::{LiveReply, LiveRequest, NewKeys, write_disconnect};
 use sanwire_hyperscsi::wire::packet::Salt;
@@ -184,7 +184,8 @@ fn message_head(u: &mut Unstructured<'_>, numbers: &mut Numbers, opcode: Opcode)
         let number = if u.arbitrary()? { u64::from(u.int_in_range(0..=8u8)?) } else { number };
         let protection = *u.choose(&Protection::ALL)?;
         let answer = (!u.ratio(1, 8)?).then_some(answer);
-        return Ok(ReplyHead { number, protection, answer }.write().to_vec());
+        let unit = UnitTerms { protection, is_compressible: u.arbitrary()? };
+        return Ok(ReplyHead { number, unit, answer }.write().to_vec());
     }
     numbers.command = numbers.command.max(number.saturating_add(1)).min(number.saturating_add(2000));
     let ask = match u.int_in_range(0..=7u8)? {

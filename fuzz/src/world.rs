@@ -48,6 +48,7 @@ pub fn server(memory: Region, recovery: Recovery, seed: u8) -> Server {
         psk: PSK,
         admission: Box::new(|_, _| true),
         levels: Box::new(|_| Protection::Checksum),
+        compressible: Box::new(|_| true),
         memory,
         links: vec![LINK],
         addresses: Vec::new(),

@@ -80,6 +80,7 @@ local f = {
     reply_kind = ProtoField.uint8("sanwire.reply_kind", "Kind", base.DEC, REPLY_KINDS),
     status = ProtoField.uint8("sanwire.status", "Status", base.HEX, STATUSES),
     done = ProtoField.bool("sanwire.done", "Done"),
+    incompressible = ProtoField.bool("sanwire.incompressible", "Data is not to be compressed", 8, nil, 0x01),
     demanded = ProtoField.uint8("sanwire.demanded", "Protection of the logical unit", base.DEC, PROTECTIONS),
     sense_length = ProtoField.uint16("sanwire.sense.length", "Sense length", base.DEC),
     sense = ProtoField.bytes("sanwire.sense", "Sense data"),
@@ -265,7 +266,8 @@ local function reply_head(r, pinfo, connection)
         r:illegal(item)
     end
     r:enum(f.demanded, PROTECTIONS)
-    r:add(f.reserved, 3)
+    r:add(f.incompressible, 1)
+    r:add(f.reserved, 2)
     r:add(f.sense, length:uint())
     link(r.tree, replies, requests, f.request_in, key(connection, number), pinfo)
     return string.format("#%s %s", tostring(number), text)

@@ -28,6 +28,7 @@
 //! | `readonly` | no writes |
 //! | `removable` | volumes only: initiators can eject and load the medium |
 //! | `security=LEVEL` | volumes only: how HyperSCSI guards it: `none`, `hash`, `aes-128-gcm`, `aes-256-gcm`, `chacha20-poly1305` |
+//! | `compression=off` | volumes only: HyperSCSI never compresses its data; `allowed`: with clients with whom that is agreed on |
 //! | `thick` | no space is given back |
 //! | `direct` | files and devices only: past the page cache |
 //! | `delay=[WHICH:]TIME` | [`DelayRule`]; may be given several times (in TOML: an array) |
@@ -64,6 +65,8 @@ pub struct VolumeSpec {
     pub removable: bool,
     /// How HyperSCSI guards it on the wire; `None`: as the server's other volumes.
     pub security: Option<Protection>,
+    /// Whether HyperSCSI may compress its data, with clients with whom that is agreed on.
+    pub compressible: bool,
 }
 
 /// What is at the bottom.

@@ -1,13 +1,17 @@
-//! How the volumes are guarded on HyperSCSI's wires: read for every command, so without a lock.
+//! How the volumes are guarded on HyperSCSI's wires, and whether their data may be compressed: read for every command, so without a lock.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use sanwire_core::{Lun, Protection};
+use sanwire_store::VolumeSpec;
 
 /// No volume has this number.
 const NONE: u8 = u8::MAX;
 
-/// The protection that each logical unit demands.
+/// Beside the protection: data is not to be compressed.
+const INCOMPRESSIBLE: u8 = 0x40;
+
+/// What each logical unit demands.
 pub(crate) struct Levels {
     /// For volumes that say nothing themselves.
     usual: Protection,
@@ -20,8 +24,16 @@ impl Levels {
     }
 
     /// A volume is served under this number.
-    pub(crate) fn set(&self, lun: Lun, said: Option<Protection>) {
-        self.store(lun, said.unwrap_or(self.usual) as u8);
+    pub(crate) fn set(&self, lun: Lun, spec: &VolumeSpec) {
+        let compression = if spec.compressible { 0 } else { INCOMPRESSIBLE };
+        self.store(lun, spec.security.unwrap_or(self.usual) as u8 | compression);
+    }
+
+    /// A volume has another number from now on.
+    pub(crate) fn renumber(&self, from: Lun, to: Lun) {
+        if let Some(unit) = self.units.get(usize::from(from.number())) {
+            self.store(to, unit.swap(NONE, Ordering::Relaxed));
+        }
     }
 
     /// No volume is any more.
@@ -40,10 +52,15 @@ impl Levels {
         let unit = lun.and_then(|lun| self.units.get(usize::from(lun.number())));
         unit.and_then(load).unwrap_or_else(|| self.units.iter().filter_map(load).min().unwrap_or(self.usual))
     }
+
+    /// Whether a logical unit's data may be compressed.
+    pub(crate) fn is_compressible(&self, lun: Lun) -> bool {
+        self.units.get(usize::from(lun.number())).is_some_and(|unit| unit.load(Ordering::Relaxed) & INCOMPRESSIBLE == 0)
+    }
 }
 
 fn load(unit: &AtomicU8) -> Option<Protection> {
-    Protection::from_code(unit.load(Ordering::Relaxed))
+    Protection::from_code(unit.load(Ordering::Relaxed) & !INCOMPRESSIBLE)
 }
 
 #[cfg(test)]
@@ -55,12 +72,16 @@ mod tests {
         let levels = Levels::new(Protection::Aes128Gcm);
         let [first, second, absent] = [0, 300, 7].map(|number| Lun::new(number).unwrap());
         assert_eq!(levels.of(None), Protection::Aes128Gcm, "no volume yet");
-        levels.set(first, None);
-        levels.set(second, Some(Protection::Hash));
+        let spec = |text: &str| text.parse().unwrap();
+        levels.set(first, &spec("a=ram:1M"));
+        levels.set(second, &spec("b=ram:1M,security=hash,compression=off"));
         assert_eq!(levels.of(Some(first)), Protection::Aes128Gcm);
         assert_eq!(levels.of(Some(second)), Protection::Hash);
         assert_eq!((levels.of(None), levels.of(Some(absent))), (Protection::Hash, Protection::Hash));
-        levels.clear(second);
+        assert_eq!([first, second, absent].map(|lun| levels.is_compressible(lun)), [true, false, false]);
+        levels.renumber(second, absent);
+        assert_eq!((levels.of(Some(second)), levels.of(Some(absent))), (Protection::Hash, Protection::Hash));
+        levels.clear(absent);
         assert_eq!(levels.of(Some(second)), Protection::Aes128Gcm);
     }
 }

@@ -81,7 +81,7 @@ impl Target {
         let instance = u64::from_be_bytes(random()?);
         let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(Levels::new(config.protection)));
         for (volume, slot) in config.volumes.iter().zip(0..) {
-            levels.set(volume.lun, volume.spec.security);
+            levels.set(volume.lun, &volume.spec);
             add_volume(&units, volume, config.state_directory.as_deref(), instance, slot)?;
         }
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
@@ -208,13 +208,14 @@ impl Target {
         shard: u32,
         memory: Region,
     ) -> Result<ServerConfig, StartError> {
-        let (shards, levels) = (config.shards.max(1), Arc::clone(&self.levels));
+        let (shards, levels, others) = (config.shards.max(1), Arc::clone(&self.levels), Arc::clone(&self.levels));
         Ok(ServerConfig {
             name: config.name.clone(),
             identity: config.identity.clone(),
             psk: config.psk,
             admission: Box::new(Gate(Arc::clone(&self.clients))),
             levels: Box::new(move |lun| levels.of(lun)),
+            compressible: Box::new(move |lun| others.is_compressible(lun)),
             memory,
             links: ports.iter().map(|port| link_limits(port, shards)).collect(),
             addresses: crate::link::addresses(ports),

@@ -30,7 +30,9 @@ pub use keys::{Identity, KeyError, Psk, random};
 pub use options::{
     Agreed, DeviceOption, Offered, OptionConflict, OptionNumber, Options, PRIORITY_MAX, Stance, TooMany, Wishes,
 };
-pub use server::{Admission, CommandHandle, ConnectionStatus, Levels, LinkLimits, Server, ServerConfig, ServerEvent};
+pub use server::{
+    Admission, CommandHandle, Compressible, ConnectionStatus, Levels, LinkLimits, Server, ServerConfig, ServerEvent,
+};
 
 /// The EtherType of HS/eth, registered for HyperSCSI.
 pub const ETHERTYPE: u16 = 0x889a;

@@ -28,6 +28,7 @@ impl World {
             psk: [5; 32],
             admission: Box::new(move |_, id: Option<ClientId>| id.is_none_or(|id| allowed.contains(&id))),
             levels: Box::new(move |lun| if lun.is_none() && is_mixed { Protection::Checksum } else { demanded }),
+            compressible: Box::new(|_| true),
             memory: Region::new(self.plan.server_memory_bytes).map_err(|error| error.to_string())?,
             links: vec![limits; self.plan.wire.media().len()],
             addresses: self.addresses(),

@@ -61,8 +61,20 @@ pub enum SpecError {
     },
 }
 
-const KEYS: [&str; 11] =
-    ["size", "grow", "block", "readonly", "removable", "security", "thick", "direct", "delay", "error", "seed"];
+const KEYS: [&str; 12] = [
+    "size",
+    "grow",
+    "block",
+    "readonly",
+    "removable",
+    "security",
+    "compression",
+    "thick",
+    "direct",
+    "delay",
+    "error",
+    "seed",
+];
 
 const LEVELS: &str = "none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305";
 
@@ -84,6 +96,8 @@ pub(super) struct RawVolume {
     removable: Values,
     #[serde(default)]
     security: Values,
+    #[serde(default)]
+    compression: Values,
     #[serde(default)]
     thick: Values,
     #[serde(default)]
@@ -162,6 +176,7 @@ impl RawVolume {
             readonly: none(),
             removable: none(),
             security: none(),
+            compression: none(),
             thick: none(),
             direct: none(),
             delay: none(),
@@ -185,6 +200,7 @@ impl RawVolume {
             "readonly" => &mut self.readonly,
             "removable" => &mut self.removable,
             "security" => &mut self.security,
+            "compression" => &mut self.compression,
             "thick" => &mut self.thick,
             "direct" => &mut self.direct,
             "delay" => &mut self.delay,
@@ -249,7 +265,13 @@ impl TryFrom<RawVolume> for VolumeSpec {
     fn try_from(raw: RawVolume) -> Result<Self, SpecError> {
         let removable = raw.removable.flag("removable")?;
         let security = raw.security.single("security", LEVELS, |text| text.parse().ok())?;
-        Ok(VolumeSpec { name: raw.name.parse()?, store: raw.to_store()?, removable, security })
+        let compressible = raw.compression.single("compression", "off or allowed", |text| match text {
+            "off" => Some(false),
+            "allowed" => Some(true),
+            _ => None,
+        })?;
+        let compressible = compressible.unwrap_or(true);
+        Ok(VolumeSpec { name: raw.name.parse()?, store: raw.to_store()?, removable, security, compressible })
     }
 }
 

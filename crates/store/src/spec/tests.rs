@@ -48,6 +48,15 @@ fn both_forms_say_the_same() {
 }
 
 #[test]
+fn a_volume_says_whether_its_data_may_be_compressed() {
+    for (text, expected) in
+        [("a=ram:1M", true), ("a=ram:1M,compression=allowed", true), ("a=ram:1M,compression=off", false)]
+    {
+        assert_eq!(volume(text).compressible, expected, "{text}");
+    }
+}
+
+#[test]
 fn every_kind_of_store_is_read() {
     assert_eq!(volume("a=ram:1.5G").store.backing, Backing::Ram { size_bytes: 3 << 29 });
     assert_eq!(volume("a=null:1T,readonly=false").store.backing, Backing::Null { size_bytes: 1 << 40 });
@@ -80,10 +89,11 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
         ),
         (
             "a=ram:1G,speed=3",
-            "there is no key 'speed': use size, grow, block, readonly, removable, security, thick, \
-             direct, delay, error, seed",
+            "there is no key 'speed': use size, grow, block, readonly, removable, security, compression, \
+             thick, direct, delay, error, seed",
         ),
         ("a=ram:1G,block=1024", "'1024' is no value for block: use 512 or 4096"),
+        ("a=ram:1G,compression=lz4", "'lz4' is no value for compression: use off or allowed"),
         ("a=ram:1G,block=512,block=512", "block is given twice"),
         ("a=file:x,size=0", "'0' is no value for size: use a positive size, like 10G"),
         ("a=ram:1G,readonly=yes", "'yes' is no value for readonly: use true, false or the key alone"),

@@ -64,7 +64,7 @@ impl Target {
     pub fn add_volume(&self, volume: &VolumeConfig) -> Result<(), StartError> {
         let slot = free_slot(&self.units);
         self.post(|| Mail::CountFromZero(slot));
-        self.levels.set(volume.lun, volume.spec.security);
+        self.levels.set(volume.lun, &volume.spec);
         let added = add_volume(&self.units, volume, self.state_directory.as_deref(), self.instance, slot);
         added.inspect_err(|_| self.levels.clear(volume.lun))?;
         self.clients.refresh_views();
@@ -91,8 +91,7 @@ impl Target {
             return Err(AddError::Occupied(to));
         }
         let Some(disk) = self.units.remove(from) else { return Ok(false) };
-        self.levels.set(to, Some(self.levels.of(Some(from))));
-        self.levels.clear(from);
+        self.levels.renumber(from, to);
         let added = self.units.add_shared(to, disk);
         self.clients.refresh_views();
         added.map(|()| true)

@@ -23,6 +23,7 @@ pub(crate) struct Message {
     protection: Protection,
     /// Whether it is one of management.
     is_local: bool,
+    is_compressible: bool,
     head: Head,
     data: Option<Slice>,
     /// How long the data is when it is expanded; 0: it is not compressed.
@@ -42,6 +43,7 @@ impl Message {
             cookie,
             protection,
             is_local: false,
+            is_compressible: false,
             head,
             data,
             expanded_kib: 0,
@@ -71,10 +73,15 @@ impl Message {
         Message { protection: self.protection.max(floor), ..self }
     }
 
+    /// The same, of a logical unit whose data may be compressed if it `is_compressible`.
+    pub(crate) fn compressible(self, is_compressible: bool) -> Self {
+        Message { is_compressible, ..self }
+    }
+
     /// The same with less data, where that is to be had.
     pub(super) fn compressed(self, compressor: &mut Compressor) -> Self {
         // What manages a server holds secrets beside what others may have chosen: its length must not tell of them.
-        let data = self.data.as_ref().filter(|_| !self.is_local);
+        let data = self.data.as_ref().filter(|_| self.is_compressible && !self.is_local);
         match data.and_then(|data| compressor.compress(data)) {
             Some(Compressed { data, expanded_kib }) => Message { data: Some(data), expanded_kib, ..self },
             None => self,

@@ -168,9 +168,10 @@ impl Client {
     /// Sends a command, while there is a connection.
     fn ask(&mut self, tag: Tag) {
         if let State::Connected(connected) = &mut self.state
-            && let Some(Asking { head, data, protection, is_local }) = self.orders.request(tag)
+            && let Some(Asking { head, data, protection, is_local, is_compressible }) = self.orders.request(tag)
         {
-            connected.channel.send(Message::new(tag, 0, protection, head, data).local(is_local));
+            let message = Message::new(tag, 0, protection, head, data);
+            connected.channel.send(message.local(is_local).compressible(is_compressible));
         }
     }
 

@@ -9,7 +9,7 @@ use sanwire_core::{Lun, Protection};
 use crate::assembly::Assembly;
 use crate::compression::{expand, expanded_max_bytes};
 use crate::server::SPAN_MAX;
-use crate::wire::command::{Answer, Ask, Fragment, ReplyHead, RequestHead};
+use crate::wire::command::{Answer, Ask, Fragment, ReplyHead, RequestHead, UnitTerms};
 use crate::wire::{Header, Opcode, Tag};
 
 /// The number of a command in its session.
@@ -52,6 +52,7 @@ pub(super) struct Asking {
     pub(super) protection: Protection,
     /// Whether it is one to manage the server.
     pub(super) is_local: bool,
+    pub(super) is_compressible: bool,
 }
 
 /// What became of a fragment of a reply.
@@ -91,8 +92,8 @@ pub(super) struct Orders {
     slot_numbers: [u64; COMMANDS_IN_TRANSIT_MAX],
     free: Vec<u16>,
     next_number: u64,
-    /// How logical units want to be guarded; those that have not said so yet get the strongest.
-    levels: BTreeMap<Lun, Protection>,
+    /// What logical units say of their packets; those that have said nothing yet are guarded as strongly as can be, in plain.
+    units: BTreeMap<Lun, UnitTerms>,
 }
 
 /// No command has this number.
@@ -106,7 +107,7 @@ impl Orders {
             slot_numbers: [NO_NUMBER; COMMANDS_IN_TRANSIT_MAX],
             free: (0..tags).rev().collect(),
             next_number: 0,
-            levels: BTreeMap::new(),
+            units: BTreeMap::new(),
         }
     }
 
@@ -152,8 +153,8 @@ impl Orders {
         pending.assembly = None;
         pending.compressed = Vec::new();
         let lun = pending.order.lun;
-        let level = self.levels.get(&lun).filter(|_| !pending.is_local());
-        pending.protection = level.copied().unwrap_or(Protection::STRONGEST);
+        let unit = self.units.get(&lun).filter(|_| !pending.is_local());
+        pending.protection = unit.map_or(Protection::STRONGEST, |unit| unit.protection);
         let data_in_max_bytes = pending.order.data_in.as_ref().map_or(0, |frame| frame.len() as u32);
         let head = RequestHead {
             number: pending.number,
@@ -167,6 +168,7 @@ impl Orders {
             data: pending.order.data_out.clone(),
             protection: pending.protection,
             is_local: pending.is_local(),
+            is_compressible: unit.is_some_and(|unit| unit.is_compressible),
         })
     }
 
@@ -195,7 +197,7 @@ impl Orders {
 
     /// Nothing has been asked on this connection yet, and nothing is known of its logical units.
     pub(super) fn unask(&mut self) {
-        self.levels.clear();
+        self.units.clear();
         self.slots.iter_mut().flatten().for_each(|pending| pending.asked = false);
     }
 
@@ -252,7 +254,7 @@ impl Orders {
 
     /// How a logical unit wants to be guarded, once it has said so.
     pub(super) fn level(&self, lun: Lun) -> Option<Protection> {
-        self.levels.get(&lun).copied()
+        self.units.get(&lun).map(|unit| unit.protection)
     }
 
     /// Puts a fragment of a reply where it belongs. `Err`: the server breaks the rules; the command stays, and will be
@@ -290,15 +292,15 @@ impl Orders {
         }
         let Some(answer) = reply.answer else {
             // Who is asked for more than it was given learns something; a hint can make it ask better, never worse.
-            let is_more = reply.protection > pending.protection;
+            let is_more = reply.unit.protection > pending.protection;
             pending.asked = false;
-            self.levels.insert(pending.order.lun, reply.protection);
+            self.units.insert(pending.order.lun, reply.unit);
             return if is_more { Ok(Placed::Weak(header.tag)) } else { Err(()) };
         };
         let data_in_bytes = pending.finish(fragment)?;
         let Some(pending) = slot.take() else { return Ok(Placed::Noted) };
         if !is_local {
-            self.levels.insert(pending.order.lun, reply.protection);
+            self.units.insert(pending.order.lun, reply.unit);
         }
         self.free.push(tag as u16);
         self.slot_numbers[tag] = NO_NUMBER;

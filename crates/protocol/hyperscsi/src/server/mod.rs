@@ -32,7 +32,7 @@ use self::session::Session;
 pub(crate) use self::setup::loose_packet;
 pub use self::status::ConnectionStatus;
 use self::throttle::Throttle;
-pub use self::types::{CommandHandle, Levels, LinkLimits, ServerConfig, ServerEvent};
+pub use self::types::{CommandHandle, Compressible, Levels, LinkLimits, ServerConfig, ServerEvent};
 use crate::counters::Counters;
 use crate::keys::Randomness;
 use crate::wire::live::LiveRequest;

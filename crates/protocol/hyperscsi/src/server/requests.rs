@@ -8,7 +8,7 @@ use super::connection::{Connection, Request};
 use super::session::{Asked, Kept, ReplyTo};
 use super::{CommandHandle, Server, ServerEvent};
 use crate::channel::Message;
-use crate::wire::command::{Answer, Ask, Function, ReplyHead, RequestHead};
+use crate::wire::command::{Answer, Ask, Function, ReplyHead, RequestHead, UnitTerms};
 use crate::wire::{Protection, Tag};
 
 /// What says that a message is no session's answer: no command has this number.
@@ -22,16 +22,20 @@ impl Server {
             self.counters.violations += 1;
             return;
         }
-        let of_unit = || (self.config.levels)(request.head.logical_unit());
-        let demanded = if request.is_local { Protection::STRONGEST } else { of_unit() };
-        if request.protection < demanded {
+        let lun = request.head.logical_unit();
+        let of_unit = || (self.config.levels)(lun);
+        let unit = UnitTerms {
+            protection: if request.is_local { Protection::STRONGEST } else { of_unit() },
+            is_compressible: !request.is_local && lun.is_some_and(|lun| (self.config.compressible)(lun)),
+        };
+        if request.protection < unit.protection {
             self.counters.downgrades += 1;
-            self.demand(nexus, request.tag, number, demanded);
+            self.demand(nexus, request.tag, number, unit);
             return;
         }
-        let protection = request.protection.max(demanded);
+        let protection = request.protection.max(unit.protection);
         let to = ReplyTo { tag: request.tag, protection, is_local: request.is_local };
-        match session.ask(number, request.head.settled_below, to, demanded) {
+        match session.ask(number, request.head.settled_below, to, unit) {
             Asked::Execute if session.executing() > usize::from(self.config.commands_max) => {
                 self.end(CommandHandle { nexus, number }, ask, Status::TaskSetFull, now);
             }
@@ -104,16 +108,17 @@ impl Server {
     }
 
     /// A request that was guarded too little: it is not executed, and the client learns how to ask.
-    fn demand(&mut self, nexus: NexusId, tag: Tag, number: u64, demanded: Protection) {
-        let head = ReplyHead { number, protection: demanded, answer: None }.write();
+    fn demand(&mut self, nexus: NexusId, tag: Tag, number: u64, unit: UnitTerms) {
+        let head = ReplyHead { number, unit, answer: None }.write();
         let to = ReplyTo { tag, protection: Protection::STRONGEST, is_local: false };
-        self.send(nexus, to, NOT_KEPT, Kept { head, data: None });
+        self.send(nexus, to, NOT_KEPT, Kept { head, data: None, is_compressible: false });
     }
 
     fn answer(&mut self, handle: CommandHandle, answer: Answer, data: Option<Slice>, now: Instant) {
         let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
-        let protection = session.demanded(handle.number);
-        let kept = Kept { head: ReplyHead { number: handle.number, protection, answer: Some(answer) }.write(), data };
+        let unit = session.unit(handle.number);
+        let head = ReplyHead { number: handle.number, unit, answer: Some(answer) }.write();
+        let kept = Kept { head, data, is_compressible: unit.is_compressible };
         let answered = session.answer(handle.number, kept.clone());
         if let Some(to) = answered.to {
             self.send(handle.nexus, to, handle.number, kept);
@@ -127,7 +132,7 @@ impl Server {
         let Some(id) = self.sessions.get(&nexus).and_then(|session| session.connection) else { return };
         if let Some(connection) = self.connections.get_mut(&id) {
             let message = Message::new(to.tag, cookie, to.protection, kept.head, kept.data);
-            connection.channel.send(message.local(to.is_local));
+            connection.channel.send(message.local(to.is_local).compressible(kept.is_compressible));
             self.touch(id);
         }
     }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use sanwire_buffer::{Head, Slice};
 use sanwire_core::{ClientId, Instant, NexusId};
 
+use crate::wire::command::UnitTerms;
 use crate::wire::{Protection, Tag};
 
 /// Commands between the lowest unsettled and the highest that a client may have asked.
@@ -19,6 +20,7 @@ pub(crate) const SPAN_MAX: u64 = 1024;
 pub(super) struct Kept {
     pub(super) head: Head,
     pub(super) data: Option<Slice>,
+    pub(super) is_compressible: bool,
 }
 
 /// Where an answer goes: the tag that asked for it, and how its packets are to be guarded.
@@ -36,7 +38,7 @@ enum Slot {
     Unasked,
     /// The device works on it. `to` is `None` while no living connection has asked for it.
     /// `awaited_by` are the task management requests that wait for its end.
-    Executing { to: Option<ReplyTo>, demanded: Protection, awaited_by: Vec<u64> },
+    Executing { to: Option<ReplyTo>, unit: UnitTerms, awaited_by: Vec<u64> },
     /// Aborted before it came: it must not be executed when it comes.
     Forbidden,
     /// Answered, not yet known to have arrived.
@@ -141,8 +143,8 @@ impl Session {
         }
     }
 
-    /// A request has come whole, for a logical unit that wants to be guarded as `demanded` says.
-    pub(super) fn ask(&mut self, number: u64, settled_below: u64, to: ReplyTo, demanded: Protection) -> Asked {
+    /// A request has come whole, for a logical unit that says this of its packets.
+    pub(super) fn ask(&mut self, number: u64, settled_below: u64, to: ReplyTo, unit: UnitTerms) -> Asked {
         self.forget_below(settled_below);
         let Some(index) = number.checked_sub(self.settled_below).filter(|index| *index < SPAN_MAX) else {
             return Asked::Refuse;
@@ -153,12 +155,12 @@ impl Session {
         }
         match &mut self.slots[index] {
             slot @ Slot::Unasked => {
-                *slot = Slot::Executing { to: Some(to), demanded, awaited_by: Vec::new() };
+                *slot = Slot::Executing { to: Some(to), unit, awaited_by: Vec::new() };
                 self.executing += 1;
                 Asked::Execute
             }
             slot @ Slot::Forbidden => {
-                *slot = Slot::Executing { to: Some(to), demanded, awaited_by: Vec::new() };
+                *slot = Slot::Executing { to: Some(to), unit, awaited_by: Vec::new() };
                 self.executing += 1;
                 Asked::Abort
             }
@@ -195,11 +197,11 @@ impl Session {
         Answered { to, awaited_by }
     }
 
-    /// How the logical unit of a command that is being executed wants to be guarded.
-    pub(super) fn demanded(&mut self, number: u64) -> Protection {
+    /// What the logical unit of a command that is being executed says of its packets.
+    pub(super) fn unit(&mut self, number: u64) -> UnitTerms {
         match self.slot(number) {
-            Some(Slot::Executing { demanded, .. }) => *demanded,
-            _ => Protection::Checksum,
+            Some(Slot::Executing { unit, .. }) => *unit,
+            _ => UnitTerms { protection: Protection::Checksum, is_compressible: false },
         }
     }
 
@@ -239,7 +241,7 @@ mod tests {
     }
 
     fn kept() -> Kept {
-        Kept { head: Head::new(), data: None }
+        Kept { head: Head::new(), data: None, is_compressible: false }
     }
 
     fn to(number: u16) -> ReplyTo {
@@ -248,7 +250,8 @@ mod tests {
 
     /// A request for a logical unit that demands nothing.
     fn ask(session: &mut Session, number: u64, settled_below: u64, tag: u16) -> Asked {
-        session.ask(number, settled_below, to(tag), Protection::Checksum)
+        let unit = UnitTerms { protection: Protection::Checksum, is_compressible: true };
+        session.ask(number, settled_below, to(tag), unit)
     }
 
     #[test]

@@ -41,6 +41,7 @@ fn server_for(admission: Box<dyn Admission>) -> Server {
         psk: [0; 32],
         admission,
         levels: Box::new(|_| Protection::Checksum),
+        compressible: Box::new(|_| true),
         memory: Region::new(1 << 20).unwrap(),
         links: vec![LINK],
         addresses: Vec::new(),

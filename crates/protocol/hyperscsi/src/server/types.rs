@@ -15,6 +15,9 @@ use crate::wire::links::Address;
 /// How a logical unit wants its packets guarded; of none: the least that any of them wants.
 pub type Levels = Box<dyn Fn(Option<Lun>) -> Protection + Send>;
 
+/// Whether a logical unit's data may be compressed, with clients with whom that is agreed on.
+pub type Compressible = Box<dyn Fn(Lun) -> bool + Send>;
+
 /// One of the server's links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkLimits {
@@ -36,6 +39,8 @@ pub struct ServerConfig {
     pub admission: Box<dyn Admission>,
     /// How the logical units are guarded.
     pub levels: Levels,
+    /// Whose data may be compressed.
+    pub compressible: Compressible,
     /// Memory for what clients send.
     pub memory: Region,
     /// The links, in the order of their [`sanwire_core::LinkId`].

@@ -48,6 +48,9 @@ const REPLY_FIXED_BYTES: usize = 16;
 /// The fragment fields' flag for [`Fragment::answer_at_once`].
 const ANSWER_AT_ONCE: u16 = 1;
 
+/// In a reply: the unit's data is not to be compressed.
+const INCOMPRESSIBLE: u8 = 1;
+
 /// The kind of a reply to a request that was guarded too little.
 const TOO_WEAK: u8 = 2;
 
@@ -237,13 +240,22 @@ pub enum Answer {
     Administered,
 }
 
+/// What a logical unit says of its packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnitTerms {
+    /// How it wants them guarded.
+    pub protection: Protection,
+    /// Whether its data may be compressed, where both ends have agreed on that.
+    pub is_compressible: bool,
+}
+
 /// The head of a reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplyHead {
     /// Whose reply.
     pub number: u64,
-    /// How the logical unit wants its packets guarded.
-    pub protection: Protection,
+    /// What the logical unit says.
+    pub unit: UnitTerms,
     /// What became of it; `None` when it was not executed because the request was guarded less than that.
     pub answer: Option<Answer>,
 }
@@ -259,7 +271,8 @@ impl ReplyHead {
         let (kind, code) = (reader.u8()?, reader.u8()?);
         let sense_length = usize::from(reader.u16()?);
         let protection = Protection::from_code(reader.u8()?).ok_or(Malformed::Field("protection"))?;
-        reader.array::<3>()?;
+        let is_compressible = reader.u8()? & INCOMPRESSIBLE == 0;
+        reader.array::<2>()?;
         let answer = match kind {
             0 => {
                 let status = Status::from_code(code).ok_or(Malformed::Field("status"))?;
@@ -273,7 +286,7 @@ impl ReplyHead {
             TOO_WEAK => None,
             _ => return Err(Malformed::Field("kind of reply")),
         };
-        Ok(ReplyHead { number, protection, answer })
+        Ok(ReplyHead { number, unit: UnitTerms { protection, is_compressible }, answer })
     }
 
     /// The bytes of the head. Sense data beyond [`SENSE_MAX_BYTES`] is cut.
@@ -300,7 +313,8 @@ impl ReplyHead {
                 &[]
             }
         };
-        fixed[12] = self.protection as u8;
+        fixed[12] = self.unit.protection as u8;
+        fixed[13] = if self.unit.is_compressible { 0 } else { INCOMPRESSIBLE };
         fixed[10..12].copy_from_slice(&(sense.len() as u16).to_be_bytes());
         let mut out = Head::new();
         out.extend(&fixed);
@@ -340,8 +354,11 @@ mod tests {
             Some(Answer::Administered),
             None,
         ] {
-            let head = ReplyHead { number: 1 << 40, protection: Protection::Aes128Gcm, answer };
-            assert_eq!(ReplyHead::read(&head.write()), Ok(head));
+            for is_compressible in [true, false] {
+                let unit = UnitTerms { protection: Protection::Aes128Gcm, is_compressible };
+                let head = ReplyHead { number: 1 << 40, unit, answer: answer.clone() };
+                assert_eq!(ReplyHead::read(&head.write()), Ok(head));
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use sanwire_hyperscsi::wire::{Opcode, Prefix, Protection};
 #[derive(Default)]
 pub(crate) struct Expected(pub(crate) BTreeMap<&'static str, String>);
 
-pub(crate) const BODY_FIELDS: [&str; 43] = [
+pub(crate) const BODY_FIELDS: [&str; 44] = [
     "sanwire.protection",
     "sanwire.epoch",
     "sanwire.length",
@@ -43,6 +43,7 @@ pub(crate) const BODY_FIELDS: [&str; 43] = [
     "sanwire.status",
     "sanwire.done",
     "sanwire.demanded",
+    "sanwire.incompressible",
     "sanwire.sense",
     "sanwire.revision",
     "sanwire.flags.announce_only",
@@ -123,7 +124,8 @@ impl Expected {
         if opcode == Opcode::HcbeReply {
             let head = ReplyHead::read(head).unwrap();
             self.set("sanwire.command", head.number);
-            self.set("sanwire.demanded", head.protection as u8);
+            self.set("sanwire.demanded", head.unit.protection as u8);
+            self.set("sanwire.incompressible", flag(!head.unit.is_compressible));
             match head.answer {
                 Some(Answer::Command { status, sense }) => {
                     self.set("sanwire.reply_kind", 0);

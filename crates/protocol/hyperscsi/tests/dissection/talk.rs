@@ -66,6 +66,7 @@ fn server(wire: Wire) -> Server {
         psk: [3; 32],
         admission: Box::new(move |peer, _| peer == path(wire, 1).peer),
         levels: Box::new(level),
+        compressible: Box::new(|_| true),
         memory: Region::new(4 << 20).unwrap(),
         links: vec![LINK],
         addresses: Vec::new(),

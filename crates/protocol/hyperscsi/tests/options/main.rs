@@ -143,6 +143,24 @@ fn nothing_is_compressed_for_an_end_that_does_not_want_it() {
 }
 
 #[test]
+fn data_of_a_unit_that_does_not_want_it_is_not_compressed_on_a_connection_that_compresses() {
+    let mut net = connected(compressing(), compressing(), CALM);
+    net.content = text(40);
+    for (lun, is_compressed) in [(0, true), (2, false)] {
+        // The first answer says what holds for the unit.
+        net.order(0, lun, READ, &[], 512);
+        net.run(Duration::from_secs(1));
+        let (out, back) = (net.sent_by[0], net.sent_to[0]);
+        net.order(0, lun, WRITE, &text(200_000), 0);
+        net.order(0, lun, READ, &[], 200_000);
+        net.run(Duration::from_secs(1));
+        let bytes = [net.sent_by[0] - out, net.sent_to[0] - back];
+        assert!(bytes.iter().all(|bytes| (*bytes < 100_000) == is_compressed), "unit {lun}: {bytes:?}");
+    }
+    assert_eq!(net.answers[0].len(), 6);
+}
+
+#[test]
 fn options_change_in_mid_transfer_without_harm() {
     let terms = terms(Wishes::default());
     let wishes = terms.wishes.clone();

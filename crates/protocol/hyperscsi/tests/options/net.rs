@@ -117,6 +117,7 @@ fn server(terms: Terms) -> Server {
             Some(1) => Protection::Aes128Gcm,
             _ => Protection::Checksum,
         }),
+        compressible: Box::new(|lun| lun.number() != 2),
         memory: Region::new(16 << 20).unwrap(),
         links: vec![LINK],
         addresses: Vec::new(),

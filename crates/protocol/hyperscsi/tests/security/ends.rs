@@ -99,6 +99,7 @@ fn server_config(levels: &LevelsOfUnits, is_permitted: &Arc<AtomicBool>) -> Serv
         psk: [3; 32],
         admission: Box::new(move |_: Peer, _: Option<ClientId>| is_permitted.load(Ordering::Relaxed)),
         levels: Box::new(level),
+        compressible: Box::new(|_| true),
         memory: Region::new(4 << 20).unwrap(),
         links: vec![LINK],
         addresses: Vec::new(),

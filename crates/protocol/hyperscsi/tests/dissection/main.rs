@@ -1,6 +1,8 @@
 //! What Wireshark, which knows nothing of this crate, reads in the packets of both ends: its built-in dissector the
 //! header, ours in `packaging/wireshark/` the bodies. Skipped where `tshark` is not installed.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod expected;
 mod talk;
 
@@ -8,10 +10,11 @@ use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
 
+use common::Sent;
 use expected::{BODY_FIELDS, Expected};
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
 use sanwire_hyperscsi::{ETHERTYPE, UDP_PORT};
-use talk::{Sent, Wire, talk};
+use talk::{Wire, talk};
 
 const ETHERNET_MIN_BYTES: usize = 60;
 

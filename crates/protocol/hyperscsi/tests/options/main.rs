@@ -1,5 +1,7 @@
 //! What both ends agree on, over networks of all kinds, and what they do about it.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod net;
 
 use std::time::Duration;

@@ -1,18 +1,19 @@
 //! A server and its clients in memory, over a network that loses, doubles and delays packets, behind a link of some rate.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Packet, Region};
-use sanwire_core::{ClientId, Instant, LinkId, Lun, Path, Peer, Protection};
-use sanwire_hyperscsi::wire::command::{Answer, Ask};
+use sanwire_core::{ClientId, Instant, Lun, Path, Peer, Protection};
+use sanwire_hyperscsi::wire::command::Answer;
 use sanwire_hyperscsi::{
-    Admission, Agreed, Client, ClientConfig, ClientEvent, Failure, Identity, LinkLimits, Order, Recovery, Server,
-    ServerConfig, ServerEvent, Wishes,
+    Admission, Agreed, Client, ClientConfig, ClientEvent, Failure, Identity, LinkLimits, Order, Server, ServerConfig,
+    ServerEvent, Wishes,
 };
-use sanwire_scsi::{Cdb, Reply, Status};
+use sanwire_scsi::{Reply, Status};
+
+use crate::common::{self, bytes, command};
 
 pub(crate) const READ: u8 = 0x28;
 pub(crate) const WRITE: u8 = 0x2a;
@@ -83,54 +84,34 @@ pub(crate) fn identity(number: usize) -> Identity {
 }
 
 fn path(host: usize) -> Path {
-    Path { link: LinkId(0), peer: Peer::Udp(SocketAddr::from((Ipv4Addr::new(10, 0, 0, host as u8), 5674))) }
+    common::path(host as u8)
 }
 
 fn client(number: usize, wishes: Wishes) -> Client {
     let config = ClientConfig {
-        name: "client".into(),
         identity: identity(number),
-        psk: [3; 32],
-        server_key: None,
-        path: path(100),
-        server_name: "store".into(),
         link: LINK,
         commands_max: 32,
-        transfer_max_bytes: 1 << 20,
-        protection_min: Protection::Checksum,
         wishes,
-        recovery: Recovery::Selective,
         connect_patience: Duration::from_secs(20),
-        reconnect_patience: None,
         seed: [4 + number as u8; 32],
+        ..common::client_config(path(100))
     };
     Client::new(config, Instant::ZERO)
 }
 
 fn server(terms: Terms) -> Server {
+    let level = |lun: Option<Lun>| match lun.map(|lun| lun.number()) {
+        Some(1) => Protection::Aes128Gcm,
+        _ => Protection::Checksum,
+    };
     Server::new(ServerConfig {
-        name: "store".into(),
         identity: Identity::from_private([99; 32]).unwrap(),
-        psk: [3; 32],
-        admission: Box::new(terms),
-        levels: Box::new(|lun: Option<Lun>| match lun.map(|lun| lun.number()) {
-            Some(1) => Protection::Aes128Gcm,
-            _ => Protection::Checksum,
-        }),
         compressible: Box::new(|lun| lun.number() != 2),
         memory: Region::new(16 << 20).unwrap(),
         links: vec![LINK],
-        addresses: Vec::new(),
-        shard: 0,
-        shards: 1,
-        instance: 1,
-        keep_alive: Duration::from_secs(1),
-        rekey_interval: Duration::from_secs(3600),
-        session_idle_max: Duration::from_secs(60),
         commands_max: 32,
-        transfer_max_bytes: 1 << 20,
-        recovery: Recovery::Selective,
-        seed: [5; 32],
+        ..common::server_config(Box::new(terms), Box::new(level))
     })
 }
 
@@ -166,7 +147,7 @@ impl Net {
     }
 
     fn send(&mut self, to: Option<usize>, client: usize, packet: &Packet) {
-        let bytes = [&*packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+        let bytes = bytes(packet);
         let count = if to.is_some() { &mut self.sent_to } else { &mut self.sent_by };
         count[client] += bytes.len() as u64;
         if self.draw(1000) < self.weather.lost_per_thousand {
@@ -268,7 +249,7 @@ impl Net {
     pub(crate) fn order(&mut self, number: usize, lun: u16, operation: u8, out: &[u8], in_bytes: usize) -> bool {
         let order = Order {
             lun: Lun::new(lun).unwrap(),
-            ask: Ask::Command(Cdb::from([operation, 0, 0, 0, 0, 0, 0, 0, 1, 0])),
+            ask: command(operation),
             data_out: (!out.is_empty()).then(|| out.to_vec().into()),
             data_in: (in_bytes > 0).then(|| Frame::from(vec![0; in_bytes])),
         };

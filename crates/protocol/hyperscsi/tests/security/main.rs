@@ -1,12 +1,15 @@
 //! What stands on the wire under each level of protection, and what becomes of attempts to get around it.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod ends;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ends::{Ends, REKEY_INTERVAL, Sent};
+use common::Sent;
+use ends::{Ends, REKEY_INTERVAL};
 use sanwire_core::Protection;
 use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, PREFIX_BYTES, Salt, checksum};
 use sanwire_hyperscsi::wire::{Opcode, Prefix};

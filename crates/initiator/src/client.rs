@@ -127,6 +127,12 @@ impl Client {
         self.driver.links(LINKS_PATIENCE)
     }
 
+    /// Lets the server send no answers from now on, or lets it go on: for a host that cannot take them for a while. Operations wait, and
+    /// the connection stays; a new one is paused too. `false` over iSCSI, which cannot pause.
+    pub fn pause(&mut self, is_paused: bool) -> bool {
+        self.driver.pause(is_paused)
+    }
+
     /// The wire, in words for people.
     #[must_use]
     pub fn wire(&self) -> &str {

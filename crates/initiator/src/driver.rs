@@ -134,6 +134,10 @@ impl Driver {
         self.session.links().0
     }
 
+    pub(crate) fn pause(&mut self, is_paused: bool) -> bool {
+        self.session.pause(is_paused, self.clock.now())
+    }
+
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }

@@ -160,6 +160,11 @@ impl Session for HyperScsi {
         self.protocol.poll_timeout().into_iter().chain(self.trunk.poll_timeout().filter(|_| !self.is_seeking)).min()
     }
 
+    fn pause(&mut self, is_paused: bool, now: Instant) -> bool {
+        self.protocol.pause(is_paused, now);
+        true
+    }
+
     fn links(&self) -> (Vec<LinkStatus>, bool) {
         (self.protocol.links(), self.trunk.is_asking())
     }

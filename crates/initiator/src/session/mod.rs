@@ -200,6 +200,11 @@ pub(crate) trait Session: Send {
     /// How the packets of a logical unit are guarded; `None` when its packets are not, or it has not said so yet.
     fn protection(&self, lun: Lun) -> Option<Protection>;
 
+    /// Lets the server send no answers, or lets it go on; `false` where the protocol cannot.
+    fn pause(&mut self, _is_paused: bool, _now: Instant) -> bool {
+        false
+    }
+
     /// The links of the connection, and whether more may come soon.
     fn links(&self) -> (Vec<LinkStatus>, bool) {
         (Vec::new(), false)

@@ -2,6 +2,9 @@
 
 mod names;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use sanwire_core::{Lun, Protection};
@@ -238,6 +241,39 @@ fn a_deep_queue_outlives_a_restart_and_a_resize_and_does_not_spin_meanwhile() {
     drop((volume, client));
     restart.join().unwrap().stop().unwrap();
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_server_that_its_client_pauses_answers_when_it_may_go_on() {
+    let target = Target::start(config(&["disk=ram:16M"])).unwrap();
+    let mut client = Client::connect(&url(&target, "disk"), &ClientOptions::anonymous().unwrap()).unwrap();
+    let volume = client.open("disk").unwrap();
+    assert!(client.pause(true));
+    let mut read = Box::pin(async { volume.read(0, volume.buffer(4096).await?).await });
+    let (is_over, mut sleeper) = (Arc::new(AtomicBool::new(false)), None);
+    let answer = client.block_on(std::future::poll_fn(|context| {
+        if let Poll::Ready(answer) = read.as_mut().poll(context) {
+            return Poll::Ready(Some(answer));
+        }
+        if is_over.load(Ordering::Acquire) {
+            return Poll::Ready(None);
+        }
+        let (is_over, waker) = (Arc::clone(&is_over), context.waker().clone());
+        sleeper.get_or_insert_with(|| {
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(300));
+                is_over.store(true, Ordering::Release);
+                waker.wake();
+            })
+        });
+        Poll::Pending
+    }));
+    assert!(answer.is_none(), "it was answered");
+    client.pause(false);
+    assert_eq!(client.block_on(read).unwrap().len(), 4096);
+    sleeper.unwrap().join().unwrap();
+    drop((volume, client));
+    target.stop().unwrap();
 }
 
 #[test]

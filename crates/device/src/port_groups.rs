@@ -77,22 +77,29 @@ impl PortGroups {
         let mut groups = self.lock();
         let group = groups.iter_mut().find(|group| group.id == id)?;
         let has_changed = group.state != state;
-        if has_changed {
-            (group.state, group.cause) = (state, StateCause::Implicit);
-        }
+        (group.state, group.cause) = (state, StateCause::Implicit);
         self.publish(&groups);
         Some(has_changed)
     }
 
-    /// SET TARGET PORT GROUPS (SPC-5 6.45): all or nothing. Tells whether the state of a group has changed.
+    /// SET TARGET PORT GROUPS (SPC-5 6.45): all or nothing. Tells whether the state of a group has changed. What the owner has
+    /// limited stays so: hosts with several paths make each active that they try, and would use what he takes out of service.
     ///
     /// # Errors
-    /// The sense data to answer: a list that is cut short, a state or a group that there is not.
+    /// The sense data to answer: a list that is cut short, a state or a group that there is not, or not for initiators.
     pub(crate) fn set(&self, list: &[u8]) -> Result<bool, Sense> {
         let asked = parse_set(list)?;
         let mut groups = self.lock();
         if let Some(at) = asked.iter().position(|(id, _)| !groups.iter().any(|group| group.id == *id)) {
             return Err(unknown_group(at));
+        }
+        let is_withheld = |group: &PortGroup| {
+            let is_limited = group.cause == StateCause::Implicit && not_accessible(group.state).is_some();
+            is_limited && asked.iter().any(|(id, state)| *id == group.id && *state != group.state)
+        };
+        if groups.iter().any(is_withheld) {
+            let failed = AdditionalSense::SET_TARGET_PORT_GROUPS_COMMAND_FAILED;
+            return Err(Sense::new(SenseKey::HardwareError, failed));
         }
         let mut has_changed = false;
         for (id, state) in asked {

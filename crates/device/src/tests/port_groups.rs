@@ -103,6 +103,27 @@ fn a_state_that_an_initiator_sets_is_told_to_the_others() {
     }
 }
 
+/// Linux makes every path active that it tries: nobody could take a portal out of service.
+#[test]
+fn initiators_cannot_use_what_the_owner_has_limited() {
+    let world = World::small();
+    let asked = |state: u8| [0, 0, 0, 0, state, 0, 0, 1];
+    let failed = Sense::new(SenseKey::HardwareError, AdditionalSense::SET_TARGET_PORT_GROUPS_COMMAND_FAILED);
+    world.good(set(&asked(2)), &asked(2));
+    for (state, code) in [(AccessState::Standby, 2), (AccessState::Unavailable, 3)] {
+        world.units.set_access_state(1, state);
+        for other in [0, 1, 5 - code] {
+            assert_eq!(world.bad(set(&asked(other)), &asked(other)), failed);
+        }
+        world.good(set(&asked(code)), &asked(code));
+        assert_eq!(world.units.target_port_groups()[0].state, state);
+    }
+    world.units.set_access_state(1, AccessState::ActiveNonOptimized);
+    for state in [0, 2, 0] {
+        world.good(set(&asked(state)), &asked(state));
+    }
+}
+
 #[test]
 fn a_list_with_one_fault_changes_nothing() {
     let world = World::small();

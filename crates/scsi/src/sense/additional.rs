@@ -90,6 +90,7 @@ additional_sense! {
     MEDIUM_REMOVAL_PREVENTED = 0x53 0x02 "Medium removal prevented";
     INSUFFICIENT_RESOURCES = 0x55 0x03 "Insufficient resources";
     INSUFFICIENT_REGISTRATION_RESOURCES = 0x55 0x04 "Insufficient registration resources";
+    SET_TARGET_PORT_GROUPS_COMMAND_FAILED = 0x67 0x0a "Set target port groups command failed";
 }
 
 /// What our own device never says, but others do that initiators meet (SPC-5 annex F.2): code, qualifier, words. Ascending.
@@ -230,7 +231,6 @@ static FOREIGN: &[(u8, u8, &str)] = &[
     (0x5e, 0x00, "Low power condition on"),
     (0x65, 0x00, "Voltage fault"),
     (0x67, 0x00, "Configuration failure"),
-    (0x67, 0x0a, "Set target port groups command failed"),
     (0x68, 0x00, "Logical unit not configured"),
     (0x69, 0x00, "Data loss on logical unit"),
     (0x6a, 0x00, "Informational, refer to log"),

@@ -46,7 +46,7 @@ pub(crate) enum Access {
     Change,
     /// No other change may come between: what is there is read before.
     Alone,
-    /// A change that is at its store, of somebody who is lost.
+    /// A change that is at its store, of somebody who is lost, or may be.
     Left,
 }
 
@@ -140,13 +140,14 @@ impl Exclusion {
         let is_in_the_way = |(other_number, other): &(u64, Claim)| {
             (*other_number < number || other.access == Access::Left) && claim.conflicts_with(*other)
         };
-        if queue.claims.iter().any(is_in_the_way) {
+        // Who is at his store already goes on there.
+        if claim.access != Access::Left && queue.claims.iter().any(is_in_the_way) {
             return false;
         }
         claim.access != Access::Alone || self.counted.iter().all(|stripe| stripe.0.load(Ordering::SeqCst) == 0)
     }
 
-    /// Who holds the permit is lost, and his store works on: nobody touches the blocks that he changes until he leaves.
+    /// Who holds the permit is lost, or may be, and his store works on: nobody comes to the blocks that he changes until he leaves.
     pub(crate) fn keep(&self, permit: &mut Permit) {
         let mut queue = self.lock();
         match *permit {
@@ -276,6 +277,14 @@ mod tests {
         exclusion.leave(&later[2]);
         assert!(matches!(exclusion.enter(claim(0, 1, Look), ONE), Permit::Nothing), "all is as at first");
         assert!(matches!(exclusion.enter(claim(0, 1, Change), ONE), Permit::Counted(..)));
+    }
+
+    #[test]
+    fn those_who_were_at_their_stores_together_go_on() {
+        let exclusion = Exclusion::default();
+        let mut both = [ONE, OTHER].map(|lane| exclusion.enter(claim(0, 10, Change), lane));
+        both.iter_mut().for_each(|permit| exclusion.keep(permit));
+        assert!(both.iter().all(|permit| exclusion.may_go(permit)), "to flush what they wrote");
     }
 
     #[test]

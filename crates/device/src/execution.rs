@@ -186,8 +186,8 @@ impl Execution {
         self.hold.may_go() && !matches!(&self.state, State::Copy(copying) if !copying.may_go())
     }
 
-    /// Its nexus is lost while its store works for it: until it is dropped, no command of whomever touches the blocks that it
-    /// changes.
+    /// Its nexus is lost while its store works for it, or may be: until it has ended or goes on to its next blocks, no other
+    /// command of whomever touches those that it changes.
     pub fn keep_blocks(&mut self) {
         self.hold.keep();
         if let State::Copy(copying) = &mut self.state {

@@ -66,9 +66,14 @@ const ASK_AGAIN: Duration = Duration::from_micros(100);
 /// And how long at the most, each wait without success being twice as long as the one before: a store may hang for long.
 const ASK_AGAIN_MAX: Duration = Duration::from_millis(5);
 
+/// How long a store works for a command before the command keeps its blocks: initiators take longer to find out that a path is
+/// dead, and use another one, where a server may take longer still to miss them.
+const SLOW: Duration = Duration::from_secs(1);
+
 struct Running {
     /// Who is to be answered; nobody when that has been done already.
     handle: Option<Handle>,
+    since: Instant,
     units: Arc<LogicalUnits>,
     execution: Execution,
     aborted: Option<Aborted>,
@@ -100,6 +105,8 @@ pub(crate) struct Runner {
     memory: Region,
     running: Vec<Option<Running>>,
     free: Vec<u32>,
+    /// When it is next seen which of them are slow.
+    look_at: Option<Instant>,
     /// Waiting for memory, in the order of coming.
     starved: VecDeque<Starved>,
     /// Waiting for other commands to leave their blocks, in the order of coming.
@@ -123,6 +130,7 @@ impl Runner {
             memory,
             running: Vec::new(),
             free: Vec::new(),
+            look_at: None,
             starved: VecDeque::new(),
             held: VecDeque::new(),
             ask_again_at: None,
@@ -229,7 +237,9 @@ impl Runner {
                     progress = units.resume(execution, completion, &self.memory);
                 }
                 started => {
-                    let tag = self.park(Running { handle, units: Arc::clone(units), execution, aborted: None });
+                    self.look_at.get_or_insert(now + SLOW);
+                    let units = Arc::clone(units);
+                    let tag = self.park(Running { handle, since: now, units, execution, aborted: None });
                     self.wait(tag, started, engine, now);
                     return ended;
                 }
@@ -283,7 +293,7 @@ impl Runner {
         ended: &mut Vec<Ended>,
     ) {
         let Some(running) = u32::try_from(tag).ok().and_then(|tag| self.unpark(tag)) else { return };
-        let Running { handle, units, execution, aborted } = running;
+        let Running { handle, units, execution, aborted, .. } = running;
         let Some(Aborted { by, settlements }) = aborted else {
             let progress = units.resume(execution, completion, &self.memory);
             return ended.extend(self.go_on(handle, &units, progress, engine, now));
@@ -295,7 +305,7 @@ impl Runner {
     /// When a delayed request is next due, or a waiting command asks again.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let due = self.delayed.first_key_value().map(|((at, _), _)| *at);
-        due.into_iter().chain(self.ask_again_at).min()
+        due.into_iter().chain(self.ask_again_at).chain(self.look_at).min()
     }
 
     /// Goes on with the requests whose time has come.
@@ -308,6 +318,11 @@ impl Runner {
                 Started::Done(completion) => self.completed(u64::from(tag), completion, engine, now, ended),
                 started => self.wait(tag, started, engine, now),
             }
+        }
+        if self.look_at.is_some_and(|at| at <= now) {
+            let slow = |running: &&mut Running| now.saturating_since(running.since) >= SLOW;
+            self.running.iter_mut().flatten().filter(slow).for_each(|running| running.execution.keep_blocks());
+            self.look_at = (self.free.len() < self.running.len()).then_some(now + SLOW);
         }
     }
 }

@@ -236,18 +236,7 @@ fn a_write_of_a_client_that_left_never_lands_on_one_of_an_initiator() {
     let mut client = connect(world.hyperscsi_address(), random().unwrap());
     world.store.hold(|| client.write(GATED, 0, 1));
     drop(client);
-    let waiting = loop {
-        let read = initiator.give_read(GATED, 0);
-        let inquiry = initiator.command(GATED, &[0x12, 0, 0, 0, 36, 0], &[], 36);
-        if initiator.hear() == Said::Status(inquiry, GOOD) {
-            break read;
-        }
-        assert_eq!(
-            initiator.hear(),
-            Said::Status(inquiry, GOOD),
-            "the server has not heard yet that the client has left"
-        );
-    };
+    let waiting = initiator.read_until_it_waits(GATED, 0);
     let newer = initiator.write(GATED, 0, 2);
     initiator.hears_nothing_else();
     world.store.release();

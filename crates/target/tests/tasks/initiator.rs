@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
 
 use sanwire_iscsi::wire::{
     HEADER_BYTES, Header, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, Opcode, ScsiCommand,
@@ -237,6 +238,20 @@ impl Initiator {
     /// Gives the command to read a block; gives its tag.
     pub fn give_read(&mut self, lun: u16, lba: u8) -> u32 {
         self.command(lun, &[0x28, 0, 0, 0, 0, lba, 0, 0, 1, 0], &[], BLOCK_BYTES as u32)
+    }
+
+    /// Reads a block again and again until one is not answered any more; gives its tag.
+    pub fn read_until_it_waits(&mut self, lun: u16, lba: u8) -> u32 {
+        let give_up_at = Instant::now() + PATIENCE;
+        loop {
+            let read = self.give_read(lun, lba);
+            let inquiry = self.command(GATED, &[0x12, 0, 0, 0, 36, 0], &[], 36);
+            if self.hear() == Said::Status(inquiry, GOOD) {
+                return read;
+            }
+            assert_eq!(self.hear(), Said::Status(inquiry, GOOD), "the read was answered");
+            assert!(Instant::now() < give_up_at, "reads do not wait");
+        }
     }
 
     /// What a block is full of that this command reads, which is answered next.

@@ -67,6 +67,21 @@ fn a_write_of_a_lost_session_never_lands_on_one_through_another_port_on_another_
     assert_eq!(beside.read(GATED, 0), 2);
 }
 
+/// A host that falls silent takes its path for dead, and uses another one, before the server can know.
+#[test]
+fn a_write_that_takes_long_is_waited_for_though_its_session_may_live() {
+    let (world, mut silent) = with_a_slow_write();
+    let mut beside = world.login(2);
+    let waiting = beside.read_until_it_waits(GATED, 0);
+    let newer = beside.write(GATED, 0, 2);
+    beside.hears_nothing_else();
+    world.store.release();
+    assert_eq!(beside.hear_read(waiting), 1);
+    assert_eq!(beside.hear(), Said::Status(newer, GOOD));
+    assert!(matches!(silent.hear(), Said::Status(_, GOOD)));
+    assert_eq!(silent.read(GATED, 0), 2);
+}
+
 #[test]
 fn nobody_reads_blocks_that_a_lost_session_still_changes() {
     let world = with_an_old_write();

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::harness::{GUEST_LINKS, Guest, Server, World, run_ok};
 
-const LIMIT: Duration = Duration::from_secs(120);
-const LONG_LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(300);
+const LONG_LIMIT: Duration = Duration::from_secs(600);
 /// How long the server is away: longer than the initiator's ping takes to notice, shorter than it waits.
 const OUTAGE: Duration = Duration::from_secs(3);
 /// Where the server listens for `sanwire ctl`.
@@ -29,7 +29,15 @@ name = "iqn.2026-11.org.sanwire:secret"
 lun = { 0 = "two" }
 chap = [{ user = "host", secret = "a secret of hosts" }]
 mutual-chap = { user = "disks", secret = "a secret of disks" }
+
+[[target]]
+name = "iqn.2026-11.org.sanwire:beside"
+lun = { 0 = "two" }
+allow = ["any"]
 "#;
+
+/// The portal groups of the two portals.
+const GROUPS: [&str; 2] = ["1", "2"];
 
 /// A server with two portals, and a guest.
 struct Rig {
@@ -50,7 +58,8 @@ impl Rig {
         };
         let volumes: Vec<String> = volumes.iter().map(file).collect();
         let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
-        let wires = GUEST_LINKS.map(|link| format!("iscsi:{}", link.server));
+        let [first, second] = GUEST_LINKS.map(|link| format!("iscsi:{}", link.server));
+        let wires = [first, format!("{second},{}", GROUPS[1])];
         let (config, socket) = (world.scratch.text("sanwire.toml"), world.scratch.text(SOCKET));
         let mut options = vec!["--wire", &wires[0], "--wire", &wires[1], "--control", &socket];
         if let Some(targets) = targets {
@@ -142,6 +151,24 @@ fn linux_writes_on_while_the_server_restarts_and_links_are_cut() {
 
 #[test]
 #[ignore = "boots a Linux guest"]
+fn linux_writes_on_by_the_other_port_group_when_one_goes_to_standby_or_is_unavailable() {
+    let test = "linux_writes_on_by_the_other_port_group_when_one_goes_to_standby_or_is_unavailable";
+    let Some(mut rig) = Rig::new(test, &[("disk", 64)], None) else { return };
+    let [first, second] = GUEST_LINKS.map(|link| link.server);
+    let name = target("disk");
+    rig.guest.run("alua", &["start", first, second, &name], LONG_LIMIT);
+    for (group, state, rest) in [(0, "standby", "1"), (1, "unavailable", "0")] {
+        rig.ctl(&["set-access-state", GROUPS[group], state]);
+        rig.guest.run("alua", &["only", rest], LONG_LIMIT);
+        rig.ctl(&["set-access-state", GROUPS[group], "active-optimized"]);
+        rig.guest.run("alua", &["both"], LONG_LIMIT);
+    }
+    rig.guest.run("alua", &["finish", first, second, &name], LONG_LIMIT);
+    rig.stop();
+}
+
+#[test]
+#[ignore = "boots a Linux guest"]
 fn linux_uses_the_commands_reservations_and_secrets_of_a_target() {
     let test = "linux_uses_the_commands_reservations_and_secrets_of_a_target";
     let Some(mut rig) = Rig::new(test, &[("one", 64), ("two", 64)], Some(TARGETS)) else { return };
@@ -153,6 +180,9 @@ fn linux_uses_the_commands_reservations_and_secrets_of_a_target() {
     rig.run("login-chap", &chap);
     rig.log_in(first, "both");
     rig.run("sg-tools", &[&device(first, "both", 0), &device(first, "both", 1)]);
+    rig.log_in(first, "beside");
+    rig.run("copy", &[&device(first, "both", 0), &device(first, "beside", 0)]);
+    rig.log_out(first, "beside");
     rig.log_in(second, "both");
     rig.run("persist", &[&device(first, "both", 0), &device(second, "both", 0)]);
     for portal in [second, first] {

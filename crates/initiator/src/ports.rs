@@ -125,18 +125,16 @@ impl Ports {
         self.place(link).map(|place| self.ports[place].local_address())
     }
 
-    /// The largest packet of a link. HyperSCSI counts body bytes in 16 bits.
-    pub(crate) fn packet_max_bytes(&self, link: LinkId) -> u32 {
-        self.place(link).map_or(0, |place| self.ports[place].payload_max_bytes().min(65_000) as u32)
+    /// Our end of a link.
+    pub(crate) fn end(&self, link: LinkId) -> LinkLimits {
+        let nothing = LinkLimits { packet_max_bytes: 0, receive_capacity_packets: 0 };
+        self.place(link).map_or(nothing, |place| limits(&self.ports[place..=place]))
     }
 
     /// What the protocol negotiates by: the largest packet of any link, which it then tries on the one that it uses, and as
     /// many of them as any takes.
     pub(crate) fn limits(&self) -> LinkLimits {
-        // HyperSCSI counts body bytes in 16 bits.
-        let packet_max = self.ports.iter().map(Port::payload_max_bytes).max().unwrap_or(0).min(65_000);
-        let capacity = self.ports.iter().map(|port| port.receive_capacity_packets(packet_max.min(JUMBO_BYTES))).min();
-        LinkLimits { packet_max_bytes: packet_max as u32, receive_capacity_packets: capacity.unwrap_or(0) }
+        limits(&self.ports)
     }
 
     /// Takes at most `budget` packets from each port.
@@ -220,6 +218,13 @@ impl Ports {
     }
 }
 
+fn limits(ports: &[Port]) -> LinkLimits {
+    // HyperSCSI counts body bytes in 16 bits.
+    let packet_max = ports.iter().map(Port::payload_max_bytes).max().unwrap_or(0).min(65_000);
+    let capacity = ports.iter().map(|port| port.receive_capacity_packets(packet_max.min(JUMBO_BYTES))).min();
+    LinkLimits { packet_max_bytes: packet_max as u32, receive_capacity_packets: capacity.unwrap_or(0) }
+}
+
 impl std::fmt::Display for Door {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -246,7 +251,7 @@ mod tests {
         let local = ports.local_address(links[2]);
         ports.keep_only(&[links[2], links[3]]);
         assert_eq!((ports.ports.len(), ports.local_address(links[2])), (2, local));
-        assert_eq!((ports.local_address(links[0]), ports.packet_max_bytes(links[1])), (None, 0));
+        assert_eq!((ports.local_address(links[0]), ports.end(links[1]).packet_max_bytes), (None, 0));
         let again = ports.add(door(1)).unwrap();
         assert!(!links.contains(&again), "what still goes to the old one is not taken for the new one's");
         for _ in 0..300 {

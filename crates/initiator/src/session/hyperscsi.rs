@@ -81,8 +81,8 @@ impl HyperScsi {
         let live: Vec<Path> = live.collect();
         let changes = self.trunk.tend(&mut self.ports, server.path, &live, now);
         changes.left.into_iter().for_each(|path| self.protocol.forget(path));
-        for (path, packet_max_bytes) in changes.joined {
-            self.protocol.join(path, packet_max_bytes, now);
+        for (path, own) in changes.joined {
+            self.protocol.join(path, own, now);
         }
         if !self.trunk.is_asking() {
             self.close_unused();

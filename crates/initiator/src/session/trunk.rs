@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use sanwire_core::{Instant, LinkId, Path, Peer};
+use sanwire_hyperscsi::LinkLimits;
 use sanwire_hyperscsi::wire::links::Address;
 use sanwire_io::interface::{self, Interface};
 use sanwire_io::{LocalAddress, RING_BYTES_DEFAULT};
@@ -92,7 +93,7 @@ impl Trunk {
         }
     }
 
-    /// Looks after the ports. Gives the paths that are to be joined, with the largest packets of their ends, and those that
+    /// Looks after the ports. Gives the paths that are to be joined, with our ends of them, and those that
     /// are no more.
     pub(super) fn tend(&mut self, ports: &mut Ports, first: Path, live: &[Path], now: Instant) -> Changes {
         let mut changes = Changes::default();
@@ -174,7 +175,7 @@ impl Trunk {
             if let Some(&peer) = peers.first()
                 && let Ok(link) = door(interface, peer).and_then(|door| ports.add(door))
             {
-                self.add(link, ports.packet_max_bytes(link), interface, peers, changes);
+                self.add(link, ports.end(link), interface, peers, changes);
             }
         }
         let is_opened = self.extras.len() > before;
@@ -184,16 +185,9 @@ impl Trunk {
         is_opened
     }
 
-    fn add(
-        &mut self,
-        link: LinkId,
-        packet_max_bytes: u32,
-        interface: &Interface,
-        peers: Vec<Peer>,
-        changes: &mut Changes,
-    ) {
+    fn add(&mut self, link: LinkId, own: LinkLimits, interface: &Interface, peers: Vec<Peer>, changes: &mut Changes) {
         let paths: Vec<Path> = peers.into_iter().map(|peer| Path { link, peer }).collect();
-        changes.joined.extend(paths.iter().map(|path| (*path, packet_max_bytes)));
+        changes.joined.extend(paths.iter().map(|path| (*path, own)));
         self.extras.push(Extra { interface: interface.name.clone(), paths });
     }
 }
@@ -201,7 +195,7 @@ impl Trunk {
 /// Paths that came and went.
 #[derive(Default)]
 pub(super) struct Changes {
-    pub(super) joined: Vec<(Path, u32)>,
+    pub(super) joined: Vec<(Path, LinkLimits)>,
     pub(super) left: Vec<Path>,
 }
 

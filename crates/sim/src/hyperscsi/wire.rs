@@ -6,7 +6,7 @@ use std::time::Duration;
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, LinkId, Path};
 use sanwire_hyperscsi::wire::command::{Answer, Ask, Function};
-use sanwire_hyperscsi::{Client, ClientEvent, CommandId, Failure, Order, Psk};
+use sanwire_hyperscsi::{Client, ClientEvent, CommandId, Failure, LinkLimits, Order, Psk};
 use sanwire_scsi::Status;
 
 use super::attacker::Attacker;
@@ -27,6 +27,9 @@ const TIMEOUTS_AT_ONCE_MAX: u32 = 8;
 
 /// Packets and events of one machine between two timeouts.
 const DRAIN_MAX: u32 = 20_000;
+
+/// What a client's further links take at once.
+const CAPACITY_PACKETS: u32 = 256;
 
 /// How long an idle world is watched, and the packets that it may send for each client and second.
 const IDLE: Duration = Duration::from_secs(10);
@@ -113,7 +116,9 @@ impl Initiator for Client {
                 for (link, address) in addresses.into_iter().enumerate() {
                     let path = Path { link: LinkId(link as u8), peer: address.peer };
                     // As soon as can be.
-                    self.join(path, address.packet_max_bytes, Instant::ZERO);
+                    let packet_max_bytes = address.packet_max_bytes;
+                    let own = LinkLimits { packet_max_bytes, receive_capacity_packets: CAPACITY_PACKETS };
+                    self.join(path, own, Instant::ZERO);
                 }
                 Told::Other
             }

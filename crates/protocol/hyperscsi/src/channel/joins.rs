@@ -8,10 +8,10 @@ use std::time::Duration;
 use sanwire_core::{Instant, Path};
 
 use super::Channel;
-use super::link::Link;
+use super::link::{Capacity, Link, Sizes};
 use crate::packet_base_bytes;
 use crate::wire::Opcode;
-use crate::wire::links::{AddrReply, AddrReport, Address, LINKS_MAX};
+use crate::wire::links::{AddrReply, AddrReport, Address, LINKS_MAX, LinkLimits};
 
 /// A path that did not answer is tried again after this, and ever more seldom.
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
@@ -28,9 +28,9 @@ const CANDIDATE_LIFETIME: Duration = Duration::from_secs(5);
 struct Joining {
     path: Path,
     nonce: u64,
-    packet_max_bytes: u32,
-    /// The answer: the nonce to confirm, and the largest packet at the other end.
-    answer: Option<(u64, u32)>,
+    own: LinkLimits,
+    /// The answer: the nonce to confirm, and the other end.
+    answer: Option<(u64, LinkLimits)>,
     again_at: Instant,
     wait: Duration,
 }
@@ -40,7 +40,8 @@ struct Joining {
 struct Candidate {
     path: Path,
     own_nonce: u64,
-    packet_max_bytes: u32,
+    own: LinkLimits,
+    theirs: LinkLimits,
     expires_at: Instant,
 }
 
@@ -59,10 +60,10 @@ impl Joins {
 
 impl Channel {
     /// Tries to make a path a link, again and again.
-    pub(crate) fn join(&mut self, path: Path, packet_max_bytes: u32, nonce: u64, now: Instant) {
+    pub(crate) fn join(&mut self, path: Path, own: LinkLimits, nonce: u64, now: Instant) {
         let is_known = self.is_joining(path) || self.links.iter().any(|link| link.path().link == path.link);
         if !is_known && self.joins.wanted.len() < WANTED_MAX {
-            let joining = Joining { path, nonce, packet_max_bytes, answer: None, again_at: now, wait: AGAIN_FIRST };
+            let joining = Joining { path, nonce, own, answer: None, again_at: now, wait: AGAIN_FIRST };
             self.joins.wanted.push(joining);
         }
     }
@@ -83,7 +84,7 @@ impl Channel {
                 joining.again_at = now + joining.wait;
                 joining.wait = (joining.wait * 2).min(AGAIN_MAX);
                 let report = match joining.answer {
-                    None => AddrReport::Join { nonce: joining.nonce, packet_max_bytes: joining.packet_max_bytes },
+                    None => AddrReport::Join { nonce: joining.nonce, end: joining.own },
                     Some((nonce, _)) => AddrReport::Confirm { nonce },
                 };
                 self.control.push(Opcode::AddrReport, report.write(), Some(joining.path));
@@ -91,20 +92,20 @@ impl Channel {
         }
     }
 
-    /// Takes an ADDR_REPORT that came on a path, link or not. Gives the addresses that it tells. `own`: the largest packet of
-    /// our end of the path, and a number to prove that the peer hears us there.
+    /// Takes an ADDR_REPORT that came on a path, link or not. Gives the addresses that it tells. `own`: our end of the
+    /// path, and a number to prove that the peer hears us there.
     pub(crate) fn handle_report(
         &mut self,
         plain: &[u8],
         path: Path,
-        own: (u32, u64),
+        own: (LinkLimits, u64),
         now: Instant,
     ) -> Option<Vec<Address>> {
         let (reply, addresses) = match AddrReport::read(plain).ok()? {
             AddrReport::Addresses(addresses) => (AddrReply::Addresses, Some(addresses)),
-            AddrReport::Join { nonce, packet_max_bytes } => {
-                let own_nonce = self.candidate(path, packet_max_bytes.min(own.0), own.1, now)?;
-                (AddrReply::Join { nonce, own_nonce, packet_max_bytes: own.0 }, None)
+            AddrReport::Join { nonce, end } => {
+                let own_nonce = self.candidate(path, own, end, now)?;
+                (AddrReply::Join { nonce, own_nonce, end: own.0 }, None)
             }
             AddrReport::Confirm { nonce } => {
                 self.confirmed(path, nonce, now)?;
@@ -116,15 +117,15 @@ impl Channel {
     }
 
     /// Notes who asks; gives the nonce that must be confirmed.
-    fn candidate(&mut self, path: Path, packet_max_bytes: u32, own_nonce: u64, now: Instant) -> Option<u64> {
+    fn candidate(&mut self, path: Path, own: (LinkLimits, u64), theirs: LinkLimits, now: Instant) -> Option<u64> {
         let candidates = &mut self.joins.candidates;
         candidates.retain(|candidate| candidate.expires_at > now);
         if let Some(known) = candidates.iter().find(|candidate| candidate.path == path) {
             return Some(known.own_nonce);
         }
-        let expires_at = now + CANDIDATE_LIFETIME;
+        let (expires_at, (own, own_nonce)) = (now + CANDIDATE_LIFETIME, own);
         let has_room = candidates.len() < LINKS_MAX;
-        has_room.then(|| candidates.push(Candidate { path, own_nonce, packet_max_bytes, expires_at }))?;
+        has_room.then(|| candidates.push(Candidate { path, own_nonce, own, theirs, expires_at }))?;
         Some(own_nonce)
     }
 
@@ -135,8 +136,8 @@ impl Channel {
         }
         let is_meant = |candidate: &Candidate| candidate.path == path && candidate.own_nonce == nonce;
         let at = self.joins.candidates.iter().position(is_meant)?;
-        let limit = self.joins.candidates[at].packet_max_bytes;
-        self.add_link(path, limit, now)
+        let Candidate { own, theirs, .. } = self.joins.candidates[at];
+        self.add_link(path, own, theirs, now)
     }
 
     /// Takes an ADDR_REPLY that came on a path.
@@ -144,15 +145,16 @@ impl Channel {
         let Some(at) = self.joins.wanted.iter().position(|joining| joining.path == path) else { return };
         let joining = &mut self.joins.wanted[at];
         match AddrReply::read(plain) {
-            Ok(AddrReply::Join { nonce, own_nonce, packet_max_bytes }) if nonce == joining.nonce => {
-                joining.answer = Some((own_nonce, packet_max_bytes.min(joining.packet_max_bytes)));
+            Ok(AddrReply::Join { nonce, own_nonce, end }) if nonce == joining.nonce => {
+                joining.answer = Some((own_nonce, end));
                 (joining.again_at, joining.wait) = (now, AGAIN_FIRST);
             }
             Ok(AddrReply::Confirm { nonce }) => {
-                if let Some((_, limit)) = joining.answer.filter(|(asked, _)| *asked == nonce) {
+                let own = joining.own;
+                if let Some((_, theirs)) = joining.answer.filter(|(asked, _)| *asked == nonce) {
                     // One way by each end of ours is enough.
                     self.joins.wanted.retain(|joining| joining.path.link != path.link);
-                    self.add_link(path, limit, now);
+                    self.add_link(path, own, theirs, now);
                 }
             }
             Ok(_) | Err(_) => {}
@@ -160,12 +162,15 @@ impl Channel {
     }
 
     /// A path is a link from now on, in the place of a dead one if there are too many. `None`: they are too many.
-    fn add_link(&mut self, path: Path, packet_limit_bytes: u32, now: Instant) -> Option<()> {
+    fn add_link(&mut self, path: Path, own: LinkLimits, theirs: LinkLimits, now: Instant) -> Option<()> {
         if self.link_of(path).is_some() {
             return Some(());
         }
-        let limit = packet_limit_bytes as usize;
-        let mut link = Link::new(path, packet_base_bytes(path.peer).min(limit), limit, now);
+        let packet_limit_bytes = own.packet_max_bytes.min(theirs.packet_max_bytes) as usize;
+        let packet_base_bytes = packet_base_bytes(path.peer).min(packet_limit_bytes);
+        let sizes = Sizes { packet_base_bytes, packet_limit_bytes };
+        let capacity = Capacity { ours: own.receive_capacity_packets, theirs: theirs.receive_capacity_packets };
+        let mut link = Link::new(path, sizes, capacity, now);
         link.prober.start(now);
         if self.links.len() < LINKS_MAX {
             self.links.push(link);

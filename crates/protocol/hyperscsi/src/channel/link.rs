@@ -57,6 +57,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Link {
     path: Path,
+    capacity: Capacity,
     pub(super) prober: Prober,
     pub(super) round_trip: RoundTrip,
     congestion: Congestion,
@@ -81,6 +82,20 @@ pub(super) struct Link {
     answered_at: Instant,
 }
 
+/// Packets that the ends of a link take at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Capacity {
+    pub(crate) ours: u32,
+    pub(crate) theirs: u32,
+}
+
+/// The size of packets that is used at first, and the largest that may ever be, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) packet_base_bytes: usize,
+    pub(crate) packet_limit_bytes: usize,
+}
+
 /// What acknowledgements have brought since it was last looked at.
 #[derive(Debug, Default)]
 struct Progress {
@@ -92,10 +107,12 @@ struct Progress {
 }
 
 impl Link {
-    pub(super) fn new(path: Path, packet_base_bytes: usize, packet_limit_bytes: usize, now: Instant) -> Self {
+    pub(super) fn new(path: Path, sizes: Sizes, capacity: Capacity, now: Instant) -> Self {
+        let Sizes { packet_base_bytes, packet_limit_bytes } = sizes;
         let prober = Prober::new(packet_base_bytes, packet_limit_bytes);
         Link {
             path,
+            capacity,
             congestion: Congestion::new(prober.packet_max_bytes()),
             prober,
             round_trip: RoundTrip::default(),
@@ -190,6 +207,10 @@ impl Link {
         }
     }
 
+    pub(super) fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
     pub(super) fn path(&self) -> Path {
         self.path
     }
@@ -211,7 +232,8 @@ impl Link {
 
     /// Whether a packet may go now.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.in_flight_packets == 0 || self.in_flight_bytes + bytes as u64 <= self.congestion.window_bytes()
+        let is_taken = self.in_flight_packets < u64::from(self.capacity.theirs);
+        self.in_flight_packets == 0 || is_taken && self.in_flight_bytes + bytes as u64 <= self.congestion.window_bytes()
     }
 
     /// Whether a packet that is sent now should be acknowledged at once: a third of the window has gone since the last such

@@ -33,6 +33,7 @@ pub(crate) use self::guard::Rejected;
 use self::joins::Joins;
 use self::link::Link;
 pub use self::link::LinkStatus;
+pub(crate) use self::link::{Capacity, Sizes};
 pub(crate) use self::messages::Message;
 use self::pauses::Pauses;
 use self::receive::Received;
@@ -57,8 +58,8 @@ pub(crate) struct Setup {
     pub(crate) data_opcode: Opcode,
     pub(crate) window: Window,
     pub(crate) recovery: Recovery,
-    pub(crate) packet_base_bytes: usize,
-    pub(crate) packet_limit_bytes: usize,
+    pub(crate) sizes: Sizes,
+    pub(crate) capacity: Capacity,
     pub(crate) now: Instant,
 }
 
@@ -100,7 +101,7 @@ pub(crate) struct LinkAt(usize);
 impl Channel {
     pub(crate) fn new(setup: Setup) -> Self {
         Channel {
-            links: vec![Link::new(setup.path, setup.packet_base_bytes, setup.packet_limit_bytes, setup.now)],
+            links: vec![Link::new(setup.path, setup.sizes, setup.capacity, setup.now)],
             joins: Joins::default(),
             guard: Guard::new(setup.connection, setup.ring, setup.floor),
             control: Control::default(),
@@ -138,6 +139,14 @@ impl Channel {
     /// The links, as they are.
     pub(crate) fn links(&self) -> impl Iterator<Item = LinkStatus> {
         self.links.iter().map(Link::status)
+    }
+
+    /// What all links together take at once.
+    pub(crate) fn capacity(&self) -> Capacity {
+        self.links.iter().map(Link::capacity).fold(Capacity::default(), |sum, link| Capacity {
+            ours: sum.ours.saturating_add(link.ours),
+            theirs: sum.theirs.saturating_add(link.theirs),
+        })
     }
 
     /// The largest packet that every link which carries data is known to take, in bytes: so what is lost on one can go by another.

@@ -139,7 +139,7 @@ impl Client {
     }
 
     fn handle_control(&mut self, path: Path, opcode: Opcode, packet: &RawPacket<'_>, now: Instant) {
-        let prefix = &packet.prefix;
+        let (prefix, capacity_packets) = (&packet.prefix, self.capacity_packets());
         let channel = match &mut self.state {
             State::Connected(connected) => &mut connected.channel,
             State::Answering(answering) => &mut answering.channel,
@@ -162,7 +162,7 @@ impl Client {
         };
         match opcode {
             Opcode::AckSnr => {
-                let inward = Window::fitting(self.config.link.receive_capacity_packets);
+                let inward = Window::fitting(capacity_packets);
                 let most = Windows { outward: Window::fitting(IN_FLIGHT_MAX_PACKETS), inward };
                 match channel.handle_snr(&plain, packet.length_bytes(), (at, now), most) {
                     Ok(Some(resumed)) => self.accepted(resumed, now),
@@ -189,7 +189,7 @@ impl Client {
                 Err(_) => self.counters.violations += 1,
             },
             Opcode::AddrReport => {
-                let own = (self.config.link.packet_max_bytes, 0);
+                let own = (self.config.link, 0);
                 if let Some(addresses) = channel.handle_report(&plain, path, own, now) {
                     self.events.push_back(ClientEvent::Addresses(addresses));
                 }

@@ -1,9 +1,12 @@
 //! Further links of the connection, and where a lost server is sought.
 
-use sanwire_core::{Instant, Path};
+use std::collections::BTreeMap;
+
+use sanwire_core::{Instant, LinkId, Path};
 
 use super::{Client, State};
 use crate::channel::LinkStatus;
+use crate::server::LinkLimits;
 
 impl Client {
     /// The links of the connection.
@@ -15,18 +18,18 @@ impl Client {
         }
     }
 
-    /// Uses another path to the server too, in this connection and all later ones, as soon and as long as it works.
-    pub fn join(&mut self, path: Path, packet_max_bytes: u32, now: Instant) {
+    /// Uses another path to the server too, by this end of ours, in this connection and all later ones, as soon and as long as it works.
+    pub fn join(&mut self, path: Path, own: LinkLimits, now: Instant) {
         if !self.paths.iter().any(|(known, _)| *known == path) {
-            self.paths.push((path, packet_max_bytes));
+            self.paths.push((path, own));
         }
         self.join_all(now);
     }
 
     pub(super) fn join_all(&mut self, now: Instant) {
         if let State::Connected(connected) = &mut self.state {
-            for (path, packet_max_bytes) in &self.paths {
-                connected.channel.join(*path, *packet_max_bytes, self.random.u64(), now);
+            for (path, own) in &self.paths {
+                connected.channel.join(*path, *own, self.random.u64(), now);
             }
         }
     }
@@ -37,6 +40,13 @@ impl Client {
         if let State::Connected(connected) = &mut self.state {
             connected.channel.give_up_joining(path);
         }
+    }
+
+    /// Packets that all our ends together could take at once.
+    pub(super) fn capacity_packets(&self) -> u32 {
+        let ends: BTreeMap<LinkId, u32> =
+            self.paths.iter().map(|(path, own)| (path.link, own.receive_capacity_packets)).collect();
+        ends.values().fold(self.config.link.receive_capacity_packets, |sum, packets| sum.saturating_add(*packets))
     }
 
     /// The way of the next attempt: the configured one first, then the others in turn.

@@ -32,6 +32,7 @@ use crate::channel::Message;
 use crate::counters::Counters;
 use crate::keys::Randomness;
 use crate::options::DeviceOption;
+use crate::server::LinkLimits;
 use crate::succession;
 use crate::wire::setup::Refusal;
 use crate::wire::{Opcode, Protection, Tag, live};
@@ -53,8 +54,8 @@ pub struct Client {
     session: u64,
     state: State,
     orders: Orders,
-    /// Further paths to the server, and the largest packets of their ends here.
-    paths: Vec<(Path, u32)>,
+    /// Further paths to the server, and their ends here.
+    paths: Vec<(Path, LinkLimits)>,
     /// Attempts to connect since the last connection: they take turns among the paths.
     attempts: usize,
     was_connected: bool,

@@ -6,7 +6,7 @@ use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Path};
 
 use super::{ClientConfig, ServerInfo};
-use crate::channel::{Channel, Setup};
+use crate::channel::{Capacity, Channel, Setup, Sizes};
 use crate::keys::{Handshake, KeyError, Randomness};
 use crate::options::{Agreed, DeviceOption, OptionConflict, Options};
 use crate::packet_base_bytes;
@@ -135,8 +135,8 @@ impl Seeking {
             data_opcode: Opcode::HcbeRequest,
             window: Window::fitting(1),
             recovery: config.recovery,
-            packet_base_bytes: packet_base_bytes(path.peer).min(limit),
-            packet_limit_bytes: limit,
+            sizes: Sizes { packet_base_bytes: packet_base_bytes(path.peer).min(limit), packet_limit_bytes: limit },
+            capacity: Capacity { ours: config.link.receive_capacity_packets, theirs: server.receive_capacity_packets },
             now,
         });
         channel.apply(&agreed);

@@ -51,8 +51,6 @@ pub(super) struct Connection {
     pub(super) turn: Turn,
     pub(super) sent_packets: u64,
     pub(super) received_packets: u64,
-    /// The data packets that the client has room for.
-    pub(super) capacity_packets: u32,
     /// The windows that the client was told last.
     offered: Option<Windows>,
     intake: Intake,
@@ -80,7 +78,6 @@ impl Connection {
     pub(super) fn new(
         channel: Channel,
         nexus: NexusId,
-        capacity_packets: u32,
         terms: Terms,
         keep_alive: Duration,
         rekey_interval: Duration,
@@ -95,7 +92,6 @@ impl Connection {
             turn: Turn::default(),
             sent_packets: 0,
             received_packets: 0,
-            capacity_packets,
             offered: None,
             intake: Intake::new(terms.transfer_max_bytes(), terms.takes_compressed()),
             police,

@@ -32,9 +32,10 @@ use self::session::Session;
 pub(crate) use self::setup::loose_packet;
 pub use self::status::ConnectionStatus;
 use self::throttle::Throttle;
-pub use self::types::{CommandHandle, Compressible, Levels, LinkLimits, ServerConfig, ServerEvent};
+pub use self::types::{CommandHandle, Compressible, Levels, ServerConfig, ServerEvent};
 use crate::counters::Counters;
 use crate::keys::Randomness;
+pub use crate::wire::links::LinkLimits;
 use crate::wire::live::LiveRequest;
 use crate::wire::{Opcode, Protection, RawPacket, live};
 

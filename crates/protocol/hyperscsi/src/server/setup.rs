@@ -11,7 +11,7 @@ use super::session::Session;
 use super::terms::Terms;
 use super::turns::share;
 use super::{CONNECTIONS_MAX, LOOSE_MAX, LinkLimits, Server, ServerEvent};
-use crate::channel::{Channel, Setup};
+use crate::channel::{Capacity, Channel, Setup, Sizes};
 use crate::keys::{Handshake, KeyError, client_id};
 use crate::options::Agreed;
 use crate::packet_base_bytes;
@@ -193,8 +193,9 @@ impl Server {
         let session = half_open.session;
         let ring = half_open.handshake.finish()?;
         let most = self.window_max_packets(client);
-        let outward = Window::fitting(offer.receive_capacity_packets.min(most));
-        let inward = share(link, 1, self.connections.len() as u64 + 1, most);
+        let capacity = Capacity { ours: link.receive_capacity_packets, theirs: offer.receive_capacity_packets };
+        let outward = Window::fitting(capacity.theirs.min(most));
+        let inward = share(capacity.ours, 1, self.connections.len() as u64 + 1, most);
         let limit = link.packet_max_bytes.min(offer.packet_max_bytes).min(half_open.packet_max_bytes) as usize;
         let agreed = terms.agreed().clone();
         let mut channel = Channel::new(Setup {
@@ -205,8 +206,8 @@ impl Server {
             data_opcode: Opcode::HcbeReply,
             window: Window::fitting(1),
             recovery: self.config.recovery,
-            packet_base_bytes: packet_base_bytes(path.peer).min(limit),
-            packet_limit_bytes: limit,
+            sizes: Sizes { packet_base_bytes: packet_base_bytes(path.peer).min(limit), packet_limit_bytes: limit },
+            capacity,
             now,
         });
         channel.apply(&agreed);
@@ -215,15 +216,8 @@ impl Server {
         if let (Some(session), Some(unanswered)) = (self.sessions.get_mut(&nexus), &offer.unanswered) {
             session.keep_only(unanswered);
         }
-        let mut connection = Connection::new(
-            channel,
-            nexus,
-            offer.receive_capacity_packets,
-            terms,
-            self.config.keep_alive,
-            self.config.rekey_interval,
-            now,
-        );
+        let mut connection =
+            Connection::new(channel, nexus, terms, self.config.keep_alive, self.config.rekey_interval, now);
         // Before the acceptance: with that the client begins to send.
         if self.paused.contains(&client) {
             connection.channel.pause(true, now);

@@ -1,5 +1,6 @@
 //! Both ends in memory: what a server does as clients come and go.
 
+mod capacity;
 mod caps;
 mod pauses;
 mod refusals;
@@ -391,7 +392,7 @@ fn a_path_is_a_link_only_when_both_ends_have_heard_each_other_there() {
     exchange(&mut server, &mut clients, now);
     let [client] = &mut clients;
     let there = Path { link: LinkId(1), ..path(1) };
-    client.join(there, 1500, now);
+    client.join(there, LINK, now);
     client.handle_timeout(now);
     let (way, join) = client.poll_transmit(now).unwrap();
     let join = bytes(&join);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use sanwire_core::{ClientId, Instant};
 
-use super::{LinkLimits, Server};
+use super::Server;
 use crate::options::{Options, Wishes};
 use crate::wire::flow::{Window, Windows};
 
@@ -74,8 +74,9 @@ impl Server {
             let Some(connection) = self.connections.get(&id) else { continue };
             let Some(session) = self.sessions.get(&connection.nexus) else { continue };
             let most = self.window_max_packets(session.client);
-            let outward = scaled(connection.capacity_packets.min(most), share_of, shares.most);
-            let inward = share(self.link(connection.channel.path()), share_of, shares.sum, most);
+            let capacity = connection.channel.capacity();
+            let outward = scaled(capacity.theirs.min(most), share_of, shares.most);
+            let inward = share(capacity.ours, share_of, shares.sum, most);
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             let quantum = QUANTUM_BYTES * share_of / shares.least;
             let longest = QUANTUM_BYTES * shares.most / shares.least;
@@ -131,7 +132,7 @@ fn scaled(packets: u32, share: u64, of: u64) -> u32 {
     u32::try_from(u64::from(packets) * share / of.max(1)).unwrap_or(u32::MAX).max(1)
 }
 
-/// What a client with this share of the sum may send at once over a link, and no more than `most` packets.
-pub(super) fn share(link: LinkLimits, share: u64, sum: u64, most: u32) -> Window {
-    Window::fitting(scaled(link.receive_capacity_packets.min(IN_FLIGHT_PACKETS), share, sum).min(most))
+/// What a client with this share of the sum may send at once over links that take so many packets, and no more than `most`.
+pub(super) fn share(capacity_packets: u32, share: u64, sum: u64, most: u32) -> Window {
+    Window::fitting(scaled(capacity_packets.min(IN_FLIGHT_PACKETS), share, sum).min(most))
 }

@@ -10,22 +10,13 @@ use super::Admission;
 use crate::channel::Recovery;
 use crate::keys::{Identity, Psk};
 use crate::options::Agreed;
-use crate::wire::links::Address;
+use crate::wire::links::{Address, LinkLimits};
 
 /// How a logical unit wants its packets guarded; of none: the least that any of them wants.
 pub type Levels = Box<dyn Fn(Option<Lun>) -> Protection + Send>;
 
 /// Whether a logical unit's data may be compressed, with clients with whom that is agreed on.
 pub type Compressible = Box<dyn Fn(Lun) -> bool + Send>;
-
-/// One of the server's links.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LinkLimits {
-    /// The largest packet that it takes, in bytes from the HyperSCSI header on.
-    pub packet_max_bytes: u32,
-    /// How many such packets may be under way towards it.
-    pub receive_capacity_packets: u32,
-}
 
 /// What a server is made of.
 pub struct ServerConfig {

@@ -5,11 +5,11 @@
 //! ADDR_REPORT  1 byte kind
 //!   1 addresses  1 byte count, then each: 1 byte kind (1 Ethernet, 4 IPv4, 6 IPv6), the address (6, 4 or 16 bytes),
 //!                2 bytes UDP port (0 with Ethernet), 4 bytes largest packet, 4 bytes speed in Mbit/s (0: not known)
-//!   2 join       8 bytes nonce, 4 bytes largest packet of the sender's end
+//!   2 join       8 bytes nonce, 4 bytes largest packet of the sender's end, 4 bytes packets that it takes at once
 //!   3 confirm    8 bytes the other end's nonce
 //! ADDR_REPLY   1 byte kind
 //!   1 addresses  nothing more
-//!   2 join       8 bytes nonce, repeated; 8 bytes nonce of the answerer; 4 bytes largest packet of its end
+//!   2 join       8 bytes nonce, repeated; 8 bytes nonce of the answerer; 4 and 4 bytes as above, of its end
 //!   3 confirm    8 bytes nonce, repeated
 //! ```
 
@@ -89,6 +89,23 @@ impl Address {
     }
 }
 
+/// One end of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkLimits {
+    /// The largest packet that it takes, in bytes from the HyperSCSI header on.
+    pub packet_max_bytes: u32,
+    /// How many such packets may be under way towards it.
+    pub receive_capacity_packets: u32,
+}
+
+fn read_end(reader: &mut Reader<'_>) -> Result<LinkLimits, Malformed> {
+    Ok(LinkLimits { packet_max_bytes: reader.u32()?, receive_capacity_packets: reader.u32()? })
+}
+
+fn end_bytes(end: LinkLimits) -> [u8; 8] {
+    (u64::from(end.packet_max_bytes) << 32 | u64::from(end.receive_capacity_packets)).to_be_bytes()
+}
+
 /// The body of ADDR_REPORT.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AddrReport {
@@ -98,8 +115,8 @@ pub enum AddrReport {
     Join {
         /// Drawn for this path.
         nonce: u64,
-        /// The largest packet of the sender's end, in bytes.
-        packet_max_bytes: u32,
+        /// The sender's end.
+        end: LinkLimits,
     },
     /// The answer has come: the path works in both directions.
     Confirm {
@@ -123,7 +140,7 @@ impl AddrReport {
                 }
                 (0..count).map(|_| Address::read(&mut reader)).collect::<Result<_, _>>().map(AddrReport::Addresses)
             }
-            JOIN => Ok(AddrReport::Join { nonce: reader.u64()?, packet_max_bytes: reader.u32()? }),
+            JOIN => Ok(AddrReport::Join { nonce: reader.u64()?, end: read_end(&mut reader)? }),
             CONFIRM => Ok(AddrReport::Confirm { nonce: reader.u64()? }),
             _ => Err(Malformed::Field("kind of ADDR_REPORT")),
         }
@@ -139,10 +156,10 @@ impl AddrReport {
                 out.extend_from_slice(&[ADDRESSES, told.len() as u8]);
                 told.iter().for_each(|address| address.write(&mut out));
             }
-            AddrReport::Join { nonce, packet_max_bytes } => {
+            AddrReport::Join { nonce, end } => {
                 out.push(JOIN);
                 out.extend_from_slice(&nonce.to_be_bytes());
-                out.extend_from_slice(&packet_max_bytes.to_be_bytes());
+                out.extend_from_slice(&end_bytes(*end));
             }
             AddrReport::Confirm { nonce } => {
                 out.push(CONFIRM);
@@ -164,8 +181,8 @@ pub enum AddrReply {
         nonce: u64,
         /// To be repeated in the confirmation.
         own_nonce: u64,
-        /// The largest packet of the answerer's end, in bytes.
-        packet_max_bytes: u32,
+        /// The answerer's end.
+        end: LinkLimits,
     },
     /// The path is a link.
     Confirm {
@@ -185,7 +202,7 @@ impl AddrReply {
             ADDRESSES => Ok(AddrReply::Addresses),
             JOIN => {
                 let (nonce, own_nonce) = (reader.u64()?, reader.u64()?);
-                Ok(AddrReply::Join { nonce, own_nonce, packet_max_bytes: reader.u32()? })
+                Ok(AddrReply::Join { nonce, own_nonce, end: read_end(&mut reader)? })
             }
             CONFIRM => Ok(AddrReply::Confirm { nonce: reader.u64()? }),
             _ => Err(Malformed::Field("kind of ADDR_REPLY")),
@@ -197,8 +214,8 @@ impl AddrReply {
     pub fn write(self) -> Vec<u8> {
         match self {
             AddrReply::Addresses => vec![ADDRESSES],
-            AddrReply::Join { nonce, own_nonce, packet_max_bytes } => {
-                [&[JOIN][..], &nonce.to_be_bytes(), &own_nonce.to_be_bytes(), &packet_max_bytes.to_be_bytes()].concat()
+            AddrReply::Join { nonce, own_nonce, end } => {
+                [&[JOIN][..], &nonce.to_be_bytes(), &own_nonce.to_be_bytes(), &end_bytes(end)].concat()
             }
             AddrReply::Confirm { nonce } => [&[CONFIRM][..], &nonce.to_be_bytes()].concat(),
         }
@@ -217,16 +234,17 @@ mod tests {
             address(Peer::Udp("192.0.2.1:5674".parse().unwrap())),
             address(Peer::Udp("[2001:db8::1]:5674".parse().unwrap())),
         ];
+        let end = LinkLimits { packet_max_bytes: 1500, receive_capacity_packets: 1 << 31 };
         for report in [
             AddrReport::Addresses(addresses),
-            AddrReport::Join { nonce: 1 << 60, packet_max_bytes: 1500 },
+            AddrReport::Join { nonce: 1 << 60, end },
             AddrReport::Confirm { nonce: 7 },
         ] {
             assert_eq!(AddrReport::read(&report.write()), Ok(report));
         }
         for reply in [
             AddrReply::Addresses,
-            AddrReply::Join { nonce: 1, own_nonce: u64::MAX, packet_max_bytes: 9000 },
+            AddrReply::Join { nonce: 1, own_nonce: u64::MAX, end },
             AddrReply::Confirm { nonce: 7 },
         ] {
             assert_eq!(AddrReply::read(&reply.write()), Ok(reply));

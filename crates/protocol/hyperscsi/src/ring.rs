@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use self::rekey::{Answered, Asked};
 use crate::keys::KeyError;
 use crate::wire::Protection;
-use crate::wire::packet::{EPOCHS, PREFIX_BYTES, Salt, Sealed, TAG_BYTES};
+use crate::wire::packet::{EPOCHS, Salt, Sealed, TAG_BYTES};
 
 /// What the keys of a direction are made of.
 pub(crate) type Secret = Zeroizing<[u8; 32]>;
@@ -143,19 +143,19 @@ impl KeyRing {
         self.current.nibble()
     }
 
-    /// Encrypts `head`, a packet with its prefix, and `payload`, which becomes `sealed`: the ciphertext and the tag. A
-    /// number is used once only.
+    /// Encrypts a packet, whose prefix is covered too: the body in place, and behind it `more`, which becomes `sealed`, its
+    /// ciphertext and the tag. A number is used once only.
     pub(crate) fn seal(
         &mut self,
         protection: Protection,
         number: u64,
-        head: &mut [u8],
-        payload: &[u8],
+        prefix: &[u8],
+        body: &mut [u8],
+        more: &[u8],
         sealed: &mut [u8],
     ) -> Result<(), KeyError> {
-        let key = self.outward(head.len() + payload.len())?.key(protection)?;
-        let (prefix, body) = head.split_at_mut_checked(PREFIX_BYTES).ok_or(KeyError)?;
-        key.seal_in_place_scatter(nonce(number), Aad::from(&*prefix), body, payload, sealed).map_err(|_| KeyError)
+        let key = self.outward(prefix.len() + body.len() + more.len())?.key(protection)?;
+        key.seal_in_place_scatter(nonce(number), Aad::from(prefix), body, more, sealed).map_err(|_| KeyError)
     }
 
     /// The tag of a packet that everybody may read.

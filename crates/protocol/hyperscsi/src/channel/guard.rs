@@ -9,7 +9,7 @@ use sanwire_core::Instant;
 use super::replay::ReplayWindow;
 use crate::keys::KeyError;
 use crate::ring::KeyRing;
-use crate::wire::packet::{TAG_BYTES, guard_bytes, put_checksum};
+use crate::wire::packet::{PREFIX_BYTES, TAG_BYTES, guard_bytes, put_checksum};
 use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 
 /// Why a data packet was not taken.
@@ -99,15 +99,32 @@ impl Guard {
 
     /// The ciphertext has memory of its own: the payload is shared with the store.
     fn seal(&mut self, prefix: &Prefix, mut head: Head, payload: Option<Slice>) -> Result<Packet, KeyError> {
-        let Some(payload) = payload else {
-            let mut tag = [0; TAG_BYTES];
-            self.ring.seal(prefix.protection, prefix.number, head.as_mut_slice(), &[], &mut tag)?;
-            head.extend(&tag);
-            return Ok(Packet { head, payload: None });
-        };
-        let mut sealed = vec![0; payload.len() + TAG_BYTES];
-        self.ring.seal(prefix.protection, prefix.number, head.as_mut_slice(), &payload, &mut sealed)?;
-        Ok(Packet { head, payload: Some(sealed.into()) })
+        let (protection, number) = (prefix.protection, prefix.number);
+        let (covered, body) = head.as_mut_slice().split_at_mut_checked(PREFIX_BYTES).ok_or(KeyError)?;
+        let mut tag = [0; TAG_BYTES];
+        match payload {
+            None => {
+                self.ring.seal(protection, number, covered, body, &[], &mut tag)?;
+                head.extend(&tag);
+                Ok(Packet { head, payload: None })
+            }
+            // Of two pieces the library encrypts the second byte by byte: one piece is five times as fast, with its copy.
+            Some(payload) if protection == Protection::ChaCha20Poly1305 => {
+                let mut sealed = Vec::with_capacity(body.len() + payload.len() + TAG_BYTES);
+                sealed.extend_from_slice(body);
+                sealed.extend_from_slice(&payload);
+                self.ring.seal(protection, number, covered, &mut sealed, &[], &mut tag)?;
+                sealed.extend_from_slice(&tag);
+                let mut head = Head::new();
+                head.extend(covered);
+                Ok(Packet { head, payload: Some(sealed.into()) })
+            }
+            Some(payload) => {
+                let mut sealed = vec![0; payload.len() + TAG_BYTES];
+                self.ring.seal(protection, number, covered, body, &payload, &mut sealed)?;
+                Ok(Packet { head, payload: Some(sealed.into()) })
+            }
+        }
     }
 
     /// The body of a received data packet: decrypted into `plain`, or as it came.

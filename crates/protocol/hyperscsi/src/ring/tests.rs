@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::keys::tests::shake;
 use crate::wire::live::NewKeys;
+use crate::wire::packet::PREFIX_BYTES;
 
 const KEYED: [Protection; 4] =
     [Protection::Hash, Protection::Aes128Gcm, Protection::ChaCha20Poly1305, Protection::Aes256Gcm];
@@ -16,10 +17,11 @@ fn seal(ring: &mut KeyRing, protection: Protection, number: u64, body: &[u8]) ->
         let tag = ring.hash(number, &packet).unwrap();
         packet.extend_from_slice(&tag);
     } else {
-        let (head, payload) = packet.split_at_mut(PREFIX_BYTES + body.len() / 3);
-        let mut sealed = vec![0; payload.len() + TAG_BYTES];
-        ring.seal(protection, number, head, payload, &mut sealed).unwrap();
-        packet = [&*head, &sealed].concat();
+        let (prefix, body) = packet.split_at_mut(PREFIX_BYTES);
+        let (body, more) = body.split_at_mut(body.len() / 3);
+        let mut sealed = vec![0; more.len() + TAG_BYTES];
+        ring.seal(protection, number, prefix, body, more, &mut sealed).unwrap();
+        packet = [&*prefix, body, &sealed].concat();
     }
     packet
 }

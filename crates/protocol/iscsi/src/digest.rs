@@ -1,6 +1,6 @@
 //! Header and data digests: CRC32C (RFC 7143 13.1).
 
-use crc_fast::{CrcAlgorithm, Digest};
+use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 /// Bytes of a digest.
 pub const DIGEST_BYTES: usize = 4;
@@ -17,6 +17,11 @@ pub struct Digests {
 /// The digest of these bytes and what follows them, as it stands on the wire.
 #[must_use]
 pub(crate) fn digest(parts: &[&[u8]]) -> [u8; DIGEST_BYTES] {
+    // Setting up a sum of several parts takes three times as long as that of a header.
+    let mut filled = parts.iter().filter(|part| !part.is_empty());
+    if let (Some(only), None) = (filled.next(), filled.next()) {
+        return crc32_iscsi(only).to_le_bytes();
+    }
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     parts.iter().for_each(|part| digest.update(part));
     (digest.finalize() as u32).to_le_bytes()

@@ -11,6 +11,12 @@ const ADDITIONAL_MAX_BYTES: usize = 1020;
 /// A rest of a data segment of at least so many bytes is received in place; less is copied, with what follows it.
 const DIRECT_MIN_BYTES: usize = 4096;
 
+/// After a data segment of at least so many bytes the next ones are taken to be as long.
+const LONG_MIN_BYTES: usize = 16 << 10;
+
+/// Bytes that are received behind such a segment, or instead of one whose place is not known yet: a header, and few to copy.
+const BEHIND_LONG_BYTES: usize = 1024;
+
 /// Where a data segment is put.
 #[derive(Debug)]
 pub enum Destination {
@@ -62,6 +68,8 @@ pub struct Receiver {
     end: usize,
     digests: Digests,
     state: State,
+    /// The last data segment was long.
+    is_long: bool,
     /// PDUs that have come whole.
     pdus: u64,
 }
@@ -72,7 +80,8 @@ impl Receiver {
     pub fn new(staging_bytes: usize) -> Self {
         let least = HEADER_BYTES + ADDITIONAL_MAX_BYTES + DIGEST_BYTES;
         let staging = vec![0; staging_bytes.max(least)].into_boxed_slice();
-        Receiver { staging, start: 0, end: 0, digests: Digests::default(), state: State::Header, pdus: 0 }
+        let (digests, state) = (Digests::default(), State::Header);
+        Receiver { staging, start: 0, end: 0, digests, state, is_long: false, pdus: 0 }
     }
 
     /// From the next PDU on there are these digests.
@@ -112,7 +121,9 @@ impl Receiver {
             }
             _ => &mut [],
         };
-        [direct, &mut self.staging[self.end..]]
+        let end = if self.is_long { self.end + BEHIND_LONG_BYTES } else { self.staging.len() };
+        let end = end.min(self.staging.len());
+        [direct, &mut self.staging[self.end..end]]
     }
 
     /// So many bytes were received into the spaces.
@@ -167,6 +178,7 @@ impl Receiver {
                     }
                     Destination::Nowhere => true,
                 };
+                self.is_long = header.data_bytes() >= LONG_MIN_BYTES;
                 let destination = if has_room { destination } else { Destination::Nowhere };
                 self.state = State::Data { header, additional, destination, done: 0 };
             }

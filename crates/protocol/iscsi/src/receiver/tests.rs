@@ -113,7 +113,38 @@ fn long_data_is_received_in_place() {
     assert!(matches!(receiver.poll(), Step::Header(_)));
     receiver.place(Destination::Frame(Frame::from(vec![9; 20_000]), 0));
     assert!(matches!(receiver.poll(), Step::Starving));
-    assert_eq!(receiver.spaces().map(|space| space.len()), [20_000 - 52, 2048]);
+    assert_eq!(receiver.spaces().map(|space| space.len()), [20_000 - 52, BEHIND_LONG_BYTES]);
     assert_eq!(receiver.take(&bytes[100..]), 20_000 - 52);
     assert!(matches!(receiver.poll(), Step::Pdu(Pdu { data: Some(_), .. })));
+}
+
+#[test]
+fn behind_a_long_segment_little_is_received_that_would_be_copied() {
+    const LONG: usize = 64 << 10;
+    let bytes = stream(ALL[3], &[LONG, LONG, 0]);
+    let mut receiver = Receiver::new(LONG);
+    receiver.set_digests(ALL[3]);
+    let (mut rest, mut copied, mut data) = (&bytes[..], 0, Vec::new());
+    while !rest.is_empty() {
+        let [direct, staged] = receiver.spaces();
+        let (first, second) = (direct.len().min(rest.len()), staged.len().min(rest.len().saturating_sub(direct.len())));
+        direct[..first].copy_from_slice(&rest[..first]);
+        staged[..second].copy_from_slice(&rest[first..first + second]);
+        receiver.filled(first + second);
+        rest = &rest[first + second..];
+        copied += second;
+        loop {
+            match receiver.poll() {
+                Step::Starving => break,
+                Step::Header(header) => {
+                    receiver.place(Destination::Frame(Frame::from(vec![0xee; header.data_bytes()]), 0));
+                }
+                Step::Pdu(pdu) => data.extend(pdu.data.map(|frame| frame.to_vec())),
+                Step::Torn => panic!("torn"),
+            }
+        }
+    }
+    assert!(data == [vec![0; LONG], vec![1; LONG]], "what was sent");
+    // How long the first one is, nobody could know.
+    assert!(copied < LONG + 4096, "{copied} bytes were received where they do not belong");
 }

@@ -22,6 +22,9 @@ const RUNS_MAX: usize = 4096;
 const GROUP_CHUNKS: usize = 1024;
 /// Shorter reads are copied: that costs less than what a write pays that finds its chunk shared.
 const SHARED_MIN_BYTES: usize = 4 << 10;
+/// Reads up to this length are fetched into the cache while the reply is made: the processor's own foresight begins anew
+/// with each page, and needs no help with longer ones.
+const FETCHED_MAX_BYTES: usize = 16 << 10;
 /// A chunk that had to be copied for a write is not shared for so many reads: mixed work must not copy it each time.
 const WARY_READS: u8 = u8::MAX;
 
@@ -207,7 +210,11 @@ impl Store for RamStore {
         let piece = pieces(offset_bytes, length_bytes as u64).next().filter(|piece| piece.length == length_bytes)?;
         let groups = self.groups.load();
         let chunk = groups[piece.group].get()?[piece.chunk].read();
-        chunk.as_ref()?.share(piece.start..piece.start + length_bytes)
+        let shared = chunk.as_ref()?.share(piece.start..piece.start + length_bytes)?;
+        if length_bytes <= FETCHED_MAX_BYTES {
+            shared.prefetch();
+        }
+        Some(shared)
     }
 
     /// What memory is still to be had is the host's, not the store's: nobody knows.

@@ -171,9 +171,7 @@ impl Shard {
         while let Some(event) = self.server.poll_event() {
             self.handle_event(event, now);
         }
-        while let Some(event) = self.iscsi.poll_event() {
-            self.handle_iscsi_event(event, now);
-        }
+        self.handle_iscsi_events(now);
         self.runner.retry(&mut self.engine, now, &mut self.ended);
         if self.runner.is_starved() && self.iscsi.relieve(now) {
             self.runner.retry(&mut self.engine, now, &mut self.ended);

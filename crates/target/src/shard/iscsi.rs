@@ -32,6 +32,13 @@ const FEW_SPIN: Duration = Duration::from_micros(100);
 /// Many commands come without a pause, or with one that lets the next batch grow.
 const MANY_SPIN: Duration = Duration::from_micros(20);
 
+/// So many commands at once are answered in parts, so that the initiator works on the first answers while we make the next,
+/// instead of each end waiting for the other's whole batch.
+const CROWD_COMMANDS: usize = 24;
+const PART_COMMANDS: usize = 8;
+/// Longer answers keep both ends busy anyhow, and are sent with fewer calls.
+const PART_MAX_BYTES: usize = PART_COMMANDS * (16 << 10);
+
 /// What a session sees, and as whom.
 struct Session {
     units: Arc<LogicalUnits>,
@@ -90,6 +97,11 @@ impl IscsiEnd {
     /// How long the hot streams are worth trying before the shard sleeps.
     pub(super) fn spin(&mut self) -> Duration {
         if std::mem::take(&mut self.events) <= FEW_COMMANDS { FEW_SPIN } else { MANY_SPIN }
+    }
+
+    /// How many of the commands that are there are executed before their answers are sent.
+    fn part_commands(&self) -> usize {
+        if self.server.events_waiting() >= CROWD_COMMANDS { PART_COMMANDS } else { usize::MAX }
     }
 
     /// See [`Streams::is_hot`].
@@ -182,7 +194,27 @@ impl Shard {
         }
     }
 
-    pub(super) fn handle_iscsi_event(&mut self, event: ServerEvent, now: Instant) {
+    /// Executes what has come, and answers it.
+    pub(super) fn handle_iscsi_events(&mut self, now: Instant) {
+        let part = self.iscsi.part_commands();
+        let mut handled = 0usize;
+        while let Some(event) = self.iscsi.poll_event() {
+            self.handle_iscsi_event(event, now);
+            handled += 1;
+            if handled.is_multiple_of(part) && self.answers_bytes() <= PART_MAX_BYTES {
+                self.answer(now);
+                self.iscsi.transmit(&mut self.poller, now);
+            }
+        }
+    }
+
+    /// Data of the answers that are to be given.
+    fn answers_bytes(&self) -> usize {
+        let data = self.ended.iter().filter_map(|ended| ended.reply.as_ref()?.data_in.as_ref());
+        data.map(|data| data.len()).sum()
+    }
+
+    fn handle_iscsi_event(&mut self, event: ServerEvent, now: Instant) {
         match event {
             ServerEvent::Command { handle, task, .. } => {
                 // A session whose target went away meanwhile gets no answers.

@@ -190,6 +190,12 @@ impl Server {
         self.shared.events.pop_front()
     }
 
+    /// How many events wait to be polled.
+    #[must_use]
+    pub fn events_waiting(&self) -> usize {
+        self.shared.events.len()
+    }
+
     /// A connection that has something to send, or may be read from again after it had to wait.
     pub fn poll_ready(&mut self) -> Option<ConnectionId> {
         let ready = self.shared.ready.pop_front()?;

@@ -222,7 +222,7 @@ fn control(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers) -> Resu
     let windows = Windows { outward: window(u)?, inward: window(u)? };
     let marker = u64::from(u.arbitrary::<u16>()?);
     let (opcode, plain) = match u.int_in_range(0..=10u8)? {
-        0 => (Opcode::AckSnr, Snr::SetWindows { resumed: u.arbitrary()?, windows }.write(0)),
+        0 => (Opcode::AckSnr, Snr::SetWindows { resumed: u.arbitrary()?, windows, weight: u.arbitrary()? }.write(0)),
         1 => (Opcode::AckSnr, Snr::Query { marker }.write(0)),
         2 => {
             let size = u.int_in_range(60..=9000usize)?;

@@ -1,10 +1,11 @@
-//! A narrow link, shaped by `tc tbf` to a tenth of a gigabit with a queue of 64 KiB: how much of it is used, and how
+//! A narrow link, shaped by `tc tbf` with a queue of 64 KiB before it: how much of it is used, and how
 //! clients share it.
 //!
 //! What the link carries in vain shows in what it carries well, so that is all that is judged; a machine with better things to do
 //! gets another try.
 
-use std::fmt;
+use std::fmt::{self, Write};
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
@@ -15,10 +16,14 @@ use serde_json::Value;
 use crate::harness::{Server, Wire, World, run_ok};
 
 const PATIENCE: Duration = Duration::from_secs(120);
-const MBIT_PER_SECOND: u32 = 100;
+
+/// Rates of the link, in Mbit/s. How exact weights are shows where a client that waits for a processor has not lost its place in
+/// the queue meanwhile.
+const TENTH_OF_A_GIGABIT: u32 = 100;
+const NARROWER: u32 = 40;
 
 /// How often a measurement is made at the most.
-const TRIES: usize = 3;
+const TRIES: usize = 5;
 
 const ETHERNET_HEADER_BYTES: f64 = 14.0;
 const IP_AND_UDP_BYTES: f64 = 28.0;
@@ -31,6 +36,7 @@ struct Narrow {
     server: Server,
     wire: Wire,
     mtu: u32,
+    mbit_per_second: u32,
 }
 
 /// What clients did at one time.
@@ -44,12 +50,20 @@ struct Moved {
 }
 
 impl Narrow {
-    fn new(test: &str, wire: Wire, mtu: u32, options: &[&str]) -> Option<Narrow> {
+    /// With clients of these weights, and any others.
+    fn new(test: &str, (wire, mtu): (Wire, u32), mbit_per_second: u32, weights: &[u16]) -> Option<Narrow> {
         let world = World::new(test, mtu, &["tc"])?;
-        world.shape(0, MBIT_PER_SECOND);
-        let control = world.scratch.text("control.sock");
-        let server = Server::start_with(&world, &["disk=ram:64M"], &[options, &["--control", &control]].concat());
-        Some(Narrow { world, server, wire, mtu })
+        world.shape(0, mbit_per_second);
+        let mut file = String::new();
+        for (number, weight) in weights.iter().enumerate() {
+            let id = run_ok(world.sanwire_of(&format!("client{number}"), &["id"]), PATIENCE);
+            writeln!(file, "[[client]]\nid = \"{}\"\nweight = {weight}", id.trim()).expect("a string");
+        }
+        fs::write(world.scratch.path("server.toml"), file).expect("a file");
+        let [control, config] = ["control.sock", "server.toml"].map(|name| world.scratch.text(name));
+        let options = ["--allow", "any", "--control", &control, "--config", &config];
+        let server = Server::start_with(&world, &["disk=ram:64M"], &options);
+        Some(Narrow { world, server, wire, mtu, mbit_per_second })
     }
 
     /// Bytes of data in a second when nothing else goes than frames of the largest size, each once.
@@ -57,7 +71,7 @@ impl Narrow {
         let below = if self.wire == Wire::Ip { IP_AND_UDP_BYTES } else { 0.0 };
         let mtu = f64::from(self.mtu);
         let data_share = (mtu - below - PACKET_OVERHEAD_BYTES) / (mtu + ETHERNET_HEADER_BYTES);
-        f64::from(MBIT_PER_SECOND) * 1e6 / 8.0 * data_share
+        f64::from(self.mbit_per_second) * 1e6 / 8.0 * data_share
     }
 
     /// So many clients read or write all they can for so long.
@@ -140,7 +154,7 @@ fn try_until(what: &str, measure: impl Fn() -> Moved, judge: impl Fn(&Moved) -> 
 }
 
 fn is_used(test: &str, wire: Wire, mtu: u32) {
-    let Some(narrow) = Narrow::new(test, wire, mtu, &["--allow", "any"]) else { return };
+    let Some(narrow) = Narrow::new(test, (wire, mtu), TENTH_OF_A_GIGABIT, &[]) else { return };
     for (clients, is_read) in [(1, true), (1, false), (8, true), (8, false)] {
         let what = format!("{wire:?}, MTU {mtu}, {clients} clients, {}", if is_read { "reads" } else { "writes" });
         let measure = || narrow.load(clients, is_read, 5);
@@ -173,13 +187,28 @@ fn a_narrow_ip_network_is_used_by_one_client_and_by_eight() {
 #[test]
 fn two_clients_share_a_narrow_link_evenly() {
     let test = "two_clients_share_a_narrow_link_evenly";
-    let Some(narrow) = Narrow::new(test, Wire::Ethernet, 1500, &["--allow", "any"]) else { return };
+    let Some(narrow) = Narrow::new(test, (Wire::Ethernet, 1500), TENTH_OF_A_GIGABIT, &[]) else { return };
     for is_read in [true, false] {
         let what = if is_read { "reads" } else { "writes" };
         let measure = || narrow.load(2, is_read, 30);
         try_until(what, measure, |moved| {
             let index = moved.fairness();
             (format!("fairness {index:.3}"), index >= 0.95)
+        });
+    }
+    narrow.stop();
+}
+
+#[test]
+fn a_client_of_weight_three_gets_three_times_as_much_as_one_of_weight_one() {
+    let test = "a_client_of_weight_three_gets_three_times_as_much";
+    let Some(narrow) = Narrow::new(test, (Wire::Ethernet, 1500), NARROWER, &[3, 1]) else { return };
+    for is_read in [true, false] {
+        let what = if is_read { "reads" } else { "writes" };
+        let measure = || narrow.load(2, is_read, 15);
+        try_until(what, measure, |moved| {
+            let ratio = moved.rates[0] / moved.rates[1];
+            (format!("ratio {ratio:.2}"), (2.7..=3.3).contains(&ratio))
         });
     }
     narrow.stop();

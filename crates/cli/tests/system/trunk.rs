@@ -1,17 +1,18 @@
 //! One connection over several links.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use crate::harness::{Process, Server, Wire, World, pattern, run_ok, wait_until};
+use crate::filesystems;
+use crate::harness::{Attached, Filesystem, Process, Server, Wire, World, pattern, run_ok, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const IMAGE_BYTES: usize = 128 << 20;
 
-/// Copies an image there and back over so many links, while one is cut and comes again, then another. The copies are whole,
-/// and no operation fails. `last`: what the server serves on the last link.
-fn copies_survive(test: &str, links: u8, mtu: u32, last: &str) {
-    let Some(world) = World::new(test, mtu, &[]) else { return };
+/// Serves a volume on so many links: on raw Ethernet but for the last, where it is this.
+fn serve(world: &World, volume: &str, links: u8, mtu: u32, last: &str) -> Server {
     let mut wires = Vec::new();
     for number in 1..links {
         world.add_path(number, mtu);
@@ -22,8 +23,15 @@ fn copies_survive(test: &str, links: u8, mtu: u32, last: &str) {
     }
     let mut options = vec!["--allow", "any"];
     options.extend(wires.iter().map(String::as_str));
+    Server::start_with(world, &[volume], &options)
+}
+
+/// Copies an image there and back over so many links, while one is cut and comes again, then another. The copies are whole,
+/// and no operation fails. `last`: what the server serves on the last link.
+fn copies_survive(test: &str, links: u8, mtu: u32, last: &str) {
+    let Some(world) = World::new(test, mtu, &[]) else { return };
     // Slow enough to be caught in the middle.
-    let mut server = Server::start_with(&world, &["disk=ram:128M,delay=write:250ms"], &options);
+    let mut server = serve(&world, "disk=ram:128M,delay=write:250ms", links, mtu, last);
     let url = Wire::Ethernet.url("disk");
     let info = run_ok(world.sanwire(&["info", &url]), PATIENCE);
     let live = info.lines().filter(|line| line.starts_with("link ") && line.contains(", live, ")).count();
@@ -40,10 +48,10 @@ fn copies_survive(test: &str, links: u8, mtu: u32, last: &str) {
     });
     for number in [0, links - 1] {
         world.set_server_link(number, "down");
-        std::thread::sleep(Duration::from_millis(500));
+        thread::sleep(Duration::from_millis(500));
         assert!(copy.is_alive(), "it was too fast: {}", copy.log());
         world.set_server_link(number, "up");
-        std::thread::sleep(Duration::from_millis(1500));
+        thread::sleep(Duration::from_millis(1500));
     }
     assert!(copy.wait(PATIENCE).success(), "{}", copy.log());
     assert!(!copy.log().contains("does not answer"), "the connection stayed: {}", copy.log());
@@ -91,4 +99,71 @@ fn a_port_on_which_the_server_is_not_is_closed_when_the_search_is_over() {
     let info = run_ok(world.sanwire(&["info", &Wire::Ethernet.url("disk")]), PATIENCE);
     assert_eq!(info.lines().filter(|line| line.starts_with("link ")).count(), 2, "{info}");
     assert!(server.stop().success(), "{}", server.log());
+}
+
+/// Tells the writer that it is enough. When the test fails, what it waits for may never come.
+struct Ends<'a>(&'a AtomicBool, &'a Attached);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        if thread::panicking() {
+            self.1.abandon();
+        }
+    }
+}
+
+/// A file system is filled over so many links while each of them is cut, one after the other, and comes again. It goes on during every
+/// cut, by the same connection, and is whole afterwards.
+fn a_filesystem_survives(test: &str, links: u8, mtu: u32) {
+    let Some(world) = World::new(test, mtu, &Filesystem::TOOLS) else { return };
+    let kind = Filesystem::Ext4;
+    let volume = filesystems::volume(&world, kind);
+    let mut server = serve(&world, &volume, links, mtu, &format!("hs-eth:lan{}", links - 1));
+    let (url, directory) = (Wire::Ethernet.url(kind.volume()), world.scratch.path("mnt"));
+    let attached = Attached::device(&world, &url);
+    kind.make(&attached.place);
+    let filler = kind.open(&attached.place, &directory);
+    let (written, is_enough) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let _ends = Ends(&is_enough, &attached);
+        scope.spawn(|| {
+            while !is_enough.load(Ordering::Relaxed) {
+                filler.write(written.fetch_add(1, Ordering::Relaxed));
+            }
+        });
+        let goes_on = |what: &str| {
+            let before = written.load(Ordering::Relaxed);
+            wait_until(what, PATIENCE, || written.load(Ordering::Relaxed) >= before + 5);
+        };
+        for number in 0..links {
+            goes_on("files are written");
+            world.set_server_link(number, "down");
+            thread::sleep(Duration::from_millis(500));
+            goes_on("files are written while a link is cut");
+            world.set_server_link(number, "up");
+            thread::sleep(Duration::from_millis(1500));
+        }
+    });
+    filler.close();
+    assert!(!attached.log().contains("does not answer"), "the connection stayed: {}", attached.log());
+    attached.detach(&world);
+
+    let attached = Attached::device(&world, &url);
+    kind.check(&attached.place);
+    let filler = kind.open(&attached.place, &directory);
+    filler.verify(written.into_inner());
+    filler.close();
+    attached.detach(&world);
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn a_filesystem_on_two_links_is_whole_after_each_was_cut() {
+    a_filesystem_survives("a_filesystem_on_two_links", 2, 1500);
+}
+
+#[test]
+fn a_filesystem_on_four_links_with_jumbo_frames_is_whole_after_each_was_cut() {
+    a_filesystem_survives("a_filesystem_on_four_links", 4, 9000);
 }

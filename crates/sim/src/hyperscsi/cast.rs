@@ -1,5 +1,6 @@
 //! Who lives in a world: the server, the clients, their keys and addresses.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,26 +8,42 @@ use std::time::Duration;
 use sanwire_buffer::Region;
 use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::links::Address;
-use sanwire_hyperscsi::{Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT, Wishes};
+use sanwire_hyperscsi::{Admission, Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT, Wishes};
 
 use super::host::Host;
 use super::plan::Medium;
 use super::wire::World;
 use crate::world::Outcome;
 
+/// Who is let in, with their weights.
+struct Door {
+    allowed: BTreeMap<ClientId, u16>,
+}
+
+impl Admission for Door {
+    fn permits(&self, _: Peer, client: Option<ClientId>) -> bool {
+        client.is_none_or(|client| self.allowed.contains_key(&client))
+    }
+
+    fn weight(&self, client: ClientId) -> u16 {
+        self.allowed.get(&client).copied().unwrap_or(1)
+    }
+}
+
 impl World {
     pub(super) fn make_server(&mut self) -> Outcome<Host> {
-        let allowed: Vec<ClientId> = (0..self.plan.clients)
-            .filter(|client| !self.wire.strangers.contains(client))
-            .map(|client| identity(client).map(|identity| identity.client_id()))
-            .collect::<Outcome<_>>()?;
+        let allowed = (0..self.plan.clients).filter(|client| !self.wire.strangers.contains(client)).map(|client| {
+            let weight = self.plan.wire.weights.get(client).copied().unwrap_or(1);
+            Ok((identity(client)?.client_id(), weight))
+        });
+        let door = Door { allowed: allowed.collect::<Outcome<_>>()? };
         let limits = self.limits();
         let (demanded, is_mixed) = (self.plan.wire.protection, self.plan.wire.is_mixed);
         let config = ServerConfig {
             name: "sim".to_owned(),
             identity: Identity::from_private([99; 32]).map_err(|error| error.to_string())?,
             psk: [5; 32],
-            admission: Box::new(move |_, id: Option<ClientId>| id.is_none_or(|id| allowed.contains(&id))),
+            admission: Box::new(door),
             levels: Box::new(move |lun| if lun.is_none() && is_mixed { Protection::Checksum } else { demanded }),
             compressible: Box::new(|_| true),
             memory: Region::new(self.plan.server_memory_bytes).map_err(|error| error.to_string())?,

@@ -83,6 +83,8 @@ pub struct PacketPlan {
     pub claimed_bytes: u32,
     /// How many packets each end says that it can take at once.
     pub capacity_packets: u32,
+    /// The weights of the clients; of those that are not in it, 1.
+    pub weights: Vec<u16>,
     /// How lost packets are recovered.
     pub recovery: Recovery,
     /// How the disk is guarded.
@@ -116,6 +118,7 @@ impl Plan {
             bottleneck: None,
             claimed_bytes: packet_max_bytes as u32,
             capacity_packets: 1024,
+            weights: Vec::new(),
             recovery: Recovery::Selective,
             protection: Protection::Checksum,
             is_mixed: true,

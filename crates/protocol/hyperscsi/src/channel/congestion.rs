@@ -1,22 +1,18 @@
 //! How many bytes may be under way on a link: congestion control on loss and on delay.
 //!
 //! CUBIC (RFC 9438), begun as RFC 6928 says, its slow start ended by loss or by growing delay (HyStart++, RFC 9406).
-//! Three things are our own: the window may be as small as one packet, so that many clients fit through a small buffer; a
-//! standing queue of [`DELAY_MAX`] counts as a loss, so that a large buffer does not fill; and a timeout asks what
-//! has come before anything is taken for lost, so only the second one in a row makes the window as small as can be.
+//! Four things are our own: the window may be as small as one packet, so that many clients fit through a small buffer; a
+//! standing queue of [`DELAY_MAX`] counts as a loss, so that a large buffer does not fill; a timeout asks what
+//! has come before anything is taken for lost, so only the second one in a row makes the window as small as can be; and
+//! a sender of some weight has as many windows, which grow and shrink each for itself, as those of so many senders would.
+
+mod flow;
 
 use std::time::Duration;
 
 use sanwire_core::Instant;
 
-/// RFC 9438 4.6: what is left of the window after a loss.
-const BETA: f64 = 0.7;
-
-/// RFC 9438 5: how steep the cubic curve is, in packets per cubed second.
-const C: f64 = 0.4;
-
-/// RFC 9438 4.3: packets that the window grows each round trip to be as fast as Reno.
-const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+use self::flow::Flow;
 
 /// RFC 9406 4.3: a round trip that has grown by this (or an eighth of it, within these bounds) tells of a queue.
 const RISE_MIN: Duration = Duration::from_millis(4);
@@ -33,6 +29,9 @@ const CAUTIOUS_DIVISOR: f64 = 4.0;
 /// A queue that stands for a whole round and delays by this is too long.
 const DELAY_MAX: Duration = Duration::from_millis(50);
 
+/// How many acknowledgements a flow wants in each round trip: so often it sends a burst.
+pub(super) const BURSTS_PER_WINDOW: u64 = 3;
+
 /// The round trip of an empty path is the least of the last one or two such periods.
 const BASE_PERIOD: Duration = Duration::from_secs(10);
 
@@ -40,30 +39,13 @@ const BASE_PERIOD: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Congestion {
     packet_bytes: f64,
-    window_bytes: f64,
-    /// Below this the window grows by what is acknowledged.
-    threshold_bytes: f64,
-    /// The window before the last loss.
-    highest_bytes: f64,
-    curve: Option<Curve>,
+    /// As many as the weight says: their windows together are the link's.
+    flows: Vec<Flow>,
     round: Round,
     cautious: Option<Cautious>,
     base: Base,
     /// The round trip when the window was last made smaller for it.
     delayed: Option<Duration>,
-    /// What was sent before this has been answered for by the last loss.
-    recovery_order: u64,
-}
-
-/// The growth since a loss.
-#[derive(Debug)]
-struct Curve {
-    began_at: Instant,
-    /// Seconds until the curve is where the loss was.
-    climb_s: f64,
-    origin_bytes: f64,
-    /// What Reno's window would be.
-    reno_bytes: f64,
 }
 
 /// One round trip.
@@ -123,28 +105,44 @@ impl Congestion {
         let packet_bytes = packet_bytes as f64;
         Congestion {
             packet_bytes,
-            window_bytes: initial(packet_bytes),
-            threshold_bytes: f64::INFINITY,
-            highest_bytes: 0.0,
-            curve: None,
+            flows: vec![Flow::new(initial(packet_bytes))],
             round: Round::default(),
             cautious: None,
             base: Base::default(),
             delayed: None,
-            recovery_order: 0,
         }
     }
 
     /// The path takes larger packets.
     pub(super) fn set_packet_bytes(&mut self, packet_bytes: usize) {
         self.packet_bytes = packet_bytes as f64;
-        let begins_at = if self.threshold_bytes.is_infinite() { initial(self.packet_bytes) } else { self.packet_bytes };
-        self.window_bytes = self.window_bytes.max(begins_at);
+        let count = self.flows.len() as f64;
+        for flow in &mut self.flows {
+            let begins_at = if flow.has_lost() { self.packet_bytes } else { initial(self.packet_bytes) };
+            flow.widen(begins_at / count);
+        }
+    }
+
+    /// From now on it takes as much as so many of weight 1 would.
+    pub(super) fn set_weight(&mut self, weight: u16) {
+        let count = usize::from(weight.max(1));
+        if count != self.flows.len() {
+            let part = Flow::part(&self.flows, count as f64);
+            self.flows = vec![part; count];
+        }
+    }
+
+    pub(super) fn weight(&self) -> u64 {
+        self.flows.len() as u64
+    }
+
+    fn window(&self) -> f64 {
+        self.flows.iter().map(Flow::window_bytes).sum()
     }
 
     /// Bytes that may be under way.
     pub(super) fn window_bytes(&self) -> u64 {
-        self.window_bytes as u64
+        self.window() as u64
     }
 
     /// Something was acknowledged.
@@ -157,11 +155,12 @@ impl Congestion {
         }
         // RFC 9438 5.8: a window that is not used proves nothing by not being exceeded.
         let in_flight_bytes = acknowledged.in_flight_bytes as f64;
-        let is_full = in_flight_bytes + self.packet_bytes > self.window_bytes;
-        if is_full || in_flight_bytes * 4.0 >= self.window_bytes * 3.0 {
-            self.grow(acknowledged.bytes as f64, now);
+        let window = self.window();
+        let is_full = in_flight_bytes + self.packet_bytes > window;
+        if is_full || in_flight_bytes * 4.0 >= window * 3.0 {
+            self.grow(acknowledged.bytes as f64 / window, now);
         } else {
-            self.curve = None;
+            self.flows.iter_mut().for_each(Flow::stop_climbing);
         }
         if acknowledged.order >= self.round.end_order {
             self.end_round(acknowledged.next_order);
@@ -174,7 +173,7 @@ impl Congestion {
     }
 
     fn is_slow_start(&self) -> bool {
-        self.window_bytes < self.threshold_bytes
+        self.flows.iter().any(Flow::is_slow_start)
     }
 
     /// RFC 9406 4.2.
@@ -200,7 +199,7 @@ impl Congestion {
         if let Some(cautious) = &mut self.cautious {
             cautious.rounds += 1;
             if cautious.rounds >= CAUTIOUS_ROUNDS {
-                self.threshold_bytes = self.window_bytes;
+                self.flows.iter_mut().for_each(Flow::end_slow_start);
                 self.cautious = None;
             }
         }
@@ -223,60 +222,56 @@ impl Congestion {
         }
     }
 
-    fn grow(&mut self, bytes: f64, now: Instant) {
-        if self.is_slow_start() {
-            let pace = if self.cautious.is_some() { CAUTIOUS_DIVISOR } else { 1.0 };
-            self.window_bytes = (self.window_bytes + bytes / pace).min(self.threshold_bytes);
-            return;
-        }
-        let (packet_bytes, window_bytes, highest_bytes) = (self.packet_bytes, self.window_bytes, self.highest_bytes);
-        let curve = self.curve.get_or_insert_with(|| Curve::new(window_bytes, highest_bytes, packet_bytes, now));
-        // RFC 9438 4.2 to 4.5: the faster of both, and never by more than a half in one round trip.
-        let share = bytes / window_bytes;
-        let alpha = if curve.reno_bytes < highest_bytes { ALPHA } else { 1.0 };
-        curve.reno_bytes += alpha * packet_bytes * share;
+    /// A part of the window was acknowledged.
+    fn grow(&mut self, share: f64, now: Instant) {
+        let pace = if self.cautious.is_some() { CAUTIOUS_DIVISOR } else { 1.0 };
         let round_trip = self.base.get().unwrap_or_default();
-        let at_s = (now.saturating_since(curve.began_at) + round_trip).as_secs_f64() - curve.climb_s;
-        let cubic_bytes = curve.origin_bytes + C * at_s.powi(3) * packet_bytes;
-        let target = cubic_bytes.clamp(window_bytes, window_bytes * 1.5);
-        self.window_bytes = (window_bytes + (target - window_bytes) * share.min(1.0)).max(curve.reno_bytes);
+        for flow in &mut self.flows {
+            if flow.is_slow_start() {
+                flow.open(share / pace);
+            } else {
+                flow.climb(share, self.packet_bytes, now, round_trip);
+            }
+        }
     }
 
-    /// A packet is lost that was transmitted as `order`; `next_order` will be next. Of one round trip all losses are one.
+    /// A packet is lost that was transmitted as `order`; `next_order` will be next. Of one round trip all losses of a flow are one.
     pub(super) fn lost(&mut self, order: u64, next_order: u64) {
-        if order >= self.recovery_order {
-            self.recovery_order = next_order;
-            self.shrink();
+        let of = self.flow_of(order);
+        if let Some(flow) = self.flows.get_mut(of)
+            && flow.lost(order, next_order, self.packet_bytes)
+        {
+            self.cautious = None;
         }
+    }
+
+    /// Whose a transmission is: by chance, as likely as its window is wide. What leaves in one burst, between two acknowledgements, is
+    /// one flow's, as it would be of several senders; often it is lost together.
+    fn flow_of(&self, order: u64) -> usize {
+        let window = self.window();
+        let burst_packets = window / (self.packet_bytes * (BURSTS_PER_WINDOW * self.weight()) as f64);
+        let burst = order / (burst_packets as u64).max(1);
+        // The upper bits are well mixed.
+        let chance = (burst.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as f64 / f64::from(u32::MAX);
+        let mut place = chance * window;
+        let is_there = |flow: &Flow| {
+            place -= flow.window_bytes();
+            place <= 0.0
+        };
+        self.flows.iter().position(is_there).unwrap_or(0)
     }
 
     fn shrink(&mut self) {
-        // RFC 9438 4.7: who is losing ground leaves more to others.
-        let is_falling = self.window_bytes < self.highest_bytes;
-        self.highest_bytes = if is_falling { self.window_bytes * (1.0 + BETA) / 2.0 } else { self.window_bytes };
-        self.window_bytes = (self.window_bytes * BETA).max(self.packet_bytes);
-        self.threshold_bytes = self.window_bytes;
-        self.curve = None;
+        self.flows.iter_mut().for_each(|flow| flow.shrink(self.packet_bytes));
         self.cautious = None;
     }
 
     /// Twice in a row nothing was acknowledged in time.
     pub(super) fn collapse(&mut self) {
-        if self.window_bytes > self.packet_bytes {
+        if self.window() > self.packet_bytes {
             self.shrink();
-            self.window_bytes = self.packet_bytes;
-        }
-    }
-}
-
-impl Curve {
-    fn new(window_bytes: f64, highest_bytes: f64, packet_bytes: f64, now: Instant) -> Self {
-        let missing_packets = ((highest_bytes - window_bytes) / packet_bytes).max(0.0);
-        Curve {
-            began_at: now,
-            climb_s: (missing_packets / C).cbrt(),
-            origin_bytes: highest_bytes.max(window_bytes),
-            reno_bytes: window_bytes,
+            let part = self.packet_bytes / self.flows.len() as f64;
+            self.flows.iter_mut().for_each(|flow| flow.collapse(part));
         }
     }
 }
@@ -393,6 +388,34 @@ mod tests {
         assert_eq!(congestion.window_bytes(), before * 7 / 10);
         congestion.lost(10, 12);
         assert_eq!(congestion.window_bytes(), before * 49 / 100);
+    }
+
+    #[test]
+    fn of_a_heavier_sender_a_loss_takes_a_part_of_one_flow_only() {
+        let mut congestion = Congestion::new(PACKET);
+        let before = congestion.window_bytes();
+        congestion.set_weight(3);
+        assert_eq!(congestion.window_bytes(), before);
+        congestion.lost(5, 10);
+        assert_eq!(congestion.window_bytes(), before * 9 / 10);
+        // All of its flows are hit before long.
+        (10..1000).for_each(|order| congestion.lost(order, 1000));
+        assert_eq!(congestion.window_bytes(), before * 9 / 10 * 7 / 10);
+    }
+
+    #[test]
+    fn three_flows_grow_as_fast_as_three_senders() {
+        let grown = |weight: u16| {
+            let (mut congestion, mut path) = (Congestion::new(PACKET), path(100_000, 1_000_000));
+            congestion.set_weight(weight);
+            (0..1000).for_each(|order| congestion.lost(order, 1000));
+            path.order = 1000;
+            let before = congestion.window_bytes();
+            (0..10).for_each(|_| assert!(!path.round(&mut congestion)));
+            congestion.window_bytes() - before
+        };
+        let (one, three) = (grown(1), grown(3));
+        assert!((one * 28 / 10..=one * 32 / 10).contains(&three), "{three}, {one}");
     }
 
     #[test]

@@ -83,8 +83,8 @@ impl Channel {
         Some(plain)
     }
 
-    /// Handles FC_ACK_SNR: windows are set to no more than `most`, as this end sees them. Returns whether the server's
-    /// acceptance in it says that the session goes on.
+    /// Handles FC_ACK_SNR: windows are set to no more than `most`, as this end sees them. Returns what a server's
+    /// acceptance says: whether the session goes on, and the weight of what we send.
     ///
     /// # Errors
     /// [`Malformed`]; then nothing has changed.
@@ -94,15 +94,15 @@ impl Channel {
         packet_bytes: usize,
         (at, now): (LinkAt, Instant),
         most: Windows,
-    ) -> Result<Option<bool>, Malformed> {
+    ) -> Result<Option<(bool, u16)>, Malformed> {
         match Snr::read(plain)? {
-            Snr::SetWindows { resumed, windows } => {
+            Snr::SetWindows { resumed, windows, weight } => {
                 let inward = windows.outward.limited_to(most.inward.in_flight_packets());
                 let outward = windows.inward.limited_to(most.outward.in_flight_packets());
                 self.inward = inward;
                 self.outgoing.set_window(outward);
                 self.acknowledge(AckKind::Windows(Windows { outward: inward, inward: outward }), None);
-                return Ok(Some(resumed));
+                return Ok(Some((resumed, weight)));
             }
             Snr::Query { marker } => self.acknowledge(AckKind::Query { marker }, Some(at)),
             Snr::Probe { size_bytes } if usize::from(size_bytes) == packet_bytes => {

@@ -172,6 +172,7 @@ impl Channel {
         let capacity = Capacity { ours: own.receive_capacity_packets, theirs: theirs.receive_capacity_packets };
         let mut link = Link::new(path, sizes, capacity, now);
         link.prober.start(now);
+        link.set_weight(self.weight);
         if self.links.len() < LINKS_MAX {
             self.links.push(link);
         } else {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sanwire_core::{Instant, Path};
 
-use super::congestion::{Acknowledged, Congestion};
+use super::congestion::{Acknowledged, BURSTS_PER_WINDOW, Congestion};
 use super::probe::Prober;
 use super::rtt::RoundTrip;
 
@@ -133,6 +133,10 @@ impl Link {
         }
     }
 
+    pub(super) fn set_weight(&mut self, weight: u16) {
+        self.congestion.set_weight(weight);
+    }
+
     pub(super) fn status(&self) -> LinkStatus {
         LinkStatus {
             path: self.path,
@@ -236,14 +240,15 @@ impl Link {
         self.in_flight_packets == 0 || is_taken && self.in_flight_bytes + bytes as u64 <= self.congestion.window_bytes()
     }
 
-    /// Whether a packet that is sent now should be acknowledged at once: a third of the window has gone since the last such
+    /// Whether a packet that is sent now should be acknowledged at once: a third of the window (of a flow of weight 1) has gone since the last such
     /// one, or the window is full and no such one is under way. So there are some acknowledgements in each round trip,
     /// however small the window is.
     pub(super) fn wants_answer(&mut self, bytes: usize) -> bool {
         let (window, bytes) = (self.congestion.window_bytes(), bytes as u64);
         self.unasked_bytes += bytes;
         let is_full = self.in_flight_bytes + bytes + self.packet_max_bytes() as u64 > window;
-        let wants = self.unasked_bytes * 3 >= window || (is_full && self.asked_order <= self.newest_order);
+        let wants = self.unasked_bytes * BURSTS_PER_WINDOW * self.congestion.weight() >= window
+            || (is_full && self.asked_order <= self.newest_order);
         if wants {
             self.unasked_bytes = 0;
             self.asked_order = self.next_order;

@@ -80,6 +80,8 @@ pub(crate) struct Channel {
     outgoing: Outgoing,
     received: Received,
     inward: Window,
+    /// How much of what it shares with others what we send takes.
+    weight: u16,
     ack_due: AckDue,
     acked_window: u64,
     gap_end: u64,
@@ -108,6 +110,7 @@ impl Channel {
             outgoing: Outgoing::new(setup.data_opcode, setup.window, setup.recovery),
             received: Received::new(),
             inward: setup.window,
+            weight: 1,
             ack_due: AckDue::No,
             acked_window: 0,
             gap_end: 0,
@@ -198,10 +201,21 @@ impl Channel {
         self.control.push(opcode, body, None);
     }
 
-    /// Asks for other windows; they are in force when the peer accepts.
+    /// From now on what we send takes as much as so many of weight 1; true when that is new.
+    pub(crate) fn set_weight(&mut self, weight: u16) -> bool {
+        let is_new = self.weight != weight;
+        if is_new {
+            self.weight = weight;
+            self.links.iter_mut().for_each(|link| link.set_weight(weight));
+        }
+        is_new
+    }
+
+    /// Asks for other windows; they are in force when the peer accepts. It sends with the same weight as we do.
     pub(crate) fn request_windows(&mut self, resumed: bool, windows: Windows, now: Instant) {
         self.requested_windows = Some(windows);
-        self.control.push(Opcode::AckSnr, Snr::SetWindows { resumed, windows }.write(0), None);
+        let request = Snr::SetWindows { resumed, windows, weight: self.weight };
+        self.control.push(Opcode::AckSnr, request.write(0), None);
         self.expect_answer(now);
     }
 

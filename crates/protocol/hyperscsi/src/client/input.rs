@@ -165,7 +165,10 @@ impl Client {
                 let inward = Window::fitting(capacity_packets);
                 let most = Windows { outward: Window::fitting(IN_FLIGHT_MAX_PACKETS), inward };
                 match channel.handle_snr(&plain, packet.length_bytes(), (at, now), most) {
-                    Ok(Some(resumed)) => self.accepted(resumed, now),
+                    Ok(Some((resumed, weight))) => {
+                        channel.set_weight(weight);
+                        self.accepted(resumed, now);
+                    }
                     Ok(None) => {}
                     Err(_) => self.counters.violations += 1,
                 }

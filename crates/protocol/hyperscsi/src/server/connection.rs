@@ -129,9 +129,10 @@ impl Connection {
         self.unaccepted = Some((resumed, windows, now + ACCEPT_AGAIN));
     }
 
-    /// Lets no more than a share be under way at once, each way; true when that is new.
-    pub(super) fn share(&mut self, windows: Windows, now: Instant) -> bool {
-        if self.offered == Some(windows) {
+    /// Lets no more than a share be under way at once, each way, with this weight; true when that is new.
+    pub(super) fn share(&mut self, windows: Windows, weight: u16, now: Instant) -> bool {
+        let is_known = !self.channel.set_weight(weight);
+        if is_known && self.offered == Some(windows) {
             return false;
         }
         let resumed = self.unaccepted.is_none_or(|(resumed, ..)| resumed);

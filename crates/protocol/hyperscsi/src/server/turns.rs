@@ -1,5 +1,6 @@
 //! Who gets how much: clients share a server by their weights, in what it sends (deficit round robin) and in the windows for what it
-//! receives. A client's weight counts as often as its priority says, and once more.
+//! receives. A client's weight counts as often as its priority says, and once more. Where the network is narrower than the server, the
+//! same shares hold: congestion control of both ends knows them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use sanwire_core::{ClientId, Instant};
 
 use super::Server;
 use crate::options::{Options, Wishes};
-use crate::wire::flow::{Window, Windows};
+use crate::wire::flow::{WEIGHT_MAX, Window, Windows};
 
 /// Packets in flight that a server grants at the most in each direction; congestion may ask for fewer.
 const IN_FLIGHT_PACKETS: u32 = 1024;
@@ -81,7 +82,8 @@ impl Server {
             let quantum = QUANTUM_BYTES * share_of / shares.least;
             let longest = QUANTUM_BYTES * shares.most / shares.least;
             connection.turn.set_quantum((quantum * QUANTUM_MAX_BYTES / longest.max(QUANTUM_MAX_BYTES)).max(1));
-            if connection.share(Windows { outward: Window::fitting(outward), inward }, now) {
+            let weight = share_of.min(u64::from(WEIGHT_MAX)) as u16;
+            if connection.share(Windows { outward: Window::fitting(outward), inward }, weight, now) {
                 self.touch(id);
             }
         }

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! FC_ACK_SNR    1 byte kind: 1 set windows, 2 query, 3 probe, 4 pause
-//!   1  1 byte flags (bit 0: the session goes on), then the windows (8 bytes)
+//!   1  1 byte flags (bit 0: the session goes on), then the windows (8 bytes), then 2 bytes weight, 1 to 16
 //!   2  8 bytes marker, sent back in the answer
 //!   3  2 bytes size of this packet, then zeroes up to it
 //!   4  4 bytes number, sent back in the answer; 1 byte: 1 pause, 0 go on; 1 byte reason: 0 the owner's wish, 1 no room;
 //!      8 bytes: the lowest sequence without room
 //! FC_ACK_REPLY  1 byte kind: 0 nothing more, 1 windows accepted, 2 answer to a query, 3 answer to a probe, 4 pause
-//!   then as above (flags 0, no zeroes; of a pause its number), then always
+//!   then as above (flags 0, no weight, no zeroes; of a pause its number), then always
 //!      8 bytes  cumulative: the lowest sequence that has not come
 //!      2 bytes  length of the map in bytes, at most 512
 //!               map: bit i (the highest bit of a byte first) tells whether sequence cumulative + i has come
@@ -23,6 +23,9 @@ pub const MAP_MAX_BYTES: usize = 512;
 
 /// Packets that one direction has in flight at the most: what a map can describe.
 pub const IN_FLIGHT_MAX_PACKETS: u32 = (MAP_MAX_BYTES * 8) as u32;
+
+/// No connection takes more on the way than so many others would.
+pub const WEIGHT_MAX: u16 = 16;
 
 /// The ACK window of one direction: credits are counted in whole windows, several may be in flight (HyperSCSI 5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,6 +111,8 @@ pub enum Snr {
         resumed: bool,
         /// What is proposed.
         windows: Windows,
+        /// How many connections of weight 1 the connection stands for on the way, 1 to [`WEIGHT_MAX`].
+        weight: u16,
     },
     /// What has come? The answer repeats the marker.
     Query {
@@ -169,7 +174,12 @@ impl Snr {
             1 => {
                 let resumed = reader.u8()? & 1 != 0;
                 let outward = Window::read(&mut reader)?;
-                Ok(Snr::SetWindows { resumed, windows: Windows { outward, inward: Window::read(&mut reader)? } })
+                let windows = Windows { outward, inward: Window::read(&mut reader)? };
+                let weight = reader.u16()?;
+                if !(1..=WEIGHT_MAX).contains(&weight) {
+                    return Err(Malformed::Field("weight"));
+                }
+                Ok(Snr::SetWindows { resumed, windows, weight })
             }
             2 => Ok(Snr::Query { marker: reader.u64()? }),
             3 => Ok(Snr::Probe { size_bytes: reader.u16()? }),
@@ -183,10 +193,11 @@ impl Snr {
     pub fn write(&self, probe_body_bytes: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(16.max(probe_body_bytes));
         match self {
-            Snr::SetWindows { resumed, windows } => {
+            Snr::SetWindows { resumed, windows, weight } => {
                 out.extend_from_slice(&[1, u8::from(*resumed)]);
                 windows.outward.write(&mut out);
                 windows.inward.write(&mut out);
+                out.extend_from_slice(&weight.to_be_bytes());
             }
             Snr::Query { marker } => {
                 out.push(2);
@@ -326,7 +337,7 @@ mod tests {
     fn bodies_survive_the_wire() {
         let windows = Windows { outward: Window::new(8, 4).unwrap(), inward: Window::new(64, 1).unwrap() };
         for snr in [
-            Snr::SetWindows { resumed: true, windows },
+            Snr::SetWindows { resumed: true, windows, weight: WEIGHT_MAX },
             Snr::Query { marker: u64::MAX },
             Snr::Probe { size_bytes: 9000 },
             Snr::Pause { number: 1, pause: Pause::Owner(true) },

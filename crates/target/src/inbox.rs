@@ -1,11 +1,12 @@
-//! Requests to manage the server that come in band: from the shards to the one thread that works on them.
+//! Requests to manage the server that come in band, and what is to be written down: from the shards to the one thread that works
+//! on them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use sanwire_core::{ClientId, Peer};
-use sanwire_hyperscsi::CommandHandle;
+use sanwire_hyperscsi::{CommandHandle, Offence};
 
 use crate::mail::Mailbox;
 
@@ -15,9 +16,13 @@ const REQUESTS_MAX: usize = 64;
 /// Refused attempts that wait to be written down. Of more, only the number is known.
 const ATTEMPTS_MAX: usize = 16;
 
+/// The same of what anybody can do who reaches the server.
+const OFFENCES_MAX: usize = 64;
+
 /// Something for the thread that manages.
 pub(crate) struct Letter {
-    pub(crate) client: ClientId,
+    /// As far as it is known.
+    pub(crate) client: Option<ClientId>,
     pub(crate) peer: Peer,
     pub(crate) content: Content,
 }
@@ -28,6 +33,8 @@ pub(crate) enum Content {
     Request { json: Vec<u8>, room_bytes: u32, handle: CommandHandle, home: Mailbox },
     /// It may not manage the server; it was told so.
     Attempt,
+    /// This was refused, so many times.
+    Offence(Offence, u64),
 }
 
 /// How many letters of each sort wait.
@@ -35,6 +42,7 @@ pub(crate) enum Content {
 struct Waiting {
     requests: AtomicUsize,
     attempts: AtomicUsize,
+    offences: AtomicUsize,
 }
 
 /// The shards' end.
@@ -83,6 +91,7 @@ impl Waiting {
         match letter.content {
             Content::Request { .. } => (&self.requests, REQUESTS_MAX),
             Content::Attempt => (&self.attempts, ATTEMPTS_MAX),
+            Content::Offence(..) => (&self.offences, OFFENCES_MAX),
         }
     }
 }
@@ -93,7 +102,7 @@ mod tests {
 
     fn attempt() -> Letter {
         let peer = Peer::Udp(([127, 0, 0, 1], 1).into());
-        Letter { client: ClientId([1; 16]), peer, content: Content::Attempt }
+        Letter { client: Some(ClientId([1; 16])), peer, content: Content::Attempt }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::harness::{Client, Ran, Scratch, Server, wait_until};
+use crate::harness::{Client, Ran, SERVER_NAME, Scratch, Server, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -27,6 +27,20 @@ fn expect_refused(ran: &Ran, code: i32, part: &str) {
 
 fn is_back(client: Client<'_>, url: &str) {
     wait_until("the server is back", PATIENCE, || client.run(&["ls", url]).code == Some(0));
+}
+
+/// Each of these has given one wrong password, and the audit log says so.
+#[track_caller]
+fn is_audited(scratch: &Scratch, wrong: [&Client<'_>; 3]) {
+    let log = scratch.path("server-state").join("sanwire").join(format!("audit-{SERVER_NAME}.jsonl"));
+    let audit = || fs::read_to_string(&log).unwrap_or_default();
+    wait_until("every wrong password is written down", PATIENCE, || audit().lines().count() >= wrong.len());
+    for client in wrong {
+        let by = format!("\"by\":{{\"client\":\"{}\",\"address\":\"127.0.0.1:", client.id());
+        let of_client: Vec<String> = audit().lines().filter(|line| line.contains(&by)).map(str::to_owned).collect();
+        let [line] = &of_client[..] else { panic!("one line of each: {}", audit()) };
+        assert!(line.contains("\"refused\"") && line.contains("password") && line.contains("\"count\":1"), "{line}");
+    }
 }
 
 #[test]
@@ -77,6 +91,7 @@ fn a_secret_file_at_both_ends_lets_in_who_has_it_and_no_other() {
     let password = scratch.secret("password", "a wrong guess\n");
     let guesser = Client::new(&scratch, "guesser");
     expect_refused(&guesser.run(&["ls", &url, "--password-file", &password]), 1, "the passwords differ");
+    is_audited(&scratch, [&alice, &carol, &guesser]);
     let counted = alice.run(&["ctl", "--socket", &scratch.text("secret.sock"), "statistics"]);
     expect_done(&counted, &format!("{:<33}3\n", "not authentic"));
     for of_none in ["too soon after a wrong password", "guarded too little", "not permitted", "conflict of options"] {

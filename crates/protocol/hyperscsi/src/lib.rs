@@ -31,7 +31,8 @@ pub use options::{
     Agreed, DeviceOption, Offered, OptionConflict, OptionNumber, Options, PRIORITY_MAX, Stance, TooMany, Wishes,
 };
 pub use server::{
-    Admission, CommandHandle, Compressible, ConnectionStatus, Levels, LinkLimits, Server, ServerConfig, ServerEvent,
+    Admission, CommandHandle, Compressible, ConnectionStatus, Levels, LinkLimits, Offence, Server, ServerConfig,
+    ServerEvent,
 };
 
 /// The EtherType of HS/eth, registered for HyperSCSI.

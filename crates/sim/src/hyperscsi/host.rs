@@ -57,7 +57,7 @@ impl Host {
                     let initiator = TransportId::hyperscsi(client);
                     self.runner.open(nexus, Arc::new(NexusPorts { initiator, target: TargetPort::default() }));
                 }
-                ServerEvent::WrongPassword { .. } => {}
+                ServerEvent::Refused { .. } => {}
                 ServerEvent::SessionClosed { nexus } => {
                     self.runner.close(nexus);
                     self.resets.retain(|(handle, ..)| handle.nexus() != nexus);

@@ -1,4 +1,4 @@
-//! Who has changed what of a running server: one line of JSON for each change, and for each attempt that was refused.
+//! Who has changed what of a running server: one line of JSON for each change, and for what was refused.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use sanwire_core::ClientId;
+use sanwire_hyperscsi::Offence;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use super::request::{Answer, Request, Response};
 use crate::clients::text;
 use crate::persist::make_directory_of;
 
-/// Refusals that are written down in a second; of more, only how many there were.
+/// Refusals of a sort that are written down in a second; of more, only how many there were.
 const REFUSALS_MAX: u32 = 10;
 const REFUSALS_PERIOD: Duration = Duration::from_secs(1);
 
@@ -34,9 +35,14 @@ pub enum Asker {
     },
     /// A HyperSCSI client, in band.
     Client {
-        /// Who.
+        /// Who; of what does not authenticate: as whom it comes.
         #[serde(with = "text")]
         client: ClientId,
+        /// From where.
+        address: String,
+    },
+    /// Somebody who is known by nothing else.
+    Stranger {
         /// From where.
         address: String,
     },
@@ -56,9 +62,19 @@ struct Line<'a> {
     result: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     details: Vec<&'a str>,
+    /// How often the same was refused, together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
     /// Refusals before this line that were not written down, because there were too many.
     #[serde(skip_serializing_if = "is_zero")]
     unwritten: u64,
+}
+
+impl<'a> Line<'a> {
+    fn new(by: &'a Asker, result: &'static str, details: Vec<&'a str>) -> Self {
+        let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        Line { time, by, request: None, result, details, count: None, unwritten: 0 }
+    }
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -69,14 +85,37 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     path: PathBuf,
-    refusals: u32,
-    refusals_since: Instant,
+    refusals: Limit,
+    /// Limited by themselves: anybody can make them come fast.
+    offences: Limit,
     unwritten: u64,
+}
+
+/// How many refusals of a sort there were since a moment.
+#[derive(Debug)]
+struct Limit {
+    count: u32,
+    since: Instant,
+}
+
+impl Limit {
+    fn new() -> Self {
+        Limit { count: 0, since: Instant::now() }
+    }
+
+    /// Counts one more.
+    fn is_too_much(&mut self) -> bool {
+        if self.since.elapsed() >= REFUSALS_PERIOD {
+            *self = Limit::new();
+        }
+        self.count += 1;
+        self.count > REFUSALS_MAX
+    }
 }
 
 impl AuditLog {
     pub(crate) fn new(path: PathBuf) -> Self {
-        AuditLog { path, refusals: 0, refusals_since: Instant::now(), unwritten: 0 }
+        AuditLog { path, refusals: Limit::new(), offences: Limit::new(), unwritten: 0 }
     }
 
     /// Sees whether lines can be written there.
@@ -89,17 +128,29 @@ impl AuditLog {
         let (result, details) = match response {
             Response::Done(Answer::Changed(lines)) => ("done", lines.iter().map(String::as_str).collect()),
             Response::Done(_) => ("done", Vec::new()),
-            Response::Refused(_) if self.is_too_much() => {
+            Response::Refused(_) if self.refusals.is_too_much() => {
                 self.unwritten += 1;
                 return;
             }
             Response::Refused(reason) => ("refused", vec![reason.as_str()]),
         };
-        let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-        let unwritten = std::mem::take(&mut self.unwritten);
-        let line = Line { time, by, request: request.and_then(without_secrets), result, details, unwritten };
+        self.write(Line { request: request.and_then(without_secrets), ..Line::new(by, result, details) });
+    }
+
+    /// Writes a line about what was refused so many times.
+    pub(super) fn note_offence(&mut self, by: &Asker, offence: Offence, count: u64) {
+        if self.offences.is_too_much() {
+            self.unwritten += count;
+            return;
+        }
+        let reason = offence.to_string();
+        self.write(Line { count: Some(count), ..Line::new(by, "refused", vec![&reason]) });
+    }
+
+    fn write(&mut self, mut line: Line<'_>) {
+        line.unwritten = std::mem::take(&mut self.unwritten);
         if let Err(error) = self.append(&line) {
-            let path = self.path.display();
+            let (path, Line { by, request, result, .. }) = (self.path.display(), line);
             tracing::error!("the audit log {path} cannot be written: {error}; {by:?} asked for {request:?}: {result}");
         }
     }
@@ -110,14 +161,6 @@ impl AuditLog {
         let mut file = open(&self.path)?;
         file.write_all(&text)?;
         file.sync_data()
-    }
-
-    fn is_too_much(&mut self) -> bool {
-        if self.refusals_since.elapsed() >= REFUSALS_PERIOD {
-            (self.refusals, self.refusals_since) = (0, Instant::now());
-        }
-        self.refusals += 1;
-        self.refusals > REFUSALS_MAX
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
+use sanwire_hyperscsi::Offence;
+
 use super::{Asker, Manager, NOT_PERMITTED, Request, Response};
 use crate::inbox::{Content, Letters};
 use crate::mail::Mail;
@@ -48,6 +50,12 @@ impl Desk {
         self.with(|manager| manager.refuse(by, reason))
     }
 
+    fn note_offence(&self, by: &Asker, offence: Offence, count: u64) {
+        if let Some(manager) = self.lock().as_mut() {
+            manager.note_offence(by, offence, count);
+        }
+    }
+
     /// Whether all of the server still runs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
@@ -74,9 +82,14 @@ impl Desk {
 fn work(letters: &Letters, desk: &Weak<Mutex<Option<Manager>>>) {
     while let Some(letter) = letters.next() {
         let Some(desk) = desk.upgrade().map(Desk) else { return };
-        let by = Asker::Client { client: letter.client, address: letter.peer.to_string() };
+        let address = letter.peer.to_string();
+        let by = match letter.client {
+            Some(client) => Asker::Client { client, address },
+            None => Asker::Stranger { address },
+        };
         match letter.content {
             Content::Attempt => drop(desk.refuse(&by, NOT_PERMITTED.into())),
+            Content::Offence(offence, count) => desk.note_offence(&by, offence, count),
             Content::Request { json, room_bytes, handle, home } => {
                 let response = desk.handle_json(&by, &json);
                 home.send(Mail::Administered(handle, response.to_json(room_bytes)));

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, Protection};
 use sanwire_device::Disk;
+use sanwire_hyperscsi::Offence;
 use sanwire_iscsi::IscsiName;
 use sanwire_store::VolumeSpec;
 
@@ -174,6 +175,13 @@ impl Manager {
         let response = Response::Refused(reason);
         self.note(by, None, &response);
         response
+    }
+
+    /// Writes down what a shard has refused so many times.
+    fn note_offence(&mut self, by: &Asker, offence: Offence, count: u64) {
+        if let Some(audit) = &mut self.audit {
+            audit.note_offence(by, offence, count);
+        }
     }
 
     fn note(&mut self, by: &Asker, request: Option<&Request>, response: &Response) {

@@ -1,4 +1,4 @@
-use sanwire_hyperscsi::{Identity, Recovery, random};
+use sanwire_hyperscsi::{Identity, Offence, Recovery, random};
 use sanwire_io::file::EngineKind;
 use sanwire_iscsi::Authentication;
 
@@ -287,6 +287,33 @@ fn every_change_and_every_refusal_is_written_down() {
     let unwritten: u64 = lines.iter().filter_map(|line| line["unwritten"].as_u64()).sum();
     let refusals = lines.iter().filter(|line| line["by"]["address"].is_string()).count() as u64;
     assert_eq!(refusals + unwritten, 100, "none is lost without a trace");
+    manager.into_target().stop().unwrap();
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+}
+
+#[test]
+fn what_is_refused_in_a_flood_is_counted_and_hides_no_refused_management() {
+    let path = std::env::temp_dir().join(format!("sanwire-audit-{}-flood/log.jsonl", std::process::id()));
+    let config = TargetConfig { audit_log: Some(path.clone()), ..config(&["a=ram:1M"]) };
+    let target = Target::start(config.clone()).unwrap();
+    let mut manager = Manager::new(target, config, Box::new(|| Err("it cannot be read".into())));
+    let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
+    let stranger = Asker::Stranger { address: "10.0.0.2:1".into() };
+    manager.note_offence(&client, Offence::WrongPassword, 3);
+    for _ in 0..100 {
+        manager.note_offence(&stranger, Offence::NotAuthentic, 1000);
+    }
+    manager.refuse(&client, "it may not manage the server".into());
+
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["by"]["client"], &lines[0]["by"]["address"]), (&ALICE.into(), &"10.0.0.1:5674".into()));
+    assert_eq!((&lines[0]["result"], &lines[0]["count"]), (&"refused".into(), &3.into()));
+    assert_eq!(lines[0]["details"][0], "it does not know the password, or is not who it says it is");
+    assert_eq!(lines[1]["by"], serde_json::json!({"address": "10.0.0.2:1"}));
+    assert_eq!(lines.last().unwrap()["details"][0], "it may not manage the server");
+    let sum = |key: &str| lines.iter().filter_map(|line| line[key].as_u64()).sum::<u64>();
+    assert_eq!(sum("count") + sum("unwritten"), 100_003, "none is lost without a trace");
     manager.into_target().stop().unwrap();
     std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
 }

@@ -74,8 +74,11 @@ impl Shard {
                 }
                 self.visitors.by_nexus.insert(nexus, Visitor { client, path, is_read_only, units });
             }
-            ServerEvent::WrongPassword { client, path } => {
-                tracing::warn!("client {client} at {path} does not know the password, or is not who it says it is");
+            ServerEvent::Refused { offence, client, path, count } => {
+                let who = client.map_or_else(|| "somebody".to_owned(), |client| format!("client {client}"));
+                tracing::warn!("{who} at {path} is refused: {offence} ({count} within a second)");
+                // What cannot be written down was counted.
+                self.visitors.inbox.put(Letter { client, peer: path.peer, content: Content::Offence(offence, count) });
             }
             ServerEvent::SessionClosed { nexus } => {
                 tracing::info!("the session of nexus {} is over", nexus.0);
@@ -106,14 +109,14 @@ impl Shard {
         let refusal = if !self.visitors.clients.may_manage(client) {
             self.counters.unpermitted += 1;
             // What cannot be written down was counted.
-            self.visitors.inbox.put(Letter { client, peer, content: Content::Attempt });
+            self.visitors.inbox.put(Letter { client: Some(client), peer, content: Content::Attempt });
             let verb = if self.visitors.clients.is_listed(client) { "set-client" } else { "add-client" };
             format!("{NOT_PERMITTED}: `sanwire ctl {verb} {client} --manage` on its host permits it")
         } else if json.len() > REQUEST_MAX_BYTES {
             "the request is too long".to_owned()
         } else {
             let content = Content::Request { json, room_bytes, handle, home };
-            if self.visitors.inbox.put(Letter { client, peer, content }) {
+            if self.visitors.inbox.put(Letter { client: Some(client), peer, content }) {
                 return;
             }
             "the server has too many other requests to do, or is not managed: ask again".to_owned()

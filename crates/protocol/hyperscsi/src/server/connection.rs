@@ -6,6 +6,7 @@ use sanwire_buffer::{Region, Slice};
 use sanwire_core::{Instant, NexusId};
 
 use super::intake::{Intake, Piece, Taken, Wanted};
+use super::offences::Offence;
 use super::terms::Terms;
 use super::turns::Turn;
 use crate::channel::{Channel, LinkAt, Rejected, Shaper};
@@ -16,7 +17,7 @@ use crate::wire::command::RequestHead;
 use crate::wire::flow::{Window, Windows};
 use crate::wire::links::{AddrReply, AddrReport, Address};
 use crate::wire::live::{LiveReply, LiveRequest};
-use crate::wire::{Malformed, Opcode, Protection, RawPacket, Tag};
+use crate::wire::{Opcode, Protection, RawPacket, Tag};
 
 /// A client that missed this many keep-alives is gone.
 const MISSED_MAX: u32 = 3;
@@ -148,6 +149,9 @@ impl Connection {
     }
 
     /// Takes a data packet; gives the request that it completes.
+    ///
+    /// # Errors
+    /// The [`Offence`] that it is.
     pub(super) fn handle_data(
         &mut self,
         packet: &RawPacket<'_>,
@@ -155,25 +159,19 @@ impl Connection {
         memory: &Region,
         counters: &mut Counters,
         now: Instant,
-    ) -> Option<Request> {
+    ) -> Result<Option<Request>, Offence> {
         let (fragment, head, data) = match self.channel.check_data(packet, plain, now) {
             Ok(parts) => parts,
             Err(Rejected::Duplicate) => {
                 counters.duplicates += 1;
-                return None;
+                return Ok(None);
             }
-            Err(Rejected::Bad) => {
-                counters.rejected += 1;
-                return None;
-            }
-            Err(Rejected::Weak) => {
-                counters.downgrades += 1;
-                return None;
-            }
+            Err(Rejected::Bad) => return Err(Offence::NotAuthentic),
+            Err(Rejected::Weak) => return Err(Offence::Downgrade),
         };
         if !self.police.is_free(now) {
             counters.excess += 1;
-            return None;
+            return Ok(None);
         }
         self.police.sent(packet.length_bytes(), now);
         let is_next = self.channel.is_next(fragment.sequence);
@@ -185,19 +183,16 @@ impl Connection {
                 self.wanted = Some(wanted);
             }
             self.channel.lacks_room(fragment.sequence, now);
-            return None;
+            return Ok(None);
         }
         self.channel.take_data(&fragment, now);
         if fragment.data_length > 0 && self.channel.no_room_from().is_some_and(|from| fragment.sequence >= from) {
             self.found_room(now);
         }
         match taken {
-            Taken::Request(request) => Some(request),
-            Taken::Violation => {
-                counters.violations += 1;
-                None
-            }
-            Taken::NoMemory { .. } | Taken::Noted => None,
+            Taken::Request(request) => Ok(Some(request)),
+            Taken::Violation => Err(Offence::Violation),
+            Taken::NoMemory { .. } | Taken::Noted => Ok(None),
         }
     }
 
@@ -216,20 +211,21 @@ impl Connection {
     /// Takes an authentic control packet that is no DISCONNECT.
     ///
     /// # Errors
-    /// [`Malformed`] for a question that none is; it changes nothing.
+    /// [`Offence::Violation`] for a question that none is, or an answer to none; it changes nothing. [`Offence::Conflict`] for an
+    /// answer with which the connection cannot go on.
     pub(super) fn handle_control(
         &mut self,
         opcode: Opcode,
         plain: &[u8],
         (packet_bytes, at): (usize, LinkAt),
         now: Instant,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), Offence> {
         match opcode {
             Opcode::AckSnr => {
                 // No client takes more than its share.
                 let least = Window::fitting(1);
                 let most = self.offered.unwrap_or(Windows { outward: least, inward: least });
-                self.channel.handle_snr(plain, packet_bytes, (at, now), most)?;
+                self.channel.handle_snr(plain, packet_bytes, (at, now), most).map_err(|_| Offence::Violation)?;
             }
             Opcode::AckReply => {
                 self.channel.handle_ack(plain, at, now);
@@ -249,15 +245,19 @@ impl Connection {
                     }
                 }
                 Ok(LiveReply::Options(answer)) => match self.terms.take_answer(answer) {
-                    Some(Ok(agreed)) => {
+                    Ok(Some(agreed)) => {
                         self.police.set_cap(agreed.rate_cap_bytes_per_second);
                         self.channel.apply(agreed);
                     }
-                    Some(Err(_)) => self.is_refused = true,
-                    None => {}
+                    Ok(None) => {}
+                    Err(offence) => {
+                        self.is_refused |= offence == Offence::Conflict;
+                        return Err(offence);
+                    }
                 },
                 // An answer to a keep-alive has done its work by being heard.
-                Ok(LiveReply::KeepAlive { .. }) | Err(_) => {}
+                Ok(LiveReply::KeepAlive { .. }) => {}
+                Err(_) => return Err(Offence::Violation),
             },
             Opcode::AddrReply if AddrReply::read(plain) == Ok(AddrReply::Addresses) => self.report_at = None,
             _ => {}

@@ -2,7 +2,7 @@
 
 use sanwire_core::{Instant, Path};
 
-use super::Server;
+use super::{Offence, Server};
 use crate::wire::RawPacket;
 
 impl Server {
@@ -16,11 +16,13 @@ impl Server {
         };
         connection.received_packets += 1;
         let before = connection.channel.capacity();
-        match connection.channel.open(packet, now) {
-            // Clients have no addresses to tell.
-            Some(plain) => drop(connection.channel.handle_report(&plain, path, own, now)),
-            None => self.counters.rejected += 1,
-        }
+        let Some(plain) = connection.channel.open(packet, now) else {
+            let nexus = connection.nexus;
+            self.note_offence_of(nexus, Offence::NotAuthentic, path, now);
+            return;
+        };
+        // Clients have no addresses to tell.
+        drop(connection.channel.handle_report(&plain, path, own, now));
         // Another link takes more.
         if connection.channel.capacity() != before {
             self.share_windows(now);

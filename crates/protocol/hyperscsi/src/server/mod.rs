@@ -9,6 +9,7 @@ mod handshake;
 mod intake;
 mod leave;
 mod links;
+mod offences;
 mod requests;
 mod room;
 mod session;
@@ -27,6 +28,8 @@ use sanwire_core::{ClientId, Instant, NexusId, Path};
 pub use self::admission::Admission;
 use self::connection::Connection;
 use self::handshake::HalfOpens;
+pub use self::offences::Offence;
+use self::offences::Offences;
 pub(crate) use self::session::SPAN_MAX;
 use self::session::Session;
 pub(crate) use self::setup::loose_packet;
@@ -68,6 +71,7 @@ pub struct Server {
     /// No connection's deadline is earlier.
     next_deadline: Option<Instant>,
     counters: Counters,
+    offences: Offences,
     /// Answers to packets of unknown connections, and since when they are counted.
     hints: u32,
     hints_since: Instant,
@@ -94,6 +98,7 @@ impl Server {
             starved: VecDeque::new(),
             next_deadline: None,
             counters: Counters::default(),
+            offences: Offences::default(),
             hints: 0,
             hints_since: Instant::ZERO,
         }
@@ -129,7 +134,17 @@ impl Server {
             }
             (Opcode::AddrReport, Protection::Aes256Gcm) => self.handle_report(path, &packet, now),
             (opcode, Protection::Aes256Gcm) => self.handle_control(path, opcode, &packet, now),
-            _ => self.counters.malformed += 1,
+            _ => self.handle_unsealed(path, packet.prefix.connection, now),
+        }
+    }
+
+    /// A packet in the open that is none of those that may come so.
+    fn handle_unsealed(&mut self, path: Path, id: u32, now: Instant) {
+        let connection = self.connections.get(&id).filter(|connection| connection.channel.link_of(path).is_some());
+        match connection.map(|connection| connection.nexus) {
+            Some(nexus) => self.note_offence_of(nexus, Offence::Unsealed, path, now),
+            // It may be meant for a client of this host.
+            None => self.counters.malformed += 1,
         }
     }
 
@@ -147,8 +162,10 @@ impl Server {
         self.deliver(prefix.connection);
         self.note_starved(prefix.connection);
         self.touch(prefix.connection);
-        if let Some(request) = request {
-            self.handle_request(nexus, request, now);
+        match request {
+            Ok(Some(request)) => self.handle_request(nexus, path, request, now),
+            Ok(None) => {}
+            Err(offence) => self.note_offence_of(nexus, offence, path, now),
         }
     }
 
@@ -161,21 +178,21 @@ impl Server {
             return;
         };
         connection.received_packets += 1;
+        let nexus = connection.nexus;
         let Some(plain) = connection.channel.open(packet, now) else {
-            self.counters.rejected += 1;
+            self.note_offence_of(nexus, Offence::NotAuthentic, path, now);
             return;
         };
         if opcode == Opcode::Disconnect {
             if live::read_disconnect(&plain).is_ok() {
-                let nexus = connection.nexus;
                 self.drop_connection(prefix.connection, now);
                 self.close_session(nexus);
                 self.share_windows(now);
             }
             return;
         }
-        if connection.handle_control(opcode, &plain, (packet.length_bytes(), at), now).is_err() {
-            self.counters.violations += 1;
+        if let Err(offence) = connection.handle_control(opcode, &plain, (packet.length_bytes(), at), now) {
+            self.note_offence_of(nexus, offence, path, now);
         }
         self.deliver(prefix.connection);
         self.touch(prefix.connection);
@@ -199,6 +216,10 @@ impl Server {
             self.queue.push_back(id);
         }
         let deadline = connection.poll_timeout();
+        self.wake_at(deadline);
+    }
+
+    fn wake_at(&mut self, deadline: Instant) {
         self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
     }
 
@@ -208,8 +229,7 @@ impl Server {
             && session.connection == Some(id)
         {
             session.disconnect(now);
-            let expires = now + self.config.session_idle_max;
-            self.next_deadline = Some(self.next_deadline.map_or(expires, |next| next.min(expires)));
+            self.wake_at(now + self.config.session_idle_max);
         }
     }
 
@@ -266,7 +286,7 @@ impl Server {
             connection.turn.forget();
             self.queue.pop_front();
             let deadline = connection.poll_timeout();
-            self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
+            self.wake_at(deadline);
         }
         None
     }
@@ -303,6 +323,7 @@ impl Server {
             self.share_windows(now);
         }
         self.expire_sessions(now);
+        self.tell_offences(now);
         self.look_for_room_later(now);
     }
 

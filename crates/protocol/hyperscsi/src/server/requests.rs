@@ -1,12 +1,12 @@
 //! Requests of established sessions, and their answers.
 
 use sanwire_buffer::Slice;
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::{Instant, NexusId, Path};
 use sanwire_scsi::{Reply, Status, Task};
 
 use super::connection::{Connection, Request};
 use super::session::{Asked, Kept, ReplyTo};
-use super::{CommandHandle, Server, ServerEvent};
+use super::{CommandHandle, Offence, Server, ServerEvent};
 use crate::channel::Message;
 use crate::wire::command::{Answer, Ask, Function, ReplyHead, RequestHead, UnitTerms};
 use crate::wire::{Protection, Tag};
@@ -15,11 +15,11 @@ use crate::wire::{Protection, Tag};
 const NOT_KEPT: u64 = u64::MAX;
 
 impl Server {
-    pub(super) fn handle_request(&mut self, nexus: NexusId, request: Request, now: Instant) {
+    pub(super) fn handle_request(&mut self, nexus: NexusId, path: Path, request: Request, now: Instant) {
         let Some(session) = self.sessions.get_mut(&nexus) else { return };
         let (number, ask) = (request.head.number, request.head.ask);
         if (ask == Ask::Administer) != request.is_local {
-            self.counters.violations += 1;
+            self.note_offence_of(nexus, Offence::Violation, path, now);
             return;
         }
         let lun = request.head.logical_unit();
@@ -29,7 +29,7 @@ impl Server {
             is_compressible: !request.is_local && lun.is_some_and(|lun| (self.config.compressible)(lun)),
         };
         if request.protection < unit.protection {
-            self.counters.downgrades += 1;
+            self.note_offence_of(nexus, Offence::Downgrade, path, now);
             self.demand(nexus, request.tag, number, unit);
             return;
         }
@@ -45,7 +45,7 @@ impl Server {
             Asked::Execute | Asked::Abort => self.execute(CommandHandle { nexus, number }, request, now),
             Asked::Wait => {}
             Asked::Repeat(kept) => self.send(nexus, to, number, kept),
-            Asked::Refuse => self.counters.violations += 1,
+            Asked::Refuse => self.note_offence_of(nexus, Offence::Violation, path, now),
         }
     }
 

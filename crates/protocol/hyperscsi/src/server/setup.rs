@@ -10,7 +10,7 @@ use super::handshake::HalfOpen;
 use super::session::Session;
 use super::terms::Terms;
 use super::turns::share;
-use super::{CONNECTIONS_MAX, LOOSE_MAX, LinkLimits, Server, ServerEvent};
+use super::{CONNECTIONS_MAX, LOOSE_MAX, LinkLimits, Offence, Server, ServerEvent};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
 use crate::keys::{Handshake, KeyError, client_id};
 use crate::options::Agreed;
@@ -41,7 +41,7 @@ impl Server {
     pub(super) fn handle_discovery(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
         let RawPacket { prefix, body, .. } = packet;
         if !packet.checksum_holds(Salt::default()) {
-            self.counters.rejected += 1;
+            self.note_offence(Offence::NotAuthentic, None, path, now);
             return;
         }
         let Ok((discovery, prologue)) = Discovery::read(body) else {
@@ -77,7 +77,7 @@ impl Server {
         } else if self.connections.len() >= CONNECTIONS_MAX {
             self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
         } else if self.second_step(path, prefix, &discovery, prologue, link, now).is_err() {
-            self.counters.not_authentic += 1;
+            self.note_offence(Offence::Handshake, Some(discovery.client), path, now);
         }
     }
 
@@ -139,7 +139,7 @@ impl Server {
     pub(super) fn handle_third_step(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
         let RawPacket { prefix, body, .. } = packet;
         if !packet.checksum_holds(Salt::default()) {
-            self.counters.rejected += 1;
+            self.note_offence(Offence::NotAuthentic, None, path, now);
             return;
         }
         if let Some(connection) = self.connections.get_mut(&prefix.connection).filter(|c| c.channel.path() == path) {
@@ -157,30 +157,32 @@ impl Server {
             return;
         }
         let Ok(offer) = verify(half_open, body) else {
-            self.counters.not_authentic += 1;
+            let client = half_open.client;
+            let mut offence = Offence::Handshake;
             if half_open.is_first_wrong_password(body) {
-                let client = half_open.client;
+                offence = Offence::WrongPassword;
                 self.throttle.failed(path.peer, client, now);
-                self.events.push_back(ServerEvent::WrongPassword { client, path });
             }
+            self.note_offence(offence, Some(client), path, now);
             self.refuse(path, prefix.connection, prefix.number, Refusal::NotAuthentic);
             return;
         };
         let Some(half_open) = self.half_opens.take(prefix.connection) else { return };
-        self.throttle.forgive(path.peer, half_open.client);
-        if !self.config.admission.permits(path.peer, Some(half_open.client)) {
+        let client = half_open.client;
+        self.throttle.forgive(path.peer, client);
+        if !self.config.admission.permits(path.peer, Some(client)) {
             self.counters.not_permitted += 1;
-        } else if !self.has_room_for_session(half_open.client, half_open.session) {
+        } else if !self.has_room_for_session(client, half_open.session) {
             self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
         } else {
             match Terms::new(half_open.options.clone(), &offer.options, self.config.transfer_max_bytes) {
                 Err(_) => {
-                    self.counters.conflicts += 1;
+                    self.note_offence(Offence::Conflict, Some(client), path, now);
                     self.refuse(path, prefix.connection, prefix.number, Refusal::Options);
                 }
                 Ok(terms) => match self.establish(half_open, &offer, terms, now) {
                     Ok(()) => self.share_windows(now),
-                    Err(_) => self.counters.not_authentic += 1,
+                    Err(_) => self.note_offence(Offence::Handshake, Some(client), path, now),
                 },
             }
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sanwire_core::Instant;
 
+use super::offences::Offence;
 use crate::options::{Agreed, DeviceOption, OptionConflict, Options};
 use crate::wire::live::NewOptions;
 
@@ -19,6 +20,8 @@ pub(super) struct Terms {
     changes: u32,
     /// What we want from now on, until the client has answered; and when to say so (again).
     asking: Option<(Options, Instant)>,
+    /// How often we have asked without an answer: so many may still come.
+    unanswered: u32,
     /// Before then no further change is told.
     quiet_until: Instant,
 }
@@ -31,7 +34,7 @@ impl Terms {
         let transfer_max_bytes =
             agreed.transfer_max_bytes.map_or(transfer_max_bytes, |max| max.min(transfer_max_bytes));
         let quiet_until = Instant::ZERO;
-        Ok(Terms { ours, agreed, transfer_max_bytes, changes: 0, asking: None, quiet_until })
+        Ok(Terms { ours, agreed, transfer_max_bytes, changes: 0, asking: None, unanswered: 0, quiet_until })
     }
 
     pub(super) fn agreed(&self) -> &Agreed {
@@ -69,21 +72,23 @@ impl Terms {
         let (options, at) = self.asking.as_mut().filter(|(_, at)| *at <= now)?;
         *at = now + AGAIN;
         self.quiet_until = *at;
+        self.unanswered = self.unanswered.saturating_add(1);
         Some(NewOptions { change: self.changes, options: options.clone() })
     }
 
-    /// The client has answered; `None` when it is not the answer that we wait for.
-    pub(super) fn take_answer(&mut self, answer: NewOptions) -> Option<Result<&Agreed, OptionConflict>> {
-        if answer.change != self.changes {
-            return None;
+    /// The client has answered; `None` when it is an answer to an earlier question.
+    ///
+    /// # Errors
+    /// [`Offence::Violation`] for an answer to no question, [`Offence::Conflict`] for one with which there is no agreement.
+    pub(super) fn take_answer(&mut self, answer: NewOptions) -> Result<Option<&Agreed>, Offence> {
+        self.unanswered = self.unanswered.checked_sub(1).ok_or(Offence::Violation)?;
+        if answer.change > self.changes {
+            return Err(Offence::Violation);
         }
-        let (ours, _) = self.asking.take()?;
-        let agreed = match Agreed::new(&ours, &answer.options) {
-            Ok(agreed) => agreed,
-            Err(conflict) => return Some(Err(conflict)),
-        };
+        let Some((ours, _)) = self.asking.take_if(|_| answer.change == self.changes) else { return Ok(None) };
+        let agreed = Agreed::new(&ours, &answer.options).map_err(|_| Offence::Conflict)?;
         self.ours = ours;
         self.agreed = agreed.after(&self.agreed);
-        Some(Ok(&self.agreed))
+        Ok(Some(&self.agreed))
     }
 }

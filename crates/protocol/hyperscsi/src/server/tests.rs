@@ -374,7 +374,7 @@ fn what_came_in_the_open_is_no_management_and_what_came_sealed_is_no_command() {
         let head = RequestHead { number: 0, settled_below: 0, lun: [0; 8], data_in_max_bytes: 512, ask };
         let protection = Protection::STRONGEST;
         let request = Request { tag: Tag::default(), head, data: None, protection, is_local };
-        server.handle_request(nexus, request, Instant::ZERO);
+        server.handle_request(nexus, path(100), request, Instant::ZERO);
     }
     let is_done = |event| matches!(event, ServerEvent::Administer { .. } | ServerEvent::Command { .. });
     assert!(!std::iter::from_fn(|| server.poll_event()).any(is_done));

@@ -67,7 +67,7 @@ impl Entry {
 }
 
 /// The peer without its port.
-fn host(peer: Peer) -> Peer {
+pub(super) fn host(peer: Peer) -> Peer {
     match peer {
         Peer::Ethernet(_) => peer,
         Peer::Udp(address) => Peer::Udp(SocketAddr::new(address.ip(), 0)),

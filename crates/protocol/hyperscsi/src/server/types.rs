@@ -6,7 +6,7 @@ use sanwire_buffer::{Region, Slice};
 use sanwire_core::{ClientId, Lun, NexusId, Path, Protection};
 use sanwire_scsi::Task;
 
-use super::Admission;
+use super::{Admission, Offence};
 use crate::channel::Recovery;
 use crate::keys::{Identity, Psk};
 use crate::options::Agreed;
@@ -98,12 +98,16 @@ pub enum ServerEvent {
         /// What both ends have agreed on.
         options: Agreed,
     },
-    /// Somebody who calls itself this client shook hands, but does not know the password, or is not that client.
-    WrongPassword {
-        /// Who it says it is.
-        client: ClientId,
-        /// Where it is.
+    /// Something was refused, perhaps several times within a second. All of it is counted.
+    Refused {
+        /// What.
+        offence: Offence,
+        /// The client whose it is by what the packets say, which anybody may have sent; `None`: they name none, or too many.
+        client: Option<ClientId>,
+        /// Where the first came from.
         path: Path,
+        /// How often.
+        count: u64,
     },
     /// A session is gone: the client left, or was away for too long.
     SessionClosed {

@@ -9,8 +9,8 @@ use sanwire_core::{Instant, LinkId, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::Prefix;
 use sanwire_hyperscsi::wire::command::{Answer, Ask};
 use sanwire_hyperscsi::{
-    Admission, Client, ClientConfig, ClientEvent, Failure, Identity, Levels, LinkLimits, Order, Recovery, Server,
-    ServerConfig, ServerEvent, UDP_PORT, Wishes,
+    Admission, Client, ClientConfig, ClientEvent, Failure, Identity, Levels, LinkLimits, Offence, Order, Recovery,
+    Server, ServerConfig, ServerEvent, UDP_PORT, Wishes,
 };
 use sanwire_scsi::{Cdb, Reply, Status, Task};
 
@@ -109,6 +109,8 @@ pub(crate) struct Ends {
     /// How often the connection was lost.
     pub(crate) lost: usize,
     pub(crate) wrong_passwords: usize,
+    /// What the server has told that it refused.
+    pub(crate) offences: Vec<Offence>,
     pub(crate) given_up: Option<Failure>,
 }
 
@@ -127,6 +129,7 @@ impl Ends {
             answers: Vec::new(),
             lost: 0,
             wrong_passwords: 0,
+            offences: Vec::new(),
             given_up: None,
         }
     }
@@ -157,7 +160,10 @@ impl Ends {
                     self.executed.push((lun, task.cdb.operation_code()));
                     self.server.reply(handle, (self.reply)(&task), self.now);
                 }
-                ServerEvent::WrongPassword { .. } => self.wrong_passwords += 1,
+                ServerEvent::Refused { offence, count, .. } => {
+                    self.offences.push(offence);
+                    self.wrong_passwords += if offence == Offence::WrongPassword { count as usize } else { 0 };
+                }
                 ServerEvent::Reset { handle, .. } => self.server.managed(handle, true, self.now),
                 _ => {}
             }

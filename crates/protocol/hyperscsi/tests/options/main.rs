@@ -205,7 +205,7 @@ fn a_change_that_an_end_cannot_take_ends_the_connection_and_is_explained_there()
     net.server.refresh_options(net.now);
     net.run(Duration::from_secs(5));
     assert!(!net.is_connected() && net.lost == 1);
-    assert!(net.clients[0].counters().conflicts > 0);
+    assert!(net.clients[0].counters().conflicts > 0 && net.server.counters().conflicts > 0);
     // It waits for the server to change its mind.
     wishes.lock().unwrap().compression = Stance::Supported;
     net.run(Duration::from_secs(5));

@@ -13,7 +13,7 @@ use ends::{Ends, REKEY_INTERVAL};
 use sanwire_core::Protection;
 use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, PREFIX_BYTES, Salt, checksum};
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
-use sanwire_hyperscsi::{Client, ClientConfig, Failure, Identity};
+use sanwire_hyperscsi::{Client, ClientConfig, Failure, Identity, Offence};
 
 const READ: u8 = 0x28;
 const WRITE: u8 = 0x2a;
@@ -145,6 +145,8 @@ fn a_forged_request_reaches_no_protected_unit() {
     }
     assert_eq!(ends.executed, []);
     assert_eq!(ends.server.counters().downgrades, 4);
+    ends.run(Duration::from_secs(1));
+    assert_eq!(ends.offences, [Offence::Downgrade]);
 }
 
 #[test]
@@ -244,6 +246,8 @@ fn forged_control_packets_do_nothing() {
     ends.run(Duration::from_secs(3));
     assert!(ends.server.counters().rejected > 0 && ends.client.counters().rejected > 0);
     assert_eq!(ends.lost, 0);
+    // One of the latter is a third step, which names no client.
+    assert_eq!(ends.offences, [Offence::Unsealed, Offence::NotAuthentic, Offence::NotAuthentic]);
     ends.ask(0, READ, &[], 512);
 }
 
@@ -298,6 +302,7 @@ fn a_wrong_password_is_told_counted_and_slows_down_only_who_gave_it() {
     assert_eq!(ends.given_up, Some(Failure::NotAuthentic));
     let counters = ends.server.counters();
     assert_eq!((counters.not_authentic, counters.throttled), (1, 0), "one attempt is one, however often it is said");
+    assert_eq!(ends.wrong_passwords, 1, "the server's owner is told");
     let mut config = ends::client_config(Protection::Checksum);
     (config.psk, config.connect_patience) = ([9; 32], Duration::from_secs(3600));
     for seed in 0..40 {

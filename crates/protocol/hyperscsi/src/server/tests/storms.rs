@@ -1,11 +1,17 @@
-//! A hostile server that tells its client options without end.
+//! An end that tells the other options without end.
 
 use std::time::Duration;
 
+use sanwire_core::Instant;
+
 use super::world::{MS, World};
+use super::{id, path};
+use crate::ServerEvent;
 use crate::options::{DeviceOption, Offered, Options, Stance};
+use crate::server::Offence;
+use crate::server::terms::Terms;
 use crate::wire::Opcode;
-use crate::wire::live::{LiveRequest, NewOptions};
+use crate::wire::live::{LiveReply, LiveRequest, NewOptions};
 
 /// The server says this, sealed, whatever it is.
 fn say(world: &mut World, body: Vec<u8>) {
@@ -14,11 +20,15 @@ fn say(world: &mut World, body: Vec<u8>) {
     world.server.touch(id);
 }
 
-fn capped(change: u32, cap: u64) -> Vec<u8> {
+fn cap(cap: u64) -> Options {
     let mut options = Options::default();
     let value = cap.to_be_bytes().to_vec();
     options.set(DeviceOption::RateCap.number(), Offered { stance: Stance::Enforced, value }).unwrap();
-    LiveRequest::Options(NewOptions { change, options }).write()
+    options
+}
+
+fn capped(change: u32, bytes_per_second: u64) -> Vec<u8> {
+    LiveRequest::Options(NewOptions { change, options: cap(bytes_per_second) }).write()
 }
 
 /// Whether a command of the client is answered, and its connection is still the first.
@@ -80,4 +90,58 @@ fn options_that_are_none_and_such_as_are_old_change_nothing() {
     world.pass(MS);
     assert_eq!(world.client.server().unwrap().options, agreed);
     is_served(&mut world);
+}
+
+/// What the server has told of its clients' offences.
+fn refused(world: &mut World) -> Vec<(Offence, u64)> {
+    let of = (Some(id(1)), path(100));
+    let events = std::iter::from_fn(|| world.server.poll_event());
+    let refused = events.filter_map(|event| match event {
+        ServerEvent::Refused { offence, client, path, count } => Some((offence, (client, path), count)),
+        _ => None,
+    });
+    refused.inspect(|(_, who, _)| assert_eq!(*who, of)).map(|(offence, _, count)| (offence, count)).collect()
+}
+
+#[test]
+fn a_server_counts_answers_to_what_it_did_not_ask_and_such_as_are_none_tells_of_them_and_goes_on() {
+    let mut world = World::new();
+    let answer = |change| LiveReply::Options(NewOptions { change, options: cap(1) }).write();
+    for change in 0..500 {
+        world.client.say(Opcode::AdnReply, answer(change));
+        if change % 10 == 9 {
+            world.pass(MS);
+        }
+    }
+    assert_eq!(world.server.counters().violations, 500);
+    let whole = answer(0);
+    for length in 0..whole.len() {
+        world.client.say(Opcode::AdnReply, whole[..length].to_vec());
+        world.pass(MS);
+    }
+    let count = 500 + whole.len() as u64;
+    assert_eq!(world.server.counters().violations, count);
+    assert_eq!(refused(&mut world), [], "a burst is told when it is over");
+    world.pass(Duration::from_secs(1));
+    assert_eq!(refused(&mut world), [(Offence::Violation, count)]);
+    let is_capped = |connection: &crate::server::Connection| connection.agreed().rate_cap_bytes_per_second.is_some();
+    assert!(!world.server.connections.values().any(is_capped));
+    is_served(&mut world);
+}
+
+#[test]
+fn what_was_asked_twice_may_be_answered_twice() {
+    let mut terms = Terms::new(Options::default(), &Options::default(), 1 << 20).unwrap();
+    let mut ours = Options::default();
+    ours.set(DeviceOption::Compression.number(), Offered { stance: Stance::Supported, value: Vec::new() }).unwrap();
+    let answer = |change| NewOptions { change, options: Options::default() };
+    assert_eq!(terms.take_answer(answer(0)), Err(Offence::Violation));
+    assert!(terms.propose(ours, Instant::ZERO));
+    for ms in [0, 200, 400] {
+        assert!(terms.poll_request(Instant::ZERO + MS * ms).is_some());
+    }
+    assert!(matches!(terms.take_answer(answer(1)), Ok(Some(_))));
+    assert_eq!(terms.take_answer(answer(1)), Ok(None), "it was late");
+    assert_eq!(terms.take_answer(answer(2)), Err(Offence::Violation), "there is no such change yet");
+    assert_eq!(terms.take_answer(answer(1)), Err(Offence::Violation), "that is one too many");
 }

@@ -127,7 +127,20 @@ fn make(path: &Path) -> anyhow::Result<[u8; KEY_BYTES]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::read_password;
     use std::os::unix::fs::PermissionsExt;
+
+    /// The value is that of another implementation: `argon2.low_level.hash_secret_raw(b"correct horse battery staple",
+    /// b"sanwire hyperscsi psk", time_cost=3, memory_cost=65536, parallelism=4, hash_len=32, type=Type.ID)` of argon2-cffi.
+    #[test]
+    fn a_password_makes_the_secret_that_it_made_in_every_version() {
+        let path = std::env::temp_dir().join(format!("sanwire-password-{}", std::process::id()));
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+        file.write_all(b"correct horse battery staple\n").unwrap();
+        let secret = psk(&read_password(&path).unwrap()).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(hexadecimal(&secret), "4e3a0fb2b7ff4ebfaae75a46f0d1272cb0a15af6edd9757b753a1c3734bb5de4");
+    }
 
     #[test]
     fn a_key_is_made_once_and_kept() {

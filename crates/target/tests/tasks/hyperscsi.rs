@@ -1,6 +1,7 @@
 //! The same over HyperSCSI: what the store does for a session that was left ends before the next one of the client reaches it,
 //! and what is aborted ends as over iSCSI.
 
+use std::cell::RefCell;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use sanwire_hyperscsi::{
     Client, ClientConfig, ClientEvent, CommandId, Identity, LinkLimits, Order, Recovery, Wishes, random,
 };
 use sanwire_io::Clock;
-use sanwire_scsi::{Cdb, Sense, Status};
+use sanwire_scsi::{AdditionalSense, Cdb, Sense, SenseKey, Status};
 
 use super::initiator::{BLOCK_BYTES, GOOD, Said, TASK_ABORTED};
-use super::{DELAYED, GATED, PATIENCE, PROMPT, World};
+use super::{DELAYED, GATED, PATIENCE, PROMPT, REMOVABLE, World, wait_until};
 
 /// A client and its socket.
 pub struct Driver {
@@ -28,6 +29,11 @@ pub struct Driver {
 
 /// A client that has heard of power on.
 pub fn connect(server: SocketAddr, key: [u8; 32]) -> Driver {
+    connect_with(server, key, Wishes::default())
+}
+
+/// As [`connect`], for a client that wants this.
+fn connect_with(server: SocketAddr, key: [u8; 32], wishes: Wishes) -> Driver {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let path = Path { link: LinkId(0), peer: Peer::Udp(server) };
     let clock = Clock::new();
@@ -42,7 +48,7 @@ pub fn connect(server: SocketAddr, key: [u8; 32]) -> Driver {
         transfer_max_bytes: 1 << 20,
         server_key: None,
         protection_min: Protection::Checksum,
-        wishes: Wishes::default(),
+        wishes,
         recovery: Recovery::default(),
         connect_patience: PATIENCE,
         reconnect_patience: Some(PATIENCE),
@@ -62,7 +68,7 @@ impl Driver {
     /// Waits for a new session, and hears its unit attentions.
     fn settle(&mut self) {
         while !matches!(self.hear(), ClientEvent::Connected { resumed: false, .. }) {}
-        for lun in [GATED, DELAYED, PROMPT] {
+        for lun in [GATED, DELAYED, PROMPT, REMOVABLE] {
             self.command(lun, [0; 6].into(), None);
             self.hear_answer();
         }
@@ -316,4 +322,27 @@ fn a_unit_that_is_not_there_is_not_reset() {
     let reset = client.manage(Function::LogicalUnitReset, 77, 0);
     let (id, answer) = client.hear_answer();
     assert!(id == reset && matches!(answer, Answer::Managed { done: false }), "{answer:?}");
+}
+
+/// START STOP UNIT with LOEJ (SBC-4 5.31).
+const EJECT: [u8; 6] = [0x1b, 0, 0, 0, 0x02, 0];
+
+#[test]
+fn a_medium_stays_in_while_a_client_that_wants_so_is_connected() {
+    let world = World::new();
+    let connect = |medium_lock| {
+        let wishes = Wishes { medium_lock, ..Wishes::default() };
+        connect_with(world.hyperscsi_address(), random().unwrap(), wishes)
+    };
+    let (mut holder, mut other) = (connect(true), connect(false));
+    let prevented = Sense::new(SenseKey::IllegalRequest, AdditionalSense::MEDIUM_REMOVAL_PREVENTED);
+    for client in [&mut other, &mut holder] {
+        assert_eq!(client.ask(REMOVABLE, EJECT.into(), &[]), (Status::CheckCondition, Some(prevented)));
+    }
+    assert_eq!(other.ask(REMOVABLE, [0; 6].into(), &[]).0, Status::Good, "the medium is there");
+    drop(holder);
+    let other = RefCell::new(other);
+    wait_until("the medium is ejected", || other.borrow_mut().ask(REMOVABLE, EJECT.into(), &[]).0 == Status::Good);
+    let no_medium = Sense::new(SenseKey::NotReady, AdditionalSense::MEDIUM_NOT_PRESENT);
+    assert_eq!(other.borrow_mut().ask(REMOVABLE, [0; 6].into(), &[]), (Status::CheckCondition, Some(no_medium)));
 }

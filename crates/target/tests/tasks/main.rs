@@ -32,6 +32,9 @@ const DELAYED: u16 = 1;
 /// The unit that does everything at once.
 const PROMPT: u16 = 2;
 
+/// The unit whose medium can be ejected; no export has it.
+const REMOVABLE: u16 = 3;
+
 /// A server with two shards, and one target of three units.
 struct World {
     target: Target,
@@ -51,7 +54,11 @@ impl World {
             compression: Compression::Off,
             rekey_interval: TargetConfig::REKEY_INTERVAL_DEFAULT,
             allow: AllowList::default(),
-            volumes: vec![volume(DELAYED, "delayed=ram:1M,delay=write:3600s"), volume(PROMPT, "prompt=ram:1M")],
+            volumes: vec![
+                volume(DELAYED, "delayed=ram:1M,delay=write:3600s"),
+                volume(PROMPT, "prompt=ram:1M"),
+                volume(REMOVABLE, "removable=ram:1M,removable"),
+            ],
             exports: vec![ExportConfig::of_volume("prompt", AllowList::default()).unwrap()],
             discovery: Default::default(),
             shards: 2,

@@ -84,6 +84,7 @@ impl Client {
         match AdnRequest::read(body) {
             Ok(AdnRequest::Handshake { connection, noise }) => {
                 if !matches!(&self.state, State::Seeking(seeking) if seeking.is_answered_by(prefix)) {
+                    self.counters.duplicates += 1;
                     return;
                 }
                 let State::Seeking(seeking) = std::mem::replace(&mut self.state, State::Closed) else { return };

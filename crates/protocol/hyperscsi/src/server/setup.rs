@@ -143,6 +143,7 @@ impl Server {
             return;
         }
         if let Some(connection) = self.connections.get_mut(&prefix.connection).filter(|c| c.channel.path() == path) {
+            self.counters.duplicates += 1;
             connection.accept_again(now);
             self.touch(prefix.connection);
             return;

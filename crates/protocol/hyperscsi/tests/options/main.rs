@@ -7,6 +7,7 @@ mod net;
 use std::time::Duration;
 
 use net::{Net, READ, Terms, WRITE, Weather, identity};
+use sanwire_core::Protection;
 use sanwire_hyperscsi::{Agreed, DeviceOption, Failure, Offered, OptionNumber, Options, Stance, Wishes};
 
 const CALM: Weather = Weather { lost_per_thousand: 0, doubled_per_thousand: 0, delay_max_us: 1 };
@@ -81,6 +82,29 @@ fn every_option_pair_is_negotiated_alike_at_both_ends_under_loss_doubling_and_re
                 assert_eq!(alike, at_server, "{option:?} {of_server:?} {of_client:?}");
             }
         }
+    }
+}
+
+/// An end always has encryption and hashing: it supports each, or enforces it.
+#[test]
+fn every_pair_of_demands_for_encryption_and_hashing_has_the_stronger_at_both_ends_whatever_the_network_does() {
+    for (of_server, of_client) in Protection::ALL.into_iter().flat_map(|one| Protection::ALL.map(|other| (one, other)))
+    {
+        let terms = Terms { least: [of_server, of_client], ..Terms::default() };
+        let mut net = Net::new(terms, vec![Wishes::default()], STORM);
+        net.run(Duration::from_secs(5));
+        assert!(net.is_connected(), "{of_server} {of_client}: {:?}", net.failures);
+        let floor = of_server.max(of_client);
+        assert_eq!(net.opened[0].protection_min, floor, "{of_server} {of_client}");
+        assert_eq!(net.agreed(0).unwrap(), net.opened[0], "{of_server} {of_client}");
+        for _ in 0..3 {
+            net.order(0, 0, WRITE, &text(20_000), 0);
+            net.order(0, 0, READ, &[], 20_000);
+            net.run(Duration::from_secs(3));
+        }
+        assert!(net.written.len() == 3 && net.written.iter().all(|data| *data == text(20_000)));
+        assert_eq!((net.answers[0].len(), net.lost), (6, 0), "{of_server} {of_client}");
+        assert_eq!(net.guards.first(), Some(&floor), "{of_server} {of_client}: {:?}", net.guards);
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sanwire_buffer::{Frame, Packet, Region};
 use sanwire_core::{ClientId, Instant, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::Answer;
+use sanwire_hyperscsi::wire::{Opcode, Prefix};
 use sanwire_hyperscsi::{
     Admission, Agreed, Client, ClientConfig, ClientEvent, Failure, Identity, LinkLimits, Order, Server, ServerConfig,
     ServerEvent, Wishes,
@@ -25,6 +26,8 @@ const LINK: LinkLimits = LinkLimits { packet_max_bytes: 1500, receive_capacity_p
 pub(crate) struct Terms {
     pub(crate) wishes: Arc<Mutex<Wishes>>,
     pub(crate) weights: BTreeMap<ClientId, u16>,
+    /// How every packet of data is guarded at least: what the server wants, and what its clients want.
+    pub(crate) least: [Protection; 2],
 }
 
 impl Admission for Terms {
@@ -70,6 +73,8 @@ pub(crate) struct Net {
     /// Bytes of packets that were sent to each client, and by it.
     pub(crate) sent_to: Vec<u64>,
     pub(crate) sent_by: Vec<u64>,
+    /// How packets of data were guarded.
+    pub(crate) guards: BTreeSet<Protection>,
     link_free_at: Instant,
     under_way: BTreeMap<(Instant, u64), UnderWay>,
     serial: u64,
@@ -87,11 +92,12 @@ fn path(host: usize) -> Path {
     common::path(host as u8)
 }
 
-fn client(number: usize, wishes: Wishes) -> Client {
+fn client(number: usize, wishes: Wishes, protection_min: Protection) -> Client {
     let config = ClientConfig {
         identity: identity(number),
         link: LINK,
         commands_max: 32,
+        protection_min,
         wishes,
         connect_patience: Duration::from_secs(20),
         seed: [4 + number as u8; 32],
@@ -101,9 +107,10 @@ fn client(number: usize, wishes: Wishes) -> Client {
 }
 
 fn server(terms: Terms) -> Server {
-    let level = |lun: Option<Lun>| match lun.map(|lun| lun.number()) {
-        Some(1) => Protection::Aes128Gcm,
-        _ => Protection::Checksum,
+    let least = terms.least[0];
+    let level = move |lun: Option<Lun>| match lun.map(|lun| lun.number()) {
+        Some(1) => least.max(Protection::Aes128Gcm),
+        _ => least,
     };
     Server::new(ServerConfig {
         identity: Identity::from_private([99; 32]).unwrap(),
@@ -117,11 +124,11 @@ fn server(terms: Terms) -> Server {
 
 impl Net {
     pub(crate) fn new(terms: Terms, wishes: Vec<Wishes>, weather: Weather) -> Self {
-        let count = wishes.len();
+        let (count, least) = (wishes.len(), terms.least[1]);
         Net {
             now: Instant::ZERO,
             server: server(terms),
-            clients: wishes.into_iter().enumerate().map(|(number, wishes)| client(number, wishes)).collect(),
+            clients: wishes.into_iter().enumerate().map(|(number, wishes)| client(number, wishes, least)).collect(),
             weather,
             link_bytes_per_second: None,
             content: vec![9],
@@ -132,6 +139,7 @@ impl Net {
             opened: Vec::new(),
             sent_to: vec![0; count],
             sent_by: vec![0; count],
+            guards: BTreeSet::new(),
             link_free_at: Instant::ZERO,
             under_way: BTreeMap::new(),
             serial: 0,
@@ -150,6 +158,10 @@ impl Net {
         let bytes = bytes(packet);
         let count = if to.is_some() { &mut self.sent_to } else { &mut self.sent_by };
         count[client] += bytes.len() as u64;
+        let (prefix, ..) = Prefix::read(&bytes).unwrap();
+        if matches!(prefix.header.opcode, Opcode::HcbeRequest | Opcode::HcbeReply) {
+            self.guards.insert(prefix.protection);
+        }
         if self.draw(1000) < self.weather.lost_per_thousand {
             return;
         }

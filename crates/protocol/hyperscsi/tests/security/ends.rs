@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sanwire_core::{ClientId, Lun, Peer, Protection};
-use sanwire_hyperscsi::{ClientConfig, Levels, ServerConfig};
+use sanwire_hyperscsi::{ClientConfig, Levels, Server, ServerConfig};
 
 use crate::common::{self, nines, path};
 
@@ -54,20 +54,27 @@ fn levels_of(levels: &LevelsOfUnits) -> Levels {
     })
 }
 
+fn server_config(levels: &LevelsOfUnits, is_permitted: &Arc<AtomicBool>) -> ServerConfig {
+    let permits = Arc::clone(is_permitted);
+    let admission = Box::new(move |_: Peer, _: Option<ClientId>| permits.load(Ordering::Relaxed));
+    ServerConfig { rekey_interval: REKEY_INTERVAL, ..common::server_config(admission, levels_of(levels)) }
+}
+
 impl Ends {
     /// Connected ends, over a network that works.
     pub(crate) fn new(levels: &[(u16, Protection)], protection_min: Protection) -> Self {
         let levels = Arc::new(Mutex::new(levels.iter().copied().collect()));
         let is_permitted = Arc::new(AtomicBool::new(true));
-        let permits = Arc::clone(&is_permitted);
-        let admission = Box::new(move |_: Peer, _: Option<ClientId>| permits.load(Ordering::Relaxed));
-        let server = common::server_config(admission, levels_of(&levels));
-        let server = ServerConfig { rekey_interval: REKEY_INTERVAL, ..server };
+        let server = server_config(&levels, &is_permitted);
         let ends = common::Ends::new([path(1), path(2)], client_config(protection_min), server, nines);
         let mut ends = Ends { ends, levels, is_permitted };
         ends.run(Duration::from_secs(2));
         assert!(ends.client.server().is_some(), "connected");
         ends.sent.clear();
         ends
+    }
+    /// The server starts anew and has forgotten everything but its key. It draws what it drew before.
+    pub(crate) fn restart_server(&mut self) {
+        self.ends.server = Server::new(server_config(&self.levels, &self.is_permitted));
     }
 }

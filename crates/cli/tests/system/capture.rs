@@ -68,6 +68,7 @@ fn a_protected_volume_shows_its_headers_and_no_plaintext() {
         ("none", Wire::Ip, true),
         ("hash", Wire::Ethernet, true),
         ("aes-128-gcm", Wire::Ethernet, false),
+        ("aes-256-gcm", Wire::Ethernet, false),
         ("aes-256-gcm", Wire::Ip, false),
         ("chacha20-poly1305", Wire::Ethernet, false),
     ] {

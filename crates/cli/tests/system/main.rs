@@ -20,6 +20,7 @@ mod iscsi;
 mod manage;
 mod name_servers;
 mod names;
+mod options;
 mod qemu;
 mod resources;
 mod security;

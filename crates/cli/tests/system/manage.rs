@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::harness::{Client, Process, Ran, SERVER_NAME, Scratch, Server, run, wait_until};
 
@@ -213,4 +215,43 @@ fn a_client_with_the_permission_manages_in_band_and_others_are_refused() {
     };
     assert_eq!((of(&mallory.id(), "refused"), of(&alice.id(), "\"done\"")), (4, 2), "{audit}");
     assert!(server.stop().success());
+}
+
+#[test]
+fn a_client_that_is_paused_waits_even_when_it_is_dropped_and_comes_again_until_it_is_resumed() {
+    let scratch = Scratch::new();
+    let port = port() + 4000;
+    let options = ["--control".to_owned(), scratch.text("pause.sock")];
+    let mut server = Server::start_on(&scratch, &[&format!("hs-ip:127.0.0.1:{port}")], &["disk0=ram:16M"], &options);
+    let socket = scratch.path("pause.sock");
+    let alice = Client::new(&scratch, "alice");
+    let bench = alice.command(&["bench", &format!("hs+ip://127.0.0.1:{port}/disk0"), "--time", "3600"]);
+    let mut bench = Process::spawn("bench", bench, scratch.path("bench.log"));
+    let statistics = || -> Value {
+        let answer: Value = serde_json::from_str(&ctl_ok(&socket, &["statistics", "--json"])).expect("JSON");
+        answer["statistics"].clone()
+    };
+    let commands = || statistics()["volumes"][0]["commands"].as_u64().expect("a count");
+    let received = || statistics()["connections"][0]["received_packets"].as_u64();
+    let waits = || {
+        let before = commands();
+        thread::sleep(Duration::from_millis(500));
+        commands() == before
+    };
+    wait_until("the client works", PATIENCE, || commands() > 1000);
+
+    ctl_ok(&socket, &["pause-client", &alice.id()]);
+    wait_until("the client waits", PATIENCE, waits);
+    let (done, came) = (commands(), received().expect("it stays connected"));
+    assert!(came > 1000, "{came} packets");
+    ctl_ok(&socket, &["drop-client", &alice.id()]);
+    wait_until("it has come again", PATIENCE, || received().is_some_and(|packets| packets < came / 2));
+    wait_until("it waits again", PATIENCE, waits);
+    assert!(commands() < done + 200, "its commands were not done: {} and {done}", commands());
+
+    ctl_ok(&socket, &["resume-client", &alice.id()]);
+    wait_until("it goes on", PATIENCE, || commands() > done + 1000);
+    assert!(bench.is_alive(), "it has noticed nothing: {}", bench.log());
+    bench.kill();
+    assert!(server.stop().success(), "{}", server.log());
 }

@@ -49,7 +49,12 @@ fn a_pinned_server_is_refused_when_it_has_another_key() {
     let url = format!("hs+ip://127.0.0.1:{}", port());
     let mut server = Server::start_here(&scratch, port(), &["disk0=ram:1M"]);
     let (alice, bob) = (Client::new(&scratch, "alice"), Client::new(&scratch, "bob"));
-    expect_done(&alice.run(&["key", "pin", &url]), "is taken with this key only, from now on");
+    let pinned = alice.run(&["key", "pin", &url]);
+    expect_done(&pinned, "is taken with this key only, from now on");
+    let shown = alice.run(&["key", "show", &scratch.text("server-state/sanwire/server.key")]);
+    let key = shown.stdout.lines().find_map(|line| line.strip_prefix("public key")).expect("a key").trim();
+    expect_done(&pinned, &format!(":\n{key}\n"));
+    expect_done(&alice.run(&["key", "show"]), &format!("client id   {}\n", alice.id()));
     expect_done(&alice.run(&["ls", &url]), "disk0");
     assert!(server.stop().success());
     server.restart();

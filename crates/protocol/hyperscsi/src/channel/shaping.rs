@@ -41,6 +41,18 @@ impl Shaper {
         }
     }
 
+    /// As [`Shaper::set_cap`], for one that who is bound by it may have changed at will: what was taken too much is still to be
+    /// paid, at the new rate, and what was used of a burst is used.
+    pub(crate) fn change_cap(&mut self, bytes_per_second: Option<u64>, now: Instant) {
+        let before = self.cap_bytes_per_second.zip(self.free_at);
+        self.set_cap(bytes_per_second);
+        if let (Some((before, free_at)), Some(after)) = (before, self.cap_bytes_per_second) {
+            let owed = free_at.saturating_since(now).as_nanos().saturating_mul(before.into()) / u128::from(after);
+            let owed = Duration::from_nanos(u64::try_from(owed).unwrap_or(u64::MAX));
+            self.free_at = Some(if free_at > now { now + owed } else { free_at });
+        }
+    }
+
     /// When a packet that waits may go.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.free_at.filter(|_| self.waits)
@@ -99,6 +111,25 @@ mod tests {
         sent(&mut shaper, 1500, Instant::from_nanos(SECOND_NANOS), Duration::from_secs(1));
         let bytes = sent(&mut shaper, 1500, Instant::from_nanos(60 * SECOND_NANOS), Duration::from_millis(1));
         assert!(bytes <= 10_000 + 2 * 1500, "{bytes}");
+    }
+
+    #[test]
+    fn a_cap_that_changes_often_gives_no_more() {
+        let mut shaper = Shaper::inward();
+        shaper.set_cap(Some(1_000_000));
+        let mut now = Instant::from_nanos(SECOND_NANOS);
+        let mut bytes = 0;
+        for round in 0..100 {
+            shaper.change_cap(Some(1_000_000 - round % 2 * 500_000), now);
+            bytes += sent(&mut shaper, 1500, now, Duration::from_millis(100));
+            now += Duration::from_millis(100);
+        }
+        assert!((7_000_000..8_300_000).contains(&bytes), "{bytes} in 10 s, the half of it at 1 MB/s, the other at 0.5");
+        shaper.change_cap(Some(1), now);
+        shaper.sent(1500, now);
+        assert!(!shaper.is_free(now + Duration::from_secs(1000)));
+        shaper.change_cap(Some(1_000_000), now);
+        assert!(shaper.is_free(now + Duration::from_millis(10)), "what is owed is paid at the new rate");
     }
 
     #[test]

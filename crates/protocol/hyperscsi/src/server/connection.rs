@@ -52,6 +52,8 @@ pub(super) struct Connection {
     pub(super) turn: Turn,
     pub(super) sent_packets: u64,
     pub(super) received_packets: u64,
+    /// How many connections its client had when it was told what is wanted of it.
+    pub(super) sharers: u32,
     /// The windows that the client was told last.
     offered: Option<Windows>,
     intake: Intake,
@@ -93,6 +95,7 @@ impl Connection {
             turn: Turn::default(),
             sent_packets: 0,
             received_packets: 0,
+            sharers: 0,
             offered: None,
             intake: Intake::new(terms.transfer_max_bytes(), terms.takes_compressed()),
             police,
@@ -123,8 +126,14 @@ impl Connection {
         }
     }
 
+    /// The client is to be accepted, with the first share that it gets: two answers in a row could not be told apart.
+    pub(super) fn admit(&mut self, resumed: bool, now: Instant) {
+        let least = Window::fitting(1);
+        self.unaccepted = Some((resumed, Windows { outward: least, inward: least }, now));
+    }
+
     /// Tells the client that it is accepted, until it answers.
-    pub(super) fn accept(&mut self, resumed: bool, windows: Windows, now: Instant) {
+    fn accept(&mut self, resumed: bool, windows: Windows, now: Instant) {
         self.offered = Some(windows);
         self.channel.request_windows(resumed, windows, now);
         self.unaccepted = Some((resumed, windows, now + ACCEPT_AGAIN));
@@ -246,7 +255,7 @@ impl Connection {
                 }
                 Ok(LiveReply::Options(answer)) => match self.terms.take_answer(answer) {
                     Ok(Some(agreed)) => {
-                        self.police.set_cap(agreed.rate_cap_bytes_per_second);
+                        self.police.change_cap(agreed.rate_cap_bytes_per_second, now);
                         self.channel.apply(agreed);
                     }
                     Ok(None) => {}

@@ -19,6 +19,7 @@ mod terms;
 mod throttle;
 mod turns;
 mod types;
+mod weights;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -191,11 +192,17 @@ impl Server {
             }
             return;
         }
-        if let Err(offence) = connection.handle_control(opcode, &plain, (packet.length_bytes(), at), now) {
+        let priority = connection.agreed().priority;
+        let offence = connection.handle_control(opcode, &plain, (packet.length_bytes(), at), now).err();
+        let has_other_share = connection.agreed().priority != priority;
+        if let Some(offence) = offence {
             self.note_offence_of(nexus, offence, path, now);
         }
         self.deliver(prefix.connection);
         self.touch(prefix.connection);
+        if has_other_share {
+            self.share_windows(now);
+        }
     }
 
     /// Tells sessions which of their answers have arrived.

@@ -9,13 +9,12 @@ use super::connection::Connection;
 use super::handshake::HalfOpen;
 use super::session::Session;
 use super::terms::Terms;
-use super::turns::share;
 use super::{CONNECTIONS_MAX, LOOSE_MAX, LinkLimits, Offence, Server, ServerEvent};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
 use crate::keys::{Handshake, KeyError, client_id};
 use crate::options::Agreed;
 use crate::packet_base_bytes;
-use crate::wire::flow::{Window, Windows};
+use crate::wire::flow::Window;
 use crate::wire::offer::Offer;
 use crate::wire::packet::{Salt, put_checksum};
 use crate::wire::setup::{AdnRequest, Discovery, Refusal, read_adn_reply};
@@ -103,7 +102,7 @@ impl Server {
             instance: config.instance,
             name: config.name.clone(),
             unanswered: None,
-            options: self.options_for(discovery.client),
+            options: self.options_for(discovery.client, self.connections_with(discovery.client, discovery.session)),
         };
         let noise = handshake.write(&offer.write())?;
         let connection = self.draw_connection();
@@ -189,16 +188,14 @@ impl Server {
         }
     }
 
+    /// The client hears that it is accepted when it gets its share.
     fn establish(&mut self, half_open: HalfOpen, offer: &Offer, terms: Terms, now: Instant) -> Result<(), KeyError> {
         let path = half_open.path;
         let link = self.link(path);
         let client = half_open.client;
         let session = half_open.session;
         let ring = half_open.handshake.finish()?;
-        let most = self.window_max_packets(client);
         let capacity = Capacity { ours: link.receive_capacity_packets, theirs: offer.receive_capacity_packets };
-        let outward = Window::fitting(capacity.theirs.min(most));
-        let inward = share(capacity.ours, 1, self.connections.len() as u64 + 1, most);
         let limit = link.packet_max_bytes.min(offer.packet_max_bytes).min(half_open.packet_max_bytes) as usize;
         let agreed = terms.agreed().clone();
         let mut channel = Channel::new(Setup {
@@ -225,7 +222,7 @@ impl Server {
         if self.paused.contains(&client) {
             connection.channel.pause(true, now);
         }
-        connection.accept(resumed, Windows { outward, inward }, now);
+        connection.admit(resumed, now);
         self.connections.insert(half_open.connection, connection);
         self.touch(half_open.connection);
         Ok(())

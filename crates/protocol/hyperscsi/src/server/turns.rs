@@ -1,14 +1,17 @@
 //! Who gets how much: clients share a server by their weights, in what it sends (deficit round robin) and in the windows for what it
 //! receives. A client's weight counts as often as its priority says, and once more. Where the network is narrower than the server, the
-//! same shares hold: congestion control of both ends knows them.
+//! same shares hold: congestion control of both ends knows them. A client with several connections has no more by that: they divide
+//! what it has, its cap too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanwire_core::{ClientId, Instant};
 
-use super::Server;
+use super::weights::{Scale, UNIT};
+use super::{Connection, Server};
 use crate::options::{Options, Wishes};
-use crate::wire::flow::{WEIGHT_MAX, Window, Windows};
+use crate::succession;
+use crate::wire::flow::{Window, Windows};
 
 /// Packets in flight that a server grants at the most in each direction; congestion may ask for fewer.
 const IN_FLIGHT_PACKETS: u32 = 1024;
@@ -18,6 +21,9 @@ const QUANTUM_BYTES: u64 = 64 << 10;
 
 /// No turn is longer, in bytes: beside much heavier ones, light clients get shorter turns.
 const QUANTUM_MAX_BYTES: u64 = 1 << 20;
+
+/// And none is shorter: many turns for one packet are work for nothing.
+const QUANTUM_MIN_BYTES: u64 = 128;
 
 /// A connection's turn to send. What was sent too much in one is missing in the next.
 #[derive(Debug)]
@@ -58,63 +64,106 @@ impl Turn {
     }
 }
 
+/// A connection among those of its client.
+#[derive(Clone, Copy)]
+struct Sharer {
+    id: u32,
+    client: ClientId,
+    /// How many the client has.
+    connections: u32,
+}
+
 /// The shares of all connections.
 struct Shares {
-    of: BTreeMap<u32, u64>,
+    of: Vec<(Sharer, u64)>,
     least: u64,
     most: u64,
     sum: u64,
+    scale: Scale,
 }
 
 impl Server {
     /// What a link can take at once is shared by all clients, by their weights: their windows are set anew when one comes or goes,
-    /// or when the layer above has other terms for one.
+    /// or when the layer above has other terms for one. The other connections of that client hear of their part of its cap.
     pub fn share_windows(&mut self, now: Instant) {
         let shares = self.shares();
-        for (&id, &share_of) in &shares.of {
-            let Some(connection) = self.connections.get(&id) else { continue };
-            let Some(session) = self.sessions.get(&connection.nexus) else { continue };
-            let most = self.window_max_packets(session.client);
+        for &(sharer, share_of) in &shares.of {
+            let most = self.window_max_packets(sharer.client, sharer.connections);
+            let Some(connection) = self.connections.get_mut(&sharer.id) else { continue };
             let capacity = connection.channel.capacity();
             let outward = scaled(capacity.theirs.min(most), share_of, shares.most);
             let inward = share(capacity.ours, share_of, shares.sum, most);
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
             let quantum = QUANTUM_BYTES * share_of / shares.least;
             let longest = QUANTUM_BYTES * shares.most / shares.least;
-            connection.turn.set_quantum((quantum * QUANTUM_MAX_BYTES / longest.max(QUANTUM_MAX_BYTES)).max(1));
-            let weight = share_of.min(u64::from(WEIGHT_MAX)) as u16;
+            let quantum = quantum * QUANTUM_MAX_BYTES / longest.max(QUANTUM_MAX_BYTES);
+            connection.turn.set_quantum(quantum.max(QUANTUM_MIN_BYTES));
+            let weight = shares.scale.weight(share_of);
+            let has_other_company = connection.sharers != sharer.connections;
             if connection.share(Windows { outward: Window::fitting(outward), inward }, weight, now) {
-                self.touch(id);
+                self.touch(sharer.id);
+            }
+            if has_other_company {
+                self.propose(sharer, now);
             }
         }
     }
 
     fn shares(&self) -> Shares {
-        let share_of = |connection: &super::Connection| {
-            let client = self.sessions.get(&connection.nexus)?.client;
-            let weight = u64::from(self.config.admission.weight(client).max(1));
-            Some(weight * (u64::from(connection.agreed().priority) + 1))
+        let share_of = |sharer: Sharer| {
+            let priority = self.connections.get(&sharer.id)?.agreed().priority;
+            let weight = u64::from(self.config.admission.weight(sharer.client).max(1)) * (u64::from(priority) + 1);
+            Some((sharer, (weight * UNIT / u64::from(sharer.connections)).max(1)))
         };
-        let of: BTreeMap<u32, u64> = self.connections.iter().filter_map(|(id, c)| Some((*id, share_of(c)?))).collect();
-        let least = of.values().copied().min().unwrap_or(1);
-        Shares { least, most: of.values().copied().max().unwrap_or(1), sum: of.values().sum::<u64>().max(1), of }
+        let of: Vec<(Sharer, u64)> = self.sharers().into_iter().filter_map(share_of).collect();
+        let different: BTreeSet<u64> = of.iter().map(|(_, share)| *share).collect();
+        let least = different.first().copied().unwrap_or(1);
+        let most = different.last().copied().unwrap_or(1);
+        let sum = of.iter().map(|(_, share)| share).sum::<u64>().max(1);
+        Shares { of, least, most, sum, scale: Scale::new(&different) }
+    }
+
+    /// All connections that have clients.
+    fn sharers(&self) -> Vec<Sharer> {
+        let client_of = |connection: &Connection| Some(self.sessions.get(&connection.nexus)?.client);
+        let clients = self.connections.iter().filter_map(|(id, connection)| Some((*id, client_of(connection)?)));
+        let clients: Vec<(u32, ClientId)> = clients.collect();
+        let mut counts: BTreeMap<ClientId, u32> = BTreeMap::new();
+        for (_, client) in &clients {
+            *counts.entry(*client).or_default() += 1;
+        }
+        let sharer = |(id, client)| Sharer { id, client, connections: counts.get(&client).copied().unwrap_or(1) };
+        clients.into_iter().map(sharer).collect()
+    }
+
+    /// How many connections a client will have with one for this session, which takes the place of those that the session and the
+    /// ones that it follows have.
+    pub(super) fn connections_with(&self, client: ClientId, session: u64) -> u32 {
+        let replaced = succession::predecessors(session);
+        let sessions = self.by_client.range((client, 0)..=(client, u64::MAX));
+        let others = sessions.filter(|((_, number), _)| *number != session && !replaced.contains(number));
+        let others = others.filter_map(|(_, nexus)| self.sessions.get(nexus)?.connection);
+        others.fold(1, |count, _| count + 1)
     }
 
     /// Asks every client for what the layer above wants of it now.
     pub fn refresh_options(&mut self, now: Instant) {
-        let clients = self.connections.iter().filter_map(|(id, c)| Some((*id, self.sessions.get(&c.nexus)?.client)));
-        let clients: Vec<(u32, ClientId)> = clients.collect();
-        for (id, client) in clients {
-            let options = self.options_for(client);
-            if self.connections.get_mut(&id).is_some_and(|connection| connection.propose(options, now)) {
-                self.touch(id);
-            }
+        self.sharers().into_iter().for_each(|sharer| self.propose(sharer, now));
+    }
+
+    fn propose(&mut self, sharer: Sharer, now: Instant) {
+        let options = self.options_for(sharer.client, sharer.connections);
+        let Some(connection) = self.connections.get_mut(&sharer.id) else { return };
+        connection.sharers = sharer.connections;
+        if connection.propose(options, now) {
+            self.touch(sharer.id);
         }
     }
 
-    /// What we want of connections with a client.
-    pub(super) fn options_for(&self, client: ClientId) -> Options {
+    /// What we want of a connection with a client that has so many.
+    pub(super) fn options_for(&self, client: ClientId, connections: u32) -> Options {
         let mut wishes = self.config.admission.wishes(client);
+        let part = |cap: u64| (cap / u64::from(connections.max(1))).max(cap.min(1));
+        wishes.rate_cap_bytes_per_second = wishes.rate_cap_bytes_per_second.map(part);
         // A client may ask for what it was given, not take it.
         wishes.priority.get_or_insert(0);
         let protection_min = (self.config.levels)(None);
@@ -124,8 +173,10 @@ impl Server {
         })
     }
 
-    pub(super) fn window_max_packets(&self, client: ClientId) -> u32 {
-        self.config.admission.window_max_packets(client).unwrap_or(IN_FLIGHT_PACKETS).min(IN_FLIGHT_PACKETS)
+    /// Packets in flight each way on one of so many connections of a client.
+    fn window_max_packets(&self, client: ClientId, connections: u32) -> u32 {
+        let most = self.config.admission.window_max_packets(client).map(|most| (most / connections.max(1)).max(1));
+        most.unwrap_or(IN_FLIGHT_PACKETS).min(IN_FLIGHT_PACKETS)
     }
 }
 
@@ -135,6 +186,6 @@ fn scaled(packets: u32, share: u64, of: u64) -> u32 {
 }
 
 /// What a client with this share of the sum may send at once over links that take so many packets, and no more than `most`.
-pub(super) fn share(capacity_packets: u32, share: u64, sum: u64, most: u32) -> Window {
+fn share(capacity_packets: u32, share: u64, sum: u64, most: u32) -> Window {
     Window::fitting(scaled(capacity_packets.min(IN_FLIGHT_PACKETS), share, sum).min(most))
 }

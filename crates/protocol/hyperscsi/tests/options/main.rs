@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod net;
+mod several;
 
 use std::time::Duration;
 
@@ -297,7 +298,11 @@ fn shares(clients: &[(u16, Option<u8>)]) -> Vec<u64> {
     }
     let wishes =
         clients.iter().map(|(_, priority)| Wishes { priority: Some(priority.unwrap_or(0)), ..Wishes::default() });
-    let mut net = Net::new(terms, wishes.collect(), CALM);
+    read(Net::new(terms, wishes.collect(), CALM))
+}
+
+/// Bytes that each got through a link that all of them fill.
+fn read(mut net: Net) -> Vec<u64> {
     net.link_bytes_per_second = Some(12_500_000);
     net.run(Duration::from_secs(2));
     assert!(net.is_connected());
@@ -321,6 +326,24 @@ fn a_client_of_weight_three_gets_three_times_a_client_of_weight_one() {
         assert!((2.7..3.3).contains(&(most / least)), "{clients:?}: {got:?}");
         assert!(most + least > 0.9 * 125_000_000.0, "the link is full: {got:?}");
     }
+}
+
+#[test]
+fn a_priority_that_changes_counts_from_then_on() {
+    let terms = terms(Wishes::default());
+    let wishes = terms.wishes.clone();
+    let of = |priority| Wishes { priority: Some(priority), ..Wishes::default() };
+    let mut net = Net::new(terms, vec![of(3), of(0)], CALM);
+    net.run(Duration::from_secs(1));
+    wishes.lock().unwrap().priority = Some(7);
+    net.server.refresh_options(net.now);
+    net.run(Duration::from_secs(1));
+    let packets = |number: usize| {
+        let statuses = net.server.connection_statuses();
+        let status = statuses.iter().find(|(client, _)| *client == identity(number).client_id());
+        status.map(|(_, status)| status.windows.inward.in_flight_packets()).unwrap()
+    };
+    assert!(packets(0) > 3 * packets(1), "{} and {}", packets(0), packets(1));
 }
 
 #[test]

@@ -92,9 +92,9 @@ fn path(host: usize) -> Path {
     common::path(host as u8)
 }
 
-fn client(number: usize, wishes: Wishes, protection_min: Protection) -> Client {
+fn client(number: usize, key: usize, wishes: Wishes, protection_min: Protection) -> Client {
     let config = ClientConfig {
-        identity: identity(number),
+        identity: identity(key),
         link: LINK,
         commands_max: 32,
         protection_min,
@@ -124,11 +124,17 @@ fn server(terms: Terms) -> Server {
 
 impl Net {
     pub(crate) fn new(terms: Terms, wishes: Vec<Wishes>, weather: Weather) -> Self {
-        let (count, least) = (wishes.len(), terms.least[1]);
+        Net::with_keys(terms, wishes.into_iter().enumerate().collect(), weather)
+    }
+
+    /// Those of one key are one client to the server.
+    pub(crate) fn with_keys(terms: Terms, clients: Vec<(usize, Wishes)>, weather: Weather) -> Self {
+        let (count, least) = (clients.len(), terms.least[1]);
+        let client = |(number, (key, wishes))| client(number, key, wishes, least);
         Net {
             now: Instant::ZERO,
             server: server(terms),
-            clients: wishes.into_iter().enumerate().map(|(number, wishes)| client(number, wishes, least)).collect(),
+            clients: clients.into_iter().enumerate().map(client).collect(),
             weather,
             link_bytes_per_second: None,
             content: vec![9],

@@ -237,7 +237,8 @@ impl Shard {
         if fds.is_empty() && self.iscsi.is_hot() {
             let (iscsi, clock) = (&mut self.iscsi, &self.clock);
             let spin = iscsi.spin();
-            let mut attempt = || iscsi.receive_hot(clock.now()) > 0;
+            // A connection that ends has no bytes, but there is something to do.
+            let mut attempt = || iscsi.receive_hot(clock.now()) > 0 || iscsi.has_events();
             if self.poller.watch(spin, self.links.ports(), Some(waker), deadline, clock, &mut attempt) {
                 return Ok(());
             }

@@ -113,6 +113,11 @@ impl IscsiEnd {
         self.streams.receive_hot(&mut self.server, now)
     }
 
+    /// Whether something has happened that waits to be polled.
+    pub(super) fn has_events(&self) -> bool {
+        self.server.events_waiting() > 0
+    }
+
     /// Takes note of why the shard has woken.
     pub(super) fn note(&mut self, ready: Ready) {
         if ready.streams {

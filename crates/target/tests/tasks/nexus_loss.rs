@@ -208,3 +208,16 @@ fn what_a_lost_session_had_reserved_is_free_for_the_next_under_another_port() {
         assert_eq!(session.hear(), Said::Status(tag, GOOD), "round {round}");
     }
 }
+
+/// A shard watches a busy connection for a moment after each answer: that is when this one ends.
+#[test]
+fn a_session_that_ends_right_after_an_answer_is_over_at_once() {
+    let world = World::new();
+    for _ in 0..100 {
+        let mut session = world.login(1);
+        let tag = session.write(PROMPT, 0, 1);
+        assert_eq!(session.hear(), Said::Status(tag, GOOD));
+        drop(session);
+        world.wait_for_sessions(0);
+    }
+}

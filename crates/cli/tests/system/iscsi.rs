@@ -174,7 +174,7 @@ fn a_hundred_idle_sessions_take_no_time() {
     /// 0.5 % of [`WATCH`].
     const CPU_MAX: Duration = Duration::from_millis(50);
     let scratch = Scratch::new();
-    let port = 20_000 + (std::process::id() % 10_000) as u16;
+    let port = 24_000 + (std::process::id() % 1000) as u16;
     let wire = format!("iscsi:127.0.0.1:{port}");
     let mut server = Server::start_on(&scratch, &[&wire], &["disk=ram:64M"], &[]);
     let (address, target) = (format!("127.0.0.1:{port}"), format!("{AUTHORITY}:disk"));

@@ -27,7 +27,7 @@ fn ctl_ok(socket: &Path, arguments: &[&str]) -> String {
 }
 
 fn port() -> u16 {
-    31_000 + (std::process::id() % 1000) as u16
+    27_000 + (std::process::id() % 1000) as u16
 }
 
 /// What the volumes of the server are, as an iSCSI client sees them.

@@ -8,7 +8,7 @@ use simple_dns::{CLASS, Name, Packet, QTYPE, ResourceRecord, TYPE};
 use crate::harness::{Client, Scratch, Server};
 
 fn port() -> u16 {
-    31_000 + (std::process::id() % 1000) as u16
+    32_000 + (std::process::id() % 700) as u16
 }
 
 /// A name server on the loopback, until the test ends. Of `storage.test` it says that HyperSCSI is at a place where nobody is, and

@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CAP_BYTES_PER_SECOND: f64 = (2 << 20) as f64;
 
 fn port() -> u16 {
-    36_000 + (std::process::id() % 1000) as u16
+    18_000 + (std::process::id() % 1000) as u16
 }
 
 #[track_caller]

@@ -36,6 +36,18 @@ impl Bitmap {
         Some(start)
     }
 
+    /// Whether these two runs could be taken, one after the other; of no unit: nothing is asked for.
+    pub(crate) fn has_runs(&mut self, first: usize, second: usize) -> bool {
+        if first == 0 || second == 0 {
+            let count = first.max(second);
+            return count <= self.free && (count == 0 || self.find_run(count).is_some());
+        }
+        let Some(start) = self.take(first) else { return false };
+        let has_second = second <= self.free && self.find_run(second).is_some();
+        self.give_back(start, first);
+        has_second
+    }
+
     pub(crate) fn give_back(&mut self, start: usize, count: usize) {
         self.mark(start, count, true);
         self.hint = self.hint.min(start / 64);

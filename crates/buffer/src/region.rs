@@ -83,6 +83,13 @@ impl Region {
         self.lock().free_units() * UNIT_BYTES
     }
 
+    /// Whether [`Region::frame`] would give a frame of each of these lengths, where they are not zero, one after the other. Another
+    /// thread may take them at any time.
+    #[must_use]
+    pub fn has_frames(&self, first_bytes: usize, second_bytes: usize) -> bool {
+        self.lock().has_runs(first_bytes.div_ceil(UNIT_BYTES), second_bytes.div_ceil(UNIT_BYTES))
+    }
+
     /// Bytes of the whole mapping.
     #[must_use]
     pub fn length_bytes(&self) -> usize {
@@ -157,6 +164,20 @@ mod tests {
         let mut frame = Region::new(UNIT_BYTES).unwrap().frame(16).unwrap();
         frame.copy_from_slice(&[7; 16]);
         assert_eq!(*frame, [7; 16]);
+    }
+
+    #[test]
+    fn free_bytes_in_holes_are_no_run() {
+        let region = Region::new(4 * UNIT_BYTES).unwrap();
+        let mut frames: Vec<_> = (0..4).map(|_| region.frame(1)).collect();
+        (frames[0], frames[2]) = (None, None);
+        assert_eq!(region.free_bytes(), 2 * UNIT_BYTES);
+        assert!(region.has_frames(UNIT_BYTES, UNIT_BYTES) && region.has_frames(0, 0));
+        assert!(!region.has_frames(UNIT_BYTES + 1, 0) && !region.has_frames(0, UNIT_BYTES + 1));
+        frames[1] = None;
+        assert!(region.has_frames(3 * UNIT_BYTES, 0) && !region.has_frames(4 * UNIT_BYTES, 0));
+        assert!(region.has_frames(UNIT_BYTES, 2 * UNIT_BYTES) && !region.has_frames(2 * UNIT_BYTES, 2 * UNIT_BYTES));
+        assert_eq!(region.free_bytes(), 3 * UNIT_BYTES, "nothing was taken");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Commands under way in one shard: between the device, which says what its store must do, and the engines that do it.
 
 mod abort;
+mod again;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use sanwire_store::{Completion, Delayed, KernelOp, Started};
 
 use self::abort::Settling;
 pub(crate) use self::abort::{Selection, Which};
+use self::again::Again;
 use crate::counting::Meter;
 use crate::mail::Settlement;
 
@@ -111,8 +113,7 @@ pub(crate) struct Runner {
     starved: VecDeque<Starved>,
     /// Waiting for other commands to leave their blocks, in the order of coming.
     held: VecDeque<Held>,
-    ask_again_at: Option<Instant>,
-    ask_again_after: Duration,
+    ask_again: Again,
     /// Waiting for room in the engine.
     backlog: VecDeque<(u64, KernelOp)>,
     /// Waiting for their time.
@@ -133,8 +134,7 @@ impl Runner {
             look_at: None,
             starved: VecDeque::new(),
             held: VecDeque::new(),
-            ask_again_at: None,
-            ask_again_after: ASK_AGAIN,
+            ask_again: Again::new(ASK_AGAIN, ASK_AGAIN_MAX),
             backlog: VecDeque::new(),
             delayed: BTreeMap::new(),
             settling: BTreeMap::new(),
@@ -180,8 +180,7 @@ impl Runner {
             is_in_vain &= matches!(progress, Progress::Wait(_));
             ended.extend(self.go_on(handle, &units, progress, engine, now));
         }
-        self.ask_again_after = if is_in_vain { (2 * self.ask_again_after).min(ASK_AGAIN_MAX) } else { ASK_AGAIN };
-        self.ask_again_at = if self.held.is_empty() { None } else { Some(now + self.ask_again_after) };
+        self.ask_again.asked(!self.held.is_empty(), is_in_vain, now);
         for _ in 0..self.starved.len() {
             let Some(Starved { handle, units, task }) = self.starved.pop_front() else { break };
             match units.begin(handle.nexus(), task, &self.memory) {
@@ -219,7 +218,7 @@ impl Runner {
                 }
                 Progress::Wait(waiting) => {
                     self.held.push_back(Held { handle, units: Arc::clone(units), waiting });
-                    self.ask_again_at = self.ask_again_at.or(Some(now + ASK_AGAIN));
+                    self.ask_again.begin(now);
                     return ended;
                 }
                 Progress::Abort(execution, scope) => {
@@ -305,7 +304,7 @@ impl Runner {
     /// When a delayed request is next due, or a waiting command asks again.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let due = self.delayed.first_key_value().map(|((at, _), _)| *at);
-        due.into_iter().chain(self.ask_again_at).chain(self.look_at).min()
+        due.into_iter().chain(self.ask_again.at()).chain(self.look_at).min()
     }
 
     /// Goes on with the requests whose time has come.

@@ -14,6 +14,9 @@ const DIRECT_MIN_BYTES: usize = 4096;
 /// After a data segment of at least so many bytes the next ones are taken to be as long.
 const LONG_MIN_BYTES: usize = 16 << 10;
 
+/// That many PDUs without data, one after the other, and no more long segments are to be expected.
+const LONG_ENDS_AFTER: u8 = 8;
+
 /// Bytes that are received behind such a segment, or instead of one whose place is not known yet: a header, and few to copy.
 const BEHIND_LONG_BYTES: usize = 1024;
 
@@ -68,8 +71,8 @@ pub struct Receiver {
     end: usize,
     digests: Digests,
     state: State,
-    /// The last data segment was long.
-    is_long: bool,
+    /// The last data segment was long; PDUs without data until that counts no more.
+    long_for: u8,
     /// PDUs that have come whole.
     pdus: u64,
 }
@@ -81,7 +84,7 @@ impl Receiver {
         let least = HEADER_BYTES + ADDITIONAL_MAX_BYTES + DIGEST_BYTES;
         let staging = vec![0; staging_bytes.max(least)].into_boxed_slice();
         let (digests, state) = (Digests::default(), State::Header);
-        Receiver { staging, start: 0, end: 0, digests, state, is_long: false, pdus: 0 }
+        Receiver { staging, start: 0, end: 0, digests, state, long_for: 0, pdus: 0 }
     }
 
     /// From the next PDU on there are these digests.
@@ -121,7 +124,7 @@ impl Receiver {
             }
             _ => &mut [],
         };
-        let end = if self.is_long { self.end + BEHIND_LONG_BYTES } else { self.staging.len() };
+        let end = if self.long_for > 0 { self.end + BEHIND_LONG_BYTES } else { self.staging.len() };
         let end = end.min(self.staging.len());
         [direct, &mut self.staging[self.end..end]]
     }
@@ -178,7 +181,7 @@ impl Receiver {
                     }
                     Destination::Nowhere => true,
                 };
-                self.is_long = header.data_bytes() >= LONG_MIN_BYTES;
+                self.long_for = if header.data_bytes() >= LONG_MIN_BYTES { LONG_ENDS_AFTER } else { 0 };
                 let destination = if has_room { destination } else { Destination::Nowhere };
                 self.state = State::Data { header, additional, destination, done: 0 };
             }
@@ -212,6 +215,7 @@ impl Receiver {
         self.start += end;
         if header.data_bytes() == 0 {
             self.pdus += 1;
+            self.long_for = self.long_for.saturating_sub(1);
             return Step::Pdu(Pdu { header, additional, data: None, is_intact: true });
         }
         self.state = State::Placing { header, additional };

@@ -44,6 +44,7 @@ impl Channel {
         self.tend_links(now);
         self.tend_joins(now);
         self.tend_pauses(now);
+        self.shaper.handle_timeout(now);
         self.keys_mut().handle_timeout(now);
     }
 
@@ -52,7 +53,8 @@ impl Channel {
         if let Some(probe) = self.poll_probe(now) {
             return Some(probe);
         }
-        let data_link = self.data_link(now);
+        let max = self.packet_max_bytes();
+        let data_link = self.data_link(max, now);
         if self.ack_due == AckDue::Now && (self.received.has_gap() || data_link.is_none()) {
             self.acknowledge(AckKind::Plain, None);
         }
@@ -60,7 +62,6 @@ impl Channel {
             return Some((path.unwrap_or_else(|| self.best_path()), packet));
         }
         let at = data_link?;
-        let max = self.packet_max_bytes();
         let cumulative = self.received.cumulative();
         let packet = self.outgoing.transmit(now, &mut self.guard, (at, &mut self.links[at]), max, cumulative)?;
         self.shaper.sent(packet.length_bytes(), now);
@@ -81,24 +82,29 @@ impl Channel {
 
     /// By which link data goes next, if there is any and it may go: by the one where it comes soonest. If that has no room, to wait
     /// for it is better than to go by another.
-    fn data_link(&mut self, now: Instant) -> Option<usize> {
-        let bytes = self.outgoing.next_bytes(self.packet_max_bytes())?;
+    fn data_link(&mut self, packet_max_bytes: usize, now: Instant) -> Option<usize> {
+        let bytes = self.outgoing.next_bytes(packet_max_bytes)?;
         if !self.shaper.is_free(now) {
             return None;
         }
-        let takes = |link: &Link| self.carries_data(link) && link.packet_max_bytes() >= bytes;
         // The only link is told nothing of sizes: what it does not take is found out by its losses.
-        let is_only = self.links.len() == 1;
-        let fit = self.links.iter().enumerate().filter(|(_, link)| is_only || takes(link));
+        if let [only] = &self.links[..] {
+            return only.has_room(bytes).then_some(0);
+        }
+        let takes = |link: &Link| self.carries_data(link) && link.packet_max_bytes() >= bytes;
+        let fit = self.links.iter().enumerate().filter(|(_, link)| takes(link));
         let (at, link) = fit.min_by_key(|(_, link)| link.delay(bytes))?;
         link.has_room(bytes).then_some(at)
     }
 
     /// Whether what is to be sent again is too large for every link that could carry it.
     pub(super) fn is_unfit(&self) -> bool {
+        if self.links.len() == 1 {
+            return false;
+        }
         let Some(bytes) = self.outgoing.lost_bytes() else { return false };
         let takes = |link: &Link| self.carries_data(link) && link.packet_max_bytes() >= bytes;
-        self.links.len() > 1 && !self.links.iter().any(takes)
+        !self.links.iter().any(takes)
     }
 
     /// Whether data may go by a link: it is alive, or no other is; and its packet size is known, or it is the first.

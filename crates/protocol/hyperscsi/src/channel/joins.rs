@@ -176,10 +176,67 @@ impl Channel {
         if self.links.len() < LINKS_MAX {
             self.links.push(link);
         } else {
-            // What was under way on a link that is suspected counts as lost already.
-            let dead = self.links.iter_mut().find(|link| !link.is_live())?;
-            *dead = link;
+            // The link of the handshake keeps its place: by its path others tell which connection it is.
+            let at = (1..self.links.len()).find(|&at| !self.links[at].is_live())?;
+            // What goes by a link while none answers may be under way still: the new one owes nothing of it.
+            self.outgoing.abandon_link(at as u8, &mut self.links);
+            self.links[at] = link;
         }
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_buffer::Head;
+    use sanwire_core::{LinkId, Peer};
+
+    use super::super::messages::Message;
+    use super::super::{Recovery, Setup};
+    use super::*;
+    use crate::wire::flow::Window;
+    use crate::wire::{Protection, Tag};
+
+    const LIMITS: LinkLimits = LinkLimits { packet_max_bytes: 1500, receive_capacity_packets: 64 };
+
+    fn path(link: u8) -> Path {
+        Path { link: LinkId(link), peer: Peer::Udp(([127, 0, 0, 1], u16::from(link)).into()) }
+    }
+
+    fn channel(now: Instant) -> Channel {
+        Channel::new(Setup {
+            path: path(0),
+            connection: 1,
+            ring: crate::keys::tests::shake([3; 32], [3; 32]).unwrap().0,
+            floor: Protection::Checksum,
+            data_opcode: Opcode::HcbeRequest,
+            window: Window::fitting(64),
+            recovery: Recovery::default(),
+            sizes: Sizes { packet_base_bytes: 1200, packet_limit_bytes: 1500 },
+            capacity: Capacity { ours: 64, theirs: 64 },
+            now,
+        })
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_dead_one_owes_nothing_of_what_went_by_that() {
+        let mut now = Instant::ZERO;
+        let mut channel = channel(now);
+        for link in 1..LINKS_MAX as u8 {
+            channel.add_link(path(link), LIMITS, LIMITS, now).unwrap();
+        }
+        for link in &mut channel.links {
+            link.queried(now);
+            link.watched(true, now + Duration::from_secs(1));
+        }
+        now += Duration::from_secs(2);
+        let data = Some(vec![0; 500].into());
+        channel.outgoing.push(Message::new(Tag::default(), 0, Protection::Checksum, Head::new(), data));
+        let Channel { outgoing, links, guard, .. } = &mut channel;
+        outgoing.transmit(now, guard, (1, &mut links[1]), 1200, 0).unwrap();
+        assert_eq!(channel.outgoing.lost_bytes(), None);
+        channel.add_link(path(100), LIMITS, LIMITS, now).unwrap();
+        assert_eq!((channel.path(), channel.links[1].path()), (path(0), path(100)), "the handshake's keeps its place");
+        assert!(channel.outgoing.lost_bytes().is_some(), "what went by the dead one goes again");
     }
 }

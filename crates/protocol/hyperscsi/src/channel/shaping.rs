@@ -58,6 +58,11 @@ impl Shaper {
         self.free_at.filter(|_| self.waits)
     }
 
+    /// Time has passed: nobody waits for a time that is over. What waited may be gone, acknowledged or given up.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.waits &= self.free_at.is_some_and(|at| at > now);
+    }
+
     /// Whether a packet may go now; otherwise it waits.
     pub(crate) fn is_free(&mut self, now: Instant) -> bool {
         self.waits = self.free_at.is_some_and(|at| at > now);
@@ -130,6 +135,20 @@ mod tests {
         assert!(!shaper.is_free(now + Duration::from_secs(1000)));
         shaper.change_cap(Some(1_000_000), now);
         assert!(shaper.is_free(now + Duration::from_millis(10)), "what is owed is paid at the new rate");
+    }
+
+    #[test]
+    fn no_deadline_is_left_when_what_waited_is_gone() {
+        let mut shaper = Shaper::default();
+        shaper.set_cap(Some(1_000_000));
+        let now = Instant::from_nanos(SECOND_NANOS);
+        shaper.sent(100_000, now);
+        assert!(!shaper.is_free(now));
+        let at = shaper.poll_timeout().unwrap();
+        shaper.handle_timeout(now);
+        assert_eq!(shaper.poll_timeout(), Some(at), "it is still to come");
+        shaper.handle_timeout(at);
+        assert_eq!(shaper.poll_timeout(), None, "a time that is over, for ever, wakes its owner again and again");
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub(super) struct Connection {
     pub(super) turn: Turn,
     pub(super) sent_packets: u64,
     pub(super) received_packets: u64,
+    /// When it is due, as long as it is not queued.
+    deadline: Instant,
     /// How many connections its client had when it was told what is wanted of it.
     pub(super) sharers: u32,
     /// The windows that the client was told last.
@@ -95,6 +97,7 @@ impl Connection {
             turn: Turn::default(),
             sent_packets: 0,
             received_packets: 0,
+            deadline: now,
             sharers: 0,
             offered: None,
             intake: Intake::new(terms.transfer_max_bytes(), terms.takes_compressed()),
@@ -205,14 +208,24 @@ impl Connection {
         }
     }
 
-    /// What the client waits for to be told that there is room, if it was told that there is none.
-    pub(super) fn wanted_bytes(&self) -> Option<usize> {
-        let from = self.channel.no_room_from()?;
-        self.wanted.map(|wanted| wanted.bytes(self.channel.is_next(from)))
+    /// Whether the client was told that there is no room, and nothing of room since.
+    pub(super) fn wants_room(&self) -> bool {
+        self.wanted.is_some() && self.channel.no_room_from().is_some()
+    }
+
+    /// Tells the client that there is room, if so many free bytes are enough for what it waits for: gives how many that takes.
+    pub(super) fn tell_of_room(&mut self, memory: &Region, free_bytes: usize, now: Instant) -> Option<usize> {
+        let is_next = self.channel.is_next(self.channel.no_room_from()?);
+        let (wanted, bytes) = self.wanted.map(|wanted| (wanted, wanted.bytes(is_next)))?;
+        if bytes > free_bytes || !wanted.has_frames(memory) {
+            return None;
+        }
+        self.found_room(now);
+        Some(bytes)
     }
 
     /// There is room again.
-    pub(super) fn found_room(&mut self, now: Instant) {
+    fn found_room(&mut self, now: Instant) {
         self.wanted = None;
         self.channel.has_room(now);
     }
@@ -323,6 +336,17 @@ impl Connection {
         now.saturating_since(self.channel.last_heard()) > self.keep_alive * MISSED_MAX
             || self.channel.is_stuck()
             || self.is_refused
+    }
+
+    /// When it is next due, if it has nothing more to send: it must be asked anew after each touch.
+    pub(super) fn note_deadline(&mut self) -> Instant {
+        self.deadline = self.poll_timeout();
+        self.deadline
+    }
+
+    /// What was noted last, if nothing has touched it since.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        (!self.is_queued).then_some(self.deadline)
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {

@@ -76,6 +76,11 @@ impl Wanted {
         let needed = self.data_bytes + self.expanded_bytes;
         if is_next || needed == 0 { needed } else { needed.saturating_add(self.spare_bytes) }
     }
+
+    /// Whether its frames are to be had: free bytes may lie in holes that are too small.
+    pub(super) fn has_frames(self, memory: &Region) -> bool {
+        memory.has_frames(self.data_bytes, self.expanded_bytes)
+    }
 }
 
 /// A fragment with what is around it.

@@ -69,7 +69,7 @@ pub struct Server {
     events: VecDeque<ServerEvent>,
     /// Connections whose clients were told that there is no room for what they send.
     starved: VecDeque<u32>,
-    /// No connection's deadline is earlier.
+    /// No deadline is earlier, but for those of connections in the queue.
     next_deadline: Option<Instant>,
     counters: Counters,
     offences: Offences,
@@ -160,8 +160,10 @@ impl Server {
         connection.received_packets += 1;
         let request = connection.handle_data(packet, &mut self.plain, &self.config.memory, &mut self.counters, now);
         let nexus = connection.nexus;
+        if connection.wants_room() && !self.starved.contains(&prefix.connection) {
+            self.starved.push_back(prefix.connection);
+        }
         self.deliver(prefix.connection);
-        self.note_starved(prefix.connection);
         self.touch(prefix.connection);
         match request {
             Ok(Some(request)) => self.handle_request(nexus, path, request, now),
@@ -215,15 +217,13 @@ impl Server {
         }
     }
 
-    /// The connection may have something to send, and another deadline.
+    /// The connection may have something to send, and another deadline when it has sent it.
     fn touch(&mut self, id: u32) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if !connection.is_queued {
             connection.is_queued = true;
             self.queue.push_back(id);
         }
-        let deadline = connection.poll_timeout();
-        self.wake_at(deadline);
     }
 
     fn wake_at(&mut self, deadline: Instant) {
@@ -292,7 +292,7 @@ impl Server {
             connection.is_queued = false;
             connection.turn.forget();
             self.queue.pop_front();
-            let deadline = connection.poll_timeout();
+            let deadline = connection.note_deadline();
             self.wake_at(deadline);
         }
         None
@@ -301,18 +301,26 @@ impl Server {
     /// When [`Server::handle_timeout`] is next due. It may come early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.next_deadline
+        // The queue is empty, but for an owner who cannot send.
+        let queued = self.queue.iter().filter_map(|id| self.connections.get(id)).map(Connection::poll_timeout);
+        queued.chain(self.next_deadline).min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.next_deadline.is_none_or(|at| at > now) {
+        if self.poll_timeout().is_none_or(|at| at > now) {
             return;
         }
         self.next_deadline = None;
-        let ids: Vec<u32> = self.connections.keys().copied().collect();
-        let sharers = ids.len();
-        for id in ids {
+        let sharers = self.connections.len();
+        let mut due = Vec::new();
+        for (id, connection) in &self.connections {
+            match connection.deadline() {
+                Some(at) if at > now => self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at))),
+                _ => due.push(*id),
+            }
+        }
+        for id in due {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             if connection.poll_timeout() <= now {
                 connection.handle_timeout(now);

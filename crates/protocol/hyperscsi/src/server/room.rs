@@ -10,14 +10,6 @@ use super::Server;
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Server {
-    /// A packet of a connection was taken, or not.
-    pub(super) fn note_starved(&mut self, id: u32) {
-        let is_starved = self.connections.get(&id).is_some_and(|connection| connection.wanted_bytes().is_some());
-        if is_starved && !self.starved.contains(&id) {
-            self.starved.push_back(id);
-        }
-    }
-
     /// Those for whom there is room now are told so, who has waited longest first.
     pub(super) fn tell_of_room(&mut self, now: Instant) {
         if self.starved.is_empty() {
@@ -25,15 +17,16 @@ impl Server {
         }
         let mut free_bytes = self.config.memory.free_bytes();
         for id in std::mem::take(&mut self.starved) {
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
-            let Some(wanted_bytes) = connection.wanted_bytes() else { continue };
-            if wanted_bytes > free_bytes {
-                self.starved.push_back(id);
+            let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.wants_room()) else {
                 continue;
+            };
+            match connection.tell_of_room(&self.config.memory, free_bytes, now) {
+                Some(taken_bytes) => {
+                    free_bytes -= taken_bytes;
+                    self.touch(id);
+                }
+                None => self.starved.push_back(id),
             }
-            free_bytes -= wanted_bytes;
-            connection.found_room(now);
-            self.touch(id);
         }
         self.look_for_room_later(now);
     }

@@ -93,10 +93,7 @@ impl Server {
             let capacity = connection.channel.capacity();
             let outward = scaled(capacity.theirs.min(most), share_of, shares.most);
             let inward = share(capacity.ours, share_of, shares.sum, most);
-            let quantum = QUANTUM_BYTES * share_of / shares.least;
-            let longest = QUANTUM_BYTES * shares.most / shares.least;
-            let quantum = quantum * QUANTUM_MAX_BYTES / longest.max(QUANTUM_MAX_BYTES);
-            connection.turn.set_quantum(quantum.max(QUANTUM_MIN_BYTES));
+            connection.turn.set_quantum(quantum_bytes(share_of, shares.least, shares.most));
             let weight = shares.scale.weight(share_of);
             let has_other_company = connection.sharers != sharer.connections;
             if connection.share(Windows { outward: Window::fitting(outward), inward }, weight, now) {
@@ -180,6 +177,12 @@ impl Server {
     }
 }
 
+/// The turn of a connection with such a share, among others between the least and the most.
+fn quantum_bytes(share: u64, least: u64, most: u64) -> u64 {
+    let longest = (QUANTUM_BYTES * most / least).min(QUANTUM_MAX_BYTES);
+    (longest * share / most).max(QUANTUM_MIN_BYTES)
+}
+
 /// A part of so many packets, and one at the least.
 fn scaled(packets: u32, share: u64, of: u64) -> u32 {
     u32::try_from(u64::from(packets) * share / of.max(1)).unwrap_or(u32::MAX).max(1)
@@ -188,4 +191,20 @@ fn scaled(packets: u32, share: u64, of: u64) -> u32 {
 /// What a client with this share of the sum may send at once over links that take so many packets, and no more than `most`.
 fn share(capacity_packets: u32, share: u64, sum: u64, most: u32) -> Window {
     Window::fitting(scaled(capacity_packets.min(IN_FLIGHT_PACKETS), share, sum).min(most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_as_the_shares_however_large_those_are() {
+        assert_eq!(quantum_bytes(UNIT, UNIT, 3 * UNIT), QUANTUM_BYTES);
+        assert_eq!(quantum_bytes(3 * UNIT, UNIT, 3 * UNIT), 3 * QUANTUM_BYTES);
+        assert_eq!(quantum_bytes(20 * UNIT, UNIT, 40 * UNIT), QUANTUM_MAX_BYTES / 2);
+        // The largest weight with the highest priority, beside one of the 4096 connections of a client.
+        let most = u64::from(u16::MAX) * 8 * UNIT;
+        assert_eq!(quantum_bytes(most, UNIT / 4096, most), QUANTUM_MAX_BYTES);
+        assert_eq!(quantum_bytes(UNIT / 4096, UNIT / 4096, most), QUANTUM_MIN_BYTES);
+    }
 }

@@ -148,3 +148,28 @@ fn behind_a_long_segment_little_is_received_that_would_be_copied() {
     // How long the first one is, nobody could know.
     assert!(copied < LONG + 4096, "{copied} bytes were received where they do not belong");
 }
+
+#[test]
+fn after_a_long_segment_and_many_short_pdus_as_much_is_received_at_once_as_before() {
+    let mut receiver = Receiver::new(64 << 10);
+    let mut feed = |bytes: &[u8]| {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            rest = &rest[receiver.take(rest)..];
+            loop {
+                match receiver.poll() {
+                    Step::Header(header) => {
+                        receiver.place(Destination::Frame(Frame::from(vec![0; header.data_bytes()]), 0));
+                    }
+                    Step::Pdu(_) => {}
+                    Step::Starving => break,
+                    Step::Torn => panic!("torn"),
+                }
+            }
+        }
+        receiver.spaces()[1].len()
+    };
+    assert_eq!(feed(&stream(ALL[0], &[32 << 10])), BEHIND_LONG_BYTES);
+    assert_eq!(feed(&stream(ALL[0], &[0, 0])), BEHIND_LONG_BYTES, "the next segments may come after some commands");
+    assert_eq!(feed(&stream(ALL[0], &[0; 6])), 64 << 10);
+}

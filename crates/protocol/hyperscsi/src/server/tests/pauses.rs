@@ -30,6 +30,21 @@ fn what_finds_no_memory_is_kept_back_until_there_is_some_and_what_needs_none_goe
 }
 
 #[test]
+fn memory_in_holes_is_no_room_for_what_does_not_fit_into_one() {
+    let mut world = World::new();
+    let units: Vec<_> = std::iter::from_fn(|| world.server.config.memory.frame(1)).collect();
+    let (held, freed): (Vec<_>, Vec<_>) = units.into_iter().enumerate().partition(|(index, _)| index % 2 == 0);
+    drop(freed);
+    assert!(world.server.config.memory.free_bytes() > 2 * 50_000);
+    world.order(50_000);
+    world.pass(Duration::from_secs(5));
+    assert!(world.sent <= 25 * 15, "{} packets that find no memory", world.sent);
+    drop(held);
+    world.pass(30 * MS);
+    assert_eq!(world.come(), [50_000]);
+}
+
+#[test]
 fn the_word_that_there_is_memory_is_said_until_it_is_heard() {
     let mut world = World::new();
     let held = world.all_memory();

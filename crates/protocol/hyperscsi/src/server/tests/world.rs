@@ -53,6 +53,8 @@ impl World {
                     }
                 }
             }
+            let deadline = self.server.poll_timeout().unwrap();
+            assert!(self.server.connections.values().all(|connection| deadline <= connection.poll_timeout()));
         }
     }
 

@@ -4,7 +4,11 @@
 pub mod attacker;
 mod cast;
 pub mod host;
+mod initiator;
 pub mod link;
+mod meter;
 pub mod plan;
+mod road;
 pub mod stats;
+pub mod terms;
 pub mod wire;

@@ -93,6 +93,13 @@ impl Model {
         now
     }
 
+    /// A write was refused by a server that lets nobody write: it never landed, and never will.
+    pub fn refuse_write(&mut self, operation: u64, range: Range) {
+        for block in &mut self.blocks[range.indexes()] {
+            block.retain(|candidate| candidate.operation != operation);
+        }
+    }
+
     /// A flush that was asked at `begun` has been acknowledged.
     pub fn acknowledge_flush(&mut self, begun: Tick) {
         if self.lost_power_at > begun {

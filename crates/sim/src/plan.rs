@@ -36,6 +36,10 @@ pub struct Work {
     pub reset_per_million: u32,
     /// How many of a million commands are the one that must not be executed twice.
     pub count_per_million: u32,
+    /// How many of a million commands are requests to manage the server.
+    pub manage_per_million: u32,
+    /// So many clients may manage it: the first ones.
+    pub managers: usize,
     /// The longest pause between two commands, in microseconds.
     pub think_us: u64,
 }
@@ -85,6 +89,8 @@ impl<P, F> Plan<P, F> {
                 abort_per_million: 0,
                 reset_per_million: 0,
                 count_per_million: 50_000,
+                manage_per_million: 0,
+                managers: 0,
                 think_us: 500,
             },
             faults: Vec::new(),

@@ -52,7 +52,9 @@ struct Settling<H> {
 /// What a server executes.
 pub struct Runner<H> {
     /// The logical units.
-    pub units: LogicalUnits,
+    pub units: Arc<LogicalUnits>,
+    /// Of those who see them on terms of their own, the same units.
+    views: BTreeMap<NexusId, LogicalUnits>,
     /// When the completions come that are new since the last look.
     pub scheduled: Vec<(Instant, u64)>,
     /// What has ended since the last look.
@@ -78,13 +80,14 @@ impl<H: Handle> Runner<H> {
     /// # Errors
     /// When the disk or its name is refused.
     pub fn new(memory: Region, disk: Arc<SimDisk>, write_cache: bool) -> Result<Self, String> {
-        let units = LogicalUnits::new();
+        let units = Arc::new(LogicalUnits::new());
         let identity = Identity::new("simulated", [7; 16]).map_err(|error| format!("{error:?}"))?;
         let disk = Disk::new(identity, disk, DiskOptions { write_cache, ..DiskOptions::default() })
             .map_err(|error| error.to_string())?;
         units.add(Lun::default(), disk).map_err(|error| error.to_string())?;
         Ok(Runner {
             units,
+            views: BTreeMap::new(),
             scheduled: Vec::new(),
             ended: Vec::new(),
             memory,
@@ -131,9 +134,30 @@ impl<H: Handle> Runner<H> {
         self.nexuses.insert(nexus, ports);
     }
 
+    /// An initiator is there that sees the units on terms of its own.
+    ///
+    /// # Errors
+    /// When they cannot be shown to it.
+    pub fn open_view(&mut self, nexus: NexusId, ports: Arc<NexusPorts>) -> Result<&LogicalUnits, String> {
+        let view = LogicalUnits::part_of(Arc::clone(&self.units));
+        for (lun, disk) in self.units.iter() {
+            view.add_shared(lun, disk).map_err(|error| error.to_string())?;
+        }
+        view.nexus_established(nexus, Arc::clone(&ports));
+        self.nexuses.insert(nexus, ports);
+        Ok(self.views.entry(nexus).or_insert(view))
+    }
+
+    /// The units as an initiator sees them.
+    #[must_use]
+    pub fn units_of(&self, nexus: NexusId) -> &LogicalUnits {
+        self.views.get(&nexus).unwrap_or(&self.units)
+    }
+
     /// An initiator is gone: what has not begun is dropped, what the disk does goes on to its end.
     pub fn close(&mut self, nexus: NexusId) {
-        self.units.nexus_lost(nexus);
+        self.units_of(nexus).nexus_lost(nexus);
+        self.views.remove(&nexus);
         self.starved.retain(|(handle, _)| handle.nexus() != nexus);
         self.held.retain(|(handle, _)| handle.is_none_or(|handle| handle.nexus() != nexus));
         self.settling.retain(|settling| settling.handle.is_none_or(|handle| handle.nexus() != nexus));
@@ -174,7 +198,7 @@ impl<H: Handle> Runner<H> {
             self.starved.push_back((handle, task));
             return Ok(());
         }
-        let progress = self.units.begin(handle.nexus(), task, &self.memory);
+        let progress = self.units_of(handle.nexus()).begin(handle.nexus(), task, &self.memory);
         self.go_on(Some(handle), progress, now)
     }
 

@@ -3,11 +3,17 @@
 use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_scsi::{Cdb, Extent, build, unmap_parameters};
 
-use crate::content::{BLOCK_BYTES, fill};
+use crate::content::{BLOCK_BYTES, fill, version_of};
 use crate::model::{Model, Range, Tick};
 use crate::plan::Work;
 use crate::random::Random;
 use crate::runner::{COUNT, Counts};
+
+/// The most blocks of a request to manage the server: several packets.
+const MANAGE_BLOCKS_MAX: u64 = 40;
+
+/// Clients of a world that ask for management, at the most.
+const MANAGERS_MAX: usize = 8;
 
 /// What a command is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +35,8 @@ pub enum Kind {
     Abort,
     /// LOGICAL UNIT RESET.
     Reset,
+    /// A request to manage the server: so many blocks, which are sent back.
+    Manage,
     /// TEST UNIT READY.
     Test,
 }
@@ -43,6 +51,28 @@ pub struct Asked {
     /// The blocks that it is about.
     pub range: Range,
     begun: Tick,
+    /// Since which change of its terms its client may only read, if that is so.
+    read_only_since: Option<u64>,
+}
+
+/// The blocks of a request to manage the server, of the client with this number.
+#[must_use]
+pub fn manage_range(client: usize, blocks: u64) -> Range {
+    Range { lba: client as u64 * MANAGE_BLOCKS_MAX, blocks: blocks.min(MANAGE_BLOCKS_MAX) }
+}
+
+/// The operation and the client of a request to manage the server; `None` when that is no whole request.
+#[must_use]
+pub fn manage_request(request: &[u8]) -> Option<(u64, usize)> {
+    let (operation, _) = request.split_first_chunk::<8>()?;
+    let operation = u64::from_le_bytes(*operation);
+    let client = (0..MANAGERS_MAX).find(|client| is_request(request, operation, manage_range(*client, 0).lba))?;
+    Some((operation, client))
+}
+
+fn is_request(bytes: &[u8], operation: u64, lba: u64) -> bool {
+    let blocks = bytes.chunks(BLOCK_BYTES).zip(lba..);
+    !bytes.is_empty() && blocks.into_iter().all(|(block, lba)| version_of(block, lba) == Some(operation))
 }
 
 /// What all clients share.
@@ -59,22 +89,37 @@ pub struct Shared<'a> {
 
 impl Asked {
     /// A command is given: the model knows of its writes from now on.
-    pub fn begin(operation: u64, kind: Kind, range: Range, model: &mut Model) -> Self {
+    pub fn begin(operation: u64, kind: Kind, range: Range, read_only_since: Option<u64>, model: &mut Model) -> Self {
         let begun = match kind {
             Kind::Write { .. } => model.begin_write(operation, operation, range),
             Kind::Unmap => model.begin_write(operation, 0, range),
             _ => model.tick(),
         };
-        Asked { operation, kind, range, begun }
+        Asked { operation, kind, range, begun, read_only_since }
     }
 
-    /// It was answered.
+    /// It was answered, to a client that may only read since that change of its terms, if that is so.
     ///
     /// # Errors
     /// When the answer cannot be.
-    pub fn settle(self, is_good: bool, data: Option<&[u8]>, shared: &mut Shared<'_>) -> Result<(), String> {
-        let Asked { operation, kind, range, begun } = self;
+    pub fn settle(
+        self,
+        is_good: bool,
+        data: Option<&[u8]>,
+        read_only_since: Option<u64>,
+        shared: &mut Shared<'_>,
+    ) -> Result<(), String> {
+        let Asked { operation, kind, range, begun, .. } = self;
+        let executed = shared.counts.get(&operation).copied().unwrap_or(0);
         match kind {
+            Kind::Write { .. } | Kind::Unmap
+                if read_only_since.is_some() && read_only_since == self.read_only_since =>
+            {
+                shared.model.refuse_write(operation, range);
+                if is_good {
+                    return Err("was done for a client that may only read".to_owned());
+                }
+            }
             Kind::Read if is_good => shared.model.check_read(range, begun, data.unwrap_or_default())?,
             Kind::Write { is_stable } if is_good => shared.model.acknowledge_write(operation, range, begun, is_stable),
             Kind::Unmap if is_good => shared.model.acknowledge_write(operation, range, begun, false),
@@ -82,8 +127,15 @@ impl Asked {
                 shared.model.end_write(operation, range);
             }
             Kind::Flush if is_good => shared.model.acknowledge_flush(begun),
-            Kind::Count if is_good && shared.counts.get(&operation) != Some(&1) => {
-                return Err(format!("acknowledged, executed {:?} times", shared.counts.get(&operation)));
+            Kind::Count if is_good && executed != 1 => return Err(format!("acknowledged, executed {executed} times")),
+            Kind::Manage if executed != u32::from(is_good) => {
+                return Err(format!("was done: {is_good}, executed {executed} times"));
+            }
+            Kind::Manage if is_good => {
+                let data = data.unwrap_or_default();
+                if data.len() != range.blocks as usize * BLOCK_BYTES || !is_request(data, operation, range.lba) {
+                    return Err("has the answer to something else".to_owned());
+                }
             }
             Kind::Abort | Kind::Reset if !is_good => return Err("must be done".to_owned()),
             _ => {}
@@ -109,6 +161,9 @@ pub fn draw(random: &mut Random, work: &Work, moved_bytes: u64, may_abort: bool,
     }
     if random.chance(work.count_per_million) {
         return (Kind::Count, none);
+    }
+    if random.chance(work.manage_per_million) {
+        return (Kind::Manage, Range { lba: 0, blocks: random.range(1..=work.blocks_max.min(MANAGE_BLOCKS_MAX)) });
     }
     match random.range(0..=19) {
         0..=8 => (Kind::Read, range),
@@ -144,8 +199,17 @@ pub fn command(
         }
         Kind::Count => (count_cdb(operation), None, None),
         Kind::Test => (build::test_unit_ready(), None, None),
-        Kind::Abort | Kind::Reset => return None,
+        Kind::Abort | Kind::Reset | Kind::Manage => return None,
     })
+}
+
+/// A request to manage the server, and the frame for its answer; `None` without memory.
+#[must_use]
+pub fn management(range: Range, operation: u64, memory: &Region) -> Option<(Slice, Frame)> {
+    let length = range.blocks as usize * BLOCK_BYTES;
+    let (mut request, answer) = (memory.frame(length)?, memory.frame(length)?);
+    fill(&mut request, range.lba, operation);
+    Some((request.freeze(), answer))
 }
 
 fn count_cdb(operation: u64) -> Cdb {

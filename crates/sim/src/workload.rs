@@ -12,7 +12,7 @@ use crate::content::BLOCK_BYTES;
 use crate::model::Range;
 use crate::plan::Work;
 use crate::random::Random;
-use crate::task::{Asked, Kind, Shared, command, draw};
+use crate::task::{Asked, Kind, Shared, command, draw, manage_range, management};
 
 /// A command that the client does not take, or for which there is no memory, is tried again after this.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
@@ -26,6 +26,8 @@ pub enum Given<Id> {
     Abort(Id),
     /// A reset of the logical unit.
     Reset,
+    /// A request to manage the server, and the frame for its answer.
+    Manage(Slice, Frame),
 }
 
 /// What a client tells.
@@ -39,7 +41,7 @@ pub enum Told<Id, Failure> {
         id: Id,
         /// Whether it was done.
         is_good: bool,
-        /// Whether it was answered as an abort or a reset.
+        /// Whether it was answered as an abort, a reset or a request to manage the server.
         is_management: bool,
         /// Its data, and how much of that is filled.
         data_in: Option<(Frame, usize)>,
@@ -86,6 +88,9 @@ pub struct Worker<C: Initiator> {
     pub client: C,
     /// Its memory.
     pub memory: Region,
+    /// Since which change of its terms it may only read, if that is so.
+    pub read_only_since: Option<u64>,
+    number: usize,
     random: Random,
     work: Work,
     left: u64,
@@ -110,12 +115,14 @@ pub struct Worker<C: Initiator> {
 }
 
 impl<C: Initiator> Worker<C> {
-    /// A client that has not done anything yet.
+    /// The client with this number, which has not done anything yet.
     #[must_use]
-    pub fn new(client: C, memory: Region, work: Work, random: Random) -> Self {
+    pub fn new(number: usize, client: C, memory: Region, work: Work, random: Random) -> Self {
         Worker {
             client,
             memory,
+            read_only_since: None,
+            number,
             random,
             work,
             left: work.commands,
@@ -189,7 +196,7 @@ impl<C: Initiator> Worker<C> {
         let Some(given) = self.given(kind, range, operation) else { return false };
         let Some(id) = self.client.give(given, now) else { return false };
         *shared.next_operation += 1;
-        self.in_flight.insert(id, Asked::begin(operation, kind, range, shared.model));
+        self.in_flight.insert(id, Asked::begin(operation, kind, range, self.read_only_since, shared.model));
         true
     }
 
@@ -197,7 +204,10 @@ impl<C: Initiator> Worker<C> {
         if let Some(lba) = self.verify_from {
             return (Kind::Read, Range { lba, blocks: self.verify_blocks().min(blocks - lba.min(blocks)) });
         }
-        draw(&mut self.random, &self.work, self.moved_bytes, !self.in_flight.is_empty(), blocks)
+        match draw(&mut self.random, &self.work, self.moved_bytes, !self.in_flight.is_empty(), blocks) {
+            (Kind::Manage, range) => (Kind::Manage, manage_range(self.number, range.blocks)),
+            drawn => drawn,
+        }
     }
 
     fn given(&mut self, kind: Kind, range: Range, operation: u64) -> Option<Given<C::Id>> {
@@ -207,6 +217,9 @@ impl<C: Initiator> Worker<C> {
                 self.in_flight.keys().nth(index).copied().map(Given::Abort)
             }
             Kind::Reset => Some(Given::Reset),
+            Kind::Manage => {
+                management(range, operation, &self.memory).map(|(request, room)| Given::Manage(request, room))
+            }
             _ => {
                 let (cdb, data_out, data_in) = command(kind, range, operation, &self.memory)?;
                 Some(Given::Command(cdb, data_out, data_in))
@@ -227,7 +240,7 @@ impl<C: Initiator> Worker<C> {
                 Told::Answered { id, is_good, is_management, data_in } => {
                     let asked = self.in_flight.remove(&id).ok_or(format!("{id:?} was answered twice"))?;
                     self.last_answer = now;
-                    if is_management != matches!(asked.kind, Kind::Abort | Kind::Reset) {
+                    if is_management != matches!(asked.kind, Kind::Abort | Kind::Reset | Kind::Manage) {
                         return Err(format!("{asked:?} was answered as something else"));
                     }
                     let data = data_in.as_ref().map(|(frame, filled)| &frame[..(*filled).min(frame.len())]);
@@ -236,7 +249,7 @@ impl<C: Initiator> Worker<C> {
                 Told::Failed { id, is_in_doubt } => {
                     let asked = self.in_flight.remove(&id).ok_or(format!("{id:?} was answered twice"))?;
                     self.other += 1;
-                    if is_in_doubt && asked.kind != Kind::Count {
+                    if is_in_doubt && !matches!(asked.kind, Kind::Count | Kind::Manage) {
                         return Err(format!("{asked:?} could have been asked again"));
                     }
                     // A write that nobody waits for may still land: it stays a candidate without an end.
@@ -258,7 +271,10 @@ impl<C: Initiator> Worker<C> {
         } else {
             self.other += 1;
         }
-        asked.settle(is_good, data, shared)?;
+        if asked.kind == Kind::Manage && is_good && self.number >= self.work.managers {
+            return Err("was done for a client that may not".to_owned());
+        }
+        asked.settle(is_good, data, self.read_only_since, shared)?;
         // Of the final reads none may fail for long.
         if !is_good && let Some(next) = self.verify_from {
             let again = next.min(asked.range.lba);

@@ -127,7 +127,9 @@ impl<W: Wire> World<W> {
     fn make_worker(&mut self, client: usize) -> Outcome<Worker<W::Client>> {
         let machine = W::make_client(self, client)?;
         let memory = Region::new(self.plan.client_memory_bytes).map_err(|error| error.to_string())?;
-        Ok(Worker::new(machine, memory, self.plan.work, self.random.fork()))
+        let mut worker = Worker::new(client, machine, memory, self.plan.work, self.random.fork());
+        worker.read_only_since = self.wire.read_only_since(client);
+        Ok(worker)
     }
 
     /// A new client takes the place of one that has left.

@@ -124,6 +124,17 @@ fn the_death_of_a_link_costs_less_than_a_fifth_of_a_second_and_its_return_is_use
             if links != 2 || worker.sessions != 1 || worker.other > 1 {
                 return Err(format!("{kind:?}: {links} links: {}", world.describe()));
             }
+            let carried = |world: &World| {
+                let data_bytes = &world.wire.stats.data_bytes;
+                [cut, 1 - cut].map(|link| data_bytes.get(&(link, kind != Kind::Read)).copied().unwrap_or(0))
+            };
+            let before = carried(&world);
+            moved(&mut world, kind, Duration::from_millis(500))?;
+            let after = carried(&world);
+            let [again, other] = [after[0] - before[0], after[1] - before[1]];
+            if again * 2 < other {
+                return Err(format!("{kind:?}: {again} bytes on the link that has returned, {other} on the other"));
+            }
         }
         Ok(())
     });

@@ -1,4 +1,4 @@
-//! Somebody on the link who sees all packets and sends his own, without knowing any key.
+//! Somebody on the links who sees all packets, takes some of them off, and sends his own, without knowing any key.
 
 use std::collections::VecDeque;
 
@@ -16,48 +16,112 @@ const HEARD_MAX: usize = 128;
 const GUARD: usize = 5;
 const CONNECTION: std::ops::Range<usize> = 8..12;
 
+/// Packets of one kind that are taken off in a row, at the most.
+const PREY_MAX: u64 = 8;
+
+/// A packet on a link.
+#[derive(Clone, Debug)]
+pub struct Passing {
+    /// Between this client and the server.
+    pub client: usize,
+    /// By this link.
+    pub link: usize,
+    /// Which way.
+    pub to_server: bool,
+    /// What.
+    pub bytes: Vec<u8>,
+}
+
+/// What the attacker sends.
+#[derive(Debug)]
+pub struct Strike {
+    /// The packet.
+    pub passing: Passing,
+    /// It belongs to an established connection, and nobody who has its keys made it: who gets it must refuse and count it.
+    pub is_forged: bool,
+}
+
 /// The attacker.
 #[derive(Debug)]
 pub struct Attacker {
     random: Random,
-    heard: VecDeque<(usize, bool, Vec<u8>)>,
+    links: usize,
+    heard: VecDeque<Passing>,
+    /// What is taken off the links, and how many more of it.
+    prey: Option<(Opcode, u64)>,
 }
 
 impl Attacker {
-    /// An attacker who has not heard anything yet.
+    /// An attacker on so many links of each client, who has not heard anything yet.
     #[must_use]
-    pub fn new(random: Random) -> Self {
-        Attacker { random, heard: VecDeque::new() }
+    pub fn new(random: Random, links: usize) -> Self {
+        Attacker { random, links, heard: VecDeque::new(), prey: None }
     }
 
     /// Keeps some of what passes.
-    pub fn overhear(&mut self, client: usize, to_server: bool, bytes: &[u8]) {
+    pub fn overhear(&mut self, passing: Passing) {
         if self.heard.len() == HEARD_MAX {
             let oldest = self.random.range(0..=HEARD_MAX as u64 - 1) as usize;
             self.heard.remove(oldest);
         }
-        self.heard.push_back((client, to_server, bytes.to_vec()));
+        self.heard.push_back(passing);
     }
 
-    /// A packet to send: about which client, whether to the server, and what.
-    pub fn strike(&mut self) -> Option<(usize, bool, Vec<u8>)> {
+    /// Whether a packet is taken off its link.
+    pub fn takes(&mut self, bytes: &[u8]) -> bool {
+        let Some((opcode, left)) = &mut self.prey else { return false };
+        let is_prey = Prefix::read(bytes).is_ok_and(|(prefix, ..)| prefix.header.opcode == *opcode);
+        *left -= u64::from(is_prey);
+        if *left == 0 {
+            self.prey = None;
+        }
+        is_prey
+    }
+
+    /// Leaves alone what passes.
+    pub fn rest(&mut self) {
+        self.prey = None;
+    }
+
+    /// Does something; gives the packet that is sent, if it is that.
+    pub fn strike(&mut self) -> Option<Strike> {
         if self.heard.is_empty() {
             return None;
         }
         let index = self.random.range(0..=self.heard.len() as u64 - 1) as usize;
-        let (client, to_server, bytes) = self.heard[index].clone();
-        match self.random.range(0..=12) {
-            0..=2 => Some((client, to_server, bytes)),
-            3 => Some((client, !to_server, bytes)),
-            4 => Some((client, to_server, self.damaged(bytes))),
-            5 => Some((client, true, self.forged_disconnect(&bytes)?)),
-            6 | 7 => Some((client, false, self.forged_refusal(&bytes)?)),
-            8 => Some((client, false, self.forged_farewell(&bytes)?)),
-            9 => Some((client, to_server, self.truncated(bytes))),
-            10 => Some((client, to_server, self.spliced(bytes)?)),
-            11 => Some((client, to_server, self.reguarded(bytes)?)),
-            _ => Some((client, to_server, self.garbage())),
+        let mut passing = self.heard[index].clone();
+        if self.random.chance(250_000) {
+            passing.link = self.random.range(0..=self.links as u64 - 1) as usize;
         }
+        let seen = std::mem::take(&mut passing.bytes);
+        let (mut to_server, mut is_forged) = (passing.to_server, false);
+        let bytes = match self.random.range(0..=15) {
+            0..=2 => seen,
+            3 => {
+                to_server = !to_server;
+                seen
+            }
+            4 => self.damaged(seen),
+            5 | 6 => {
+                to_server = false;
+                self.refusal(&seen)?
+            }
+            7 => self.truncated(seen),
+            8 => self.spliced(seen)?,
+            9 => self.reguarded(seen)?,
+            10 => self.garbage(),
+            11 => {
+                self.prey = Some((self.random.choose(&Opcode::ALL), self.random.range(1..=PREY_MAX)));
+                return None;
+            }
+            _ => {
+                to_server = self.random.chance(500_000);
+                let (bytes, is_of_connection) = self.forged(&seen)?;
+                is_forged = is_of_connection;
+                bytes
+            }
+        };
+        Some(Strike { passing: Passing { to_server, bytes, ..passing }, is_forged })
     }
 
     fn damaged(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
@@ -73,7 +137,7 @@ impl Attacker {
     /// A packet of one connection in the name of another.
     fn spliced(&mut self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
         let index = self.random.range(0..=self.heard.len() as u64 - 1) as usize;
-        let other = self.heard.get(index)?.2.get(CONNECTION)?;
+        let other = self.heard.get(index)?.bytes.get(CONNECTION)?;
         bytes.get_mut(CONNECTION)?.copy_from_slice(other);
         Some(bytes)
     }
@@ -85,7 +149,7 @@ impl Attacker {
     }
 
     /// A refusal with a right checksum, for a connection or a handshake that is under way.
-    fn forged_refusal(&mut self, seen: &[u8]) -> Option<Vec<u8>> {
+    fn refusal(&mut self, seen: &[u8]) -> Option<Vec<u8>> {
         let (prefix, _, _) = Prefix::read(seen).ok()?;
         let is_connected = matches!(prefix.header.opcode, Opcode::HcbeRequest | Opcode::HcbeReply);
         // A client that was never connected takes the word of somebody on its link that its password is wrong.
@@ -93,29 +157,30 @@ impl Attacker {
             true => self.random.choose(&[Refusal::UnknownConnection, Refusal::NotAuthentic, Refusal::Full]),
             false => self.random.choose(&[Refusal::UnknownConnection, Refusal::Full]),
         };
-        loose(Opcode::AdnRequest, seen, &AdnRequest::Refusal(reason).write())
+        let header = Header::single(Opcode::AdnRequest, Tag::default());
+        Some(loose(Prefix { header, ..prefix }, &AdnRequest::Refusal(reason).write()))
     }
 
-    /// A DISCONNECT, sealed with noise or only with a checksum.
-    fn forged_disconnect(&mut self, seen: &[u8]) -> Option<Vec<u8>> {
-        if self.random.chance(500_000) {
-            loose(Opcode::Disconnect, seen, &[])
-        } else {
-            self.sealed(Opcode::Disconnect, seen)
-        }
-    }
-
-    fn forged_farewell(&mut self, seen: &[u8]) -> Option<Vec<u8>> {
-        self.sealed(Opcode::AdnRequest, seen)
-    }
-
-    fn sealed(&mut self, opcode: Opcode, seen: &[u8]) -> Option<Vec<u8>> {
+    /// A packet of any kind for what was seen, with a right checksum or with noise for a seal; whether it can only be one of an
+    /// established connection.
+    fn forged(&mut self, seen: &[u8]) -> Option<(Vec<u8>, bool)> {
         let (prefix, _, _) = Prefix::read(seen).ok()?;
+        let opcode = self.random.choose(&Opcode::ALL);
         let header = Header::single(opcode, Tag::default());
-        let number = prefix.number + self.random.range(0..=1000);
-        let mut bytes = Prefix { header, protection: Protection::Aes256Gcm, number, ..prefix }.write(24).to_vec();
-        bytes.extend(self.random.seed().iter().take(24));
-        Some(bytes)
+        let later = prefix.number.saturating_add(self.random.range(0..=1000));
+        let number = self.random.choose(&[prefix.number, later, u64::MAX]);
+        let protection = self.random.choose(&Protection::ALL);
+        let prefix = Prefix { header, protection, number, ..prefix };
+        if protection == Protection::Checksum {
+            let is_setup = matches!(opcode, Opcode::DeviceDiscovery | Opcode::AdnRequest | Opcode::AdnReply);
+            let body = [self.random.choose(&[0, 1, 2, 3, 16, 17, 18, 19]); 40];
+            let length = self.random.choose(&[0, 1, 9, 17, 40]);
+            return Some((loose(prefix, &body[..length]), !is_setup));
+        }
+        let length = self.random.choose(&[0, 1, 17, 24, 200]);
+        let mut bytes = prefix.write(length).to_vec();
+        bytes.extend((0..length).map(|_| self.random.u64() as u8));
+        Some((bytes, true))
     }
 
     fn garbage(&mut self) -> Vec<u8> {
@@ -124,12 +189,11 @@ impl Attacker {
     }
 }
 
-fn loose(opcode: Opcode, seen: &[u8], body: &[u8]) -> Option<Vec<u8>> {
-    let (prefix, _, _) = Prefix::read(seen).ok()?;
-    let header = Header::single(opcode, Tag::default());
+/// A packet in the open, with the checksum of those that belong to no connection.
+fn loose(prefix: Prefix, body: &[u8]) -> Vec<u8> {
     let mut head = Head::new();
-    head.extend(&Prefix { header, protection: Protection::Checksum, epoch: 0, ..prefix }.write(body.len()));
+    head.extend(&Prefix { protection: Protection::Checksum, epoch: 0, ..prefix }.write(body.len()));
     head.extend(body);
     put_checksum(Salt::default(), &mut head, &[]);
-    Some(head.to_vec())
+    head.to_vec()
 }

@@ -6,18 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer, Protection};
+use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer};
 use sanwire_hyperscsi::wire::links::Address;
 use sanwire_hyperscsi::{Admission, Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT, Wishes};
 
-use super::host::Host;
+use super::host::{Clients, Host};
 use super::plan::Medium;
+use super::terms::Wanted;
 use super::wire::World;
 use crate::world::Outcome;
 
-/// Who is let in, with their weights.
+/// Who is let in, with their weights and their terms.
 struct Door {
     allowed: BTreeMap<ClientId, u16>,
+    wanted: Wanted,
 }
 
 impl Admission for Door {
@@ -28,6 +30,10 @@ impl Admission for Door {
     fn weight(&self, client: ClientId) -> u16 {
         self.allowed.get(&client).copied().unwrap_or(1)
     }
+
+    fn wishes(&self, client: ClientId) -> Wishes {
+        self.wanted.of(client)
+    }
 }
 
 impl World {
@@ -36,18 +42,21 @@ impl World {
             let weight = self.plan.wire.weights.get(client).copied().unwrap_or(1);
             Ok((identity(client)?.client_id(), weight))
         });
-        let door = Door { allowed: allowed.collect::<Outcome<_>>()? };
+        let wanted = self.wire.wanted.clone();
+        let door = Door { allowed: allowed.collect::<Outcome<_>>()?, wanted: wanted.clone() };
+        let numbers = (0..self.plan.clients).map(|client| Ok((identity(client)?.client_id(), client)));
+        let clients = Clients { wanted, numbers: numbers.collect::<Outcome<_>>()?, managers: self.plan.work.managers };
         let limits = self.limits();
-        let (demanded, is_mixed) = (self.plan.wire.protection, self.plan.wire.is_mixed);
+        let (all, least) = (self.plan.wire.protection, self.plan.wire.least());
         let config = ServerConfig {
             name: "sim".to_owned(),
             identity: Identity::from_private([99; 32]).map_err(|error| error.to_string())?,
             psk: [5; 32],
             admission: Box::new(door),
-            levels: Box::new(move |lun| if lun.is_none() && is_mixed { Protection::Checksum } else { demanded }),
+            levels: Box::new(move |lun| if lun.is_none() { least } else { all }),
             compressible: Box::new(|_| true),
             memory: Region::new(self.plan.server_memory_bytes).map_err(|error| error.to_string())?,
-            links: vec![limits; self.plan.wire.media().len()],
+            links: vec![limits; self.wire.media.len()],
             addresses: self.addresses(),
             shard: 1,
             shards: 4,
@@ -60,12 +69,12 @@ impl World {
             recovery: self.plan.wire.recovery,
             seed: self.random.seed(),
         };
-        Host::new(config, Arc::clone(self.disk()), self.plan.write_cache)
+        Host::new(config, Arc::clone(self.disk()), self.plan.write_cache, clients)
     }
 
     /// Where the server can be reached, by link, if in more than one place.
     fn addresses(&self) -> Vec<Address> {
-        let media = self.plan.wire.media();
+        let media = &self.wire.media;
         let told = media.iter().enumerate().filter(|_| media.len() > 1).map(|(link, medium)| Address {
             peer: server_peer(*medium, link),
             packet_max_bytes: self.plan.wire.claimed_bytes,
@@ -86,6 +95,7 @@ impl World {
             Medium::Ethernet => Peer::Ethernet(MacAddress::BROADCAST),
             Medium::Udp => server_peer(Medium::Udp, 0),
         };
+        let terms = self.plan.wire.terms_of(client);
         let config = ClientConfig {
             name: format!("client {client}"),
             identity: identity(client)?,
@@ -96,8 +106,8 @@ impl World {
             link: self.limits(),
             commands_max: 32,
             transfer_max_bytes: 1 << 20,
-            protection_min: Protection::Checksum,
-            wishes: Wishes::default(),
+            protection_min: terms.protection_min,
+            wishes: terms.client,
             recovery: self.plan.wire.recovery,
             connect_patience: Duration::from_secs(120),
             reconnect_patience: None,

@@ -6,6 +6,7 @@ use sanwire_core::Protection;
 use sanwire_hyperscsi::Recovery;
 
 use super::link::{Bottleneck, LinkPlan};
+use super::terms::{Change, Terms};
 use crate::plan;
 use crate::random::Random;
 
@@ -66,6 +67,13 @@ pub enum LinkFault {
     PauseServer(usize),
     /// It lets it go on.
     ResumeServer(usize),
+    /// The server wants something else of a client from now on.
+    Change {
+        /// Which client.
+        client: usize,
+        /// What.
+        change: Change,
+    },
 }
 
 /// The links and their ends.
@@ -85,6 +93,8 @@ pub struct PacketPlan {
     pub capacity_packets: u32,
     /// The weights of the clients; of those that are not in it, 1.
     pub weights: Vec<u16>,
+    /// The terms of the clients; of those that are not in it, both ends want nothing.
+    pub terms: Vec<Terms>,
     /// How lost packets are recovered.
     pub recovery: Recovery,
     /// How the disk is guarded.
@@ -119,6 +129,7 @@ impl Plan {
             claimed_bytes: packet_max_bytes as u32,
             capacity_packets: 1024,
             weights: Vec::new(),
+            terms: Vec::new(),
             recovery: Recovery::Selective,
             protection: Protection::Checksum,
             is_mixed: true,

@@ -3,20 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sanwire_buffer::Packet;
 use sanwire_core::{Instant, LinkId, Path};
-use sanwire_hyperscsi::wire::command::{Answer, Ask, Function};
-use sanwire_hyperscsi::{Client, ClientEvent, CommandId, Failure, LinkLimits, Order, Psk};
-use sanwire_scsi::Status;
+use sanwire_hyperscsi::{Client, Psk};
 
 use super::attacker::Attacker;
-use super::cast::{client_peer, identity, server_peer};
+use super::cast::{client_peer, server_peer};
 use super::host::Host;
 use super::link::{Link, Queue};
+use super::meter::Meters;
 use super::plan::{LinkFault, Medium, PacketPlan, Plan};
 use super::stats::Stats;
+use super::terms::Wanted;
 use crate::random::Random;
-use crate::workload::{Given, Initiator, Told};
 use crate::world::{self, Outcome, Wire};
 
 /// A world of HyperSCSI.
@@ -27,9 +25,6 @@ const TIMEOUTS_AT_ONCE_MAX: u32 = 8;
 
 /// Packets and events of one machine between two timeouts.
 const DRAIN_MAX: u32 = 20_000;
-
-/// What a client's further links take at once.
-const CAPACITY_PACKETS: u32 = 256;
 
 /// How long an idle world is watched, and the packets that it may send for each client and second.
 const IDLE: Duration = Duration::from_secs(10);
@@ -74,12 +69,21 @@ pub struct Packets {
     pub passwords: BTreeMap<usize, Psk>,
     /// Clients that are not on the server's allow list.
     pub strangers: Vec<usize>,
+    /// What carries the packets of each link.
+    pub(super) media: Vec<Medium>,
     /// By client, then by link.
-    there: Vec<Vec<Link>>,
-    back: Vec<Vec<Link>>,
+    pub(super) there: Vec<Vec<Link>>,
+    pub(super) back: Vec<Vec<Link>>,
     /// The bottlenecks to the server and from it.
-    queues: [Option<Queue>; 2],
-    attacker: Attacker,
+    pub(super) queues: [Option<Queue>; 2],
+    pub(super) attacker: Attacker,
+    /// What the server wants of the clients.
+    pub(super) wanted: Wanted,
+    /// Which clients may only read, and since which of so many changes.
+    pub(super) read_only: BTreeMap<usize, u64>,
+    pub(super) changes: u64,
+    pub(super) meters: Meters,
+    pub(super) healed_at: Option<Instant>,
     timeouts: (Instant, BTreeMap<Option<usize>, u32>),
 }
 
@@ -91,61 +95,6 @@ impl Packets {
     fn cut_link(&mut self, client: usize, link: usize, is_cut: bool) {
         self.there[client][link].is_cut = is_cut;
         self.back[client][link].is_cut = is_cut;
-    }
-}
-
-impl Initiator for Client {
-    type Id = CommandId;
-    type Failure = Failure;
-
-    fn give(&mut self, given: Given<CommandId>, now: Instant) -> Option<CommandId> {
-        let manage = |function, task| (Ask::Manage { function, task }, None, None);
-        let (ask, data_out, data_in) = match given {
-            Given::Command(cdb, data_out, data_in) => (Ask::Command(cdb), data_out, data_in),
-            Given::Abort(task) => manage(Function::AbortTask, task.number()),
-            Given::Reset => manage(Function::LogicalUnitReset, 0),
-        };
-        self.order(Order { lun: sanwire_core::Lun::default(), ask, data_out, data_in }, now).ok()
-    }
-
-    fn next_told(&mut self) -> Option<Told<CommandId, Failure>> {
-        Some(match self.poll_event()? {
-            ClientEvent::Connected { .. } => Told::Connected,
-            ClientEvent::Lost { .. } => Told::Other,
-            ClientEvent::Addresses(addresses) => {
-                for (link, address) in addresses.into_iter().enumerate() {
-                    let path = Path { link: LinkId(link as u8), peer: address.peer };
-                    // As soon as can be.
-                    let packet_max_bytes = address.packet_max_bytes;
-                    let own = LinkLimits { packet_max_bytes, receive_capacity_packets: CAPACITY_PACKETS };
-                    self.join(path, own, Instant::ZERO);
-                }
-                Told::Other
-            }
-            ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => Told::GivenUp(failure),
-            ClientEvent::Completed { id, answer, data_in, data_in_bytes } => {
-                let (is_good, is_management) = match answer {
-                    Answer::Command { status, .. } => (status == Status::Good, false),
-                    Answer::Managed { done } => (done, true),
-                    // Nobody here administers.
-                    Answer::Administered => (false, true),
-                };
-                Told::Answered { id, is_good, is_management, data_in: data_in.map(|frame| (frame, data_in_bytes)) }
-            }
-            ClientEvent::Failed { id, failure, .. } => Told::Failed { id, is_in_doubt: failure == Failure::InDoubt },
-        })
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        Client::poll_timeout(self)
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        Client::handle_timeout(self, now);
-    }
-
-    fn disconnect(&mut self, now: Instant) {
-        Client::disconnect(self, now);
     }
 }
 
@@ -166,10 +115,19 @@ impl Wire for Packets {
             stats: Stats::default(),
             passwords: BTreeMap::new(),
             strangers: Vec::new(),
+            media: plan.wire.media(),
             there: links(),
             back: links(),
             queues: [(); 2].map(|()| plan.wire.bottleneck.map(Queue::new)),
-            attacker: Attacker::new(random.fork()),
+            attacker: Attacker::new(random.fork(), plan.wire.more_links.len() + 1),
+            wanted: Wanted::new(plan),
+            read_only: (0..plan.clients)
+                .filter(|client| plan.wire.terms_of(*client).is_read_only())
+                .map(|c| (c, 0))
+                .collect(),
+            changes: 0,
+            meters: Meters::default(),
+            healed_at: None,
             timeouts: (Instant::ZERO, BTreeMap::new()),
         }
     }
@@ -192,22 +150,17 @@ impl Wire for Packets {
     fn handle(world: &mut World, event: Event) -> Outcome<()> {
         match event {
             Event::ToServer { from, link, bytes } => {
-                let path = Path { link: LinkId(link as u8), peer: client_peer(world.medium(link), from, link) };
+                let path = Path { link: LinkId(link as u8), peer: client_peer(world.wire.media[link], from, link) };
                 let Some(host) = &mut world.host else { return Ok(()) };
                 host.server.handle_input(path, &bytes, world.now);
                 Self::drain_server(world)
             }
             Event::ToClient { client, link, bytes } => {
-                let path = Path { link: LinkId(link as u8), peer: server_peer(world.medium(link), link) };
+                let path = Path { link: LinkId(link as u8), peer: server_peer(world.wire.media[link], link) };
                 world.workers[client].client.handle_input(path, &bytes, world.now);
                 Self::drain_client(world, client)
             }
-            Event::Attack => {
-                if let Some((client, to_server, bytes)) = world.wire.attacker.strike() {
-                    world.arrive(world.now, (client, 0), to_server, bytes);
-                }
-                Ok(())
-            }
+            Event::Attack => world.suffer(),
         }
     }
 
@@ -227,6 +180,7 @@ impl Wire for Packets {
             LinkFault::Resume(client) => return world.pause(client, false),
             LinkFault::PauseServer(client) => return world.pause_server(client, true),
             LinkFault::ResumeServer(client) => return world.pause_server(client, false),
+            LinkFault::Change { client, change } => return world.change(client, change),
             LinkFault::Narrow(bytes) => world.wire.links(|link| link.plan.packet_max_bytes = bytes),
             LinkFault::Lengthen(us) => world.wire.links(|link| link.plan.delay_us = us),
             LinkFault::Replace(client) => {
@@ -239,7 +193,13 @@ impl Wire for Packets {
         Ok(())
     }
 
+    fn read_only_since(&self, client: usize) -> Option<u64> {
+        self.read_only.get(&client).copied()
+    }
+
     fn heal(world: &mut World) -> Outcome<()> {
+        world.wire.healed_at = Some(world.now);
+        world.wire.attacker.rest();
         world.wire.links(|link| {
             link.is_cut = false;
             link.plan = link.plan.healed();
@@ -291,11 +251,11 @@ impl Wire for Packets {
         world.expect_disk(scheduled);
         for (path, packet) in packets {
             let link = usize::from(path.link.0);
-            let medium = world.medium(link);
+            let medium = world.wire.media[link];
             let Some(client) = (0..world.plan.clients).find(|c| client_peer(medium, *c, link) == path.peer) else {
                 return Err(format!("the server sends to {path}"));
             };
-            world.transmit((client, link), false, &packet);
+            world.transmit((client, link), false, &packet)?;
         }
         Ok(())
     }
@@ -309,19 +269,19 @@ impl Wire for Packets {
                 return Err(format!("client {client} transmits without end"));
             }
         }
-        packets.iter().for_each(|(link, packet)| world.transmit((client, *link), true, packet));
-        Ok(())
+        packets.iter().try_for_each(|(link, packet)| world.transmit((client, *link), true, packet))
     }
 
     fn idle(world: &mut World) -> Outcome<()> {
         world.run_for(Duration::from_secs(5))?;
+        world.check_terms()?;
         let before = world.wire.stats.clone();
         world.run_for(IDLE)?;
         let packets = world.wire.stats.packets - before.packets;
         let timeouts = world.wire.stats.timeouts - before.timeouts;
         let clients = world.plan.clients as u64;
         let rekeys = IDLE.as_millis() as u64 / (world.plan.wire.rekey_interval.as_millis() as u64).max(REKEY_MIN_MS);
-        let links = world.plan.wire.media().len() as u64;
+        let links = world.wire.media.len() as u64;
         if packets > clients * (IDLE.as_secs() * IDLE_PACKETS_MAX * links + rekeys * REKEY_PACKETS_MAX) {
             return Err(format!("{packets} packets in {IDLE:?} of idleness: {}", world.describe()));
         }
@@ -341,51 +301,5 @@ impl Wire for Packets {
 
     fn describe(&self) -> String {
         format!("{:?}", self.stats)
-    }
-}
-
-impl World {
-    fn pause(&mut self, client: usize, is_paused: bool) -> Outcome<()> {
-        let id = identity(client)?.client_id();
-        let Some(host) = &mut self.host else { return Ok(()) };
-        host.server.pause(id, is_paused, self.now);
-        Packets::drain_server(self)
-    }
-
-    fn pause_server(&mut self, client: usize, is_paused: bool) -> Outcome<()> {
-        self.workers[client].client.pause(is_paused, self.now);
-        Packets::drain_client(self, client)
-    }
-
-    fn medium(&self, link: usize) -> Medium {
-        self.plan.wire.media()[link]
-    }
-
-    fn transmit(&mut self, (client, on): (usize, usize), to_server: bool, packet: &Packet) {
-        let mut bytes = packet.head.to_vec();
-        bytes.extend_from_slice(packet.payload.as_deref().unwrap_or(&[]));
-        self.note(bytes.len() as u64 ^ u64::from(bytes[bytes.len() - 1]) << 32);
-        let wire = &mut self.wire;
-        wire.stats.note(client, to_server, &bytes);
-        if self.plan.wire.attacks > 0 {
-            wire.attacker.overhear(client, to_server, &bytes);
-        }
-        let passed_at = match &mut wire.queues[usize::from(to_server)] {
-            Some(queue) => queue.pass(bytes.len(), self.now),
-            None => Some(self.now),
-        };
-        let Some(passed_at) = passed_at else { return };
-        let link = if to_server { &mut wire.there[client][on] } else { &mut wire.back[client][on] };
-        for (at, bytes) in link.pass(&bytes, &mut self.random, passed_at) {
-            self.arrive(at, (client, on), to_server, bytes);
-        }
-    }
-
-    fn arrive(&mut self, at: Instant, (client, link): (usize, usize), to_server: bool, bytes: Vec<u8>) {
-        let event = match to_server {
-            true => Event::ToServer { from: client, link, bytes },
-            false => Event::ToClient { client, link, bytes },
-        };
-        self.schedule(at, event);
     }
 }

@@ -49,7 +49,7 @@ impl Initiator for Client {
                 self.order(Order { lun: Lun::default(), cdb, data_out, data_in }, now).ok()
             }
             // Its users cannot ask for these.
-            Given::Abort(_) | Given::Reset => None,
+            Given::Abort(_) | Given::Reset | Given::Manage(..) => None,
         }
     }
 

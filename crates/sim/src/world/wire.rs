@@ -81,6 +81,11 @@ pub trait Wire: Sized {
     /// What it refuses.
     fn make_client(world: &mut World<Self>, client: usize) -> Outcome<Self::Client>;
 
+    /// Since which change of its terms a client may only read, if that is so.
+    fn read_only_since(&self, _client: usize) -> Option<u64> {
+        None
+    }
+
     /// When something is due on the wire that is no event.
     fn next_at(&self) -> Option<Instant> {
         None

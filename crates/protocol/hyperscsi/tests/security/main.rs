@@ -285,28 +285,13 @@ fn counted(ends: &Ends) -> u64 {
     reasons.map(|(_, count)| count).sum()
 }
 
-const OPCODES: [Opcode; 12] = [
-    Opcode::HcbeRequest,
-    Opcode::HcbeReply,
-    Opcode::DeviceDiscovery,
-    Opcode::AdnRequest,
-    Opcode::AdnReply,
-    Opcode::Disconnect,
-    Opcode::AckSnr,
-    Opcode::AckReply,
-    Opcode::AddrReport,
-    Opcode::AddrReply,
-    Opcode::LocalRequest,
-    Opcode::LocalReply,
-];
-
 #[test]
 fn forged_packets_of_every_kind_do_nothing_and_are_counted() {
     let mut ends = Ends::new(&units(), Protection::Checksum);
     let sent = ends.ask(0, READ, &[], 512);
     let seen = sent.iter().find(|sent| is_data(sent)).unwrap().prefix();
     ends.executed.clear();
-    for opcode in OPCODES {
+    for opcode in Opcode::ALL {
         for protection in Protection::ALL {
             for number in [0, 5, 1000, u64::MAX - 1, u64::MAX] {
                 let header = sanwire_hyperscsi::wire::Header::single(opcode, Default::default());

@@ -1,0 +1,108 @@
+//! The way of a packet from one end to the other, past the attacker.
+
+use sanwire_buffer::Packet;
+use sanwire_hyperscsi::wire::{Opcode, Prefix};
+
+use super::attacker::{self, Strike};
+use super::cast::identity;
+use super::meter;
+use super::wire::{Event, Packets, World};
+use crate::world::{Outcome, Wire};
+
+impl World {
+    pub(super) fn pause(&mut self, client: usize, is_paused: bool) -> Outcome<()> {
+        let id = identity(client)?.client_id();
+        let Some(host) = &mut self.host else { return Ok(()) };
+        host.server.pause(id, is_paused, self.now);
+        Packets::drain_server(self)
+    }
+
+    pub(super) fn pause_server(&mut self, client: usize, is_paused: bool) -> Outcome<()> {
+        self.workers[client].client.pause(is_paused, self.now);
+        Packets::drain_client(self, client)
+    }
+
+    pub(super) fn transmit(&mut self, (client, on): (usize, usize), to_server: bool, packet: &Packet) -> Outcome<()> {
+        let mut bytes = packet.head.to_vec();
+        bytes.extend_from_slice(packet.payload.as_deref().unwrap_or(&[]));
+        self.note(bytes.len() as u64 ^ u64::from(bytes[bytes.len() - 1]) << 32);
+        self.check_sent(client, to_server, &bytes)?;
+        let wire = &mut self.wire;
+        wire.stats.note(on, to_server, &bytes);
+        if self.plan.wire.attacks > 0 {
+            wire.attacker.overhear(attacker::Passing { client, link: on, to_server, bytes: bytes.clone() });
+            if wire.attacker.takes(&bytes) {
+                return Ok(());
+            }
+        }
+        let passed_at = match &mut wire.queues[usize::from(to_server)] {
+            Some(queue) => queue.pass(bytes.len(), self.now),
+            None => Some(self.now),
+        };
+        let Some(passed_at) = passed_at else { return Ok(()) };
+        let link = if to_server { &mut wire.there[client][on] } else { &mut wire.back[client][on] };
+        for (at, bytes) in link.pass(&bytes, &mut self.random, passed_at) {
+            self.schedule(at, arrival((client, on), to_server, bytes));
+        }
+        Ok(())
+    }
+
+    /// An end sends no packet of data that is guarded less, or sooner, than both have agreed on.
+    fn check_sent(&mut self, client: usize, to_server: bool, bytes: &[u8]) -> Outcome<()> {
+        let Ok((prefix, ..)) = Prefix::read(bytes) else { return Err(format!("client {client}: no packet is sent")) };
+        let is_local = match prefix.header.opcode {
+            Opcode::HcbeRequest | Opcode::HcbeReply => false,
+            Opcode::LocalRequest | Opcode::LocalReply => true,
+            _ => return Ok(()),
+        };
+        if self.plan.wire.terms.is_empty() {
+            return Ok(());
+        }
+        let floor = self.plan.wire.floor(client);
+        if !is_local && prefix.protection < floor {
+            return Err(format!("client {client}, to the server {to_server}: {prefix:?} goes below {floor}"));
+        }
+        if let Some(server) = self.workers.get(client).and_then(|worker| worker.client.server()) {
+            let healed_for = self.wire.healed_at.map(|at| self.now.saturating_since(at));
+            self.wire.meters.believe(client, server.options.rate_cap_bytes_per_second, healed_for);
+        }
+        let (connection, bytes_max) = (prefix.connection, self.plan.wire.claimed_bytes);
+        let passing = meter::Passing { client, connection, to_server, bytes: bytes.len(), bytes_max };
+        if self.wire.meters.pass(passing, self.now) {
+            Ok(())
+        } else {
+            Err(format!("{passing:?} goes beyond the cap at {:?}: {}", self.now, self.describe()))
+        }
+    }
+
+    /// The attacker does something.
+    pub(super) fn suffer(&mut self) -> Outcome<()> {
+        let Some(Strike { passing, is_forged }) = self.wire.attacker.strike() else { return Ok(()) };
+        let attacker::Passing { client, link, to_server, bytes } = passing.clone();
+        let before = self.refused(client, to_server).filter(|_| is_forged);
+        Packets::handle(self, arrival((client, link), to_server, bytes))?;
+        match (before, self.refused(client, to_server)) {
+            (Some(before), Some(after)) if after != before + 1 => {
+                Err(format!("a forgery was not counted once, but {} times: {passing:?}", after - before))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Packets that an end has not taken, for whatever reason; `None` when it is not there.
+    fn refused(&self, client: usize, to_server: bool) -> Option<u64> {
+        let counters = match to_server {
+            true => self.host.as_ref()?.server.counters(),
+            // Who seeks a server looks at nothing else.
+            false => Some(&self.workers[client].client).filter(|client| client.server().is_some())?.counters(),
+        };
+        Some(counters.reasons().map(|(_, count)| count).sum())
+    }
+}
+
+fn arrival((client, link): (usize, usize), to_server: bool, bytes: Vec<u8>) -> Event {
+    match to_server {
+        true => Event::ToServer { from: client, link, bytes },
+        false => Event::ToClient { client, link, bytes },
+    }
+}

@@ -183,28 +183,41 @@ impl Ports {
     /// Opens those again that lead nowhere. To be called now and then while there is no connection.
     pub(crate) fn tend(&mut self) {
         for place in 0..self.ports.len() {
-            if !self.is_stale(place) {
-                continue;
-            }
-            let door = match &self.doors[place].door {
-                Door::Udp { server, .. } => Door::udp(*server),
-                door @ Door::Ethernet { .. } => Ok(door.clone()),
-            };
-            match door.and_then(|door| Ok((door.open()?, door))) {
-                Ok((port, door)) => {
-                    tracing::warn!("the network port {door} is open again");
-                    self.ports[place] = port;
-                    (self.doors[place].door, self.doors[place].is_broken) = (door, false);
-                }
-                Err(error) => tracing::debug!("the network port cannot be opened again yet: {error}"),
+            if self.is_broken(place) || self.is_rerouted(place) {
+                self.reopen(place);
             }
         }
     }
 
-    fn is_stale(&mut self, place: usize) -> bool {
-        if self.ports[place].refresh().is_err() || self.doors[place].is_broken {
-            return true;
+    /// Opens those again whose interfaces were replaced, or have lost their addresses. Others may carry a connection meanwhile.
+    pub(crate) fn mend(&mut self) {
+        for place in 0..self.ports.len() {
+            if self.is_broken(place) {
+                self.reopen(place);
+            }
         }
+    }
+
+    fn reopen(&mut self, place: usize) {
+        let door = match &self.doors[place].door {
+            Door::Udp { server, .. } => Door::udp(*server),
+            door @ Door::Ethernet { .. } => Ok(door.clone()),
+        };
+        match door.and_then(|door| Ok((door.open()?, door))) {
+            Ok((port, door)) => {
+                tracing::warn!("the network port {door} is open again");
+                self.ports[place] = port;
+                (self.doors[place].door, self.doors[place].is_broken) = (door, false);
+            }
+            Err(error) => tracing::debug!("the network port cannot be opened again yet: {error}"),
+        }
+    }
+
+    fn is_broken(&mut self, place: usize) -> bool {
+        self.ports[place].refresh().is_err() || self.doors[place].is_broken
+    }
+
+    fn is_rerouted(&self, place: usize) -> bool {
         match (self.ports[place].local_address(), &self.doors[place].door) {
             (LocalAddress::Udp(local), Door::Udp { server, .. }) => {
                 interface::route_to(*server).is_ok_and(|route| route.source != local.ip())

@@ -17,6 +17,7 @@ mod guest;
 mod harness;
 mod idle;
 mod iscsi;
+mod links;
 mod manage;
 mod name_servers;
 mod names;

@@ -73,7 +73,7 @@ impl HyperScsi {
 
     /// Looks after the further links.
     fn tend_trunk(&mut self, now: Instant) {
-        if self.trunk.poll_timeout().is_none_or(|at| at > now) {
+        if !self.trunk.is_due(now) {
             return;
         }
         let Some(server) = self.protocol.server() else { return };

@@ -3,7 +3,8 @@
 //!
 //! Of a raw Ethernet nobody knows beforehand whether the server is on it: a port is opened on each interface that is free.
 //! Those on which the server does not answer are not asked any more, until they are tried again. Addresses of the other kind
-//! (IP, when the server is reached by Ethernet) have their turn afterwards, on what is still free.
+//! (IP, when the server is reached by Ethernet) have their turn afterwards, on what is still free. A link whose interface was
+//! replaced by another of its name, perhaps with another address, is joined anew while others carry the connection.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -28,6 +29,12 @@ const RETRY_EVERY: Duration = Duration::from_secs(30);
 struct Extra {
     interface: String,
     paths: Vec<Path>,
+}
+
+impl Extra {
+    fn is_live(&self, live: &[Path]) -> bool {
+        self.paths.iter().any(|path| live.contains(path))
+    }
 }
 
 /// What the ports wait for.
@@ -68,13 +75,18 @@ impl Trunk {
         if self.addresses != addresses {
             self.addresses = addresses;
             self.seen.clear();
-            (self.look_at, self.retry_at) = (Instant::ZERO, Instant::ZERO);
+            (self.stage, self.look_at) = (Stage::Settled, Instant::ZERO);
         }
     }
 
     /// Whether it is not yet known which links there are.
     pub(super) fn is_asking(&self) -> bool {
         self.stage != Stage::Settled || (self.may_have_more() && self.seen.is_empty())
+    }
+
+    /// Whether [`Trunk::tend`] may have something to do.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.may_have_more() && (self.stage != Stage::Settled || self.look_at <= now)
     }
 
     /// The ports that may lead to the server.
@@ -97,32 +109,61 @@ impl Trunk {
     /// are no more.
     pub(super) fn tend(&mut self, ports: &mut Ports, first: Path, live: &[Path], now: Instant) -> Changes {
         let mut changes = Changes::default();
-        if !self.may_have_more() || self.poll_timeout().is_none_or(|at| at > now) {
-            return changes;
-        }
-        if let Stage::Asking { is_other_kind, .. } = self.stage {
-            self.prune(live, &mut changes);
-            if is_other_kind || !self.open(ports, first, true, now, &mut changes) {
+        match self.stage {
+            _ if !self.is_due(now) => {}
+            Stage::Settled => self.look(ports, first, live, now, &mut changes),
+            Stage::Asking { until, .. } if until > now && !self.have_all_answered(live) => {}
+            Stage::Asking { is_other_kind, .. } => {
+                self.prune(live, &mut changes);
                 self.stage = Stage::Settled;
-            }
-            return changes;
-        }
-        self.look_at = now + LOOK_EVERY;
-        let Ok(interfaces) = interface::list() else { return changes };
-        if interfaces != self.seen || self.retry_at <= now {
-            self.seen = interfaces;
-            self.retry_at = now + RETRY_EVERY;
-            self.prune_gone(&mut changes);
-            if !self.open(ports, first, false, now, &mut changes) {
-                self.open(ports, first, true, now, &mut changes);
+                if !is_other_kind {
+                    self.open(ports, first, true, now, &mut changes);
+                }
             }
         }
         changes
     }
 
+    /// Whether the server was found on every port: then nothing is waited for.
+    fn have_all_answered(&self, live: &[Path]) -> bool {
+        self.extras.iter().all(|extra| extra.is_live(live))
+    }
+
+    /// Looks whether interfaces, or the server's addresses, have changed.
+    fn look(&mut self, ports: &mut Ports, first: Path, live: &[Path], now: Instant, changes: &mut Changes) {
+        self.look_at = now + LOOK_EVERY;
+        let Ok(interfaces) = interface::list() else { return };
+        ports.mend();
+        let is_told_anew = self.seen.is_empty();
+        if is_told_anew {
+            self.prune_moved(live, changes);
+        }
+        if interfaces != self.seen || self.retry_at <= now {
+            self.seen = interfaces;
+            self.retry_at = now + RETRY_EVERY;
+            self.prune_gone(changes);
+            if !self.open(ports, first, false, now, changes) {
+                self.open(ports, first, true, now, changes);
+            }
+        }
+        // The server may know our end by an address that it has no more.
+        let known = [first].into_iter().chain(self.extras.iter().flat_map(|extra| extra.paths.iter().copied()));
+        let dead = known.filter(|path| !live.iter().any(|live| live.link == path.link));
+        changes.joined.extend(dead.map(|path| (path, ports.end(path.link))));
+    }
+
     /// Forgets the paths on which the server did not answer.
     fn prune(&mut self, live: &[Path], changes: &mut Changes) {
-        self.close(|extra| !extra.paths.iter().any(|path| live.contains(path)), changes);
+        self.close(|extra| !extra.is_live(live), changes);
+    }
+
+    /// Forgets the paths to addresses that the server has no more: it may have others there now.
+    fn prune_moved(&mut self, live: &[Path], changes: &mut Changes) {
+        let addresses = std::mem::take(&mut self.addresses);
+        let is_told = |path: &Path| addresses.iter().any(|address| address.peer == path.peer);
+        let kept: Vec<Path> = live.iter().copied().filter(is_told).collect();
+        self.close(|extra| !extra.is_live(&kept), changes);
+        self.addresses = addresses;
     }
 
     /// Forgets the paths by interfaces that are gone.
@@ -155,12 +196,7 @@ impl Trunk {
         // There may be more than are wanted: the fastest first, as far as they say.
         others.sort_by_key(|address| Reverse(address.speed_mbit));
         let others: Vec<Peer> = others.into_iter().map(|address| address.peer).collect();
-        let local = ports.local_address(first.link);
-        let used = self
-            .seen
-            .iter()
-            .find(|interface| local.is_some_and(|local| is_at(interface, local)))
-            .map(|interface| interface.name.clone());
+        let used = self.interface_of(ports, first.link);
         let mut free: Vec<Interface> =
             self.seen.iter().filter(|interface| Some(&interface.name) != used.as_ref()).cloned().collect();
         free.sort_by_cached_key(|interface| Reverse(interface.speed_mbit()));
@@ -185,6 +221,17 @@ impl Trunk {
         is_opened
     }
 
+    /// The interface of a port: of raw Ethernet that by which it was opened, for several may have one MAC address (a VLAN has
+    /// that of its card).
+    fn interface_of(&self, ports: &Ports, link: LinkId) -> Option<String> {
+        let has = |interface: &&Interface| match ports.local_address(link) {
+            Some(LocalAddress::Udp(local)) => interface.addresses.contains(&local.ip()),
+            Some(LocalAddress::Ethernet(_)) | None => false,
+        };
+        let by_address = || self.seen.iter().find(has).map(|interface| interface.name.clone());
+        ports.interface(link).map(ToOwned::to_owned).or_else(by_address)
+    }
+
     fn add(&mut self, link: LinkId, own: LinkLimits, interface: &Interface, peers: Vec<Peer>, changes: &mut Changes) {
         let paths: Vec<Path> = peers.into_iter().map(|peer| Path { link, peer }).collect();
         changes.joined.extend(paths.iter().map(|path| (*path, own)));
@@ -197,13 +244,6 @@ impl Trunk {
 pub(super) struct Changes {
     pub(super) joined: Vec<(Path, LinkLimits)>,
     pub(super) left: Vec<Path>,
-}
-
-fn is_at(interface: &Interface, local: LocalAddress) -> bool {
-    match local {
-        LocalAddress::Ethernet(mac) => interface.mac_address == Some(mac),
-        LocalAddress::Udp(local) => interface.addresses.contains(&local.ip()),
-    }
 }
 
 /// Stations that may be on the interface's Ethernet, for all that we know.
@@ -228,5 +268,51 @@ fn door(interface: &Interface, peer: Peer) -> std::io::Result<Door> {
     match peer {
         Peer::Ethernet(_) => Ok(Door::Ethernet { interface: interface.name.clone(), ring_bytes: RING_BYTES_DEFAULT }),
         Peer::Udp(address) => Door::udp(address),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_core::MacAddress;
+
+    use super::*;
+
+    fn path(link: u8) -> Path {
+        Path { link: LinkId(link), peer: Peer::Ethernet(MacAddress([2, 0, 0, 0, 0, link])) }
+    }
+
+    /// Asks on a second link.
+    fn asking(until: Instant) -> Trunk {
+        let loopback = Interface {
+            name: "lo".into(),
+            index: 1,
+            mac_address: None,
+            mtu_bytes: 65_536,
+            addresses: Vec::new(),
+            is_up: true,
+            is_running: true,
+            is_loopback: true,
+        };
+        let told = |link| Address { peer: path(link).peer, packet_max_bytes: 1500, speed_mbit: 0 };
+        Trunk {
+            addresses: vec![told(1), told(2)],
+            extras: vec![Extra { interface: "b".into(), paths: vec![path(2)] }],
+            stage: Stage::Asking { is_other_kind: false, until },
+            seen: vec![loopback],
+            ..Trunk::new(Links::default())
+        }
+    }
+
+    #[test]
+    fn the_links_are_known_as_soon_as_the_server_has_answered_on_each() {
+        let until = Instant::ZERO + SETTLE;
+        let (mut trunk, mut ports) = (asking(until), Ports::new());
+        trunk.tend(&mut ports, path(1), &[path(1)], Instant::ZERO);
+        assert!(trunk.is_asking(), "nothing was answered yet");
+        trunk.tend(&mut ports, path(1), &[path(1), path(2)], Instant::ZERO);
+        assert!(!trunk.is_asking() && trunk.links().eq([LinkId(2)]));
+        let mut trunk = asking(until);
+        trunk.tend(&mut ports, path(1), &[path(1)], until);
+        assert_eq!((trunk.is_asking(), trunk.links().count()), (false, 0), "nobody was there");
     }
 }

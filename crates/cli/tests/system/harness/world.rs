@@ -15,7 +15,6 @@ pub const SERVER_NAME: &str = "box";
 pub const AUTHORITY: &str = "iqn.2026-11.org.sanwire";
 
 const CLIENT_ADDRESS: &str = "10.77.0.2";
-const SERVER_MAC: &str = "02:00:5e:77:00:01";
 const CLIENT_MAC: &str = "02:00:5e:77:00:02";
 /// The interface of either host.
 const INTERFACE: &str = "lan0";
@@ -91,7 +90,8 @@ impl World {
         ip(&["netns", "add", server]);
         ip(&["netns", "add", client]);
         let pair = ["type", "veth", "peer", "name", INTERFACE, "netns", client, "address", CLIENT_MAC];
-        let mut link = vec!["link", "add", INTERFACE, "address", SERVER_MAC, "netns", server];
+        let mac = server_mac(0);
+        let mut link = vec!["link", "add", INTERFACE, "address", &mac, "netns", server];
         link.extend(pair);
         ip(&link);
         for (host, address) in [(server, SERVER_ADDRESS), (client, CLIENT_ADDRESS)] {
@@ -160,13 +160,38 @@ impl World {
 
     /// Gives both hosts one more interface, with a link between them: `lan1`, `lan2` and so on, each with a subnet of its own.
     pub fn add_path(&self, number: u8, mtu: u32) {
-        let (interface, mtu) = (format!("lan{number}"), mtu.to_string());
+        let (interface, mac, mtu) = (format!("lan{number}"), server_mac(number), mtu.to_string());
         let (server, client) = (self.server.as_str(), self.client.as_str());
-        ip(&["link", "add", &interface, "netns", server, "type", "veth", "peer", "name", &interface, "netns", client]);
+        let pair = ["type", "veth", "peer", "name", &interface, "netns", client];
+        ip(&[&["link", "add", &interface, "address", &mac, "netns", server][..], &pair].concat());
         for (host, last) in [(server, 1), (client, 2)] {
             ip(&["-n", host, "link", "set", &interface, "mtu", &mtu, "up"]);
             ip(&["-n", host, "address", "add", &format!("10.77.{number}.{last}/24"), "dev", &interface]);
         }
+    }
+
+    /// Takes a link away and makes it again, as another network card: the client's end has an address that nobody knows.
+    pub fn replace_path(&self, number: u8, mtu: u32) {
+        ip(&["-n", &self.server, "link", "delete", &format!("lan{number}")]);
+        self.add_path(number, mtu);
+    }
+
+    /// Gives the client's end of a link the address of its first one, as a VLAN has that of its card.
+    pub fn share_client_mac(&self, number: u8) {
+        ip(&["-n", &self.client, "link", "set", &format!("lan{number}"), "address", CLIENT_MAC]);
+    }
+
+    /// Gives the server's end of a link another Ethernet address.
+    pub fn set_server_mac(&self, number: u8, mac: &str) {
+        ip(&["-n", &self.server, "link", "set", &format!("lan{number}"), "address", mac]);
+    }
+
+    /// Bytes that the client's end of a link has sent and received, as its kernel counts them.
+    pub fn carried_bytes(&self, number: u8) -> u64 {
+        let mut show = Command::new("ip");
+        show.args(["-n", &self.client, "-j", "-s", "link", "show", "dev", &format!("lan{number}")]);
+        let told: serde_json::Value = serde_json::from_str(&run_ok(show, QUICK)).expect("JSON");
+        ["rx", "tx"].map(|way| told[0]["stats64"][way]["bytes"].as_u64().expect("a count")).iter().sum()
     }
 
     /// Takes the server's end of a link down, or up again: at the other end the carrier goes and comes.
@@ -233,9 +258,10 @@ impl World {
 
     /// Drops so many of 100 frames that arrive, at both ends, until [`World::lose_nothing`].
     pub fn lose(&self, percent: u32) {
+        let which = if percent < 100 { format!("numgen random mod 100 < {percent}") } else { String::new() };
         let rules = format!(
             "table netdev loss {{\n chain arriving {{\n type filter hook ingress device \"{INTERFACE}\" priority 0;\n \
-             numgen random mod 100 < {percent} counter drop\n }}\n}}\n"
+             {which} counter drop\n }}\n}}\n"
         );
         let file = self.scratch.path("loss.nft");
         std::fs::write(&file, rules).expect("the rules can be written");
@@ -273,6 +299,10 @@ impl Drop for World {
         unmount.arg("--lazy").arg(self.scratch.directory());
         run(unmount, QUICK);
     }
+}
+
+fn server_mac(number: u8) -> String {
+    format!("02:00:5e:77:{number:02x}:01")
 }
 
 /// A program in the host's network, but with the mounts of this one: `ip netns exec` would give it a copy of them, in which

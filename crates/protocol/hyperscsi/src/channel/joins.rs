@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use sanwire_core::{Instant, Path};
 
-use super::Channel;
 use super::link::{Capacity, Link, Sizes};
+use super::{Channel, LinkAt};
 use crate::packet_base_bytes;
 use crate::wire::Opcode;
 use crate::wire::links::{AddrReply, AddrReport, Address, LINKS_MAX, LinkLimits};
@@ -61,7 +61,8 @@ impl Joins {
 impl Channel {
     /// Tries to make a path a link, again and again.
     pub(crate) fn join(&mut self, path: Path, own: LinkLimits, nonce: u64, now: Instant) {
-        let is_known = self.is_joining(path) || self.links.iter().any(|link| link.path().link == path.link);
+        let lives = |link: &Link| link.path().link == path.link && link.is_live();
+        let is_known = self.is_joining(path) || self.links.iter().any(lives);
         if !is_known && self.joins.wanted.len() < WANTED_MAX {
             let joining = Joining { path, nonce, own, answer: None, again_at: now, wait: AGAIN_FIRST };
             self.joins.wanted.push(joining);
@@ -161,9 +162,10 @@ impl Channel {
         }
     }
 
-    /// A path is a link from now on, in the place of a dead one if there are too many. `None`: they are too many.
+    /// A path is a link from now on, in the place of a dead one if it was one, or if there are too many. `None`: they are too many.
     fn add_link(&mut self, path: Path, own: LinkLimits, theirs: LinkLimits, now: Instant) -> Option<()> {
-        if self.link_of(path).is_some() {
+        let known = self.link_of(path).map(|LinkAt(at)| at);
+        if known.is_some_and(|at| self.links[at].is_live()) {
             return Some(());
         }
         let packet_limit_bytes = own.packet_max_bytes.min(theirs.packet_max_bytes) as usize;
@@ -173,11 +175,11 @@ impl Channel {
         let mut link = Link::new(path, sizes, capacity, now);
         link.prober.start(now);
         link.set_weight(self.weight);
-        if self.links.len() < LINKS_MAX {
+        if known.is_none() && self.links.len() < LINKS_MAX {
             self.links.push(link);
         } else {
             // The link of the handshake keeps its place: by its path others tell which connection it is.
-            let at = (1..self.links.len()).find(|&at| !self.links[at].is_live())?;
+            let at = known.or_else(|| (1..self.links.len()).find(|&at| !self.links[at].is_live()))?;
             // What goes by a link while none answers may be under way still: the new one owes nothing of it.
             self.outgoing.abandon_link(at as u8, &mut self.links);
             self.links[at] = link;

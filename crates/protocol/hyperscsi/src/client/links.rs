@@ -19,11 +19,15 @@ impl Client {
     }
 
     /// Uses another path to the server too, by this end of ours, in this connection and all later ones, as soon and as long as it works.
+    /// The path of a link that is silent is joined anew: our end of it may have another address than before.
     pub fn join(&mut self, path: Path, own: LinkLimits, now: Instant) {
-        if !self.paths.iter().any(|(known, _)| *known == path) {
+        let is_first = self.server().is_some_and(|server| server.path == path);
+        if !is_first && !self.paths.iter().any(|(known, _)| *known == path) {
             self.paths.push((path, own));
         }
-        self.join_all(now);
+        if let State::Connected(connected) = &mut self.state {
+            connected.channel.join(path, own, self.random.u64(), now);
+        }
     }
 
     pub(super) fn join_all(&mut self, now: Instant) {

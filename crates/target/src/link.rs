@@ -1,5 +1,6 @@
 //! The ports of one shard. A link that goes away must not take the others with it, and comes back by itself.
 
+use std::cmp::Reverse;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -99,6 +100,12 @@ pub(crate) fn addresses(ports: &[Port]) -> Vec<Address> {
             speed_mbit: speed_mbit(peer).unwrap_or(0),
         }));
     }
+    fastest(addresses)
+}
+
+/// As many as a connection may have links, the fastest first; of those that do not say how fast they are, the first.
+fn fastest(mut addresses: Vec<Address>) -> Vec<Address> {
+    addresses.sort_by_key(|address| Reverse(address.speed_mbit));
     addresses.truncate(LINKS_MAX);
     addresses
 }
@@ -225,6 +232,19 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_too_many_addresses_the_fastest_are_told() {
+        let speeds = [1000, 0, 100, 1000, 0, 1000, 100, 1000, 10_000, 25_000];
+        let address = |(place, speed_mbit)| {
+            let peer = Peer::Udp(SocketAddr::new(IpAddr::from([10, 0, 0, place]), 5674));
+            Address { peer, packet_max_bytes: 1500, speed_mbit }
+        };
+        let told = fastest((0..).zip(speeds).map(address).collect());
+        assert_eq!(told.len(), LINKS_MAX);
+        assert_eq!(told.iter().map(|one| one.speed_mbit).take(3).collect::<Vec<_>>(), [25_000, 10_000, 1000]);
+        assert!(told.iter().all(|one| one.speed_mbit > 0) && told[2].peer == address((0, 1000)).peer);
+    }
 
     #[test]
     fn groups_of_wires_and_rounds_differ() {

@@ -1,6 +1,7 @@
 //! `sanwire discover`.
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 use sanwire_core::Size;
 use sanwire_initiator::{
@@ -19,6 +20,9 @@ use crate::output;
 
 /// Servers whose volumes are asked for at once.
 const ASKED_AT_ONCE: usize = 16;
+
+/// How long all of them have in all: anybody can answer as thousands that then keep silent.
+const ASKING_MAX: Duration = Duration::from_secs(30);
 
 /// What a connection takes that only looks.
 const LOOKING_MEMORY_BYTES: usize = 1 << 20;
@@ -70,7 +74,7 @@ pub(crate) fn run(args: &DiscoverArgs) -> anyhow::Result<()> {
         args.json || !seen.is_empty(),
         "no server answered: is one running on this link, and does it allow this host?"
     );
-    let volumes = volumes_of(&seen);
+    let volumes = volumes_of(&seen, Instant::now() + ASKING_MAX.max(args.time));
     let found: Vec<(&Seen, &Volumes)> = seen.iter().zip(&volumes).collect();
     if args.json {
         let told: Vec<_> = found.iter().map(|(seen, volumes)| tell(seen, volumes)).collect();
@@ -133,7 +137,7 @@ fn places(args: &DiscoverArgs) -> anyhow::Result<Vec<Server>> {
 
 /// How people name a server: by its name where that is clear, by its address where it is not.
 fn shown(place: &HyperScsiServer, name: &str, links: &[FoundLink], is_only: bool) -> Server {
-    let server = match (place, links) {
+    let server = Server::HyperScsi(match (place, links) {
         (HyperScsiServer::Ip { .. }, _) if is_only => place.clone(),
         (HyperScsiServer::Ethernet { .. }, [first, others @ ..]) if is_only => {
             let is_on_one = others.iter().all(|other| other.interface == first.interface);
@@ -141,10 +145,10 @@ fn shown(place: &HyperScsiServer, name: &str, links: &[FoundLink], is_only: bool
             HyperScsiServer::Ethernet { interface, server: Station::Name(name.to_owned()) }
         }
         (_, links) => links.first().map_or_else(|| place.clone(), FoundLink::server),
-    };
-    // Anybody can answer, by any name.
+    });
+    // Anybody can answer, by any name: also by one that is a path, or another's address.
     match server.to_string().parse::<Url>() {
-        Ok(url) if url.volume.is_none() => url.server,
+        Ok(url) if url.volume.is_none() && url.server == server => server,
         _ => Server::HyperScsi(links.first().map_or_else(|| place.clone(), FoundLink::server)),
     }
 }
@@ -183,9 +187,21 @@ impl Seen {
         Seen { name, server, links, options: options.clone() }
     }
 
-    /// What this client may see there.
-    fn volumes(&self) -> Volumes {
-        let options = ClientOptions { memory_bytes: LOOKING_MEMORY_BYTES, ..self.options.clone() };
+    /// What this client may see there, if that is found out by then.
+    fn volumes(&self, end: Instant) -> Volumes {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(format!(
+                "too many servers answered to ask them all: `sanwire ls {}` asks this one",
+                self.url()
+            ));
+        }
+        let options = ClientOptions {
+            memory_bytes: LOOKING_MEMORY_BYTES,
+            connect_patience: self.options.connect_patience.min(left),
+            reconnect_patience: Some(self.options.reconnect_patience.map_or(left, |patience| patience.min(left))),
+            ..self.options.clone()
+        };
         Client::connect(&self.url(), &options)
             .and_then(|mut client| client.volumes())
             .map_err(|error| error.to_string())
@@ -205,11 +221,11 @@ impl Seen {
 }
 
 /// Asks the servers for their volumes, some at a time: one that keeps us waiting does not hold up all.
-fn volumes_of(seen: &[Seen]) -> Vec<Volumes> {
+fn volumes_of(seen: &[Seen], end: Instant) -> Vec<Volumes> {
     let mut volumes = Vec::with_capacity(seen.len());
     for some in seen.chunks(ASKED_AT_ONCE) {
         thread::scope(|scope| {
-            let threads: Vec<_> = some.iter().map(|server| scope.spawn(|| server.volumes())).collect();
+            let threads: Vec<_> = some.iter().map(|server| scope.spawn(|| server.volumes(end))).collect();
             let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("asking failed".into())));
             volumes.extend(ended);
         });
@@ -303,8 +319,18 @@ mod tests {
         assert_eq!(shown_on_ethernet("box", &[link("a", 1), link("b", 2)], true), "hs+eth:///box");
         assert_eq!(shown_on_ethernet("box", &[link("a", 1)], false), "hs+eth://a/02:00:00:00:00:01");
         assert_eq!(shown_on_ethernet("b/../x", &[link("a", 1)], true), "hs+eth://a/02:00:00:00:00:01");
+        assert_eq!(shown_on_ethernet("02:00:00:00:00:09", &[link("a", 1)], true), "hs+eth://a/02:00:00:00:00:01");
         assert_eq!(shown_on_ethernet("\u{1b}[2J", &[link("a", 1)], true), "hs+eth://a/02:00:00:00:00:01");
         assert_eq!(printable("\u{1b}[2J"), "\u{fffd}[2J");
+    }
+
+    #[test]
+    fn servers_that_are_too_many_to_be_asked_in_time_are_shown_with_what_to_do() {
+        let many: Vec<Seen> = (0..40).map(|_| seen(&[link("a", 1)])).collect();
+        let volumes = volumes_of(&many, Instant::now());
+        let advice = "`sanwire ls hs+eth://a/box` asks this one";
+        assert_eq!(volumes.len(), 40);
+        assert!(volumes.iter().all(|volumes| volumes.as_ref().is_err_and(|why| why.ends_with(advice))), "{volumes:?}");
     }
 
     #[test]

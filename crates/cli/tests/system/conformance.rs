@@ -3,11 +3,10 @@
 mod report;
 mod suite;
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread;
 
-use crate::harness::{Scratch, Server, is_installed, skip};
+use crate::harness::{Scratch, Server, is_installed, port, skip};
 use report::Report;
 use suite::{Outcome, Suite};
 
@@ -87,12 +86,9 @@ fn libiscsi_finds_no_fault() {
     let found = thread::scope(|scope| {
         let runs: Vec<_> = SETUPS
             .iter()
-            .zip(0..)
-            .map(|pair| {
-                scope.spawn({
-                    let suite = &suite;
-                    move || run(pair.0, pair.1, suite)
-                })
+            .map(|setup| {
+                let suite = &suite;
+                scope.spawn(move || run(setup, suite))
             })
             .collect();
         runs.into_iter().map(|run| run.join().expect("the set-up ran")).collect::<Vec<_>>()
@@ -112,9 +108,10 @@ fn libiscsi_finds_no_fault() {
 }
 
 /// Serves a volume as the set-up wants it, and has it tested.
-fn run(setup: &Setup, number: u16, suite: &Suite) -> Vec<(String, Outcome)> {
+fn run(setup: &Setup, suite: &Suite) -> Vec<(String, Outcome)> {
     let scratch = Scratch::new();
-    let portals = ["127.0.0.1", "127.0.0.2"].map(|address| format!("{address}:{}", port() + number));
+    let port = port();
+    let portals = ["127.0.0.1", "127.0.0.2"].map(|address| format!("{address}:{port}"));
     let image = scratch.path("disk0.img");
     let length_bytes = if setup.is_small { SMALL_VOLUME_BYTES } else { VOLUME_BYTES };
     std::fs::File::create(&image).and_then(|file| file.set_len(length_bytes)).expect("the image is made");
@@ -139,19 +136,11 @@ fn run(setup: &Setup, number: u16, suite: &Suite) -> Vec<(String, Outcome)> {
 
 /// A target whose users must know a secret.
 fn chap(scratch: &Scratch) -> Vec<String> {
-    let (file, secret) = (scratch.path("sanwire.toml"), scratch.path("secret"));
-    std::fs::write(&secret, "a secret of 23 letters\n").expect("the secret is written");
-    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).expect("the mode is set");
+    let (file, secret) = (scratch.path("sanwire.toml"), scratch.secret("secret", "a secret of 23 letters\n"));
     let target = format!(
         "[[target]]\nname = \"iqn.2026-11.org.sanwire:disk0\"\nlun = {{ 0 = \"disk0\" }}\n\
-         chap = [{{ user = \"tester\", secret-file = \"{}\" }}]\n",
-        secret.display()
+         chap = [{{ user = \"tester\", secret-file = \"{secret}\" }}]\n"
     );
     std::fs::write(&file, target).expect("the file is written");
     vec!["--config".to_owned(), scratch.text("sanwire.toml")]
-}
-
-/// The first of ten ports of this process's own, apart from those of the other tests.
-fn port() -> u16 {
-    20_000 + (std::process::id() % 400) as u16 * 10
 }

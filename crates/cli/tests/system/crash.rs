@@ -1,7 +1,6 @@
 //! What a server that is killed has acknowledged is there when it comes again.
 
 use std::collections::BTreeSet;
-use std::net::UdpSocket;
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use sanwire_initiator::{Client, ClientOptions, Volume, VolumeError};
 
-use crate::harness::{Random, Scratch, Server, pattern};
+use crate::harness::{Random, Scratch, Server, pattern, port};
 
 const ROUNDS: u64 = 12;
 const BLOCK_BYTES: usize = 4096;
@@ -23,7 +22,7 @@ const FLUSH_EVERY: u64 = 16;
 fn acknowledged_writes_survive_a_killed_server() {
     let scratch = Scratch::new();
     let spec = format!("disk=file:{},size=8M,block=4096", scratch.text("disk.img"));
-    let port = free_port();
+    let port = port();
     let url = format!("hs+ip://127.0.0.1:{port}/disk").parse().expect("a URL");
     let mut server = Server::start_here(&scratch, port, &[&spec]);
     let mut journal = Journal { acknowledged: vec![0; BLOCKS], issued: vec![0; BLOCKS], flushed: 0, written: 0 };
@@ -54,11 +53,6 @@ fn options() -> ClientOptions {
     options.connect_patience = Duration::from_secs(20);
     options.reconnect_patience = Some(Duration::from_millis(200));
     options
-}
-
-fn free_port() -> u16 {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    socket.local_addr().expect("an address").port()
 }
 
 /// What each block must have: the version that was acknowledged last, or a later one that was issued.

@@ -1,7 +1,5 @@
 //! Servers are found, listed and asked; who is not served hears nothing.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use crate::harness::{Ran, SERVER_ADDRESS, Server, Wire, World, run, run_ok};
@@ -90,13 +88,7 @@ fn a_client_is_known_by_its_id() {
 #[test]
 fn passwords_must_agree() {
     let Some(world) = World::new("passwords_must_agree", 1500, &[]) else { return };
-    let password = |name: &str, text: &str| {
-        let path = world.scratch.path(name);
-        fs::write(&path, text).expect("a password file");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its mode");
-        path.display().to_string()
-    };
-    let (right, wrong) = (password("right", "one\n"), password("wrong", "two\n"));
+    let (right, wrong) = (world.scratch.secret("right", "one\n"), world.scratch.secret("wrong", "two\n"));
     let options = ["--allow", "any", "--password-file", &right];
     let mut server = Server::start_with(&world, &["disk=ram:8M"], &options);
     for wire in [Wire::Ethernet, Wire::Ip] {

@@ -1,7 +1,6 @@
 //! The client with tgt, an iSCSI target of another make.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -103,14 +102,6 @@ fn images_are_copied_to_and_from_a_disk_of_another_make() {
     }
 }
 
-/// A file with a secret that only its owner may read.
-fn secret(world: &World, name: &str, secret: &str) -> String {
-    let path = world.scratch.path(name);
-    fs::write(&path, secret).expect("a secret");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("permissions");
-    path.display().to_string()
-}
-
 #[test]
 fn both_show_by_chap_who_they_are() {
     let Some(world) = World::new("both_show_by_chap_who_they_are", 1500, &Tgt::TOOLS) else { return };
@@ -125,8 +116,8 @@ fn both_show_by_chap_who_they_are() {
         .map(str::to_owned),
     );
     let _tgt = start(&world, &told);
-    let (host, target) = (secret(&world, "host", "secret-of-host"), secret(&world, "box", "secret-of-box"));
-    let wrong = secret(&world, "wrong", "secret-of-nobody");
+    let (host, target) = (world.scratch.secret("host", "secret-of-host"), world.scratch.secret("box", "secret-of-box"));
+    let wrong = world.scratch.secret("wrong", "secret-of-nobody");
     let info = |user: &str, options: &[&str]| -> Ran {
         run(world.sanwire(&[&["info", &url(user)], options].concat()), PATIENCE)
     };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::harness::{
-    AUTHORITY, Initiator, SERVER_ADDRESS, Scratch, Server, Wire, World, is_installed, pattern, run, run_ok,
+    AUTHORITY, Initiator, SERVER_ADDRESS, Scratch, Server, Wire, World, is_installed, pattern, port, run, run_ok,
 };
 use crate::idle::cpu_time;
 
@@ -107,8 +107,8 @@ fn only_initiators_that_are_named_or_know_the_secret_get_in() {
 }
 
 /// A server of which the one target sends initiators to another server.
-fn redirecting(scratch: &Scratch, port: u16, to: &str, more: &str) -> (Server, String) {
-    let address = format!("127.0.0.1:{port}");
+fn redirecting(scratch: &Scratch, to: &str, more: &str) -> (Server, String) {
+    let address = format!("127.0.0.1:{}", port());
     let text = format!("[[target]]\nname = '{AUTHORITY}:disk'\nredirect = '{to}'\n{more}");
     fs::write(scratch.path("sanwire.toml"), text).expect("a configuration");
     let options = ["--config".to_owned(), scratch.text("sanwire.toml")];
@@ -118,13 +118,13 @@ fn redirecting(scratch: &Scratch, port: u16, to: &str, more: &str) -> (Server, S
 
 #[test]
 fn initiators_follow_a_target_to_where_it_is_for_now_or_for_good() {
-    let port = 15_000 + (std::process::id() % 1000) as u16 * 3;
     let scratches = [Scratch::new(), Scratch::new(), Scratch::new()];
-    let there = format!("127.0.0.1:{port}");
+    let there = format!("127.0.0.1:{}", port());
     let mut servers = vec![Server::start_on(&scratches[0], &[&format!("iscsi:{there}")], &["disk=ram:64M"], &[])];
     let target = format!("{AUTHORITY}:disk");
-    for (more, number, status) in [("", 1, [1, 1]), ("redirect-for-good = true\n", 2, [1, 2])] {
-        let (server, here) = redirecting(&scratches[usize::from(number)], port + number, &there, more);
+    for (more, scratch, status) in [("", &scratches[1], [1, 1]), ("redirect-for-good = true\n", &scratches[2], [1, 2])]
+    {
+        let (server, here) = redirecting(scratch, &there, more);
         servers.push(server);
         assert_eq!(Initiator::log_in(&here, INITIATOR, &target, 1).map(drop), Err(status));
         let url = format!("iscsi://{here}/{target}/0");
@@ -148,7 +148,7 @@ fn initiators_follow_a_target_to_where_it_is_for_now_or_for_good() {
 #[test]
 fn a_reload_sends_the_sessions_of_a_target_to_where_it_has_moved() {
     let scratch = Scratch::new();
-    let address = format!("127.0.0.1:{}", 19_000 + (std::process::id() % 1000) as u16);
+    let address = format!("127.0.0.1:{}", port());
     let write = |more: &str| {
         let text = format!("[[target]]\nname = '{AUTHORITY}:disk'\nlun.0 = 'disk'\n{more}");
         fs::write(scratch.path("sanwire.toml"), text).expect("a configuration");
@@ -174,7 +174,7 @@ fn a_hundred_idle_sessions_take_no_time() {
     /// 0.5 % of [`WATCH`].
     const CPU_MAX: Duration = Duration::from_millis(50);
     let scratch = Scratch::new();
-    let port = 24_000 + (std::process::id() % 1000) as u16;
+    let port = port();
     let wire = format!("iscsi:127.0.0.1:{port}");
     let mut server = Server::start_on(&scratch, &[&wire], &["disk=ram:64M"], &[]);
     let (address, target) = (format!("127.0.0.1:{port}"), format!("{AUTHORITY}:disk"));

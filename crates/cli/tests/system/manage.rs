@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Client, Process, Ran, SERVER_NAME, Scratch, Server, run, wait_until};
+use crate::harness::{Client, Process, Ran, Scratch, Server, port, run, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,10 +26,6 @@ fn ctl_ok(socket: &Path, arguments: &[&str]) -> String {
     ran.stdout
 }
 
-fn port() -> u16 {
-    27_000 + (std::process::id() % 1000) as u16
-}
-
 /// What the volumes of the server are, as an iSCSI client sees them.
 fn listed(scratch: &Scratch, host: &str) -> String {
     let mut ls = Command::new(env!("CARGO_BIN_EXE_sanwire"));
@@ -43,7 +39,8 @@ fn listed(scratch: &Scratch, host: &str) -> String {
 fn volumes_change_under_a_client_that_goes_on() {
     let scratch = Scratch::new();
     let socket = scratch.path("control.sock");
-    let (wire, host) = (format!("iscsi:127.0.0.1:{}", port()), format!("iscsi://127.0.0.1:{}", port()));
+    let port = port();
+    let (wire, host) = (format!("iscsi:127.0.0.1:{port}"), format!("iscsi://127.0.0.1:{port}"));
     let options = ["--control".to_owned(), scratch.text("control.sock")];
     let mut server = Server::start_on(&scratch, &[&wire], &["disk0=ram:64M"], &options);
 
@@ -85,7 +82,7 @@ fn a_reload_applies_what_the_file_says_now() {
     };
     write(&[("stays", "ram:8M"), ("goes", "ram:8M")]);
     let options = ["--config", &scratch.text("sanwire.toml"), "--control", &scratch.text("c.sock")].map(str::to_owned);
-    let mut server = Server::start_on(&scratch, &[&format!("iscsi:127.0.0.1:{}", port() + 1000)], &[], &options);
+    let mut server = Server::start_on(&scratch, &[&format!("iscsi:127.0.0.1:{}", port())], &[], &options);
     let socket = scratch.path("c.sock");
 
     write(&[("stays", "ram:16M"), ("comes", "ram:8M")]);
@@ -107,7 +104,7 @@ fn a_reload_applies_what_the_file_says_now() {
 #[test]
 fn what_a_client_may_do_changes_while_others_go_on() {
     let scratch = Scratch::new();
-    let port = port() + 2000;
+    let port = port();
     let server_url = format!("hs+ip://127.0.0.1:{port}");
     let options = ["--control".to_owned(), scratch.text("clients.sock")];
     let wire = format!("hs-ip:127.0.0.1:{port}");
@@ -158,11 +155,13 @@ fn what_a_client_may_do_changes_while_others_go_on() {
     ctl_ok(&socket, &["reset-client", &alice.id()]);
     assert!(alice.run(&["ls", &server_url]).stdout.contains("backup"), "this host is served without rules");
 
-    let audit = scratch.path("server-state").join("sanwire").join(format!("audit-{SERVER_NAME}.jsonl"));
-    let audit = fs::read_to_string(audit).expect("the audit log");
+    let audit = fs::read_to_string(scratch.audit_log()).expect("the audit log");
     let uid = format!("\"uid\":{}", rustix::process::getuid().as_raw());
-    let changes = audit.lines().filter(|line| line.contains(&uid));
-    for (line, part) in changes.zip(["add-client", "set-client", "set-client", "remove-client", "reset-client"]) {
+    let changes: Vec<&str> = audit.lines().filter(|line| line.contains(&uid)).collect();
+    assert!(changes.len() >= 5, "{audit}");
+    for (line, part) in
+        changes.into_iter().zip(["add-client", "set-client", "set-client", "remove-client", "reset-client"])
+    {
         assert!(line.contains(part) && line.contains("\"result\":\"done\""), "{line}");
     }
     assert!(audit.contains("(secret)"));
@@ -172,7 +171,7 @@ fn what_a_client_may_do_changes_while_others_go_on() {
 #[test]
 fn a_client_with_the_permission_manages_in_band_and_others_are_refused() {
     let scratch = Scratch::new();
-    let port = port() + 3000;
+    let port = port();
     let url = format!("hs+ip://127.0.0.1:{port}");
     let options = ["--control".to_owned(), scratch.text("band.sock")];
     let mut server = Server::start_on(&scratch, &[&format!("hs-ip:127.0.0.1:{port}")], &["disk0=ram:16M"], &options);
@@ -205,8 +204,7 @@ fn a_client_with_the_permission_manages_in_band_and_others_are_refused() {
     assert!(alice.run(&["manage", &url, "status"]).stderr.contains("may not manage"), "at once");
     assert!(bench.wait(PATIENCE).success(), "{}", bench.log());
 
-    let audit = scratch.path("server-state").join("sanwire").join(format!("audit-{SERVER_NAME}.jsonl"));
-    let audit = fs::read_to_string(audit).expect("the audit log");
+    let audit = fs::read_to_string(scratch.audit_log()).expect("the audit log");
     let of = |id: &str, result: &str| {
         let is_meant = |line: &&str| {
             line.contains(&format!("\"client\":\"{id}\",\"address\":\"127.0.0.1:")) && line.contains(result)
@@ -220,7 +218,7 @@ fn a_client_with_the_permission_manages_in_band_and_others_are_refused() {
 #[test]
 fn a_client_that_is_paused_waits_even_when_it_is_dropped_and_comes_again_until_it_is_resumed() {
     let scratch = Scratch::new();
-    let port = port() + 4000;
+    let port = port();
     let options = ["--control".to_owned(), scratch.text("pause.sock")];
     let mut server = Server::start_on(&scratch, &[&format!("hs-ip:127.0.0.1:{port}")], &["disk0=ram:16M"], &options);
     let socket = scratch.path("pause.sock");

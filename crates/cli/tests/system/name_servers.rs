@@ -5,11 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use simple_dns::rdata::{A, RData, SRV};
 use simple_dns::{CLASS, Name, Packet, QTYPE, ResourceRecord, TYPE};
 
-use crate::harness::{Client, Scratch, Server};
-
-fn port() -> u16 {
-    32_000 + (std::process::id() % 700) as u16
-}
+use crate::harness::{Client, Scratch, Server, port};
 
 /// A name server on the loopback, until the test ends. Of `storage.test` it says that HyperSCSI is at a place where nobody is, and
 /// otherwise at this port; of `empty.test`, that there is none.
@@ -47,8 +43,9 @@ fn name_server(port: u16) -> SocketAddr {
 #[test]
 fn a_domains_srv_records_lead_to_its_server() {
     let scratch = Scratch::new();
-    let mut server = Server::start_here(&scratch, port(), &["disk0=ram:8M"]);
-    let (client, names) = (Client::new(&scratch, "alice"), name_server(port()).to_string());
+    let port = port();
+    let mut server = Server::start_here(&scratch, port, &["disk0=ram:8M"]);
+    let (client, names) = (Client::new(&scratch, "alice"), name_server(port).to_string());
     let run = |arguments: &[&str]| client.run(&[arguments, &["--name-server", &names]].concat());
 
     let listed = run(&["ls", "hs+ip://storage.test"]);
@@ -56,7 +53,7 @@ fn a_domains_srv_records_lead_to_its_server() {
     let told = run(&["info", "hs+ip://storage.test/disk0"]);
     assert!(told.code == Some(0) && told.stdout.contains("8 MiB"), "{}{}", told.stdout, told.stderr);
     // A port that is named is meant: no record is asked for.
-    let host = format!("hs+ip://here.test:{}", port());
+    let host = format!("hs+ip://here.test:{port}");
     let listed = run(&["ls", &host]);
     assert!(listed.code == Some(0) && listed.stdout.contains("disk0"), "{}{}", listed.stdout, listed.stderr);
 

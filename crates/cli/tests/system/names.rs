@@ -1,7 +1,6 @@
 //! Servers are found and used by their names alone, and what a client may not see it is not shown.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,7 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const OTHER_MAC: &str = "02:00:5e:77:00:03";
 
 fn discover(world: &World, arguments: &[&str]) -> Vec<Value> {
-    let found = run_ok(world.sanwire(&[&["discover", "--json"], arguments].concat()), PATIENCE);
+    // Long enough for a busy machine.
+    let found = run_ok(world.sanwire(&[&["discover", "--json", "--time", "5"], arguments].concat()), PATIENCE);
     serde_json::from_str(&found).expect("a list")
 }
 
@@ -30,10 +30,7 @@ fn discovery_shows_each_server_with_what_this_client_may_see() {
     let config = world.scratch.path("clients.toml");
     let client = format!("[[client]]\nid = \"{id}\"\nname = \"alice\"\nvolumes = [\"a-*\"]\n");
     fs::write(&config, client).expect("a configuration");
-    let password = world.scratch.path("password");
-    fs::write(&password, "secret\n").expect("a password file");
-    fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).expect("its mode");
-    let (config, password) = (config.display().to_string(), password.display().to_string());
+    let (config, password) = (config.display().to_string(), world.scratch.secret("password", "secret\n"));
 
     let specs = ["a-one=ram:8M,security=aes-256-gcm", "a-two=ram:16M,readonly", "b=ram:8M"];
     let mut first = Server::start_with(&world, &specs, &["--config", &config]);
@@ -56,7 +53,7 @@ fn discovery_shows_each_server_with_what_this_client_may_see() {
 
     let found = discover(&world, &["--interface", ethernet, "--password-file", &password]);
     assert_eq!(volumes(&found[1]), ["c"], "{found:?}");
-    let table = run_ok(world.sanwire(&["discover", "--interface", ethernet]), PATIENCE);
+    let table = run_ok(world.sanwire(&["discover", "--time", "5", "--interface", ethernet]), PATIENCE);
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[1][..6], ["box", "a-one", "8", "MiB", "rw", "aes-256-gcm"], "{table}");
     assert_eq!(lines[2][..5], ["box", "a-two", "16", "MiB", "ro"], "{table}");

@@ -5,14 +5,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Client, Ran, Scratch, Server, run};
+use crate::harness::{Client, Ran, Scratch, Server, port, run};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const CAP_BYTES_PER_SECOND: f64 = (2 << 20) as f64;
-
-fn port() -> u16 {
-    18_000 + (std::process::id() % 1000) as u16
-}
 
 #[track_caller]
 fn json(ran: &Ran) -> Value {
@@ -23,8 +19,9 @@ fn json(ran: &Ran) -> Value {
 #[test]
 fn a_client_asks_for_compression_and_a_cap_and_has_them() {
     let scratch = Scratch::new();
-    let url = format!("hs+ip://127.0.0.1:{}/disk0", port());
-    let (wire, options) = (format!("hs-ip:127.0.0.1:{}", port()), ["--compression", "allowed"].map(str::to_owned));
+    let port = port();
+    let url = format!("hs+ip://127.0.0.1:{port}/disk0");
+    let (wire, options) = (format!("hs-ip:127.0.0.1:{port}"), ["--compression", "allowed"].map(str::to_owned));
     let mut server = Server::start_on(&scratch, &[&wire], &["disk0=ram:16M"], &options);
     let alice = Client::new(&scratch, "alice");
 

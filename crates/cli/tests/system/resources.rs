@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{AUTHORITY, Initiator, Scratch, Server, wait_until};
+use crate::harness::{AUTHORITY, Initiator, Scratch, Server, port, wait_until};
 use crate::idle::cpu_time;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -15,8 +15,8 @@ const CPU_MAX: Duration = Duration::from_millis(150);
 const OUT_OF_RESOURCES: [u8; 2] = [3, 2];
 const LIMIT: u32 = 96;
 
-fn serve(scratch: &Scratch, port: u16, limit: &str) -> (Server, String) {
-    let address = format!("127.0.0.1:{}", port + (std::process::id() % 1000) as u16);
+fn serve(scratch: &Scratch, limit: &str) -> (Server, String) {
+    let address = format!("127.0.0.1:{}", port());
     let server = Server::start_limited(scratch, limit, &format!("iscsi:{address}"), &["disk=ram:8M"]);
     (server, address)
 }
@@ -29,7 +29,7 @@ fn log_in(address: &str, number: u8) -> Result<Initiator, [u8; 2]> {
 #[test]
 fn sessions_beyond_the_descriptors_are_refused_and_those_that_stand_go_on() {
     let scratch = Scratch::new();
-    let (mut server, address) = serve(&scratch, 13_000, &format!("-n {LIMIT}"));
+    let (mut server, address) = serve(&scratch, &format!("-n {LIMIT}"));
     let mut sessions = Vec::new();
     let refused = (0..LIMIT as u8).find_map(|number| log_in(&address, number).map(|one| sessions.push(one)).err());
     assert_eq!(refused, Some(OUT_OF_RESOURCES), "after {} sessions", sessions.len());
@@ -53,7 +53,7 @@ fn sessions_beyond_the_descriptors_are_refused_and_those_that_stand_go_on() {
 #[test]
 fn the_limit_of_descriptors_is_raised_as_far_as_it_may_be() {
     let scratch = Scratch::new();
-    let (mut server, _) = serve(&scratch, 14_000, "-S -n 64");
+    let (mut server, _) = serve(&scratch, "-S -n 64");
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).expect("its limits");
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("a line");
     let mut words = line.split_ascii_whitespace();

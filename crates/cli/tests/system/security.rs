@@ -5,13 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::harness::{Client, Ran, SERVER_NAME, Scratch, Server, wait_until};
+use crate::harness::{Client, Ran, Scratch, Server, port, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn port() -> u16 {
-    25_000 + (std::process::id() % 1000) as u16
-}
 
 #[track_caller]
 fn expect_done(ran: &Ran, part: &str) {
@@ -32,8 +28,7 @@ fn is_back(client: Client<'_>, url: &str) {
 /// Each of these has given one wrong password, and the audit log says so.
 #[track_caller]
 fn is_audited(scratch: &Scratch, wrong: [&Client<'_>; 3]) {
-    let log = scratch.path("server-state").join("sanwire").join(format!("audit-{SERVER_NAME}.jsonl"));
-    let audit = || fs::read_to_string(&log).unwrap_or_default();
+    let audit = || fs::read_to_string(scratch.audit_log()).unwrap_or_default();
     wait_until("every wrong password is written down", PATIENCE, || audit().lines().count() >= wrong.len());
     for client in wrong {
         let by = format!("\"by\":{{\"client\":\"{}\",\"address\":\"127.0.0.1:", client.id());
@@ -46,8 +41,9 @@ fn is_audited(scratch: &Scratch, wrong: [&Client<'_>; 3]) {
 #[test]
 fn a_pinned_server_is_refused_when_it_has_another_key() {
     let scratch = Scratch::new();
-    let url = format!("hs+ip://127.0.0.1:{}", port());
-    let mut server = Server::start_here(&scratch, port(), &["disk0=ram:1M"]);
+    let port = port();
+    let url = format!("hs+ip://127.0.0.1:{port}");
+    let mut server = Server::start_here(&scratch, port, &["disk0=ram:1M"]);
     let (alice, bob) = (Client::new(&scratch, "alice"), Client::new(&scratch, "bob"));
     let pinned = alice.run(&["key", "pin", &url]);
     expect_done(&pinned, "is taken with this key only, from now on");
@@ -75,7 +71,7 @@ fn a_pinned_server_is_refused_when_it_has_another_key() {
 #[test]
 fn a_secret_file_at_both_ends_lets_in_who_has_it_and_no_other() {
     let scratch = Scratch::new();
-    let port = port() + 1000;
+    let port = port();
     let url = format!("hs+ip://127.0.0.1:{port}");
     let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| Client::new(&scratch, name));
     let [shared, own] = ["shared", "own"].map(|name| scratch.text(&format!("{name}.secret")));

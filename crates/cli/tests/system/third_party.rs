@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{AUTHORITY, Initiator, Scratch, Server, pattern, run_ok, wait_until};
+use crate::harness::{AUTHORITY, Initiator, Scratch, Server, pattern, port, run_ok, wait_until};
 
 const HOST: &str = "iqn.2026-11.org.example:host";
 const OTHER: &str = "iqn.2026-11.org.example:other";
@@ -25,9 +25,9 @@ struct World {
 }
 
 impl World {
-    fn new(port: u16, volumes: &[&str], targets: &str) -> World {
+    fn new(volumes: &[&str], targets: &str) -> World {
         let scratch = Scratch::new();
-        let address = format!("127.0.0.1:{}", port + (std::process::id() % 1000) as u16);
+        let address = format!("127.0.0.1:{}", port());
         fs::write(scratch.path("sanwire.toml"), targets).expect("a configuration");
         let options = ["--config", &scratch.text("sanwire.toml"), "--control", &scratch.text("c.sock")];
         let wire = format!("iscsi:{address}");
@@ -90,7 +90,7 @@ fn read(session: &mut Initiator) -> Vec<u8> {
 
 #[test]
 fn a_copy_goes_from_the_target_of_one_volume_to_that_of_another() {
-    let world = World::new(10_000, &["one=ram:8M", "two=ram:8M", "ro=ram:8M,readonly"], "");
+    let world = World::new(&["one=ram:8M", "two=ram:8M", "ro=ram:8M,readonly"], "");
     let [mut one, mut two, mut read_only] = ["one", "two", "ro"].map(|volume| world.session(HOST, volume));
     let (from, to, protected) = (naa(&mut one), naa(&mut two), naa(&mut read_only));
     write(&mut one, &pattern(1, BYTES));
@@ -117,7 +117,7 @@ fn a_copy_to_a_unit_that_is_not_mapped_to_its_initiator_is_refused() {
     };
     let both = format!("'{HOST}', '{OTHER}'");
     let targets = [target("one", &both), target("two", &both), target("secret", &format!("'{OTHER}'"))].concat();
-    let world = World::new(11_000, &["one=ram:8M", "two=ram:8M", "secret=ram:8M"], &targets);
+    let world = World::new(&["one=ram:8M", "two=ram:8M", "secret=ram:8M"], &targets);
     let mut session = world.session(HOST, "one");
     let [mut two, mut secret] = ["two", "secret"].map(|volume| world.session(OTHER, volume));
     let (one, to, hidden) = (naa(&mut session), naa(&mut two), naa(&mut secret));
@@ -133,7 +133,7 @@ fn a_copy_to_a_unit_that_is_not_mapped_to_its_initiator_is_refused() {
 
 #[test]
 fn a_copy_meets_reservations_as_its_initiator_would() {
-    let world = World::new(12_000, &["one=ram:8M", "two=ram:8M"], "");
+    let world = World::new(&["one=ram:8M", "two=ram:8M"], "");
     let (mut one, mut own) = (world.session(HOST, "one"), world.session(HOST, "two"));
     let (from, to) = (naa(&mut one), naa(&mut own));
     let mut other = world.session(OTHER, "two");

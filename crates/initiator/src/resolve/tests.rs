@@ -29,9 +29,8 @@ enum Transport {
 
 impl FakeServer {
     fn start(answers: Answers) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (listener, socket) = ports();
         let address = listener.local_addr().unwrap();
-        let socket = UdpSocket::bind(address).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let (udp_over, tcp_over) = (Arc::clone(&is_over), Arc::clone(&is_over));
         let udp = thread::spawn(move || {
@@ -59,6 +58,17 @@ impl FakeServer {
     fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<String>> {
         let found = addresses(host, port, HYPERSCSI, &[self.address])?;
         Ok(found.iter().map(ToString::to_string).collect())
+    }
+}
+
+/// One port of either kind, by the same number.
+fn ports() -> (TcpListener, UdpSocket) {
+    loop {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        // The UDP port of this number may be somebody else's.
+        if let Ok(socket) = UdpSocket::bind(listener.local_addr().unwrap()) {
+            return (listener, socket);
+        }
     }
 }
 

@@ -255,3 +255,13 @@ impl fmt::Display for AdditionalSense {
         write!(f, "{text} ({:02x}h/{:02x}h)", self.code, self.qualifier)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_codes_of_others_stand_in_order_and_none_twice() {
+        assert!(FOREIGN.windows(2).all(|pair| (pair[0].0, pair[0].1) < (pair[1].0, pair[1].1)));
+    }
+}

@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::SERVER_NAME;
+
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// A directory of this test alone.
@@ -40,6 +42,11 @@ impl Scratch {
         fs::write(&path, content).expect("the secret is written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("only its owner reads it");
         self.text(name)
+    }
+
+    /// The audit log of a server of this host.
+    pub fn audit_log(&self) -> PathBuf {
+        self.path(&format!("server-state/sanwire/audit-{SERVER_NAME}.jsonl"))
     }
 
     /// A path in it, as text for command lines.

@@ -18,7 +18,8 @@ use crate::endpoint::{ConnectError, Endpoint};
 use crate::inventory::{self, VolumeSummary};
 use crate::options::ClientOptions;
 use crate::queue::OpQueue;
-use crate::session::{HyperScsi, Iscsi, ServerInfo, Session};
+use crate::resolve;
+use crate::session::{HyperScsi, Iscsi, Lookup, ServerInfo, Session};
 use crate::url::{Server, Url};
 use crate::volume::{BufferPool, InfoCell, Volume, VolumeInfo};
 
@@ -93,7 +94,9 @@ impl Client {
             Server::Iscsi(server) => {
                 let target =
                     server.target.clone().ok_or_else(|| ConnectError::NoTarget { host: server.to_string() })?;
-                (Box::new(Iscsi::new(options.iscsi(server, Some(target))?, clock.now())), Arc::from("iSCSI"))
+                let lookup = Lookup::of(&server.host, server.port, resolve::ISCSI, &options.name_servers);
+                let config = options.iscsi(server, Some(target))?;
+                (Box::new(Iscsi::new(config, lookup, clock.now())), Arc::from("iSCSI"))
             }
         };
         let named_by_lun = matches!(server, Server::Iscsi(_));

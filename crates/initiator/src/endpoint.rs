@@ -1,7 +1,7 @@
 //! From a URL to open ports and the places at which the server may be.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use sanwire_core::{MacAddress, Path, Peer};
 use sanwire_io::{RING_BYTES_DEFAULT, interface};
@@ -169,9 +169,7 @@ impl Endpoint {
             .into_iter()
             .map(|address| (Door::udp(address), Peer::Udp(address), format!("a UDP socket towards {address}")));
         let endpoint = Endpoint::through(doors, |_| "; check that there is a route (`ip route get ADDRESS`)")?;
-        let is_name = host.parse::<IpAddr>().is_err();
-        let lookup = is_name.then(|| Lookup::new(host, port, resolve::HYPERSCSI, name_servers));
-        Ok(Endpoint { lookup, ..endpoint })
+        Ok(Endpoint { lookup: Lookup::of(host, port, resolve::HYPERSCSI, name_servers), ..endpoint })
     }
 
     /// What cannot be opened is left out; when nothing can, the first failure counts.

@@ -100,6 +100,7 @@ impl HyperScsi {
     /// The next search begins where the server was.
     fn connected(&mut self, path: Path) {
         (self.is_seeking, self.was_connected) = (false, true);
+        self.lookup.iter_mut().for_each(Lookup::forget);
         let on_ethernet = matches!(path.peer, Peer::Ethernet(_));
         let is_here = |place: &Path| *place == path || (on_ethernet && place.link == path.link);
         if let Some(index) = self.places.iter().position(is_here) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_core::{Instant, Lun, Protection};
@@ -12,7 +13,7 @@ use sanwire_iscsi::{
     Order as WireOrder,
 };
 
-use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
+use super::{Answer, Event, Failure, Lookup, Order, OrderId, ServerInfo, Session};
 use crate::volume::WireUnit;
 
 /// Runs of bytes taken from one connection before the others have their turn.
@@ -21,11 +22,17 @@ const RECEIVE_BUDGET: usize = 8;
 /// Rounds of sending before the driver looks for what has come.
 const SEND_BUDGET: usize = 4;
 
+/// How often the name of a lost target's host is looked up.
+const LOOK_UP_EVERY: Duration = Duration::from_secs(2);
+
 /// The client's end of the protocol and its sockets.
 pub(crate) struct Iscsi {
     protocol: Client,
     sockets: BTreeMap<ConnectionId, Socket>,
     poller: Poller,
+    /// Where the target's host may have moved to, if it is known by a name.
+    lookup: Option<Lookup>,
+    look_up_at: Instant,
 }
 
 struct Socket {
@@ -43,8 +50,24 @@ enum Stage {
 }
 
 impl Iscsi {
-    pub(crate) fn new(config: ClientConfig, now: Instant) -> Self {
-        Iscsi { protocol: Client::new(config, now), sockets: BTreeMap::new(), poller: Poller::new() }
+    pub(crate) fn new(config: ClientConfig, lookup: Option<Lookup>, now: Instant) -> Self {
+        let protocol = Client::new(config, now);
+        Iscsi { protocol, sockets: BTreeMap::new(), poller: Poller::new(), lookup, look_up_at: now }
+    }
+
+    /// Asks for the addresses of a lost target's host again.
+    fn look_up(&mut self, now: Instant) {
+        let Some(lookup) = self.lookup.as_mut() else { return };
+        if !self.protocol.is_seeking_again() {
+            return lookup.forget();
+        }
+        if self.look_up_at <= now {
+            self.look_up_at = now + LOOK_UP_EVERY;
+            lookup.start();
+        }
+        if let Some(addresses) = lookup.poll() {
+            self.protocol.learn_portals(addresses);
+        }
     }
 
     /// Opens and closes connections as the protocol wants it.
@@ -149,6 +172,7 @@ impl Iscsi {
 
 impl Session for Iscsi {
     fn receive(&mut self, now: Instant) -> usize {
+        self.look_up(now);
         self.act(now);
         self.connections().into_iter().map(|connection| self.receive_from(connection, now)).sum()
     }
@@ -207,7 +231,7 @@ pub(crate) struct IscsiDiscovery(Iscsi);
 
 impl IscsiDiscovery {
     pub(crate) fn new(config: ClientConfig, now: Instant) -> Self {
-        IscsiDiscovery(Iscsi::new(config, now))
+        IscsiDiscovery(Iscsi::new(config, None, now))
     }
 
     /// Does what there is to do, or sleeps; gives the end when it has come.

@@ -1,6 +1,6 @@
 //! Where a lost server is by now: its name is asked for again, beside the search at the places that are known.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
@@ -16,8 +16,19 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    pub(crate) fn new(host: &str, port: u16, service: Service, name_servers: &[SocketAddr]) -> Self {
+    fn new(host: &str, port: u16, service: Service, name_servers: &[SocketAddr]) -> Self {
         Lookup { host: host.to_owned(), port, service, name_servers: name_servers.to_vec(), answer: None }
+    }
+
+    /// The lookup for a host that is known by a name; none for an address.
+    pub(crate) fn of(host: &str, port: u16, service: Service, name_servers: &[SocketAddr]) -> Option<Self> {
+        let is_name = host.parse::<IpAddr>().is_err();
+        is_name.then(|| Lookup::new(host, port, service, name_servers))
+    }
+
+    /// The server is there: an answer that is still to come is an old one at the next outage.
+    pub(crate) fn forget(&mut self) {
+        self.answer = None;
     }
 
     /// Asks, unless an answer is awaited.

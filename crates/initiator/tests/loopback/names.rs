@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sanwire_initiator::{Client, ClientOptions, Url};
-use sanwire_target::{Target, TargetConfig, Wire};
+use sanwire_target::{AllowList, ExportConfig, Target, TargetConfig, Wire};
 use simple_dns::rdata::{A, RData, SRV};
 use simple_dns::{CLASS, Name, Packet, QTYPE, ResourceRecord, TYPE};
 
@@ -44,8 +44,15 @@ fn name_server(port: u16, moving: Arc<Mutex<Ipv4Addr>>) -> SocketAddr {
     address
 }
 
-fn settings_at(address: Ipv4Addr, port: u16, spec: &str) -> TargetConfig {
-    TargetConfig { wires: vec![Wire::HsIp { address: (address, port).into() }], ..config(&[spec]) }
+/// By HyperSCSI and by iSCSI, at the same port number.
+fn wires_at(address: Ipv4Addr, port: u16) -> Vec<Wire> {
+    let address = SocketAddr::from((address, port));
+    vec![Wire::HsIp { address }, Wire::Iscsi { address, group_tag: 1 }]
+}
+
+/// A port that is free by UDP, and by TCP when it is tried.
+fn free_port() -> u16 {
+    UdpSocket::bind((HERE, 0)).and_then(|socket| socket.local_addr()).unwrap().port()
 }
 
 /// A server that was here is elsewhere after an outage: a client that found it by this URL goes on there.
@@ -53,21 +60,22 @@ fn goes_on_elsewhere(test: &str, url: &str, moving: &Arc<Mutex<Ipv4Addr>>) {
     let directory = std::env::temp_dir().join(format!("sanwire-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let spec = format!("disk=file:{},size=16M", directory.join("disk.img").display());
-    let mut settings = settings_at(HERE, 0, &spec);
+    let exports = vec![ExportConfig::of_volume("disk", AllowList::default()).unwrap()];
+    let port = free_port();
+    let mut settings = TargetConfig { wires: wires_at(HERE, port), exports, ..config(&[&spec]) };
     let target = Target::start(settings.clone()).unwrap();
-    let Wire::HsIp { address } = target.wires()[0] else { panic!("an IP wire") };
     let mut options = ClientOptions::anonymous().unwrap();
-    options.name_servers = vec![name_server(address.port(), Arc::clone(moving))];
+    options.name_servers = vec![name_server(port, Arc::clone(moving))];
     options.reconnect_patience = Some(Duration::from_secs(60));
-    let url: Url = url.replace("PORT", &address.port().to_string()).parse().unwrap();
+    let url: Url = url.replace("PORT", &port.to_string()).parse().unwrap();
 
     let mut client = Client::connect(&url, &options).unwrap();
-    let volume = client.open("disk").unwrap();
+    let volume = client.open(if url.to_string().starts_with("iscsi") { "0" } else { "disk" }).unwrap();
     let data = sanwire_buffer::Slice::from(vec![0x5a; 65_536]);
     client.block_on(volume.write(0, data.clone())).unwrap();
     target.stop().unwrap();
     *moving.lock().unwrap() = THERE;
-    settings.wires = vec![Wire::HsIp { address: (THERE, address.port()).into() }];
+    settings.wires = wires_at(THERE, port);
     let target = Target::start(settings).unwrap();
     client.block_on(volume.write(65_536, data)).unwrap();
     let back = client.block_on(async { volume.read(0, volume.buffer(131_072).await?).await }).unwrap();
@@ -85,4 +93,6 @@ fn the_address_that_answers_is_used_and_after_an_outage_another_one() {
 #[test]
 fn a_host_that_has_moved_is_looked_up_again_after_an_outage() {
     goes_on_elsewhere("moved", "hs+ip://moving.test:PORT/disk", &Arc::new(Mutex::new(HERE)));
+    let url = "iscsi://moving.test:PORT/iqn.2026-11.org.sanwire:disk/0";
+    goes_on_elsewhere("moved-iscsi", url, &Arc::new(Mutex::new(HERE)));
 }

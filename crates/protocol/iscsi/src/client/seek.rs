@@ -19,6 +19,9 @@ use crate::serial::Serial;
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
+/// Portals that are tried.
+const PORTALS_MAX: usize = 16;
+
 /// Redirections that are followed one after the other.
 const REDIRECTIONS_MAX: u8 = 8;
 
@@ -94,6 +97,19 @@ impl Seek {
         self.at = at;
     }
 
+    /// The target may be at these portals, and at those that were known before: these come first, from now on.
+    fn add_portals(&mut self, mut portals: Vec<SocketAddr>) {
+        let is_tried = self.portals.get(self.next).copied();
+        portals.extend(self.portals.iter().filter(|known| !portals.contains(known)).copied().collect::<Vec<_>>());
+        portals.truncate(PORTALS_MAX);
+        let is_same = portals.len() == self.portals.len() && portals.iter().all(|portal| self.portals.contains(portal));
+        let next = portals.iter().position(|portal| is_same && Some(*portal) == is_tried);
+        (self.portals, self.next) = (portals, next.unwrap_or(0));
+        if !is_same {
+            (self.failures, self.refusals) = (0, 0);
+        }
+    }
+
     /// A command was answered: the target keeps the rules.
     pub(super) fn settle(&mut self) {
         (self.violations, self.last) = (0, None);
@@ -136,6 +152,17 @@ impl Seek {
 }
 
 impl Client {
+    /// Whether a target that was there is sought again.
+    #[must_use]
+    pub fn is_seeking_again(&self) -> bool {
+        self.was_connected && matches!(self.state, State::Seeking(_))
+    }
+
+    /// The target's host has these addresses now: they are tried next, before those that are known.
+    pub fn learn_portals(&mut self, portals: Vec<SocketAddr>) {
+        self.seek.add_portals(portals);
+    }
+
     /// How long the search may last.
     fn patience(&self) -> Option<Duration> {
         if self.was_connected {

@@ -109,10 +109,12 @@ fn show_status(status: &Status) -> String {
         .iter()
         .map(|volume| {
             let mode = if volume.read_only { "ro" } else { "rw" };
-            [volume.lun.to_string(), volume.name.clone(), Size(volume.size_bytes).to_string(), mode.to_owned()]
+            let waiting = if volume.waiting == 0 { "-".into() } else { volume.waiting.to_string() };
+            let size = Size(volume.size_bytes).to_string();
+            [volume.lun.to_string(), volume.name.clone(), size, mode.to_owned(), waiting]
         })
         .collect();
-    let mut tables = vec![output::table(["LUN", "VOLUME", "SIZE", "MODE"], &volumes)];
+    let mut tables = vec![output::table(["LUN", "VOLUME", "SIZE", "MODE", "WAITING"], &volumes)];
     let units = status.targets.iter().flat_map(|target| target.units.iter().map(|unit| (&target.name, unit)));
     let units: Vec<_> =
         units.map(|(target, (lun, volume))| [target.clone(), lun.to_string(), volume.clone()]).collect();
@@ -254,6 +256,7 @@ mod tests {
                 size_bytes: 1 << 30,
                 block_bytes: 512,
                 read_only: false,
+                waiting: 0,
             }],
             targets: vec![TargetStatus {
                 name: "iqn.x:disk0".into(),
@@ -262,12 +265,12 @@ mod tests {
             }],
             groups: groups(Some(PortState::Standby)),
         };
-        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE\n0    disk0   1 GiB  rw\n\n\
+        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  WAITING\n0    disk0   1 GiB  rw    -\n\n\
                         TARGET       LUN  VOLUME\niqn.x:disk0  0    disk0\n\n\
                         PORTS OF     GROUP  STATE\nhyperscsi    1      standby\niqn.x:disk0  1      transitioning\n";
         assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
         status.targets.clear();
-        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE\n0    disk0   1 GiB  rw\n\n\
+        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  WAITING\n0    disk0   1 GiB  rw    -\n\n\
                         PORTS OF   GROUP  STATE\nhyperscsi  1      standby\n";
         assert_eq!(show(&Answer::Status(status), false).unwrap(), expected);
         assert_eq!(show(&Answer::Changed(Vec::new()), false).unwrap(), "nothing differs\n");

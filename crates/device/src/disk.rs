@@ -7,7 +7,7 @@ use sanwire_core::NexusId;
 use sanwire_scsi::log::ResourceCounts;
 use sanwire_scsi::mode::{CountedResources, ModeValues, Settings, Thresholds};
 use sanwire_scsi::{AdditionalSense, Capacity, Features, Identity, Reply, Sense, SenseKey, Status};
-use sanwire_store::{ErrorKind, Geometry, Store, StoreError};
+use sanwire_store::{ErrorKind, Geometry, Patience, Store, StoreError};
 
 use crate::attention::{Attention, Nexuses};
 use crate::copy::Copies;
@@ -16,6 +16,7 @@ use crate::fault;
 use crate::nexus::NexusPorts;
 use crate::reservation::{KeptError, ReservationKeeper, Reservations};
 use crate::sanitize::SanitizeState;
+use crate::stalls::Stalls;
 use crate::threshold::{self, Reached, Watch};
 
 /// How a disk behaves, as its owner wishes.
@@ -29,11 +30,13 @@ pub struct DiskOptions {
     pub removable: bool,
     /// A number by which the owner finds what it keeps beside the disk.
     pub slot: u16,
+    /// How long commands wait for a store that cannot do its work now. Who drives the store sees to it.
+    pub patience: Patience,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        DiskOptions { write_cache: true, removable: false, reservations: None, slot: 0 }
+        DiskOptions { write_cache: true, removable: false, reservations: None, slot: 0, patience: Patience::default() }
     }
 }
 
@@ -72,6 +75,7 @@ pub struct Disk {
     pub(crate) sanitize: SanitizeState,
     /// The space behind the store.
     watch: Watch,
+    stalls: Arc<Stalls>,
 }
 
 impl Disk {
@@ -90,6 +94,7 @@ impl Disk {
         }
         let watch = Watch::new(store.space().as_ref());
         let default = Settings { write_cache: options.write_cache, ..Settings::default() };
+        let stalls = Arc::new(Stalls::new(identity.name(), options.patience));
         Ok(Disk {
             identity,
             store,
@@ -106,6 +111,7 @@ impl Disk {
             reservations: Reservations::load(options.reservations)?,
             sanitize: SanitizeState::default(),
             watch,
+            stalls,
         })
     }
 
@@ -119,6 +125,12 @@ impl Disk {
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// Which commands wait for its store.
+    #[must_use]
+    pub fn stalls(&self) -> &Arc<Stalls> {
+        &self.stalls
     }
 
     /// Whether the last request told that the store's backing object is gone. It ends with the next one that succeeds.

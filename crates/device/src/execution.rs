@@ -15,6 +15,7 @@ use crate::fault;
 use crate::fill::Fill;
 use crate::reservation::AbortScope;
 use crate::sanitize::Sanitizing;
+use crate::stalls::Stalls;
 use crate::step::Step;
 use crate::swap::Swap;
 use crate::unmap::Unmapping;
@@ -172,6 +173,12 @@ impl Execution {
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         self.worker().store()
+    }
+
+    /// Which commands wait for that store.
+    #[must_use]
+    pub fn stalls(&self) -> &Arc<Stalls> {
+        self.worker().stalls()
     }
 
     /// The disk whose store works for the command: its own, or one that it copies from or to.

@@ -32,6 +32,7 @@ mod port_groups;
 mod reach;
 mod reservation;
 mod sanitize;
+mod stalls;
 mod step;
 mod swap;
 mod threshold;
@@ -45,6 +46,7 @@ pub use execution::{Execution, Progress, Waiting};
 pub use nexus::NexusPorts;
 pub use reach::{Reach, Reached};
 pub use reservation::{AbortScope, KeptError, REGISTRATIONS_MAX, RecordError, ReservationKeeper};
+pub use stalls::Stalls;
 pub use units::{AddError, LogicalUnits};
 
 #[cfg(test)]

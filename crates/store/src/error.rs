@@ -15,7 +15,7 @@ pub enum ErrorKind {
     ReadOnly,
     /// Offset and length are not within the store.
     OutOfRange,
-    /// The backing object is gone (ENXIO, ENODEV, a file cut short).
+    /// The backing object is gone, perhaps for a while (ENXIO, ENODEV, ENOLINK, a file cut short).
     Gone,
     /// The store cannot do this (discard on a file system without holes).
     Unsupported,
@@ -79,7 +79,10 @@ fn kind_of(access: Access, error: &io::Error) -> ErrorKind {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => ErrorKind::Full,
         // The engine keeps the file open, so EBADF can only mean that it is open the other way round.
         Some(libc::EROFS | libc::EBADF | libc::EPERM | libc::ETXTBSY) if access == Access::Write => ErrorKind::ReadOnly,
-        Some(libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM | libc::ESTALE | libc::ESHUTDOWN) => ErrorKind::Gone,
+        // ENOLINK: a device whose transport fails over, without another path for now.
+        Some(libc::ENXIO | libc::ENODEV | libc::ENOLINK | libc::ENOMEDIUM | libc::ESTALE | libc::ESHUTDOWN) => {
+            ErrorKind::Gone
+        }
         Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY) => ErrorKind::Unsupported,
         _ => ErrorKind::Other,
     }

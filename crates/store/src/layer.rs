@@ -5,6 +5,7 @@ mod error;
 mod read_only;
 mod thick;
 
+pub(crate) use delay::parse_time;
 pub use delay::{DelayLayer, DelayRule};
 pub use error::{ErrorLayer, ErrorRule, Place};
 pub use read_only::ReadOnlyLayer;

@@ -29,6 +29,8 @@
 //! | `removable` | volumes only: initiators can eject and load the medium |
 //! | `security=LEVEL` | volumes only: how HyperSCSI guards it: `none`, `hash`, `aes-128-gcm`, `aes-256-gcm`, `chacha20-poly1305` |
 //! | `compression=off` | volumes only: HyperSCSI never compresses its data; `allowed`: with clients with whom that is agreed on |
+//! | `when-full=error\|wait:TIME` | volumes only: whether commands that find no space fail, or wait for some so long at the most |
+//! | `when-gone=error\|wait:TIME` | volumes only: the same for a store that is gone, and may come back |
 //! | `thick` | no space is given back |
 //! | `direct` | files and devices only: past the page cache |
 //! | `delay=[WHICH:]TIME` | [`DelayRule`]; may be given several times (in TOML: an array) |
@@ -51,7 +53,7 @@ pub use name::VolumeName;
 pub use raw::SpecError;
 
 use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, ReadOnlyLayer, ThickLayer};
-use crate::{FileOptions, FileStore, NullStore, OpenError, RamStore, Store};
+use crate::{FileOptions, FileStore, NullStore, OpenError, Patience, RamStore, Store};
 
 /// A volume: its name and its store. Made from text by `parse`, or from a TOML table by serde.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -67,6 +69,8 @@ pub struct VolumeSpec {
     pub security: Option<Protection>,
     /// Whether HyperSCSI may compress its data, with clients with whom that is agreed on.
     pub compressible: bool,
+    /// How long its commands wait for a store that cannot do its work now.
+    pub patience: Patience,
 }
 
 /// What is at the bottom.

@@ -14,7 +14,9 @@ use sanwire_io::{Clock, Interest, Poller, Waker, descriptors};
 use sanwire_iscsi::{Admission, Admitted, LoginOutcome, Portal, ServerLogin};
 
 use crate::directory::Exports;
+use crate::inbox::{Content, Inbox, Letter};
 use crate::mail::{Mail, Mailbox, Newcomer};
+use crate::refusals::{Burst, Refusals};
 use crate::registry::Registry;
 
 /// Logins at once; more wait in the kernel.
@@ -51,6 +53,8 @@ pub(crate) struct FrontDeskParts {
     pub(crate) listeners: Vec<(Listener, u16)>,
     pub(crate) exports: Arc<Exports>,
     pub(crate) registry: Arc<Registry>,
+    /// Where refusals go.
+    pub(crate) inbox: Inbox,
     pub(crate) shards: Arc<[Mailbox]>,
     pub(crate) waker: Waker,
     pub(crate) stop: Arc<AtomicBool>,
@@ -74,6 +78,7 @@ struct FrontDesk {
     /// By keys that are not used again.
     logins: BTreeMap<u64, Login>,
     next_key: u64,
+    refusals: Refusals,
     /// Connections with descriptors from this number on get no sessions.
     descriptors_max: u64,
     /// Listeners are not watched until then.
@@ -90,6 +95,7 @@ pub(crate) fn run(parts: FrontDeskParts) {
         clock: Clock::new(),
         logins: BTreeMap::new(),
         next_key: FIRST_LOGIN,
+        refusals: Refusals::default(),
         descriptors_max: descriptors::limit().map_or(u64::MAX, |limit| limit.saturating_sub(DESCRIPTORS_SPARE)),
         pause_until: None,
         has_warned: false,
@@ -107,7 +113,7 @@ impl FrontDesk {
         let mut ready = Vec::new();
         while !self.parts.stop.load(Ordering::Acquire) {
             let deadlines = self.logins.values().filter_map(|login| login.machine.poll_timeout());
-            let deadline = deadlines.chain(self.pause_until).min();
+            let deadline = deadlines.chain(self.pause_until).chain(self.refusals.poll_timeout()).min();
             self.poller.wait(&[], &[], Some(&self.parts.waker), deadline, &self.clock)?;
             self.poller.poll_streams(&mut |key, interest| ready.push((key, interest)))?;
             let now = self.clock.now();
@@ -132,6 +138,7 @@ impl FrontDesk {
                     self.has_warned = false;
                     if let Err(error) = self.begin(stream, peer, group_tag, now) {
                         tracing::warn!("a connection from {peer} is turned away: {error}");
+                        self.refusals.note(peer.ip().to_canonical(), &error.to_string(), now);
                     }
                 }
                 Ok(None) => return,
@@ -188,12 +195,12 @@ impl FrontDesk {
         if is_lost {
             self.logins.remove(&key);
         } else {
-            self.advance(key);
+            self.advance(key, now);
         }
     }
 
     /// Sends what a login has to say, and sees whether it has come to an end.
-    fn advance(&mut self, key: u64) {
+    fn advance(&mut self, key: u64, now: Instant) {
         let Some(login) = self.logins.get_mut(&key) else { return };
         let outcome = login.machine.poll_outcome();
         if login.transmit().is_err() {
@@ -201,9 +208,10 @@ impl FrontDesk {
             return;
         }
         match outcome {
-            Some(LoginOutcome::Admitted(admitted)) => return self.hand_over(key, admitted),
+            Some(LoginOutcome::Admitted(admitted)) => return self.hand_over(key, admitted, now),
             Some(LoginOutcome::Refused(reason)) => {
                 tracing::warn!("a login from {} is refused: {reason}", login.peer);
+                self.refusals.note(login.peer, &reason, now);
                 login.is_over = true;
             }
             Some(LoginOutcome::Redirected(whither)) => {
@@ -222,17 +230,20 @@ impl FrontDesk {
         }
     }
 
-    fn hand_over(&mut self, key: u64, admitted: Box<Admitted>) {
+    fn hand_over(&mut self, key: u64, admitted: Box<Admitted>, now: Instant) {
         let Some(login) = self.logins.remove(&key) else { return };
+        let mut refuse = |stream, why: &str| {
+            turn_away(stream, &admitted, why);
+            self.refusals.note(login.peer, &format!("{} is turned away: {why}", admitted.initiator), now);
+        };
         if let Err(error) = self.poller.remove_stream(&login.stream) {
-            return turn_away(login.stream, &admitted, &error.to_string());
+            return refuse(login.stream, &error.to_string());
         }
         if login.is_beyond {
-            let why = format!("the process has no descriptors left{LIMIT_ADVICE}");
-            return turn_away(login.stream, &admitted, &why);
+            return refuse(login.stream, &format!("the process has no descriptors left{LIMIT_ADVICE}"));
         }
         let Some((shard, admission)) = self.parts.registry.place(&admitted) else {
-            return turn_away(login.stream, &admitted, "there are too many sessions");
+            return refuse(login.stream, "there are too many sessions");
         };
         let arrival = Arrival { stream: login.stream, admitted, admission };
         let newcomer = Newcomer::new(self.parts.shards[shard].clone(), Box::new(arrival));
@@ -255,7 +266,12 @@ impl FrontDesk {
             if let Some(login) = self.logins.get_mut(&key) {
                 login.machine.handle_timeout(now);
             }
-            self.advance(key);
+            self.advance(key, now);
+        }
+        while let Some(Burst { from, reason, count, .. }) = self.refusals.poll(now) {
+            // What cannot be written down stands in the log.
+            let content = Content::Logins(format!("an iSCSI login: {reason}"), count);
+            self.parts.inbox.put(Letter { client: None, address: from.to_string(), content });
         }
     }
 

@@ -1,11 +1,11 @@
-//! Requests to manage the server that come in band, and what is to be written down: from the shards to the one thread that works
+//! Requests to manage the server that come in band, and what is to be written down: from those who serve to the one thread that works
 //! on them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use sanwire_core::{ClientId, Peer};
+use sanwire_core::ClientId;
 use sanwire_hyperscsi::{CommandHandle, Offence};
 
 use crate::mail::Mailbox;
@@ -23,7 +23,8 @@ const OFFENCES_MAX: usize = 64;
 pub(crate) struct Letter {
     /// As far as it is known.
     pub(crate) client: Option<ClientId>,
-    pub(crate) peer: Peer,
+    /// From where.
+    pub(crate) address: String,
     pub(crate) content: Content,
 }
 
@@ -35,6 +36,8 @@ pub(crate) enum Content {
     Attempt,
     /// This was refused, so many times.
     Offence(Offence, u64),
+    /// Logins were refused for this reason, so many times.
+    Logins(String, u64),
 }
 
 /// How many letters of each sort wait.
@@ -91,7 +94,7 @@ impl Waiting {
         match letter.content {
             Content::Request { .. } => (&self.requests, REQUESTS_MAX),
             Content::Attempt => (&self.attempts, ATTEMPTS_MAX),
-            Content::Offence(..) => (&self.offences, OFFENCES_MAX),
+            Content::Offence(..) | Content::Logins(..) => (&self.offences, OFFENCES_MAX),
         }
     }
 }
@@ -101,8 +104,7 @@ mod tests {
     use super::*;
 
     fn attempt() -> Letter {
-        let peer = Peer::Udp(([127, 0, 0, 1], 1).into());
-        Letter { client: Some(ClientId([1; 16])), peer, content: Content::Attempt }
+        Letter { client: Some(ClientId([1; 16])), address: "127.0.0.1:1".into(), content: Content::Attempt }
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 mod abort;
 mod again;
+mod stall;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use sanwire_store::{Completion, Delayed, KernelOp, Started};
 use self::abort::Settling;
 pub(crate) use self::abort::{Selection, Which};
 use self::again::Again;
+use self::stall::Attempt;
 use crate::counting::Meter;
 use crate::mail::Settlement;
 
@@ -78,6 +80,8 @@ struct Running {
     since: Instant,
     units: Arc<LogicalUnits>,
     execution: Execution,
+    /// What its store was asked, of a volume with patience.
+    attempt: Option<Box<Attempt>>,
     aborted: Option<Aborted>,
 }
 
@@ -118,6 +122,10 @@ pub(crate) struct Runner {
     backlog: VecDeque<(u64, KernelOp)>,
     /// Waiting for their time.
     delayed: BTreeMap<(Instant, u32), Delayed>,
+    /// Waiting until their stores can do their work, and when these are asked again.
+    stalled: BTreeSet<(Instant, u32)>,
+    /// These keep too much of the memory.
+    is_crowded: bool,
     /// Waiting for the end of the commands that they abort, by numbers that are not used again.
     settling: BTreeMap<u64, Settling>,
     next_settling: u64,
@@ -137,6 +145,8 @@ impl Runner {
             ask_again: Again::new(ASK_AGAIN, ASK_AGAIN_MAX),
             backlog: VecDeque::new(),
             delayed: BTreeMap::new(),
+            stalled: BTreeSet::new(),
+            is_crowded: false,
             settling: BTreeMap::new(),
             next_settling: 0,
             wanted: Vec::new(),
@@ -231,14 +241,21 @@ impl Runner {
                     return ended;
                 }
             };
-            match execution.store().start(request) {
-                Started::Done(completion) => {
+            let mut attempt = Attempt::of(&execution, &request);
+            let started = execution.store().start(request);
+            let again_at = match (&started, &mut attempt) {
+                (Started::Done(completion), Some(attempt)) => attempt.again_at(completion, execution.stalls(), now),
+                _ => None,
+            };
+            match started {
+                Started::Done(completion) if again_at.is_none() => {
                     progress = units.resume(execution, completion, &self.memory);
                 }
                 started => {
                     self.look_at.get_or_insert(now + SLOW);
                     let units = Arc::clone(units);
-                    let tag = self.park(Running { handle, since: now, units, execution, aborted: None });
+                    let tag = self.park(Running { handle, since: now, units, execution, attempt, aborted: None });
+                    self.stalled.extend(again_at.map(|at| (at, tag)));
                     self.wait(tag, started, engine, now);
                     return ended;
                 }
@@ -291,7 +308,11 @@ impl Runner {
         now: Instant,
         ended: &mut Vec<Ended>,
     ) {
-        let Some(running) = u32::try_from(tag).ok().and_then(|tag| self.unpark(tag)) else { return };
+        let Ok(tag) = u32::try_from(tag) else { return };
+        if self.endure(tag, &completion, now) {
+            return;
+        }
+        let Some(running) = self.unpark(tag) else { return };
         let Running { handle, units, execution, aborted, .. } = running;
         let Some(Aborted { by, settlements }) = aborted else {
             let progress = units.resume(execution, completion, &self.memory);
@@ -304,7 +325,8 @@ impl Runner {
     /// When a delayed request is next due, or a waiting command asks again.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let due = self.delayed.first_key_value().map(|((at, _), _)| *at);
-        due.into_iter().chain(self.ask_again.at()).chain(self.look_at).min()
+        let stalled = self.stalled.first().map(|(at, _)| *at);
+        due.into_iter().chain(stalled).chain(self.ask_again.at()).chain(self.look_at).min()
     }
 
     /// Goes on with the requests whose time has come.
@@ -318,6 +340,7 @@ impl Runner {
                 started => self.wait(tag, started, engine, now),
             }
         }
+        self.retry_stalled(engine, now, ended);
         if self.look_at.is_some_and(|at| at <= now) {
             let slow = |running: &&mut Running| now.saturating_since(running.since) >= SLOW;
             self.running.iter_mut().flatten().filter(slow).for_each(|running| running.execution.keep_blocks());

@@ -176,6 +176,7 @@ impl Shard {
         if self.runner.is_starved() && self.iscsi.relieve(now) {
             self.runner.retry(&mut self.engine, now, &mut self.ended);
         }
+        self.server.hold_back(self.runner.crowding(), now);
         // What an engine does at once (a file in memory) is answered in the same turn.
         self.reap(now);
         self.abort_wanted();

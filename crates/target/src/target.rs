@@ -126,7 +126,7 @@ impl Target {
             target.spawn_shard(index, parts)?;
         }
         if !listeners.is_empty() {
-            target.spawn_front_desk(listeners, start.registry)?;
+            target.spawn_front_desk(listeners, start.registry, start.inbox)?;
         }
         Ok(target)
     }
@@ -259,11 +259,17 @@ impl Target {
         started.map_err(|source| StartError::Resource { what: "an I/O engine", source })
     }
 
-    fn spawn_front_desk(&mut self, listeners: Vec<(Listener, u16)>, registry: Arc<Registry>) -> Result<(), StartError> {
+    fn spawn_front_desk(
+        &mut self,
+        listeners: Vec<(Listener, u16)>,
+        registry: Arc<Registry>,
+        inbox: Inbox,
+    ) -> Result<(), StartError> {
         let parts = FrontDeskParts {
             listeners,
             exports: Arc::clone(&self.exports),
             registry,
+            inbox,
             shards: Arc::clone(&self.shards),
             waker: self.front_desk.clone(),
             stop: Arc::clone(&self.stop),

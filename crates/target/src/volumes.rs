@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sanwire_device::{AddError, Disk, DiskOptions, LogicalUnits, ReservationKeeper};
 use sanwire_scsi::Identity;
-use sanwire_store::{Backing, Request, Started, Store, blocking};
+use sanwire_store::{Backing, Request, Started, Store, VolumeSpec, blocking};
 
 use crate::config::VolumeConfig;
 use crate::error::StartError;
@@ -26,7 +26,8 @@ pub(crate) fn add_volume(
     let identity = Identity::new(&name, uuid)
         .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
     let reservations = keeper(&volume.spec.store.backing, state, uuid);
-    let options = DiskOptions { removable: volume.spec.removable, reservations, slot, ..DiskOptions::default() };
+    let VolumeSpec { removable, patience, .. } = volume.spec;
+    let options = DiskOptions { removable, reservations, slot, patience, ..DiskOptions::default() };
     let disk =
         Disk::new(identity, store, options).map_err(|source| StartError::Disk { volume: name.clone(), source })?;
     units

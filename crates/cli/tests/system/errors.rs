@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{Attached, Server, Wire, World, pattern, run, run_ok, wait_until};
+use crate::harness::{
+    Attached, Process, SERVER_ADDRESS, Server, Wire, World, expect_pattern, pattern, run, run_ok, wait_until,
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -32,6 +34,48 @@ fn a_full_disk_is_no_space_left() {
     assert!(ran.stderr.contains("No space left on device"), "{}", ran.stderr);
     attached.detach(&world);
     run_ok(world.sanwire(&["ls", &Wire::Ethernet.server_url()]), PATIENCE);
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn writes_to_a_full_disk_wait_for_room_where_the_volume_says_so() {
+    let test = "writes_to_a_full_disk_wait_for_room_where_the_volume_says_so";
+    let Some(world) = World::new(test, 1500, &["mount"]) else { return };
+    let (image, back) = (world.scratch.text("image.raw"), world.scratch.text("back.raw"));
+    fs::write(&image, pattern(8, 32 << 20)).expect("an image");
+    let wires = [Wire::Ethernet, Wire::Ip, Wire::Iscsi];
+    let small = wires.map(|wire| SmallDisk::new(world.scratch.path(&format!("{wire:?}")), "8M"));
+    let volume = |(wire, small): (&Wire, &SmallDisk)| {
+        format!("{wire:?}=file:{},size=64M,when-full=wait:60s", small.0.join("disk.img").display())
+    };
+    let volumes: Vec<String> = wires.iter().zip(&small).map(volume).chain(["other=ram:64M".into()]).collect();
+    let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
+    let (socket, portal) = (world.scratch.text("ctl.sock"), format!("iscsi:{SERVER_ADDRESS}"));
+    let options = ["--allow", "any", "--control", &socket, "--wire", &portal];
+    let mut server = Server::start_with(&world, &volumes, &options);
+    for (index, wire) in wires.into_iter().enumerate() {
+        let waiting = || {
+            let status = run_ok(world.sanwire(&["ctl", "--socket", &socket, "status", "--json"]), PATIENCE);
+            let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+            status["status"]["volumes"][index]["waiting"].as_u64().expect("a number")
+        };
+        let url = wire.url(&format!("{wire:?}"));
+        let log = world.scratch.path(&format!("cp-{wire:?}.log"));
+        let mut copy = Process::spawn("cp", world.sanwire(&["cp", "--restart", &image, &url]), log);
+        wait_until("commands wait for room", PATIENCE, || waiting() > 0);
+        let said = format!("the store of {wire:?} is full: its commands wait");
+        assert!(server.log().contains(&said), "{}", server.log());
+        run_ok(world.sanwire(&["cp", "--restart", &image, &wire.url("other")]), PATIENCE);
+        assert!(copy.is_alive() && waiting() > 0, "{}", copy.log());
+        small[index].resize("64M");
+        assert!(copy.wait(PATIENCE).success(), "{}", copy.log());
+        assert_eq!(waiting(), 0);
+        let said = format!("no command waits for the store of {wire:?} any more; 0 failed");
+        assert!(server.log().contains(&said), "{}", server.log());
+        run_ok(world.sanwire(&["cp", "--restart", &url, &back]), PATIENCE);
+        let copied = fs::read(&back).expect("the copy");
+        expect_pattern("what waited", &copied[..32 << 20], 8);
+    }
     assert!(server.stop().success(), "{}", server.log());
 }
 
@@ -91,6 +135,24 @@ fn a_truncated_store_is_a_media_error() {
     run(world.sanwire(&["cp", "--restart", &url, &copy]), PATIENCE);
     run_ok(world.sanwire(&["info", &Wire::Ip.url("other")]), PATIENCE);
     assert!(server.is_alive());
+}
+
+#[test]
+fn readers_of_a_store_that_was_cut_short_wait_until_it_is_whole_where_the_volume_says_so() {
+    let test = "readers_of_a_store_that_was_cut_short_wait_until_it_is_whole_where_the_volume_says_so";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let store = world.scratch.path("disk.img");
+    let mut server = Server::start(&world, &[&format!("disk=file:{},size=16M,when-gone=wait:60s", store.display())]);
+    let file = File::options().write(true).open(&store).expect("the store");
+    file.set_len(1 << 20).expect("the store shrinks");
+    let copy = world.scratch.text("copy.raw");
+    let log = world.scratch.path("cp.log");
+    let mut reader = Process::spawn("cp", world.sanwire(&["cp", &Wire::Ethernet.url("disk"), &copy]), log);
+    wait_until("commands wait for the store", PATIENCE, || server.log().contains("the store of disk is gone"));
+    assert!(reader.is_alive(), "{}", reader.log());
+    file.set_len(16 << 20).expect("the store is whole");
+    assert!(reader.wait(PATIENCE).success(), "{}", reader.log());
+    assert!(server.stop().success(), "{}", server.log());
 }
 
 #[test]
@@ -172,6 +234,12 @@ impl SmallDisk {
         mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&directory);
         run_ok(mount, PATIENCE);
         SmallDisk(directory)
+    }
+
+    fn resize(&self, size: &str) {
+        let mut mount = Command::new("mount");
+        mount.args(["-o", &format!("remount,size={size}")]).arg(&self.0);
+        run_ok(mount, PATIENCE);
     }
 }
 

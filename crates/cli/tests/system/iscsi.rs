@@ -8,9 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use crate::harness::{
-    AUTHORITY, Initiator, SERVER_ADDRESS, Scratch, Server, Wire, World, is_installed, pattern, port, run, run_ok,
+    AUTHORITY, Initiator, SERVER_ADDRESS, SERVER_NAME, Scratch, Server, Wire, World, is_installed, pattern, port, run,
+    run_ok, wait_until,
 };
 use crate::idle::cpu_time;
 
@@ -143,6 +145,32 @@ fn initiators_follow_a_target_to_where_it_is_for_now_or_for_good() {
         let log = server.log();
         assert!(!log.contains("WARN") && !log.contains("is refused"), "to be sent on is no refusal: {log}");
     }
+}
+
+#[test]
+fn refused_logins_stand_in_the_audit_log_those_of_a_kind_together() {
+    const TIMES: u64 = 5;
+    let (scratch, address) = (Scratch::new(), format!("127.0.0.1:{}", port()));
+    let mut server = Server::start_on(&scratch, &[&format!("iscsi:{address}")], &["disk=ram:1M"], &[]);
+    for _ in 0..TIMES {
+        assert_eq!(Initiator::log_in(&address, INITIATOR, &format!("{AUTHORITY}:nothing"), 1).map(drop), Err([2, 3]));
+    }
+    assert!(Initiator::log_in(&address, INITIATOR, &format!("{AUTHORITY}:disk"), 1).is_ok());
+    let log = scratch.path("server-state").join("sanwire").join(format!("audit-{SERVER_NAME}.jsonl"));
+    let refused = || {
+        let lines = fs::read_to_string(&log).unwrap_or_default();
+        let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert!(lines.len() as u64 <= TIMES, "{lines:?}");
+        lines
+    };
+    let count = || refused().iter().filter_map(|line| line["count"].as_u64()).sum::<u64>();
+    wait_until("all that was refused is written down", PATIENCE, || count() == TIMES);
+    for line in refused() {
+        assert_eq!((&line["by"], &line["result"]), (&json!({"address": "127.0.0.1"}), &json!("refused")));
+        let reason = line["details"][0].as_str().expect("a reason");
+        assert!(reason.starts_with("an iSCSI login: ") && reason.contains("nothing"), "{reason}");
+    }
+    assert!(server.stop().success(), "{}", server.log());
 }
 
 #[test]

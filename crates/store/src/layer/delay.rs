@@ -8,8 +8,8 @@ use super::Which;
 use crate::request::{Delayed, Geometry, Request, Space, Started, Store};
 use crate::resize::ResizeError;
 
-/// The longest delay: past it, clients have long given up.
-const DELAY_MAX: Duration = Duration::from_secs(3600);
+/// The longest time: past it, clients have long given up.
+const TIME_MAX: Duration = Duration::from_secs(3600);
 
 /// How long to hold which requests back: `5ms`, or `read:250us` for reads only.
 ///
@@ -31,17 +31,22 @@ impl FromStr for DelayRule {
             "[all:|read:|write:|flush:|discard:]NUMBER and us, ms or s, up to an hour, like 5ms or read:250us";
         let (word, time) = text.split_once(':').unwrap_or(("all", text));
         let which = Which::from_word(word).ok_or(EXPECTED)?;
-        let digits_end = time.find(|c: char| !c.is_ascii_digit()).unwrap_or(time.len());
-        let number: u64 = time[..digits_end].parse().map_err(|_| EXPECTED)?;
-        let unit_us = match &time[digits_end..] {
-            "us" => 1,
-            "ms" => 1000,
-            "s" => 1_000_000,
-            _ => return Err(EXPECTED),
-        };
-        let delay = Duration::from_micros(number.checked_mul(unit_us).ok_or(EXPECTED)?);
-        if delay > DELAY_MAX { Err(EXPECTED) } else { Ok(DelayRule { which, delay }) }
+        Ok(DelayRule { which, delay: parse_time(time).ok_or(EXPECTED)? })
     }
+}
+
+/// A number and `us`, `ms` or `s`, up to an hour.
+pub(crate) fn parse_time(text: &str) -> Option<Duration> {
+    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits_end].parse().ok()?;
+    let unit_us = match &text[digits_end..] {
+        "us" => 1,
+        "ms" => 1000,
+        "s" => 1_000_000,
+        _ => return None,
+    };
+    let time = Duration::from_micros(number.checked_mul(unit_us)?);
+    (time <= TIME_MAX).then_some(time)
 }
 
 /// Holds requests back before the store below sees them.

@@ -6,7 +6,8 @@ use sanwire_core::Size;
 use serde::Deserialize;
 
 use super::{Backing, StoreSpec, VolumeSpec};
-use crate::FileOptions;
+use crate::layer::parse_time;
+use crate::{FileOptions, Patience};
 
 /// What is wrong with what the user wrote.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -61,7 +62,7 @@ pub enum SpecError {
     },
 }
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 14] = [
     "size",
     "grow",
     "block",
@@ -69,6 +70,8 @@ const KEYS: [&str; 12] = [
     "removable",
     "security",
     "compression",
+    "when-full",
+    "when-gone",
     "thick",
     "direct",
     "delay",
@@ -98,6 +101,10 @@ pub(super) struct RawVolume {
     security: Values,
     #[serde(default)]
     compression: Values,
+    #[serde(default, rename = "when-full")]
+    when_full: Values,
+    #[serde(default, rename = "when-gone")]
+    when_gone: Values,
     #[serde(default)]
     thick: Values,
     #[serde(default)]
@@ -177,6 +184,8 @@ impl RawVolume {
             removable: none(),
             security: none(),
             compression: none(),
+            when_full: none(),
+            when_gone: none(),
             thick: none(),
             direct: none(),
             delay: none(),
@@ -201,6 +210,8 @@ impl RawVolume {
             "removable" => &mut self.removable,
             "security" => &mut self.security,
             "compression" => &mut self.compression,
+            "when-full" => &mut self.when_full,
+            "when-gone" => &mut self.when_gone,
             "thick" => &mut self.thick,
             "direct" => &mut self.direct,
             "delay" => &mut self.delay,
@@ -208,6 +219,16 @@ impl RawVolume {
             "seed" => &mut self.seed,
             _ => return None,
         })
+    }
+
+    fn to_patience(&self) -> Result<Patience, SpecError> {
+        const EXPECTED: &str = "error, or wait: and a time of up to an hour, like wait:60s";
+        let parse = |text: &str| match text {
+            "error" => Some(None),
+            _ => text.strip_prefix("wait:").and_then(parse_time).filter(|time| !time.is_zero()).map(Some),
+        };
+        let of = |values: &Values, key| Ok(values.single(key, EXPECTED, parse)?.flatten());
+        Ok(Patience { full: of(&self.when_full, "when-full")?, gone: of(&self.when_gone, "when-gone")? })
     }
 
     fn to_store(&self) -> Result<StoreSpec, SpecError> {
@@ -271,7 +292,8 @@ impl TryFrom<RawVolume> for VolumeSpec {
             _ => None,
         })?;
         let compressible = compressible.unwrap_or(true);
-        Ok(VolumeSpec { name: raw.name.parse()?, store: raw.to_store()?, removable, security, compressible })
+        let (name, store, patience) = (raw.name.parse()?, raw.to_store()?, raw.to_patience()?);
+        Ok(VolumeSpec { name, store, removable, security, compressible, patience })
     }
 }
 
@@ -289,7 +311,10 @@ impl FromStr for StoreSpec {
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let raw = RawVolume::from_text("", text)?;
-        refuse(raw.removable.flag("removable")?, "removable", "only a volume with a name is served to initiators")?;
+        const NOT_SERVED: &str = "only a volume with a name is served to initiators";
+        refuse(raw.removable.flag("removable")?, "removable", NOT_SERVED)?;
+        refuse(!raw.when_full.0.is_empty(), "when-full", NOT_SERVED)?;
+        refuse(!raw.when_gone.0.is_empty(), "when-gone", NOT_SERVED)?;
         raw.to_store()
     }
 }

@@ -57,6 +57,25 @@ fn a_volume_says_whether_its_data_may_be_compressed() {
 }
 
 #[test]
+fn a_volume_says_how_long_its_commands_wait_for_its_store() {
+    let none = Patience::default();
+    for (text, expected) in [
+        ("a=ram:1M", none),
+        ("a=ram:1M,when-full=error,when-gone=error", none),
+        ("a=ram:1M,when-full=wait:60s", Patience { full: Some(Duration::from_secs(60)), ..none }),
+        ("a=ram:1M,when-gone=wait:250ms", Patience { gone: Some(Duration::from_millis(250)), ..none }),
+    ] {
+        assert_eq!(volume(text).patience, expected, "{text}");
+    }
+    let table = "name = 'a'\nstore = 'ram:1M'\nwhen-full = 'wait:60s'\n";
+    assert_eq!(toml::from_str::<VolumeSpec>(table).unwrap(), volume("a=ram:1M,when-full=wait:60s"));
+    for text in ["a=ram:1M,when-full=wait:0s", "a=ram:1M,when-gone=wait:3601s", "a=ram:1M,when-gone=60s"] {
+        assert!(text.parse::<VolumeSpec>().is_err(), "{text}");
+    }
+    assert!("ram:1M,when-full=wait:60s".parse::<StoreSpec>().is_err(), "nobody is served");
+}
+
+#[test]
 fn every_kind_of_store_is_read() {
     assert_eq!(volume("a=ram:1.5G").store.backing, Backing::Ram { size_bytes: 3 << 29 });
     assert_eq!(volume("a=null:1T,readonly=false").store.backing, Backing::Null { size_bytes: 1 << 40 });
@@ -90,7 +109,11 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
         (
             "a=ram:1G,speed=3",
             "there is no key 'speed': use size, grow, block, readonly, removable, security, compression, \
-             thick, direct, delay, error, seed",
+             when-full, when-gone, thick, direct, delay, error, seed",
+        ),
+        (
+            "a=ram:1G,when-full=wait",
+            "'wait' is no value for when-full: use error, or wait: and a time of up to an hour, like wait:60s",
         ),
         ("a=ram:1G,block=1024", "'1024' is no value for block: use 512 or 4096"),
         ("a=ram:1G,compression=lz4", "'lz4' is no value for compression: use off or allowed"),

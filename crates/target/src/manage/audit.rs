@@ -1,5 +1,6 @@
 //! Who has changed what of a running server: one line of JSON for each change, and for what was refused.
 
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -7,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use sanwire_core::ClientId;
-use sanwire_hyperscsi::Offence;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -138,7 +138,7 @@ impl AuditLog {
     }
 
     /// Writes a line about what was refused so many times.
-    pub(super) fn note_offence(&mut self, by: &Asker, offence: Offence, count: u64) {
+    pub(super) fn note_offence(&mut self, by: &Asker, offence: &dyn Display, count: u64) {
         if self.offences.is_too_much() {
             self.unwritten += count;
             return;

@@ -1,12 +1,11 @@
 //! Where requests come together: several may ask, one after the other is served.
 
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-use sanwire_hyperscsi::Offence;
-
 use super::{Asker, Manager, NOT_PERMITTED, Request, Response};
-use crate::inbox::{Content, Letters};
+use crate::inbox::{Content, Letter, Letters};
 use crate::mail::Mail;
 use crate::target::Target;
 
@@ -50,7 +49,7 @@ impl Desk {
         self.with(|manager| manager.refuse(by, reason))
     }
 
-    fn note_offence(&self, by: &Asker, offence: Offence, count: u64) {
+    fn note_offence(&self, by: &Asker, offence: &dyn Display, count: u64) {
         if let Some(manager) = self.lock().as_mut() {
             manager.note_offence(by, offence, count);
         }
@@ -82,14 +81,15 @@ impl Desk {
 fn work(letters: &Letters, desk: &Weak<Mutex<Option<Manager>>>) {
     while let Some(letter) = letters.next() {
         let Some(desk) = desk.upgrade().map(Desk) else { return };
-        let address = letter.peer.to_string();
-        let by = match letter.client {
+        let Letter { client, address, content } = letter;
+        let by = match client {
             Some(client) => Asker::Client { client, address },
             None => Asker::Stranger { address },
         };
-        match letter.content {
+        match content {
             Content::Attempt => drop(desk.refuse(&by, NOT_PERMITTED.into())),
-            Content::Offence(offence, count) => desk.note_offence(&by, offence, count),
+            Content::Offence(offence, count) => desk.note_offence(&by, &offence, count),
+            Content::Logins(reason, count) => desk.note_offence(&by, &reason, count),
             Content::Request { json, room_bytes, handle, home } => {
                 let response = desk.handle_json(&by, &json);
                 home.send(Mail::Administered(handle, response.to_json(room_bytes)));

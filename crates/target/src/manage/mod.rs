@@ -11,12 +11,12 @@ mod request;
 mod resizing;
 mod statistics;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, Protection};
 use sanwire_device::Disk;
-use sanwire_hyperscsi::Offence;
 use sanwire_iscsi::IscsiName;
 use sanwire_store::VolumeSpec;
 
@@ -177,8 +177,8 @@ impl Manager {
         response
     }
 
-    /// Writes down what a shard has refused so many times.
-    fn note_offence(&mut self, by: &Asker, offence: Offence, count: u64) {
+    /// Writes down what was refused so many times.
+    fn note_offence(&mut self, by: &Asker, offence: &dyn Display, count: u64) {
         if let Some(audit) = &mut self.audit {
             audit.note_offence(by, offence, count);
         }
@@ -226,6 +226,7 @@ impl Manager {
                 size_bytes: geometry.length_bytes,
                 block_bytes: geometry.block_bytes,
                 read_only: geometry.read_only,
+                waiting: disk.stalls().waiting(),
             }
         });
         let targets = self.target.exports().into_iter().map(|export| TargetStatus {

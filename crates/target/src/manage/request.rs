@@ -193,6 +193,9 @@ pub struct VolumeStatus {
     pub block_bytes: u32,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Commands that wait until its store, which is full or gone, can do its work.
+    #[serde(default)]
+    pub waiting: u32,
 }
 
 /// An iSCSI target as it is now.

@@ -127,10 +127,11 @@ impl Runner {
 
     /// Takes back what a store was to do, if it has not begun.
     fn withdraw(&mut self, tag: u32) -> bool {
-        let waiting = |runner: &Runner| runner.backlog.len() + runner.delayed.len();
+        let waiting = |runner: &Runner| runner.backlog.len() + runner.delayed.len() + runner.stalled.len();
         let before = waiting(self);
         self.backlog.retain(|(queued, _)| *queued != u64::from(tag));
         self.delayed.retain(|(_, delayed), _| *delayed != tag);
+        self.stalled.retain(|(_, stalled)| *stalled != tag);
         waiting(self) < before
     }
 

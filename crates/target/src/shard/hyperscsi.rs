@@ -78,7 +78,8 @@ impl Shard {
                 let who = client.map_or_else(|| "somebody".to_owned(), |client| format!("client {client}"));
                 tracing::warn!("{who} at {path} is refused: {offence} ({count} within a second)");
                 // What cannot be written down was counted.
-                self.visitors.inbox.put(Letter { client, peer: path.peer, content: Content::Offence(offence, count) });
+                let (address, content) = (path.peer.to_string(), Content::Offence(offence, count));
+                self.visitors.inbox.put(Letter { client, address, content });
             }
             ServerEvent::SessionClosed { nexus } => {
                 tracing::info!("the session of nexus {} is over", nexus.0);
@@ -104,19 +105,19 @@ impl Shard {
     /// Passes on a request to manage the server, of a client that may. No shard works on one itself.
     fn administer(&mut self, handle: CommandHandle, json: Vec<u8>, room_bytes: u32, now: Instant) {
         let Some(visitor) = self.visitors.by_nexus.get(&handle.nexus()) else { return };
-        let (client, peer) = (visitor.client, visitor.path.peer);
+        let (client, address) = (visitor.client, visitor.path.peer.to_string());
         let home = self.shards[self.index].clone();
         let refusal = if !self.visitors.clients.may_manage(client) {
             self.counters.unpermitted += 1;
             // What cannot be written down was counted.
-            self.visitors.inbox.put(Letter { client: Some(client), peer, content: Content::Attempt });
+            self.visitors.inbox.put(Letter { client: Some(client), address, content: Content::Attempt });
             let verb = if self.visitors.clients.is_listed(client) { "set-client" } else { "add-client" };
             format!("{NOT_PERMITTED}: `sanwire ctl {verb} {client} --manage` on its host permits it")
         } else if json.len() > REQUEST_MAX_BYTES {
             "the request is too long".to_owned()
         } else {
             let content = Content::Request { json, room_bytes, handle, home };
-            if self.visitors.inbox.put(Letter { client: Some(client), peer, content }) {
+            if self.visitors.inbox.put(Letter { client: Some(client), address, content }) {
                 return;
             }
             "the server has too many other requests to do, or is not managed: ask again".to_owned()

@@ -115,7 +115,19 @@ impl Driver {
         }
     }
 
-    fn command(&mut self, lun: u16, cdb: Cdb, data_out: Option<Slice>) -> CommandId {
+    /// Takes what comes, until nothing has come for a while.
+    pub fn take_what_comes(&mut self) {
+        self.client.handle_timeout(self.now());
+        self.transmit();
+        self.socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut bytes = [0; 2048];
+        while let Ok(length) = self.socket.recv(&mut bytes) {
+            self.client.handle_input(self.path, &bytes[..length], self.now());
+            self.transmit();
+        }
+    }
+
+    pub fn command(&mut self, lun: u16, cdb: Cdb, data_out: Option<Slice>) -> CommandId {
         self.order(lun, Ask::Command(cdb), data_out)
     }
 
@@ -126,7 +138,7 @@ impl Driver {
         id
     }
 
-    fn manage(&mut self, function: Function, lun: u16, task: u64) -> CommandId {
+    pub fn manage(&mut self, function: Function, lun: u16, task: u64) -> CommandId {
         self.order(lun, Ask::Manage { function, task }, None)
     }
 
@@ -139,12 +151,12 @@ impl Driver {
         }
     }
 
-    fn write(&mut self, lun: u16, lba: u8, byte: u8) -> CommandId {
+    pub fn write(&mut self, lun: u16, lba: u8, byte: u8) -> CommandId {
         let cdb = [0x2a, 0, 0, 0, 0, lba, 0, 0, 1, 0];
         self.command(lun, cdb.into(), Some(vec![byte; BLOCK_BYTES].into()))
     }
 
-    fn hear_answer(&mut self) -> (CommandId, Answer) {
+    pub fn hear_answer(&mut self) -> (CommandId, Answer) {
         loop {
             if let ClientEvent::Completed { id, answer, .. } = self.hear() {
                 return (id, answer);
@@ -153,13 +165,13 @@ impl Driver {
     }
 
     /// The next answer, and whether it is GOOD.
-    fn answer(&mut self) -> (CommandId, bool) {
+    pub fn answer(&mut self) -> (CommandId, bool) {
         let (id, answer) = self.hear_answer();
         (id, matches!(answer, Answer::Command { status: Status::Good, .. }))
     }
 
     /// The next answers: the end of this command by an abort, and then that of the function that wanted it.
-    fn hears_of_an_abort(&mut self, command: CommandId, function: CommandId) {
+    pub fn hears_of_an_abort(&mut self, command: CommandId, function: CommandId) {
         let (id, answer) = self.hear_answer();
         assert_eq!(id, command, "{answer:?}");
         assert!(matches!(answer, Answer::Command { status: Status::TaskAborted, .. }), "{answer:?}");
@@ -169,7 +181,7 @@ impl Driver {
     }
 
     /// Asks something that needs no store, and hears the answer before any other.
-    fn hears_nothing_else(&mut self) {
+    pub fn hears_nothing_else(&mut self) {
         let id = self.command(PROMPT, [0; 6].into(), None);
         assert_eq!(self.answer(), (id, true));
     }

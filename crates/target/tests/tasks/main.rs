@@ -6,6 +6,7 @@ mod hyperscsi;
 mod initiator;
 mod management;
 mod nexus_loss;
+mod stalls;
 mod store;
 
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use sanwire_device::{Disk, DiskOptions};
 use sanwire_hyperscsi::{Identity, Recovery, random};
 use sanwire_io::file::EngineKind;
 use sanwire_scsi::Identity as DiskIdentity;
+use sanwire_store::Patience;
 use sanwire_target::{AllowList, Compression, ExportConfig, Target, TargetConfig, VolumeConfig, Wire};
 
 use self::initiator::Initiator;
@@ -43,6 +45,11 @@ struct World {
 
 impl World {
     fn new() -> World {
+        World::with(Patience::default())
+    }
+
+    /// With such patience with the gated store.
+    fn with(patience: Patience) -> World {
         let volume = |lun, spec: &str| VolumeConfig { lun: Lun::new(lun).unwrap(), spec: spec.parse().unwrap() };
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let target = Target::start(TargetConfig {
@@ -74,7 +81,8 @@ impl World {
         .unwrap();
         let store = Arc::new(GatedStore::new());
         let identity = DiskIdentity::new("gated", [7; 16]).unwrap();
-        let disk = Disk::new(identity, Arc::clone(&store) as _, DiskOptions::default()).unwrap();
+        let disk =
+            Disk::new(identity, Arc::clone(&store) as _, DiskOptions { patience, ..DiskOptions::default() }).unwrap();
         target.units().add(Lun::new(GATED).unwrap(), disk).unwrap();
         let units = [(GATED, "gated"), (DELAYED, "delayed"), (PROMPT, "prompt")];
         let units = units.map(|(lun, name)| (Lun::new(lun).unwrap(), name.to_owned()));
@@ -104,6 +112,12 @@ impl World {
         let isid = format!("{port:02x}");
         let sessions = self.target.sessions();
         sessions.iter().find(|session| session.isid.replace(':', "").ends_with(&isid)).unwrap().shard
+    }
+
+    /// Waits until so many commands wait for the gated store.
+    fn wait_for_stalls(&self, count: u32) {
+        let disk = self.target.units().get(Lun::new(GATED).unwrap()).unwrap();
+        wait_until("so many commands wait for the store", || disk.stalls().waiting() == count);
     }
 
     fn wait_for_sessions(&self, count: usize) {

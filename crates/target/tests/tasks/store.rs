@@ -1,17 +1,17 @@
 //! A store whose writes reach a medium only when the test says so, and cannot be called back meanwhile.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
 
 use sanwire_buffer::Slice;
-use sanwire_store::{Completion, Geometry, KernelOp, Outcome, Request, Started, Store};
+use sanwire_store::{Completion, ErrorKind, Geometry, KernelOp, Outcome, Request, Started, Store, StoreError};
 
 use super::PATIENCE;
 
-const LENGTH_BYTES: usize = 1 << 20;
+const LENGTH_BYTES: usize = 16 << 20;
 
 /// While it holds, each write is given to the kernel as a write to a socket that is full.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub struct GatedStore {
 struct State {
     bytes: Vec<u8>,
     holds: bool,
+    /// Every request fails so.
+    failure: Option<ErrorKind>,
     /// Where and what.
     held: Vec<(usize, Slice)>,
     reader: UnixStream,
@@ -41,11 +43,12 @@ impl GatedStore {
         loop {
             match writer.write(&[0; 4096]) {
                 Ok(count) => filling += count,
-                Err(error) => break assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                Err(error) => break assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
             }
         }
         writer.set_nonblocking(false).unwrap();
-        let state = State { bytes: vec![0; LENGTH_BYTES], holds: false, held: Vec::new(), reader, filling };
+        let state =
+            State { bytes: vec![0; LENGTH_BYTES], holds: false, failure: None, held: Vec::new(), reader, filling };
         let full = Arc::new(File::from(OwnedFd::from(writer)));
         GatedStore { state: Mutex::new(state), changed: Condvar::new(), full }
     }
@@ -59,6 +62,11 @@ impl GatedStore {
         assert_eq!(state.held.len(), 1, "writes at the store");
         state.holds = false;
         given
+    }
+
+    /// Fails every request so from now on, or does it.
+    pub fn fail(&self, failure: Option<ErrorKind>) {
+        self.state.lock().unwrap().failure = failure;
     }
 
     /// Has the held writes land and end.
@@ -108,6 +116,9 @@ impl Store for GatedStore {
 
     fn start(&self, request: Request) -> Started {
         let mut state = self.state.lock().unwrap();
+        if let Some(kind) = state.failure {
+            return Started::Done(Err(StoreError::new(kind, request.range_bytes().0)));
+        }
         match request {
             Request::Write { offset_bytes, data } if state.holds => {
                 state.held.push((offset_bytes as usize, data.clone()));

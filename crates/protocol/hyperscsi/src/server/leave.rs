@@ -1,5 +1,6 @@
 //! Sessions that end, or wait, without their clients having said so.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -40,13 +41,34 @@ impl Server {
     pub fn pause(&mut self, client: ClientId, is_paused: bool, now: Instant) {
         let changed = if is_paused { self.paused.insert(client) } else { self.paused.remove(&client) };
         let sessions = self.sessions.values().filter(|session| changed && session.client == client);
-        let ids: Vec<u32> = sessions.filter_map(|session| session.connection).collect();
-        for id in ids {
-            if let Some(connection) = self.connections.get_mut(&id) {
-                connection.channel.pause(is_paused, now);
-            }
-            self.touch(id);
+        let nexuses: Vec<NexusId> = sessions.map(|session| session.nexus).collect();
+        nexuses.into_iter().for_each(|nexus| self.say_whether_paused(nexus, now));
+    }
+
+    /// Lets the clients of these sessions, and of no others, send no commands until this says otherwise: what they have sent
+    /// waits for a store, and keeps too much of the memory. Who is paused by [`Server::pause`] too goes on when both have ended.
+    pub fn hold_back(&mut self, sessions: BTreeSet<NexusId>, now: Instant) {
+        if sessions == self.held_back {
+            return;
         }
+        let before = std::mem::replace(&mut self.held_back, sessions);
+        let changed: Vec<NexusId> = before.symmetric_difference(&self.held_back).copied().collect();
+        changed.into_iter().for_each(|nexus| self.say_whether_paused(nexus, now));
+    }
+
+    /// Whether a client is to send nothing in a session.
+    pub(super) fn is_paused(&self, client: ClientId, nexus: NexusId) -> bool {
+        self.paused.contains(&client) || self.held_back.contains(&nexus)
+    }
+
+    fn say_whether_paused(&mut self, nexus: NexusId, now: Instant) {
+        let Some(session) = self.sessions.get(&nexus) else { return };
+        let is_paused = self.is_paused(session.client, nexus);
+        let Some(id) = session.connection else { return };
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.channel.pause(is_paused, now);
+        }
+        self.touch(id);
     }
 
     pub(super) fn expire_sessions(&mut self, now: Instant) {

@@ -60,6 +60,8 @@ pub struct Server {
     by_client: BTreeMap<(ClientId, u64), NexusId>,
     /// Clients that are to send nothing.
     paused: BTreeSet<ClientId>,
+    /// Sessions whose commands keep too much memory.
+    held_back: BTreeSet<NexusId>,
     next_nexus: u64,
     /// Connections that may have something to send.
     queue: VecDeque<u32>,
@@ -92,6 +94,7 @@ impl Server {
             sessions: BTreeMap::new(),
             by_client: BTreeMap::new(),
             paused: BTreeSet::new(),
+            held_back: BTreeSet::new(),
             queue: VecDeque::new(),
             loose: VecDeque::new(),
             plain: Vec::new(),

@@ -219,7 +219,7 @@ impl Server {
         let mut connection =
             Connection::new(channel, nexus, terms, self.config.keep_alive, self.config.rekey_interval, now);
         // Before the acceptance: with that the client begins to send.
-        if self.paused.contains(&client) {
+        if self.is_paused(client, nexus) {
             connection.channel.pause(true, now);
         }
         connection.admit(resumed, now);

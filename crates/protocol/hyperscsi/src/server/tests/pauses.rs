@@ -1,5 +1,6 @@
 //! Pauses of data: asked by either end, and told by a server that has no memory for what comes.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::path;
@@ -96,6 +97,30 @@ fn a_pause_that_is_overtaken_by_its_end_changes_nothing() {
     world.order(50_000);
     world.pass(10 * MS);
     assert_eq!(world.come(), [50_000]);
+}
+
+#[test]
+fn a_client_whose_commands_keep_the_memory_is_held_back_whatever_its_owner_lets_it_do() {
+    let mut world = World::new();
+    let id = super::id(1);
+    let nexus = *world.server.sessions.keys().next().unwrap();
+    let held = || [nexus].into();
+    world.server.hold_back(held(), world.now);
+    world.pass(MS);
+    world.order(0);
+    world.server.pause(id, true, world.now);
+    world.server.pause(id, false, world.now);
+    world.pass(Duration::from_secs(20));
+    assert!(world.come().is_empty(), "the connection stays");
+    world.server.pause(id, true, world.now);
+    world.server.hold_back(BTreeSet::new(), world.now);
+    world.pass(Duration::from_secs(1));
+    assert!(world.come().is_empty(), "nor when only one has ended");
+    world.server.hold_back(held(), world.now);
+    world.server.pause(id, false, world.now);
+    world.server.hold_back(BTreeSet::new(), world.now);
+    world.pass(10 * MS);
+    assert_eq!(world.come(), [0]);
 }
 
 #[test]

@@ -1,0 +1,55 @@
+//! Commands that wait for a store which cannot do its work now: how many there are of a disk.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sanwire_store::Patience;
+
+/// The commands of one disk that wait for its store, wherever they do so.
+#[derive(Debug)]
+pub struct Stalls {
+    volume: String,
+    patience: Patience,
+    waiting: AtomicU32,
+    /// Those that have waited in vain since the first of them began.
+    failed: AtomicU32,
+}
+
+impl Stalls {
+    pub(crate) fn new(volume: &str, patience: Patience) -> Self {
+        Stalls { volume: volume.to_owned(), patience, waiting: AtomicU32::new(0), failed: AtomicU32::new(0) }
+    }
+
+    /// The name of the volume.
+    #[must_use]
+    pub fn volume(&self) -> &str {
+        &self.volume
+    }
+
+    /// How long a command waits.
+    #[must_use]
+    pub fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    /// How many wait now.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// One more waits; true for the first.
+    pub fn begin(&self) -> bool {
+        self.waiting.fetch_add(1, Ordering::AcqRel) == 0
+    }
+
+    /// One has waited in vain, and is about to end.
+    pub fn fail(&self) {
+        self.failed.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One waits no longer; of the last one: how many have waited in vain.
+    pub fn end(&self) -> Option<u32> {
+        let is_last = self.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
+        is_last.then(|| self.failed.swap(0, Ordering::AcqRel))
+    }
+}

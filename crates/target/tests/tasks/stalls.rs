@@ -1,0 +1,119 @@
+//! Commands whose store is full, or gone for a while, wait for it where their volume has patience.
+
+use std::time::Duration;
+
+use sanwire_hyperscsi::random;
+use sanwire_hyperscsi::wire::command::Function;
+use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Status};
+use sanwire_store::{ErrorKind, Patience};
+use sanwire_target::TargetConfig;
+
+use super::hyperscsi::connect;
+use super::initiator::{BLOCK_BYTES, GOOD, Said};
+use super::{GATED, PROMPT, World};
+
+/// Nobody gives up.
+const ENDLESS: Patience = Patience { full: Some(Duration::from_secs(3600)), gone: Some(Duration::from_secs(3600)) };
+
+const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+#[test]
+fn writes_that_find_no_room_wait_until_there_is_some_and_other_volumes_go_on() {
+    let world = World::with(ENDLESS);
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    let mut initiator = world.login(1);
+    world.store.fail(Some(ErrorKind::Full));
+    let over_hyperscsi = client.write(GATED, 0, 1);
+    let over_iscsi = initiator.write(GATED, 1, 2);
+    world.wait_for_stalls(2);
+    client.hears_nothing_else();
+    initiator.hears_nothing_else();
+    let elsewhere = client.write(PROMPT, 0, 3);
+    assert_eq!(client.answer(), (elsewhere, true));
+    world.store.fail(None);
+    assert_eq!(client.answer(), (over_hyperscsi, true));
+    assert_eq!(initiator.hear(), Said::Status(over_iscsi, GOOD));
+    assert_eq!((initiator.read(GATED, 0), initiator.read(GATED, 1)), (1, 2));
+    world.wait_for_stalls(0);
+}
+
+#[test]
+fn a_write_fails_for_want_of_room_when_none_was_made_in_time() {
+    let world = World::with(Patience { full: Some(Duration::from_millis(100)), gone: None });
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    world.store.fail(Some(ErrorKind::Full));
+    let sense = Sense::new(SenseKey::DataProtect, AdditionalSense::SPACE_ALLOCATION_FAILED_WRITE_PROTECT);
+    let cdb = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    assert_eq!(client.ask(GATED, cdb.into(), &[1; BLOCK_BYTES]), (Status::CheckCondition, Some(sense)));
+    world.wait_for_stalls(0);
+    world.store.fail(Some(ErrorKind::Gone));
+    let sense = Sense::new(SenseKey::NotReady, AdditionalSense::NOT_READY_MANUAL_INTERVENTION_REQUIRED);
+    assert_eq!(client.ask(GATED, cdb.into(), &[1; BLOCK_BYTES]), (Status::CheckCondition, Some(sense)), "at once");
+}
+
+#[test]
+fn reads_and_writes_of_a_store_that_is_gone_go_on_when_it_is_back() {
+    let world = World::with(ENDLESS);
+    let (mut here, mut there) = (world.login(1), world.login(2));
+    let tag = here.write(GATED, 0, 1);
+    assert_eq!(here.hear(), Said::Status(tag, GOOD));
+    world.store.fail(Some(ErrorKind::Gone));
+    let read = here.give_read(GATED, 0);
+    let write = there.write(GATED, 1, 2);
+    world.wait_for_stalls(2);
+    world.store.fail(None);
+    assert_eq!(here.hear_read(read), 1);
+    assert_eq!(there.hear(), Said::Status(write, GOOD));
+}
+
+#[test]
+fn a_flush_that_failed_is_not_tried_again() {
+    let world = World::with(ENDLESS);
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    world.store.fail(Some(ErrorKind::Full));
+    assert_eq!(client.ask(GATED, SYNCHRONIZE_CACHE.into(), &[]).0, Status::CheckCondition);
+}
+
+#[test]
+fn a_command_that_waits_for_room_is_aborted_at_once_and_never_done() {
+    let world = World::with(ENDLESS);
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    let mut initiator = world.login(1);
+    world.store.fail(Some(ErrorKind::Full));
+    let write = client.write(GATED, 0, 1);
+    world.wait_for_stalls(1);
+    let abort = client.manage(Function::AbortTask, GATED, write.number());
+    client.hears_of_an_abort(write, abort);
+    world.wait_for_stalls(0);
+    let lost = initiator.write(GATED, 0, 1);
+    world.wait_for_stalls(1);
+    drop((initiator, lost));
+    world.wait_for_stalls(0);
+    world.store.fail(None);
+    assert_eq!(world.login(2).read(GATED, 0), 0);
+}
+
+#[test]
+fn a_client_whose_waiting_writes_keep_most_of_the_memory_sends_no_more_until_they_have_ended() {
+    const WRITE_BYTES: usize = 1 << 20;
+    let world = World::with(ENDLESS);
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    world.store.fail(Some(ErrorKind::Full));
+    // Of the memory of its shard, of which there are two.
+    let crowd = TargetConfig::MEMORY_BYTES_DEFAULT / 2 / 2 / WRITE_BYTES + 1;
+    let [blocks_high, blocks_low] = ((WRITE_BYTES / BLOCK_BYTES) as u16).to_be_bytes();
+    for number in 0..crowd as u8 {
+        let [lba_high, lba_low] = (u16::from(number) * (WRITE_BYTES / BLOCK_BYTES) as u16).to_be_bytes();
+        let cdb = [0x2a, 0, 0, 0, lba_high, lba_low, 0, blocks_high, blocks_low, 0];
+        client.command(GATED, cdb.into(), Some(vec![number + 1; WRITE_BYTES].into()));
+        client.take_what_comes();
+        world.wait_for_stalls(u32::from(number) + 1);
+    }
+    client.take_what_comes();
+    let later = client.command(PROMPT, [0; 6].into(), None);
+    client.take_what_comes();
+    world.store.fail(None);
+    let answers: Vec<_> = (0..=crowd).map(|_| client.answer()).collect();
+    assert!(answers.iter().all(|(_, is_good)| *is_good));
+    assert_ne!(answers[0].0, later, "it was not asked before some writes had ended");
+}

@@ -1,11 +1,12 @@
 //! An end of a HyperSCSI connection that knows the keys and keeps no rule: it shakes hands as the protocol says and
 //! then seals, checks and numbers whatever it is told to.
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
+use sanwire_buffer::Head;
 use sanwire_hyperscsi::wire::offer::Offer;
 use sanwire_hyperscsi::wire::options::Options;
-use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, Salt, TAG_BYTES, checksum};
+use sanwire_hyperscsi::wire::packet::{HeaderKey, TAG_BYTES, put_checksum};
 use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, read_adn_reply, write_adn_reply};
 use sanwire_hyperscsi::wire::{Header, Opcode, PREFIX_BYTES, Prefix, Protection, Tag};
 use sanwire_hyperscsi::{Identity, Psk};
@@ -49,27 +50,25 @@ pub fn offer() -> Offer {
 pub struct Keys {
     /// Its id.
     pub connection: u32,
-    salt: Salt,
+    header: HeaderKey,
     ours: LessSafeKey,
 }
 
 impl Keys {
     fn new(connection: u32, mut handshake: HandshakeState) -> Self {
-        let mut salt = [0; 4];
-        salt.copy_from_slice(&handshake.get_handshake_hash()[..4]);
         let initiator = handshake.is_initiator();
         let (from_initiator, from_responder) = handshake.dangerously_get_raw_split();
         let ours = if initiator { from_initiator } else { from_responder };
-        let info: [&[u8]; 2] = [b"sanwire hyperscsi ", &[Protection::Aes256Gcm as u8]];
         let prk = Prk::new_less_safe(HKDF_SHA256, &ours);
-        let key: UnboundKey = prk.expand(&info, &AES_256_GCM).unwrap().into();
-        let ours = LessSafeKey::new(key);
-        Keys { connection, salt: Salt(u32::from_be_bytes(salt)), ours }
+        let key: UnboundKey = prk.expand(&info(Protection::Aes256Gcm), &AES_256_GCM).unwrap().into();
+        let mut header = [0; 16];
+        prk.expand(&info(Protection::Checksum), &AES_128_GCM).unwrap().fill(&mut header).unwrap();
+        Keys { connection, header: HeaderKey::new(&header), ours: LessSafeKey::new(key) }
     }
 
     /// A data packet whose checksum holds.
     pub fn data(&self, header: Header, number: u64, body: &[u8]) -> Vec<u8> {
-        checked(self.salt, header, self.connection, number, body)
+        checked(Some(&self.header), header, self.connection, number, body)
     }
 
     /// A control packet whose seal holds.
@@ -86,15 +85,20 @@ impl Keys {
     }
 }
 
-/// A packet with a checksum that begins with `salt`.
-pub fn checked(salt: Salt, header: Header, connection: u32, number: u64, body: &[u8]) -> Vec<u8> {
+/// A packet whose checksum holds.
+pub fn checked(key: Option<&HeaderKey>, header: Header, connection: u32, number: u64, body: &[u8]) -> Vec<u8> {
     let body = &body[..body.len().min(usize::from(u16::MAX))];
-    let mut packet =
-        Prefix { header, protection: Protection::Checksum, epoch: 0, connection, number }.write(body.len()).to_vec();
-    let sum = checksum(salt, &packet[..COVERED_BYTES], &[body]);
-    packet[COVERED_BYTES..PREFIX_BYTES].copy_from_slice(&sum.to_be_bytes());
-    packet.extend_from_slice(body);
-    packet
+    let mut packet = Head::new();
+    packet.extend(&Prefix { header, protection: Protection::Checksum, epoch: 0, connection, number }.write(body.len()));
+    packet.extend(body);
+    put_checksum(key, &mut packet, &[]);
+    packet.to_vec()
+}
+
+/// What the key of a protection is made of, beside the secret.
+fn info(protection: Protection) -> [&'static [u8]; 2] {
+    const CODES: [u8; 3] = [0, 1, 2];
+    [b"sanwire hyperscsi ", &CODES[protection as usize..][..1]]
 }
 
 fn builder<'a>(key: &'a [u8; 32], ephemeral: &'a [u8; 32], prologue: &'a [u8]) -> Builder<'a> {
@@ -130,7 +134,7 @@ impl FirstStep {
         let length = handshake.write_message(&[], &mut first).unwrap();
         discovery.noise = &first[..length];
         let header = Header::single(Opcode::DeviceDiscovery, Tag::default());
-        let packet = checked(Salt::default(), header, 9, attempt, &discovery.write());
+        let packet = checked(None, header, 9, attempt, &discovery.write());
         FirstStep { handshake, attempt, packet }
     }
 
@@ -143,7 +147,7 @@ impl FirstStep {
         let length = self.handshake.write_message(offer, &mut buffer).ok()?;
         let header = Header::single(Opcode::AdnReply, Tag::default());
         let body = write_adn_reply(&buffer[..length]);
-        let packet = checked(Salt::default(), header, connection, self.attempt, &body);
+        let packet = checked(None, header, connection, self.attempt, &body);
         Some((packet, Keys::new(connection, self.handshake)))
     }
 }
@@ -167,7 +171,7 @@ impl SecondStep {
         let length = handshake.write_message(offer, &mut buffer).ok()?;
         let body = AdnRequest::Handshake { connection, noise: &buffer[..length] }.write();
         let header = Header::single(Opcode::AdnRequest, Tag::default());
-        let packet = checked(Salt::default(), header, prefix.connection, prefix.number, &body);
+        let packet = checked(None, header, prefix.connection, prefix.number, &body);
         Some(SecondStep { handshake, connection, packet })
     }
 

@@ -6,7 +6,6 @@ use arbitrary::{Result, Unstructured};
 use sanwire_hyperscsi::wire::command::{Answer, Ask, Fragment, Function, ReplyHead, RequestHead, UnitTerms};
 use sanwire_hyperscsi::wire::flow::{Ack, AckKind, Snr, Window, Windows};
 use sanwire_hyperscsi::wire::live::{LiveReply, LiveRequest, NewKeys, write_disconnect};
-use sanwire_hyperscsi::wire::packet::Salt;
 use sanwire_hyperscsi::wire::{Header, Opcode, Protection, Tag};
 use sanwire_scsi::{Cdb, Status};
 
@@ -85,7 +84,7 @@ fn step<T: Tried>(end: &mut T, u: &mut Unstructured<'_>) -> Result<()> {
             let connection = keys.as_ref().map_or(5, |keys| keys.connection);
             let header = header(u, opcode)?;
             let (number, body) = (u.arbitrary()?, payload(u, 420)?);
-            checked(Salt::default(), header, connection, number, &body)
+            checked(None, header, connection, number, &body)
         }
         (2..=4, _) => {
             end.wait(Duration::from_micros(100 << u.int_in_range(0..=20u32)?));

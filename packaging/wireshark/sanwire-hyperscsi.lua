@@ -352,7 +352,7 @@ local function check(tree, packet, range, body, opcode, protection)
     if protection ~= 0 then
         status = "None (protected by a key)"
     elseif opcode < 0x10 then
-        status = "Unverified (salted with the connection's secret)"
+        status = "Unverified (keyed with the connection's secret)"
     else
         local covered = (packet:range(0, 20):bytes())
         local sum = body and crc32c(covered, (body:bytes())) or crc32c(covered)

@@ -1,7 +1,6 @@
 //! Keys: who an end is, and the handshake.
 //!
-//! The handshake is Noise_XXpsk3_25519_AESGCM_SHA256. Its two keys are the first secrets of the connection's key ring; its
-//! hash salts the checksums of the connection's unprotected data packets.
+//! The handshake is Noise_XXpsk3_25519_AESGCM_SHA256. Its two keys are the first secrets of the connection's key ring.
 
 use aws_lc_rs::digest;
 use rand_chacha::ChaCha20Rng;
@@ -14,7 +13,6 @@ use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
 use crate::ring::KeyRing;
-use crate::wire::packet::Salt;
 
 const PATTERN: &str = "Noise_XXpsk3_25519_AESGCM_SHA256";
 
@@ -197,13 +195,11 @@ impl Handshake {
         if !self.0.is_handshake_finished() {
             return Err(KeyError);
         }
-        let mut salt = [0; 4];
-        salt.copy_from_slice(&self.0.get_handshake_hash()[..4]);
         let initiator = self.0.is_initiator();
         let (from_initiator, from_responder) = self.0.dangerously_get_raw_split();
         let (ours, theirs) =
             if initiator { (from_initiator, from_responder) } else { (from_responder, from_initiator) };
-        Ok(KeyRing::new(Salt(u32::from_be_bytes(salt)), Zeroizing::new(ours), Zeroizing::new(theirs)))
+        KeyRing::new(Zeroizing::new(ours), Zeroizing::new(theirs))
     }
 }
 

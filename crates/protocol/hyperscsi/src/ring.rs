@@ -13,12 +13,12 @@ use zeroize::Zeroizing;
 use self::rekey::{Answered, Asked};
 use crate::keys::KeyError;
 use crate::wire::Protection;
-use crate::wire::packet::{EPOCHS, Salt, Sealed, TAG_BYTES};
+use crate::wire::packet::{EPOCHS, HeaderKey, Sealed, TAG_BYTES};
 
 /// What the keys of a direction are made of.
 pub(crate) type Secret = Zeroizing<[u8; 32]>;
 
-/// The label of every key; the protection's number follows.
+/// The label of every key; the protection's number follows, 0 for that of the headers.
 const LABEL: &[u8] = b"sanwire hyperscsi ";
 
 /// What one direction of a generation is used for, before new keys are asked for; at twice as much it is used no more.
@@ -82,11 +82,29 @@ fn derive(secret: &Secret, protection: Protection) -> Result<LessSafeKey, KeyErr
     };
     let mut bytes = Zeroizing::new([0; 32]);
     let bytes = bytes.get_mut(..algorithm.key_len()).ok_or(KeyError)?;
+    expand(secret, protection, bytes)?;
+    UnboundKey::new(algorithm, bytes).map(LessSafeKey::new).map_err(|_| KeyError)
+}
+
+fn expand(secret: &Secret, protection: Protection, key: &mut [u8]) -> Result<(), KeyError> {
     let info: [&[u8]; 2] = [LABEL, &[protection as u8]];
     let prk = Prk::new_less_safe(HKDF_SHA256, &**secret);
-    let expanded = prk.expand(&info, KeyBytes(bytes.len())).map_err(|_| KeyError)?;
-    expanded.fill(bytes).map_err(|_| KeyError)?;
-    UnboundKey::new(algorithm, bytes).map(LessSafeKey::new).map_err(|_| KeyError)
+    let expanded = prk.expand(&info, KeyBytes(key.len())).map_err(|_| KeyError)?;
+    expanded.fill(key).map_err(|_| KeyError)
+}
+
+/// The keys of both directions' unprotected packets. They keep nothing secret, and no packet number comes twice, so they hold
+/// as long as the connection.
+#[derive(Debug)]
+pub(crate) struct HeaderKeys {
+    pub(crate) outward: HeaderKey,
+    pub(crate) inward: HeaderKey,
+}
+
+fn header_key(secret: &Secret) -> Result<HeaderKey, KeyError> {
+    let mut key = Zeroizing::new([0; 16]);
+    expand(secret, Protection::Checksum, &mut *key)?;
+    Ok(HeaderKey::new(&key))
 }
 
 /// The keys of one generation, seen from one end.
@@ -98,8 +116,7 @@ struct Generation {
 
 /// The keys of one connection, seen from one end.
 pub(crate) struct KeyRing {
-    /// What the checksums of the connection's data packets begin with.
-    pub(crate) salt: Salt,
+    pub(crate) headers: HeaderKeys,
     limits: Limits,
     current: Generation,
     /// The one before, and until when it is received.
@@ -112,9 +129,11 @@ pub(crate) struct KeyRing {
 
 impl KeyRing {
     /// The ring after the handshake: what we send and what we receive under.
-    pub(crate) fn new(salt: Salt, outward: Secret, inward: Secret) -> Self {
+    pub(crate) fn new(outward: Secret, inward: Secret) -> Result<Self, KeyError> {
+        let headers = HeaderKeys { outward: header_key(&outward)?, inward: header_key(&inward)? };
         let current = Generation { epoch: 0, outward: Direction::new(outward), inward: Direction::new(inward) };
-        KeyRing { salt, limits: Limits::USUAL, current, previous: None, next: None, asked: None, answered: None }
+        let limits = Limits::USUAL;
+        Ok(KeyRing { headers, limits, current, previous: None, next: None, asked: None, answered: None })
     }
 
     /// Whether the keys have been used so much that new ones should be asked for.

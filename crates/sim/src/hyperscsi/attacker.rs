@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use sanwire_buffer::Head;
-use sanwire_hyperscsi::wire::packet::{Salt, put_checksum};
+use sanwire_hyperscsi::wire::packet::put_checksum;
 use sanwire_hyperscsi::wire::setup::{AdnRequest, Refusal};
 use sanwire_hyperscsi::wire::{Header, Opcode, Prefix, Protection, Tag};
 
@@ -194,6 +194,6 @@ fn loose(prefix: Prefix, body: &[u8]) -> Vec<u8> {
     let mut head = Head::new();
     head.extend(&Prefix { protection: Protection::Checksum, epoch: 0, ..prefix }.write(body.len()));
     head.extend(body);
-    put_checksum(Salt::default(), &mut head, &[]);
+    put_checksum(None, &mut head, &[]);
     head.to_vec()
 }

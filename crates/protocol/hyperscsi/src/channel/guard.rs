@@ -78,7 +78,7 @@ impl Guard {
         fields.into_iter().for_each(|part| head.extend(part));
         match protection {
             Protection::Checksum => {
-                put_checksum(self.ring.salt, &mut head, payload.as_deref().unwrap_or(&[]));
+                put_checksum(Some(&self.ring.headers.outward), &mut head, payload.as_deref().unwrap_or(&[]));
                 Some(Packet { head, payload })
             }
             Protection::Hash => self.hash(prefix.number, &head, payload).ok(),
@@ -139,8 +139,9 @@ impl Guard {
             return Err(Rejected::Weak);
         }
         if protection == Protection::Checksum {
-            // Not authentic: its number must not move the window.
-            return if packet.checksum_holds(self.ring.salt) { Ok(packet.body) } else { Err(Rejected::Bad) };
+            // Its sequence tells whether it is new.
+            let is_good = packet.checksum_holds(Some(&self.ring.headers.inward));
+            return if is_good { Ok(packet.body) } else { Err(Rejected::Bad) };
         }
         self.open(packet, plain, now).ok_or(Rejected::Bad)
     }

@@ -9,7 +9,6 @@ use super::{Client, ClientEvent, Connected, Failure, Orders, State};
 use crate::channel::Rejected;
 use crate::wire::flow::{IN_FLIGHT_MAX_PACKETS, Window, Windows};
 use crate::wire::live::{LiveReply, LiveRequest};
-use crate::wire::packet::Salt;
 use crate::wire::setup::{AdnRequest, Refusal};
 use crate::wire::{Opcode, Prefix, Protection, RawPacket};
 
@@ -25,7 +24,7 @@ impl Client {
                 self.handle_data(path, &packet, now);
             }
             (Opcode::AdnRequest, Protection::Checksum) => {
-                if packet.checksum_holds(Salt::default()) {
+                if packet.checksum_holds(None) {
                     self.handle_setup(path, &packet, now);
                 } else {
                     self.counters.rejected += 1;
@@ -249,7 +248,7 @@ pub fn announcement(bytes: &[u8], number: u64) -> Option<Announcement> {
     let packet = RawPacket::read(bytes).ok()?;
     let expected = packet.prefix.header.opcode == Opcode::AdnRequest
         && packet.prefix.number == number
-        && packet.checksum_holds(Salt::default());
+        && packet.checksum_holds(None);
     match AdnRequest::read(packet.body) {
         Ok(AdnRequest::Announcement { packet_max_bytes, instance, server_name }) if expected => {
             Some(Announcement { server_name: server_name.to_owned(), packet_max_bytes, instance })

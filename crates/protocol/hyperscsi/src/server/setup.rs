@@ -16,7 +16,7 @@ use crate::options::Agreed;
 use crate::packet_base_bytes;
 use crate::wire::flow::Window;
 use crate::wire::offer::Offer;
-use crate::wire::packet::{Salt, put_checksum};
+use crate::wire::packet::put_checksum;
 use crate::wire::setup::{AdnRequest, Discovery, Refusal, read_adn_reply};
 use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 
@@ -39,7 +39,7 @@ struct Opening<'a> {
 impl Server {
     pub(super) fn handle_discovery(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
         let RawPacket { prefix, body, .. } = packet;
-        if !packet.checksum_holds(Salt::default()) {
+        if !packet.checksum_holds(None) {
             self.note_offence(Offence::NotAuthentic, None, path, now);
             return;
         }
@@ -137,7 +137,7 @@ impl Server {
 
     pub(super) fn handle_third_step(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
         let RawPacket { prefix, body, .. } = packet;
-        if !packet.checksum_holds(Salt::default()) {
+        if !packet.checksum_holds(None) {
             self.note_offence(Offence::NotAuthentic, None, path, now);
             return;
         }
@@ -308,6 +308,6 @@ pub(crate) fn loose_packet(opcode: Opcode, connection: u32, number: u64, body: &
     let mut head = Head::new();
     head.extend(&prefix.write(body.len()));
     head.extend(body);
-    put_checksum(Salt::default(), &mut head, &[]);
+    put_checksum(None, &mut head, &[]);
     Packet { head, payload: None }
 }

@@ -54,6 +54,12 @@ const INCOMPRESSIBLE: u8 = 1;
 /// The kind of a reply to a request that was guarded too little.
 const TOO_WEAK: u8 = 2;
 
+/// Bytes of a data packet's body that are not data: the fragment fields, and the message head whose length they tell.
+pub(super) fn header_bytes(body: &[u8]) -> usize {
+    let head_length = body.get(20..22).map_or(0, |bytes| usize::from(bytes[0]) << 8 | usize::from(bytes[1]));
+    (FRAGMENT_BYTES + head_length).min(body.len())
+}
+
 /// The fields at the start of every data packet's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fragment {

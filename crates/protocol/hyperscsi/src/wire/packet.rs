@@ -8,23 +8,28 @@
 //!      8     4  connection id; before there is one: the steering word of the client (see `setup`)
 //!     12     8  number of the packet: counted for each direction of a connection, never used twice; of a handshake
 //!               packet its attempt
-//!     20     4  protection 0: CRC32C of bytes 0-19 and the body, begun with the connection's salt; otherwise 0
+//!     20     4  protection 0: CRC32C of bytes 0-19 and the body; on a connection with the header's code on it (see
+//!               [`HeaderKey`]); otherwise 0
 //!     24        body; protected: followed by a tag of 16 bytes, with bytes 0-23 as associated data
 //! ```
 
+use std::fmt;
+use std::hash::Hasher;
+
 use crc_fast::{CrcAlgorithm, Digest};
 use sanwire_buffer::Head;
+use siphasher::sip::SipHasher24;
 
 pub use sanwire_core::Protection;
 
 use super::header::{HEADER_BYTES, Header};
-use super::{Malformed, Reader};
+use super::{Malformed, Reader, command};
 
 /// Bytes before the body.
 pub const PREFIX_BYTES: usize = 24;
 
 /// Bytes of a data packet that are not data: the prefix and the fragment fields.
-pub const OVERHEAD_BYTES: usize = PREFIX_BYTES + super::command::FRAGMENT_BYTES;
+pub const OVERHEAD_BYTES: usize = PREFIX_BYTES + command::FRAGMENT_BYTES;
 
 /// Bytes of the prefix that a checksum covers.
 pub const COVERED_BYTES: usize = 20;
@@ -56,9 +61,35 @@ pub struct Prefix {
 /// Key epochs that the prefix tells apart.
 pub const EPOCHS: u8 = 16;
 
-/// The start of every checksum on a connection: a packet of another connection fails the check.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Salt(pub u32);
+/// What only the two ends of a connection know, for one direction: with it the checksum of an unprotected packet tells who
+/// made its header, though not who made its data.
+///
+/// The checksum of data can be computed by anybody. So what steers the connection (prefix, fragment fields, message head: all
+/// but the data) goes through SipHash-2-4 under this key, and the low 32 bits of the result are added to the CRC32C, modulo 2.
+#[derive(Clone)]
+pub struct HeaderKey(SipHasher24);
+
+impl HeaderKey {
+    /// The key of one direction.
+    #[must_use]
+    pub fn new(key: &[u8; 16]) -> Self {
+        HeaderKey(SipHasher24::new_with_key(key))
+    }
+
+    /// The code of a header: of the bytes of the prefix that a checksum covers, and of the body up to its data.
+    fn code(&self, covered: &[u8], body: &[u8]) -> u32 {
+        let mut hasher = self.0;
+        hasher.write(covered);
+        hasher.write(&body[..command::header_bytes(body)]);
+        hasher.finish() as u32
+    }
+}
+
+impl fmt::Debug for HeaderKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeaderKey")
+    }
+}
 
 impl Prefix {
     /// Splits a received packet into prefix, checksum and body. Padding behind the body is dropped.
@@ -98,8 +129,8 @@ impl Prefix {
 
 /// CRC32C of the covered prefix bytes and the parts of the body.
 #[must_use]
-pub fn checksum(salt: Salt, covered: &[u8], body: &[&[u8]]) -> u32 {
-    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!salt.0));
+pub fn checksum(covered: &[u8], body: &[&[u8]]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(covered);
     body.iter().for_each(|part| digest.update(part));
     digest.finalize() as u32
@@ -126,11 +157,13 @@ impl<'a> RawPacket<'a> {
         Ok(RawPacket { prefix, body, checksum, bytes })
     }
 
-    /// Whether the packet is guarded by a checksum, and the checksum holds.
+    /// Whether the packet is guarded by a checksum, and the checksum holds; `key` is that of the connection and direction,
+    /// if the packet belongs to one.
     #[must_use]
-    pub fn checksum_holds(&self, salt: Salt) -> bool {
+    pub fn checksum_holds(&self, key: Option<&HeaderKey>) -> bool {
+        let covered = &self.bytes[..COVERED_BYTES];
         self.prefix.protection == Protection::Checksum
-            && checksum(salt, &self.bytes[..COVERED_BYTES], &[self.body]) == self.checksum
+            && checksum(covered, &[self.body]) ^ key.map_or(0, |key| key.code(covered, self.body)) == self.checksum
     }
 
     /// A protected packet: the prefix, what follows it, and the tag over both.
@@ -166,10 +199,11 @@ pub struct Sealed<'a> {
     pub tag: &'a [u8],
 }
 
-/// Fills in the checksum of a packet whose head starts with a written prefix.
-pub fn put_checksum(salt: Salt, head: &mut Head, payload: &[u8]) {
+/// Fills in the checksum of a packet whose head starts with a written prefix and has all that is not data.
+pub fn put_checksum(key: Option<&HeaderKey>, head: &mut Head, payload: &[u8]) {
     let bytes = head.as_mut_slice();
-    let sum = checksum(salt, &bytes[..COVERED_BYTES], &[&bytes[PREFIX_BYTES..], payload]);
+    let (covered, body) = (&bytes[..COVERED_BYTES], &bytes[PREFIX_BYTES..]);
+    let sum = checksum(covered, &[body, payload]) ^ key.map_or(0, |key| key.code(covered, body));
     bytes[COVERED_BYTES..PREFIX_BYTES].copy_from_slice(&sum.to_be_bytes());
 }
 
@@ -178,7 +212,7 @@ mod tests {
     use super::super::{Opcode, Tag};
     use super::*;
 
-    fn packet(body: &[u8]) -> Vec<u8> {
+    fn packet(key: Option<&HeaderKey>, body: &[u8]) -> Vec<u8> {
         let prefix = Prefix {
             header: Header::single(Opcode::HcbeRequest, Tag::new(7).unwrap()),
             protection: Protection::Checksum,
@@ -188,38 +222,76 @@ mod tests {
         };
         let mut head = Head::new();
         head.extend(&prefix.write(body.len()));
-        put_checksum(Salt(5), &mut head, body);
-        [&head, body].concat()
+        let (header, data) = body.split_at(command::header_bytes(body));
+        head.extend(header);
+        put_checksum(key, &mut head, data);
+        [&head, data].concat()
+    }
+
+    /// Fragment fields, a message head of three bytes, and data.
+    fn body() -> Vec<u8> {
+        let mut body = vec![0; command::FRAGMENT_BYTES];
+        body[21] = 3;
+        body.extend_from_slice(b"cmdsome data");
+        body
     }
 
     #[test]
     fn every_flipped_bit_is_seen() {
-        let good = packet(b"some body");
+        let (key, other) = (HeaderKey::new(&[5; 16]), HeaderKey::new(&[6; 16]));
+        let good = packet(Some(&key), &body());
         let whole = RawPacket::read(&good).unwrap();
-        assert!(whole.checksum_holds(Salt(5)));
-        assert!(!whole.checksum_holds(Salt(6)), "another connection's packet");
+        assert!(whole.checksum_holds(Some(&key)));
+        assert!(!whole.checksum_holds(Some(&other)), "of another connection, or the other direction");
+        assert!(!whole.checksum_holds(None), "as if of no connection");
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             if let Ok(packet) = RawPacket::read(&bad) {
-                assert!(!packet.checksum_holds(Salt(5)), "bit {bit}");
+                assert!(!packet.checksum_holds(Some(&key)), "bit {bit}");
             }
+        }
+    }
+
+    /// Who sees a packet knows the code of its header, but not that of another header.
+    #[test]
+    fn no_header_can_be_changed_by_who_can_compute_checksums() {
+        let key = HeaderKey::new(&[5; 16]);
+        let good = packet(Some(&key), &body());
+        let sum = |bytes: &[u8]| checksum(&bytes[..COVERED_BYTES], &[&bytes[PREFIX_BYTES..]]);
+        let code = u32::from_be_bytes(good[COVERED_BYTES..PREFIX_BYTES].try_into().unwrap()) ^ sum(&good);
+        let header_end = PREFIX_BYTES + command::FRAGMENT_BYTES + 3;
+        for at in (0..COVERED_BYTES).chain(PREFIX_BYTES..good.len()) {
+            let mut forged = good.clone();
+            forged[at] ^= 1;
+            let mended = sum(&forged) ^ code;
+            forged[COVERED_BYTES..PREFIX_BYTES].copy_from_slice(&mended.to_be_bytes());
+            let is_taken = RawPacket::read(&forged).is_ok_and(|packet| packet.checksum_holds(Some(&key)));
+            assert_eq!(is_taken, at >= header_end, "byte {at}: only data can be changed");
         }
     }
 
     #[test]
     fn padding_is_not_body_and_a_cut_packet_is_none() {
-        let mut padded = packet(b"abc");
+        let mut padded = packet(None, b"abc");
         padded.resize(60, 0);
         assert_eq!(Prefix::read(&padded).unwrap().2, b"abc");
-        let whole = packet(b"abc");
+        let whole = packet(None, b"abc");
         for length in 0..whole.len() {
             assert!(Prefix::read(&whole[..length]).is_err(), "{length}");
         }
     }
 
     #[test]
-    fn without_salt_it_is_plain_crc32c() {
-        assert_eq!(checksum(Salt(0), b"1234", &[b"56789"]), 0xe306_9283);
+    fn outside_a_connection_it_is_plain_crc32c() {
+        assert_eq!(checksum(b"1234", &[b"56789"]), 0xe306_9283);
+    }
+
+    /// Key and message of the example in appendix A of "SipHash: a fast short-input PRF" (Aumasson, Bernstein 2012).
+    #[test]
+    fn the_code_is_siphash_2_4() {
+        let key = HeaderKey::new(&std::array::from_fn(|at| at as u8));
+        let message: [u8; 15] = std::array::from_fn(|at| at as u8);
+        assert_eq!(key.code(&message[..4], &message[4..]), 0xa129_ca61_49be_45e5_u64 as u32);
     }
 }

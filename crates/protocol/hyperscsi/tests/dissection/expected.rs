@@ -97,7 +97,7 @@ impl Expected {
         }
         match opcode {
             Opcode::HcbeRequest | Opcode::HcbeReply => {
-                expected.set("sanwire.checksum.status", "Unverified (salted with the connection's secret)");
+                expected.set("sanwire.checksum.status", "Unverified (keyed with the connection's secret)");
                 expected.data(opcode, body);
             }
             _ => {

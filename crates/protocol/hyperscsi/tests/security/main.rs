@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::Sent;
 use ends::{Ends, REKEY_INTERVAL};
 use sanwire_core::Protection;
-use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, PREFIX_BYTES, Salt, checksum};
+use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, PREFIX_BYTES, checksum};
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
 use sanwire_hyperscsi::{Client, ClientConfig, Failure, Identity, Offence};
 
@@ -161,9 +161,9 @@ fn a_client_guards_no_packet_less_than_its_least_and_takes_none() {
     }
 }
 
-/// A packet with other fields and the checksum that makes it right: a checksum of the same length shows the salt's share.
+/// A packet with other fields and a mended checksum: who sees a packet knows how far it is from an ordinary checksum.
 fn forge(seen: &[u8], change: impl FnOnce(&mut [u8])) -> Vec<u8> {
-    let sum = |bytes: &[u8]| checksum(Salt(0), &bytes[..COVERED_BYTES], &[&bytes[PREFIX_BYTES..]]);
+    let sum = |bytes: &[u8]| checksum(&bytes[..COVERED_BYTES], &[&bytes[PREFIX_BYTES..]]);
     let seen_sum = u32::from_be_bytes(seen[COVERED_BYTES..PREFIX_BYTES].try_into().unwrap());
     let mut forged = seen.to_vec();
     change(&mut forged);
@@ -172,8 +172,11 @@ fn forge(seen: &[u8], change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     forged
 }
 
+const NUMBER: usize = 12;
 const SEQUENCE: usize = PREFIX_BYTES;
+const ACKNOWLEDGEMENT: usize = PREFIX_BYTES + 16 - 4;
 const COMMAND: usize = PREFIX_BYTES + 24;
+const SETTLED: usize = COMMAND + 8;
 const LUN: usize = COMMAND + 16;
 
 fn add(bytes: &mut [u8], at: usize, more: u64) {
@@ -182,25 +185,38 @@ fn add(bytes: &mut [u8], at: usize, more: u64) {
 }
 
 #[test]
-fn a_forged_request_reaches_no_protected_unit() {
+fn forged_headers_of_unprotected_packets_change_nothing() {
     let mut ends = Ends::new(&units(), Protection::Checksum);
     ends.ask(0, READ, &[], 512);
     let sent = ends.ask(0, WRITE, SECRET, 0);
-    let seen = sent.iter().find(|sent| sent.from_client && is_data(sent)).unwrap();
+    let seen: Vec<Sent> = sent.into_iter().filter(is_data).collect();
+    assert_eq!(seen.len(), 2, "a request and its answer");
     ends.executed.clear();
-    for lun in [1u8, 2, 3, 4] {
-        let forged = forge(&seen.bytes, |bytes| {
-            add(bytes, SEQUENCE, u64::from(lun));
-            add(bytes, COMMAND, u64::from(lun));
-            bytes[LUN + 1] = lun;
-        });
-        ends.inject(true, &forged);
-        ends.run(Duration::from_millis(10));
+    for Sent { from_client, bytes, .. } in &seen {
+        for (at, more) in [(NUMBER, 1), (SEQUENCE, 1), (SEQUENCE, 40), (ACKNOWLEDGEMENT, 1), (COMMAND, 1), (SETTLED, 9)]
+        {
+            let before = counted(&ends);
+            ends.inject(*from_client, &forge(bytes, |bytes| add(bytes, at, more)));
+            assert_eq!(counted(&ends), before + 1, "byte {at}, {more} more, from the client: {from_client}");
+        }
     }
-    assert_eq!(ends.executed, []);
-    assert_eq!(ends.server.counters().downgrades, 4);
-    ends.run(Duration::from_secs(1));
-    assert_eq!(ends.offences, [Offence::Downgrade]);
+    for lun in [0u8, 1, 2, 3, 4] {
+        let before = ends.server.counters().rejected;
+        ends.inject(
+            true,
+            &forge(&seen[0].bytes, |bytes| {
+                add(bytes, SEQUENCE, 1);
+                add(bytes, COMMAND, 1);
+                bytes[LUN + 1] = lun;
+            }),
+        );
+        assert_eq!(ends.server.counters().rejected, before + 1, "a command for unit {lun}");
+    }
+    ends.run(Duration::from_secs(2));
+    assert_eq!((&ends.executed[..], &ends.offences[..]), (&[][..], &[Offence::NotAuthentic][..]));
+    ends.ask(0, READ, &[], 512);
+    ends.ask(3, WRITE, SECRET, 0);
+    assert_eq!((ends.lost, ends.server.connections()), (0, 1));
 }
 
 #[test]
@@ -412,7 +428,7 @@ fn forged_third_steps_make_nobody_wait() {
         let last = forged.len() - 1;
         forged[last] ^= 1;
         forged[PREFIX_BYTES + 10] ^= 1;
-        let sum = checksum(Salt(0), &forged[..COVERED_BYTES], &[&forged[PREFIX_BYTES..]]);
+        let sum = checksum(&forged[..COVERED_BYTES], &[&forged[PREFIX_BYTES..]]);
         forged[COVERED_BYTES..PREFIX_BYTES].copy_from_slice(&sum.to_be_bytes());
         let mut all = vec![forged; 50];
         all.push(sent.bytes.clone());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use sanwire_hyperscsi::Identity;
-use sanwire_initiator::{Client, ClientOptions, IscsiOptions, LinkStatus, Server, Url, Volume, VolumeInfo};
+use sanwire_initiator::{Client, ClientOptions, IscsiOptions, LinkStatus, Pauser, Server, Url, Volume, VolumeInfo};
 use sanwire_iscsi::{ChapSecret, Credential, Wishes};
 
 use crate::args::{ClientArgs, IscsiArgs};
@@ -35,6 +35,11 @@ impl Connection {
     /// Runs a future to its end while the connection works. It must not use the connection itself, only its volumes.
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.0.borrow_mut().block_on(future)
+    }
+
+    /// Lets another thread pause the server.
+    pub(crate) fn pauser(&self) -> Pauser {
+        self.0.borrow().pauser()
     }
 
     /// Opens a volume by its name.

@@ -1,11 +1,17 @@
-//! SIGINT and SIGTERM as a request to end in order, SIGHUP as one to read the configuration again.
+//! SIGINT and SIGTERM as a request to end in order, SIGHUP as one to read the configuration again, SIGTSTP as one to wait.
 
 use std::io;
 use std::process;
 use std::thread;
+use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use sanwire_initiator::Pauser;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+/// A server that has not heard of a pause by then may be away: the process stops nevertheless.
+const HEARD_WITHIN: Duration = Duration::from_millis(500);
 
 /// Calls `stop` at the first SIGINT or SIGTERM, on a thread of its own; the second one ends the process at once.
 ///
@@ -20,6 +26,31 @@ pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
         }
         if let Some(signal) = arrived.next() {
             process::exit(128 + signal);
+        }
+    })?;
+    Ok(())
+}
+
+/// Lets servers wait while this process is stopped by SIGTSTP (Ctrl-Z): what they would send in vain, and soon take for lost, stays
+/// with them. They go on when the process does.
+///
+/// # Errors
+/// As for [`on_stop`].
+pub(crate) fn on_suspend(pausers: Vec<Pauser>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTSTP])?;
+    thread::Builder::new().name("suspensions".into()).spawn(move || {
+        for signal in signals.forever() {
+            let pause = |is_paused| {
+                let unheard = pausers.iter().filter(|pauser| !pauser.pause(is_paused, HEARD_WITHIN)).count();
+                if unheard > 0 {
+                    tracing::debug!("{unheard} servers have not heard that this process stops or goes on");
+                }
+            };
+            pause(true);
+            if let Err(error) = emulate_default_handler(signal) {
+                tracing::warn!("cannot stop: {error}");
+            }
+            pause(false);
         }
     })?;
     Ok(())

@@ -17,6 +17,7 @@ use crate::driver::{Driver, Link, Served};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::inventory::{self, VolumeSummary};
 use crate::options::ClientOptions;
+use crate::pauser::Pauser;
 use crate::queue::OpQueue;
 use crate::resolve;
 use crate::session::{HyperScsi, Iscsi, Lookup, ServerInfo, Session};
@@ -134,6 +135,12 @@ impl Client {
     /// the connection stays; a new one is paused too. `false` over iSCSI, which cannot pause.
     pub fn pause(&mut self, is_paused: bool) -> bool {
         self.driver.pause(is_paused)
+    }
+
+    /// Lets another thread pause the server.
+    #[must_use]
+    pub fn pauser(&self) -> Pauser {
+        self.driver.pauser()
     }
 
     /// The wire, in words for people.

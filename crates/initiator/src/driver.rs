@@ -14,6 +14,7 @@ use sanwire_io::{Clock, Waker};
 use sanwire_scsi::{AdditionalSense, Sense};
 
 use crate::inventory::Mark;
+use crate::pauser::{PauseDesk, Pauser};
 use crate::queue::{Completer, OpQueue};
 use crate::session::{Answer, Event, Failure, OrderId, ServerInfo, Session};
 use crate::translate::{Again, Form, Verdict, verdict};
@@ -88,6 +89,9 @@ pub(crate) struct Driver {
     /// The server has forgotten the session, or says that a volume has changed: are the volumes still the same?
     must_verify: bool,
     is_verifying: bool,
+    pauses: Arc<PauseDesk>,
+    /// What was asked of the server for another thread, which waits until it has heard.
+    unheard: Option<bool>,
 }
 
 impl Driver {
@@ -109,6 +113,23 @@ impl Driver {
             server_name: Arc::from(""),
             must_verify: false,
             is_verifying: false,
+            pauses: Arc::default(),
+            unheard: None,
+        }
+    }
+
+    /// Lets other threads pause the server.
+    pub(crate) fn pauser(&self) -> Pauser {
+        Pauser::new(Arc::clone(&self.pauses), self.waker.clone())
+    }
+
+    fn tend_pauses(&mut self, now: Instant) {
+        if let Some(is_paused) = self.pauses.take() {
+            self.session.pause(is_paused, now);
+            self.unheard = Some(is_paused);
+        }
+        if let Some(is_paused) = self.unheard.take_if(|_| self.session.is_pause_heard()) {
+            self.pauses.tell(is_paused);
         }
     }
 
@@ -160,6 +181,7 @@ impl Driver {
         }
         let now = self.clock.now();
         let received = self.session.receive(now);
+        self.tend_pauses(now);
         self.session.handle_timeout(now);
         let told = self.drain_events(now);
         let asked = self.take_operations(now);

@@ -28,6 +28,7 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let registry = Registry::open()?;
     let connection = Connection::open(&args.url, &args.client)?;
     let volume = connection.volume(name)?;
+    signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     let background = connection.run_in_background()?;
     let stop = Latch::new().context("cannot make a socket pair")?;
     let stopper = stop.clone();

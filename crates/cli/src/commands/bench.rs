@@ -1,5 +1,6 @@
 //! `sanwire bench`.
 
+use anyhow::Context;
 use sanwire_initiator::{LinkStatus, VolumeInfo};
 
 use super::info::link_to_json;
@@ -7,7 +8,7 @@ use crate::args::{BenchArgs, ByteRange};
 use crate::bench::{Load, measure};
 use crate::connect::Connection;
 use crate::failure::misuse;
-use crate::output;
+use crate::{output, signals};
 
 /// Measures and prints.
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
@@ -18,6 +19,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.url, &args.client)?;
     let volume = connection.volume(name)?;
     let load = load(args, &volume.info())?;
+    signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     let measured = connection.block_on(measure(&volume, &load))?;
     let links = connection.links();
     Ok(output::print(&if args.json {

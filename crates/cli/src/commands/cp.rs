@@ -11,7 +11,7 @@ use crate::config::state_directory;
 use crate::connect::Connection;
 use crate::copy::{Copied, CopyOptions, End, Image, Journal, Key, copy};
 use crate::failure::misuse;
-use crate::output;
+use crate::{output, signals};
 
 /// Copies, showing how far it is.
 pub(crate) fn run(args: &CpArgs) -> anyhow::Result<()> {
@@ -33,6 +33,8 @@ pub(crate) fn run(args: &CpArgs) -> anyhow::Result<()> {
     };
     let from = open(&args.from, &connection, Image::open_source)?;
     let mut to = open(&args.to, second.as_ref().unwrap_or(&connection), Image::open_destination)?;
+    let pausers = [Some(&connection), second.as_ref()].into_iter().flatten().map(Connection::pauser).collect();
+    signals::on_suspend(pausers).context("cannot catch signals")?;
     second.map(Connection::run_in_background).transpose()?;
     let journal = Journal::new(&state_directory()?.join("cp"), key(args, &from, &to)?)?;
     let options = CopyOptions { depth: args.depth, restart: args.restart };

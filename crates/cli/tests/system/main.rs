@@ -25,5 +25,6 @@ mod options;
 mod qemu;
 mod resources;
 mod security;
+mod suspension;
 mod third_party;
 mod trunk;

@@ -166,6 +166,10 @@ impl Session for HyperScsi {
         true
     }
 
+    fn is_pause_heard(&self) -> bool {
+        self.protocol.is_pause_heard()
+    }
+
     fn links(&self) -> (Vec<LinkStatus>, bool) {
         (self.protocol.links(), self.trunk.is_asking())
     }

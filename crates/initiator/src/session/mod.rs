@@ -205,6 +205,11 @@ pub(crate) trait Session: Send {
         false
     }
 
+    /// Whether the server has heard of the last [`Session::pause`].
+    fn is_pause_heard(&self) -> bool {
+        true
+    }
+
     /// The links of the connection, and whether more may come soon.
     fn links(&self) -> (Vec<LinkStatus>, bool) {
         (Vec::new(), false)

@@ -277,6 +277,23 @@ fn a_server_that_its_client_pauses_answers_when_it_may_go_on() {
 }
 
 #[test]
+fn another_thread_pauses_the_server_of_a_connection_that_is_run_in_the_background() {
+    let target = Target::start(config(&["disk=ram:16M"])).unwrap();
+    let mut client = Client::connect(&url(&target, "disk"), &ClientOptions::anonymous().unwrap()).unwrap();
+    let volume = client.open("disk").unwrap();
+    let pauser = client.pauser();
+    let background = client.run_in_background().unwrap();
+    let patience = Duration::from_secs(20);
+    for is_paused in [true, false, true, false] {
+        assert!(pauser.pause(is_paused, patience), "the server has heard {is_paused}");
+    }
+    drop(volume);
+    background.join().unwrap();
+    assert!(!pauser.pause(true, Duration::ZERO), "nobody is there");
+    target.stop().unwrap();
+}
+
+#[test]
 fn a_connection_without_volumes_ends_also_while_the_server_is_away() {
     for patience in [None, Some(Duration::from_millis(500))] {
         let target = Target::start(config(&["ram0=ram:1M"])).unwrap();

@@ -65,6 +65,16 @@ impl Channel {
         self.ask_pause(Pause::Owner(is_paused), now);
     }
 
+    /// Whether the peer has heard what it was asked last for its owner's sake.
+    pub(crate) fn is_pause_heard(&self) -> bool {
+        self.pauses.unanswered[place(Pause::Owner(true))].is_none()
+    }
+
+    /// Whether the peer wants no data for a while, because its owner does not.
+    pub(crate) fn is_held(&self) -> bool {
+        self.outgoing.is_paused()
+    }
+
     /// Tells the peer that there was no room for a data packet: it is to keep back what needs some from there on.
     pub(crate) fn lacks_room(&mut self, sequence: u64, now: Instant) {
         let is_new = self.pauses.no_room.is_none_or(|(from, told_at)| sequence < from || told_at + TELL_AGAIN <= now);

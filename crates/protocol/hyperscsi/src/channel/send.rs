@@ -104,6 +104,10 @@ impl Outgoing {
         self.is_paused = is_paused;
     }
 
+    pub(super) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
     /// Whether packets wait for an acknowledgement.
     pub(super) fn is_waiting(&self) -> bool {
         !self.sent.is_empty()

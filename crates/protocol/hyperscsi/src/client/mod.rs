@@ -217,6 +217,12 @@ impl Client {
         }
     }
 
+    /// Whether the server has heard of the last [`Client::pause`], as far as there is a connection.
+    #[must_use]
+    pub fn is_pause_heard(&self) -> bool {
+        !matches!(&self.state, State::Connected(connected) if !connected.channel.is_pause_heard())
+    }
+
     /// Gives up every command for a logical unit; what the server has been asked may still be executed.
     pub fn abandon(&mut self, lun: Lun, failure: Failure) {
         self.fail(|orders| orders.take_of(lun), failure);

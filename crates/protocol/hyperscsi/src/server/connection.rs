@@ -22,6 +22,9 @@ use crate::wire::{Opcode, Protection, RawPacket, Tag};
 /// A client that missed this many keep-alives is gone.
 const MISSED_MAX: u32 = 3;
 
+/// The same for one that has let the server wait: its process may be stopped.
+const MISSED_MAX_PAUSED: u32 = 12;
+
 /// An acceptance that was not answered is repeated after this.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
@@ -333,7 +336,8 @@ impl Connection {
 
     /// Whether the client is gone.
     pub(super) fn is_dead(&self, now: Instant) -> bool {
-        now.saturating_since(self.channel.last_heard()) > self.keep_alive * MISSED_MAX
+        let missed_max = if self.channel.is_held() { MISSED_MAX_PAUSED } else { MISSED_MAX };
+        now.saturating_since(self.channel.last_heard()) > self.keep_alive * missed_max
             || self.channel.is_stuck()
             || self.is_refused
     }

@@ -100,6 +100,24 @@ fn a_pause_that_is_overtaken_by_its_end_changes_nothing() {
 }
 
 #[test]
+fn a_client_that_has_paused_its_server_may_be_silent_for_longer_but_not_for_ever() {
+    let connections_after = |is_paused: bool, seconds: u64| {
+        let mut world = World::new();
+        world.client.pause(is_paused, world.now);
+        world.pass(10 * MS);
+        assert!(world.client.is_pause_heard());
+        for _ in 0..seconds {
+            world.now += Duration::from_secs(1);
+            world.server.handle_timeout(world.now);
+            while world.server.poll_transmit(world.now).is_some() {}
+        }
+        world.server.connections()
+    };
+    assert_eq!([connections_after(false, 14), connections_after(false, 25)], [1, 0]);
+    assert_eq!([connections_after(true, 59), connections_after(true, 70)], [1, 0]);
+}
+
+#[test]
 fn a_client_whose_commands_keep_the_memory_is_held_back_whatever_its_owner_lets_it_do() {
     let mut world = World::new();
     let id = super::id(1);

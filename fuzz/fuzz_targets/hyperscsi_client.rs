@@ -11,11 +11,11 @@ use sanwire_buffer::Frame;
 use sanwire_core::{Instant, Lun};
 use sanwire_fuzz::impostor::{SecondStep, offer};
 use sanwire_fuzz::steps::{self, Impostor, Numbers, Tried};
-use sanwire_fuzz::world::{bytes, client, path};
+use sanwire_fuzz::world::{Habits, bytes, client, path};
 use sanwire_hyperscsi::wire::command::{Ask, Function};
 use sanwire_hyperscsi::wire::flow::{Snr, Window, Windows};
-use sanwire_hyperscsi::wire::{Opcode, Prefix};
-use sanwire_hyperscsi::{Client, ClientEvent, Order, Recovery};
+use sanwire_hyperscsi::wire::{Header, Opcode, Prefix, Tag};
+use sanwire_hyperscsi::{Client, ClientEvent, Order};
 use sanwire_scsi::Cdb;
 
 struct World {
@@ -69,10 +69,10 @@ impl Tried for World {
 
     fn act(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let room = u.int_in_range(0..=128usize)?;
-        let ask = if u.ratio(1, 8)? {
-            Ask::Manage { function: Function::AbortTask, task: u64::from(u.arbitrary::<u8>()?) }
-        } else {
-            Ask::Command(Cdb::from([u.arbitrary()?, 0, 0, 0, 0, 0]))
+        let ask = match u.int_in_range(0..=7u8)? {
+            0 => Ask::Manage { function: Function::AbortTask, task: u64::from(u.arbitrary::<u8>()?) },
+            1 => Ask::Administer,
+            _ => Ask::Command(Cdb::from([u.arbitrary()?, 0, 0, 0, 0, 0])),
         };
         let data_out = if u.arbitrary()? { Some(steps::payload(u, 5000)?.into()) } else { None };
         let data_in = (room > 0).then(|| Frame::from(vec![0; room]));
@@ -94,11 +94,11 @@ impl Tried for World {
             if let Some(keys) = &self.impostor.keys {
                 let windows = Windows { outward: Window::fitting(64), inward: Window::fitting(64) };
                 let accept = Snr::SetWindows { resumed: u.arbitrary()?, windows, weight: u.int_in_range(1..=16)? };
-                let packet = keys.sealed(Opcode::AckSnr, 1 << 20, &accept.write(0));
+                let packet = keys.sealed(Header::single(Opcode::AckSnr, Tag::default()), 1 << 20, &accept.write(0));
                 self.input(&packet);
             }
         } else if let Some(first) = sent.iter().rfind(|packet| opcode(packet) == Ok(Opcode::DeviceDiscovery)) {
-            let mut offer = offer();
+            let mut offer = offer(u.arbitrary()?);
             if u.ratio(1, 8)? {
                 (offer.packet_max_bytes, offer.receive_capacity_packets) = (u.arbitrary()?, u.arbitrary()?);
                 (offer.commands_max, offer.keep_alive_ms) = (u.arbitrary()?, u.arbitrary()?);
@@ -117,10 +117,10 @@ impl Tried for World {
 
 fn run(input: &[u8]) -> Result<()> {
     let mut u = Unstructured::new(input);
-    let recovery = if u.arbitrary()? { Recovery::Selective } else { Recovery::WholeWindow };
+    let habits = Habits::new(&mut u)?;
     let ethernet = u.arbitrary()?;
     let mut world = World {
-        client: client(path(ethernet, 2), recovery, 2),
+        client: client(path(ethernet, 2), habits, 2),
         now: Instant::ZERO,
         ethernet,
         impostor: Impostor::default(),

@@ -11,9 +11,9 @@ use sanwire_buffer::Region;
 use sanwire_core::Instant;
 use sanwire_fuzz::impostor::{FirstStep, offer};
 use sanwire_fuzz::steps::{self, CANARY, Impostor, Numbers, Tried};
-use sanwire_fuzz::world::{bytes, marked_region, path, server};
+use sanwire_fuzz::world::{Habits, bytes, marked_region, path, server};
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
-use sanwire_hyperscsi::{CommandHandle, Recovery, Server, ServerEvent};
+use sanwire_hyperscsi::{CommandHandle, Server, ServerEvent};
 use sanwire_scsi::Reply;
 
 struct World {
@@ -99,7 +99,7 @@ impl Tried for World {
         else {
             return Ok(());
         };
-        let mut offer = offer();
+        let mut offer = offer(u.arbitrary()?);
         if u.ratio(1, 8)? {
             (offer.packet_max_bytes, offer.receive_capacity_packets) = (u.arbitrary()?, u.arbitrary()?);
             (offer.commands_max, offer.transfer_max_bytes) = (u.arbitrary()?, u.arbitrary()?);
@@ -115,9 +115,9 @@ impl Tried for World {
 
 fn run(input: &[u8], memory: &Region) -> Result<()> {
     let mut u = Unstructured::new(input);
-    let recovery = if u.arbitrary()? { Recovery::Selective } else { Recovery::WholeWindow };
+    let habits = Habits::new(&mut u)?;
     let mut world = World {
-        server: server(memory.clone(), recovery, 1),
+        server: server(memory.clone(), habits, 1),
         now: Instant::ZERO,
         ethernet: u.arbitrary()?,
         impostor: Impostor::default(),

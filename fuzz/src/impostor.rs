@@ -5,11 +5,11 @@ use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, Unbound
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
 use sanwire_buffer::Head;
 use sanwire_hyperscsi::wire::offer::Offer;
-use sanwire_hyperscsi::wire::options::Options;
+use sanwire_hyperscsi::wire::options::Stance;
 use sanwire_hyperscsi::wire::packet::{HeaderKey, TAG_BYTES, put_checksum};
 use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, read_adn_reply, write_adn_reply};
 use sanwire_hyperscsi::wire::{Header, Opcode, PREFIX_BYTES, Prefix, Protection, Tag};
-use sanwire_hyperscsi::{Identity, Psk};
+use sanwire_hyperscsi::{Identity, Psk, Wishes};
 use snow::{Builder, HandshakeState};
 
 const PATTERN: &str = "Noise_XXpsk3_25519_AESGCM_SHA256";
@@ -31,8 +31,8 @@ pub fn server_identity() -> Identity {
     Identity::from_private(SERVER_KEY).unwrap()
 }
 
-/// An offer that any end accepts.
-pub fn offer() -> Offer {
+/// An offer that any end accepts, with compression or without.
+pub fn offer(compresses: bool) -> Offer {
     Offer {
         packet_max_bytes: 9000,
         receive_capacity_packets: 256,
@@ -42,8 +42,13 @@ pub fn offer() -> Offer {
         instance: 1,
         name: "impostor".into(),
         unanswered: None,
-        options: Options::default(),
+        options: wishes(compresses).options(Protection::Checksum).unwrap(),
     }
+}
+
+/// What an end wants that is for compressing data, or not.
+pub fn wishes(compresses: bool) -> Wishes {
+    Wishes { compression: if compresses { Stance::Supported } else { Stance::Ignored }, ..Wishes::default() }
 }
 
 /// The keys of a connection.
@@ -71,9 +76,8 @@ impl Keys {
         checked(Some(&self.header), header, self.connection, number, body)
     }
 
-    /// A control packet whose seal holds.
-    pub fn sealed(&self, opcode: Opcode, number: u64, plain: &[u8]) -> Vec<u8> {
-        let header = Header::single(opcode, Tag::default());
+    /// A packet whose seal holds.
+    pub fn sealed(&self, header: Header, number: u64, plain: &[u8]) -> Vec<u8> {
         let prefix =
             Prefix { header, protection: Protection::Aes256Gcm, epoch: 0, connection: self.connection, number };
         let mut body = plain.to_vec();

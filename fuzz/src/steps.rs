@@ -4,28 +4,18 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use sanwire_hyperscsi::wire::command::{Answer, Ask, Fragment, Function, ReplyHead, RequestHead, UnitTerms};
-use sanwire_hyperscsi::wire::flow::{Ack, AckKind, Snr, Window, Windows};
-use sanwire_hyperscsi::wire::live::{LiveReply, LiveRequest, NewKeys, write_disconnect};
+use sanwire_hyperscsi::wire::flow::{Ack, AckKind, Pause, Snr, Window, Windows};
+use sanwire_hyperscsi::wire::links::{AddrReply, AddrReport, Address, LinkLimits};
+use sanwire_hyperscsi::wire::live::{LiveReply, LiveRequest, NewKeys, NewOptions, write_disconnect};
+use sanwire_hyperscsi::wire::options::{Offered, OptionNumber, Options, Stance};
 use sanwire_hyperscsi::wire::{Header, Opcode, Protection, Tag};
 use sanwire_scsi::{Cdb, Status};
 
 use crate::impostor::{Keys, checked};
+use crate::world::path;
 
 /// Memory that no packet has written has this byte; what impostors send has its highest bit clear.
 pub const CANARY: u8 = 0xa5;
-
-const OPCODES: [Opcode; 10] = [
-    Opcode::HcbeRequest,
-    Opcode::HcbeReply,
-    Opcode::DeviceDiscovery,
-    Opcode::AdnRequest,
-    Opcode::AdnReply,
-    Opcode::Disconnect,
-    Opcode::AckSnr,
-    Opcode::AckReply,
-    Opcode::LocalRequest,
-    Opcode::LocalReply,
-];
 
 /// Steps of one run at the most.
 const STEPS_MAX: usize = 300;
@@ -109,7 +99,7 @@ pub struct Numbers {
 
 /// Any operation code.
 fn opcode(u: &mut Unstructured<'_>) -> Result<Opcode> {
-    u.choose(&OPCODES).copied()
+    u.choose(&Opcode::ALL).copied()
 }
 
 /// A header with any fields.
@@ -137,11 +127,18 @@ fn near(u: &mut Unstructured<'_>, next: u64) -> Result<u64> {
 /// A data packet: mostly fragments of small messages whose offsets nearly fit together.
 fn data(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers, opcode: Opcode) -> Result<Vec<u8>> {
     let number = near(u, numbers.data)?;
+    // Now and then a part of management, which is always sealed.
+    let local = if opcode == Opcode::HcbeRequest { Opcode::LocalRequest } else { Opcode::LocalReply };
+    let opcode = if u.ratio(1, 16)? { local } else { opcode };
     numbers.data = numbers.data.max(number.saturating_add(1)).min(number.saturating_add(5000));
     if u.ratio(1, 16)? {
         let header = header(u, opcode)?;
         let body = payload(u, 200)?;
         return Ok(keys.data(header, number, &body));
+    }
+    if u.ratio(1, 16)? {
+        let header = Header::single(opcode, Tag::new(u.int_in_range(0..=1)?).unwrap_or_default());
+        return Ok(keys.data(header, number, &compressed(u, numbers, opcode, number)?));
     }
     let tag = Tag::new(u.int_in_range(0..=1)?).unwrap_or_default();
     let fragment = u.int_in_range(0..=4u16)?;
@@ -167,7 +164,20 @@ fn data(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers, opcode: Op
     let mut body = [&fields.write()[..], &head].concat();
     let seed: u8 = u.arbitrary()?;
     body.extend((0..length).map(|i| (i as u8).wrapping_add(seed) & 0x7f));
-    Ok(keys.data(header, number, &body))
+    let is_local = matches!(opcode, Opcode::LocalRequest | Opcode::LocalReply);
+    Ok(if is_local { keys.sealed(header, number, &body) } else { keys.data(header, number, &body) })
+}
+
+/// A message in one packet whose data expands, to as much as it says or to something else: an LZ4 block of literals.
+fn compressed(u: &mut Unstructured<'_>, numbers: &mut Numbers, opcode: Opcode, sequence: u64) -> Result<Vec<u8>> {
+    let length = u.int_in_range(1..=14u8)?;
+    let said = if u.ratio(7, 8)? { u32::from(length) } else { u.arbitrary()? };
+    let block =
+        [&said.to_be_bytes()[..], &[length << 4], &[u.int_in_range(0..=0x7f)?; 14][..usize::from(length)]].concat();
+    let head = message_head(u, numbers, opcode)?;
+    let (data_length, head_length) = (block.len() as u32, head.len() as u16);
+    let fragment = Fragment { sequence, data_length, head_length, expanded_kib: 1, ..Fragment::default() };
+    Ok([&fragment.write()[..], &head, &block].concat())
 }
 
 fn message_head(u: &mut Unstructured<'_>, numbers: &mut Numbers, opcode: Opcode) -> Result<Vec<u8>> {
@@ -175,11 +185,14 @@ fn message_head(u: &mut Unstructured<'_>, numbers: &mut Numbers, opcode: Opcode)
     if u.ratio(1, 16)? {
         return payload(u, 80);
     }
-    if opcode == Opcode::HcbeReply {
+    if matches!(opcode, Opcode::HcbeReply | Opcode::LocalReply) {
         let sense = payload(u, 40)?;
         let status = *u.choose(&[Status::Good, Status::CheckCondition, Status::TaskSetFull])?;
-        let answer =
-            if u.ratio(1, 4)? { Answer::Managed { done: u.arbitrary()? } } else { Answer::Command { status, sense } };
+        let answer = match u.int_in_range(0..=7u8)? {
+            _ if opcode == Opcode::LocalReply && u.ratio(7, 8)? => Answer::Administered,
+            0 | 1 => Answer::Managed { done: u.arbitrary()? },
+            _ => Answer::Command { status, sense },
+        };
         let number = if u.arbitrary()? { u64::from(u.int_in_range(0..=8u8)?) } else { number };
         let protection = *u.choose(&Protection::ALL)?;
         let answer = (!u.ratio(1, 8)?).then_some(answer);
@@ -188,6 +201,7 @@ fn message_head(u: &mut Unstructured<'_>, numbers: &mut Numbers, opcode: Opcode)
     }
     numbers.command = numbers.command.max(number.saturating_add(1)).min(number.saturating_add(2000));
     let ask = match u.int_in_range(0..=7u8)? {
+        _ if opcode == Opcode::LocalRequest && u.ratio(7, 8)? => Ask::Administer,
         0 => Ask::Manage { function: Function::AbortTask, task: near(u, number)? },
         1 => Ask::Manage { function: Function::LogicalUnitReset, task: 0 },
         _ => Ask::Command(Cdb::from([*u.choose(&[0x28u8, 0x2a, 0x12, 0x35])?, 0, 0, 0, 0, 0, 0, 0, 1, 0])),
@@ -214,13 +228,59 @@ fn new_keys(u: &mut Unstructured<'_>) -> Result<NewKeys> {
     Ok(NewKeys { epoch, public: if u.arbitrary()? { [9; 32] } else { u.arbitrary()? } })
 }
 
+fn pause(u: &mut Unstructured<'_>) -> Result<Pause> {
+    Ok(match u.int_in_range(0..=3u8)? {
+        0 => Pause::Owner(u.arbitrary()?),
+        1 => Pause::Room(None),
+        _ => Pause::Room(Some(u64::from(u.arbitrary::<u8>()?))),
+    })
+}
+
+/// Options of an end: those that are known, with values of a right length or a wrong one.
+fn new_options(u: &mut Unstructured<'_>) -> Result<NewOptions> {
+    let mut options = Options::default();
+    for _ in 0..u.int_in_range(0..=4u8)? {
+        let number = OptionNumber::new(u.int_in_range(1..=10)?).unwrap_or(OptionNumber::VENDOR_FIRST);
+        let value = vec![u.arbitrary()?; *u.choose(&[0usize, 1, 4, 8])?];
+        // What is one too many is left out.
+        let _ = options.set(number, Offered { stance: *u.choose(&Stance::ALL)?, value });
+    }
+    Ok(NewOptions { change: u32::from(u.arbitrary::<u8>()?), options })
+}
+
+fn end(u: &mut Unstructured<'_>) -> Result<LinkLimits> {
+    let packet_max_bytes = if u.ratio(7, 8)? { 9000 } else { u.arbitrary()? };
+    Ok(LinkLimits { packet_max_bytes, receive_capacity_packets: u.arbitrary()? })
+}
+
+/// A word about further links: the nonces are those that the honest end may have drawn, or not.
+fn addr_report(u: &mut Unstructured<'_>, nonce: u64) -> Result<AddrReport> {
+    Ok(match u.int_in_range(0..=2u8)? {
+        0 => {
+            let count = u.int_in_range(0..=8u8)?;
+            let address = |host| Address { peer: path(true, host).peer, packet_max_bytes: 9000, speed_mbit: 1000 };
+            AddrReport::Addresses((0..count).map(address).collect())
+        }
+        1 => AddrReport::Join { nonce, end: end(u)? },
+        _ => AddrReport::Confirm { nonce },
+    })
+}
+
+fn addr_reply(u: &mut Unstructured<'_>, nonce: u64) -> Result<AddrReply> {
+    Ok(match u.int_in_range(0..=2u8)? {
+        0 => AddrReply::Addresses,
+        1 => AddrReply::Join { nonce, own_nonce: u.arbitrary()?, end: end(u)? },
+        _ => AddrReply::Confirm { nonce },
+    })
+}
+
 /// A control packet whose seal holds.
 fn control(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers) -> Result<Vec<u8>> {
     let number = near(u, numbers.control)?;
     numbers.control = numbers.control.max(number).saturating_add(1).min(number.saturating_add(100));
     let windows = Windows { outward: window(u)?, inward: window(u)? };
     let marker = u64::from(u.arbitrary::<u16>()?);
-    let (opcode, plain) = match u.int_in_range(0..=10u8)? {
+    let (opcode, plain) = match u.int_in_range(0..=14u8)? {
         0 => (Opcode::AckSnr, Snr::SetWindows { resumed: u.arbitrary()?, windows, weight: u.arbitrary()? }.write(0)),
         1 => (Opcode::AckSnr, Snr::Query { marker }.write(0)),
         2 => {
@@ -229,10 +289,11 @@ fn control(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers) -> Resu
         }
         3..=6 => {
             let map = payload(u, 40)?;
-            let kind = match u.int_in_range(0..=3u8)? {
+            let kind = match u.int_in_range(0..=4u8)? {
                 0 => AckKind::Plain,
                 1 => AckKind::Windows(windows),
                 2 => AckKind::Query { marker },
+                3 => AckKind::Pause { number: marker as u32 },
                 _ => AckKind::Probe { size_bytes: *u.choose(&[1500, 4352, 8952, 8972, 9000, 65535])? },
             };
             let cumulative = if u.ratio(7, 8)? { u64::from(u.arbitrary::<u8>()?) } else { u.arbitrary()? };
@@ -243,8 +304,13 @@ fn control(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers) -> Resu
         8 if u.arbitrary()? => (Opcode::AdnRequest, LiveRequest::NewKeys(new_keys(u)?).write()),
         8 => (Opcode::AdnRequest, LiveRequest::KeepAlive { nonce: marker }.write()),
         9 if u.ratio(1, 4)? => (Opcode::AdnRequest, LiveRequest::Farewell.write()),
+        11 => (Opcode::AckSnr, Snr::Pause { number: marker as u32, pause: pause(u)? }.write(0)),
+        12 if u.arbitrary()? => (Opcode::AdnReply, LiveReply::Options(new_options(u)?).write()),
+        12 => (Opcode::AdnRequest, LiveRequest::Options(new_options(u)?).write()),
+        13 => (Opcode::AddrReport, addr_report(u, marker)?.write()),
+        14 => (Opcode::AddrReply, addr_reply(u, marker)?.write()),
         10 if u.ratio(1, 4)? => (Opcode::Disconnect, write_disconnect()),
         _ => (opcode(u)?, payload(u, 64)?),
     };
-    Ok(keys.sealed(opcode, number, &plain))
+    Ok(keys.sealed(Header::single(opcode, Tag::default()), number, &plain))
 }

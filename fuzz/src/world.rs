@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use sanwire_buffer::{Frame, Packet, Region};
-use sanwire_core::{Instant, LinkId, Lun, MacAddress, Path, Peer, Protection};
+use sanwire_core::{ClientId, Instant, LinkId, Lun, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer, Ask};
 use sanwire_hyperscsi::{
-    Client, ClientConfig, ClientEvent, CommandHandle, LinkLimits, Order, Recovery, Server, ServerConfig, ServerEvent,
-    Wishes,
+    Admission, Client, ClientConfig, ClientEvent, CommandHandle, LinkLimits, Order, Recovery, Server, ServerConfig,
+    ServerEvent, Wishes,
 };
 use sanwire_scsi::{Cdb, Reply, Status};
 
-use crate::impostor::{PSK, client_identity, server_identity};
+use crate::impostor::{PSK, client_identity, server_identity, wishes};
 use crate::steps::CANARY;
 
 /// The link of both ends.
@@ -40,13 +40,44 @@ pub fn marked_region(bytes: usize) -> Region {
     region
 }
 
+/// How an honest end goes about its connections.
+#[derive(Clone, Copy)]
+pub struct Habits {
+    /// How it recovers what is lost.
+    pub recovery: Recovery,
+    /// Whether it is for compressing data.
+    pub compresses: bool,
+}
+
+impl Habits {
+    /// As the fuzzer says.
+    pub fn new(u: &mut Unstructured<'_>) -> Result<Self> {
+        let bits: u8 = u.arbitrary()?;
+        let recovery = if bits & 1 == 1 { Recovery::Selective } else { Recovery::WholeWindow };
+        Ok(Habits { recovery, compresses: bits & 2 == 2 })
+    }
+}
+
+/// Everybody may connect.
+struct Open(Habits);
+
+impl Admission for Open {
+    fn permits(&self, _: Peer, _: Option<ClientId>) -> bool {
+        true
+    }
+
+    fn wishes(&self, _: ClientId) -> Wishes {
+        wishes(self.0.compresses)
+    }
+}
+
 /// A server that takes every client.
-pub fn server(memory: Region, recovery: Recovery, seed: u8) -> Server {
+pub fn server(memory: Region, habits: Habits, seed: u8) -> Server {
     Server::new(ServerConfig {
         name: "store".into(),
         identity: server_identity(),
         psk: PSK,
-        admission: Box::new(|_, _| true),
+        admission: Box::new(Open(habits)),
         levels: Box::new(|_| Protection::Checksum),
         compressible: Box::new(|_| true),
         memory,
@@ -60,13 +91,13 @@ pub fn server(memory: Region, recovery: Recovery, seed: u8) -> Server {
         session_idle_max: Duration::from_secs(60),
         commands_max: 16,
         transfer_max_bytes: 64 << 10,
-        recovery,
+        recovery: habits.recovery,
         seed: [seed; 32],
     })
 }
 
 /// A client that never gives up after its first connection.
-pub fn client(path: Path, recovery: Recovery, seed: u8) -> Client {
+pub fn client(path: Path, habits: Habits, seed: u8) -> Client {
     let config = ClientConfig {
         name: "client".into(),
         identity: client_identity(),
@@ -78,8 +109,8 @@ pub fn client(path: Path, recovery: Recovery, seed: u8) -> Client {
         commands_max: 16,
         transfer_max_bytes: 64 << 10,
         protection_min: Protection::Checksum,
-        wishes: Wishes::default(),
-        recovery,
+        wishes: wishes(habits.compresses),
+        recovery: habits.recovery,
         connect_patience: Duration::from_secs(3600),
         reconnect_patience: None,
         seed: [seed; 32],
@@ -104,7 +135,7 @@ struct Flying {
 pub struct World {
     now: Instant,
     ethernet: bool,
-    recovery: Recovery,
+    habits: Habits,
     server: Server,
     client: Client,
     restarts: u8,
@@ -121,13 +152,13 @@ impl World {
     /// Both ends, not yet connected.
     pub fn new(u: &mut Unstructured<'_>) -> Result<Self> {
         let ethernet = u.arbitrary()?;
-        let recovery = if u.arbitrary()? { Recovery::Selective } else { Recovery::WholeWindow };
+        let habits = Habits::new(u)?;
         Ok(World {
             now: Instant::ZERO,
             ethernet,
-            recovery,
-            server: server(marked_region(MEMORY_BYTES), recovery, 1),
-            client: client(path(ethernet, 2), recovery, 2),
+            habits,
+            server: server(marked_region(MEMORY_BYTES), habits, 1),
+            client: client(path(ethernet, 2), habits, 2),
             restarts: 0,
             flying: VecDeque::new(),
             working: Vec::new(),
@@ -182,7 +213,7 @@ impl World {
 
     fn restart(&mut self) {
         self.restarts = self.restarts.wrapping_add(1);
-        self.server = server(marked_region(MEMORY_BYTES), self.recovery, 10u8.wrapping_add(self.restarts));
+        self.server = server(marked_region(MEMORY_BYTES), self.habits, 10u8.wrapping_add(self.restarts));
         self.working.clear();
         self.executed.clear();
     }

@@ -49,9 +49,7 @@ fn moments(plan: &Plan, random: &mut Random, count: std::ops::RangeInclusive<u64
 /// A world in which clients are on these terms.
 fn on_terms(random: &mut Random, terms: impl Fn(&mut Random) -> Terms) -> Plan {
     let mut plan = Plan::any(random);
-    plan.wire.terms = (0..plan.clients).map(|_| terms(random)).collect();
-    let transfer_max_bytes = plan.wire.terms.iter().map(Terms::transfer_max_bytes).min().unwrap_or(u32::MAX);
-    plan.work.blocks_max = plan.work.blocks_max.min(u64::from(transfer_max_bytes) / 512);
+    plan.agree((0..plan.clients).map(|_| terms(random)).collect());
     plan
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanwire_hyperscsi::Stance;
 use sanwire_sim::hyperscsi::plan::{Fault, LinkFault, Plan};
 use sanwire_sim::hyperscsi::wire::World;
 use sanwire_sim::random::Random;
@@ -28,6 +29,12 @@ fn moments(plan: &Plan, random: &mut Random, most: u64) -> Vec<Duration> {
         (0..random.range(1..=most)).map(|_| random.micros(0..=healed_us * 9 / 10)).collect();
     moments.sort_unstable();
     moments
+}
+
+/// The least memory of a server: for the longest of what its clients send, and for what comes of it when it is expanded.
+fn least_memory_bytes(plan: &Plan) -> usize {
+    let may_be_compressed = plan.wire.terms.iter().any(|terms| terms.client.compression != Stance::Ignored);
+    plan.work.blocks_max as usize * 512 * if may_be_compressed { 2 } else { 1 }
 }
 
 fn kills(plan: &mut Plan, random: &mut Random, fault: Fault) {
@@ -124,7 +131,8 @@ fn tiny_memory() {
         }
         plan.work.depth = random.range(4..=16) as usize;
         let largest = plan.work.blocks_max as usize * 512;
-        plan.server_memory_bytes = largest.max(8 * 512).next_multiple_of(4096) * random.range(1..=3) as usize;
+        let least = least_memory_bytes(&plan).max(8 * 512).next_multiple_of(4096);
+        plan.server_memory_bytes = least * random.range(1..=3) as usize;
         plan.client_memory_bytes = largest.next_multiple_of(4096).max(128 * 512) * 2;
         World::live(plan, seed).map(drop)
     });
@@ -141,7 +149,7 @@ fn overtaken_requests_find_room() {
         plan.wire.capacity_packets = random.choose(&[1, 2, 3, 16, 64]);
         plan.work.blocks_max = random.choose(&[8, 16]);
         plan.work.depth = random.range(4..=12) as usize;
-        plan.server_memory_bytes = plan.work.blocks_max as usize * 512;
+        plan.server_memory_bytes = least_memory_bytes(&plan);
         World::live(plan, seed).map(drop)
     });
 }

@@ -140,7 +140,7 @@ impl Plan {
         Plan::with_wire(wire, 16 << 20, 1024)
     }
 
-    /// A world drawn by chance, without faults: sizes, windows, recovery, one client or two.
+    /// A world drawn by chance, without faults: sizes, windows, recovery, one client or two, and what they agree on.
     #[must_use]
     pub fn any(random: &mut Random) -> Self {
         let medium = random.choose(&[Medium::Ethernet, Medium::Udp]);
@@ -166,6 +166,18 @@ impl Plan {
         plan.work.reset_per_million = random.choose(&[0, 0, 20_000]);
         plan.work.think_us = random.choose(&[0, 100, 5_000, 100_000]);
         plan.healed_after = random.micros(500_000..=4_000_000);
+        if random.chance(200_000) {
+            plan.agree((0..plan.clients).map(|_| Terms::any(random)).collect());
+        }
+        plan.work.manage_per_million = random.choose(&[0, 0, 50_000]);
+        plan.work.managers = random.range(0..=plan.clients as u64) as usize;
         plan
+    }
+
+    /// The clients are on these terms, and ask for nothing that is longer than they allow.
+    pub fn agree(&mut self, terms: Vec<Terms>) {
+        let transfer_max_bytes = terms.iter().map(Terms::transfer_max_bytes).min().unwrap_or(u32::MAX);
+        self.work.blocks_max = self.work.blocks_max.min(u64::from(transfer_max_bytes) / 512);
+        self.wire.terms = terms;
     }
 }

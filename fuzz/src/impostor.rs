@@ -8,7 +8,7 @@ use sanwire_hyperscsi::wire::offer::Offer;
 use sanwire_hyperscsi::wire::options::Stance;
 use sanwire_hyperscsi::wire::packet::{HeaderKey, TAG_BYTES, put_checksum};
 use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, read_adn_reply, write_adn_reply};
-use sanwire_hyperscsi::wire::{Header, Opcode, PREFIX_BYTES, Prefix, Protection, Tag};
+use sanwire_hyperscsi::wire::{Header, Opcode, Prefix, Protection, Tag};
 use sanwire_hyperscsi::{Identity, Psk, Wishes};
 use snow::{Builder, HandshakeState};
 

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use sanwire_buffer::Head;
-use sanwire_hyperscsi::wire::packet::put_checksum;
+use sanwire_hyperscsi::wire::command::{FRAGMENT_BYTES, Fragment};
+use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, PREFIX_BYTES, checksum, put_checksum};
 use sanwire_hyperscsi::wire::setup::{AdnRequest, Refusal};
 use sanwire_hyperscsi::wire::{Header, Opcode, Prefix, Protection, Tag};
 
@@ -95,7 +96,7 @@ impl Attacker {
         }
         let seen = std::mem::take(&mut passing.bytes);
         let (mut to_server, mut is_forged) = (passing.to_server, false);
-        let bytes = match self.random.range(0..=15) {
+        let bytes = match self.random.range(0..=17) {
             0..=2 => seen,
             3 => {
                 to_server = !to_server;
@@ -113,6 +114,10 @@ impl Attacker {
             11 => {
                 self.prey = Some((self.random.choose(&Opcode::ALL), self.random.range(1..=PREY_MAX)));
                 return None;
+            }
+            12 | 13 => {
+                is_forged = true;
+                self.rewritten(seen)?
             }
             _ => {
                 to_server = self.random.chance(500_000);
@@ -181,6 +186,26 @@ impl Attacker {
         let mut bytes = prefix.write(length).to_vec();
         bytes.extend((0..length).map(|_| self.random.u64() as u8));
         Some((bytes, true))
+    }
+
+    /// A packet of data in the open with something else in its header, and a checksum that is as right as the one that was seen.
+    fn rewritten(&mut self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let (prefix, _, body) = Prefix::read(&bytes).ok()?;
+        let is_data = matches!(prefix.header.opcode, Opcode::HcbeRequest | Opcode::HcbeReply);
+        let (fragment, ..) =
+            Fragment::read(body).ok().filter(|_| is_data && prefix.protection == Protection::Checksum)?;
+        let length = PREFIX_BYTES + body.len();
+        let header_bytes = (FRAGMENT_BYTES + usize::from(fragment.head_length)) as u64;
+        let sum = |bytes: &[u8]| checksum(&bytes[..COVERED_BYTES], &[&bytes[PREFIX_BYTES..length]]);
+        let seen = sum(&bytes);
+        let at = match self.random.chance(200_000) {
+            true => self.random.range(CONNECTION.start as u64..=COVERED_BYTES as u64 - 1) as usize,
+            false => PREFIX_BYTES + self.random.range(0..=header_bytes - 1) as usize,
+        };
+        bytes[at] ^= self.random.range(1..=255) as u8;
+        let change = (seen ^ sum(&bytes)).to_be_bytes();
+        bytes[COVERED_BYTES..PREFIX_BYTES].iter_mut().zip(change).for_each(|(byte, change)| *byte ^= change);
+        Some(bytes)
     }
 
     fn garbage(&mut self) -> Vec<u8> {

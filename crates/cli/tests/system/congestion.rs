@@ -9,11 +9,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::{Server, Wire, World, run_ok};
+use crate::harness::{Server, Wire, World, hurry, run_ok};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -25,17 +25,11 @@ const NARROWER: u32 = 40;
 /// How often a measurement is made at the most.
 const TRIES: usize = 5;
 
-const ETHERNET_HEADER_BYTES: f64 = 14.0;
-const IP_AND_UDP_BYTES: f64 = 28.0;
-/// Of a data packet of HyperSCSI, what is no data.
-const PACKET_OVERHEAD_BYTES: f64 = 48.0;
-
 /// A server behind a narrow link.
 struct Narrow {
     world: World,
     server: Server,
     wire: Wire,
-    mtu: u32,
     mbit_per_second: u32,
 }
 
@@ -43,6 +37,8 @@ struct Narrow {
 struct Moved {
     /// Bytes of data that each client has moved in a second.
     rates: Vec<f64>,
+    /// The same of all together, while none had ended.
+    sum: f64,
     /// Data packets that the senders have sent, those that were sent again, and timeouts.
     sent: u64,
     resent: u64,
@@ -53,6 +49,7 @@ impl Narrow {
     /// With clients of these weights, and any others.
     fn new(test: &str, (wire, mtu): (Wire, u32), mbit_per_second: u32, weights: &[u16]) -> Option<Narrow> {
         let world = World::new(test, mtu, &["tc"])?;
+        hurry();
         world.shape(0, mbit_per_second);
         let mut file = String::new();
         for (number, weight) in weights.iter().enumerate() {
@@ -63,15 +60,12 @@ impl Narrow {
         let [control, config] = ["control.sock", "server.toml"].map(|name| world.scratch.text(name));
         let options = ["--allow", "any", "--control", &control, "--config", &config];
         let server = Server::start_with(&world, &["disk=ram:64M"], &options);
-        Some(Narrow { world, server, wire, mtu, mbit_per_second })
+        Some(Narrow { world, server, wire, mbit_per_second })
     }
 
-    /// Bytes of data in a second when nothing else goes than frames of the largest size, each once.
-    fn full_rate(&self) -> f64 {
-        let below = if self.wire == Wire::Ip { IP_AND_UDP_BYTES } else { 0.0 };
-        let mtu = f64::from(self.mtu);
-        let data_share = (mtu - below - PACKET_OVERHEAD_BYTES) / (mtu + ETHERNET_HEADER_BYTES);
-        f64::from(self.mbit_per_second) * 1e6 / 8.0 * data_share
+    /// What all frames together may have, in bytes in a second: data, and whatever goes with it.
+    fn whole_rate(&self) -> f64 {
+        f64::from(self.mbit_per_second) * 1e6 / 8.0
     }
 
     /// So many clients read or write all they can for so long.
@@ -80,17 +74,22 @@ impl Narrow {
         let reads = if is_read { "100" } else { "0" };
         let arguments = ["bench", &url, "--json", "--overwrite", "--reads", reads, "--time", &time];
         let arguments = [&arguments[..], &["--pattern", "sequential", "--block", "64K", "--depth", "8"]].concat();
-        let (reports, statistics) = thread::scope(|scope| {
+        let measured = thread::scope(|scope| {
             let (world, arguments) = (&self.world, &arguments);
             let client =
                 |number| scope.spawn(move || run_ok(world.sanwire_of(&format!("client{number}"), arguments), PATIENCE));
             let clients: Vec<_> = (0..clients).map(client).collect();
-            // Who is gone is no longer counted.
-            thread::sleep(Duration::from_secs(u64::from(seconds)) * 4 / 5);
+            let fifth = Duration::from_secs(u64::from(seconds)) / 5;
+            thread::sleep(fifth);
+            let (early, since) = (moved_bytes(&self.statistics()), Instant::now());
+            // Who is gone is no longer counted, and leaves the others more.
+            thread::sleep(3 * fifth);
             let statistics = self.statistics();
+            let sum = (moved_bytes(&statistics) - early) / since.elapsed().as_secs_f64();
             let reports: Vec<String> = clients.into_iter().map(|client| client.join().expect("a client")).collect();
-            (reports, statistics)
+            (reports, statistics, sum)
         });
+        let (reports, statistics, rate) = measured;
         let reports: Vec<Value> = reports.iter().map(|text| serde_json::from_str(text).expect("JSON")).collect();
         let links: Vec<&Value> = reports.iter().flat_map(|report| report["links"].as_array().expect("links")).collect();
         let connections: Vec<&Value> =
@@ -99,6 +98,7 @@ impl Narrow {
         let sum = |key: &str| senders.iter().map(|sender| sender[key].as_u64().expect("a count")).sum();
         Moved {
             rates: reports.iter().map(|report| report["bytes_per_second"].as_f64().expect("a rate")).collect(),
+            sum: rate,
             sent: sum("sent_packets"),
             resent: sum("resent_packets"),
             timeouts: sum("timeouts"),
@@ -117,15 +117,17 @@ impl Narrow {
     }
 }
 
-impl Moved {
-    fn sum(&self) -> f64 {
-        self.rates.iter().sum()
-    }
+/// Bytes that the server's volume has given and taken.
+fn moved_bytes(statistics: &Value) -> f64 {
+    let volume = &statistics["statistics"]["volumes"][0];
+    ["read_bytes", "written_bytes"].map(|key| volume[key].as_f64().expect("a count")).iter().sum()
+}
 
+impl Moved {
     /// Jain's index: 1 when all have the same, 1/n when one has all.
     fn fairness(&self) -> f64 {
         let squares: f64 = self.rates.iter().map(|rate| rate * rate).sum();
-        self.sum().powi(2) / (self.rates.len() as f64 * squares)
+        self.rates.iter().sum::<f64>().powi(2) / (self.rates.len() as f64 * squares)
     }
 }
 
@@ -159,10 +161,14 @@ fn is_used(test: &str, wire: Wire, mtu: u32) {
         let what = format!("{wire:?}, MTU {mtu}, {clients} clients, {}", if is_read { "reads" } else { "writes" });
         let measure = || narrow.load(clients, is_read, 5);
         try_until(&what, measure, |moved| {
-            let share = moved.sum() / narrow.full_rate();
-            // The queue has room for less than one large packet of each of eight clients.
-            let timeouts_max = if clients == 1 { moved.sent / 50 } else { moved.sent / 5 };
-            let is_calm = moved.timeouts <= timeouts_max && moved.resent <= moved.sent / 2;
+            let share = moved.sum / narrow.whole_rate();
+            // A few times what is usual. The queue has room for less than one large packet of each of eight clients.
+            let (timeouts_max, resent_max) = match (clients, mtu) {
+                (1, _) => (moved.sent / 100, moved.sent / 10),
+                (_, 1500) => (moved.sent / 20, moved.sent / 3),
+                _ => (moved.sent / 5, moved.sent / 2),
+            };
+            let is_calm = moved.timeouts <= timeouts_max && moved.resent <= resent_max;
             (format!("{share:.3} of the link"), share >= 0.9 && is_calm)
         });
     }

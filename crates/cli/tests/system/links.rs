@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Process, SERVER_NAME, Server, Wire, World, run_ok, wait_until};
+use crate::harness::{Process, SERVER_NAME, Server, Wire, World, hurry, run_ok, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -149,6 +149,7 @@ fn try_until(what: &str, mut measure: impl FnMut() -> (String, bool)) {
 fn no_operation_waits_longer_than_a_fifth_of_a_second_when_a_link_dies_under_load() {
     let test = "no_operation_waits_longer_than_a_fifth_of_a_second";
     let Some(world) = World::new(test, 1500, &["tc"]) else { return };
+    hurry();
     world.add_path(1, 1500);
     [0, 1].iter().for_each(|number| world.shape(*number, CALM));
     let mut server = serve(&world, "disk=ram:64M");
@@ -176,6 +177,7 @@ fn no_operation_waits_longer_than_a_fifth_of_a_second_when_a_link_dies_under_loa
 fn a_wide_link_with_jumbo_frames_and_a_narrow_one_without_carry_what_both_have() {
     let test = "a_wide_link_with_jumbo_frames_and_a_narrow_one";
     let Some(world) = World::new(test, 9000, &["tc"]) else { return };
+    hurry();
     let (wide, narrow) = (CALM, CALM / 4);
     world.add_path(1, 1500);
     world.shape(0, wide);

@@ -37,7 +37,7 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
         table: table(&rows, &OPERATIONS),
         idle: idle.as_ref().map_or(Value::Null, Idle::to_json),
         rows,
-        picture: None,
+        ..Outcome::default()
     })
 }
 

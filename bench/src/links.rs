@@ -2,18 +2,15 @@
 //! that they and not the processors are the limit.
 
 use anyhow::Result;
-use serde_json::Value;
 
+use crate::bed::{self, Bed, MTU_BYTES};
 use crate::link::{Link, SECOND_INTERFACE};
-use crate::load::{ClientCommand, Load, line, loaded, read_sanwire, sanwire_bench};
-use crate::process::{Host, Running};
+use crate::load::{ClientCommand, Load, read_sanwire};
 use crate::report::{Column, Outcome, Verdict, table};
 use crate::rounds::take_single_turns;
 use crate::run::Settings;
-use crate::sample::{Measure, Row, Sample, median};
-use crate::servers::{Files, VOLUME_BYTES, Wire, start_sanwire};
-
-const MTU_BYTES: u32 = 9000;
+use crate::sample::{Measure, Row, compare};
+use crate::servers::{Files, VOLUME_BYTES, Wire};
 
 /// What each link carries, and the queue before it.
 const MBIT_PER_SECOND: u32 = 1000;
@@ -36,15 +33,6 @@ const COLUMNS: [Column; 5] = [
     Column { title: "times one link", measure: Measure::Share, digits: 2, has_range: true },
 ];
 
-/// The server, and how clients are started.
-struct Bed<'a> {
-    host: Host<'a>,
-    server: Running,
-    client_key: String,
-    sanwire: &'a str,
-    seconds: f64,
-}
-
 /// A load over so many links.
 struct Job {
     links: (&'static str, &'static str),
@@ -59,60 +47,21 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     let link = Link::new(MTU_BYTES)?;
     link.add_second(MTU_BYTES)?;
     link.shape(MBIT_PER_SECOND, QUEUE_BYTES)?;
-    let host = Host { link: &link, processors: settings.processors };
     let wires = [Wire::Ethernet, Wire::EthernetOn(SECOND_INTERFACE)];
-    let sanwire = &settings.programs[0];
-    let bed = Bed {
-        server: start_sanwire(&host, sanwire, files, &wires, &[format!("{VOLUME}=ram:{VOLUME_BYTES}")])?,
-        host,
-        client_key: files.path("client.key"),
-        sanwire,
-        seconds: settings.seconds,
-    };
+    let bed = Bed::new(settings, &link, files, &wires, &[format!("{VOLUME}=ram:{VOLUME_BYTES}")])?;
     let loads = [true, false].map(|is_write| Load::sequential(512 << 10, settings.args.sequential_depth, is_write));
     let jobs = loads.into_iter().flat_map(|load| [ONE, BOTH].map(|links| Job { links, load }));
-    let turns = jobs.map(|job| (job.row(&bed), job)).collect();
-    let mut rows = take_single_turns(settings, "links", turns, |job| job.measure(&bed).map(Some))?;
-    compare(&mut rows);
-    Ok(Outcome {
-        part: "links",
-        verdicts: judge(&rows),
-        table: table(&rows, &COLUMNS),
-        idle: Value::Null,
-        rows,
-        picture: None,
-    })
+    let turns = jobs.map(|job| (bed::row(job.links.0, &job.load, &job.client(&bed)), job)).collect();
+    let measure = |job: &Job| bed.measure(&job.client(&bed), read_sanwire).map(Some);
+    let mut rows = take_single_turns(settings, "links", turns, measure)?;
+    compare(&mut rows, ONE.0);
+    let (verdicts, table) = (judge(&rows), table(&rows, &COLUMNS));
+    Ok(Outcome { part: "links", verdicts, table, rows, ..Outcome::default() })
 }
 
 impl Job {
     fn client(&self, bed: &Bed) -> ClientCommand {
-        let url = Wire::Ethernet.url(VOLUME);
-        sanwire_bench(bed.sanwire, &self.load, bed.seconds, &url, &bed.client_key, self.links.1)
-    }
-
-    fn row(&self, bed: &Bed) -> Row {
-        Row {
-            mtu_bytes: MTU_BYTES,
-            contender: self.links.0.into(),
-            load: self.load.name(),
-            command: line(&self.client(bed)),
-            samples: vec![],
-        }
-    }
-
-    fn measure(&self, bed: &Bed) -> Result<Sample> {
-        loaded(&bed.host, &bed.server, &self.client(bed), read_sanwire)
-    }
-}
-
-/// Each sample in terms of one link's median.
-fn compare(rows: &mut [Row]) {
-    let reference = rows.to_vec();
-    for row in rows {
-        let one = median(&reference, ONE.0, &row.load, Measure::Iops).filter(|iops| *iops > 0.0);
-        for sample in &mut row.samples {
-            sample.share = sample.iops.zip(one).map(|(iops, one)| iops / one);
-        }
+        bed.client(&self.load, VOLUME, self.links.1)
     }
 }
 
@@ -130,6 +79,7 @@ fn judge(rows: &[Row]) -> Vec<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Sample;
 
     #[test]
     fn two_links_are_judged_by_what_one_carries() {
@@ -147,7 +97,7 @@ mod tests {
             row(ONE.0, write, 200.0),
             row(BOTH.0, write, 300.0),
         ];
-        compare(&mut rows);
+        compare(&mut rows, ONE.0);
         let met: Vec<(f64, bool)> = judge(&rows).iter().map(|verdict| (verdict.measured, verdict.is_met())).collect();
         assert_eq!(met, [(1.95, true), (1.5, false)]);
     }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod aoe;
+mod bed;
 mod facts;
 mod hyperscsi;
 mod iscsi;

@@ -12,7 +12,6 @@ mod picture;
 mod shares;
 
 use anyhow::Result;
-use serde_json::Value;
 
 use crate::link::{End, Link, SERVER_ADDRESS};
 use crate::process::{Host, Running};
@@ -93,7 +92,7 @@ enum Place {
 pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     if TOOLS.iter().any(|tool| installed(tool).is_none()) {
         let table = "not measured: a program is missing".into();
-        return Ok(Outcome { part: PART, rows: vec![], verdicts: vec![], table, idle: Value::Null, picture: None });
+        return Ok(Outcome { part: PART, table, ..Outcome::default() });
     }
     let disk = Disk::new(&settings.args.disk)?;
     let link = Link::new(MTU_BYTES)?;
@@ -127,11 +126,10 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     )?;
     Ok(Outcome {
         part: PART,
-        verdicts: vec![],
         table: shares::table(&rows),
-        idle: Value::Null,
         picture: Some(picture::draw(&shares::groups(&rows))),
         rows,
+        ..Outcome::default()
     })
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::sample::{Measure, Row, Spread};
 
 /// What came of one part of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// The part's name: `iscsi`.
     pub(crate) part: &'static str,
@@ -161,7 +161,7 @@ mod tests {
         let rows = vec![row(9000, &[10.0, 30.0, 20.0]), row(1500, &[5.0])];
         let verdicts = vec![Verdict::at_least("enough".into(), 0.5, 0.75)];
         let table = table(&rows, &OPERATIONS[..1]);
-        let outcome = Outcome { part: "x", rows, verdicts, table, idle: Value::Null, picture: None };
+        let outcome = Outcome { part: "x", rows, verdicts, table, ..Outcome::default() };
         let lines: Vec<String> = outcome.block().lines().map(Into::into).collect();
         assert_eq!(
             lines,

@@ -40,6 +40,12 @@ impl Part {
         }
     }
 
+    /// Whether client and server have a processor each. Else they take what there is: threads of the kernel, or of other servers, need
+    /// processors too.
+    fn is_pinned(self) -> bool {
+        matches!(self, Part::Hyperscsi | Part::Security | Part::Links)
+    }
+
     fn measure(self, settings: &Settings, files: &Files) -> Result<Outcome> {
         match self {
             Part::Hyperscsi => hyperscsi::measure(settings, files),
@@ -56,7 +62,7 @@ impl Part {
 pub(crate) struct RunArgs {
     /// Only this part
     part: Option<Part>,
-    /// About a minute: two short rounds, and only the rows that targets speak of
+    /// Two short rounds; of hyperscsi and iscsi only the rows that targets speak of
     #[arg(long)]
     pub(crate) quick: bool,
     /// How often each contender is measured [default: 5, paper: 3, quick: 2]
@@ -74,7 +80,7 @@ pub(crate) struct RunArgs {
     /// Only contenders or loads that contain this text
     #[arg(long)]
     pub(crate) only: Vec<String>,
-    /// Let the scheduler place client and server, instead of a processor for each (HyperSCSI, security; else it always does)
+    /// Let the scheduler place client and server, instead of a processor for each (hyperscsi, security, links; elsewhere it always does)
     #[arg(long)]
     unpinned: bool,
     /// A directory on the local disk that the paper's table compares with; it must know direct I/O
@@ -108,7 +114,7 @@ impl<'a> Settings<'a> {
             args,
             rounds: args.rounds.unwrap_or(rounds).max(1),
             seconds: args.seconds.unwrap_or(seconds),
-            processors: (!args.unpinned && facts::cores() >= 2).then_some((0, 1)),
+            processors: (part.is_pinned() && !args.unpinned && facts::cores() >= 2).then_some((0, 1)),
             programs: programs(&args.programs)?,
             interrupted: interrupted.clone(),
         })
@@ -141,7 +147,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     println!("{machine:#}\n");
     let (date, unix_seconds) = facts::now();
     let parts = args.part.as_ref().map_or_else(|| Part::value_variants(), std::slice::from_ref);
-    let (mut outcomes, mut measured) = (vec![], vec![]);
+    let mut measured = vec![];
     for &part in parts {
         let settings = Settings::new(args, part, &interrupted)?;
         let outcome = part.measure(&settings, &Files::new()?)?;
@@ -151,34 +157,31 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         part_json["seconds"] = json!(settings.seconds);
         part_json["processors"] = json!(settings.processors);
         measured.push(part_json);
-        outcomes.push(outcome);
+        let results = json!({
+            "date": date, "unix_seconds": unix_seconds, "load_average_after": facts::load_average(),
+            "arguments": std::env::args().skip(1).collect::<Vec<_>>(), "volume_bytes": VOLUME_BYTES,
+            "offloads": "tso off, gso off, gro off at both ends", "parts": measured, "machine": machine,
+        });
+        // Of a run of one part, so that parts measured in the same minute do not overwrite each other.
+        let name = if args.part.is_some() { format!("-{}", outcome.part) } else { String::new() };
+        let base = args.results.join(format!("{date}-{}", facts::slug(&machine)));
+        write(&base, &format!("{name}.json"), &format!("{results:#}\n"), &outcome)?;
     }
-    let results = json!({
-        "date": date, "unix_seconds": unix_seconds, "load_average_after": facts::load_average(),
-        "arguments": std::env::args().skip(1).collect::<Vec<_>>(), "volume_bytes": VOLUME_BYTES,
-        "offloads": "tso off, gso off, gro off at both ends", "parts": measured, "machine": machine,
-    });
-    let base = args.results.join(format!("{date}-{}", facts::slug(&results["machine"])));
-    write(&args.results, &base, &format!("{results:#}\n"), &outcomes)
+    Ok(())
 }
 
-/// The numbers as JSON, and what the documentation takes: the blocks and the pictures.
-fn write(directory: &Path, base: &Path, results: &str, outcomes: &[Outcome]) -> Result<()> {
-    fs::create_dir_all(directory)?;
-    let file = |end: String, text: &str| -> Result<()> {
+/// The numbers of all parts so far as JSON, and what the documentation takes of this one: the block and the picture.
+fn write(base: &Path, json_end: &str, results: &str, outcome: &Outcome) -> Result<()> {
+    if let Some(directory) = base.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let file = |end: &str, text: &str| -> Result<()> {
         let path = PathBuf::from(format!("{}{end}", base.display()));
         fs::write(&path, text).with_context(|| path.display().to_string())?;
         println!("written to {}", path.display());
         Ok(())
     };
-    // Of a run of one part, so that parts measured in the same minute do not overwrite each other.
-    let part = if let [outcome] = outcomes { format!("-{}", outcome.part) } else { String::new() };
-    file(format!("{part}.json"), results)?;
-    for outcome in outcomes {
-        file(format!("-{}.md", outcome.part), &outcome.block())?;
-        if let Some(picture) = &outcome.picture {
-            file(format!("-{}.svg", outcome.part), picture)?;
-        }
-    }
-    Ok(())
+    file(json_end, results)?;
+    file(&format!("-{}.md", outcome.part), &outcome.block())?;
+    outcome.picture.iter().try_for_each(|picture| file(&format!("-{}.svg", outcome.part), picture))
 }

@@ -78,6 +78,17 @@ pub(crate) fn median<'a>(
     Some(row.spread(measure)?.median)
 }
 
+/// Gives each sample its share of what that contender does with the same load, by its median.
+pub(crate) fn compare(rows: &mut [Row], contender: &str) {
+    let reference = rows.to_vec();
+    for row in rows {
+        let whole = median(&reference, contender, &row.load, Measure::Iops).filter(|iops| *iops > 0.0);
+        for sample in &mut row.samples {
+            sample.share = sample.iops.zip(whole).map(|(iops, whole)| iops / whole);
+        }
+    }
+}
+
 /// The rounds of one measurement.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Row {

@@ -1,19 +1,15 @@
 //! What guarding a volume costs: the same loads on volumes that differ in their level only.
 
 use anyhow::{Context, Result};
-use serde_json::Value;
 
+use crate::bed::{self, Bed, MTU_BYTES};
 use crate::link::{End, Link};
-use crate::load::{ClientCommand, Load, line, loaded, read_sanwire, run_client, sanwire_bench};
-use crate::process::{Host, Running};
+use crate::load::{ClientCommand, Load, read_sanwire, run_client};
 use crate::report::{Column, Outcome, Verdict, table};
 use crate::rounds::take_single_turns;
 use crate::run::Settings;
-use crate::sample::{Measure, Row, Sample, median};
-use crate::servers::{Files, VOLUME_BYTES, Wire, start_sanwire};
-
-/// Jumbo frames, of which the target speaks.
-const MTU_BYTES: u32 = 9000;
+use crate::sample::{Measure, Row, Sample, compare};
+use crate::servers::{Files, VOLUME_BYTES, Wire};
 
 /// The levels: the values of a volume's `security`, and the names of the volumes.
 const LEVELS: [&str; 5] = ["none", "hash", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"];
@@ -32,15 +28,6 @@ const COLUMNS: [Column; 7] = [
     Column { title: "part of none", measure: Measure::Share, digits: 2, has_range: false },
 ];
 
-/// The server with a volume of each level.
-struct Bed<'a> {
-    host: Host<'a>,
-    server: Running,
-    client_key: String,
-    sanwire: &'a str,
-    seconds: f64,
-}
-
 /// One load on the volume of one level.
 #[derive(Clone, Copy)]
 struct Job {
@@ -54,16 +41,8 @@ struct Job {
 /// When the server does not come up.
 pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     let link = Link::new(MTU_BYTES)?;
-    let host = Host { link: &link, processors: settings.processors };
     let volumes = LEVELS.map(|level| format!("{level}=ram:{VOLUME_BYTES},security={level}"));
-    let sanwire = &settings.programs[0];
-    let bed = Bed {
-        server: start_sanwire(&host, sanwire, files, &[Wire::Ethernet], &volumes)?,
-        host,
-        client_key: files.path("client.key"),
-        sanwire,
-        seconds: settings.seconds,
-    };
+    let bed = Bed::new(settings, &link, files, &[Wire::Ethernet], &volumes)?;
     let writes = Load::sequential(512 << 10, settings.args.sequential_depth, true);
     for level in LEVELS {
         // What is read later are the volume's own pages.
@@ -71,39 +50,23 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     }
     let loads = [Load { is_write: false, ..writes }, writes, Load::random_read(4096, 1), Load::random_read(4096, 32)];
     let jobs = loads.into_iter().flat_map(|load| LEVELS.map(|level| Job { level, load }));
-    let turns = jobs.map(|job| (job.row(&bed), job)).collect();
+    let turns = jobs.map(|job| (bed::row(job.level, &job.load, &job.client(&bed)), job)).collect();
     let mut rows = take_single_turns(settings, "security", turns, |job| job.measure(&bed).map(Some))?;
-    compare(&mut rows);
-    Ok(Outcome {
-        part: "security",
-        verdicts: judge(&rows),
-        table: table(&rows, &COLUMNS),
-        idle: Value::Null,
-        rows,
-        picture: None,
-    })
+    compare(&mut rows, UNPROTECTED);
+    let (verdicts, table) = (judge(&rows), table(&rows, &COLUMNS));
+    Ok(Outcome { part: "security", verdicts, table, rows, ..Outcome::default() })
 }
 
 impl Job {
     fn client(&self, bed: &Bed) -> ClientCommand {
-        sanwire_bench(bed.sanwire, &self.load, bed.seconds, &Wire::Ethernet.url(self.level), &bed.client_key, "")
-    }
-
-    fn row(&self, bed: &Bed) -> Row {
-        Row {
-            mtu_bytes: MTU_BYTES,
-            contender: self.level.into(),
-            load: self.load.name(),
-            command: line(&self.client(bed)),
-            samples: vec![],
-        }
+        bed.client(&self.load, self.level, "")
     }
 
     /// Measures once, and counts the packets of both ways at the server's interface.
     fn measure(&self, bed: &Bed) -> Result<Sample> {
         let before = bed.host.link.packets(End::Server)?;
         let mut operations = 0.0;
-        let mut sample = loaded(&bed.host, &bed.server, &self.client(bed), |text| {
+        let mut sample = bed.measure(&self.client(bed), |text| {
             let read = read_sanwire(text)?;
             operations = read.0;
             Ok(read)
@@ -111,19 +74,6 @@ impl Job {
         let packets = bed.host.link.packets(End::Server)?.checked_sub(before).context("the link has lost its count")?;
         sample.packets_per_io = Some(packets as f64 / operations.max(1.0));
         Ok(sample)
-    }
-}
-
-/// Each sample as a part of the unprotected volume's median.
-fn compare(rows: &mut [Row]) {
-    let reference = rows.to_vec();
-    for row in rows {
-        let Some(none) = median(&reference, UNPROTECTED, &row.load, Measure::Iops).filter(|iops| *iops > 0.0) else {
-            continue;
-        };
-        for sample in &mut row.samples {
-            sample.share = sample.iops.map(|iops| iops / none);
-        }
     }
 }
 
@@ -160,7 +110,7 @@ mod tests {
             row("aes-128-gcm", "512K sequential write qd8", 80.0),
             row("aes-128-gcm", "4K random read qd32", 5.0),
         ];
-        compare(&mut rows);
+        compare(&mut rows, UNPROTECTED);
         let met: Vec<(f64, bool)> = judge(&rows).iter().map(|verdict| (verdict.measured, verdict.is_met())).collect();
         assert_eq!(met, [(0.69, false), (0.8, true)]);
     }

@@ -1,0 +1,61 @@
+//! A server of ours, and clients of ours that put loads on it: for parts that compare Sanwire with itself.
+
+use anyhow::Result;
+
+use crate::link::Link;
+use crate::load::{ClientCommand, Load, Read, line, loaded, sanwire_bench};
+use crate::process::{Host, Running};
+use crate::run::Settings;
+use crate::sample::{Row, Sample};
+use crate::servers::{Files, Wire, start_sanwire};
+
+/// Jumbo frames, of which the targets speak.
+pub(crate) const MTU_BYTES: u32 = 9000;
+
+/// The server, and how clients are started.
+pub(crate) struct Bed<'a> {
+    pub(crate) host: Host<'a>,
+    server: Running,
+    client_key: String,
+    sanwire: &'a str,
+    seconds: f64,
+}
+
+impl<'a> Bed<'a> {
+    /// Starts the server with these volumes on these wires.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn new(
+        settings: &'a Settings,
+        link: &'a Link,
+        files: &Files,
+        wires: &[Wire],
+        volumes: &[String],
+    ) -> Result<Self> {
+        let host = Host { link, processors: settings.processors };
+        let sanwire = &settings.programs[0];
+        let server = start_sanwire(&host, sanwire, files, wires, volumes)?;
+        Ok(Bed { host, server, client_key: files.path("client.key"), sanwire, seconds: settings.seconds })
+    }
+
+    /// A client that puts the load on the volume over raw Ethernet, with more options.
+    pub(crate) fn client(&self, load: &Load, volume: &str, more: &str) -> ClientCommand {
+        let url = Wire::Ethernet.url(volume);
+        sanwire_bench(self.sanwire, load, self.seconds, &url, &self.client_key, more)
+    }
+
+    /// Has the client do it once.
+    ///
+    /// # Errors
+    /// As of [`loaded`].
+    pub(crate) fn measure(&self, client: &ClientCommand, read: impl FnOnce(&str) -> Read) -> Result<Sample> {
+        loaded(&self.host, &self.server, client, read)
+    }
+}
+
+/// A row of what such a client does, without samples.
+pub(crate) fn row(contender: &str, load: &Load, client: &ClientCommand) -> Row {
+    let (contender, load, command) = (contender.into(), load.name(), line(client));
+    Row { mtu_bytes: MTU_BYTES, contender, load, command, samples: vec![] }
+}

@@ -1,6 +1,6 @@
 //! Commands that wait for a store which cannot do its work now: how many there are of a disk.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use sanwire_store::Patience;
 
@@ -12,11 +12,13 @@ pub struct Stalls {
     waiting: AtomicU32,
     /// Those that have waited in vain since the first of them began.
     failed: AtomicU32,
+    is_over: AtomicBool,
 }
 
 impl Stalls {
     pub(crate) fn new(volume: &str, patience: Patience) -> Self {
-        Stalls { volume: volume.to_owned(), patience, waiting: AtomicU32::new(0), failed: AtomicU32::new(0) }
+        let (waiting, failed, is_over) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+        Stalls { volume: volume.to_owned(), patience, waiting, failed, is_over }
     }
 
     /// The name of the volume.
@@ -29,6 +31,17 @@ impl Stalls {
     #[must_use]
     pub fn patience(&self) -> Patience {
         self.patience
+    }
+
+    /// The disk is served no longer: nothing more is waited for.
+    pub fn give_up(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Whether nothing is waited for any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// How many wait now.

@@ -55,7 +55,7 @@ impl Attempt {
                 other.insert(Stall { kind, until, wait: RETRY_FIRST, counted })
             }
         };
-        if stall.until <= now {
+        if stall.until <= now || stalls.is_over() {
             stall.counted.0.fail();
             return None;
         }

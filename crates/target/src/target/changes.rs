@@ -74,12 +74,13 @@ impl Target {
     /// Serves a volume no longer, over HyperSCSI; take it out of the iSCSI targets first. What its commands have begun goes on
     /// to its end. `false` when there is none.
     pub fn remove_volume(&self, lun: Lun) -> bool {
-        let is_removed = self.units.remove(lun).is_some();
-        if is_removed {
+        let removed = self.units.remove(lun);
+        if let Some(disk) = &removed {
             self.levels.clear(lun);
+            disk.stalls().give_up();
         }
         self.clients.refresh_views();
-        is_removed
+        removed.is_some()
     }
 
     /// Gives a volume another HyperSCSI number: for its clients one unit goes and another comes. `false` when there is none.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanwire_core::Lun;
 use sanwire_hyperscsi::random;
 use sanwire_hyperscsi::wire::command::Function;
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Status};
@@ -10,10 +11,12 @@ use sanwire_target::TargetConfig;
 
 use super::hyperscsi::connect;
 use super::initiator::{BLOCK_BYTES, GOOD, Said};
-use super::{GATED, PROMPT, World};
+use super::{GATED, PROMPT, World, wait_until};
 
 /// Nobody gives up.
 const ENDLESS: Patience = Patience { full: Some(Duration::from_secs(3600)), gone: Some(Duration::from_secs(3600)) };
+
+const CHECK_CONDITION: u8 = 0x02;
 
 const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
@@ -91,6 +94,20 @@ fn a_command_that_waits_for_room_is_aborted_at_once_and_never_done() {
     world.wait_for_stalls(0);
     world.store.fail(None);
     assert_eq!(world.login(2).read(GATED, 0), 0);
+}
+
+#[test]
+fn what_waits_for_room_fails_soon_when_its_volume_is_taken_away() {
+    let world = World::with(ENDLESS);
+    let mut initiator = world.login(1);
+    world.store.fail(Some(ErrorKind::Full));
+    let write = initiator.write(GATED, 0, 1);
+    world.wait_for_stalls(1);
+    let lun = Lun::new(GATED).unwrap();
+    let disk = world.target.units().get(lun).unwrap();
+    assert!(world.target.remove_volume(lun));
+    wait_until("nothing waits", || disk.stalls().waiting() == 0);
+    assert_eq!(initiator.hear(), Said::Status(write, CHECK_CONDITION));
 }
 
 #[test]

@@ -93,7 +93,12 @@ impl Tried for World {
             self.impostor = Impostor { keys: half.keys(third), numbers: Numbers::default() };
             if let Some(keys) = &self.impostor.keys {
                 let windows = Windows { outward: Window::fitting(64), inward: Window::fitting(64) };
-                let accept = Snr::SetWindows { resumed: u.arbitrary()?, windows, weight: u.int_in_range(1..=16)? };
+                let accept = Snr::SetWindows {
+                    resumed: u.arbitrary()?,
+                    number: u.arbitrary()?,
+                    windows,
+                    weight: u.int_in_range(1..=16)?,
+                };
                 let packet = keys.sealed(Header::single(Opcode::AckSnr, Tag::default()), 1 << 20, &accept.write(0));
                 self.input(&packet);
             }

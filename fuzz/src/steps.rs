@@ -281,7 +281,11 @@ fn control(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers) -> Resu
     let windows = Windows { outward: window(u)?, inward: window(u)? };
     let marker = u64::from(u.arbitrary::<u16>()?);
     let (opcode, plain) = match u.int_in_range(0..=14u8)? {
-        0 => (Opcode::AckSnr, Snr::SetWindows { resumed: u.arbitrary()?, windows, weight: u.arbitrary()? }.write(0)),
+        0 => (
+            Opcode::AckSnr,
+            Snr::SetWindows { resumed: u.arbitrary()?, number: u.arbitrary()?, windows, weight: u.arbitrary()? }
+                .write(0),
+        ),
         1 => (Opcode::AckSnr, Snr::Query { marker }.write(0)),
         2 => {
             let size = u.int_in_range(60..=9000usize)?;
@@ -291,7 +295,7 @@ fn control(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers) -> Resu
             let map = payload(u, 40)?;
             let kind = match u.int_in_range(0..=4u8)? {
                 0 => AckKind::Plain,
-                1 => AckKind::Windows(windows),
+                1 => AckKind::Windows { number: u.arbitrary()?, windows },
                 2 => AckKind::Query { marker },
                 3 => AckKind::Pause { number: marker as u32 },
                 _ => AckKind::Probe { size_bytes: *u.choose(&[1500, 4352, 8952, 8972, 9000, 65535])? },
@@ -305,7 +309,10 @@ fn control(u: &mut Unstructured<'_>, keys: &Keys, numbers: &mut Numbers) -> Resu
         8 => (Opcode::AdnRequest, LiveRequest::KeepAlive { nonce: marker }.write()),
         9 if u.ratio(1, 4)? => (Opcode::AdnRequest, LiveRequest::Farewell.write()),
         11 => (Opcode::AckSnr, Snr::Pause { number: marker as u32, pause: pause(u)? }.write(0)),
-        12 if u.arbitrary()? => (Opcode::AdnReply, LiveReply::Options(new_options(u)?).write()),
+        12 if u.arbitrary()? => (
+            Opcode::AdnReply,
+            LiveReply::Options { change: u32::from(u.arbitrary::<u8>()?), options: new_options(u)? }.write(),
+        ),
         12 => (Opcode::AdnRequest, LiveRequest::Options(new_options(u)?).write()),
         13 => (Opcode::AddrReport, addr_report(u, marker)?.write()),
         14 => (Opcode::AddrReply, addr_reply(u, marker)?.write()),

@@ -21,6 +21,9 @@ pub(crate) fn request(command: &ManageCommand) -> anyhow::Result<Request> {
         ManageCommand::ResizeVolume { name, size } => {
             Request::ResizeVolume { name: name.clone(), size: size.0.to_string() }
         }
+        ManageCommand::SetVolume { name, security } => {
+            Request::SetVolume { name: name.clone(), security: security.to_string() }
+        }
         ManageCommand::MapVolume { name, lun, target } => {
             Request::MapVolume { name: name.clone(), lun: *lun, target: target.clone() }
         }
@@ -111,10 +114,10 @@ fn show_status(status: &Status) -> String {
             let mode = if volume.read_only { "ro" } else { "rw" };
             let waiting = if volume.waiting == 0 { "-".into() } else { volume.waiting.to_string() };
             let size = Size(volume.size_bytes).to_string();
-            [volume.lun.to_string(), volume.name.clone(), size, mode.to_owned(), waiting]
+            [volume.lun.to_string(), volume.name.clone(), size, mode.to_owned(), volume.security.clone(), waiting]
         })
         .collect();
-    let mut tables = vec![output::table(["LUN", "VOLUME", "SIZE", "MODE", "WAITING"], &volumes)];
+    let mut tables = vec![output::table(["LUN", "VOLUME", "SIZE", "MODE", "SECURITY", "WAITING"], &volumes)];
     let units = status.targets.iter().flat_map(|target| target.units.iter().map(|unit| (&target.name, unit)));
     let units: Vec<_> =
         units.map(|(target, (lun, volume))| [target.clone(), lun.to_string(), volume.clone()]).collect();
@@ -257,6 +260,7 @@ mod tests {
                 block_bytes: 512,
                 read_only: false,
                 waiting: 0,
+                security: "hash".into(),
             }],
             targets: vec![TargetStatus {
                 name: "iqn.x:disk0".into(),
@@ -265,12 +269,12 @@ mod tests {
             }],
             groups: groups(Some(PortState::Standby)),
         };
-        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  WAITING\n0    disk0   1 GiB  rw    -\n\n\
+        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  SECURITY  WAITING\n0    disk0   1 GiB  rw    hash      -\n\n\
                         TARGET       LUN  VOLUME\niqn.x:disk0  0    disk0\n\n\
                         PORTS OF     GROUP  STATE\nhyperscsi    1      standby\niqn.x:disk0  1      transitioning\n";
         assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
         status.targets.clear();
-        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  WAITING\n0    disk0   1 GiB  rw    -\n\n\
+        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  SECURITY  WAITING\n0    disk0   1 GiB  rw    hash      -\n\n\
                         PORTS OF   GROUP  STATE\nhyperscsi  1      standby\n";
         assert_eq!(show(&Answer::Status(status), false).unwrap(), expected);
         assert_eq!(show(&Answer::Changed(Vec::new()), false).unwrap(), "nothing differs\n");

@@ -18,7 +18,8 @@ use serde::Deserialize;
 
 pub(crate) use bench::{BenchArgs, ByteRange, Pattern};
 pub(crate) use client::{
-    AttachArgs, AttachKind, ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs, IscsiArgs, LsArgs,
+    AttachArgs, AttachKind, ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs, IscsiArgs, LeastSecurity,
+    LsArgs,
 };
 pub(crate) use ctl::CtlArgs;
 pub(crate) use key::{KeyArgs, KeyCommand};

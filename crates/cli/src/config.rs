@@ -7,6 +7,7 @@ mod redirection;
 mod secret;
 mod server_name;
 mod targets;
+mod terms;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -28,6 +29,7 @@ pub(crate) use defaults::{config_directory, data_directory, runtime_directory, s
 pub(crate) use sanwire_target::Wire;
 pub(crate) use secret::{Password, read_password};
 pub(crate) use server_name::ServerName;
+pub(crate) use terms::Terms;
 
 /// Shards at the most: more threads than any machine of today has cores.
 const SHARDS_MAX: u16 = 1024;

@@ -3,12 +3,15 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use sanwire_hyperscsi::Identity;
-use sanwire_initiator::{Client, ClientOptions, IscsiOptions, LinkStatus, Pauser, Server, Url, Volume, VolumeInfo};
+use sanwire_initiator::{
+    Client, ClientOptions, IscsiOptions, LinkStatus, Pauser, Server, Url, Volume, VolumeInfo, WishBox,
+};
 use sanwire_iscsi::{ChapSecret, Credential, Wishes};
 
 use crate::args::{ClientArgs, IscsiArgs};
@@ -29,7 +32,17 @@ pub(crate) struct Connection(RefCell<Client>);
 impl Connection {
     /// Connects to the server of the URL.
     pub(crate) fn open(url: &Url, args: &ClientArgs) -> anyhow::Result<Self> {
-        Ok(Connection(RefCell::new(Client::connect(url, &options(args, &url.server)?)?)))
+        Connection::open_as(url, &options(args, &url.server)?)
+    }
+
+    /// Connects as a client that is told this.
+    pub(crate) fn open_as(url: &Url, options: &ClientOptions) -> anyhow::Result<Self> {
+        Ok(Connection(RefCell::new(Client::connect(url, options)?)))
+    }
+
+    /// A way to change the connection while it works.
+    pub(crate) fn wishes(&self) -> Arc<WishBox> {
+        self.0.borrow().wishes()
     }
 
     /// Runs a future to its end while the connection works. It must not use the connection itself, only its volumes.

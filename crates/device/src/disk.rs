@@ -144,8 +144,8 @@ impl Disk {
         self.is_gone.store(is_gone, Ordering::Relaxed);
     }
 
-    pub(crate) fn prevent_removal(&self, nexus: NexusId) {
-        self.nexuses.set_prevent(nexus, true);
+    pub(crate) fn prevent_removal(&self, nexus: NexusId, is_prevented: bool) {
+        self.nexuses.set_prevent(nexus, is_prevented);
     }
 
     /// Whether an initiator asked that the medium stays (PREVENT ALLOW MEDIUM REMOVAL).

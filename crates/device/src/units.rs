@@ -39,13 +39,30 @@ pub enum AddError {
 
 type Inventory = BTreeMap<Lun, Arc<Disk>>;
 
+/// An initiator that uses the target.
+#[derive(Debug)]
+struct Member {
+    ports: Arc<NexusPorts>,
+    /// Whether its units' media stay in, also those of units that come later.
+    locks_media: bool,
+}
+
+impl Member {
+    fn meet(&self, nexus: NexusId, disk: &Disk) {
+        disk.establish(nexus, &self.ports);
+        if self.locks_media {
+            disk.prevent_removal(nexus, true);
+        }
+    }
+}
+
 /// All disks of one target, which several targets may share. Used by all its threads; disks come and go while it serves.
 #[derive(Debug, Default)]
 pub struct LogicalUnits {
     /// Read by every command, without a lock; replaced as a whole.
     inventory: ArcSwap<Inventory>,
     /// The nexuses there are, for disks that come later. Its lock orders all changes of the inventory.
-    nexuses: Mutex<BTreeMap<NexusId, Arc<NexusPorts>>>,
+    nexuses: Mutex<BTreeMap<NexusId, Member>>,
     port_groups: PortGroups,
     /// The target of which these are a part that some of its initiators see: its ports are theirs.
     whole: Option<Arc<LogicalUnits>>,
@@ -99,7 +116,7 @@ impl LogicalUnits {
         if inventory.len() >= LUNS_MAX {
             return Err(AddError::Full);
         }
-        nexuses.iter().for_each(|(nexus, ports)| disk.establish(*nexus, ports));
+        nexuses.iter().for_each(|(nexus, member)| member.meet(*nexus, &disk));
         let others = self.inventory.load_full();
         inventory.insert(lun, disk);
         self.inventory.store(Arc::new(inventory));
@@ -171,13 +188,36 @@ impl LogicalUnits {
             if let Some(whole) = &self.whole {
                 whole.part_nexuses().insert(nexus);
             }
-            vacant.insert(ports);
+            vacant.insert(Member { ports, locks_media: false });
         }
     }
 
-    /// As if the initiator had asked every unit to keep its medium in (SBC-4 5.14), until it asks for something else or is gone.
-    pub fn prevent_removal(&self, nexus: NexusId) {
-        self.inventory.load().values().for_each(|disk| disk.prevent_removal(nexus));
+    /// As if the initiator had asked every unit to keep its medium in (SBC-4 5.14), or to let it go, until it asks for something
+    /// else or is gone. Units that come later are asked too.
+    pub fn lock_media(&self, nexus: NexusId, is_locked: bool) {
+        let mut nexuses = self.lock();
+        let Some(member) = nexuses.get_mut(&nexus) else { return };
+        if std::mem::replace(&mut member.locks_media, is_locked) != is_locked {
+            self.inventory.load().values().for_each(|disk| disk.prevent_removal(nexus, is_locked));
+        }
+    }
+
+    /// The initiator uses another part of the same target from now on. It notices nothing of that by units that are in both.
+    pub fn hand_over(&self, to: &LogicalUnits, nexus: NexusId) {
+        let Some(member) = self.lock().remove(&nexus) else { return };
+        if let Some(whole) = &self.whole {
+            whole.part_nexuses().remove(&nexus);
+        }
+        let mut nexuses = to.lock();
+        let theirs = to.inventory.load_full();
+        theirs.values().for_each(|disk| member.meet(nexus, disk));
+        if let Some(whole) = &to.whole {
+            whole.part_nexuses().insert(nexus);
+        }
+        nexuses.insert(nexus, member);
+        drop(nexuses);
+        let is_left = |disk: &&Arc<Disk>| !theirs.values().any(|other| Arc::ptr_eq(disk, other));
+        self.inventory.load().values().filter(is_left).for_each(|disk| disk.forget(nexus));
     }
 
     /// An initiator is gone, and with it what it asked for and was still to be told (SAM-5 6.3.4).
@@ -276,7 +316,7 @@ impl LogicalUnits {
     /// The two ends of a nexus that is there. It takes a lock: not for every read and write.
     #[must_use]
     pub fn ports(&self, nexus: NexusId) -> Option<Arc<NexusPorts>> {
-        self.lock().get(&nexus).map(Arc::clone)
+        self.lock().get(&nexus).map(|member| Arc::clone(&member.ports))
     }
 
     /// The port through which the nexus comes.
@@ -293,7 +333,7 @@ impl LogicalUnits {
         self.part_nexuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NexusId, Arc<NexusPorts>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NexusId, Member>> {
         // Nothing panics between two writes to the set: a poisoned one is still whole.
         self.nexuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -301,6 +341,6 @@ impl LogicalUnits {
 
 /// Tells the initiators of this target, not those of others that share a disk with it. Only after the list has changed: who
 /// is told must find the new one.
-fn raise_luns_changed(inventory: &Inventory, nexuses: &BTreeMap<NexusId, Arc<NexusPorts>>) {
+fn raise_luns_changed(inventory: &Inventory, nexuses: &BTreeMap<NexusId, Member>) {
     inventory.values().for_each(|disk| disk.nexuses.raise_for(Attention::LunsChanged, nexuses.keys().copied()));
 }

@@ -13,7 +13,7 @@ use sanwire_buffer::Region;
 use sanwire_hyperscsi::LinkStatus;
 use sanwire_io::{Clock, Waker};
 
-use crate::driver::{Driver, Link, Served};
+use crate::driver::{Driver, Link, Served, WishBox};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::inventory::{self, VolumeSummary};
 use crate::options::ClientOptions;
@@ -143,6 +143,12 @@ impl Client {
         self.driver.pauser()
     }
 
+    /// A way to change the connection while it works, also on another thread.
+    #[must_use]
+    pub fn wishes(&self) -> Arc<WishBox> {
+        self.driver.wishes()
+    }
+
     /// The wire, in words for people.
     #[must_use]
     pub fn wire(&self) -> &str {
@@ -202,6 +208,7 @@ impl Client {
             mark: summary.mark.clone(),
             form: summary.form,
             block_bytes: summary.block_bytes,
+            transfer_max_bytes: summary.transfer_max_bytes,
             queue,
             info,
         });
@@ -226,7 +233,7 @@ impl Client {
             wire: Arc::clone(&self.wire),
             unit: server.unit,
             protection: self.driver.protection(summary.lun),
-            is_compressed: server.is_compressed,
+            is_compressed: self.driver.is_compressed(summary.lun),
             rate_cap_bytes_per_second: server.rate_cap_bytes_per_second,
         }
     }

@@ -2,6 +2,7 @@
 
 mod operations;
 mod own;
+mod wishes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use sanwire_hyperscsi::LinkStatus;
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::{AdditionalSense, Sense};
 
+pub use self::wishes::WishBox;
 use crate::inventory::Mark;
 use crate::pauser::{PauseDesk, Pauser};
 use crate::queue::{Completer, OpQueue};
@@ -33,6 +35,8 @@ pub(crate) struct Served {
     pub(crate) mark: Mark,
     pub(crate) form: Form,
     pub(crate) block_bytes: u32,
+    /// The largest transfer of a command, as the device has it.
+    pub(crate) transfer_max_bytes: u32,
     pub(crate) queue: OpQueue,
     pub(crate) info: InfoCell,
 }
@@ -75,6 +79,8 @@ pub(crate) struct Driver {
     session: Box<dyn Session>,
     clock: Clock,
     waker: Waker,
+    /// What other threads want of the connection.
+    wishes: Arc<WishBox>,
     volumes: Vec<Option<Served>>,
     /// Where the last look for operations began.
     first_volume: usize,
@@ -101,6 +107,7 @@ impl Driver {
         Driver {
             session,
             clock,
+            wishes: Arc::new(WishBox::new(waker.clone())),
             waker,
             volumes: Vec::new(),
             first_volume: 0,
@@ -145,6 +152,10 @@ impl Driver {
         self.session.protection(lun)
     }
 
+    pub(crate) fn is_compressed(&self, lun: Lun) -> bool {
+        self.session.is_compressed(lun) == Some(true)
+    }
+
     /// The links of the connection; `patience`: how long may be waited for those that are to come.
     pub(crate) fn links(&mut self, patience: Duration) -> Vec<LinkStatus> {
         let end = self.clock.now() + patience;
@@ -180,6 +191,7 @@ impl Driver {
             self.verify();
         }
         let now = self.clock.now();
+        self.take_wish(now);
         let received = self.session.receive(now);
         self.tend_pauses(now);
         self.session.handle_timeout(now);
@@ -215,6 +227,11 @@ impl Driver {
                 }
                 Event::Failed { id, failure } => self.failed(id, failure),
                 Event::Connected { server, resumed } => self.connected(server, resumed),
+                Event::Changed { server, terms } => {
+                    tracing::info!("what holds with server {} now: {terms}", server.name);
+                    self.changed(server);
+                }
+                Event::WishRefused(why) => tracing::warn!("the connection with {} stays: {why}", self.server_name),
                 Event::Lost { announced } => {
                     self.lost_at = Some(StdInstant::now());
                     let why = if announced { "stops" } else { "does not answer" };

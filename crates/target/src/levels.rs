@@ -26,7 +26,12 @@ impl Levels {
     /// A volume is served under this number.
     pub(crate) fn set(&self, lun: Lun, spec: &VolumeSpec) {
         let compression = if spec.compressible { 0 } else { INCOMPRESSIBLE };
-        self.store(lun, spec.security.unwrap_or(self.usual) as u8 | compression);
+        self.store(lun, self.wanted(spec) as u8 | compression);
+    }
+
+    /// What a volume demands by its description.
+    pub(crate) fn wanted(&self, spec: &VolumeSpec) -> Protection {
+        spec.security.unwrap_or(self.usual)
     }
 
     /// A volume has another number from now on.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use sanwire_core::ClientId;
+use sanwire_core::{ClientId, Lun, Protection};
 use sanwire_hyperscsi::CommandHandle;
 use sanwire_io::Waker;
 use sanwire_iscsi::{IscsiName, ManageHandle, TargetId};
@@ -34,6 +34,8 @@ pub(crate) enum Mail {
     DropInitiator(IscsiName),
     /// Other terms hold for clients: drop those that are not served any more, share the windows anew.
     Terms,
+    /// A volume is about to demand more of its packets than this.
+    DemandsMore(Lun, Protection),
     /// Tell what was counted.
     Count(Sender<Counted>),
     /// This came of a request to manage the server.

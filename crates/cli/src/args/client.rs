@@ -230,6 +230,12 @@ pub(crate) struct AttachArgs {
     #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address)]
     pub(crate) listen: Option<SocketAddr>,
 
+    /// HyperSCSI: a file of the connection's terms, which SIGHUP has read again and agreed on while the volume is used
+    ///
+    /// TOML, of security, compression, cap, lock-media, max-transfer and priority: what it names counts in place of the options.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) terms: Option<PathBuf>,
+
     /// How to connect.
     #[command(flatten)]
     pub(crate) client: ClientArgs,

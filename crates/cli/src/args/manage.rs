@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use sanwire_core::{ClientId, Size};
+use sanwire_core::{ClientId, Protection, Size};
 use sanwire_initiator::Url;
 use sanwire_store::VolumeSpec;
 use sanwire_target::{Compression, PortState};
@@ -64,6 +64,14 @@ pub(crate) enum ManageCommand {
         name: String,
         /// The new size, like 20G
         size: Size,
+    },
+    /// Guard a volume's packets otherwise from now on, while it is used
+    SetVolume {
+        /// The volume's name
+        name: String,
+        /// The level: none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305
+        #[arg(long, value_name = "LEVEL")]
+        security: Protection,
     },
     /// Give a volume another number, or make it a unit of an iSCSI target
     MapVolume {

@@ -10,11 +10,11 @@ use anyhow::Context;
 use sanwire_attach::{
     AttachError, Attachment, FuseOptions, Kind, Latch, NbdAddress, Record, Registry, attach_fuse, serve_nbd,
 };
-use sanwire_initiator::{Url, Volume};
+use sanwire_initiator::{ClientOptions, Url, Volume};
 
 use crate::args::{AttachArgs, AttachKind};
-use crate::config::runtime_directory;
-use crate::connect::Connection;
+use crate::config::{Terms, runtime_directory};
+use crate::connect::{self, Connection};
 use crate::failure::misuse;
 use crate::{output, signals};
 
@@ -26,7 +26,9 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
     check(args)?;
     let name = args.url.volume().map_err(|error| misuse(error.to_string()))?;
     let registry = Registry::open()?;
-    let connection = Connection::open(&args.url, &args.client)?;
+    let options = connect::options(&args.client, &args.url.server)?;
+    let connection = Connection::open_as(&args.url, &with_terms(args, &options)?)?;
+    heed_hangups(args, &connection, options)?;
     let volume = connection.volume(name)?;
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     let background = connection.run_in_background()?;
@@ -39,6 +41,29 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
     };
     background.leave();
     result
+}
+
+/// The options, with what the file of terms says.
+fn with_terms(args: &AttachArgs, options: &ClientOptions) -> anyhow::Result<ClientOptions> {
+    let terms = args.terms.as_deref().map(Terms::read).transpose()?;
+    Ok(terms.unwrap_or_default().put_on(options.clone()))
+}
+
+/// The file of terms is read again at each SIGHUP, if there is one.
+fn heed_hangups(args: &AttachArgs, connection: &Connection, options: ClientOptions) -> anyhow::Result<()> {
+    let Some(file) = args.terms.clone() else { return Ok(()) };
+    let wishes = connection.wishes();
+    let reload = move || {
+        let wish = Terms::read(&file).and_then(|terms| {
+            let ClientOptions { connection, protection_min, .. } = terms.put_on(options.clone());
+            Ok(wishes.wish(connection, protection_min)?)
+        });
+        match wish {
+            Ok(()) => tracing::info!("the server is asked for the terms of {}", file.display()),
+            Err(error) => tracing::error!("the connection stays as it is: {error:#}"),
+        }
+    };
+    signals::on_hangup(reload).context("cannot catch signals")
 }
 
 /// Options of one kind with the other are a mistake.

@@ -13,6 +13,7 @@ use sanwire_iscsi::Authentication;
 use sanwire_store::VolumeSpec;
 use sanwire_target::{AllowRule, Compression};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use toml::Spanned;
 
 use super::clients::{FileClient, WrittenClient};
@@ -89,8 +90,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<FileConfig> {
 
 pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
     let source = Source { path, text };
-    let written: Written =
-        toml::from_str(text).map_err(|error| source.refuse(source.place_of(&error), error.message()))?;
+    let written: Written = source.read()?;
     let wires = source.parse_all::<Wire>(&written.wire)?;
     let targets = written.target.iter().map(|target| target.get_ref().check(&source, target.span()));
     let targets = targets.collect::<anyhow::Result<Vec<_>>>()?;
@@ -129,10 +129,15 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
 /// The file, for messages.
 pub(super) struct Source<'a> {
     pub(super) path: &'a Path,
-    text: &'a str,
+    pub(super) text: &'a str,
 }
 
 impl Source<'_> {
+    /// What stands in it, as far as TOML can tell.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
+        toml::from_str(self.text).map_err(|error| self.refuse(self.place_of(&error), error.message()))
+    }
+
     pub(super) fn refuse(&self, span: Option<Range<usize>>, message: &str) -> anyhow::Error {
         let message = message.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         let path = self.path.display();

@@ -1,8 +1,8 @@
-use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, StandardInquiry, Status, build, operation_code};
+use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, StandardInquiry, Status, Task, build, operation_code};
 use sanwire_store::Geometry;
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, World, lun};
-use crate::{Disk, DiskOptions};
+use crate::{Disk, DiskOptions, LogicalUnits};
 
 const EJECT: [u8; 6] = [0x1b, 0, 0, 0, 0x02, 0];
 const LOAD: [u8; 6] = [0x1b, 0, 0, 0, 0x03, 0];
@@ -49,6 +49,41 @@ fn a_medium_stays_while_one_nexus_wants_it() {
     assert_eq!(world.bad(LOAD, &[]), PREVENTED);
     world.good(build::test_unit_ready(), &[]);
     world.units.nexus_lost(OTHER);
+    world.good(EJECT, &[]);
+}
+
+#[test]
+fn media_that_are_locked_for_a_nexus_stay_also_in_units_that_come_later_until_they_are_let_go() {
+    let world = removable();
+    world.establish(OTHER);
+    world.run(OTHER, build::test_unit_ready(), &[]);
+    world.units.lock_media(OTHER, true);
+    assert_eq!(world.bad(EJECT, &[]), PREVENTED);
+    let later = world.units.remove(lun(0)).unwrap();
+    world.units.add_shared(lun(1), later).unwrap();
+    let eject = |world: &World| {
+        let task = Task { lun: Some(lun(1)), ..crate::testing::task(EJECT, &[]) };
+        world.run_task(NEXUS, task)
+    };
+    assert_eq!(crate::testing::sense(&eject(&world)), PREVENTED);
+    world.units.lock_media(OTHER, false);
+    assert_eq!(eject(&world).status, Status::Good);
+}
+
+#[test]
+fn a_nexus_that_goes_over_to_another_part_notices_nothing_of_it_by_units_that_are_in_both() {
+    let world = removable();
+    let part = LogicalUnits::new();
+    let disk = world.units.get(lun(0)).unwrap();
+    part.add_shared(lun(0), disk).unwrap();
+    world.establish(OTHER);
+    world.run(OTHER, build::test_unit_ready(), &[]);
+    world.units.lock_media(OTHER, true);
+    world.units.hand_over(&part, OTHER);
+    let ready = || part.begin(OTHER, crate::testing::task(build::test_unit_ready(), &[]), &world.memory);
+    assert_eq!(world.finish(ready()).status, Status::Good, "no power on, no other list");
+    assert_eq!(world.bad(EJECT, &[]), PREVENTED);
+    part.lock_media(OTHER, false);
     world.good(EJECT, &[]);
 }
 

@@ -104,12 +104,10 @@ impl Driver {
             tracing::warn!("volume {} has {} bytes now, {} before", info.name, contents.size_bytes, info.size_bytes);
         }
         info.size_bytes = contents.size_bytes;
-        if let Link::Up(server) = &self.link {
-            let block_bytes = served.block_bytes.max(1);
-            info.transfer_max_bytes =
-                info.transfer_max_bytes.min(server.transfer_max_bytes / block_bytes * block_bytes);
-        }
         served.info.set(info);
+        if let Link::Up(server) = &self.link {
+            served.tell(server, &*self.session);
+        }
     }
 
     fn drop_replaced(&mut self, index: usize) {

@@ -86,7 +86,6 @@ fn driver(device: Device) -> Driver {
         transfer_max_bytes: 1 << 20,
         unit: WireUnit::Packet(0),
         public_key: None,
-        is_compressed: false,
         rate_cap_bytes_per_second: None,
     };
     let connected = Event::Connected { server, resumed: true };
@@ -107,8 +106,8 @@ fn open(driver: &mut Driver) -> Volume {
     let queue = OpQueue::new(Arc::new(|| ()));
     let pool = BufferPool::new(Region::new(1 << 20).expect("memory"));
     let volume = Volume::from_queue(info.clone(), &queue, pool);
-    let VolumeSummary { lun, mark, form, block_bytes, .. } = summary;
-    driver.serve(Served { lun, mark, form, block_bytes, queue, info });
+    let VolumeSummary { lun, mark, form, block_bytes, transfer_max_bytes, .. } = summary;
+    driver.serve(Served { lun, mark, form, block_bytes, transfer_max_bytes, queue, info });
     volume
 }
 

@@ -5,15 +5,17 @@ use std::io;
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Packet, Slice};
-use sanwire_core::{Instant, LinkId, Lun, Path, Peer, Protection};
+use sanwire_core::{Instant, LinkId, Lun, Path, Peer, Protection, Size};
 use sanwire_hyperscsi::wire::command::{Answer as WireAnswer, Ask};
-use sanwire_hyperscsi::{Client, ClientConfig, ClientEvent, Failure as WireFailure, LinkStatus, Order as WireOrder};
+use sanwire_hyperscsi::{
+    Agreed, Client, ClientConfig, ClientEvent, Failure as WireFailure, LinkStatus, Order as WireOrder,
+};
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::Status;
 
 use super::lookup::Lookup;
 use super::trunk::Trunk;
-use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
+use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session, Wish};
 use crate::endpoint::Endpoint;
 use crate::options::Links;
 use crate::ports::{Door, EVERYWHERE, Ports};
@@ -178,6 +180,10 @@ impl Session for HyperScsi {
         let event = loop {
             match self.protocol.poll_event()? {
                 ClientEvent::Addresses(addresses) => self.trunk.learn(addresses),
+                ClientEvent::Options(agreed) => {
+                    let terms = describe(&agreed);
+                    return self.server().map(|server| Event::Changed { server, terms });
+                }
                 event => break event,
             }
         };
@@ -229,6 +235,16 @@ impl Session for HyperScsi {
         self.protocol.protection(lun)
     }
 
+    fn is_compressed(&self, lun: Lun) -> Option<bool> {
+        self.protocol.is_compressed(lun)
+    }
+
+    fn wish(&mut self, Wish { wishes, protection_min }: Wish, now: Instant) {
+        if let Err(error) = self.protocol.wish(wishes, protection_min, now) {
+            tracing::error!("the connection stays as it is: {error}");
+        }
+    }
+
     fn wait(&mut self, waker: &Waker, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
         self.ports.wait(Some(waker), deadline, clock)
     }
@@ -236,7 +252,11 @@ impl Session for HyperScsi {
 
 fn translate(event: ClientEvent) -> Option<Event> {
     Some(match event {
-        ClientEvent::Addresses(_) => return None,
+        ClientEvent::Addresses(_) | ClientEvent::Options(_) => return None,
+        ClientEvent::WishRefused(None) => Event::WishRefused("the server does not answer".to_owned()),
+        ClientEvent::WishRefused(Some(option)) => {
+            Event::WishRefused(format!("the server and this client do not go together in {}", option.name()))
+        }
         ClientEvent::Connected { server, resumed } => Event::Connected { server: server_info(server), resumed },
         ClientEvent::Lost { announced } => Event::Lost { announced },
         ClientEvent::Completed { id, answer: WireAnswer::Command { status, sense }, data_in, data_in_bytes } => {
@@ -256,6 +276,15 @@ fn translate(event: ClientEvent) -> Option<Event> {
     })
 }
 
+/// What was agreed on, in words for people.
+fn describe(agreed: &Agreed) -> String {
+    let compression = if agreed.compression { "compression" } else { "no compression" };
+    let cap = agreed.rate_cap_bytes_per_second.map_or("no cap".to_owned(), |cap| format!("cap {}/s", Size(cap)));
+    let transfer = agreed.transfer_max_bytes.map(|bytes| format!(", transfers of up to {}", Size(bytes.into())));
+    let media = if agreed.medium_lock { ", media locked" } else { "" };
+    format!("security {} at least, {compression}, {cap}{}{media}", agreed.protection_min, transfer.unwrap_or_default())
+}
+
 fn server_info(server: sanwire_hyperscsi::ServerInfo) -> ServerInfo {
     ServerInfo {
         name: server.name,
@@ -263,7 +292,6 @@ fn server_info(server: sanwire_hyperscsi::ServerInfo) -> ServerInfo {
         transfer_max_bytes: server.transfer_max_bytes,
         unit: WireUnit::Packet(server.packet_max_bytes),
         public_key: Some(server.public_key),
-        is_compressed: server.options.compression,
         rate_cap_bytes_per_second: server.options.rate_cap_bytes_per_second,
     }
 }

@@ -287,7 +287,6 @@ fn server_info(server: sanwire_iscsi::ServerInfo) -> ServerInfo {
         transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
         unit: WireUnit::DataSegment(server.connection.send_data_max_bytes),
         public_key: None,
-        is_compressed: false,
         rate_cap_bytes_per_second: None,
     }
 }

@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Instant, Lun, Protection};
-use sanwire_hyperscsi::LinkStatus;
+use sanwire_hyperscsi::{LinkStatus, Wishes};
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::{Cdb, Status};
 
@@ -87,10 +87,16 @@ pub(crate) struct ServerInfo {
     pub(crate) unit: WireUnit,
     /// Its static public key, where it has one.
     pub(crate) public_key: Option<[u8; 32]>,
-    /// Whether data is compressed where it shrinks.
-    pub(crate) is_compressed: bool,
     /// Bytes that go in a second at the most, each way.
     pub(crate) rate_cap_bytes_per_second: Option<u64>,
+}
+
+/// What a connection is to be from now on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wish {
+    pub(crate) wishes: Wishes,
+    /// Packets of commands and answers are never guarded less.
+    pub(crate) protection_min: Protection,
 }
 
 /// Why a command has no answer, or a client no session.
@@ -134,6 +140,14 @@ pub(crate) enum Event {
         /// The server remembers what was under way.
         resumed: bool,
     },
+    /// What was agreed on with the server has changed.
+    Changed {
+        server: ServerInfo,
+        /// In words for people.
+        terms: String,
+    },
+    /// The server does not agree to what was wished for; in words for people.
+    WishRefused(String),
     /// It is gone and being sought again.
     Lost {
         /// The server said that it stops.
@@ -199,6 +213,14 @@ pub(crate) trait Session: Send {
 
     /// How the packets of a logical unit are guarded; `None` when its packets are not, or it has not said so yet.
     fn protection(&self, lun: Lun) -> Option<Protection>;
+
+    /// Whether the data of a logical unit is compressed where it shrinks; `None` when its unit has not said so yet, or cannot.
+    fn is_compressed(&self, _lun: Lun) -> Option<bool> {
+        None
+    }
+
+    /// From now on the connection is to be so, as far as the server agrees.
+    fn wish(&mut self, _wish: Wish, _now: Instant) {}
 
     /// Lets the server send no answers, or lets it go on; `false` where the protocol cannot.
     fn pause(&mut self, _is_paused: bool, _now: Instant) -> bool {

@@ -17,6 +17,7 @@ mod options;
 mod ring;
 mod server;
 mod succession;
+mod terms;
 pub mod wire;
 
 use sanwire_core::Peer;

@@ -213,11 +213,6 @@ impl Agreed {
         Ok(agreed)
     }
 
-    /// These, on a connection that lives: how packets are guarded and how long transfers are stays until the next one.
-    pub(crate) fn after(self, before: &Agreed) -> Agreed {
-        Agreed { protection_min: before.protection_min, transfer_max_bytes: before.transfer_max_bytes, ..self }
-    }
-
     fn take(&mut self, option: DeviceOption, value: &[u8], is_enforced: bool) {
         let number = value.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
         match option {

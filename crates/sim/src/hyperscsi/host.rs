@@ -77,6 +77,12 @@ impl Host {
             match event {
                 ServerEvent::SessionOpened { nexus, client, options, .. } => self.open(nexus, client, &options)?,
                 ServerEvent::Refused { .. } => {}
+                ServerEvent::Options { nexus, options } => {
+                    self.runner.units_of(nexus).lock_media(nexus, options.medium_lock);
+                    if let Some(visitor) = self.visitors.get_mut(&nexus) {
+                        visitor.is_read_only = options.peer_is_read_only;
+                    }
+                }
                 ServerEvent::SessionClosed { nexus } => {
                     self.runner.close(nexus);
                     self.visitors.remove(&nexus);
@@ -109,9 +115,7 @@ impl Host {
         let units = self.runner.open_view(nexus, Arc::new(ports))?;
         let is_read_only = options.peer_is_read_only;
         units.set_read_only(is_read_only || self.clients.wanted.of(client).read_only);
-        if options.medium_lock {
-            units.prevent_removal(nexus);
-        }
+        units.lock_media(nexus, options.medium_lock);
         self.visitors.insert(nexus, Visitor { client, is_read_only });
         Ok(())
     }

@@ -28,7 +28,7 @@ impl Initiator for Client {
     fn next_told(&mut self) -> Option<Told<CommandId, Failure>> {
         Some(match self.poll_event()? {
             ClientEvent::Connected { .. } => Told::Connected,
-            ClientEvent::Lost { .. } => Told::Other,
+            ClientEvent::Lost { .. } | ClientEvent::Options(_) | ClientEvent::WishRefused(_) => Told::Other,
             ClientEvent::Addresses(addresses) => {
                 for (link, address) in addresses.into_iter().enumerate() {
                     let path = Path { link: LinkId(link as u8), peer: address.peer };

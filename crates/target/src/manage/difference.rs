@@ -12,7 +12,9 @@ use crate::export::ExportConfig;
 pub(super) struct Difference {
     pub(super) added: Vec<VolumeSpec>,
     pub(super) removed: Vec<String>,
-    /// Only the size differs: the name, the new description, the new size.
+    /// How their packets are to be guarded differs, and at the most the size besides.
+    pub(super) secured: Vec<VolumeSpec>,
+    /// Besides that only the size differs: the name, the new description, the new size.
     pub(super) resized: Vec<(String, VolumeSpec, u64)>,
     /// They differ in what cannot be changed while they are served.
     pub(super) kept: Vec<String>,
@@ -27,10 +29,20 @@ impl Difference {
             match old.get(&*name) {
                 None => difference.added.push(spec.clone()),
                 Some(old) if *old == spec => {}
-                Some(old) => match new_size(old, spec) {
-                    Some(size_bytes) => difference.resized.push((name, spec.clone(), size_bytes)),
-                    None => difference.kept.push(name),
-                },
+                Some(old) => {
+                    let secured = VolumeSpec { security: spec.security, ..(*old).clone() };
+                    let size_bytes = new_size(&secured, spec);
+                    if secured != *spec && size_bytes.is_none() {
+                        difference.kept.push(name);
+                        continue;
+                    }
+                    if let Some(size_bytes) = size_bytes.filter(|_| secured != *spec) {
+                        difference.resized.push((name, spec.clone(), size_bytes));
+                    }
+                    if secured.security != old.security {
+                        difference.secured.push(secured);
+                    }
+                }
             }
         }
         let is_gone = |name: &&str| !after.iter().any(|volume| *volume.spec.name == **name);

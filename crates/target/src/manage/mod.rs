@@ -9,13 +9,14 @@ mod difference;
 mod mapping;
 mod request;
 mod resizing;
+mod securing;
 mod statistics;
 
 use std::fmt::Display;
 use std::sync::Arc;
 
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{Lun, Protection};
+use sanwire_core::{Lun, ParseProtectionError, Protection};
 use sanwire_device::Disk;
 use sanwire_iscsi::IscsiName;
 use sanwire_store::VolumeSpec;
@@ -63,6 +64,14 @@ pub enum ManageError {
     /// The text is no size.
     #[error("'{0}' is no size: use a number with K, M, G or T, like 20G")]
     Size(String),
+    /// The text is no level of protection.
+    #[error("volume {name}: {source}")]
+    Security {
+        /// Which.
+        name: String,
+        /// Why.
+        source: ParseProtectionError,
+    },
     /// The store stays as it is.
     #[error("volume {name}: {source}")]
     Resize {
@@ -201,6 +210,7 @@ impl Manager {
             Request::AddVolume { volume, target } => self.add_volume(volume.parse()?, target),
             Request::RemoveVolume { name } => self.remove_volume(&name),
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
+            Request::SetVolume { name, security } => self.secure_by_request(&name, &security),
             Request::MapVolume { name, lun, target } => self.map_volume(&name, lun, target.as_deref()),
             Request::UnmapVolume { name, target } => self.unmap_volume(&name, &target),
             Request::Clients => Ok(Answer::Clients(self.clients())),
@@ -227,6 +237,7 @@ impl Manager {
                 block_bytes: geometry.block_bytes,
                 read_only: geometry.read_only,
                 waiting: disk.stalls().waiting(),
+                security: self.target.security(lun).to_string(),
             }
         });
         let targets = self.target.exports().into_iter().map(|export| TargetStatus {
@@ -313,21 +324,27 @@ impl Manager {
             opened.push(name);
         }
         let before = self.target.exports();
+        // What may pass in the clear from now on may have a target, and what has none any more need not.
+        let (lowered, raised): (Vec<_>, Vec<_>) = difference.secured.iter().partition(|spec| self.is_lower(spec));
+        let (former, lines) = self.secure_all(&lowered);
         if let Err(error) = self.target.set_exports(wanted.exports.clone()) {
+            self.secure_all(&former.iter().collect::<Vec<_>>());
             opened.iter().for_each(|name| self.close_volume(name));
             return Err(error.into());
         }
+        changed.extend(lines);
         changed.extend(difference::of_exports(&before, &wanted.exports));
         changed.extend(self.configure_clients(terms)?);
         for name in difference.removed {
             self.close_volume(&name);
             changed.push(format!("volume {name} is not served any more"));
         }
+        changed.extend(self.secure_all(&raised).1);
         for (name, spec, size_bytes) in difference.resized {
             changed.extend(self.resize_configured(&name, &spec, size_bytes));
         }
         changed.extend(difference.kept.iter().map(|name| {
-            format!("not changed: volume {name}: only its size can be changed while it is served; remove and add it")
+            format!("not changed: volume {name}: only its size and its security can be changed while it is served; remove and add it")
         }));
         self.allow = wanted.allow;
         Ok(Answer::Changed(changed))

@@ -36,6 +36,13 @@ pub enum Request {
         /// Its new length: `20G`.
         size: String,
     },
+    /// Guard a volume's packets otherwise, while it is used.
+    SetVolume {
+        /// Its name.
+        name: String,
+        /// How, as in the key of a volume: `aes-128-gcm`.
+        security: String,
+    },
     /// Give a volume another HyperSCSI number, or make it a unit of an iSCSI target, which is made when there is none.
     MapVolume {
         /// Its name.
@@ -196,6 +203,8 @@ pub struct VolumeStatus {
     /// Commands that wait until its store, which is full or gone, can do its work.
     #[serde(default)]
     pub waiting: u32,
+    /// How its packets are guarded over HyperSCSI, as in the key of a volume.
+    pub security: String,
 }
 
 /// An iSCSI target as it is now.

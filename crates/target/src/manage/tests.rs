@@ -99,6 +99,35 @@ fn volumes_come_grow_and_go_while_the_server_runs() {
 }
 
 #[test]
+fn volumes_are_guarded_otherwise_while_they_are_served_but_not_while_they_pass_in_the_clear() {
+    let in_the_clear = |volumes: &[&str], clear: &'static [&'static str]| {
+        let mut config = config(volumes);
+        config.exports.retain(|export| export.units.values().any(|volume| clear.contains(&volume.as_str())));
+        config
+    };
+    let before = in_the_clear(&["a=ram:1M", "b=ram:1M,security=hash"], &["a"]);
+    let target = Target::start(before.clone()).unwrap();
+    let after = move || Ok(in_the_clear(&["a=ram:1M,security=aes-256-gcm", "b=ram:2M,security=none"], &["b"]));
+    let mut manager = Manager::new(target, before, Box::new(after));
+    let set = |security: &str| Request::SetVolume { name: "a".into(), security: security.into() };
+    let level = |manager: &Manager, lun| manager.target().security(Lun::new(lun).unwrap());
+    assert!(manager.execute(set("hash")).unwrap_err().to_string().contains("iqn.2026-11.org.sanwire:a"));
+    assert_eq!(level(&manager, 0), Protection::Checksum);
+    changed(&mut manager, Request::UnmapVolume { name: "a".into(), target: "iqn.2026-11.org.sanwire:a".into() });
+    assert_eq!(changed(&mut manager, set("hash")), ["volume a is guarded by security hash now, none before", FOR_NOW]);
+    assert_eq!(level(&manager, 0), Protection::Hash);
+    assert!(manager.execute(set("rot13")).unwrap_err().to_string().starts_with("volume a: "));
+    let unknown = Request::SetVolume { name: "z".into(), security: "none".into() };
+    assert!(matches!(manager.execute(unknown), Err(ManageError::NoVolume(_))));
+    let lines = changed(&mut manager, Request::Reload);
+    assert_eq!([0, 1].map(|lun| level(&manager, lun)), [Protection::Aes256Gcm, Protection::Checksum], "{lines:?}");
+    assert!(lines.contains(&"volume a is guarded by security aes-256-gcm now, hash before".into()), "{lines:?}");
+    assert!(lines.contains(&"volume b has 2 MiB now, 1 MiB before".into()), "{lines:?}");
+    assert_eq!(changed(&mut manager, Request::Reload).len(), 0);
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
 fn a_reload_applies_differences_only() {
     let mut manager = manager(
         &["stays=ram:1M", "goes=ram:1M", "grows=ram:1M", "differs=ram:1M"],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
 use sanwire_device::{LogicalUnits, NexusPorts};
-use sanwire_hyperscsi::{CommandHandle, ServerEvent};
+use sanwire_hyperscsi::{Agreed, CommandHandle, ServerEvent};
 use sanwire_scsi::reservation::TransportId;
 
 use super::Shard;
@@ -38,6 +38,19 @@ impl Visitors {
     pub(super) fn new(clients: Arc<Clients>, inbox: Inbox) -> Self {
         Visitors { clients, inbox, by_nexus: BTreeMap::new() }
     }
+
+    /// What was agreed on with a client has changed.
+    fn take_options(&mut self, nexus: NexusId, options: &Agreed) {
+        let Some(visitor) = self.by_nexus.get_mut(&nexus) else { return };
+        if options.peer_is_read_only != visitor.is_read_only {
+            let before = std::mem::replace(&mut visitor.is_read_only, options.peer_is_read_only);
+            let units = self.clients.enter(visitor.client, visitor.path.peer, visitor.is_read_only);
+            visitor.units.hand_over(&units, nexus);
+            visitor.units = units;
+            self.clients.leave(visitor.client, before);
+        }
+        visitor.units.lock_media(nexus, options.medium_lock);
+    }
 }
 
 impl Shard {
@@ -69,11 +82,10 @@ impl Shard {
                 let initiator = TransportId::hyperscsi(client);
                 let ports = Arc::new(NexusPorts { initiator, target: HYPERSCSI_PORT });
                 units.nexus_established(nexus, ports);
-                if options.medium_lock {
-                    units.prevent_removal(nexus);
-                }
+                units.lock_media(nexus, options.medium_lock);
                 self.visitors.by_nexus.insert(nexus, Visitor { client, path, is_read_only, units });
             }
+            ServerEvent::Options { nexus, options } => self.visitors.take_options(nexus, &options),
             ServerEvent::Refused { offence, client, path, count } => {
                 let who = client.map_or_else(|| "somebody".to_owned(), |client| format!("client {client}"));
                 tracing::warn!("{who} at {path} is refused: {offence} ({count} within a second)");

@@ -191,6 +191,7 @@ impl Shard {
                 Mail::DropClient(client) => self.drop_client(client, now),
                 Mail::DropInitiator(initiator) => self.iscsi.server.drop_initiator(&initiator),
                 Mail::Terms => self.apply_terms(now),
+                Mail::DemandsMore(lun, than) => self.server.unit_demands_more(lun, than, now),
                 // Who has asked may have lost patience.
                 Mail::Count(answer) => drop(answer.send(self.count())),
                 Mail::Administered(handle, answer) => self.server.administered(handle, Some(answer.into()), now),

@@ -5,10 +5,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{ClientId, Lun};
+use sanwire_core::{ClientId, Lun, Protection};
 use sanwire_device::{AddError, LogicalUnits};
 use sanwire_iscsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
+use sanwire_store::VolumeSpec;
 
 use super::{Target, refuse_in_the_clear};
 use crate::clients::{Clients, Terms};
@@ -96,6 +97,38 @@ impl Target {
         let added = self.units.add_shared(to, disk);
         self.clients.refresh_views();
         added.map(|()| true)
+    }
+
+    /// How a volume's packets are guarded over HyperSCSI.
+    #[must_use]
+    pub fn security(&self, lun: Lun) -> Protection {
+        self.levels.of(Some(lun))
+    }
+
+    /// Guards a volume's packets so from now on; `spec` is the volume as it is to be. Its clients go on: what they send by the old
+    /// level is not executed, and comes again. A level below which nobody goes rises and falls with it.
+    ///
+    /// # Errors
+    /// [`ExportError::Protected`] when it also passes in the clear, over iSCSI; then nothing has changed.
+    pub fn secure_volume(&self, lun: Lun, spec: &VolumeSpec) -> Result<(), ExportError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, after) = (self.levels.of(Some(lun)), self.levels.wanted(spec));
+        let exports = self.exports();
+        let in_the_clear = exports.iter().find(|export| export.units.values().any(|volume| *volume == *spec.name));
+        match in_the_clear {
+            Some(export) if after > Protection::Checksum => {
+                return Err(ExportError::Protected { target: export.name.clone(), volume: spec.name.to_string() });
+            }
+            _ => {}
+        }
+        if after > before {
+            self.post(|| Mail::DemandsMore(lun, before));
+            // A shard that has counted has read its mail.
+            self.count();
+        }
+        self.levels.set(lun, spec);
+        self.terms_changed();
+        Ok(())
     }
 
     /// Tells who uses a volume that its store has grown or shrunk. `false` when there is none.

@@ -17,7 +17,7 @@ impl Channel {
         let pauses = [self.pauses.poll_timeout(), self.outgoing.kept_back_until()];
         let links = self.links.iter().flat_map(|link| [link.retransmit_at, link.prober.poll_timeout()]);
         let own = [ack, self.guard.ring().poll_timeout(), self.joins.poll_timeout(), self.links_timeout()];
-        links.chain(own).chain(pauses).chain([self.shaper.poll_timeout()]).flatten().min()
+        links.chain(own).chain(pauses).chain([self.shaper.poll_timeout(), self.weak_until]).flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -45,6 +45,7 @@ impl Channel {
         self.tend_joins(now);
         self.tend_pauses(now);
         self.shaper.handle_timeout(now);
+        self.tend_floors(now);
         self.keys_mut().handle_timeout(now);
     }
 

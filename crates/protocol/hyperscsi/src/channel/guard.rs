@@ -9,6 +9,7 @@ use sanwire_core::Instant;
 use super::replay::ReplayWindow;
 use crate::keys::KeyError;
 use crate::ring::KeyRing;
+use crate::terms::{Floors, Former};
 use crate::wire::packet::{PREFIX_BYTES, TAG_BYTES, guard_bytes, put_checksum};
 use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 
@@ -28,14 +29,17 @@ pub(super) struct Guard {
     connection: u32,
     ring: KeyRing,
     /// Data packets are never guarded less.
-    floor: Protection,
+    floors: Floors,
+    /// What was enough before, for packets that are under way.
+    former_floors: Former<Protection>,
     next_number: u64,
     replay: ReplayWindow,
 }
 
 impl Guard {
     pub(super) fn new(connection: u32, ring: KeyRing, floor: Protection) -> Self {
-        Guard { connection, ring, floor, next_number: 0, replay: ReplayWindow::new() }
+        let floors = Floors { outward: floor, inward: floor };
+        Guard { connection, ring, floors, former_floors: Former::new(), next_number: 0, replay: ReplayWindow::new() }
     }
 
     pub(super) fn connection(&self) -> u32 {
@@ -50,8 +54,21 @@ impl Guard {
         &mut self.ring
     }
 
+    /// How packets that we send are guarded at least.
     pub(super) fn floor(&self) -> Protection {
-        self.floor
+        self.floors.outward
+    }
+
+    /// From now on data packets are guarded so at least. Those that are under way are still taken.
+    pub(super) fn set_floors(&mut self, floors: Floors, now: Instant) {
+        if floors.inward > self.floors.inward {
+            self.former_floors.add(self.floors.inward, now);
+        }
+        self.floors = floors;
+    }
+
+    fn is_enough(&self, protection: Protection, now: Instant) -> bool {
+        protection >= self.floors.inward || self.former_floors.at(now).any(|floor| protection >= floor)
     }
 
     fn prefix(&mut self, header: Header, protection: Protection) -> Prefix {
@@ -135,7 +152,7 @@ impl Guard {
         now: Instant,
     ) -> Result<&'a [u8], Rejected> {
         let protection = packet.prefix.protection;
-        if protection < self.floor {
+        if !self.is_enough(protection, now) {
             return Err(Rejected::Weak);
         }
         if protection == Protection::Checksum {

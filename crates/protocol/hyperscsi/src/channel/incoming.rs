@@ -5,7 +5,7 @@ use std::time::Duration;
 use sanwire_core::Instant;
 
 use super::receive::Arrival;
-use super::{AckDue, Channel, LinkAt, Marker, Recovery, Rejected};
+use super::{AckDue, Channel, LinkAt, Marker, Recovery, Rejected, WindowRequest};
 use crate::wire::flow::{Ack, AckKind, Snr, Window, Windows};
 use crate::wire::{Malformed, Opcode, RawPacket, command};
 
@@ -96,12 +96,16 @@ impl Channel {
         most: Windows,
     ) -> Result<Option<(bool, u16)>, Malformed> {
         match Snr::read(plain)? {
-            Snr::SetWindows { resumed, windows, weight } => {
+            // A later request was faster.
+            Snr::SetWindows { number, .. } if number < self.heard_windows => {}
+            Snr::SetWindows { resumed, number, windows, weight } => {
+                self.heard_windows = number;
                 let inward = windows.outward.limited_to(most.inward.in_flight_packets());
                 let outward = windows.inward.limited_to(most.outward.in_flight_packets());
                 self.inward = inward;
                 self.outgoing.set_window(outward);
-                self.acknowledge(AckKind::Windows(Windows { outward: inward, inward: outward }), None);
+                let windows = Windows { outward: inward, inward: outward };
+                self.acknowledge(AckKind::Windows { number, windows }, None);
                 return Ok(Some((resumed, weight)));
             }
             Snr::Query { marker } => self.acknowledge(AckKind::Query { marker }, Some(at)),
@@ -120,7 +124,7 @@ impl Channel {
         self.outgoing.acknowledge(ack.cumulative, ack.map, &mut self.links, now);
         match ack.kind {
             AckKind::Plain => {}
-            AckKind::Windows(windows) => self.windows_answered(windows),
+            AckKind::Windows { number, windows } => self.windows_answered(number, windows),
             AckKind::Query { marker } => {
                 if usize::from(Marker::of(marker).link) == at.0 {
                     self.links[at.0].answered(now);
@@ -138,10 +142,12 @@ impl Channel {
     }
 
     /// The answer names the windows from the requester's point of view; it may only be smaller than what was asked.
-    fn windows_answered(&mut self, windows: Windows) {
+    fn windows_answered(&mut self, number: u32, windows: Windows) {
         let fits = |asked: Window, got: Window| got.in_flight_packets() <= asked.in_flight_packets();
-        let is_fitting =
-            |asked: &mut Windows| fits(asked.outward, windows.outward) && fits(asked.inward, windows.inward);
+        let is_fitting = |asked: &mut WindowRequest| {
+            let most = asked.windows;
+            asked.number == number && fits(most.outward, windows.outward) && fits(most.inward, windows.inward)
+        };
         if self.requested_windows.take_if(is_fitting).is_some() {
             self.outgoing.set_window(windows.outward);
             self.inward = windows.inward;

@@ -194,6 +194,18 @@ impl Messages {
         queue.push_back(MessageId(id));
     }
 
+    /// Messages that are not begun are guarded so or better.
+    pub(super) fn guard(&mut self, floor: Protection) {
+        for message in self.slots.iter_mut().flatten().filter(|message| message.next_fragment == 0) {
+            message.protection = message.protection.max(floor);
+        }
+    }
+
+    /// Whether a message is guarded less.
+    pub(super) fn has_weaker(&self, floor: Protection) -> bool {
+        self.slots.iter().flatten().any(|message| message.protection < floor)
+    }
+
     pub(super) fn get(&self, id: MessageId) -> &Message {
         self.slots[id.0 as usize].as_ref().expect("a sent packet's message stays until it is acknowledged")
     }

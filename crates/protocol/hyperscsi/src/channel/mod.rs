@@ -88,12 +88,29 @@ pub(crate) struct Channel {
     last_heard: Instant,
     /// Since when we wait for any sign of life.
     unanswered_since: Option<Instant>,
-    requested_windows: Option<Windows>,
+    /// How many requests for windows there were.
+    window_requests: u32,
+    /// The one that is not answered.
+    requested_windows: Option<WindowRequest>,
+    /// The number of the peer's last request for windows.
+    heard_windows: u32,
     accepted: VecDeque<Windows>,
     pauses: Pauses,
     recovery: Recovery,
     compressor: Option<Compressor>,
     shaper: Shaper,
+    /// Until when the peer takes packets that are guarded less than new ones, if there may be such.
+    weak_until: Option<Instant>,
+    /// Some are left after that.
+    is_too_weak: bool,
+}
+
+/// Windows that the peer was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct WindowRequest {
+    number: u32,
+    windows: Windows,
+    weight: u16,
 }
 
 /// One of a channel's links.
@@ -116,12 +133,16 @@ impl Channel {
             gap_end: 0,
             last_heard: setup.now,
             unanswered_since: None,
+            window_requests: 0,
             requested_windows: None,
+            heard_windows: 0,
             accepted: VecDeque::new(),
             pauses: Pauses::default(),
             recovery: setup.recovery,
             compressor: None,
             shaper: Shaper::default(),
+            weak_until: None,
+            is_too_weak: false,
         }
     }
 
@@ -158,7 +179,7 @@ impl Channel {
         carrying.min().unwrap_or(self.links[0].packet_max_bytes())
     }
 
-    /// Data packets are never guarded less.
+    /// Data packets that we send are never guarded less.
     pub(crate) fn floor(&self) -> Protection {
         self.guard.floor()
     }
@@ -186,9 +207,9 @@ impl Channel {
         Windows { outward: self.outgoing.window(), inward: self.inward }
     }
 
-    /// Whether large packets no longer come through although the peer is heard: the path has shrunk.
+    /// Whether packets no longer come through although the peer is heard: the path has shrunk, or they are guarded too little by now.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.outgoing.oldest_transmissions() > TRANSMISSIONS_MAX || self.is_unfit()
+        self.outgoing.oldest_transmissions() > TRANSMISSIONS_MAX || self.is_unfit() || self.is_too_weak
     }
 
     /// Whether nothing is on its way any more.
@@ -211,10 +232,18 @@ impl Channel {
         is_new
     }
 
-    /// Asks for other windows; they are in force when the peer accepts. It sends with the same weight as we do.
+    /// Asks for other windows; they are in force when the peer accepts. It sends with the same weight as we do. What is asked again
+    /// has the same number: any answer to it will do.
     pub(crate) fn request_windows(&mut self, resumed: bool, windows: Windows, now: Instant) {
-        self.requested_windows = Some(windows);
-        let request = Snr::SetWindows { resumed, windows, weight: self.weight };
+        let weight = self.weight;
+        let is_same = |asked: &WindowRequest| asked.windows == windows && asked.weight == weight;
+        let number = match self.requested_windows.filter(is_same) {
+            Some(asked) => asked.number,
+            None => self.window_requests.saturating_add(1),
+        };
+        self.window_requests = number;
+        self.requested_windows = Some(WindowRequest { number, windows, weight });
+        let request = Snr::SetWindows { resumed, number, windows, weight };
         self.control.push(Opcode::AckSnr, request.write(0), None);
         self.expect_answer(now);
     }

@@ -13,7 +13,7 @@ use super::guard::Guard;
 use super::link::Link;
 use super::messages::{Message, MessageId, Messages, Turns};
 use crate::wire::flow::Window;
-use crate::wire::{OVERHEAD_BYTES, Opcode};
+use crate::wire::{OVERHEAD_BYTES, Opcode, Protection};
 
 /// How lost packets are recovered (HyperSCSI 5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -90,6 +90,16 @@ impl Outgoing {
 
     pub(super) fn push(&mut self, message: Message) {
         self.messages.push(message);
+    }
+
+    /// Messages of which nothing has gone yet are guarded so or better.
+    pub(super) fn guard(&mut self, floor: Protection) {
+        self.messages.guard(floor);
+    }
+
+    /// Whether packets of a message that is guarded less are still to go, or to be acknowledged.
+    pub(super) fn has_weaker(&self, floor: Protection) -> bool {
+        self.messages.has_weaker(floor)
     }
 
     pub(super) fn window(&self) -> Window {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use sanwire_core::Instant;
 
 use super::ServerInfo;
-use super::terms::Terms;
 use crate::channel::Channel;
+use crate::terms::Terms;
 
 /// A server that owes an answer for this long is sought anew.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
@@ -17,13 +17,24 @@ const HINT_GRACE: Duration = Duration::from_millis(50);
 /// What a client has while it is connected.
 pub(super) struct Connected {
     pub(super) channel: Channel,
-    pub(super) info: ServerInfo,
+    /// What the server was at first.
+    pub(super) first_info: ServerInfo,
     pub(super) terms: Terms,
     /// The server hinted that it does not know us.
     pub(super) hinted_at: Option<Instant>,
 }
 
 impl Connected {
+    /// What the server is now.
+    pub(super) fn info(&self) -> ServerInfo {
+        ServerInfo {
+            packet_max_bytes: self.channel.packet_max_bytes() as u32,
+            transfer_max_bytes: self.terms.transfer_max_bytes(),
+            options: self.terms.agreed().clone(),
+            ..self.first_info.clone()
+        }
+    }
+
     /// When to ask for a sign of life, or to stop waiting for one.
     pub(super) fn silent_at(&self, idle: bool) -> Instant {
         if let Some(hinted_at) = self.hinted_at {
@@ -32,7 +43,7 @@ impl Connected {
         if let Some(since) = self.channel.unanswered_since() {
             return since + SILENCE_MAX;
         }
-        let silence = if idle { self.info.keep_alive * 3 } else { SILENCE_MAX };
+        let silence = if idle { self.first_info.keep_alive * 3 } else { SILENCE_MAX };
         self.channel.last_heard() + silence
     }
 

@@ -4,7 +4,6 @@ use sanwire_core::{Instant, Path};
 
 use super::orders::{Answered, Placed};
 use super::seek::{Answering, Rejection};
-use super::terms::Terms;
 use super::{Client, ClientEvent, Connected, Failure, Orders, State};
 use crate::channel::Rejected;
 use crate::wire::flow::{IN_FLIGHT_MAX_PACKETS, Window, Windows};
@@ -191,6 +190,7 @@ impl Client {
                 Ok(LiveRequest::Farewell) => self.seek(None, now),
                 Err(_) => self.counters.violations += 1,
             },
+            Opcode::AdnReply => self.handle_live_reply(&plain, now),
             Opcode::AddrReport => {
                 let own = (self.config.link, 0);
                 if let Some(addresses) = channel.handle_report(&plain, path, own, now) {
@@ -209,7 +209,7 @@ impl Client {
             return;
         }
         let State::Answering(answering) = std::mem::replace(&mut self.state, State::Closed) else { return };
-        let Answering { mut channel, info, options, .. } = *answering;
+        let Answering { mut channel, info, terms, .. } = *answering;
         if self.was_connected && !resumed {
             self.fail(Orders::take_in_doubt, Failure::InDoubt);
         }
@@ -221,9 +221,9 @@ impl Client {
         channel.start_probing(now);
         self.was_connected = true;
         self.events.push_back(ClientEvent::Connected { server: info.clone(), resumed });
-        self.state =
-            State::Connected(Box::new(Connected { channel, info, terms: Terms::new(options), hinted_at: None }));
-        self.fail_what_is_too_large();
+        self.state = State::Connected(Box::new(Connected { channel, first_info: info, terms, hinted_at: None }));
+        self.propose_wanted(now);
+        self.fail_what_is_too_large(now);
         self.join_all(now);
         if !self.is_held {
             self.release();

@@ -11,9 +11,11 @@ mod connected;
 mod input;
 mod links;
 mod orders;
+#[cfg(test)]
+mod rogue;
 mod seek;
-mod terms;
 mod types;
+mod wishes;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,6 +30,7 @@ pub use self::orders::{CommandId, Order};
 pub use self::seek::discovery;
 use self::seek::{Answering, Seeking};
 pub use self::types::{ClientConfig, ClientEvent, Failure, ServerInfo};
+use self::wishes::Wanted;
 use crate::channel::Message;
 use crate::counters::Counters;
 use crate::keys::Randomness;
@@ -64,6 +67,8 @@ pub struct Client {
     is_held: bool,
     /// The server is to send no answers.
     is_paused: bool,
+    /// What we want from now on, until the server has agreed or refused.
+    wanted: Option<Wanted>,
     /// Since when there is no connection.
     seeking_since: Instant,
     /// There is none for longer than anybody waits.
@@ -99,6 +104,7 @@ impl Client {
             holds_after_restart: false,
             is_held: false,
             is_paused: false,
+            wanted: None,
             seeking_since: now,
             is_out_of_patience: false,
             refusal: None,
@@ -123,11 +129,7 @@ impl Client {
     #[must_use]
     pub fn server(&self) -> Option<ServerInfo> {
         match &self.state {
-            State::Connected(connected) => {
-                let mut info = connected.info.clone();
-                info.packet_max_bytes = connected.channel.packet_max_bytes() as u32;
-                Some(info)
-            }
+            State::Connected(connected) => Some(connected.info()),
             _ => None,
         }
     }
@@ -151,16 +153,16 @@ impl Client {
     ///
     /// # Errors
     /// Gives the order back while as many are in transit as the server takes, or when the client is closed.
-    pub fn order(&mut self, order: Order, _now: Instant) -> Result<CommandId, Order> {
+    pub fn order(&mut self, order: Order, now: Instant) -> Result<CommandId, Order> {
         let limit = match &self.state {
-            State::Connected(connected) => connected.info.commands_max,
+            State::Connected(connected) => connected.first_info.commands_max,
             State::Closed => return Err(order),
             _ => self.config.commands_max,
         };
         let is_large = order.data_out.is_some();
         let (tag, id) = self.orders.insert(order, usize::from(limit))?;
         if is_large {
-            self.fail_what_is_too_large();
+            self.fail_what_is_too_large(now);
         }
         self.ask(tag);
         Ok(id)
@@ -185,11 +187,22 @@ impl Client {
         }
     }
 
+    /// Whether data of a logical unit is compressed where it shrinks, once it has answered on this connection.
+    #[must_use]
+    pub fn is_compressed(&self, lun: Lun) -> Option<bool> {
+        match &self.state {
+            State::Connected(connected) => {
+                self.orders.is_compressible(lun).map(|can| can && connected.terms.agreed().compression)
+            }
+            _ => None,
+        }
+    }
+
     /// A server drops what is larger than it takes, so that is never sent.
-    fn fail_what_is_too_large(&mut self) {
+    fn fail_what_is_too_large(&mut self, now: Instant) {
         if let State::Connected(connected) = &self.state {
-            let transfer_max_bytes = connected.info.transfer_max_bytes;
-            self.fail(|orders| orders.take_larger_than(transfer_max_bytes), Failure::TooLarge);
+            let limit_bytes = connected.terms.transfer_limit_bytes(now);
+            self.fail(|orders| orders.take_larger_than(limit_bytes), Failure::TooLarge);
         }
     }
 
@@ -302,7 +315,8 @@ impl Client {
             }
             State::Connected(connected) => {
                 let silent = connected.silent_at(self.orders.is_empty());
-                Some(connected.channel.poll_timeout().map_or(silent, |at| at.min(silent)))
+                let others = [connected.channel.poll_timeout(), connected.terms.poll_timeout()];
+                others.into_iter().flatten().min().map_or(Some(silent), |at| Some(at.min(silent)))
             }
             State::Closed => None,
         }
@@ -331,6 +345,7 @@ impl Client {
                 } else if connected.silent_at(self.orders.is_empty()) <= now {
                     connected.channel.query(now);
                 }
+                self.tend_terms(now);
                 return;
             }
             State::Seeking(seeking) if seeking.is_worn() && seeking.again_at() <= now => {
@@ -370,23 +385,6 @@ impl Client {
         } else {
             self.close(failure);
             self.events.push_back(ClientEvent::GivenUp(failure));
-        }
-    }
-}
-
-#[cfg(test)]
-impl Client {
-    /// Forgets what both ends have agreed on, as somebody else's client might.
-    pub(crate) fn ignore_cap(&mut self) {
-        if let State::Connected(connected) = &mut self.state {
-            connected.channel.apply(&crate::options::Agreed::default());
-        }
-    }
-
-    /// Says this to the server, sealed, as somebody else's client might.
-    pub(crate) fn say(&mut self, opcode: Opcode, body: Vec<u8>) {
-        if let State::Connected(connected) = &mut self.state {
-            connected.channel.send_control(opcode, body);
         }
     }
 }

@@ -257,6 +257,11 @@ impl Orders {
         self.units.get(&lun).map(|unit| unit.protection)
     }
 
+    /// Whether its data may be compressed, once it has said so.
+    pub(super) fn is_compressible(&self, lun: Lun) -> Option<bool> {
+        self.units.get(&lun).map(|unit| unit.is_compressible)
+    }
+
     /// Puts a fragment of a reply where it belongs. `Err`: the server breaks the rules; the command stays, and will be
     /// asked again on another connection.
     pub(super) fn place(

@@ -8,9 +8,10 @@ use sanwire_core::{Instant, Path};
 use super::{ClientConfig, ServerInfo};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
 use crate::keys::{Handshake, KeyError, Randomness};
-use crate::options::{Agreed, DeviceOption, OptionConflict, Options};
+use crate::options::{DeviceOption, OptionConflict};
 use crate::packet_base_bytes;
 use crate::server::loose_packet;
+use crate::terms::Terms;
 use crate::wire::flow::Window;
 use crate::wire::offer::Offer;
 use crate::wire::setup::{Discovery, write_adn_reply};
@@ -123,7 +124,9 @@ impl Seeking {
             unanswered: Some(unanswered),
             options: config.wishes.options(config.protection_min).map_err(|_| KeyError)?,
         };
-        let agreed = Agreed::new(&offer.options, &server.options)?;
+        let transfer_max_bytes = server.transfer_max_bytes.min(config.transfer_max_bytes);
+        let terms = Terms::new(offer.options.clone(), server.options, transfer_max_bytes)?;
+        let agreed = terms.agreed().clone();
         let third = self.handshake.write(&offer.write())?;
         let packet = loose_packet(Opcode::AdnReply, connection, self.attempt, &write_adn_reply(&third));
         let limit = config.link.packet_max_bytes.min(server.packet_max_bytes) as usize;
@@ -140,19 +143,18 @@ impl Seeking {
             now,
         });
         channel.apply(&agreed);
-        let transfer_max_bytes = server.transfer_max_bytes.min(config.transfer_max_bytes);
         let info = ServerInfo {
             name: server.name,
             path,
             packet_max_bytes: channel.packet_max_bytes() as u32,
             commands_max: server.commands_max.min(config.commands_max),
-            transfer_max_bytes: agreed.transfer_max_bytes.map_or(transfer_max_bytes, |max| max.min(transfer_max_bytes)),
+            transfer_max_bytes: terms.transfer_max_bytes(),
             keep_alive: Duration::from_millis(u64::from(server.keep_alive_ms).max(100)),
             instance: server.instance,
             public_key,
             options: agreed,
         };
-        Ok(Answering { channel, info, options: offer.options, packet, tries: 0, again_at: now })
+        Ok(Answering { channel, info, terms, packet, tries: 0, again_at: now })
     }
 }
 
@@ -182,8 +184,7 @@ impl From<KeyError> for Rejection {
 pub(super) struct Answering {
     pub(super) channel: Channel,
     pub(super) info: ServerInfo,
-    /// What we have offered.
-    pub(super) options: Options,
+    pub(super) terms: Terms,
     packet: Packet,
     tries: u32,
     again_at: Instant,

@@ -5,14 +5,15 @@ use std::time::Duration;
 use sanwire_buffer::{Region, Slice};
 use sanwire_core::{Instant, NexusId};
 
+use super::changes::News;
 use super::intake::{Intake, Piece, Taken, Wanted};
 use super::offences::Offence;
-use super::terms::Terms;
 use super::turns::Turn;
 use crate::channel::{Channel, LinkAt, Rejected, Shaper};
 use crate::counters::Counters;
 use crate::keys::KeyError;
-use crate::options::{Agreed, DeviceOption, Options};
+use crate::options::Agreed;
+use crate::terms::Terms;
 use crate::wire::command::RequestHead;
 use crate::wire::flow::{Window, Windows};
 use crate::wire::links::{AddrReply, AddrReport, Address};
@@ -61,14 +62,16 @@ pub(super) struct Connection {
     pub(super) sharers: u32,
     /// The windows that the client was told last.
     offered: Option<Windows>,
-    intake: Intake,
+    pub(super) intake: Intake,
     /// Keeps the client to its cap, if it does not do so itself.
-    police: Shaper,
+    pub(super) police: Shaper,
     /// For what there was no memory, if the client was told so.
     wanted: Option<Wanted>,
-    terms: Terms,
+    pub(super) terms: Terms,
+    /// What has become of them and was not told yet.
+    pub(super) news: News,
     /// The client does not support what the server enforces now.
-    is_refused: bool,
+    pub(super) is_refused: bool,
     keep_alive: Duration,
     keep_alive_at: Instant,
     keep_alive_nonce: u64,
@@ -107,6 +110,7 @@ impl Connection {
             police,
             wanted: None,
             terms,
+            news: News::default(),
             is_refused: false,
             keep_alive,
             keep_alive_at: now + keep_alive,
@@ -190,6 +194,7 @@ impl Connection {
         }
         self.police.sent(packet.length_bytes(), now);
         let is_next = self.channel.is_next(fragment.sequence);
+        self.intake.limit_transfers(self.terms.transfer_limit_bytes(now));
         let piece = Piece { prefix: &packet.prefix, fragment: &fragment, head, data, is_next };
         let taken = self.intake.take(piece, memory);
         if let Taken::NoMemory { wanted } = taken {
@@ -236,8 +241,8 @@ impl Connection {
     /// Takes an authentic control packet that is no DISCONNECT.
     ///
     /// # Errors
-    /// [`Offence::Violation`] for a question that none is, or an answer to none; it changes nothing. [`Offence::Conflict`] for an
-    /// answer with which the connection cannot go on.
+    /// [`Offence::Violation`] for a question that none is, or an answer to none; it changes nothing. [`Offence::Conflict`] for
+    /// options with which there is no agreement.
     pub(super) fn handle_control(
         &mut self,
         opcode: Opcode,
@@ -269,20 +274,14 @@ impl Connection {
                         (self.keys_since, self.rekey_at) = (now, now + REKEY_AGAIN);
                     }
                 }
-                Ok(LiveReply::Options(answer)) => match self.terms.take_answer(answer) {
-                    Ok(Some(agreed)) => {
-                        self.police.change_cap(agreed.rate_cap_bytes_per_second, now);
-                        self.channel.apply(agreed);
-                    }
-                    Ok(None) => {}
-                    Err(offence) => {
-                        self.is_refused |= offence == Offence::Conflict;
-                        return Err(offence);
-                    }
-                },
+                Ok(LiveReply::Options { change, options }) => self.take_answer(change, options, now)?,
                 // An answer to a keep-alive has done its work by being heard.
                 Ok(LiveReply::KeepAlive { .. }) => {}
                 Err(_) => return Err(Offence::Violation),
+            },
+            Opcode::AdnRequest => match LiveRequest::read(plain) {
+                Ok(LiveRequest::Options(request)) => self.take_request(request, now)?,
+                _ => return Err(Offence::Violation),
             },
             Opcode::AddrReply if AddrReply::read(plain) == Ok(AddrReply::Addresses) => self.report_at = None,
             _ => {}
@@ -315,17 +314,9 @@ impl Connection {
         self.terms.agreed()
     }
 
-    /// The largest data transfer of a command.
-    pub(super) fn transfer_max_bytes(&self) -> u32 {
-        self.terms.transfer_max_bytes()
-    }
-
-    /// The server has other options for this client from now on; true when they are new.
-    pub(super) fn propose(&mut self, options: Options, now: Instant) -> bool {
-        if options.get(DeviceOption::Compression.number()).is_some() {
-            self.intake.take_compressed();
-        }
-        self.terms.propose(options, now)
+    /// The largest data transfer of a command, also of one that was given before a change.
+    pub(super) fn transfer_limit_bytes(&self, now: Instant) -> u32 {
+        self.terms.transfer_limit_bytes(now)
     }
 
     fn send_keep_alive(&mut self) {
@@ -365,9 +356,7 @@ impl Connection {
         if self.unaccepted.is_some_and(|(_, _, at)| at <= now) {
             self.accept_again(now);
         }
-        if let Some(request) = self.terms.poll_request(now) {
-            self.channel.send_control(Opcode::AdnRequest, LiveRequest::Options(request).write());
-        }
+        self.tend_terms(now);
         if self.keep_alive_at <= now {
             self.keep_alive_at = now + self.keep_alive;
             self.send_keep_alive();

@@ -113,11 +113,16 @@ impl Intake {
         self.takes_compressed = true;
     }
 
+    /// From now on no message begins that is longer.
+    pub(super) fn limit_transfers(&mut self, transfer_max_bytes: u32) {
+        self.transfer_max_bytes = transfer_max_bytes;
+    }
+
     /// Takes a fragment that is new.
     pub(super) fn take(&mut self, piece: Piece<'_>, memory: &Region) -> Taken {
         let key = key(piece.prefix.header);
-        let is_one_too_many = self.incoming.len() >= INCOMING_MAX && !self.incoming.contains_key(&key);
-        if is_one_too_many || !self.may_be(piece.fragment) {
+        let may_begin = || self.incoming.len() < INCOMING_MAX && self.may_be(piece.fragment);
+        if !self.incoming.contains_key(&key) && !may_begin() {
             return Taken::Violation;
         }
         match self.place(piece, memory) {

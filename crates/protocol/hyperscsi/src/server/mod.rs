@@ -4,6 +4,7 @@
 //! then [`Server::poll_transmit`], then read [`Server::poll_timeout`].
 
 mod admission;
+mod changes;
 mod connection;
 mod handshake;
 mod intake;
@@ -15,7 +16,6 @@ mod room;
 mod session;
 mod setup;
 mod status;
-mod terms;
 mod throttle;
 mod turns;
 mod types;
@@ -24,7 +24,7 @@ mod weights;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanwire_buffer::Packet;
-use sanwire_core::{ClientId, Instant, NexusId, Path};
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
 
 pub use self::admission::Admission;
 use self::connection::Connection;
@@ -39,6 +39,7 @@ use self::throttle::Throttle;
 pub use self::types::{CommandHandle, Compressible, Levels, ServerConfig, ServerEvent};
 use crate::counters::Counters;
 use crate::keys::Randomness;
+use crate::terms::Former;
 pub use crate::wire::links::LinkLimits;
 use crate::wire::live::LiveRequest;
 use crate::wire::{Opcode, Protection, RawPacket, live};
@@ -58,6 +59,8 @@ pub struct Server {
     connections: BTreeMap<u32, Connection>,
     sessions: BTreeMap<NexusId, Session>,
     by_client: BTreeMap<(ClientId, u64), NexusId>,
+    /// What logical units demanded before they demanded more.
+    former_levels: BTreeMap<Lun, Former<Protection>>,
     /// Clients that are to send nothing.
     paused: BTreeSet<ClientId>,
     /// Sessions whose commands keep too much memory.
@@ -93,6 +96,7 @@ impl Server {
             connections: BTreeMap::new(),
             sessions: BTreeMap::new(),
             by_client: BTreeMap::new(),
+            former_levels: BTreeMap::new(),
             paused: BTreeSet::new(),
             held_back: BTreeSet::new(),
             queue: VecDeque::new(),
@@ -197,12 +201,11 @@ impl Server {
             }
             return;
         }
-        let priority = connection.agreed().priority;
         let offence = connection.handle_control(opcode, &plain, (packet.length_bytes(), at), now).err();
-        let has_other_share = connection.agreed().priority != priority;
         if let Some(offence) = offence {
             self.note_offence_of(nexus, offence, path, now);
         }
+        let has_other_share = self.tell_news(prefix.connection, now);
         self.deliver(prefix.connection);
         self.touch(prefix.connection);
         if has_other_share {
@@ -316,6 +319,7 @@ impl Server {
         }
         self.next_deadline = None;
         let sharers = self.connections.len();
+        let mut have_other_shares = false;
         let mut due = Vec::new();
         for (id, connection) in &self.connections {
             match connection.deadline() {
@@ -331,13 +335,15 @@ impl Server {
             if connection.wants_report(now) {
                 connection.report(&self.config.addresses, now);
             }
-            if connection.is_dead(now) || !self.rekey(id, now) {
+            let is_dead = connection.is_dead(now);
+            have_other_shares |= self.tell_news(id, now);
+            if is_dead || !self.rekey(id, now) {
                 self.drop_connection(id, now);
             } else {
                 self.touch(id);
             }
         }
-        if self.connections.len() < sharers {
+        if have_other_shares || self.connections.len() < sharers {
             self.share_windows(now);
         }
         self.expire_sessions(now);

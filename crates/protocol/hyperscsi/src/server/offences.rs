@@ -32,6 +32,8 @@ pub enum Offence {
     Violation,
     /// One end enforces what the other does not support.
     Conflict,
+    /// Other options are told again and again, and never answered.
+    Deaf,
 }
 
 impl fmt::Display for Offence {
@@ -43,6 +45,7 @@ impl fmt::Display for Offence {
             Offence::Unsealed => "packets in the open that must be sealed",
             Offence::Downgrade => "packets that are guarded too little",
             Offence::Violation => "the rules of the protocol are broken",
+            Offence::Deaf => "changes of options are not answered",
             Offence::Conflict => "one end enforces an option that the other does not support",
         })
     }
@@ -92,7 +95,7 @@ impl Server {
             Offence::NotAuthentic => &mut self.counters.rejected,
             Offence::Unsealed => &mut self.counters.malformed,
             Offence::Downgrade => &mut self.counters.downgrades,
-            Offence::Violation => &mut self.counters.violations,
+            Offence::Violation | Offence::Deaf => &mut self.counters.violations,
             Offence::Conflict => &mut self.counters.conflicts,
         };
         *count += 1;

@@ -1,13 +1,14 @@
 //! Requests of established sessions, and their answers.
 
 use sanwire_buffer::Slice;
-use sanwire_core::{Instant, NexusId, Path};
+use sanwire_core::{Instant, Lun, NexusId, Path};
 use sanwire_scsi::{Reply, Status, Task};
 
-use super::connection::{Connection, Request};
-use super::session::{Asked, Kept, ReplyTo};
+use super::connection::Request;
+use super::session::{Asked, Kept, ReplyTo, Unit};
 use super::{CommandHandle, Offence, Server, ServerEvent};
 use crate::channel::Message;
+use crate::terms::Former;
 use crate::wire::command::{Answer, Ask, Function, ReplyHead, RequestHead, UnitTerms};
 use crate::wire::{Protection, Tag};
 
@@ -24,17 +25,21 @@ impl Server {
         }
         let lun = request.head.logical_unit();
         let of_unit = || (self.config.levels)(lun);
-        let unit = UnitTerms {
+        let terms = UnitTerms {
             protection: if request.is_local { Protection::STRONGEST } else { of_unit() },
             is_compressible: !request.is_local && lun.is_some_and(|lun| (self.config.compressible)(lun)),
         };
-        if request.protection < unit.protection {
-            self.note_offence_of(nexus, Offence::Downgrade, path, now);
-            self.demand(nexus, request.tag, number, unit);
+        if request.protection < terms.protection {
+            let was_enough = lun.is_some_and(|lun| self.was_enough(lun, request.protection, now));
+            if !was_enough {
+                self.note_offence_of(nexus, Offence::Downgrade, path, now);
+            }
+            self.demand(nexus, request.tag, number, terms);
             return;
         }
-        let protection = request.protection.max(unit.protection);
+        let protection = request.protection.max(terms.protection);
         let to = ReplyTo { tag: request.tag, protection, is_local: request.is_local };
+        let unit = Unit { lun: lun.filter(|_| !request.is_local), terms };
         match session.ask(number, request.head.settled_below, to, unit) {
             Asked::Execute if session.executing() > usize::from(self.config.commands_max) => {
                 self.end(CommandHandle { nexus, number }, ask, Status::TaskSetFull, now);
@@ -47,6 +52,16 @@ impl Server {
             Asked::Repeat(kept) => self.send(nexus, to, number, kept),
             Asked::Refuse => self.note_offence_of(nexus, Offence::Violation, path, now),
         }
+    }
+
+    /// A logical unit is about to demand more than this. What comes for it so guarded for a while is not executed, but no offence
+    /// either: its client could not know.
+    pub fn unit_demands_more(&mut self, lun: Lun, than: Protection, now: Instant) {
+        self.former_levels.entry(lun).or_insert_with(Former::new).add(than, now);
+    }
+
+    fn was_enough(&self, lun: Lun, protection: Protection, now: Instant) -> bool {
+        self.former_levels.get(&lun).is_some_and(|former| former.at(now).any(|level| protection >= level))
     }
 
     /// Ends what was not begun. Of management, an answer that says nothing tells so.
@@ -62,7 +77,7 @@ impl Server {
         let lun = request.head.logical_unit();
         match ask {
             Ask::Command(cdb) => {
-                let data_in_max_bytes = data_in_max_bytes.min(self.transfer_max_bytes(handle.nexus));
+                let data_in_max_bytes = data_in_max_bytes.min(self.transfer_limit_bytes(handle.nexus, now));
                 let task = Task { lun, cdb, data_out: request.data, tells_residual: false, data_in_max_bytes };
                 self.events.push_back(ServerEvent::Command { handle, task });
             }
@@ -86,9 +101,9 @@ impl Server {
         }
     }
 
-    fn transfer_max_bytes(&self, nexus: NexusId) -> u32 {
+    fn transfer_limit_bytes(&self, nexus: NexusId, now: Instant) -> u32 {
         let connection = self.sessions.get(&nexus).and_then(|session| self.connections.get(&session.connection?));
-        connection.map_or(self.config.transfer_max_bytes, Connection::transfer_max_bytes)
+        connection.map_or(self.config.transfer_max_bytes, |connection| connection.transfer_limit_bytes(now))
     }
 
     /// The device has executed a command.
@@ -116,11 +131,15 @@ impl Server {
 
     fn answer(&mut self, handle: CommandHandle, answer: Answer, data: Option<Slice>, now: Instant) {
         let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
-        let unit = session.unit(handle.number);
+        let Unit { lun, terms } = session.unit(handle.number);
+        // The unit may demand more by now.
+        let level = lun.map_or(terms.protection, |lun| (self.config.levels)(Some(lun)).max(terms.protection));
+        let unit = UnitTerms { protection: level, ..terms };
         let head = ReplyHead { number: handle.number, unit, answer: Some(answer) }.write();
         let kept = Kept { head, data, is_compressible: unit.is_compressible };
         let answered = session.answer(handle.number, kept.clone());
         if let Some(to) = answered.to {
+            let to = ReplyTo { protection: to.protection.max(level), ..to };
             self.send(handle.nexus, to, handle.number, kept);
         }
         for by in answered.awaited_by {

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use sanwire_buffer::{Head, Slice};
-use sanwire_core::{ClientId, Instant, NexusId};
+use sanwire_core::{ClientId, Instant, Lun, NexusId};
 
 use crate::wire::command::UnitTerms;
 use crate::wire::{Protection, Tag};
@@ -21,6 +21,14 @@ pub(super) struct Kept {
     pub(super) head: Head,
     pub(super) data: Option<Slice>,
     pub(super) is_compressible: bool,
+}
+
+/// The logical unit of a request, and what it said of its packets when it was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Unit {
+    /// `None` for one that cannot exist, and of management.
+    pub(super) lun: Option<Lun>,
+    pub(super) terms: UnitTerms,
 }
 
 /// Where an answer goes: the tag that asked for it, and how its packets are to be guarded.
@@ -38,7 +46,7 @@ enum Slot {
     Unasked,
     /// The device works on it. `to` is `None` while no living connection has asked for it.
     /// `awaited_by` are the task management requests that wait for its end.
-    Executing { to: Option<ReplyTo>, unit: UnitTerms, awaited_by: Vec<u64> },
+    Executing { to: Option<ReplyTo>, unit: Unit, awaited_by: Vec<u64> },
     /// Aborted before it came: it must not be executed when it comes.
     Forbidden,
     /// Answered, not yet known to have arrived.
@@ -144,7 +152,7 @@ impl Session {
     }
 
     /// A request has come whole, for a logical unit that says this of its packets.
-    pub(super) fn ask(&mut self, number: u64, settled_below: u64, to: ReplyTo, unit: UnitTerms) -> Asked {
+    pub(super) fn ask(&mut self, number: u64, settled_below: u64, to: ReplyTo, unit: Unit) -> Asked {
         self.forget_below(settled_below);
         let Some(index) = number.checked_sub(self.settled_below).filter(|index| *index < SPAN_MAX) else {
             return Asked::Refuse;
@@ -197,11 +205,11 @@ impl Session {
         Answered { to, awaited_by }
     }
 
-    /// What the logical unit of a command that is being executed says of its packets.
-    pub(super) fn unit(&mut self, number: u64) -> UnitTerms {
+    /// The logical unit of a command that is being executed.
+    pub(super) fn unit(&mut self, number: u64) -> Unit {
         match self.slot(number) {
             Some(Slot::Executing { unit, .. }) => *unit,
-            _ => UnitTerms { protection: Protection::Checksum, is_compressible: false },
+            _ => Unit { lun: None, terms: UnitTerms { protection: Protection::Checksum, is_compressible: false } },
         }
     }
 
@@ -250,7 +258,8 @@ mod tests {
 
     /// A request for a logical unit that demands nothing.
     fn ask(session: &mut Session, number: u64, settled_below: u64, tag: u16) -> Asked {
-        let unit = UnitTerms { protection: Protection::Checksum, is_compressible: true };
+        let terms = UnitTerms { protection: Protection::Checksum, is_compressible: true };
+        let unit = Unit { lun: Some(Lun::default()), terms };
         session.ask(number, settled_below, to(tag), unit)
     }
 

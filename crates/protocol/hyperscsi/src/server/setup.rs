@@ -8,12 +8,12 @@ use sanwire_core::{ClientId, Instant, NexusId, Path};
 use super::connection::Connection;
 use super::handshake::HalfOpen;
 use super::session::Session;
-use super::terms::Terms;
 use super::{CONNECTIONS_MAX, LOOSE_MAX, LinkLimits, Offence, Server, ServerEvent};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
 use crate::keys::{Handshake, KeyError, client_id};
 use crate::options::Agreed;
 use crate::packet_base_bytes;
+use crate::terms::Terms;
 use crate::wire::flow::Window;
 use crate::wire::offer::Offer;
 use crate::wire::packet::put_checksum;
@@ -175,7 +175,7 @@ impl Server {
         } else if !self.has_room_for_session(client, half_open.session) {
             self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
         } else {
-            match Terms::new(half_open.options.clone(), &offer.options, self.config.transfer_max_bytes) {
+            match Terms::new(half_open.options.clone(), offer.options.clone(), self.config.transfer_max_bytes) {
                 Err(_) => {
                     self.note_offence(Offence::Conflict, Some(client), path, now);
                     self.refuse(path, prefix.connection, prefix.number, Refusal::Options);
@@ -238,6 +238,7 @@ impl Server {
             if let Some(old) = old {
                 self.connections.remove(&old);
             }
+            self.events.push_back(ServerEvent::Options { nexus, options: Box::new(options) });
             return (nexus, true);
         }
         self.end_predecessors(client, number, now);

@@ -98,6 +98,13 @@ pub enum ServerEvent {
         /// What both ends have agreed on.
         options: Agreed,
     },
+    /// Both ends have agreed on other options, or the session goes on with others.
+    Options {
+        /// The session's nexus.
+        nexus: NexusId,
+        /// What they have agreed on.
+        options: Box<Agreed>,
+    },
     /// Something was refused, perhaps several times within a second. All of it is counted.
     Refused {
         /// What.

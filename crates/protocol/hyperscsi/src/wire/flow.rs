@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! FC_ACK_SNR    1 byte kind: 1 set windows, 2 query, 3 probe, 4 pause
-//!   1  1 byte flags (bit 0: the session goes on), then the windows (8 bytes), then 2 bytes weight, 1 to 16
+//!   1  1 byte flags (bit 0: the session goes on), 4 bytes number, sent back in the answer, then the windows (8 bytes),
+//!      then 2 bytes weight, 1 to 16
 //!   2  8 bytes marker, sent back in the answer
 //!   3  2 bytes size of this packet, then zeroes up to it
 //!   4  4 bytes number, sent back in the answer; 1 byte: 1 pause, 0 go on; 1 byte reason: 0 the owner's wish, 1 no room;
 //!      8 bytes: the lowest sequence without room
 //! FC_ACK_REPLY  1 byte kind: 0 nothing more, 1 windows accepted, 2 answer to a query, 3 answer to a probe, 4 pause
-//!   then as above (flags 0, no weight, no zeroes; of a pause its number), then always
+//!   then as above (no flags, no weight, no zeroes; of a pause its number), then always
 //!      8 bytes  cumulative: the lowest sequence that has not come
 //!      2 bytes  length of the map in bytes, at most 512
 //!               map: bit i (the highest bit of a byte first) tells whether sequence cumulative + i has come
@@ -109,6 +110,8 @@ pub enum Snr {
     SetWindows {
         /// The server knows the session and its commands in doubt.
         resumed: bool,
+        /// Counts what the sender asks of this kind: what has a lower one than the last is late.
+        number: u32,
         /// What is proposed.
         windows: Windows,
         /// How many connections of weight 1 the connection stands for on the way, 1 to [`WEIGHT_MAX`].
@@ -172,14 +175,14 @@ impl Snr {
         let mut reader = Reader::new(body);
         match reader.u8()? {
             1 => {
-                let resumed = reader.u8()? & 1 != 0;
+                let (resumed, number) = (reader.u8()? & 1 != 0, reader.u32()?);
                 let outward = Window::read(&mut reader)?;
                 let windows = Windows { outward, inward: Window::read(&mut reader)? };
                 let weight = reader.u16()?;
                 if !(1..=WEIGHT_MAX).contains(&weight) {
                     return Err(Malformed::Field("weight"));
                 }
-                Ok(Snr::SetWindows { resumed, windows, weight })
+                Ok(Snr::SetWindows { resumed, number, windows, weight })
             }
             2 => Ok(Snr::Query { marker: reader.u64()? }),
             3 => Ok(Snr::Probe { size_bytes: reader.u16()? }),
@@ -193,8 +196,9 @@ impl Snr {
     pub fn write(&self, probe_body_bytes: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(16.max(probe_body_bytes));
         match self {
-            Snr::SetWindows { resumed, windows, weight } => {
+            Snr::SetWindows { resumed, number, windows, weight } => {
                 out.extend_from_slice(&[1, u8::from(*resumed)]);
+                out.extend_from_slice(&number.to_be_bytes());
                 windows.outward.write(&mut out);
                 windows.inward.write(&mut out);
                 out.extend_from_slice(&weight.to_be_bytes());
@@ -223,8 +227,13 @@ impl Snr {
 pub enum AckKind {
     /// Nothing: it only says what has come.
     Plain,
-    /// The windows that are in force now.
-    Windows(Windows),
+    /// A request for windows.
+    Windows {
+        /// The request's number.
+        number: u32,
+        /// Those that are in force now.
+        windows: Windows,
+    },
     /// A query.
     Query {
         /// The query's marker.
@@ -263,8 +272,8 @@ impl<'a> Ack<'a> {
         let kind = match reader.u8()? {
             0 => AckKind::Plain,
             1 => {
-                let outward = Window::read(&mut reader)?;
-                AckKind::Windows(Windows { outward, inward: Window::read(&mut reader)? })
+                let (number, outward) = (reader.u32()?, Window::read(&mut reader)?);
+                AckKind::Windows { number, windows: Windows { outward, inward: Window::read(&mut reader)? } }
             }
             2 => AckKind::Query { marker: reader.u64()? },
             3 => AckKind::Probe { size_bytes: reader.u16()? },
@@ -285,8 +294,9 @@ impl<'a> Ack<'a> {
         let mut out = Vec::with_capacity(20 + self.map.len());
         match self.kind {
             AckKind::Plain => out.push(0),
-            AckKind::Windows(windows) => {
+            AckKind::Windows { number, windows } => {
                 out.push(1);
+                out.extend_from_slice(&number.to_be_bytes());
                 windows.outward.write(&mut out);
                 windows.inward.write(&mut out);
             }
@@ -337,7 +347,7 @@ mod tests {
     fn bodies_survive_the_wire() {
         let windows = Windows { outward: Window::new(8, 4).unwrap(), inward: Window::new(64, 1).unwrap() };
         for snr in [
-            Snr::SetWindows { resumed: true, windows, weight: WEIGHT_MAX },
+            Snr::SetWindows { resumed: true, number: 9, windows, weight: WEIGHT_MAX },
             Snr::Query { marker: u64::MAX },
             Snr::Probe { size_bytes: 9000 },
             Snr::Pause { number: 1, pause: Pause::Owner(true) },
@@ -348,7 +358,7 @@ mod tests {
         }
         for kind in [
             AckKind::Plain,
-            AckKind::Windows(windows),
+            AckKind::Windows { number: 9, windows },
             AckKind::Query { marker: 3 },
             AckKind::Probe { size_bytes: 1500 },
             AckKind::Pause { number: 7 },

@@ -3,8 +3,10 @@
 //!
 //! ```text
 //! ADN_REQUEST   1 byte kind: 16 keep-alive (8 bytes nonce), 17 the server goes away,
-//!               18 new keys (8 bytes epoch, 32 bytes public key), 19 options (4 bytes number of the change, options)
-//! ADN_REPLY     1 byte kind: 16 keep-alive (8 bytes nonce, repeated), 18 new keys (as above), 19 options (as above)
+//!               18 new keys (8 bytes epoch, 32 bytes public key), 19 options (4 bytes number of the change, options);
+//!               19 from either end, the others from the server
+//! ADN_REPLY     1 byte kind: 16 keep-alive (8 bytes nonce, repeated), 18 new keys (as above),
+//!               19 options (4 bytes number of the change that is answered, 4 bytes number of the sender's own last change, options)
 //! DISCONNECT    1 byte kind: 16
 //! ```
 
@@ -41,7 +43,7 @@ impl NewKeys {
 /// The options of an end, from now on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewOptions {
-    /// Changes of a connection's options are counted from 1.
+    /// The end counts the changes of its options, from 1; those of its offer have 0.
     pub change: u32,
     /// All of the end's options.
     pub options: Options,
@@ -52,15 +54,13 @@ impl NewOptions {
         Ok(NewOptions { change: reader.u32()?, options: Options::read(&mut reader)? })
     }
 
-    fn write(&self) -> Vec<u8> {
-        let mut out = vec![OPTIONS];
+    fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.change.to_be_bytes());
-        self.options.write(&mut out);
-        out
+        self.options.write(out);
     }
 }
 
-/// What a server says on a living connection.
+/// What is asked on a living connection: by the server; by either end, if it is options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LiveRequest {
     /// Are you there?
@@ -72,7 +72,7 @@ pub enum LiveRequest {
     Farewell,
     /// Let us have new keys.
     NewKeys(NewKeys),
-    /// The server's options are these from now on.
+    /// The sender's options are these from now on.
     Options(NewOptions),
 }
 
@@ -99,12 +99,16 @@ impl LiveRequest {
             LiveRequest::KeepAlive { nonce } => write_keep_alive(*nonce),
             LiveRequest::Farewell => vec![FAREWELL],
             LiveRequest::NewKeys(keys) => keys.write(),
-            LiveRequest::Options(options) => options.write(),
+            LiveRequest::Options(options) => {
+                let mut out = vec![OPTIONS];
+                options.write(&mut out);
+                out
+            }
         }
     }
 }
 
-/// What a client answers on a living connection.
+/// What is answered on a living connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LiveReply {
     /// It is there.
@@ -114,8 +118,13 @@ pub enum LiveReply {
     },
     /// It agrees to new keys.
     NewKeys(NewKeys),
-    /// The client's options, in answer to the server's.
-    Options(NewOptions),
+    /// The sender's options, in answer to those of the other end.
+    Options {
+        /// The change that is answered.
+        change: u32,
+        /// The sender's own.
+        options: NewOptions,
+    },
 }
 
 impl LiveReply {
@@ -128,7 +137,7 @@ impl LiveReply {
         match reader.u8()? {
             KEEP_ALIVE => Ok(LiveReply::KeepAlive { nonce: reader.u64()? }),
             NEW_KEYS => NewKeys::read(reader).map(LiveReply::NewKeys),
-            OPTIONS => NewOptions::read(reader).map(LiveReply::Options),
+            OPTIONS => Ok(LiveReply::Options { change: reader.u32()?, options: NewOptions::read(reader)? }),
             _ => Err(Malformed::Field("kind of ADN_REPLY")),
         }
     }
@@ -139,7 +148,12 @@ impl LiveReply {
         match self {
             LiveReply::KeepAlive { nonce } => write_keep_alive(*nonce),
             LiveReply::NewKeys(keys) => keys.write(),
-            LiveReply::Options(options) => options.write(),
+            LiveReply::Options { change, options } => {
+                let mut out = vec![OPTIONS];
+                out.extend_from_slice(&change.to_be_bytes());
+                options.write(&mut out);
+                out
+            }
         }
     }
 }
@@ -181,7 +195,8 @@ mod tests {
         for request in of_server {
             assert_eq!(LiveRequest::read(&request.write()), Ok(request));
         }
-        for reply in [LiveReply::KeepAlive { nonce: u64::MAX }, LiveReply::NewKeys(keys), LiveReply::Options(options)] {
+        let options = LiveReply::Options { change: 2, options };
+        for reply in [LiveReply::KeepAlive { nonce: u64::MAX }, LiveReply::NewKeys(keys), options] {
             assert_eq!(LiveReply::read(&reply.write()), Ok(reply));
         }
         assert_eq!(read_disconnect(&write_disconnect()), Ok(()));

@@ -9,8 +9,8 @@ use sanwire_core::{ClientId, Instant, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::Answer;
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
 use sanwire_hyperscsi::{
-    Admission, Agreed, Client, ClientConfig, ClientEvent, Failure, Identity, LinkLimits, Order, Server, ServerConfig,
-    ServerEvent, Wishes,
+    Admission, Agreed, Client, ClientConfig, ClientEvent, DeviceOption, Failure, Identity, LinkLimits, Order, Server,
+    ServerConfig, ServerEvent, Wishes,
 };
 use sanwire_scsi::{Reply, Status};
 
@@ -28,6 +28,9 @@ pub(crate) struct Terms {
     pub(crate) weights: BTreeMap<ClientId, u16>,
     /// How every packet of data is guarded at least: what the server wants, and what its clients want.
     pub(crate) least: [Protection; 2],
+    /// What the server wants of the connection in place of that, and what unit 3 demands at least; they change too.
+    pub(crate) floor: Arc<Mutex<Option<Protection>>>,
+    pub(crate) third: Arc<Mutex<Protection>>,
 }
 
 impl Admission for Terms {
@@ -70,6 +73,10 @@ pub(crate) struct Net {
     pub(crate) lost: usize,
     /// What both ends agreed on, as the server saw it at first.
     pub(crate) opened: Vec<Agreed>,
+    /// What they have agreed on since, as the server was told last.
+    pub(crate) changed: Option<Agreed>,
+    /// Wishes of clients that were refused.
+    pub(crate) refused: Vec<Option<DeviceOption>>,
     /// Bytes of packets that were sent to each client, and by it.
     pub(crate) sent_to: Vec<u64>,
     pub(crate) sent_by: Vec<u64>,
@@ -107,10 +114,15 @@ fn client(number: usize, key: usize, wishes: Wishes, protection_min: Protection)
 }
 
 fn server(terms: Terms) -> Server {
-    let least = terms.least[0];
-    let level = move |lun: Option<Lun>| match lun.map(|lun| lun.number()) {
-        Some(1) => least.max(Protection::Aes128Gcm),
-        _ => least,
+    let (least, floor, third) = (terms.least[0], Arc::clone(&terms.floor), Arc::clone(&terms.third));
+    let level = move |lun: Option<Lun>| {
+        let floor = || floor.lock().unwrap().unwrap_or(least);
+        match lun.map(|lun| lun.number()) {
+            Some(1) => least.max(Protection::Aes128Gcm),
+            Some(3) => least.max(*third.lock().unwrap()),
+            Some(_) => least,
+            None => floor(),
+        }
     };
     Server::new(ServerConfig {
         identity: Identity::from_private([99; 32]).unwrap(),
@@ -143,6 +155,8 @@ impl Net {
             failures: Vec::new(),
             lost: 0,
             opened: Vec::new(),
+            changed: None,
+            refused: Vec::new(),
             sent_to: vec![0; count],
             sent_by: vec![0; count],
             guards: BTreeSet::new(),
@@ -192,6 +206,7 @@ impl Net {
                     self.server.reply(handle, Reply::good((length > 0).then(|| data.into())), self.now);
                 }
                 ServerEvent::SessionOpened { options, .. } => self.opened.push(options),
+                ServerEvent::Options { options, .. } => self.changed = Some(*options),
                 _ => {}
             }
         }
@@ -205,6 +220,7 @@ impl Net {
                         self.answers[number].push((status, data));
                     }
                     ClientEvent::Lost { .. } => self.lost += 1,
+                    ClientEvent::WishRefused(option) => self.refused.push(option),
                     ClientEvent::GivenUp(failure) | ClientEvent::Failed { failure, .. } => self.failures.push(failure),
                     _ => {}
                 }

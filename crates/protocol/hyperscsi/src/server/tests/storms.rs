@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use sanwire_core::Instant;
-
 use super::world::{MS, World};
 use super::{id, path};
 use crate::ServerEvent;
 use crate::options::{DeviceOption, Offered, Options, Stance};
 use crate::server::Offence;
-use crate::server::terms::Terms;
 use crate::wire::Opcode;
 use crate::wire::live::{LiveReply, LiveRequest, NewOptions};
 
@@ -106,7 +103,7 @@ fn refused(world: &mut World) -> Vec<(Offence, u64)> {
 #[test]
 fn a_server_counts_answers_to_what_it_did_not_ask_and_such_as_are_none_tells_of_them_and_goes_on() {
     let mut world = World::new();
-    let answer = |change| LiveReply::Options(NewOptions { change, options: cap(1) }).write();
+    let answer = |change| LiveReply::Options { change, options: NewOptions { change: 0, options: cap(1) } }.write();
     for change in 0..500 {
         world.client.say(Opcode::AdnReply, answer(change));
         if change % 10 == 9 {
@@ -130,18 +127,20 @@ fn a_server_counts_answers_to_what_it_did_not_ask_and_such_as_are_none_tells_of_
 }
 
 #[test]
-fn what_was_asked_twice_may_be_answered_twice() {
-    let mut terms = Terms::new(Options::default(), &Options::default(), 1 << 20).unwrap();
-    let mut ours = Options::default();
-    ours.set(DeviceOption::Compression.number(), Offered { stance: Stance::Supported, value: Vec::new() }).unwrap();
-    let answer = |change| NewOptions { change, options: Options::default() };
-    assert_eq!(terms.take_answer(answer(0)), Err(Offence::Violation));
-    assert!(terms.propose(ours, Instant::ZERO));
-    for ms in [0, 200, 400] {
-        assert!(terms.poll_request(Instant::ZERO + MS * ms).is_some());
+fn a_client_that_tells_other_options_without_end_is_answered_a_few_times_counted_and_told_of() {
+    let mut world = World::new();
+    world.pass(Duration::from_secs(2));
+    for change in 1..=1000u32 {
+        let options = cap(100_000_000 + u64::from(change));
+        world.client.say(Opcode::AdnRequest, LiveRequest::Options(NewOptions { change, options }).write());
+        if change % 10 == 0 {
+            world.pass(MS);
+        }
     }
-    assert!(matches!(terms.take_answer(answer(1)), Ok(Some(_))));
-    assert_eq!(terms.take_answer(answer(1)), Ok(None), "it was late");
-    assert_eq!(terms.take_answer(answer(2)), Err(Offence::Violation), "there is no such change yet");
-    assert_eq!(terms.take_answer(answer(1)), Err(Offence::Violation), "that is one too many");
+    assert_eq!(world.server.counters().violations, 992, "eight are taken");
+    let agreed = world.server.connections.values().next().unwrap().agreed().rate_cap_bytes_per_second;
+    assert_eq!(agreed, Some(100_000_008));
+    is_served(&mut world);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(refused(&mut world), [(Offence::Violation, 992)]);
 }

@@ -3,10 +3,11 @@
 use sanwire_core::{Instant, Lun};
 use sanwire_scsi::{Reply, Status, build};
 
-use super::{client, exchange, server};
+use super::world::bytes;
+use super::{client, exchange, path, server};
 use crate::wire::Opcode;
 use crate::wire::command::{Answer, Ask};
-use crate::wire::flow::{IN_FLIGHT_MAX_PACKETS, Window};
+use crate::wire::flow::{IN_FLIGHT_MAX_PACKETS, Window, Windows};
 use crate::{Client, ClientEvent, Order, Server, ServerEvent};
 
 const NOW: Instant = Instant::ZERO;
@@ -20,7 +21,7 @@ const LARGE: [(u16, u16); 3] = [(64, 64), (1, 4096), (4096, 1)];
 /// "Set windows", to the same in both directions.
 fn set_windows((packets, in_flight): (u16, u16)) -> Vec<u8> {
     let window = [packets.to_be_bytes(), in_flight.to_be_bytes()].concat();
-    [&[1, 0], &window[..], &window[..]].concat()
+    [&[1, 0, 0, 0, 0, 1], &window[..], &window[..], &[0, 1]].concat()
 }
 
 /// Packets in flight in each direction, as the server sees each client.
@@ -103,5 +104,46 @@ fn a_client_counts_and_outlives_a_server_that_sets_impossible_or_very_large_wind
         exchange(&mut server, &mut clients, NOW);
     }
     assert!(in_flight(&server).iter().all(|(outward, _)| *outward <= IN_FLIGHT_MAX_PACKETS));
+    assert!(are_served(&mut server, &mut clients));
+}
+
+/// The packets that the server has to send now.
+fn sent(server: &mut Server) -> Vec<Vec<u8>> {
+    std::iter::from_fn(|| server.poll_transmit(NOW)).map(|(_, packet)| bytes(&packet)).collect()
+}
+
+#[test]
+fn of_two_changes_of_windows_each_has_its_own_answer_and_a_late_one_changes_nothing() {
+    let (mut server, mut clients) = (server(), [client(1)]);
+    exchange(&mut server, &mut clients, NOW);
+    let [client] = &mut clients;
+    let before = in_flight(&server);
+    let ask = |server: &mut Server, packets: u32| {
+        let window = Window::fitting(packets);
+        let id = *server.connections.keys().next().unwrap();
+        let windows = Windows { outward: window, inward: window };
+        server.connections.get_mut(&id).unwrap().share(windows, 1, NOW);
+        server.touch(id);
+        sent(server)
+    };
+    let (first, second) = (ask(&mut server, 16), ask(&mut server, 64));
+    let hear = |client: &mut Client, packets: &[Vec<u8>]| -> Vec<Vec<u8>> {
+        packets.iter().for_each(|packet| client.handle_input(path(1), packet, NOW));
+        std::iter::from_fn(|| client.poll_transmit(NOW)).map(|(_, packet)| bytes(&packet)).collect()
+    };
+    for answer in hear(client, &first) {
+        server.handle_input(path(100), &answer, NOW);
+    }
+    assert_eq!(in_flight(&server), before, "the second is not answered");
+    for answer in hear(client, &second) {
+        server.handle_input(path(100), &answer, NOW);
+    }
+    assert_eq!(in_flight(&server), [(64, 64)]);
+    let (third, fourth) = (ask(&mut server, 32), ask(&mut server, 128));
+    for answer in hear(client, &fourth) {
+        server.handle_input(path(100), &answer, NOW);
+    }
+    assert!(hear(client, &third).is_empty(), "it is late");
+    assert_eq!(in_flight(&server), [(128, 128)]);
     assert!(are_served(&mut server, &mut clients));
 }

@@ -53,11 +53,16 @@ fn on_terms(random: &mut Random, terms: impl Fn(&mut Random) -> Terms) -> Plan {
     plan
 }
 
+/// Either end wants something else now and then. What clients ask for fits into the shortest transfer of all.
 fn changes(plan: &mut Plan, random: &mut Random) {
+    plan.work.blocks_max = plan.work.blocks_max.min(128);
     for at in moments(plan, random, 1..=6) {
         let client = random.range(0..=plan.clients as u64 - 1) as usize;
-        let change = Change::any(&plan.wire.terms[client], random);
-        plan.faults.push((at, Fault::Wire(LinkFault::Change { client, change })));
+        let fault = match random.chance(300_000) {
+            true => LinkFault::Wish { client, change: Change::of_either_end(random) },
+            false => LinkFault::Change { client, change: Change::any(&plan.wire.terms[client], random) },
+        };
+        plan.faults.push((at, Fault::Wire(fault)));
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer};
+use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::links::Address;
 use sanwire_hyperscsi::{Admission, Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT, Wishes};
 
@@ -47,13 +47,15 @@ impl World {
         let numbers = (0..self.plan.clients).map(|client| Ok((identity(client)?.client_id(), client)));
         let clients = Clients { wanted, numbers: numbers.collect::<Outcome<_>>()?, managers: self.plan.work.managers };
         let limits = self.limits();
-        let (all, least) = (self.plan.wire.protection, self.plan.wire.least());
+        let (levels, is_mixed) = (self.wire.wanted.clone(), self.plan.wire.is_mixed);
         let config = ServerConfig {
             name: "sim".to_owned(),
             identity: Identity::from_private([99; 32]).map_err(|error| error.to_string())?,
             psk: [5; 32],
             admission: Box::new(door),
-            levels: Box::new(move |lun| if lun.is_none() { least } else { all }),
+            levels: Box::new(
+                move |lun| if lun.is_none() && is_mixed { Protection::Checksum } else { levels.protection() },
+            ),
             compressible: Box::new(|_| true),
             memory: Region::new(self.plan.server_memory_bytes).map_err(|error| error.to_string())?,
             links: vec![limits; self.wire.media.len()],

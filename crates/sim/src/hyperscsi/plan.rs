@@ -67,6 +67,13 @@ pub enum LinkFault {
     PauseServer(usize),
     /// It lets it go on.
     ResumeServer(usize),
+    /// A client wants something else from now on.
+    Wish {
+        /// Which client.
+        client: usize,
+        /// What.
+        change: Change,
+    },
     /// The server wants something else of a client from now on.
     Change {
         /// Which client.

@@ -5,7 +5,7 @@ use sanwire_hyperscsi::wire::{Opcode, Prefix};
 
 use super::attacker::{self, Strike};
 use super::cast::identity;
-use super::meter;
+use super::meter::{self, AGREED_WITHIN};
 use super::wire::{Event, Packets, World};
 use crate::world::{Outcome, Wire};
 
@@ -58,13 +58,16 @@ impl World {
         if self.plan.wire.terms.is_empty() {
             return Ok(());
         }
-        let floor = self.plan.wire.floor(client);
+        if self.wire.healed_at.is_some_and(|at| self.now.saturating_since(at) > AGREED_WITHIN) {
+            let least = self.plan.wire.least(self.wire.wanted.protection());
+            self.wire.meters.settle(client, [least, self.plan.wire.terms_of(client).protection_min]);
+        }
+        let floor = self.wire.meters.floor(client);
         if !is_local && prefix.protection < floor {
             return Err(format!("client {client}, to the server {to_server}: {prefix:?} goes below {floor}"));
         }
         if let Some(server) = self.workers.get(client).and_then(|worker| worker.client.server()) {
-            let healed_for = self.wire.healed_at.map(|at| self.now.saturating_since(at));
-            self.wire.meters.believe(client, server.options.rate_cap_bytes_per_second, healed_for);
+            self.wire.meters.believe(client, server.options.rate_cap_bytes_per_second);
         }
         let (connection, bytes_max) = (prefix.connection, self.plan.wire.claimed_bytes);
         let passing = meter::Passing { client, connection, to_server, bytes: bytes.len(), bytes_max };

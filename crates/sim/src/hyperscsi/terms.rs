@@ -1,7 +1,7 @@
 //! What both ends want of their connections, how that changes while they work, and what must come of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::{ClientId, Protection};
 use sanwire_hyperscsi::{Agreed, DeviceOption, Options, Stance, Wishes};
@@ -40,20 +40,44 @@ pub enum Change {
     RateCap(Option<u64>),
     /// Whose turn comes sooner.
     Priority(Option<u8>),
+    /// Whether removable media stay in.
+    MediumLock(bool),
+    /// The largest transfer.
+    TransferMax(Option<u32>),
+    /// How packets of data are guarded at least: by the server those of all clients, by a client its own.
+    Protection(Protection),
 }
 
 /// What the server wants of each client now.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Wanted(Arc<Mutex<BTreeMap<ClientId, Wishes>>>);
+#[derive(Clone, Debug)]
+pub(super) struct Wanted(Arc<Mutex<Now>>);
+
+#[derive(Debug)]
+struct Now {
+    wishes: BTreeMap<ClientId, Wishes>,
+    protection: Protection,
+}
 
 impl Wanted {
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What the server wants of a client.
     pub(super) fn of(&self, client: ClientId) -> Wishes {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&client).cloned().unwrap_or_default()
+        self.now().wishes.get(&client).cloned().unwrap_or_default()
+    }
+
+    /// How the server guards its disks.
+    pub(super) fn protection(&self) -> Protection {
+        self.now().protection
     }
 
     fn change(&self, client: ClientId, change: Change) {
-        change.make(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(client).or_default());
+        match change {
+            Change::Protection(protection) => self.now().protection = protection,
+            _ => change.make(self.now().wishes.entry(client).or_default()),
+        }
     }
 
     /// As a plan has it.
@@ -62,7 +86,7 @@ impl Wanted {
             let id = identity(client).ok()?.client_id();
             Some((id, plan.wire.terms_of(client).server))
         });
-        Wanted(Arc::new(Mutex::new(wishes.collect())))
+        Wanted(Arc::new(Mutex::new(Now { wishes: wishes.collect(), protection: plan.wire.protection })))
     }
 }
 
@@ -132,7 +156,7 @@ impl Change {
     /// A change to which a client on these terms can agree.
     #[must_use]
     pub fn any(terms: &Terms, random: &mut Random) -> Self {
-        match random.range(0..=3) {
+        match random.range(0..=6) {
             0 => Change::Compression(match terms.client.compression {
                 Stance::Ignored => random.choose(&[Stance::Ignored, Stance::Supported]),
                 Stance::Supported => random.choose(&Stance::ALL),
@@ -140,7 +164,21 @@ impl Change {
             }),
             1 => Change::ReadOnly(random.chance(500_000)),
             2 => Change::RateCap(random.choose(&[None, Some(CAPS[0]), Some(CAPS[1]), Some(CAPS[2])])),
-            _ => Change::Priority(random.choose(&[None, Some(0), Some(3), Some(7)])),
+            3 => Change::Priority(random.choose(&[None, Some(0), Some(3), Some(7)])),
+            _ => Change::of_either_end(random),
+        }
+    }
+
+    /// A change that a client can wish for as well.
+    #[must_use]
+    pub fn of_either_end(random: &mut Random) -> Self {
+        match random.range(0..=3) {
+            0 => Change::MediumLock(random.chance(500_000)),
+            1 => {
+                Change::TransferMax(random.choose(&[None, Some(TRANSFERS_MAX_BYTES[0]), Some(TRANSFERS_MAX_BYTES[1])]))
+            }
+            2 => Change::RateCap(random.choose(&[None, Some(CAPS[0]), Some(CAPS[1]), Some(CAPS[2])])),
+            _ => Change::Protection(random.choose(&Protection::ALL)),
         }
     }
 
@@ -150,6 +188,9 @@ impl Change {
             Change::ReadOnly(is_read_only) => wishes.read_only = is_read_only,
             Change::RateCap(cap) => wishes.rate_cap_bytes_per_second = cap,
             Change::Priority(priority) => wishes.priority = priority,
+            Change::MediumLock(is_locked) => wishes.medium_lock = is_locked,
+            Change::TransferMax(bytes) => wishes.transfer_max_bytes = bytes,
+            Change::Protection(_) => {}
         }
     }
 }
@@ -161,14 +202,9 @@ impl PacketPlan {
         self.terms.get(client).cloned().unwrap_or_default()
     }
 
-    /// The least that the server guards any disk.
-    pub(super) fn least(&self) -> Protection {
-        if self.is_mixed { Protection::Checksum } else { self.protection }
-    }
-
-    /// How packets of data between the server and a client are guarded at least.
-    pub(super) fn floor(&self, client: usize) -> Protection {
-        self.least().max(self.terms_of(client).protection_min)
+    /// The least that the server guards any disk, when it guards the one there is so.
+    pub(super) fn least(&self, protection: Protection) -> Protection {
+        if self.is_mixed { Protection::Checksum } else { protection }
     }
 }
 
@@ -187,23 +223,57 @@ impl World {
             };
             self.workers[client].read_only_since = self.wire.read_only_since(client);
         }
+        self.note_terms()?;
         let Some(host) = &mut self.host else { return Ok(()) };
         host.look_after_terms(self.now);
         Packets::drain_server(self)
+    }
+
+    /// A client wants something else from now on.
+    pub(super) fn wish(&mut self, client: usize, change: Change) -> Outcome<()> {
+        let Some(terms) = self.plan.wire.terms.get_mut(client) else { return Ok(()) };
+        match change {
+            Change::Protection(protection) => terms.protection_min = protection,
+            _ => change.make(&mut terms.client),
+        }
+        self.note_terms()?;
+        self.wish_again(client)
+    }
+
+    /// A client says once more what it wants: it gives up when it has no answer.
+    pub(super) fn wish_again(&mut self, client: usize) -> Outcome<()> {
+        if self.plan.wire.terms.is_empty() {
+            return Ok(());
+        }
+        let Terms { client: wishes, protection_min, .. } = self.plan.wire.terms_of(client);
+        let machine = &mut self.workers[client].client;
+        machine.wish(wishes, protection_min, self.now).map_err(|error| error.to_string())?;
+        Packets::drain_client(self, client)
+    }
+
+    /// Until both ends have agreed on a change, it need not hold.
+    pub(super) fn note_terms(&mut self) -> Outcome<()> {
+        let least = self.plan.wire.least(self.wire.wanted.protection());
+        for client in 0..self.plan.wire.terms.len().min(self.plan.clients) {
+            let (terms, server) = (self.plan.wire.terms_of(client), self.wire.wanted.of(identity(client)?.client_id()));
+            let caps = [server.rate_cap_bytes_per_second, terms.client.rate_cap_bytes_per_second];
+            self.wire.meters.change(client, caps, [least, terms.protection_min]);
+        }
+        Ok(())
     }
 
     /// Both ends of each connection must agree, and do what they have agreed on.
     pub(super) fn check_terms(&self) -> Outcome<()> {
         for (client, worker) in self.workers.iter().enumerate() {
             let (terms, wanted) = (self.plan.wire.terms_of(client), self.wire.wanted.of(identity(client)?.client_id()));
-            let agreed = terms.agreed(wanted, self.plan.wire.least())?;
+            let agreed = terms.agreed(wanted, self.plan.wire.least(self.wire.wanted.protection()))?;
             let Some(server) = worker.client.server() else {
                 return Err(format!("client {client} is not connected: {}", self.describe()));
             };
             if server.options != agreed {
                 return Err(format!("client {client} has {:?}, not {agreed:?}: {}", server.options, self.describe()));
             }
-            let transfer_max_bytes = terms.transfer_max_bytes().min(1 << 20);
+            let transfer_max_bytes = agreed.transfer_max_bytes.unwrap_or(u32::MAX).min(1 << 20);
             if server.transfer_max_bytes != transfer_max_bytes {
                 return Err(format!(
                     "client {client} moves {} bytes at once, not {transfer_max_bytes}",

@@ -140,6 +140,7 @@ impl Wire for Packets {
     }
 
     fn make_host(world: &mut World) -> Outcome<Host> {
+        world.note_terms()?;
         world.make_server()
     }
 
@@ -181,6 +182,7 @@ impl Wire for Packets {
             LinkFault::PauseServer(client) => return world.pause_server(client, true),
             LinkFault::ResumeServer(client) => return world.pause_server(client, false),
             LinkFault::Change { client, change } => return world.change(client, change),
+            LinkFault::Wish { client, change } => return world.wish(client, change),
             LinkFault::Narrow(bytes) => world.wire.links(|link| link.plan.packet_max_bytes = bytes),
             LinkFault::Lengthen(us) => world.wire.links(|link| link.plan.delay_us = us),
             LinkFault::Replace(client) => {
@@ -206,7 +208,8 @@ impl Wire for Packets {
         });
         (0..world.plan.clients).try_for_each(|client| {
             world.pause_server(client, false)?;
-            world.pause(client, false)
+            world.pause(client, false)?;
+            world.wish_again(client)
         })
     }
 

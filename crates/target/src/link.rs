@@ -143,13 +143,15 @@ pub(crate) struct Links {
     openers: Vec<Opener>,
     is_broken: Vec<bool>,
     tend_at: Instant,
+    /// Something has happened since the links were last looked after: perhaps it was that one is gone.
+    is_put_off: bool,
 }
 
 impl Links {
     /// `ports` were opened by `openers`, in this order.
     pub(crate) fn new(ports: Vec<Port>, openers: Vec<Opener>) -> Self {
         let is_broken = vec![false; ports.len()];
-        Links { ports, openers, is_broken, tend_at: Instant::ZERO }
+        Links { ports, openers, is_broken, tend_at: Instant::ZERO, is_put_off: false }
     }
 
     pub(crate) fn ports(&self) -> &[Port] {
@@ -195,10 +197,12 @@ impl Links {
         self.is_broken[index] = true;
     }
 
-    /// Looks after the links, now and then: reads their MTU, and opens again what is gone.
-    pub(crate) fn tend(&mut self, now: Instant) {
-        if now < self.tend_at {
-            return;
+    /// Looks after the links, now and then: reads their MTU and addresses, and opens again what is gone. `false`: it is not yet
+    /// time for that.
+    pub(crate) fn tend(&mut self, now: Instant) -> bool {
+        self.is_put_off = now < self.tend_at;
+        if self.is_put_off {
+            return false;
         }
         self.tend_at = now + TEND_EVERY;
         for index in 0..self.ports.len() {
@@ -221,11 +225,13 @@ impl Links {
                 Err(error) => tracing::debug!("wire {} stays away: {error}", self.openers[index].wire),
             }
         }
+        true
     }
 
-    /// When [`Links::tend`] should be called next, if a link is away. While all are there, nothing wakes a shard for it.
+    /// When [`Links::tend`] should be called next: if a link is away, or once more after whatever has woken the shard. While all
+    /// are there and nothing happens, nothing wakes a shard for it.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.is_broken.contains(&true).then_some(self.tend_at)
+        (self.is_put_off || self.is_broken.contains(&true)).then_some(self.tend_at)
     }
 }
 
@@ -244,6 +250,17 @@ mod tests {
         assert_eq!(told.len(), LINKS_MAX);
         assert_eq!(told.iter().map(|one| one.speed_mbit).take(3).collect::<Vec<_>>(), [25_000, 10_000, 1000]);
         assert!(told.iter().all(|one| one.speed_mbit > 0) && told[2].peer == address((0, 1000)).peer);
+    }
+
+    /// A shard without clients is woken once when an interface goes, and its turn to open the port again holds up all the others.
+    #[test]
+    fn links_are_looked_after_once_more_after_whatever_has_woken_the_shard() {
+        let mut links = Links::new(Vec::new(), Vec::new());
+        let (begin, soon) = (Instant::ZERO, Instant::ZERO + TEND_EVERY / 2);
+        assert!(links.tend(begin) && links.poll_timeout().is_none());
+        assert!(!links.tend(soon));
+        assert_eq!(links.poll_timeout(), Some(begin + TEND_EVERY));
+        assert!(links.tend(begin + TEND_EVERY) && links.poll_timeout().is_none());
     }
 
     #[test]

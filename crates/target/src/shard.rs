@@ -21,7 +21,7 @@ use crate::clients::Clients;
 use crate::counting::Counters;
 use crate::directory::Exports;
 use crate::inbox::Inbox;
-use crate::link::{Links, Opener, packet_max_bytes};
+use crate::link::{self, Links, Opener, packet_max_bytes};
 use crate::mail::{Mail, Mailbox, Newcomer};
 use crate::registry::Registry;
 use crate::runner::{CommandHandle, Ended, Runner, task_aborted};
@@ -143,7 +143,9 @@ impl Shard {
 
     /// Does what there is to do; false when there was nothing.
     fn turn(&mut self, now: Instant) -> io::Result<bool> {
-        self.links.tend(now);
+        if self.links.tend(now) {
+            self.server.set_addresses(link::addresses(self.links.ports()), now);
+        }
         self.read_mail(now);
         let received = self.receive(now) + self.iscsi.receive(&mut self.poller, now)?;
         self.advance(now);

@@ -84,8 +84,8 @@ fn links_whose_interfaces_are_replaced_carry_data_again_by_the_same_connection()
 }
 
 #[test]
-fn a_server_that_comes_again_with_another_address_on_a_link_is_found_there() {
-    let test = "a_server_that_comes_again_with_another_address";
+fn a_server_that_has_another_address_on_a_link_is_found_there_whether_it_was_restarted_or_not() {
+    let test = "a_server_that_has_another_address_on_a_link";
     let Some(world) = World::new(test, 1500, &[]) else { return };
     world.add_path(1, 1500);
     let mut server = serve(&world, &format!("disk=file:{},size=64M", world.scratch.text("disk.img")));
@@ -93,10 +93,14 @@ fn a_server_that_comes_again_with_another_address_on_a_link_is_found_there() {
     wait_for_data(&world, &mut load, "at first", &[0, 1]);
     // Until the search for links is over, which would begin anew anyway.
     thread::sleep(Duration::from_secs(3));
+    world.set_server_mac(1, "02:00:5e:77:01:76");
+    wait_for_data(&world, &mut load, "at another address", &[0, 1]);
+    assert!(!load.log().contains("is back"), "the connection stayed: {}", load.log());
+    thread::sleep(Duration::from_secs(3));
     server.kill();
     world.set_server_mac(1, "02:00:5e:77:01:77");
     server.restart();
-    wait_for_data(&world, &mut load, "at another address", &[0, 1]);
+    wait_for_data(&world, &mut load, "at yet another address", &[0, 1]);
     assert!(load.is_alive(), "{}", load.log());
     load.kill();
     assert!(server.stop().success(), "{}", server.log());

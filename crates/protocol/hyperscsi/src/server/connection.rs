@@ -123,6 +123,13 @@ impl Connection {
         }
     }
 
+    /// The server can be reached elsewhere: the client is to be told, unless it is not accepted yet, and is told then.
+    pub(super) fn report_anew(&mut self, now: Instant) {
+        if self.unaccepted.is_none() {
+            self.report_at = Some(now);
+        }
+    }
+
     /// Whether the client is to be told where the server can be reached.
     pub(super) fn wants_report(&self, now: Instant) -> bool {
         self.report_at.is_some_and(|at| at <= now)

@@ -1,5 +1,6 @@
 //! Both ends in memory: what a server does as clients come and go.
 
+mod addresses;
 mod capacity;
 mod caps;
 mod pauses;

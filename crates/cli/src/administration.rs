@@ -60,6 +60,7 @@ fn client_settings(args: &SettingsArgs) -> anyhow::Result<ClientSettings> {
         no_password: args.no_own_password,
         manage: args.manage,
         read_only: args.read_only,
+        lock_media: args.lock_media,
         volumes: args.volumes.clone(),
         weight: args.weight,
         cap_bytes_per_second: args.cap.map(|cap| cap.0),

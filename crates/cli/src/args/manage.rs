@@ -200,6 +200,10 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) read_only: Option<bool>,
 
+    /// Whether removable media stay in while it is connected
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) lock_media: Option<bool>,
+
     /// The volumes that it sees: names, with * for any text, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) volumes: Option<Vec<String>>,

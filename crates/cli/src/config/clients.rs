@@ -39,6 +39,8 @@ pub(super) struct WrittenClient {
     manage: bool,
     #[serde(default)]
     read_only: bool,
+    #[serde(default)]
+    lock_media: bool,
     volumes: Option<Vec<String>>,
     weight: Option<u16>,
     cap: Option<Text>,
@@ -63,6 +65,7 @@ impl WrittenClient {
             name: self.name.clone(),
             manage: Some(self.manage),
             read_only: Some(self.read_only),
+            lock_media: Some(self.lock_media),
             volumes: self.volumes.clone(),
             weight: self.weight,
             cap_bytes_per_second: cap.map(|cap| cap.get_ref().0),

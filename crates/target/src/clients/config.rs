@@ -46,6 +46,9 @@ pub struct ClientConfig {
     /// Whether it may read only.
     #[serde(default)]
     pub read_only: bool,
+    /// Whether removable media stay in while it is connected.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lock_media: bool,
     /// The volumes that it sees.
     #[serde(default = "all_volumes", with = "texts")]
     pub volumes: Vec<VolumePattern>,
@@ -88,6 +91,9 @@ pub struct ClientSettings {
     /// Whether it may read only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
+    /// Whether removable media stay in while it is connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock_media: Option<bool>,
     /// The volumes that it sees: names with `*` and `?`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<String>>,
@@ -158,6 +164,7 @@ impl ClientConfig {
             psk: None,
             manage: false,
             read_only: false,
+            lock_media: false,
             volumes: all_volumes(),
             weight: one(),
             cap_bytes_per_second: None,
@@ -187,6 +194,7 @@ impl ClientConfig {
         self.psk = settings.psk.or(self.psk.filter(|_| !settings.no_password));
         self.manage = settings.manage.unwrap_or(self.manage);
         self.read_only = settings.read_only.unwrap_or(self.read_only);
+        self.lock_media = settings.lock_media.unwrap_or(self.lock_media);
         let limit = |new: Option<u64>, old: Option<u64>| new.map_or(old, |new| Some(new).filter(|limit| *limit != 0));
         self.cap_bytes_per_second = limit(settings.cap_bytes_per_second, self.cap_bytes_per_second);
         let window = limit(settings.window_packets.map(u64::from), self.window_packets.map(u64::from));

@@ -319,6 +319,7 @@ impl Admission for Gate {
         Wishes {
             compression: compression.into(),
             read_only: client.read_only,
+            medium_lock: client.lock_media,
             transfer_max_bytes: client.transfer_max_bytes,
             rate_cap_bytes_per_second: client.cap_bytes_per_second,
             priority: client.priority,

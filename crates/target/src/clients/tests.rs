@@ -79,6 +79,16 @@ fn secrets_are_the_clients_own_or_the_servers() {
 }
 
 #[test]
+fn connections_with_a_client_are_to_be_as_it_was_set_last() {
+    let gate = Gate(Arc::new(clients(&[named(ALICE, "alice")])));
+    assert!(!gate.wishes(ALICE).medium_lock && !gate.wishes(BOB).medium_lock);
+    let set = |lock_media| gate.0.set("alice", &ClientSettings { lock_media, ..ClientSettings::default() }).unwrap();
+    for (setting, is_locked) in [(Some(true), true), (None, true), (Some(false), false)] {
+        assert_eq!((set(setting).lock_media, gate.wishes(ALICE).medium_lock), (is_locked, is_locked));
+    }
+}
+
+#[test]
 fn a_client_sees_the_volumes_that_it_may_use_also_when_that_changes() {
     let restricted = ClientConfig { volumes: vec!["vm-*".parse().unwrap()], ..named(ALICE, "alice") };
     let clients = clients(&[restricted]);

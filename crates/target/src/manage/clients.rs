@@ -104,6 +104,9 @@ fn rights(client: &ClientConfig) -> String {
     if let Some(compression) = client.compression {
         text.push_str(&format!(", compression {compression}"));
     }
+    if client.lock_media {
+        text.push_str(", locks media");
+    }
     if client.manage {
         text.push_str(", may manage the server");
     }

@@ -175,10 +175,15 @@ fn a_wish_that_the_server_cannot_meet_is_refused_and_what_held_before_holds_also
 fn a_wish_while_the_server_is_away_holds_when_it_is_back() {
     let mut net = connected(Wishes::default(), Wishes::default(), CALM);
     net.server.shut_down();
-    net.run(Duration::from_millis(1));
-    let capped = Wishes { rate_cap_bytes_per_second: Some(1_000_000), ..Wishes::default() };
-    net.clients[0].wish(capped, Protection::Checksum, net.now).unwrap();
-    net.run(Duration::from_secs(5));
+    let mut capped = Some(Wishes { rate_cap_bytes_per_second: Some(1_000_000), ..Wishes::default() });
+    net.run_with(Duration::from_secs(5), |net| {
+        if net.clients[0].server().is_none()
+            && let Some(capped) = capped.take()
+        {
+            net.clients[0].wish(capped, Protection::Checksum, net.now).unwrap();
+        }
+    });
+    assert!(capped.is_none());
     assert!(net.is_connected() && net.lost == 1);
     assert_eq!(net.agreed(0).unwrap().rate_cap_bytes_per_second, Some(1_000_000));
 }

@@ -263,6 +263,7 @@ impl World {
                 ClientEvent::Failed { id, .. } => drop(self.waiting.remove(&id.number()).expect("failed once")),
                 ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => panic!("gave up: {failure}"),
                 ClientEvent::Connected { .. } | ClientEvent::Lost { .. } | ClientEvent::Addresses(_) => {}
+                ClientEvent::Options(_) | ClientEvent::WishRefused(_) => {}
             }
         }
         for turn in 0.. {

@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::Protection;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
+use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::ServerConfig;
 use sanwire_io::tcp::Listener;
@@ -93,7 +93,7 @@ impl Target {
         let listeners = listeners(&mut wires)?;
         let portals = wires.iter().filter_map(Wire::portal).collect();
         let exports = Exports::new(config.discovery.clone(), portals);
-        refuse_in_the_clear(&config.exports, &units, &levels)?;
+        refuse_in_the_clear(&config.exports, &units, |lun, _| levels.of(Some(lun)))?;
         exports.replace(config.exports.clone(), &units)?;
         let (wakers, mailboxes, mail) = mailboxes(shards)?;
         let (inbox, letters) = Inbox::new();
@@ -343,11 +343,15 @@ fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16)>, StartError> {
 }
 
 /// iSCSI protects nothing that it carries.
-fn refuse_in_the_clear(configs: &[ExportConfig], units: &LogicalUnits, levels: &Levels) -> Result<(), ExportError> {
+fn refuse_in_the_clear(
+    configs: &[ExportConfig],
+    units: &LogicalUnits,
+    level: impl Fn(Lun, &str) -> Protection,
+) -> Result<(), ExportError> {
     let served = units.iter();
     let is_protected = |volume: &str| {
         let unit = served.iter().find(|(_, disk)| disk.identity().name() == volume);
-        unit.is_some_and(|(lun, _)| levels.of(Some(*lun)) > Protection::Checksum)
+        unit.is_some_and(|(lun, _)| level(*lun, volume) > Protection::Checksum)
     };
     let mut named = configs.iter().flat_map(|config| config.units.values().map(move |volume| (&config.name, volume)));
     match named.find(|(_, volume)| is_protected(volume)) {

@@ -253,8 +253,7 @@ impl Session for HyperScsi {
 fn translate(event: ClientEvent) -> Option<Event> {
     Some(match event {
         ClientEvent::Addresses(_) | ClientEvent::Options(_) => return None,
-        ClientEvent::WishRefused(None) => Event::WishRefused("the server does not answer".to_owned()),
-        ClientEvent::WishRefused(Some(option)) => {
+        ClientEvent::WishRefused(option) => {
             Event::WishRefused(format!("the server and this client do not go together in {}", option.name()))
         }
         ClientEvent::Connected { server, resumed } => Event::Connected { server: server_info(server), resumed },

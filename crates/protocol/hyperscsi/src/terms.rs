@@ -14,7 +14,7 @@ use crate::wire::live::NewOptions;
 /// A change that was not answered is told again after this; and no two changes are told within it.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// A change that was told so often without any answer will have none.
+/// A change that was told so often without any answer to it will have none.
 const ASKS_MAX: u32 = 15;
 
 /// What was sent by the terms of before is taken for so long.
@@ -96,12 +96,13 @@ pub(crate) struct Terms {
     /// The largest transfer by what both ends have offered beside their options.
     offered_transfer_bytes: u32,
     former_transfers: Former<u32>,
-    /// The number of the last change of ours.
+    /// The number of the last change of ours, and of the last one that was answered.
     changes: u32,
+    answered: u32,
     asking: Option<Asking>,
     /// How often we have asked without an answer: so many may still come.
     unanswered: u32,
-    /// How often in a row.
+    /// How often since something was answered that was not before.
     silence: u32,
     /// Before then no further change is told.
     quiet_until: Instant,
@@ -123,6 +124,7 @@ impl Terms {
             offered_transfer_bytes,
             former_transfers: Former::new(),
             changes: 0,
+            answered: 0,
             asking: None,
             unanswered: 0,
             silence: 0,
@@ -171,10 +173,14 @@ impl Terms {
         if latest.options == options {
             return false;
         }
+        self.begin_asking(options, now);
+        true
+    }
+
+    fn begin_asking(&mut self, options: Options, now: Instant) {
         self.changes = self.changes.saturating_add(1);
         let wanted = NewOptions { change: self.changes, options };
         self.asking = Some(Asking { wanted, at: now.max(self.quiet_until) });
-        true
     }
 
     /// Whether the other end has still to answer a change.
@@ -206,10 +212,13 @@ impl Terms {
     /// [`Violation`] for an answer to no question.
     pub(crate) fn take_answer(&mut self, change: u32, theirs: NewOptions, now: Instant) -> Result<Outcome, Violation> {
         self.unanswered = self.unanswered.checked_sub(1).ok_or(Violation)?;
-        if change > self.changes {
+        if change == 0 || change > self.changes {
             return Err(Violation);
         }
-        self.silence = 0;
+        // Who answers only what was answered before does not answer.
+        if change > self.answered {
+            (self.answered, self.silence) = (change, 0);
+        }
         let Some(asking) = self.asking.take_if(|asking| asking.wanted.change == change) else {
             return Ok(Outcome::Same);
         };
@@ -221,7 +230,13 @@ impl Terms {
                 (self.ours, self.theirs) = (asking.wanted, theirs);
                 Ok(self.adopt(agreed, now))
             }
-            Err(OptionConflict(option)) => Ok(Outcome::Conflict(option)),
+            Err(OptionConflict(option)) => {
+                // It may go by an earlier change of ours, whose answer was lost: what holds is told again, once.
+                if asking.wanted.options != self.ours.options {
+                    self.begin_asking(self.ours.options.clone(), now);
+                }
+                Ok(Outcome::Conflict(option))
+            }
         }
     }
 
@@ -240,7 +255,8 @@ impl Terms {
         if self.is_storm(now) {
             return Err(Violation);
         }
-        if theirs.change == self.heard {
+        // What did not go together then may do so now, and its answer can be lost.
+        if theirs.change == self.heard && theirs.change == self.theirs.change {
             return Ok(Some((Outcome::Same, self.telling().clone())));
         }
         self.heard = theirs.change;
@@ -287,11 +303,6 @@ impl Terms {
         let Agreed { protection_min, compression, .. } = self.agreed;
         let compression = compression && agreed.compression;
         Some(self.adopt(Agreed { protection_min, compression, ..agreed }, now))
-    }
-
-    /// Wants no more than what holds.
-    pub(crate) fn give_up(&mut self) {
-        (self.asking, self.silence) = (None, 0);
     }
 
     fn adopt(&mut self, agreed: Agreed, now: Instant) -> Outcome {

@@ -326,20 +326,18 @@ impl Manager {
         let before = self.target.exports();
         // What may pass in the clear from now on may have a target, and what has none any more need not.
         let (lowered, raised): (Vec<_>, Vec<_>) = difference.secured.iter().partition(|spec| self.is_lower(spec));
-        let (former, lines) = self.secure_all(&lowered);
-        if let Err(error) = self.target.set_exports(wanted.exports.clone()) {
-            self.secure_all(&former.iter().collect::<Vec<_>>());
+        if let Err(error) = self.target.set_exports_where(wanted.exports.clone(), &lowered) {
             opened.iter().for_each(|name| self.close_volume(name));
             return Err(error.into());
         }
-        changed.extend(lines);
+        changed.extend(self.secure_all(&lowered));
         changed.extend(difference::of_exports(&before, &wanted.exports));
         changed.extend(self.configure_clients(terms)?);
         for name in difference.removed {
             self.close_volume(&name);
             changed.push(format!("volume {name} is not served any more"));
         }
-        changed.extend(self.secure_all(&raised).1);
+        changed.extend(self.secure_all(&raised));
         for (name, spec, size_bytes) in difference.resized {
             changed.extend(self.resize_configured(&name, &spec, size_bytes));
         }

@@ -4,7 +4,6 @@ use sanwire_core::{ParseProtectionError, Protection};
 use sanwire_store::VolumeSpec;
 
 use super::{Answer, ManageError, Manager, for_now};
-use crate::config::VolumeConfig;
 
 impl Manager {
     /// Guards a volume's packets otherwise from now on.
@@ -22,11 +21,9 @@ impl Manager {
         self.volumes.iter().any(|volume| volume.spec.name == spec.name && level(spec) < level(&volume.spec))
     }
 
-    /// Guards volumes otherwise, as the configuration says; what they were before, and what has changed, for people.
-    pub(super) fn secure_all(&mut self, specs: &[&VolumeSpec]) -> (Vec<VolumeSpec>, Vec<String>) {
-        let is_known = |volume: &&VolumeConfig| specs.iter().any(|spec| spec.name == volume.spec.name);
-        let before: Vec<_> = self.volumes.iter().filter(is_known).map(|volume| volume.spec.clone()).collect();
-        (before, specs.iter().filter_map(|spec| self.secure_configured(spec)).collect())
+    /// Guards volumes otherwise, as the configuration says; what has changed, for people.
+    pub(super) fn secure_all(&mut self, specs: &[&VolumeSpec]) -> Vec<String> {
+        specs.iter().filter_map(|spec| self.secure_configured(spec)).collect()
     }
 
     /// As the configuration says.

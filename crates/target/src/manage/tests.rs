@@ -128,6 +128,23 @@ fn volumes_are_guarded_otherwise_while_they_are_served_but_not_while_they_pass_i
 }
 
 #[test]
+fn targets_that_are_refused_lower_no_volume_and_those_that_are_not_may_have_what_is_about_to_be_lowered() {
+    let mut before = config(&["a=ram:1M,security=hash", "b=ram:1M,security=hash"]);
+    let exports = std::mem::take(&mut before.exports);
+    let target = Target::start(before.clone()).unwrap();
+    let level = |target: &Target| target.security(Lun::new(0).unwrap());
+    let lower: VolumeSpec = "a=ram:1M,security=none".parse().unwrap();
+    let refused = target.set_exports_where(exports.clone(), &[&lower]).unwrap_err();
+    assert!(refused.to_string().contains("iqn.2026-11.org.sanwire:b"), "{refused}");
+    assert_eq!((target.exports().len(), level(&target)), (0, Protection::Hash));
+    target.set_exports_where(exports[..1].to_vec(), &[&lower]).unwrap();
+    assert_eq!((target.exports().len(), level(&target)), (1, Protection::Hash), "not yet");
+    target.secure_volume(Lun::new(0).unwrap(), &lower).unwrap();
+    assert_eq!(level(&target), Protection::Checksum);
+    target.stop().unwrap();
+}
+
+#[test]
 fn a_reload_applies_differences_only() {
     let mut manager = manager(
         &["stays=ram:1M", "goes=ram:1M", "grows=ram:1M", "differs=ram:1M"],

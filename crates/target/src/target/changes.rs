@@ -31,8 +31,20 @@ impl Target {
     /// # Errors
     /// [`ExportError`]; then nothing has changed.
     pub fn set_exports(&self, configs: Vec<ExportConfig>) -> Result<(), ExportError> {
+        self.set_exports_where(configs, &[])
+    }
+
+    /// As [`Target::set_exports`], where volumes are about to be guarded as these say, and no worse before that is done.
+    pub(crate) fn set_exports_where(
+        &self,
+        configs: Vec<ExportConfig>,
+        lower: &[&VolumeSpec],
+    ) -> Result<(), ExportError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        refuse_in_the_clear(&configs, &self.units, &self.levels)?;
+        refuse_in_the_clear(&configs, &self.units, |lun, volume| {
+            let spec = lower.iter().find(|spec| *spec.name == *volume);
+            spec.map_or_else(|| self.levels.of(Some(lun)), |spec| self.levels.wanted(spec))
+        })?;
         let departures = self.exports.replace(configs, &self.units)?;
         departures.gone.iter().for_each(|target| self.post(|| Mail::DropTarget(*target)));
         departures.moved.iter().for_each(|target| self.post(|| Mail::MoveTarget(*target)));

@@ -87,8 +87,10 @@ impl Client {
                 }
                 let State::Seeking(seeking) = std::mem::replace(&mut self.state, State::Closed) else { return };
                 let wait = seeking.wait();
-                let unanswered = self.orders.numbers();
-                match seeking.second_step(&self.config, path, connection, noise, unanswered, now) {
+                let offer = self.offer().map_err(|_| Rejection::NotAuthentic);
+                let answering =
+                    offer.and_then(|offer| seeking.second_step(&self.config, path, connection, noise, offer, now));
+                match answering {
                     Ok(answering) => self.state = State::Answering(Box::new(answering)),
                     Err(rejection) => {
                         match rejection {
@@ -97,10 +99,7 @@ impl Client {
                                 self.met_other_server = true;
                                 self.counters.not_authentic += 1;
                             }
-                            Rejection::Option(option) => {
-                                self.conflict = Some(option);
-                                self.counters.conflicts += 1;
-                            }
+                            Rejection::Option(option) => self.note_conflict(option),
                         }
                         self.seek(Some(wait), now + wait);
                     }

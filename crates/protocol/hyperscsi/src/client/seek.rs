@@ -104,7 +104,7 @@ impl Seeking {
         path: Path,
         connection: u32,
         noise: &[u8],
-        unanswered: Vec<u64>,
+        offer: Offer,
         now: Instant,
     ) -> Result<Answering, Rejection> {
         let payload = self.handshake.read(noise)?;
@@ -113,17 +113,6 @@ impl Seeking {
             return Err(Rejection::OtherServer);
         }
         let server = Offer::read(&payload).map_err(|_| KeyError)?;
-        let offer = Offer {
-            packet_max_bytes: config.link.packet_max_bytes,
-            receive_capacity_packets: config.link.receive_capacity_packets,
-            commands_max: config.commands_max,
-            transfer_max_bytes: config.transfer_max_bytes,
-            keep_alive_ms: 0,
-            instance: 0,
-            name: config.name.clone(),
-            unanswered: Some(unanswered),
-            options: config.wishes.options(config.protection_min).map_err(|_| KeyError)?,
-        };
         let transfer_max_bytes = server.transfer_max_bytes.min(config.transfer_max_bytes);
         let terms = Terms::new(offer.options.clone(), server.options, transfer_max_bytes)?;
         let agreed = terms.agreed().clone();

@@ -119,8 +119,8 @@ pub enum ClientEvent {
     },
     /// What both ends have agreed on is this now: the server wants so, or has answered [`super::Client::wish`].
     Options(Box<Agreed>),
-    /// The server does not agree to what was wished for this option (`None`: it does not answer): what held before holds.
-    WishRefused(Option<DeviceOption>),
+    /// The server does not agree to what was wished for this option: what held before holds.
+    WishRefused(DeviceOption),
     /// The connection is gone; it is being sought again.
     Lost {
         /// The server said that it stops.

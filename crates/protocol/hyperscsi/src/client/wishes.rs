@@ -3,10 +3,11 @@
 use sanwire_core::{Instant, Protection};
 
 use super::{Client, ClientEvent, State};
-use crate::options::{TooMany, Wishes};
+use crate::options::{DeviceOption, TooMany, Wishes};
 use crate::terms::{Due, Outcome};
 use crate::wire::Opcode;
 use crate::wire::live::{LiveReply, LiveRequest, NewOptions};
+use crate::wire::offer::Offer;
 
 /// What is wanted from now on.
 pub(super) struct Wanted {
@@ -17,14 +18,50 @@ pub(super) struct Wanted {
 impl Client {
     /// From now on connections are to be so, the one there is too. The server agrees, or keeps what it enforces
     /// ([`ClientEvent::Options`]); when there is no agreement, what was wanted before holds on ([`ClientEvent::WishRefused`]).
+    /// Without a connection the next handshake decides, and so it does when a server does not answer.
     ///
     /// # Errors
     /// [`TooMany`] options of others.
     pub fn wish(&mut self, wishes: Wishes, protection_min: Protection, now: Instant) -> Result<(), TooMany> {
         wishes.options(protection_min)?;
         self.wanted = Some(Wanted { wishes, protection_min });
+        self.conflict = None;
+        if matches!(self.state, State::Answering(_)) {
+            // That handshake has offered something else.
+            self.seek(None, now);
+        }
         self.propose_wanted(now);
         Ok(())
+    }
+
+    /// What a handshake brings: what is wanted, else what was agreed on before.
+    pub(super) fn offer(&self) -> Result<Offer, TooMany> {
+        let config = &self.config;
+        let options = match &self.wanted {
+            Some(wanted) => wanted.wishes.options(wanted.protection_min)?,
+            None => config.wishes.options(config.protection_min)?,
+        };
+        Ok(Offer {
+            packet_max_bytes: config.link.packet_max_bytes,
+            receive_capacity_packets: config.link.receive_capacity_packets,
+            commands_max: config.commands_max,
+            transfer_max_bytes: config.transfer_max_bytes,
+            keep_alive_ms: 0,
+            instance: 0,
+            name: config.name.clone(),
+            unanswered: Some(self.orders.numbers()),
+            options,
+        })
+    }
+
+    /// The server does not go together with what a handshake offered. If that was a wish, there is what was wanted before.
+    pub(super) fn note_conflict(&mut self, option: DeviceOption) {
+        self.counters.conflicts += 1;
+        if self.wanted.take().is_some() {
+            self.events.push_back(ClientEvent::WishRefused(option));
+        } else {
+            self.conflict = Some(option);
+        }
     }
 
     /// Asks the server, if it is there and there is something to ask.
@@ -56,12 +93,8 @@ impl Client {
             Due::Ask(request) => {
                 connected.channel.send_control(Opcode::AdnRequest, LiveRequest::Options(request).write());
             }
-            Due::Unheard => {
-                connected.terms.give_up();
-                connected.channel.set_floors(connected.terms.floors(), now);
-                self.wanted = None;
-                self.events.push_back(ClientEvent::WishRefused(None));
-            }
+            // Nobody knows what the server goes by, and what is to be guarded better must not pass as before.
+            Due::Unheard => self.lose(false, now),
         }
     }
 
@@ -98,9 +131,12 @@ impl Client {
         let outcome = connected.terms.take_answer(change, options, now);
         connected.channel.take_terms(&connected.terms, now);
         match outcome {
-            Ok(Outcome::Conflict(option)) => {
-                self.wanted = None;
-                self.events.push_back(ClientEvent::WishRefused(Some(option)));
+            Ok(Outcome::Conflict(option)) if self.wanted.is_some() => self.note_conflict(option),
+            // Not even what holds: a handshake says why.
+            Ok(Outcome::Conflict(_)) => self.lose(false, now),
+            Ok(Outcome::Changed) if self.wanted.is_none() => {
+                let agreed = connected.terms.agreed().clone();
+                self.events.push_back(ClientEvent::Options(Box::new(agreed)));
             }
             Ok(Outcome::Same | Outcome::Changed) => self.settle(),
             Err(_) => self.counters.violations += 1,

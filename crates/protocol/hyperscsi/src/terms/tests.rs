@@ -127,6 +127,52 @@ fn what_one_end_can_do_alone_holds_without_an_answer_and_what_it_cannot_is_told(
 }
 
 #[test]
+fn who_answers_only_what_was_answered_before_does_not_answer() {
+    let mut terms = plain();
+    let answer = told(0, Options::default());
+    terms.propose(capped(7), START);
+    assert!(matches!(terms.handle_timeout(START), Due::Ask(_)));
+    assert_eq!(terms.take_answer(0, answer.clone(), START), Err(Violation), "nobody asked that");
+    let mut now = START + AGAIN;
+    assert!(matches!(terms.handle_timeout(now), Due::Ask(_)));
+    assert_eq!(terms.take_answer(1, answer.clone(), now), Ok(Outcome::Changed));
+    terms.propose(capped(8), now);
+    let mut asked = 0;
+    while terms.poll_timeout().is_some() && asked <= ASKS_MAX {
+        now += AGAIN;
+        if terms.handle_timeout(now) == Due::Unheard {
+            break;
+        }
+        asked += 1;
+        assert_eq!(terms.take_answer(1, answer.clone(), now), Ok(Outcome::Same));
+    }
+    assert_eq!(asked, ASKS_MAX);
+}
+
+#[test]
+fn an_end_that_has_taken_a_change_whose_answer_was_lost_hears_when_the_next_one_comes_to_nothing() {
+    let mut ends = [Terms::new(guarded(Protection::Checksum), enforcing(false), 1 << 20).unwrap(), plain()];
+    for (wanted, has_answer) in [(guarded(Protection::Hash), false), (enforcing(true), true)] {
+        ends[0].propose(wanted, START);
+        let Due::Ask(request) = ends[0].handle_timeout(START + AGAIN * u32::from(has_answer)) else { panic!() };
+        let change = request.change;
+        let (outcome, answer) = ends[1].take_request(request, START).unwrap().unwrap();
+        if has_answer {
+            assert!(matches!(outcome, Outcome::Conflict(_)));
+            assert!(matches!(ends[0].take_answer(change, answer, START), Ok(Outcome::Conflict(_))));
+        }
+    }
+    assert_ne!(ends[0].agreed(), ends[1].agreed());
+    let Due::Ask(request) = ends[0].handle_timeout(START + AGAIN * 2) else { panic!("it is told what holds") };
+    let change = request.change;
+    let (outcome, answer) = ends[1].take_request(request, START).unwrap().unwrap();
+    assert_eq!(outcome, Outcome::Changed);
+    assert_eq!(ends[0].take_answer(change, answer, START), Ok(Outcome::Same));
+    assert_eq!(ends[0].agreed(), ends[1].agreed());
+    assert!(!ends[0].is_asking());
+}
+
+#[test]
 fn a_storm_is_a_violation_and_is_not_answered() {
     let mut terms = plain();
     let taken = (1..=1000).filter(|change| terms.take_request(told(*change, capped(5)), START).is_ok()).count();
@@ -154,7 +200,8 @@ struct Talk {
     ends: [Terms; 2],
     said: [Vec<Word>; 2],
     now: Instant,
-    has_conflict: bool,
+    /// What holds at one end does not go with what holds at the other: they would begin anew.
+    is_over: bool,
 }
 
 impl Talk {
@@ -167,6 +214,7 @@ impl Talk {
     }
 
     fn hear(&mut self, end: usize, word: Word) {
+        let is_answer = matches!(word, Word::Answer(..));
         let outcome = match word {
             Word::Request(request) => {
                 let change = request.change;
@@ -181,7 +229,7 @@ impl Talk {
             }
             Word::Answer(change, options) => self.ends[end].take_answer(change, options, self.now),
         };
-        self.has_conflict |= matches!(outcome, Ok(Outcome::Conflict(_)));
+        self.is_over |= is_answer && matches!(outcome, Ok(Outcome::Conflict(_))) && !self.ends[end].is_asking();
     }
 }
 
@@ -194,7 +242,7 @@ proptest! {
             ends: [plain(), plain()],
             said: [Vec::new(), Vec::new()],
             now: START,
-            has_conflict: false,
+            is_over: false,
         };
         for (what, end, code) in steps {
             talk.now += MS * 300;
@@ -220,10 +268,10 @@ proptest! {
             }
         }
         let [one, other] = &talk.ends;
-        if !talk.has_conflict && !one.is_asking() && !other.is_asking() {
+        if !talk.is_over && !one.is_asking() && !other.is_asking() {
             prop_assert_eq!(one.agreed(), other.agreed());
             prop_assert_eq!(one.floors(), other.floors());
         }
-        prop_assert!(talk.has_conflict || !(one.is_asking() || other.is_asking()));
+        prop_assert!(talk.is_over || !(one.is_asking() || other.is_asking()));
     }
 }

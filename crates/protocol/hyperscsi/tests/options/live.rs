@@ -158,9 +158,9 @@ fn a_wish_that_the_server_cannot_meet_is_refused_and_what_held_before_holds_also
     let impossible = Wishes { compression: Stance::Enforced, ..Wishes::default() };
     net.clients[0].wish(impossible, Protection::Checksum, net.now).unwrap();
     net.run(Duration::from_secs(2));
-    assert_eq!(net.refused, [Some(DeviceOption::Compression)]);
+    assert_eq!(net.refused, [DeviceOption::Compression]);
     assert_eq!((net.lost, net.agreed(0).unwrap().rate_cap_bytes_per_second), (0, Some(1_000_000)));
-    assert!(net.server.counters().conflicts > 0);
+    assert!(net.server.counters().conflicts > 0 && net.clients[0].counters().conflicts == 1);
     // The server changes its mind, which ends the connection; the client comes again with what it wanted before.
     wishes.lock().unwrap().others = crate::wish(DeviceOption::Compression, Stance::Enforced, &[1]).others;
     net.server.refresh_options(net.now);
@@ -184,6 +184,51 @@ fn a_wish_while_the_server_is_away_holds_when_it_is_back() {
         }
     });
     assert!(capped.is_none());
+    assert!(net.is_connected() && net.lost == 1);
+    assert_eq!(net.agreed(0).unwrap().rate_cap_bytes_per_second, Some(1_000_000));
+}
+
+#[test]
+fn who_loses_the_question_for_a_higher_floor_does_not_see_data_guarded_less() {
+    let mut net = connected(Wishes::default(), Wishes::default(), CALM);
+    assert_eq!(guards(&mut net, 0), Some(Protection::Checksum));
+    net.is_deaf = true;
+    net.clients[0].wish(Wishes::default(), Protection::Aes128Gcm, net.now).unwrap();
+    net.run(Duration::from_secs(10));
+    assert!(net.is_connected() && net.lost == 1 && net.refused.is_empty());
+    assert_eq!(net.agreed(0).unwrap().protection_min, Protection::Aes128Gcm);
+    assert_eq!(guards(&mut net, 0), Some(Protection::Aes128Gcm));
+    net.server.shut_down();
+    net.run(Duration::from_secs(10));
+    assert_eq!((net.lost, net.agreed(0).unwrap().protection_min), (2, Protection::Aes128Gcm), "nor later");
+}
+
+#[test]
+fn a_client_that_the_server_does_not_go_together_with_gets_in_when_it_wishes_what_the_server_requires() {
+    let required = Wishes { compression: Stance::Enforced, ..Wishes::default() };
+    let mut net = Net::new(terms(required), vec![Wishes::default()], CALM);
+    net.run(Duration::from_millis(400));
+    assert!(!net.is_connected() && net.clients[0].counters().conflicts > 0);
+    net.clients[0].wish(compressing(), Protection::Checksum, net.now).unwrap();
+    net.run(Duration::from_secs(5));
+    assert!(net.is_connected() && net.agreed(0).unwrap().compression);
+    assert!(net.failures.is_empty() && net.refused.is_empty());
+}
+
+#[test]
+fn a_wish_while_the_server_is_away_that_it_cannot_meet_is_refused_when_it_is_back() {
+    let capped = Wishes { rate_cap_bytes_per_second: Some(1_000_000), ..Wishes::default() };
+    let mut net = connected(Wishes::default(), capped, CALM);
+    net.server.shut_down();
+    let mut impossible = Some(Wishes { compression: Stance::Enforced, ..Wishes::default() });
+    net.run_with(Duration::from_secs(5), |net| {
+        if net.clients[0].server().is_none()
+            && let Some(impossible) = impossible.take()
+        {
+            net.clients[0].wish(impossible, Protection::Checksum, net.now).unwrap();
+        }
+    });
+    assert_eq!(net.refused, [DeviceOption::Compression]);
     assert!(net.is_connected() && net.lost == 1);
     assert_eq!(net.agreed(0).unwrap().rate_cap_bytes_per_second, Some(1_000_000));
 }

@@ -61,6 +61,8 @@ pub(crate) struct Net {
     pub(crate) server: Server,
     pub(crate) clients: Vec<Client>,
     pub(crate) weather: Weather,
+    /// What clients ask of the server is lost, but for data.
+    pub(crate) is_deaf: bool,
     /// What the server's link carries in a second, if it is not infinitely fast.
     pub(crate) link_bytes_per_second: Option<u64>,
     /// What reads are answered with, repeated.
@@ -76,7 +78,7 @@ pub(crate) struct Net {
     /// What they have agreed on since, as the server was told last.
     pub(crate) changed: Option<Agreed>,
     /// Wishes of clients that were refused.
-    pub(crate) refused: Vec<Option<DeviceOption>>,
+    pub(crate) refused: Vec<DeviceOption>,
     /// Bytes of packets that were sent to each client, and by it.
     pub(crate) sent_to: Vec<u64>,
     pub(crate) sent_by: Vec<u64>,
@@ -148,6 +150,7 @@ impl Net {
             server: server(terms),
             clients: clients.into_iter().enumerate().map(client).collect(),
             weather,
+            is_deaf: false,
             link_bytes_per_second: None,
             content: vec![9],
             written: Vec::new(),
@@ -182,7 +185,8 @@ impl Net {
         if matches!(prefix.header.opcode, Opcode::HcbeRequest | Opcode::HcbeReply) {
             self.guards.insert(prefix.protection);
         }
-        if self.draw(1000) < self.weather.lost_per_thousand {
+        let is_unheard = self.is_deaf && to.is_none() && prefix.header.opcode == Opcode::AdnRequest;
+        if is_unheard || self.draw(1000) < self.weather.lost_per_thousand {
             return;
         }
         let copies = 1 + u64::from(self.draw(1000) < self.weather.doubled_per_thousand);

@@ -118,6 +118,12 @@ impl Waiting {
         &self.0.execution
     }
 
+    /// Bytes of data that it is going to write, and keeps until then.
+    #[must_use]
+    pub fn data_bytes(&self) -> usize {
+        if let Request::Write { data, .. } = &self.0.request { data.len() } else { 0 }
+    }
+
     /// Begins, or goes on waiting.
     pub(crate) fn retry(self) -> Progress {
         if self.0.execution.may_go() { self.0.go() } else { Progress::Wait(self) }

@@ -10,7 +10,7 @@ pub struct Stalls {
     volume: String,
     patience: Patience,
     waiting: AtomicU32,
-    /// Those that have waited in vain since the first of them began.
+    /// Those that have failed since the first of them began to wait.
     failed: AtomicU32,
     is_over: AtomicBool,
 }
@@ -55,12 +55,12 @@ impl Stalls {
         self.waiting.fetch_add(1, Ordering::AcqRel) == 0
     }
 
-    /// One has waited in vain, and is about to end.
+    /// One has waited in vain, or found no room to wait, and is about to end.
     pub fn fail(&self) {
         self.failed.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// One waits no longer; of the last one: how many have waited in vain.
+    /// One waits no longer; of the last one: how many have failed meanwhile.
     pub fn end(&self) -> Option<u32> {
         let is_last = self.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
         is_last.then(|| self.failed.swap(0, Ordering::AcqRel))

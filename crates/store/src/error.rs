@@ -15,7 +15,7 @@ pub enum ErrorKind {
     ReadOnly,
     /// Offset and length are not within the store.
     OutOfRange,
-    /// The backing object is gone, perhaps for a while (ENXIO, ENODEV, ENOLINK, a file cut short).
+    /// The backing object is gone, perhaps for a while (ENXIO, ENODEV, ENOLINK, ENOMEDIUM, ESTALE, ESHUTDOWN, a file cut short).
     Gone,
     /// The store cannot do this (discard on a file system without holes).
     Unsupported,
@@ -76,7 +76,7 @@ fn kind_of(access: Access, error: &io::Error) -> ErrorKind {
         // The block layer says ENODATA for a medium error, EILSEQ for failed protection information and EREMOTEIO for
         // a failed target; file systems say EBADMSG and EUCLEAN for a failed checksum.
         Some(libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EREMOTEIO | libc::EBADMSG | libc::EUCLEAN) => medium,
-        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => ErrorKind::Full,
+        Some(libc::ENOSPC | libc::EDQUOT) => ErrorKind::Full,
         // The engine keeps the file open, so EBADF can only mean that it is open the other way round.
         Some(libc::EROFS | libc::EBADF | libc::EPERM | libc::ETXTBSY) if access == Access::Write => ErrorKind::ReadOnly,
         // ENOLINK: a device whose transport fails over, without another path for now.
@@ -98,6 +98,8 @@ mod tests {
             (Access::Read, libc::EIO, ErrorKind::Unreadable),
             (Access::Write, libc::EIO, ErrorKind::Unwritable),
             (Access::Write, libc::ENOSPC, ErrorKind::Full),
+            // No room that somebody makes helps a file that is as long as it may be.
+            (Access::Write, libc::EFBIG, ErrorKind::Other),
             (Access::Write, libc::EBADF, ErrorKind::ReadOnly),
             (Access::Read, libc::EBADF, ErrorKind::Other),
             (Access::Read, libc::ENXIO, ErrorKind::Gone),

@@ -4,7 +4,9 @@ mod abort;
 mod again;
 mod stall;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ use sanwire_store::{Completion, Delayed, KernelOp, Started};
 use self::abort::Settling;
 pub(crate) use self::abort::{Selection, Which};
 use self::again::Again;
-use self::stall::Attempt;
+use self::stall::{Attempt, Kept};
 use crate::counting::Meter;
 use crate::mail::Settlement;
 
@@ -124,6 +126,8 @@ pub(crate) struct Runner {
     delayed: BTreeMap<(Instant, u32), Delayed>,
     /// Waiting until their stores can do their work, and when these are asked again.
     stalled: BTreeSet<(Instant, u32)>,
+    /// How many wait so, or ask again, and what they keep.
+    kept: Rc<Cell<Kept>>,
     /// These keep too much of the memory.
     is_crowded: bool,
     /// Waiting for the end of the commands that they abort, by numbers that are not used again.
@@ -146,6 +150,7 @@ impl Runner {
             backlog: VecDeque::new(),
             delayed: BTreeMap::new(),
             stalled: BTreeSet::new(),
+            kept: Rc::default(),
             is_crowded: false,
             settling: BTreeMap::new(),
             next_settling: 0,
@@ -244,7 +249,9 @@ impl Runner {
             let mut attempt = Attempt::of(&execution, &request);
             let started = execution.store().start(request);
             let again_at = match (&started, &mut attempt) {
-                (Started::Done(completion), Some(attempt)) => attempt.again_at(completion, execution.stalls(), now),
+                (Started::Done(completion @ Err(_)), Some(attempt)) => {
+                    attempt.again_at(completion, execution.stalls(), &self.room(), now)
+                }
                 _ => None,
             };
             match started {

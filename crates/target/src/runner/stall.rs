@@ -1,13 +1,16 @@
 //! Commands that wait until their store can do its work again: it is full, or gone for a while.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sanwire_buffer::UNIT_BYTES;
 use sanwire_core::{Instant, NexusId};
 use sanwire_device::{Execution, Stalls};
 use sanwire_io::file::FileEngine;
-use sanwire_store::{Completion, ErrorKind, Patience, Request, Retry, Started};
+use sanwire_store::{Completion, ErrorKind, Patience, Request, Retry, Started, StoreError};
 
 use super::{CommandHandle, Ended, Runner, Running};
 
@@ -29,9 +32,25 @@ pub(super) struct Attempt {
 /// The command waits.
 struct Stall {
     kind: ErrorKind,
+    offset_bytes: u64,
+    since: Instant,
     until: Instant,
     wait: Duration,
-    counted: Counted,
+    _counted: Counted,
+}
+
+/// The commands of a shard that wait for stores, and the memory that their data takes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Kept {
+    commands: usize,
+    bytes: usize,
+}
+
+/// What more may wait for stores.
+pub(super) struct Room {
+    kept: Rc<Cell<Kept>>,
+    /// `None`: too much waits already.
+    bytes: Option<usize>,
 }
 
 impl Attempt {
@@ -44,46 +63,75 @@ impl Attempt {
         Some(Box::new(Attempt { patience, retry: Retry::of(request)?, stall: None }))
     }
 
-    /// When the store is to be asked again, if it could not do its work and there is patience left with that.
-    pub(super) fn again_at(&mut self, completion: &Completion, stalls: &Arc<Stalls>, now: Instant) -> Option<Instant> {
-        let kind = completion.as_ref().err()?.kind;
-        let stall = match &mut self.stall {
-            Some(stall) if stall.kind == kind => stall,
-            other => {
-                let until = now + self.patience.with(kind)?;
-                let counted = Counted::new(stalls, kind);
-                other.insert(Stall { kind, until, wait: RETRY_FIRST, counted })
+    /// When the store is to be asked again, if it could not do its work, and there is patience left with that, and room.
+    pub(super) fn again_at(
+        &mut self,
+        completion: &Completion,
+        stalls: &Arc<Stalls>,
+        room: &Room,
+        now: Instant,
+    ) -> Option<Instant> {
+        let StoreError { kind, offset_bytes, .. } = *completion.as_ref().err()?;
+        let since = self.stall.as_ref().map_or(now, |stall| stall.since);
+        let until = self.patience.with(kind).map(|most| since + most);
+        let more_bytes = if self.stall.is_some() { 0 } else { self.kept_bytes() };
+        let has_room = room.bytes.is_some_and(|bytes| more_bytes <= bytes);
+        let Some(until) = until.filter(|until| now < *until && has_room && !stalls.is_over()) else {
+            if self.stall.is_some() || until.is_some() && stalls.waiting() > 0 {
+                stalls.fail();
             }
-        };
-        if stall.until <= now || stalls.is_over() {
-            stall.counted.0.fail();
             return None;
-        }
-        let at = (now + stall.wait).min(stall.until);
+        };
+        let kept_bytes = self.kept_bytes();
+        let stall = self.stall.get_or_insert_with(|| {
+            let _counted = Counted::new(stalls, kind, &room.kept, kept_bytes);
+            Stall { kind, offset_bytes, since, until, wait: RETRY_FIRST, _counted }
+        });
+        (stall.kind, stall.offset_bytes, stall.until) = (kind, offset_bytes, until);
+        let at = (now + stall.wait).min(until);
         stall.wait = (2 * stall.wait).min(RETRY_MAX);
         Some(at)
     }
+
+    /// How the command fails, when it has waited for as long as it may.
+    fn failure(&self, stalls: &Stalls, now: Instant) -> Option<StoreError> {
+        let stall = self.stall.as_ref().filter(|stall| stall.until <= now || stalls.is_over())?;
+        Some(StoreError::new(stall.kind, stall.offset_bytes))
+    }
+
+    /// The memory that its data takes.
+    fn kept_bytes(&self) -> usize {
+        self.retry.data_bytes().next_multiple_of(UNIT_BYTES)
+    }
 }
 
-/// A command that is counted among those of its disk that wait.
-struct Counted(Arc<Stalls>);
+/// A command that is counted among those of its disk, and of its shard, that wait.
+struct Counted {
+    stalls: Arc<Stalls>,
+    kept: Rc<Cell<Kept>>,
+    bytes: usize,
+}
 
 impl Counted {
-    fn new(stalls: &Arc<Stalls>, kind: ErrorKind) -> Self {
+    fn new(stalls: &Arc<Stalls>, kind: ErrorKind, kept: &Rc<Cell<Kept>>, bytes: usize) -> Self {
         if stalls.begin() {
             let (volume, what) = (stalls.volume(), if kind == ErrorKind::Full { "full" } else { "gone" });
             let most = stalls.patience().with(kind).unwrap_or_default();
             tracing::warn!("the store of {volume} is {what}: its commands wait, each {most:?} at the most");
         }
-        Counted(Arc::clone(stalls))
+        let before = kept.get();
+        kept.set(Kept { commands: before.commands + 1, bytes: before.bytes + bytes });
+        Counted { stalls: Arc::clone(stalls), kept: Rc::clone(kept), bytes }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if let Some(failed) = self.0.end() {
-            let volume = self.0.volume();
-            tracing::warn!("no command waits for the store of {volume} any more; {failed} failed after waiting");
+        let before = self.kept.get();
+        self.kept.set(Kept { commands: before.commands - 1, bytes: before.bytes - self.bytes });
+        if let Some(failed) = self.stalls.end() {
+            let volume = self.stalls.volume();
+            tracing::warn!("no command waits for the store of {volume} any more; {failed} failed meanwhile");
         }
     }
 }
@@ -91,10 +139,14 @@ impl Drop for Counted {
 impl Runner {
     /// Keeps a parked command whose store could not do its work, if there is patience with that.
     pub(super) fn endure(&mut self, tag: u32, completion: &Completion, now: Instant) -> bool {
+        if completion.is_ok() {
+            return false;
+        }
+        let room = self.room();
         let running = self.running.get_mut(tag as usize).and_then(Option::as_mut);
         let Some(running) = running.filter(|running| running.aborted.is_none()) else { return false };
         let stalls = running.execution.stalls();
-        let again_at = running.attempt.as_mut().and_then(|attempt| attempt.again_at(completion, stalls, now));
+        let again_at = running.attempt.as_mut().and_then(|attempt| attempt.again_at(completion, stalls, &room, now));
         self.stalled.extend(again_at.map(|at| (at, tag)));
         again_at.is_some()
     }
@@ -112,33 +164,48 @@ impl Runner {
                     Started::Done(completion) => self.completed(u64::from(tag), completion, engine, now, ended),
                     started => self.wait(tag, started, engine, now),
                 },
-                None => drop(self.stalled.insert((now + RETRY_FIRST, tag))),
+                None => match attempt.failure(running.execution.stalls(), now) {
+                    Some(error) => self.completed(u64::from(tag), Err(error), engine, now, ended),
+                    None => drop(self.stalled.insert((now + RETRY_FIRST, tag))),
+                },
             }
         }
     }
 
+    /// The memory that is kept by what waits for stores, and by what waits for other commands meanwhile: perhaps for those.
+    fn kept_bytes(&self) -> usize {
+        let kept = self.kept.get();
+        let held_bytes =
+            || -> usize { self.held.iter().map(|held| held.waiting.data_bytes().next_multiple_of(UNIT_BYTES)).sum() };
+        if kept.commands == 0 { 0 } else { kept.bytes + held_bytes() }
+    }
+
+    /// What more may wait for stores: the rest of the memory is for commands whose stores work.
+    pub(super) fn room(&self) -> Room {
+        let kept_max_bytes = self.memory.length_bytes() / 4 * 3;
+        Room { kept: Rc::clone(&self.kept), bytes: kept_max_bytes.checked_sub(self.kept_bytes()) }
+    }
+
     /// The HyperSCSI sessions that are to send no more, because what waits for stores keeps too much of the memory.
     pub(crate) fn crowding(&mut self) -> BTreeSet<NexusId> {
-        if self.stalled.is_empty() {
-            self.is_crowded = false;
+        let parts = if self.is_crowded { 2 * CROWDED_PARTS } else { CROWDED_PARTS };
+        self.is_crowded = self.kept_bytes() > self.memory.length_bytes() / parts;
+        if !self.is_crowded {
             return BTreeSet::new();
         }
-        let stalled = || self.running.iter().flatten().filter_map(Running::stalled);
-        let kept_bytes: usize = stalled().map(|(_, bytes)| bytes).sum();
-        let parts = if self.is_crowded { 2 * CROWDED_PARTS } else { CROWDED_PARTS };
-        self.is_crowded = kept_bytes > self.memory.length_bytes() / parts;
-        let commands = stalled().filter_map(|(command, _)| match command {
+        let commands = self.running.iter().flatten().filter_map(Running::stalled);
+        let sessions = commands.filter_map(|command| match command {
             CommandHandle::HyperScsi(handle) => Some(handle.nexus()),
             CommandHandle::Iscsi(_) => None,
         });
-        if self.is_crowded { commands.collect() } else { BTreeSet::new() }
+        sessions.collect()
     }
 }
 
 impl Running {
-    /// Which command waits for its store, and what memory that keeps.
-    fn stalled(&self) -> Option<(CommandHandle, usize)> {
-        let attempt = self.attempt.as_ref().filter(|attempt| attempt.stall.is_some())?;
-        Some((self.handle?.command, attempt.retry.data_bytes()))
+    /// Which command waits for its store, or asks it again.
+    fn stalled(&self) -> Option<CommandHandle> {
+        self.attempt.as_ref().filter(|attempt| attempt.stall.is_some())?;
+        Some(self.handle?.command)
     }
 }

@@ -9,9 +9,10 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Status};
 use sanwire_store::{ErrorKind, Patience};
 use sanwire_target::TargetConfig;
 
+use super::hyperscsi::Driver;
 use super::hyperscsi::connect;
-use super::initiator::{BLOCK_BYTES, GOOD, Said};
-use super::{GATED, PROMPT, World, wait_until};
+use super::initiator::{BLOCK_BYTES, GOOD, Initiator, Said};
+use super::{DELAYED, GATED, PROMPT, World, wait_until};
 
 /// Nobody gives up.
 const ENDLESS: Patience = Patience { full: Some(Duration::from_secs(3600)), gone: Some(Duration::from_secs(3600)) };
@@ -112,25 +113,107 @@ fn what_waits_for_room_fails_soon_when_its_volume_is_taken_away() {
 
 #[test]
 fn a_client_whose_waiting_writes_keep_most_of_the_memory_sends_no_more_until_they_have_ended() {
-    const WRITE_BYTES: usize = 1 << 20;
     let world = World::with(ENDLESS);
     let mut client = connect(world.hyperscsi_address(), random().unwrap());
     world.store.fail(Some(ErrorKind::Full));
-    // Of the memory of its shard, of which there are two.
-    let crowd = TargetConfig::MEMORY_BYTES_DEFAULT / 2 / 2 / WRITE_BYTES + 1;
-    let [blocks_high, blocks_low] = ((WRITE_BYTES / BLOCK_BYTES) as u16).to_be_bytes();
-    for number in 0..crowd as u8 {
-        let [lba_high, lba_low] = (u16::from(number) * (WRITE_BYTES / BLOCK_BYTES) as u16).to_be_bytes();
-        let cdb = [0x2a, 0, 0, 0, lba_high, lba_low, 0, blocks_high, blocks_low, 0];
-        client.command(GATED, cdb.into(), Some(vec![number + 1; WRITE_BYTES].into()));
+    for number in 0..CROWD as u8 {
+        write_much(&mut client, number);
         client.take_what_comes();
         world.wait_for_stalls(u32::from(number) + 1);
     }
+    sends_no_more_until_there_is_room(&world, &mut client);
+}
+
+#[test]
+fn a_client_sends_no_more_either_while_a_slow_store_is_asked_again_for_all_its_writes() {
+    let world = World::with(ENDLESS);
+    let mut client = connect(world.hyperscsi_address(), random().unwrap());
+    world.store.fail_after(Duration::from_secs(1), ErrorKind::Full);
+    (0..CROWD as u8).for_each(|number| write_much(&mut client, number));
+    client.take_what_comes();
+    world.wait_for_stalls(CROWD as u32);
+    sends_no_more_until_there_is_room(&world, &mut client);
+}
+
+#[test]
+fn writes_that_would_take_the_memory_of_other_volumes_fail_instead_of_waiting() {
+    let world = World::with(ENDLESS);
+    let [mut one, mut two, mut other] = three_of_one_shard(&world);
+    world.store.fail(Some(ErrorKind::Full));
+    give_pieces(&mut one, GATED);
+    world.wait_for_stalls(PIECES as u32);
+    give_pieces(&mut two, GATED);
+    let said = two.hear();
+    assert!(matches!(said, Said::Status(_, CHECK_CONDITION)), "{said:?}");
+    let disk = world.target.units().get(Lun::new(GATED).unwrap()).unwrap();
+    let kept_bytes = disk.stalls().waiting() as usize * PIECE_BYTES;
+    assert!(kept_bytes > SHARD_MEMORY_BYTES / 2, "most of them wait: {kept_bytes}");
+    assert_eq!(other.read(PROMPT, 0), 0);
+    let write = other.write(PROMPT, 0, 1);
+    assert_eq!(other.hear(), Said::Status(write, GOOD));
+}
+
+#[test]
+fn a_read_that_waits_fails_in_time_when_there_is_no_memory_to_ask_again_with() {
+    let world = World::with(Patience { full: None, gone: Some(Duration::from_secs(2)) });
+    let [mut one, mut two, mut other] = three_of_one_shard(&world);
+    world.store.fail(Some(ErrorKind::Gone));
+    let read = other.command(GATED, &[0x28, 0, 0, 0, 0, 0, 0, 8, 0, 0], &[], 1 << 20);
+    world.wait_for_stalls(1);
+    // These have begun, and keep their memory.
+    give_pieces(&mut one, DELAYED);
+    give_pieces(&mut two, DELAYED);
+    assert_eq!(other.hear(), Said::Status(read, CHECK_CONDITION));
+    world.wait_for_stalls(0);
+}
+
+/// The memory of a shard, of which there are two.
+const SHARD_MEMORY_BYTES: usize = TargetConfig::MEMORY_BYTES_DEFAULT / 2;
+
+const WRITE_BYTES: usize = 1 << 20;
+/// So many such writes keep more than half of the memory.
+const CROWD: usize = SHARD_MEMORY_BYTES / 2 / WRITE_BYTES + 1;
+
+/// As much as an initiator sends unasked.
+const PIECE_BYTES: usize = 64 << 10;
+/// So many pieces of each of two initiators leave less than 1 MiB of the memory.
+const PIECES: usize = (SHARD_MEMORY_BYTES - WRITE_BYTES) / 2 / PIECE_BYTES + 4;
+
+/// Gives the write of a MiB with this number.
+fn write_much(client: &mut Driver, number: u8) {
+    let [blocks_high, blocks_low] = ((WRITE_BYTES / BLOCK_BYTES) as u16).to_be_bytes();
+    let [lba_high, lba_low] = (u16::from(number) * (WRITE_BYTES / BLOCK_BYTES) as u16).to_be_bytes();
+    let cdb = [0x2a, 0, 0, 0, lba_high, lba_low, 0, blocks_high, blocks_low, 0];
+    client.command(GATED, cdb.into(), Some(vec![number + 1; WRITE_BYTES].into()));
+}
+
+fn sends_no_more_until_there_is_room(world: &World, client: &mut Driver) {
     client.take_what_comes();
     let later = client.command(PROMPT, [0; 6].into(), None);
     client.take_what_comes();
     world.store.fail(None);
-    let answers: Vec<_> = (0..=crowd).map(|_| client.answer()).collect();
+    let answers: Vec<_> = (0..=CROWD).map(|_| client.answer()).collect();
     assert!(answers.iter().all(|(_, is_good)| *is_good));
     assert_ne!(answers[0].0, later, "it was not asked before some writes had ended");
+}
+
+/// Sessions that share the memory of one shard.
+fn three_of_one_shard(world: &World) -> [Initiator; 3] {
+    let (mut here, mut there) = (Vec::new(), Vec::new());
+    for port in 1.. {
+        let initiator = world.login(port);
+        let same = if world.shard_of(port) == 0 { &mut here } else { &mut there };
+        same.push(initiator);
+        if same.len() == 3 {
+            return std::mem::take(same).try_into().ok().expect("three");
+        }
+    }
+    panic!("no shard has three sessions")
+}
+
+/// Gives half of the writes that fill the memory.
+fn give_pieces(initiator: &mut Initiator, lun: u16) {
+    let [blocks_high, blocks_low] = ((PIECE_BYTES / BLOCK_BYTES) as u16).to_be_bytes();
+    let cdb = [0x2a, 0, 0, 0, 0, 0, 0, blocks_high, blocks_low, 0];
+    (0..PIECES).for_each(|_| _ = initiator.command(lun, &cdb, &[1; PIECE_BYTES], 0));
 }

@@ -5,9 +5,10 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use sanwire_buffer::Slice;
-use sanwire_store::{Completion, ErrorKind, Geometry, KernelOp, Outcome, Request, Started, Store, StoreError};
+use sanwire_store::{Completion, Delayed, ErrorKind, Geometry, KernelOp, Outcome, Request, Started, Store, StoreError};
 
 use super::PATIENCE;
 
@@ -27,6 +28,8 @@ struct State {
     holds: bool,
     /// Every request fails so.
     failure: Option<ErrorKind>,
+    /// It takes so long to say so.
+    failure_delay: Duration,
     /// Where and what.
     held: Vec<(usize, Slice)>,
     reader: UnixStream,
@@ -47,8 +50,16 @@ impl GatedStore {
             }
         }
         writer.set_nonblocking(false).unwrap();
-        let state =
-            State { bytes: vec![0; LENGTH_BYTES], holds: false, failure: None, held: Vec::new(), reader, filling };
+        let failure_delay = Duration::ZERO;
+        let state = State {
+            bytes: vec![0; LENGTH_BYTES],
+            holds: false,
+            failure: None,
+            failure_delay,
+            held: Vec::new(),
+            reader,
+            filling,
+        };
         let full = Arc::new(File::from(OwnedFd::from(writer)));
         GatedStore { state: Mutex::new(state), changed: Condvar::new(), full }
     }
@@ -67,6 +78,12 @@ impl GatedStore {
     /// Fails every request so from now on, or does it.
     pub fn fail(&self, failure: Option<ErrorKind>) {
         self.state.lock().unwrap().failure = failure;
+    }
+
+    /// As [`GatedStore::fail`], after a while each time.
+    pub fn fail_after(&self, delay: Duration, failure: ErrorKind) {
+        let state = &mut *self.state.lock().unwrap();
+        (state.failure, state.failure_delay) = (Some(failure), delay);
     }
 
     /// Has the held writes land and end.
@@ -102,22 +119,43 @@ impl State {
     }
 }
 
+const GEOMETRY: Geometry = Geometry {
+    length_bytes: LENGTH_BYTES as u64,
+    block_bytes: 512,
+    physical_block_bytes: 512,
+    read_only: false,
+    discards: false,
+    atomic_write_bytes: 0,
+};
+
+/// A store that does nothing but fail so.
+#[derive(Debug)]
+struct Failing(ErrorKind);
+
+impl Store for Failing {
+    fn geometry(&self) -> Geometry {
+        GEOMETRY
+    }
+
+    fn start(&self, request: Request) -> Started {
+        Started::Done(Err(StoreError::new(self.0, request.range_bytes().0)))
+    }
+}
+
 impl Store for GatedStore {
     fn geometry(&self) -> Geometry {
-        Geometry {
-            length_bytes: LENGTH_BYTES as u64,
-            block_bytes: 512,
-            physical_block_bytes: 512,
-            read_only: false,
-            discards: false,
-            atomic_write_bytes: 0,
-        }
+        GEOMETRY
     }
 
     fn start(&self, request: Request) -> Started {
         let mut state = self.state.lock().unwrap();
         if let Some(kind) = state.failure {
-            return Started::Done(Err(StoreError::new(kind, request.range_bytes().0)));
+            let delay = state.failure_delay;
+            let failing = Failing(kind);
+            if delay.is_zero() {
+                return failing.start(request);
+            }
+            return Started::Later(Delayed { delay, store: Arc::new(failing), request });
         }
         match request {
             Request::Write { offset_bytes, data } if state.holds => {

@@ -180,7 +180,8 @@ impl Session for Iscsi {
     pass_to_protocol!();
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.protocol.poll_timeout()
+        let looks_up = self.lookup.is_some() && self.protocol.is_seeking_again();
+        self.protocol.poll_timeout().into_iter().chain(looks_up.then_some(self.look_up_at)).min()
     }
 
     fn poll_event(&mut self) -> Option<Event> {

@@ -54,6 +54,8 @@ pub(super) struct Seek {
     at: Instant,
     portals: Vec<SocketAddr>,
     next: usize,
+    /// The next one was learned while another was tried: it comes next in any case.
+    is_fresh: bool,
     /// What has failed in this round over the portals, and what of it was a refusal that waiting does not mend.
     failures: usize,
     refusals: usize,
@@ -77,6 +79,7 @@ impl Seek {
             at: now,
             portals,
             next: 0,
+            is_fresh: false,
             failures: 0,
             refusals: 0,
             redirected: None,
@@ -106,7 +109,7 @@ impl Seek {
         let next = portals.iter().position(|portal| is_same && Some(*portal) == is_tried);
         (self.portals, self.next) = (portals, next.unwrap_or(0));
         if !is_same {
-            (self.failures, self.refusals) = (0, 0);
+            (self.failures, self.refusals, self.is_fresh) = (0, 0, true);
         }
     }
 
@@ -121,6 +124,11 @@ impl Seek {
 
     /// Goes on to the next portal; after the last one there is a pause.
     fn fail(&mut self, random: &mut ChaCha20Rng, now: Instant) {
+        if self.is_fresh {
+            // What has failed was none of this round.
+            (self.redirected, self.redirections, self.at) = (None, 0, now);
+            return;
+        }
         self.next = (self.next + 1) % self.portals.len().max(1);
         (self.redirected, self.redirections) = (None, 0);
         self.failures += 1;
@@ -144,7 +152,7 @@ impl Seek {
             return Err(Failure::Refused { reason });
         }
         match self.portals.get_mut(self.next) {
-            Some(known) if is_permanent => (*known, self.redirected) = (portal, None),
+            Some(known) if is_permanent && !self.is_fresh => (*known, self.redirected) = (portal, None),
             _ => self.redirected = Some(portal),
         }
         Ok(())
@@ -205,6 +213,7 @@ impl Client {
                     return self.run_out_of_patience(failure);
                 };
                 if self.connections.is_empty() && self.seek.at <= now {
+                    self.seek.is_fresh &= self.seek.redirected.is_some();
                     self.open(portal, number.unwrap_or(FIRST_CONNECTION), now);
                 }
             }

@@ -83,6 +83,29 @@ fn a_target_out_of_service_is_waited_for() {
 }
 
 #[test]
+fn an_address_that_is_learned_while_an_old_one_is_tried_comes_next() {
+    let mut world = World::new(config());
+    let lose = |world: &mut World| {
+        let connection = world.only();
+        world.wires.clear();
+        world.client.connection_lost(connection, world.now);
+        world.drain();
+    };
+    let connection = world.only();
+    world.log_in(connection);
+    assert!(matches!(world.event(), ClientEvent::Connected { .. }));
+    lose(&mut world);
+    world.wait(Duration::from_secs(2));
+    let old = world.wires[&world.only()].to;
+    world.client.learn_portals(portals(8)[7..].to_vec());
+    world.client.learn_portals(portals(8)[7..].to_vec());
+    lose(&mut world);
+    assert_eq!(world.wires[&world.only()].to, portal(8));
+    lose(&mut world);
+    assert_eq!(world.wires[&world.only()].to, old);
+}
+
+#[test]
 fn redirections_are_followed() {
     for (is_permanent, detail) in [(false, 1), (true, 2)] {
         let (mut world, connection) = (World::new(config()), ConnectionId(0));

@@ -132,7 +132,8 @@ impl Channel {
 
     /// The peer hears us on the path. `None`: it was not asked.
     fn confirmed(&mut self, path: Path, nonce: u64, now: Instant) -> Option<()> {
-        if self.link_of(path).is_some() {
+        // A suspected one is joined anew: the other end counts from the beginning, and so must we.
+        if self.link_of(path).is_some_and(|LinkAt(at)| self.links[at].is_live()) {
             return Some(());
         }
         let is_meant = |candidate: &Candidate| candidate.path == path && candidate.own_nonce == nonce;
@@ -240,5 +241,21 @@ mod tests {
         channel.add_link(path(100), LIMITS, LIMITS, now).unwrap();
         assert_eq!((channel.path(), channel.links[1].path()), (path(0), path(100)), "the handshake's keeps its place");
         assert!(channel.outgoing.lost_bytes().is_some(), "what went by the dead one goes again");
+    }
+
+    #[test]
+    fn a_suspected_link_that_is_joined_anew_is_a_new_one_at_both_ends() {
+        let now = Instant::ZERO;
+        let mut channel = channel(now);
+        channel.add_link(path(1), LIMITS, LIMITS, now).unwrap();
+        channel.links[1].queried(now);
+        let now = now + Duration::from_secs(2);
+        channel.links[1].watched(true, now);
+        assert!(!channel.links[1].is_live());
+        let join = AddrReport::Join { nonce: 7, end: LIMITS }.write();
+        channel.handle_report(&join, path(1), (LIMITS, 9), now);
+        let confirm = AddrReport::Confirm { nonce: 9 }.write();
+        channel.handle_report(&confirm, path(1), (LIMITS, 11), now);
+        assert!(channel.links[1].is_live() && channel.links.len() == 2);
     }
 }

@@ -29,6 +29,8 @@ const RETRY_EVERY: Duration = Duration::from_secs(30);
 struct Extra {
     interface: String,
     paths: Vec<Path>,
+    /// It was opened in the stage that lasts, or in the last one.
+    is_new: bool,
 }
 
 impl Extra {
@@ -86,12 +88,17 @@ impl Trunk {
 
     /// Whether [`Trunk::tend`] may have something to do.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.may_have_more() && (self.stage != Stage::Settled || self.look_at <= now)
+        self.has_work() && (self.stage != Stage::Settled || self.look_at <= now)
     }
 
     /// The ports that may lead to the server.
     pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
         self.extras.iter().flat_map(|extra| extra.paths.iter().map(|path| path.link))
+    }
+
+    /// What the server has told may also be that there is nothing more.
+    fn has_work(&self) -> bool {
+        self.may_have_more() || (self.seen.is_empty() && !self.extras.is_empty())
     }
 
     fn may_have_more(&self) -> bool {
@@ -101,7 +108,7 @@ impl Trunk {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         match self.stage {
             Stage::Asking { until, .. } => Some(until),
-            Stage::Settled => self.may_have_more().then_some(self.look_at),
+            Stage::Settled => self.has_work().then_some(self.look_at),
         }
     }
 
@@ -124,9 +131,9 @@ impl Trunk {
         changes
     }
 
-    /// Whether the server was found on every port: then nothing is waited for.
+    /// Whether the server was found on every new port: then nothing is waited for.
     fn have_all_answered(&self, live: &[Path]) -> bool {
-        self.extras.iter().all(|extra| extra.is_live(live))
+        self.extras.iter().all(|extra| !extra.is_new || extra.is_live(live))
     }
 
     /// Looks whether interfaces, or the server's addresses, have changed.
@@ -142,7 +149,7 @@ impl Trunk {
             self.seen = interfaces;
             self.retry_at = now + RETRY_EVERY;
             self.prune_gone(changes);
-            if !self.open(ports, first, false, now, changes) {
+            if self.may_have_more() && !self.open(ports, first, false, now, changes) {
                 self.open(ports, first, true, now, changes);
             }
         }
@@ -152,9 +159,9 @@ impl Trunk {
         changes.joined.extend(dead.map(|path| (path, ports.end(path.link))));
     }
 
-    /// Forgets the paths on which the server did not answer.
+    /// Forgets the new paths on which the server did not answer. Links of before that are suspected may come back.
     fn prune(&mut self, live: &[Path], changes: &mut Changes) {
-        self.close(|extra| !extra.is_live(live), changes);
+        self.close(|extra| extra.is_new && !extra.is_live(live), changes);
     }
 
     /// Forgets the paths to addresses that the server has no more: it may have others there now.
@@ -192,6 +199,7 @@ impl Trunk {
         let server = first.peer;
         let is_ethernet = matches!(server, Peer::Ethernet(_)) != is_other_kind;
         let before = self.extras.len();
+        self.extras.iter_mut().for_each(|extra| extra.is_new = false);
         let mut others: Vec<&Address> = self.addresses.iter().filter(|address| address.peer != server).collect();
         // There may be more than are wanted: the fastest first, as far as they say.
         others.sort_by_key(|address| Reverse(address.speed_mbit));
@@ -235,7 +243,7 @@ impl Trunk {
     fn add(&mut self, link: LinkId, own: LinkLimits, interface: &Interface, peers: Vec<Peer>, changes: &mut Changes) {
         let paths: Vec<Path> = peers.into_iter().map(|peer| Path { link, peer }).collect();
         changes.joined.extend(paths.iter().map(|path| (*path, own)));
-        self.extras.push(Extra { interface: interface.name.clone(), paths });
+        self.extras.push(Extra { interface: interface.name.clone(), paths, is_new: true });
     }
 }
 
@@ -296,7 +304,7 @@ mod tests {
         let told = |link| Address { peer: path(link).peer, packet_max_bytes: 1500, speed_mbit: 0 };
         Trunk {
             addresses: vec![told(1), told(2)],
-            extras: vec![Extra { interface: "b".into(), paths: vec![path(2)] }],
+            extras: vec![Extra { interface: "b".into(), paths: vec![path(2)], is_new: true }],
             stage: Stage::Asking { is_other_kind: false, until },
             seen: vec![loopback],
             ..Trunk::new(Links::default())
@@ -314,5 +322,26 @@ mod tests {
         let mut trunk = asking(until);
         trunk.tend(&mut ports, path(1), &[path(1)], until);
         assert_eq!((trunk.is_asking(), trunk.links().count()), (false, 0), "nobody was there");
+    }
+
+    #[test]
+    fn links_that_are_suspected_while_others_are_asked_for_stay() {
+        let until = Instant::ZERO + SETTLE;
+        let (mut trunk, mut ports) = (asking(until), Ports::new());
+        trunk.extras.push(Extra { interface: "c".into(), paths: vec![path(3)], is_new: false });
+        let changes = trunk.tend(&mut ports, path(1), &[path(1)], until);
+        assert_eq!(changes.left, [path(2)]);
+        assert!(trunk.links().eq([LinkId(3)]));
+    }
+
+    #[test]
+    fn links_are_closed_when_the_server_has_one_address_left() {
+        let (mut trunk, mut ports) = (asking(Instant::ZERO), Ports::new());
+        let live = [path(1), path(2)];
+        trunk.tend(&mut ports, path(1), &live, Instant::ZERO);
+        trunk.learn(trunk.addresses[..1].to_vec());
+        assert!(trunk.is_due(Instant::ZERO) && trunk.poll_timeout().is_some());
+        let changes = trunk.tend(&mut ports, path(1), &live, Instant::ZERO);
+        assert_eq!((changes.left, trunk.links().count(), trunk.poll_timeout()), (vec![path(2)], 0, None));
     }
 }

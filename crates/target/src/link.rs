@@ -75,9 +75,10 @@ impl Opener {
     }
 }
 
-/// Where clients can reach these ports.
-pub(crate) fn addresses(ports: &[Port]) -> Vec<Address> {
-    let interfaces = interface::list().unwrap_or_default();
+/// Where clients can reach these ports; `None` when the kernel does not say.
+pub(crate) fn addresses(ports: &[Port]) -> Option<Vec<Address>> {
+    let interfaces =
+        interface::list().inspect_err(|error| tracing::debug!("the interfaces are unknown: {error}")).ok()?;
     let mut addresses = Vec::new();
     for port in ports {
         let peers: Vec<Peer> = match port.local_address() {
@@ -100,7 +101,7 @@ pub(crate) fn addresses(ports: &[Port]) -> Vec<Address> {
             speed_mbit: speed_mbit(peer).unwrap_or(0),
         }));
     }
-    fastest(addresses)
+    Some(fastest(addresses))
 }
 
 /// As many as a connection may have links, the fastest first; of those that do not say how fast they are, the first.

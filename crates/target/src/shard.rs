@@ -143,8 +143,10 @@ impl Shard {
 
     /// Does what there is to do; false when there was nothing.
     fn turn(&mut self, now: Instant) -> io::Result<bool> {
-        if self.links.tend(now) {
-            self.server.set_addresses(link::addresses(self.links.ports()), now);
+        if self.links.tend(now)
+            && let Some(addresses) = link::addresses(self.links.ports())
+        {
+            self.server.set_addresses(addresses, now);
         }
         self.read_mail(now);
         let received = self.receive(now) + self.iscsi.receive(&mut self.poller, now)?;

@@ -218,7 +218,7 @@ impl Target {
             compressible: Box::new(move |lun| others.is_compressible(lun)),
             memory,
             links: ports.iter().map(|port| link_limits(port, shards)).collect(),
-            addresses: crate::link::addresses(ports),
+            addresses: crate::link::addresses(ports).unwrap_or_default(),
             shard,
             shards,
             instance: self.instance,

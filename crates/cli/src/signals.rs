@@ -39,9 +39,9 @@ pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
 pub(crate) fn on_suspend(pausers: Vec<Pauser>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTSTP])?;
     thread::Builder::new().name("suspensions".into()).spawn(move || {
-        for signal in signals.forever() {
+        while let Some(signal) = next(&mut signals) {
             let pause = |is_paused| {
-                let unheard = pausers.iter().filter(|pauser| !pauser.pause(is_paused, HEARD_WITHIN)).count();
+                let unheard = Pauser::pause_all(&pausers, is_paused, HEARD_WITHIN);
                 if unheard > 0 {
                     tracing::debug!("{unheard} servers have not heard that this process stops or goes on");
                 }
@@ -50,10 +50,16 @@ pub(crate) fn on_suspend(pausers: Vec<Pauser>) -> io::Result<()> {
             if let Err(error) = emulate_default_handler(signal) {
                 tracing::warn!("cannot stop: {error}");
             }
+            // Those of an impatient user, while the servers were told: it was stopped for them all.
+            signals.pending().for_each(drop);
             pause(false);
         }
     })?;
     Ok(())
+}
+
+fn next(signals: &mut Signals) -> Option<i32> {
+    signals.forever().next()
 }
 
 /// Calls `reload` at each SIGHUP, on a thread of its own.

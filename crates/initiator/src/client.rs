@@ -87,7 +87,8 @@ impl Client {
         let clock = Clock::new();
         let (session, wire): (Box<dyn Session>, Arc<str>) = match server {
             Server::HyperScsi(server) => {
-                let endpoint = Endpoint::open(server, options)?;
+                let mut endpoint = Endpoint::open(server, options)?;
+                endpoint.lookup = endpoint.lookup.map(|lookup| lookup.waking(waker.clone()));
                 let config = options.hyperscsi(server.name(), endpoint.ports.limits())?;
                 let wire = Arc::from(endpoint.wire());
                 (Box::new(HyperScsi::new(endpoint, config, options.links.clone(), clock.now())), wire)
@@ -96,6 +97,7 @@ impl Client {
                 let target =
                     server.target.clone().ok_or_else(|| ConnectError::NoTarget { host: server.to_string() })?;
                 let lookup = Lookup::of(&server.host, server.port, resolve::ISCSI, &options.name_servers);
+                let lookup = lookup.map(|lookup| lookup.waking(waker.clone()));
                 let config = options.iscsi(server, Some(target))?;
                 (Box::new(Iscsi::new(config, lookup, clock.now())), Arc::from("iSCSI"))
             }
@@ -161,6 +163,16 @@ impl Client {
     /// [`ConnectError`] when the server is lost or answers nonsense.
     pub fn volumes(&mut self) -> Result<Vec<VolumeInfo>, ConnectError> {
         let volumes = inventory::volumes(&mut self.driver, &self.server.name)?;
+        Ok(volumes.iter().map(|summary| self.volume_info(summary)).collect())
+    }
+
+    /// As [`Client::volumes`], from a server that may keep us waiting: it has this long for all its answers.
+    ///
+    /// # Errors
+    /// As for [`Client::volumes`], and [`ConnectError::Handshake`] when it is too slow.
+    pub fn volumes_within(&mut self, patience: Duration) -> Result<Vec<VolumeInfo>, ConnectError> {
+        let server = &self.server.name;
+        let volumes = self.driver.within(patience, |driver| inventory::volumes(driver, server))?;
         Ok(volumes.iter().map(|summary| self.volume_info(summary)).collect())
     }
 

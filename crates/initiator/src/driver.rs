@@ -87,6 +87,8 @@ pub(crate) struct Driver {
     waiting: BTreeMap<OrderId, Waiting>,
     stalled: VecDeque<Stalled>,
     answers: BTreeMap<OrderId, Result<OwnAnswer, Failure>>,
+    /// When commands of the driver's own are no longer waited for.
+    own_until: Option<Instant>,
     link: Link,
     /// Connections so far.
     connections: u64,
@@ -114,6 +116,7 @@ impl Driver {
             waiting: BTreeMap::new(),
             stalled: VecDeque::new(),
             answers: BTreeMap::new(),
+            own_until: None,
             link: Link::Seeking,
             connections: 0,
             lost_at: None,
@@ -205,7 +208,7 @@ impl Driver {
     pub(crate) fn sleep(&mut self) {
         let has_room = self.room() > 0;
         let limit = self.stalled.front().filter(|_| has_room).map(|stalled| stalled.not_before);
-        let deadline = [self.session.poll_timeout(), limit].into_iter().flatten().min();
+        let deadline = [self.session.poll_timeout(), limit, self.own_until].into_iter().flatten().min();
         // Without room nothing can be taken: only packets and time bring some. While nothing is waited for, operations fail
         // at once.
         let is_deaf = !has_room && !matches!(self.link, Link::Down(_));

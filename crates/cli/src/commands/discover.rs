@@ -199,11 +199,10 @@ impl Seen {
         let options = ClientOptions {
             memory_bytes: LOOKING_MEMORY_BYTES,
             connect_patience: self.options.connect_patience.min(left),
-            reconnect_patience: Some(self.options.reconnect_patience.map_or(left, |patience| patience.min(left))),
             ..self.options.clone()
         };
         Client::connect(&self.url(), &options)
-            .and_then(|mut client| client.volumes())
+            .and_then(|mut client| client.volumes_within(end.saturating_duration_since(Instant::now())))
             .map_err(|error| error.to_string())
     }
 

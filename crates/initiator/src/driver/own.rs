@@ -1,5 +1,7 @@
 //! Commands of the driver's own: to learn what a server has, and whether it still has it after a restart.
 
+use std::time::Duration;
+
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::Lun;
 use sanwire_scsi::Cdb;
@@ -11,6 +13,18 @@ use crate::session::{Failure, Order, OrderId};
 use crate::volume::VolumeError;
 
 impl Driver {
+    /// Does something with commands of the driver's own, and has no more patience for their answers than that.
+    pub(crate) fn within<T>(&mut self, patience: Duration, work: impl FnOnce(&mut Self) -> T) -> T {
+        self.own_until = Some(self.clock.now() + patience);
+        let result = work(self);
+        self.own_until = None;
+        result
+    }
+
+    fn is_too_late(&self) -> bool {
+        self.own_until.is_some_and(|end| end <= self.clock.now())
+    }
+
     /// Gives a command of the driver's own and waits for its answer, serving everything else meanwhile.
     pub(crate) fn execute(&mut self, lun: Lun, cdb: Cdb, data_in_bytes: usize) -> Result<OwnAnswer, Failure> {
         let data_in = (data_in_bytes > 0).then(|| Frame::from(vec![0; data_in_bytes]));
@@ -18,6 +32,9 @@ impl Driver {
         let id = loop {
             if let Link::Down(failure) = &self.link {
                 return Err(failure.clone());
+            }
+            if self.is_too_late() {
+                return Err(too_late());
             }
             match self.session.order(order, self.clock.now()) {
                 Ok(id) => break id,
@@ -61,6 +78,10 @@ impl Driver {
                 self.waiting.remove(&id);
                 return Err(Failure::Closed);
             }
+            if self.is_too_late() {
+                self.waiting.remove(&id);
+                return Err(too_late());
+            }
             self.turn_or_sleep();
         }
     }
@@ -82,6 +103,7 @@ impl Driver {
                 }
                 // The connection is gone again: the next one brings the next verification.
                 Err(ConnectError::Handshake { .. }) => {
+                    self.must_verify |= self.is_too_late();
                     self.is_verifying = false;
                     return;
                 }
@@ -119,4 +141,8 @@ impl Driver {
         self.session.abandon(served.lun);
         self.stalled.retain(|stalled| stalled.again.lun != served.lun);
     }
+}
+
+fn too_late() -> Failure {
+    Failure::NoAnswer("it is connected, but does not answer what it is asked".into())
 }

@@ -20,6 +20,7 @@ struct Scripted {
     device: Device,
     events: VecDeque<Event>,
     orders: u64,
+    is_silent: bool,
 }
 
 impl Session for Scripted {
@@ -50,7 +51,8 @@ impl Session for Scripted {
         if let Some(frame) = &mut data_in {
             frame[..room].copy_from_slice(&data[..room]);
         }
-        self.events.push_back(Event::Completed { id, answer: Answer { status, sense }, data_in, data_in_bytes: room });
+        let answered = Event::Completed { id, answer: Answer { status, sense }, data_in, data_in_bytes: room };
+        self.events.extend(Some(answered).filter(|_| !self.is_silent));
         Ok(id)
     }
 
@@ -80,6 +82,10 @@ impl Session for Scripted {
 }
 
 fn driver(device: Device) -> Driver {
+    driver_of(device, false)
+}
+
+fn driver_of(device: Device, is_silent: bool) -> Driver {
     let server = ServerInfo {
         name: "array".into(),
         commands_max: 8,
@@ -89,7 +95,7 @@ fn driver(device: Device) -> Driver {
         rate_cap_bytes_per_second: None,
     };
     let connected = Event::Connected { server, resumed: true };
-    let session = Scripted { device, events: VecDeque::from([connected]), orders: 0 };
+    let session = Scripted { device, events: VecDeque::from([connected]), orders: 0, is_silent };
     let mut driver = Driver::new(Box::new(session), Clock::new(), Waker::new().expect("an event descriptor"));
     driver.turn();
     driver
@@ -135,6 +141,16 @@ fn introduce(cdb: &Cdb) -> Option<(Status, Vec<u8>, Vec<u8>)> {
 
 fn refuse(key: SenseKey, reason: AdditionalSense) -> (Status, Vec<u8>, Vec<u8>) {
     (Status::CheckCondition, Sense::new(key, reason).to_fixed(), Vec::new())
+}
+
+#[test]
+fn a_server_that_is_there_but_answers_no_command_is_not_waited_for_longer_than_that() {
+    let mut driver = driver_of(Box::new(|_| (Status::Good, Vec::new(), Vec::new())), true);
+    for patience in [Duration::from_millis(10), Duration::ZERO] {
+        let error = driver.within(patience, |driver| inventory::volumes(driver, "array")).expect_err("silence");
+        assert!(error.to_string().contains("does not answer what it is asked"), "{error}");
+        assert!(driver.waiting.is_empty() && driver.own_until.is_none());
+    }
 }
 
 #[test]

@@ -74,6 +74,7 @@ impl RamVolume {
             read_only: self.read_only,
             discards: true,
             transfer_max_bytes: self.transfer_max_bytes,
+            transfer_limit_bytes: self.transfer_max_bytes,
             range_max_bytes: 1 << 30,
             server: "memory".into(),
             wire: "none".into(),

@@ -20,6 +20,7 @@ pub(crate) fn info(size_bytes: u64, block_bytes: u32) -> VolumeInfo {
         read_only: false,
         discards: true,
         transfer_max_bytes: 256 << 10,
+        transfer_limit_bytes: 256 << 10,
         range_max_bytes: 1 << 30,
         server: "memory".into(),
         wire: "none".into(),

@@ -230,7 +230,7 @@ impl Client {
     fn volume_info(&self, summary: &VolumeSummary) -> VolumeInfo {
         let server = self.server();
         let block = summary.block_bytes.max(1);
-        let transfer_max = summary.transfer_max_bytes.min(server.transfer_max_bytes);
+        let whole = |bytes: u32| summary.transfer_max_bytes.min(bytes) / block * block;
         VolumeInfo {
             name: Arc::from(&*summary.name),
             lun: summary.lun,
@@ -239,7 +239,8 @@ impl Client {
             physical_block_bytes: summary.physical_block_bytes,
             read_only: summary.read_only,
             discards: summary.discards,
-            transfer_max_bytes: transfer_max / block * block,
+            transfer_max_bytes: whole(server.transfer_max_bytes),
+            transfer_limit_bytes: whole(server.transfer_limit_bytes),
             range_max_bytes: summary.range_max_bytes,
             server: Arc::from(&*server.name),
             wire: Arc::clone(&self.wire),

@@ -36,8 +36,11 @@ pub struct VolumeInfo {
     pub read_only: bool,
     /// Whether discarded blocks give space back and then read as zeroes.
     pub discards: bool,
-    /// The longest read or write, a multiple of `block_bytes`.
+    /// To what reads and writes are to be cut, a multiple of `block_bytes`.
     pub transfer_max_bytes: u32,
+    /// The longest read or write that is taken, a multiple of `block_bytes`: when `transfer_max_bytes` becomes less on a
+    /// connection that lives, what was cut before goes as it is.
+    pub transfer_limit_bytes: u32,
     /// The longest single discard or zeroing on the wire, a multiple of `block_bytes`; longer ones are split.
     pub range_max_bytes: u64,
     /// Who serves it, in words for people.
@@ -226,7 +229,7 @@ impl Volume {
         let length_bytes = length as u64;
         let info = self.lock_info();
         check_range(&info, offset_bytes, length_bytes)?;
-        let max_bytes = u64::from(info.transfer_max_bytes);
+        let max_bytes = u64::from(info.transfer_limit_bytes);
         if length_bytes > max_bytes { Err(VolumeError::TooLong { length_bytes, max_bytes }) } else { Ok(()) }
     }
 

@@ -90,6 +90,7 @@ fn driver_of(device: Device, is_silent: bool) -> Driver {
         name: "array".into(),
         commands_max: 8,
         transfer_max_bytes: 1 << 20,
+        transfer_limit_bytes: 1 << 20,
         unit: WireUnit::Packet(0),
         public_key: None,
         rate_cap_bytes_per_second: None,

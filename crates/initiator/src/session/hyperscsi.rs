@@ -289,6 +289,7 @@ fn server_info(server: sanwire_hyperscsi::ServerInfo) -> ServerInfo {
         name: server.name,
         commands_max: server.commands_max,
         transfer_max_bytes: server.transfer_max_bytes,
+        transfer_limit_bytes: server.transfer_limit_bytes,
         unit: WireUnit::Packet(server.packet_max_bytes),
         public_key: Some(server.public_key),
         rate_cap_bytes_per_second: server.options.rate_cap_bytes_per_second,

@@ -286,6 +286,7 @@ fn server_info(server: sanwire_iscsi::ServerInfo) -> ServerInfo {
         name: server.target,
         commands_max: server.commands_max,
         transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
+        transfer_limit_bytes: TRANSFER_MAX_BYTES as u32,
         unit: WireUnit::DataSegment(server.connection.send_data_max_bytes),
         public_key: None,
         rate_cap_bytes_per_second: None,

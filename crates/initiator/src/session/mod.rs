@@ -81,8 +81,10 @@ pub(crate) struct ServerInfo {
     pub(crate) name: String,
     /// Commands in transit.
     pub(crate) commands_max: u16,
-    /// The largest data transfer of a command, in bytes.
+    /// To what the data transfer of a command is to be cut, in bytes.
     pub(crate) transfer_max_bytes: u32,
+    /// The largest data transfer that is taken, in bytes.
+    pub(crate) transfer_limit_bytes: u32,
     /// What the path is known to carry at once.
     pub(crate) unit: WireUnit,
     /// Its static public key, where it has one.

@@ -38,6 +38,7 @@ pub(crate) fn info() -> VolumeInfo {
         read_only: false,
         discards: true,
         transfer_max_bytes: 1 << 20,
+        transfer_limit_bytes: 1 << 20,
         range_max_bytes: 1 << 20,
         server: "test".into(),
         wire: "none".into(),

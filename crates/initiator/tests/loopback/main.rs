@@ -1,6 +1,7 @@
 //! A server and a client of this process, over UDP on the loopback.
 
 mod names;
+mod terms;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

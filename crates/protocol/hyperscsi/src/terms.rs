@@ -95,7 +95,10 @@ pub(crate) struct Terms {
     agreed: Agreed,
     /// The largest transfer by what both ends have offered beside their options.
     offered_transfer_bytes: u32,
-    former_transfers: Former<u32>,
+    /// The largest that was ever agreed on.
+    transfer_limit_bytes: u32,
+    /// The largest that we ever asked for.
+    asked_transfer_bytes: u32,
     /// The number of the last change of ours, and of the last one that was answered.
     changes: u32,
     answered: u32,
@@ -117,12 +120,13 @@ impl Terms {
     /// When one end enforces what the other does not support.
     pub(crate) fn new(ours: Options, theirs: Options, offered_transfer_bytes: u32) -> Result<Self, OptionConflict> {
         let agreed = Agreed::new(&ours, &theirs)?;
-        Ok(Terms {
+        let mut terms = Terms {
             ours: NewOptions { change: 0, options: ours },
             theirs: NewOptions { change: 0, options: theirs },
             agreed,
             offered_transfer_bytes,
-            former_transfers: Former::new(),
+            transfer_limit_bytes: 0,
+            asked_transfer_bytes: 0,
             changes: 0,
             answered: 0,
             asking: None,
@@ -131,22 +135,33 @@ impl Terms {
             quiet_until: Instant::ZERO,
             heard: 0,
             storm: (0, Instant::ZERO),
-        })
+        };
+        terms.transfer_limit_bytes = terms.transfer_max_bytes();
+        Ok(terms)
     }
 
     pub(crate) fn agreed(&self) -> &Agreed {
         &self.agreed
     }
 
-    /// The largest data transfer of a new command.
+    /// To what the data transfer of a new command is to be cut.
     pub(crate) fn transfer_max_bytes(&self) -> u32 {
-        let offered = self.offered_transfer_bytes;
-        self.agreed.transfer_max_bytes.map_or(offered, |max| max.min(offered))
+        self.transfer_max_of(&self.agreed)
     }
 
-    /// The largest data transfer of any command, also of one that was given before a change.
-    pub(crate) fn transfer_limit_bytes(&self, now: Instant) -> u32 {
-        self.former_transfers.at(now).fold(self.transfer_max_bytes(), u32::max)
+    fn transfer_max_of(&self, agreed: &Agreed) -> u32 {
+        let offered = self.offered_transfer_bytes;
+        agreed.transfer_max_bytes.map_or(offered, |max| max.min(offered))
+    }
+
+    /// The largest data transfer that may be given: who cut it before a change may give it at any time after.
+    pub(crate) fn transfer_limit_bytes(&self) -> u32 {
+        self.transfer_limit_bytes
+    }
+
+    /// The largest data transfer that may come: the other end may have agreed to what its answer has not told yet.
+    pub(crate) fn taken_transfer_bytes(&self) -> u32 {
+        self.transfer_limit_bytes.max(self.asked_transfer_bytes)
     }
 
     /// Whether we said that we can expand data.
@@ -178,6 +193,9 @@ impl Terms {
     }
 
     fn begin_asking(&mut self, options: Options, now: Instant) {
+        // What it says of itself, with an end that wants the same.
+        let agreed = Agreed::new(&options, &options).unwrap_or_default();
+        self.asked_transfer_bytes = self.asked_transfer_bytes.max(self.transfer_max_of(&agreed));
         self.changes = self.changes.saturating_add(1);
         let wanted = NewOptions { change: self.changes, options };
         self.asking = Some(Asking { wanted, at: now.max(self.quiet_until) });
@@ -228,7 +246,7 @@ impl Terms {
             Ok(agreed) => {
                 self.heard = self.heard.max(theirs.change);
                 (self.ours, self.theirs) = (asking.wanted, theirs);
-                Ok(self.adopt(agreed, now))
+                Ok(self.adopt(agreed))
             }
             Err(OptionConflict(option)) => {
                 // It may go by an earlier change of ours, whose answer was lost: what holds is told again, once.
@@ -270,7 +288,7 @@ impl Terms {
         let outcome = match outcome {
             Ok((ours, agreed)) => {
                 (self.ours, self.theirs) = (ours, theirs);
-                self.adopt(agreed, now)
+                self.adopt(agreed)
             }
             Err(OptionConflict(option)) => Outcome::Conflict(option),
         };
@@ -294,26 +312,23 @@ impl Terms {
 
     /// Does without the answer that does not come: what one end can do alone holds. `None` when that is not enough: data is to be
     /// guarded better, or the other end does not support what is enforced.
-    pub(crate) fn enforce(&mut self, now: Instant) -> Option<Outcome> {
+    pub(crate) fn enforce(&mut self) -> Option<Outcome> {
         let Some(asking) = self.asking.take() else { return Some(Outcome::Same) };
         self.silence = 0;
         let agreed = self.outcome(&asking).ok();
         let agreed = agreed.filter(|agreed| agreed.protection_min <= self.agreed.protection_min)?;
         self.ours = asking.wanted;
-        let Agreed { protection_min, compression, .. } = self.agreed;
+        let Agreed { protection_min, compression, transfer_max_bytes, .. } = self.agreed;
         let compression = compression && agreed.compression;
-        Some(self.adopt(Agreed { protection_min, compression, ..agreed }, now))
+        Some(self.adopt(Agreed { protection_min, compression, transfer_max_bytes, ..agreed }))
     }
 
-    fn adopt(&mut self, agreed: Agreed, now: Instant) -> Outcome {
+    fn adopt(&mut self, agreed: Agreed) -> Outcome {
         if agreed == self.agreed {
             return Outcome::Same;
         }
-        let before = self.transfer_max_bytes();
         self.agreed = agreed;
-        if self.transfer_max_bytes() < before {
-            self.former_transfers.add(before, now);
-        }
+        self.transfer_limit_bytes = self.transfer_limit_bytes.max(self.transfer_max_bytes());
         Outcome::Changed
     }
 }

@@ -30,6 +30,7 @@ impl Connected {
         ServerInfo {
             packet_max_bytes: self.channel.packet_max_bytes() as u32,
             transfer_max_bytes: self.terms.transfer_max_bytes(),
+            transfer_limit_bytes: self.terms.transfer_limit_bytes(),
             options: self.terms.agreed().clone(),
             ..self.first_info.clone()
         }

@@ -222,7 +222,7 @@ impl Client {
         self.events.push_back(ClientEvent::Connected { server: info.clone(), resumed });
         self.state = State::Connected(Box::new(Connected { channel, first_info: info, terms, hinted_at: None }));
         self.propose_wanted(now);
-        self.fail_what_is_too_large(now);
+        self.fail_what_is_too_large();
         self.join_all(now);
         if !self.is_held {
             self.release();

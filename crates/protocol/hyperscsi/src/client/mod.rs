@@ -153,7 +153,7 @@ impl Client {
     ///
     /// # Errors
     /// Gives the order back while as many are in transit as the server takes, or when the client is closed.
-    pub fn order(&mut self, order: Order, now: Instant) -> Result<CommandId, Order> {
+    pub fn order(&mut self, order: Order, _now: Instant) -> Result<CommandId, Order> {
         let limit = match &self.state {
             State::Connected(connected) => connected.first_info.commands_max,
             State::Closed => return Err(order),
@@ -162,7 +162,7 @@ impl Client {
         let is_large = order.data_out.is_some();
         let (tag, id) = self.orders.insert(order, usize::from(limit))?;
         if is_large {
-            self.fail_what_is_too_large(now);
+            self.fail_what_is_too_large();
         }
         self.ask(tag);
         Ok(id)
@@ -199,9 +199,9 @@ impl Client {
     }
 
     /// A server drops what is larger than it takes, so that is never sent.
-    fn fail_what_is_too_large(&mut self, now: Instant) {
+    fn fail_what_is_too_large(&mut self) {
         if let State::Connected(connected) = &self.state {
-            let limit_bytes = connected.terms.transfer_limit_bytes(now);
+            let limit_bytes = connected.terms.transfer_limit_bytes();
             self.fail(|orders| orders.take_larger_than(limit_bytes), Failure::TooLarge);
         }
     }

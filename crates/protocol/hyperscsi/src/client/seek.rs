@@ -138,6 +138,7 @@ impl Seeking {
             packet_max_bytes: channel.packet_max_bytes() as u32,
             commands_max: server.commands_max.min(config.commands_max),
             transfer_max_bytes: terms.transfer_max_bytes(),
+            transfer_limit_bytes: terms.transfer_limit_bytes(),
             keep_alive: Duration::from_millis(u64::from(server.keep_alive_ms).max(100)),
             instance: server.instance,
             public_key,

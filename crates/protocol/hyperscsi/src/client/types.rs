@@ -58,8 +58,10 @@ pub struct ServerInfo {
     pub packet_max_bytes: u32,
     /// Commands in transit.
     pub commands_max: u16,
-    /// The largest data transfer of a command, in bytes.
+    /// To what the data transfer of a command is to be cut, in bytes.
     pub transfer_max_bytes: u32,
+    /// The largest data transfer that it takes, in bytes: that before a change is still taken while the connection lives.
+    pub transfer_limit_bytes: u32,
     /// How often it asks for a sign of life.
     pub keep_alive: Duration,
     /// Differs each time the server starts.

@@ -30,6 +30,7 @@ impl Connection {
             self.intake.take_compressed();
         }
         let is_new = self.terms.propose(options, now);
+        self.intake.limit_transfers(self.terms.taken_transfer_bytes());
         self.channel.set_floors(self.terms.floors(), now);
         is_new
     }
@@ -61,6 +62,7 @@ impl Connection {
     }
 
     fn take_outcome(&mut self, outcome: Outcome, now: Instant) {
+        self.intake.limit_transfers(self.terms.taken_transfer_bytes());
         self.police.change_cap(self.terms.agreed().rate_cap_bytes_per_second, now);
         self.channel.take_terms(&self.terms, now);
         self.news.is_changed |= outcome == Outcome::Changed;
@@ -73,7 +75,7 @@ impl Connection {
             Due::Ask(request) => self.channel.send_control(Opcode::AdnRequest, LiveRequest::Options(request).write()),
             Due::Unheard => {
                 self.news.is_deaf = true;
-                match self.terms.enforce(now) {
+                match self.terms.enforce() {
                     Some(outcome) => self.take_outcome(outcome, now),
                     None => self.is_refused = true,
                 }

@@ -201,7 +201,6 @@ impl Connection {
         }
         self.police.sent(packet.length_bytes(), now);
         let is_next = self.channel.is_next(fragment.sequence);
-        self.intake.limit_transfers(self.terms.transfer_limit_bytes(now));
         let piece = Piece { prefix: &packet.prefix, fragment: &fragment, head, data, is_next };
         let taken = self.intake.take(piece, memory);
         if let Taken::NoMemory { wanted } = taken {
@@ -322,8 +321,8 @@ impl Connection {
     }
 
     /// The largest data transfer of a command, also of one that was given before a change.
-    pub(super) fn transfer_limit_bytes(&self, now: Instant) -> u32 {
-        self.terms.transfer_limit_bytes(now)
+    pub(super) fn taken_transfer_bytes(&self) -> u32 {
+        self.terms.taken_transfer_bytes()
     }
 
     fn send_keep_alive(&mut self) {

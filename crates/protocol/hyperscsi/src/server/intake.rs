@@ -113,7 +113,7 @@ impl Intake {
         self.takes_compressed = true;
     }
 
-    /// From now on no message begins that is longer.
+    /// From now on messages may be so long; never less than before, as those under way come as they were cut.
     pub(super) fn limit_transfers(&mut self, transfer_max_bytes: u32) {
         self.transfer_max_bytes = transfer_max_bytes;
     }

@@ -4,7 +4,7 @@ use sanwire_buffer::Slice;
 use sanwire_core::{Instant, Lun, NexusId, Path};
 use sanwire_scsi::{Reply, Status, Task};
 
-use super::connection::Request;
+use super::connection::{Connection, Request};
 use super::session::{Asked, Kept, ReplyTo, Unit};
 use super::{CommandHandle, Offence, Server, ServerEvent};
 use crate::channel::Message;
@@ -77,7 +77,7 @@ impl Server {
         let lun = request.head.logical_unit();
         match ask {
             Ask::Command(cdb) => {
-                let data_in_max_bytes = data_in_max_bytes.min(self.transfer_limit_bytes(handle.nexus, now));
+                let data_in_max_bytes = data_in_max_bytes.min(self.taken_transfer_bytes(handle.nexus));
                 let task = Task { lun, cdb, data_out: request.data, tells_residual: false, data_in_max_bytes };
                 self.events.push_back(ServerEvent::Command { handle, task });
             }
@@ -101,9 +101,9 @@ impl Server {
         }
     }
 
-    fn transfer_limit_bytes(&self, nexus: NexusId, now: Instant) -> u32 {
+    fn taken_transfer_bytes(&self, nexus: NexusId) -> u32 {
         let connection = self.sessions.get(&nexus).and_then(|session| self.connections.get(&session.connection?));
-        connection.map_or(self.config.transfer_max_bytes, |connection| connection.transfer_limit_bytes(now))
+        connection.map_or(self.config.transfer_max_bytes, Connection::taken_transfer_bytes)
     }
 
     /// The device has executed a command.

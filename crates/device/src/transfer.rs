@@ -41,7 +41,7 @@ pub(crate) fn write(
 ) -> Result<Step, Sense> {
     disk.check_writable(geometry)?;
     let range = Range::of(extent, geometry)?;
-    let length = written_bytes(task, range.length_within(TRANSFER_MAX_BYTES, task)?, geometry);
+    let length = written_bytes(task, range.length_within(TRANSFER_MAX_BYTES, task)?, geometry)?;
     if length == 0 {
         return Ok(Step::Good);
     }
@@ -60,7 +60,7 @@ pub(crate) fn write_atomic(
 ) -> Result<Step, Sense> {
     let range = Range::of(extent, geometry)?;
     let length = range.length_within(geometry.atomic_write_bytes as usize, task)?;
-    if written_bytes(task, length, geometry) < length {
+    if written_bytes(task, length, geometry)? < length {
         // Wholly or not at all.
         return Err(length_error(task));
     }

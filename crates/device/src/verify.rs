@@ -64,7 +64,7 @@ pub(crate) fn write_and_verify(
         return Err(Sense::invalid_field_in_cdb(1, Some(2)).into());
     }
     let range = Range::of(extent, geometry)?;
-    let length = written_bytes(task, range.length_within(TRANSFER_MAX_BYTES, task)?, geometry);
+    let length = written_bytes(task, range.length_within(TRANSFER_MAX_BYTES, task)?, geometry)?;
     if length == 0 {
         return Ok(Step::Good);
     }

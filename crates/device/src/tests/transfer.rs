@@ -1,5 +1,5 @@
 use sanwire_buffer::Region;
-use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, build};
+use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, Task, build};
 use sanwire_store::{ErrorKind, Geometry};
 
 use crate::Progress;
@@ -266,7 +266,59 @@ fn a_write_that_came_short_is_done_as_far_as_it_came_where_that_is_told() {
     assert_eq!(write(false, &[7; 512]), Status::CheckCondition);
     assert_eq!(write(true, &[]), Status::Good);
     assert_eq!(world.store.take_log().len(), 0, "nothing came, nothing is written");
-    assert_eq!(write(true, &[7; 1000]), Status::Good);
+    assert_eq!(write(true, &[7; 512]), Status::Good);
     let read = |lba| world.good(build::read_16(extent(lba, 1)), &[]);
-    assert_eq!((read(4), read(5)), (vec![7; 512], vec![0; 512]), "whole blocks only");
+    assert_eq!((read(4), read(5)), (vec![7; 512], vec![0; 512]), "whole blocks");
+}
+
+/// GOOD would say that all that came was written: a residual tells only what did not come.
+#[test]
+fn a_write_whose_data_ends_within_a_block_is_refused_and_changes_nothing() {
+    let wrong = illegal(AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
+    for cdb in [
+        Cdb::from([0x0a, 0, 0, 4, 2, 0]),
+        Cdb::from([0x2a, 0, 0, 0, 0, 4, 0, 0, 2, 0]),
+        Cdb::from([0xaa, 0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0]),
+        build::write_16(extent(4, 2), false),
+        build::write_16(extent(4, 2), true),
+        Cdb::from([0x2e, 0, 0, 0, 0, 4, 0, 0, 2, 0]),
+        Cdb::from([0xae, 0x02, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0]),
+        Cdb::from([0x8e, 0x02, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0]),
+        Cdb::from([0x8b, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0]),
+        Cdb::from([0x9c, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0]),
+    ] {
+        let world = World::small();
+        for (tells_residual, sent_bytes) in
+            [(true, 1), (true, 200), (true, 700), (true, 1023), (false, 200), (false, 700)]
+        {
+            let task = Task { tells_residual, ..task(cdb, &vec![7; sent_bytes]) };
+            let reply = world.run_task(NEXUS, task);
+            assert_eq!(sense(&reply), wrong, "{cdb:?} {sent_bytes} {tells_residual}");
+            assert_eq!(reply.data_out_bytes, Some(1024), "the residual is told nevertheless");
+        }
+        assert_eq!(world.store.take_log(), [], "{cdb:?}");
+        assert_eq!(world.memory.free_bytes(), world.memory.length_bytes());
+    }
+}
+
+#[test]
+fn commands_that_want_all_of_their_data_are_refused_when_it_ends_early() {
+    for (cdb, whole) in [
+        (Cdb::from([0x89, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0]), vec![0; 1024]),
+        (Cdb::from([0x41, 0, 0, 0, 0, 4, 0, 0, 2, 0]), vec![7; 512]),
+        (build::write_same_16(extent(4, 2), false, false), vec![7; 512]),
+        (build::unmap(24), [&[0, 22, 0, 16, 0, 0, 0, 0][..], &[0; 7], &[4, 0, 0, 0, 2, 0, 0, 0, 0]].concat()),
+        (Cdb::from([0x55, 0x10, 0, 0, 0, 0, 0, 0, 28, 0]), [&[0; 8][..], &[8, 18], &[0; 18]].concat()),
+        (Cdb::from([0x15, 0x10, 0, 0, 24, 0]), [&[0; 4][..], &[8, 18], &[0; 18]].concat()),
+        (Cdb::from([0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0]), vec![0; 24]),
+    ] {
+        let world = World::small();
+        for sent_bytes in (1..whole.len()).step_by(if whole.len() > 100 { 97 } else { 1 }) {
+            let task = Task { tells_residual: true, ..task(cdb, &whole[..sent_bytes]) };
+            assert_eq!(sense(&world.run_task(NEXUS, task)).key, SenseKey::IllegalRequest, "{cdb:?} {sent_bytes}");
+        }
+        assert_eq!(world.store.take_log(), [], "{cdb:?}");
+        let task = Task { tells_residual: true, ..task(cdb, &whole) };
+        assert_ne!(world.run_task(NEXUS, task).status, Status::CheckCondition, "whole, it is taken: {cdb:?}");
+    }
 }

@@ -6,6 +6,7 @@ mod hyperscsi;
 mod initiator;
 mod management;
 mod nexus_loss;
+mod residuals;
 mod stalls;
 mod store;
 

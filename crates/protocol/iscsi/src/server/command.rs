@@ -147,7 +147,8 @@ impl Session {
             lun: Lun::from_wire(command.lun),
             cdb: command.cdb,
             data_out: data.map(sanwire_buffer::Frame::freeze),
-            tells_residual: true,
+            // A residual is of what the command moves in the direction that it says.
+            tells_residual: command.is_write,
             // More than the initiator has room for is cut off, and counted: RFC 7143 11.4.5.1.
             data_in_max_bytes: shared.config.transfer_max_bytes,
         };

@@ -9,6 +9,8 @@ pub mod link;
 mod meter;
 pub mod plan;
 mod road;
+mod shard;
 pub mod stats;
+pub mod steering;
 pub mod terms;
 pub mod wire;

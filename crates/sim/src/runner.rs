@@ -74,18 +74,24 @@ pub struct Runner<H> {
     begun: BTreeSet<H>,
 }
 
+/// One logical unit, 0, on this disk.
+///
+/// # Errors
+/// When the disk or its name is refused.
+pub fn logical_units(disk: Arc<SimDisk>, write_cache: bool) -> Result<Arc<LogicalUnits>, String> {
+    let units = Arc::new(LogicalUnits::new());
+    let identity = Identity::new("simulated", [7; 16]).map_err(|error| format!("{error:?}"))?;
+    let disk = Disk::new(identity, disk, DiskOptions { write_cache, ..DiskOptions::default() })
+        .map_err(|error| error.to_string())?;
+    units.add(Lun::default(), disk).map_err(|error| error.to_string())?;
+    Ok(units)
+}
+
 impl<H: Handle> Runner<H> {
-    /// One logical unit, 0, on this disk.
-    ///
-    /// # Errors
-    /// When the disk or its name is refused.
-    pub fn new(memory: Region, disk: Arc<SimDisk>, write_cache: bool) -> Result<Self, String> {
-        let units = Arc::new(LogicalUnits::new());
-        let identity = Identity::new("simulated", [7; 16]).map_err(|error| format!("{error:?}"))?;
-        let disk = Disk::new(identity, disk, DiskOptions { write_cache, ..DiskOptions::default() })
-            .map_err(|error| error.to_string())?;
-        units.add(Lun::default(), disk).map_err(|error| error.to_string())?;
-        Ok(Runner {
+    /// A runner for these logical units, which it may share with others.
+    #[must_use]
+    pub fn new(memory: Region, units: Arc<LogicalUnits>) -> Self {
+        Runner {
             units,
             views: BTreeMap::new(),
             scheduled: Vec::new(),
@@ -99,7 +105,7 @@ impl<H: Handle> Runner<H> {
             settling: Vec::new(),
             active: BTreeSet::new(),
             begun: BTreeSet::new(),
-        })
+        }
     }
 
     /// Whether no command is under way.

@@ -13,7 +13,7 @@ use crate::runner::{COUNT, Counts};
 const MANAGE_BLOCKS_MAX: u64 = 40;
 
 /// Clients of a world that ask for management, at the most.
-const MANAGERS_MAX: usize = 8;
+const MANAGERS_MAX: usize = 16;
 
 /// What a command is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

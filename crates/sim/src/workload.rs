@@ -108,6 +108,8 @@ pub struct Worker<C: Initiator> {
     pub good: u64,
     /// Commands answered otherwise, or not at all.
     pub other: u64,
+    /// Commands of which it was told that nobody knows whether they were executed.
+    pub in_doubt: u64,
     /// Sessions that it had, or had again.
     pub sessions: u64,
     /// When the last command was answered.
@@ -134,6 +136,7 @@ impl<C: Initiator> Worker<C> {
             is_closed: false,
             good: 0,
             other: 0,
+            in_doubt: 0,
             sessions: 0,
             last_answer: Instant::ZERO,
         }
@@ -249,6 +252,7 @@ impl<C: Initiator> Worker<C> {
                 Told::Failed { id, is_in_doubt } => {
                     let asked = self.in_flight.remove(&id).ok_or(format!("{id:?} was answered twice"))?;
                     self.other += 1;
+                    self.in_doubt += u64::from(is_in_doubt);
                     if is_in_doubt && !matches!(asked.kind, Kind::Count | Kind::Manage) {
                         return Err(format!("{asked:?} could have been asked again"));
                     }

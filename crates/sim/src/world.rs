@@ -277,7 +277,7 @@ impl<W: Wire> World<W> {
 
     fn kill(&mut self) {
         if let Some(host) = self.host.take() {
-            self.retired.push(host.memory().clone());
+            self.retired.extend(host.memory());
             host.kill(&mut self.random);
             W::killed(self);
         }

@@ -27,6 +27,8 @@ counters! {
     duplicates: "duplicates",
     /// Of a connection that is not known here.
     unknown_connection: "unknown connection",
+    /// Steered to another shard than the one that its connection or its client belongs to.
+    misdirected: "misdirected",
     /// From somebody who is not on the allow list.
     not_permitted: "not permitted",
     /// Guarded less than the connection or the logical unit demands.

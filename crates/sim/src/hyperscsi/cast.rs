@@ -10,10 +10,12 @@ use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::links::Address;
 use sanwire_hyperscsi::{Admission, Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT, Wishes};
 
-use super::host::{Clients, Host};
+use super::host::Host;
 use super::plan::Medium;
+use super::shard::{Clients, Shard};
 use super::terms::Wanted;
 use super::wire::World;
+use crate::runner::logical_units;
 use crate::world::Outcome;
 
 /// Who is let in, with their weights and their terms.
@@ -38,31 +40,43 @@ impl Admission for Door {
 
 impl World {
     pub(super) fn make_server(&mut self) -> Outcome<Host> {
+        let (units, instance) = (logical_units(Arc::clone(self.disk()), self.plan.write_cache)?, self.random.u64());
+        let numbers = (0..self.plan.clients).map(|client| Ok((identity(client)?.client_id(), client)));
+        let numbers: BTreeMap<ClientId, usize> = numbers.collect::<Outcome<_>>()?;
+        let mut shards = Vec::new();
+        for shard in 0..self.plan.wire.shards {
+            let wanted = self.wire.wanted.clone();
+            let clients = Clients { wanted, numbers: numbers.clone(), managers: self.plan.work.managers };
+            shards.push(Shard::new(self.shard_config(shard as u32, instance)?, Arc::clone(&units), clients));
+        }
+        Ok(Host::new(shards))
+    }
+
+    fn door(&self) -> Outcome<Door> {
         let allowed = (0..self.plan.clients).filter(|client| !self.wire.strangers.contains(client)).map(|client| {
             let weight = self.plan.wire.weights.get(client).copied().unwrap_or(1);
             Ok((identity(client)?.client_id(), weight))
         });
-        let wanted = self.wire.wanted.clone();
-        let door = Door { allowed: allowed.collect::<Outcome<_>>()?, wanted: wanted.clone() };
-        let numbers = (0..self.plan.clients).map(|client| Ok((identity(client)?.client_id(), client)));
-        let clients = Clients { wanted, numbers: numbers.collect::<Outcome<_>>()?, managers: self.plan.work.managers };
-        let limits = self.limits();
+        Ok(Door { allowed: allowed.collect::<Outcome<_>>()?, wanted: self.wire.wanted.clone() })
+    }
+
+    fn shard_config(&mut self, shard: u32, instance: u64) -> Outcome<ServerConfig> {
         let (levels, is_mixed) = (self.wire.wanted.clone(), self.plan.wire.is_mixed);
-        let config = ServerConfig {
+        Ok(ServerConfig {
             name: "sim".to_owned(),
             identity: Identity::from_private([99; 32]).map_err(|error| error.to_string())?,
             psk: [5; 32],
-            admission: Box::new(door),
+            admission: Box::new(self.door()?),
             levels: Box::new(
                 move |lun| if lun.is_none() && is_mixed { Protection::Checksum } else { levels.protection() },
             ),
             compressible: Box::new(|_| true),
             memory: Region::new(self.plan.server_memory_bytes).map_err(|error| error.to_string())?,
-            links: vec![limits; self.wire.media.len()],
+            links: vec![self.limits(); self.wire.media.len()],
             addresses: self.addresses(),
-            shard: 1,
-            shards: 4,
-            instance: self.random.u64(),
+            shard,
+            shards: self.plan.wire.shards as u32,
+            instance,
             keep_alive: Duration::from_secs(1),
             rekey_interval: self.plan.wire.rekey_interval,
             session_idle_max: self.plan.wire.session_idle_max,
@@ -70,8 +84,7 @@ impl World {
             transfer_max_bytes: 1 << 20,
             recovery: self.plan.wire.recovery,
             seed: self.random.seed(),
-        };
-        Host::new(config, Arc::clone(self.disk()), self.plan.write_cache, clients)
+        })
     }
 
     /// Where the server can be reached, by link, if in more than one place.

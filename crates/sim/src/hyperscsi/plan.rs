@@ -57,6 +57,20 @@ pub enum LinkFault {
     Narrow(usize),
     /// The way becomes longer, in microseconds.
     Lengthen(u64),
+    /// The port of a shard is away on a link: the packets for it go to others, what it sends is lost.
+    LosePort {
+        /// Which link.
+        link: usize,
+        /// Which shard.
+        shard: usize,
+    },
+    /// The port is there again.
+    OpenPort {
+        /// Which link.
+        link: usize,
+        /// Which shard.
+        shard: usize,
+    },
     /// A client closes, and a new one with its identity begins.
     Replace(usize),
     /// The server lets a client send nothing.
@@ -86,6 +100,10 @@ pub enum LinkFault {
 /// The links and their ends.
 #[derive(Clone, Debug)]
 pub struct PacketPlan {
+    /// How many shards the server has, all of them behind the same addresses.
+    pub shards: usize,
+    /// How many of a million packets come to any shard, until the world is healed.
+    pub misdirected_per_million: u32,
     /// What carries the packets.
     pub medium: Medium,
     /// Both directions.
@@ -129,6 +147,8 @@ impl Plan {
     #[must_use]
     pub fn clean(medium: Medium, packet_max_bytes: usize) -> Self {
         let wire = PacketPlan {
+            shards: 1,
+            misdirected_per_million: 0,
             medium,
             link: LinkPlan::clean(packet_max_bytes),
             more_links: Vec::new(),
@@ -147,7 +167,8 @@ impl Plan {
         Plan::with_wire(wire, 16 << 20, 1024)
     }
 
-    /// A world drawn by chance, without faults: sizes, windows, recovery, one client or two, and what they agree on.
+    /// A world drawn by chance, without faults: sizes, windows, recovery, shards, one client or two, and what they
+    /// agree on.
     #[must_use]
     pub fn any(random: &mut Random) -> Self {
         let medium = random.choose(&[Medium::Ethernet, Medium::Udp]);
@@ -178,6 +199,7 @@ impl Plan {
         }
         plan.work.manage_per_million = random.choose(&[0, 0, 50_000]);
         plan.work.managers = random.range(0..=plan.clients as u64) as usize;
+        plan.wire.shards = random.choose(&[1, 1, 2, 4]);
         plan
     }
 

@@ -1,6 +1,7 @@
 //! The way of a packet from one end to the other, past the attacker.
 
 use sanwire_buffer::Packet;
+use sanwire_hyperscsi::Counters;
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
 
 use super::attacker::{self, Strike};
@@ -13,7 +14,7 @@ impl World {
     pub(super) fn pause(&mut self, client: usize, is_paused: bool) -> Outcome<()> {
         let id = identity(client)?.client_id();
         let Some(host) = &mut self.host else { return Ok(()) };
-        host.server.pause(id, is_paused, self.now);
+        host.shards.iter_mut().for_each(|shard| shard.server.pause(id, is_paused, self.now));
         Packets::drain_server(self)
     }
 
@@ -94,12 +95,12 @@ impl World {
 
     /// Packets that an end has not taken, for whatever reason; `None` when it is not there.
     fn refused(&self, client: usize, to_server: bool) -> Option<u64> {
-        let counters = match to_server {
-            true => self.host.as_ref()?.server.counters(),
+        let count = |counters: Counters| counters.reasons().map(|(_, count)| count).sum::<u64>();
+        Some(match to_server {
+            true => self.host.as_ref()?.shards.iter().map(|shard| count(shard.server.counters())).sum(),
             // Who seeks a server looks at nothing else.
-            false => Some(&self.workers[client].client).filter(|client| client.server().is_some())?.counters(),
-        };
-        Some(counters.reasons().map(|(_, count)| count).sum())
+            false => count(Some(&self.workers[client].client).filter(|client| client.server().is_some())?.counters()),
+        })
     }
 }
 

@@ -13,6 +13,7 @@ use super::link::{Link, Queue};
 use super::meter::Meters;
 use super::plan::{LinkFault, Medium, PacketPlan, Plan};
 use super::stats::Stats;
+use super::steering::Steering;
 use super::terms::Wanted;
 use crate::random::Random;
 use crate::world::{self, Outcome, Wire};
@@ -24,7 +25,7 @@ pub type World = world::World<Packets>;
 const TIMEOUTS_AT_ONCE_MAX: u32 = 8;
 
 /// Packets and events of one machine between two timeouts.
-const DRAIN_MAX: u32 = 20_000;
+const DRAIN_MAX: usize = 20_000;
 
 /// How long an idle world is watched, and the packets that it may send for each client and second.
 const IDLE: Duration = Duration::from_secs(10);
@@ -69,6 +70,8 @@ pub struct Packets {
     pub passwords: BTreeMap<usize, Psk>,
     /// Clients that are not on the server's allow list.
     pub strangers: Vec<usize>,
+    /// Which shard of the server gets what.
+    pub steering: Steering,
     /// What carries the packets of each link.
     pub(super) media: Vec<Medium>,
     /// By client, then by link.
@@ -115,6 +118,7 @@ impl Wire for Packets {
             stats: Stats::default(),
             passwords: BTreeMap::new(),
             strangers: Vec::new(),
+            steering: Steering::new(plan.wire.shards, plan.wire.misdirected_per_million),
             media: plan.wire.media(),
             there: links(),
             back: links(),
@@ -153,7 +157,8 @@ impl Wire for Packets {
             Event::ToServer { from, link, bytes } => {
                 let path = Path { link: LinkId(link as u8), peer: client_peer(world.wire.media[link], from, link) };
                 let Some(host) = &mut world.host else { return Ok(()) };
-                host.server.handle_input(path, &bytes, world.now);
+                let Some(shard) = world.wire.steering.shard_of(link, &bytes, &mut world.random) else { return Ok(()) };
+                host.shards[shard].server.handle_input(path, &bytes, world.now);
                 Self::drain_server(world)
             }
             Event::ToClient { client, link, bytes } => {
@@ -175,6 +180,8 @@ impl Wire for Packets {
                 let links = world.wire.there[client].iter_mut().chain(&mut world.wire.back[client]);
                 links.for_each(|link| link.is_cut = false);
             }
+            LinkFault::LosePort { link, shard } => world.wire.steering.set_there(link, shard, false),
+            LinkFault::OpenPort { link, shard } => world.wire.steering.set_there(link, shard, true),
             LinkFault::CutLink { client, link } => world.wire.cut_link(client, link, true),
             LinkFault::MendLink { client, link } => world.wire.cut_link(client, link, false),
             LinkFault::Pause(client) => return world.pause(client, true),
@@ -202,6 +209,7 @@ impl Wire for Packets {
     fn heal(world: &mut World) -> Outcome<()> {
         world.wire.healed_at = Some(world.now);
         world.wire.attacker.rest();
+        world.wire.steering.heal();
         world.wire.links(|link| {
             link.is_cut = false;
             link.plan = link.plan.healed();
@@ -235,25 +243,19 @@ impl Wire for Packets {
     fn drain_server(world: &mut World) -> Outcome<()> {
         let Some(host) = &mut world.host else { return Ok(()) };
         host.drain_events(&mut world.counts, world.now)?;
-        let mut packets = Vec::new();
-        while let Some(packet) = host.server.poll_transmit(world.now) {
-            packets.push(packet);
-            if packets.len() > DRAIN_MAX as usize {
-                return Err("the server transmits without end".to_owned());
-            }
-        }
+        let mut packets = host.transmits(world.now, DRAIN_MAX)?;
         // Frames may have come home: answers were acknowledged.
         host.feed_starved(world.now)?;
         host.drain_events(&mut world.counts, world.now)?;
-        while let Some(packet) = host.server.poll_transmit(world.now) {
-            packets.push(packet);
-        }
-        let scheduled = std::mem::take(&mut host.runner.scheduled);
-        let notes = std::mem::take(&mut host.notes);
+        packets.extend(host.transmits(world.now, DRAIN_MAX)?);
+        let (scheduled, notes) = (host.take_scheduled(), host.take_notes());
         notes.into_iter().for_each(|note| world.note(note));
         world.expect_disk(scheduled);
-        for (path, packet) in packets {
+        for (shard, path, packet) in packets {
             let link = usize::from(path.link.0);
+            if !world.wire.steering.is_there(link, shard) {
+                continue;
+            }
             let medium = world.wire.media[link];
             let Some(client) = (0..world.plan.clients).find(|c| client_peer(medium, *c, link) == path.peer) else {
                 return Err(format!("the server sends to {path}"));
@@ -268,7 +270,7 @@ impl Wire for Packets {
         let (now, mut packets) = (world.now, Vec::new());
         while let Some((path, packet)) = world.workers[client].client.poll_transmit(now) {
             packets.push((usize::from(path.link.0), packet));
-            if packets.len() > DRAIN_MAX as usize {
+            if packets.len() > DRAIN_MAX {
                 return Err(format!("client {client} transmits without end"));
             }
         }

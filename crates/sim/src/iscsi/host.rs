@@ -15,7 +15,7 @@ use sanwire_scsi::reservation::TransportId;
 use super::desk::target_port;
 use crate::disk::SimDisk;
 use crate::random::Random;
-use crate::runner::{COUNT, Counts, Ended, Handle, Runner};
+use crate::runner::{COUNT, Counts, Ended, Handle, Runner, logical_units};
 use crate::world;
 
 impl Handle for CommandHandle {
@@ -48,7 +48,7 @@ impl Host {
     /// When the disk or its name is refused.
     pub fn new(config: ServerConfig, disk: Arc<SimDisk>, write_cache: bool) -> Result<Self, String> {
         let memory = config.memory.clone();
-        let runner = Runner::new(memory.clone(), disk, write_cache)?;
+        let runner = Runner::new(memory.clone(), logical_units(disk, write_cache)?);
         Ok(Host {
             server: Server::new(config),
             memory,
@@ -133,8 +133,8 @@ impl Host {
 }
 
 impl world::Host for Host {
-    fn memory(&self) -> &Region {
-        &self.memory
+    fn memory(&self) -> Vec<Region> {
+        vec![self.memory.clone()]
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

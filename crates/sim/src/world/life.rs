@@ -59,8 +59,9 @@ impl<W: Wire> World<W> {
     /// # Errors
     /// Says whose memory is missing.
     pub fn check_memory(&self) -> Outcome<()> {
+        let of_server = self.host.as_ref().map(Host::memory).unwrap_or_default();
         let clients = self.workers.iter().map(|worker| ("a client", &worker.memory));
-        let server = self.host.iter().map(|host| ("the server", host.memory()));
+        let server = of_server.iter().map(|memory| ("the server", memory));
         let retired = self.retired.iter().map(|memory| ("a past machine", memory));
         let mut all = clients.chain(server).chain(retired);
         match all.find(|(_, memory)| memory.free_bytes() != memory.length_bytes()) {

@@ -13,8 +13,8 @@ use crate::workload::Initiator;
 
 /// A server's process.
 pub trait Host {
-    /// Its memory.
-    fn memory(&self) -> &Region;
+    /// Its memory, of each of its shards.
+    fn memory(&self) -> Vec<Region>;
 
     /// When it must be woken.
     fn poll_timeout(&self) -> Option<Instant>;

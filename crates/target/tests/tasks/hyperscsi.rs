@@ -34,6 +34,13 @@ pub fn connect(server: SocketAddr, key: [u8; 32]) -> Driver {
 
 /// As [`connect`], for a client that wants this.
 fn connect_with(server: SocketAddr, key: [u8; 32], wishes: Wishes) -> Driver {
+    let mut driver = begin(server, key, wishes);
+    driver.settle();
+    driver
+}
+
+/// A client that begins to seek its server.
+pub fn begin(server: SocketAddr, key: [u8; 32], wishes: Wishes) -> Driver {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let path = Path { link: LinkId(0), peer: Peer::Udp(server) };
     let clock = Clock::new();
@@ -55,9 +62,7 @@ fn connect_with(server: SocketAddr, key: [u8; 32], wishes: Wishes) -> Driver {
         seed: random().unwrap(),
     };
     let client = Client::new(config, clock.now());
-    let mut driver = Driver { client, socket, path, clock, skew: Duration::ZERO };
-    driver.settle();
-    driver
+    Driver { client, socket, path, clock, skew: Duration::ZERO }
 }
 
 impl Driver {
@@ -66,7 +71,7 @@ impl Driver {
     }
 
     /// Waits for a new session, and hears its unit attentions.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         while !matches!(self.hear(), ClientEvent::Connected { resumed: false, .. }) {}
         for lun in [GATED, DELAYED, PROMPT, REMOVABLE] {
             self.command(lun, [0; 6].into(), None);
@@ -76,13 +81,31 @@ impl Driver {
 
     /// Neither sends nor hears anything until the client has lost its patience.
     fn be_deaf(&mut self) {
+        self.be_deaf_until(|event| matches!(event, ClientEvent::OutOfPatience(_)));
+    }
+
+    /// Neither sends nor hears anything until the client has given up its connection.
+    pub fn lose_connection(&mut self) {
+        self.be_deaf_until(|event| matches!(event, ClientEvent::Lost { .. }));
+    }
+
+    fn be_deaf_until(&mut self, is_over: impl Fn(&ClientEvent) -> bool) {
         loop {
             self.skew += Duration::from_secs(1);
             self.client.handle_timeout(self.now());
             while let Some(event) = self.client.poll_event() {
-                if matches!(event, ClientEvent::OutOfPatience(_)) {
+                if is_over(&event) {
                     return;
                 }
+            }
+        }
+    }
+
+    /// Waits for a connection; whether the server knows the session.
+    pub fn is_resumed(&mut self) -> bool {
+        loop {
+            if let ClientEvent::Connected { resumed, .. } = self.hear() {
+                return resumed;
             }
         }
     }
@@ -125,6 +148,21 @@ impl Driver {
             self.client.handle_input(self.path, &bytes[..length], self.now());
             self.transmit();
         }
+    }
+
+    /// Seeks its server for a while; whether it has found it.
+    pub fn finds_a_server_within(&mut self, patience: Duration) -> bool {
+        let end = self.now() + patience;
+        while self.now() < end {
+            self.client.handle_timeout(self.now());
+            self.transmit();
+            self.socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+            let mut bytes = [0; 2048];
+            if let Ok(length) = self.socket.recv(&mut bytes) {
+                self.client.handle_input(self.path, &bytes[..length], self.now());
+            }
+        }
+        self.client.server().is_some()
     }
 
     pub fn command(&mut self, lun: u16, cdb: Cdb, data_out: Option<Slice>) -> CommandId {

@@ -8,6 +8,7 @@ mod management;
 mod nexus_loss;
 mod residuals;
 mod stalls;
+mod steering;
 mod store;
 
 use std::net::SocketAddr;
@@ -134,7 +135,7 @@ impl Drop for World {
 }
 
 /// Waits for what happens soon.
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let give_up_at = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < give_up_at, "{what}");

@@ -14,7 +14,7 @@ use crate::server::loose_packet;
 use crate::terms::Terms;
 use crate::wire::flow::Window;
 use crate::wire::offer::Offer;
-use crate::wire::setup::{Discovery, write_adn_reply};
+use crate::wire::setup::{Discovery, steering_word, write_adn_reply};
 use crate::wire::{Opcode, Prefix};
 
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
@@ -60,7 +60,7 @@ impl Seeking {
         let first = handshake.write(&[])?;
         discovery.noise = &first;
         let attempt = random.u64();
-        let packet = loose_packet(Opcode::DeviceDiscovery, steering_word(config), attempt, &discovery.write());
+        let packet = loose_packet(Opcode::DeviceDiscovery, steering_word(client), attempt, &discovery.write());
         Ok(Seeking { path, attempt, handshake, packet, tries: 0, wait: wait.unwrap_or(AGAIN_FIRST), again_at: now })
     }
 
@@ -199,23 +199,17 @@ impl Answering {
     }
 }
 
-/// What stands in the connection field before there is a connection: drivers of a server steer by it, so all
-/// packets of one client meet at one shard.
-pub(super) fn steering_word(config: &ClientConfig) -> u32 {
-    let id = config.identity.client_id().0;
-    u32::from_be_bytes([id[0], id[1], id[2], id[3]])
-}
-
 /// A discovery that asks only who is there: see [`super::announcement`].
 #[must_use]
 pub fn discovery(config: &ClientConfig, number: u64) -> Packet {
+    let client = config.identity.client_id();
     let body = Discovery {
         announce_only: true,
-        client: config.identity.client_id(),
+        client,
         session: 0,
         packet_max_bytes: config.link.packet_max_bytes,
         server_name: &config.server_name,
         noise: &[],
     };
-    loose_packet(Opcode::DeviceDiscovery, steering_word(config), number, &body.write())
+    loose_packet(Opcode::DeviceDiscovery, steering_word(client), number, &body.write())
 }

@@ -130,6 +130,10 @@ impl Server {
             self.counters.malformed += 1;
             return;
         };
+        if !self.steers_here(packet.prefix.connection) {
+            self.counters.misdirected += 1;
+            return;
+        }
         match (packet.prefix.header.opcode, packet.prefix.protection) {
             (Opcode::DeviceDiscovery, Protection::Checksum) => {
                 self.handle_discovery(path, &packet, now);
@@ -144,6 +148,13 @@ impl Server {
             (opcode, Protection::Aes256Gcm) => self.handle_control(path, opcode, &packet, now),
             _ => self.handle_unsealed(path, packet.prefix.connection, now),
         }
+    }
+
+    /// Whether packets with this connection, or steering word, belong to this shard. Others come while the ports of all shards are
+    /// not there yet, or not there again: taken here they would give their client a session in each of two shards, which
+    /// know nothing of what the other has executed.
+    fn steers_here(&self, connection: u32) -> bool {
+        connection % self.config.shards.max(1) == self.config.shard
     }
 
     /// A packet in the open that is none of those that may come so.

@@ -17,7 +17,7 @@ use crate::terms::Terms;
 use crate::wire::flow::Window;
 use crate::wire::offer::Offer;
 use crate::wire::packet::put_checksum;
-use crate::wire::setup::{AdnRequest, Discovery, Refusal, read_adn_reply};
+use crate::wire::setup::{AdnRequest, Discovery, Refusal, read_adn_reply, steering_word};
 use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 
 /// Hints to unknown connections in a period.
@@ -47,6 +47,11 @@ impl Server {
             self.counters.malformed += 1;
             return;
         };
+        // Else one client could have sessions in all shards.
+        if prefix.connection != steering_word(discovery.client) {
+            self.counters.misdirected += 1;
+            return;
+        }
         if !discovery.server_name.is_empty() && discovery.server_name != self.config.name {
             return;
         }

@@ -5,6 +5,7 @@ mod capacity;
 mod caps;
 mod pauses;
 mod refusals;
+mod shards;
 mod storms;
 mod windows;
 mod world;
@@ -37,7 +38,11 @@ fn server() -> Server {
 }
 
 fn server_for(admission: Box<dyn Admission>) -> Server {
-    Server::new(ServerConfig {
+    Server::new(config_for(admission))
+}
+
+fn config_for(admission: Box<dyn Admission>) -> ServerConfig {
+    ServerConfig {
         name: "server".into(),
         identity: Identity::from_private([1; 32]).unwrap(),
         psk: [0; 32],
@@ -57,7 +62,7 @@ fn server_for(admission: Box<dyn Admission>) -> Server {
         transfer_max_bytes: 1 << 20,
         recovery: Recovery::default(),
         seed: [2; 32],
-    })
+    }
 }
 
 fn client(number: u8) -> Client {

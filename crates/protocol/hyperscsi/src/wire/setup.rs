@@ -1,7 +1,7 @@
 //! Bodies of the handshake (HyperSCSI 5.1): DISCOVERY, ADN_REQUEST, ADN_REPLY, with Noise XXpsk3 laid over them.
 //!
 //! ```text
-//! DEVICE_DISCOVERY   2 bytes revision (1), 1 byte flags (bit 0: only announce yourself), 1 byte reserved,
+//! DEVICE_DISCOVERY   2 bytes revision (2), 1 byte flags (bit 0: only announce yourself), 1 byte reserved,
 //!                    16 bytes client id, 8 bytes session, 4 bytes largest packet of the client's link,
 //!                    text wanted server name (empty: any), 2 bytes length and Noise message 1, zeroes up to 400 bytes
 //! ADN_REQUEST        1 byte kind: 1 handshake, 2 announcement, 3 refusal
@@ -31,6 +31,14 @@ pub const PACKET_MIN_BYTES: u32 = 1200;
 
 /// The longest name of a server or client, in bytes.
 pub const NAME_MAX_BYTES: usize = 64;
+
+/// What stands in the connection field before there is a connection: drivers of a server steer by it, so all packets of one
+/// client meet at one shard.
+#[must_use]
+pub fn steering_word(client: ClientId) -> u32 {
+    let [first, second, third, fourth, ..] = client.0;
+    u32::from_be_bytes([first, second, third, fourth])
+}
 
 /// The body of DEVICE_DISCOVERY.
 #[derive(Clone, PartialEq, Eq, Debug)]

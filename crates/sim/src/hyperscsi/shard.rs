@@ -1,0 +1,165 @@
+//! A shard of a server: its protocol machine, the clients that have sessions there, and what they have under way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sanwire_buffer::{Region, Slice};
+use sanwire_core::{ClientId, Instant, Lun, NexusId};
+use sanwire_device::{LogicalUnits, NexusPorts};
+use sanwire_hyperscsi::{Agreed, CommandHandle, Server, ServerConfig, ServerEvent};
+use sanwire_scsi::reservation::TransportId;
+use sanwire_scsi::vpd::TargetPort;
+use sanwire_scsi::{Reply, Status};
+
+use super::terms::Wanted;
+use crate::runner::{Counts, Ended, Handle, Runner};
+use crate::task::manage_request;
+
+/// What a server knows of its clients.
+pub(super) struct Clients {
+    pub(super) wanted: Wanted,
+    /// Their numbers, as the world has them.
+    pub(super) numbers: BTreeMap<ClientId, usize>,
+    /// So many may manage it: the first ones.
+    pub(super) managers: usize,
+}
+
+/// Who has a session.
+struct Visitor {
+    client: ClientId,
+    /// It wants to read only.
+    is_read_only: bool,
+}
+
+/// A reset that a client has asked for.
+pub(super) type WantedReset = (CommandHandle, Option<Lun>);
+
+/// A shard that runs.
+pub struct Shard {
+    /// Its protocol machine.
+    pub server: Server,
+    pub(super) memory: Region,
+    /// What it executes.
+    pub runner: Runner<CommandHandle>,
+    clients: Clients,
+    visitors: BTreeMap<NexusId, Visitor>,
+    /// What the trace must know.
+    pub notes: Vec<u64>,
+}
+
+impl Handle for CommandHandle {
+    fn nexus(&self) -> NexusId {
+        CommandHandle::nexus(self)
+    }
+}
+
+impl Shard {
+    /// A shard of a server with these logical units.
+    pub(super) fn new(config: ServerConfig, units: Arc<LogicalUnits>, clients: Clients) -> Self {
+        let memory = config.memory.clone();
+        let runner = Runner::new(memory.clone(), units);
+        Shard { server: Server::new(config), memory, runner, clients, visitors: BTreeMap::new(), notes: Vec::new() }
+    }
+
+    /// Handles the events of the server up to a reset, which concerns all shards.
+    ///
+    /// # Errors
+    /// When the server breaks a promise.
+    pub(super) fn drain_events(&mut self, counts: &mut Counts, now: Instant) -> Result<Option<WantedReset>, String> {
+        while let Some(event) = self.server.poll_event() {
+            match event {
+                ServerEvent::SessionOpened { nexus, client, options, .. } => self.open(nexus, client, &options)?,
+                ServerEvent::Refused { .. } => {}
+                ServerEvent::Options { nexus, options } => {
+                    self.runner.units_of(nexus).lock_media(nexus, options.medium_lock);
+                    if let Some(visitor) = self.visitors.get_mut(&nexus) {
+                        visitor.is_read_only = options.peer_is_read_only;
+                    }
+                }
+                ServerEvent::SessionClosed { nexus } => {
+                    self.runner.close(nexus);
+                    self.visitors.remove(&nexus);
+                }
+                ServerEvent::Command { handle, task } => {
+                    self.notes.push(handle.number());
+                    self.runner.begin(handle, task, counts, now)?;
+                }
+                ServerEvent::Abort { handle } => {
+                    self.runner.abort(handle.nexus(), |other, _| other == handle);
+                }
+                ServerEvent::Administer { handle, request, .. } => {
+                    let answer = self.administer(handle.nexus(), request, counts)?;
+                    self.server.administered(handle, answer, now);
+                }
+                ServerEvent::Reset { handle, lun } => return Ok(Some((handle, lun))),
+            }
+            self.answer(now);
+        }
+        Ok(None)
+    }
+
+    /// Whether a session is still there.
+    pub(super) fn has_session(&self, nexus: NexusId) -> bool {
+        self.visitors.contains_key(&nexus)
+    }
+
+    fn open(&mut self, nexus: NexusId, client: ClientId, options: &Agreed) -> Result<(), String> {
+        let ports = NexusPorts { initiator: TransportId::hyperscsi(client), target: TargetPort::default() };
+        let units = self.runner.open_view(nexus, Arc::new(ports))?;
+        let is_read_only = options.peer_is_read_only;
+        units.set_read_only(is_read_only || self.clients.wanted.of(client).read_only);
+        units.lock_media(nexus, options.medium_lock);
+        self.visitors.insert(nexus, Visitor { client, is_read_only });
+        Ok(())
+    }
+
+    /// What is wanted of clients has changed.
+    pub(super) fn look_after_terms(&mut self, now: Instant) {
+        for (nexus, visitor) in &self.visitors {
+            let is_read_only = visitor.is_read_only || self.clients.wanted.of(visitor.client).read_only;
+            self.runner.units_of(*nexus).set_read_only(is_read_only);
+        }
+        self.server.refresh_options(now);
+        self.server.share_windows(now);
+    }
+
+    /// Whether an initiator keeps the medium in.
+    pub(super) fn keeps_medium(&self) -> bool {
+        self.runner.units.get(Lun::default()).is_some_and(|disk| disk.is_removal_prevented())
+    }
+
+    /// Does what it is asked, which is to send it back, for a client that may ask.
+    fn administer(
+        &mut self,
+        nexus: NexusId,
+        request: Option<Slice>,
+        counts: &mut Counts,
+    ) -> Result<Option<Slice>, String> {
+        let Some(visitor) = self.visitors.get(&nexus) else {
+            return Err(format!("{nexus:?} manages, and is not there"));
+        };
+        let asker = self.clients.numbers.get(&visitor.client).copied();
+        let Some((operation, client)) = request.as_deref().and_then(manage_request) else {
+            return Err("a request to manage the server is not what was sent".to_owned());
+        };
+        if asker != Some(client) {
+            return Err(format!("client {client} manages as {asker:?}"));
+        }
+        if client >= self.clients.managers {
+            return Ok(None);
+        }
+        let count = counts.entry(operation).or_default();
+        *count += 1;
+        if *count > 1 {
+            return Err(format!("request {operation} to manage the server was executed {count} times"));
+        }
+        Ok(request)
+    }
+
+    /// Tells the clients what has become of their commands.
+    pub(super) fn answer(&mut self, now: Instant) {
+        for Ended { handle, reply } in std::mem::take(&mut self.runner.ended) {
+            self.server.reply(handle, reply.unwrap_or_else(|| Reply::bare(Status::TaskAborted)), now);
+        }
+    }
+}

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Directories that are built, not written.
-const SKIPPED: [&str; 5] = ["target", ".git", "corpus", "artifacts", "work"];
+/// Directories that are built, not written. By their whole paths: one of such a name elsewhere is ours.
+const SKIPPED: [&str; 6] = ["target", ".git", "fuzz/target", "fuzz/corpus", "fuzz/artifacts", "fuzz/work"];
 /// What text files of this repository are called.
 const EXTENSIONS: [&str; 9] = ["rs", "md", "toml", "sh", "lua", "yml", "json", "service", "conf"];
 const NAMES: [&str; 2] = ["Makefile", "run"];
@@ -35,7 +35,7 @@ fn walk(directory: &Path, prefix: &str, files: &mut Vec<TextFile>) -> Result<(),
         let kind = entry.file_type().map_err(failed)?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = format!("{prefix}{name}");
-        if kind.is_dir() && !SKIPPED.contains(&name.as_str()) {
+        if kind.is_dir() && !SKIPPED.contains(&path.as_str()) {
             walk(&entry.path(), &format!("{path}/"), files)?;
         } else if kind.is_file() && is_text(&name) {
             // A file that somebody removes meanwhile is none of ours.
@@ -49,4 +49,22 @@ fn walk(directory: &Path, prefix: &str, files: &mut Vec<TextFile>) -> Result<(),
 
 fn is_text(name: &str) -> bool {
     NAMES.contains(&name) || name.rsplit_once('.').is_some_and(|(_, extension)| EXTENSIONS.contains(&extension))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_built_is_left_out() {
+        let root = std::env::temp_dir().join(format!("sanwire-tidy-{}", std::process::id()));
+        for path in ["target/a.rs", "fuzz/target/a.rs", "crates/target/src/a.rs", "crates/x/tests/work/a.rs"] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let paths: Vec<String> = read(&root).unwrap().into_iter().map(|file| file.path).collect();
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(paths, ["crates/target/src/a.rs", "crates/x/tests/work/a.rs"]);
+    }
 }

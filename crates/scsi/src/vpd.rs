@@ -8,7 +8,7 @@ pub use identification::{Designator, DesignatorKind, DeviceIdentification, Ident
 pub use limits::{BlockCharacteristics, BlockLimits, Provisioning, ProvisioningType, supported_block_lengths};
 pub use third_party_copy::third_party_copy;
 
-use crate::bytes::{AnswerError, put, text, u16_at};
+use crate::bytes::{AnswerError, put, u16_at};
 
 /// Page codes.
 #[allow(missing_docs, reason = "each is named by its page")]
@@ -47,14 +47,6 @@ pub fn supported_pages() -> Vec<u8> {
 #[must_use]
 pub fn unit_serial_number(serial: &str) -> Vec<u8> {
     build(page::UNIT_SERIAL_NUMBER, serial.as_bytes())
-}
-
-/// Reads a unit serial number page.
-///
-/// # Errors
-/// [`AnswerError`] when it is another page or cut short.
-pub fn parse_unit_serial_number(bytes: &[u8]) -> Result<String, AnswerError> {
-    parse(bytes, page::UNIT_SERIAL_NUMBER).map(text)
 }
 
 /// The extended INQUIRY data page (SPC-5 7.7.7).
@@ -96,9 +88,6 @@ mod tests {
         assert!(SUPPORTED.is_sorted(), "SPC-5 7.7.16: ascending");
         let serial = unit_serial_number("4711");
         assert_eq!(serial, [0, 0x80, 0, 4, b'4', b'7', b'1', b'1']);
-        assert_eq!(parse_unit_serial_number(&serial), Ok("4711".to_owned()));
-        assert!(parse_unit_serial_number(&serial[..7]).is_err());
-        assert!(parse_unit_serial_number(&supported_pages()).is_err());
         let extended = extended_inquiry();
         assert_eq!((extended.len(), &extended[..8]), (64, &[0, 0x86, 0, 0x3c, 0, 1, 1, 1][..]));
     }

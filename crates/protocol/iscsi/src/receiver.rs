@@ -93,8 +93,8 @@ impl Receiver {
     }
 
     /// Whether the stream stands between two PDUs, and nothing of the next one has come.
-    #[must_use]
-    pub fn is_at_rest(&self) -> bool {
+    #[cfg(test)]
+    fn is_at_rest(&self) -> bool {
         matches!(self.state, State::Header) && self.start == self.end
     }
 

@@ -10,7 +10,7 @@ DOCS = $(or $(CARGO_TARGET_DIR),target)/docs
 help:
 	@echo 'make run        build, and serve a volume of 1 GiB on this host, without root'
 	@echo 'make test       run every check and test'
-	@echo 'make test-long  the same, with more simulation and a minute of each fuzz target'
+	@echo 'make test-long  the same, with more simulation, tests that the clock judges, and a minute of each fuzz target'
 	@echo 'make demo       two hosts on this one: discover, attach, make a file system, compare (root)'
 	@echo 'make bench      measure against the raw link and against other servers (root)'
 	@echo 'make deny       licences, sources and security advisories of all that we depend on (cargo-deny, network)'

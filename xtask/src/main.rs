@@ -11,7 +11,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   tidy            check the rules of the repository
   tidy --update   lower the entries of xtask/ratchet.toml to today's lengths
   test            run every check and test, and print the totals
-  test --long     the same, with more simulation and a minute of each fuzz target";
+  test --long     the same, with more simulation, tests that the clock judges, and a minute of each fuzz target";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

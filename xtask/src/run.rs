@@ -20,6 +20,11 @@ const LONG_SEEDS: &str = "200000";
 /// The tests that boot a Linux guest, two at a time: each takes a GiB of memory. Without root they say that they do not run.
 const GUEST_TESTS: [&str; 9] =
     ["test", "--package", "sanwire", "--test", "system", "--", "--ignored", "--test-threads=2", "guest::"];
+/// The tests that the clock judges, one at a time and with nothing beside them.
+const TIMED_TESTS: [&str; 7] =
+    ["test", "--workspace", "--no-fail-fast", "--", "--ignored", "--test-threads=1", "timed::"];
+/// How the line begins by which a test says that it does not run here (`sanwire_testing::skip`).
+const SKIPPED: &str = "SKIPPED: ";
 /// What a step ends with when something from elsewhere cannot be had (EX_TEMPFAIL): it says what, and nothing is wrong here.
 const UNAVAILABLE: i32 = 75;
 /// How long each fuzz target runs.
@@ -30,6 +35,15 @@ const FUZZ_SECONDS: &str = "60";
 struct Counts {
     passed: u64,
     failed: u64,
+    /// Tests that cannot run here, and said so. Their runner counts them as passed.
+    skipped: u64,
+}
+
+impl Counts {
+    /// What a runner has counted, without the tests that only said that they do not run.
+    fn without_skipped(self) -> Counts {
+        Counts { passed: self.passed.saturating_sub(self.skipped), ..self }
+    }
 }
 
 struct Step {
@@ -37,7 +51,8 @@ struct Step {
     command: Command,
 }
 
-/// Runs all steps, also after one failed, and prints `N passed, N failed` at the end.
+/// Runs all steps, also after one failed, and prints `N passed, N failed, N skipped` at the end. A step that cannot run here is
+/// one that is skipped.
 ///
 /// # Errors
 /// When a step cannot be started.
@@ -49,6 +64,7 @@ pub fn all(root: &Path, length: Length) -> Result<bool, String> {
         let (counts, is_success) = run(step.command.current_dir(root), io::stdout(), io::stderr())
             .map_err(|error| format!("{}: {error}", step.name))?;
         total.passed += counts.passed;
+        total.skipped += counts.skipped;
         // A step that fails without a failed test (a compiler's error, a finding) counts as one.
         total.failed += if is_success { counts.failed } else { counts.failed.max(1) };
         if !is_success || counts.failed > 0 {
@@ -58,7 +74,7 @@ pub fn all(root: &Path, length: Length) -> Result<bool, String> {
     if !failed_steps.is_empty() {
         println!("failed: {}", failed_steps.join(", "));
     }
-    println!("{} passed, {} failed", total.passed, total.failed);
+    println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
     Ok(total.failed == 0 && total.passed > 0)
 }
 
@@ -78,12 +94,15 @@ fn steps(root: &Path, length: Length) -> Vec<Step> {
     if is_installed("deny") {
         steps.push(step("licences", &["deny", "check", "licenses", "bans", "sources"]));
     } else {
-        println!("cargo-deny is not installed: licences are not checked (`make deny` says more)");
+        let mut says = Command::new("sh");
+        says.args(["-c", &format!("echo '{SKIPPED}licences: cargo-deny is not installed (make deny says more)' >&2")]);
+        steps.push(Step { name: "licences".into(), command: says });
     }
     if length == Length::Long {
         for step in &mut steps {
             step.command.env("SANWIRE_SEEDS", LONG_SEEDS);
         }
+        steps.push(step("tests that the clock judges", &TIMED_TESTS));
         let mut fuzz = Command::new(root.join("fuzz/run.sh"));
         fuzz.arg(FUZZ_SECONDS);
         steps.push(Step { name: "fuzz".into(), command: fuzz });
@@ -131,23 +150,29 @@ fn run(
 ) -> io::Result<(Counts, bool)> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let errors = child.stderr.take();
-    let errors = thread::spawn(move || errors.map_or(Ok(()), |errors| pass_on(errors, errors_to, |_| ())));
+    let errors = thread::spawn(move || {
+        let mut skipped = 0;
+        let hear = |line: &str| skipped += u64::from(line.starts_with(SKIPPED));
+        errors.map_or(Ok(()), |errors| pass_on(errors, errors_to, hear)).map(|()| skipped)
+    });
     let mut counts = Counts::default();
     if let Some(output) = child.stdout.take() {
         pass_on(output, output_to, |line| {
             if let Some(found) = counts_of(line) {
                 counts.passed += found.passed;
                 counts.failed += found.failed;
+                counts.skipped += found.skipped;
             }
         })?;
     }
-    errors.join().map_err(|_| io::Error::other("the thread for stderr panicked"))??;
+    counts.skipped += errors.join().map_err(|_| io::Error::other("the thread for stderr panicked"))??;
     let status = child.wait()?;
     let is_unavailable = status.code() == Some(UNAVAILABLE);
     if is_unavailable {
         println!("SKIPPED: what this step needs cannot be had here");
+        counts.skipped += 1;
     }
-    Ok((counts, status.success() || is_unavailable))
+    Ok((counts.without_skipped(), status.success() || is_unavailable))
 }
 
 fn pass_on(from: impl io::Read, mut to: impl Write, mut hear: impl FnMut(&str)) -> io::Result<()> {
@@ -171,7 +196,7 @@ fn counts_of(line: &str) -> Option<Counts> {
     let mut parts = rest.split([';', ',']).map(str::trim);
     let passed = parts.next()?.strip_suffix(" passed")?.parse().ok()?;
     let failed = parts.next()?.strip_suffix(" failed")?.parse().ok()?;
-    Some(Counts { passed, failed })
+    Some(Counts { passed, failed, skipped: 0 })
 }
 
 #[cfg(test)]
@@ -180,7 +205,7 @@ mod tests {
 
     #[test]
     fn the_words_of_both_kinds_of_runners_are_understood() {
-        let counts = |passed, failed| Some(Counts { passed, failed });
+        let counts = |passed, failed| Some(Counts { passed, failed, skipped: 0 });
         let libtest =
             "test result: FAILED. 25 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.23s";
         assert_eq!(counts_of(libtest), counts(25, 2));
@@ -196,7 +221,20 @@ mod tests {
         shell.args(["-c", "echo 3 passed, 1 failed; echo 2 passed, 0 failed; echo 9 passed, 9 failed >&2; exit 1"]);
         // Not to stdout: whoever counts the words of this very run would count these too.
         let mut output = vec![];
-        assert_eq!(run(&mut shell, &mut output, io::sink()).unwrap(), (Counts { passed: 5, failed: 1 }, false));
+        let counts = Counts { passed: 5, failed: 1, skipped: 0 };
+        assert_eq!(run(&mut shell, &mut output, io::sink()).unwrap(), (counts, false));
         assert_eq!(output, b"3 passed, 1 failed\n2 passed, 0 failed\n");
+    }
+
+    #[test]
+    fn what_is_skipped_is_not_passed() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo 'SKIPPED: a: it takes root' >&2; echo 3 passed, 0 failed"]);
+        let counts = Counts { passed: 2, failed: 0, skipped: 1 };
+        assert_eq!(run(&mut shell, io::sink(), io::sink()).unwrap(), (counts, true));
+        let mut unavailable = Command::new("sh");
+        unavailable.args(["-c", &format!("exit {UNAVAILABLE}")]);
+        let counts = Counts { skipped: 1, ..Counts::default() };
+        assert_eq!(run(&mut unavailable, io::sink(), io::sink()).unwrap(), (counts, true));
     }
 }

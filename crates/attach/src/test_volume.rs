@@ -8,6 +8,7 @@ use sanwire_core::Lun;
 use sanwire_initiator::{
     BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo, WireUnit,
 };
+use sanwire_testing::{is_installed, skip, this_test};
 
 pub(crate) struct RamVolume {
     pub(crate) size_bytes: usize,
@@ -136,10 +137,9 @@ impl Drop for TestDirectory {
 
 /// Whether a program is installed; says so when it is not, as the caller then skips its test.
 pub(crate) fn have(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|directory| directory.join(program).exists());
+    let found = is_installed(program);
     if !found {
-        eprintln!("skipped: {program} is not installed");
+        skip(&this_test(), &format!("the program {program} is not installed"));
     }
     found
 }

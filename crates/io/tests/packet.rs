@@ -21,7 +21,7 @@ impl Hosts {
     fn new(test: &str, mtu: usize) -> Option<Hosts> {
         // SAFETY: no memory is involved.
         if unsafe { libc::geteuid() } != 0 {
-            println!("skipped: needs root");
+            sanwire_testing::skip(test, "it takes root");
             return None;
         }
         let id = std::process::id();
@@ -29,7 +29,7 @@ impl Hosts {
         let [a, b] = &hosts.names;
         for name in [a, b] {
             if !ip(&["netns", "add", name]) {
-                println!("skipped: no network namespaces here");
+                sanwire_testing::skip(test, "no network namespaces can be made here");
                 return None;
             }
         }

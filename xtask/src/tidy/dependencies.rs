@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
-/// name `sanwire-sim` and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 15] = [
+/// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -21,6 +21,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("sanwire-target", &["core", "buffer", "scsi", "store", "device", "hyperscsi", "iscsi", "io"]),
     ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "io"]),
     ("sanwire-attach", &["core", "buffer", "initiator", "io"]),
+    ("sanwire-testing", &[]),
     ("sanwire-sim", &["core", "buffer", "scsi", "store", "device", "hyperscsi", "iscsi"]),
     (
         "sanwire",
@@ -32,7 +33,8 @@ const ALLOWED: [(&str, &[&str]); 15] = [
 /// What only tests may name: a client is tested against a real server.
 const TEST_ARROWS: [(&str, &str); 2] =
     [("sanwire-initiator", "sanwire-store"), ("sanwire-initiator", "sanwire-target")];
-const TEST_WORLD: &str = "sanwire-sim";
+/// What all tests may name.
+const FOR_TESTS: [&str; 2] = ["sanwire-sim", "sanwire-testing"];
 
 /// One package depends on another of the workspace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,7 +89,7 @@ fn check_arrow(arrow: &Arrow) -> Option<Finding> {
     };
     let to = to.as_deref()?;
     let is_allowed = to.strip_prefix("sanwire-").is_some_and(|room| allowed.contains(&room));
-    let is_test_arrow = to == TEST_WORLD || to == from || TEST_ARROWS.contains(&(from.as_str(), to));
+    let is_test_arrow = FOR_TESTS.contains(&to) || to == from || TEST_ARROWS.contains(&(from.as_str(), to));
     if is_allowed || (*is_for_tests && is_test_arrow) {
         None
     } else {

@@ -119,7 +119,7 @@ fn attach_until_killed() {
 #[test]
 fn what_a_killed_process_attached_is_taken_away() {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() || !have("losetup") {
-        eprintln!("skipped: this test takes root and /dev/fuse");
+        sanwire_testing::skip(&sanwire_testing::this_test(), "it takes root and /dev/fuse");
         return;
     }
     let directory = TestDirectory::new("registry-killed");

@@ -5,7 +5,6 @@
 
 mod capture;
 mod conformance;
-mod congestion;
 mod copies;
 mod crash;
 mod discovery;
@@ -15,7 +14,6 @@ mod filesystems;
 mod foreign;
 mod guest;
 mod harness;
-mod idle;
 mod iscsi;
 mod links;
 mod manage;
@@ -27,4 +25,5 @@ mod resources;
 mod security;
 mod suspension;
 mod third_party;
+mod timed;
 mod trunk;

@@ -2,6 +2,7 @@
 
 mod names;
 mod terms;
+mod timed;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -209,7 +210,12 @@ async fn all<F: Future<Output = Result<(), VolumeError>>>(futures: impl IntoIter
 }
 
 #[test]
-fn a_deep_queue_outlives_a_restart_and_a_resize_and_does_not_spin_meanwhile() {
+fn a_deep_queue_outlives_a_restart_and_a_resize() {
+    write_deep_beyond_a_restart();
+}
+
+/// Gives the processor time that the writing thread has used.
+fn write_deep_beyond_a_restart() -> Duration {
     let directory = std::env::temp_dir().join(format!("sanwire-deep-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let spec = |size, more| format!("disk=file:{},size={size}{more}", directory.join("disk.img").display());
@@ -233,7 +239,6 @@ fn a_deep_queue_outlives_a_restart_and_a_resize_and_does_not_spin_meanwhile() {
         async move { volume.write(at * 4096, data).await }
     })));
     let used = Duration::from_nanos(thread_cpu_nanos() - before);
-    assert!(used < Duration::from_millis(500), "{used:?} of processor time in an outage of seconds");
     assert_eq!(volume.info().size_bytes, 32 << 20, "the volume has grown");
     let end = (32 << 20) - 4096;
     let back = client.block_on(async { volume.read(199 * 4096, volume.buffer(4096).await?).await }).unwrap();
@@ -242,6 +247,7 @@ fn a_deep_queue_outlives_a_restart_and_a_resize_and_does_not_spin_meanwhile() {
     drop((volume, client));
     restart.join().unwrap().stop().unwrap();
     std::fs::remove_dir_all(directory).unwrap();
+    used
 }
 
 #[test]
@@ -347,13 +353,18 @@ fn a_deep_queue_does_not_shut_the_others_out() {
 }
 
 /// Resident memory of this process, in bytes.
-fn resident_bytes() -> u64 {
+fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
 #[test]
-fn a_storm_of_management_neither_disturbs_data_nor_grows_memory() {
+fn a_storm_of_management_does_not_disturb_data() {
+    manage_in_a_storm();
+}
+
+/// Gives the bytes by which the memory of this process has grown.
+fn manage_in_a_storm() -> usize {
     let (honest, permitted, stranger) = (options(), options(), options());
     let manages = ClientConfig { manage: true, ..ClientConfig::new(permitted.identity.client_id()) };
     let settings = TargetConfig { clients: vec![manages], ..config(&["ram0=ram:16M"]) };
@@ -393,13 +404,13 @@ fn a_storm_of_management_neither_disturbs_data_nor_grows_memory() {
     storms.into_iter().for_each(|storm| storm.join().unwrap());
     assert!(rounds > 10, "the data went on");
     let grown = resident_bytes().saturating_sub(before_bytes);
-    assert!(grown < 64 << 20, "{grown} bytes");
     let by = Asker::Signal { signal: "test" };
     let Response::Done(Answer::Statistics(statistics)) = desk.handle(&by, Request::Statistics) else { panic!() };
     assert_eq!((statistics.dropped["management without permission"], statistics.volumes[0].errors), (500, 0));
     assert!(statistics.volumes[0].commands >= 2 * rounds);
     drop((volume, client));
     desk.end().unwrap().stop().unwrap();
+    grown
 }
 
 fn options() -> ClientOptions {

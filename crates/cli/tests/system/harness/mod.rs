@@ -3,6 +3,7 @@
 mod attached;
 mod client;
 mod content;
+mod cpu;
 mod filesystem;
 mod guest;
 mod initiator;
@@ -13,13 +14,14 @@ mod server;
 mod tgt;
 mod world;
 
-use std::io::Write;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+pub use sanwire_testing::{is_installed, skip};
 
 pub use attached::Attached;
 pub use client::Client;
 pub use content::{Random, expect_pattern, pattern};
+pub use cpu::cpu_time;
 pub use filesystem::{Filesystem, Filler};
 pub use guest::{GUEST_LINKS, Guest};
 pub use initiator::Initiator;
@@ -29,8 +31,6 @@ pub use scratch::Scratch;
 pub use server::Server;
 pub use tgt::Tgt;
 pub use world::{AUTHORITY, SERVER_ADDRESS, SERVER_NAME, Wire, World};
-
-static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// What every test here needs.
 const TOOLS: [&str; 4] = ["ip", "losetup", "blockdev", "nsenter"];
@@ -46,21 +46,6 @@ pub fn can_run(test: &str, tools: &[&str]) -> bool {
     };
     skip(test, &reason);
     false
-}
-
-/// Says that a test, or a part of it, does not run. The line passes by the test harness, which hides what `println!`
-/// writes.
-pub fn skip(test: &str, reason: &str) {
-    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
-    let line = format!("SKIPPED ({count}): {test}: {reason}\n");
-    // Nothing can be done about a broken stderr.
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-/// Whether a program is in the search path or where administrators' programs are.
-pub fn is_installed(tool: &str) -> bool {
-    let path = std::env::var("PATH").unwrap_or_default();
-    path.split(':').chain(["/usr/sbin", "/sbin"]).any(|directory| std::path::Path::new(directory).join(tool).exists())
 }
 
 /// Puts this thread, and whatever it starts from now on, before the other programs of this machine: where time is measured, what

@@ -1,11 +1,15 @@
 //! What a server and a client take when nothing happens, and how much memory a server has.
 
 use std::fs;
+use std::io::Read;
+use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{Attached, Server, Wire, World, run_ok};
+use crate::harness::{AUTHORITY, Attached, Initiator, Scratch, Server, Wire, World, cpu_time, port, run_ok};
+
+const INITIATOR: &str = "iqn.2026-11.org.example:initiator";
 
 const WATCH: Duration = Duration::from_secs(10);
 /// 0.5 % of [`WATCH`].
@@ -13,6 +17,7 @@ const CPU_MAX: Duration = Duration::from_millis(50);
 const MEMORY_MAX_KIB: u64 = 64 << 10;
 
 #[test]
+#[ignore = "judged by the clock"]
 fn idle_is_idle_and_memory_is_bounded() {
     let Some(world) = World::new("idle_is_idle_and_memory_is_bounded", 9000, &["dd", "getconf"]) else { return };
     let volume = format!("disk=file:{},size=256M", world.scratch.text("disk.img"));
@@ -43,16 +48,29 @@ fn idle_is_idle_and_memory_is_bounded() {
     assert!(server.stop().success(), "{}", server.log());
 }
 
-/// Fields 14 and 15 of `/proc/PID/stat` (proc(5)): time in user mode and in the kernel, in ticks.
-pub fn cpu_time(pid: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
-    let (_, fields) = stat.rsplit_once(')').expect("a process's name");
-    let ticks: u64 =
-        fields.split_ascii_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().unwrap_or(0)).sum();
-    let mut getconf = Command::new("getconf");
-    getconf.arg("CLK_TCK");
-    let second: u64 = run_ok(getconf, WATCH).trim().parse().expect("ticks in a second");
-    Duration::from_millis(ticks * 1000 / second)
+#[test]
+#[ignore = "judged by the clock"]
+fn a_hundred_idle_sessions_take_no_time() {
+    let scratch = Scratch::new();
+    let port = port();
+    let wire = format!("iscsi:127.0.0.1:{port}");
+    let mut server = Server::start_on(&scratch, &[&wire], &["disk=ram:64M"], &[]);
+    let (address, target) = (format!("127.0.0.1:{port}"), format!("{AUTHORITY}:disk"));
+    let sessions: Vec<TcpStream> = (0..100)
+        .map(|number| Initiator::log_in(&address, INITIATOR, &target, number).expect("a session").stream)
+        .collect();
+    thread::sleep(Duration::from_secs(1));
+    let before = cpu_time(server.pid());
+    thread::sleep(WATCH);
+    let used = cpu_time(server.pid()) - before;
+    println!("{} idle sessions took {used:?} of {WATCH:?}", sessions.len());
+    assert!(used < CPU_MAX, "{} idle sessions took {used:?} of {WATCH:?}", sessions.len());
+    for mut session in sessions {
+        session.set_nonblocking(true).expect("a socket");
+        let kind = session.read(&mut [0; 48]).map_err(|error| error.kind());
+        assert_eq!(kind, Err(std::io::ErrorKind::WouldBlock), "the session is still there");
+    }
+    assert!(server.stop().success(), "{}", server.log());
 }
 
 fn resident_kib(pid: u32) -> u64 {

@@ -91,6 +91,11 @@ impl Exports {
         (!reached.is_empty()).then_some(names)
     }
 
+    /// Whether some initiator at this address may use some target, as far as can be known before its name is.
+    pub(crate) fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool {
+        self.table.load().iter().any(|export| export.may_permit(peer, is_local))
+    }
+
     /// The groups of a target's ports: one for each portal group through which it is reached.
     fn ports(&self, export: &Export) -> BTreeMap<u16, Vec<u16>> {
         let groups = &export.config.group_tags;

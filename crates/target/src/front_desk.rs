@@ -1,5 +1,7 @@
 //! The thread that takes TCP connections and sees them through their logins, so that logins never disturb the shards.
 
+mod places;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,17 +15,16 @@ use sanwire_io::tcp::{Listener, Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, Waker, descriptors};
 use sanwire_iscsi::{Admission, Admitted, LoginOutcome, Portal, ServerLogin};
 
+use self::places::Places;
 use crate::directory::Exports;
 use crate::inbox::{Content, Inbox, Letter};
 use crate::mail::{Mail, Mailbox, Newcomer};
 use crate::refusals::{Burst, Refusals};
 use crate::registry::Registry;
 
-/// Logins at once; more wait in the kernel.
-const LOGINS_MAX: usize = 512;
-
-/// Logins at once from one address; more are turned away, so that one host cannot keep the others out.
-const LOGINS_OF_ADDRESS_MAX: usize = 128;
+/// Connections that one listener has accepted before those that have input get their turn: fewer than the logins that are
+/// attended to in a turn, so that no flood of newcomers pushes out those who go on with theirs.
+const ACCEPTS_MAX: usize = 16;
 
 /// How long no connection is taken after the system was short of something.
 const BREATHER: Duration = Duration::from_millis(100);
@@ -33,6 +34,9 @@ const DESCRIPTORS_SPARE: u64 = 32;
 
 /// Bytes that one login receives at a time.
 const INPUT_BYTES: usize = 16 << 10;
+
+/// Why a login was given up that nobody refused.
+const PUSHED_OUT: &str = "too many logins at once, and the most of them from there: a newer one has its place";
 
 /// What to do about it.
 const LIMIT_ADVICE: &str = "; allow it more (`ulimit -n`, or LimitNOFILE= of its service) and start it again";
@@ -77,6 +81,8 @@ struct FrontDesk {
     clock: Clock,
     /// By keys that are not used again.
     logins: BTreeMap<u64, Login>,
+    /// Which of them there is room for.
+    places: Places,
     next_key: u64,
     refusals: Refusals,
     /// Connections with descriptors from this number on get no sessions.
@@ -89,14 +95,16 @@ struct FrontDesk {
 
 /// Runs until it is told to stop.
 pub(crate) fn run(parts: FrontDeskParts) {
+    let descriptors_max = descriptors::limit().map_or(u64::MAX, |limit| limit.saturating_sub(DESCRIPTORS_SPARE));
     let desk = FrontDesk {
         parts,
         poller: Poller::with_spin(Duration::ZERO),
         clock: Clock::new(),
         logins: BTreeMap::new(),
+        places: Places::new(descriptors_max),
         next_key: FIRST_LOGIN,
         refusals: Refusals::default(),
-        descriptors_max: descriptors::limit().map_or(u64::MAX, |limit| limit.saturating_sub(DESCRIPTORS_SPARE)),
+        descriptors_max,
         pause_until: None,
         has_warned: false,
     };
@@ -117,12 +125,12 @@ impl FrontDesk {
             self.poller.wait(&[], &[], Some(&self.parts.waker), deadline, &self.clock)?;
             self.poller.poll_streams(&mut |key, interest| ready.push((key, interest)))?;
             let now = self.clock.now();
-            for (key, interest) in ready.drain(..) {
-                if key < FIRST_LOGIN {
-                    self.accept(key as usize, now);
-                } else {
-                    self.attend(key, interest.readable, now);
-                }
+            // Who is here already goes first: newcomers may push out who has not said anything.
+            for (key, interest) in ready.iter().filter(|(key, _)| *key >= FIRST_LOGIN) {
+                self.attend(*key, interest.readable, now);
+            }
+            for (key, _) in ready.drain(..).filter(|(key, _)| *key < FIRST_LOGIN) {
+                self.accept(key as usize, now);
             }
             self.handle_timeouts(now);
         }
@@ -130,15 +138,14 @@ impl FrontDesk {
     }
 
     fn accept(&mut self, listener: usize, now: Instant) {
-        while self.logins.len() < LOGINS_MAX {
+        for _ in 0..ACCEPTS_MAX {
             let Some((socket, group_tag)) = self.parts.listeners.get(listener) else { return };
             match socket.accept() {
                 Ok(Some((stream, peer))) => {
                     let group_tag = *group_tag;
                     self.has_warned = false;
                     if let Err(error) = self.begin(stream, peer, group_tag, now) {
-                        tracing::warn!("a connection from {peer} is turned away: {error}");
-                        self.refusals.note(peer.ip().to_canonical(), &error.to_string(), now);
+                        self.note(peer.ip().to_canonical(), &format!("the connection is turned away: {error}"), now);
                     }
                 }
                 Ok(None) => return,
@@ -148,7 +155,6 @@ impl FrontDesk {
                 }
             }
         }
-        self.pause(now);
     }
 
     /// Says once why no connections are taken, however often it is tried again.
@@ -162,9 +168,6 @@ impl FrontDesk {
 
     fn begin(&mut self, stream: Stream, peer: SocketAddr, group_tag: u16, now: Instant) -> io::Result<()> {
         let address = peer.ip().to_canonical();
-        if self.logins.values().filter(|login| login.peer == address).count() >= LOGINS_OF_ADDRESS_MAX {
-            return Err(io::Error::other("too many logins of this address at once"));
-        }
         let portal = Portal { address: stream.local_address()?, group_tag };
         let seed = sanwire_hyperscsi::random().map_err(|_| io::Error::other("the system has no random numbers"))?;
         let key = self.next_key;
@@ -174,7 +177,27 @@ impl FrontDesk {
         let is_beyond = descriptors::number(stream.as_fd()) >= self.descriptors_max;
         let login = Login { stream, machine, peer: address, watched: Interest::READABLE, is_beyond, is_over: false };
         self.logins.insert(key, login);
+        let is_local = address.is_loopback() || address == portal.address.ip().to_canonical();
+        let is_stranger = !self.parts.exports.may_permit(address, is_local);
+        if let Some(victim) = self.places.take(key, address, is_stranger)
+            && let Some(login) = self.logins.remove(&victim)
+        {
+            self.note(login.peer, PUSHED_OUT, now);
+        }
         Ok(())
+    }
+
+    /// A login has failed: the log and the audit log are to say so.
+    fn note(&mut self, peer: IpAddr, reason: &str, now: Instant) {
+        if self.refusals.note(peer, reason, now) {
+            tracing::warn!("a login from {peer} is refused: {reason}");
+        }
+    }
+
+    /// The connection is gone, or goes to a shard.
+    fn remove(&mut self, key: u64) -> Option<Login> {
+        self.places.leave(key);
+        self.logins.remove(&key)
     }
 
     /// Goes on with a login that has input, or room for output.
@@ -187,13 +210,16 @@ impl FrontDesk {
                 // What a refused initiator still says is not heard.
                 Ok(Received::Bytes(count)) if !login.is_over => {
                     login.machine.handle_input(&input[..count], &*self.parts.exports, now);
+                    if login.machine.has_spoken() {
+                        self.places.has_spoken(key);
+                    }
                 }
                 Ok(Received::Bytes(_) | Received::Nothing) => {}
                 Ok(Received::End) | Err(_) => is_lost = true,
             }
         }
         if is_lost {
-            self.logins.remove(&key);
+            self.remove(key);
         } else {
             self.advance(key, now);
         }
@@ -204,15 +230,15 @@ impl FrontDesk {
         let Some(login) = self.logins.get_mut(&key) else { return };
         let outcome = login.machine.poll_outcome();
         if login.transmit().is_err() {
-            self.logins.remove(&key);
+            self.remove(key);
             return;
         }
         match outcome {
             Some(LoginOutcome::Admitted(admitted)) => return self.hand_over(key, admitted, now),
             Some(LoginOutcome::Refused(reason)) => {
-                tracing::warn!("a login from {} is refused: {reason}", login.peer);
-                self.refusals.note(login.peer, &reason, now);
                 login.is_over = true;
+                let peer = login.peer;
+                self.note(peer, &reason, now);
             }
             Some(LoginOutcome::Redirected(whither)) => {
                 tracing::info!("a login from {} is redirected: {whither}", login.peer);
@@ -220,8 +246,9 @@ impl FrontDesk {
             }
             None => {}
         }
+        let Some(login) = self.logins.get_mut(&key) else { return };
         if login.is_over && !login.stream.wants_write() {
-            self.logins.remove(&key);
+            self.remove(key);
             return;
         }
         let wanted = Interest { readable: true, writable: login.stream.wants_write() };
@@ -231,19 +258,13 @@ impl FrontDesk {
     }
 
     fn hand_over(&mut self, key: u64, admitted: Box<Admitted>, now: Instant) {
-        let Some(login) = self.logins.remove(&key) else { return };
-        let mut refuse = |stream, why: &str| {
-            turn_away(stream, &admitted, why);
-            self.refusals.note(login.peer, &format!("{} is turned away: {why}", admitted.initiator), now);
-        };
-        if let Err(error) = self.poller.remove_stream(&login.stream) {
-            return refuse(login.stream, &error.to_string());
-        }
-        if login.is_beyond {
-            return refuse(login.stream, &format!("the process has no descriptors left{LIMIT_ADVICE}"));
-        }
-        let Some((shard, admission)) = self.parts.registry.place(&admitted) else {
-            return refuse(login.stream, "there are too many sessions");
+        let Some(login) = self.remove(key) else { return };
+        let (shard, admission) = match self.shard_for(&login, &admitted) {
+            Ok(place) => place,
+            Err(why) => {
+                turn_away(login.stream, &admitted);
+                return self.note(login.peer, &format!("{} is turned away: {why}", admitted.initiator), now);
+            }
         };
         let arrival = Arrival { stream: login.stream, admitted, admission };
         let newcomer = Newcomer::new(self.parts.shards[shard].clone(), Box::new(arrival));
@@ -253,6 +274,15 @@ impl FrontDesk {
                 other.send(Mail::Look(Arc::clone(&newcomer)));
             }
         }
+    }
+
+    /// Where a login goes on, or why it cannot.
+    fn shard_for(&mut self, login: &Login, admitted: &Admitted) -> Result<(usize, Admission), String> {
+        self.poller.remove_stream(&login.stream).map_err(|error| error.to_string())?;
+        if login.is_beyond {
+            return Err(format!("the process has no descriptors left{LIMIT_ADVICE}"));
+        }
+        self.parts.registry.place(admitted).ok_or_else(|| "there are too many sessions".to_owned())
     }
 
     fn handle_timeouts(&mut self, now: Instant) {
@@ -269,6 +299,9 @@ impl FrontDesk {
             self.advance(key, now);
         }
         while let Some(Burst { from, reason, count, .. }) = self.refusals.poll(now) {
+            if count > 1 {
+                tracing::warn!("logins from {from} were refused {} more times within a second: {reason}", count - 1);
+            }
             // What cannot be written down stands in the log.
             let content = Content::Logins(format!("an iSCSI login: {reason}"), count);
             self.parts.inbox.put(Letter { client: None, address: from.to_string(), content });
@@ -290,8 +323,7 @@ impl FrontDesk {
 }
 
 /// Tells an initiator that passed its login that there is no room for it.
-pub(crate) fn turn_away(mut stream: Stream, admitted: &Admitted, why: &str) {
-    tracing::warn!("{} at {} is turned away: {why}", admitted.initiator, admitted.peer);
+pub(crate) fn turn_away(mut stream: Stream, admitted: &Admitted) {
     let mut answer = admitted.out_of_resources();
     while let Some(packet) = answer.pop() {
         drop(stream.queue(packet));

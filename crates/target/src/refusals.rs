@@ -29,16 +29,23 @@ pub(crate) struct Burst {
 pub(crate) struct Refusals(VecDeque<Burst>);
 
 impl Refusals {
-    pub(crate) fn note(&mut self, from: IpAddr, reason: &str, now: Instant) {
+    /// Counts a refusal; tells whether it is the first of its burst.
+    pub(crate) fn note(&mut self, from: IpAddr, reason: &str, now: Instant) -> bool {
         let known = self.0.iter_mut().find(|burst| burst.from == from && burst.reason == reason);
         if let Some(burst) = known {
             burst.count += 1;
-            return;
+            return false;
         }
         let reason = if self.0.len() < KNOWN_MAX { reason } else { OTHERS };
         match self.0.iter_mut().find(|burst| reason == OTHERS && burst.reason == OTHERS) {
-            Some(burst) => burst.count += 1,
-            None => self.0.push_back(Burst { from, reason: reason.to_owned(), count: 1, ends_at: now + BURST }),
+            Some(burst) => {
+                burst.count += 1;
+                false
+            }
+            None => {
+                self.0.push_back(Burst { from, reason: reason.to_owned(), count: 1, ends_at: now + BURST });
+                true
+            }
         }
     }
 
@@ -61,13 +68,12 @@ mod tests {
     fn a_flood_is_bounded_and_wholly_counted() {
         let (mut refusals, now) = (Refusals::default(), Instant::ZERO);
         let hosts = |host: u8| IpAddr::from([10, 0, 0, host]);
-        for _ in 0..100 {
-            refusals.note(hosts(1), "wrong secret", now);
-        }
-        refusals.note(hosts(2), "wrong secret", now + BURST / 2);
-        for number in 0..10_000 {
-            refusals.note(hosts(3), &format!("no target {number}"), now + BURST / 2);
-        }
+        let mut firsts = 0;
+        let mut note = |host, reason: &str, at| firsts += usize::from(refusals.note(host, reason, at));
+        (0..100).for_each(|_| note(hosts(1), "wrong secret", now));
+        note(hosts(2), "wrong secret", now + BURST / 2);
+        (0..10_000).for_each(|number| note(hosts(3), &format!("no target {number}"), now + BURST / 2));
+        assert_eq!(firsts, KNOWN_MAX + 1, "no more lines than bursts");
         assert_eq!((refusals.poll_timeout(), refusals.poll(now)), (Some(now + BURST), None));
         let first = refusals.poll(now + BURST).unwrap();
         assert_eq!((first.from, &*first.reason, first.count), (hosts(1), "wrong secret", 100));

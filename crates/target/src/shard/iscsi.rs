@@ -76,7 +76,8 @@ impl IscsiEnd {
         match self.streams.add(stream, poller, now) {
             Ok(id) => self.server.admit(id, *admitted, admission, now),
             Err((stream, error)) => {
-                turn_away(*stream, &admitted, &error.to_string());
+                tracing::warn!("{} at {} is turned away: {error}", admitted.initiator, admitted.peer);
+                turn_away(*stream, &admitted);
                 // A further connection of a session takes nothing with it.
                 if admitted.request.tsih == 0 {
                     self.registry.closed(admission.nexus, admission.tsih);

@@ -132,11 +132,7 @@ impl Initiator {
     }
 
     fn send(&mut self, header: Header, data: &[u8]) {
-        let mut bytes = header.as_bytes().to_vec();
-        bytes[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
-        bytes.extend(data);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        self.stream.write_all(&bytes).unwrap();
+        self.stream.write_all(&pdu(&header, data)).unwrap();
     }
 
     fn receive(&mut self) -> Option<(Header, Vec<u8>)> {
@@ -293,6 +289,15 @@ impl Initiator {
         self.send(request.write(), &[]);
         task_tag
     }
+}
+
+/// The bytes of a PDU.
+pub fn pdu(header: &Header, data: &[u8]) -> Vec<u8> {
+    let mut bytes = header.as_bytes().to_vec();
+    bytes[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
+    bytes.extend(data);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
 }
 
 /// The tag that refers to no task.

@@ -4,6 +4,7 @@ mod attentions;
 mod copy;
 mod hyperscsi;
 mod initiator;
+mod logins;
 mod management;
 mod nexus_loss;
 mod residuals;

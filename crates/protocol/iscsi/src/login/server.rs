@@ -17,8 +17,11 @@ use crate::receiver::{Destination, Pdu, Receiver, Step};
 use crate::text::SEGMENT_MAX_BYTES;
 use crate::wire::{Header, LoginRequest, LoginResponse, Opcode};
 
-/// How long a login may take.
+/// How long a login may take, ...
 const LOGIN_MAX: Duration = Duration::from_secs(15);
+
+/// ... and the first request, which an initiator sends as soon as it is connected.
+const FIRST_REQUEST_MAX: Duration = Duration::from_secs(5);
 
 /// Requests of one login, at the most; with that, its bytes are limited too.
 const REQUESTS_MAX: u32 = 64;
@@ -36,7 +39,7 @@ pub struct ServerLogin {
     requests: u32,
     /// The number of the next answer.
     status_number: u32,
-    deadline: Instant,
+    begun_at: Instant,
     is_over: bool,
     outcome: Option<LoginOutcome>,
 }
@@ -54,7 +57,7 @@ impl ServerLogin {
             status_number: random.next_u32(),
             exchange: Exchange::new(portal, peer, random),
             requests: 0,
-            deadline: now + LOGIN_MAX,
+            begun_at: now,
             is_over: false,
             outcome: None,
         }
@@ -75,15 +78,31 @@ impl ServerLogin {
 
     /// Time has passed: a login that takes too long is refused.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if !self.is_over && now >= self.deadline {
-            self.end(LoginOutcome::Refused(format!("the login took more than {} seconds", LOGIN_MAX.as_secs())));
+        if self.is_over || now < self.deadline() {
+            return;
         }
+        let reason = if self.has_spoken() {
+            format!("the login took more than {} seconds", LOGIN_MAX.as_secs())
+        } else {
+            format!("no login request came within {} seconds", FIRST_REQUEST_MAX.as_secs())
+        };
+        self.end(LoginOutcome::Refused(reason));
     }
 
     /// When [`ServerLogin::handle_timeout`] is next due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        (!self.is_over).then_some(self.deadline)
+        (!self.is_over).then(|| self.deadline())
+    }
+
+    /// Whether a whole request has come.
+    #[must_use]
+    pub fn has_spoken(&self) -> bool {
+        self.requests > 0
+    }
+
+    fn deadline(&self) -> Instant {
+        self.begun_at + if self.has_spoken() { LOGIN_MAX } else { FIRST_REQUEST_MAX }
     }
 
     /// The next bytes to send.

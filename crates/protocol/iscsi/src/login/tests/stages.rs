@@ -200,16 +200,35 @@ fn what_follows_the_last_request_is_handed_on() {
     }
 }
 
-#[test]
-fn a_login_that_takes_too_long_is_refused() {
-    let mut server = server_with_seed(1);
+/// Goes on until the login is given up, and gives that time and the reason.
+fn given_up(server: &mut ServerLogin) -> (Duration, String) {
     let due = server.poll_timeout().expect("a deadline");
-    assert_eq!(due, Instant::ZERO + Duration::from_secs(15));
     server.handle_timeout(Instant::from_nanos(due.as_nanos() - 1));
     assert!(server.poll_outcome().is_none());
     server.handle_timeout(due);
-    assert!(refused(&mut server).contains("15 seconds"));
+    let reason = refused(server);
     assert_eq!(server.poll_timeout(), None);
+    (due.saturating_since(Instant::ZERO), reason)
+}
+
+#[test]
+fn a_login_that_takes_too_long_is_refused() {
+    let mut server = server_with_seed(1);
+    ask(&mut server, &OneTarget::default(), &request(0, None), &names());
+    assert!(server.has_spoken());
+    assert_eq!(given_up(&mut server), (Duration::from_secs(15), "the login took more than 15 seconds".to_owned()));
+}
+
+#[test]
+fn a_connection_without_a_login_request_is_given_up_early() {
+    let expected = (Duration::from_secs(5), "no login request came within 5 seconds".to_owned());
+    let mut server = server_with_seed(1);
+    assert_eq!(given_up(&mut server), expected);
+    let mut slow = server_with_seed(1);
+    let request = bytes([(request(0, None).write(), names().into_bytes())]);
+    slow.handle_input(&request[..request.len() - 1], &OneTarget::default(), Instant::ZERO);
+    assert!(!slow.has_spoken());
+    assert_eq!(given_up(&mut slow), expected, "a part of one is none");
 }
 
 #[test]

@@ -1,0 +1,99 @@
+use std::net::Ipv4Addr;
+
+use super::*;
+
+fn places() -> Places {
+    Places::new(1 << 20)
+}
+
+fn address(number: u32) -> IpAddr {
+    Ipv4Addr::from_bits(0x0a00_0000 + number).into()
+}
+
+/// Takes places for so many connections of a host, and gives the next key.
+fn fill(places: &mut Places, first_key: u64, count: u64, number: u32) -> u64 {
+    for key in first_key..first_key + count {
+        places.take(key, address(number), false);
+    }
+    first_key + count
+}
+
+#[test]
+fn half_open_logins_of_few_hosts_push_out_one_another_and_nobody_else() {
+    let mut places = places();
+    let mut key = 0;
+    for number in 0..5 {
+        key = fill(&mut places, key, 128, number);
+    }
+    let honest = key;
+    assert!(places.take(honest, address(100), false).is_some_and(|victim| victim < honest));
+    for step in 0..5000 {
+        let victim = places.take(honest + 1 + step, address((step % 5) as u32), false);
+        assert!(victim.is_some_and(|victim| victim != honest));
+    }
+    assert_eq!((places.homes.len(), places.known.taken), (PLACES, PLACES));
+}
+
+#[test]
+fn a_host_that_has_all_it_may_have_loses_its_oldest_and_first_those_that_are_silent() {
+    let mut places = places();
+    let next = fill(&mut places, 0, PLACES_OF_HOST as u64, 1);
+    places.has_spoken(0);
+    places.has_spoken(1);
+    assert_eq!(places.take(next, address(1), false), Some(2), "the others have said something");
+    assert_eq!(places.take(next + 1, address(2), false), None);
+    for silent in 3..=next {
+        places.has_spoken(silent);
+    }
+    assert_eq!(places.take(next + 2, address(1), false), Some(0), "all have spoken: the oldest");
+}
+
+#[test]
+fn whom_no_rule_may_name_never_takes_the_place_of_who_may_be_named() {
+    let mut places = places();
+    let mut key = 0;
+    for number in 0..PLACES as u32 {
+        key = fill(&mut places, key, 1, number);
+    }
+    for stranger in 0..1000 {
+        let victim = places.take(key + stranger, address(2000 + stranger as u32), true);
+        assert_eq!(victim, (stranger >= 64).then(|| key + stranger - 64), "strangers are among themselves");
+    }
+    assert_eq!((places.known.taken, places.strangers.taken), (PLACES, PLACES_OF_STRANGERS));
+    assert_eq!(places.take(key + 1000, address(5000), false), Some(0), "and hinder nobody");
+}
+
+#[test]
+fn a_network_of_ipv6_counts_as_one_host() {
+    let mut places = places();
+    let within = |low: u128| IpAddr::from(Ipv6Addr::from_bits(0x2001_0db8_0000_0001 << 64 | low));
+    for key in 0..128 {
+        assert_eq!(places.take(key, within(u128::from(key) << 7), false), None);
+    }
+    assert_eq!(places.take(128, within(u128::from(u64::MAX)), false), Some(0));
+    assert_eq!(places.take(129, "2001:db8:0:2::1".parse().unwrap(), false), None);
+    let mapped = "::ffff:10.0.0.7".parse().unwrap();
+    assert_eq!(host(mapped), address(7), "an IPv4 address inside IPv6 is one");
+}
+
+#[test]
+fn a_place_that_was_left_is_free() {
+    let mut places = places();
+    let next = fill(&mut places, 0, PLACES_OF_HOST as u64, 1);
+    places.leave(5);
+    places.leave(5);
+    assert_eq!(places.take(next, address(1), false), None);
+    assert_eq!(places.take(next + 1, address(1), false), Some(0));
+    (0..next + 2).for_each(|key| places.leave(key));
+    assert!(places.homes.is_empty() && places.known.hosts.is_empty() && places.known.taken == 0, "nothing is kept");
+}
+
+#[test]
+fn few_descriptors_mean_few_places() {
+    let mut places = Places::new(40);
+    for key in 0..10 {
+        assert_eq!(places.take(key, address(key as u32), false), None);
+    }
+    assert_eq!(places.take(10, address(10), false), Some(0));
+    assert_eq!(Places::new(0).known.max, 1);
+}

@@ -128,8 +128,15 @@ impl FirstStep {
     /// A discovery for this session.
     pub fn new(session: u64, attempt: u64, packet_max_bytes: u32) -> Self {
         let client = client_identity().client_id();
-        let mut discovery =
-            Discovery { announce_only: false, client, session, packet_max_bytes, server_name: "", noise: &[] };
+        let mut discovery = Discovery {
+            announce_only: false,
+            client,
+            session,
+            packet_max_bytes,
+            server_name: "",
+            noise: &[],
+            cookie: None,
+        };
         let prologue = discovery.prologue();
         let mut ephemeral = [3; 32];
         ephemeral[..8].copy_from_slice(&attempt.to_be_bytes());

@@ -17,7 +17,7 @@ local PROTECTIONS = {
     [0] = "None (CRC32C)", [1] = "Hash (GMAC of AES-256)", [2] = "AES-256-GCM", [3] = "AES-128-GCM",
     [4] = "ChaCha20-Poly1305",
 }
-local ADN_KINDS = { [1] = "Handshake", [2] = "Announcement", [3] = "Refusal" }
+local ADN_KINDS = { [1] = "Handshake", [2] = "Announcement", [3] = "Refusal", [4] = "Cookie" }
 local REASONS = { [1] = "Unknown connection", [2] = "Not authentic", [3] = "Full", [4] = "Options" }
 local REQUEST_KINDS = { [0] = "Command", [1] = "Task management" }
 local REPLY_KINDS = { [0] = "Command", [1] = "Task management", [2] = "Not executed: guarded too little" }
@@ -96,6 +96,7 @@ local f = {
     packet_max = ProtoField.uint32("sanwire.packet_max", "Largest packet of the link", base.DEC),
     server_name = ProtoField.string("sanwire.server_name", "Server name"),
     noise = ProtoField.bytes("sanwire.noise", "Noise message"),
+    cookie = ProtoField.bytes("sanwire.cookie", "Cookie"),
     filler = ProtoField.bytes("sanwire.filler", "Filler"),
     adn_kind = ProtoField.uint8("sanwire.adn_kind", "Kind", base.DEC, ADN_KINDS),
     future = ProtoField.uint32("sanwire.adn.connection", "Connection that will be", base.HEX),
@@ -316,6 +317,8 @@ local function discovery(r)
     r:add(f.packet_max, 4)
     local name = r:text(f.server_name)
     r:noise()
+    local cookie_length = r:left() > 0 and r:take(1):uint() or 0
+    r:add(f.cookie, cookie_length)
     r:add(f.filler, r:left())
     local what = flags:uint() % 2 == 1 and "who serves?" or "first step"
     return name == "" and what or string.format("%s (%s)", what, name)
@@ -335,6 +338,9 @@ local function adn_request(r)
         local reason = r:enum(f.reason, REASONS)
         r.tree:add_proto_expert_info(e.refusal)
         return "refusal: " .. (REASONS[reason] or "unknown reason")
+    elseif kind == 4 then
+        r:add(f.cookie, 16)
+        return "first step again, with this cookie"
     end
     return "unknown kind"
 end

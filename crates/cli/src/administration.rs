@@ -1,7 +1,9 @@
 //! Managing a running server: from the words of the command line to a request, and from the answer to tables.
 
 use sanwire_core::Size;
-use sanwire_target::{Answer, ClientSettings, ClientStatus, PortState, Request, Response, Secret, Statistics, Status};
+use sanwire_target::{
+    Answer, ClientSettings, ClientStatus, PortState, QuotaStatistics, Request, Response, Secret, Statistics, Status,
+};
 
 use crate::args::{self, ManageCommand, SettingsArgs};
 use crate::config::read_password;
@@ -235,11 +237,28 @@ fn show_statistics(statistics: &Statistics) -> String {
     let dropped: Vec<_> =
         statistics.dropped.iter().map(|(reason, count)| [reason.clone(), count.to_string()]).collect();
     format!(
-        "{}\n{}\n{}",
+        "{}\n{}\n{}\n{}",
         output::table(volume_head, &volumes),
         output::table(connection_head, &connections),
-        output::table(["NOT TAKEN", "PACKETS"], &dropped)
+        output::table(["NOT TAKEN", "PACKETS"], &dropped),
+        show_quotas(&statistics.quotas)
     )
+}
+
+fn show_quotas(quotas: &[QuotaStatistics]) -> String {
+    let rows: Vec<_> = quotas
+        .iter()
+        .map(|quota| {
+            let amount = |amount: u64| match &quota.unit[..] {
+                "bytes" => Size(amount).to_string(),
+                "per second" => format!("{amount}/s"),
+                _ => amount.to_string(),
+            };
+            let most = quota.most.map_or_else(|| "-".to_owned(), amount);
+            [quota.holder.clone(), quota.name.clone(), amount(quota.limit), most, quota.refused.to_string()]
+        })
+        .collect();
+    output::table(["EACH", "MAY HOLD OR DO", "AT MOST", "MOST SO FAR", "REFUSED"], &rows)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod id;
 pub mod limits;
 mod net;
 mod protection;
+pub mod quota;
 mod size;
 mod time;
 

@@ -1,7 +1,7 @@
 //! Where a packet came from and where the next one goes, whatever the wire.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 /// A 48-bit Ethernet address.
@@ -65,6 +65,25 @@ pub enum Peer {
     Udp(SocketAddr),
 }
 
+/// The bits of an IPv6 address that name a network; whoever has a network has all of its addresses (RFC 4291 2.5.4).
+const IPV6_NETWORK_BITS: u32 = 64;
+
+impl Peer {
+    /// The address that quotas count: the station, or the IP address without its port, of IPv6 the network alone.
+    #[must_use]
+    pub fn source(self) -> Peer {
+        let Peer::Udp(address) = self else { return self };
+        let ip = match address.ip().to_canonical() {
+            IpAddr::V6(ip) if !ip.is_unicast_link_local() => {
+                let bits = ip.to_bits() >> (128 - IPV6_NETWORK_BITS) << (128 - IPV6_NETWORK_BITS);
+                IpAddr::V6(Ipv6Addr::from_bits(bits))
+            }
+            ip => ip,
+        };
+        Peer::Udp(SocketAddr::new(ip, 0))
+    }
+}
+
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -106,5 +125,18 @@ mod tests {
         {
             assert_eq!(text.parse::<MacAddress>(), Err(ParseMacAddressError), "{text}");
         }
+    }
+
+    #[test]
+    fn a_source_is_a_host_or_a_network_of_ipv6() {
+        let source = |text: &str| Peer::Udp(text.parse().unwrap()).source();
+        assert_eq!(source("10.0.0.1:5"), source("10.0.0.1:6"));
+        assert_eq!(source("[::ffff:10.0.0.1]:5"), source("10.0.0.1:6"));
+        assert_ne!(source("10.0.0.1:5"), source("10.0.0.2:5"));
+        assert_eq!(source("[2001:db8::1]:5"), source("[2001:db8::ffff:0:0:1]:6"));
+        assert_ne!(source("[2001:db8::1]:5"), source("[2001:db8:0:1::1]:5"));
+        assert_ne!(source("[fe80::1]:5"), source("[fe80::2]:5"), "all hosts of a link share that network");
+        let station = Peer::Ethernet(MacAddress([2; 6]));
+        assert_eq!(station.source(), station);
     }
 }

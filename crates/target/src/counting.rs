@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sanwire_core::limits::LUNS_MAX;
+use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Instant, Lun};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::ConnectionStatus;
@@ -136,6 +137,8 @@ pub(crate) struct Counted {
     pub(crate) volumes: Vec<VolumeCount>,
     pub(crate) connections: Vec<(ClientId, ConnectionStatus)>,
     pub(crate) dropped: sanwire_hyperscsi::Counters,
+    /// How quotas are used.
+    pub(crate) quotas: Vec<Usage>,
     /// Requests to manage the server from clients that may not.
     pub(crate) unpermitted: u64,
 }

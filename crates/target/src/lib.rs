@@ -40,7 +40,8 @@ pub use error::StartError;
 pub use export::{ExportConfig, ExportError};
 pub use manage::{
     Answer, Asker, ClientStatus, ConnectionStatistics, Desk, GroupStatus, ManageError, Manager, PortState,
-    REQUEST_MAX_BYTES, Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    QuotaStatistics, REQUEST_MAX_BYTES, Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics,
+    VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use registry::SessionStatus;

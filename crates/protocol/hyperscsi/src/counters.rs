@@ -39,6 +39,10 @@ counters! {
     conflicts: "conflict of options",
     /// A handshake that came too soon after a wrong password.
     throttled: "too soon after a wrong password",
+    /// A handshake that is to come again with a cookie, because many begin.
+    challenged: "asked for a cookie",
+    /// A handshake with a cookie of an address, or a shard, that begins too many.
+    crowded: "too many handshakes",
     /// Faster than the cap that was agreed on; the packet will come again.
     excess: "faster than its cap",
     /// No memory was free; the packet will come again.

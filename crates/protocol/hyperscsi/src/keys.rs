@@ -111,6 +111,12 @@ impl Randomness {
         bytes
     }
 
+    pub(crate) fn key(&mut self) -> [u8; 16] {
+        let mut key = [0; 16];
+        self.0.fill_bytes(&mut key);
+        key
+    }
+
     fn fork(&mut self) -> ChaCha20Rng {
         ChaCha20Rng::from_seed(self.bytes())
     }

@@ -27,8 +27,8 @@ pub(crate) use self::audit::AuditLog;
 pub use self::desk::Desk;
 use self::difference::Difference;
 pub use self::request::{
-    Answer, ClientStatus, ConnectionStatistics, GroupStatus, Request, Response, Statistics, Status, TargetStatus,
-    VolumeStatistics, VolumeStatus,
+    Answer, ClientStatus, ConnectionStatistics, GroupStatus, QuotaStatistics, Request, Response, Statistics, Status,
+    TargetStatus, VolumeStatistics, VolumeStatus,
 };
 use crate::allow::AllowList;
 use crate::clients::{ChangeError, ClientError};

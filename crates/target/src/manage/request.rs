@@ -238,6 +238,26 @@ pub struct Statistics {
     pub connections: Vec<ConnectionStatistics>,
     /// HyperSCSI packets and messages that were not taken, by the reason in words.
     pub dropped: BTreeMap<String, u64>,
+    /// What strangers, addresses, clients and sessions may hold, and how much of it they have used.
+    #[serde(default)]
+    pub quotas: Vec<QuotaStatistics>,
+}
+
+/// How one quota is used, over all shards.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct QuotaStatistics {
+    /// Whose share it bounds: `strangers`, `address`, `client`, `session`, `shard` or `server`.
+    pub holder: String,
+    /// What is held or done.
+    pub name: String,
+    /// How much of it each holder may have.
+    pub limit: u64,
+    /// In what: `held`, `bytes`, or `per second`.
+    pub unit: String,
+    /// The most that one holder has had at once; `None` of rates.
+    pub most: Option<u64>,
+    /// How often somebody was refused more.
+    pub refused: u64,
 }
 
 /// What was counted of one volume.

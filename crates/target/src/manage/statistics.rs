@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use sanwire_core::quota::{self, Quota, Usage};
+
 use super::Manager;
-use super::request::{ConnectionStatistics, Statistics, VolumeStatistics};
+use super::request::{ConnectionStatistics, QuotaStatistics, Statistics, VolumeStatistics};
 use crate::counting::{Counted, VolumeCount};
 
 /// Requests to manage the server from clients that may not.
@@ -22,7 +24,32 @@ impl Manager {
             volumes: volumes.collect(),
             connections: counted.iter().flat_map(connections).collect(),
             dropped: counted.iter().fold(BTreeMap::new(), add),
+            quotas: quotas(counted.iter().flat_map(|shard| &shard.quotas)),
         }
+    }
+}
+
+/// The quotas that somebody keeps, in the order of all there are.
+fn quotas<'a>(usages: impl Iterator<Item = &'a Usage>) -> Vec<QuotaStatistics> {
+    let mut sums: Vec<Usage> = Vec::new();
+    for usage in usages {
+        match sums.iter_mut().find(|sum| sum.quota == usage.quota) {
+            Some(sum) => sum.add(usage),
+            None => sums.push(*usage),
+        }
+    }
+    let of = |quota: &Quota| sums.iter().find(|sum| sum.quota == quota).copied();
+    quota::ALL.iter().filter_map(|quota| of(quota)).map(of_quota).collect()
+}
+
+fn of_quota(Usage { quota, most, refused }: Usage) -> QuotaStatistics {
+    QuotaStatistics {
+        holder: quota.holder.name().to_owned(),
+        name: quota.name.to_owned(),
+        limit: quota.limit,
+        unit: quota.unit.name().to_owned(),
+        most,
+        refused,
     }
 }
 

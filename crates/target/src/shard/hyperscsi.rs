@@ -160,6 +160,7 @@ impl Shard {
             volumes: self.counters.volumes(),
             connections: self.server.connection_statuses(),
             dropped: self.server.counters(),
+            quotas: self.server.quotas(),
             unpermitted: self.counters.unpermitted,
         }
     }

@@ -106,6 +106,13 @@ impl Client {
                 }
             }
             Ok(AdnRequest::Refusal(refusal)) => self.handle_refusal(path, refusal, prefix, now),
+            Ok(AdnRequest::Cookie(cookie)) => {
+                if let State::Seeking(seeking) = &mut self.state
+                    && seeking.is_answered_by(prefix)
+                {
+                    seeking.take_cookie(path, &cookie);
+                }
+            }
             Ok(AdnRequest::Announcement { .. }) => {}
             Err(_) => self.counters.malformed += 1,
         }

@@ -294,7 +294,7 @@ impl Client {
             return Some(last);
         }
         match &mut self.state {
-            State::Seeking(seeking) => seeking.poll_transmit(now).map(|packet| (seeking.path(), packet)),
+            State::Seeking(seeking) => seeking.poll_transmit(now),
             State::Answering(answering) => {
                 let path = answering.channel.path();
                 answering.poll_transmit(now).map(|packet| (path, packet))

@@ -1,5 +1,6 @@
 //! Finding a server and shaking hands with it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use sanwire_buffer::Packet;
@@ -14,14 +15,17 @@ use crate::server::loose_packet;
 use crate::terms::Terms;
 use crate::wire::flow::Window;
 use crate::wire::offer::Offer;
-use crate::wire::setup::{Discovery, steering_word, write_adn_reply};
-use crate::wire::{Opcode, Prefix};
+use crate::wire::setup::{Cookie, Discovery, steering_word, write_adn_reply};
+use crate::wire::{Opcode, Prefix, RawPacket};
 
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Discoveries with one ephemeral key before a new attempt is made.
 const TRIES_MAX: u32 = 4;
+
+/// Answers to one discovery that want a cookie brought back: one for each way to the server.
+const COOKIES_MAX: u32 = 8;
 
 /// Third steps before the search starts anew.
 const THIRD_STEPS_MAX: u32 = 8;
@@ -32,6 +36,10 @@ pub(super) struct Seeking {
     attempt: u64,
     handshake: Handshake,
     packet: Packet,
+    /// The same with cookies of servers that have asked for them, and where it goes.
+    proofs: VecDeque<(Path, Packet)>,
+    /// Cookies that were taken since the last discovery without one.
+    cookies: u32,
     tries: u32,
     wait: Duration,
     again_at: Instant,
@@ -55,18 +63,24 @@ impl Seeking {
             packet_max_bytes: config.link.packet_max_bytes,
             server_name: &config.server_name,
             noise: &[],
+            cookie: None,
         };
         let mut handshake = Handshake::initiator(&config.identity, &config.psk, &discovery.prologue(), random)?;
         let first = handshake.write(&[])?;
         discovery.noise = &first;
         let attempt = random.u64();
         let packet = loose_packet(Opcode::DeviceDiscovery, steering_word(client), attempt, &discovery.write());
-        Ok(Seeking { path, attempt, handshake, packet, tries: 0, wait: wait.unwrap_or(AGAIN_FIRST), again_at: now })
-    }
-
-    /// Where it looks.
-    pub(super) fn path(&self) -> Path {
-        self.path
+        Ok(Seeking {
+            path,
+            attempt,
+            handshake,
+            packet,
+            proofs: VecDeque::new(),
+            cookies: 0,
+            tries: 0,
+            wait: wait.unwrap_or(AGAIN_FIRST),
+            again_at: now,
+        })
     }
 
     pub(super) fn again_at(&self) -> Instant {
@@ -81,15 +95,32 @@ impl Seeking {
         self.tries >= TRIES_MAX
     }
 
-    /// The discovery, when it is due.
-    pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
+    /// A server wants the discovery again, with this cookie. Anybody may have said so: of each discovery no more than a few
+    /// become.
+    pub(super) fn take_cookie(&mut self, path: Path, cookie: &Cookie) {
+        let Ok(packet) = RawPacket::read(&self.packet.head) else { return };
+        let Ok((discovery, _)) = Discovery::read(packet.body) else { return };
+        if self.cookies < COOKIES_MAX {
+            self.cookies += 1;
+            let Prefix { connection, number, .. } = packet.prefix;
+            let body = Discovery { cookie: Some(cookie), ..discovery }.write();
+            self.proofs.push_back((path, loose_packet(Opcode::DeviceDiscovery, connection, number, &body)));
+        }
+    }
+
+    /// The discovery, when it is due, and where it goes.
+    pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<(Path, Packet)> {
+        if let Some(proof) = self.proofs.pop_front() {
+            return Some(proof);
+        }
         if self.again_at > now || self.is_worn() {
             return None;
         }
         self.tries += 1;
+        self.cookies = 0;
         self.again_at = now + self.wait;
         self.wait = (self.wait * 2).min(AGAIN_MAX);
-        Some(self.packet.clone())
+        Some((self.path, self.packet.clone()))
     }
 
     /// Whether an answer belongs to this attempt.
@@ -210,6 +241,7 @@ pub fn discovery(config: &ClientConfig, number: u64) -> Packet {
         packet_max_bytes: config.link.packet_max_bytes,
         server_name: &config.server_name,
         noise: &[],
+        cookie: None,
     };
     loose_packet(Opcode::DeviceDiscovery, steering_word(client), number, &body.write())
 }

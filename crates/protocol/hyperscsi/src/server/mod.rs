@@ -6,6 +6,8 @@
 mod admission;
 mod changes;
 mod connection;
+mod cookie;
+mod gate;
 mod handshake;
 mod intake;
 mod leave;
@@ -28,6 +30,7 @@ use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
 
 pub use self::admission::Admission;
 use self::connection::Connection;
+use self::gate::Gate;
 use self::handshake::HalfOpens;
 pub use self::offences::Offence;
 use self::offences::Offences;
@@ -54,6 +57,7 @@ const LOOSE_MAX: usize = 64;
 pub struct Server {
     config: ServerConfig,
     random: Randomness,
+    gate: Gate,
     half_opens: HalfOpens,
     throttle: Throttle,
     connections: BTreeMap<u32, Connection>,
@@ -91,6 +95,7 @@ impl Server {
             random: Randomness::new(config.seed),
             next_nexus: u64::from(config.shard),
             config,
+            gate: Gate::default(),
             half_opens: HalfOpens::default(),
             throttle: Throttle::default(),
             connections: BTreeMap::new(),

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use sanwire_buffer::{Head, Slice};
-use sanwire_core::{ClientId, Instant, Lun, NexusId};
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Peer};
 
 use crate::wire::command::UnitTerms;
 use crate::wire::{Protection, Tag};
@@ -86,6 +86,8 @@ pub(super) struct Session {
     pub(super) client: ClientId,
     pub(super) number: u64,
     pub(super) nexus: NexusId,
+    /// From where its last connection was made.
+    pub(super) source: Peer,
     /// The connection that it uses now.
     pub(super) connection: Option<u32>,
     /// Since when it has none.
@@ -96,11 +98,12 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(client: ClientId, number: u64, nexus: NexusId, now: Instant) -> Self {
+    pub(super) fn new(client: ClientId, number: u64, nexus: NexusId, source: Peer, now: Instant) -> Self {
         Session {
             client,
             number,
             nexus,
+            source,
             connection: None,
             orphaned_at: now,
             settled_below: 0,
@@ -240,10 +243,13 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use sanwire_core::MacAddress;
+
     use super::*;
 
     fn session() -> Session {
-        let mut session = Session::new(ClientId([0; 16]), 1, NexusId(1), Instant::ZERO);
+        let source = Peer::Ethernet(MacAddress([2; 6]));
+        let mut session = Session::new(ClientId([0; 16]), 1, NexusId(1), source, Instant::ZERO);
         session.connect(7);
         session
     }

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use sanwire_buffer::{Head, Packet};
-use sanwire_core::{ClientId, Instant, NexusId, Path};
+use sanwire_core::{ClientId, Instant, NexusId, Path, Peer};
 
 use super::connection::Connection;
+use super::cookie::Asker;
+use super::gate::Passage;
 use super::handshake::HalfOpen;
 use super::session::Session;
 use super::{CONNECTIONS_MAX, LOOSE_MAX, LinkLimits, Offence, Server, ServerEvent};
@@ -80,9 +82,31 @@ impl Server {
             }
         } else if self.connections.len() >= CONNECTIONS_MAX {
             self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
-        } else if self.second_step(path, prefix, &discovery, prologue, link, now).is_err() {
+        } else if self.may_begin(path, prefix, &discovery, now)
+            && self.second_step(path, prefix, &discovery, prologue, link, now).is_err()
+        {
             self.note_offence(Offence::Handshake, Some(discovery.client), path, now);
         }
+    }
+
+    /// Whether a handshake begins, which is what costs most of all that a stranger can ask for.
+    fn may_begin(&mut self, path: Path, prefix: &Prefix, discovery: &Discovery<'_>, now: Instant) -> bool {
+        let asker = Asker { path, client: discovery.client, attempt: prefix.number };
+        let is_known = self.has_session_from(discovery.client, path.peer.source());
+        match self.gate.pass(asker, discovery.cookie, is_known, &mut self.random, now) {
+            Passage::Open => return true,
+            Passage::Cookie(cookie) => {
+                self.counters.challenged += 1;
+                self.send_loose(path, prefix.connection, prefix.number, &AdnRequest::Cookie(cookie).write());
+            }
+            Passage::Shut => self.counters.crowded += 1,
+        }
+        false
+    }
+
+    fn has_session_from(&self, client: ClientId, source: Peer) -> bool {
+        let sessions = self.by_client.range((client, 0)..=(client, u64::MAX));
+        sessions.filter_map(|(_, nexus)| self.sessions.get(nexus)).any(|session| session.source == source)
     }
 
     fn second_step(
@@ -240,6 +264,7 @@ impl Server {
         {
             let old = session.connection;
             session.connect(connection);
+            session.source = path.peer.source();
             if let Some(old) = old {
                 self.connections.remove(&old);
             }
@@ -249,7 +274,7 @@ impl Server {
         self.end_predecessors(client, number, now);
         let nexus = NexusId(self.next_nexus);
         self.next_nexus += u64::from(self.config.shards.max(1));
-        let mut session = Session::new(client, number, nexus, now);
+        let mut session = Session::new(client, number, nexus, path.peer.source(), now);
         session.connect(connection);
         self.sessions.insert(nexus, session);
         self.by_client.insert((client, number), nexus);

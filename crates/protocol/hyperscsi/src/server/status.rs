@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Path};
 
 use super::Server;
@@ -27,6 +28,12 @@ pub struct ConnectionStatus {
 }
 
 impl Server {
+    /// How the quotas are used that this shard keeps.
+    #[must_use]
+    pub fn quotas(&self) -> Vec<Usage> {
+        self.gate.usages().to_vec()
+    }
+
     /// All connections, with their clients.
     #[must_use]
     pub fn connection_statuses(&self) -> Vec<(ClientId, ConnectionStatus)> {

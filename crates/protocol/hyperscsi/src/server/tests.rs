@@ -7,6 +7,7 @@ mod pauses;
 mod refusals;
 mod shards;
 mod storms;
+mod strangers;
 mod windows;
 mod world;
 

@@ -3,11 +3,13 @@
 //! ```text
 //! DEVICE_DISCOVERY   2 bytes revision (2), 1 byte flags (bit 0: only announce yourself), 1 byte reserved,
 //!                    16 bytes client id, 8 bytes session, 4 bytes largest packet of the client's link,
-//!                    text wanted server name (empty: any), 2 bytes length and Noise message 1, zeroes up to 400 bytes
-//! ADN_REQUEST        1 byte kind: 1 handshake, 2 announcement, 3 refusal
+//!                    text wanted server name (empty: any), 2 bytes length and Noise message 1,
+//!                    1 byte length (0 or 16) and cookie, zeroes up to 400 bytes
+//! ADN_REQUEST        1 byte kind: 1 handshake, 2 announcement, 3 refusal, 4 cookie
 //!   1                4 bytes connection, 2 bytes length and Noise message 2 with the server's offer
 //!   2                4 bytes largest packet of the server's link, 8 bytes instance, text server name
 //!   3                1 byte reason
+//!   4                16 bytes cookie, to be repeated in the same DISCOVERY
 //! ADN_REPLY          1 byte kind: 1 handshake; 2 bytes length and Noise message 3 with the client's offer
 //! text               1 byte length, that many bytes of UTF-8
 //! ```
@@ -40,6 +42,12 @@ pub fn steering_word(client: ClientId) -> u32 {
     u32::from_be_bytes([first, second, third, fourth])
 }
 
+/// By what a client shows that it receives what is sent to its address: see [`AdnRequest::Cookie`].
+pub type Cookie = [u8; 16];
+
+/// Bytes of the first Noise message.
+const NOISE_FIRST_BYTES: usize = 48;
+
 /// The body of DEVICE_DISCOVERY.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Discovery<'a> {
@@ -55,13 +63,16 @@ pub struct Discovery<'a> {
     pub server_name: &'a str,
     /// Noise message 1; empty when only an announcement is asked for.
     pub noise: &'a [u8],
+    /// What the server has asked to be sent back, if it did.
+    pub cookie: Option<&'a Cookie>,
 }
 
 impl<'a> Discovery<'a> {
     /// Reads the body. The second part is what both ends bind into the handshake (the Noise prologue).
     ///
     /// # Errors
-    /// [`Malformed`] for other revisions, short padding or lengths that do not fit.
+    /// [`Malformed`] for other revisions, short padding or lengths that do not fit. What begins a handshake costs the server most
+    /// of all that a stranger can send, so it must look like one.
     pub fn read(body: &'a [u8]) -> Result<(Discovery<'a>, &'a [u8]), Malformed> {
         if body.len() < DISCOVERY_BYTES {
             return Err(Malformed::Truncated);
@@ -82,7 +93,14 @@ impl<'a> Discovery<'a> {
         let prologue = &body[..body.len() - reader.rest().len()];
         let noise_length = usize::from(reader.u16()?);
         let noise = reader.bytes(noise_length)?;
-        Ok((Discovery { announce_only, client, session, packet_max_bytes, server_name, noise }, prologue))
+        if noise_length != NOISE_FIRST_BYTES && !announce_only {
+            return Err(Malformed::Field("Noise message 1"));
+        }
+        let cookie = match reader.u8() {
+            Ok(0) | Err(_) => None,
+            Ok(length) => Some(reader.bytes(usize::from(length))?.try_into().map_err(|_| Malformed::Field("cookie"))?),
+        };
+        Ok((Discovery { announce_only, client, session, packet_max_bytes, server_name, noise, cookie }, prologue))
     }
 
     /// The fields before the Noise message: the prologue of the handshake.
@@ -103,6 +121,10 @@ impl<'a> Discovery<'a> {
     pub fn write(&self) -> Vec<u8> {
         let mut out = self.prologue();
         write_noise(&mut out, self.noise);
+        if let Some(cookie) = self.cookie {
+            out.push(cookie.len() as u8);
+            out.extend_from_slice(cookie);
+        }
         out.resize(DISCOVERY_BYTES.max(out.len()), 0);
         out
     }
@@ -143,6 +165,8 @@ pub enum AdnRequest<'a> {
     },
     /// The server does not go on. Not authenticated: a hint, not an order.
     Refusal(Refusal),
+    /// The server has many handshakes to begin: it begins this one when the same discovery comes with this in it.
+    Cookie(Cookie),
 }
 
 impl<'a> AdnRequest<'a> {
@@ -170,6 +194,7 @@ impl<'a> AdnRequest<'a> {
                 4 => Ok(AdnRequest::Refusal(Refusal::Options)),
                 _ => Err(Malformed::Field("reason")),
             },
+            4 => Ok(AdnRequest::Cookie(reader.array()?)),
             _ => Err(Malformed::Field("kind of ADN_REQUEST")),
         }
     }
@@ -191,6 +216,10 @@ impl<'a> AdnRequest<'a> {
                 write_text(&mut out, server_name, NAME_MAX_BYTES);
             }
             AdnRequest::Refusal(reason) => out.extend_from_slice(&[3, *reason as u8]),
+            AdnRequest::Cookie(cookie) => {
+                out.push(4);
+                out.extend_from_slice(cookie);
+            }
         }
         out
     }
@@ -234,17 +263,25 @@ mod tests {
             session: 99,
             packet_max_bytes: 1500,
             server_name: "store-1",
-            noise: &[7; 32],
+            noise: &[7; NOISE_FIRST_BYTES],
+            cookie: None,
         };
         let body = discovery.write();
         let (read, prologue) = Discovery::read(&body).unwrap();
         assert_eq!((read, prologue), (discovery.clone(), &discovery.prologue()[..]));
         assert!(Discovery::read(&body[..DISCOVERY_BYTES - 1]).is_err(), "short padding would amplify");
+        let with_cookie = Discovery { cookie: Some(&[9; 16]), ..discovery.clone() };
+        let body = with_cookie.write();
+        assert_eq!(Discovery::read(&body).unwrap(), (with_cookie, &discovery.prologue()[..]));
+        assert_eq!(body.len(), DISCOVERY_BYTES);
+        let other_noise = Discovery { noise: &[7; NOISE_FIRST_BYTES - 1], ..discovery };
+        assert!(Discovery::read(&other_noise.write()).is_err());
 
         for request in [
             AdnRequest::Handshake { connection: 5, noise: &[1; 150] },
             AdnRequest::Announcement { packet_max_bytes: 9000, instance: 7, server_name: "näme" },
             AdnRequest::Refusal(Refusal::NotAuthentic),
+            AdnRequest::Cookie([5; 16]),
         ] {
             assert_eq!(AdnRequest::read(&request.write()), Ok(request));
         }

@@ -11,7 +11,7 @@ use sanwire_hyperscsi::wire::{Opcode, Prefix, Protection};
 #[derive(Default)]
 pub(crate) struct Expected(pub(crate) BTreeMap<&'static str, String>);
 
-pub(crate) const BODY_FIELDS: [&str; 44] = [
+pub(crate) const BODY_FIELDS: [&str; 45] = [
     "sanwire.protection",
     "sanwire.epoch",
     "sanwire.length",
@@ -56,6 +56,7 @@ pub(crate) const BODY_FIELDS: [&str; 44] = [
     "sanwire.adn_kind",
     "sanwire.adn.connection",
     "sanwire.reason",
+    "sanwire.cookie",
 ];
 
 fn hex(bytes: &[u8]) -> String {
@@ -173,6 +174,9 @@ impl Expected {
                 self.set("sanwire.packet_max", discovery.packet_max_bytes);
                 self.set("sanwire.server_name", discovery.server_name);
                 self.set("sanwire.noise", hex(discovery.noise));
+                if let Some(cookie) = discovery.cookie {
+                    self.set("sanwire.cookie", hex(cookie));
+                }
             }
             Opcode::AdnRequest => match AdnRequest::read(body).unwrap() {
                 AdnRequest::Handshake { connection, noise } => {
@@ -189,6 +193,10 @@ impl Expected {
                 AdnRequest::Refusal(reason) => {
                     self.set("sanwire.adn_kind", 3);
                     self.set("sanwire.reason", reason as u8);
+                }
+                AdnRequest::Cookie(cookie) => {
+                    self.set("sanwire.adn_kind", 4);
+                    self.set("sanwire.cookie", hex(&cookie));
                 }
             },
             Opcode::AdnReply => {

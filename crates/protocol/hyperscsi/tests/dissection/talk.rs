@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use sanwire_buffer::Head;
 use sanwire_core::{LinkId, Lun, MacAddress, Path, Peer, Protection};
+use sanwire_hyperscsi::wire::Prefix;
 use sanwire_hyperscsi::wire::command::{Ask, Function};
+use sanwire_hyperscsi::wire::packet::put_checksum;
+use sanwire_hyperscsi::wire::setup::Discovery;
 use sanwire_hyperscsi::{Server, ServerConfig, discovery};
 use sanwire_scsi::{Cdb, Reply, Status, Task};
 
@@ -30,6 +34,19 @@ fn level(lun: Option<Lun>) -> Protection {
 fn server_config(wire: Wire) -> ServerConfig {
     let client = path(wire, 1).peer;
     common::server_config(Box::new(move |peer: Peer, _: Option<_>| peer == client), Box::new(level))
+}
+
+/// The beginning of a handshake by somebody who only knows what one looks like.
+fn nonsense(wire: Wire, attempt: u64) -> Vec<u8> {
+    let question = bytes(&discovery(&client_config(path(wire, 2)), attempt));
+    let (prefix, _, body) = Prefix::read(&question).unwrap();
+    let (question, _) = Discovery::read(body).unwrap();
+    let body = Discovery { announce_only: false, noise: &[7; 48], ..question }.write();
+    let mut head = Head::new();
+    head.extend(&prefix.write(body.len()));
+    head.extend(&body);
+    put_checksum(None, &mut head, &[]);
+    head.to_vec()
 }
 
 fn reply(task: &Task) -> Reply {
@@ -70,8 +87,9 @@ pub(crate) fn talk(wire: Wire) -> Vec<Sent> {
     talk.give(300, Ask::Command(Cdb::from([0x28u8, 0, 0, 0, 0, 0, 0, 3, 13, 0])), &[], 400_000);
     talk.run(Duration::from_secs(2));
     assert_eq!(talk.answers.len(), 15);
-    // A server that was restarted refuses what it does not know.
+    // Many handshakes make it ask for a cookie.
     talk.server = Server::new(server_config(wire));
+    (0..65).for_each(|attempt| talk.deliver(true, nonsense(wire, attempt)));
     talk.give(300, Ask::Command(Cdb::from([0x12u8, 0, 0, 0, 36, 0])), &[], 36);
     talk.run(Duration::from_secs(3));
     assert_eq!(talk.answers.len(), 16);

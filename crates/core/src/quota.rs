@@ -1,0 +1,294 @@
+//! What a stranger, an address, a client and a session may hold of a server: every limit, and the types that keep to them.
+//!
+//! Each limit is a [`Quota`] that stands here and nowhere else, is enforced by one [`Account`] or [`Pace`] in one place, and is
+//! shown by `sanwire ctl statistics`. `docs/security.md` has the same table for people; a test compares the two.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Instant, Size};
+
+/// Whose share it is that a quota bounds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Holder {
+    /// Everybody together who has not shown who he is, in a shard.
+    Strangers,
+    /// One address: a station, an IPv4 address, a /64 of IPv6 (see [`crate::Peer::source`]), in a shard.
+    Address,
+    /// One key of a client, over all its sessions.
+    Client,
+    /// One session.
+    Session,
+    /// All that a shard serves.
+    Shard,
+    /// All that the server serves.
+    Server,
+}
+
+/// In what a quota is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// Things that are held at once.
+    Held,
+    /// Bytes that are held at once.
+    Bytes,
+    /// Events in a second; so many may come at one moment after a rest.
+    PerSecond {
+        /// Events at one moment.
+        burst: u32,
+    },
+}
+
+/// A limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quota {
+    /// What is held or done, in words.
+    pub name: &'static str,
+    /// By whom.
+    pub holder: Holder,
+    /// How much of it.
+    pub limit: u64,
+    /// In what.
+    pub unit: Unit,
+}
+
+impl Holder {
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Holder::Strangers => "strangers",
+            Holder::Address => "address",
+            Holder::Client => "client",
+            Holder::Session => "session",
+            Holder::Shard => "shard",
+            Holder::Server => "server",
+        }
+    }
+}
+
+impl Unit {
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Held => "held",
+            Unit::Bytes => "bytes",
+            Unit::PerSecond { .. } => "per second",
+        }
+    }
+}
+
+impl fmt::Display for Quota {
+    /// The limit, for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.unit {
+            Unit::Held => self.limit.fmt(f),
+            Unit::Bytes => Size(self.limit).fmt(f),
+            Unit::PerSecond { burst } => write!(f, "{} in a second, {burst} at one moment", self.limit),
+        }
+    }
+}
+
+impl Quota {
+    /// So many things at once.
+    #[must_use]
+    pub const fn held(holder: Holder, name: &'static str, limit: u64) -> Self {
+        Quota { name, holder, limit, unit: Unit::Held }
+    }
+
+    /// So many bytes at once.
+    #[must_use]
+    pub const fn bytes(holder: Holder, name: &'static str, limit: u64) -> Self {
+        Quota { name, holder, limit, unit: Unit::Bytes }
+    }
+
+    /// So many events in a second, and `burst` at one moment.
+    #[must_use]
+    pub const fn per_second(holder: Holder, name: &'static str, limit: u64, burst: u32) -> Self {
+        Quota { name, holder, limit, unit: Unit::PerSecond { burst } }
+    }
+}
+
+/// Handshakes that begin without a cookie. Above it a cookie is asked for, which costs the server one short hash.
+pub const HANDSHAKES_UNPROVEN: Quota = Quota::per_second(Holder::Strangers, "handshakes without a cookie", 100, 64);
+
+/// Handshakes that begin with a cookie, from all addresses: a tenth of a processor at 200 us each.
+pub const HANDSHAKES_PROVEN: Quota = Quota::per_second(Holder::Shard, "handshakes with a cookie", 500, 128);
+
+/// Handshakes that begin with a cookie, from one address.
+pub const HANDSHAKES_OF_ADDRESS: Quota = Quota::per_second(Holder::Address, "handshakes with a cookie", 50, 32);
+
+/// Every quota, in the order in which people are shown them.
+pub const ALL: &[&Quota] = &[&HANDSHAKES_UNPROVEN, &HANDSHAKES_OF_ADDRESS, &HANDSHAKES_PROVEN];
+
+/// How a quota is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// Which.
+    pub quota: &'static Quota,
+    /// The most that a holder has had at once since the server started; of rates: not known.
+    pub most: Option<u64>,
+    /// How often somebody was refused more.
+    pub refused: u64,
+}
+
+impl Usage {
+    /// Adds what another shard says of the same quota.
+    pub fn add(&mut self, other: &Usage) {
+        self.most = self.most.max(other.most);
+        self.refused += other.refused;
+    }
+}
+
+/// Keeps holders to a quota of things or bytes.
+#[derive(Clone, Debug)]
+pub struct Account {
+    quota: &'static Quota,
+    most: u64,
+    refused: u64,
+}
+
+impl Account {
+    /// Of this quota.
+    #[must_use]
+    pub const fn new(quota: &'static Quota) -> Self {
+        Account { quota, most: 0, refused: 0 }
+    }
+
+    /// Whether a holder that has so much may have `more`; what it may not is counted.
+    pub fn admits(&mut self, held: u64, more: u64) -> bool {
+        let wanted = held.saturating_add(more);
+        let is_admitted = wanted <= self.quota.limit;
+        if is_admitted {
+            self.most = self.most.max(wanted);
+        } else {
+            self.refused += 1;
+        }
+        is_admitted
+    }
+
+    /// The same, of what nobody has to hear about: nothing is counted.
+    #[must_use]
+    pub fn has_room(&self, held: u64, more: u64) -> bool {
+        held.saturating_add(more) <= self.quota.limit
+    }
+
+    /// How the quota is used.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        Usage { quota: self.quota, most: Some(self.most), refused: self.refused }
+    }
+}
+
+/// Keeps one holder to a quota of events in a second: a token bucket, as the moment at which it is full again.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    quota: &'static Quota,
+    full_at: Instant,
+}
+
+impl Pace {
+    /// Of this quota, with all of its burst.
+    #[must_use]
+    pub const fn new(quota: &'static Quota) -> Self {
+        Pace { quota, full_at: Instant::ZERO }
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(1) / u32::try_from(self.quota.limit).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Events of the burst that are left.
+    #[must_use]
+    pub fn left(&self, now: Instant) -> u32 {
+        let Unit::PerSecond { burst } = self.quota.unit else { return 0 };
+        let owed = self.full_at.saturating_since(now).as_nanos().div_ceil(self.interval().as_nanos().max(1));
+        burst.saturating_sub(u32::try_from(owed).unwrap_or(u32::MAX))
+    }
+
+    /// Takes one event, unless fewer than `reserve` would be left.
+    pub fn take_above(&mut self, reserve: u32, now: Instant) -> bool {
+        let has_left = self.left(now) > reserve;
+        if has_left {
+            self.full_at = self.full_at.max(now) + self.interval();
+        }
+        has_left
+    }
+
+    /// Takes one event, if any is left.
+    pub fn take(&mut self, now: Instant) -> bool {
+        self.take_above(0, now)
+    }
+
+    /// Whether the holder has rested for long enough to be a new one.
+    #[must_use]
+    pub fn is_full(&self, now: Instant) -> bool {
+        self.full_at <= now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEN: Quota = Quota::per_second(Holder::Address, "a", 10, 4);
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_pace_gives_its_burst_at_once_and_then_its_rate() {
+        let mut pace = Pace::new(&TEN);
+        assert_eq!((0..10).filter(|_| pace.take(at(5000))).count(), 4);
+        assert!(!pace.take(at(5099)) && pace.take(at(5100)) && !pace.take(at(5100)));
+        let taken = (5200..6200).filter(|ms| pace.take(at(*ms))).count();
+        assert!((10..=11).contains(&taken), "{taken} in a second");
+        assert_eq!((pace.left(at(6199)), pace.left(at(60_000))), (0, 4));
+        assert!(!pace.is_full(at(6200)) && pace.is_full(at(60_000)));
+    }
+
+    #[test]
+    fn what_is_kept_in_reserve_is_for_others() {
+        let mut pace = Pace::new(&TEN);
+        assert_eq!((0..10).filter(|_| pace.take_above(3, at(1))).count(), 1);
+        assert_eq!((0..10).filter(|_| pace.take_above(1, at(1))).count(), 2);
+        assert!(pace.take(at(1)) && !pace.take(at(1)));
+    }
+
+    #[test]
+    fn an_account_admits_to_its_limit_and_counts_the_rest() {
+        const THREE: Quota = Quota::held(Holder::Client, "b", 3);
+        let mut account = Account::new(&THREE);
+        assert!(account.admits(0, 1) && account.admits(2, 1) && !account.admits(3, 1) && !account.admits(u64::MAX, 1));
+        assert!(account.has_room(2, 1) && !account.has_room(2, 2));
+        let mut usage = account.usage();
+        assert_eq!((usage.most, usage.refused), (Some(3), 2));
+        usage.add(&Usage { quota: &THREE, most: Some(2), refused: 5 });
+        assert_eq!((usage.most, usage.refused), (Some(3), 7));
+    }
+
+    /// The first three columns of the table of quotas, as they stand in docs/security.md.
+    fn documented() -> Vec<String> {
+        let page = include_str!("../../../docs/security.md");
+        let section = page.split("\n## ").find(|section| section.starts_with("Quotas\n")).unwrap();
+        let rows = section.lines().filter(|line| line.starts_with("| ")).skip(1);
+        rows.map(|row| row.split('|').skip(1).take(3).map(str::trim).collect::<Vec<_>>().join(" | ")).collect()
+    }
+
+    #[test]
+    fn the_table_of_the_documents_is_that_of_the_program() {
+        let known: Vec<String> =
+            ALL.iter().map(|quota| format!("{} | {} | {quota}", quota.holder.name(), quota.name)).collect();
+        assert_eq!(documented(), known);
+    }
+
+    #[test]
+    fn each_holder_has_each_quota_once() {
+        for (index, quota) in ALL.iter().enumerate() {
+            let same = ALL[..index].iter().find(|other| (other.holder, other.name) == (quota.holder, quota.name));
+            assert!(same.is_none(), "{quota:?}");
+        }
+    }
+}

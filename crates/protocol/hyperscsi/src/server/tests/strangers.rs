@@ -1,0 +1,195 @@
+//! Handshakes of strangers: a flood costs the server little, and keeps nobody out.
+
+use std::time::Duration;
+
+use sanwire_core::quota::{HANDSHAKES_OF_ADDRESS, HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN, Quota, Unit};
+use sanwire_core::{Instant, LinkId, Path, Peer};
+
+use super::world::{MS, World, bytes};
+use super::{client, exchange, path, server};
+use crate::Server;
+use crate::server::loose_packet;
+use crate::wire::setup::{AdnRequest, Cookie, Discovery};
+use crate::wire::{Opcode, Prefix, RawPacket};
+
+/// Somebody who sends the same first step again and again, as one attempt after the other.
+struct Stranger {
+    discovery: Vec<u8>,
+    attempts: u64,
+}
+
+impl Stranger {
+    fn new() -> Self {
+        let (_, packet) = client(9).poll_transmit(Instant::ZERO).unwrap();
+        Stranger { discovery: bytes(&packet), attempts: 0 }
+    }
+
+    /// The next attempt.
+    fn attempt(&mut self) -> u64 {
+        self.attempts += 1;
+        self.attempts
+    }
+
+    fn packet(&self, attempt: u64, cookie: Option<&Cookie>) -> Vec<u8> {
+        let (prefix, _, body) = Prefix::read(&self.discovery).unwrap();
+        let (discovery, _) = Discovery::read(body).unwrap();
+        let body = Discovery { cookie, ..discovery }.write();
+        bytes(&loose_packet(Opcode::DeviceDiscovery, prefix.connection, attempt, &body))
+    }
+}
+
+fn host(number: u32) -> Path {
+    Path { link: LinkId(0), peer: Peer::Udp((number.to_be_bytes(), 7).into()) }
+}
+
+enum Heard {
+    Nothing,
+    SecondStep,
+    Cookie(Cookie),
+}
+
+/// What a server says to a packet. No answer is longer than the question.
+fn ask(server: &mut Server, from: Path, question: &[u8], now: Instant) -> Heard {
+    server.handle_input(from, question, now);
+    let Some((to, answer)) = server.poll_transmit(now) else { return Heard::Nothing };
+    let answer = bytes(&answer);
+    assert!(to == from && answer.len() < question.len() && server.poll_transmit(now).is_none());
+    match AdnRequest::read(RawPacket::read(&answer).unwrap().body).unwrap() {
+        AdnRequest::Handshake { .. } => Heard::SecondStep,
+        AdnRequest::Cookie(cookie) => Heard::Cookie(cookie),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Handshakes of a quota within a time.
+fn most(quota: &Quota, time: Duration) -> u64 {
+    let Unit::PerSecond { burst } = quota.unit else { panic!("{quota:?}") };
+    u64::from(burst) + quota.limit * time.as_millis() as u64 / 1000
+}
+
+#[test]
+fn a_flood_from_forged_addresses_costs_few_handshakes_and_no_memory() {
+    let (mut server, mut stranger, mut now) = (server(), Stranger::new(), Instant::ZERO);
+    let mut begun = 0;
+    for number in 0..20_000u32 {
+        let attempt = stranger.attempt();
+        let question = stranger.packet(attempt, Some(&[1; 16]).filter(|_| number % 2 == 0));
+        begun += u64::from(matches!(ask(&mut server, host(number), &question, now), Heard::SecondStep));
+        now += Duration::from_micros(50);
+    }
+    assert!(begun <= most(&HANDSHAKES_UNPROVEN, Duration::from_secs(1)), "{begun} handshakes begun");
+    assert_eq!(server.counters().challenged, 20_000 - begun);
+}
+
+#[test]
+fn who_receives_what_is_sent_to_him_begins_no_more_than_an_address_may() {
+    let (mut server, mut stranger, mut now) = (server(), Stranger::new(), Instant::ZERO);
+    let mut begun = 0;
+    for _ in 0..10_000 {
+        let attempt = stranger.attempt();
+        let mut heard = ask(&mut server, host(1), &stranger.packet(attempt, None), now);
+        if let Heard::Cookie(cookie) = heard {
+            heard = ask(&mut server, host(1), &stranger.packet(attempt, Some(&cookie)), now);
+        }
+        begun += u64::from(matches!(heard, Heard::SecondStep));
+        now += Duration::from_micros(100);
+    }
+    let time = Duration::from_secs(1);
+    assert!(begun <= most(&HANDSHAKES_UNPROVEN, time) + most(&HANDSHAKES_OF_ADDRESS, time), "{begun} handshakes begun");
+    assert!(server.counters().crowded > 5000);
+}
+
+#[test]
+fn no_number_of_addresses_begins_more_handshakes_than_a_shard_has_time_for() {
+    let (mut server, mut stranger, mut now) = (server(), Stranger::new(), Instant::ZERO);
+    let mut begun = 0;
+    for number in 0..10_000 {
+        let attempt = stranger.attempt();
+        let mut heard = ask(&mut server, host(number % 1000), &stranger.packet(attempt, None), now);
+        if let Heard::Cookie(cookie) = heard {
+            heard = ask(&mut server, host(number % 1000), &stranger.packet(attempt, Some(&cookie)), now);
+        }
+        begun += u64::from(matches!(heard, Heard::SecondStep));
+        now += Duration::from_micros(100);
+    }
+    let time = Duration::from_secs(1);
+    assert!(begun <= most(&HANDSHAKES_UNPROVEN, time) + most(&HANDSHAKES_PROVEN, time), "{begun} handshakes begun");
+}
+
+#[test]
+fn a_new_client_connects_in_the_midst_of_a_flood_and_the_connected_ones_are_served() {
+    let mut world = World::new();
+    let mut stranger = Stranger::new();
+    let mut newcomer = client(2);
+    for number in 0..200 {
+        let attempt = stranger.attempt();
+        ask(&mut world.server, host(number), &stranger.packet(attempt, None), world.now);
+    }
+    let begun = world.now;
+    let mut sent = 0;
+    while newcomer.server().is_none() {
+        for number in 0..20u32 {
+            let attempt = stranger.attempt();
+            world.server.handle_input(host(number), &stranger.packet(attempt, None), world.now);
+        }
+        newcomer.handle_timeout(world.now);
+        while let Some((_, packet)) = newcomer.poll_transmit(world.now) {
+            world.server.handle_input(path(200), &bytes(&packet), world.now);
+            sent += 1;
+        }
+        world.server.handle_timeout(world.now);
+        while let Some((to, packet)) = world.server.poll_transmit(world.now) {
+            match () {
+                () if to == path(200) => newcomer.handle_input(path(1), &bytes(&packet), world.now),
+                () if to == path(100) => world.client.handle_input(path(1), &bytes(&packet), world.now),
+                () => {}
+            }
+        }
+        world.now += MS;
+        assert!(world.now < begun + Duration::from_secs(2), "kept out, after {sent} packets");
+    }
+    assert!(world.server.counters().challenged > 0);
+    world.order(0);
+    world.pass(5 * MS);
+    assert_eq!(world.come(), [0]);
+    world.pass(5 * MS);
+    assert_eq!(world.answers(), 1);
+}
+
+#[test]
+fn a_client_brings_cookies_back_to_where_they_came_from_a_few_times_for_each_discovery() {
+    let mut client = client(1);
+    let (to, packet) = client.poll_transmit(Instant::ZERO).unwrap();
+    assert_eq!(to, path(1));
+    let question = bytes(&packet);
+    let (prefix, ..) = Prefix::read(&question).unwrap();
+    let answer = |number| bytes(&loose_packet(Opcode::AdnRequest, 0, number, &AdnRequest::Cookie([4; 16]).write()));
+    client.handle_input(path(5), &answer(prefix.number ^ 1), Instant::ZERO);
+    assert!(client.poll_transmit(Instant::ZERO).is_none(), "the answer to another attempt");
+    for _ in 0..100 {
+        client.handle_input(path(5), &answer(prefix.number), Instant::ZERO);
+    }
+    let mut again = Vec::new();
+    while let Some((to, packet)) = client.poll_transmit(Instant::ZERO) {
+        assert_eq!(to, path(5));
+        again.push(bytes(&packet));
+    }
+    assert_eq!(again.len(), 8);
+    let (repeated, _, body) = Prefix::read(&again[0]).unwrap();
+    assert_eq!((repeated, again[0].len()), (prefix, question.len()));
+    assert_eq!(Discovery::read(body).unwrap().0.cookie, Some(&[4; 16]));
+}
+
+#[test]
+fn many_clients_at_once_are_let_in_with_and_without_cookies() {
+    let (mut server, mut clients) = (server(), (0..100).map(client).collect::<Vec<_>>());
+    let mut now = Instant::ZERO;
+    while clients.iter().any(|client| client.server().is_none()) {
+        exchange(&mut server, &mut clients, now);
+        now += MS;
+        clients.iter_mut().for_each(|client| client.handle_timeout(now));
+        server.handle_timeout(now);
+        assert!(now < Instant::ZERO + Duration::from_secs(2), "{} are in", server.connections());
+    }
+    assert_eq!(server.connections(), 100);
+}

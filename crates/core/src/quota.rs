@@ -119,8 +119,29 @@ pub const HANDSHAKES_PROVEN: Quota = Quota::per_second(Holder::Shard, "handshake
 /// Handshakes that begin with a cookie, from one address.
 pub const HANDSHAKES_OF_ADDRESS: Quota = Quota::per_second(Holder::Address, "handshakes with a cookie", 50, 32);
 
+/// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave.
+pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", 64);
+
+/// What is remembered of commands for the sessions of a client that have no connection: two whole spans of command numbers, or what
+/// 32 sessions have in transit.
+pub const SLOTS_OF_CLIENT: Quota = Quota::held(Holder::Client, "commands remembered without a connection", 2048);
+
+/// Sessions from one address in a shard.
+pub const SESSIONS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "sessions", 512);
+
+/// Sessions of a shard. Each has one connection or none.
+pub const SESSIONS: Quota = Quota::held(Holder::Shard, "sessions", 4096);
+
 /// Every quota, in the order in which people are shown them.
-pub const ALL: &[&Quota] = &[&HANDSHAKES_UNPROVEN, &HANDSHAKES_OF_ADDRESS, &HANDSHAKES_PROVEN];
+pub const ALL: &[&Quota] = &[
+    &HANDSHAKES_UNPROVEN,
+    &HANDSHAKES_OF_ADDRESS,
+    &SESSIONS_OF_ADDRESS,
+    &SESSIONS_OF_CLIENT,
+    &SLOTS_OF_CLIENT,
+    &HANDSHAKES_PROVEN,
+    &SESSIONS,
+];
 
 /// How a quota is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -143,6 +143,12 @@ impl Client {
         }
     }
 
+    /// The number of its session.
+    #[cfg(test)]
+    pub(crate) fn session(&self) -> u64 {
+        self.session
+    }
+
     /// Commands without an answer.
     #[must_use]
     pub fn in_transit(&self) -> usize {

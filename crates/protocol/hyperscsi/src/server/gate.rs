@@ -63,17 +63,17 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Somebody wants to begin a handshake; `is_known` says whether his client has a session from his address.
+    /// Somebody wants to begin a handshake; `is_known` whether his client has a session from his address.
     pub(super) fn pass(
         &mut self,
         asker: Asker,
         cookie: Option<&Cookie>,
-        is_known: bool,
+        is_known: impl FnOnce() -> bool,
         random: &mut Randomness,
         now: Instant,
     ) -> Passage {
         if cookie.is_some_and(|cookie| self.cookies.is_ours(cookie, asker, now)) {
-            return if self.admits(asker.path.peer.source(), is_known, now) { Passage::Open } else { Passage::Shut };
+            return if self.admits(asker.path.peer.source(), is_known(), now) { Passage::Open } else { Passage::Shut };
         }
         if self.unproven.take(now) {
             return Passage::Open;
@@ -157,7 +157,7 @@ mod tests {
         }
 
         fn ask(&mut self, asker: Asker, cookie: Option<&Cookie>, is_known: bool) -> Passage {
-            self.gate.pass(asker, cookie, is_known, &mut self.random, self.now)
+            self.gate.pass(asker, cookie, || is_known, &mut self.random, self.now)
         }
 
         /// Whether a handshake from there begins, of somebody who brings his cookie back.

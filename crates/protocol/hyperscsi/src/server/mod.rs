@@ -13,6 +13,7 @@ mod intake;
 mod leave;
 mod links;
 mod offences;
+mod places;
 mod requests;
 mod room;
 mod session;
@@ -34,6 +35,7 @@ use self::gate::Gate;
 use self::handshake::HalfOpens;
 pub use self::offences::Offence;
 use self::offences::Offences;
+use self::places::Places;
 pub(crate) use self::session::SPAN_MAX;
 use self::session::Session;
 pub(crate) use self::setup::loose_packet;
@@ -47,9 +49,6 @@ pub use crate::wire::links::LinkLimits;
 use crate::wire::live::LiveRequest;
 use crate::wire::{Opcode, Protection, RawPacket, live};
 
-/// Connections that a shard carries at the most.
-const CONNECTIONS_MAX: usize = 4096;
-
 /// Packets without a connection that wait to be sent; more are dropped, as on a lossy wire.
 const LOOSE_MAX: usize = 64;
 
@@ -58,6 +57,7 @@ pub struct Server {
     config: ServerConfig,
     random: Randomness,
     gate: Gate,
+    places: Places,
     half_opens: HalfOpens,
     throttle: Throttle,
     connections: BTreeMap<u32, Connection>,
@@ -96,6 +96,7 @@ impl Server {
             next_nexus: u64::from(config.shard),
             config,
             gate: Gate::default(),
+            places: Places::default(),
             half_opens: HalfOpens::default(),
             throttle: Throttle::default(),
             connections: BTreeMap::new(),
@@ -258,7 +259,9 @@ impl Server {
             && session.connection == Some(id)
         {
             session.disconnect(now);
+            let client = session.client;
             self.wake_at(now + self.config.session_idle_max);
+            self.bound_slots(client);
         }
     }
 

@@ -112,6 +112,11 @@ impl Session {
         }
     }
 
+    /// Commands that something is remembered of, or that lie between such.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Commands that the device works on.
     pub(super) fn executing(&self) -> usize {
         self.executing
@@ -140,6 +145,8 @@ impl Session {
     pub(super) fn disconnect(&mut self, now: Instant) {
         self.connection = None;
         self.orphaned_at = now;
+        while self.slots.pop_back_if(|slot| matches!(slot, Slot::Unasked)).is_some() {}
+        self.slots.shrink_to_fit();
     }
 
     /// A session that has answered nothing begins where its client's numbers are: the server may have been restarted.

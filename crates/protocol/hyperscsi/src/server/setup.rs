@@ -1,5 +1,6 @@
 //! From a discovery to an accepted connection (HyperSCSI 5.1).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sanwire_buffer::{Head, Packet};
@@ -9,8 +10,9 @@ use super::connection::Connection;
 use super::cookie::Asker;
 use super::gate::Passage;
 use super::handshake::HalfOpen;
+use super::places::Applicant;
 use super::session::Session;
-use super::{CONNECTIONS_MAX, LOOSE_MAX, LinkLimits, Offence, Server, ServerEvent};
+use super::{LOOSE_MAX, LinkLimits, Offence, Server, ServerEvent};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
 use crate::keys::{Handshake, KeyError, client_id};
 use crate::options::Agreed;
@@ -25,9 +27,6 @@ use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 /// Hints to unknown connections in a period.
 const HINTS_MAX: u32 = 64;
 const HINTS_PERIOD: Duration = Duration::from_millis(100);
-
-/// Sessions that a shard remembers at the most.
-const SESSIONS_MAX: usize = 4096;
 
 /// A session that begins or goes on.
 struct Opening<'a> {
@@ -80,8 +79,6 @@ impl Server {
                 true => self.counters.throttled += 1,
                 false => self.counters.duplicates += 1,
             }
-        } else if self.connections.len() >= CONNECTIONS_MAX {
-            self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
         } else if self.may_begin(path, prefix, &discovery, now)
             && self.second_step(path, prefix, &discovery, prologue, link, now).is_err()
         {
@@ -91,10 +88,12 @@ impl Server {
 
     /// Whether a handshake begins, which is what costs most of all that a stranger can ask for.
     fn may_begin(&mut self, path: Path, prefix: &Prefix, discovery: &Discovery<'_>, now: Instant) -> bool {
+        let applicant = Applicant { client: discovery.client, session: discovery.session, source: path.peer.source() };
         let asker = Asker { path, client: discovery.client, attempt: prefix.number };
-        let is_known = self.has_session_from(discovery.client, path.peer.source());
+        let is_known = || has_session_from(&self.by_client, &self.sessions, discovery.client, path.peer.source());
         match self.gate.pass(asker, discovery.cookie, is_known, &mut self.random, now) {
-            Passage::Open => return true,
+            Passage::Open if self.could_have_place(applicant) => return true,
+            Passage::Open => self.refuse(path, prefix.connection, prefix.number, Refusal::Full),
             Passage::Cookie(cookie) => {
                 self.counters.challenged += 1;
                 self.send_loose(path, prefix.connection, prefix.number, &AdnRequest::Cookie(cookie).write());
@@ -102,11 +101,6 @@ impl Server {
             Passage::Shut => self.counters.crowded += 1,
         }
         false
-    }
-
-    fn has_session_from(&self, client: ClientId, source: Peer) -> bool {
-        let sessions = self.by_client.range((client, 0)..=(client, u64::MAX));
-        sessions.filter_map(|(_, nexus)| self.sessions.get(nexus)).any(|session| session.source == source)
     }
 
     fn second_step(
@@ -201,7 +195,7 @@ impl Server {
         self.throttle.forgive(path.peer, client);
         if !self.config.admission.permits(path.peer, Some(client)) {
             self.counters.not_permitted += 1;
-        } else if !self.has_room_for_session(client, half_open.session) {
+        } else if !self.make_place(Applicant { client, session: half_open.session, source: path.peer.source() }) {
             self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
         } else {
             match Terms::new(half_open.options.clone(), offer.options.clone(), self.config.transfer_max_bytes) {
@@ -282,16 +276,6 @@ impl Server {
         (nexus, false)
     }
 
-    /// Whether there is room for this session; one that has been without a connection for longest makes it.
-    fn has_room_for_session(&mut self, client: ClientId, number: u64) -> bool {
-        if self.sessions.len() < SESSIONS_MAX || self.by_client.contains_key(&(client, number)) {
-            return true;
-        }
-        let idle = self.sessions.values().filter(|session| session.connection.is_none() && session.executing() == 0);
-        let longest = idle.min_by_key(|session| session.orphaned_at).map(|session| session.nexus);
-        longest.inspect(|&nexus| self.close_session(nexus)).is_some()
-    }
-
     pub(super) fn link(&self, path: Path) -> LinkLimits {
         let unknown = LinkLimits { packet_max_bytes: 1200, receive_capacity_packets: 8 };
         self.config.links.get(usize::from(path.link.0)).copied().unwrap_or(unknown)
@@ -322,6 +306,16 @@ impl Server {
             self.loose.push_back((path, loose_packet(Opcode::AdnRequest, connection, number, body)));
         }
     }
+}
+
+fn has_session_from(
+    by_client: &BTreeMap<(ClientId, u64), NexusId>,
+    sessions: &BTreeMap<NexusId, Session>,
+    client: ClientId,
+    source: Peer,
+) -> bool {
+    let own = by_client.range((client, 0)..=(client, u64::MAX));
+    own.filter_map(|(_, nexus)| sessions.get(nexus)).any(|session| session.source == source)
 }
 
 /// The third step: who the client is, and what it brings.

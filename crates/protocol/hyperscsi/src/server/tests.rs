@@ -4,6 +4,7 @@ mod addresses;
 mod capacity;
 mod caps;
 mod pauses;
+mod places;
 mod refusals;
 mod shards;
 mod storms;
@@ -75,10 +76,15 @@ fn id(number: u8) -> ClientId {
 }
 
 fn client_knowing(number: u8, psk: Psk) -> Client {
-    let config = ClientConfig {
+    let config = ClientConfig { psk, seed: [number ^ (psk[0] << 4); 32], ..client_config(number) };
+    Client::new(config, Instant::ZERO)
+}
+
+fn client_config(number: u8) -> ClientConfig {
+    ClientConfig {
         name: "client".into(),
         identity: Identity::from_private([10 + number; 32]).unwrap(),
-        psk,
+        psk: [0; 32],
         server_key: None,
         path: path(1),
         server_name: String::new(),
@@ -90,9 +96,8 @@ fn client_knowing(number: u8, psk: Psk) -> Client {
         recovery: Recovery::default(),
         connect_patience: Duration::from_secs(5),
         reconnect_patience: Some(Duration::from_secs(60)),
-        seed: [number ^ (psk[0] << 4); 32],
-    };
-    Client::new(config, Instant::ZERO)
+        seed: [number; 32],
+    }
 }
 
 /// Carries packets until neither end has more to say.

@@ -1,0 +1,150 @@
+//! Places for sessions: what one client takes is taken from nobody else.
+
+use std::time::Duration;
+
+use sanwire_buffer::Head;
+use sanwire_core::quota::{SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SLOTS_OF_CLIENT};
+use sanwire_core::{ClientId, Instant, NexusId, Peer};
+
+use super::world::{MS, World};
+use super::{client, client_config, exchange, id, path, server};
+use crate::server::session::{Kept, ReplyTo, Session, Unit};
+use crate::wire::command::UnitTerms;
+use crate::wire::{Protection, Tag};
+use crate::{Client, ClientConfig, ClientEvent, Failure, Server, ServerEvent};
+
+/// A program of client 1 with a session of its own.
+fn program(number: u8) -> Client {
+    Client::new(ClientConfig { seed: [100 + number; 32], ..client_config(1) }, Instant::ZERO)
+}
+
+/// Lets time pass until all of them are connected, or have given up.
+fn settle(server: &mut Server, clients: &mut [Client], mut now: Instant) -> Instant {
+    while clients.iter().any(|client| client.server().is_none() && client.poll_timeout().is_some()) {
+        now += 10 * MS;
+        clients.iter_mut().for_each(|client| client.handle_timeout(now));
+        server.handle_timeout(now);
+        exchange(server, clients, now);
+    }
+    now
+}
+
+/// Sessions of strangers from other addresses, as many as there is room for; `source` of each may say where it is.
+fn fill(server: &mut Server, count: u64, source: impl Fn(u32) -> Peer) {
+    for number in 0..count as u32 {
+        let (nexus, mut bytes) = (NexusId(1_000_000 + u64::from(number)), [0; 16]);
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        let session = Session::new(ClientId(bytes), 0, nexus, source(number), Instant::ZERO);
+        server.sessions.insert(nexus, session);
+        server.by_client.insert((ClientId(bytes), 0), nexus);
+    }
+}
+
+fn elsewhere(number: u32) -> Peer {
+    Peer::Udp((number.to_be_bytes(), 1).into())
+}
+
+fn closed(server: &mut Server) -> usize {
+    std::iter::from_fn(|| server.poll_event())
+        .filter(|event| matches!(event, ServerEvent::SessionClosed { .. }))
+        .count()
+}
+
+fn is_full(client: &mut Client) -> bool {
+    std::iter::from_fn(|| client.poll_event()).any(|event| matches!(event, ClientEvent::GivenUp(Failure::Full)))
+}
+
+#[test]
+fn one_key_takes_its_own_places_and_no_others() {
+    let mut server = server();
+    let mut programs: Vec<Client> = (0..SESSIONS_OF_CLIENT.limit as u8 + 1).map(program).collect();
+    let now = settle(&mut server, &mut programs, Instant::ZERO);
+    let refused: Vec<bool> = programs.iter_mut().map(is_full).collect();
+    assert_eq!(refused.iter().filter(|is_full| **is_full).count(), 1);
+    assert_eq!(server.connections() as u64, SESSIONS_OF_CLIENT.limit);
+    let usage = server.quotas().into_iter().find(|usage| *usage.quota == SESSIONS_OF_CLIENT).unwrap();
+    assert_eq!(usage.most, Some(SESSIONS_OF_CLIENT.limit));
+    programs.push(client(2));
+    exchange(&mut server, &mut programs, now);
+    assert!(programs.pop().unwrap().server().is_some(), "another client");
+}
+
+#[test]
+fn a_client_without_places_ends_its_own_session_that_was_away_for_longest() {
+    let mut server = server();
+    let places = SESSIONS_OF_CLIENT.limit as u8;
+    let mut programs: Vec<Client> = (0..places).map(program).collect();
+    let mut now = settle(&mut server, &mut programs, Instant::ZERO);
+    // The first two are cut off, one after the other.
+    for program in &programs[..2] {
+        now += MS;
+        let nexus = server.by_client[&(id(1), program.session())];
+        let connection = server.sessions[&nexus].connection.unwrap();
+        server.drop_connection(connection, now);
+    }
+    while server.poll_event().is_some() {}
+    let mut late = vec![program(places)];
+    exchange(&mut server, &mut late, now);
+    assert!(late[0].server().is_some());
+    assert_eq!(closed(&mut server), 1);
+    let left: Vec<bool> =
+        (0..2).map(|index| server.by_client.contains_key(&(id(1), programs[index].session()))).collect();
+    assert_eq!(left, [false, true]);
+}
+
+#[test]
+fn a_full_server_ends_no_session_of_another_and_takes_back_those_it_has() {
+    let mut world = World::new();
+    fill(&mut world.server, SESSIONS.limit - 1, elsewhere);
+    let mut stranger = [client(2)];
+    settle(&mut world.server, &mut stranger, world.now);
+    assert!(is_full(&mut stranger[0]));
+    assert_eq!((world.server.sessions.len() as u64, closed(&mut world.server)), (SESSIONS.limit, 0));
+    // The connected one loses its connection, and comes back.
+    let id = *world.server.connections.keys().next().unwrap();
+    world.server.drop_connection(id, world.now);
+    world.order(0);
+    world.run(Duration::from_secs(5), &mut |_| false);
+    assert_eq!(world.come(), [0]);
+    assert_eq!((world.server.connections(), closed(&mut world.server)), (1, 0));
+}
+
+#[test]
+fn keys_without_number_from_one_address_leave_places_for_other_addresses() {
+    let mut server = server();
+    let here = path(100).peer.source();
+    fill(&mut server, SESSIONS_OF_ADDRESS.limit, |_| here);
+    let mut clients = [client(1)];
+    settle(&mut server, &mut clients, Instant::ZERO);
+    assert!(is_full(&mut clients[0]));
+    server.sessions.values_mut().take(1).for_each(|session| session.source = elsewhere(7));
+    let mut clients = [client(2)];
+    exchange(&mut server, &mut clients, Instant::ZERO + Duration::from_secs(10));
+    assert!(clients[0].server().is_some());
+}
+
+#[test]
+fn what_is_remembered_for_a_client_that_is_away_is_bounded() {
+    let mut server = server();
+    let mut programs: Vec<Client> = (0..4).map(program).collect();
+    let mut now = settle(&mut server, &mut programs, Instant::ZERO);
+    let terms = UnitTerms { protection: Protection::Checksum, is_compressible: false };
+    let unit = Unit { lun: None, terms };
+    let to = ReplyTo { tag: Tag::default(), protection: Protection::Checksum, is_local: false };
+    for session in server.sessions.values_mut() {
+        // Nothing between the first and the last was ever asked.
+        session.ask(0, 0, to, unit);
+        session.ask(1023, 0, to, unit);
+        for number in [0, 1023] {
+            session.answer(number, Kept { head: Head::new(), data: None, is_compressible: false });
+        }
+    }
+    let ids: Vec<u32> = server.connections.keys().copied().collect();
+    for id in ids {
+        now += MS;
+        server.drop_connection(id, now);
+    }
+    let slots: usize = server.sessions.values().map(Session::slots).sum();
+    assert!(slots as u64 <= SLOTS_OF_CLIENT.limit, "{slots}");
+    assert_eq!(server.sessions.len(), 2, "the two that were away for the least time");
+}

@@ -1,12 +1,15 @@
 //! The socket by which a running server is managed: one JSON request on a line, one JSON answer on a line.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::net::sockopt::socket_peercred;
@@ -19,6 +22,9 @@ use crate::failure::misuse;
 /// How long one who has connected may take to ask.
 const ASK_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Those that are connected at a time, at the most.
+const CALLERS_MAX: usize = 16;
+
 /// How long an answer may take: a volume of many gigabytes may have to be made.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -28,7 +34,7 @@ pub(crate) struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens at `path`, for the owner alone, and answers on a thread of its own.
+    /// Listens at `path`, for the owner alone, and answers on threads of its own.
     pub(crate) fn open(path: &Path, desk: Desk) -> anyhow::Result<Self> {
         let shown = path.display();
         if let Some(directory) = path.parent() {
@@ -41,7 +47,7 @@ impl ControlSocket {
             .with_context(|| format!("cannot close {shown} to others"))?;
         thread::Builder::new()
             .name("control".into())
-            .spawn(move || serve(&listener, &desk))
+            .spawn(move || serve(&listener, move |by, line| Ok(serde_json::to_vec(&desk.handle_json(by, line))?)))
             .context("cannot start a thread for the control socket")?;
         Ok(socket)
     }
@@ -68,25 +74,109 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-fn serve(listener: &UnixListener, desk: &Desk) {
+/// Answers each who connects on a thread of its own, so that nobody waits for one who is silent.
+fn serve(listener: &UnixListener, answer: impl Fn(&Asker, &[u8]) -> io::Result<Vec<u8>> + Send + Sync + 'static) {
+    let (callers, answer) = (Arc::new(Callers::default()), Arc::new(answer));
     for stream in listener.incoming() {
-        // Whoever breaks off hurts nobody.
-        if let Err(error) = stream.and_then(|stream| answer(stream, desk)) {
-            tracing::debug!("a management request has failed: {error}");
+        let (callers, answer) = (Arc::clone(&callers), Arc::clone(&answer));
+        let spawned = stream.and_then(|stream| {
+            let caller = Caller::enter(&callers, stream)?;
+            thread::Builder::new().name("control".into()).spawn(move || {
+                // Whoever breaks off hurts nobody.
+                if let Err(error) = caller.serve(&*answer) {
+                    tracing::debug!("a management request has failed: {error}");
+                }
+            })
+        });
+        if let Err(error) = spawned {
+            tracing::warn!("a management request cannot be served: {error}");
+            // Without descriptors the next one fails at once too.
+            thread::sleep(Duration::from_millis(10));
         }
     }
 }
 
-fn answer(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
-    stream.set_read_timeout(Some(ASK_PATIENCE))?;
-    stream.set_write_timeout(Some(ASK_PATIENCE))?;
-    let peer = socket_peercred(&stream)?;
-    let by = Asker::Process { uid: peer.uid.as_raw(), pid: peer.pid.as_raw_nonzero().get() };
-    let mut line = Vec::new();
-    BufReader::new(&stream).take(REQUEST_MAX_BYTES as u64).read_until(b'\n', &mut line)?;
-    let mut text = serde_json::to_vec(&desk.handle_json(&by, &line))?;
-    text.push(b'\n');
-    stream.write_all(&text)
+/// Who is connected: so many at the most.
+#[derive(Default)]
+struct Callers {
+    list: Mutex<VecDeque<Arc<UnixStream>>>,
+    /// Those of the list that have asked are not in it any more, but still count.
+    count: Mutex<usize>,
+    left: Condvar,
+}
+
+/// One who is connected.
+struct Caller {
+    callers: Arc<Callers>,
+    stream: Arc<UnixStream>,
+}
+
+impl Caller {
+    /// Takes one in. Where there are as many as there may be, the one that has been silent for longest has to go.
+    fn enter(callers: &Arc<Callers>, stream: UnixStream) -> io::Result<Caller> {
+        let mut count = lock(&callers.count);
+        while *count >= CALLERS_MAX {
+            if let Some(silent) = lock(&callers.list).pop_front() {
+                // Its thread ends then.
+                silent.shutdown(Shutdown::Both)?;
+            }
+            count = callers.left.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+        *count += 1;
+        let stream = Arc::new(stream);
+        lock(&callers.list).push_back(Arc::clone(&stream));
+        Ok(Caller { callers: Arc::clone(callers), stream })
+    }
+
+    fn serve(&self, answer: &dyn Fn(&Asker, &[u8]) -> io::Result<Vec<u8>>) -> io::Result<()> {
+        let mut stream = &*self.stream;
+        stream.set_write_timeout(Some(ASK_PATIENCE))?;
+        let peer = socket_peercred(stream)?;
+        let by = Asker::Process { uid: peer.uid.as_raw(), pid: peer.pid.as_raw_nonzero().get() };
+        let line = read_request(stream)?;
+        self.has_asked();
+        let mut text = answer(&by, &line)?;
+        text.push(b'\n');
+        stream.write_all(&text)
+    }
+
+    /// It is not silent any more: its answer is being made.
+    fn has_asked(&self) {
+        lock(&self.callers.list).retain(|stream| !Arc::ptr_eq(stream, &self.stream));
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.has_asked();
+        *lock(&self.callers.count) -= 1;
+        self.callers.left.notify_one();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics between two writes: what is poisoned is still whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One line, within the time that there is for it, however slowly it comes.
+fn read_request(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
+    let end = Instant::now() + ASK_PATIENCE;
+    let (mut line, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let count = stream.read(&mut piece)?;
+        line.extend_from_slice(&piece[..count]);
+        let end_of_line = line.iter().position(|byte| *byte == b'\n');
+        if let Some(length) = end_of_line.or((count == 0 || line.len() >= REQUEST_MAX_BYTES).then_some(line.len())) {
+            line.truncate(length);
+            return Ok(line);
+        }
+    }
 }
 
 /// Asks the server behind a socket.
@@ -135,5 +225,53 @@ pub(crate) fn only_socket() -> anyhow::Result<PathBuf> {
             "several servers run here: choose one with --socket PATH; their sockets are in {}",
             directory.display()
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A socket where each is answered with what it asked.
+    fn echo(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("sanwire-control-{name}-{}.sock", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        thread::spawn(move || serve(&listener, |_, line| Ok(line.to_vec())));
+        path
+    }
+
+    fn answer(path: &Path, request: &str) -> String {
+        let mut stream = UnixStream::connect(path).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line
+    }
+
+    fn is_open(stream: &UnixStream) -> bool {
+        stream.set_nonblocking(true).unwrap();
+        (&mut &*stream).read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    #[test]
+    fn nobody_waits_for_one_who_is_silent() {
+        let path = echo("silent");
+        let silent = UnixStream::connect(&path).unwrap();
+        let mut slow = UnixStream::connect(&path).unwrap();
+        slow.write_all(b"never the end of a li").unwrap();
+        assert_eq!(answer(&path, "asked\n"), "asked\n");
+        assert!(is_open(&silent) && is_open(&slow), "they still have time");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn silent_ones_are_few_and_the_oldest_goes() {
+        let path = echo("many");
+        let silent: Vec<_> = (0..CALLERS_MAX + 4).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        assert_eq!(answer(&path, "asked\n"), "asked\n");
+        let open = silent.iter().filter(|stream| is_open(stream)).count();
+        assert!(!is_open(&silent[0]) && open < CALLERS_MAX, "{open} are open");
+        fs::remove_file(&path).unwrap();
     }
 }

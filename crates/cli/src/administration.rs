@@ -15,9 +15,9 @@ pub(crate) fn request(command: &ManageCommand) -> anyhow::Result<Request> {
         ManageCommand::Status => Request::Status,
         ManageCommand::Sessions => Request::Sessions,
         ManageCommand::Statistics => Request::Statistics,
-        ManageCommand::AddVolume { volume, target } => {
+        ManageCommand::AddVolume { volume, target, renew } => {
             args::check_volume(volume)?;
-            Request::AddVolume { volume: volume.clone(), target: target.clone() }
+            Request::AddVolume { volume: volume.clone(), target: target.clone(), renew: *renew }
         }
         ManageCommand::RemoveVolume { name } => Request::RemoveVolume { name: name.clone() },
         ManageCommand::ResizeVolume { name, size } => {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use sanwire_core::Protection;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::Authentication;
-use sanwire_store::VolumeSpec;
+use sanwire_store::{VolumeName, VolumeSpec};
 use sanwire_target::{AllowList, Compression, ExportConfig, TargetConfig};
 
 use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
@@ -41,6 +41,8 @@ pub(crate) struct ServeConfig {
     pub(crate) name: ServerName,
     /// The volumes, by their numbers; at least one.
     pub(crate) volumes: Vec<VolumeSpec>,
+    /// Those that become others than they were.
+    pub(crate) renewed: BTreeSet<VolumeName>,
     /// A directory to make first: that of the default volume.
     pub(crate) make_directory: Option<PathBuf>,
     /// The wires; at least one.
@@ -103,6 +105,7 @@ impl ServeConfig {
             volumes.push(defaults::volume(&directory)?);
             make_directory = Some(directory);
         }
+        let renewed = renewed(args.renewed, &volumes)?;
         let mut wires = join(file.wires, args.wires);
         if wires.is_empty() {
             wires.push(Wire::default());
@@ -112,9 +115,12 @@ impl ServeConfig {
         let security = args.security.or(file.security).unwrap_or_default();
         let in_the_clear = volumes.iter().filter(|volume| volume.security.unwrap_or(security) == Protection::Checksum);
         let made = targets::made(in_the_clear, &wires, &allow)?;
-        let targets = targets::resolve(file.targets, made, &volumes, &allow)?;
         let password_file = args.password_file.or(file.password_file);
         let secret_file = args.secret_file.or(file.secret_file);
+        if password_file.is_some() || secret_file.is_some() {
+            targets::refuse_open(&file.targets, &made, &wires)?;
+        }
+        let targets = targets::resolve(file.targets, made, &volumes, &allow)?;
         if let (Some(password), Some(secret)) = (&password_file, &secret_file) {
             let (password, secret) = (password.display(), secret.display());
             return Err(misuse(format!("password file {password} and secret file {secret}: give one of them")));
@@ -123,6 +129,7 @@ impl ServeConfig {
         Ok(ServeConfig {
             name: args.name.or(file.name).map_or_else(defaults::server_name, Ok)?,
             volumes,
+            renewed,
             make_directory,
             wires,
             allow,
@@ -180,6 +187,13 @@ fn check_names(volumes: &[VolumeSpec]) -> anyhow::Result<()> {
     match volumes.iter().find(|volume| !seen.insert(&volume.name)) {
         Some(twice) => Err(misuse(format!("two volumes are called {}: give each a name of its own", twice.name))),
         None => Ok(()),
+    }
+}
+
+fn renewed(names: Vec<VolumeName>, volumes: &[VolumeSpec]) -> anyhow::Result<BTreeSet<VolumeName>> {
+    match names.iter().find(|name| volumes.iter().all(|volume| volume.name != **name)) {
+        Some(name) => Err(misuse(format!("--renew {name}: no volume is called so"))),
+        None => Ok(names.into_iter().collect()),
     }
 }
 

@@ -105,6 +105,9 @@ struct Callers {
     left: Condvar,
 }
 
+/// From a request to its answer.
+type Answering = dyn Fn(&Asker, &[u8]) -> io::Result<Vec<u8>>;
+
 /// One who is connected.
 struct Caller {
     callers: Arc<Callers>,
@@ -128,7 +131,7 @@ impl Caller {
         Ok(Caller { callers: Arc::clone(callers), stream })
     }
 
-    fn serve(&self, answer: &dyn Fn(&Asker, &[u8]) -> io::Result<Vec<u8>>) -> io::Result<()> {
+    fn serve(&self, answer: &Answering) -> io::Result<()> {
         let mut stream = &*self.stream;
         stream.set_write_timeout(Some(ASK_PATIENCE))?;
         let peer = socket_peercred(stream)?;

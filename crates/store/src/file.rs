@@ -1,5 +1,6 @@
 //! Blocks in a regular file or on a block device.
 
+mod identity;
 mod open;
 mod probe;
 
@@ -8,6 +9,7 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+pub use identity::{Expectation, Known};
 pub use open::{FileOptions, OpenError};
 
 use crate::error::{ErrorKind, StoreError};

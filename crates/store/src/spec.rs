@@ -53,7 +53,7 @@ pub use name::VolumeName;
 pub use raw::SpecError;
 
 use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, ReadOnlyLayer, ThickLayer};
-use crate::{FileOptions, FileStore, NullStore, OpenError, Patience, RamStore, Store};
+use crate::{Expectation, FileOptions, FileStore, Known, NullStore, OpenError, Patience, RamStore, Store};
 
 /// A volume: its name and its store. Made from text by `parse`, or from a TOML table by serde.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -121,11 +121,30 @@ impl StoreSpec {
     /// # Errors
     /// Those of [`FileStore::open`].
     pub fn open(&self) -> Result<Arc<dyn Store>, OpenError> {
+        self.open_backing(None).map(|(store, _)| store)
+    }
+
+    /// The same, if a file or device holds the volume that is expected; and what is to be known of that from now on. Memory is
+    /// not known from before.
+    ///
+    /// # Errors
+    /// Those of [`FileStore::open_volume`].
+    pub fn open_volume(&self, expected: &Expectation<'_>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
+        self.open_backing(Some(expected))
+    }
+
+    fn open_backing(&self, expected: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
         let block_bytes = self.block_bytes.unwrap_or(512);
-        let mut store: Arc<dyn Store> = match &self.backing {
-            Backing::Ram { size_bytes } => Arc::new(RamStore::new(*size_bytes, block_bytes)),
-            Backing::Null { size_bytes } => Arc::new(NullStore::new(*size_bytes, block_bytes)),
-            Backing::File { path, options } => Arc::new(FileStore::open(path, options)?),
+        let mut known = None;
+        let mut store: Arc<dyn Store> = match (&self.backing, expected) {
+            (Backing::Ram { size_bytes }, _) => Arc::new(RamStore::new(*size_bytes, block_bytes)),
+            (Backing::Null { size_bytes }, _) => Arc::new(NullStore::new(*size_bytes, block_bytes)),
+            (Backing::File { path, options }, None) => Arc::new(FileStore::open(path, options)?),
+            (Backing::File { path, options }, Some(expected)) => {
+                let (store, found) = FileStore::open_volume(path, options, expected)?;
+                known = found;
+                Arc::new(store)
+            }
         };
         if !self.errors.is_empty() {
             store = Arc::new(ErrorLayer::new(store, self.errors.clone(), self.seed));
@@ -139,7 +158,7 @@ impl StoreSpec {
         if self.read_only {
             store = Arc::new(ReadOnlyLayer::new(store));
         }
-        Ok(store)
+        Ok((store, known))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a server is told to be.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use sanwire_core::{Lun, Protection};
 use sanwire_hyperscsi::{Identity, Psk, Recovery};
 use sanwire_io::file::EngineKind;
 use sanwire_iscsi::Authentication;
-use sanwire_store::VolumeSpec;
+use sanwire_store::{VolumeName, VolumeSpec};
 
 use crate::allow::AllowList;
 use crate::clients::{ClientConfig, Compression, Secret, Terms};
@@ -46,6 +47,9 @@ pub struct TargetConfig {
     pub clients: Vec<ClientConfig>,
     /// The volumes.
     pub volumes: Vec<VolumeConfig>,
+    /// Those that become others than they were at this start: what is there is taken, or made anew, under an identity that no
+    /// client knows.
+    pub renewed: BTreeSet<VolumeName>,
     /// The iSCSI targets.
     pub exports: Vec<ExportConfig>,
     /// How iSCSI discovery sessions show who they are.
@@ -60,7 +64,7 @@ pub struct TargetConfig {
     pub engine: EngineKind,
     /// How lost packets are recovered.
     pub recovery: Recovery,
-    /// Where reservations, and changes of clients, are kept through restarts; `None` to offer no such thing.
+    /// Where the volumes' identities and reservations, and changes of clients, are kept through restarts; `None` to offer no such thing.
     pub state_directory: Option<PathBuf>,
     /// Where changes by management are noted; without it, in the state directory.
     pub audit_log: Option<PathBuf>,
@@ -77,6 +81,11 @@ impl TargetConfig {
     /// Where changes by management are noted; nowhere without any place for it.
     pub(crate) fn audit_file(&self) -> Option<PathBuf> {
         self.audit_log.clone().or_else(|| self.state_file("audit", "jsonl"))
+    }
+
+    /// Whether HyperSCSI clients must know a password, or a key in its place.
+    pub(crate) fn has_password(&self) -> bool {
+        self.psk != [0; 32]
     }
 
     /// What it says of clients.

@@ -21,6 +21,21 @@ pub enum StartError {
         /// Why.
         source: OpenError,
     },
+    /// It cannot be known which volume a file should hold.
+    #[error(
+        "volume {volume}: what is remembered of it in {} cannot be read: {source}; make that file readable, or remove it after checking \
+         that {} is the right one", place.display(), file.display()
+    )]
+    Record {
+        /// Which.
+        volume: String,
+        /// Where it is remembered.
+        place: PathBuf,
+        /// Its file or device.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A store on which no disk can stand.
     #[error("volume {volume}: {source}")]
     Disk {

@@ -34,10 +34,10 @@ impl Levels {
         spec.security.unwrap_or(self.usual)
     }
 
-    /// A volume has another number from now on.
-    pub(crate) fn renumber(&self, from: Lun, to: Lun) {
+    /// A volume gets another number.
+    pub(crate) fn copy(&self, from: Lun, to: Lun) {
         if let Some(unit) = self.units.get(usize::from(from.number())) {
-            self.store(to, unit.swap(NONE, Ordering::Relaxed));
+            self.store(to, unit.load(Ordering::Relaxed));
         }
     }
 
@@ -84,7 +84,8 @@ mod tests {
         assert_eq!(levels.of(Some(second)), Protection::Hash);
         assert_eq!((levels.of(None), levels.of(Some(absent))), (Protection::Hash, Protection::Hash));
         assert_eq!([first, second, absent].map(|lun| levels.is_compressible(lun)), [true, false, false]);
-        levels.renumber(second, absent);
+        levels.copy(second, absent);
+        levels.clear(second);
         assert_eq!((levels.of(Some(second)), levels.of(Some(absent))), (Protection::Hash, Protection::Hash));
         levels.clear(absent);
         assert_eq!(levels.of(Some(second)), Protection::Aes128Gcm);

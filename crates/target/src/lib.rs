@@ -21,6 +21,7 @@ mod manage;
 mod pattern;
 mod persist;
 mod reach;
+mod records;
 mod refusals;
 mod registry;
 mod reservations;

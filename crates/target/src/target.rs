@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sanwire_buffer::Region;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
@@ -32,11 +32,15 @@ use crate::mail::{Mail, Mailbox};
 use crate::manage::AuditLog;
 use crate::registry::{Registry, SessionStatus};
 use crate::shard::{self, ShardParts, link_limits};
-use crate::volumes::{add_volume, flush_all};
+use crate::volumes::{Opening, add_volume, flush_all};
 use crate::wire::Wire;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const SESSION_IDLE_MAX: Duration = Duration::from_secs(600);
+
+/// How long a server that starts waits for files that others still have: after the end of a process that was killed, the kernel
+/// keeps them until what it had begun to write is written.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Memory of a shard, at least: some commands of the largest size.
 const SHARD_MEMORY_MIN_BYTES: usize = 4 * TRANSFER_MAX_BYTES;
@@ -80,9 +84,12 @@ impl Target {
     pub fn start(config: TargetConfig) -> Result<Target, StartError> {
         let instance = u64::from_be_bytes(random()?);
         let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(Levels::new(config.protection)));
+        let until = Some(Instant::now() + LOCK_PATIENCE);
         for (volume, slot) in config.volumes.iter().zip(0..) {
             levels.set(volume.lun, &volume.spec);
-            add_volume(&units, volume, config.state_directory.as_deref(), instance, slot)?;
+            let is_renewed = config.renewed.contains(&volume.spec.name);
+            let opening = Opening { state: config.state_directory.as_deref(), instance, is_renewed, until };
+            add_volume(&units, volume, &opening, slot)?;
         }
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
         if let Some(path) = &config.audit_log {
@@ -360,7 +367,7 @@ fn refuse_in_the_clear(
     }
 }
 
-fn random<const N: usize>() -> Result<[u8; N], StartError> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], StartError> {
     sanwire_hyperscsi::random().map_err(|_| StartError::Resource {
         what: "random numbers",
         source: io::Error::other("the system's generator failed"),

@@ -1,31 +1,55 @@
 //! Volumes: from what is configured to disks, and their end.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use sanwire_device::{AddError, Disk, DiskOptions, LogicalUnits, ReservationKeeper};
 use sanwire_scsi::Identity;
-use sanwire_store::{Backing, Request, Started, Store, VolumeSpec, blocking};
+use sanwire_store::{Backing, Expectation, Known, OpenError, Request, Started, Store, VolumeSpec, blocking};
 
 use crate::config::VolumeConfig;
 use crate::error::StartError;
+use crate::records::{Record, fnv1a_128};
 use crate::reservations::FileKeeper;
+use crate::target::random;
+
+/// How volumes are opened at one server.
+pub(crate) struct Opening<'a> {
+    /// Where reservations and identities are kept; `None` to keep none.
+    pub(crate) state: Option<&'a Path>,
+    /// This run of the server.
+    pub(crate) instance: u64,
+    /// Whether the volume becomes another one than it was.
+    pub(crate) is_renewed: bool,
+    /// Until when a file that somebody else has is waited for.
+    pub(crate) until: Option<Instant>,
+}
+
+/// How often a file that somebody else has is tried.
+const LOCK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Opens a volume and puts it among the others; what is counted of it is found by `slot`.
 pub(crate) fn add_volume(
     units: &LogicalUnits,
     volume: &VolumeConfig,
-    state: Option<&Path>,
-    instance: u64,
+    opening: &Opening<'_>,
     slot: u16,
 ) -> Result<(), StartError> {
     let name = volume.spec.name.to_string();
-    let store = volume.spec.store.open().map_err(|source| StartError::Store { volume: name.clone(), source })?;
-    let uuid = volume_uuid(&name, &volume.spec.store.backing, instance);
+    let backing = &volume.spec.store.backing;
+    let (store, uuid) = match backing {
+        Backing::Ram { .. } | Backing::Null { .. } => {
+            let failed = |source| StartError::Store { volume: name.clone(), source };
+            (volume.spec.store.open().map_err(failed)?, memory_uuid(&name, opening.instance))
+        }
+        Backing::File { path, .. } => open_known(volume, path, opening)?,
+    };
     let identity = Identity::new(&name, uuid)
         .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
-    let reservations = keeper(&volume.spec.store.backing, state, uuid);
+    let reservations = keeper(backing, opening.state, uuid);
     let VolumeSpec { removable, patience, .. } = volume.spec;
     let options = DiskOptions { removable, reservations, slot, patience, ..DiskOptions::default() };
     let disk =
@@ -36,6 +60,83 @@ pub(crate) fn add_volume(
         .map_err(|error: AddError| StartError::Volume { volume: name, reason: error.to_string() })
 }
 
+/// Opens a file or device if it holds the volume that it held before, and remembers which one that is before anybody uses it.
+fn open_known(
+    volume: &VolumeConfig,
+    path: &Path,
+    opening: &Opening<'_>,
+) -> Result<(Arc<dyn Store>, [u8; 16]), StartError> {
+    let name = &*volume.spec.name;
+    let record = Record::new(name, path, opening.state);
+    let unreadable =
+        |source| StartError::Record { volume: name.to_owned(), place: record.place(), file: path.into(), source };
+    let expected = Expectation {
+        name,
+        known: record.load().map_err(unreadable)?,
+        is_kept: record.has_place(),
+        is_renewed: opening.is_renewed,
+        fresh: random()?,
+        fallback: record.fallback(),
+    };
+    let failed = |source| StartError::Store { volume: name.to_owned(), source };
+    let (store, known) = open_patiently(&volume.spec, &expected, opening.until).map_err(failed)?;
+    let Some(known) = known else { return Ok((store, expected.fallback)) };
+    if !volume.spec.store.read_only {
+        remember(&volume.spec, &record, &known);
+    }
+    Ok((store, known.uuid))
+}
+
+/// Opens a file as soon as nobody else has it, and until then at the latest.
+fn open_patiently(
+    spec: &VolumeSpec,
+    expected: &Expectation<'_>,
+    until: Option<Instant>,
+) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
+    let mut is_told = false;
+    loop {
+        let opened = spec.store.open_volume(expected);
+        let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+        match opened {
+            Err(OpenError::Locked { path }) if !left.is_zero() => {
+                if !is_told {
+                    let (name, path, seconds) = (&spec.name, path.display(), left.as_secs_f32());
+                    tracing::warn!("volume {name}: {path} is still in use: waiting for up to {seconds:.0} s");
+                    is_told = true;
+                }
+                thread::sleep(LOCK_INTERVAL.min(left));
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// A volume is served also where nothing can be written for it; that is said.
+fn remember(spec: &VolumeSpec, record: &Record, known: &Known) {
+    let Backing::File { options, .. } = &spec.store.backing else { return };
+    let reason = match record.save(known) {
+        Ok(()) if record.has_place() => return,
+        Ok(()) => "there is no state directory (set XDG_STATE_HOME or HOME)".to_owned(),
+        Err(error) => format!("{} cannot be written: {error}", record.place().display()),
+    };
+    if options.size_bytes.is_some() {
+        tracing::warn!(
+            "volume {}: it cannot be remembered that it was served, since {reason}; if its file is missing at a later start, an \
+             empty one will be made in its place",
+            spec.name
+        );
+    }
+}
+
+/// Remembers how long a volume is now.
+pub(crate) fn remember_length(spec: &VolumeSpec, state: Option<&Path>, length_bytes: u64) {
+    let Backing::File { path, .. } = &spec.store.backing else { return };
+    let record = Record::new(&spec.name, path, state);
+    if let Ok(Some(known)) = record.load() {
+        remember(spec, &record, &Known { length_bytes, ..known });
+    }
+}
+
 /// What keeps a volume's reservations: nothing for those in memory, which no restart survives either.
 fn keeper(backing: &Backing, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc<dyn ReservationKeeper>> {
     match backing {
@@ -44,25 +145,10 @@ fn keeper(backing: &Backing, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc
     }
 }
 
-/// The identity of a volume's content: that of a file stays through restarts, that of memory does not, so that no client
-/// goes on with an empty disk as if nothing had happened.
-fn volume_uuid(name: &str, backing: &Backing, instance: u64) -> [u8; 16] {
-    let mut text = format!("sanwire volume\0{name}\0");
-    match backing {
-        Backing::Ram { .. } | Backing::Null { .. } => text.push_str(&format!("memory of {instance}")),
-        Backing::File { path, .. } => {
-            let path: PathBuf = path.canonicalize().unwrap_or_else(|_| path.clone());
-            text.push_str(&path.to_string_lossy());
-        }
-    }
-    fnv1a_128(text.as_bytes()).to_be_bytes()
-}
-
-/// FNV-1a with 128 bits: a name for bytes, not a protection.
-fn fnv1a_128(bytes: &[u8]) -> u128 {
-    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    bytes.iter().fold(OFFSET, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
+/// The identity of a volume in memory: another one each time the server starts, so that no client goes on with an empty disk as
+/// if nothing had happened.
+fn memory_uuid(name: &str, instance: u64) -> [u8; 16] {
+    fnv1a_128(format!("sanwire volume\0{name}\0memory of {instance}").as_bytes()).to_be_bytes()
 }
 
 /// Makes stable what was written to all volumes.
@@ -83,12 +169,4 @@ pub(crate) fn flush_all(units: &LogicalUnits) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hash_is_fnv1a() {
-        assert_eq!(fnv1a_128(b""), 0x6c62272e07bb014262b821756295c58d);
-        assert_eq!(fnv1a_128(b"a"), 0xd228cb696f1a8caf78912b704e4a8964);
-    }
-}
+mod tests;

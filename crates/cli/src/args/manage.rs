@@ -52,6 +52,9 @@ pub(crate) enum ManageCommand {
         /// Make it a logical unit of this iSCSI target [default: a target of its own]
         #[arg(long, value_name = "IQN")]
         target: Option<String>,
+        /// Take what is there as another volume than was served from that file before, or make the file anew when it is missing
+        #[arg(long)]
+        renew: bool,
     },
     /// Serve a volume no longer; its content stays where it is
     RemoveVolume {

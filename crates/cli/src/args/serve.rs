@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sanwire_core::Protection;
-use sanwire_store::VolumeSpec;
+use sanwire_store::{VolumeName, VolumeSpec};
 use sanwire_target::{AllowRule, Compression};
 
 use super::{EngineChoice, RecoveryChoice};
@@ -46,6 +46,13 @@ pub(crate) struct ServeArgs {
     #[arg(long = "volume", value_name = "NAME=STORE[,KEY[=VALUE]]...")]
     pub(crate) volumes: Vec<VolumeSpec>,
 
+    /// Serve this volume as another one than before: with the file that is there, or made anew when it is missing (repeatable)
+    ///
+    /// A file that held a volume before and is missing, shorter, or another one is refused otherwise. Clients that knew the former
+    /// volume do not go on with this one. Give it once: each start with it makes another volume again.
+    #[arg(long = "renew", value_name = "NAME")]
+    pub(crate) renewed: Vec<VolumeName>,
+
     /// Serve on a wire: hs-eth:IF, hs-ip:ADDR[:5674] or iscsi:ADDR[:3260][,GROUP] (repeatable)
     ///
     /// Over iSCSI each volume is unit 0 of a target iqn.2026-11.org.sanwire:NAME, unless the file has targets.
@@ -58,11 +65,13 @@ pub(crate) struct ServeArgs {
     #[arg(long = "allow", value_name = "WHO")]
     pub(crate) allow: Vec<AllowRule>,
 
-    /// A file whose first line is the password that clients must know; only its owner may read it
+    /// A file whose first line is the password that HyperSCSI clients must know; only its owner may read it
+    ///
+    /// It does not guard iSCSI: there, give targets `chap` in the configuration file.
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
 
-    /// A file with a key that clients must know, in place of a password; `sanwire key new` makes one
+    /// A file with a key that HyperSCSI clients must know, in place of a password; `sanwire key new` makes one
     #[arg(long, value_name = "FILE", conflicts_with = "password_file")]
     pub(crate) secret_file: Option<PathBuf>,
 

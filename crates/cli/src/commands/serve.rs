@@ -53,7 +53,9 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
 }
 
 /// Where the configuration comes from when it is read again: where it came from at first.
-fn again(args: ServeArgs, log: Option<LogLevel>) -> Source {
+fn again(mut args: ServeArgs, log: Option<LogLevel>) -> Source {
+    // That was for the start.
+    args.renewed.clear();
     Box::new(move || {
         let config = ServeConfig::load(&args, log).and_then(|config| target_config(&config));
         config.map_err(|error| format!("{error:#}"))
@@ -97,6 +99,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
         allow: config.allow.clone(),
         clients: config.clients.iter().map(FileClient::resolve).collect::<anyhow::Result<_>>()?,
         volumes: volumes.collect(),
+        renewed: config.renewed.clone(),
         exports: config.targets.clone(),
         discovery: config.discovery.clone(),
         shards: u32::try_from(config.shards).unwrap_or(1),

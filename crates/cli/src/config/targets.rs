@@ -24,6 +24,8 @@ pub(super) struct FileTarget {
     pub(super) config: ExportConfig,
     /// Whether it has access rules of its own; else those of the server hold.
     pub(super) has_rules: bool,
+    /// Whether it says who must show to know a secret, be it nobody.
+    pub(super) says_chap: bool,
 }
 
 /// `[[target]]`.
@@ -36,8 +38,7 @@ pub(super) struct WrittenTarget {
     #[serde(default)]
     lun: BTreeMap<String, Text>,
     allow: Option<Vec<Text>>,
-    #[serde(default)]
-    chap: Vec<WrittenCredential>,
+    chap: Option<Vec<WrittenCredential>>,
     mutual_chap: Option<WrittenCredential>,
     #[serde(default)]
     portal_groups: Vec<NonZeroU16>,
@@ -85,12 +86,12 @@ impl WrittenTarget {
             alias: self.alias.clone(),
             units,
             allow: AllowList::new(rules),
-            authentication: authentication(source, &self.chap, self.mutual_chap.as_ref())?,
+            authentication: authentication(source, self.chap.as_deref().unwrap_or(&[]), self.mutual_chap.as_ref())?,
             requires_digests: self.require_digests,
             group_tags: self.portal_groups.iter().map(|tag| tag.get()).collect(),
             redirect: self.redirection(source, &span)?,
         };
-        Ok(Spanned::new(span, FileTarget { config, has_rules }))
+        Ok(Spanned::new(span, FileTarget { config, has_rules, says_chap: self.chap.is_some() }))
     }
 }
 
@@ -158,6 +159,26 @@ pub(super) fn made<'a>(
     volumes.map(of_volume).collect::<Result<Vec<_>, _>>().map_err(|error| misuse(error.to_string()))
 }
 
+/// Refuses targets that are open to whoever `allow` names where a password or secret is set, which guards HyperSCSI only.
+pub(super) fn refuse_open(written: &[FileTarget], made: &[ExportConfig], wires: &[Wire]) -> anyhow::Result<()> {
+    if wires.iter().all(|wire| wire.portal().is_none()) {
+        return Ok(());
+    }
+    let open = |target: &&FileTarget| !target.says_chap && target.config.redirect.is_none();
+    let open = match written {
+        [] => made.first(),
+        written => written.iter().find(open).map(|target| &target.config),
+    };
+    match open {
+        Some(target) => Err(misuse(format!(
+            "the password or secret guards HyperSCSI only, and the iSCSI target {} would be open to whoever `allow` names: give it \
+             chap in a [[target]] of the configuration file (chap = [] if it is meant to be open), or leave the iscsi: wire out",
+            target.name
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The targets to serve: those of the file; without any, those that are made.
 pub(super) fn resolve(
     written: Vec<FileTarget>,
@@ -165,7 +186,7 @@ pub(super) fn resolve(
     volumes: &[VolumeSpec],
     allow: &AllowList,
 ) -> anyhow::Result<Vec<ExportConfig>> {
-    let with_rules = |FileTarget { config, has_rules }: FileTarget| {
+    let with_rules = |FileTarget { config, has_rules, .. }: FileTarget| {
         if has_rules { config } else { ExportConfig { allow: allow.clone(), ..config } }
     };
     let targets: Vec<ExportConfig> =

@@ -279,3 +279,44 @@ fn clients_have_what_the_file_says() {
         assert!(refusal.starts_with(message), "{refusal}");
     }
 }
+
+#[test]
+fn a_password_beside_an_open_iscsi_target_is_refused() {
+    let password = std::env::temp_dir().join(format!("sanwire-open-{}", std::process::id()));
+    fs::write(&password, "a secret of hosts\n").unwrap();
+    fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).unwrap();
+    let combine = |text: &str, wire: &str, is_guarded: bool| {
+        let args = ServeArgs {
+            wires: vec![wire.parse().unwrap()],
+            password_file: is_guarded.then(|| password.clone()),
+            key_file: Some("/k".into()),
+            ..ServeArgs::default()
+        };
+        ServeConfig::combine(file(&format!("[[volume]]\nname='a'\nstore='ram:1M'\n{text}")).unwrap(), args, None)
+    };
+    let target = |keys: &str| format!("[[target]]\nname='iqn.2026-11.org.x'\nlun.0='a'\n{keys}");
+    let chap = format!("chap = [{{ user = 'u', secret-file = '{}' }}]", password.display());
+    for text in [String::new(), target("")] {
+        let error = combine(&text, "iscsi:127.0.0.1", true).expect_err("open");
+        assert!(error.is::<Misuse>(), "exit code 2");
+        let error = error.to_string();
+        assert!(error.contains("guards HyperSCSI only, and the iSCSI target iqn.2026-11.org"), "{error}");
+        assert!(error.contains("chap = [] if it is meant to be open"), "{error}");
+        combine(&text, "iscsi:127.0.0.1", false).expect("nothing was to be guarded");
+        combine(&text, "hs-ip:127.0.0.1", true).expect("no wire of iSCSI");
+    }
+    combine(&target(&chap), "iscsi:127.0.0.1", true).expect("it has secrets of its own");
+    combine(&target("chap = []"), "iscsi:127.0.0.1", true).expect("it is meant to be open");
+    fs::remove_file(&password).unwrap();
+}
+
+#[test]
+fn only_a_volume_that_is_there_can_be_renewed() {
+    let combine = |name: &str| {
+        let args =
+            ServeArgs { renewed: vec![name.parse().unwrap()], key_file: Some("/k".into()), ..ServeArgs::default() };
+        ServeConfig::combine(file(FILE).unwrap(), args, None)
+    };
+    assert_eq!(combine("disk1").unwrap().renewed.len(), 1);
+    assert_eq!(combine("disk7").unwrap_err().to_string(), "--renew disk7: no volume is called so");
+}

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use sanwire_core::Size;
 
+use super::identity::{Expectation, Known, Present};
 use super::{FileStore, probe};
 use crate::request::Geometry;
 use crate::resize::GrowingGeometry;
@@ -48,6 +49,34 @@ pub enum OpenError {
     Missing {
         /// The file.
         path: PathBuf,
+    },
+    /// It was served before, and is not there.
+    #[error("{} does not exist, though it held the volume {name} before: mount its file system, or bring the file back. {}", path.display(), renew(name))]
+    Vanished {
+        /// The file.
+        path: PathBuf,
+        /// The volume.
+        name: String,
+    },
+    /// Another one was served before from that path.
+    #[error("{} is not what held the volume {name} before: mount its file system, or bring the right file or device back. {}", path.display(), renew(name))]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+        /// The volume.
+        name: String,
+    },
+    /// It was longer when it was served before.
+    #[error("{} has {} ({is_bytes} bytes), and had {} ({was_bytes} bytes) when it held the volume {name} before: restore what is missing. {}", path.display(), Size(*is_bytes), Size(*was_bytes), renew(name))]
+    CutShort {
+        /// The file.
+        path: PathBuf,
+        /// The volume.
+        name: String,
+        /// The length it has.
+        is_bytes: u64,
+        /// The length it had.
+        was_bytes: u64,
     },
     /// Another process has it.
     #[error("{} is in use by another server or mounted: stop that first, or open it readonly at both ends", path.display())]
@@ -107,15 +136,43 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
+/// What to do who wants the volume with what is there now.
+fn renew(name: &str) -> String {
+    format!(
+        "To go on with what is there now, or with an empty volume, as another one that no client takes for the former, give \
+         `--renew {name}` to `sanwire serve` once, or add it by `sanwire ctl add-volume --renew`"
+    )
+}
+
 impl FileStore {
     /// Opens, creates where asked, locks and examines the file.
     ///
     /// # Errors
     /// Every [`OpenError`]; a file that was created is removed again.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self, OpenError> {
-        let path = path.as_ref();
-        let Opened { file, is_new, is_block_device } = open_file(path, options)?;
-        let made = Self::examine(path, options, file, is_block_device);
+        Self::open_checked(path.as_ref(), options, None).map(|(store, _)| store)
+    }
+
+    /// The same, if the file holds what is expected; and what is to be known of it from now on, before it is used.
+    ///
+    /// # Errors
+    /// Every [`OpenError`]; a file that was created is removed again.
+    pub fn open_volume(
+        path: impl AsRef<Path>,
+        options: &FileOptions,
+        expected: &Expectation<'_>,
+    ) -> Result<(Self, Option<Known>), OpenError> {
+        Self::open_checked(path.as_ref(), options, Some(expected))
+    }
+
+    fn open_checked(
+        path: &Path,
+        options: &FileOptions,
+        expected: Option<&Expectation<'_>>,
+    ) -> Result<(Self, Option<Known>), OpenError> {
+        let opened = open_file(path, options, expected)?;
+        let is_new = opened.is_new;
+        let made = Self::examine(path, options, opened, expected);
         // What is locked by now belongs to whoever was quicker.
         if is_new && matches!(&made, Err(error) if !matches!(error, OpenError::Locked { .. })) {
             // Best effort: the file is ours and holds nothing.
@@ -124,13 +181,27 @@ impl FileStore {
         made
     }
 
-    fn examine(path: &Path, options: &FileOptions, file: File, is_block_device: bool) -> Result<Self, OpenError> {
+    fn examine(
+        path: &Path,
+        options: &FileOptions,
+        opened: Opened,
+        expected: Option<&Expectation<'_>>,
+    ) -> Result<(Self, Option<Known>), OpenError> {
+        let Opened { file, is_new, is_block_device } = opened;
         lock(path, &file, options.read_only)?;
+        let present = expected.map(|expected| present(path, &file, is_block_device, expected)).transpose()?;
         let (block_bytes, physical_block_bytes) = block_sizes(path, &file, is_block_device, options)?;
         let length_bytes = settle_length(path, &file, is_block_device, options)?;
         if length_bytes == 0 || !length_bytes.is_multiple_of(u64::from(block_bytes)) {
             return Err(OpenError::Blocks { path: path.into(), length_bytes, block_bytes });
         }
+        let known = expected.zip(present).map(|(expected, present)| {
+            let known = expected.settle(&file, &present, options.read_only);
+            if is_new {
+                make_stable(path, &file);
+            }
+            Known { length_bytes, ..known }
+        });
         let discards = probe::discards(&file, is_block_device, length_bytes, options.read_only);
         let geometry = Geometry {
             length_bytes,
@@ -146,8 +217,23 @@ impl FileStore {
         } else {
             (Arc::new(file), None)
         };
-        Ok(FileStore { file, buffered, is_block_device, geometry: GrowingGeometry::new(geometry) })
+        Ok((FileStore { file, buffered, is_block_device, geometry: GrowingGeometry::new(geometry) }, known))
     }
+}
+
+/// Keeps a file that was made through a loss of power, before anything remembers that it was there. Where that cannot be done,
+/// it may be missed at the next start.
+fn make_stable(path: &Path, file: &File) {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let _ = file.sync_all().and_then(|()| File::open(directory)?.sync_all());
+}
+
+/// What is there, if it is what is expected.
+fn present(path: &Path, file: &File, is_block_device: bool, expected: &Expectation<'_>) -> Result<Present, OpenError> {
+    let fail = |source| OpenError::Io { path: path.into(), action: "examine", source };
+    let present = Present::of(file, is_block_device, expected.name).map_err(fail)?;
+    expected.check_present(path, &present)?;
+    Ok(present)
 }
 
 struct Opened {
@@ -156,7 +242,7 @@ struct Opened {
     is_block_device: bool,
 }
 
-fn open_file(path: &Path, options: &FileOptions) -> Result<Opened, OpenError> {
+fn open_file(path: &Path, options: &FileOptions, expected: Option<&Expectation<'_>>) -> Result<Opened, OpenError> {
     let fail = |action| move |source| OpenError::Io { path: path.into(), action, source };
     let mut how = OpenOptions::new();
     how.read(true).write(!options.read_only);
@@ -164,10 +250,14 @@ fn open_file(path: &Path, options: &FileOptions) -> Result<Opened, OpenError> {
     let is_block_device = match std::fs::metadata(path) {
         Ok(metadata) => check_type(path, metadata.file_type(), options)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if !options.only_block_device {
+                expected.map_or(Ok(()), |expected| expected.check_absent(path))?;
+            }
             if options.size_bytes.is_none() || options.read_only || options.only_block_device {
                 return Err(missing(path, options, error));
             }
-            let file = how.create_new(true).open(path).map_err(fail("create"))?;
+            // What a disk holds is for nobody else to read.
+            let file = how.create_new(true).mode(0o600).open(path).map_err(fail("create"))?;
             return Ok(Opened { file, is_new: true, is_block_device: false });
         }
         Err(error) => return Err(fail("examine")(error)),

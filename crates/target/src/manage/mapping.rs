@@ -60,6 +60,9 @@ impl Manager {
 
     /// A target without units, for whom the server's `allow` names.
     fn new_target(&self, name: IscsiName, volume: &str) -> Result<ExportConfig, ManageError> {
+        if self.has_password {
+            return Err(ManageError::OpenTarget(name.to_string()));
+        }
         let like = ExportConfig::of_volume(volume, self.allow.clone());
         let like = like.map_err(|_| ManageError::TargetName(name.to_string()))?;
         Ok(ExportConfig { name, units: BTreeMap::new(), ..like })

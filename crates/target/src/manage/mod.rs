@@ -6,6 +6,7 @@ mod audit;
 mod clients;
 mod desk;
 mod difference;
+mod error;
 mod mapping;
 mod request;
 mod resizing;
@@ -16,7 +17,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{Lun, ParseProtectionError, Protection};
+use sanwire_core::{Lun, Protection};
 use sanwire_device::Disk;
 use sanwire_iscsi::IscsiName;
 use sanwire_store::VolumeSpec;
@@ -26,98 +27,15 @@ pub use self::audit::Asker;
 pub(crate) use self::audit::AuditLog;
 pub use self::desk::Desk;
 use self::difference::Difference;
+pub use self::error::ManageError;
 pub use self::request::{
     Answer, ClientStatus, ConnectionStatistics, GroupStatus, QuotaStatistics, Request, Response, Statistics, Status,
     TargetStatus, VolumeStatistics, VolumeStatus,
 };
 use crate::allow::AllowList;
-use crate::clients::{ChangeError, ClientError};
 use crate::config::{TargetConfig, VolumeConfig};
-use crate::error::StartError;
-use crate::export::{ExportConfig, ExportError};
+use crate::export::ExportConfig;
 use crate::target::Target;
-
-/// Why something was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum ManageError {
-    /// The text is no volume.
-    #[error("{0}")]
-    Spec(#[from] sanwire_store::SpecError),
-    /// There is a volume of that name already.
-    #[error("a volume called {0} is served already: choose another name")]
-    Taken(String),
-    /// There is no such volume.
-    #[error("no volume called {0} is served")]
-    NoVolume(String),
-    /// There is no such target.
-    #[error("there is no iSCSI target {0}")]
-    NoTarget(String),
-    /// There is no such portal group, or the target is not reached through it.
-    #[error("no iSCSI target is reached through portal group {0}: see the wires and the targets' groups")]
-    NoGroup(u16),
-    /// There is no such group of HyperSCSI ports.
-    #[error("over HyperSCSI all volumes are reached through port group 1, not {0}")]
-    NoHyperScsiGroup(u16),
-    /// All numbers are taken.
-    #[error("there are {LUNS_MAX} volumes already: remove one first, or start another server")]
-    Full,
-    /// The text is no size.
-    #[error("'{0}' is no size: use a number with K, M, G or T, like 20G")]
-    Size(String),
-    /// The text is no level of protection.
-    #[error("volume {name}: {source}")]
-    Security {
-        /// Which.
-        name: String,
-        /// Why.
-        source: ParseProtectionError,
-    },
-    /// The store stays as it is.
-    #[error("volume {name}: {source}")]
-    Resize {
-        /// Which.
-        name: String,
-        /// Why.
-        source: sanwire_store::ResizeError,
-    },
-    /// The volume cannot be opened.
-    #[error(transparent)]
-    Open(#[from] StartError),
-    /// The targets cannot be so.
-    #[error(transparent)]
-    Export(#[from] ExportError),
-    /// A client cannot be changed so.
-    #[error(transparent)]
-    Client(#[from] ChangeError),
-    /// Where a volume is to be was not said.
-    #[error("say where volume {0} is to be: --lun NUMBER over HyperSCSI, or --target IQN with or without --lun")]
-    Where(String),
-    /// The number is not one.
-    #[error("{0} is no logical unit number: use a number from 0 to {max}", max = Lun::MAX)]
-    Lun(u16),
-    /// The number is taken.
-    #[error("logical unit {lun} of {place} is taken: choose another number")]
-    LunTaken {
-        /// The number.
-        lun: Lun,
-        /// Where.
-        place: String,
-    },
-    /// Not the name of a target.
-    #[error("'{0}' is no name of an iSCSI target: use iqn.YYYY-MM.domain:name")]
-    TargetName(String),
-    /// The volume is not a unit of the target.
-    #[error("volume {volume} is no logical unit of {target}")]
-    NotThere {
-        /// The volume.
-        volume: String,
-        /// The target.
-        target: String,
-    },
-    /// The configuration cannot be read.
-    #[error("{0}")]
-    Configuration(String),
-}
 
 /// The longest request, in bytes of JSON.
 pub const REQUEST_MAX_BYTES: usize = 64 << 10;
@@ -135,14 +53,10 @@ pub struct Manager {
     volumes: Vec<VolumeConfig>,
     allow: AllowList,
     protection: Protection,
+    /// Whether clients must know a password: then no target is made that is open without one.
+    has_password: bool,
     source: Source,
     audit: Option<AuditLog>,
-}
-
-impl From<ClientError> for ManageError {
-    fn from(error: ClientError) -> Self {
-        ManageError::Client(error.into())
-    }
 }
 
 impl Manager {
@@ -150,8 +64,9 @@ impl Manager {
     #[must_use]
     pub fn new(target: Target, config: TargetConfig, source: Source) -> Self {
         let audit = config.audit_file().map(AuditLog::new);
+        let has_password = config.has_password();
         let TargetConfig { name, volumes, allow, protection, .. } = config;
-        Manager { target, name, volumes, allow, protection, source, audit }
+        Manager { target, name, volumes, allow, protection, has_password, source, audit }
     }
 
     /// The server.
@@ -207,7 +122,7 @@ impl Manager {
         match request {
             Request::Status => Ok(Answer::Status(self.status())),
             Request::Sessions => Ok(Answer::Sessions(self.target.sessions())),
-            Request::AddVolume { volume, target } => self.add_volume(volume.parse()?, target),
+            Request::AddVolume { volume, target, renew } => self.add_volume(volume.parse()?, target, renew),
             Request::RemoveVolume { name } => self.remove_volume(&name),
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
             Request::SetVolume { name, security } => self.secure_by_request(&name, &security),
@@ -254,7 +169,12 @@ impl Manager {
         }
     }
 
-    fn add_volume(&mut self, spec: VolumeSpec, target: Option<String>) -> Result<Answer, ManageError> {
+    fn add_volume(
+        &mut self,
+        spec: VolumeSpec,
+        target: Option<String>,
+        is_renewed: bool,
+    ) -> Result<Answer, ManageError> {
         let name = spec.name.to_string();
         if self.find(&name).is_some() {
             return Err(ManageError::Taken(name));
@@ -265,7 +185,7 @@ impl Manager {
             None if self.is_protected(&spec) => String::new(),
             None => self.own_target(&mut exports, &name),
         };
-        self.open_volume(spec)?;
+        self.open_volume(spec, is_renewed)?;
         if let Err(error) = self.target.set_exports(exports) {
             self.close_volume(&name);
             return Err(error.into());
@@ -282,6 +202,9 @@ impl Manager {
     fn own_target(&self, exports: &mut Vec<ExportConfig>, volume: &str) -> String {
         if self.target.wires().iter().all(|wire| wire.portal().is_none()) {
             return String::new();
+        }
+        if self.has_password {
+            return ", over HyperSCSI only: the password does not guard iSCSI targets, so none is made for it".into();
         }
         match ExportConfig::of_volume(volume, self.allow.clone()) {
             Ok(export) if exports.iter().all(|other| other.name != export.name) => {
@@ -316,7 +239,7 @@ impl Manager {
         let mut opened = Vec::new();
         for spec in difference.added {
             let name = spec.name.to_string();
-            if let Err(error) = self.open_volume(spec) {
+            if let Err(error) = self.open_volume(spec, false) {
                 opened.iter().for_each(|name: &String| self.close_volume(name));
                 return Err(error);
             }
@@ -344,6 +267,7 @@ impl Manager {
         changed.extend(difference.kept.iter().map(|name| {
             format!("not changed: volume {name}: only its size and its security can be changed while it is served; remove and add it")
         }));
+        self.has_password = wanted.has_password();
         self.allow = wanted.allow;
         Ok(Answer::Changed(changed))
     }
@@ -353,12 +277,12 @@ impl Manager {
     }
 
     /// Serves a volume over HyperSCSI, with the lowest number that is free.
-    fn open_volume(&mut self, spec: VolumeSpec) -> Result<(), ManageError> {
+    fn open_volume(&mut self, spec: VolumeSpec, is_renewed: bool) -> Result<(), ManageError> {
         let taken = |lun: Lun| self.target.units().get(lun).is_some();
         let numbers = (0..).take(LUNS_MAX).filter_map(Lun::new);
         let lun = numbers.into_iter().find(|lun| !taken(*lun)).ok_or(ManageError::Full)?;
         let volume = VolumeConfig { lun, spec };
-        self.target.add_volume(&volume)?;
+        self.target.add_volume(&volume, is_renewed)?;
         self.volumes.push(volume);
         Ok(())
     }

@@ -23,6 +23,10 @@ pub enum Request {
         /// The iSCSI target that gets it as its next logical unit; without it, a target of its own.
         #[serde(default)]
         target: Option<String>,
+        /// Whether it becomes another volume than it was: what is there is taken, or made anew, under an identity that no client
+        /// knows.
+        #[serde(default)]
+        renew: bool,
     },
     /// Serve a volume no longer. Its content stays where it is.
     RemoveVolume {

@@ -26,6 +26,9 @@ impl Manager {
         }
         let refused = |source| ManageError::Resize { name: name.to_owned(), source };
         disk.store().resize(size_bytes).map_err(refused)?;
+        if let Some(volume) = self.volumes.iter().find(|volume| *volume.spec.name == *name) {
+            self.target.remember_length(&volume.spec, size_bytes);
+        }
         self.target.volume_resized(lun);
         Ok(vec![format!("volume {name} has {} now, {} before", Size(size_bytes), Size(before))])
     }

@@ -24,6 +24,7 @@ fn config(volumes: &[&str]) -> TargetConfig {
         clients: Vec::new(),
         exports: exports.collect(),
         volumes,
+        renewed: Default::default(),
         discovery: Authentication::default(),
         state_directory: None,
         audit_log: None,
@@ -40,6 +41,10 @@ fn any_port(wire: crate::Wire) -> crate::Wire {
         crate::Wire::HsIp { mut address } => {
             address.set_port(0);
             crate::Wire::HsIp { address }
+        }
+        crate::Wire::Iscsi { mut address, group_tag } => {
+            address.set_port(0);
+            crate::Wire::Iscsi { address, group_tag }
         }
         other => other,
     }
@@ -76,6 +81,7 @@ fn volumes_come_grow_and_go_while_the_server_runs() {
     let add = |volume: &str, target: Option<&str>| Request::AddVolume {
         volume: volume.into(),
         target: target.map(str::to_owned),
+        renew: false,
     };
     let own = "iqn.2026-11.org.sanwire:a";
     assert_eq!(changed(&mut manager, add("b=ram:2M", None)), ["volume b is served", FOR_NOW], "no wire of iSCSI");
@@ -190,7 +196,7 @@ fn only_groups_that_are_there_have_states() {
 #[test]
 fn requests_are_written_as_json() {
     let request: Request = serde_json::from_str(r#"{"do": "add-volume", "volume": "disk1=ram:1G"}"#).unwrap();
-    assert_eq!(request, Request::AddVolume { volume: "disk1=ram:1G".into(), target: None });
+    assert_eq!(request, Request::AddVolume { volume: "disk1=ram:1G".into(), target: None, renew: false });
     let standby: Request =
         serde_json::from_str(r#"{"do": "set-access-state", "group": 2, "state": "standby"}"#).unwrap();
     assert_eq!(standby, Request::SetAccessState { group: 2, state: PortState::Standby, target: None });
@@ -375,9 +381,67 @@ fn a_server_whose_audit_log_cannot_be_written_does_not_start() {
 fn statistics_begin_with_zero_also_for_a_volume_that_takes_the_place_of_another() {
     let mut manager = manager(&["a=ram:1M"], &[]);
     changed(&mut manager, Request::RemoveVolume { name: "a".into() });
-    changed(&mut manager, Request::AddVolume { volume: "b=ram:1M".into(), target: None });
+    changed(&mut manager, Request::AddVolume { volume: "b=ram:1M".into(), target: None, renew: false });
     let Ok(Answer::Statistics(statistics)) = manager.execute(Request::Statistics) else { panic!("statistics") };
     assert_eq!((&*statistics.volumes[0].name, statistics.volumes[0].commands), ("b", 0));
     assert!(statistics.connections.is_empty() && statistics.dropped.values().all(|count| *count == 0));
     manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn no_open_target_is_made_beside_a_password() {
+    let config = TargetConfig {
+        psk: [7; 32],
+        wires: ["hs-ip:127.0.0.1:1", "iscsi:127.0.0.1:1"].map(|wire| any_port(wire.parse().unwrap())).to_vec(),
+        exports: Vec::new(),
+        ..config(&["a=ram:1M"])
+    };
+    let target = Target::start(config.clone()).unwrap();
+    let mut manager = Manager::new(target, config, Box::new(|| Err("nobody reloads".into())));
+    let add = Request::AddVolume { volume: "b=ram:1M".into(), target: None, renew: false };
+    assert!(changed(&mut manager, add)[0].starts_with("volume b is served, over HyperSCSI only: the password"));
+    let map = Request::MapVolume { name: "a".into(), lun: None, target: Some("iqn.2026-11.org.x".into()) };
+    assert!(matches!(manager.execute(map), Err(ManageError::OpenTarget(_))));
+    assert_eq!(targets(&mut manager), []);
+}
+
+/// For as long as a client finds a volume, nobody reaches it less guarded than it demands.
+#[test]
+fn a_volume_that_goes_is_guarded_to_its_end() {
+    use sanwire_core::{ClientId, Peer};
+    let config = TargetConfig { exports: Vec::new(), ..config(&["open=ram:1M"]) };
+    let target = Target::start(config).unwrap();
+    let (lun, other) = (Lun::new(1).unwrap(), Lun::new(2).unwrap());
+    let spec: VolumeSpec = "sealed=ram:1M,security=aes-256-gcm".parse().unwrap();
+    let peer = Peer::Udp(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
+    // The last of many clients to learn of a change.
+    let views: Vec<_> = (0..100).map(|id| target.clients().enter(ClientId([id; 16]), peer, false)).collect();
+    let view = views.last().unwrap();
+    for round in 0..50 {
+        target.add_volume(&VolumeConfig { lun, spec: spec.clone() }, false).unwrap();
+        let is_watched = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watches = scope.spawn(|| {
+                // As a shard does: first how a request must be guarded, then whether there is such a volume.
+                loop {
+                    let level = target.security(lun);
+                    if view.get(lun).is_none() {
+                        return;
+                    }
+                    assert_eq!(level, Protection::Aes256Gcm, "round {round}");
+                    is_watched.store(true, std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+            while !is_watched.load(std::sync::atomic::Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+            if round % 2 == 1 {
+                target.renumber_volume(lun, other).unwrap();
+                target.remove_volume(other);
+            } else {
+                target.remove_volume(lun);
+            }
+            watches.join().unwrap();
+        });
+    }
 }

@@ -19,7 +19,7 @@ use crate::error::StartError;
 use crate::export::{ExportConfig, ExportError};
 use crate::inbox::Letters;
 use crate::mail::Mail;
-use crate::volumes::add_volume;
+use crate::volumes::{Opening, add_volume, remember_length};
 
 /// How long shards may take to tell what they have counted.
 const COUNT_PATIENCE: Duration = Duration::from_secs(2);
@@ -70,15 +70,18 @@ impl Target {
         self.exports.set_access_state(group_tag, state, only)
     }
 
-    /// Serves one more volume. iSCSI targets have it only when [`Target::set_exports`] says so.
+    /// Serves one more volume, with `is_renewed` as another one than it was. iSCSI targets have it only when
+    /// [`Target::set_exports`] says so.
     ///
     /// # Errors
     /// [`StartError`], as for a volume at the start.
-    pub fn add_volume(&self, volume: &VolumeConfig) -> Result<(), StartError> {
+    pub fn add_volume(&self, volume: &VolumeConfig, is_renewed: bool) -> Result<(), StartError> {
         let slot = free_slot(&self.units);
         self.post(|| Mail::CountFromZero(slot));
         self.levels.set(volume.lun, &volume.spec);
-        let added = add_volume(&self.units, volume, self.state_directory.as_deref(), self.instance, slot);
+        let opening =
+            Opening { state: self.state_directory.as_deref(), instance: self.instance, is_renewed, until: None };
+        let added = add_volume(&self.units, volume, &opening, slot);
         added.inspect_err(|_| self.levels.clear(volume.lun))?;
         self.clients.refresh_views();
         Ok(())
@@ -89,10 +92,13 @@ impl Target {
     pub fn remove_volume(&self, lun: Lun) -> bool {
         let removed = self.units.remove(lun);
         if let Some(disk) = &removed {
-            self.levels.clear(lun);
             disk.stalls().give_up();
         }
         self.clients.refresh_views();
+        if removed.is_some() {
+            // Last: as long as clients find the volume, it demands what it did.
+            self.levels.clear(lun);
+        }
         removed.is_some()
     }
 
@@ -105,9 +111,11 @@ impl Target {
             return Err(AddError::Occupied(to));
         }
         let Some(disk) = self.units.remove(from) else { return Ok(false) };
-        self.levels.renumber(from, to);
+        // As long as clients find the volume under either number, it demands there what it does.
+        self.levels.copy(from, to);
         let added = self.units.add_shared(to, disk);
         self.clients.refresh_views();
+        self.levels.clear(if added.is_ok() { from } else { to });
         added.map(|()| true)
     }
 
@@ -143,13 +151,18 @@ impl Target {
         Ok(())
     }
 
-    /// Tells who uses a volume that its store has grown or shrunk. `false` when there is none.
+    /// Tells who uses a volume that its store has grown. `false` when there is none.
     pub fn volume_resized(&self, lun: Lun) -> bool {
         let disk = self.units.get(lun);
         if let Some(disk) = &disk {
             disk.capacity_changed();
         }
         disk.is_some()
+    }
+
+    /// Remembers how long a volume is now: a shorter file is not the same volume any more.
+    pub(crate) fn remember_length(&self, spec: &VolumeSpec, length_bytes: u64) {
+        remember_length(spec, self.state_directory.as_deref(), length_bytes);
     }
 
     /// What comes in band for who manages the server: there is one.

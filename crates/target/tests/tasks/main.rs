@@ -77,6 +77,7 @@ impl World {
             // Only a ring can wait for a socket as if it were a disk.
             engine: EngineKind::IoUring,
             recovery: Recovery::default(),
+            renewed: Default::default(),
             state_directory: None,
             audit_log: None,
             clients: Vec::new(),

@@ -1,0 +1,164 @@
+//! Which volume a file holds: what is known of it from before, and the mark that it carries itself.
+//!
+//! A file that is missing, or another one at its path (its file system is not mounted, say), must never be served as the
+//! volume that clients know. So whoever serves a volume keeps what [`Known`] says of it, and the file carries the
+//! volume's identity in an extended attribute, where its file system has such.
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::XattrFlags;
+
+use super::open::OpenError;
+
+/// The extended attribute of a file that holds a volume: the uuid in hexadecimal, a space, the volume's name. Under another
+/// name the same file is another volume.
+const MARK: &str = "user.sanwire.volume";
+
+/// The longest mark: 32 digits, a space, a name.
+const MARK_MAX_BYTES: usize = 256;
+
+/// What is known of a volume that was served: to be kept by who serves it, and told when it is opened again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// Whether its file carries the identity; a file without it is another one then.
+    pub is_marked: bool,
+    /// The length it had; it never gets shorter.
+    pub length_bytes: u64,
+    /// The name of its block device that stays with the hardware, where it has one.
+    pub device: Option<String>,
+}
+
+/// Which volume a file is to hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Expectation<'a> {
+    /// The volume's name.
+    pub name: &'a str,
+    /// What is known of it; `None` when it was never served before.
+    pub known: Option<Known>,
+    /// Whether what is known from now on will be kept.
+    pub is_kept: bool,
+    /// Whatever is known, take what is there, or make it: as another volume than before.
+    pub is_renewed: bool,
+    /// The identity of a volume that is made, or renewed: one that no volume has had.
+    pub fresh: [u8; 16],
+    /// The identity of a volume of which neither its file nor anybody else knows one.
+    pub fallback: [u8; 16],
+}
+
+impl Expectation<'_> {
+    /// Refuses to make a file that was there before.
+    pub(super) fn check_absent(&self, path: &Path) -> Result<(), OpenError> {
+        match self.known {
+            Some(_) if !self.is_renewed => Err(OpenError::Vanished { path: path.into(), name: self.name.into() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a file or block device that is not the one that was served, or not all of it.
+    pub(super) fn check_present(&self, path: &Path, present: &Present) -> Result<(), OpenError> {
+        let Some(known) = self.known.as_ref().filter(|_| !self.is_renewed) else { return Ok(()) };
+        let is_same = match present.mark {
+            Some(mark) => mark == known.uuid,
+            None => !known.is_marked,
+        };
+        let is_same_device = match (&known.device, &present.device) {
+            (Some(before), Some(now)) => before == now,
+            _ => true,
+        };
+        if !is_same || !is_same_device {
+            return Err(OpenError::Replaced { path: path.into(), name: self.name.into() });
+        }
+        if present.length_bytes < known.length_bytes {
+            let (is_bytes, was_bytes) = (present.length_bytes, known.length_bytes);
+            return Err(OpenError::CutShort { path: path.into(), name: self.name.into(), is_bytes, was_bytes });
+        }
+        Ok(())
+    }
+
+    /// The identity of the volume from now on, which its file carries where it can.
+    pub(super) fn settle(&self, file: &File, present: &Present, read_only: bool) -> Known {
+        let is_made = self.is_renewed || present.is_empty();
+        let wanted = match (is_made, present.mark, &self.known) {
+            (true, _, _) => self.fresh,
+            (false, Some(mark), _) => mark,
+            (false, None, Some(known)) => known.uuid,
+            (false, None, None) => self.fallback,
+        };
+        let is_marked = present.mark == Some(wanted)
+            || (!read_only
+                && !present.is_block_device
+                && !present.is_of_another
+                && write_mark(file, wanted, self.name));
+        // An identity that nobody remembers would be another one at the next start.
+        let uuid = if is_made && !is_marked && !self.is_kept { self.fallback } else { wanted };
+        Known { uuid, is_marked, length_bytes: present.length_bytes, device: present.device.clone() }
+    }
+}
+
+/// What is found of a file, before anything of it changes.
+pub(super) struct Present {
+    length_bytes: u64,
+    is_block_device: bool,
+    mark: Option<[u8; 16]>,
+    /// Whether it carries the mark of a volume with another name.
+    is_of_another: bool,
+    device: Option<String>,
+}
+
+impl Present {
+    pub(super) fn of(file: &File, is_block_device: bool, name: &str) -> std::io::Result<Self> {
+        // A block device's metadata says zero; its end says the truth.
+        let length_bytes = (&*file).seek(SeekFrom::End(0))?;
+        let mark = read_mark(file);
+        let ours = mark.as_ref().filter(|(_, of)| of == name);
+        Ok(Present {
+            length_bytes,
+            is_block_device,
+            mark: ours.map(|(uuid, _)| *uuid),
+            is_of_another: mark.is_some() && ours.is_none(),
+            device: if is_block_device { device_name(file) } else { None },
+        })
+    }
+
+    /// Whether there is nothing in it yet.
+    fn is_empty(&self) -> bool {
+        self.length_bytes == 0
+    }
+}
+
+fn read_mark(file: &File) -> Option<([u8; 16], String)> {
+    let mut bytes = [0; MARK_MAX_BYTES];
+    let length = rustix::fs::fgetxattr(file, MARK, &mut bytes).ok()?;
+    let text = std::str::from_utf8(bytes.get(..length)?).ok()?;
+    let (uuid, name) = text.split_once(' ')?;
+    Some((u128::from_str_radix(uuid, 16).ok()?.to_be_bytes(), name.to_owned()))
+}
+
+/// Whether the file carries the mark now, also after a crash.
+fn write_mark(file: &File, uuid: [u8; 16], name: &str) -> bool {
+    let text = format!("{:032x} {name}", u128::from_be_bytes(uuid));
+    let is_written = rustix::fs::fsetxattr(file, MARK, text.as_bytes(), XattrFlags::empty()).is_ok();
+    is_written && file.sync_all().is_ok()
+}
+
+/// What the kernel calls the hardware behind a block device, whatever its path: a world wide name, a serial number, or the name
+/// of a mapped device; of a partition, with its number.
+fn device_name(file: &File) -> Option<String> {
+    let device = file.metadata().ok()?.rdev();
+    let directory = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let read = |name: &str| {
+        let text = fs::read_to_string(format!("{directory}/{name}")).ok()?;
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    };
+    let names = ["dm/uuid", "md/uuid", "wwid", "device/wwid", "serial", "device/serial"];
+    if let Some(partition) = read("partition") {
+        let disk = names.iter().find_map(|name| read(&format!("../{name}")))?;
+        return Some(format!("{disk} partition {partition}"));
+    }
+    names.iter().find_map(|name| read(name))
+}

@@ -1,0 +1,102 @@
+//! Why something that was asked of a running server was not done.
+
+use sanwire_core::limits::LUNS_MAX;
+use sanwire_core::{Lun, ParseProtectionError};
+
+use crate::clients::{ChangeError, ClientError};
+use crate::error::StartError;
+use crate::export::ExportError;
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ManageError {
+    /// The text is no volume.
+    #[error("{0}")]
+    Spec(#[from] sanwire_store::SpecError),
+    /// There is a volume of that name already.
+    #[error("a volume called {0} is served already: choose another name")]
+    Taken(String),
+    /// There is no such volume.
+    #[error("no volume called {0} is served")]
+    NoVolume(String),
+    /// There is no such target.
+    #[error("there is no iSCSI target {0}")]
+    NoTarget(String),
+    /// There is no such portal group, or the target is not reached through it.
+    #[error("no iSCSI target is reached through portal group {0}: see the wires and the targets' groups")]
+    NoGroup(u16),
+    /// There is no such group of HyperSCSI ports.
+    #[error("over HyperSCSI all volumes are reached through port group 1, not {0}")]
+    NoHyperScsiGroup(u16),
+    /// All numbers are taken.
+    #[error("there are {LUNS_MAX} volumes already: remove one first, or start another server")]
+    Full,
+    /// The text is no size.
+    #[error("'{0}' is no size: use a number with K, M, G or T, like 20G")]
+    Size(String),
+    /// The text is no level of protection.
+    #[error("volume {name}: {source}")]
+    Security {
+        /// Which.
+        name: String,
+        /// Why.
+        source: ParseProtectionError,
+    },
+    /// The store stays as it is.
+    #[error("volume {name}: {source}")]
+    Resize {
+        /// Which.
+        name: String,
+        /// Why.
+        source: sanwire_store::ResizeError,
+    },
+    /// The volume cannot be opened.
+    #[error(transparent)]
+    Open(#[from] StartError),
+    /// The targets cannot be so.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// A client cannot be changed so.
+    #[error(transparent)]
+    Client(#[from] ChangeError),
+    /// Where a volume is to be was not said.
+    #[error("say where volume {0} is to be: --lun NUMBER over HyperSCSI, or --target IQN with or without --lun")]
+    Where(String),
+    /// The number is not one.
+    #[error("{0} is no logical unit number: use a number from 0 to {max}", max = Lun::MAX)]
+    Lun(u16),
+    /// The number is taken.
+    #[error("logical unit {lun} of {place} is taken: choose another number")]
+    LunTaken {
+        /// The number.
+        lun: Lun,
+        /// Where.
+        place: String,
+    },
+    /// Not the name of a target.
+    #[error("'{0}' is no name of an iSCSI target: use iqn.YYYY-MM.domain:name")]
+    TargetName(String),
+    /// The target would be open to whoever `allow` names.
+    #[error(
+        "there is no iSCSI target {0}, and a new one would be open, for the password guards HyperSCSI only: put it into the \
+         configuration file, with chap, and reload"
+    )]
+    OpenTarget(String),
+    /// The volume is not a unit of the target.
+    #[error("volume {volume} is no logical unit of {target}")]
+    NotThere {
+        /// The volume.
+        volume: String,
+        /// The target.
+        target: String,
+    },
+    /// The configuration cannot be read.
+    #[error("{0}")]
+    Configuration(String),
+}
+
+impl From<ClientError> for ManageError {
+    fn from(error: ClientError) -> Self {
+        ManageError::Client(error.into())
+    }
+}

@@ -1,0 +1,194 @@
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use sanwire_core::Lun;
+
+use super::*;
+
+/// A host: where its volumes are, and what its server remembers.
+struct Host(PathBuf);
+
+impl Host {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sanwire-volumes-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("mounted")).unwrap();
+        Host(path)
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.join("state")
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("mounted/a.img")
+    }
+
+    /// A start of the server: the identity of its only volume, or why it cannot be served.
+    fn start(&self, is_renewed: bool) -> Result<[u8; 16], String> {
+        self.start_with(",size=1M", is_renewed, Some(&self.state()))
+    }
+
+    fn start_with(&self, keys: &str, is_renewed: bool, state: Option<&Path>) -> Result<[u8; 16], String> {
+        let units = LogicalUnits::new();
+        let opening = Opening { state, instance: 1, is_renewed, until: None };
+        add_volume(&units, &self.volume(keys), &opening, 0).map_err(|error| error.to_string())?;
+        Ok(units.get(Lun::default()).unwrap().identity().uuid())
+    }
+
+    fn volume(&self, keys: &str) -> VolumeConfig {
+        let spec = format!("a=file:{}{keys}", self.file().display()).parse().unwrap();
+        VolumeConfig { lun: Lun::default(), spec }
+    }
+
+    fn legacy(&self) -> [u8; 16] {
+        let path = self.file().canonicalize().unwrap();
+        fnv1a_128(format!("sanwire volume\0a\0{}", path.display()).as_bytes()).to_be_bytes()
+    }
+
+    fn has_marks(&self) -> bool {
+        let known = Record::new("a", &self.file(), Some(&self.state())).load().unwrap();
+        known.expect("a record").is_marked
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_volume_whose_file_is_missing_is_not_made_anew() {
+    let host = Host::new("missing");
+    let first = host.start(false).expect("a first start makes the file");
+    assert_eq!(host.start(false), Ok(first), "the same volume after a restart");
+    fs::rename(host.file(), host.0.join("elsewhere")).unwrap();
+    let refused = host.start(false).unwrap_err();
+    assert!(refused.contains("does not exist, though it held the volume a before: mount its file system"), "{refused}");
+    assert!(refused.contains("--renew a"), "it says how to go on: {refused}");
+    assert!(!host.file().exists(), "nothing was made");
+    fs::rename(host.0.join("elsewhere"), host.file()).unwrap();
+    assert_eq!(host.start(false), Ok(first), "it is back");
+}
+
+#[test]
+fn a_renewed_volume_is_another_one() {
+    let host = Host::new("renewed");
+    let first = host.start(false).unwrap();
+    fs::remove_file(host.file()).unwrap();
+    let second = host.start(true).expect("made anew");
+    assert_ne!(first, second, "no client takes it for the former");
+    assert_eq!(host.start(false), Ok(second));
+    let third = host.start(true).expect("what is there is taken");
+    assert!(third != first && third != second);
+    assert_eq!(host.start(false), Ok(third));
+}
+
+#[test]
+fn another_file_or_less_of_it_is_not_taken_for_the_volume() {
+    let host = Host::new("another");
+    let first = host.start(false).unwrap();
+    if host.has_marks() {
+        fs::rename(host.file(), host.0.join("elsewhere")).unwrap();
+        File::create(host.file()).unwrap().set_len(1 << 20).unwrap();
+        let refused = host.start(false).unwrap_err();
+        assert!(refused.contains("is not what held the volume a before"), "{refused}");
+        fs::rename(host.0.join("elsewhere"), host.file()).unwrap();
+    }
+    for length in [0, 4096] {
+        File::options().write(true).open(host.file()).unwrap().set_len(length).unwrap();
+        for keys in [",size=1M", ",size=1M,grow", ""] {
+            let refused = host.start_with(keys, false, Some(&host.state())).unwrap_err();
+            assert!(refused.contains("and had 1 MiB (1048576 bytes) when it held the volume a"), "{keys}: {refused}");
+        }
+        assert_eq!(fs::metadata(host.file()).unwrap().len(), length, "as it was found");
+    }
+    assert_ne!(host.start_with("", true, Some(&host.state())).unwrap(), first);
+}
+
+#[test]
+fn a_volume_that_was_served_before_anything_was_remembered_keeps_its_identity() {
+    let host = Host::new("legacy");
+    File::create(host.file()).unwrap().set_len(1 << 20).unwrap();
+    let legacy = host.legacy();
+    assert_eq!(host.start(false), Ok(legacy));
+    assert_eq!(host.start(false), Ok(legacy));
+    fs::remove_file(host.file()).unwrap();
+    assert!(host.start(false).is_err(), "from now on it is remembered");
+}
+
+#[test]
+fn a_file_carries_its_identity_to_other_servers_and_paths() {
+    let host = Host::new("carried");
+    let first = host.start(false).unwrap();
+    if !host.has_marks() {
+        return;
+    }
+    fs::remove_dir_all(host.state()).unwrap();
+    assert_eq!(host.start(false), Ok(first), "what the server remembers is lost");
+    let moved = Host::new("carried-elsewhere");
+    fs::rename(host.file(), moved.file()).unwrap();
+    assert_eq!(moved.start(false), Ok(first));
+}
+
+#[test]
+fn a_volume_is_served_where_nothing_can_be_remembered() {
+    let host = Host::new("forgetful");
+    fs::write(host.state(), "not a directory").unwrap();
+    assert!(host.start_with(",size=1M", false, Some(&host.state())).unwrap_err().contains("cannot be read"));
+    let first = host.start_with(",size=1M", false, None).unwrap();
+    assert_eq!(host.start_with(",size=1M", false, None), Ok(first), "the same volume after a restart");
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_not_passed_over() {
+    let host = Host::new("damaged");
+    let first = host.start(false).unwrap();
+    let place = Record::new("a", &host.file(), Some(&host.state())).place();
+    let content = fs::read(&place).unwrap();
+    fs::write(&place, "{").unwrap();
+    fs::remove_file(host.file()).unwrap();
+    let refused = host.start(false).unwrap_err();
+    assert!(refused.contains("what is remembered of it in") && refused.contains("a.img is the right one"), "{refused}");
+    fs::write(&place, content).unwrap();
+    assert_ne!(host.start(true).unwrap(), first);
+}
+
+#[test]
+fn the_length_that_a_volume_has_grown_to_is_remembered() {
+    let host = Host::new("grown");
+    host.start(false).unwrap();
+    let volume = host.volume(",size=1M");
+    volume.spec.store.open().unwrap().resize(2 << 20).unwrap();
+    remember_length(&volume.spec, Some(&host.state()), 2 << 20);
+    File::options().write(true).open(host.file()).unwrap().set_len(1 << 20).unwrap();
+    assert!(host.start(false).unwrap_err().contains("and had 2 MiB"), "it is cut short");
+}
+
+#[test]
+fn what_a_disk_holds_is_for_its_owner_alone() {
+    let host = Host::new("mode");
+    host.start(false).unwrap();
+    assert_eq!(fs::metadata(host.file()).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// As after the end of a server that was killed while it wrote.
+#[test]
+fn a_file_that_is_still_in_use_is_waited_for() {
+    let host = Host::new("waiting");
+    host.start(false).unwrap();
+    let former = File::open(host.file()).unwrap();
+    former.lock().unwrap();
+    assert!(host.start(false).unwrap_err().contains("in use by another server"), "a running server does not wait");
+    let (volume, state) = (host.volume(""), host.state());
+    let starts = thread::spawn(move || {
+        let until = Some(Instant::now() + Duration::from_secs(600));
+        let opening = Opening { state: Some(&state), instance: 1, is_renewed: false, until };
+        add_volume(&LogicalUnits::new(), &volume, &opening, 0)
+    });
+    thread::sleep(3 * LOCK_INTERVAL);
+    former.unlock().unwrap();
+    starts.join().unwrap().expect("it has the file now");
+}

@@ -81,6 +81,14 @@ struct Nexus {
     /// One bit for each [`Attention`] that is pending.
     pending: u32,
     prevents_removal: bool,
+    /// The unit has come under a number that may have meant another one to this nexus before.
+    is_unseen: bool,
+}
+
+impl Nexus {
+    fn must_be_told(&self) -> bool {
+        self.pending != 0 || self.is_unseen
+    }
 }
 
 /// The nexuses that a logical unit has.
@@ -93,10 +101,30 @@ pub(crate) struct Nexuses {
 }
 
 impl Nexuses {
-    /// Takes in a nexus, which must be told of power on; one that is known stays as it is.
-    pub(crate) fn establish(&self, nexus: NexusId) {
+    /// Takes in a nexus, which must be told of power on; one that is known stays as it is. While it `is_unseen`, the unit is
+    /// not there for the nexus: see [`Nexuses::is_unseen`].
+    pub(crate) fn establish(&self, nexus: NexusId, is_unseen: bool) {
         let mut table = self.lock();
-        table.entry(nexus).or_insert(Nexus { pending: Attention::PowerOn.bit(), prevents_removal: false });
+        table.entry(nexus).or_insert(Nexus { pending: Attention::PowerOn.bit(), prevents_removal: false, is_unseen });
+        self.publish(&table);
+    }
+
+    /// Whether the nexus, which was there before the unit came under its number, has not yet asked who is there. Commands
+    /// that were meant for the unit that had the number before may still be on their way, any number of them: a unit
+    /// attention would stop the first one only.
+    pub(crate) fn is_unseen(&self, nexus: NexusId) -> bool {
+        self.may_be_pending(nexus) && self.lock().get(&nexus).is_some_and(|state| state.is_unseen)
+    }
+
+    /// The nexus has asked who is there.
+    pub(crate) fn see(&self, nexus: NexusId) {
+        if !self.may_be_pending(nexus) {
+            return;
+        }
+        let mut table = self.lock();
+        if let Some(state) = table.get_mut(&nexus) {
+            state.is_unseen = false;
+        }
         self.publish(&table);
     }
 
@@ -178,7 +206,7 @@ impl Nexuses {
     }
 
     fn publish(&self, table: &BTreeMap<NexusId, Nexus>) {
-        let pending = table.iter().filter(|(_, state)| state.pending != 0).fold(0, |all, (id, _)| all | place(*id));
+        let pending = table.iter().filter(|(_, state)| state.must_be_told()).fold(0, |all, (id, _)| all | place(*id));
         self.pending.store(pending, Ordering::Release);
     }
 
@@ -200,8 +228,8 @@ mod tests {
     fn each_nexus_is_told_once_in_order_of_weight() {
         let nexuses = Nexuses::default();
         let (one, other) = (NexusId(1), NexusId(65));
-        nexuses.establish(one);
-        nexuses.establish(other);
+        nexuses.establish(one, false);
+        nexuses.establish(other, false);
         nexuses.raise(Attention::ModeChanged, Some(other));
         let told = |nexus| nexuses.take(nexus).map(|sense| sense.additional);
         assert_eq!(told(one), Some(AdditionalSense::POWER_ON_OR_RESET_OCCURRED));
@@ -220,7 +248,7 @@ mod tests {
     #[test]
     fn removal_is_prevented_while_one_nexus_asks() {
         let nexuses = Nexuses::default();
-        nexuses.establish(NexusId(1));
+        nexuses.establish(NexusId(1), false);
         nexuses.set_prevent(NexusId(1), true);
         assert!(nexuses.is_removal_prevented());
         nexuses.forget(NexusId(1));

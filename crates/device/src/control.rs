@@ -14,6 +14,7 @@ use crate::fault;
 use crate::step::Step;
 use crate::swap::compare_and_write_max_blocks;
 use crate::threshold;
+use crate::units::NOT_SUPPORTED;
 use crate::unmap::{DESCRIPTORS_MAX, UNMAP_MAX_BLOCKS};
 
 pub(crate) fn inquiry(page: Option<u8>, disk: &Disk, port: &TargetPort, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
@@ -76,6 +77,9 @@ pub(crate) fn test_unit_ready(disk: &Disk) -> Result<Step, Sense> {
 
 /// REQUEST SENSE tells, in its data, what another command would have been refused with (SPC-5 6.39).
 pub(crate) fn request_sense(descriptor: bool, disk: &Disk, nexus: NexusId, not_accessible: Option<Sense>) -> Vec<u8> {
+    if disk.nexuses.is_unseen(nexus) {
+        return sense_bytes(&NOT_SUPPORTED, descriptor);
+    }
     let pending = disk.nexuses.take(nexus);
     let not_ready = || disk.sanitize.check_not_running().and_then(|()| disk.check_started()).err();
     let sense = pending.or(not_accessible).or_else(not_ready).unwrap_or(NO_SENSE);

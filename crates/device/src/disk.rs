@@ -159,9 +159,10 @@ impl Disk {
         self.nexuses.raise(Attention::CapacityChanged, None);
     }
 
-    pub(crate) fn establish(&self, nexus: NexusId, ports: &Arc<NexusPorts>) {
+    /// Takes in a nexus; one that was there before the disk had its number finds it only when it has asked who is there.
+    pub(crate) fn establish(&self, nexus: NexusId, ports: &Arc<NexusPorts>, is_unseen: bool) {
         self.reservations.establish(nexus, Arc::clone(ports));
-        self.nexuses.establish(nexus);
+        self.nexuses.establish(nexus, is_unseen);
     }
 
     pub(crate) fn forget(&self, nexus: NexusId) {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use sanwire_buffer::Region;
 use sanwire_core::NexusId;
 use sanwire_scsi::port_groups::AccessState;
+use sanwire_scsi::vpd::page;
 use sanwire_scsi::{AdditionalSense, Command, Sense, SenseKey, Task, log, operation_code, report};
 use sanwire_store::Geometry;
 
 use crate::disk::{Disk, features};
 use crate::step::{Refusal, Step};
-use crate::units::LogicalUnits;
+use crate::units::{LogicalUnits, NOT_SUPPORTED};
 use crate::{allocation, control, copy, fill, port_groups, sanitize, swap, transfer, unmap, verify};
 
 const UNKNOWN_COMMAND: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
@@ -29,6 +30,7 @@ pub(crate) struct Beginning<'a> {
 
 impl Beginning<'_> {
     pub(crate) fn step(&self, task: &mut Task) -> Result<Step, Refusal> {
+        self.check_seen(task)?;
         self.check_resets(task)?;
         self.disk.reservations.check(&task.cdb, self.nexus)?;
         self.check_attention(task)?;
@@ -53,6 +55,12 @@ impl Beginning<'_> {
                 self.access(&command, task)
             }
         }
+    }
+
+    /// A unit that has come while the nexus was there is not there for it before it has asked who that is.
+    fn check_seen(&self, task: &Task) -> Result<(), Sense> {
+        let is_hidden = !ends_no_attention(task) && self.disk.nexuses.is_unseen(self.nexus);
+        if is_hidden { Err(NOT_SUPPORTED) } else { Ok(()) }
     }
 
     /// SPC-5 table 52 (and SAM-5 5.14.3): all but three commands end with a pending unit attention.
@@ -112,6 +120,9 @@ impl Beginning<'_> {
         let (disk, geometry) = (&**self.disk, &self.geometry);
         Some(match *command {
             Command::Inquiry { page, allocation_bytes } => {
+                if matches!(page, Some(page::UNIT_SERIAL_NUMBER | page::DEVICE_IDENTIFICATION)) {
+                    disk.nexuses.see(self.nexus);
+                }
                 control::inquiry(page, disk, &self.units.port(self.nexus), geometry)
                     .map(|bytes| answer(bytes, allocation_bytes))
             }

@@ -37,6 +37,10 @@ pub enum AddError {
     Full,
 }
 
+/// There is no logical unit of this number.
+pub(crate) const NOT_SUPPORTED: Sense =
+    Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
+
 type Inventory = BTreeMap<Lun, Arc<Disk>>;
 
 /// An initiator that uses the target.
@@ -48,8 +52,9 @@ struct Member {
 }
 
 impl Member {
+    /// A disk comes under a number that may have been another disk's.
     fn meet(&self, nexus: NexusId, disk: &Disk) {
-        disk.establish(nexus, &self.ports);
+        disk.establish(nexus, &self.ports, true);
         if self.locks_media {
             disk.prevent_removal(nexus, true);
         }
@@ -94,7 +99,9 @@ impl LogicalUnits {
         LogicalUnits { whole: Some(whole), ..Self::default() }
     }
 
-    /// Takes a disk in and tells every initiator that the list has changed.
+    /// Takes a disk in and tells every initiator that the list has changed. For those that are there already the number goes
+    /// on being nobody's until they ask who has it (INQUIRY, page 80h or 83h): what they have sent to the disk that had the
+    /// number before never reaches another one.
     ///
     /// # Errors
     /// [`AddError`] when the number is taken or there are too many.
@@ -184,7 +191,7 @@ impl LogicalUnits {
     pub fn nexus_established(&self, nexus: NexusId, ports: Arc<NexusPorts>) {
         let mut nexuses = self.lock();
         if let Entry::Vacant(vacant) = nexuses.entry(nexus) {
-            self.inventory.load().values().for_each(|disk| disk.establish(nexus, &ports));
+            self.inventory.load().values().for_each(|disk| disk.establish(nexus, &ports, false));
             if let Some(whole) = &self.whole {
                 whole.part_nexuses().insert(nexus);
             }
@@ -202,22 +209,22 @@ impl LogicalUnits {
         }
     }
 
-    /// The initiator uses another part of the same target from now on. It notices nothing of that by units that are in both.
+    /// The initiator uses another part of the same target from now on. It notices nothing of that by units that are in both
+    /// under the same number.
     pub fn hand_over(&self, to: &LogicalUnits, nexus: NexusId) {
         let Some(member) = self.lock().remove(&nexus) else { return };
         if let Some(whole) = &self.whole {
             whole.part_nexuses().remove(&nexus);
         }
         let mut nexuses = to.lock();
-        let theirs = to.inventory.load_full();
+        let (ours, theirs) = (self.inventory.load_full(), to.inventory.load_full());
+        let stays = |lun: &Lun, disk: &Arc<Disk>| theirs.get(lun).is_some_and(|other| Arc::ptr_eq(disk, other));
+        ours.iter().filter(|(lun, disk)| !stays(lun, disk)).for_each(|(_, disk)| disk.forget(nexus));
         theirs.values().for_each(|disk| member.meet(nexus, disk));
         if let Some(whole) = &to.whole {
             whole.part_nexuses().insert(nexus);
         }
         nexuses.insert(nexus, member);
-        drop(nexuses);
-        let is_left = |disk: &&Arc<Disk>| !theirs.values().any(|other| Arc::ptr_eq(disk, other));
-        self.inventory.load().values().filter(is_left).for_each(|disk| disk.forget(nexus));
     }
 
     /// An initiator is gone, and with it what it asked for and was still to be told (SAM-5 6.3.4).
@@ -275,7 +282,7 @@ impl LogicalUnits {
 
     /// What a target says in the name of a logical unit that is not there (SAM-5 4.7.1, SPC-5 4.5.1).
     fn answer_for_nobody(&self, task: &Task, nexus: NexusId) -> Reply {
-        let nobody = Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
+        let nobody = NOT_SUPPORTED;
         let (bytes, allocation_bytes) = match Command::parse(&task.cdb, Features::default()) {
             Ok(Command::Inquiry { page: None, allocation_bytes }) => {
                 (inquiry::absent_inquiry().to_vec(), allocation_bytes)

@@ -77,10 +77,56 @@ fn changes_of_the_list_are_told_once() {
     assert_eq!(told(&world, NEXUS), None);
     world.run(OTHER, build::report_luns(256), &[]);
     assert_eq!(told(&world, OTHER), None, "it has read the list");
+    world.run_task(NEXUS, at(Some(1), build::inquiry(Some(0x83), 255)));
     let reply = world.run_task(NEXUS, at(Some(1), build::test_unit_ready()));
     assert_eq!(Some(sense(&reply)), attention(AdditionalSense::POWER_ON_OR_RESET_OCCURRED), "a new unit");
     world.units.remove(lun(1)).unwrap();
     assert_eq!(told(&world, NEXUS), attention(AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED));
+}
+
+/// However many commands were on their way to the unit that had the number before.
+#[test]
+fn a_number_that_has_passed_to_another_unit_is_nobodys_until_it_was_asked_who_has_it() {
+    let world = World::small();
+    world.establish(NEXUS);
+    told(&world, NEXUS);
+    let store = TestStore::new(SMALL);
+    world.units.remove(lun(0)).unwrap();
+    world.units.add(lun(0), disk("b", store.clone(), true)).unwrap();
+    world.establish(OTHER);
+    let write = |nexus| world.run(nexus, build::write_16(Extent { lba: 0, blocks: 1 }, false), &[7; 512]);
+    let nobody = Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
+    for _ in 0..3 {
+        assert_eq!(sense(&write(NEXUS)), nobody);
+        assert_eq!(Sense::parse(&world.run(NEXUS, build::request_sense(18), &[]).data_in.unwrap()), Some(nobody));
+        // Neither names the unit.
+        world.run(NEXUS, build::inquiry(None, 96), &[]);
+        world.run(NEXUS, build::report_luns(256), &[]);
+    }
+    assert_eq!(store.bytes(0, 1), [0]);
+    assert_eq!(Some(sense(&write(OTHER))), attention(AdditionalSense::POWER_ON_OR_RESET_OCCURRED));
+    assert_eq!(write(OTHER).status, Status::Good, "who has come after it was never told of another");
+    assert_eq!(sense(&write(NEXUS)), nobody);
+    world.run(NEXUS, build::inquiry(Some(0x83), 255), &[]);
+    assert_eq!(Some(sense(&write(NEXUS))), attention(AdditionalSense::POWER_ON_OR_RESET_OCCURRED));
+    assert_eq!(write(NEXUS).status, Status::Good);
+}
+
+#[test]
+fn who_is_handed_over_finds_no_other_unit_under_a_number_either() {
+    let (whole, other) = (World::small(), World::small());
+    whole.establish(NEXUS);
+    told(&whole, NEXUS);
+    whole.units.add_shared(lun(1), other.units.get(lun(0)).unwrap()).unwrap();
+    let stays = whole.units.get(lun(0)).unwrap();
+    // There each has the other's number.
+    other.units.add_shared(lun(1), stays).unwrap();
+    whole.units.hand_over(&other.units, NEXUS);
+    let nobody = Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
+    for number in [0, 1] {
+        let write = at(Some(number), build::write_16(Extent { lba: 0, blocks: 1 }, false));
+        assert_eq!(sense(&other.run_task(NEXUS, write)), nobody, "unit {number}");
+    }
 }
 
 #[test]

@@ -125,6 +125,42 @@ fn a_volume_that_goes_is_told_to_clients_and_initiators() {
     three.others_are_told(AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED);
 }
 
+/// A unit attention stops one command; the others that were on their way must not reach the volume either.
+#[test]
+fn a_number_that_is_given_to_another_volume_leads_nobody_there_who_has_not_asked_who_has_it() {
+    let world = World::new();
+    let mut three = Three::new(&world);
+    let (from, to) = (Lun::new(PROMPT).unwrap(), Lun::new(DELAYED).unwrap());
+    let exports = world.target.exports();
+    let moved = |mut export: ExportConfig| {
+        if export.units.remove(&to).is_some() {
+            let prompt = export.units.remove(&from).unwrap();
+            export.units.insert(to, prompt);
+        }
+        export
+    };
+    world.target.set_exports(exports.into_iter().map(moved).collect()).unwrap();
+    assert!(world.target.remove_volume(to));
+    assert!(world.target.renumber_volume(from, to).unwrap());
+    let gone = (
+        Status::CheckCondition,
+        Some(Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED)),
+    );
+    let names = build::inquiry(Some(0x83), 255);
+    for _ in 0..3 {
+        assert_eq!(three.one.ask(DELAYED, write(), &[1; BLOCK_BYTES]), gone);
+        assert_eq!(three.initiator.ask(DELAYED, write(), &[1; BLOCK_BYTES]), gone);
+    }
+    let power_on = attention(AdditionalSense::POWER_ON_OR_RESET_OCCURRED);
+    assert_eq!(three.one.ask(DELAYED, names, &[]), GOOD);
+    assert_eq!(three.one.ask(DELAYED, write(), &[1; BLOCK_BYTES]), power_on);
+    assert_eq!(three.one.ask(DELAYED, write(), &[1; BLOCK_BYTES]), GOOD);
+    assert_eq!(three.initiator.ask(DELAYED, write(), &[1; BLOCK_BYTES]), gone, "each asks for itself");
+    assert_eq!(three.initiator.ask(DELAYED, names, &[]), GOOD);
+    assert_eq!(three.initiator.ask(DELAYED, write(), &[1; BLOCK_BYTES]), power_on);
+    assert_eq!(three.initiator.ask(DELAYED, write(), &[1; BLOCK_BYTES]), GOOD);
+}
+
 /// The ports of HyperSCSI are those of one target for all its clients; those of an iSCSI target are others.
 #[test]
 fn the_state_of_hyperscsi_ports_is_one_for_all_clients() {

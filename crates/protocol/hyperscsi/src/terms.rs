@@ -95,7 +95,7 @@ pub(crate) struct Terms {
     agreed: Agreed,
     /// The largest transfer by what both ends have offered beside their options.
     offered_transfer_bytes: u32,
-    /// The largest that was ever agreed on.
+    /// The largest that was ever agreed on, on this connection or an earlier one of the same session.
     transfer_limit_bytes: u32,
     /// The largest that we ever asked for.
     asked_transfer_bytes: u32,
@@ -157,6 +157,11 @@ impl Terms {
     /// The largest data transfer that may be given: who cut it before a change may give it at any time after.
     pub(crate) fn transfer_limit_bytes(&self) -> u32 {
         self.transfer_limit_bytes
+    }
+
+    /// As large ones may be given as before: the session, with the commands that were cut then, goes on.
+    pub(crate) fn keep_transfer_limit(&mut self, former_bytes: u32) {
+        self.transfer_limit_bytes = self.transfer_limit_bytes.max(former_bytes);
     }
 
     /// The largest data transfer that may come: the other end may have agreed to what its answer has not told yet.

@@ -215,12 +215,18 @@ impl Client {
             return;
         }
         let State::Answering(answering) = std::mem::replace(&mut self.state, State::Closed) else { return };
-        let Answering { mut channel, info, terms, .. } = *answering;
-        if self.was_connected && !resumed {
-            self.fail(Orders::take_in_doubt, Failure::InDoubt);
-        }
-        self.is_held = self.holds_after_restart && self.was_connected && (self.is_held || !resumed);
+        let Answering { mut channel, mut info, mut terms, .. } = *answering;
         self.orders.unask();
+        if resumed {
+            // What the server has been asked may be under way there: nothing of it fails beside that.
+            terms.keep_transfer_limit(self.session_limit_bytes);
+            info.transfer_limit_bytes = terms.transfer_limit_bytes();
+        } else if self.was_connected {
+            self.fail(Orders::take_in_doubt, Failure::InDoubt);
+            if self.holds_after_restart {
+                self.orders.hold();
+            }
+        }
         if self.is_paused {
             channel.pause(true, now);
         }
@@ -231,9 +237,7 @@ impl Client {
         self.propose_wanted(now);
         self.fail_what_is_too_large();
         self.join_all(now);
-        if !self.is_held {
-            self.release();
-        }
+        self.ask_unasked();
     }
 }
 

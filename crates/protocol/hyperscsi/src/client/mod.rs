@@ -8,6 +8,7 @@
 //! one that does not executes it, unless that could do harm: such commands end with [`Failure::InDoubt`].
 
 mod connected;
+mod held;
 mod input;
 mod links;
 mod orders;
@@ -64,7 +65,8 @@ pub struct Client {
     was_connected: bool,
     /// Whether commands wait for [`Client::release`] after the server has forgotten the session.
     holds_after_restart: bool,
-    is_held: bool,
+    /// The largest transfer that the connections of this session so far have taken, in bytes.
+    session_limit_bytes: u32,
     /// The server is to send no answers.
     is_paused: bool,
     /// What we want from now on, until the server has agreed or refused.
@@ -102,7 +104,7 @@ impl Client {
             attempts: 0,
             was_connected: false,
             holds_after_restart: false,
-            is_held: false,
+            session_limit_bytes: 0,
             is_paused: false,
             wanted: None,
             seeking_since: now,
@@ -212,21 +214,6 @@ impl Client {
         }
     }
 
-    /// From now on, when a server that has forgotten the session is connected again, commands under way wait for
-    /// [`Client::release`]: the layer above can first see (by new commands, which do not wait) whether the logical units
-    /// are still the same.
-    pub fn hold_after_restart(&mut self) {
-        self.holds_after_restart = true;
-    }
-
-    /// Gives the commands that were held.
-    pub fn release(&mut self) {
-        self.is_held = false;
-        if matches!(self.state, State::Connected(_)) {
-            self.orders.unasked_tags().into_iter().for_each(|tag| self.ask(tag));
-        }
-    }
-
     /// Lets the server send no answers, or lets it go on, through reconnections too. Commands are asked and executed meanwhile.
     pub fn pause(&mut self, is_paused: bool, now: Instant) {
         if std::mem::replace(&mut self.is_paused, is_paused) != is_paused
@@ -240,11 +227,6 @@ impl Client {
     #[must_use]
     pub fn is_pause_heard(&self) -> bool {
         !matches!(&self.state, State::Connected(connected) if !connected.channel.is_pause_heard())
-    }
-
-    /// Gives up every command for a logical unit; what the server has been asked may still be executed.
-    pub fn abandon(&mut self, lun: Lun, failure: Failure) {
-        self.fail(|orders| orders.take_of(lun), failure);
     }
 
     /// Leaves the server. Every command without an answer fails.
@@ -281,6 +263,9 @@ impl Client {
     }
 
     fn lose(&mut self, announced: bool, now: Instant) {
+        if let State::Connected(connected) = &self.state {
+            self.session_limit_bytes = connected.terms.transfer_limit_bytes();
+        }
         self.events.push_back(ClientEvent::Lost { announced });
         self.seeking_since = now;
         self.is_out_of_patience = false;

@@ -77,6 +77,8 @@ struct Pending {
     asked: bool,
     /// Asked on some connection: it may have been executed.
     was_asked: bool,
+    /// It waits for [`super::Client::release`].
+    is_held: bool,
 }
 
 impl Pending {
@@ -137,6 +139,7 @@ impl Orders {
             protection: Protection::STRONGEST,
             asked: false,
             was_asked: false,
+            is_held: false,
         });
         match Tag::new(tag) {
             Some(tag) => Ok((tag, CommandId(number))),
@@ -201,9 +204,21 @@ impl Orders {
         self.slots.iter_mut().flatten().for_each(|pending| pending.asked = false);
     }
 
-    /// The tags of commands that were not asked on this connection, in the order in which they were given.
+    /// The server has forgotten the session: all commands that there are wait.
+    pub(super) fn hold(&mut self) {
+        self.slots.iter_mut().flatten().for_each(|pending| pending.is_held = true);
+    }
+
+    /// No command waits any more.
+    pub(super) fn release(&mut self) {
+        self.slots.iter_mut().flatten().for_each(|pending| pending.is_held = false);
+    }
+
+    /// The tags of commands that were not asked on this connection and are not held, in the order in which they were given.
     pub(super) fn unasked_tags(&self) -> Vec<Tag> {
-        let is_unasked = |tag: &Tag| self.slots[usize::from(tag.number())].as_ref().is_some_and(|p| !p.asked);
+        let is_unasked = |tag: &Tag| {
+            self.slots[usize::from(tag.number())].as_ref().is_some_and(|pending| !pending.asked && !pending.is_held)
+        };
         self.tags().into_iter().filter(is_unasked).collect()
     }
 
@@ -214,9 +229,14 @@ impl Orders {
         })
     }
 
-    /// Takes out the commands for a logical unit.
-    pub(super) fn take_of(&mut self, lun: Lun) -> Vec<(CommandId, Order)> {
-        self.take_where(|pending| pending.order.lun == lun)
+    /// Takes out the held commands for a logical unit.
+    pub(super) fn take_held(&mut self, lun: Lun) -> Vec<(CommandId, Order)> {
+        self.take_where(|pending| pending.is_held && pending.order.lun == lun)
+    }
+
+    /// Takes out a command, if it is held.
+    pub(super) fn take_held_one(&mut self, number: u64) -> Vec<(CommandId, Order)> {
+        self.take_where(|pending| pending.is_held && pending.number == number)
     }
 
     /// Takes out the commands that must not be executed again by a server that does not remember them.

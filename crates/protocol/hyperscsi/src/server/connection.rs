@@ -106,7 +106,7 @@ impl Connection {
             deadline: now,
             sharers: 0,
             offered: None,
-            intake: Intake::new(terms.transfer_max_bytes(), terms.takes_compressed()),
+            intake: Intake::new(terms.taken_transfer_bytes(), terms.takes_compressed()),
             police,
             wanted: None,
             terms,

@@ -258,6 +258,7 @@ impl Server {
         if let Some(session) = self.sessions.get_mut(&connection.nexus)
             && session.connection == Some(id)
         {
+            session.note_transfers(connection.terms.taken_transfer_bytes());
             session.disconnect(now);
             let client = session.client;
             self.wake_at(now + self.config.session_idle_max);

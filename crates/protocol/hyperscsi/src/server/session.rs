@@ -92,6 +92,8 @@ pub(super) struct Session {
     pub(super) connection: Option<u32>,
     /// Since when it has none.
     pub(super) orphaned_at: Instant,
+    /// The largest transfer that its connections so far have taken, in bytes: what was asked then may be asked again.
+    pub(super) transfer_limit_bytes: u32,
     settled_below: u64,
     slots: VecDeque<Slot>,
     executing: usize,
@@ -106,6 +108,7 @@ impl Session {
             source,
             connection: None,
             orphaned_at: now,
+            transfer_limit_bytes: 0,
             settled_below: 0,
             slots: VecDeque::new(),
             executing: 0,
@@ -120,6 +123,11 @@ impl Session {
     /// Commands that the device works on.
     pub(super) fn executing(&self) -> usize {
         self.executing
+    }
+
+    /// A connection that ends has taken transfers of so many bytes.
+    pub(super) fn note_transfers(&mut self, taken_bytes: u32) {
+        self.transfer_limit_bytes = self.transfer_limit_bytes.max(taken_bytes);
     }
 
     /// A new connection takes over: the tags of the old one mean nothing any more.

@@ -212,7 +212,13 @@ impl Server {
     }
 
     /// The client hears that it is accepted when it gets its share.
-    fn establish(&mut self, half_open: HalfOpen, offer: &Offer, terms: Terms, now: Instant) -> Result<(), KeyError> {
+    fn establish(
+        &mut self,
+        half_open: HalfOpen,
+        offer: &Offer,
+        mut terms: Terms,
+        now: Instant,
+    ) -> Result<(), KeyError> {
         let path = half_open.path;
         let link = self.link(path);
         let client = half_open.client;
@@ -236,8 +242,11 @@ impl Server {
         channel.apply(&agreed);
         let opening = Opening { client, number: session, name: &offer.name, path, options: agreed };
         let (nexus, resumed) = self.resume_or_open(opening, half_open.connection, now);
-        if let (Some(session), Some(unanswered)) = (self.sessions.get_mut(&nexus), &offer.unanswered) {
-            session.keep_only(unanswered);
+        if let Some(session) = self.sessions.get_mut(&nexus) {
+            terms.keep_transfer_limit(session.transfer_limit_bytes);
+            if let Some(unanswered) = &offer.unanswered {
+                session.keep_only(unanswered);
+            }
         }
         let mut connection =
             Connection::new(channel, nexus, terms, self.config.keep_alive, self.config.rekey_interval, now);
@@ -256,12 +265,12 @@ impl Server {
         if let Some(&nexus) = self.by_client.get(&(client, number))
             && let Some(session) = self.sessions.get_mut(&nexus)
         {
-            let old = session.connection;
+            let old = session.connection.and_then(|old| self.connections.remove(&old));
+            if let Some(old) = old {
+                session.note_transfers(old.terms.taken_transfer_bytes());
+            }
             session.connect(connection);
             session.source = path.peer.source();
-            if let Some(old) = old {
-                self.connections.remove(&old);
-            }
             self.events.push_back(ServerEvent::Options { nexus, options: Box::new(options) });
             return (nexus, true);
         }

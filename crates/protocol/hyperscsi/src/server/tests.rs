@@ -6,6 +6,7 @@ mod caps;
 mod pauses;
 mod places;
 mod refusals;
+mod sessions;
 mod shards;
 mod storms;
 mod strangers;

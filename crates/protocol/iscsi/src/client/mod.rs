@@ -203,6 +203,12 @@ impl Client {
         self.fail(held, &failure);
     }
 
+    /// Fails the command of this number with [`Failure::InDoubt`], if it is held.
+    pub fn withdraw(&mut self, number: u64) {
+        let held = self.tasks.take_held_one(CommandId(number));
+        self.fail(held, &Failure::InDoubt);
+    }
+
     /// Leaves the target: logout, without waiting for commands.
     pub fn disconnect(&mut self, now: Instant) {
         if matches!(self.state, State::Closed | State::Leaving(_)) {

@@ -234,6 +234,11 @@ impl Tasks {
         self.take_where(|task| task.order.lun == lun && matches!(task.progress, Progress::Held))
     }
 
+    /// Takes out a command, if it is held.
+    pub(super) fn take_held_one(&mut self, id: CommandId) -> Vec<Task> {
+        self.take_where(|task| task.id == id && matches!(task.progress, Progress::Held))
+    }
+
     /// Takes out the commands that may have been executed and must not be executed twice.
     pub(super) fn take_in_doubt(&mut self) -> Vec<Task> {
         self.take_where(|task| {

@@ -13,7 +13,7 @@ use sanwire_buffer::Region;
 use sanwire_hyperscsi::LinkStatus;
 use sanwire_io::{Clock, Waker};
 
-use crate::driver::{Driver, Link, Served, WishBox};
+use crate::driver::{Driver, Link, WishBox};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::inventory::{self, VolumeSummary};
 use crate::options::ClientOptions;
@@ -215,15 +215,7 @@ impl Client {
         let waker = self.driver.waker().clone();
         let queue = OpQueue::new(Arc::new(move || waker.wake()));
         let volume = Volume::from_queue(info.clone(), &queue, self.buffers.clone());
-        self.driver.serve(Served {
-            lun: summary.lun,
-            mark: summary.mark.clone(),
-            form: summary.form,
-            block_bytes: summary.block_bytes,
-            transfer_max_bytes: summary.transfer_max_bytes,
-            queue,
-            info,
-        });
+        self.driver.serve(summary, queue, info);
         Ok(volume)
     }
 

@@ -2,6 +2,7 @@
 
 mod operations;
 mod own;
+mod verify;
 mod wishes;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -12,10 +13,9 @@ use sanwire_buffer::Frame;
 use sanwire_core::{Instant, Lun, Protection};
 use sanwire_hyperscsi::LinkStatus;
 use sanwire_io::{Clock, Waker};
-use sanwire_scsi::{AdditionalSense, Sense};
 
 pub use self::wishes::WishBox;
-use crate::inventory::Mark;
+use crate::inventory::{Mark, VolumeSummary};
 use crate::pauser::{PauseDesk, Pauser};
 use crate::queue::{Completer, OpQueue};
 use crate::session::{Answer, Event, Failure, OrderId, ServerInfo, Session};
@@ -28,17 +28,48 @@ const BUSY_WAIT: Duration = Duration::from_millis(5);
 /// Between two looks at links that are to come.
 const LINKS_PAUSE: Duration = Duration::from_millis(1);
 
+/// A volume that the driver serves: its place in the table, and a number that is not used again.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct VolumeId {
+    index: usize,
+    number: u64,
+}
+
+/// What is known of a volume's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trust {
+    /// It is the volume's.
+    Known,
+    /// It may have become another one's: nothing is given under it until that is known. Commands that were given under it end
+    /// first, so that none comes after the look.
+    Doubted,
+    /// It is not the volume's any more; it may have become one that nobody doubted at that time.
+    Lost,
+}
+
 /// A volume that the driver serves.
 pub(crate) struct Served {
-    pub(crate) lun: Lun,
+    id: VolumeId,
+    trust: Trust,
+    lun: Lun,
     /// What tells the volume's content from any other.
-    pub(crate) mark: Mark,
-    pub(crate) form: Form,
-    pub(crate) block_bytes: u32,
+    mark: Mark,
+    form: Form,
+    block_bytes: u32,
     /// The largest transfer of a command, as the device has it.
-    pub(crate) transfer_max_bytes: u32,
-    pub(crate) queue: OpQueue,
-    pub(crate) info: InfoCell,
+    transfer_max_bytes: u32,
+    queue: OpQueue,
+    info: InfoCell,
+}
+
+/// Which volumes are being looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verifying {
+    Nothing,
+    /// All, in a new session: what was given before is held.
+    All,
+    /// One, while the others are served.
+    One,
 }
 
 /// What waits for the answer to a command.
@@ -90,13 +121,20 @@ pub(crate) struct Driver {
     /// When commands of the driver's own are no longer waited for.
     own_until: Option<Instant>,
     link: Link,
-    /// Connections so far.
-    connections: u64,
+    /// Sessions so far: connections to a server that knew of none.
+    sessions: u64,
     lost_at: Option<StdInstant>,
     server_name: Arc<str>,
-    /// The server has forgotten the session, or says that a volume has changed: are the volumes still the same?
+    /// The server has forgotten the session: are the volumes still the same?
     must_verify: bool,
-    is_verifying: bool,
+    /// Some volume is not [`Trust::Known`].
+    has_doubts: bool,
+    verifying: Verifying,
+    /// The number of a unit that is being asked who it is: nothing else is given to it.
+    quiet: Option<Lun>,
+    /// Commands that are held now are to be given anew, to another unit, when they fail.
+    is_moving: bool,
+    next_volume: u64,
     pauses: Arc<PauseDesk>,
     /// What was asked of the server for another thread, which waits until it has heard.
     unheard: Option<bool>,
@@ -118,11 +156,15 @@ impl Driver {
             answers: BTreeMap::new(),
             own_until: None,
             link: Link::Seeking,
-            connections: 0,
+            sessions: 0,
             lost_at: None,
             server_name: Arc::from(""),
             must_verify: false,
-            is_verifying: false,
+            has_doubts: false,
+            verifying: Verifying::Nothing,
+            quiet: None,
+            is_moving: false,
+            next_volume: 0,
             pauses: Arc::default(),
             unheard: None,
         }
@@ -190,9 +232,7 @@ impl Driver {
 
     /// Does what there is to do; false when there was nothing.
     pub(crate) fn turn(&mut self) -> bool {
-        if self.must_verify && !self.is_verifying {
-            self.verify();
-        }
+        self.settle_doubts();
         let now = self.clock.now();
         self.take_wish(now);
         let received = self.session.receive(now);
@@ -207,12 +247,13 @@ impl Driver {
     /// Sleeps until there is something to do.
     pub(crate) fn sleep(&mut self) {
         let has_room = self.room() > 0;
-        let limit = self.stalled.front().filter(|_| has_room).map(|stalled| stalled.not_before);
+        let limit = self.next_stalled_at().filter(|_| has_room);
         let deadline = [self.session.poll_timeout(), limit, self.own_until].into_iter().flatten().min();
         // Without room nothing can be taken: only packets and time bring some. While nothing is waited for, operations fail
         // at once.
         let is_deaf = !has_room && !matches!(self.link, Link::Down(_));
-        let idle = is_deaf || self.volumes.iter().flatten().all(|served| served.queue.prepare_to_sleep());
+        let idle = is_deaf
+            || self.volumes.iter().flatten().all(|served| !self.is_served(served) || served.queue.prepare_to_sleep());
         if idle && let Err(error) = self.session.wait(&self.waker, deadline, &self.clock) {
             tracing::error!("the client cannot wait for packets: {error}");
             std::thread::sleep(BUSY_WAIT);
@@ -228,7 +269,7 @@ impl Driver {
                 Event::Completed { id, answer, data_in, data_in_bytes } => {
                     self.completed(id, answer, data_in, data_in_bytes, now);
                 }
-                Event::Failed { id, failure } => self.failed(id, failure),
+                Event::Failed { id, failure, data_in } => self.failed(id, failure, data_in, now),
                 Event::Connected { server, resumed } => self.connected(server, resumed),
                 Event::Changed { server, terms } => {
                     tracing::info!("what holds with server {} now: {terms}", server.name);
@@ -269,10 +310,11 @@ impl Driver {
             tracing::warn!("server {} is back after {away:.1} s: {state}", server.name);
         }
         self.server_name = Arc::from(&*server.name);
-        self.connections += 1;
-        // What was asked on the lost connection while verifying is held like everything else. And who was told that the
-        // server is away may rely on nothing.
-        self.must_verify |= !resumed || self.is_verifying || matches!(self.link, Link::Down(_));
+        // Who was told that the server is away may rely on nothing.
+        if !resumed || matches!(self.link, Link::Down(_)) {
+            self.sessions += 1;
+            self.must_verify = true;
+        }
         self.link = Link::Up(server);
     }
 
@@ -290,8 +332,11 @@ impl Driver {
         VolumeError::Disconnected { server: Arc::clone(&self.server_name), since }
     }
 
-    fn failed(&mut self, id: OrderId, failure: Failure) {
+    fn failed(&mut self, id: OrderId, failure: Failure, data_in: Option<Frame>, now: Instant) {
         match self.waiting.remove(&id) {
+            Some(Waiting::Operation { again, completer }) if self.is_moving => {
+                self.stalled.push_back(Stalled { not_before: now, again, data_in, completer });
+            }
             Some(Waiting::Operation { completer, .. }) => {
                 let error = match failure {
                     Failure::InDoubt | Failure::TooLarge | Failure::Protocol(_) => {
@@ -314,8 +359,9 @@ impl Driver {
         match self.waiting.remove(&id) {
             Some(Waiting::Operation { again, completer }) => match verdict(&again, &answer, data_in, data_in_bytes) {
                 Verdict::Tell(result) => completer.complete(result),
-                Verdict::Again(data_in) => {
-                    self.must_verify |= tells_new_size(&answer);
+                Verdict::Again(data_in) => self.give_again(again, &answer, data_in, completer, now),
+                Verdict::Unsure(data_in) => {
+                    self.doubt(again.volume);
                     self.give_again(again, &answer, data_in, completer, now);
                 }
             },
@@ -334,11 +380,6 @@ impl Driver {
         self.drain_events(now);
         self.session.transmit(now);
     }
-}
-
-/// SBC-4 4.5: the unit was resized.
-fn tells_new_size(answer: &Answer) -> bool {
-    Sense::parse(&answer.sense).is_some_and(|sense| sense.additional == AdditionalSense::CAPACITY_DATA_HAS_CHANGED)
 }
 
 #[cfg(test)]

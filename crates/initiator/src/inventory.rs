@@ -27,6 +27,13 @@ const RANGE_BLOCKS_USUAL: u64 = 0xffff;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mark(Vec<u8>);
 
+impl Mark {
+    /// Whether the unit has no name that tells it from others.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// One volume of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct VolumeSummary {
@@ -57,13 +64,30 @@ pub(crate) struct VolumeSummary {
 /// Asks the server for all its volumes.
 pub(crate) fn volumes(driver: &mut Driver, server: &str) -> Result<Vec<VolumeSummary>, ConnectError> {
     let asker = &mut Asker { driver, server };
-    let list_bytes = 8 + 8 * LUNS_MAX;
-    let list = asker.ask(Lun::default(), "REPORT LUNS", build::report_luns(list_bytes as u32), list_bytes)?;
-    let luns = report::parse_luns(&list).map_err(|error| asker.wrong("REPORT LUNS", error))?;
-    let volumes =
-        luns.into_iter().map(|lun| if is_disk(asker, lun)? { volume(asker, lun).map(Some) } else { Ok(None) });
+    let volumes = report_luns(asker)?
+        .into_iter()
+        .map(|lun| if is_disk(asker, lun)? { volume(asker, lun).map(Some) } else { Ok(None) });
     volumes.filter_map(Result::transpose).collect()
 }
+
+fn report_luns(asker: &mut Asker<'_>) -> Result<Vec<Lun>, ConnectError> {
+    let list_bytes = 8 + 8 * LUNS_MAX;
+    let list = asker.ask(Lun::default(), "REPORT LUNS", build::report_luns(list_bytes as u32), list_bytes)?;
+    report::parse_luns(&list).map_err(|error| asker.wrong("REPORT LUNS", error))
+}
+
+/// The numbers of all units.
+pub(crate) fn luns(driver: &mut Driver) -> Result<Vec<Lun>, ConnectError> {
+    report_luns(&mut Asker { driver, server: THE_SERVER })
+}
+
+/// What tells a unit from others.
+pub(crate) fn mark(driver: &mut Driver, lun: Lun) -> Result<Mark, ConnectError> {
+    Ok(names(&mut Asker { driver, server: THE_SERVER }, lun)?.1)
+}
+
+/// In messages that nobody sees.
+const THE_SERVER: &str = "the server";
 
 /// Arrays have other units too, for managing them.
 fn is_disk(asker: &mut Asker<'_>, lun: Lun) -> Result<bool, ConnectError> {
@@ -75,16 +99,23 @@ fn is_disk(asker: &mut Asker<'_>, lun: Lun) -> Result<bool, ConnectError> {
 /// What is behind a logical unit at the moment.
 pub(crate) struct Contents {
     pub(crate) mark: Mark,
-    pub(crate) size_bytes: u64,
-    pub(crate) block_bytes: u32,
+    /// Size and block, in bytes; `None` while the unit does not tell them.
+    pub(crate) capacity: Option<(u64, u32)>,
 }
 
 /// Looks whether a logical unit is still what it was.
 pub(crate) fn contents(driver: &mut Driver, lun: Lun) -> Result<Contents, ConnectError> {
-    let asker = &mut Asker { driver, server: "the server" };
+    let asker = &mut Asker { driver, server: THE_SERVER };
     let mark = names(asker, lun)?.1;
-    let (capacity, _) = capacity(asker, lun)?;
-    Ok(Contents { mark, size_bytes: capacity.length_bytes(), block_bytes: capacity.block_bytes })
+    let capacity = match capacity(asker, lun) {
+        Ok((capacity, _)) => Some((capacity.length_bytes(), capacity.block_bytes)),
+        // Its name says who it is, also while its medium cannot be reached.
+        Err(ConnectError::Command { .. }) if !mark.is_empty() => None,
+        Err(error) => return Err(error),
+    };
+    // The question before may have used up a unit attention that told of a change after the first answer.
+    let mark = names(asker, lun)?.1;
+    Ok(Contents { mark, capacity })
 }
 
 struct Asker<'a> {
@@ -147,12 +178,21 @@ impl Asker<'_> {
 
 /// What people call the unit, and what tells it from others.
 fn names(asker: &mut Asker<'_>, lun: Lun) -> Result<(String, Mark), ConnectError> {
-    let page = asker.page(lun, page::DEVICE_IDENTIFICATION)?.unwrap_or_default();
+    let server = asker.server;
+    // A number that has become another unit's leads nowhere until this is asked: no command may come after it that was meant
+    // for the unit before.
+    let page =
+        asker.driver.while_quiet(lun, |driver| Asker { driver, server }.page(lun, page::DEVICE_IDENTIFICATION))?;
+    let (name, mark) = read_names(asker, lun, &page.unwrap_or_default())?;
+    asker.driver.met(lun, &mark);
+    Ok((name, mark))
+}
+
+fn read_names(asker: &Asker<'_>, lun: Lun, page: &[u8]) -> Result<(String, Mark), ConnectError> {
     if page.is_empty() {
-        return Ok((format!("lun{lun}"), Mark(page)));
+        return Ok((format!("lun{lun}"), Mark(Vec::new())));
     }
-    let identification =
-        DeviceIdentification::parse(&page).map_err(|error| asker.wrong("INQUIRY (page 83h)", error))?;
+    let identification = DeviceIdentification::parse(page).map_err(|error| asker.wrong("INQUIRY (page 83h)", error))?;
     let name = identification.identity().map_or_else(|| format!("lun{lun}"), |identity| identity.name().to_owned());
     // Names of ports and of the target depend on the way by which one came.
     let of_unit = identification.designators.into_iter().filter(|designator| designator.association == 0);
@@ -174,8 +214,9 @@ fn capacity(asker: &mut Asker<'_>, lun: Lun) -> Result<(Capacity, Form), Connect
 }
 
 fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError> {
+    // A unit that came after us says who it is before it does anything else.
+    names(asker, lun)?;
     let (capacity, form) = capacity(asker, lun)?;
-    let (name, mark) = names(asker, lun)?;
     let limits = match asker.page(lun, page::BLOCK_LIMITS)? {
         Some(limits) => BlockLimits::parse(&limits).map_err(|error| asker.wrong("INQUIRY (page B0h)", error))?,
         None => BlockLimits::default(),
@@ -186,6 +227,8 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
     };
     let block = u64::from(capacity.block_bytes);
     let read_only = is_read_only(asker, lun)?;
+    // Last: later unit attentions stay, and tell that it may be another one.
+    let (name, mark) = names(asker, lun)?;
     let range_blocks = [limits.maximum_write_same, u64::from(limits.maximum_unmap)].into_iter().filter(|max| *max > 0);
     // Zero stands for no limit (SBC-4 6.6.4).
     let transfer_blocks = [u64::from(limits.maximum_transfer), form.blocks_max()].into_iter().filter(|max| *max > 0);

@@ -6,6 +6,7 @@ use sanwire_buffer::{Frame, Slice};
 use sanwire_core::Lun;
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, build, unmap_parameters};
 
+use crate::driver::VolumeId;
 use crate::queue::{OpKind, OpOutput};
 use crate::session::{Answer, Order};
 use crate::volume::VolumeError;
@@ -13,7 +14,7 @@ use crate::volume::VolumeError;
 /// What a command needs to be given again after a unit attention.
 #[derive(Debug)]
 pub(crate) struct Again {
-    pub(crate) lun: Lun,
+    pub(crate) volume: VolumeId,
     pub(crate) cdb: Cdb,
     pub(crate) data_out: Option<Slice>,
     pub(crate) offset_bytes: u64,
@@ -27,9 +28,9 @@ pub(crate) struct Again {
 }
 
 impl Again {
-    /// The command, with the frame for its answer's data.
-    pub(crate) fn order(&self, data_in: Option<Frame>) -> Order {
-        Order { lun: self.lun, cdb: self.cdb, data_out: self.data_out.clone(), data_in }
+    /// The command for the unit that the volume is now, with the frame for its answer's data.
+    pub(crate) fn order(&self, lun: Lun, data_in: Option<Frame>) -> Order {
+        Order { lun, cdb: self.cdb, data_out: self.data_out.clone(), data_in }
     }
 }
 
@@ -74,13 +75,13 @@ impl Form {
 }
 
 /// The command of an operation, and the frame of a read. Offsets and lengths were checked by the volume.
-pub(crate) fn command(lun: Lun, form: Form, block_bytes: u32, kind: OpKind) -> Option<(Again, Option<Frame>)> {
+pub(crate) fn command(volume: VolumeId, form: Form, block_bytes: u32, kind: OpKind) -> Option<(Again, Option<Frame>)> {
     let block = u64::from(block_bytes.max(1));
     let extent = |offset_bytes: u64, length_bytes: u64| {
         Some(Extent { lba: offset_bytes / block, blocks: u32::try_from(length_bytes / block).ok()? })
     };
     let plain = |cdb, offset_bytes| Again {
-        lun,
+        volume,
         cdb,
         data_out: None,
         offset_bytes,
@@ -120,6 +121,9 @@ pub(crate) enum Verdict {
     Tell(Result<OpOutput, VolumeError>),
     /// Give the command again: the device told something else first, or had no room.
     Again(Option<Frame>),
+    /// The device did not execute it, and may be another one by now: look whether it still is the volume, or where that is,
+    /// and give the command again there.
+    Unsure(Option<Frame>),
 }
 
 /// Reads an answer.
@@ -134,11 +138,32 @@ pub(crate) fn verdict(again: &Again, answer: &Answer, data_in: Option<Frame>, da
         Status::ReservationConflict => Verdict::Tell(Err(VolumeError::Reserved)),
         Status::TaskAborted => Verdict::Tell(Err(unexpected("another client has aborted the command"))),
         Status::CheckCondition => match Sense::parse(&answer.sense) {
-            Some(sense) if sense.key == SenseKey::UnitAttention => Verdict::Again(data_in),
+            Some(sense) if sense.key == SenseKey::UnitAttention && !puts_in_doubt(sense.additional) => {
+                Verdict::Again(data_in)
+            }
+            Some(sense) if sense.key == SenseKey::UnitAttention || is_gone(&sense) => Verdict::Unsure(data_in),
             Some(sense) => Verdict::Tell(Err(failure(again, &sense))),
             None => Verdict::Tell(Err(unexpected("a failure without sense data"))),
         },
     }
+}
+
+/// Whether behind this unit attention the number may be another unit's, the unit another one, or other than it was: all that
+/// does not tell of other things.
+fn puts_in_doubt(told: AdditionalSense) -> bool {
+    !matches!(
+        told,
+        AdditionalSense::RESERVATIONS_PREEMPTED
+            | AdditionalSense::RESERVATIONS_RELEASED
+            | AdditionalSense::REGISTRATIONS_PREEMPTED
+            | AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED
+            | AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED
+    )
+}
+
+/// Whether the number is no unit's any more.
+fn is_gone(sense: &Sense) -> bool {
+    sense.key == SenseKey::IllegalRequest && sense.additional == AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED
 }
 
 fn failure(again: &Again, sense: &Sense) -> VolumeError {
@@ -167,7 +192,7 @@ mod tests {
 
     /// What a device's refusal for this reason means to who gave the operation.
     fn refused(kind: OpKind, reason: AdditionalSense) -> VolumeError {
-        let (again, _) = command(Lun::default(), Form::Sixteen, 512, kind).expect("a command");
+        let (again, _) = command(VolumeId::default(), Form::Sixteen, 512, kind).expect("a command");
         let sense = Sense::new(SenseKey::IllegalRequest, reason).to_fixed().to_vec();
         match verdict(&again, &Answer { status: Status::CheckCondition, sense }, None, 0) {
             Verdict::Tell(Err(error)) => error,
@@ -189,9 +214,13 @@ mod tests {
 
     #[test]
     fn zeroes_are_sent_as_one_block_that_every_device_understands() {
-        let (again, _) =
-            command(Lun::default(), Form::Sixteen, 512, OpKind::WriteZeroes { offset_bytes: 512, length_bytes: 4096 })
-                .expect("a command");
+        let (again, _) = command(
+            VolumeId::default(),
+            Form::Sixteen,
+            512,
+            OpKind::WriteZeroes { offset_bytes: 512, length_bytes: 4096 },
+        )
+        .expect("a command");
         assert_eq!(again.cdb, build::write_same_16(Extent { lba: 1, blocks: 8 }, false, false));
         assert_eq!(again.data_out.as_deref(), Some(&[0; 512][..]));
     }

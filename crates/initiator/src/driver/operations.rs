@@ -2,13 +2,12 @@
 
 use sanwire_core::Instant;
 
-use super::{BUSY_WAIT, Driver, Link, Served, Stalled, Waiting};
-use crate::queue::Completer;
+use super::{BUSY_WAIT, Driver, Link, Served, Stalled, Trust, Verifying, VolumeId, VolumeSummary, Waiting};
+use crate::queue::{Completer, OpQueue};
 use crate::session::Answer;
 use crate::translate::{Again, command};
-use crate::volume::VolumeError;
+use crate::volume::{InfoCell, VolumeError};
 use sanwire_buffer::Frame;
-use sanwire_core::Lun;
 
 /// Places that operations leave free: a restarted server is asked whether its volumes are still the same by commands of
 /// the driver's own, while those of the volumes wait for the answer.
@@ -26,17 +25,43 @@ const BUSY_MAX: u32 = 12_000;
 
 impl Driver {
     /// Serves one more volume.
-    pub(crate) fn serve(&mut self, served: Served) {
-        match self.volumes.iter_mut().find(|place| place.is_none()) {
+    pub(crate) fn serve(&mut self, summary: &VolumeSummary, queue: OpQueue, info: InfoCell) {
+        let index = self.volumes.iter().position(Option::is_none).unwrap_or(self.volumes.len());
+        self.next_volume += 1;
+        let served = Served {
+            id: VolumeId { index, number: self.next_volume },
+            trust: Trust::Known,
+            lun: summary.lun,
+            mark: summary.mark.clone(),
+            form: summary.form,
+            block_bytes: summary.block_bytes,
+            transfer_max_bytes: summary.transfer_max_bytes,
+            queue,
+            info,
+        };
+        match self.volumes.get_mut(index) {
             Some(place) => *place = Some(served),
             None => self.volumes.push(Some(served)),
         }
     }
 
+    pub(super) fn served(&self, id: VolumeId) -> Option<&Served> {
+        self.volumes.get(id.index)?.as_ref().filter(|served| served.id == id)
+    }
+
+    pub(super) fn served_mut(&mut self, id: VolumeId) -> Option<&mut Served> {
+        self.volumes.get_mut(id.index)?.as_mut().filter(|served| served.id == id)
+    }
+
+    /// Whether commands of the volume may be given now, as far as there is room.
+    pub(super) fn is_served(&self, served: &Served) -> bool {
+        served.trust == Trust::Known && self.quiet != Some(served.lun)
+    }
+
     /// Commands of volumes that may be given now.
     pub(super) fn room(&self) -> usize {
         let Link::Up(server) = &self.link else { return 0 };
-        if self.is_verifying || self.must_verify || self.span() >= SPAN_MAX {
+        if self.verifying == Verifying::All || self.must_verify || self.span() >= SPAN_MAX {
             return 0;
         }
         let commands_max = usize::from(server.commands_max).saturating_sub(OWN_COMMANDS).max(1);
@@ -54,8 +79,8 @@ impl Driver {
     pub(super) fn take_operations(&mut self, now: Instant) -> usize {
         let mut taken = 0;
         while self.room() > 0
-            && self.stalled.front().is_some_and(|stalled| stalled.not_before <= now)
-            && let Some(stalled) = self.stalled.pop_front()
+            && let Some(at) = self.stalled.iter().position(|stalled| stalled.not_before <= now && self.may_go(stalled))
+            && let Some(stalled) = self.stalled.remove(at)
         {
             if !self.give(stalled, now) {
                 return taken;
@@ -80,9 +105,10 @@ impl Driver {
     fn take_from(&mut self, index: usize, now: Instant) -> bool {
         let Some(served) = &self.volumes[index] else { return false };
         let is_down = matches!(self.link, Link::Down(_));
-        let op = if is_down || self.room() > 0 { served.queue.pop() } else { None };
+        let may_go = is_down || (self.room() > 0 && self.is_served(served));
+        let op = if may_go { served.queue.pop() } else { None };
         let Some(op) = op else {
-            let is_over = served.queue.is_abandoned() && served.queue.is_empty() && !self.is_in_use(served.lun);
+            let is_over = served.queue.is_abandoned() && served.queue.is_empty() && !self.is_in_use(served.id);
             if is_over {
                 self.volumes[index] = None;
             }
@@ -92,7 +118,7 @@ impl Driver {
             op.completer.complete(Err(self.disconnected()));
             return true;
         }
-        match command(served.lun, served.form, served.block_bytes, op.kind) {
+        match command(served.id, served.form, served.block_bytes, op.kind) {
             Some((again, data_in)) => {
                 let stalled = Stalled { not_before: now, again, data_in, completer: op.completer };
                 self.give(stalled, now)
@@ -104,17 +130,36 @@ impl Driver {
         }
     }
 
-    /// Whether commands for a logical unit are under way. It is looked after until then, also when nobody waits for them:
-    /// they must not reach another volume after a restart of the server.
-    fn is_in_use(&self, lun: Lun) -> bool {
-        let is_waiting = |waiting: &Waiting| matches!(waiting, Waiting::Operation { again, .. } if again.lun == lun);
-        self.waiting.values().any(is_waiting) || self.stalled.iter().any(|stalled| stalled.again.lun == lun)
+    /// Whether commands of a volume are under way. It is looked after until then, also when nobody waits for them: they must
+    /// not reach another volume after a restart of the server.
+    fn is_in_use(&self, id: VolumeId) -> bool {
+        self.is_in_flight(id) || self.stalled.iter().any(|stalled| stalled.again.volume == id)
+    }
+
+    /// Whether commands of a volume were given and are not answered.
+    pub(super) fn is_in_flight(&self, id: VolumeId) -> bool {
+        let is_its = |waiting: &Waiting| matches!(waiting, Waiting::Operation { again, .. } if again.volume == id);
+        self.waiting.values().any(is_its)
+    }
+
+    /// Whether a command that waits may be given, when its time has come.
+    fn may_go(&self, stalled: &Stalled) -> bool {
+        self.served(stalled.again.volume).is_none_or(|served| self.is_served(served))
+    }
+
+    /// When the next of those that wait is given.
+    pub(super) fn next_stalled_at(&self) -> Option<Instant> {
+        self.stalled.iter().filter(|stalled| self.may_go(stalled)).map(|stalled| stalled.not_before).min()
     }
 
     /// Gives a command; keeps it for later when the protocol has no room for it.
     fn give(&mut self, stalled: Stalled, now: Instant) -> bool {
         let Stalled { again, data_in, completer, .. } = stalled;
-        match self.session.order(again.order(data_in), now) {
+        let Some(lun) = self.served(again.volume).map(|served| served.lun) else {
+            completer.complete(Err(VolumeError::Closed));
+            return true;
+        };
+        match self.session.order(again.order(lun, data_in), now) {
             Ok(id) => {
                 self.waiting.insert(id, Waiting::Operation { again, completer });
                 true

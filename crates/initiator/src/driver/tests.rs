@@ -2,10 +2,11 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use sanwire_buffer::Region;
+use sanwire_scsi::vpd::{Identity, TargetPort};
 use sanwire_scsi::{AdditionalSense, Capacity, Cdb, Sense, SenseKey, Status};
 
 use super::*;
-use crate::inventory::{self, VolumeSummary};
+use crate::inventory;
 use crate::session::Order;
 use crate::volume::tests::block_on;
 use crate::volume::{BufferPool, Volume, VolumeInfo, WireUnit};
@@ -66,6 +67,8 @@ impl Session for Scripted {
 
     fn abandon(&mut self, _: Lun) {}
 
+    fn withdraw(&mut self, _: OrderId) {}
+
     fn server(&self) -> Option<ServerInfo> {
         None
     }
@@ -113,8 +116,7 @@ fn open(driver: &mut Driver) -> Volume {
     let queue = OpQueue::new(Arc::new(|| ()));
     let pool = BufferPool::new(Region::new(1 << 20).expect("memory"));
     let volume = Volume::from_queue(info.clone(), &queue, pool);
-    let VolumeSummary { lun, mark, form, block_bytes, transfer_max_bytes, .. } = summary;
-    driver.serve(Served { lun, mark, form, block_bytes, transfer_max_bytes, queue, info });
+    driver.serve(&summary, queue, info);
     volume
 }
 
@@ -181,6 +183,45 @@ fn a_resize_is_seen_with_the_next_operation() {
     *blocks.lock().expect("no panic") = 2000;
     assert_eq!(serve(&mut driver, volume.flush()), Ok(()));
     assert_eq!(volume.info().size_bytes, 2000 * u64::from(BLOCK_BYTES));
+}
+
+/// Devices of others tell it once, and go on with whatever is asked next.
+#[test]
+fn a_command_that_a_unit_attention_has_stopped_is_given_again_to_the_same_unit_only() {
+    let page = |uuid| Identity::new("one", [uuid; 16]).expect("a name").to_page(&TargetPort::default());
+    let told = [
+        (AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED, 1, true),
+        (AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED, 2, false),
+        (AdditionalSense::INQUIRY_DATA_HAS_CHANGED, 2, false),
+        (AdditionalSense::POWER_ON_OR_RESET_OCCURRED, 2, false),
+        (AdditionalSense { code: 0x29, qualifier: 0x04 }, 2, false),
+        (AdditionalSense::CAPACITY_DATA_HAS_CHANGED, 2, false),
+        (AdditionalSense::RESERVATIONS_RELEASED, 1, true),
+    ];
+    for (told, then, is_written) in told {
+        let (mut uuid, writes) = (1, Arc::new(Mutex::new(0)));
+        let given = Arc::clone(&writes);
+        let mut driver = driver(Box::new(move |cdb| match (cdb.operation_code(), cdb.as_ref()[2]) {
+            (0x12, 0x83) => (Status::Good, Vec::new(), page(uuid)),
+            (0x25, _) => (Status::Good, Vec::new(), vec![0, 0, 0x0f, 0xff, 0, 0, 2, 0]),
+            (0x2a, _) => {
+                let mut given = given.lock().expect("no panic");
+                *given += 1;
+                uuid = then;
+                if *given == 1 { refuse(SenseKey::UnitAttention, told) } else { (Status::Good, Vec::new(), Vec::new()) }
+            }
+            _ => introduce(cdb)
+                .unwrap_or_else(|| refuse(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE)),
+        }));
+        let volume = open(&mut driver);
+        let block = || Frame::from(vec![0; BLOCK_BYTES as usize]).freeze();
+        let result = serve(&mut driver, volume.write(0, block()));
+        assert_eq!(
+            (result.is_ok(), *writes.lock().expect("no panic") == 2),
+            (is_written, is_written),
+            "{told:?}: {result:?}"
+        );
+    }
 }
 
 #[test]

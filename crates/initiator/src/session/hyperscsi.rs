@@ -267,9 +267,11 @@ fn translate(event: ClientEvent) -> Option<Event> {
         }
         ClientEvent::Completed { id, answer: WireAnswer::Managed { .. }, .. } => {
             let what = "a command was answered as task management".to_owned();
-            Event::Failed { id: OrderId(id.number()), failure: Failure::Protocol(what) }
+            Event::Failed { id: OrderId(id.number()), failure: Failure::Protocol(what), data_in: None }
         }
-        ClientEvent::Failed { id, failure, .. } => Event::Failed { id: OrderId(id.number()), failure: failure.into() },
+        ClientEvent::Failed { id, failure, data_in } => {
+            Event::Failed { id: OrderId(id.number()), failure: failure.into(), data_in }
+        }
         ClientEvent::OutOfPatience(failure) => Event::OutOfPatience(failure.into()),
         ClientEvent::GivenUp(failure) => Event::GivenUp(failure.into()),
     })

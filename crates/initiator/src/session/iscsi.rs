@@ -273,7 +273,9 @@ fn translate(event: ClientEvent) -> Option<Event> {
         ClientEvent::Completed { id, status, sense, data_in, data_in_bytes } => {
             Event::Completed { id: OrderId(id.number()), answer: Answer { status, sense }, data_in, data_in_bytes }
         }
-        ClientEvent::Failed { id, failure, .. } => Event::Failed { id: OrderId(id.number()), failure: failure.into() },
+        ClientEvent::Failed { id, failure, data_in } => {
+            Event::Failed { id: OrderId(id.number()), failure: failure.into(), data_in }
+        }
         ClientEvent::OutOfPatience(failure) => Event::OutOfPatience(failure.into()),
         ClientEvent::GivenUp(failure) => Event::GivenUp(failure.into()),
         // Only a discovery session is told of targets.

@@ -25,6 +25,10 @@ macro_rules! pass_to_protocol {
             self.protocol.abandon(lun, WireFailure::InDoubt);
         }
 
+        fn withdraw(&mut self, id: OrderId) {
+            self.protocol.withdraw(id.0);
+        }
+
         fn server(&self) -> Option<ServerInfo> {
             self.protocol.server().map(server_info)
         }
@@ -165,6 +169,7 @@ pub(crate) enum Event {
     Failed {
         id: OrderId,
         failure: Failure,
+        data_in: Option<Frame>,
     },
     /// Patience has run out: every command without an answer has failed, and the server is sought on.
     OutOfPatience(Failure),
@@ -201,7 +206,8 @@ pub(crate) trait Session: Send {
     fn in_transit(&self) -> usize;
 
     /// From now on the commands of a session that the server has forgotten wait for `release`: somebody first makes sure
-    /// that the units are what they were. Commands given meanwhile go out at once.
+    /// that the units are what they were, whatever becomes of the connection meanwhile. Commands given meanwhile go out at
+    /// once, and are held themselves when the server has forgotten that session too.
     fn hold_after_restart(&mut self);
 
     /// Lets held commands go.
@@ -209,6 +215,9 @@ pub(crate) trait Session: Send {
 
     /// Fails the held commands of a logical unit with [`Failure::InDoubt`].
     fn abandon(&mut self, lun: Lun);
+
+    /// Fails this command with [`Failure::InDoubt`], if it is held.
+    fn withdraw(&mut self, id: OrderId);
 
     /// Who serves, as far as it is known by now.
     fn server(&self) -> Option<ServerInfo>;

@@ -1,6 +1,7 @@
 //! A server and a client of this process, over UDP on the loopback.
 
 mod names;
+mod numbers;
 mod terms;
 mod timed;
 

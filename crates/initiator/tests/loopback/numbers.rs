@@ -1,0 +1,190 @@
+//! Volumes that get other numbers while they are in use: each keeps its own content, by HyperSCSI and by iSCSI.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sanwire_buffer::Slice;
+use sanwire_core::Lun;
+use sanwire_initiator::{Client, Url, Volume, VolumeError};
+use sanwire_target::{AllowList, ExportConfig, Target, TargetConfig, Wire};
+
+use super::{config, options, url};
+
+const BLOCK_BYTES: usize = 4096;
+
+/// The writes of one volume that are under way together.
+const DEPTH: u64 = 16;
+
+/// A server of two volumes, both of which are also units of one iSCSI target.
+struct World(Target);
+
+fn lun(number: u16) -> Lun {
+    Lun::new(number).unwrap()
+}
+
+impl World {
+    fn new() -> World {
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let units = BTreeMap::from([(lun(0), "a".to_owned()), (lun(1), "b".to_owned())]);
+        let export = ExportConfig { units, ..ExportConfig::of_volume("all", AllowList::default()).unwrap() };
+        let wires = vec![Wire::HsIp { address: any_port }, Wire::Iscsi { address: any_port, group_tag: 1 }];
+        let settings = TargetConfig { wires, exports: vec![export], ..config(&["a=ram:1M", "b=ram:1M"]) };
+        World(Target::start(settings).unwrap())
+    }
+
+    /// Both ways to the volumes, and the names of the volumes there.
+    fn ways(&self) -> [(Url, [&'static str; 2]); 2] {
+        let (portal, _) = self.0.wires().iter().find_map(Wire::portal).unwrap();
+        let iscsi = format!("iscsi://{portal}/iqn.2026-11.org.sanwire:all/0").parse().unwrap();
+        [(url(&self.0, "a"), ["a", "b"]), (iscsi, ["0", "1"])]
+    }
+
+    fn map(&self, change: impl Fn(&mut BTreeMap<Lun, String>)) {
+        let mut exports = self.0.exports();
+        exports.iter_mut().for_each(|export| change(&mut export.units));
+        self.0.set_exports(exports).unwrap();
+    }
+
+    fn renumber(&self, from: u16, to: u16) {
+        self.map(|units| {
+            let moved = units.remove(&lun(from)).unwrap();
+            units.insert(lun(to), moved);
+        });
+        assert!(self.0.renumber_volume(lun(from), lun(to)).unwrap());
+    }
+
+    fn remove(&self, number: u16) {
+        self.map(|units| drop(units.remove(&lun(number))));
+        assert!(self.0.remove_volume(lun(number)));
+    }
+
+    /// The different bytes of which a volume is full.
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        let mut client = Client::connect(&url(&self.0, name), &options()).unwrap();
+        let volume = client.open(name).unwrap();
+        let mut all = client.block_on(async { volume.read(0, volume.buffer(1 << 20).await?).await }).unwrap().to_vec();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+/// Writes blocks of this byte again and again, many at a time, until it is over or fails.
+async fn fill(volume: &Volume, byte: u8, is_over: &AtomicBool) -> Result<(), VolumeError> {
+    let worker = async |at: u64| {
+        while !is_over.load(Ordering::Acquire) {
+            volume.write(at * BLOCK_BYTES as u64, Slice::from(vec![byte; BLOCK_BYTES])).await?;
+        }
+        Ok(())
+    };
+    let mut workers: Vec<_> = (0..DEPTH).map(|at| Box::pin(worker(at))).collect();
+    std::future::poll_fn(|context| {
+        let mut result = Ok(());
+        workers.retain_mut(|future| match future.as_mut().poll(context) {
+            std::task::Poll::Ready(ended) => {
+                result = std::mem::replace(&mut result, Ok(())).and(ended);
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+        if workers.is_empty() || result.is_err() { result.into() } else { std::task::Poll::Pending }
+    })
+    .await
+}
+
+/// Fills volumes, each with its own byte and by its own client, while the numbers change; gives how it went with each.
+fn fill_while(way: &(Url, [&str; 2]), count: usize, change: impl FnOnce()) -> Vec<(Result<(), VolumeError>, u16)> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let fillers = way.1[..count].iter().zip(0xa0..).map(|(name, byte)| {
+            let mut client = Client::connect(&way.0, &options()).unwrap();
+            let volume = client.open(name).unwrap();
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let result = client.block_on(fill(&volume, byte, is_over));
+                (result, volume.info().lun.number())
+            })
+        });
+        let fillers: Vec<_> = fillers.collect();
+        std::thread::sleep(Duration::from_millis(50));
+        change();
+        std::thread::sleep(Duration::from_millis(300));
+        is_over.store(true, Ordering::Release);
+        fillers.into_iter().map(|filler| filler.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_volume_that_gets_the_number_of_another_one_gets_none_of_its_writes() {
+    for at in 0..2 {
+        let world = World::new();
+        let way = &world.ways()[at];
+        let ended = fill_while(way, 1, || {
+            world.remove(0);
+            world.renumber(1, 0);
+        });
+        let Err(VolumeError::Protocol { what }) = &ended[0].0 else { panic!("{ended:?}") };
+        assert!(what.contains("removed or replaced"), "{what}");
+        assert_eq!(world.bytes("b"), [0], "nothing was written there");
+    }
+}
+
+#[test]
+fn a_volume_is_found_under_its_new_number_whoever_has_the_old_one() {
+    for at in 0..2 {
+        let world = World::new();
+        let way = &world.ways()[at];
+        let ended = fill_while(way, 1, || {
+            world.renumber(0, 7);
+            world.renumber(1, 0);
+        });
+        assert_eq!(ended, [(Ok(()), 7)]);
+        assert_eq!((world.bytes("a"), world.bytes("b")), (vec![0, 0xa0], vec![0]));
+    }
+}
+
+#[test]
+fn two_volumes_in_use_change_their_numbers() {
+    for at in 0..2 {
+        let world = World::new();
+        let way = &world.ways()[at];
+        let ended = fill_while(way, 2, || {
+            world.renumber(0, 7);
+            world.renumber(1, 0);
+            world.renumber(7, 1);
+        });
+        assert_eq!(ended, [(Ok(()), 1), (Ok(()), 0)]);
+        assert_eq!((world.bytes("a"), world.bytes("b")), (vec![0, 0xa0], vec![0, 0xa1]));
+    }
+}
+
+/// Its own look at the other units must not open a number behind which its commands are still on their way.
+#[test]
+fn two_volumes_of_one_client_change_their_numbers_while_it_lists_them() {
+    for at in 0..2 {
+        let world = World::new();
+        let (url, names) = &world.ways()[at];
+        let mut client = Client::connect(url, &options()).unwrap();
+        let volumes = names.map(|name| client.open(name).unwrap());
+        for round in 0..4u64 {
+            let write = |volume: &Volume, byte: u8| {
+                let (volume, data) = (volume.clone(), Slice::from(vec![byte; BLOCK_BYTES]));
+                async move { volume.write(round * BLOCK_BYTES as u64, data).await }
+            };
+            world.renumber(0, 7);
+            world.renumber(1, 0);
+            if round % 2 == 0 {
+                assert_eq!(client.volumes().unwrap().len(), 2);
+            }
+            world.renumber(7, 1);
+            client.block_on(async {
+                let (first, second) = (write(&volumes[0], 0xa0), write(&volumes[1], 0xa1));
+                first.await.unwrap();
+                second.await.unwrap();
+            });
+        }
+        assert_eq!((world.bytes("a"), world.bytes("b")), (vec![0, 0xa0], vec![0, 0xa1]));
+    }
+}

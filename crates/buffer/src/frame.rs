@@ -67,6 +67,18 @@ impl Frame {
     }
 }
 
+impl Frame {
+    /// A frame of zeroes with memory of its own, outside any region; `None` when there is no memory for it.
+    #[must_use]
+    pub fn zeroed(length: usize) -> Option<Frame> {
+        let layout = std::alloc::Layout::array::<u8>(length).ok().filter(|layout| layout.size() > 0)?;
+        // SAFETY: the layout is not one of no bytes.
+        let pointer = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        // It goes home as the box of bytes that it could be: memory of the global allocator with this very layout.
+        Some(Frame { pointer, capacity: length, length, home: Home::Heap })
+    }
+}
+
 impl From<Vec<u8>> for Frame {
     /// A frame with memory of its own, outside any region.
     fn from(bytes: Vec<u8>) -> Self {
@@ -100,7 +112,8 @@ impl Drop for Frame {
             Home::Region(region) => region.take_back(self.pointer, self.capacity),
             Home::Heap => {
                 let bytes = std::ptr::slice_from_raw_parts_mut(self.pointer.as_ptr(), self.capacity);
-                // SAFETY: pointer and capacity are those of the box that `From<Vec<u8>>` took apart.
+                // SAFETY: pointer and capacity are those of the box that `From<Vec<u8>>` took apart, or of memory of the global
+                // allocator with a box's layout.
                 drop(unsafe { Box::from_raw(bytes) });
             }
         }
@@ -210,5 +223,7 @@ mod tests {
         frame.truncate(2);
         assert_eq!((&*frame, frame.capacity()), (&[1, 5][..], 3));
         assert!(Frame::from(Vec::new()).is_empty());
+        assert_eq!(*Frame::zeroed(5000).unwrap(), [0; 5000]);
+        assert!(Frame::zeroed(0).is_none() && Frame::zeroed(1 << 62).is_none(), "no memory, and no end of the process");
     }
 }

@@ -11,6 +11,7 @@ pub mod blocking;
 mod error;
 mod file;
 pub mod layer;
+mod memory;
 mod null;
 mod patience;
 mod ram;

@@ -1,38 +1,34 @@
 //! Blocks in memory, allocated as they are written.
 
+mod chunk;
+
 use std::fmt;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use sanwire_buffer::Slice;
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 
-use crate::request::{Allocation, Geometry, Outcome, Request, Space, Started, Store};
+use self::chunk::{CHUNK_BYTES, GROUP_CHUNKS, Group, PAGE_BYTES, Pages, chunks, covered_pages, touched_pages};
+use crate::error::{ErrorKind, StoreError};
+use crate::memory;
+use crate::request::{Allocation, Completion, Geometry, Outcome, Request, Space, Started, Store};
 use crate::resize::{GrowingGeometry, ResizeError};
 
-/// The grain of locking: requests on different chunks never wait for each other.
-const CHUNK_BYTES: usize = 256 << 10;
-/// The grain in which discards are counted: a chunk all of whose pages were discarded is freed.
-const PAGE_BYTES: usize = CHUNK_BYTES / u64::BITS as usize;
 /// Runs looked at for one answer about allocation.
 const RUNS_MAX: usize = 4096;
-/// Chunks whose locks come into being together, on the first write to any of them.
-const GROUP_CHUNKS: usize = 1024;
 /// Shorter reads are copied: that costs less than what a write pays that finds its chunk shared.
 const SHARED_MIN_BYTES: usize = 4 << 10;
 /// Reads up to this length are fetched into the cache while the reply is made: the processor's own foresight begins anew
 /// with each page, and needs no help with longer ones.
 const FETCHED_MAX_BYTES: usize = 16 << 10;
-/// A chunk that had to be copied for a write is not shared for so many reads: mixed work must not copy it each time.
-const WARY_READS: u8 = u8::MAX;
-
 /// A sparse disk in memory, never larger than its length (and about 0.03 % for its tables).
 ///
 /// A chunk of 256 KiB takes memory when it is first written and gives it back when all of it was discarded. Reads and
 /// writes hold all of their chunks at once, so that nobody sees a part of a write; zeroing and discarding go chunk by
-/// chunk. Zeroes are not kept allocated: memory that fails to come is the end of the process, not an error of the store.
+/// chunk. Zeroes are not kept allocated. A request for which there is no memory fails with [`ErrorKind::Full`] and changes
+/// nothing (zeroing and discarding: nothing more); the last of the memory is left to the rest of the process.
 /// A read within one chunk is not copied, unless it is very short, but shares the chunk, which a later write then copies:
 /// each reply on its way may hold 256 KiB of the past.
 pub struct RamStore {
@@ -41,23 +37,6 @@ pub struct RamStore {
     groups: ArcSwap<Vec<Group>>,
     /// How many chunks take memory.
     written_chunks: AtomicU64,
-}
-
-/// Neighbouring chunks, once one of them was written.
-type Group = Arc<OnceLock<Box<[Chunk]>>>;
-
-/// One lock on a cache line of its own, so that readers of neighbours do not fight over it.
-#[derive(Default)]
-#[repr(align(64))]
-struct Chunk(RwLock<Option<Pages>>);
-
-struct Pages {
-    /// Shared with replies that are on their way.
-    bytes: Slice,
-    /// Reads to come that are not shared.
-    wary: AtomicU8,
-    /// One bit for each page that was written since it was last discarded.
-    written: u64,
 }
 
 impl RamStore {
@@ -89,46 +68,79 @@ impl RamStore {
         self.written_chunks.load(Ordering::Relaxed) * CHUNK_BYTES as u64
     }
 
-    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) {
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
         let groups = self.groups.load();
         if let Some(piece) = only_piece(offset_bytes, buffer.len()) {
             let chunk = groups[piece.group].get().map(|chunks| chunks[piece.chunk].read());
-            return piece.read(chunk.as_deref().and_then(Option::as_ref), buffer);
+            piece.read(chunk.as_deref().and_then(Option::as_ref), buffer);
+            return Ok(());
         }
         // Locks are taken in ascending order, here and by writers: nobody waits in a circle. A group that is not there
         // yet is made, for without its locks a writer could come between.
-        let held: Vec<_> = pieces(offset_bytes, buffer.len() as u64)
-            .map(|piece| (groups[piece.group].get_or_init(new_group)[piece.chunk].read(), piece))
-            .collect();
+        let held = pieces(offset_bytes, buffer.len() as u64)
+            .map(|piece| {
+                Ok((chunks(&groups[piece.group]).ok_or_else(|| no_memory(offset_bytes))?[piece.chunk].read(), piece))
+            })
+            .collect::<Result<Vec<_>, StoreError>>()?;
         let mut rest = buffer;
         for (chunk, piece) in &held {
             let (part, tail) = rest.split_at_mut(piece.length);
             rest = tail;
             piece.read(chunk.as_ref(), part);
         }
+        Ok(())
     }
 
-    fn write(&self, offset_bytes: u64, data: &[u8]) {
+    fn write(&self, offset_bytes: u64, data: &[u8]) -> Result<(), StoreError> {
         let groups = self.groups.load();
-        let chunk = |piece: &Piece| groups[piece.group].get_or_init(new_group)[piece.chunk].write();
+        let failed = || no_memory(offset_bytes);
         if let Some(piece) = only_piece(offset_bytes, data.len()) {
-            return piece.write(self.pages(&mut chunk(&piece)), data);
+            let mut chunk = chunks(&groups[piece.group]).ok_or_else(failed)?[piece.chunk].write();
+            self.prepare(&mut chunk).ok_or_else(failed)?;
+            piece.write(&mut chunk, data);
+            return Ok(());
         }
-        let mut held: Vec<_> = pieces(offset_bytes, data.len() as u64).map(|piece| (chunk(&piece), piece)).collect();
+        let mut held = pieces(offset_bytes, data.len() as u64)
+            .map(|piece| Ok((chunks(&groups[piece.group]).ok_or_else(failed)?[piece.chunk].write(), piece)))
+            .collect::<Result<Vec<_>, StoreError>>()?;
+        // All of it before any of it: nobody sees a part of a write.
+        held.iter_mut().try_for_each(|(chunk, _)| self.prepare(chunk)).ok_or_else(failed)?;
         let mut rest = data;
         for (chunk, piece) in &mut held {
             let (part, tail) = rest.split_at(piece.length);
             rest = tail;
-            piece.write(self.pages(chunk), part);
+            piece.write(chunk, part);
+        }
+        Ok(())
+    }
+
+    /// Gives a chunk memory, of its own, so that it can be written; `None` when there is none.
+    fn prepare(&self, chunk: &mut Option<Pages>) -> Option<()> {
+        match chunk {
+            Some(pages) => pages.own().map(drop),
+            None => {
+                *chunk = Some(Pages::new()?);
+                self.written_chunks.fetch_add(1, Ordering::Relaxed);
+                Some(())
+            }
         }
     }
 
-    /// The pages of a chunk, which takes memory from now on.
-    fn pages<'a>(&self, chunk: &'a mut Option<Pages>) -> &'a mut Pages {
-        chunk.get_or_insert_with(|| {
-            self.written_chunks.fetch_add(1, Ordering::Relaxed);
-            Pages::new()
-        })
+    fn perform(&self, request: Request) -> Completion {
+        match request {
+            Request::Read { offset_bytes, mut buffer } => {
+                self.read(offset_bytes, &mut buffer)?;
+                return Ok(Outcome::Read(buffer));
+            }
+            Request::Write { offset_bytes, data } => self.write(offset_bytes, &data)?,
+            Request::Flush => {}
+            Request::Allocation { offset_bytes, length_bytes } => {
+                return Ok(Outcome::Allocated(self.allocation(offset_bytes, length_bytes)));
+            }
+            Request::Discard { offset_bytes, length_bytes } => self.clear(offset_bytes, length_bytes, true)?,
+            Request::WriteZeroes { offset_bytes, length_bytes } => self.clear(offset_bytes, length_bytes, false)?,
+        }
+        Ok(Outcome::Done)
     }
 
     fn allocation(&self, offset_bytes: u64, length_bytes: u64) -> Allocation {
@@ -149,7 +161,7 @@ impl RamStore {
     }
 
     /// Makes zeroes of a range; with `give_back`, also frees the chunks in which nothing is left.
-    fn clear(&self, offset_bytes: u64, length_bytes: u64, give_back: bool) {
+    fn clear(&self, offset_bytes: u64, length_bytes: u64, give_back: bool) -> Result<(), StoreError> {
         let groups = self.groups.load();
         for piece in pieces(offset_bytes, length_bytes) {
             let Some(group) = groups[piece.group].get() else { continue };
@@ -162,9 +174,11 @@ impl RamStore {
                 *chunk = None;
                 self.written_chunks.fetch_sub(1, Ordering::Relaxed);
             } else {
-                pages.own()[piece.start..piece.start + piece.length].fill(0);
+                let bytes = pages.own().ok_or_else(|| no_memory(offset_bytes))?;
+                bytes[piece.start..piece.start + piece.length].fill(0);
             }
         }
+        Ok(())
     }
 }
 
@@ -174,32 +188,7 @@ impl Store for RamStore {
     }
 
     fn start(&self, request: Request) -> Started {
-        if let Err(error) = self.geometry.get().check(&request) {
-            return Started::Done(Err(error));
-        }
-        let outcome = match request {
-            Request::Read { offset_bytes, mut buffer } => {
-                self.read(offset_bytes, &mut buffer);
-                Outcome::Read(buffer)
-            }
-            Request::Write { offset_bytes, data } => {
-                self.write(offset_bytes, &data);
-                Outcome::Done
-            }
-            Request::Flush => Outcome::Done,
-            Request::Allocation { offset_bytes, length_bytes } => {
-                Outcome::Allocated(self.allocation(offset_bytes, length_bytes))
-            }
-            Request::Discard { offset_bytes, length_bytes } => {
-                self.clear(offset_bytes, length_bytes, true);
-                Outcome::Done
-            }
-            Request::WriteZeroes { offset_bytes, length_bytes } => {
-                self.clear(offset_bytes, length_bytes, false);
-                Outcome::Done
-            }
-        };
-        Started::Done(Ok(outcome))
+        Started::Done(self.geometry.get().check(&request).and_then(|()| self.perform(request)))
     }
 
     fn share(&self, offset_bytes: u64, length_bytes: usize) -> Option<Slice> {
@@ -224,6 +213,9 @@ impl Store for RamStore {
 
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
         self.geometry.check(length_bytes)?;
+        if memory::total_bytes().is_some_and(|total_bytes| length_bytes > total_bytes) {
+            return Err(ResizeError::Fixed("this machine has less memory, also with its swap space"));
+        }
         self.groups.rcu(|groups| {
             let missing = groups_in(length_bytes).saturating_sub(groups.len());
             groups.iter().cloned().chain((0..missing).map(|_| Group::default())).collect::<Vec<_>>()
@@ -239,48 +231,12 @@ impl fmt::Debug for RamStore {
     }
 }
 
-impl Chunk {
-    fn read(&self) -> RwLockReadGuard<'_, Option<Pages>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Option<Pages>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Pages {
-    fn new() -> Self {
-        Pages { bytes: vec![0; CHUNK_BYTES].into(), wary: AtomicU8::new(0), written: 0 }
-    }
-
-    /// A share of the range, unless writes have lately had to copy the chunk because of such shares.
-    fn share(&self, range: Range<usize>) -> Option<Slice> {
-        let wary = self.wary.load(Ordering::Relaxed);
-        if wary > 0 {
-            // Two readers may count as one: it is a guess anyhow.
-            self.wary.store(wary - 1, Ordering::Relaxed);
-            return None;
-        }
-        Some(self.bytes.slice(range))
-    }
-
-    /// The bytes, to be changed: a copy of them, while replies share the old ones.
-    fn own(&mut self) -> &mut [u8] {
-        if self.bytes.get_mut().is_none() {
-            self.bytes = self.bytes.to_vec().into();
-            self.wary = AtomicU8::new(WARY_READS);
-        }
-        self.bytes.get_mut().unwrap_or_default()
-    }
+fn no_memory(offset_bytes: u64) -> StoreError {
+    StoreError { kind: ErrorKind::Full, offset_bytes, source: Some(io::ErrorKind::OutOfMemory.into()) }
 }
 
 fn groups_in(length_bytes: u64) -> usize {
     usize::try_from(length_bytes.div_ceil((CHUNK_BYTES * GROUP_CHUNKS) as u64)).unwrap_or(usize::MAX)
-}
-
-fn new_group() -> Box<[Chunk]> {
-    (0..GROUP_CHUNKS).map(|_| Chunk::default()).collect()
 }
 
 /// The part of a request that lies in one chunk.
@@ -299,8 +255,12 @@ impl Piece {
         }
     }
 
-    fn write(&self, pages: &mut Pages, part: &[u8]) {
-        pages.own()[self.start..self.start + self.length].copy_from_slice(part);
+    /// Writes to a chunk that was prepared.
+    fn write(&self, chunk: &mut Option<Pages>, part: &[u8]) {
+        let Some(pages) = chunk else { return };
+        if let Some(bytes) = pages.bytes.get_mut() {
+            bytes[self.start..self.start + self.length].copy_from_slice(part);
+        }
         pages.written |= touched_pages(self.start, self.length);
     }
 }
@@ -340,23 +300,6 @@ fn pieces(offset_bytes: u64, length_bytes: u64) -> impl Iterator<Item = Piece> {
         next += length as u64;
         Some(Piece { group: number / GROUP_CHUNKS, chunk: number % GROUP_CHUNKS, start, length })
     })
-}
-
-/// A bit for each page that the range reaches into.
-fn touched_pages(start: usize, length: usize) -> u64 {
-    page_bits(start / PAGE_BYTES, (start + length).div_ceil(PAGE_BYTES))
-}
-
-/// A bit for each page that lies wholly in the range.
-fn covered_pages(start: usize, length: usize) -> u64 {
-    page_bits(start.div_ceil(PAGE_BYTES), (start + length) / PAGE_BYTES)
-}
-
-fn page_bits(first: usize, end: usize) -> u64 {
-    match end.saturating_sub(first) {
-        0 => 0,
-        count => (u64::MAX >> (u64::BITS as usize - count)) << first,
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 //!
 //! | store | what it is |
 //! |---|---|
-//! | `ram:SIZE` | memory, taken as it is written ([`RamStore`]) |
+//! | `ram:SIZE` | memory, taken as it is written ([`RamStore`]); no more than the machine has with its swap space |
 //! | `null:SIZE` | zeroes, for measuring ([`NullStore`]) |
 //! | `file:PATH` | a regular file or a block device ([`FileStore`]) |
 //! | `/dev/...` | a block device, and nothing else, given by its absolute path |
@@ -53,6 +53,7 @@ pub use name::VolumeName;
 pub use raw::SpecError;
 
 use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, ReadOnlyLayer, ThickLayer};
+use crate::memory;
 use crate::{Expectation, FileOptions, FileStore, Known, NullStore, OpenError, Patience, RamStore, Store};
 
 /// A volume: its name and its store. Made from text by `parse`, or from a TOML table by serde.
@@ -137,7 +138,10 @@ impl StoreSpec {
         let block_bytes = self.block_bytes.unwrap_or(512);
         let mut known = None;
         let mut store: Arc<dyn Store> = match (&self.backing, expected) {
-            (Backing::Ram { size_bytes }, _) => Arc::new(RamStore::new(*size_bytes, block_bytes)),
+            (Backing::Ram { size_bytes }, _) => {
+                check_memory(*size_bytes)?;
+                Arc::new(RamStore::new(*size_bytes, block_bytes))
+            }
             (Backing::Null { size_bytes }, _) => Arc::new(NullStore::new(*size_bytes, block_bytes)),
             (Backing::File { path, options }, None) => Arc::new(FileStore::open(path, options)?),
             (Backing::File { path, options }, Some(expected)) => {
@@ -159,6 +163,14 @@ impl StoreSpec {
             store = Arc::new(ReadOnlyLayer::new(store));
         }
         Ok((store, known))
+    }
+}
+
+/// Refuses what no machine of this kind could hold. Several volumes together may be larger: they take memory as they are written.
+fn check_memory(wanted_bytes: u64) -> Result<(), OpenError> {
+    match memory::total_bytes() {
+        Some(total_bytes) if wanted_bytes > total_bytes => Err(OpenError::Memory { wanted_bytes, total_bytes }),
+        _ => Ok(()),
     }
 }
 

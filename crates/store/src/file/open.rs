@@ -30,7 +30,7 @@ pub struct FileOptions {
     pub only_block_device: bool,
 }
 
-/// Why a file or block device cannot be a store.
+/// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -49,6 +49,14 @@ pub enum OpenError {
     Missing {
         /// The file.
         path: PathBuf,
+    },
+    /// More than the machine has.
+    #[error("{} of memory ({wanted_bytes} bytes) cannot be had: this machine has {} with its swap space; choose a smaller size, or a file", Size(*wanted_bytes), Size(*total_bytes))]
+    Memory {
+        /// The size that was asked for.
+        wanted_bytes: u64,
+        /// Memory and swap space.
+        total_bytes: u64,
     },
     /// It was served before, and is not there.
     #[error("{} does not exist, though it held the volume {name} before: mount its file system, or bring the file back. {}", path.display(), renew(name))]

@@ -4,6 +4,7 @@ use std::thread;
 use proptest::prelude::*;
 use sanwire_buffer::Slice;
 
+use super::chunk::WARY_READS;
 use super::*;
 
 fn read(store: &RamStore, offset_bytes: u64, length: usize) -> Vec<u8> {

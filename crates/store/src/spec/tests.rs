@@ -171,3 +171,12 @@ fn a_volume_may_be_removable_or_thick() {
     let refused = "ram:1M,removable".parse::<StoreSpec>().unwrap_err();
     assert!(matches!(refused, SpecError::NotHere { key: "removable", .. }), "{refused}");
 }
+
+#[test]
+fn more_memory_than_the_machine_has_is_refused() {
+    let error = volume("a=ram:1P").store.open().expect_err("no machine has that").to_string();
+    assert!(error.starts_with("1 PiB of memory (1125899906842624 bytes) cannot be had: this machine has "), "{error}");
+    let store = volume("a=ram:1M").store.open().unwrap();
+    assert!(store.resize(1 << 50).unwrap_err().to_string().contains("this machine has less memory"));
+    assert_eq!(store.geometry().length_bytes, 1 << 20);
+}

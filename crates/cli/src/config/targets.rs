@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use sanwire_core::Lun;
-use sanwire_iscsi::{Authentication, ChapSecret, Credential, IscsiName};
+use sanwire_iscsi::{Authentication, ChapAlgorithm, ChapSecret, Credential, IscsiName};
 use sanwire_store::VolumeSpec;
 use sanwire_target::{AllowList, AllowRule, ExportConfig, ExportError};
 use serde::Deserialize;
@@ -40,6 +40,7 @@ pub(super) struct WrittenTarget {
     allow: Option<Vec<Text>>,
     chap: Option<Vec<WrittenCredential>>,
     mutual_chap: Option<WrittenCredential>,
+    chap_algorithms: Option<Spanned<Vec<Text>>>,
     #[serde(default)]
     portal_groups: Vec<NonZeroU16>,
     #[serde(default)]
@@ -55,6 +56,7 @@ pub(super) struct WrittenDiscovery {
     #[serde(default)]
     chap: Vec<WrittenCredential>,
     mutual_chap: Option<WrittenCredential>,
+    chap_algorithms: Option<Spanned<Vec<Text>>>,
 }
 
 /// A CHAP user; one of the two secrets.
@@ -86,7 +88,12 @@ impl WrittenTarget {
             alias: self.alias.clone(),
             units,
             allow: AllowList::new(rules),
-            authentication: authentication(source, self.chap.as_deref().unwrap_or(&[]), self.mutual_chap.as_ref())?,
+            authentication: authentication(
+                source,
+                self.chap.as_deref().unwrap_or(&[]),
+                self.mutual_chap.as_ref(),
+                self.chap_algorithms.as_ref(),
+            )?,
             requires_digests: self.require_digests,
             group_tags: self.portal_groups.iter().map(|tag| tag.get()).collect(),
             redirect: self.redirection(source, &span)?,
@@ -116,7 +123,7 @@ impl WrittenTarget {
 
 impl WrittenDiscovery {
     pub(super) fn check(&self, source: &Source<'_>) -> anyhow::Result<Authentication> {
-        authentication(source, &self.chap, self.mutual_chap.as_ref())
+        authentication(source, &self.chap, self.mutual_chap.as_ref(), self.chap_algorithms.as_ref())
     }
 }
 
@@ -124,9 +131,22 @@ fn authentication(
     source: &Source<'_>,
     chap: &[WrittenCredential],
     mutual: Option<&WrittenCredential>,
+    algorithms: Option<&Spanned<Vec<Text>>>,
 ) -> anyhow::Result<Authentication> {
     let users = chap.iter().map(|user| user.check(source)).collect::<anyhow::Result<_>>()?;
-    Ok(Authentication { users, mutual: mutual.map(|target| target.check(source)).transpose()? })
+    let mutual = mutual.map(|target| target.check(source)).transpose()?;
+    let Some(written) = algorithms else { return Ok(Authentication { users, mutual, algorithms: Vec::new() }) };
+    if users.is_empty() && mutual.is_none() {
+        let message = "nobody is asked for CHAP here: give chap too, or leave the key out";
+        return Err(source.refuse(Some(written.span()), message));
+    }
+    if written.get_ref().is_empty() {
+        let message =
+            "without an algorithm nobody could log in: name one of md5, sha1, sha256, sha3-256, or leave the key out";
+        return Err(source.refuse(Some(written.span()), message));
+    }
+    let algorithms = source.parse_all::<ChapAlgorithm>(written.get_ref())?;
+    Ok(Authentication { users, mutual, algorithms: algorithms.into_iter().map(Spanned::into_inner).collect() })
 }
 
 impl WrittenCredential {

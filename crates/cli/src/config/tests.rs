@@ -2,6 +2,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use sanwire_iscsi::ChapAlgorithm;
+
 use super::*;
 use crate::failure::Misuse;
 
@@ -77,6 +79,10 @@ fn errors_point_at_file_and_line() {
             "/etc/sanwire.toml:4: CHAP user u: give either secret or secret-file",
         ),
         (
+            "[[target]]\nname = 'iqn.2026-11.org.x'\nlun.0 = 'a'\nchap-algorithms = ['sha256']",
+            "/etc/sanwire.toml:4: nobody is asked for CHAP here: give chap too",
+        ),
+        (
             "[[target]]\nname = 'iqn.2026-11.org.x'",
             "/etc/sanwire.toml:1: a target has volumes, or sends initiators elsewhere",
         ),
@@ -149,6 +155,7 @@ lun = { 0 = "a", 7 = "b" }
 allow = ["iqn.1993-08.org.debian:*", "10.0.0.0/8"]
 chap = [{ user = "host", secret = "a secret of hosts" }]
 mutual-chap = { user = "box", secret = "a secret of ours" }
+chap-algorithms = ["sha3-256", "sha256"]
 portal-groups = [1, 2]
 
 [[target]]
@@ -180,7 +187,13 @@ fn targets_are_what_the_file_says() {
     assert_eq!((&two.redirect, &moved.redirect), (&None, &Some(("[2001:db8::1]:3260,2".to_owned(), true))));
     assert_eq!(one.authentication.users[0].name, "host");
     assert_eq!(one.authentication.mutual.as_ref().unwrap().name, "box");
+    assert_eq!(one.authentication.algorithms, [ChapAlgorithm::Sha3, ChapAlgorithm::Sha256]);
     assert!(!format!("{one:?}").contains("a secret"), "secrets are not shown");
+    for (list, message) in [("[]", "without an algorithm nobody"), ("['rot13']", "'rot13' is no algorithm of CHAP")] {
+        let text = TARGETS.replace("[\"sha3-256\", \"sha256\"]", list);
+        let error = read_file("targets-c", &text, 0o600).unwrap_err().to_string();
+        assert!(error.contains(":13: ") && error.contains(message), "{error}");
+    }
     let error = ServeConfig::combine(
         read_file("targets-b", TARGETS, 0o600).unwrap(),
         ServeArgs { volumes: vec![], ..args() },

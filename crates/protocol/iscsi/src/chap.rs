@@ -3,6 +3,7 @@
 mod binary;
 
 use std::fmt;
+use std::str::FromStr;
 
 use md5::Md5;
 use rand_chacha::ChaCha20Rng;
@@ -59,17 +60,41 @@ pub struct Credential {
     pub secret: ChapSecret,
 }
 
-/// What a response is made with, the strongest last; the numbers are IANA's for PPP authentication.
+/// What a response is made with, the strongest last; the numbers are IANA's for PPP authentication. Made from text by `parse`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Algorithm {
+pub enum ChapAlgorithm {
+    /// `md5`, which every end has (RFC 7143 12.1.3).
     Md5 = 5,
+    /// `sha1`.
     Sha1 = 6,
+    /// `sha256`.
     Sha256 = 7,
+    /// `sha3-256`.
     Sha3 = 8,
 }
 
-impl Algorithm {
-    const ALL: [Algorithm; 4] = [Algorithm::Sha3, Algorithm::Sha256, Algorithm::Sha1, Algorithm::Md5];
+/// A text that names no algorithm.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("'{0}' is no algorithm of CHAP: use md5, sha1, sha256 or sha3-256")]
+pub struct ChapAlgorithmError(String);
+
+impl FromStr for ChapAlgorithm {
+    type Err = ChapAlgorithmError;
+
+    fn from_str(text: &str) -> Result<Self, ChapAlgorithmError> {
+        match text {
+            "md5" => Ok(ChapAlgorithm::Md5),
+            "sha1" => Ok(ChapAlgorithm::Sha1),
+            "sha256" => Ok(ChapAlgorithm::Sha256),
+            "sha3-256" => Ok(ChapAlgorithm::Sha3),
+            _ => Err(ChapAlgorithmError(text.to_owned())),
+        }
+    }
+}
+
+impl ChapAlgorithm {
+    const ALL: [ChapAlgorithm; 4] =
+        [ChapAlgorithm::Sha3, ChapAlgorithm::Sha256, ChapAlgorithm::Sha1, ChapAlgorithm::Md5];
 
     /// What we offer: the strongest first.
     pub(crate) const OFFER: &str = "8,7,6,5";
@@ -80,27 +105,28 @@ impl Algorithm {
         Self::ALL.into_iter().find(|algorithm| *algorithm as u8 == number)
     }
 
-    /// The strongest of a list of numbers.
-    pub(crate) fn strongest(list: &str) -> Option<Self> {
-        list.split(',').filter_map(Self::from_number).max()
+    /// RFC 7143 6.2.1: the first of the other end's list (CHAP_A) that is allowed; without any allowed, all are.
+    pub(crate) fn first_of(list: &str, allowed: &[Self]) -> Option<Self> {
+        let is_allowed = |algorithm: &Self| allowed.is_empty() || allowed.contains(algorithm);
+        list.split(',').filter_map(Self::from_number).find(is_allowed)
     }
 
     /// Bytes of a response; challenges are as long.
     pub(crate) fn bytes(self) -> usize {
         match self {
-            Algorithm::Md5 => 16,
-            Algorithm::Sha1 => 20,
-            Algorithm::Sha256 | Algorithm::Sha3 => 32,
+            ChapAlgorithm::Md5 => 16,
+            ChapAlgorithm::Sha1 => 20,
+            ChapAlgorithm::Sha256 | ChapAlgorithm::Sha3 => 32,
         }
     }
 
     /// The response to a challenge (RFC 1994 4.1).
     pub(crate) fn response(self, identifier: u8, secret: &ChapSecret, challenge: &[u8]) -> Vec<u8> {
         match self {
-            Algorithm::Md5 => respond::<Md5>(identifier, secret, challenge),
-            Algorithm::Sha1 => respond::<Sha1>(identifier, secret, challenge),
-            Algorithm::Sha256 => respond::<Sha256>(identifier, secret, challenge),
-            Algorithm::Sha3 => respond::<Sha3_256>(identifier, secret, challenge),
+            ChapAlgorithm::Md5 => respond::<Md5>(identifier, secret, challenge),
+            ChapAlgorithm::Sha1 => respond::<Sha1>(identifier, secret, challenge),
+            ChapAlgorithm::Sha256 => respond::<Sha256>(identifier, secret, challenge),
+            ChapAlgorithm::Sha3 => respond::<Sha3_256>(identifier, secret, challenge),
         }
     }
 }
@@ -116,20 +142,20 @@ fn respond<D: Digest>(identifier: u8, secret: &ChapSecret, challenge: &[u8]) -> 
 /// What one end asks the other: the answer shows that it knows the secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Challenge {
-    pub(crate) algorithm: Algorithm,
+    pub(crate) algorithm: ChapAlgorithm,
     pub(crate) identifier: u8,
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Challenge {
     /// The challenge in CHAP_I and CHAP_C; `None` when one of them is not what it should be.
-    pub(crate) fn read(algorithm: Algorithm, identifier: &str, challenge: &str) -> Option<Self> {
+    pub(crate) fn read(algorithm: ChapAlgorithm, identifier: &str, challenge: &str) -> Option<Self> {
         let bytes = decode(challenge, CHALLENGE_MAX_BYTES).filter(|bytes| !bytes.is_empty())?;
         Some(Challenge { algorithm, identifier: number(identifier)?, bytes })
     }
 
     /// A challenge that nobody can foresee, as long as the responses.
-    pub(crate) fn fresh(algorithm: Algorithm, random: &mut ChaCha20Rng) -> Self {
+    pub(crate) fn fresh(algorithm: ChapAlgorithm, random: &mut ChaCha20Rng) -> Self {
         let mut bytes = vec![0; algorithm.bytes()];
         random.fill_bytes(&mut bytes);
         let [identifier, ..] = random.next_u32().to_le_bytes();

@@ -26,7 +26,7 @@ mod server;
 mod text;
 pub mod wire;
 
-pub use chap::{ChapSecret, Credential, SecretTooShort};
+pub use chap::{ChapAlgorithm, ChapAlgorithmError, ChapSecret, Credential, SecretTooShort};
 pub use client::{
     Client, ClientAction, ClientConfig, ClientEvent, CommandId, DiscoveredTarget, Failure, Order, ServerInfo, Wishes,
 };

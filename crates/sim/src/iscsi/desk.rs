@@ -80,9 +80,11 @@ pub struct Desk {
 impl Desk {
     fn authentication(&self) -> Authentication {
         match self.has_chap {
-            true => {
-                Authentication { users: client_credential().into_iter().collect(), mutual: target_credential().ok() }
-            }
+            true => Authentication {
+                users: client_credential().into_iter().collect(),
+                mutual: target_credential().ok(),
+                algorithms: Vec::new(),
+            },
             false => Authentication::default(),
         }
     }

@@ -34,7 +34,7 @@ fn exports(portals: &[(&str, u16)], configs: Vec<ExportConfig>) -> Arc<Exports> 
 
 #[test]
 fn only_who_may_use_a_target_finds_it() {
-    let secret = Authentication { users: vec![user("admin")], mutual: None };
+    let secret = Authentication { users: vec![user("admin")], ..Authentication::default() };
     let configs = vec![
         target("here", &[]),
         target("all", &["any"]),
@@ -86,7 +86,7 @@ fn portals_are_told_as_they_are_reached() {
 #[test]
 fn a_reconfiguration_under_a_login_storm_shows_each_login_one_whole_configuration() {
     let with = |label: &str| {
-        let users = Authentication { users: vec![user(label)], mutual: None };
+        let users = Authentication { users: vec![user(label)], ..Authentication::default() };
         vec![ExportConfig { alias: label.into(), authentication: users, ..target("disk", &[]) }]
     };
     let exports = exports(&[("0.0.0.0:3260", 1)], with("before"));

@@ -43,7 +43,7 @@ fn user(secret: &str) -> Credential {
 
 fn with_users(config: ExportConfig, users: &[&Credential]) -> ExportConfig {
     let users = users.iter().map(|user| (*user).clone()).collect();
-    ExportConfig { authentication: Authentication { users, mutual: None }, ..config }
+    ExportConfig { authentication: Authentication { users, ..Authentication::default() }, ..config }
 }
 
 fn naa(volume: &str) -> Designator {

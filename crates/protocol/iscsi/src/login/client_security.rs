@@ -5,7 +5,7 @@ use rand_chacha::rand_core::SeedableRng;
 
 use super::client::{ClientRefusal, violation};
 use super::status::LoginStatus;
-use crate::chap::{Algorithm, Challenge, Credential};
+use crate::chap::{Challenge, ChapAlgorithm, Credential};
 use crate::client::Failure;
 use crate::text::TextWriter;
 
@@ -50,7 +50,7 @@ enum State {
     /// The algorithms are offered.
     Listed,
     /// The target's challenge is answered; this one is ours, if it has to show who it is.
-    Responded { algorithm: Algorithm, own: Option<Challenge> },
+    Responded { algorithm: ChapAlgorithm, own: Option<Challenge> },
     /// Nothing is left to be shown.
     Done,
 }
@@ -123,7 +123,7 @@ impl ClientSecurity {
         let is_doubtful = match self.state {
             State::Listed => true,
             // Some say that they did not like the response: it is longer than that of the algorithm they mean.
-            State::Responded { algorithm, .. } => algorithm != Algorithm::Md5,
+            State::Responded { algorithm, .. } => algorithm != ChapAlgorithm::Md5,
             State::Offered | State::Done => false,
         };
         is_doubtful && status.to_wire()[0] == 2 && !self.md5_only
@@ -139,8 +139,11 @@ impl ClientSecurity {
         match (keys.method, &self.credential) {
             (Some("None"), _) if self.target_credential.is_none() => self.state = State::Done,
             (Some("CHAP"), Some(_)) => {
-                let number = Algorithm::Md5 as u8;
-                text.push("CHAP_A", if self.md5_only { number.to_string() } else { Algorithm::OFFER.into() }.as_str());
+                let number = ChapAlgorithm::Md5 as u8;
+                text.push(
+                    "CHAP_A",
+                    if self.md5_only { number.to_string() } else { ChapAlgorithm::OFFER.into() }.as_str(),
+                );
                 self.state = State::Listed;
             }
             (Some("None"), _) => return Err(not_authentic("the target will not show who it is")),
@@ -155,9 +158,9 @@ impl ClientSecurity {
         let algorithm = match keys.algorithms {
             Some("Reject") if self.md5_only => return Err(not_authentic("the target takes none of our algorithms")),
             Some("Reject") => return Err(ClientRefusal::Md5Only),
-            chosen => chosen.and_then(Algorithm::from_number),
+            chosen => chosen.and_then(ChapAlgorithm::from_number),
         };
-        let algorithm = algorithm.filter(|algorithm| !self.md5_only || *algorithm == Algorithm::Md5);
+        let algorithm = algorithm.filter(|algorithm| !self.md5_only || *algorithm == ChapAlgorithm::Md5);
         let algorithm = algorithm.ok_or_else(|| violation("it chose no algorithm of ours"))?;
         let challenge = keys.identifier.zip(keys.challenge);
         let challenge = challenge.and_then(|(identifier, bytes)| Challenge::read(algorithm, identifier, bytes));

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 
 pub(crate) use self::client::{ClientAdmission, ClientLogin, ClientRefusal, LoginPlan};
 pub use self::server::ServerLogin;
-use crate::chap::Credential;
+use crate::chap::{ChapAlgorithm, Credential};
 use crate::name::{IscsiName, Isid};
 use crate::parameters::{ConnectionParameters, SessionParameters};
 use crate::wire::LoginRequest;
@@ -37,6 +37,8 @@ pub struct Authentication {
     pub users: Vec<Credential>,
     /// What the target answers with when the initiator wants to know who it is.
     pub mutual: Option<Credential>,
+    /// The algorithms of which the initiator's first is taken; none: every one.
+    pub algorithms: Vec<ChapAlgorithm>,
 }
 
 /// A target that an initiator may log in to.

@@ -6,7 +6,7 @@ use super::Authentication;
 use super::client_security::SecurityKeys;
 use super::exchange::Refusal;
 use super::status::LoginStatus;
-use crate::chap::{Algorithm, Challenge, Credential};
+use crate::chap::{Challenge, ChapAlgorithm, Credential};
 use crate::text::TextWriter;
 
 enum State {
@@ -65,7 +65,7 @@ impl Security {
     /// RFC 7143 13.1: the first method of the list that we can use with this initiator. One that insists on CHAP where
     /// nobody must show who he is gets it, and any response is right: there is no user whose it could be.
     fn choose_method(&mut self, methods: &str, text: &mut TextWriter) -> Result<(), Refusal> {
-        let Authentication { users, mutual } = &self.authentication;
+        let Authentication { users, mutual, .. } = &self.authentication;
         let offers = |method: &str| methods.split(',').any(|offered| offered == method);
         let is_first = methods.split(',').find(|method| ["CHAP", "None"].contains(method)) == Some("CHAP");
         let wants_chap = !users.is_empty() || !offers("None") || mutual.is_some() && is_first;
@@ -84,7 +84,8 @@ impl Security {
     }
 
     fn challenge(&mut self, list: &str, text: &mut TextWriter) -> Result<(), Refusal> {
-        let algorithm = Algorithm::strongest(list).ok_or_else(|| unknown("it offers no CHAP algorithm of ours"))?;
+        let algorithm = ChapAlgorithm::first_of(list, &self.authentication.algorithms);
+        let algorithm = algorithm.ok_or_else(|| unknown("it offers no CHAP algorithm that is allowed here"))?;
         let challenge = Challenge::fresh(algorithm, &mut self.random);
         text.push("CHAP_A", &(algorithm as u8).to_string());
         challenge.write(text);

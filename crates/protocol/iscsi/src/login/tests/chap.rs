@@ -1,12 +1,13 @@
 //! Who somebody is.
 
 use super::*;
-use crate::chap::{Algorithm, Challenge};
+use crate::chap::{Challenge, ChapAlgorithm};
 
 fn with_users(mutual: bool) -> OneTarget {
     let mut directory = OneTarget::default();
     let mutual = mutual.then(|| credential("target", "the secret of the target"));
-    directory.entry.authentication = Authentication { users: vec![credential("user", "the secret of a user")], mutual };
+    let users = vec![credential("user", "the secret of a user")];
+    directory.entry.authentication = Authentication { users, mutual, algorithms: vec![] };
     directory
 }
 
@@ -27,7 +28,7 @@ fn a_user_is_let_in_by_its_secret() {
     assert!(meeting.client.is_ok(), "{:?}", meeting.client);
     let Some(LoginOutcome::Admitted(server)) = meeting.server else { panic!("{:?}", meeting.server) };
     assert_eq!(server.user.as_deref(), Some("user"));
-    assert!(meeting.answers.contains("CHAP_A=8\0"), "the strongest: {}", meeting.answers);
+    assert!(meeting.answers.contains("CHAP_A=8\0"), "our first: {}", meeting.answers);
 }
 
 #[test]
@@ -40,6 +41,37 @@ fn both_ends_show_who_they_are() {
     assert!(matches!(meeting.client, Err(ClientRefusal::Refused(Failure::NotAuthentic { .. }))));
     let meeting = log_in(&config, &with_users(false));
     assert!(reason(meeting).contains("has no name and secret"));
+}
+
+/// What a target answers to this CHAP_A; empty when it refuses.
+fn algorithm(list: &str, allowed: &[ChapAlgorithm]) -> String {
+    let (mut server, mut directory) = (server_with_seed(1), with_users(false));
+    directory.entry.authentication.algorithms = allowed.to_vec();
+    ask(&mut server, &directory, &request(0, None), &(names() + "AuthMethod=CHAP\0"));
+    let answer = ask(&mut server, &directory, &request(0, None), &format!("CHAP_A={list}\0")).remove(0);
+    if answer.0.status_class == 0 { value(&answer.1, "CHAP_A").to_owned() } else { String::new() }
+}
+
+/// RFC 7143 6.2.1: "the first value that it supports (and is allowed to use for the specific originator) selected from the
+/// originator list".
+#[test]
+fn the_first_algorithm_of_the_initiators_list_that_is_allowed_is_taken() {
+    use ChapAlgorithm::{Sha3, Sha256};
+    assert_eq!(algorithm("5,6,7,8", &[]), "5");
+    assert_eq!(algorithm("7,5", &[]), "7");
+    assert_eq!(algorithm("5,6,7,8", &[Sha3, Sha256]), "7");
+    assert_eq!(algorithm("5,6", &[Sha3, Sha256]), "", "none of them");
+}
+
+#[test]
+fn our_client_does_without_md5_where_it_is_not_allowed() {
+    let mut directory = with_users(false);
+    directory.entry.authentication.algorithms = vec![ChapAlgorithm::Sha256];
+    let meeting = log_in(&as_user("the secret of a user"), &directory);
+    assert!(meeting.client.is_ok() && meeting.answers.contains("CHAP_A=7\0"), "{}", meeting.answers);
+    let meeting =
+        meet(&mut client(&as_user("the secret of a user"), true), &mut server_with_seed(1), &directory, usize::MAX);
+    assert!(reason(meeting).contains("no CHAP algorithm that is allowed here"));
 }
 
 #[test]
@@ -78,7 +110,8 @@ fn value<'a>(text: &'a str, key: &str) -> &'a str {
 
 /// The right CHAP_R of the user.
 fn response(text: &str) -> String {
-    let challenge = Challenge::read(Algorithm::Md5, value(text, "CHAP_I"), value(text, "CHAP_C")).expect("a challenge");
+    let challenge =
+        Challenge::read(ChapAlgorithm::Md5, value(text, "CHAP_I"), value(text, "CHAP_C")).expect("a challenge");
     challenge.response(&credential("user", "the secret of a user").secret)
 }
 

@@ -41,7 +41,7 @@ fn ends(world: &World) -> (ClientLogin, ServerLogin, OneTarget) {
         ..config()
     };
     let users = if world.has_user { vec![user] } else { vec![] };
-    let authentication = Authentication { users, mutual: Some(target) };
+    let authentication = Authentication { users, mutual: Some(target), algorithms: vec![] };
     let mut directory = OneTarget { discovery: authentication.clone(), ..OneTarget::default() };
     directory.entry.authentication = authentication;
     directory.entry.requires_digests = world.requires_digests;

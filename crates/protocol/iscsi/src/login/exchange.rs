@@ -23,8 +23,8 @@ pub(super) const FULL_FEATURE: u8 = 3;
 const TARGET: SessionParameters = SessionParameters {
     initial_r2t: false,
     immediate_data: true,
-    // The largest multiple of 4096.
-    max_burst_bytes: 0xff_f000,
+    // All that the key can say: what an initiator offers is what it hears, and some take any other answer for a failure.
+    max_burst_bytes: 0xff_ffff,
     first_burst_bytes: 256 << 10,
     max_outstanding_r2t: 16,
     data_pdu_in_order: false,
@@ -199,8 +199,10 @@ impl Exchange {
             // RFC 7143 13.9: in the first answer.
             self.answers.push("TargetPortalGroupTag", &self.portal.group_tag.to_string());
         }
+        // A discovery session has one connection.
+        let max_connections = if is_discovery { 1 } else { TARGET.max_connections };
         let negotiation = Negotiation::new(Position {
-            session: TARGET,
+            session: SessionParameters { max_connections, ..TARGET },
             receive_data_max_bytes: RECEIVE_DATA_MAX_BYTES,
             prefers_digests: false,
             requires_digests: identity.requires_digests,
@@ -226,6 +228,9 @@ impl Exchange {
                 }
                 _ => match keys.take(key, value) {
                     Some(true) if self.stage == SECURITY => {}
+                    // RFC 7143 12.1 has it in the security stage alone, but there are initiators that leave that out and say it
+                    // here. It changes nothing: who has not shown who it is must do without, below.
+                    Some(true) if key == "AuthMethod" => answers.push(key, "NotUnderstood"),
                     Some(false) => {
                         if let Some(answer) = known.negotiation.receive(key, value)? {
                             answers.push(key, &answer);

@@ -19,9 +19,9 @@ pub(crate) struct Position {
     pub(crate) prefers_digests: bool,
     /// Whether there must be digests.
     pub(crate) requires_digests: bool,
-    /// In a discovery session most keys mean nothing.
+    /// In a discovery session most keys mean nothing, and we offer none of those.
     pub(crate) is_discovery: bool,
-    /// Only the leading connection of a session negotiates for the session.
+    /// Only the leading connection of a session offers what is agreed on for the session.
     pub(crate) is_leading: bool,
 }
 
@@ -108,9 +108,8 @@ impl Negotiation {
         if !self.settled.insert(name.to_owned()) && !may_repeat {
             return Err(NegotiationError::Twice(name.to_owned()));
         }
-        if !self.applies(key) {
-            return Ok(Some("Irrelevant".to_owned()));
-        }
+        // Keys that mean nothing here are answered like all others: RFC 7143 allows `Irrelevant`, but there are initiators that
+        // take it for a failure.
         match key.decide(value, &self.position) {
             None => self.refused(key).map(|()| Some("Reject".to_owned())),
             Some(mut result) => {

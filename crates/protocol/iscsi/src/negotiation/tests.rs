@@ -65,13 +65,18 @@ fn each_key_is_answered_by_its_rule() {
 }
 
 #[test]
-fn discovery_sessions_have_little_to_negotiate() {
-    let position = Position { is_discovery: true, ..position() };
-    let (found, _) =
-        answers(position, &[("ImmediateData", "Yes"), ("HeaderDigest", "None"), ("DefaultTime2Wait", "9")]);
-    assert_eq!(found, ["Irrelevant", "None", "9"].map(|answer| Some(answer.to_owned())));
-    let (found, _) = answers(Position { is_leading: false, ..self::position() }, &[("MaxConnections", "2")]);
-    assert_eq!(found, [Some("Irrelevant".to_owned())], "of a further connection");
+fn keys_that_mean_nothing_are_answered_with_values_but_not_offered() {
+    let offered =
+        [("MaxConnections", "2"), ("ImmediateData", "Yes"), ("MaxBurstLength", "8192"), ("FirstBurstLength", "65536")];
+    let expected = ["2", "Yes", "8192", "8192"].map(|answer| Some(answer.to_owned()));
+    for (is_discovery, is_leading) in [(true, true), (false, false), (true, false)] {
+        let position = Position { is_discovery, is_leading, ..position() };
+        let (found, mut negotiation) = answers(position, &offered);
+        assert_eq!(found, expected, "an initiator may take Irrelevant for a failure");
+        let own: Vec<&str> = negotiation.offers().into_iter().map(|(key, _)| key).collect();
+        assert!(offered.iter().all(|(key, _)| !own.contains(key)), "{own:?}");
+        assert!(own.contains(&"HeaderDigest"));
+    }
 }
 
 #[test]

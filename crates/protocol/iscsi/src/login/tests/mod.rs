@@ -2,6 +2,7 @@
 
 mod agreement;
 mod chap;
+mod foreign;
 mod hostile;
 mod property;
 mod stages;
@@ -226,6 +227,14 @@ fn names() -> String {
 fn status(responses: &[(LoginResponse, String)]) -> u16 {
     let last = responses.last().expect("an answer");
     u16::from_be_bytes([last.0.status_class, last.0.status_detail])
+}
+
+/// The status of the answer to one request.
+fn status_of(directory: &OneTarget, request: &LoginRequest, text: &str) -> u16 {
+    let mut server = server_with_seed(1);
+    let status = status(&ask(&mut server, directory, request, text));
+    refused(&mut server);
+    status
 }
 
 fn admitted(server: &mut ServerLogin) -> Box<Admitted> {

@@ -3,14 +3,6 @@
 use super::*;
 use crate::wire::{NopOut, Opcode};
 
-/// The status of the answer to one request.
-fn status_of(directory: &OneTarget, request: &LoginRequest, text: &str) -> u16 {
-    let mut server = server_with_seed(1);
-    let status = status(&ask(&mut server, directory, request, text));
-    refused(&mut server);
-    status
-}
-
 #[test]
 fn a_login_may_lead_straight_to_the_operational_stage() {
     let (mut server, directory) = (server_with_seed(1), OneTarget::default());
@@ -131,17 +123,6 @@ fn keys_come_once_except_those_that_may_come_again() {
     let again = "MaxRecvDataSegmentLength=512\0MaxRecvDataSegmentLength=4096\0";
     assert!(ask(&mut server, &directory, &last, &(names() + again + &names())).is_empty());
     assert_eq!(admitted(&mut server).connection.send_data_max_bytes, 4096);
-}
-
-#[test]
-fn a_discovery_session_finds_most_keys_irrelevant() {
-    let mut server = server_with_seed(1);
-    let text = format!(
-        "InitiatorName={INITIATOR}\0SessionType=Discovery\0ImmediateData=Yes\0TaskReporting=RFC3720\0DefaultTime2Wait=3\0"
-    );
-    ask(&mut server, &OneTarget::default(), &request(1, Some(3)), &text);
-    let answer = String::from_utf8(admitted(&mut server).text).unwrap();
-    assert!(answer.contains("ImmediateData=Irrelevant\0TaskReporting=Irrelevant\0DefaultTime2Wait=3\0"), "{answer}");
 }
 
 #[test]

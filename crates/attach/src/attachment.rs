@@ -15,8 +15,9 @@ use crate::bytes::ByteVolume;
 use crate::executor::{Executor, block_on};
 use crate::filesystem::VolumeFilesystem;
 use crate::latch::{Latch, wait_any};
-use crate::loop_device;
-pub use crate::loop_device::LoopError;
+use crate::loop_device::{self, DeviceJob, Running};
+pub use crate::loop_device::{Helper, LoopError};
+use crate::remains;
 
 /// Threads that read requests from the kernel, and threads that finish them: two of each use two cores.
 const READERS: usize = 2;
@@ -24,6 +25,8 @@ const WORKERS: usize = 2;
 /// How often an unmount is tried while somebody (udev, a closing program) still looks at the file.
 const UNMOUNT_TRIES: u32 = 25;
 const UNMOUNT_INTERVAL: Duration = Duration::from_millis(40);
+/// How long one [`Attachment::detach`] waits for the kernel to write its cache of the block device back.
+const WRITE_BACK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How to attach.
 #[derive(Clone, Debug)]
@@ -32,6 +35,8 @@ pub struct FuseOptions {
     pub mount_point: PathBuf,
     /// Whether to put a block device (`/dev/loopN`) over the file. It takes root.
     pub block_device: bool,
+    /// Who writes that device back at the end.
+    pub helper: Helper,
 }
 
 /// Why a volume could not be attached or detached.
@@ -99,6 +104,8 @@ pub struct Attachment {
     mount_point: PathBuf,
     made_mount_point: bool,
     mounted: Option<Mounted>,
+    helper: Helper,
+    writing_back: Option<Running>,
 }
 
 /// What runs while the file system is mounted.
@@ -122,14 +129,16 @@ impl std::fmt::Debug for Mounted {
 /// See [`AttachError`]; nothing is left mounted then.
 pub fn attach_fuse(volume: Volume, options: FuseOptions) -> Result<Attachment, AttachError> {
     let info = volume.info();
-    let made_mount_point = prepare_mount_point(&options.mount_point)?;
+    let made_mount_point = prepare_mount_point(&options.mount_point, &source(&info))?;
     let mount_point = options
         .mount_point
         .canonicalize()
         .map_err(|source| AttachError::MountPoint { path: options.mount_point.clone(), source })?;
     let file = mount_point.join(file_name(&info));
     // From here on, dropping the attachment undoes what was done.
-    let mut attachment = Attachment { device: None, file, mount_point, made_mount_point, mounted: None };
+    let helper = options.helper;
+    let mut attachment =
+        Attachment { device: None, file, mount_point, made_mount_point, mounted: None, helper, writing_back: None };
     attachment.mounted = Some(mount(ByteVolume::new(volume), &info, &attachment.mount_point)?);
     if options.block_device {
         attachment.device = Some(loop_device::attach(&attachment.file, info.block_bytes, info.read_only)?);
@@ -184,7 +193,18 @@ impl Attachment {
     /// Gives how the last writing back went.
     fn detach_device(&mut self) -> Result<Result<(), AttachError>, AttachError> {
         let Some(device) = &self.device else { return Ok(Ok(())) };
-        let written_back = loop_device::detach(device)?;
+        let mut written_back = Ok(());
+        if loop_device::backing_file(device).is_some() {
+            let running = match self.writing_back.take() {
+                Some(running) => running,
+                None => Running::start(self.helper, DeviceJob::WriteBack, device)?,
+            };
+            let running = self.writing_back.insert(running);
+            let ended = running.wait(WRITE_BACK_PATIENCE).ok_or_else(|| LoopError::WritingBack(device.clone()))?;
+            self.writing_back = None;
+            written_back = ended?;
+            loop_device::detach(device)?;
+        }
         let device = self.device.take().unwrap_or_default();
         Ok(written_back.map_err(|source| AttachError::WriteBack { device, source }))
     }
@@ -244,10 +264,9 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
 }
 
 fn configuration(info: &VolumeInfo) -> Config {
-    let source: String = format!("{}/{}", info.server, info.name).replace([',', '\\'], "_");
     let mut configuration = Config::default();
     configuration.mount_options = vec![
-        MountOption::FSName(source),
+        MountOption::FSName(source(info)),
         MountOption::Subtype("sanwire".into()),
         MountOption::NoDev,
         MountOption::NoSuid,
@@ -260,15 +279,23 @@ fn configuration(info: &VolumeInfo) -> Config {
     configuration
 }
 
+/// What the list of mounts calls it.
+fn source(info: &VolumeInfo) -> String {
+    format!("{}/{}", info.server, info.name).replace([',', '\\'], "_")
+}
+
 /// The volume's name as a file's.
 fn file_name(info: &VolumeInfo) -> String {
     let name = info.name.replace(['/', '\0'], "_");
     if matches!(name.as_str(), "" | "." | "..") { "volume".into() } else { name }
 }
 
-/// Makes the directory if it is missing; says whether it did.
-fn prepare_mount_point(path: &Path) -> Result<bool, AttachError> {
+/// Makes the directory if it is missing; says whether it did. A dead mount of the same volume there is removed.
+fn prepare_mount_point(path: &Path, source: &str) -> Result<bool, AttachError> {
     let refused = |source| AttachError::MountPoint { path: path.to_owned(), source };
+    if remains::remove_dead_mount(path, Some(source))? {
+        tracing::warn!(mount_point = %path.display(), "what an attachment that died had left here was removed");
+    }
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Ok(false),
         Ok(_) => Err(refused(io::ErrorKind::NotADirectory.into())),

@@ -10,10 +10,12 @@ mod loop_device;
 mod nbd;
 mod range_lock;
 mod registry;
+mod remains;
 #[cfg(test)]
 mod test_volume;
 
 pub use attachment::{AttachError, Attachment, Ended, FuseOptions, LoopError, attach_fuse};
 pub use latch::Latch;
+pub use loop_device::{DeviceJob, Helper, perform};
 pub use nbd::{NbdAddress, NbdError, NbdServer, serve_nbd};
 pub use registry::{Detached, Kind, Listing, Record, Registry, RegistryError};

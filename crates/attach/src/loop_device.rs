@@ -1,16 +1,24 @@
 //! A loop device over the file of an attachment, by `losetup` of util-linux.
+//!
+//! Whoever writes such a device back, or only closes it last, waits in the kernel for the process that serves the file, and no
+//! signal ends that wait. The serving process must not wait so for itself: killed meanwhile, it would keep its connection to the
+//! kernel open, which is what everybody waits for. So other processes do it, see [`Helper`].
 
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long the kernel may take to let go of a device that nobody uses.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it may take to find out whether somebody uses a device; it takes longer only while its server is away.
+const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const O_EXCL: i32 = 0o200;
+const EIO: i32 = 5;
 
 /// What went wrong with a loop device.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +32,9 @@ pub enum LoopError {
     /// A mounted file system, or another program, has the device.
     #[error("{} is in use: unmount its file systems and close it, then try again", .0.display())]
     Busy(PathBuf),
+    /// The server has not taken yet what the kernel has to write.
+    #[error("what was written to {} is not at the server yet", .0.display())]
+    WritingBack(PathBuf),
     /// The kernel's word on something else.
     #[error("{}: {source}", path.display())]
     Io {
@@ -32,6 +43,79 @@ pub enum LoopError {
         /// What happened.
         source: io::Error,
     },
+}
+
+/// What is done to a block device in a process of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceJob {
+    /// Finds out whether somebody uses it.
+    Check,
+    /// Writes back what the kernel caches of it, if nobody uses it.
+    WriteBack,
+}
+
+/// The command that calls [`perform`] in a process of its own.
+///
+/// That process inherits no descriptor of `/dev/fuse`: when the one that serves the device dies, the kernel ends what the other
+/// waits for.
+pub type Helper = fn(DeviceJob, &Path) -> Command;
+
+/// Does the job in this process, and tells the one that has started it how that went: the error number, on stdout.
+pub fn perform(job: DeviceJob, device: &Path) {
+    let done = open_alone(device).and_then(|file| match job {
+        DeviceJob::Check => Ok(()),
+        DeviceJob::WriteBack => file.sync_all(),
+    });
+    let number = done.map_or_else(|error| error.raw_os_error().unwrap_or(EIO), |()| 0);
+    // It may have been killed meanwhile.
+    let _ = io::Write::write_all(&mut io::stdout(), format!("\n{RESULT}{number}\n").as_bytes());
+}
+
+const RESULT: &str = "device job: ";
+
+/// A [`DeviceJob`] under way in another process.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    device: PathBuf,
+}
+
+impl Running {
+    pub(crate) fn start(helper: Helper, job: DeviceJob, device: &Path) -> Result<Self, LoopError> {
+        let mut command = helper(job, device);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // Ctrl-C is for the process that serves the device.
+        command.process_group(0);
+        let child = command.spawn().map_err(|source| LoopError::Io { path: device.to_owned(), source })?;
+        Ok(Running { child, device: device.to_owned() })
+    }
+
+    /// How it went; `None` when it has not ended in this time. A device that somebody uses is [`LoopError::Busy`].
+    pub(crate) fn wait(&mut self, patience: Duration) -> Option<Result<io::Result<()>, LoopError>> {
+        let deadline = Instant::now() + patience;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() >= deadline {
+                return None;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Some(match self.result() {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Err(LoopError::Busy(self.device.clone())),
+            result => Ok(result),
+        })
+    }
+
+    fn result(&mut self) -> io::Result<()> {
+        let mut said = String::new();
+        if let Some(stdout) = &mut self.child.stdout {
+            stdout.read_to_string(&mut said)?;
+        }
+        match said.lines().find_map(|line| line.strip_prefix(RESULT)?.parse().ok()) {
+            Some(0) => Ok(()),
+            Some(number) => Err(io::Error::from_raw_os_error(number)),
+            None => Err(io::Error::other("the process that writes it back has died")),
+        }
+    }
 }
 
 /// Makes a loop device over the file; gives its path.
@@ -45,12 +129,9 @@ pub(crate) fn attach(file: &Path, block_bytes: u32, read_only: bool) -> Result<P
     Ok(PathBuf::from(device.trim()))
 }
 
-/// Writes back what the kernel caches of the device and takes it away. A device in use stays as it is.
-///
-/// Gives how the writing back went: a server that is gone must not keep its device here for ever.
-pub(crate) fn detach(device: &Path) -> Result<io::Result<()>, LoopError> {
-    let Some(backing) = backing_file(device) else { return Ok(Ok(())) };
-    let written_back = open_alone(device)?.sync_all();
+/// Takes a device away that was written back and that nobody uses.
+pub(crate) fn detach(device: &Path) -> Result<(), LoopError> {
+    let Some(backing) = backing_file(device) else { return Ok(()) };
     run(Command::new("losetup").arg("--detach").arg(device))?;
     let deadline = Instant::now() + DETACH_TIMEOUT;
     // The kernel detaches at the last close: udev may have the device open for a moment.
@@ -60,27 +141,49 @@ pub(crate) fn detach(device: &Path) -> Result<io::Result<()>, LoopError> {
         }
         std::thread::sleep(POLL_INTERVAL);
     }
-    Ok(written_back)
+    Ok(())
 }
 
-/// Whether nobody has the device mounted or opened for itself.
-pub(crate) fn check_unused(device: &Path) -> Result<(), LoopError> {
-    open_alone(device).map(drop)
+/// Takes a device away whose file nobody serves any more. One in use goes when its last user does.
+pub(crate) fn detach_dead(device: &Path) -> Result<(), LoopError> {
+    let shown = device.display();
+    match open_alone(device).map(|file| file.sync_all()) {
+        Ok(Ok(())) => detach(device),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, device = %shown, "what was not written yet is lost");
+            detach(device)
+        }
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            tracing::warn!(device = %shown, "nobody serves it any more: unmount its file systems, and it goes away");
+            run(Command::new("losetup").arg("--detach").arg(device)).map(drop)
+        }
+        Err(source) => Err(LoopError::Io { path: device.to_owned(), source }),
+    }
 }
 
-fn open_alone(device: &Path) -> Result<File, LoopError> {
-    let opened = OpenOptions::new().read(true).custom_flags(O_EXCL).open(device);
-    opened.map_err(|source| match source.kind() {
-        io::ErrorKind::ResourceBusy => LoopError::Busy(device.to_owned()),
-        _ => LoopError::Io { path: device.to_owned(), source },
-    })
+/// Whether nobody has the device mounted or opened for itself, as far as that can be told while its server is away.
+pub(crate) fn check_unused(device: &Path, helper: Helper) -> Result<(), LoopError> {
+    let checked = Running::start(helper, DeviceJob::Check, device)?.wait(CHECK_PATIENCE);
+    let failed = |source| LoopError::Io { path: device.to_owned(), source };
+    checked.map_or(Ok(()), |result| result?.map_err(failed))
+}
+
+fn open_alone(device: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(O_EXCL).open(device)
 }
 
 /// The file under a loop device, if it has one.
 pub(crate) fn backing_file(device: &Path) -> Option<PathBuf> {
     let name = device.file_name()?;
-    let path = std::fs::read_to_string(Path::new("/sys/block").join(name).join("loop/backing_file")).ok()?;
-    Some(PathBuf::from(path.trim_end_matches('\n')))
+    let path = fs::read_to_string(Path::new("/sys/block").join(name).join("loop/backing_file")).ok()?;
+    Some(PathBuf::from(path.trim_end_matches('\n').trim_end_matches(" (deleted)")))
+}
+
+/// The loop devices over files in a directory.
+pub(crate) fn devices_within(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let devices = entries.map(|entry| Path::new("/dev").join(entry.file_name()));
+    devices.filter(|device| backing_file(device).is_some_and(|file| file.starts_with(directory))).collect()
 }
 
 fn run(command: &mut Command) -> Result<String, LoopError> {

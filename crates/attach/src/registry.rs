@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::attachment::unmount_once;
-use crate::loop_device::{self, LoopError};
+use crate::loop_device::{self, Helper, LoopError};
+use crate::remains::remove_dead_mount;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -113,6 +113,7 @@ pub struct Detached {
 #[derive(Clone, Debug)]
 pub struct Registry {
     directory: PathBuf,
+    helper: Helper,
 }
 
 /// A record that stands in the registry until this is dropped.
@@ -171,22 +172,22 @@ impl Registry {
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub fn open() -> Result<Self, RegistryError> {
+    pub fn open(helper: Helper) -> Result<Self, RegistryError> {
         if rustix::process::geteuid().is_root() {
-            return Registry::at("/run/sanwire".into());
+            return Registry::at("/run/sanwire".into(), helper);
         }
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
-        Registry::at(PathBuf::from(runtime.ok_or(RegistryError::NoPlace)?).join("sanwire"))
+        Registry::at(PathBuf::from(runtime.ok_or(RegistryError::NoPlace)?).join("sanwire"), helper)
     }
 
-    /// The registry in this directory.
+    /// The registry in this directory; `helper` looks whether block devices are in use.
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub fn at(directory: PathBuf) -> Result<Self, RegistryError> {
+    pub fn at(directory: PathBuf, helper: Helper) -> Result<Self, RegistryError> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         made.map_err(|source| RegistryError::Io { path: directory.clone(), source })?;
-        Ok(Registry { directory })
+        Ok(Registry { directory, helper })
     }
 
     /// Lists an attachment until the [`Listing`] is dropped.
@@ -219,7 +220,7 @@ impl Registry {
     }
 
     /// Removes the remains of processes that died: loop devices, dead mounts, sockets, records. Gives what it removed;
-    /// a device that is still in use stays for the next time.
+    /// a device that is still in use goes when its last user does.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -234,7 +235,7 @@ impl Registry {
                     let _ = fs::remove_file(path);
                     removed.push(record);
                 }
-                Err(error) => tracing::warn!(%error, volume = record.volume, "remains of a dead attachment are in use"),
+                Err(error) => tracing::warn!(%error, volume = record.volume, "remains of a dead attachment stay"),
             }
         }
         Ok(removed)
@@ -262,7 +263,7 @@ impl Registry {
             return Ok(Detached { record, was_dead: true });
         }
         if let Some(device) = record.device().filter(|device| loop_device::backing_file(device).is_some()) {
-            loop_device::check_unused(device)?;
+            loop_device::check_unused(device, self.helper)?;
         }
         end_process(&record, &path, timeout)?;
         Ok(Detached { record, was_dead: false })
@@ -319,15 +320,12 @@ fn end_process(record: &Record, path: &Path, timeout: Duration) -> Result<(), Re
 fn remove_remains(record: &Record) -> Result<(), LoopError> {
     match &record.kind {
         Kind::Fuse { mount_point, made_mount_point, file, device } => {
-            if let Some(device) = device.as_deref().filter(|device| is_over(device, file))
-                && let Err(error) = loop_device::detach(device)?
+            // Its number may have been given to another file, or to that of a new attachment at the same place.
+            let is_left = |device: &&Path| loop_device::backing_file(device).as_deref() == Some(file) && !file.exists();
+            if !remove_dead_mount(mount_point, None)?
+                && let Some(device) = device.as_deref().filter(is_left)
             {
-                tracing::warn!(%error, device = %device.display(), "what was not written yet is lost");
-            }
-            if is_dead_mount(mount_point)
-                && let Err(error) = unmount_once(mount_point, true)
-            {
-                tracing::warn!(error, mount_point = %mount_point.display(), "a dead mount could not be removed");
+                loop_device::detach_dead(device)?;
             }
             if *made_mount_point {
                 let _ = fs::remove_dir(mount_point);
@@ -337,19 +335,6 @@ fn remove_remains(record: &Record) -> Result<(), LoopError> {
         Kind::Nbd { socket: None, .. } => {}
     }
     Ok(())
-}
-
-/// Whether the loop device still is the one over this file (its number may have been given to another file).
-fn is_over(device: &Path, file: &Path) -> bool {
-    loop_device::backing_file(device).is_some_and(|backing| {
-        let backing = backing.to_string_lossy().into_owned();
-        Path::new(backing.trim_end_matches(" (deleted)")) == file
-    })
-}
-
-/// A FUSE mount whose process is gone answers "not connected" to everything.
-fn is_dead_mount(mount_point: &Path) -> bool {
-    fs::metadata(mount_point).is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
 }
 
 /// Field 22 of `/proc/PID/stat` (proc(5)); the second field may contain anything, so count from its end. A zombie

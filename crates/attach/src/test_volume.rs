@@ -10,6 +10,8 @@ use sanwire_initiator::{
 };
 use sanwire_testing::{is_installed, skip, this_test};
 
+use crate::loop_device::{DeviceJob, perform};
+
 pub(crate) struct RamVolume {
     pub(crate) size_bytes: usize,
     pub(crate) block_bytes: u32,
@@ -140,6 +142,41 @@ pub(crate) fn have(program: &str) -> bool {
     let found = is_installed(program);
     if !found {
         skip(&this_test(), &format!("the program {program} is not installed"));
+    }
+    found
+}
+
+/// The helper of attachments in tests: this very program, which runs [`device_job`].
+pub(crate) fn helper(job: DeviceJob, device: &std::path::Path) -> std::process::Command {
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command.args(["--ignored", "--exact", "--nocapture", "test_volume::device_job"]);
+    command.env("SANWIRE_TEST_JOB", format!("{job:?}")).env("SANWIRE_TEST_DEVICE", device);
+    command
+}
+
+#[test]
+#[ignore = "runs in a child process"]
+fn device_job() {
+    let Some(device) = std::env::var_os("SANWIRE_TEST_DEVICE") else { return };
+    let is_check = std::env::var("SANWIRE_TEST_JOB").is_ok_and(|job| job == format!("{:?}", DeviceJob::Check));
+    let job = if is_check { DeviceJob::Check } else { DeviceJob::WriteBack };
+    perform(job, device.as_ref());
+}
+
+/// Whether this test can attach; says so when it cannot, as the caller then skips its test.
+pub(crate) fn can_attach(block_device: bool) -> bool {
+    if !std::path::Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        skip(&this_test(), "it takes root and /dev/fuse");
+        return false;
+    }
+    if !block_device {
+        return true;
+    }
+    // Not by trying to attach: whatever else goes wrong there is a failure.
+    let free = std::process::Command::new("losetup").arg("--find").output();
+    let found = free.is_ok_and(|output| output.status.success());
+    if !found {
+        skip(&this_test(), "no loop device can be had here");
     }
     found
 }

@@ -3,6 +3,7 @@
 mod bench;
 mod client;
 mod ctl;
+mod device;
 mod key;
 mod links;
 mod manage;
@@ -22,6 +23,7 @@ pub(crate) use client::{
     LsArgs,
 };
 pub(crate) use ctl::CtlArgs;
+pub(crate) use device::{DeviceArgs, DeviceJobChoice};
 pub(crate) use key::{KeyArgs, KeyCommand};
 pub(crate) use manage::{ManageArgs, ManageCommand, SettingsArgs, check_volume};
 pub(crate) use serve::ServeArgs;
@@ -58,6 +60,9 @@ pub(crate) enum Command {
     Attach(AttachArgs),
     /// Take an attached volume away
     Detach(DetachArgs),
+    /// Write a block device back, or look whether it is in use
+    #[command(hide = true)]
+    BlockDevice(DeviceArgs),
     /// Copy between image files and volumes
     Cp(CpArgs),
     /// Measure a volume

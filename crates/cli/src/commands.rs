@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod ctl;
 pub(crate) mod detach;
+pub(crate) mod device;
 pub(crate) mod discover;
 pub(crate) mod id;
 pub(crate) mod info;

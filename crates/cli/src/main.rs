@@ -41,6 +41,10 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Info(args) => logged(log, || commands::info::run(&args)),
         Command::Attach(args) => logged(log, || commands::attach::run(&args)),
         Command::Detach(args) => logged(log, || commands::detach::run(&args)),
+        Command::BlockDevice(args) => {
+            commands::device::run(&args);
+            Ok(())
+        }
         Command::Cp(args) => logged(log, || commands::cp::run(&args)),
         Command::Bench(args) => logged(log, || commands::bench::run(&args)),
         Command::Key(args) => logged(log, || commands::key::run(&args)),

@@ -1,28 +1,18 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use sanwire_testing::{skip, this_test};
-
 use super::*;
-use crate::test_volume::{RamVolume, TestDirectory, have};
+use crate::test_volume::{RamVolume, TestDirectory, can_attach, have, helper};
 
 const O_DIRECT: i32 = 0o40_000;
 
 /// Attaches, or says why the test is skipped.
 fn attach(volume: RamVolume, directory: &TestDirectory, block_device: bool) -> Option<Attachment> {
-    if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-        skip(&this_test(), "it takes root and /dev/fuse");
+    if !can_attach(block_device) {
         return None;
     }
-    let options = FuseOptions { mount_point: directory.path().join("disk"), block_device };
-    match attach_fuse(volume.start(), options) {
-        Ok(attachment) => Some(attachment),
-        Err(AttachError::BlockDevice(error)) => {
-            skip(&this_test(), &format!("no loop device can be had here: {error}"));
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let options = FuseOptions { mount_point: directory.path().join("disk"), block_device, helper };
+    Some(attach_fuse(volume.start(), options).unwrap())
 }
 
 fn run(program: &str, arguments: &[&str]) -> String {

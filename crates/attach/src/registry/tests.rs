@@ -1,5 +1,6 @@
 use super::*;
-use crate::test_volume::{RamVolume, TestDirectory, have};
+use crate::remains::is_dead_mount;
+use crate::test_volume::{RamVolume, TestDirectory, can_attach, helper};
 use crate::{FuseOptions, Latch, attach_fuse};
 use std::process::{Child, Command};
 
@@ -15,7 +16,7 @@ fn sleeper() -> Child {
 #[test]
 fn a_listing_lasts_as_long_as_its_guard() {
     let directory = TestDirectory::new("registry-list");
-    let registry = Registry::at(directory.path().join("run")).unwrap();
+    let registry = Registry::at(directory.path().join("run"), helper).unwrap();
     let kind = Kind::Fuse {
         mount_point: "/mnt/x".into(),
         made_mount_point: false,
@@ -36,7 +37,7 @@ fn a_listing_lasts_as_long_as_its_guard() {
 #[test]
 fn detaching_ends_the_process_and_waits_for_it() {
     let directory = TestDirectory::new("registry-detach");
-    let registry = Registry::at(directory.path().to_owned()).unwrap();
+    let registry = Registry::at(directory.path().to_owned(), helper).unwrap();
     let mut process = sleeper();
     let record = nbd(process.id(), "disk");
     std::mem::forget(registry.add(&record).unwrap());
@@ -49,7 +50,7 @@ fn detaching_ends_the_process_and_waits_for_it() {
 #[test]
 fn names_that_are_unknown_or_mean_several_are_refused() {
     let directory = TestDirectory::new("registry-names");
-    let registry = Registry::at(directory.path().to_owned()).unwrap();
+    let registry = Registry::at(directory.path().to_owned(), helper).unwrap();
     let record = nbd(std::process::id(), "disk");
     let _both = [registry.add(&record).unwrap(), registry.add(&record).unwrap()];
     assert!(matches!(registry.detach("disc", Duration::ZERO), Err(RegistryError::Unknown(_))));
@@ -59,7 +60,7 @@ fn names_that_are_unknown_or_mean_several_are_refused() {
 #[test]
 fn a_name_that_the_dead_had_too_means_the_living() {
     let directory = TestDirectory::new("registry-names-again");
-    let registry = Registry::at(directory.path().to_owned()).unwrap();
+    let registry = Registry::at(directory.path().to_owned(), helper).unwrap();
     let mut process = sleeper();
     let living = nbd(process.id(), "disk");
     let dead = Record { pid_started: living.pid_started + 1, ..living.clone() };
@@ -73,7 +74,7 @@ fn a_name_that_the_dead_had_too_means_the_living() {
 #[test]
 fn remains_of_the_dead_are_removed_and_a_reused_number_is_not_signalled() {
     let directory = TestDirectory::new("registry-dead");
-    let registry = Registry::at(directory.path().join("run")).unwrap();
+    let registry = Registry::at(directory.path().join("run"), helper).unwrap();
     let socket = directory.path().join("socket");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let mount_point = directory.path().join("mount");
@@ -98,12 +99,12 @@ fn remains_of_the_dead_are_removed_and_a_reused_number_is_not_signalled() {
     process.wait().unwrap();
 }
 
-/// The other process of the test below.
+/// The other process of the tests below: attaches, and lists that if it is to.
 #[test]
 #[ignore = "runs in a child process"]
 fn attach_until_killed() {
     let Some(directory) = std::env::var_os("SANWIRE_TEST_DIRECTORY").map(PathBuf::from) else { return };
-    let options = FuseOptions { mount_point: directory.join("mount"), block_device: true };
+    let options = FuseOptions { mount_point: directory.join("mount"), block_device: true, helper };
     let attachment = attach_fuse(RamVolume::default().start(), options).unwrap();
     let kind = Kind::Fuse {
         mount_point: attachment.mount_point().to_owned(),
@@ -112,43 +113,101 @@ fn attach_until_killed() {
         device: attachment.device.clone(),
     };
     let record = Record::of_this_process("hyperscsi://server/disk".into(), kind).unwrap();
-    let _listing = Registry::at(directory.join("run")).unwrap().add(&record).unwrap();
+    let _listing = Registry::at(directory.join("run"), helper).unwrap().add(&record).unwrap();
     attachment.wait(&Latch::new().unwrap());
 }
 
-#[test]
-fn what_a_killed_process_attached_is_taken_away() {
-    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() || !have("losetup") {
-        sanwire_testing::skip(&sanwire_testing::this_test(), "it takes root and /dev/fuse");
-        return;
-    }
-    let directory = TestDirectory::new("registry-killed");
-    let registry = Registry::at(directory.path().join("run")).unwrap();
+/// Has another process attach, kills it with dirty data in its device, and gives its record.
+fn kill_an_attachment(directory: &TestDirectory, registry: &Registry) -> Record {
+    let log = std::fs::File::create(directory.path().join("log")).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "registry::tests::attach_until_killed"])
         .env("SANWIRE_TEST_DIRECTORY", directory.path())
-        .stdout(std::process::Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let said = || std::fs::read_to_string(directory.path().join("log")).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
     let record = loop {
         if let Some(record) = registry.list().unwrap().pop() {
             break record;
         }
-        if Instant::now() > deadline || child.try_wait().unwrap().is_some() {
-            let _ = child.kill();
-            eprintln!("skipped: no loop device here");
-            return;
+        if let Some(status) = child.try_wait().unwrap() {
+            panic!("it could not attach: {status}\n{}", said());
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("it does not attach:\n{}", said());
         }
         std::thread::sleep(POLL_INTERVAL);
     };
-    let device = record.device().unwrap().to_owned();
     // Something that was not written back yet.
-    fs::write(&device, [7; 100_000]).unwrap();
+    fs::write(record.device().unwrap(), [7; 100_000]).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(is_dead_mount(&directory.path().join("mount")));
+    record
+}
+
+/// Whether the mount point is there, mounted or not, dead or alive.
+fn is_there(directory: &TestDirectory) -> bool {
+    fs::read_dir(directory.path()).unwrap().any(|entry| entry.unwrap().file_name() == "mount")
+}
+
+#[test]
+fn what_a_killed_process_attached_is_taken_away() {
+    if !can_attach(true) {
+        return;
+    }
+    let directory = TestDirectory::new("registry-killed");
+    let registry = Registry::at(directory.path().join("run"), helper).unwrap();
+    let record = kill_an_attachment(&directory, &registry);
+    let device = record.device().unwrap().to_owned();
     assert_eq!(registry.clean().unwrap(), [record]);
     assert_eq!(loop_device::backing_file(&device), None);
-    assert!(!directory.path().join("mount").exists());
+    assert!(!is_there(&directory));
+}
+
+#[test]
+fn a_killed_attachment_that_no_list_has_is_in_nobodys_way() {
+    if !can_attach(true) {
+        return;
+    }
+    let directory = TestDirectory::new("registry-unlisted");
+    let registry = Registry::at(directory.path().join("run"), helper).unwrap();
+    let killed = kill_an_attachment(&directory, &registry);
+    // As if it had been killed just before it was listed.
+    fs::remove_dir_all(directory.path().join("run")).unwrap();
+    let options = FuseOptions { mount_point: directory.path().join("mount"), block_device: true, helper };
+    let mut attachment = attach_fuse(RamVolume::default().start(), options).unwrap();
+    let devices = loop_device::devices_within(attachment.mount_point());
+    assert_eq!(devices, attachment.device.clone().into_iter().collect::<Vec<_>>(), "that of the dead is gone");
+    assert_eq!(fs::metadata(&attachment.file).unwrap().len(), 16 << 20);
+    attachment.detach().unwrap();
+    assert!(loop_device::backing_file(killed.device().unwrap()).is_none_or(|file| !file.starts_with(directory.path())));
+}
+
+#[test]
+fn a_device_in_use_goes_with_its_last_user_when_its_attachment_was_killed() {
+    if !can_attach(true) {
+        return;
+    }
+    let directory = TestDirectory::new("registry-used");
+    let registry = Registry::at(directory.path().join("run"), helper).unwrap();
+    let record = kill_an_attachment(&directory, &registry);
+    let device = record.device().unwrap().to_owned();
+    let user = {
+        use std::os::unix::fs::OpenOptionsExt;
+        fs::OpenOptions::new().read(true).custom_flags(0o200).open(&device).unwrap()
+    };
+    assert_eq!(registry.clean().unwrap(), [record]);
+    assert!(!is_there(&directory), "the place is free for the next");
+    drop(user);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while loop_device::backing_file(&device).is_some() {
+        assert!(Instant::now() < deadline, "the device stays");
+        std::thread::sleep(POLL_INTERVAL);
+    }
 }

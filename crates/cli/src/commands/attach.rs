@@ -12,6 +12,7 @@ use sanwire_attach::{
 };
 use sanwire_initiator::{ClientOptions, Url, Volume};
 
+use super::device;
 use crate::args::{AttachArgs, AttachKind};
 use crate::config::{Terms, runtime_directory};
 use crate::connect::{self, Connection};
@@ -25,7 +26,9 @@ const DETACH_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
     check(args)?;
     let name = args.url.volume().map_err(|error| misuse(error.to_string()))?;
-    let registry = Registry::open()?;
+    let registry = Registry::open(device::helper)?;
+    // What an attachment that was killed has left would be in the way.
+    registry.clean()?;
     let options = connect::options(&args.client, &args.url.server)?;
     let connection = Connection::open_as(&args.url, &with_terms(args, &options)?)?;
     heed_hangups(args, &connection, options)?;
@@ -85,7 +88,7 @@ fn fuse(args: &AttachArgs, name: &str, volume: Volume, registry: &Registry, stop
         None => runtime_place("volumes")?.join(place_name(&args.url, name)),
     };
     let block_device = !args.no_device && rustix::process::geteuid().is_root();
-    let mut attachment = attach_fuse(volume, FuseOptions { mount_point, block_device })?;
+    let mut attachment = attach_fuse(volume, FuseOptions { mount_point, block_device, helper: device::helper })?;
     let kind = Kind::Fuse {
         mount_point: attachment.mount_point().to_owned(),
         made_mount_point: attachment.made_mount_point(),

@@ -6,6 +6,7 @@ use sanwire_initiator::{IscsiServer, Server, Url, VolumeInfo, targets};
 use sanwire_iscsi::DiscoveredTarget;
 use serde_json::{Value, json};
 
+use super::device;
 use super::info::to_json;
 use crate::args::{ClientArgs, LsArgs};
 use crate::connect::{Connection, options};
@@ -15,7 +16,7 @@ use crate::output;
 pub(crate) fn run(args: &LsArgs) -> anyhow::Result<()> {
     let text = match &args.url {
         Some(url) => volumes(url, &args.client, args.json)?,
-        None => attachments(&Registry::open()?.list()?, args.json)?,
+        None => attachments(&Registry::open(device::helper)?.list()?, args.json)?,
     };
     Ok(output::print(&text)?)
 }

@@ -85,6 +85,27 @@ impl Attached {
         self.is_detached = true;
     }
 
+    /// Asks the process to end (SIGTERM), without waiting for that.
+    pub fn ask_to_end(&self) {
+        self.process.signal(Signal::TERM);
+    }
+
+    /// Waits until the process has ended well.
+    #[track_caller]
+    pub fn expect_end(&mut self) {
+        let status = self.process.wait(PATIENCE);
+        assert!(status.success(), "{status}\n{}", self.log());
+        self.is_detached = true;
+    }
+
+    /// Kills the process (SIGKILL), which must be gone soon; nothing that it leaves is removed.
+    #[track_caller]
+    pub fn kill(&mut self) {
+        self.process.signal(Signal::KILL);
+        self.process.wait(PATIENCE);
+        self.is_detached = true;
+    }
+
     /// Kills the process, so that whoever waits for the volume gets an error.
     pub fn abandon(&self) {
         self.process.signal(Signal::KILL);

@@ -119,6 +119,9 @@ pub const HANDSHAKES_PROVEN: Quota = Quota::per_second(Holder::Shard, "handshake
 /// Handshakes that begin with a cookie, from one address.
 pub const HANDSHAKES_OF_ADDRESS: Quota = Quota::per_second(Holder::Address, "handshakes with a cookie", 50, 32);
 
+/// Answers to packets of connections that are not known, by which clients learn that the server was restarted.
+pub const HINTS: Quota = Quota::per_second(Holder::Shard, "hints that a connection is not known", 640, 64);
+
 /// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave.
 pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", 64);
 
@@ -140,6 +143,7 @@ pub const ALL: &[&Quota] = &[
     &SESSIONS_OF_CLIENT,
     &SLOTS_OF_CLIENT,
     &HANDSHAKES_PROVEN,
+    &HINTS,
     &SESSIONS,
 ];
 
@@ -246,6 +250,39 @@ impl Pace {
     #[must_use]
     pub fn is_full(&self, now: Instant) -> bool {
         self.full_at <= now
+    }
+}
+
+/// A [`Pace`] that counts what it refuses.
+#[derive(Clone, Debug)]
+pub struct Limiter {
+    pace: Pace,
+    refused: u64,
+}
+
+impl Limiter {
+    /// Of this quota, with all of its burst.
+    #[must_use]
+    pub const fn new(quota: &'static Quota) -> Self {
+        Limiter { pace: Pace::new(quota), refused: 0 }
+    }
+
+    /// Takes one event, unless fewer than `reserve` would be left.
+    pub fn take_above(&mut self, reserve: u32, now: Instant) -> bool {
+        let is_taken = self.pace.take_above(reserve, now);
+        self.refused += u64::from(!is_taken);
+        is_taken
+    }
+
+    /// Takes one event, if any is left.
+    pub fn take(&mut self, now: Instant) -> bool {
+        self.take_above(0, now)
+    }
+
+    /// How the quota is used.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        Usage { quota: self.pace.quota, most: None, refused: self.refused }
     }
 }
 

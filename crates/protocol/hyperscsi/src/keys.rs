@@ -47,6 +47,16 @@ impl Identity {
         &self.public
     }
 
+    /// A key for this purpose, which nobody else has and which is the same each time the server starts.
+    pub(crate) fn key_for(&self, purpose: &[u8]) -> [u8; 16] {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(purpose);
+        context.update(&self.private);
+        let mut key = [0; 16];
+        key.copy_from_slice(&context.finish().as_ref()[..16]);
+        key
+    }
+
     /// The id by which servers know this client.
     #[must_use]
     pub fn client_id(&self) -> ClientId {

@@ -257,6 +257,10 @@ impl Table {
         found.ok_or_else(|| ClientError::Unknown(client.to_owned()))
     }
 
+    fn knows_anybody(&self) -> bool {
+        self.configured.keys().chain(self.changes.clients.keys()).any(|id| self.get(*id).is_some())
+    }
+
     fn id_of(&self, client: &str) -> Result<ClientId, ClientError> {
         client.parse().or_else(|_| self.find(client).map(|client| client.id))
     }
@@ -281,7 +285,7 @@ impl Table {
             Some(id) if self.changes.removed.contains(&id) => return false,
             Some(id) if self.get(id).is_some() => return true,
             // It may be one of them.
-            None if self.known().next().is_some() => return true,
+            None if self.knows_anybody() => return true,
             _ => {}
         }
         let is_local = self.allow.rules().is_empty() && interface::is_local_address(peer).unwrap_or(false);

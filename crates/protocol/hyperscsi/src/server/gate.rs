@@ -5,7 +5,7 @@
 //! address, and all of them together; of what they share, a part is kept for addresses that have begun few handshakes lately, and
 //! a part of that for clients that have a session from there.
 
-use sanwire_core::quota::{HANDSHAKES_OF_ADDRESS, HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN, Pace, Usage};
+use sanwire_core::quota::{HANDSHAKES_OF_ADDRESS, HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN, Limiter, Pace, Usage};
 use sanwire_core::{Instant, Peer};
 
 use super::cookie::{Asker, Cookies};
@@ -34,30 +34,23 @@ pub(super) enum Passage {
 
 /// Lets handshakes begin.
 pub(super) struct Gate {
-    unproven: Pace,
-    proven: Pace,
+    unproven: Limiter,
+    proven: Limiter,
     /// Those that have begun some lately: no more than all together may.
     addresses: Vec<(Peer, Pace)>,
     cookies: Cookies,
-    refused: Refused,
-}
-
-/// How often each quota has refused something.
-#[derive(Default)]
-struct Refused {
-    unproven: u64,
-    proven: u64,
-    of_address: u64,
+    /// How often an address was refused more.
+    refused: u64,
 }
 
 impl Default for Gate {
     fn default() -> Self {
         Gate {
-            unproven: Pace::new(&HANDSHAKES_UNPROVEN),
-            proven: Pace::new(&HANDSHAKES_PROVEN),
+            unproven: Limiter::new(&HANDSHAKES_UNPROVEN),
+            proven: Limiter::new(&HANDSHAKES_PROVEN),
             addresses: Vec::new(),
             cookies: Cookies::default(),
-            refused: Refused::default(),
+            refused: 0,
         }
     }
 }
@@ -78,7 +71,6 @@ impl Gate {
         if self.unproven.take(now) {
             return Passage::Open;
         }
-        self.refused.unproven += 1;
         Passage::Cookie(self.cookies.make(asker, random, now))
     }
 
@@ -92,14 +84,12 @@ impl Gate {
             () => RESERVE_FOR_KNOWN + RESERVE_FOR_RESTED,
         };
         if left == 0 {
-            self.refused.of_address += 1;
+            self.refused += 1;
             return false;
         }
         let is_admitted = self.proven.take_above(reserve, now);
         if is_admitted {
             own.take(now);
-        } else {
-            self.refused.proven += 1;
         }
         is_admitted
     }
@@ -115,13 +105,8 @@ impl Gate {
 
     /// How its quotas are used.
     pub(super) fn usages(&self) -> [Usage; 3] {
-        let rate = |quota, refused| Usage { quota, most: None, refused };
-        let Refused { unproven, proven, of_address } = self.refused;
-        [
-            rate(&HANDSHAKES_UNPROVEN, unproven),
-            rate(&HANDSHAKES_OF_ADDRESS, of_address),
-            rate(&HANDSHAKES_PROVEN, proven),
-        ]
+        let of_address = Usage { quota: &HANDSHAKES_OF_ADDRESS, most: None, refused: self.refused };
+        [self.unproven.usage(), of_address, self.proven.usage()]
     }
 }
 

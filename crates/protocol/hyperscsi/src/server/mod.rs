@@ -12,6 +12,7 @@ mod handshake;
 mod intake;
 mod leave;
 mod links;
+mod marks;
 mod offences;
 mod places;
 mod requests;
@@ -27,12 +28,14 @@ mod weights;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanwire_buffer::Packet;
+use sanwire_core::quota::{HINTS, Limiter};
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
 
 pub use self::admission::Admission;
 use self::connection::Connection;
 use self::gate::Gate;
 use self::handshake::HalfOpens;
+use self::marks::Marks;
 pub use self::offences::Offence;
 use self::offences::Offences;
 use self::places::Places;
@@ -82,15 +85,16 @@ pub struct Server {
     next_deadline: Option<Instant>,
     counters: Counters,
     offences: Offences,
-    /// Answers to packets of unknown connections, and since when they are counted.
-    hints: u32,
-    hints_since: Instant,
+    marks: Marks,
+    /// Answers to packets of unknown connections.
+    hints: Limiter,
 }
 
 impl Server {
     /// A server without connections.
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
+        let marks = Marks::new(&config.identity.key_for(b"sanwire hyperscsi connection"));
         Server {
             random: Randomness::new(config.seed),
             next_nexus: u64::from(config.shard),
@@ -113,8 +117,8 @@ impl Server {
             next_deadline: None,
             counters: Counters::default(),
             offences: Offences::default(),
-            hints: 0,
-            hints_since: Instant::ZERO,
+            marks,
+            hints: Limiter::new(&HINTS),
         }
     }
 

@@ -1,7 +1,6 @@
 //! From a discovery to an accepted connection (HyperSCSI 5.1).
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use sanwire_buffer::{Head, Packet};
 use sanwire_core::{ClientId, Instant, NexusId, Path, Peer};
@@ -24,9 +23,8 @@ use crate::wire::packet::put_checksum;
 use crate::wire::setup::{AdnRequest, Discovery, Refusal, read_adn_reply, steering_word};
 use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 
-/// Hints to unknown connections in a period.
-const HINTS_MAX: u32 = 64;
-const HINTS_PERIOD: Duration = Duration::from_millis(100);
+/// So often an id with a mark is drawn that no connection has and that steers to this shard.
+const MARKED_DRAWS: u32 = 1 << 16;
 
 /// A session that begins or goes on.
 struct Opening<'a> {
@@ -146,15 +144,18 @@ impl Server {
         Ok(())
     }
 
-    /// An id that no connection has and that steers to this shard.
+    /// An id that no connection has, that steers to this shard and by which we know it after a restart.
     fn draw_connection(&mut self) -> u32 {
+        let mut draws = 0;
         loop {
-            let shards = self.config.shards.max(1);
             let drawn = self.random.u32();
-            let Some(id) = (drawn - drawn % shards).checked_add(self.config.shard) else { continue };
-            if id != 0 && !self.connections.contains_key(&id) && !self.half_opens.has(id) {
+            // Among very many shards there may be none left.
+            let id = if draws < MARKED_DRAWS { self.marks.id(drawn) } else { drawn };
+            let is_free = id != 0 && !self.connections.contains_key(&id) && !self.half_opens.has(id);
+            if is_free && self.steers_here(id) {
                 return id;
             }
+            draws += 1;
         }
     }
 
@@ -290,19 +291,13 @@ impl Server {
         self.config.links.get(usize::from(path.link.0)).copied().unwrap_or(unknown)
     }
 
-    /// A packet of a connection that is not known: after a restart, clients learn so that they should come again. Who
-    /// may not connect learns nothing, and nobody learns it more often than a restart needs.
+    /// A packet of a connection that is not known: after a restart, clients learn so that they should come again. Who has had no
+    /// connection here, or may not connect, learns nothing, and nobody learns it more often than a restart needs.
     pub(super) fn unknown_connection(&mut self, path: Path, connection: u32, now: Instant) {
         self.counters.unknown_connection += 1;
-        if now.saturating_since(self.hints_since) >= HINTS_PERIOD {
-            self.hints_since = now;
-            self.hints = 0;
-        }
-        if self.hints < HINTS_MAX {
-            self.hints += 1;
-            if self.config.admission.permits(path.peer, None) {
-                self.refuse(path, connection, 0, Refusal::UnknownConnection);
-            }
+        let may_hear = self.marks.is_ours(connection) && self.config.admission.permits(path.peer, None);
+        if may_hear && self.hints.take(now) {
+            self.refuse(path, connection, 0, Refusal::UnknownConnection);
         }
     }
 

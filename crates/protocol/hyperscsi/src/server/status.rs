@@ -31,7 +31,7 @@ impl Server {
     /// How the quotas are used that this shard keeps.
     #[must_use]
     pub fn quotas(&self) -> Vec<Usage> {
-        self.gate.usages().into_iter().chain(self.places.usages()).collect()
+        self.gate.usages().into_iter().chain(self.places.usages()).chain([self.hints.usage()]).collect()
     }
 
     /// All connections, with their clients.

@@ -180,6 +180,35 @@ fn a_client_brings_cookies_back_to_where_they_came_from_a_few_times_for_each_dis
     assert_eq!(Discovery::read(body).unwrap().0.cookie, Some(&[4; 16]));
 }
 
+/// Packets of connections that nobody has had: forged, or of another server's clients.
+fn stray(number: u32) -> Vec<u8> {
+    bytes(&loose_packet(Opcode::AdnReply, number.wrapping_mul(0x9e37_79b1), 1, &[1, 0, 0]))
+}
+
+#[test]
+fn after_a_restart_clients_hear_that_they_are_not_known_and_strangers_nothing() {
+    let mut world = World::new();
+    world.server = server();
+    let mut heard = 0;
+    for number in 0..10_000 {
+        world.server.handle_input(host(number), &stray(number), world.now);
+        heard += std::iter::from_fn(|| world.server.poll_transmit(world.now)).count();
+        world.now += Duration::from_micros(10);
+    }
+    assert!(heard < 50, "{heard} strangers of 10,000 were answered");
+    assert_eq!(world.server.counters().unknown_connection, 10_000);
+    // Long before it would notice by itself.
+    world.order(0);
+    let World { mut server, client, mut now, .. } = world;
+    let (mut clients, late) = ([client], now + Duration::from_millis(200));
+    while server.connections() == 0 {
+        exchange(&mut server, &mut clients, now);
+        now += MS;
+        clients[0].handle_timeout(now);
+        assert!(now < late, "the client was not told");
+    }
+}
+
 #[test]
 fn many_clients_at_once_are_let_in_with_and_without_cookies() {
     let (mut server, mut clients) = (server(), (0..100).map(client).collect::<Vec<_>>());

@@ -1,5 +1,7 @@
 //! This host's network interfaces: names, addresses, MTU.
 
+mod local;
+
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,6 +11,7 @@ use std::ptr::NonNull;
 use libc::{c_int, ifaddrs, ifreq};
 use sanwire_core::{MacAddress, Peer};
 
+pub use self::local::LocalAddresses;
 use crate::sys;
 
 /// One network interface, as it was when asked.
@@ -77,17 +80,21 @@ pub fn by_name(name: &str) -> io::Result<Interface> {
 /// # Errors
 /// The kernel's.
 pub fn is_local_address(peer: Peer) -> io::Result<bool> {
-    let is_ours: &dyn Fn(&Interface) -> bool = match peer {
-        Peer::Ethernet(mac) => &move |interface| interface.mac_address == Some(mac),
+    Ok(is_loopback(peer) || is_among(peer, &list()?))
+}
+
+fn is_loopback(peer: Peer) -> bool {
+    matches!(peer, Peer::Udp(address) if address.ip().to_canonical().is_loopback())
+}
+
+fn is_among(peer: Peer, interfaces: &[Interface]) -> bool {
+    match peer {
+        Peer::Ethernet(mac) => interfaces.iter().any(|interface| interface.mac_address == Some(mac)),
         Peer::Udp(address) => {
             let ip = address.ip().to_canonical();
-            if ip.is_loopback() {
-                return Ok(true);
-            }
-            &move |interface| interface.addresses.contains(&ip)
+            interfaces.iter().any(|interface| interface.addresses.contains(&ip))
         }
-    };
-    Ok(list()?.iter().any(is_ours))
+    }
 }
 
 /// How this host would send to a UDP address.

@@ -14,7 +14,7 @@ use arc_swap::ArcSwap;
 use sanwire_core::{ClientId, Peer};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::{Admission, Psk, Wishes};
-use sanwire_io::interface;
+use sanwire_io::interface::LocalAddresses;
 
 pub use self::compression::{Compression, NoCompression};
 pub(crate) use self::config::text;
@@ -39,6 +39,7 @@ struct Table {
 #[derive(Debug)]
 pub(crate) struct Clients {
     table: ArcSwap<Table>,
+    local: LocalAddresses,
     /// Held while the table changes.
     changing: Mutex<StateFile>,
     views: Views,
@@ -111,7 +112,12 @@ impl Clients {
         let changes = file.load().map_err(|source| ChangeError::Load { path: file.shown(), source })?;
         let (allow, psk, compression) = (terms.allow.clone(), terms.psk, terms.compression);
         let table = Table { allow, psk, compression, configured: terms.by_id(), changes };
-        Ok(Clients { table: ArcSwap::from_pointee(table), changing: Mutex::new(file), views: Views::new(volumes) })
+        Ok(Clients {
+            table: ArcSwap::from_pointee(table),
+            local: LocalAddresses::new(),
+            changing: Mutex::new(file),
+            views: Views::new(volumes),
+        })
     }
 
     /// Puts another configuration in the place of the old one. What was changed while the server ran holds on.
@@ -208,7 +214,7 @@ impl Clients {
 
     /// The units that a client sees, and changes nothing of in a session that is read only; they follow what it may see until [`Clients::leave`].
     pub(crate) fn enter(&self, client: ClientId, peer: Peer, is_read_only: bool) -> Arc<LogicalUnits> {
-        self.views.enter((client, is_read_only), peer, || self.table.load().terms(client, peer))
+        self.views.enter((client, is_read_only), peer, || self.table.load().terms(client, peer, &self.local))
     }
 
     /// A session is over that had [`Clients::enter`]ed.
@@ -218,7 +224,7 @@ impl Clients {
 
     /// Shows each client what it may see, after volumes came or went.
     pub(crate) fn refresh_views(&self) {
-        self.views.refresh(|client, peer| self.table.load().terms(client, peer));
+        self.views.refresh(|client, peer| self.table.load().terms(client, peer, &self.local));
     }
 
     fn lock(&self) -> MutexGuard<'_, StateFile> {
@@ -236,10 +242,10 @@ impl Table {
     }
 
     /// What holds for a client that has a session. One that would not be served any more sees nothing until it is dropped.
-    fn terms(&self, id: ClientId, peer: Peer) -> ClientConfig {
+    fn terms(&self, id: ClientId, peer: Peer, local: &LocalAddresses) -> ClientConfig {
         match self.get(id) {
             Some(client) => client.clone(),
-            None if self.permits(peer, Some(id)) => ClientConfig::new(id),
+            None if self.permits(peer, Some(id), local) => ClientConfig::new(id),
             None => ClientConfig { volumes: Vec::new(), ..ClientConfig::new(id) },
         }
     }
@@ -280,7 +286,7 @@ impl Table {
         Ok(())
     }
 
-    fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool {
+    fn permits(&self, peer: Peer, client: Option<ClientId>, local: &LocalAddresses) -> bool {
         match client {
             Some(id) if self.changes.removed.contains(&id) => return false,
             Some(id) if self.get(id).is_some() => return true,
@@ -288,7 +294,7 @@ impl Table {
             None if self.knows_anybody() => return true,
             _ => {}
         }
-        let is_local = self.allow.rules().is_empty() && interface::is_local_address(peer).unwrap_or(false);
+        let is_local = self.allow.rules().is_empty() && local.contains(peer);
         self.allow.permits(peer, client, is_local)
     }
 }
@@ -335,7 +341,7 @@ impl Admission for Gate {
 impl Clients {
     /// Whether a client is served.
     pub(crate) fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool {
-        self.table.load().permits(peer, client)
+        self.table.load().permits(peer, client, &self.local)
     }
 }
 

@@ -3,6 +3,7 @@
 use sanwire_core::Instant;
 
 use super::link::{Link, Request};
+use super::seek::Attempt;
 use super::session::{Lost, LostStage};
 use super::{Client, ClientAction, ClientEvent, Failure, Stage, State, Trouble};
 use crate::ConnectionId;
@@ -16,7 +17,14 @@ impl Client {
         let Some(at) = self.connections.iter().position(|known| known.id == connection) else { return };
         let mut gone = self.connections.swap_remove(at);
         self.actions.push_back(ClientAction::Close { connection });
-        let Stage::Full(link) = &mut gone.stage else { return self.attempt_failed(None, now) };
+        let link = match &mut gone.stage {
+            Stage::Full(link) => link,
+            Stage::Opening => return self.attempt_failed(Attempt::Unanswered, now),
+            Stage::Login(_) if trouble == Trouble::Silent => {
+                return self.attempt_failed(Attempt::Ended(Failure::LoginUnanswered), now);
+            }
+            Stage::Login(_) => return self.attempt_failed(Attempt::Ended(Failure::LoginClosed), now),
+        };
         self.tasks.put_back(link.withdraw());
         match &self.state {
             State::Leaving(_) => {
@@ -26,10 +34,10 @@ impl Client {
             }
             State::Live(session) => match trouble {
                 Trouble::Violation(what) => self.lose_by_violation(what, now),
-                Trouble::Broken if session.recovers_connections() && !session.is_leaving => {
+                Trouble::Broken | Trouble::Silent if session.recovers_connections() && !session.is_leaving => {
                     self.lose_link(gone.number, link, now);
                 }
-                Trouble::Broken => {
+                Trouble::Broken | Trouble::Silent => {
                     let (announced, at) = (session.leave_at.is_some(), now + session.wait());
                     self.lose_session(announced, at, now);
                 }

@@ -9,6 +9,7 @@
 //! | 1 | a data segment or a status | it is asked for once more (SNACK) |
 //! | 2 | a connection | its tasks go on on another one, or on the next (TASK REASSIGN) |
 
+mod backoff;
 mod commands;
 mod control;
 mod data_in;
@@ -57,6 +58,8 @@ const LOGOUT_MAX: Duration = Duration::from_secs(2);
 enum Trouble {
     /// It is gone, or its stream is damaged.
     Broken,
+    /// Nothing comes any more.
+    Silent,
     /// The target breaks the rules: what it says of the session is not to be trusted any more.
     Violation(String),
 }
@@ -308,7 +311,7 @@ impl Client {
             })
             .map(|known| known.id)
             .collect();
-        late.into_iter().for_each(|id| self.drop_connection(id, Trouble::Broken, now));
+        late.into_iter().for_each(|id| self.drop_connection(id, Trouble::Silent, now));
         let State::Live(session) = &mut self.state else { return };
         for known in &mut self.connections {
             if let Stage::Full(link) = &mut known.stage

@@ -7,6 +7,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
 use sanwire_core::Instant;
 
+use super::backoff::Backoff;
 use super::entering::Entering;
 use super::link::Link;
 use super::session::{Beginning, FIRST_COMMAND, FIRST_CONNECTION, LostStage, Session};
@@ -15,33 +16,20 @@ use crate::ConnectionId;
 use crate::login::{ClientAdmission, ClientRefusal, LoginPlan};
 use crate::serial::Serial;
 
-/// How long to wait after all portals have failed: at first, and at the most.
-const BACKOFF_FIRST: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
-
 /// Portals that are tried.
 const PORTALS_MAX: usize = 16;
 
 /// Redirections that are followed one after the other.
 const REDIRECTIONS_MAX: u8 = 8;
 
-/// A waiting time that doubles.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Backoff(Duration);
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Backoff(BACKOFF_FIRST)
-    }
-}
-
-impl Backoff {
-    /// How long to wait now: between half of it and all of it, so that many clients do not come at once.
-    fn next(&mut self, random: &mut ChaCha20Rng) -> Duration {
-        let wait = self.0;
-        self.0 = (wait * 2).min(BACKOFF_MAX);
-        wait / 2 + wait / 2 * (random.next_u32() % 1024) / 1024
-    }
+/// How a connection did not come about.
+pub(super) enum Attempt {
+    /// Nobody answered.
+    Unanswered,
+    /// It ended during the login, without a word.
+    Ended(Failure),
+    /// The target said why.
+    Refused(ClientRefusal),
 }
 
 /// How the search for a session goes.
@@ -261,7 +249,7 @@ impl Client {
             Ok(brought) => self.admit(known, brought, now),
             Err(refusal) => {
                 self.actions.push_back(ClientAction::Close { connection: known.id });
-                self.attempt_failed(Some(refusal), now);
+                self.attempt_failed(Attempt::Refused(refusal), now);
             }
         }
         self.follow_up(now);
@@ -331,23 +319,24 @@ impl Client {
         }
     }
 
-    /// A connection did not come about; without a refusal because nobody answered.
-    pub(super) fn attempt_failed(&mut self, refusal: Option<ClientRefusal>, now: Instant) {
+    /// A connection did not come about.
+    pub(super) fn attempt_failed(&mut self, attempt: Attempt, now: Instant) {
+        let is_refused = matches!(attempt, Attempt::Refused(_));
         match &mut self.state {
             State::Live(session) => {
                 // The session does well without it. What the target refuses once it refuses again.
                 let random = &mut self.random;
-                session.grow = session.grow.take().filter(|_| refusal.is_none()).map(|(_, mut backoff)| {
+                session.grow = session.grow.take().filter(|_| !is_refused).map(|(_, mut backoff)| {
                     let at = now + backoff.next(random);
                     (at, backoff)
                 });
             }
             State::Seeking(suspended) => {
-                if refusal.is_some() && suspended.take().is_some() {
+                if is_refused && suspended.take().is_some() {
                     // The target has forgotten the session: a new one begins.
                     self.seek.at = now;
                 } else {
-                    self.seek_failed(refusal, now);
+                    self.seek_failed(attempt, now);
                 }
                 self.seek_on(now);
             }
@@ -355,8 +344,16 @@ impl Client {
         }
     }
 
-    fn seek_failed(&mut self, refusal: Option<ClientRefusal>, now: Instant) {
+    fn seek_failed(&mut self, attempt: Attempt, now: Instant) {
         let seek = &mut self.seek;
+        let refusal = match attempt {
+            Attempt::Refused(refusal) => Some(refusal),
+            Attempt::Ended(failure) => {
+                seek.last = Some(failure);
+                None
+            }
+            Attempt::Unanswered => None,
+        };
         let failure = match refusal {
             None => None,
             Some(ClientRefusal::Md5Only) if !seek.md5_only => {

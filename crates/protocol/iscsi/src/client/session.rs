@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use sanwire_core::Instant;
 
+use super::backoff::Backoff;
 use super::discovery::Exchange;
-use super::seek::Backoff;
 use super::tasks::CONTROL_TAG;
 use super::types::{ClientConfig, ServerInfo};
 use crate::parameters::{ConnectionParameters, SessionParameters};

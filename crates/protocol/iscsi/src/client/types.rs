@@ -110,6 +110,12 @@ pub enum Failure {
     /// Nobody answered.
     #[error("no target answered; it may be down or not reachable")]
     NoAnswer,
+    /// The target closed the connection before the login was over.
+    #[error("the target closed the connection during the login; its log may say why, or it is no iSCSI target")]
+    LoginClosed,
+    /// The target took the connection and then said nothing.
+    #[error("the target took the connection, but does not answer the login; it may be busy, or is no iSCSI target")]
+    LoginUnanswered,
     /// The target refused us.
     #[error("the target refused the login: {reason}")]
     Refused {

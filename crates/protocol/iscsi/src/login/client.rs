@@ -187,7 +187,8 @@ impl ClientLogin {
     /// RFC 7143 11.13: what a response's header may say.
     fn check(&mut self, response: &LoginResponse) -> Result<(), ClientRefusal> {
         let request = &self.request;
-        if response.task_tag != request.task_tag || response.isid != request.isid {
+        // The connection and the tag say whose it is: of the ISID in a response RFC 7143 says nothing, and some leave it empty.
+        if response.task_tag != request.task_tag {
             return Err(violation("its login response is for somebody else"));
         }
         if response.version_active != 0 {
@@ -224,10 +225,14 @@ impl ClientLogin {
     }
 
     fn finish(&mut self, response: &LoginResponse) -> Result<ClientAdmission, ClientRefusal> {
-        if response.tsih == 0 {
-            return Err(violation("it gave the session no number"));
-        }
         let (mut session, connection) = self.negotiation.finish()?;
+        if response.tsih == 0 {
+            // RFC 7143 11.13.3 demands a number. Without one there is a session all the same, to which nobody comes back.
+            if self.request.tsih != 0 || session.error_recovery_level > 0 {
+                return Err(violation("it gave the session no number, by which a lost connection could come back"));
+            }
+            session.max_connections = 1;
+        }
         // RFC 7143 13.14: the first burst is part of a burst, also where a default says otherwise.
         session.first_burst_bytes = session.first_burst_bytes.min(session.max_burst_bytes);
         Ok(ClientAdmission {
@@ -271,7 +276,7 @@ fn position(wishes: &Wishes, is_discovery: bool, is_leading: bool) -> Position {
         max_connections: wishes.connections.max(1),
         time_to_wait_s: 0,
         time_to_retain_s: 20,
-        protocol_level: 2,
+        protocol_level: 1,
     };
     Position {
         session,

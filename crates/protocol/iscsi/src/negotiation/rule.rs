@@ -91,7 +91,8 @@ pub(super) const KEYS: [Key; 22] = [
     session("DataPDUInOrder", Rule::Or, Field::PduInOrder),
     session("DataSequenceInOrder", Rule::Or, Field::SequenceInOrder),
     Key { in_discovery: true, ..session("ErrorRecoveryLevel", Rule::Lower(0, 2), Field::RecoveryLevel) },
-    session("iSCSIProtocolLevel", Rule::Lower(0, 31), Field::ProtocolLevel),
+    // Initiators need nothing of level 2 here, and there are targets that close the connection on this key.
+    Key { is_offered: false, ..session("iSCSIProtocolLevel", Rule::Lower(0, 31), Field::ProtocolLevel) },
     plain("IFMarker", Rule::No),
     plain("OFMarker", Rule::No),
     plain("IFMarkInt", Rule::Reject),

@@ -1,6 +1,7 @@
 //! A client against a target that does what a script says.
 
 mod commands;
+mod foreign;
 mod hostile;
 mod patience;
 mod recovery;

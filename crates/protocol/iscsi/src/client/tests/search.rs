@@ -54,6 +54,24 @@ fn a_target_that_never_answers_a_login_is_left() {
     world.open(connection);
     world.wait(Duration::from_secs(11));
     assert_eq!((world.wires[&world.only()].to, world.closed.len()), (portal(1), 2));
+    world.wait(Duration::from_secs(60));
+    let Some(ClientEvent::GivenUp(failure)) = world.events.pop() else { panic!("{:?}", world.events) };
+    assert_eq!(failure, Failure::LoginUnanswered);
+}
+
+#[test]
+fn a_target_that_closes_the_connection_during_the_login_is_not_called_unreachable() {
+    let mut world = World::new(config());
+    while world.client.poll_timeout().is_some() {
+        for connection in std::mem::take(&mut world.wires).into_keys() {
+            world.open(connection);
+            world.client.connection_lost(connection, world.now);
+            world.drain();
+        }
+        world.wait(Duration::from_millis(100));
+    }
+    let Some(ClientEvent::GivenUp(failure)) = world.events.pop() else { panic!("{:?}", world.events) };
+    assert!(failure.to_string().starts_with("the target closed the connection during the login"), "{failure}");
 }
 
 #[test]

@@ -104,7 +104,6 @@ fn a_target_that_breaks_the_rules_does_not_get_our_session() {
     let good = LoginResponse { transits: true, next_stage: 1, isid: config().isid.0, ..LoginResponse::default() };
     for (response, text) in [
         (LoginResponse { task_tag: 1, ..good }, ""),
-        (LoginResponse { isid: [0; 6], ..good }, ""),
         (LoginResponse { version_active: 1, ..good }, ""),
         (LoginResponse { current_stage: 1, next_stage: 3, ..good }, ""),
         (LoginResponse { next_stage: 3, ..good }, ""),

@@ -10,7 +10,7 @@ use sanwire_core::{ClientId, Lun, NexusId};
 use sanwire_device::{Disk, DiskOptions, LogicalUnits, NexusPorts, Progress};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
-use sanwire_scsi::{Cdb, Features, Identity, Operation, Status, Task};
+use sanwire_scsi::{Cdb, Features, Identity, Operation, Piece, Status, Task};
 use sanwire_store::{Outcome, RamStore, Started};
 
 /// A command block whose fields are mostly small, of a command that a disk may have.
@@ -88,13 +88,18 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
             data_out: (!data.is_empty()).then(|| data.into()),
             tells_residual: u.arbitrary()?,
             data_in_max_bytes: room,
+            piece: if u.ratio(1, 4)? {
+                Some(Piece { from_bytes: u.arbitrary()?, data_out_bytes: u.arbitrary()? })
+            } else {
+                None
+            },
         };
         let shown = format!("{:?}", task.cdb);
         let mut progress = units.begin(NexusId(1 + u64::from(u.arbitrary::<bool>()?)), task, memory);
         for turn in 0.. {
             assert!(turn < 20_000, "{shown} never ends");
             match progress {
-                Progress::Done(reply) => {
+                Progress::Done(reply) | Progress::Piece(reply, _) => {
                     assert!(reply.data_in.map_or(0, |data| data.len()) <= room as usize, "{shown} answers too much");
                     assert_eq!(reply.sense.is_empty(), reply.status != Status::CheckCondition, "{shown}");
                     break;

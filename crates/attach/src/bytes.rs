@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use sanwire_buffer::Frame;
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_initiator::{Volume, VolumeError, VolumeInfo};
 
 use crate::range_lock::RangeLock;
@@ -60,12 +61,13 @@ impl ByteVolume {
         self.0.volume.info()
     }
 
-    /// Cuts a range into parts that one transfer carries each, at multiples of the transfer. The range is within the
-    /// volume.
+    /// Cuts a range into parts that one transfer carries each, at multiples of the transfer, none longer than
+    /// [`TRANSFER_MAX_BYTES`]. The range is within the volume.
     pub(crate) fn parts(&self, offset_bytes: u64, length_bytes: u64) -> impl Iterator<Item = (u64, usize)> + use<> {
         let info = self.info();
         let block_bytes = info.block_bytes.max(1);
-        let part_bytes = u64::from((info.transfer_max_bytes / block_bytes).max(1) * block_bytes);
+        let transfer_bytes = info.transfer_max_bytes.min(TRANSFER_MAX_BYTES as u32);
+        let part_bytes = u64::from((transfer_bytes / block_bytes).max(1) * block_bytes);
         let end_bytes = offset_bytes.saturating_add(length_bytes);
         let mut at = offset_bytes;
         std::iter::from_fn(move || {

@@ -9,6 +9,7 @@ use fuser::{
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
     ReplyWrite, ReplyXattr, Request, WriteFlags,
 };
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_initiator::VolumeError;
 
 use crate::bytes::ByteVolume;
@@ -135,7 +136,8 @@ impl Filesystem for VolumeFilesystem {
             let _ = config.add_capabilities(capability);
         }
         let _ = config.set_max_background(BACKGROUND_MAX);
-        let _ = config.set_max_write(self.shared.volume.info().transfer_max_bytes.max(4096));
+        let _ =
+            config.set_max_write(self.shared.volume.info().transfer_max_bytes.clamp(4096, TRANSFER_MAX_BYTES as u32));
         Ok(())
     }
 

@@ -1,7 +1,13 @@
 //! Bounds that several rooms must agree on. Every queue and pool of Sanwire is sized from these.
 
-/// The largest data transfer of one command, in bytes, that any part of Sanwire takes.
+/// The largest data transfer of one command, in bytes, that is held in memory as a whole.
 pub const TRANSFER_MAX_BYTES: usize = 1 << 20;
+
+/// The largest data transfer of one READ, WRITE, VERIFY or WRITE AND VERIFY, in bytes, over a wire that carries it in pieces.
+pub const LONG_TRANSFER_MAX_BYTES: usize = 16 << 20;
+
+/// A piece of a longer transfer, in bytes: a multiple of every block length.
+pub const PIECE_BYTES: usize = 512 << 10;
 
 /// Logical units that one target offers at the most.
 pub const LUNS_MAX: usize = 256;

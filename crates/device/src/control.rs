@@ -17,7 +17,13 @@ use crate::threshold;
 use crate::units::NOT_SUPPORTED;
 use crate::unmap::{DESCRIPTORS_MAX, UNMAP_MAX_BLOCKS};
 
-pub(crate) fn inquiry(page: Option<u8>, disk: &Disk, port: &TargetPort, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
+pub(crate) fn inquiry(
+    page: Option<u8>,
+    disk: &Disk,
+    port: &TargetPort,
+    geometry: &Geometry,
+    transfer_max_bytes: usize,
+) -> Result<Vec<u8>, Sense> {
     Ok(match page {
         None => inquiry::standard_inquiry(disk.is_removable()).to_vec(),
         Some(vpd::page::SUPPORTED_PAGES) => vpd::supported_pages(),
@@ -25,7 +31,7 @@ pub(crate) fn inquiry(page: Option<u8>, disk: &Disk, port: &TargetPort, geometry
         Some(vpd::page::DEVICE_IDENTIFICATION) => disk.identity().to_page(port),
         Some(vpd::page::EXTENDED_INQUIRY) => vpd::extended_inquiry(),
         Some(vpd::page::THIRD_PARTY_COPY) => vpd::third_party_copy(geometry.block_bytes),
-        Some(vpd::page::BLOCK_LIMITS) => block_limits(geometry).to_page(),
+        Some(vpd::page::BLOCK_LIMITS) => block_limits(geometry, transfer_max_bytes).to_page(),
         Some(vpd::page::BLOCK_DEVICE_CHARACTERISTICS) => characteristics(geometry).to_page(),
         Some(vpd::page::LOGICAL_BLOCK_PROVISIONING) => provisioning(disk, geometry).to_page(),
         Some(vpd::page::SUPPORTED_BLOCK_LENGTHS) => vpd::supported_block_lengths(geometry.block_bytes),
@@ -37,14 +43,14 @@ fn characteristics(geometry: &Geometry) -> BlockCharacteristics {
     BlockCharacteristics { reads_after_block_erase: geometry.discards, ..BlockCharacteristics::NON_ROTATING }
 }
 
-fn block_limits(geometry: &Geometry) -> BlockLimits {
+fn block_limits(geometry: &Geometry, transfer_max_bytes: usize) -> BlockLimits {
     let blocks = |bytes: u64| u32::try_from(bytes / u64::from(geometry.block_bytes.max(1))).unwrap_or(u32::MAX);
-    let transfer = blocks(TRANSFER_MAX_BYTES as u64);
     let granularity = blocks(geometry.physical_block_bytes.into()).max(1);
     let mut limits = BlockLimits {
         optimal_transfer_granularity: u16::try_from(granularity).unwrap_or(0),
-        maximum_transfer: transfer,
-        optimal_transfer: transfer,
+        maximum_transfer: blocks(transfer_max_bytes as u64),
+        // Longer ones go in pieces.
+        optimal_transfer: blocks(TRANSFER_MAX_BYTES as u64),
         maximum_compare_and_write: compare_and_write_max_blocks(geometry),
         maximum_atomic: blocks(geometry.atomic_write_bytes.into()),
         ..BlockLimits::default()

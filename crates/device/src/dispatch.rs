@@ -7,10 +7,12 @@ use sanwire_buffer::Region;
 use sanwire_core::NexusId;
 use sanwire_scsi::port_groups::AccessState;
 use sanwire_scsi::vpd::page;
-use sanwire_scsi::{AdditionalSense, Command, Sense, SenseKey, Task, log, operation_code, report};
+use sanwire_scsi::{AdditionalSense, ByteCheck, Command, Extent, Sense, SenseKey, Task, log, operation_code, report};
 use sanwire_store::Geometry;
 
 use crate::disk::{Disk, features};
+use crate::execution::Account;
+use crate::piece::{self, Part};
 use crate::step::{Refusal, Step};
 use crate::units::{LogicalUnits, NOT_SUPPORTED};
 use crate::{allocation, control, copy, fill, port_groups, sanitize, swap, transfer, unmap, verify};
@@ -24,22 +26,25 @@ pub(crate) struct Beginning<'a> {
     pub(crate) geometry: Geometry,
     pub(crate) nexus: NexusId,
     pub(crate) memory: &'a Region,
-    /// How much data the command takes, if another amount came with it.
-    pub(crate) data_out_bytes: Cell<Option<u64>>,
+    /// What its reply will say of its data.
+    pub(crate) account: Cell<Account>,
 }
 
 impl Beginning<'_> {
     pub(crate) fn step(&self, task: &mut Task) -> Result<Step, Refusal> {
         self.check_seen(task)?;
-        self.check_resets(task)?;
-        self.disk.reservations.check(&task.cdb, self.nexus)?;
-        self.check_attention(task)?;
-        self.check_access_state(task)?;
+        // An attention, a reset or another's reservation between two pieces is for the commands after this one.
+        if !task.is_further_piece() {
+            self.check_resets(task)?;
+            self.disk.reservations.check(&task.cdb, self.nexus)?;
+            self.check_attention(task)?;
+            self.check_access_state(task)?;
+        }
         let command = Command::parse(&task.cdb, features(&self.geometry))?;
         self.check_read_only(&command)?;
         let taken = command.data_out_bytes(self.geometry.block_bytes);
-        let sent = task.data_out.as_ref().map_or(0, |data| data.len() as u64);
-        self.data_out_bytes.set((taken != sent).then_some(taken));
+        let sent = task.data_out_bytes();
+        self.account.set(if taken == sent { Account::Even } else { Account::Takes(taken) });
         self.check_sanitize(&command)?;
         if let Some(step) = self.disk.reservation(&command, self.nexus, task) {
             return step;
@@ -123,7 +128,8 @@ impl Beginning<'_> {
                 if matches!(page, Some(page::UNIT_SERIAL_NUMBER | page::DEVICE_IDENTIFICATION)) {
                     disk.nexuses.see(self.nexus);
                 }
-                control::inquiry(page, disk, &self.units.port(self.nexus), geometry)
+                let transfer_max_bytes = piece::transfer_max_bytes(task);
+                control::inquiry(page, disk, &self.units.port(self.nexus), geometry, transfer_max_bytes)
                     .map(|bytes| answer(bytes, allocation_bytes))
             }
             Command::RequestSense { descriptor, allocation_bytes } => Ok(answer(
@@ -167,14 +173,36 @@ impl Beginning<'_> {
         })
     }
 
+    /// Notes what comes after a part of a command.
+    fn part(&self, part: Part) -> Part {
+        part.rest.into_iter().for_each(|rest| self.account.set(Account::Left(rest)));
+        part
+    }
+
+    fn write(&self, extent: Extent, force_unit_access: bool, task: &mut Task) -> Result<Step, Refusal> {
+        let part = self.part(piece::of_write(extent, &self.geometry, task)?);
+        let stable = (force_unit_access, part.rest.is_none());
+        Ok(transfer::write(part.extent, stable, self.disk, &self.geometry, task)?)
+    }
+
+    fn verify(&self, extent: Extent, check: ByteCheck, task: &mut Task) -> Result<Step, Refusal> {
+        let part = self.part(match check {
+            ByteCheck::Data => piece::of_check(extent, &self.geometry, task)?,
+            ByteCheck::Medium => piece::of_read(extent, &self.geometry, task)?,
+            ByteCheck::OneBlock => Part::whole(extent),
+        });
+        verify::verify(part, check, &self.geometry, task, self.memory)
+    }
+
     /// The commands that need the medium.
     fn access(&self, command: &Command, task: &mut Task) -> Result<Step, Refusal> {
         let (disk, geometry, memory) = (&**self.disk, &self.geometry, self.memory);
         match *command {
-            Command::Read { extent } => transfer::read(extent, disk, geometry, task, memory),
-            Command::Write { extent, force_unit_access } => {
-                Ok(transfer::write(extent, force_unit_access, disk, geometry, task)?)
+            Command::Read { extent } => {
+                let part = self.part(piece::of_read(extent, geometry, task)?);
+                transfer::read(part.extent, disk, geometry, task, memory)
             }
+            Command::Write { extent, force_unit_access } => self.write(extent, force_unit_access, task),
             Command::WriteAtomic { extent, force_unit_access } => {
                 Ok(transfer::write_atomic(extent, force_unit_access, disk, geometry, task)?)
             }
@@ -194,9 +222,10 @@ impl Beginning<'_> {
             Command::ReadDefectData(asked) => {
                 Ok(Step::Answer(cut(report::no_defects(&asked), asked.allocation_bytes as usize)))
             }
-            Command::Verify { extent, check } => verify::verify(extent, check, geometry, task, memory),
+            Command::Verify { extent, check } => self.verify(extent, check, task),
             Command::WriteAndVerify { extent, check } => {
-                verify::write_and_verify(extent, check, disk, geometry, task, memory)
+                let part = self.part(piece::of_write(extent, geometry, task)?);
+                verify::write_and_verify(part, check, disk, geometry, task, memory)
             }
             Command::WriteSame { extent, unmap, no_data } => {
                 fill::write_same(extent, (unmap, no_data), disk, geometry, task, memory)

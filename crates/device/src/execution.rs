@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::NexusId;
-use sanwire_scsi::{Reply, Sense, Status, Task};
+use sanwire_scsi::{Reply, Rest, Sense, Status, Task};
 use sanwire_store::{Completion, Outcome, Request, Store};
 
 use crate::allocation::Mapping;
@@ -39,6 +39,10 @@ pub enum Progress {
     /// it has begun, and its initiator answered TASK ABORTED (the control mode page has TAS). Then `Ok(Outcome::Done)`
     /// goes to [`crate::LogicalUnits::resume`] together with the execution.
     Abort(Execution, AbortScope),
+    /// A piece of it is done, on this disk. When its data has been sent, or more of what the initiator sends has come, the same task
+    /// begins with the next [`sanwire_scsi::Piece`]: [`Reply::rest`] says which. Until then nothing is held; who aborts the command
+    /// forgets it.
+    Piece(Reply, Arc<Disk>),
     /// The region has no frame free: nothing has happened, begin the task again later.
     NoMemory(Task),
 }
@@ -48,8 +52,18 @@ pub enum Progress {
 pub struct Execution {
     hold: Hold,
     state: State,
-    /// How much data the command takes, if another amount came with it.
-    data_out_bytes: Option<u64>,
+    account: Account,
+}
+
+/// What a command's reply says of its data besides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Account {
+    /// Nothing: it takes what came with it.
+    Even,
+    /// So many bytes it takes, and another amount came with it.
+    Takes(u64),
+    /// This is left of it, when it is well.
+    Left(Rest),
 }
 
 /// A command that waits for another one. Dropping it aborts the command.
@@ -161,7 +175,7 @@ pub(crate) enum State {
     /// Making all of the medium unreadable.
     Sanitize(Box<Sanitizing>),
     /// Reading and comparing, perhaps after writing.
-    Verify(Verification),
+    Verify(Box<Verification>),
     /// Reading what is to be replaced, or replacing it.
     Swap(Swap),
     /// Reading what nobody wants yet; all of it, or only the beginning.
@@ -233,7 +247,7 @@ impl Execution {
         disk: Arc<Disk>,
         step: Result<Step, Sense>,
         room_bytes: usize,
-        data_out_bytes: Option<u64>,
+        account: Account,
         nexus: NexusId,
     ) -> Progress {
         let (state, request, is_answered) = match step {
@@ -241,9 +255,9 @@ impl Execution {
             Ok(Step::Detached(state, request)) => (state, request, true),
             Ok(Step::Abort(scope)) => {
                 let hold = Hold::new(disk, None, nexus);
-                return Progress::Abort(Execution { hold, state: State::Abort, data_out_bytes }, scope);
+                return Progress::Abort(Execution { hold, state: State::Abort, account }, scope);
             }
-            over => return Progress::Done(Reply { data_out_bytes, ..reply(&disk, over, room_bytes) }),
+            over => return account.close(&disk, reply(&disk, over, room_bytes)),
         };
         let sanitizes = match &state {
             State::Sanitize(sanitizing) => Some(sanitizing.may_be_given_up()),
@@ -251,7 +265,7 @@ impl Execution {
         };
         let mut hold = Hold::new(disk, state.claim(&request), nexus);
         hold.sanitizes = sanitizes;
-        Prepared { execution: Execution { hold, state, data_out_bytes }, request, is_answered }.progress()
+        Prepared { execution: Execution { hold, state, account }, request, is_answered }.progress()
     }
 
     pub(crate) fn resume(self, completion: Completion, memory: &Region) -> Progress {
@@ -259,7 +273,7 @@ impl Execution {
         if !matches!(self.state, State::Read { .. }) {
             self.worker().watch_space();
         }
-        let Execution { mut hold, state, data_out_bytes } = self;
+        let Execution { mut hold, state, account } = self;
         let step = state.next(&hold.disk, completion, memory).and_then(|step| {
             if let Step::Store(state, request) | Step::Later(state, request) = &step
                 && state.is_by_pieces()
@@ -271,18 +285,31 @@ impl Execution {
         });
         match step {
             Ok(Step::Store(state, request) | Step::Detached(state, request)) => {
-                let execution = Execution { hold, state, data_out_bytes };
+                let execution = Execution { hold, state, account };
                 Prepared { execution, request, is_answered: false }.progress()
             }
             Ok(Step::Later(state, request)) => {
-                let execution = Execution { hold, state, data_out_bytes };
+                let execution = Execution { hold, state, account };
                 Progress::Wait(Waiting(Box::new(Prepared { execution, request, is_answered: false })))
             }
             // The steps after the first bring what was cut already.
             over => {
                 hold.sanitizes = None;
-                Progress::Done(Reply { data_out_bytes, ..reply(&hold.disk, over, usize::MAX) })
+                account.close(&hold.disk, reply(&hold.disk, over, usize::MAX))
             }
+        }
+    }
+}
+
+impl Account {
+    /// The end of a command, or of a piece of it.
+    fn close(self, disk: &Arc<Disk>, reply: Reply) -> Progress {
+        match self {
+            Account::Left(rest) if reply.status == Status::Good => {
+                Progress::Piece(Reply { rest: Some(rest), ..reply }, Arc::clone(disk))
+            }
+            Account::Takes(bytes) => Progress::Done(Reply { data_out_bytes: Some(bytes), ..reply }),
+            Account::Even | Account::Left(_) => Progress::Done(reply),
         }
     }
 }

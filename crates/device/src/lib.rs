@@ -10,6 +10,7 @@
 //!                    -> Abort(execution, scope)      end what the scope covers, then resume(execution, Ok(Done))
 //!                    -> Answered(execution, request) the same, but GOOD is answered before
 //!                    -> Wait(waiting)               retry(waiting) soon, after other work
+//!                    -> Piece(reply, disk)          begin the task with its next piece, when that is wanted
 //!                    -> NoMemory(task)              begin it again when frames have come home
 //! ```
 //!
@@ -28,6 +29,7 @@ mod execution;
 mod fault;
 mod fill;
 mod nexus;
+mod piece;
 mod port_groups;
 mod reach;
 mod reservation;

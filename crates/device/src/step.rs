@@ -111,7 +111,7 @@ pub(crate) fn written_bytes(task: &Task, length_bytes: usize, geometry: &Geometr
     if !task.tells_residual {
         return Ok(length_bytes);
     }
-    let sent_bytes = task.data_out.as_ref().map_or(0, |data| data.len());
+    let sent_bytes = usize::try_from(task.data_out_bytes()).unwrap_or(usize::MAX);
     let is_cut = sent_bytes < length_bytes && !sent_bytes.is_multiple_of(geometry.block_bytes as usize);
     if is_cut { Err(WRONG_DATA) } else { Ok(sent_bytes.min(length_bytes)) }
 }

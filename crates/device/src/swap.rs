@@ -102,7 +102,7 @@ impl Swap {
         let data = match self.kind {
             Kind::Compare => {
                 let half = sent.len() / 2;
-                compare(Some(&sent[..half]), &found)?;
+                compare(Some(&sent[..half]), &found, 0)?;
                 sent.slice(half..sent.len())
             }
             Kind::Or => {

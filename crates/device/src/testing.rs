@@ -179,7 +179,7 @@ impl World {
     pub(crate) fn finish(&self, mut progress: Progress) -> Reply {
         for _ in 0..20_000 {
             match progress {
-                Progress::Done(reply) => return reply,
+                Progress::Done(reply) | Progress::Piece(reply, _) => return reply,
                 Progress::Abort(execution, _) => {
                     progress = self.units.resume(execution, Ok(Outcome::Done), &self.memory);
                 }
@@ -239,5 +239,12 @@ pub(crate) fn lun(number: u16) -> Lun {
 
 pub(crate) fn task(cdb: impl Into<Cdb>, data_out: &[u8]) -> Task {
     let data_out = (!data_out.is_empty()).then(|| data_out.to_vec().into());
-    Task { lun: Some(lun(0)), cdb: cdb.into(), data_out, tells_residual: false, data_in_max_bytes: 1 << 20 }
+    Task {
+        lun: Some(lun(0)),
+        cdb: cdb.into(),
+        data_out,
+        tells_residual: false,
+        data_in_max_bytes: 1 << 20,
+        piece: None,
+    }
 }

@@ -34,7 +34,7 @@ pub(crate) fn read(
 
 pub(crate) fn write(
     extent: Extent,
-    force_unit_access: bool,
+    (force_unit_access, is_last): (bool, bool),
     disk: &Disk,
     geometry: &Geometry,
     task: &mut Task,
@@ -46,7 +46,8 @@ pub(crate) fn write(
         return Ok(Step::Good);
     }
     let data = take_data(task, length)?;
-    let flush = force_unit_access || !disk.settings().write_cache;
+    // The flush after the last piece makes all of them stable.
+    let flush = is_last && (force_unit_access || !disk.settings().write_cache);
     Ok(Step::Store(State::Write { flush }, Request::Write { offset_bytes: range.offset_bytes, data }))
 }
 
@@ -64,7 +65,7 @@ pub(crate) fn write_atomic(
         // Wholly or not at all.
         return Err(length_error(task));
     }
-    write(extent, force_unit_access, disk, geometry, task)
+    write(extent, (force_unit_access, true), disk, geometry, task)
 }
 
 /// PRE-FETCH: the blocks are read, so that they are where the next command finds them faster. GOOD says that not all of

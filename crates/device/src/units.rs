@@ -20,7 +20,7 @@ use crate::attention::Attention;
 use crate::control;
 use crate::disk::{Disk, check_condition};
 use crate::dispatch::{Beginning, cut};
-use crate::execution::{Execution, Progress, Waiting};
+use crate::execution::{Account, Execution, Progress, Waiting};
 use crate::nexus::NexusPorts;
 use crate::port_groups::PortGroups;
 use crate::reach::{Reach, Reached};
@@ -257,7 +257,8 @@ impl LogicalUnits {
         let room_bytes = task.data_in_max_bytes as usize;
         let mut geometry = disk.store().geometry();
         geometry.read_only |= self.is_read_only();
-        let begun = Beginning { units: self, disk: &disk, geometry, nexus, memory, data_out_bytes: Cell::new(None) };
+        let account = Cell::new(Account::Even);
+        let begun = Beginning { units: self, disk: &disk, geometry, nexus, memory, account };
         let step = match begun.step(&mut task) {
             Ok(step) => Ok(step),
             Err(Refusal::Sense(sense)) => Err(sense),
@@ -266,8 +267,8 @@ impl LogicalUnits {
             }
             Err(Refusal::NoMemory) => return Progress::NoMemory(task),
         };
-        let data_out_bytes = begun.data_out_bytes.get();
-        Execution::begin(disk, step, room_bytes, data_out_bytes, nexus)
+        let account = begun.account.get();
+        Execution::begin(disk, step, room_bytes, account, nexus)
     }
 
     /// Asks again whether a command may go on.

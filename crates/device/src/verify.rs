@@ -2,12 +2,13 @@
 
 use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
-use sanwire_scsi::{AdditionalSense, ByteCheck, Extent, Sense, SenseKey, Task};
+use sanwire_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Geometry, Outcome, Request};
 
 use crate::disk::Disk;
 use crate::execution::State;
 use crate::fault;
+use crate::piece::Part;
 use crate::step::{Range, Refusal, Step, frame, take_data, written_bytes};
 
 /// A verification under way.
@@ -15,6 +16,8 @@ use crate::step::{Range, Refusal, Step, frame, take_data, written_bytes};
 pub(crate) struct Verification {
     /// What the medium must hold: all of it, or one block that repeats; `None` when it only has to be readable.
     expected: Option<Slice>,
+    /// Where it begins in the extent.
+    from_bytes: u32,
     stage: Stage,
 }
 
@@ -29,7 +32,7 @@ enum Stage {
 }
 
 pub(crate) fn verify(
-    extent: Extent,
+    Part { extent, from_bytes, .. }: Part,
     check: ByteCheck,
     geometry: &Geometry,
     task: &mut Task,
@@ -47,11 +50,11 @@ pub(crate) fn verify(
     };
     let buffer = frame(memory, length)?;
     let expected = if sent_bytes == 0 { None } else { Some(take_data(task, sent_bytes)?) };
-    Ok(Verification { expected, stage: Stage::Reading }.read(range.offset_bytes, buffer))
+    Ok(Verification { expected, from_bytes, stage: Stage::Reading }.read(range.offset_bytes, buffer))
 }
 
 pub(crate) fn write_and_verify(
-    extent: Extent,
+    Part { extent, from_bytes, .. }: Part,
     check: ByteCheck,
     disk: &Disk,
     geometry: &Geometry,
@@ -72,22 +75,24 @@ pub(crate) fn write_and_verify(
     let data = take_data(task, length)?;
     let expected = (check == ByteCheck::Data).then(|| data.clone());
     let offset_bytes = range.offset_bytes;
-    let verification = Verification { expected, stage: Stage::Writing { offset_bytes, buffer } };
-    Ok(Step::Store(State::Verify(verification), Request::Write { offset_bytes, data }))
+    let verification = Verification { expected, from_bytes, stage: Stage::Writing { offset_bytes, buffer } };
+    Ok(Step::Store(State::Verify(Box::new(verification)), Request::Write { offset_bytes, data }))
 }
 
 impl Verification {
     pub(crate) fn next(self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
-        let Verification { expected, stage } = self;
+        let Verification { expected, from_bytes, stage } = self;
         match (stage, completion) {
             (Stage::Writing { offset_bytes, buffer }, Ok(_)) => {
                 let stage = Stage::Flushing { offset_bytes, buffer };
-                Ok(Step::Store(State::Verify(Verification { expected, stage }), Request::Flush))
+                Ok(Step::Store(State::Verify(Box::new(Verification { expected, from_bytes, stage })), Request::Flush))
             }
             (Stage::Flushing { offset_bytes, buffer }, Ok(_)) => {
-                Ok(Verification { expected, stage: Stage::Reading }.read(offset_bytes, buffer))
+                Ok(Verification { expected, from_bytes, stage: Stage::Reading }.read(offset_bytes, buffer))
             }
-            (Stage::Reading, Ok(Outcome::Read(found))) => compare(expected.as_deref(), &found).map(|()| Step::Good),
+            (Stage::Reading, Ok(Outcome::Read(found))) => {
+                compare(expected.as_deref(), &found, from_bytes).map(|()| Step::Good)
+            }
             (Stage::Reading, Ok(_)) => Err(fault::INTERNAL),
             (Stage::Flushing { .. }, Err(error)) => Err(fault::sense(&error, None)),
             (Stage::Writing { .. } | Stage::Reading, Err(error)) => Err(disk.fault(&error)),
@@ -95,19 +100,20 @@ impl Verification {
     }
 
     fn read(self, offset_bytes: u64, buffer: Frame) -> Step {
-        Step::Store(State::Verify(self), Request::Read { offset_bytes, buffer })
+        Step::Store(State::Verify(Box::new(self)), Request::Read { offset_bytes, buffer })
     }
 }
 
-/// Compares; the INFORMATION field tells the first byte that differs, counted from the start of the extent.
-pub(crate) fn compare(expected: Option<&[u8]>, found: &[u8]) -> Result<(), Sense> {
+/// Compares what begins at `from_bytes` of an extent; the INFORMATION field tells the first byte that differs, counted from the start
+/// of the extent.
+pub(crate) fn compare(expected: Option<&[u8]>, found: &[u8], from_bytes: u32) -> Result<(), Sense> {
     let Some(expected) = expected.filter(|bytes| !bytes.is_empty()) else { return Ok(()) };
     for (at, part) in found.chunks(expected.len()).enumerate() {
         let expected = &expected[..part.len()];
         if part != expected {
             let within = part.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(0);
             let miscompare = Sense::new(SenseKey::Miscompare, AdditionalSense::MISCOMPARE_DURING_VERIFY_OPERATION);
-            return Err(miscompare.with_information((at * expected.len() + within) as u64));
+            return Err(miscompare.with_information(u64::from(from_bytes) + (at * expected.len() + within) as u64));
         }
     }
     Ok(())

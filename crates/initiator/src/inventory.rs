@@ -1,7 +1,7 @@
 //! What a server has: its logical units, asked by SCSI commands, whatever the wire.
 
 use sanwire_core::Lun;
-use sanwire_core::limits::LUNS_MAX;
+use sanwire_core::limits::{LUNS_MAX, TRANSFER_MAX_BYTES};
 use sanwire_scsi::vpd::{BlockLimits, Provisioning, page};
 use sanwire_scsi::{
     AnswerError, Capacity, Cdb, DeviceIdentification, Sense, SenseKey, StandardInquiry, Status, build, report,
@@ -231,8 +231,12 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
     let (name, mark) = names(asker, lun)?;
     let range_blocks = [limits.maximum_write_same, u64::from(limits.maximum_unmap)].into_iter().filter(|max| *max > 0);
     // Zero stands for no limit (SBC-4 6.6.4).
-    let transfer_blocks = [u64::from(limits.maximum_transfer), form.blocks_max()].into_iter().filter(|max| *max > 0);
-    let transfer_max_bytes = transfer_blocks.min().and_then(|blocks| blocks.checked_mul(block));
+    let told_bytes = match u64::from(limits.maximum_transfer) {
+        // What every target takes, though it could say more.
+        0 => TRANSFER_MAX_BYTES as u64,
+        blocks => blocks.saturating_mul(block),
+    };
+    let transfer_max_bytes = form.blocks_max().saturating_mul(block).min(told_bytes);
     Ok(VolumeSummary {
         lun,
         name,
@@ -243,7 +247,7 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
         read_only,
         discards: !read_only && provisioning.is_some_and(|thin| thin.unmap && thin.reads_zeroes),
         form,
-        transfer_max_bytes: transfer_max_bytes.map_or(u32::MAX, |max| u32::try_from(max).unwrap_or(u32::MAX)),
+        transfer_max_bytes: u32::try_from(transfer_max_bytes).unwrap_or(u32::MAX),
         range_max_bytes: range_blocks.min().unwrap_or(RANGE_BLOCKS_USUAL).saturating_mul(block),
     })
 }

@@ -30,8 +30,8 @@ pub use command::{
     ReportedOperations, Sanitize, SanitizeMethod, StartStop,
 };
 pub use inquiry::StandardInquiry;
-pub use operation::{Features, Operation, code as operation_code, length_field};
+pub use operation::{Features, Operation, code as operation_code, goes_in_pieces, length_field};
 pub use sense::{AdditionalSense, FIXED_BYTES, FailedSegment, FieldPointer, Sense, SenseKey};
-pub use task::{Cdb, Reply, Status, Task};
+pub use task::{Cdb, Piece, Reply, Rest, Status, Task};
 pub use unmap::{UnmapList, unmap_parameters};
 pub use vpd::{DeviceIdentification, Identity};

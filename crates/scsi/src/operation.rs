@@ -183,6 +183,16 @@ pub fn length_field(code: u8) -> u16 {
     }
 }
 
+/// Whether the data of an operation may go in pieces, each of which is done when the one before is.
+#[must_use]
+pub fn goes_in_pieces(code: u8) -> bool {
+    let reads = matches!(code, code::READ_10 | code::READ_12 | code::READ_16);
+    let writes = matches!(code, code::WRITE_10 | code::WRITE_12 | code::WRITE_16);
+    let verifies = matches!(code, code::VERIFY_10 | code::VERIFY_12 | code::VERIFY_16);
+    let does_both = matches!(code, code::WRITE_AND_VERIFY_10 | code::WRITE_AND_VERIFY_12 | code::WRITE_AND_VERIFY_16);
+    reads || writes || verifies || does_both
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -96,6 +96,41 @@ pub struct Task {
     pub tells_residual: bool,
     /// How many bytes of answer the initiator has room for.
     pub data_in_max_bytes: u32,
+    /// Which piece of the command this is, over a wire that can carry a long transfer in pieces.
+    pub piece: Option<Piece>,
+}
+
+impl Task {
+    /// How much data its initiator sends in all, in bytes: with this piece of it, before and after.
+    #[must_use]
+    pub fn data_out_bytes(&self) -> u64 {
+        let here = || self.data_out.as_ref().map_or(0, |data| data.len() as u64);
+        self.piece.map_or_else(here, |piece| piece.data_out_bytes.into())
+    }
+
+    /// Whether its command has been checked and begun, and this is a further piece of it.
+    #[must_use]
+    pub fn is_further_piece(&self) -> bool {
+        self.piece.is_some_and(|piece| piece.from_bytes > 0)
+    }
+}
+
+/// One piece of a command whose data goes in pieces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Where it begins in the data of the command: what is before is done. Zero for a command that begins.
+    pub from_bytes: u32,
+    /// How much data the initiator sends with all pieces together.
+    pub data_out_bytes: u32,
+}
+
+/// What is left of a command of which a piece is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rest {
+    /// Where the next piece begins: [`Piece::from_bytes`].
+    pub from_bytes: u32,
+    /// Where the last one ends.
+    pub end_bytes: u32,
 }
 
 /// What became of a [`Task`].
@@ -109,13 +144,15 @@ pub struct Reply {
     pub data_in: Option<Slice>,
     /// How much data the command takes, in bytes, if that is known and is not what came with it.
     pub data_out_bytes: Option<u64>,
+    /// The command is well so far, but not over: this is left of it. Never for a task without a [`Piece`].
+    pub rest: Option<Rest>,
 }
 
 impl Reply {
     /// A status and nothing else.
     #[must_use]
     pub fn bare(status: Status) -> Self {
-        Reply { status, sense: Vec::new(), data_in: None, data_out_bytes: None }
+        Reply { status, sense: Vec::new(), data_in: None, data_out_bytes: None, rest: None }
     }
 
     /// Success, with data or without.

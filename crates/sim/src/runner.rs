@@ -225,6 +225,7 @@ impl<H: Handle> Runner<H> {
                     handle.into_iter().for_each(|handle| self.end(handle, Some(reply.clone())));
                     return Ok(());
                 }
+                Progress::Piece(..) => return Err("the simulated commands are short".to_owned()),
                 Progress::NoMemory(task) => {
                     self.starved.extend(handle.map(|handle| (handle, task)));
                     return Ok(());

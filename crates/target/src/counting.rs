@@ -28,6 +28,11 @@ impl Meter {
         let written_bytes = task.data_out.as_ref().map_or(0, |data| data.len() as u32);
         Meter { slot, written_bytes, begun_at: now }
     }
+
+    /// A further piece of the command's data has come.
+    pub(crate) fn add(&mut self, task: &Task) {
+        self.written_bytes += task.data_out.as_ref().map_or(0, |data| data.len() as u32);
+    }
 }
 
 /// What was counted of one volume.
@@ -113,6 +118,10 @@ impl Counters {
     /// A command is over; without a reply it was aborted.
     pub(crate) fn note(&mut self, meter: &Meter, reply: Option<&Reply>, now: Instant) {
         if let Some(volume) = self.volumes.get_mut(usize::from(meter.slot)) {
+            if let Some(piece) = reply.filter(|reply| reply.rest.is_some()) {
+                volume.read_bytes += piece.data_in.as_ref().map_or(0, |data| data.len() as u64);
+                return;
+            }
             volume.note(meter.written_bytes, reply, now.saturating_since(meter.begun_at));
         }
     }

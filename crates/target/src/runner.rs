@@ -2,6 +2,7 @@
 
 mod abort;
 mod again;
+mod pieces;
 mod stall;
 
 use std::cell::Cell;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
-use sanwire_device::{Execution, LogicalUnits, Progress, Waiting};
+use sanwire_device::{Disk, Execution, LogicalUnits, Progress, Waiting};
 use sanwire_io::file::FileEngine;
 use sanwire_scsi::{Reply, Status, Task};
 use sanwire_store::{Completion, Delayed, KernelOp, Started};
@@ -20,6 +21,7 @@ use sanwire_store::{Completion, Delayed, KernelOp, Started};
 use self::abort::Settling;
 pub(crate) use self::abort::{Selection, Which};
 use self::again::Again;
+use self::pieces::Between;
 use self::stall::{Attempt, Kept};
 use crate::counting::Meter;
 use crate::mail::Settlement;
@@ -51,7 +53,7 @@ impl Handle {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) handle: Handle,
-    /// What is to be answered; `None` when its initiator has aborted it.
+    /// What is to be answered; `None` when its initiator has aborted it. With [`Reply::rest`] only a piece of it is over.
     pub(crate) reply: Option<Reply>,
 }
 
@@ -99,6 +101,8 @@ struct Starved {
     handle: Handle,
     units: Arc<LogicalUnits>,
     task: Task,
+    /// Where it has begun, when a piece of it is done.
+    disk: Option<Arc<Disk>>,
 }
 
 /// A command that waits for another one.
@@ -115,6 +119,8 @@ pub(crate) struct Runner {
     free: Vec<u32>,
     /// When it is next seen which of them are slow.
     look_at: Option<Instant>,
+    /// Between two pieces of their data.
+    between: Vec<Between>,
     /// Waiting for memory, in the order of coming.
     starved: VecDeque<Starved>,
     /// Waiting for other commands to leave their blocks, in the order of coming.
@@ -144,6 +150,7 @@ impl Runner {
             running: Vec::new(),
             free: Vec::new(),
             look_at: None,
+            between: Vec::new(),
             starved: VecDeque::new(),
             held: VecDeque::new(),
             ask_again: Again::new(ASK_AGAIN, ASK_AGAIN_MAX),
@@ -160,7 +167,7 @@ impl Runner {
 
     /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        let waits = self.starved.len() + self.held.len() + self.settling.len();
+        let waits = self.starved.len() + self.held.len() + self.settling.len() + self.between.len();
         self.free.len() == self.running.len() && waits == 0
     }
 
@@ -179,7 +186,7 @@ impl Runner {
         now: Instant,
     ) -> Option<Ended> {
         if !self.starved.is_empty() {
-            self.starved.push_back(Starved { handle, units: Arc::clone(units), task });
+            self.starved.push_back(Starved { handle, units: Arc::clone(units), task, disk: None });
             return None;
         }
         let progress = units.begin(handle.nexus(), task, &self.memory);
@@ -197,10 +204,15 @@ impl Runner {
         }
         self.ask_again.asked(!self.held.is_empty(), is_in_vain, now);
         for _ in 0..self.starved.len() {
-            let Some(Starved { handle, units, task }) = self.starved.pop_front() else { break };
+            let Some(starved) = self.starved.pop_front() else { break };
+            if !starved.is_still_there() {
+                ended.push(Ended { handle: starved.handle, reply: Some(task_aborted()) });
+                continue;
+            }
+            let Starved { handle, units, task, disk } = starved;
             match units.begin(handle.nexus(), task, &self.memory) {
                 Progress::NoMemory(task) => {
-                    self.starved.push_front(Starved { handle, units, task });
+                    self.starved.push_front(Starved { handle, units, task, disk });
                     break;
                 }
                 progress => ended.extend(self.go_on(Some(handle), &units, progress, engine, now)),
@@ -240,9 +252,15 @@ impl Runner {
                     self.settle(Settling { handle, units: Arc::clone(units), execution }, scope);
                     return ended;
                 }
+                Progress::Piece(reply, disk) => {
+                    let handle = handle?;
+                    self.between.push(Between { handle, units: Arc::clone(units), disk });
+                    return Some(Ended { handle, reply: Some(reply) });
+                }
                 Progress::NoMemory(task) => {
+                    let disk = task.lun.filter(|_| task.is_further_piece()).and_then(|lun| units.get(lun));
                     let units = Arc::clone(units);
-                    self.starved.extend(handle.map(|handle| Starved { handle, units, task }));
+                    self.starved.extend(handle.map(|handle| Starved { handle, units, task, disk }));
                     return ended;
                 }
             };

@@ -156,7 +156,7 @@ impl Shard {
         if self.engine.in_flight() > 0 {
             self.engine.flush()?;
         }
-        Ok(received + sent > 0)
+        Ok(received + sent > 0 || self.iscsi.has_events())
     }
 
     fn receive(&mut self, now: Instant) -> usize {

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sanwire_buffer::Region;
-use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
+use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, LONG_TRANSFER_MAX_BYTES, TRANSFER_MAX_BYTES};
 use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::ServerConfig;
@@ -191,7 +191,7 @@ impl Target {
                 memory,
                 directory: Arc::clone(&self.exports) as Arc<dyn sanwire_iscsi::Directory>,
                 commands_max: ISCSI_COMMANDS_MAX,
-                transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
+                transfer_max_bytes: LONG_TRANSFER_MAX_BYTES as u32,
             },
             ports,
             openers,

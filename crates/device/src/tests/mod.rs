@@ -2,6 +2,7 @@ mod control;
 mod copy;
 mod inventory;
 mod media;
+mod pieces;
 mod port_groups;
 mod properties;
 mod provisioning;

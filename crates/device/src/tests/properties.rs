@@ -109,7 +109,7 @@ proptest! {
             world.store.fail(op, kind);
         }
         let data_out = (!data.is_empty()).then(|| data.into());
-        let task = Task { lun: Some(lun(0)), cdb, data_out, tells_residual: false, data_in_max_bytes: room };
+        let task = Task { lun: Some(lun(0)), cdb, data_out, tells_residual: false, data_in_max_bytes: room, piece: None };
         let reply = world.run_task(NEXUS, task);
         prop_assert!(reply.data_in.as_ref().map_or(0, |data| data.len()) <= room as usize);
         prop_assert_eq!(reply.status != Status::CheckCondition, reply.sense.is_empty());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use sanwire_core::limits::TRANSFER_MAX_BYTES;
+use sanwire_core::limits::LONG_TRANSFER_MAX_BYTES;
 use sanwire_core::{Instant, Lun, Protection};
 use sanwire_io::tcp::{Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, Waker};
@@ -287,8 +287,9 @@ fn server_info(server: sanwire_iscsi::ServerInfo) -> ServerInfo {
     ServerInfo {
         name: server.target,
         commands_max: server.commands_max,
-        transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
-        transfer_limit_bytes: TRANSFER_MAX_BYTES as u32,
+        // Each unit says what it takes.
+        transfer_max_bytes: LONG_TRANSFER_MAX_BYTES as u32,
+        transfer_limit_bytes: LONG_TRANSFER_MAX_BYTES as u32,
         unit: WireUnit::DataSegment(server.connection.send_data_max_bytes),
         public_key: None,
         rate_cap_bytes_per_second: None,

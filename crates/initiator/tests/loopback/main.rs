@@ -1,5 +1,6 @@
-//! A server and a client of this process, over UDP on the loopback.
+//! A server and a client of this process, over UDP or TCP on the loopback.
 
+mod long;
 mod names;
 mod numbers;
 mod terms;

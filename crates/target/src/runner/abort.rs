@@ -82,6 +82,11 @@ impl Runner {
             ended.extend(is_selected.then(|| Ended::aborted(starved.handle, by)));
             !is_selected
         });
+        self.between.retain(|between| {
+            let is_selected = selection.fits(between.handle, Some(&between.disk));
+            ended.extend(is_selected.then(|| Ended::aborted(between.handle, by)));
+            !is_selected
+        });
         self.held.retain_mut(|held| {
             let selected = held.handle.filter(|handle| selection.fits_execution(*handle, held.waiting.execution()));
             ended.extend(selected.map(|handle| Ended::aborted(handle, by)));

@@ -223,6 +223,10 @@ impl Shard {
 
     fn handle_iscsi_event(&mut self, event: ServerEvent, now: Instant) {
         match event {
+            ServerEvent::Command { handle, task, .. } if task.is_further_piece() => {
+                let command = runner::CommandHandle::Iscsi(handle);
+                self.ended.extend(self.runner.go_on_with_piece(command, task, &mut self.engine, now));
+            }
             ServerEvent::Command { handle, task, .. } => {
                 // A session whose target went away meanwhile gets no answers.
                 if let Some(session) = self.iscsi.sessions.get(&handle.nexus()) {

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use sanwire_iscsi::wire::{
-    HEADER_BYTES, Header, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, Opcode, ScsiCommand,
-    ScsiResponse, TAG_NONE, TaskRequest, TaskResponse,
+    DataOut, HEADER_BYTES, Header, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, Opcode, ReadyToTransfer,
+    ScsiCommand, ScsiResponse, TAG_NONE, TaskRequest, TaskResponse,
 };
 
 use sanwire_scsi::{Cdb, DeviceIdentification, Sense, Status};
@@ -210,6 +210,55 @@ impl Initiator {
         self.command_number = self.command_number.wrapping_add(1);
         self.send(request.write(), data_out);
         task_tag
+    }
+
+    /// Gives the command to write so many bytes from the first block on, all of which are to be asked for; gives its tag.
+    pub fn give_long_write(&mut self, lun: u16, bytes: u32) -> u32 {
+        let task_tag = self.tag();
+        let mut cdb = [0; 16];
+        cdb[0] = 0x8a;
+        cdb[10..14].copy_from_slice(&(bytes / BLOCK_BYTES as u32).to_be_bytes());
+        let request = ScsiCommand {
+            is_final: true,
+            is_write: true,
+            attribute: 1,
+            lun: lun_bytes(lun),
+            task_tag,
+            expected_bytes: bytes,
+            command_number: self.command_number,
+            expected_status_number: self.status_number,
+            cdb,
+            ..ScsiCommand::default()
+        };
+        self.command_number = self.command_number.wrapping_add(1);
+        self.send(request.write(), &[]);
+        task_tag
+    }
+
+    /// What the target asks for next.
+    pub fn hear_r2t(&mut self) -> ReadyToTransfer {
+        let (header, _) = self.receive().expect("the target asks for data");
+        assert_eq!(header.opcode(), Some(Opcode::ReadyToTransfer), "{header:?}");
+        ReadyToTransfer::read(&header)
+    }
+
+    /// Sends what the target asks for, full of a byte.
+    pub fn answer_r2t(&mut self, r2t: &ReadyToTransfer, byte: u8) {
+        const SEGMENT_BYTES: u32 = 8192;
+        let end = r2t.offset_bytes + r2t.desired_bytes;
+        for (data_number, offset_bytes) in (0..).zip((r2t.offset_bytes..end).step_by(SEGMENT_BYTES as usize)) {
+            let length = SEGMENT_BYTES.min(end - offset_bytes);
+            let data = DataOut {
+                is_final: offset_bytes + length == end,
+                lun: r2t.lun,
+                task_tag: r2t.task_tag,
+                transfer_tag: r2t.transfer_tag,
+                expected_status_number: self.status_number,
+                data_number,
+                offset_bytes,
+            };
+            self.send(data.write(), &vec![byte; length as usize]);
+        }
     }
 
     /// Gives a command that reads nothing; gives its status and its sense data.

@@ -7,6 +7,7 @@ mod initiator;
 mod logins;
 mod management;
 mod nexus_loss;
+mod pieces;
 mod residuals;
 mod stalls;
 mod steering;

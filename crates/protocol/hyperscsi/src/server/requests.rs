@@ -78,7 +78,8 @@ impl Server {
         match ask {
             Ask::Command(cdb) => {
                 let data_in_max_bytes = data_in_max_bytes.min(self.taken_transfer_bytes(handle.nexus));
-                let task = Task { lun, cdb, data_out: request.data, tells_residual: false, data_in_max_bytes };
+                let task =
+                    Task { lun, cdb, data_out: request.data, tells_residual: false, data_in_max_bytes, piece: None };
                 self.events.push_back(ServerEvent::Command { handle, task });
             }
             Ask::Manage { function: Function::AbortTask, task } => {

@@ -33,6 +33,9 @@ pub(super) struct Cuts {
     pdu_max: usize,
     burst_max: usize,
     at: usize,
+    /// Where the data begins in that of the command, and whether the command's ends with it.
+    base: usize,
+    is_end: bool,
 }
 
 /// One Data-In.
@@ -40,6 +43,8 @@ pub(super) struct Cuts {
 pub(super) struct Cut {
     pub(super) start: usize,
     pub(super) end: usize,
+    /// Where it begins in the data of the command.
+    offset: usize,
     /// The last one of its burst.
     is_final: bool,
     /// The last one of the command.
@@ -48,7 +53,13 @@ pub(super) struct Cut {
 
 impl Cuts {
     pub(super) fn new(length: usize, pdu_max: u32, burst_max: u32) -> Self {
-        Cuts { length, pdu_max: pdu_max.max(1) as usize, burst_max: burst_max.max(1) as usize, at: 0 }
+        let (pdu_max, burst_max) = (pdu_max.max(1) as usize, burst_max.max(1) as usize);
+        Cuts { length, pdu_max, burst_max, at: 0, base: 0, is_end: true }
+    }
+
+    /// The same for a piece of a command's data.
+    fn of_piece(self, from_bytes: u32, is_end: bool) -> Self {
+        Cuts { base: from_bytes as usize, is_end, ..self }
     }
 }
 
@@ -60,11 +71,12 @@ impl Iterator for Cuts {
         if start >= self.length {
             return None;
         }
-        let burst_end = (start / self.burst_max + 1) * self.burst_max;
+        let offset = self.base + start;
+        let burst_end = (offset / self.burst_max + 1) * self.burst_max - self.base;
         let end = (start + self.pdu_max).min(burst_end).min(self.length);
         self.at = end;
-        let is_last = end == self.length;
-        Some(Cut { start, end, is_final: is_last || end == burst_end, is_last })
+        let is_last = end == self.length && self.is_end;
+        Some(Cut { start, end, offset, is_final: is_last || end == burst_end, is_last })
     }
 }
 
@@ -75,30 +87,63 @@ pub(super) fn data_header(task_tag: u32, data_number: u32, cut: &Cut) -> DataIn 
         task_tag,
         transfer_tag: TAG_NONE,
         data_number,
-        offset_bytes: cut.start as u32,
+        offset_bytes: cut.offset as u32,
         ..DataIn::default()
+    }
+}
+
+/// Data that is sent for a command.
+#[derive(Clone, Copy, Debug)]
+struct Sending {
+    tag: u32,
+    /// The number of its first Data-In.
+    data_number: u32,
+    /// Where it begins in the data of the command.
+    from_bytes: u32,
+    /// Nothing comes after it.
+    is_end: bool,
+}
+
+impl Command {
+    fn sending(&self) -> Sending {
+        Sending { tag: self.tag, data_number: self.data_number, from_bytes: self.answered_bytes, is_end: true }
+    }
+
+    /// As much of what comes next of its data as the initiator has room for; nothing, if there is none.
+    fn fit(&self, data: Option<Slice>) -> Option<Slice> {
+        let room = self.read_bytes.saturating_sub(self.answered_bytes) as usize;
+        let data = data.filter(|data| room > 0 && !data.is_empty())?;
+        Some(if data.len() > room { data.slice(0..room) } else { data })
     }
 }
 
 impl Session {
     /// The layer above has executed a command.
     pub(super) fn handle_reply(&mut self, number: u64, reply: Reply, shared: &mut Shared, now: Instant) {
-        match self.commands.get_mut(number).map(|command| &command.phase) {
-            Some(Phase::Executing) => {
-                self.managements.answered(number);
-                self.finish(number, reply, shared, now);
-            }
-            Some(Phase::Forsaken) => drop(self.end_command(number)),
+        match self.commands.get_mut(number).map(|command| (&command.phase, command.rest)) {
+            Some((Phase::Executing, _)) => match reply.rest {
+                Some(rest) => self.handle_piece(number, rest, reply.data_in, shared, now),
+                None => {
+                    self.managements.answered(number);
+                    self.finish(number, reply, shared, now);
+                }
+            },
+            Some((Phase::Forsaken, _)) => drop(self.end_command(number)),
+            // It was ended between two pieces.
+            Some((Phase::Gathering(_), Some(_))) => self.finish(number, reply, shared, now),
             // Nobody asked.
-            Some(Phase::Gathering(_) | Phase::Answered(_)) | None => {}
+            Some((Phase::Gathering(_) | Phase::Answered(_), _)) | None => {}
         }
+        self.ask_for_pieces(shared);
     }
 
     /// The layer above has ended a command.
-    pub(super) fn handle_aborted(&mut self, number: u64) {
-        if self.commands.get_mut(number).is_some_and(|command| !matches!(command.phase, Phase::Gathering(_))) {
+    pub(super) fn handle_aborted(&mut self, number: u64, shared: &mut Shared) {
+        let is_below = |command: &mut Command| matches!(command.phase, Phase::Gathering(_)) && command.rest.is_none();
+        if self.commands.get_mut(number).is_some_and(|command| !is_below(command)) {
             self.end_command(number);
         }
+        self.ask_for_pieces(shared);
     }
 
     /// Ends a command with this answer.
@@ -119,17 +164,17 @@ impl Session {
     }
 
     fn answer(&mut self, at: usize, mut command: Command, reply: Reply, shared: &mut Shared) {
-        let available = reply.data_in.as_ref().map_or(0, |data| data.len());
-        let room = command.read_bytes as usize;
+        let (before, is_long) = (command.answered_bytes, command.rest.is_some());
+        let available = before as usize + reply.data_in.as_ref().map_or(0, |data| data.len());
         let first_number = command.data_number;
-        let data = reply.data_in.filter(|_| room > 0 && available > 0);
-        let data = data.map(|data| if available > room { data.slice(0..room) } else { data });
+        let data = command.fit(reply.data_in);
         let is_answered = match &data {
             Some(data) => {
                 // RFC 7143 4.2.5.3: the status may ride along when there is nothing to say but GOOD.
-                let rides = reply.status == Status::Good && !command.is_bidirectional;
+                let is_kept = self.connections[at].memory.is_on;
+                let rides = reply.status == Status::Good && !command.is_bidirectional && !(is_long && is_kept);
                 let residual = rides.then(|| Residual::of(command.read_bytes, available as u64));
-                self.send_data(at, &mut command, data, residual, shared);
+                command.data_number = self.send_data(at, command.sending(), data, residual, shared);
                 rides
             }
             None => false,
@@ -140,27 +185,32 @@ impl Session {
             self.respond(at, &command, reply.status, &reply.sense, (available, written), shared);
         }
         let connection = &mut self.connections[at];
-        if let Some(data) = data.filter(|_| connection.memory.is_on) {
+        if is_long && !command.is_write {
+            // Its pieces have left the memory.
+            connection.memory.keep_no_read();
+        } else if let Some(data) = data.filter(|_| connection.memory.is_on) {
             let cuts =
                 Cuts::new(data.len(), connection.parameters.send_data_max_bytes, self.parameters.max_burst_bytes);
             connection.memory.keep_read(Read { data, cuts, first_number });
         }
     }
 
-    /// Sends the data of a command, with the status in the last PDU if a residual is given.
+    /// Sends data of a command, with the status in the last PDU if a residual is given. Gives the number of the next Data-In.
     fn send_data(
         &mut self,
         at: usize,
-        command: &mut Command,
+        sending: Sending,
         data: &Slice,
         residual: Option<Residual>,
         shared: &mut Shared,
-    ) {
-        let Some(connection) = self.connections.get_mut(at) else { return };
+    ) -> u32 {
+        let Sending { tag, mut data_number, from_bytes, is_end } = sending;
+        let Some(connection) = self.connections.get_mut(at) else { return data_number };
         let pdu_max = connection.parameters.send_data_max_bytes;
-        for cut in Cuts::new(data.len(), pdu_max, self.parameters.max_burst_bytes) {
-            let mut header = data_header(command.tag, command.data_number, &cut);
-            command.data_number = command.data_number.wrapping_add(1);
+        let cuts = Cuts::new(data.len(), pdu_max, self.parameters.max_burst_bytes);
+        for cut in cuts.of_piece(from_bytes, is_end) {
+            let mut header = data_header(tag, data_number, &cut);
+            data_number = data_number.wrapping_add(1);
             let part = data.slice(cut.start..cut.end);
             match residual.filter(|_| cut.is_last) {
                 Some(residual) => {
@@ -175,6 +225,22 @@ impl Session {
             }
         }
         shared.wake(connection);
+        data_number
+    }
+
+    /// Sends a piece of the data of a command, as far as there is room for it.
+    pub(super) fn send_piece(&mut self, at: usize, number: u64, data: Option<Slice>, shared: &mut Shared) {
+        let Some(command) = self.commands.get_mut(number) else { return };
+        let piece_bytes = data.as_ref().map_or(0, |data| data.len() as u32);
+        let (part, mut sending) = (command.fit(data), command.sending());
+        command.answered_bytes = command.answered_bytes.saturating_add(piece_bytes);
+        sending.is_end = command.answered_bytes >= command.read_bytes;
+        if let Some(part) = part {
+            let data_number = self.send_data(at, sending, &part, None, shared);
+            if let Some(command) = self.commands.get_mut(number) {
+                command.data_number = data_number;
+            }
+        }
     }
 
     fn respond(

@@ -1,7 +1,8 @@
 //! SCSI Commands: what an initiator asks for (RFC 7143 11.3).
 
+use sanwire_core::limits::{PIECE_BYTES, TRANSFER_MAX_BYTES};
 use sanwire_core::{Instant, Lun};
-use sanwire_scsi::{Cdb, Task};
+use sanwire_scsi::{Cdb, Piece, Task, goes_in_pieces};
 
 use super::CommandHandle;
 use super::commands::{Command, Phase};
@@ -59,9 +60,10 @@ impl Session {
         if !is_wanted || self.fault_of(&command, header.data_bytes(), shared).is_some() {
             return nowhere;
         }
-        match shared.frame(command.expected_bytes) {
+        let frame_bytes = self.first_bytes(&command);
+        match shared.frame(frame_bytes) {
             Some(frame) => Place::To(Destination::Frame(frame, 0)),
-            None => self.without_memory(command.expected_bytes, shared),
+            None => self.without_memory(frame_bytes, shared),
         }
     }
 
@@ -78,7 +80,7 @@ impl Session {
     /// What is wrong with the data that a command brings or announces.
     fn fault_of(&self, command: &ScsiCommand, data_bytes: usize, shared: &Shared) -> Option<Fault> {
         let unsolicited_max = self.parameters.first_burst_bytes.min(command.expected_bytes) as usize;
-        let is_too_long = command.is_write && command.expected_bytes > shared.config.transfer_max_bytes;
+        let is_too_long = command.is_write && command.expected_bytes > longest_bytes(command, shared);
         let announces = command.is_write && !command.is_final && command.expected_bytes > 0;
         if data_bytes > 0 && (!command.is_write || !self.parameters.immediate_data) {
             return Some(UNEXPECTED);
@@ -122,6 +124,8 @@ impl Session {
             is_bidirectional: request.is_read && request.is_write,
             is_write: request.is_write,
             data_number: 0,
+            rest: None,
+            answered_bytes: 0,
             phase: Phase::Executing,
         };
         if fault.is_none() && immediate == write_bytes && !announces {
@@ -129,7 +133,8 @@ impl Session {
             return self.pass_up(number, pdu.data, shared);
         }
         let end = announces.then_some(unsolicited_max);
-        let mut gathering = Box::new(Gathering::new(pdu.data, write_bytes, immediate, end, now));
+        let first_bytes = self.first_bytes(&request).min(write_bytes);
+        let mut gathering = Box::new(Gathering::new(pdu.data, first_bytes, immediate, end, now));
         if let Some(fault) = fault {
             gathering.fail(fault);
         }
@@ -137,12 +142,23 @@ impl Session {
         self.go_on(number, shared, now);
     }
 
-    /// Hands a command with all its data to the layer above.
+    /// How much of a command's data is gathered before it is executed: all of it, or of a long one a piece, with what comes unasked.
+    fn first_bytes(&self, command: &ScsiCommand) -> u32 {
+        let expected = command.expected_bytes;
+        if expected as usize <= TRANSFER_MAX_BYTES {
+            return expected;
+        }
+        let unasked = self.parameters.first_burst_bytes.min(expected).max(1);
+        unasked.checked_next_multiple_of(PIECE_BYTES as u32).map_or(expected, |bytes| bytes.min(expected))
+    }
+
+    /// Hands a command with all its data, or with the next piece of it, to the layer above.
     pub(super) fn pass_up(&mut self, number: u64, data: Option<sanwire_buffer::Frame>, shared: &mut Shared) {
         let Some(target) = self.target() else { return };
         let nexus = self.nexus;
         let Some(command) = self.commands.get_mut(number) else { return };
         command.phase = Phase::Executing;
+        let from_bytes = command.rest.map_or(0, |rest| rest.from_bytes);
         let task = Task {
             lun: Lun::from_wire(command.lun),
             cdb: command.cdb,
@@ -151,9 +167,16 @@ impl Session {
             tells_residual: command.is_write,
             // More than the initiator has room for is cut off, and counted: RFC 7143 11.4.5.1.
             data_in_max_bytes: shared.config.transfer_max_bytes,
+            piece: Some(Piece { from_bytes, data_out_bytes: command.write_bytes }),
         };
         shared.events.push_back(ServerEvent::Command { handle: CommandHandle { nexus, number }, target, task });
     }
+}
+
+/// The longest transfer that a command may have.
+fn longest_bytes(command: &ScsiCommand, shared: &Shared) -> u32 {
+    let most = shared.config.transfer_max_bytes;
+    if goes_in_pieces(command.cdb[0]) { most } else { most.min(TRANSFER_MAX_BYTES as u32) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The SCSI commands of a session that are under way.
 
 use rustc_hash::FxHashMap;
-use sanwire_scsi::{Cdb, Reply};
+use sanwire_scsi::{Cdb, Reply, Rest};
 use slab::Slab;
 
 use super::gathering::Gathering;
@@ -30,13 +30,17 @@ pub(super) struct Command {
     pub(super) is_write: bool,
     /// The number of the next Data-In or R2T (RFC 7143 4.2.2.3).
     pub(super) data_number: u32,
+    /// What is left of it, when pieces of it are done: the layer above has it then, whatever its phase.
+    pub(super) rest: Option<Rest>,
+    /// Data that was sent with pieces, or that there was no room for, in bytes.
+    pub(super) answered_bytes: u32,
     pub(super) phase: Phase,
 }
 
 impl Command {
     /// The layer above has it.
     pub(super) fn is_above(&self) -> bool {
-        matches!(self.phase, Phase::Executing | Phase::Forsaken)
+        self.rest.is_some() || matches!(self.phase, Phase::Executing | Phase::Forsaken)
     }
 }
 
@@ -44,7 +48,7 @@ impl Command {
 pub(super) enum Phase {
     /// Its data comes in.
     Gathering(Box<Gathering>),
-    /// The layer above works on it.
+    /// The layer above works on it, or waits until it may go on with its next piece.
     Executing,
     /// It was executed, and is answered when its connection is back.
     Answered(Box<Reply>),

@@ -6,6 +6,7 @@ use sanwire_buffer::Slice;
 use sanwire_core::Instant;
 
 use super::order::Order;
+use super::pieces::Pieces;
 use super::retained::Memory;
 use super::text::Exchange;
 use crate::ConnectionId;
@@ -33,6 +34,8 @@ pub(super) struct Connection {
     pub(super) parameters: ConnectionParameters,
     pub(super) receiver: Receiver,
     pub(super) outbox: Outbox,
+    /// What waits until the outbox is shorter.
+    pub(super) pieces: Pieces,
     /// What may be asked for again.
     pub(super) memory: Memory,
     /// The number of the next status (StatSN).
@@ -64,6 +67,7 @@ impl Connection {
             parameters: admitted.connection,
             receiver: Receiver::new(STAGING_BYTES.max(admitted.leftover.len())),
             outbox: Outbox::default(),
+            pieces: Pieces::default(),
             memory: Memory::default(),
             status_number: Serial(admitted.status_number),
             is_ready: false,

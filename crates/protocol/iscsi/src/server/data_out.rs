@@ -46,7 +46,7 @@ impl Session {
         if gathering.judge(&data, bytes, strictness) != Verdict::Take {
             return nowhere;
         }
-        let length = gathering.length();
+        let (start, length) = (gathering.start(), gathering.frame_bytes());
         let place = match gathering.frame.take().or_else(|| shared.frame(length)) {
             Some(frame) => Place::To(Destination::Frame(frame, 0)),
             None => self.without_memory(length, shared),
@@ -57,7 +57,7 @@ impl Session {
         {
             gathering.is_lent = true;
         }
-        Place::To(Destination::Frame(frame, data.offset_bytes as usize))
+        Place::To(Destination::Frame(frame, (data.offset_bytes - start) as usize))
     }
 
     pub(super) fn handle_data(&mut self, at: usize, data: DataOut, pdu: Pdu, shared: &mut Shared, now: Instant) {
@@ -115,6 +115,7 @@ impl Session {
             Some(fault) => {
                 command.phase = Phase::Executing;
                 let reply = refusal(command, fault);
+                self.forget_above(number, shared);
                 self.finish(number, reply, shared, now);
             }
         }
@@ -129,7 +130,7 @@ impl Session {
             let Phase::Gathering(gathering) = &mut command.phase else { return true };
             let Some((offset_bytes, desired_bytes)) = gathering.wanted(outstanding_max, burst_max) else { return true };
             if gathering.frame.is_none() && !gathering.is_lent {
-                gathering.frame = shared.frame(gathering.length());
+                gathering.frame = shared.frame(gathering.frame_bytes());
                 gathering.is_starved = gathering.frame.is_none();
                 if gathering.is_starved {
                     return false;

@@ -89,7 +89,8 @@ pub(super) struct Gathering {
     pub(super) frame: Option<Frame>,
     /// A connection receives into the frame.
     pub(super) is_lent: bool,
-    /// All of it, in bytes.
+    /// Which bytes of the command's data these are: all of it, or a piece.
+    start: u32,
     length: u32,
     bursts: Vec<Burst>,
     /// Up to here everything has come or is asked for.
@@ -119,6 +120,7 @@ impl Gathering {
         Gathering {
             frame,
             is_lent: false,
+            start: 0,
             length,
             bursts,
             asked: unsolicited_end.unwrap_or(immediate),
@@ -130,8 +132,19 @@ impl Gathering {
         }
     }
 
-    pub(super) fn length(&self) -> u32 {
-        self.length
+    /// All of it from `start` to `end`, of a command of which the data before was executed. Nothing of it has come.
+    pub(super) fn piece(start: u32, end: u32, now: Instant) -> Self {
+        Gathering { start, asked: start, ..Gathering::new(None, end, start, None, now) }
+    }
+
+    /// Where what is gathered begins in the command's data.
+    pub(super) fn start(&self) -> u32 {
+        self.start
+    }
+
+    /// How much memory it takes.
+    pub(super) fn frame_bytes(&self) -> u32 {
+        self.length - self.start
     }
 
     pub(super) fn fault(&self) -> Option<Fault> {
@@ -190,7 +203,7 @@ impl Gathering {
         self.is_lent = false;
         self.bursts.clear();
         self.lost.clear();
-        self.asked = 0;
+        self.asked = self.start;
     }
 
     /// What becomes of a Data-Out of so many bytes.

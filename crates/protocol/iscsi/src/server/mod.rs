@@ -14,6 +14,7 @@ mod manage;
 mod nop;
 mod order;
 mod patience;
+mod pieces;
 mod reception;
 mod recovery;
 mod retained;
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use sanwire_buffer::{Packet, Region};
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::Reply;
 
@@ -53,7 +55,7 @@ pub struct ServerConfig {
     pub directory: Arc<dyn Directory>,
     /// Commands of a session that are under way, at the most: the window of command numbers.
     pub commands_max: u32,
-    /// The largest data transfer of a command, in bytes.
+    /// The largest data transfer of a command, in bytes. One of more than [`TRANSFER_MAX_BYTES`] goes in pieces.
     pub transfer_max_bytes: u32,
 }
 
@@ -67,8 +69,11 @@ impl Server {
     /// A server without sessions.
     #[must_use]
     pub fn new(mut config: ServerConfig) -> Self {
-        let memory_bytes = u32::try_from(config.memory.length_bytes()).unwrap_or(u32::MAX);
-        config.transfer_max_bytes = config.transfer_max_bytes.min(memory_bytes);
+        let memory_bytes = config.memory.length_bytes();
+        if memory_bytes < TRANSFER_MAX_BYTES {
+            // There is no room for pieces.
+            config.transfer_max_bytes = config.transfer_max_bytes.min(memory_bytes as u32);
+        }
         config.commands_max = config.commands_max.clamp(1, COMMANDS_MAX);
         Server { shared: Shared::new(config), sessions: FxHashMap::default() }
     }
@@ -128,7 +133,7 @@ impl Server {
     /// A command was ended without a reply.
     pub fn aborted(&mut self, handle: CommandHandle, now: Instant) {
         let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
-        session.handle_aborted(handle.number);
+        session.handle_aborted(handle.number, &mut self.shared);
         self.feed_starved(now);
     }
 
@@ -218,6 +223,9 @@ impl Server {
         let packet = own.outbox.pop();
         if was_waiting && !own.is_waiting() {
             self.shared.wake(own);
+        }
+        if !own.pieces.is_empty() {
+            session.ask_for_pieces_on(at, &mut self.shared);
         }
         packet
     }

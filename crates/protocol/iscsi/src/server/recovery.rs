@@ -46,6 +46,10 @@ impl Session {
                 gathering.restart();
             }
         }
+        // What was sent of a long one is not kept: it cannot go on from there.
+        let is_long = |command: &&Command| command.connection == connection.id && command.rest.is_some();
+        let long: Vec<u64> = self.commands.iter().filter(is_long).map(|command| command.number).collect();
+        long.into_iter().for_each(|number| self.forsake(number, shared));
         self.suspended.push(Suspended { connection: connection.id, cid: connection.cid, memory, until });
         true
     }

@@ -114,6 +114,13 @@ impl Memory {
         }
     }
 
+    /// The data of the command whose status was kept last is not kept.
+    pub(super) fn keep_no_read(&mut self) {
+        if let Some(last) = self.retained.back_mut() {
+            last.is_data_gone = true;
+        }
+    }
+
     fn trim(&mut self) {
         while self.retained.len() > RETAINED_MAX || self.read_bytes > RETAINED_MAX_BYTES && self.retained.len() > 1 {
             self.forget_oldest();

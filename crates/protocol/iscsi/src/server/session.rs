@@ -7,7 +7,7 @@ use sanwire_core::{Instant, Lun, NexusId};
 
 use super::commands::{Command, Commands, Phase};
 use super::connection::Connection;
-use super::event::{CommandHandle, Function, ManageHandle, ServerEvent};
+use super::event::{Function, ManageHandle, ServerEvent};
 use super::manage::{Asker, Managements};
 use super::order::{Held, Order};
 use super::patience::Patience;
@@ -202,23 +202,18 @@ impl Session {
 
     /// Ends the commands of a connection without an answer: the layer above is told to abort what it works on.
     pub(super) fn end_commands_of(&mut self, connection: ConnectionId, shared: &mut Shared) {
-        let own: Vec<(u64, bool, [u8; 8])> = self
+        let own: Vec<(u64, bool)> = self
             .commands
             .iter()
             .filter(|command| command.connection == connection)
-            .map(|command| (command.number, command.is_above(), command.lun))
+            .map(|command| (command.number, command.is_above()))
             .collect();
-        for (number, is_above, lun) in own {
-            if !is_above {
+        for (number, is_above) in own {
+            if is_above {
+                self.forsake(number, shared);
+            } else {
                 self.end_command(number);
-                continue;
             }
-            self.commands.forget_tag(number);
-            if let Some(command) = self.commands.get_mut(number) {
-                command.phase = Phase::Forsaken;
-            }
-            let handle = CommandHandle { nexus: self.nexus, number };
-            self.ask_above(Function::ForsakeTask(handle), Lun::from_wire(lun), None, shared);
         }
     }
 

@@ -5,6 +5,7 @@ mod hostile;
 mod manage;
 mod memory;
 mod patience;
+mod pieces;
 mod reception;
 mod recovery;
 mod several;

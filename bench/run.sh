@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures Sanwire, its peers and the bare link; needs root. `bench/run.sh hyperscsi`, `iscsi`, `security`, `links` or `paper`
+# Measures Sanwire, its peers and the bare link; needs root. `bench/run.sh hyperscsi`, `iscsi`, `security`, `links`, `flood` or `paper`
 # measures one part, `bench/run.sh --help` has the options.
 set -eu
 cd "$(dirname "$0")/.."

@@ -120,7 +120,15 @@ impl Link {
     /// # Errors
     /// When `ip` does not tell.
     pub(crate) fn mac_address(&self, end: End) -> Result<String> {
-        let text = call("ip", &["-n", self.namespace(end), "-brief", "link", "show", INTERFACE])?;
+        self.mac_address_of(end, INTERFACE)
+    }
+
+    /// That of this interface.
+    ///
+    /// # Errors
+    /// When `ip` does not tell.
+    pub(crate) fn mac_address_of(&self, end: End, interface: &str) -> Result<String> {
+        let text = call("ip", &["-n", self.namespace(end), "-brief", "link", "show", interface])?;
         let is_address = |word: &&str| word.len() == 17 && word.matches(':').count() == 5;
         text.split_whitespace().find(is_address).map(Into::into).with_context(|| format!("no address in: {text}"))
     }

@@ -9,6 +9,7 @@
 mod aoe;
 mod bed;
 mod facts;
+mod flood;
 mod hyperscsi;
 mod iscsi;
 mod latency;
@@ -51,6 +52,8 @@ enum Command {
     Ping(ping::PingArgs),
     /// Answer `ping`
     Pong(ping::PongArgs),
+    /// Send forged first steps of HyperSCSI handshakes
+    Flood(flood::FloodArgs),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Aoe(args) => aoe::run(&args),
         Command::Ping(args) => ping::ping(&args),
         Command::Pong(args) => ping::pong(&args),
+        Command::Flood(args) => flood::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

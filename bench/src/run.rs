@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::report::Outcome;
 use crate::sample::Row;
 use crate::servers::{Files, VOLUME_BYTES};
-use crate::{facts, hyperscsi, iscsi, links, paper, security};
+use crate::{facts, flood, hyperscsi, iscsi, links, paper, security};
 
 /// What a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -25,6 +25,8 @@ enum Part {
     Security,
     /// What a second link brings a HyperSCSI connection
     Links,
+    /// What a flood of forged handshakes costs who is served, and who wants to be
+    Flood,
     /// Block reads, file copies and IOzone's accesses as a share of the local disk
     Paper,
 }
@@ -36,6 +38,7 @@ impl Part {
             Part::Hyperscsi | Part::Iscsi => (5, 2.0),
             Part::Security => (5, 1.0),
             Part::Links => (5, 3.0),
+            Part::Flood => (5, 2.0),
             Part::Paper => (3, 1.0),
         }
     }
@@ -43,7 +46,7 @@ impl Part {
     /// Whether client and server have a processor each. Else they take what there is: threads of the kernel, or of other servers, need
     /// processors too.
     fn is_pinned(self) -> bool {
-        matches!(self, Part::Hyperscsi | Part::Security | Part::Links)
+        matches!(self, Part::Hyperscsi | Part::Security | Part::Links | Part::Flood)
     }
 
     fn measure(self, settings: &Settings, files: &Files) -> Result<Outcome> {
@@ -52,6 +55,7 @@ impl Part {
             Part::Iscsi => iscsi::measure(settings, files),
             Part::Security => security::measure(settings, files),
             Part::Links => links::measure(settings, files),
+            Part::Flood => flood::measure(settings, files),
             Part::Paper => paper::measure(settings, files),
         }
     }
@@ -80,7 +84,7 @@ pub(crate) struct RunArgs {
     /// Only contenders or loads that contain this text
     #[arg(long)]
     pub(crate) only: Vec<String>,
-    /// Let the scheduler place client and server, instead of a processor for each (hyperscsi, security, links; elsewhere it always does)
+    /// Let the scheduler place client and server, instead of a processor for each (hyperscsi, security, links, flood; elsewhere it always does)
     #[arg(long)]
     unpinned: bool,
     /// A directory on the local disk that the paper's table compares with; it must know direct I/O

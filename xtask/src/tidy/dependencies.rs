@@ -27,7 +27,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
         "sanwire",
         &["core", "buffer", "scsi", "store", "device", "hyperscsi", "iscsi", "io", "target", "initiator", "attach"],
     ),
-    ("sanwire-bench", &["core", "buffer", "io", "initiator"]),
+    ("sanwire-bench", &["core", "buffer", "io", "hyperscsi", "initiator"]),
     ("xtask", &[]),
 ];
 /// What only tests may name: a client is tested against a real server.

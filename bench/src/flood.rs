@@ -1,0 +1,183 @@
+//! What a flood of handshakes costs who is served, and who wants to be: forged first steps beside an honest load.
+
+mod forger;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+pub(crate) use self::forger::{FloodArgs, run};
+use crate::bed::{self, Bed, MTU_BYTES};
+use crate::link::{End, Link, SECOND_INTERFACE};
+use crate::load::{ClientCommand, Load, read_sanwire};
+use crate::process::Running;
+use crate::report::{Column, Outcome, Verdict, table};
+use crate::rounds::{Turn, take_turns};
+use crate::run::Settings;
+use crate::sample::{Measure, Row, compare};
+use crate::servers::{Files, VOLUME_BYTES, Wire};
+
+/// Forged packets in a second.
+const RATE: u32 = 20_000;
+
+/// What must be left of the honest client's operations, and how long a new one may take to connect.
+const SHARE_MIN: f64 = 0.80;
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// New clients in each round.
+const NEWCOMERS: usize = 3;
+
+/// How long the server has to notice the flood before something is measured.
+const LEAD: Duration = Duration::from_millis(500);
+
+const QUIET: &str = "quiet";
+const FLOODED: &str = "flooded";
+const VOLUME: &str = "ram";
+
+const COLUMNS: [Column; 5] = [
+    Column { title: "IOPS med (min-max)", measure: Measure::Iops, digits: 0, has_range: true },
+    Column { title: "MiB/s", measure: Measure::MibPerS, digits: 0, has_range: false },
+    Column { title: "p50 us", measure: Measure::LatencyP50Us, digits: 1, has_range: false },
+    Column { title: "server us/IO", measure: Measure::ServerCpuUs, digits: 2, has_range: true },
+    Column { title: "part of quiet", measure: Measure::Share, digits: 2, has_range: true },
+];
+
+/// Whether there is a flood.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Weather {
+    Quiet,
+    Flooded,
+}
+
+/// All rounds, and then new clients with and without the flood.
+///
+/// # Errors
+/// When the server does not come up, or no client connects.
+pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
+    let link = Link::new(MTU_BYTES)?;
+    link.add_second(MTU_BYTES)?;
+    let wires = [Wire::Ethernet, Wire::EthernetOn(SECOND_INTERFACE)];
+    let bed = Bed::new(settings, &link, files, &wires, &[format!("{VOLUME}=ram:{VOLUME_BYTES}")])?;
+    let flood = Flood::new(settings, &bed, files)?;
+    let loads = [Load::random_read(4096, 1), Load::random_read(4096, 32), Load::sequential(512 << 10, 8, false)];
+    let turns = loads.into_iter().flat_map(|load| [Weather::Quiet, Weather::Flooded].map(|weather| (load, weather)));
+    let turns = turns.map(|(load, weather)| Turn {
+        rows: vec![bed::row(weather.name(), &load, &client(&bed, &load))],
+        job: (load, weather),
+    });
+    let mut rows = take_turns(
+        settings,
+        "flood",
+        turns.collect(),
+        |(_, weather)| flood.begin(*weather).map(Some),
+        |(load, _), _, _| bed.measure(&client(&bed, load), read_sanwire).map(Some),
+    )?;
+    compare(&mut rows, QUIET);
+    let [quiet, flooded] = [Weather::Quiet, Weather::Flooded].map(|weather| flood.newcomers(weather, settings.rounds));
+    let (quiet, flooded) = (quiet?, flooded?);
+    Ok(Outcome {
+        part: "flood",
+        verdicts: judge(&rows, &quiet, &flooded),
+        table: table(&rows, &COLUMNS),
+        idle: json!({
+            "packets_per_second": RATE, "connect_s_quiet": quiet, "connect_s_flooded": flooded,
+        }),
+        rows,
+        ..Outcome::default()
+    })
+}
+
+fn client(bed: &Bed, load: &Load) -> ClientCommand {
+    bed.client(load, VOLUME, " --links 1")
+}
+
+impl Weather {
+    fn name(self) -> &'static str {
+        match self {
+            Weather::Quiet => QUIET,
+            Weather::Flooded => FLOODED,
+        }
+    }
+}
+
+/// How to make one, and what it meets.
+struct Flood<'a> {
+    bed: &'a Bed<'a>,
+    files: &'a Files,
+    this: &'a str,
+    sanwire: &'a str,
+    /// The address of the server's interface at the link that is flooded: who is served uses the other.
+    server: String,
+    /// The client whose shard is flooded.
+    victim: String,
+}
+
+impl<'a> Flood<'a> {
+    fn new(settings: &'a Settings, bed: &'a Bed<'a>, files: &'a Files) -> Result<Self> {
+        let [sanwire, _, this] = &settings.programs;
+        let id = bed.host.run(End::Client, sanwire, &["id", "--key-file", &files.path("client.key")])?;
+        let victim = id.output.split_whitespace().find(|word| word.len() == 32).context("`sanwire id` says no id")?;
+        let server = bed.host.link.mac_address_of(End::Server, SECOND_INTERFACE)?;
+        Ok(Flood { bed, files, this, sanwire, server, victim: victim.to_owned() })
+    }
+
+    /// Lasts until what it gives is dropped.
+    fn begin(&self, weather: Weather) -> Result<Option<Running>> {
+        if weather == Weather::Quiet {
+            return Ok(None);
+        }
+        let rate = RATE.to_string();
+        let arguments = ["flood", SECOND_INTERFACE, &self.server, "--rate", &rate, "--shard-of", &self.victim];
+        let running = self.bed.host.start(End::Client, self.this, &arguments)?;
+        std::thread::sleep(LEAD);
+        Ok(Some(running))
+    }
+
+    /// How many seconds new clients take to connect and to be told of the volume.
+    fn newcomers(&self, weather: Weather, rounds: usize) -> Result<Vec<f64>> {
+        let _flood = self.begin(weather)?;
+        let url = Wire::Ethernet.url(VOLUME);
+        let times = (0..rounds * NEWCOMERS).map(|number| {
+            let key = self.files.path(&format!("{}-{number}.key", weather.name()));
+            self.bed.host.run(End::Client, self.sanwire, &["id", "--key-file", &key])?;
+            let start = Instant::now();
+            self.bed.host.run(End::Client, self.sanwire, &["info", &url, "--wait", "30", "--key-file", &key])?;
+            Ok(start.elapsed().as_secs_f64())
+        });
+        times.collect()
+    }
+}
+
+fn judge(rows: &[Row], quiet: &[f64], flooded: &[f64]) -> Vec<Verdict> {
+    let shares = rows.iter().filter(|row| row.contender == FLOODED).filter_map(|row| {
+        let share = row.spread(Measure::Share)?.median;
+        let target = format!("HS/eth ram, {}, beside {RATE} forged handshakes in a second, part of quiet", row.load);
+        Some(Verdict::at_least(target, share, SHARE_MIN))
+    });
+    let worst = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
+    let target = format!("beside it a new client is served after so many s at the worst; quiet: {:.2}", worst(quiet));
+    let connect = Verdict::at_most(target, worst(flooded), CONNECT_MAX.as_secs_f64());
+    shares.chain([connect]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Sample;
+
+    #[test]
+    fn a_flood_is_judged_by_what_it_leaves_and_how_long_it_keeps_out() {
+        let row = |contender: &str, iops| Row {
+            mtu_bytes: MTU_BYTES,
+            contender: contender.into(),
+            load: "4K random read qd1".into(),
+            command: String::new(),
+            samples: vec![Sample { iops: Some(iops), ..Sample::default() }],
+        };
+        let mut rows = vec![row(QUIET, 100.0), row(FLOODED, 79.0)];
+        compare(&mut rows, QUIET);
+        let met: Vec<bool> = judge(&rows, &[0.1, 0.2], &[0.1, 1.9]).iter().map(Verdict::is_met).collect();
+        assert_eq!(met, [false, true]);
+    }
+}

@@ -122,6 +122,19 @@ pub const HANDSHAKES_OF_ADDRESS: Quota = Quota::per_second(Holder::Address, "han
 /// Answers to packets of connections that are not known, by which clients learn that the server was restarted.
 pub const HINTS: Quota = Quota::per_second(Holder::Shard, "hints that a connection is not known", 640, 64);
 
+/// Wrong passwords of clients that the server neither lists nor has a session of, from one address: a client whose owner has
+/// mistyped it takes a quarter of that.
+pub const GUESSES_OF_ADDRESS: Quota = Quota::per_second(Holder::Address, "wrong passwords of unknown clients", 2, 16);
+
+/// The same from all addresses together.
+pub const GUESSES: Quota = Quota::per_second(Holder::Strangers, "wrong passwords of unknown clients", 8, 64);
+
+/// Handshakes under way: what a server that has just started may have when all its clients come at the same moment.
+pub const HALF_OPENS: Quota = Quota::held(Holder::Shard, "handshakes under way", 1024);
+
+/// Handshakes of a session under way: a client that does not know where its server is asks on several paths.
+pub const HALF_OPENS_OF_SESSION: Quota = Quota::held(Holder::Session, "handshakes under way", 8);
+
 /// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave.
 pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", 64);
 
@@ -138,12 +151,16 @@ pub const SESSIONS: Quota = Quota::held(Holder::Shard, "sessions", 4096);
 /// Every quota, in the order in which people are shown them.
 pub const ALL: &[&Quota] = &[
     &HANDSHAKES_UNPROVEN,
+    &GUESSES,
     &HANDSHAKES_OF_ADDRESS,
+    &GUESSES_OF_ADDRESS,
     &SESSIONS_OF_ADDRESS,
     &SESSIONS_OF_CLIENT,
     &SLOTS_OF_CLIENT,
+    &HALF_OPENS_OF_SESSION,
     &HANDSHAKES_PROVEN,
     &HINTS,
+    &HALF_OPENS,
     &SESSIONS,
 ];
 

@@ -69,6 +69,19 @@ fn end(mut load: Process, mut server: Server) {
     assert!(server.stop().success(), "{}", server.log());
 }
 
+/// The first example of a URL that people read.
+#[test]
+fn a_server_is_found_by_its_name_when_two_interfaces_lead_to_it() {
+    let Some(world) = two_links("a_server_is_found_by_its_name_when_two_interfaces_lead_to_it") else { return };
+    let mut server = serve(&world, "disk=ram:8M");
+    for _ in 0..3 {
+        let info = run_ok(world.sanwire(&["info", "--json", &format!("hs+eth:///{SERVER_NAME}/disk")]), PATIENCE);
+        let info: Value = serde_json::from_str(&info).expect("what it is");
+        assert!(info.to_string().contains(SERVER_NAME), "{info}");
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
 #[test]
 fn a_link_that_returns_carries_data_again() {
     let Some(world) = two_links("a_link_that_returns_carries_data_again") else { return };

@@ -12,6 +12,7 @@ mod channel;
 mod client;
 mod compression;
 mod counters;
+mod handshake;
 mod keys;
 mod options;
 mod ring;

@@ -156,12 +156,8 @@ impl Attacker {
     /// A refusal with a right checksum, for a connection or a handshake that is under way.
     fn refusal(&mut self, seen: &[u8]) -> Option<Vec<u8>> {
         let (prefix, _, _) = Prefix::read(seen).ok()?;
-        let is_connected = matches!(prefix.header.opcode, Opcode::HcbeRequest | Opcode::HcbeReply);
-        // A client that was never connected takes the word of somebody on its link that its password is wrong.
-        let reason = match is_connected {
-            true => self.random.choose(&[Refusal::UnknownConnection, Refusal::NotAuthentic, Refusal::Full]),
-            false => self.random.choose(&[Refusal::UnknownConnection, Refusal::Full]),
-        };
+        let all = [Refusal::UnknownConnection, Refusal::NotAuthentic, Refusal::Full, Refusal::Options];
+        let reason = self.random.choose(&all);
         let header = Header::single(Opcode::AdnRequest, Tag::default());
         Some(loose(Prefix { header, ..prefix }, &AdnRequest::Refusal(reason).write()))
     }

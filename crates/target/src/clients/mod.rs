@@ -307,6 +307,10 @@ impl Admission for Gate {
         self.0.permits(peer, client)
     }
 
+    fn is_listed(&self, client: ClientId) -> bool {
+        self.0.is_listed(client)
+    }
+
     fn psk(&self, client: ClientId) -> Option<Psk> {
         let table = self.0.table.load();
         let own = table.get(client).and_then(|client| client.psk);

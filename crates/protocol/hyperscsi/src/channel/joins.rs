@@ -210,7 +210,7 @@ mod tests {
         Channel::new(Setup {
             path: path(0),
             connection: 1,
-            ring: crate::keys::tests::shake([3; 32], [3; 32]).unwrap().0,
+            ring: crate::handshake::tests::shake([3; 32], [3; 32]).unwrap().0,
             floor: Protection::Checksum,
             data_opcode: Opcode::HcbeRequest,
             window: Window::fitting(64),

@@ -81,29 +81,7 @@ impl Client {
         let RawPacket { prefix, body, .. } = packet;
         match AdnRequest::read(body) {
             Ok(AdnRequest::Handshake { connection, noise }) => {
-                if !matches!(&self.state, State::Seeking(seeking) if seeking.is_answered_by(prefix)) {
-                    self.counters.duplicates += 1;
-                    return;
-                }
-                let State::Seeking(seeking) = std::mem::replace(&mut self.state, State::Closed) else { return };
-                let wait = seeking.wait();
-                let offer = self.offer().map_err(|_| Rejection::NotAuthentic);
-                let answering =
-                    offer.and_then(|offer| seeking.second_step(&self.config, path, connection, noise, offer, now));
-                match answering {
-                    Ok(answering) => self.state = State::Answering(Box::new(answering)),
-                    Err(rejection) => {
-                        match rejection {
-                            Rejection::NotAuthentic => self.counters.not_authentic += 1,
-                            Rejection::OtherServer => {
-                                self.met_other_server = true;
-                                self.counters.not_authentic += 1;
-                            }
-                            Rejection::Option(option) => self.note_conflict(option),
-                        }
-                        self.seek(Some(wait), now + wait);
-                    }
-                }
+                self.handle_second_step(path, prefix, (connection, noise), now);
             }
             Ok(AdnRequest::Refusal(refusal)) => self.handle_refusal(path, refusal, prefix, now),
             Ok(AdnRequest::Cookie(cookie)) => {
@@ -115,6 +93,29 @@ impl Client {
             }
             Ok(AdnRequest::Announcement { .. }) => {}
             Err(_) => self.counters.malformed += 1,
+        }
+    }
+
+    fn handle_second_step(&mut self, path: Path, prefix: &Prefix, (connection, noise): (u32, &[u8]), now: Instant) {
+        let offer = self.offer();
+        let State::Seeking(seeking) = &mut self.state else {
+            self.counters.duplicates += 1;
+            return;
+        };
+        if !seeking.is_answered_by(prefix) {
+            self.counters.duplicates += 1;
+            return;
+        }
+        let offer = offer.map_err(|_| Rejection::NotAuthentic);
+        match offer.and_then(|offer| seeking.second_step(&self.config, path, connection, noise, offer, now)) {
+            Ok(answering) => self.state = State::Answering(Box::new(answering)),
+            Err(Rejection::TooMany) => self.counters.duplicates += 1,
+            Err(Rejection::NotAuthentic) => self.counters.not_authentic += 1,
+            Err(Rejection::OtherServer) => {
+                self.met_other_server = true;
+                self.counters.not_authentic += 1;
+            }
+            Err(Rejection::Option(option)) => self.note_conflict(option),
         }
     }
 
@@ -133,10 +134,10 @@ impl Client {
             State::Seeking(seeking) if seeking.is_answered_by(prefix) => {
                 self.refusal.get_or_insert(refusal);
             }
-            // After the first refusal the server no longer knows the handshake: only the first one says why.
             State::Answering(answering)
                 if answering.channel.connection() == prefix.connection && answering.channel.path() == path =>
             {
+                answering.refused(refusal, now);
                 self.refusal.get_or_insert(refusal);
             }
             _ => {}

@@ -76,6 +76,8 @@ pub struct Client {
     /// There is none for longer than anybody waits.
     is_out_of_patience: bool,
     refusal: Option<Refusal>,
+    /// All of a third step's time has passed, it was refused, and the server has not accepted us.
+    is_refused: bool,
     /// A server with another key than the pinned one has answered.
     met_other_server: bool,
     /// An option that keeps us from the server that has answered.
@@ -110,6 +112,7 @@ impl Client {
             seeking_since: now,
             is_out_of_patience: false,
             refusal: None,
+            is_refused: false,
             met_other_server: false,
             conflict: None,
             events: VecDeque::new(),
@@ -270,7 +273,7 @@ impl Client {
         self.seeking_since = now;
         self.is_out_of_patience = false;
         self.attempts = 0;
-        (self.refusal, self.met_other_server, self.conflict) = (None, false, None);
+        (self.refusal, self.is_refused, self.met_other_server, self.conflict) = (None, false, false, None);
         self.seek(None, now);
     }
 
@@ -318,9 +321,7 @@ impl Client {
             return self.config.reconnect_patience.filter(|_| !self.is_out_of_patience);
         }
         // Another password does not become right by waiting; another server could still answer, so not at once.
-        let is_refused = matches!(self.refusal, Some(Refusal::NotAuthentic | Refusal::Options))
-            || self.met_other_server
-            || self.conflict.is_some();
+        let is_refused = self.is_refused || self.met_other_server || self.conflict.is_some();
         let patience = self.config.connect_patience;
         Some(if is_refused { patience.min(REFUSED_PATIENCE) } else { patience })
     }
@@ -343,7 +344,13 @@ impl Client {
                 let wait = seeking.wait();
                 self.seek(Some(wait), now);
             }
-            State::Answering(answering) if answering.is_worn() && answering.again_at() <= now => self.seek(None, now),
+            State::Answering(answering) if answering.is_over(now) => {
+                // The server had the time to accept us, if anybody but itself has refused.
+                let refusal = answering.refusal;
+                self.is_refused |= matches!(refusal, Some(Refusal::NotAuthentic | Refusal::Options));
+                self.refusal = refusal.or(self.refusal);
+                self.seek(None, now);
+            }
             _ => {}
         }
         if self.patience().is_some_and(|patience| now.saturating_since(self.seeking_since) >= patience) {

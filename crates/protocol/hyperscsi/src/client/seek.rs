@@ -8,14 +8,15 @@ use sanwire_core::{Instant, Path};
 
 use super::{ClientConfig, ServerInfo};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
-use crate::keys::{Handshake, KeyError, Randomness};
+use crate::handshake::Initiator;
+use crate::keys::{KeyError, Randomness};
 use crate::options::{DeviceOption, OptionConflict};
 use crate::packet_base_bytes;
 use crate::server::loose_packet;
 use crate::terms::Terms;
 use crate::wire::flow::Window;
 use crate::wire::offer::Offer;
-use crate::wire::setup::{Cookie, Discovery, steering_word, write_adn_reply};
+use crate::wire::setup::{Cookie, Discovery, Refusal, steering_word, write_adn_reply};
 use crate::wire::{Opcode, Prefix, RawPacket};
 
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
@@ -30,17 +31,26 @@ const COOKIES_MAX: u32 = 8;
 /// Third steps before the search starts anew.
 const THIRD_STEPS_MAX: u32 = 8;
 
+/// Second steps that are read for each discovery sent: whoever floods with false ones does not take the processor.
+const READINGS_MAX: u32 = 16;
+
+/// After a hint that the server does not know the handshake, it has this long to accept it, or two round trips.
+const HINT_GRACE: Duration = Duration::from_millis(50);
+
 /// Looking for the server: a discovery that is repeated.
 pub(super) struct Seeking {
     path: Path,
     attempt: u64,
-    handshake: Handshake,
+    initiator: Initiator,
     packet: Packet,
     /// The same with cookies of servers that have asked for them, and where it goes.
     proofs: VecDeque<(Path, Packet)>,
     /// Cookies that were taken since the last discovery without one.
     cookies: u32,
     tries: u32,
+    /// Second steps that may still be read before the next discovery.
+    readings: u32,
+    begun_at: Instant,
     wait: Duration,
     again_at: Instant,
 }
@@ -65,19 +75,20 @@ impl Seeking {
             noise: &[],
             cookie: None,
         };
-        let mut handshake = Handshake::initiator(&config.identity, &config.psk, &discovery.prologue(), random)?;
-        let first = handshake.write(&[])?;
+        let (initiator, first) = Initiator::new(&config.identity, &config.psk, &discovery.prologue(), random)?;
         discovery.noise = &first;
         let attempt = random.u64();
         let packet = loose_packet(Opcode::DeviceDiscovery, steering_word(client), attempt, &discovery.write());
         Ok(Seeking {
             path,
             attempt,
-            handshake,
+            initiator,
             packet,
             proofs: VecDeque::new(),
             cookies: 0,
             tries: 0,
+            readings: 0,
+            begun_at: now,
             wait: wait.unwrap_or(AGAIN_FIRST),
             again_at: now,
         })
@@ -117,7 +128,7 @@ impl Seeking {
             return None;
         }
         self.tries += 1;
-        self.cookies = 0;
+        (self.cookies, self.readings) = (0, READINGS_MAX);
         self.again_at = now + self.wait;
         self.wait = (self.wait * 2).min(AGAIN_MAX);
         Some((self.path, self.packet.clone()))
@@ -128,9 +139,9 @@ impl Seeking {
         prefix.number == self.attempt
     }
 
-    /// The second step has come. On failure the attempt is spent: the handshake cannot read twice.
+    /// A second step has come. Anybody can send one: on failure the attempt goes on, and the true one may still come.
     pub(super) fn second_step(
-        mut self,
+        &mut self,
         config: &ClientConfig,
         path: Path,
         connection: u32,
@@ -138,8 +149,9 @@ impl Seeking {
         offer: Offer,
         now: Instant,
     ) -> Result<Answering, Rejection> {
-        let payload = self.handshake.read(noise)?;
-        let public_key = self.handshake.remote_public().and_then(|key| key.try_into().ok()).ok_or(KeyError)?;
+        self.readings = self.readings.checked_sub(1).ok_or(Rejection::TooMany)?;
+        let (payload, mut handshake) = self.initiator.read(&config.identity, noise)?;
+        let public_key = handshake.remote_public().and_then(|key| key.try_into().ok()).ok_or(KeyError)?;
         if config.server_key.is_some_and(|pinned| pinned != public_key) {
             return Err(Rejection::OtherServer);
         }
@@ -147,13 +159,13 @@ impl Seeking {
         let transfer_max_bytes = server.transfer_max_bytes.min(config.transfer_max_bytes);
         let terms = Terms::new(offer.options.clone(), server.options, transfer_max_bytes)?;
         let agreed = terms.agreed().clone();
-        let third = self.handshake.write(&offer.write())?;
+        let third = handshake.write(&offer.write())?;
         let packet = loose_packet(Opcode::AdnReply, connection, self.attempt, &write_adn_reply(&third));
         let limit = config.link.packet_max_bytes.min(server.packet_max_bytes) as usize;
         let mut channel = Channel::new(Setup {
             path,
             connection,
-            ring: self.handshake.finish()?,
+            ring: handshake.finish()?,
             floor: agreed.protection_min,
             data_opcode: Opcode::HcbeRequest,
             window: Window::fitting(1),
@@ -175,12 +187,17 @@ impl Seeking {
             public_key,
             options: agreed,
         };
-        Ok(Answering { channel, info, terms, packet, tries: 0, again_at: now })
+        let round_trip = now.saturating_since(self.begun_at);
+        let hint_grace = (round_trip * 2).max(HINT_GRACE);
+        let refusal = None;
+        Ok(Answering { channel, info, terms, packet, tries: 0, again_at: now, hint_grace, gives_up_at: None, refusal })
     }
 }
 
 /// Why a second step leads nowhere.
 pub(super) enum Rejection {
+    /// It is not even read: too many came that lead nowhere.
+    TooMany,
     /// It does not verify.
     NotAuthentic,
     /// It is that of a server with another key than the one that is pinned.
@@ -209,19 +226,36 @@ pub(super) struct Answering {
     packet: Packet,
     tries: u32,
     again_at: Instant,
+    /// How long the server has to accept us after a hint that it does not know the handshake.
+    hint_grace: Duration,
+    /// When it has not done so.
+    gives_up_at: Option<Instant>,
+    /// What somebody has said meanwhile.
+    pub(super) refusal: Option<Refusal>,
 }
 
 impl Answering {
+    /// When there is something to do.
     pub(super) fn again_at(&self) -> Instant {
-        self.again_at
+        self.gives_up_at.map_or(self.again_at, |at| at.min(self.again_at))
     }
 
-    pub(super) fn is_worn(&self) -> bool {
-        self.tries >= THIRD_STEPS_MAX
+    /// Whether the search must begin anew.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        let is_worn = self.tries >= THIRD_STEPS_MAX && self.again_at <= now;
+        is_worn || self.gives_up_at.is_some_and(|at| at <= now)
+    }
+
+    /// Somebody says that the server does not go on. A server that accepts us says so as soon, whoever says otherwise.
+    pub(super) fn refused(&mut self, refusal: Refusal, now: Instant) {
+        self.refusal.get_or_insert(refusal);
+        if refusal == Refusal::UnknownConnection {
+            self.gives_up_at.get_or_insert(now + self.hint_grace);
+        }
     }
 
     pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
-        if self.again_at > now || self.is_worn() {
+        if self.again_at > now || self.tries >= THIRD_STEPS_MAX {
             return None;
         }
         self.tries += 1;

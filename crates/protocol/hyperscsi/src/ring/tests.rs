@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::keys::tests::shake;
+use crate::handshake::tests::shake;
 use crate::wire::live::NewKeys;
 use crate::wire::packet::PREFIX_BYTES;
 

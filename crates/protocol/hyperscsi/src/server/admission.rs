@@ -13,6 +13,12 @@ pub trait Admission: Send {
     /// Whether a client may connect. It is asked with the address alone while nobody has said who he is.
     fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool;
 
+    /// Whether this very client is listed, so that nobody else can come under its id: it does not wait when others guess passwords.
+    fn is_listed(&self, client: ClientId) -> bool {
+        let _ = client;
+        false
+    }
+
     /// The secret that this client must know instead of the server's.
     fn psk(&self, client: ClientId) -> Option<Psk> {
         let _ = client;

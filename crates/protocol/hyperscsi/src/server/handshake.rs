@@ -1,18 +1,20 @@
-//! Handshakes under way at a server: few, short-lived, one for each client's attempt.
+//! Handshakes under way at a server: few for each session, short-lived.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use sanwire_core::quota::{Account, HALF_OPENS, HALF_OPENS_OF_SESSION, Usage};
 use sanwire_core::{ClientId, Instant, Path};
 
-use crate::keys::Handshake;
+use crate::handshake::Responder;
 use crate::options::Options;
-
-/// Handshakes under way at once. A flood pushes out the oldest, never the memory.
-const HALF_OPEN_MAX: usize = 64;
 
 /// How long the third step may take.
 const LIFETIME: Duration = Duration::from_secs(5);
+
+/// When there are too many, one that had so long for its third step makes room. Otherwise the new one is dropped, and comes again:
+/// those that have begun come to their end.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// A handshake after its second step.
 pub(super) struct HalfOpen {
@@ -25,100 +27,153 @@ pub(super) struct HalfOpen {
     pub(super) packet_max_bytes: u32,
     /// What the offer said.
     pub(super) options: Options,
-    pub(super) handshake: Handshake,
+    pub(super) responder: Responder,
     /// The second step, to be repeated when it was lost.
     pub(super) answer: Vec<u8>,
-    has_failed: bool,
+    pub(super) begun_at: Instant,
     /// The last third step that did not verify: its client says it again and again.
-    failed: Vec<u8>,
-    expires_at: Instant,
-}
-
-/// All of them, oldest first.
-#[derive(Default)]
-pub(super) struct HalfOpens(VecDeque<HalfOpen>);
-
-impl HalfOpens {
-    /// The second step of the same attempt, if it was made before.
-    pub(super) fn repeat(&self, path: Path, client: ClientId, attempt: u64) -> Option<&[u8]> {
-        let same = |half: &&HalfOpen| half.path == path && half.client == client && half.attempt == attempt;
-        self.0.iter().find(same).map(|half| &half.answer[..])
-    }
-
-    pub(super) fn insert(&mut self, mut half_open: HalfOpen, now: Instant) {
-        half_open.expires_at = now + LIFETIME;
-        self.0.retain(|other| {
-            other.expires_at > now && !(other.client == half_open.client && other.session == half_open.session)
-        });
-        if self.0.len() == HALF_OPEN_MAX {
-            self.0.pop_front();
-        }
-        self.0.push_back(half_open);
-    }
-
-    /// The handshake that a third step belongs to. It stays until a third step has verified: anybody can send one.
-    pub(super) fn get_mut(&mut self, connection: u32, path: Path, now: Instant) -> Option<&mut HalfOpen> {
-        let is_meant =
-            |half: &&mut HalfOpen| half.connection == connection && half.path == path && half.expires_at > now;
-        self.0.iter_mut().find(is_meant)
-    }
-
-    /// Takes out the handshake that has verified.
-    pub(super) fn take(&mut self, connection: u32) -> Option<HalfOpen> {
-        let index = self.0.iter().position(|half| half.connection == connection)?;
-        self.0.remove(index)
-    }
-
-    /// Ends what a client has begun.
-    pub(super) fn forget(&mut self, client: ClientId) {
-        self.0.retain(|half| half.client != client);
-    }
-
-    pub(super) fn has(&self, connection: u32) -> bool {
-        self.0.iter().any(|half| half.connection == connection)
-    }
+    pub(super) failed: Vec<u8>,
 }
 
 impl HalfOpen {
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn new(
-        connection: u32,
-        path: Path,
-        client: ClientId,
-        session: u64,
-        attempt: u64,
-        packet_max_bytes: u32,
-        options: Options,
-        handshake: Handshake,
-        answer: Vec<u8>,
-    ) -> Self {
-        HalfOpen {
-            connection,
-            path,
-            client,
-            session,
-            attempt,
-            packet_max_bytes,
-            options,
-            handshake,
-            answer,
-            has_failed: false,
-            failed: Vec::new(),
-            expires_at: Instant::ZERO,
-        }
-    }
-
     /// Whether this third step did not verify just before.
     pub(super) fn is_repeated(&self, body: &[u8]) -> bool {
         self.failed == body
     }
 
-    /// After a third step that did not verify: whether its sender took part in the handshake, whose keys it then could tell us
-    /// its own under, and did not fail before. Garbage, which anybody can send, gets no key to be read.
-    pub(super) fn is_first_wrong_password(&mut self, body: &[u8]) -> bool {
-        self.failed = body.to_vec();
-        let is_first = !self.has_failed && self.handshake.remote_public().is_some();
-        self.has_failed |= is_first;
-        is_first
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_since(self.begun_at) >= LIFETIME
+    }
+}
+
+/// All of them.
+pub(super) struct HalfOpens {
+    by_connection: BTreeMap<u32, HalfOpen>,
+    /// Oldest first.
+    by_session: BTreeMap<(ClientId, u64), VecDeque<u32>>,
+    /// When they began, oldest first, of some that are over too.
+    by_age: VecDeque<(Instant, u32)>,
+    of_shard: Account,
+    of_session: Account,
+}
+
+impl Default for HalfOpens {
+    fn default() -> Self {
+        HalfOpens {
+            by_connection: BTreeMap::new(),
+            by_session: BTreeMap::new(),
+            by_age: VecDeque::new(),
+            of_shard: Account::new(&HALF_OPENS),
+            of_session: Account::new(&HALF_OPENS_OF_SESSION),
+        }
+    }
+}
+
+impl HalfOpens {
+    /// The second step of the same attempt, if it was made before.
+    pub(super) fn repeat(&self, path: Path, session: (ClientId, u64), attempt: u64) -> Option<&[u8]> {
+        let of_session = self.by_session.get(&session)?.iter().filter_map(|id| self.by_connection.get(id));
+        let mut same = of_session.filter(|half| half.path == path && half.attempt == attempt);
+        same.next().map(|half| &half.answer[..])
+    }
+
+    /// Whether there is room for another one now.
+    pub(super) fn has_room(&mut self, now: Instant) -> bool {
+        self.expire(now);
+        if self.of_shard.admits(self.by_connection.len() as u64, 1) {
+            return true;
+        }
+        let oldest = self.oldest().filter(|(begun_at, _)| now.saturating_since(*begun_at) >= GRACE);
+        oldest.inspect(|(_, id)| drop(self.take(*id))).is_some()
+    }
+
+    /// Adds one for which there is room. Those of the same session stay: the client may be answering any of them.
+    pub(super) fn insert(&mut self, half_open: HalfOpen) {
+        let id = half_open.connection;
+        let session = (half_open.client, half_open.session);
+        let others = self.by_session.entry(session).or_default();
+        let has_room = self.of_session.admits(others.len() as u64, 1);
+        let too_many = others.front().copied().filter(|_| !has_room);
+        others.push_back(id);
+        self.by_age.push_back((half_open.begun_at, id));
+        self.by_connection.insert(id, half_open);
+        too_many.inspect(|id| drop(self.take(*id)));
+    }
+
+    /// The handshake that a third step belongs to. It stays until a third step has verified: anybody can send one.
+    pub(super) fn get_mut(&mut self, connection: u32, path: Path, now: Instant) -> Option<&mut HalfOpen> {
+        self.by_connection.get_mut(&connection).filter(|half| half.path == path && !half.is_over(now))
+    }
+
+    /// Takes one out.
+    pub(super) fn take(&mut self, connection: u32) -> Option<HalfOpen> {
+        let half_open = self.by_connection.remove(&connection)?;
+        let session = (half_open.client, half_open.session);
+        if let Some(others) = self.by_session.get_mut(&session) {
+            others.retain(|id| *id != connection);
+            if others.is_empty() {
+                self.by_session.remove(&session);
+            }
+        }
+        Some(half_open)
+    }
+
+    /// Takes out the handshake that has verified, and those of its session that began before: none of them may replace the connection
+    /// any more, however late its third step is.
+    pub(super) fn establish(&mut self, connection: u32) -> Option<HalfOpen> {
+        let half_open = self.take(connection)?;
+        let others = self.by_session.get(&(half_open.client, half_open.session)).cloned().unwrap_or_default();
+        let is_former = |id: &u32| {
+            self.by_connection
+                .get(id)
+                .is_some_and(|other| other.begun_at <= half_open.begun_at || other.attempt == half_open.attempt)
+        };
+        let former: Vec<u32> = others.into_iter().filter(is_former).collect();
+        former.into_iter().for_each(|id| drop(self.take(id)));
+        Some(half_open)
+    }
+
+    /// Ends what a client has begun.
+    pub(super) fn forget(&mut self, client: ClientId) {
+        let of_client = self.by_session.range((client, 0)..=(client, u64::MAX)).flat_map(|(_, ids)| ids).copied();
+        of_client.collect::<Vec<u32>>().into_iter().for_each(|id| drop(self.take(id)));
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_connection.is_empty() && self.by_session.is_empty() && self.by_age.is_empty()
+    }
+
+    pub(super) fn has(&self, connection: u32) -> bool {
+        self.by_connection.contains_key(&connection)
+    }
+
+    /// Ends those that are over: their secrets stay no longer than they are needed.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while let Some((begun_at, id)) = self.oldest()
+            && now.saturating_since(begun_at) >= LIFETIME
+        {
+            self.take(id);
+        }
+    }
+
+    /// How its quotas are used.
+    pub(super) fn usages(&self) -> [Usage; 2] {
+        [&self.of_shard, &self.of_session].map(Account::usage)
+    }
+
+    /// When the next one is over.
+    pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
+        self.oldest().map(|(begun_at, _)| begun_at + LIFETIME)
+    }
+
+    fn oldest(&mut self) -> Option<(Instant, u32)> {
+        while let Some((begun_at, id)) = self.by_age.front().copied() {
+            if self.by_connection.get(&id).is_some_and(|half| half.begun_at == begun_at) {
+                return Some((begun_at, id));
+            }
+            self.by_age.pop_front();
+        }
+        None
     }
 }

@@ -370,6 +370,8 @@ impl Server {
         if have_other_shares || self.connections.len() < sharers {
             self.share_windows(now);
         }
+        self.half_opens.expire(now);
+        self.half_opens.poll_timeout().inspect(|at| self.wake_at(*at));
         self.expire_sessions(now);
         self.tell_offences(now);
         self.look_for_room_later(now);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use sanwire_core::{ClientId, Instant, NexusId, Path};
 
-use super::throttle::host;
 use super::{Server, ServerEvent};
 
 /// What comes within this after the first of its kind is told with it.
@@ -63,7 +62,7 @@ struct Burst {
 
 impl Burst {
     fn is_of(&self, offence: Offence, client: Option<ClientId>, path: Path) -> bool {
-        let is_same_host = client.is_none() || host(self.path.peer) == host(path.peer);
+        let is_same_host = client.is_none() || self.path.peer.source() == path.peer.source();
         self.offence == offence && self.client == client && is_same_host
     }
 }

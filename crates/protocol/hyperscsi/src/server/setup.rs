@@ -11,9 +11,11 @@ use super::gate::Passage;
 use super::handshake::HalfOpen;
 use super::places::Applicant;
 use super::session::Session;
+use super::throttle::Who;
 use super::{LOOSE_MAX, LinkLimits, Offence, Server, ServerEvent};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
-use crate::keys::{Handshake, KeyError, client_id};
+use crate::handshake::{Handshake, Misread, Responder};
+use crate::keys::KeyError;
 use crate::options::Agreed;
 use crate::packet_base_bytes;
 use crate::terms::Terms;
@@ -68,15 +70,12 @@ impl Server {
             }
             .write();
             self.send_loose(path, prefix.connection, prefix.number, &body);
-        } else if let Some(answer) = self.half_opens.repeat(path, discovery.client, prefix.number) {
+        } else if let Some(answer) = self.half_opens.repeat(path, (discovery.client, discovery.session), prefix.number)
+        {
             let answer = answer.to_vec();
             self.send_loose(path, prefix.connection, prefix.number, &answer);
-        } else if let Some(wait) = self.throttle.is_too_early(path.peer, discovery.client, now) {
-            // The client repeats itself; that is one attempt.
-            match wait.is_first(prefix.number) {
-                true => self.counters.throttled += 1,
-                false => self.counters.duplicates += 1,
-            }
+        } else if self.is_too_early(path, discovery.client, now) {
+            self.note_too_early(prefix.number);
         } else if self.may_begin(path, prefix, &discovery, now)
             && self.second_step(path, prefix, &discovery, prologue, link, now).is_err()
         {
@@ -90,6 +89,8 @@ impl Server {
         let asker = Asker { path, client: discovery.client, attempt: prefix.number };
         let is_known = || has_session_from(&self.by_client, &self.sessions, discovery.client, path.peer.source());
         match self.gate.pass(asker, discovery.cookie, is_known, &mut self.random, now) {
+            // The client repeats itself, and the others will be done.
+            Passage::Open if !self.half_opens.has_room(now) => self.counters.crowded += 1,
             Passage::Open if self.could_have_place(applicant) => return true,
             Passage::Open => self.refuse(path, prefix.connection, prefix.number, Refusal::Full),
             Passage::Cookie(cookie) => {
@@ -99,6 +100,25 @@ impl Server {
             Passage::Shut => self.counters.crowded += 1,
         }
         false
+    }
+
+    /// A client that shakes hands with us.
+    fn who(&self, path: Path, client: ClientId) -> Who {
+        let has_session = self.by_client.range((client, 0)..=(client, u64::MAX)).next().is_some();
+        Who { peer: path.peer, client, is_known: has_session || self.config.admission.is_listed(client) }
+    }
+
+    fn is_too_early(&mut self, path: Path, client: ClientId, now: Instant) -> bool {
+        let who = self.who(path, client);
+        self.throttle.is_too_early(who, now)
+    }
+
+    /// Something comes too soon after a wrong password. The client repeats itself; that is one attempt.
+    fn note_too_early(&mut self, attempt: u64) {
+        match self.throttle.is_first(attempt) {
+            true => self.counters.throttled += 1,
+            false => self.counters.duplicates += 1,
+        }
     }
 
     fn second_step(
@@ -112,8 +132,6 @@ impl Server {
     ) -> Result<(), KeyError> {
         let config = &self.config;
         let psk = config.admission.psk(discovery.client).unwrap_or(config.psk);
-        let mut handshake = Handshake::responder(&config.identity, &psk, prologue, &mut self.random)?;
-        handshake.read(discovery.noise)?;
         let offer = Offer {
             packet_max_bytes: link.packet_max_bytes,
             receive_capacity_packets: link.receive_capacity_packets,
@@ -125,22 +143,25 @@ impl Server {
             unanswered: None,
             options: self.options_for(discovery.client, self.connections_with(discovery.client, discovery.session)),
         };
-        let noise = handshake.write(&offer.write())?;
+        let keys = (&config.identity, &psk);
+        let (responder, noise) = Responder::new(keys, prologue, discovery.noise, offer.write(), &mut self.random)?;
         let connection = self.draw_connection();
         let answer = AdnRequest::Handshake { connection, noise: &noise }.write();
         self.send_loose(path, prefix.connection, prefix.number, &answer);
-        let half_open = HalfOpen::new(
+        self.half_opens.insert(HalfOpen {
             connection,
             path,
-            discovery.client,
-            discovery.session,
-            prefix.number,
-            discovery.packet_max_bytes,
-            offer.options,
-            handshake,
+            client: discovery.client,
+            session: discovery.session,
+            attempt: prefix.number,
+            packet_max_bytes: discovery.packet_max_bytes,
+            options: offer.options,
+            responder,
             answer,
-        );
-        self.half_opens.insert(half_open, now);
+            begun_at: now,
+            failed: Vec::new(),
+        });
+        self.half_opens.poll_timeout().inspect(|at| self.wake_at(*at));
         Ok(())
     }
 
@@ -180,19 +201,13 @@ impl Server {
             self.refuse(path, prefix.connection, prefix.number, Refusal::NotAuthentic);
             return;
         }
-        let Ok(offer) = verify(half_open, body) else {
-            let client = half_open.client;
-            let mut offence = Offence::Handshake;
-            if half_open.is_first_wrong_password(body) {
-                offence = Offence::WrongPassword;
-                self.throttle.failed(path.peer, client, now);
-            }
-            self.note_offence(offence, Some(client), path, now);
-            self.refuse(path, prefix.connection, prefix.number, Refusal::NotAuthentic);
-            return;
-        };
-        let Some(half_open) = self.half_opens.take(prefix.connection) else { return };
         let client = half_open.client;
+        // Handshakes that were begun before the wrong password are no way around the wait.
+        if self.is_too_early(path, client, now) {
+            self.note_too_early(prefix.number);
+            return;
+        }
+        let Some((half_open, handshake, offer)) = self.verify(path, prefix, body, now) else { return };
         self.throttle.forgive(path.peer, client);
         if !self.config.admission.permits(path.peer, Some(client)) {
             self.counters.not_permitted += 1;
@@ -204,7 +219,7 @@ impl Server {
                     self.note_offence(Offence::Conflict, Some(client), path, now);
                     self.refuse(path, prefix.connection, prefix.number, Refusal::Options);
                 }
-                Ok(terms) => match self.establish(half_open, &offer, terms, now) {
+                Ok(terms) => match self.establish(half_open, handshake, &offer, terms, now) {
                     Ok(()) => self.share_windows(now),
                     Err(_) => self.note_offence(Offence::Handshake, Some(client), path, now),
                 },
@@ -212,10 +227,47 @@ impl Server {
         }
     }
 
+    /// Reads a third step. When it verifies, its handshake is no longer under way.
+    fn verify(
+        &mut self,
+        path: Path,
+        prefix: &Prefix,
+        body: &[u8],
+        now: Instant,
+    ) -> Option<(HalfOpen, Handshake, Offer)> {
+        let half_open = self.half_opens.get_mut(prefix.connection, path, now)?;
+        let client = half_open.client;
+        let noise = read_adn_reply(body).map_err(|_| Misread::Garbage);
+        let read = noise.and_then(|noise| half_open.responder.read(&self.config.identity, client, noise));
+        let offer = read.and_then(|(payload, handshake)| {
+            Offer::read(&payload).map(|offer| (handshake, offer)).map_err(|_| Misread::Garbage)
+        });
+        let misread = match offer {
+            Ok((handshake, offer)) => {
+                return self.half_opens.establish(prefix.connection).map(|half_open| (half_open, handshake, offer));
+            }
+            Err(misread) => misread,
+        };
+        half_open.failed = body.to_vec();
+        if half_open.responder.is_worn() {
+            self.half_opens.take(prefix.connection);
+        }
+        let mut offence = Offence::Handshake;
+        if misread == Misread::Guess {
+            offence = Offence::WrongPassword;
+            let who = self.who(path, client);
+            self.throttle.failed(who, now);
+        }
+        self.note_offence(offence, Some(client), path, now);
+        self.refuse(path, prefix.connection, prefix.number, Refusal::NotAuthentic);
+        None
+    }
+
     /// The client hears that it is accepted when it gets its share.
     fn establish(
         &mut self,
         half_open: HalfOpen,
+        handshake: Handshake,
         offer: &Offer,
         mut terms: Terms,
         now: Instant,
@@ -224,7 +276,7 @@ impl Server {
         let link = self.link(path);
         let client = half_open.client;
         let session = half_open.session;
-        let ring = half_open.handshake.finish()?;
+        let ring = handshake.finish()?;
         let capacity = Capacity { ours: link.receive_capacity_packets, theirs: offer.receive_capacity_packets };
         let limit = link.packet_max_bytes.min(offer.packet_max_bytes).min(half_open.packet_max_bytes) as usize;
         let agreed = terms.agreed().clone();
@@ -320,14 +372,6 @@ fn has_session_from(
 ) -> bool {
     let own = by_client.range((client, 0)..=(client, u64::MAX));
     own.filter_map(|(_, nexus)| sessions.get(nexus)).any(|session| session.source == source)
-}
-
-/// The third step: who the client is, and what it brings.
-fn verify(half_open: &mut HalfOpen, body: &[u8]) -> Result<Offer, KeyError> {
-    let noise = read_adn_reply(body).map_err(|_| KeyError)?;
-    let payload = half_open.handshake.read(noise)?;
-    let proven = half_open.handshake.remote_public().map(client_id);
-    if proven == Some(half_open.client) { Offer::read(&payload).map_err(|_| KeyError) } else { Err(KeyError) }
 }
 
 /// A packet outside any connection: checked, not authenticated.

@@ -31,7 +31,8 @@ impl Server {
     /// How the quotas are used that this shard keeps.
     #[must_use]
     pub fn quotas(&self) -> Vec<Usage> {
-        self.gate.usages().into_iter().chain(self.places.usages()).chain([self.hints.usage()]).collect()
+        let strangers = self.gate.usages().into_iter().chain(self.throttle.usages()).chain(self.half_opens.usages());
+        strangers.chain(self.places.usages()).chain([self.hints.usage()]).collect()
     }
 
     /// All connections, with their clients.

@@ -3,6 +3,8 @@
 mod addresses;
 mod capacity;
 mod caps;
+mod guesses;
+mod handshakes;
 mod pauses;
 mod places;
 mod refusals;

@@ -1,15 +1,18 @@
 //! Wrong passwords slow down who gives them: the next handshake of the same client from the same host waits, longer each time.
+//! A new key for each guess does not help: all clients of an address that the server does not know share a rate, and so do all of them
+//! together, from wherever they come.
 //!
 //! Only a third step counts whose sender has shaken hands with us up to the password: who merely sends packets in another's
 //! name cannot make the other wait. The wait is short, so that even who sits on the wire cannot keep a client out for long.
+//! Clients that the server knows, because it lists them or has a session of theirs, wait for nobody else.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use sanwire_core::quota::{GUESSES, GUESSES_OF_ADDRESS, Pace, Usage};
 use sanwire_core::{ClientId, Instant, Peer};
 
-/// Clients that are remembered; a flood pushes out the oldest.
+/// Clients, and addresses, that are remembered; a flood pushes out the oldest.
 const ENTRIES_MAX: usize = 256;
 
 const WAIT_FIRST: Duration = Duration::from_millis(50);
@@ -18,82 +21,171 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 /// Who gave no wrong password for so long begins anew.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 
-pub(super) struct Entry {
-    host: Peer,
+struct Entry {
+    source: Peer,
     client: ClientId,
     failures: u32,
     waits_until: Instant,
-    /// The attempt that came too early last.
-    attempt: Option<u64>,
+}
+
+/// A client with a handshake under way.
+#[derive(Clone, Copy)]
+pub(super) struct Who {
+    pub(super) peer: Peer,
+    pub(super) client: ClientId,
+    /// The server lists it, or has a session of it.
+    pub(super) is_known: bool,
 }
 
 /// Who gave wrong passwords lately, oldest first.
-#[derive(Default)]
-pub(super) struct Throttle(VecDeque<Entry>);
+pub(super) struct Throttle {
+    clients: VecDeque<Entry>,
+    addresses: VecDeque<(Peer, Pace)>,
+    all: Pace,
+    /// How often clients were made to wait for others of their address, and for others anywhere.
+    refused: [u64; 2],
+    /// The attempts that came too early last: each counts once.
+    early: VecDeque<u64>,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Throttle {
+            clients: VecDeque::new(),
+            addresses: VecDeque::new(),
+            all: Pace::new(&GUESSES),
+            refused: [0; 2],
+            early: VecDeque::new(),
+        }
+    }
+}
 
 impl Throttle {
-    /// What a handshake of this client has to wait for, if it comes too early.
-    pub(super) fn is_too_early(&mut self, peer: Peer, client: ClientId, now: Instant) -> Option<&mut Entry> {
-        self.0.iter_mut().find(|entry| entry.is_of(peer, client) && now < entry.waits_until)
+    /// Whether a handshake has to wait.
+    pub(super) fn is_too_early(&mut self, who: Who, now: Instant) -> bool {
+        let Who { peer, client, is_known } = who;
+        let mut own = self.clients.iter().filter(|entry| entry.is_of(peer, client));
+        if own.any(|entry| now < entry.waits_until) {
+            return true;
+        }
+        if is_known {
+            return false;
+        }
+        let source = peer.source();
+        let mut of_address = self.addresses.iter().filter(|(other, _)| *other == source);
+        let [address, all] = [of_address.any(|(_, pace)| pace.left(now) == 0), self.all.left(now) == 0];
+        self.refused[0] += u64::from(address);
+        self.refused[1] += u64::from(all);
+        address || all
+    }
+
+    /// An attempt has come too early; whether nothing of it did before.
+    pub(super) fn is_first(&mut self, attempt: u64) -> bool {
+        if self.early.contains(&attempt) {
+            return false;
+        }
+        if self.early.len() == ENTRIES_MAX {
+            self.early.pop_front();
+        }
+        self.early.push_back(attempt);
+        true
     }
 
     /// The client gave a wrong password.
-    pub(super) fn failed(&mut self, peer: Peer, client: ClientId, now: Instant) {
-        self.0.retain(|entry| now.saturating_since(entry.waits_until) < FORGIVEN_AFTER);
-        let known = self.0.iter().position(|entry| entry.is_of(peer, client)).and_then(|index| self.0.remove(index));
-        let failures = known.map_or(0, |entry| entry.failures) + 1;
-        if self.0.len() == ENTRIES_MAX {
-            self.0.pop_front();
+    pub(super) fn failed(&mut self, Who { peer, client, is_known }: Who, now: Instant) {
+        self.clients.retain(|entry| now.saturating_since(entry.waits_until) < FORGIVEN_AFTER);
+        let known = self.clients.iter().position(|entry| entry.is_of(peer, client));
+        let failures = known.and_then(|index| self.clients.remove(index)).map_or(0, |entry| entry.failures) + 1;
+        if self.clients.len() == ENTRIES_MAX {
+            self.clients.pop_front();
         }
         let wait = (WAIT_FIRST * (1 << (failures - 1).min(10))).min(WAIT_MAX);
-        self.0.push_back(Entry { host: host(peer), client, failures, waits_until: now + wait, attempt: None });
+        self.clients.push_back(Entry { source: peer.source(), client, failures, waits_until: now + wait });
+        if !is_known {
+            self.all.take(now);
+            self.failed_at(peer.source(), now);
+        }
+    }
+
+    fn failed_at(&mut self, source: Peer, now: Instant) {
+        self.addresses.retain(|(_, pace)| !pace.is_full(now));
+        let known = self.addresses.iter().position(|(other, _)| *other == source);
+        let known = known.and_then(|index| self.addresses.remove(index));
+        let (_, mut pace) = known.unwrap_or((source, Pace::new(&GUESSES_OF_ADDRESS)));
+        pace.take(now);
+        if self.addresses.len() == ENTRIES_MAX {
+            self.addresses.pop_front();
+        }
+        self.addresses.push_back((source, pace));
+    }
+
+    /// How its quotas are used.
+    pub(super) fn usages(&self) -> [Usage; 2] {
+        let usage = |quota, refused| Usage { quota, most: None, refused };
+        [usage(&GUESSES, self.refused[1]), usage(&GUESSES_OF_ADDRESS, self.refused[0])]
     }
 
     /// The client has shown that it knows the password.
     pub(super) fn forgive(&mut self, peer: Peer, client: ClientId) {
-        self.0.retain(|entry| !entry.is_of(peer, client));
+        self.clients.retain(|entry| !entry.is_of(peer, client));
     }
 }
 
 impl Entry {
-    /// Whether nothing of this attempt came too early before.
-    pub(super) fn is_first(&mut self, attempt: u64) -> bool {
-        self.attempt.replace(attempt) != Some(attempt)
-    }
-
     fn is_of(&self, peer: Peer, client: ClientId) -> bool {
-        self.client == client && self.host == host(peer)
-    }
-}
-
-/// The peer without its port.
-pub(super) fn host(peer: Peer) -> Peer {
-    match peer {
-        Peer::Ethernet(_) => peer,
-        Peer::Udp(address) => Peer::Udp(SocketAddr::new(address.ip(), 0)),
+        self.client == client && self.source == peer.source()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
 
     fn peer(port: u16) -> Peer {
         Peer::Udp(([10, 0, 0, 1], port).into())
     }
 
+    fn client(number: u32) -> ClientId {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        ClientId(id)
+    }
+
+    fn known(peer: Peer, number: u32) -> Who {
+        Who { peer, client: client(number), is_known: true }
+    }
+
+    fn unknown(peer: Peer, number: u32) -> Who {
+        Who { is_known: false, ..known(peer, number) }
+    }
+
+    /// How many of so many guesses are read, one each millisecond.
+    fn read(throttle: &mut Throttle, guesses: u32, who: impl Fn(u32) -> Who) -> u32 {
+        let guess = |number| {
+            let (who, now) = (who(number), Instant::ZERO + Duration::from_millis(number.into()));
+            let is_read = !throttle.is_too_early(who, now);
+            if is_read {
+                throttle.failed(who, now);
+            }
+            u32::from(is_read)
+        };
+        (0..guesses).map(guess).sum()
+    }
+
     #[test]
     fn the_wait_grows_to_its_bound_and_concerns_one_client_of_one_host() {
-        let (mut throttle, client) = (Throttle::default(), ClientId([1; 16]));
+        let mut throttle = Throttle::default();
         let mut now = Instant::ZERO;
         let mut waits = Vec::new();
         for _ in 0..10 {
-            throttle.failed(peer(1), client, now);
-            assert!(throttle.is_too_early(peer(1), ClientId([2; 16]), now).is_none(), "another client");
+            throttle.failed(unknown(peer(1), 1), now);
+            assert!(!throttle.is_too_early(unknown(peer(1), 2), now), "another client");
             let elsewhere = Peer::Udp(([10, 0, 0, 2], 1).into());
-            assert!(throttle.is_too_early(elsewhere, client, now).is_none(), "another host");
+            assert!(!throttle.is_too_early(unknown(elsewhere, 1), now), "another host");
             let begun = now;
-            while throttle.is_too_early(peer(7), client, now).is_some() {
+            while throttle.is_too_early(unknown(peer(7), 1), now) {
                 now += Duration::from_millis(10);
             }
             waits.push(now - begun);
@@ -102,19 +194,49 @@ mod tests {
             waits.is_sorted() && waits.first() == Some(&WAIT_FIRST) && waits.last() == Some(&WAIT_MAX),
             "{waits:?}"
         );
-        throttle.failed(peer(1), client, now);
-        throttle.forgive(peer(2), client);
-        assert!(throttle.is_too_early(peer(1), client, now).is_none(), "who knows the password does not wait");
+        throttle.failed(unknown(peer(1), 1), now);
+        throttle.forgive(peer(2), client(1));
+        assert!(!throttle.is_too_early(unknown(peer(1), 1), now), "who knows the password does not wait");
+    }
+
+    #[test]
+    fn a_fresh_key_for_each_guess_does_not_make_a_host_faster() {
+        let seconds = 10;
+        let most = 16 + 2 * seconds + 1;
+        let mut throttle = Throttle::default();
+        let guessed = read(&mut throttle, 1000 * seconds, |number| unknown(peer(1), number));
+        assert!((16..=most).contains(&guessed), "{guessed}");
+        let network = |number: u32| Peer::Udp((Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(number)), 1).into());
+        let guessed = read(&mut Throttle::default(), 1000 * seconds, |number| unknown(network(number), number));
+        assert!((16..=most).contains(&guessed), "{guessed}, by a network of many addresses");
+        let now = Instant::ZERO + Duration::from_millis(u64::from(1000 * seconds) - 1);
+        assert!(throttle.is_too_early(unknown(peer(1), u32::MAX), now));
+        assert!(!throttle.is_too_early(known(peer(1), u32::MAX), now), "a client that is known waits for nobody");
+    }
+
+    #[test]
+    fn many_hosts_together_are_not_faster_than_all_may_be() {
+        let seconds = 10;
+        let host = |number: u32| Peer::Udp((Ipv4Addr::from_bits(number), 1).into());
+        let guessed = read(&mut Throttle::default(), 1000 * seconds, |number| unknown(host(number), number));
+        assert!((64..=64 + 8 * seconds + 1).contains(&guessed), "{guessed}");
+    }
+
+    #[test]
+    fn an_attempt_that_comes_too_early_again_and_again_counts_once() {
+        let mut throttle = Throttle::default();
+        assert!(throttle.is_first(1) && !throttle.is_first(1) && throttle.is_first(2) && !throttle.is_first(1));
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut throttle = Throttle::default();
-        for number in 0..10_000u32 {
-            let mut id = [0; 16];
-            id[..4].copy_from_slice(&number.to_be_bytes());
-            throttle.failed(peer(1), ClientId(id), Instant::ZERO);
+        for number in 0..10_000 {
+            let host = Peer::Udp((Ipv4Addr::from_bits(number), 1).into());
+            throttle.failed(unknown(host, number), Instant::ZERO);
+            throttle.is_first(number.into());
         }
-        assert_eq!(throttle.0.len(), ENTRIES_MAX);
+        let lengths = [throttle.clients.len(), throttle.addresses.len(), throttle.early.len()];
+        assert_eq!(lengths, [ENTRIES_MAX; 3]);
     }
 }

@@ -2,7 +2,7 @@
 
 use sanwire_core::Lun;
 use sanwire_core::limits::{LUNS_MAX, TRANSFER_MAX_BYTES};
-use sanwire_scsi::vpd::{BlockLimits, Provisioning, page};
+use sanwire_scsi::vpd::{self, BlockLimits, Provisioning, page};
 use sanwire_scsi::{
     AnswerError, Capacity, Cdb, DeviceIdentification, Sense, SenseKey, StandardInquiry, Status, build, report,
 };
@@ -127,6 +127,8 @@ struct Asker<'a> {
 enum Refusal {
     /// The unit does not know the command, the page or the field.
     Unknown(Sense),
+    /// The unit will not do it, and says what is the matter.
+    Refused(Sense),
     /// Anything else.
     Failed(ConnectError),
 }
@@ -134,7 +136,7 @@ enum Refusal {
 impl Asker<'_> {
     fn ask(&mut self, lun: Lun, command: &'static str, cdb: Cdb, answer_bytes: usize) -> Result<Vec<u8>, ConnectError> {
         self.try_ask(lun, command, cdb, answer_bytes).map_err(|refusal| match refusal {
-            Refusal::Unknown(sense) => self.failed(command, sense.to_string()),
+            Refusal::Unknown(sense) | Refusal::Refused(sense) => self.failed(command, sense.to_string()),
             Refusal::Failed(error) => error,
         })
     }
@@ -149,7 +151,7 @@ impl Asker<'_> {
                 (Status::Good, _) => return Ok(own.data),
                 (_, Some(sense)) if sense.key == SenseKey::UnitAttention => continue,
                 (_, Some(sense)) if sense.key == SenseKey::IllegalRequest => return Err(Refusal::Unknown(sense)),
-                (_, Some(sense)) => sense.to_string(),
+                (_, Some(sense)) => return Err(Refusal::Refused(sense)),
                 (_, None) => format!("status {status:?}"),
             };
             return Err(Refusal::Failed(self.failed(command, problem)));
@@ -163,8 +165,29 @@ impl Asker<'_> {
         match self.try_ask(lun, "INQUIRY", cdb, usize::from(ANSWER_BYTES)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(Refusal::Unknown(_)) => Ok(None),
+            Err(Refusal::Refused(sense)) => Err(self.failed("INQUIRY", sense.to_string())),
             Err(Refusal::Failed(error)) => Err(error),
         }
+    }
+
+    /// A page that a unit may do without. There are some that refuse one that they do not have with any sense data that comes to
+    /// mind: so none is asked for that is not listed, and any refusal means that it is not there.
+    fn optional_page(&mut self, lun: Lun, listed: Option<&[u8]>, page: u8) -> Result<Option<Vec<u8>>, ConnectError> {
+        if listed.is_some_and(|listed| !listed.contains(&page)) {
+            return Ok(None);
+        }
+        let cdb = build::inquiry(Some(page), ANSWER_BYTES);
+        match self.try_ask(lun, "INQUIRY", cdb, usize::from(ANSWER_BYTES)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Refusal::Unknown(_) | Refusal::Refused(_)) => Ok(None),
+            Err(Refusal::Failed(error)) => Err(error),
+        }
+    }
+
+    /// The pages that the unit says it has; `None` when it does not say.
+    fn listed_pages(&mut self, lun: Lun) -> Result<Option<Vec<u8>>, ConnectError> {
+        let list = self.optional_page(lun, None, page::SUPPORTED_PAGES)?;
+        Ok(list.and_then(|list| vpd::parse_supported_pages(&list).ok()))
     }
 
     fn wrong(&self, command: &'static str, error: AnswerError) -> ConnectError {
@@ -209,6 +232,7 @@ fn capacity(asker: &mut Asker<'_>, lun: Lun) -> Result<(Capacity, Form), Connect
             let bytes = asker.ask(lun, SHORT, build::read_capacity_10(), 8)?;
             Ok((Capacity::parse_ten(&bytes).map_err(|error| asker.wrong(SHORT, error))?, Form::Ten))
         }
+        Err(Refusal::Refused(sense)) => Err(asker.failed(LONG, sense.to_string())),
         Err(Refusal::Failed(error)) => Err(error),
     }
 }
@@ -217,11 +241,12 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
     // A unit that came after us says who it is before it does anything else.
     names(asker, lun)?;
     let (capacity, form) = capacity(asker, lun)?;
-    let limits = match asker.page(lun, page::BLOCK_LIMITS)? {
+    let listed = asker.listed_pages(lun)?;
+    let limits = match asker.optional_page(lun, listed.as_deref(), page::BLOCK_LIMITS)? {
         Some(limits) => BlockLimits::parse(&limits).map_err(|error| asker.wrong("INQUIRY (page B0h)", error))?,
         None => BlockLimits::default(),
     };
-    let provisioning = match asker.page(lun, page::LOGICAL_BLOCK_PROVISIONING)? {
+    let provisioning = match asker.optional_page(lun, listed.as_deref(), page::LOGICAL_BLOCK_PROVISIONING)? {
         Some(page) => Some(Provisioning::parse(&page).map_err(|error| asker.wrong("INQUIRY (page B2h)", error))?),
         None => None,
     };
@@ -258,7 +283,7 @@ fn is_read_only(asker: &mut Asker<'_>, lun: Lun) -> Result<bool, ConnectError> {
     let cdb = build::mode_sense_6(sanwire_scsi::PageControl::Current, CACHING_PAGE, 252);
     let answer = match asker.try_ask(lun, "MODE SENSE (6)", cdb, 252) {
         Ok(answer) => answer,
-        Err(Refusal::Unknown(_)) => return Ok(false),
+        Err(Refusal::Unknown(_) | Refusal::Refused(_)) => return Ok(false),
         Err(Refusal::Failed(error)) => return Err(error),
     };
     Ok(answer.get(2).is_some_and(|specific| specific & 0x80 != 0))

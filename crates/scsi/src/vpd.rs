@@ -43,6 +43,14 @@ pub fn supported_pages() -> Vec<u8> {
     build(page::SUPPORTED_PAGES, &SUPPORTED)
 }
 
+/// The pages that a unit lists.
+///
+/// # Errors
+/// [`AnswerError`] when this is no such page, or ends too early.
+pub fn parse_supported_pages(bytes: &[u8]) -> Result<Vec<u8>, AnswerError> {
+    parse(bytes, page::SUPPORTED_PAGES).map(<[u8]>::to_vec)
+}
+
 /// The unit serial number page (SPC-5 7.7.17).
 #[must_use]
 pub fn unit_serial_number(serial: &str) -> Vec<u8> {
@@ -85,6 +93,8 @@ mod tests {
     #[test]
     fn pages_have_the_bytes_of_the_standard() {
         assert_eq!(supported_pages(), [0, 0, 0, 9, 0, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2, 0xb4]);
+        assert_eq!(parse_supported_pages(&supported_pages()).unwrap(), SUPPORTED);
+        assert!(parse_supported_pages(&supported_pages()[..9]).is_err());
         assert!(SUPPORTED.is_sorted(), "SPC-5 7.7.16: ascending");
         let serial = unit_serial_number("4711");
         assert_eq!(serial, [0, 0x80, 0, 4, b'4', b'7', b'1', b'1']);

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sanwire_buffer::Frame;
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
-use sanwire_initiator::{Volume, VolumeError, VolumeInfo};
+use sanwire_initiator::{AllocatedRun, Volume, VolumeError, VolumeInfo};
 
 use crate::range_lock::RangeLock;
 
@@ -16,6 +17,8 @@ pub(crate) struct ByteVolume(Arc<Inner>);
 struct Inner {
     volume: Volume,
     locks: RangeLock,
+    /// Its last operation failed, and not for a reason of its own.
+    is_away: AtomicBool,
 }
 
 /// Memory for one write: the user's bytes in the middle of whole blocks.
@@ -54,7 +57,26 @@ struct Blocks {
 
 impl ByteVolume {
     pub(crate) fn new(volume: Volume) -> Self {
-        ByteVolume(Arc::new(Inner { volume, locks: RangeLock::default() }))
+        ByteVolume(Arc::new(Inner { volume, locks: RangeLock::default(), is_away: AtomicBool::new(false) }))
+    }
+
+    /// Logs when the volume goes away, and when it is back: nobody else may look at the errors of those who use it.
+    fn heed<T>(&self, result: Result<T, VolumeError>) -> Result<T, VolumeError> {
+        let is_away = &self.0.is_away;
+        match &result {
+            Ok(_) if is_away.load(Ordering::Relaxed) => {
+                if is_away.swap(false, Ordering::Relaxed) {
+                    tracing::warn!("volume {} can be used again", self.info().name);
+                }
+            }
+            Err(error @ (VolumeError::Protocol { .. } | VolumeError::Disconnected { .. } | VolumeError::Closed)) => {
+                if !is_away.swap(true, Ordering::Relaxed) {
+                    tracing::warn!("volume {} cannot be used, its operations fail: {error}", self.info().name);
+                }
+            }
+            _ => {}
+        }
+        result
     }
 
     pub(crate) fn info(&self) -> VolumeInfo {
@@ -81,7 +103,7 @@ impl ByteVolume {
     pub(crate) async fn read(&self, offset_bytes: u64, length: usize) -> Result<ReadData, VolumeError> {
         let blocks = self.blocks(offset_bytes, length);
         let buffer = self.0.volume.buffer(blocks.length).await?;
-        let frame = self.0.volume.read(blocks.start, buffer).await?;
+        let frame = self.heed(self.0.volume.read(blocks.start, buffer).await)?;
         Ok(ReadData { frame, payload: blocks.payload })
     }
 
@@ -101,15 +123,34 @@ impl ByteVolume {
             self.fill_edges(&mut frame, offset_bytes, &payload).await?;
         }
         let data = frame.freeze();
-        if stable {
-            self.0.volume.write_stable(offset_bytes, data).await
-        } else {
-            self.0.volume.write(offset_bytes, data).await
-        }
+        self.heed(match stable {
+            true => self.0.volume.write_stable(offset_bytes, data).await,
+            false => self.0.volume.write(offset_bytes, data).await,
+        })
     }
 
     pub(crate) async fn flush(&self) -> Result<(), VolumeError> {
-        self.0.volume.flush().await
+        self.heed(self.0.volume.flush().await)
+    }
+
+    /// Runs of the range, from its start to its end or before, and whether space stands behind them; the others are zero.
+    pub(crate) async fn allocation(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<Vec<AllocatedRun>, VolumeError> {
+        let block_bytes = u64::from(self.info().block_bytes.max(1));
+        let start = offset_bytes / block_bytes * block_bytes;
+        let end = (offset_bytes + length_bytes).next_multiple_of(block_bytes);
+        let mut runs = self.heed(self.0.volume.allocation(start, end - start).await)?;
+        let (mut ahead, mut left) = (offset_bytes - start, length_bytes);
+        for run in &mut runs {
+            let skipped = ahead.min(run.length_bytes);
+            run.length_bytes = (run.length_bytes - skipped).min(left);
+            (ahead, left) = (ahead - skipped, left - run.length_bytes);
+        }
+        runs.retain(|run| run.length_bytes > 0);
+        Ok(runs)
     }
 
     /// Gives the whole blocks of the range back. A discard is advice: a volume that cannot has nothing to do.

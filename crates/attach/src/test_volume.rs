@@ -6,7 +6,7 @@ use std::time::Duration;
 use sanwire_buffer::Region;
 use sanwire_core::Lun;
 use sanwire_initiator::{
-    BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo, WireUnit,
+    AllocatedRun, BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo, WireUnit,
 };
 use sanwire_testing::{is_installed, skip, this_test};
 
@@ -85,6 +85,7 @@ impl RamVolume {
             protection: None,
             is_compressed: false,
             rate_cap_bytes_per_second: None,
+            identity: "memory".into(),
         }
     }
 
@@ -111,9 +112,28 @@ impl RamVolume {
                 disk[offset_bytes as usize..][..length_bytes as usize].fill(0);
             }
             OpKind::Flush => {}
+            OpKind::Allocation { offset_bytes, length_bytes } => {
+                result = Ok(OpOutput::Allocation(allocation(disk, offset_bytes, length_bytes)));
+            }
         }
         op.completer.complete(result);
     }
+}
+
+/// As a thin volume that gives back each block of zeroes: two runs at the most at once.
+fn allocation(disk: &[u8], offset_bytes: u64, length_bytes: u64) -> Vec<AllocatedRun> {
+    let blocks = disk[offset_bytes as usize..][..length_bytes as usize].chunks(4096);
+    let mut runs: Vec<AllocatedRun> = Vec::new();
+    for block in blocks {
+        let is_mapped = block.iter().any(|byte| *byte != 0);
+        let count = runs.len();
+        match runs.last_mut() {
+            Some(run) if run.is_mapped == is_mapped => run.length_bytes += block.len() as u64,
+            _ if count == 2 => break,
+            _ => runs.push(AllocatedRun { length_bytes: block.len() as u64, is_mapped }),
+        }
+    }
+    runs
 }
 
 /// A directory that is removed with what is in it.

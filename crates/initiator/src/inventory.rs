@@ -1,5 +1,7 @@
 //! What a server has: its logical units, asked by SCSI commands, whatever the wire.
 
+use std::fmt;
+
 use sanwire_core::Lun;
 use sanwire_core::limits::{LUNS_MAX, TRANSFER_MAX_BYTES};
 use sanwire_scsi::vpd::{self, BlockLimits, Provisioning, page};
@@ -26,6 +28,12 @@ const RANGE_BLOCKS_USUAL: u64 = 0xffff;
 /// The names that a logical unit has for itself, as bytes: what tells it from any other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mark(Vec<u8>);
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
 
 impl Mark {
     /// Whether the unit has no name that tells it from others.

@@ -23,7 +23,7 @@ pub use driver::WishBox;
 pub use endpoint::ConnectError;
 pub use options::{ClientOptions, IscsiOptions, Links};
 pub use pauser::Pauser;
-pub use queue::{Completer, Notify, Op, OpKind, OpOutput, OpQueue, QUEUE_OPS_MAX};
+pub use queue::{AllocatedRun, Completer, Notify, Op, OpKind, OpOutput, OpQueue, QUEUE_OPS_MAX};
 pub use sanwire_hyperscsi::LinkStatus;
 pub use session::Failure;
 pub use targets::targets;

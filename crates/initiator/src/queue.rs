@@ -59,6 +59,22 @@ pub enum OpKind {
         /// How much.
         length_bytes: u64,
     },
+    /// Tell what has space behind it; the answer may end before the range does.
+    Allocation {
+        /// Where.
+        offset_bytes: u64,
+        /// How much, not nothing.
+        length_bytes: u64,
+    },
+}
+
+/// A run of bytes of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AllocatedRun {
+    /// How long it is.
+    pub length_bytes: u64,
+    /// Whether space stands behind it, or nobody knows. The others read as zeroes.
+    pub is_mapped: bool,
 }
 
 /// How an operation ended well.
@@ -66,6 +82,8 @@ pub enum OpKind {
 pub enum OpOutput {
     /// The frame of a read, filled.
     Frame(Frame),
+    /// The runs from the start of the range that was asked about.
+    Allocation(Vec<AllocatedRun>),
     /// Anything else.
     Done,
 }

@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::Lun;
+use sanwire_scsi::report::{LbaRun, parse_lba_status};
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, build, unmap_parameters};
 
 use crate::driver::VolumeId;
-use crate::queue::{OpKind, OpOutput};
+use crate::queue::{AllocatedRun, OpKind, OpOutput};
 use crate::session::{Answer, Order};
 use crate::volume::VolumeError;
+
+/// Room for the answer to GET LBA STATUS: a header and 63 runs.
+const LBA_STATUS_BYTES: u32 = 8 + 63 * 16;
 
 /// What a command needs to be given again after a unit attention.
 #[derive(Debug)]
@@ -19,7 +23,9 @@ pub(crate) struct Again {
     pub(crate) data_out: Option<Slice>,
     pub(crate) offset_bytes: u64,
     pub(crate) is_read: bool,
-    /// It changes blocks without their data: devices may not know it, or not in this form.
+    /// It asks which blocks have space: so many, of this size.
+    pub(crate) asks: Option<(u64, u64)>,
+    /// It is about blocks without their data: devices may not know it, or not in this form.
     pub(crate) is_range: bool,
     /// How often the device had a unit attention to tell instead.
     pub(crate) attentions: u32,
@@ -86,6 +92,7 @@ pub(crate) fn command(volume: VolumeId, form: Form, block_bytes: u32, kind: OpKi
         data_out: None,
         offset_bytes,
         is_read: false,
+        asks: None,
         is_range: false,
         attentions: 0,
         refusals: 0,
@@ -112,6 +119,12 @@ pub(crate) fn command(volume: VolumeId, form: Form, block_bytes: u32, kind: OpKi
             let zeroes = Slice::from(vec![0; block_bytes as usize]);
             (Again { data_out: Some(zeroes), is_range: true, ..plain(cdb, offset_bytes) }, None)
         }
+        OpKind::Allocation { offset_bytes, length_bytes } => {
+            let cdb = build::get_lba_status(offset_bytes / block, LBA_STATUS_BYTES);
+            let asks = Some((length_bytes / block, block));
+            let room = Frame::from(vec![0; LBA_STATUS_BYTES as usize]);
+            (Again { asks, is_range: true, ..plain(cdb, offset_bytes) }, Some(room))
+        }
     })
 }
 
@@ -133,7 +146,10 @@ pub(crate) fn verdict(again: &Again, answer: &Answer, data_in: Option<Frame>, da
             Some(frame) if frame.len() == data_in_bytes => Verdict::Tell(Ok(OpOutput::Frame(frame))),
             _ => Verdict::Tell(Err(unexpected("a read came back with too little data"))),
         },
-        Status::Good | Status::ConditionMet => Verdict::Tell(Ok(OpOutput::Done)),
+        Status::Good | Status::ConditionMet => Verdict::Tell(match (again.asks, data_in) {
+            (Some(asks), Some(frame)) => allocation(again, asks, &frame[..data_in_bytes.min(frame.len())]),
+            _ => Ok(OpOutput::Done),
+        }),
         Status::Busy | Status::TaskSetFull => Verdict::Again(data_in),
         Status::ReservationConflict => Verdict::Tell(Err(VolumeError::Reserved)),
         Status::TaskAborted => Verdict::Tell(Err(unexpected("another client has aborted the command"))),
@@ -164,6 +180,28 @@ fn puts_in_doubt(told: AdditionalSense) -> bool {
 /// Whether the number is no unit's any more.
 fn is_gone(sense: &Sense) -> bool {
     sense.key == SenseKey::IllegalRequest && sense.additional == AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED
+}
+
+/// The runs of a GET LBA STATUS answer, from the block that was asked for on, without those behind the range.
+fn allocation(again: &Again, (blocks, block_bytes): (u64, u64), answer: &[u8]) -> Result<OpOutput, VolumeError> {
+    let told = parse_lba_status(answer).map_err(|error| unexpected(&error.to_string()))?;
+    let (mut next, mut left) = (again.offset_bytes / block_bytes, blocks);
+    let mut runs: Vec<AllocatedRun> = Vec::new();
+    for LbaRun { lba, blocks, is_mapped } in told {
+        // The first may begin before what was asked for; what does not join ends what is known.
+        let Some(end) = lba.checked_add(blocks.into()).filter(|end| lba <= next && *end > next) else { break };
+        let count = left.min(end - next);
+        let length_bytes = count * block_bytes;
+        match runs.last_mut() {
+            Some(last) if last.is_mapped == is_mapped => last.length_bytes += length_bytes,
+            _ => runs.push(AllocatedRun { length_bytes, is_mapped }),
+        }
+        (next, left) = (next + count, left - count);
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(OpOutput::Allocation(runs))
 }
 
 fn failure(again: &Again, sense: &Sense) -> VolumeError {
@@ -210,6 +248,34 @@ mod tests {
         assert_eq!(refused(OpKind::Discard { offset_bytes: 512, length_bytes: 4096 }, list), VolumeError::Unsupported);
         let flush = refused(OpKind::Flush, AdditionalSense::INVALID_FIELD_IN_CDB);
         assert!(matches!(flush, VolumeError::Protocol { .. }), "{flush}");
+    }
+
+    #[test]
+    fn runs_are_taken_from_the_block_asked_for_to_the_end_of_the_range() {
+        let ask = |runs: &[(u64, u32, u8)]| {
+            let kind = OpKind::Allocation { offset_bytes: 10 * 512, length_bytes: 90 * 512 };
+            let (again, data_in) = command(VolumeId::default(), Form::Sixteen, 512, kind).expect("a command");
+            let mut frame = data_in.expect("room for the answer");
+            let mut answer = vec![0; 8];
+            answer[..4].copy_from_slice(&(4 + 16 * runs.len() as u32).to_be_bytes());
+            for (lba, blocks, status) in runs {
+                answer.extend([&lba.to_be_bytes()[..], &blocks.to_be_bytes(), &[*status, 0, 0, 0]].concat());
+            }
+            frame[..answer.len()].copy_from_slice(&answer);
+            let good = Answer { status: Status::Good, sense: Vec::new() };
+            match verdict(&again, &good, Some(frame), answer.len()) {
+                Verdict::Tell(Ok(OpOutput::Allocation(runs))) => {
+                    runs.iter().map(|run| (run.length_bytes / 512, run.is_mapped)).collect::<Vec<_>>()
+                }
+                _ => panic!("no runs"),
+            }
+        };
+        // Anchored blocks (2) have space.
+        assert_eq!(ask(&[(8, 12, 1), (20, 30, 0), (50, 20, 2), (70, 500, 1)]), [(10, false), (50, true), (30, false)]);
+        assert_eq!(ask(&[(10, 5, 1), (16, 5, 1)]), [(5, false)], "a gap");
+        assert_eq!(ask(&[(11, 5, 1)]), [], "not what was asked for");
+        assert_eq!(ask(&[(10, 0, 1), (u64::MAX, u32::MAX, 1)]), []);
+        assert_eq!(ask(&[]), []);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Lun, Protection};
 
-use crate::queue::{Channel, OpKind, OpOutput, OpQueue, Submission};
+use crate::queue::{AllocatedRun, Channel, OpKind, OpOutput, OpQueue, Submission};
 pub use buffers::BufferPool;
 pub use error::VolumeError;
 
@@ -55,6 +55,8 @@ pub struct VolumeInfo {
     pub is_compressed: bool,
     /// Bytes that go in a second at the most, each way.
     pub rate_cap_bytes_per_second: Option<u64>,
+    /// What tells its content from that of any other volume, also of the same name; not for people.
+    pub identity: Arc<str>,
 }
 
 /// The largest piece that a wire carries at once, in bytes.
@@ -136,7 +138,7 @@ impl Volume {
         }
         match self.0.channel.submit(OpKind::Read { offset_bytes, buffer }).await? {
             OpOutput::Frame(frame) => Ok(frame),
-            OpOutput::Done => Err(VolumeError::Protocol { what: "a read came back without its data".into() }),
+            _ => Err(VolumeError::Protocol { what: "a read came back without its data".into() }),
         }
     }
 
@@ -183,6 +185,29 @@ impl Volume {
         self.check_change(offset_bytes, length_bytes)?;
         let part = |offset_bytes, length_bytes| OpKind::WriteZeroes { offset_bytes, length_bytes };
         self.in_parts(offset_bytes, length_bytes, part).await
+    }
+
+    /// Tells which parts of a range, which is not empty, have space behind them: runs from its start to its end, or to where the
+    /// server has stopped looking. Where a volume cannot tell, all has.
+    ///
+    /// # Errors
+    /// See [`VolumeError`].
+    pub async fn allocation(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<AllocatedRun>, VolumeError> {
+        let discards = {
+            let info = self.lock_info();
+            check_range(&info, offset_bytes, length_bytes)?;
+            info.discards
+        };
+        let whole = vec![AllocatedRun { length_bytes, is_mapped: true }];
+        // What has no space reads as zeroes only where discarded blocks do.
+        if !discards || length_bytes == 0 {
+            return Ok(whole);
+        }
+        match self.0.channel.submit(OpKind::Allocation { offset_bytes, length_bytes }).await {
+            Ok(OpOutput::Allocation(runs)) if !runs.is_empty() => Ok(runs),
+            Ok(_) | Err(VolumeError::Unsupported) => Ok(whole),
+            Err(error) => Err(error),
+        }
     }
 
     async fn write_with(&self, offset_bytes: u64, data: Slice, stable: bool) -> Result<(), VolumeError> {

@@ -43,6 +43,17 @@ pub fn read_capacity_16(allocation_bytes: u32) -> Cdb {
     Cdb::from(bytes)
 }
 
+/// GET LBA STATUS, from a block on.
+#[must_use]
+pub fn get_lba_status(lba: u64, allocation_bytes: u32) -> Cdb {
+    let mut bytes = [0; 16];
+    bytes[0] = code::SERVICE_ACTION_IN_16;
+    bytes[1] = code::GET_LBA_STATUS_ACTION;
+    put(&mut bytes, 2, lba.to_be_bytes());
+    put(&mut bytes, 10, allocation_bytes.to_be_bytes());
+    Cdb::from(bytes)
+}
+
 /// READ CAPACITY (10).
 #[must_use]
 pub fn read_capacity_10() -> Cdb {
@@ -158,6 +169,7 @@ mod tests {
             (inquiry(Some(0x83), 255), Command::Inquiry { page: Some(0x83), allocation_bytes: 255 }),
             (report_luns(1 << 20), Command::ReportLuns { reported: ReportedLuns::All, allocation_bytes: 1 << 20 }),
             (read_capacity_16(32), Command::ReadCapacity16 { allocation_bytes: 32 }),
+            (get_lba_status(1 << 40, 24), Command::GetLbaStatus { lba: 1 << 40, allocation_bytes: 24 }),
             (mode_sense_6(PageControl::Changeable, 8, 64), Command::ModeSense(mode_sense)),
             (mode_select_6(24), Command::ModeSelect { form: ModeForm::Six, page_format: true, parameter_bytes: 24 }),
             (read_16(extent), Command::Read { extent }),

@@ -2,7 +2,7 @@
 
 use sanwire_core::Lun;
 
-use crate::bytes::{AnswerError, put, u32_at};
+use crate::bytes::{AnswerError, put, u32_at, u64_at};
 use crate::command::{ReadDefectData, ReportedOperations};
 use crate::operation::{Features, Operation};
 use crate::sense::Sense;
@@ -27,6 +27,40 @@ pub fn parse_luns(bytes: &[u8]) -> Result<Vec<Lun>, AnswerError> {
     let list = bytes.get(8..).ok_or(AnswerError::Short("REPORT LUNS"))?;
     let list = &list[..length.min(list.len())];
     Ok(list.as_chunks::<8>().0.iter().filter_map(|entry| Lun::from_wire(*entry)).collect())
+}
+
+/// A run of blocks in GET LBA STATUS data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LbaRun {
+    /// Its first block.
+    pub lba: u64,
+    /// How many there are.
+    pub blocks: u32,
+    /// Whether space stands behind them, or nobody knows; the others are deallocated.
+    pub is_mapped: bool,
+}
+
+/// Reads GET LBA STATUS data (SBC-4 5.6.2): the runs that came, in the order told.
+///
+/// # Errors
+/// [`AnswerError::Short`] when there is not even a header.
+pub fn parse_lba_status(bytes: &[u8]) -> Result<Vec<LbaRun>, AnswerError> {
+    const DEALLOCATED: u8 = 1;
+    let short = AnswerError::Short("GET LBA STATUS");
+    // The length does not count itself.
+    let length = (u32_at(bytes, 0).ok_or(short)? as usize).saturating_sub(4);
+    let list = bytes.get(8..).ok_or(short)?;
+    let list = &list[..length.min(list.len())];
+    Ok(list
+        .as_chunks::<16>()
+        .0
+        .iter()
+        .map(|run| LbaRun {
+            lba: u64_at(run, 0).unwrap_or(0),
+            blocks: u32_at(run, 8).unwrap_or(0),
+            is_mapped: run[12] & 0xf != DEALLOCATED,
+        })
+        .collect())
 }
 
 /// REPORT SUPPORTED OPERATION CODES data, with the timeouts for a medium of so many bytes, if they are wanted.

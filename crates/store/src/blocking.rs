@@ -108,8 +108,12 @@ fn allocation(file: &File, offset_bytes: u64, length_bytes: u64) -> Completion {
             Ok(hole) => answer(true, hole),
             Err(errno) => Err(StoreError::from_io(Access::Read, offset_bytes, errno.into())),
         },
-        // No data from here to the end.
-        Err(Errno::NXIO) => answer(false, u64::MAX),
+        // No data from here to the end. A file that was cut short has nothing behind that, not zeroes: reading says so.
+        Err(Errno::NXIO) => match file.metadata() {
+            Ok(metadata) if offset_bytes < metadata.len() => answer(false, metadata.len()),
+            Ok(_) => answer(true, u64::MAX),
+            Err(error) => Err(StoreError::from_io(Access::Read, offset_bytes, error)),
+        },
         // A file system without holes.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => answer(true, u64::MAX),
         Err(errno) => Err(StoreError::from_io(Access::Read, offset_bytes, errno.into())),

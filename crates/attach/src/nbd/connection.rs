@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use sanwire_initiator::VolumeError;
+use sanwire_initiator::{AllocatedRun, VolumeError};
 
 use super::handshake::{Ending, Export, Handshake, Progress};
 use super::request::{Bounds, Command, Refusal, errno_of};
 use super::socket::Socket;
 use super::window::{Permit, Window};
-use super::wire::{Errno, REQUEST_BYTES, RawRequest, ReplyHead};
+use super::wire::{CMD_BLOCK_STATUS, CMD_READ, Errno, REQUEST_BYTES, RawRequest, ReplyHead, STATE_HOLE, STATE_ZERO};
 use crate::bytes::{ByteVolume, ReadData};
 use crate::executor::{Executor, block_on};
 
@@ -28,10 +28,11 @@ type Reader<'a> = BufReader<&'a Socket>;
 
 /// Serves one client until it leaves, breaks the protocol, or its socket is shut down.
 pub(super) fn serve(socket: &Socket, volume: &ByteVolume, export: Export) -> io::Result<()> {
-    let bounds = Bounds { size_bytes: export.size_bytes, read_only: export.read_only };
+    let (size_bytes, read_only) = (export.size_bytes, export.read_only);
     let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, socket);
     socket.set_read_timeout(Some(NEGOTIATION_TIMEOUT))?;
-    let Some(structured) = negotiate(socket, &mut reader, export)? else { return Ok(()) };
+    let Some((structured, tells_allocation)) = negotiate(socket, &mut reader, export)? else { return Ok(()) };
+    let bounds = Bounds { size_bytes, read_only, tells_allocation };
     socket.set_read_timeout(None)?;
     let connection = Arc::new(Connection {
         executor: Executor::default(),
@@ -56,14 +57,16 @@ pub(super) fn serve(socket: &Socket, volume: &ByteVolume, export: Export) -> io:
     })
 }
 
-/// Gives whether reads are answered in chunks, or `None` when the client left properly.
-fn negotiate(mut socket: &Socket, reader: &mut Reader<'_>, export: Export) -> io::Result<Option<bool>> {
+/// Gives whether reads are answered in chunks and whether the client may ask what is allocated, or `None` when it left properly.
+fn negotiate(mut socket: &Socket, reader: &mut Reader<'_>, export: Export) -> io::Result<Option<(bool, bool)>> {
     let mut handshake = Handshake::new(export);
     loop {
         socket.write_all(&handshake.take_output())?;
         match handshake.progress() {
             Progress::Negotiating => {}
-            Progress::Transmission { structured } => return Ok(Some(structured)),
+            Progress::Transmission { structured, tells_allocation } => {
+                return Ok(Some((structured, tells_allocation)));
+            }
             Progress::Ended(Ending::Aborted) => return Ok(None),
             Progress::Ended(Ending::UnknownExport) => {
                 return Err(invalid("the client wants an export of another name"));
@@ -157,7 +160,7 @@ impl Connection {
             permit: Arc::new(self.window.enter(buffer_bytes)),
             connection: Arc::clone(self),
             cookie: request.cookie,
-            chunked: self.structured && request.kind == super::wire::CMD_READ,
+            chunked: self.structured && matches!(request.kind, CMD_READ | CMD_BLOCK_STATUS),
             parts_left: AtomicUsize::new(1),
             failed: OnceLock::new(),
         })
@@ -178,6 +181,13 @@ impl Connection {
             }),
             Command::Trim { offset_bytes, length, stable } => self
                 .run(job, stable, move |volume| async move { volume.discard(offset_bytes, u64::from(length)).await }),
+            Command::Status { offset_bytes, length, only_first } => {
+                let volume = self.volume.clone();
+                self.executor.spawn(async move {
+                    let runs = volume.allocation(offset_bytes, u64::from(length)).await;
+                    job.finish_status(runs, only_first);
+                });
+            }
             Command::Flush => self.run(job, true, |_| async { Ok(()) }),
             Command::Cache | Command::Disconnect => job.part_done(),
         }
@@ -306,6 +316,24 @@ impl Job {
                 self.part_done();
             }
         }
+    }
+
+    /// Answers a question for what is allocated.
+    fn finish_status(&self, runs: Result<Vec<AllocatedRun>, VolumeError>, only_first: bool) {
+        let runs = match runs {
+            Ok(runs) => runs,
+            Err(error) => {
+                self.note(Err(error));
+                return self.part_done();
+            }
+        };
+        let count = if only_first { 1 } else { runs.len() };
+        let descriptor = |run: &AllocatedRun| {
+            let state = if run.is_mapped { 0 } else { STATE_HOLE | STATE_ZERO };
+            [(run.length_bytes as u32).to_be_bytes(), state.to_be_bytes()]
+        };
+        let bytes: Vec<u8> = runs.iter().take(count).flat_map(descriptor).flatten().collect();
+        self.push(ReplyHead::block_status(self.cookie, bytes.len() as u32), Data::Whole(bytes));
     }
 
     fn note(&self, result: Result<(), VolumeError>) {

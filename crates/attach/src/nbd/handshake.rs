@@ -46,6 +46,8 @@ pub(crate) enum Progress {
     Transmission {
         /// Whether reads are answered in chunks.
         structured: bool,
+        /// Whether the client may ask what is allocated.
+        tells_allocation: bool,
     },
     /// Send the output, then close.
     Ended(Ending),
@@ -72,6 +74,7 @@ pub(crate) struct Handshake {
     output: Vec<u8>,
     no_zeroes: bool,
     structured: bool,
+    tells_allocation: bool,
     options_seen: u32,
     progress: Progress,
 }
@@ -97,6 +100,7 @@ impl Handshake {
             output,
             no_zeroes: false,
             structured: false,
+            tells_allocation: false,
             options_seen: 0,
             progress: Progress::Negotiating,
         }
@@ -193,6 +197,7 @@ impl Handshake {
             }
             OPT_LIST | OPT_STRUCTURED_REPLY => self.reply(option, REP_ERR_INVALID, &[b"no data was expected"]),
             OPT_INFO | OPT_GO => self.info(option, data),
+            OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => self.meta_contexts(option, data),
             _ => self.reply(option, REP_ERR_UNSUP, &[]),
         }
     }
@@ -208,7 +213,37 @@ impl Handshake {
         if !self.no_zeroes {
             self.output.extend_from_slice(&[0; 124]);
         }
-        self.progress = Progress::Transmission { structured: self.structured };
+        self.begin_transmission();
+    }
+
+    fn begin_transmission(&mut self) {
+        let (structured, tells_allocation) = (self.structured, self.tells_allocation);
+        self.progress = Progress::Transmission { structured, tells_allocation };
+    }
+
+    /// Lists or chooses metadata contexts, of which there is one. Of several choices the last one holds.
+    fn meta_contexts(&mut self, option: u32, data: &[u8]) {
+        let is_choice = option == OPT_SET_META_CONTEXT;
+        if is_choice {
+            self.tells_allocation = false;
+        }
+        if !self.structured {
+            return self.reply(option, REP_ERR_INVALID, &[b"structured replies come first"]);
+        }
+        let Some((name, queries)) = parse_meta_contexts(data) else {
+            return self.reply(option, REP_ERR_INVALID, &[b"malformed query of contexts"]);
+        };
+        if !self.is_our_name(name) {
+            return self.reply(option, REP_ERR_UNKNOWN, &[b"no export of this name"]);
+        }
+        // To list, no query asks for all, and a name space for what is in it; a choice names what it means.
+        let is_meant = |query: &&[u8]| *query == BASE_ALLOCATION || (!is_choice && *query == b"base:");
+        if queries.iter().any(is_meant) || (!is_choice && queries.is_empty()) {
+            self.tells_allocation |= is_choice;
+            let id = if is_choice { BASE_ALLOCATION_ID } else { 0 };
+            self.reply(option, REP_META_CONTEXT, &[&id.to_be_bytes(), BASE_ALLOCATION]);
+        }
+        self.reply(option, REP_ACK, &[]);
     }
 
     fn info(&mut self, option: u32, data: &[u8]) {
@@ -230,7 +265,7 @@ impl Handshake {
         self.reply(option, REP_INFO, &[&INFO_BLOCK_SIZE.to_be_bytes(), &min, &preferred, &max]);
         self.reply(option, REP_ACK, &[]);
         if option == OPT_GO {
-            self.progress = Progress::Transmission { structured: self.structured };
+            self.begin_transmission();
         }
     }
 
@@ -259,6 +294,23 @@ fn parse_info(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let (name, rest) = rest.split_at_checked(be32(length, 0) as usize)?;
     let (count, wanted) = rest.split_at_checked(2)?;
     (wanted.len() == usize::from(be16(count, 0)) * 2).then_some((name, wanted))
+}
+
+/// The export's name and the queries of NBD_OPT_LIST_META_CONTEXT and NBD_OPT_SET_META_CONTEXT.
+fn parse_meta_contexts(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
+    let text = |data| {
+        let (length, rest): (&[u8], &[u8]) = <[u8]>::split_at_checked(data, 4)?;
+        rest.split_at_checked(be32(length, 0) as usize)
+    };
+    let (name, rest) = text(data)?;
+    let (count, mut rest) = rest.split_at_checked(4)?;
+    let mut queries = Vec::new();
+    for _ in 0..be32(count, 0) {
+        let (query, behind) = text(rest)?;
+        queries.push(query);
+        rest = behind;
+    }
+    rest.is_empty().then_some((name, queries))
 }
 
 #[cfg(test)]

@@ -30,6 +30,12 @@ pub(crate) enum Command {
         length: u32,
         stable: bool,
     },
+    /// Tell what is allocated.
+    Status {
+        offset_bytes: u64,
+        length: u32,
+        only_first: bool,
+    },
     Flush,
     /// There is no cache to fill.
     Cache,
@@ -50,6 +56,8 @@ pub(crate) enum Refusal {
 pub(crate) struct Bounds {
     pub(crate) size_bytes: u64,
     pub(crate) read_only: bool,
+    /// Whether the client has chosen the context in which it may ask for block status.
+    pub(crate) tells_allocation: bool,
 }
 
 impl Command {
@@ -71,9 +79,11 @@ impl Command {
         if changes && bounds.read_only {
             return refuse(Errno::Permission);
         }
-        let ranged = changes || matches!(kind, CMD_READ | CMD_CACHE);
+        let ranged = changes || matches!(kind, CMD_READ | CMD_CACHE | CMD_BLOCK_STATUS);
         if ranged && offset_bytes.checked_add(u64::from(length)).is_none_or(|end| end > bounds.size_bytes) {
-            return refuse(if changes { Errno::NoSpace } else { Errno::Invalid });
+            // There is never space there for data; the others are just wrong.
+            let needs_space = matches!(kind, CMD_WRITE | CMD_WRITE_ZEROES);
+            return refuse(if needs_space { Errno::NoSpace } else { Errno::Invalid });
         }
         let stable = flags & CMD_FLAG_FUA != 0;
         Ok(match kind {
@@ -84,6 +94,9 @@ impl Command {
             CMD_FLUSH => Command::Flush,
             CMD_TRIM => Command::Trim { offset_bytes, length, stable },
             CMD_CACHE => Command::Cache,
+            CMD_BLOCK_STATUS if bounds.tells_allocation && length > 0 => {
+                Command::Status { offset_bytes, length, only_first: flags & CMD_FLAG_REQ_ONE != 0 }
+            }
             // Zeroes are written either way: a hole is allowed without NO_HOLE, never asked for.
             CMD_WRITE_ZEROES => Command::Zero { offset_bytes, length, stable },
             _ => return refuse(Errno::Invalid),
@@ -104,6 +117,7 @@ fn flags_of(kind: u16) -> u16 {
     match kind {
         CMD_READ => CMD_FLAG_FUA | CMD_FLAG_DF,
         CMD_WRITE_ZEROES => CMD_FLAG_FUA | CMD_FLAG_NO_HOLE,
+        CMD_BLOCK_STATUS => CMD_FLAG_FUA | CMD_FLAG_REQ_ONE,
         _ => CMD_FLAG_FUA,
     }
 }
@@ -129,7 +143,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BOUNDS: Bounds = Bounds { size_bytes: 1 << 30, read_only: false };
+    const BOUNDS: Bounds = Bounds { size_bytes: 1 << 30, read_only: false, tells_allocation: true };
 
     fn raw(kind: u16, flags: u16, offset_bytes: u64, length_bytes: u32) -> RawRequest {
         RawRequest { flags, kind, cookie: 1, offset_bytes, length_bytes }
@@ -149,6 +163,12 @@ mod tests {
     fn illegal_requests_get_the_documented_error() {
         assert_eq!(answered(raw(CMD_READ, 0, 1 << 30, 1), BOUNDS), Errno::Invalid);
         assert_eq!(answered(raw(CMD_WRITE, 0, u64::MAX, 512), BOUNDS), Errno::NoSpace);
+        assert_eq!(answered(raw(CMD_WRITE_ZEROES, 0, 1 << 30, 512), BOUNDS), Errno::NoSpace);
+        assert_eq!(answered(raw(CMD_TRIM, 0, 1 << 30, 512), BOUNDS), Errno::Invalid);
+        assert_eq!(answered(raw(CMD_BLOCK_STATUS, 0, 1 << 30, 512), BOUNDS), Errno::Invalid);
+        assert_eq!(answered(raw(CMD_BLOCK_STATUS, 0, 0, 0), BOUNDS), Errno::Invalid);
+        let unasked = Bounds { tells_allocation: false, ..BOUNDS };
+        assert_eq!(answered(raw(CMD_BLOCK_STATUS, 0, 0, 512), unasked), Errno::Invalid);
         assert_eq!(answered(raw(CMD_READ, 0, 0, REQUEST_MAX_BYTES + 1), BOUNDS), Errno::Invalid);
         assert_eq!(answered(raw(CMD_READ, CMD_FLAG_NO_HOLE, 0, 512), BOUNDS), Errno::Invalid);
         assert_eq!(answered(raw(42, 0, 0, 512), BOUNDS), Errno::Invalid);

@@ -258,6 +258,79 @@ fn qemu_copies_a_disk_in_and_out() {
     server.stop().unwrap();
 }
 
+#[test]
+fn foreign_clients_see_what_is_allocated() {
+    let directory = TestDirectory::new("nbd-map");
+    let server = serve(RamVolume::default(), &directory);
+    let mut client = Client::connect(&server, false);
+    assert_eq!(client.write(4 << 20, &pattern(1 << 20)), 0);
+    assert_eq!(client.write(12 << 20, &pattern(4096)), 0);
+    drop(client);
+    let url = format!("nbd+unix:///disk?socket={}", directory.path().join("nbd").display());
+    let (data, hole) = ((1, 0), (0, 1));
+    let expected = [
+        (0, 4 << 20, hole),
+        (4 << 20, 1 << 20, data),
+        (5 << 20, 7 << 20, hole),
+        (12 << 20, 4096, data),
+        ((12 << 20) + 4096, (4 << 20) - 4096, hole),
+    ];
+    if have("nbdinfo") {
+        let map: serde_json::Value = serde_json::from_str(&run("nbdinfo", &["--map", "--json", &url])).unwrap();
+        let number = |run: &serde_json::Value, key: &str| run[key].as_u64().unwrap();
+        let of_run = |run| (number(run, "offset"), number(run, "length"), number(run, "type"));
+        let found: Vec<_> = map.as_array().unwrap().iter().map(of_run).collect();
+        let wanted: Vec<_> =
+            expected.iter().map(|(at, length, kind)| (*at, *length, if *kind == data { 0 } else { 3 })).collect();
+        assert_eq!(found, wanted);
+    }
+    if have("qemu-img") {
+        let map = run("qemu-img", &["map", "--output=json", "-f", "raw", &url]);
+        let map: serde_json::Value = serde_json::from_str(&map).unwrap();
+        let of_run = |run: &serde_json::Value| {
+            let flags = (u64::from(run["data"].as_bool().unwrap()), u64::from(run["zero"].as_bool().unwrap()));
+            (run["start"].as_u64().unwrap(), run["length"].as_u64().unwrap(), flags)
+        };
+        let found: Vec<_> = map.as_array().unwrap().iter().map(of_run).collect();
+        assert_eq!(found, expected);
+    }
+    server.stop().unwrap();
+}
+
+#[test]
+fn block_status_is_told_in_runs_within_the_range_and_only_to_who_has_chosen_it() {
+    let directory = TestDirectory::new("nbd-status");
+    let server = serve(RamVolume::default(), &directory);
+    let mut client = Client::connect(&server, true);
+    client.request(CMD_BLOCK_STATUS, 0, 4, 0, 4096);
+    let (flags, kind, cookie, content) = client.chunk();
+    assert_eq!((flags, kind, cookie, be32(&content, 0)), (1, 0x8001, 4, Errno::Invalid as u32));
+
+    let NbdAddress::Unix(path) = server.address() else { panic!("a unix socket") };
+    let mut client = Client { stream: UnixStream::connect(path).unwrap(), structured: true };
+    client.read(18);
+    client.stream.write_all(&3u32.to_be_bytes()).unwrap();
+    client.option(OPT_STRUCTURED_REPLY, &[]);
+    client.read(20);
+    client.option(OPT_SET_META_CONTEXT, b"\0\0\0\x04disk\0\0\0\x01\0\0\0\x0fbase:allocation");
+    client.read(20 + 4 + 15 + 20);
+    client.option(OPT_EXPORT_NAME, b"disk");
+    client.read(10);
+    let mut writer = Client::connect(&server, false);
+    assert_eq!(writer.write(8192, &pattern(8192)), 0);
+    let mut status = |flags, offset_bytes, length| {
+        client.request(CMD_BLOCK_STATUS, flags, 5, offset_bytes, length);
+        let (chunk_flags, kind, cookie, content) = client.chunk();
+        assert_eq!((chunk_flags, kind, cookie, be32(&content, 0)), (1, 5, 5, BASE_ALLOCATION_ID));
+        content[4..].chunks(8).map(|run| (be32(run, 0), be32(run, 4))).collect::<Vec<_>>()
+    };
+    assert_eq!(status(0, 0, 1 << 20), [(8192, 3), (8192, 0)], "as far as one question went");
+    assert_eq!(status(CMD_FLAG_REQ_ONE, 0, 1 << 20), [(8192, 3)]);
+    assert_eq!(status(0, 512, 7680 + 100), [(7680, 3), (100, 0)], "not at blocks");
+    assert_eq!(status(0, (16 << 20) - 1, 1), [(1, 3)], "the end");
+    server.stop().unwrap();
+}
+
 /// `cargo test --release -p sanwire-attach -- --ignored --nocapture nbd_random_reads`
 #[test]
 #[ignore = "a measurement"]

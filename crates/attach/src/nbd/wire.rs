@@ -22,10 +22,13 @@ pub(crate) const OPT_LIST: u32 = 3;
 pub(crate) const OPT_INFO: u32 = 6;
 pub(crate) const OPT_GO: u32 = 7;
 pub(crate) const OPT_STRUCTURED_REPLY: u32 = 8;
+pub(crate) const OPT_LIST_META_CONTEXT: u32 = 9;
+pub(crate) const OPT_SET_META_CONTEXT: u32 = 10;
 
 pub(crate) const REP_ACK: u32 = 1;
 pub(crate) const REP_SERVER: u32 = 2;
 pub(crate) const REP_INFO: u32 = 3;
+pub(crate) const REP_META_CONTEXT: u32 = 4;
 pub(crate) const REP_ERR_UNSUP: u32 = 0x8000_0001;
 pub(crate) const REP_ERR_INVALID: u32 = 0x8000_0003;
 pub(crate) const REP_ERR_UNKNOWN: u32 = 0x8000_0006;
@@ -51,14 +54,24 @@ pub(crate) const CMD_FLUSH: u16 = 3;
 pub(crate) const CMD_TRIM: u16 = 4;
 pub(crate) const CMD_CACHE: u16 = 5;
 pub(crate) const CMD_WRITE_ZEROES: u16 = 6;
+pub(crate) const CMD_BLOCK_STATUS: u16 = 7;
 
 pub(crate) const CMD_FLAG_FUA: u16 = 1;
 pub(crate) const CMD_FLAG_NO_HOLE: u16 = 1 << 1;
 pub(crate) const CMD_FLAG_DF: u16 = 1 << 2;
+pub(crate) const CMD_FLAG_REQ_ONE: u16 = 1 << 3;
+
+/// The only metadata context: what is allocated, and what reads as zeroes.
+pub(crate) const BASE_ALLOCATION: &[u8] = b"base:allocation";
+/// Its number on every connection.
+pub(crate) const BASE_ALLOCATION_ID: u32 = 1;
+pub(crate) const STATE_HOLE: u32 = 1;
+pub(crate) const STATE_ZERO: u32 = 2;
 
 const CHUNK_FLAG_DONE: u16 = 1;
 const CHUNK_NONE: u16 = 0;
 const CHUNK_OFFSET_DATA: u16 = 1;
+const CHUNK_BLOCK_STATUS: u16 = 5;
 const CHUNK_ERROR: u16 = 0x8001;
 
 /// The errors of the protocol; the numbers are Linux's.
@@ -125,6 +138,11 @@ impl ReplyHead {
     /// A chunk of `length` bytes of read data, which follow it.
     pub(crate) fn offset_data(cookie: u64, offset_bytes: u64, length: u32, done: bool) -> Self {
         ReplyHead::chunk(cookie, CHUNK_OFFSET_DATA, length + 8, done).u64(offset_bytes)
+    }
+
+    /// A last chunk of block status in the only context; so many bytes of descriptors follow it.
+    pub(crate) fn block_status(cookie: u64, length: u32) -> Self {
+        ReplyHead::chunk(cookie, CHUNK_BLOCK_STATUS, length + 4, true).u32(BASE_ALLOCATION_ID)
     }
 
     /// The last chunk when there is nothing more to say.

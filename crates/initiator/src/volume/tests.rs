@@ -46,6 +46,7 @@ pub(crate) fn info() -> VolumeInfo {
         protection: None,
         is_compressed: false,
         rate_cap_bytes_per_second: None,
+        identity: "memory".into(),
     }
 }
 
@@ -100,6 +101,9 @@ fn serve(op: Op, disk: &mut [u8]) {
             OpOutput::Done
         }
         OpKind::Flush => OpOutput::Done,
+        OpKind::Allocation { length_bytes, .. } => {
+            OpOutput::Allocation(vec![AllocatedRun { length_bytes, is_mapped: false }])
+        }
     };
     op.completer.complete(Ok(output));
 }

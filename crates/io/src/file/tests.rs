@@ -112,6 +112,10 @@ fn holes_are_told_from_data() {
         assert_eq!(ask(65_536, 1 << 19), (true, 65_536));
         assert_eq!(ask(65_536 + 512, 512), (true, 512));
         assert_eq!(ask(131_072, (1 << 20) - 131_072), (false, (1 << 20) - 131_072));
+        // Cut short: what is missing is no hole, which would count as zeroes.
+        file.set_len(1 << 19).unwrap();
+        assert_eq!(ask(131_072, (1 << 20) - 131_072), (false, (1 << 19) - 131_072));
+        assert_eq!(ask(1 << 19, 1 << 19), (true, 1 << 19));
     });
 }
 

@@ -64,15 +64,14 @@ impl ByteVolume {
     fn heed<T>(&self, result: Result<T, VolumeError>) -> Result<T, VolumeError> {
         let is_away = &self.0.is_away;
         match &result {
-            Ok(_) if is_away.load(Ordering::Relaxed) => {
-                if is_away.swap(false, Ordering::Relaxed) {
-                    tracing::warn!("volume {} can be used again", self.info().name);
-                }
+            // Looked at first: nearly always there is nothing to change.
+            Ok(_) if is_away.load(Ordering::Relaxed) && is_away.swap(false, Ordering::Relaxed) => {
+                tracing::warn!("volume {} can be used again", self.info().name);
             }
-            Err(error @ (VolumeError::Protocol { .. } | VolumeError::Disconnected { .. } | VolumeError::Closed)) => {
-                if !is_away.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("volume {} cannot be used, its operations fail: {error}", self.info().name);
-                }
+            Err(error @ (VolumeError::Protocol { .. } | VolumeError::Disconnected { .. } | VolumeError::Closed))
+                if !is_away.swap(true, Ordering::Relaxed) =>
+            {
+                tracing::warn!("volume {} cannot be used, its operations fail: {error}", self.info().name);
             }
             _ => {}
         }

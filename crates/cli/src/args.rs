@@ -20,7 +20,7 @@ use serde::Deserialize;
 pub(crate) use bench::{BenchArgs, ByteRange, Pattern};
 pub(crate) use client::{
     AttachArgs, AttachKind, ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs, IscsiArgs, LeastSecurity,
-    LsArgs,
+    LsArgs, Patience,
 };
 pub(crate) use ctl::CtlArgs;
 pub(crate) use device::{DeviceArgs, DeviceJobChoice};
@@ -167,6 +167,8 @@ impl From<EngineChoice> for EngineKind {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use clap::CommandFactory;
 
@@ -187,13 +189,24 @@ mod tests {
     fn commands_are_read() {
         let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
         assert!(matches!(
-            parse("sanwire cp --restart a.img hs+ip://h/d"),
-            Ok(Command::Cp(CpArgs { from: CpEnd::File(_), to: CpEnd::Volume(_), restart: true, .. }))
+            parse("sanwire cp --resume a.img hs+ip://h/d"),
+            Ok(Command::Cp(CpArgs { from: CpEnd::File(_), to: CpEnd::Volume(_), resume: true, .. }))
+        ));
+        assert!(matches!(
+            parse("sanwire cp hs+ip://h/d -"),
+            Ok(Command::Cp(CpArgs { from: CpEnd::Volume(_), to: CpEnd::Pipe, .. }))
         ));
         assert!(matches!(
             parse("sanwire attach hs+ip://h/d --as nbd"),
             Ok(Command::Attach(AttachArgs { kind: AttachKind::Nbd, .. }))
         ));
+        let wait = |line: &str| match parse(line) {
+            Ok(Command::Attach(args)) => args.client.wait,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(wait("sanwire attach hs+ip://h/d"), None);
+        assert_eq!(wait("sanwire attach hs+ip://h/d --wait forever"), Some(Patience::Forever));
+        assert_eq!(wait("sanwire attach hs+ip://h/d --wait 0.5"), Some(Patience::For(Duration::from_millis(500))));
         assert!(matches!(
             parse("sanwire bench hs+ip://h/d --range 1M-2M"),
             Ok(Command::Bench(BenchArgs {
@@ -211,6 +224,8 @@ mod tests {
             "sanwire bench hs+ip://h/d --reads 101",
             "sanwire bench hs+ip://h/d --range 2M-1M",
             "sanwire attach hs+ip://h/d --socket /s --listen 1.2.3.4:5",
+            "sanwire attach hs+ip://h/d --wait ever",
+            "sanwire attach hs+ip://h/d --wait 0",
             "sanwire serve --shards 0",
             "sanwire ctl map-volume disk0",
             "sanwire ctl add-client alice",

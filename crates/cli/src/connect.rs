@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use sanwire_hyperscsi::Identity;
 use sanwire_initiator::{
-    Client, ClientOptions, IscsiOptions, LinkStatus, Pauser, Server, Url, Volume, VolumeInfo, WishBox,
+    Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, Pauser, Server, Url, Volume, VolumeInfo, WishBox,
 };
 use sanwire_iscsi::{ChapSecret, Credential, Wishes};
 
-use crate::args::{ClientArgs, IscsiArgs};
+use crate::args::{ClientArgs, IscsiArgs, Patience};
 use crate::config::{read_password, state_directory};
 use crate::failure::misuse;
 use crate::keys;
@@ -22,6 +22,10 @@ use crate::known_servers::KnownServers;
 
 /// How long a server is sought at first: a wrong address should not take a minute to show.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long operations wait for a server that is away.
+const OPERATION_PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks for what a server is sought by: its name, or an interface.
+const TRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a program that ends waits for its connection to say goodbye.
 const LEAVE_PATIENCE: Duration = Duration::from_millis(500);
@@ -37,7 +41,7 @@ impl Connection {
 
     /// Connects as a client that is told this.
     pub(crate) fn open_as(url: &Url, options: &ClientOptions) -> anyhow::Result<Self> {
-        Ok(Connection(RefCell::new(Client::connect(url, options)?)))
+        Ok(Connection(RefCell::new(connect(url, options)?)))
     }
 
     /// A way to change the connection while it works.
@@ -82,6 +86,28 @@ impl Connection {
     }
 }
 
+/// Connects. Who waits for longer than usual, as hosts do that start together, waits for names and interfaces too.
+fn connect(url: &Url, options: &ClientOptions) -> Result<Client, ConnectError> {
+    let waits = options.connect_patience > CONNECT_PATIENCE;
+    let start = Instant::now();
+    let mut is_told = false;
+    loop {
+        let left = options.connect_patience.saturating_sub(start.elapsed());
+        match Client::connect(url, &ClientOptions { connect_patience: left, ..options.clone() }) {
+            Err(error @ (ConnectError::Resolve { .. } | ConnectError::Open { .. } | ConnectError::NoEthernet))
+                if waits && left > TRY_INTERVAL =>
+            {
+                if !is_told {
+                    tracing::warn!("{error}; it is tried again");
+                    is_told = true;
+                }
+                thread::sleep(TRY_INTERVAL);
+            }
+            result => return result,
+        }
+    }
+}
+
 /// A connection on a thread of its own.
 pub(crate) struct Background(JoinHandle<()>);
 
@@ -112,8 +138,11 @@ pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<Clie
         options.server_key = KnownServers::load()?.key_of(server);
     }
     add_iscsi(&mut options.iscsi, &args.iscsi)?;
-    options.connect_patience = CONNECT_PATIENCE.min(args.wait);
-    options.reconnect_patience = Some(args.wait);
+    (options.connect_patience, options.reconnect_patience) = match args.wait {
+        None => (CONNECT_PATIENCE, Some(OPERATION_PATIENCE)),
+        Some(Patience::For(time)) => (time, Some(time)),
+        Some(Patience::Forever) => (Duration::MAX, None),
+    };
     options.recovery = args.recovery.into();
     options.links = args.links.0.clone();
     options.protection_min = args.security.0;

@@ -1,38 +1,50 @@
 //! Copies an image file or volume into another: sparse, with several operations in flight, able to go on after a break.
 //!
 //! The copy goes forward in short stages. At the end of a stage everything in flight has ended, the destination is
-//! flushed and the journal says how far the copy is: what a resumed copy skips is on stable storage.
+//! flushed and the journal says how far the copy is: what a resumed copy skips is on stable storage. It skips nothing that may
+//! have changed: a source that cannot tell is read again from its start, and compared with what was copied.
 
+mod content;
 mod end;
 mod image;
 mod journal;
+mod parts;
 mod stage;
+mod stream;
+
+use std::ops::Range;
 
 use sanwire_core::Size;
 
+pub(crate) use content::find_data;
 pub(crate) use end::End;
 pub(crate) use image::Image;
-pub(crate) use journal::{Journal, Key};
-use stage::Stage;
+pub(crate) use journal::{Interrupted, Journal, Key};
+use stage::{Mode, Stage};
+pub(crate) use stream::{read_in, write_out};
 
 /// How to copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopyOptions {
     /// Operations in flight.
     pub(crate) depth: u16,
-    /// Whether to forget an interrupted copy.
-    pub(crate) restart: bool,
+    /// How much an interrupted copy that goes on had done.
+    pub(crate) done_bytes: Option<u64>,
+    /// Whether to read both ends again and compare them.
+    pub(crate) verify: bool,
 }
 
 /// What was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Copied {
-    /// Bytes that an earlier, interrupted copy had done.
+    /// Bytes that an earlier, interrupted copy had done, and that were left as they are.
     pub(crate) resumed_bytes: u64,
     /// Bytes that were written.
     pub(crate) data_bytes: u64,
     /// Bytes that were zero and became holes or discarded blocks.
     pub(crate) zero_bytes: u64,
+    /// Bytes that were read again at both ends and compared.
+    pub(crate) verified_bytes: u64,
 }
 
 /// Copies all of `from` to the start of `to`. `progress` hears how far it is.
@@ -48,23 +60,57 @@ pub(crate) async fn copy(
 ) -> anyhow::Result<Copied> {
     let size_bytes = from.size_bytes();
     check_fit(from, to)?;
-    let done_bytes = if options.restart { None } else { journal.load().filter(|done| *done <= size_bytes) };
-    let start_bytes = to.prepare(size_bytes, done_bytes)?;
-    let mut copied = Copied { resumed_bytes: start_bytes, ..Copied::default() };
-    let mut place_bytes = start_bytes;
-    progress(place_bytes);
-    while place_bytes < size_bytes {
-        let mut stage = Stage::new(from, to, place_bytes, options.depth);
-        place_bytes = stage.run(&progress).await?;
-        copied.data_bytes += stage.data_bytes;
-        copied.zero_bytes += stage.zero_bytes;
-        to.flush().await?;
-        journal.save(place_bytes)?;
+    if options.done_bytes.is_none() {
+        // From here on the destination is no longer what an interrupted copy has left.
+        journal.remove()?;
     }
+    let start_bytes = to.prepare(size_bytes, options.done_bytes)?;
+    let mut copying = Copying { from, to, depth: options.depth, journal, copied: Copied::default() };
+    progress(0);
+    if journal.must_compare() {
+        copying.run(Mode::Update, 0..start_bytes, &progress).await?;
+    } else {
+        copying.copied.resumed_bytes = start_bytes;
+    }
+    copying.run(Mode::Copy, start_bytes..size_bytes, &progress).await?;
     to.flush().await?;
     to.check_final_size(size_bytes)?;
-    journal.remove();
-    Ok(copied)
+    if options.verify {
+        copying.run(Mode::Verify, 0..size_bytes, &progress).await?;
+    }
+    journal.remove()?;
+    Ok(copying.copied)
+}
+
+/// A copy under way.
+struct Copying<'a> {
+    from: &'a End,
+    to: &'a End,
+    depth: u16,
+    journal: &'a Journal,
+    copied: Copied,
+}
+
+impl Copying<'_> {
+    /// Goes through a range, stage by stage.
+    async fn run(&mut self, mode: Mode, mut range: Range<u64>, progress: &impl Fn(u64)) -> anyhow::Result<()> {
+        while !range.is_empty() {
+            let stage = Stage { from: self.from, to: self.to, mode, depth: self.depth };
+            let (place_bytes, tally) = stage.run(range.clone(), progress).await?;
+            range.start = place_bytes;
+            self.copied.data_bytes += tally.data_bytes;
+            self.copied.zero_bytes += tally.zero_bytes;
+            match mode {
+                Mode::Update => self.copied.resumed_bytes += tally.same_bytes,
+                Mode::Verify => self.copied.verified_bytes += tally.same_bytes,
+                Mode::Copy => {
+                    self.to.flush().await?;
+                    self.journal.save(place_bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 fn check_fit(from: &End, to: &End) -> anyhow::Result<()> {

@@ -13,6 +13,7 @@ mod failure;
 mod keys;
 mod known_servers;
 mod output;
+mod parking;
 mod signals;
 #[cfg(test)]
 mod test_volume;

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use sanwire_buffer::Region;
 use sanwire_core::Lun;
 use sanwire_initiator::{
-    BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo, WireUnit,
+    AllocatedRun, BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo, WireUnit,
 };
 use sanwire_store::{Outcome, RamStore, Request, Started, Store};
 
@@ -28,6 +28,7 @@ pub(crate) fn info(size_bytes: u64, block_bytes: u32) -> VolumeInfo {
         protection: None,
         is_compressed: false,
         rate_cap_bytes_per_second: None,
+        identity: "memory".into(),
     }
 }
 
@@ -61,35 +62,25 @@ pub(crate) fn serve(info: VolumeInfo, refuses: impl Fn(&OpKind) -> Option<Volume
 }
 
 fn perform(store: &RamStore, op: Op) {
+    if let OpKind::Allocation { offset_bytes, length_bytes } = op.kind {
+        let question = Request::Allocation { offset_bytes, length_bytes };
+        let Started::Done(Ok(Outcome::Allocated(run))) = store.start(question) else {
+            panic!("memory answers at once")
+        };
+        let run = AllocatedRun { length_bytes: run.length_bytes, is_mapped: run.is_mapped };
+        return op.completer.complete(Ok(OpOutput::Allocation(vec![run])));
+    }
     let request = match op.kind {
         OpKind::Read { offset_bytes, buffer } => Request::Read { offset_bytes, buffer },
         OpKind::Write { offset_bytes, data, .. } => Request::Write { offset_bytes, data },
         OpKind::Flush => Request::Flush,
         OpKind::Discard { offset_bytes, length_bytes } => Request::Discard { offset_bytes, length_bytes },
         OpKind::WriteZeroes { offset_bytes, length_bytes } => Request::WriteZeroes { offset_bytes, length_bytes },
+        OpKind::Allocation { offset_bytes, length_bytes } => Request::Allocation { offset_bytes, length_bytes },
     };
     let Started::Done(Ok(outcome)) = store.start(request) else { panic!("memory answers at once") };
     op.completer.complete(Ok(match outcome {
         Outcome::Read(frame) => OpOutput::Frame(frame),
         Outcome::Done | Outcome::Allocated(_) => OpOutput::Done,
     }));
-}
-
-/// Runs a future on this thread.
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut context = std::task::Context::from_waker(&waker);
-    let mut future = std::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(output) => return output,
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
 }

@@ -55,6 +55,8 @@ fn a_wrong_command_line_is_exit_code_2() {
     refused(&["info", "hs+ip://box"], 2, "names no volume: add /VOLUME (`sanwire ls hs+ip://box` lists them)");
     refused(&["cp", "a.img", "b.img"], 2, "neither end is a volume");
     refused(&["cp", "hs+ip://a/b", "hs+ip://a/b"], 2, "is both ends of the copy");
+    refused(&["cp", "-", "b.img"], 2, "neither end is a volume");
+    refused(&["cp", "hs+ip://a/b", "-", "--resume"], 2, "a pipe cannot be read twice");
     refused(&["bench", "hs+ip://a/b", "--reads", "0"], 2, "add --overwrite if that is meant");
     refused(&["attach", "hs+ip://a/b", "--socket", "/x"], 2, "are for --as nbd");
     refused(

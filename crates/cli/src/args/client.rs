@@ -29,9 +29,10 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "FILE", help_heading = "Connection")]
     pub(crate) key_file: Option<PathBuf>,
 
-    /// How long to wait for a server that is away before operations fail, in seconds (fractions allowed)
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, help_heading = "Connection")]
-    pub(crate) wait: Duration,
+    /// How long to wait for a server that is away before operations fail, and to seek it at first: seconds (fractions allowed), or
+    /// forever [default: 60, and 5 at first]
+    #[arg(long, value_name = "SECONDS|forever", value_parser = patience, help_heading = "Connection")]
+    pub(crate) wait: Option<Patience>,
 
     /// Let no packet of a HyperSCSI volume be guarded less: none, hash, encryption, or the name of a cipher
     ///
@@ -74,6 +75,15 @@ pub(crate) struct ClientArgs {
     /// What iSCSI needs beyond that.
     #[command(flatten)]
     pub(crate) iscsi: IscsiArgs,
+}
+
+/// How long something is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// So long.
+    For(Duration),
+    /// Until it is there.
+    Forever,
 }
 
 /// The least protection that a client accepts.
@@ -266,13 +276,15 @@ fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "an address is IP:PORT, like 127.0.0.1:10809 or [::1]:10809")
 }
 
-/// One end of a copy: text with `://` in it is a URL, other text a path.
+/// One end of a copy: text with `://` in it is a URL, a hyphen stdin or stdout, other text a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum CpEnd {
     /// A volume.
     Volume(Url),
     /// An image file or a block device.
     File(PathBuf),
+    /// Stdin or stdout.
+    Pipe,
 }
 
 impl FromStr for CpEnd {
@@ -283,6 +295,8 @@ impl FromStr for CpEnd {
             let url: Url = text.parse()?;
             url.volume()?;
             Ok(CpEnd::Volume(url))
+        } else if text == "-" {
+            Ok(CpEnd::Pipe)
         } else {
             Ok(CpEnd::File(text.into()))
         }
@@ -294,6 +308,7 @@ impl std::fmt::Display for CpEnd {
         match self {
             CpEnd::Volume(url) => url.fmt(f),
             CpEnd::File(path) => path.display().fmt(f),
+            CpEnd::Pipe => f.write_str("-"),
         }
     }
 }
@@ -301,21 +316,39 @@ impl std::fmt::Display for CpEnd {
 /// `sanwire cp`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Holes and blocks of zeroes are not sent. A copy that was interrupted goes on where it was.\n\nExamples:
+    after_help = "Holes and blocks of zeroes are not sent. A volume that is written while it is copied gives a mixture of its states: \
+                  stop what uses it first.\n\nExamples:
   sanwire cp debian.img hs+ip://127.0.0.1/disk0
-  sanwire cp hs+eth://eth0/storage/disk0 backup.img
-  sanwire cp hs+ip://old/disk0 hs+ip://new/disk0"
+  sanwire cp hs+eth://eth0/storage/disk0 backup.img --verify
+  sanwire cp hs+ip://old/disk0 hs+ip://new/disk0 --overwrite
+  sanwire cp hs+ip://127.0.0.1/disk0 - | zstd > backup.zst
+  zstdcat backup.zst | sanwire cp - hs+ip://127.0.0.1/disk0 --overwrite"
 )]
 pub(crate) struct CpArgs {
-    /// An image file, a block device or a volume's URL
+    /// An image file, a block device, a volume's URL, or - for stdin
     pub(crate) from: CpEnd,
 
-    /// An image file (made when absent), a block device or a volume's URL
+    /// An image file (made when absent), a block device, a volume's URL, or - for stdout
     pub(crate) to: CpEnd,
 
-    /// Copy from the start, also when an interrupted copy could go on
+    /// Allow a volume or block device as the destination that is not all zeroes: what it holds is lost
     #[arg(long)]
-    pub(crate) restart: bool,
+    pub(crate) overwrite: bool,
+
+    /// Go on with an interrupted copy of the same source to the same destination
+    ///
+    /// An image file must not have changed since. A volume, of which nobody knows whether it has, is read again from its start: what
+    /// differs from what was copied is copied again.
+    #[arg(long)]
+    pub(crate) resume: bool,
+
+    /// Read both ends again afterwards, and fail if they differ
+    #[arg(long)]
+    pub(crate) verify: bool,
+
+    /// Print JSON (with - as the destination on stderr)
+    #[arg(long)]
+    pub(crate) json: bool,
 
     /// Operations in flight
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -324,6 +357,11 @@ pub(crate) struct CpArgs {
     /// How to connect.
     #[command(flatten)]
     pub(crate) client: ClientArgs,
+}
+
+fn patience(text: &str) -> Result<Patience, &'static str> {
+    let expected = |_| "a time is a number of seconds above 0 and up to 1000000, like 5 or 0.5, or the word forever";
+    if text == "forever" { Ok(Patience::Forever) } else { seconds(text).map(Patience::For).map_err(expected) }
 }
 
 pub(super) fn seconds(text: &str) -> Result<Duration, &'static str> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::parking::block_on;
 use crate::test_volume;
 
 fn load(reads_percent: u8, pattern: Pattern) -> Load {
@@ -25,7 +26,7 @@ fn the_load_stays_in_its_range_and_every_operation_is_counted() {
             _ => Some(VolumeError::Unsupported),
         });
         let load = load(reads_percent, pattern);
-        let measured = test_volume::block_on(measure(&volume, &load)).unwrap();
+        let measured = block_on(measure(&volume, &load)).unwrap();
         assert_eq!(measured.reads > 0, reads_percent > 0);
         assert_eq!(measured.writes > 0, reads_percent < 100);
         assert!(measured.elapsed >= load.time && measured.cpu > Duration::ZERO);
@@ -40,7 +41,7 @@ fn the_load_stays_in_its_range_and_every_operation_is_counted() {
 #[test]
 fn a_failed_operation_ends_the_measurement() {
     let volume = test_volume::serve(test_volume::info(1 << 20, 512), |_| Some(VolumeError::NoSpace));
-    let result = test_volume::block_on(measure(&volume, &load(100, Pattern::Random)));
+    let result = block_on(measure(&volume, &load(100, Pattern::Random)));
     assert_eq!(result.unwrap_err(), VolumeError::NoSpace);
 }
 

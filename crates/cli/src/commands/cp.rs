@@ -1,29 +1,72 @@
 //! `sanwire cp`.
 
+use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use sanwire_core::Size;
+use serde_json::json;
 
 use crate::args::{CpArgs, CpEnd};
 use crate::config::state_directory;
 use crate::connect::Connection;
-use crate::copy::{Copied, CopyOptions, End, Image, Journal, Key, copy};
+use crate::copy::{Copied, CopyOptions, End, Image, Interrupted, Journal, Key, copy, find_data, read_in, write_out};
 use crate::failure::misuse;
+use crate::parking::block_on;
 use crate::{output, signals};
 
 /// Copies, showing how far it is.
 pub(crate) fn run(args: &CpArgs) -> anyhow::Result<()> {
-    let connection = match (&args.from, &args.to) {
-        (CpEnd::File(_), CpEnd::File(_)) => {
-            return Err(misuse(
-                "neither end is a volume: copy files with cp(1), or name a volume like hs+ip://HOST/VOLUME",
-            ));
-        }
-        (from, to) if from == to => return Err(misuse(format!("{from} is both ends of the copy: name two"))),
-        (CpEnd::Volume(url), _) | (_, CpEnd::Volume(url)) => Connection::open(url, &args.client)?,
+    check(args)?;
+    let bar = bar();
+    let start = Instant::now();
+    let copied = match (&args.from, &args.to) {
+        (CpEnd::Pipe, _) => from_stdin(args, &bar),
+        (_, CpEnd::Pipe) => to_stdout(args, &bar),
+        _ => between(args, &bar),
     };
+    let copied = copied.inspect_err(|_| bar.abandon())?;
+    bar.finish_and_clear();
+    let text = match args.json {
+        true => format!("{}\n", to_json(copied, start.elapsed())),
+        false => summary(copied, start.elapsed()),
+    };
+    if args.to == CpEnd::Pipe {
+        eprint!("{text}");
+        return Ok(());
+    }
+    Ok(output::print(&text)?)
+}
+
+/// Ends that do not go together are a mistake.
+fn check(args: &CpArgs) -> anyhow::Result<()> {
+    let is_volume = |end: &CpEnd| matches!(end, CpEnd::Volume(_));
+    if !is_volume(&args.from) && !is_volume(&args.to) {
+        return Err(misuse(
+            "neither end is a volume: copy files with cp(1), or name a volume like hs+ip://HOST/VOLUME",
+        ));
+    }
+    if args.from == args.to {
+        return Err(misuse(format!("{} is both ends of the copy: name two", args.from)));
+    }
+    let has_pipe = args.from == CpEnd::Pipe || args.to == CpEnd::Pipe;
+    if has_pipe && (args.resume || args.verify) {
+        return Err(misuse("a pipe cannot be read twice: leave out --resume and --verify"));
+    }
+    if args.to == CpEnd::Pipe && io::stdout().is_terminal() {
+        return Err(misuse("stdout is a terminal: send it to a file or another program"));
+    }
+    Ok(())
+}
+
+/// Between two things that can be read anywhere, in any order.
+fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
+    let ((CpEnd::Volume(url), _) | (_, CpEnd::Volume(url))) = (&args.from, &args.to) else {
+        return Err(misuse("neither end is a volume"));
+    };
+    let connection = Connection::open(url, &args.client)?;
     // A destination on another server has a connection of its own.
     let second = match (&args.from, &args.to) {
         (CpEnd::Volume(from), CpEnd::Volume(to)) if from.server != to.server => {
@@ -37,21 +80,52 @@ pub(crate) fn run(args: &CpArgs) -> anyhow::Result<()> {
     signals::on_suspend(pausers).context("cannot catch signals")?;
     second.map(Connection::run_in_background).transpose()?;
     let journal = Journal::new(&state_directory()?.join("cp"), key(args, &from, &to)?)?;
-    let options = CopyOptions { depth: args.depth, restart: args.restart };
-    let bar = bar(from.size_bytes());
-    let start = Instant::now();
-    let copying = copy(&from, &mut to, &journal, options, |done_bytes| bar.set_position(done_bytes));
-    let copied = connection.block_on(copying).inspect_err(|_| bar.abandon())?;
-    bar.finish_and_clear();
-    Ok(output::print(&summary(copied, start.elapsed()))?)
+    let done_bytes = begin(args, journal.load(), journal.must_compare())?;
+    let options = CopyOptions { depth: args.depth, done_bytes, verify: args.verify };
+    bar.set_length(from.size_bytes());
+    connection.block_on(async {
+        if done_bytes.is_none() {
+            check_empty(args, &to, from.size_bytes()).await?;
+        }
+        copy(&from, &mut to, &journal, options, |done_bytes| bar.set_position(done_bytes)).await
+    })
+}
+
+/// From a volume into stdout.
+fn to_stdout(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
+    let from = open_alone(&args.from, args)?;
+    bar.set_length(from.size_bytes());
+    block_on(write_out(&from, &mut io::stdout().lock(), args.depth, |done_bytes| bar.set_position(done_bytes)))
+}
+
+/// From stdin into a volume.
+fn from_stdin(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
+    let to = open_alone(&args.to, args)?;
+    to.check_writable()?;
+    bar.set_length(to.size_bytes());
+    block_on(async {
+        check_empty(args, &to, to.size_bytes()).await?;
+        read_in(&mut io::stdin().lock(), &to, args.depth, |done_bytes| bar.set_position(done_bytes)).await
+    })
+}
+
+/// Opens the one volume of a copy; its connection works on another thread.
+fn open_alone(end: &CpEnd, args: &CpArgs) -> anyhow::Result<End> {
+    let CpEnd::Volume(url) = end else { return Err(misuse("neither end is a volume")) };
+    let connection = Connection::open(url, &args.client)?;
+    let end = open(end, &connection, Image::open_source)?;
+    signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
+    connection.run_in_background()?;
+    Ok(end)
 }
 
 fn open(
     end: &CpEnd,
     connection: &Connection,
-    open_image: impl FnOnce(&std::path::Path) -> anyhow::Result<Image>,
+    open_image: impl FnOnce(&Path) -> anyhow::Result<Image>,
 ) -> anyhow::Result<End> {
     match end {
+        CpEnd::Pipe => Err(misuse("a pipe cannot be opened as a file")),
         CpEnd::File(path) => open_image(path).map(End::Image),
         CpEnd::Volume(url) => {
             let name = url.volume().map_err(|error| misuse(error.to_string()))?;
@@ -62,28 +136,66 @@ fn open(
 
 fn key(args: &CpArgs, from: &End, to: &End) -> anyhow::Result<Key> {
     let name = |end: &CpEnd| match end {
-        CpEnd::Volume(url) => Ok(url.to_string()),
         CpEnd::File(path) => {
             let path = path.canonicalize().with_context(|| path.display().to_string())?;
             Ok::<_, anyhow::Error>(path.display().to_string())
         }
+        other => Ok(other.to_string()),
     };
-    let changed = match from {
-        End::Image(image) => Some(image.changed_nanos()?.to_string()),
-        End::Volume(..) => None,
+    Ok(Key {
+        from: name(&args.from)?,
+        to: name(&args.to)?,
+        size_bytes: from.size_bytes(),
+        source_version: from.version()?,
+        destination_identity: to.identity()?,
+    })
+}
+
+/// Says what becomes of an interrupted copy; gives how much of it was done if it goes on.
+fn begin(args: &CpArgs, interrupted: Option<Interrupted>, must_compare: bool) -> anyhow::Result<Option<u64>> {
+    let (from, to) = (&args.from, &args.to);
+    let Some(Interrupted { done_bytes, at, obstacle }) = interrupted else {
+        if args.resume {
+            eprintln!("sanwire: no interrupted copy of {from} to {to} is known: it begins at its start");
+        }
+        return Ok(None);
     };
-    let inode = match to {
-        End::Image(image) => Some(image.inode()?),
-        End::Volume(..) => None,
-    };
-    Ok(Key { from: name(&args.from)?, to: name(&args.to)?, size_bytes: from.size_bytes(), changed, inode })
+    let (done, at) = (Size(done_bytes), humantime::format_rfc3339_seconds(at));
+    if !args.resume {
+        let hint = if obstacle.is_none() { "--resume goes on with it, without it" } else { "now" };
+        eprintln!(
+            "sanwire: an interrupted copy of {from} to {to} is there ({done}, {at}): {hint} the copy begins anew"
+        );
+        return Ok(None);
+    }
+    if let Some(obstacle) = obstacle {
+        anyhow::bail!("the interrupted copy ({done}, {at}) cannot go on, {obstacle}: copy without --resume");
+    }
+    let compared = if must_compare { "; what was copied is compared with the source again first" } else { "" };
+    eprintln!("sanwire: going on at {done}, where the copy was interrupted {at}{compared}");
+    Ok(Some(done_bytes))
+}
+
+/// A volume or device that holds something is overwritten only when that is meant.
+async fn check_empty(args: &CpArgs, to: &End, size_bytes: u64) -> anyhow::Result<()> {
+    if args.overwrite || !to.has_room() {
+        return Ok(());
+    }
+    match find_data(to, 0..size_bytes, args.depth).await? {
+        None => Ok(()),
+        Some(place_bytes) => Err(misuse(format!(
+            "{} holds something (at byte {place_bytes}), which the copy would destroy: look whether somebody uses it, \
+             and add --overwrite if that is meant",
+            args.to
+        ))),
+    }
 }
 
 /// A bar on stderr; when that is no terminal, nothing is shown.
-fn bar(size_bytes: u64) -> ProgressBar {
+fn bar() -> ProgressBar {
     const TEMPLATE: &str =
         "{percent:>3}% [{wide_bar}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta} left";
-    let bar = ProgressBar::new(size_bytes);
+    let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
         bar.set_style(style.progress_chars("=> "));
     }
@@ -91,19 +203,30 @@ fn bar(size_bytes: u64) -> ProgressBar {
 }
 
 fn summary(copied: Copied, elapsed: Duration) -> String {
-    let Copied { resumed_bytes, data_bytes, zero_bytes } = copied;
+    let Copied { resumed_bytes, data_bytes, zero_bytes, verified_bytes } = copied;
     let rate = (data_bytes + zero_bytes) as f64 / elapsed.as_secs_f64().max(1e-9) / f64::from(1 << 20);
     let resumed = match resumed_bytes {
         0 => String::new(),
         bytes => format!(", {} were there from an interrupted copy", Size(bytes)),
     };
+    let verified = if verified_bytes > 0 { ", verified" } else { "" };
     format!(
-        "copied {} ({} data, {} zero{resumed}) in {:.1} s, {rate:.0} MiB/s\n",
+        "copied {} ({} data, {} zero{resumed}) in {:.1} s, {rate:.0} MiB/s{verified}\n",
         Size(data_bytes + zero_bytes),
         Size(data_bytes),
         Size(zero_bytes),
         elapsed.as_secs_f64(),
     )
+}
+
+fn to_json(copied: Copied, elapsed: Duration) -> serde_json::Value {
+    json!({
+        "data_bytes": copied.data_bytes,
+        "zero_bytes": copied.zero_bytes,
+        "resumed_bytes": copied.resumed_bytes,
+        "verified_bytes": copied.verified_bytes,
+        "seconds": elapsed.as_secs_f64(),
+    })
 }
 
 #[cfg(test)]
@@ -112,11 +235,14 @@ mod tests {
 
     #[test]
     fn the_bar_is_well_written_and_the_summary_adds_up() {
-        assert_eq!(bar(10).length(), Some(10));
-        let copied = Copied { resumed_bytes: 1 << 30, data_bytes: 1 << 20, zero_bytes: 3 << 20 };
+        assert_eq!(bar().length(), Some(0));
+        let copied = Copied { resumed_bytes: 1 << 30, data_bytes: 1 << 20, zero_bytes: 3 << 20, ..Copied::default() };
         assert_eq!(
             summary(copied, Duration::from_secs(2)),
             "copied 4 MiB (1 MiB data, 3 MiB zero, 1 GiB were there from an interrupted copy) in 2.0 s, 2 MiB/s\n"
         );
+        let told = to_json(Copied { verified_bytes: 5, ..copied }, Duration::from_secs(2));
+        assert_eq!(told["resumed_bytes"], 1_u64 << 30);
+        assert_eq!((&told["verified_bytes"], &told["seconds"]), (&json!(5), &json!(2.0)));
     }
 }

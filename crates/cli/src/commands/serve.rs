@@ -139,7 +139,7 @@ fn welcome(program: &str, config: &ServeConfig) -> String {
     let _ = write!(
         text,
         "\n\nIn another terminal, list the volumes:\n  {program} ls {server}\n\
-         copy an image into one (this overwrites what it holds):\n  {program} cp IMAGE {first}\n\
+         copy an image into one (one that holds something wants --overwrite):\n  {program} cp IMAGE {first}\n\
          attach one as a file (with sudo also as a block device):\n  {program} attach {first} --mount-point ./{name}\n\n\
          Ctrl-C ends the server.\n"
     );

@@ -67,23 +67,69 @@ impl End {
         }
     }
 
-    /// Makes a destination ready for `size_bytes`; gives where to go on: `done_bytes`, unless the destination is not
-    /// what the interrupted copy left.
-    pub(super) fn prepare(&mut self, size_bytes: u64, done_bytes: Option<u64>) -> anyhow::Result<u64> {
+    pub(super) fn is_volume(&self) -> bool {
+        matches!(self, End::Volume(..))
+    }
+
+    /// Whether a copy goes into something that is there, and is not made larger or smaller by it.
+    pub(crate) fn has_room(&self) -> bool {
+        self.room_bytes().is_some()
+    }
+
+    /// What a source with any other content would not have; `None` where its content may change without a trace.
+    pub(crate) fn version(&self) -> anyhow::Result<Option<String>> {
         match self {
-            End::Image(image) => image.prepare(size_bytes, done_bytes),
-            End::Volume(volume, url) => {
-                anyhow::ensure!(!volume.info().read_only, "{url}: {}", VolumeError::ReadOnly);
-                Ok(done_bytes.unwrap_or(0))
+            End::Image(image) => image.version(),
+            End::Volume(..) => Ok(None),
+        }
+    }
+
+    /// What tells it from any other thing of its name.
+    pub(crate) fn identity(&self) -> anyhow::Result<String> {
+        match self {
+            End::Image(image) => image.identity(),
+            End::Volume(volume, _) => {
+                let info = volume.info();
+                Ok(format!("{} {} {}", info.identity, info.size_bytes, info.block_bytes))
             }
         }
     }
 
-    /// The extent that starts at `place_bytes`, below the end.
-    pub(super) fn extent_at(&self, place_bytes: u64) -> anyhow::Result<Extent> {
+    /// A destination must take writes.
+    pub(crate) fn check_writable(&self) -> anyhow::Result<()> {
         match self {
-            End::Image(image) => image.extent_at(place_bytes),
-            End::Volume(..) => Ok(Extent { range: place_bytes..self.size_bytes(), is_hole: false }),
+            End::Volume(volume, url) if volume.info().read_only => anyhow::bail!("{url}: {}", VolumeError::ReadOnly),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a destination ready for `size_bytes`; gives where to go on: `done_bytes`, unless the destination is not
+    /// what the interrupted copy left.
+    pub(super) fn prepare(&mut self, size_bytes: u64, done_bytes: Option<u64>) -> anyhow::Result<u64> {
+        self.check_writable()?;
+        match self {
+            End::Image(image) => image.prepare(size_bytes, done_bytes),
+            End::Volume(..) => Ok(done_bytes.unwrap_or(0)),
+        }
+    }
+
+    /// Extents from the start of a range, which is not empty, to its end or before.
+    pub(super) async fn extents_at(&self, range: Range<u64>) -> anyhow::Result<Vec<Extent>> {
+        match self {
+            End::Image(image) => Ok(vec![image.extent_at(range.start)?]),
+            End::Volume(volume, url) => {
+                let mut at_bytes = range.start;
+                let runs = volume.allocation(at_bytes, range.end - at_bytes).await;
+                let runs = runs.with_context(|| format!("looking for holes in {url}"))?;
+                Ok(runs
+                    .into_iter()
+                    .map(|run| {
+                        let range = at_bytes..at_bytes + run.length_bytes;
+                        at_bytes = range.end;
+                        Extent { range, is_hole: !run.is_mapped }
+                    })
+                    .collect())
+            }
         }
     }
 

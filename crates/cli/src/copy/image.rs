@@ -65,15 +65,22 @@ impl Image {
         self.is_block_device
     }
 
-    /// The time of the last change of its content, in nanoseconds since 1970; what tells one source from the next.
-    pub(crate) fn changed_nanos(&self) -> anyhow::Result<i128> {
+    /// What a file with any other content would not have: its number, and when it was changed. A block device has nothing of
+    /// the kind.
+    pub(super) fn version(&self) -> anyhow::Result<Option<String>> {
+        if self.is_block_device {
+            return Ok(None);
+        }
         let metadata = self.file.metadata().with_context(|| self.path.display().to_string())?;
-        Ok(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()))
+        // The second time cannot be set: whoever gives a file the time of another changes it.
+        let content = format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec());
+        Ok(Some(format!("{} {content} {}.{:09}", metadata.ino(), metadata.ctime(), metadata.ctime_nsec())))
     }
 
-    /// Its number in its file system; what tells one destination from the next.
-    pub(crate) fn inode(&self) -> anyhow::Result<u64> {
-        Ok(self.file.metadata().with_context(|| self.path.display().to_string())?.ino())
+    /// What tells one destination from the next: its number in its file system, or that of the device.
+    pub(super) fn identity(&self) -> anyhow::Result<String> {
+        let metadata = self.file.metadata().with_context(|| self.path.display().to_string())?;
+        Ok(format!("{} {} {}", metadata.dev(), metadata.ino(), metadata.rdev()))
     }
 
     pub(super) fn current_size(&self) -> anyhow::Result<u64> {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -15,10 +16,21 @@ pub(crate) struct Key {
     pub(crate) to: String,
     /// The source's size.
     pub(crate) size_bytes: u64,
-    /// When the source was changed, if it is a file (nanoseconds since 1970, as text: JSON has no such numbers).
-    pub(crate) changed: Option<String>,
-    /// The destination's inode, if it is a file.
-    pub(crate) inode: Option<u64>,
+    /// What a source with any other content would not have; `None` where its content may change without a trace.
+    pub(crate) source_version: Option<String>,
+    /// What tells the destination from any other of its name.
+    pub(crate) destination_identity: String,
+}
+
+/// A copy that was interrupted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Interrupted {
+    /// Everything below was copied.
+    pub(crate) done_bytes: u64,
+    /// When that was.
+    pub(crate) at: SystemTime,
+    /// Why it cannot go on.
+    pub(crate) obstacle: Option<&'static str>,
 }
 
 /// The journal of one copy.
@@ -32,6 +44,8 @@ pub(crate) struct Journal {
 struct Record {
     key: Key,
     done_bytes: u64,
+    /// Since 1970.
+    at_seconds: u64,
 }
 
 impl Journal {
@@ -46,10 +60,29 @@ impl Journal {
         Ok(Journal { path: directory.join(format!("{name:016x}.json")), key })
     }
 
-    /// Up to where the interrupted copy is done. A journal of another source, or one that cannot be read, counts as none.
-    pub(crate) fn load(&self) -> Option<u64> {
+    /// The interrupted copy of these two ends, if there is one. A journal that cannot be read counts as none.
+    pub(crate) fn load(&self) -> Option<Interrupted> {
         let record: Record = serde_json::from_slice(&fs::read(&self.path).ok()?).ok()?;
-        (record.key == self.key).then_some(record.done_bytes)
+        let (then, now) = (&record.key, &self.key);
+        if (&then.from, &then.to) != (&now.from, &now.to) {
+            return None;
+        }
+        let obstacle = if then.size_bytes != now.size_bytes || record.done_bytes > now.size_bytes {
+            Some("the source has another size now")
+        } else if then.source_version != now.source_version {
+            Some("the source has been changed since")
+        } else if then.destination_identity != now.destination_identity {
+            Some("the destination is not the one of that copy")
+        } else {
+            None
+        };
+        let at = UNIX_EPOCH + Duration::from_secs(record.at_seconds);
+        Some(Interrupted { done_bytes: record.done_bytes, at, obstacle })
+    }
+
+    /// Whether what was copied before must be compared with the source again.
+    pub(crate) fn must_compare(&self) -> bool {
+        self.key.source_version.is_none()
     }
 
     /// Says that everything below `done_bytes` is on stable storage.
@@ -58,15 +91,23 @@ impl Journal {
     /// When the file cannot be written.
     pub(crate) fn save(&self, done_bytes: u64) -> anyhow::Result<()> {
         let unfinished = self.path.with_extension("tmp");
-        let text = serde_json::to_vec(&Record { key: self.key.clone(), done_bytes })?;
+        let at_seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let text = serde_json::to_vec(&Record { key: self.key.clone(), done_bytes, at_seconds })?;
         let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, &self.path));
         written.with_context(|| format!("cannot write the journal {}", self.path.display()))
     }
 
-    /// The copy is complete.
-    pub(crate) fn remove(&self) {
-        // What stays behind no longer matches once the source changes, and only saves work while it does not.
-        let _ = fs::remove_file(&self.path);
+    /// The copy is complete, or begins anew.
+    ///
+    /// # Errors
+    /// When the file cannot be removed: it would speak of another copy.
+    pub(crate) fn remove(&self) -> anyhow::Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove the journal {}", self.path.display()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sanwire_initiator::{OpKind, Volume, VolumeError};
 
 use super::*;
-use crate::test_volume::{block_on, info, serve};
+use crate::parking::block_on;
+use crate::test_volume::{info, serve};
 
 /// A directory that is gone with the test.
 struct Scratch(PathBuf);
@@ -20,8 +21,17 @@ impl Scratch {
         Scratch(path)
     }
 
+    /// The journal of a copy whose source cannot tell whether it was changed, as that of a volume.
     fn journal(&self) -> Journal {
-        let key = Key { from: "a".into(), to: "b".into(), size_bytes: 1, changed: None, inode: None };
+        self.journal_of(key(None))
+    }
+
+    /// That of a copy whose source can, as that of an image file.
+    fn journal_of_file(&self) -> Journal {
+        self.journal_of(key(Some("1")))
+    }
+
+    fn journal_of(&self, key: Key) -> Journal {
         Journal::new(&self.0.join("journal"), key).unwrap()
     }
 
@@ -45,7 +55,17 @@ impl Drop for Scratch {
 }
 
 const SIZE_BYTES: u64 = (5 << 20) + 1000;
-const OPTIONS: CopyOptions = CopyOptions { depth: 4, restart: false };
+const OPTIONS: CopyOptions = CopyOptions { depth: 4, done_bytes: None, verify: false };
+
+fn key(source_version: Option<&str>) -> Key {
+    Key {
+        from: "a".into(),
+        to: "b".into(),
+        size_bytes: SIZE_BYTES,
+        source_version: source_version.map(str::to_owned),
+        destination_identity: "2".into(),
+    }
+}
 
 fn volume(size_bytes: u64) -> Volume {
     serve(info(size_bytes, 512), |_| None)
@@ -100,10 +120,8 @@ fn a_volume_without_discard_and_zeroing_gets_zeroes_written() {
     assert_eq!((copied.data_bytes, copied.zero_bytes), (SIZE_BYTES, 0));
 }
 
-#[test]
-fn an_interrupted_copy_goes_on_where_it_was() {
-    let scratch = Scratch::new("resume");
-    let source = scratch.image(SIZE_BYTES);
+/// A volume that tells the lowest byte that was written since the last look.
+fn watched_volume() -> (Volume, impl Fn() -> u64) {
     let written = Arc::new(AtomicU64::new(u64::MAX));
     let lowest = Arc::clone(&written);
     let volume = serve(info(8 << 20, 512), move |op| {
@@ -112,15 +130,53 @@ fn an_interrupted_copy_goes_on_where_it_was() {
         }
         None
     });
-    scratch.journal().save(3 << 20).unwrap();
-    let from = End::Image(Image::open_source(&source).unwrap());
-    let copied = run(&from, &mut as_end(&volume), &scratch.journal()).unwrap();
-    assert_eq!((copied.resumed_bytes, written.load(Ordering::SeqCst)), (3 << 20, 3 << 20));
+    (volume, move || written.swap(u64::MAX, Ordering::SeqCst))
+}
 
-    scratch.journal().save(3 << 20).unwrap();
-    let restart = CopyOptions { restart: true, ..OPTIONS };
-    let copied = block_on(copy(&from, &mut as_end(&volume), &scratch.journal(), restart, |_| ())).unwrap();
-    assert_eq!((copied.resumed_bytes, written.load(Ordering::SeqCst)), (0, 0));
+fn resumed(done_bytes: u64) -> CopyOptions {
+    CopyOptions { done_bytes: Some(done_bytes), ..OPTIONS }
+}
+
+#[test]
+fn a_copy_of_a_file_goes_on_where_it_was_only_when_it_is_told_so() {
+    let scratch = Scratch::new("resume");
+    let source = scratch.image(SIZE_BYTES);
+    let (volume, lowest) = watched_volume();
+    let journal = scratch.journal_of_file();
+    journal.save(3 << 20).unwrap();
+    let from = End::Image(Image::open_source(&source).unwrap());
+    let copied = block_on(copy(&from, &mut as_end(&volume), &journal, resumed(3 << 20), |_| ())).unwrap();
+    assert_eq!((copied.resumed_bytes, lowest()), (3 << 20, 3 << 20));
+
+    journal.save(3 << 20).unwrap();
+    let copied = run(&from, &mut as_end(&volume), &journal).unwrap();
+    assert_eq!((copied.resumed_bytes, lowest()), (0, 0));
+}
+
+#[test]
+fn a_copy_of_a_volume_that_has_changed_goes_on_as_a_copy_of_what_it_holds_now() {
+    let scratch = Scratch::new("resume-changed");
+    let (volume, path) = (volume(4 << 20), scratch.0.join("back.img"));
+    let fill = |offset_bytes: u64, byte: u8| {
+        let mut frame = block_on(volume.buffer(64 << 10)).unwrap();
+        frame.fill(byte);
+        block_on(volume.write(offset_bytes, frame.freeze())).unwrap();
+    };
+    fill(0, 1);
+    fill(512 << 10, 1);
+    fill(3 << 20, 1);
+    run(&as_end(&volume), &mut End::Image(Image::open_destination(&path).unwrap()), &scratch.journal()).unwrap();
+    // One part is changed, one is cleared, and somebody has spoilt the copy where the volume has nothing.
+    fill(0, 2);
+    block_on(volume.discard(512 << 10, 64 << 10)).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().write_all_at(&[9; 100], (1 << 20) + 77).unwrap();
+    let mut to = End::Image(Image::open_destination(&path).unwrap());
+    let copied = block_on(copy(&as_end(&volume), &mut to, &scratch.journal(), resumed(2 << 20), |_| ())).unwrap();
+    let mut expected = vec![0; 4 << 20];
+    expected[..64 << 10].fill(2);
+    expected[3 << 20..][..64 << 10].fill(1);
+    assert!(fs::read(&path).unwrap() == expected, "a mixture of two states");
+    assert!((1 << 20..2 << 20).contains(&copied.resumed_bytes), "what was the same was left alone: {copied:?}");
 }
 
 #[test]
@@ -128,17 +184,97 @@ fn a_resumed_file_has_nothing_of_the_first_try_behind_the_place() {
     let scratch = Scratch::new("resume-file");
     let path = scratch.0.join("back.img");
     fs::write(&path, vec![0xee; 4 << 20]).unwrap();
-    scratch.journal().save(1 << 20).unwrap();
     let mut to = End::Image(Image::open_destination(&path).unwrap());
-    run(&as_end(&volume(4 << 20)), &mut to, &scratch.journal()).unwrap();
+    let journal = scratch.journal_of_file();
+    block_on(copy(&as_end(&volume(4 << 20)), &mut to, &journal, resumed(1 << 20), |_| ())).unwrap();
     let content = fs::read(&path).unwrap();
     assert!(content[..1 << 20].iter().all(|byte| *byte == 0xee) && content[1 << 20..].iter().all(|byte| *byte == 0));
 
     fs::remove_file(&path).unwrap();
-    scratch.journal().save(1 << 20).unwrap();
     let mut to = End::Image(Image::open_destination(&path).unwrap());
-    let copied = run(&as_end(&volume(4 << 20)), &mut to, &scratch.journal()).unwrap();
+    let copied = block_on(copy(&as_end(&volume(4 << 20)), &mut to, &journal, resumed(1 << 20), |_| ())).unwrap();
     assert_eq!(copied.resumed_bytes, 0, "the file of the first try is gone");
+}
+
+#[test]
+fn a_verified_copy_is_read_again_and_one_that_differs_fails() {
+    let scratch = Scratch::new("verify");
+    let source = scratch.image(SIZE_BYTES);
+    let from = End::Image(Image::open_source(&source).unwrap());
+    let options = CopyOptions { verify: true, ..OPTIONS };
+    let copied = block_on(copy(&from, &mut as_end(&volume(8 << 20)), &scratch.journal(), options, |_| ())).unwrap();
+    assert_eq!(copied.verified_bytes, SIZE_BYTES);
+
+    let clearing = volume(8 << 20);
+    let forgetful = serve(info(8 << 20, 512), {
+        let (source, spoilt) = (source.clone(), AtomicU64::new(0));
+        move |op| {
+            // At the last flush somebody writes the source.
+            if matches!(op, OpKind::Flush) && spoilt.fetch_add(1, Ordering::SeqCst) == 1 {
+                fs::File::options().write(true).open(&source).unwrap().write_all_at(&[7], (3 << 20) + 5).unwrap();
+            }
+            None
+        }
+    });
+    drop(clearing);
+    let copied = block_on(copy(&from, &mut as_end(&forgetful), &scratch.journal(), options, |_| ()));
+    let message = copied.unwrap_err().to_string();
+    assert!(message.contains(&format!("at byte {}", (3 << 20) + 5)), "{message}");
+}
+
+#[test]
+fn a_thin_volume_is_read_only_where_it_has_space() {
+    let scratch = Scratch::new("thin");
+    let read = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&read);
+    let volume = serve(info(64 << 20, 512), move |op| {
+        if let OpKind::Read { buffer, .. } = op {
+            counted.fetch_add(buffer.len() as u64, Ordering::SeqCst);
+        }
+        None
+    });
+    let mut frame = block_on(volume.buffer(4096)).unwrap();
+    frame.fill(5);
+    block_on(volume.write(40 << 20, frame.freeze())).unwrap();
+    let path = scratch.0.join("back.img");
+    run(&as_end(&volume), &mut End::Image(Image::open_destination(&path).unwrap()), &scratch.journal()).unwrap();
+    let content = fs::read(&path).unwrap();
+    assert!(content.len() == 64 << 20 && content[40 << 20..][..4096] == [5; 4096]);
+    let read_bytes = read.load(Ordering::SeqCst);
+    assert!(read_bytes <= 4 << 20, "{read_bytes} bytes were read for 4096");
+}
+
+#[test]
+fn what_a_copy_would_destroy_is_found_and_what_it_leaves_alone_is_not() {
+    let volume = volume(8 << 20);
+    let find = |size_bytes| block_on(find_data(&as_end(&volume), 0..size_bytes, 4)).unwrap();
+    assert_eq!(find(8 << 20), None);
+    let mut frame = block_on(volume.buffer(512)).unwrap();
+    frame.fill(0);
+    frame[511] = 1;
+    block_on(volume.write(5 << 20, frame.freeze())).unwrap();
+    assert!(find(8 << 20).is_some_and(|place| place <= 5 << 20));
+    assert!(find((5 << 20) + 1).is_some(), "the copy clears the rest of its last block");
+    assert_eq!(find(5 << 20), None);
+}
+
+#[test]
+fn a_volume_goes_through_pipes_and_comes_back_equal() {
+    let scratch = Scratch::new("pipes");
+    let source = fs::read(scratch.image(SIZE_BYTES)).unwrap();
+    let (first, second) = (volume(8 << 20), volume(8 << 20));
+    let copied = block_on(read_in(&mut &source[..], &as_end(&first), 4, |_| ())).unwrap();
+    assert_eq!(copied.data_bytes + copied.zero_bytes, SIZE_BYTES);
+    let mut told = Vec::new();
+    let copied = block_on(write_out(&as_end(&first), &mut told, 4, |_| ())).unwrap();
+    assert_eq!(copied.data_bytes + copied.zero_bytes, 8 << 20);
+    assert!(copied.zero_bytes > 1 << 20, "{copied:?}");
+    assert!(
+        told.len() == 8 << 20 && told[..source.len()] == source && told[source.len()..].iter().all(|byte| *byte == 0)
+    );
+    block_on(read_in(&mut &told[..], &as_end(&second), 1, |_| ())).unwrap();
+    let error = block_on(read_in(&mut &[told, vec![1]].concat()[..], &as_end(&second), 4, |_| ())).unwrap_err();
+    assert!(error.to_string().starts_with("stdin has more than the 8388608 bytes"), "{error}");
 }
 
 #[test]
@@ -151,9 +287,11 @@ fn a_failed_write_keeps_the_journal_and_names_the_volume() {
     });
     scratch.journal().save(512).unwrap();
     let from = End::Image(Image::open_source(&source).unwrap());
-    let error = run(&from, &mut as_end(&volume), &scratch.journal()).unwrap_err();
+    let journal = scratch.journal_of_file();
+    journal.save(512).unwrap();
+    let error = block_on(copy(&from, &mut as_end(&volume), &journal, resumed(512), |_| ())).unwrap_err();
     assert!(format!("{error:#}").starts_with("writing hs+ip://box/disk: no space is left"), "{error:#}");
-    assert_eq!(scratch.journal().load(), Some(512));
+    assert_eq!(journal.load().map(|interrupted| interrupted.done_bytes), Some(512));
 }
 
 #[test]
@@ -171,10 +309,36 @@ fn what_does_not_fit_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn a_journal_of_another_source_counts_as_none() {
+fn a_journal_says_why_its_copy_cannot_go_on() {
     let scratch = Scratch::new("journal");
-    scratch.journal().save(77).unwrap();
-    assert_eq!(scratch.journal().load(), Some(77));
-    let key = Key { from: "a".into(), to: "b".into(), size_bytes: 2, changed: None, inode: None };
-    assert_eq!(Journal::new(&scratch.0.join("journal"), key).unwrap().load(), None);
+    let journal = scratch.journal_of_file();
+    assert_eq!(journal.load(), None);
+    journal.save(77).unwrap();
+    let found = |key: Key| scratch.journal_of(key).load();
+    let found_as = |key: Key| found(key).map(|interrupted| (interrupted.done_bytes, interrupted.obstacle));
+    let same = || key(Some("1"));
+    assert_eq!(found_as(same()), Some((77, None)));
+    assert_eq!(found_as(Key { size_bytes: 2, ..same() }), Some((77, Some("the source has another size now"))));
+    assert_eq!(found_as(key(Some("3"))), Some((77, Some("the source has been changed since"))));
+    let other = Key { destination_identity: "4".into(), ..same() };
+    assert_eq!(found_as(other), Some((77, Some("the destination is not the one of that copy"))));
+    assert_eq!(found_as(Key { to: "c".into(), ..same() }), None);
+    assert!(!journal.must_compare() && scratch.journal().must_compare());
+    journal.remove().unwrap();
+    assert_eq!(found_as(same()), None);
+    journal.remove().unwrap();
+}
+
+#[test]
+fn a_file_that_was_written_is_another_version_of_the_source() {
+    let scratch = Scratch::new("version");
+    let path = scratch.image(SIZE_BYTES);
+    let version = || End::Image(Image::open_source(&path).unwrap()).version().unwrap();
+    let before = version();
+    assert!(before.is_some());
+    assert_eq!(version(), before);
+    fs::write(scratch.0.join("other"), vec![1; SIZE_BYTES as usize]).unwrap();
+    fs::rename(scratch.0.join("other"), &path).unwrap();
+    assert_ne!(version(), before);
+    assert_eq!(as_end(&volume(1 << 20)).version().unwrap(), None);
 }

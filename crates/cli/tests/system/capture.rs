@@ -105,8 +105,8 @@ fn converse(world: &World, wire: Wire, volume: &str) -> PathBuf {
         run_ok(world.sanwire(&["discover", "--interface", world.interface()]), PATIENCE);
     }
     run_ok(world.sanwire(&["ls", &wire.server_url()]), PATIENCE);
-    run_ok(world.sanwire(&["cp", "--restart", &image.display().to_string(), &wire.url("disk")]), PATIENCE);
-    run_ok(world.sanwire(&["cp", "--restart", &wire.url("disk"), &world.scratch.text("back.raw")]), PATIENCE);
+    run_ok(world.sanwire(&["cp", "--overwrite", &image.display().to_string(), &wire.url("disk")]), PATIENCE);
+    run_ok(world.sanwire(&["cp", "--overwrite", &wire.url("disk"), &world.scratch.text("back.raw")]), PATIENCE);
     assert!(server.stop().success(), "{}", server.log());
     // The last packets pass through the kernel's buffer.
     std::thread::sleep(Duration::from_secs(1));

@@ -1,11 +1,11 @@
-//! `sanwire cp`: both ways, sparse, going on after an interruption.
+//! `sanwire cp`: both ways, sparse, through pipes, going on after an interruption, and never over what is there by mistake.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::harness::{Process, Server, Wire, World, pattern, run_ok, wait_until};
+use crate::harness::{Process, Server, Wire, World, pattern, run, run_ok, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const IMAGE_BYTES: u64 = 256 << 20;
@@ -20,8 +20,8 @@ fn images_are_copied_both_ways_and_stay_sparse() {
     make_image(&image);
     for wire in [Wire::Ethernet, Wire::Ip, Wire::Iscsi] {
         let url = wire.url("disk");
-        run_ok(world.sanwire(&["cp", "--restart", &image.display().to_string(), &url]), PATIENCE);
-        run_ok(world.sanwire(&["cp", "--restart", &url, &back.display().to_string()]), PATIENCE);
+        run_ok(world.sanwire(&["cp", "--overwrite", &image.display().to_string(), &url]), PATIENCE);
+        run_ok(world.sanwire(&["cp", "--overwrite", &url, &back.display().to_string()]), PATIENCE);
         assert!(same(&image, &back), "the copy over {wire:?} differs");
         let used_bytes = fs::metadata(&back).expect("the copy").blocks() * 512;
         assert!(used_bytes < 2 * 3 * PART_BYTES as u64, "{used_bytes} bytes are no longer sparse");
@@ -47,9 +47,75 @@ fn a_copy_that_was_killed_goes_on() {
         fs::read_dir(&journals).is_ok_and(|mut entries| entries.next().is_some())
     });
     first.kill();
-    let told = run_ok(world.sanwire(&arguments), PATIENCE);
-    assert!(told.contains("were there from an interrupted copy"), "{told}");
+    let told = run(world.sanwire(&arguments), PATIENCE);
+    assert!(told.code == Some(2) && told.stderr.contains("--resume goes on with it"), "{told:?}");
+    let told = run(world.sanwire(&[&arguments[..], &["--resume"]].concat()), PATIENCE);
+    assert!(told.code == Some(0) && told.stderr.contains("going on at"), "{told:?}");
+    assert!(told.stdout.contains("were there from an interrupted copy"), "{told:?}");
     assert!(same(&image, &world.scratch.path("disk.img")), "the copy differs");
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn a_volume_that_changed_since_its_copy_was_interrupted_is_copied_as_it_is_now() {
+    let test = "a_volume_that_changed_since_its_copy_was_interrupted_is_copied_as_it_is_now";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let mut server = Server::start(&world, &["disk=ram:64M,delay=read:60ms"]);
+    let (image, part, back) = (world.scratch.path("image"), world.scratch.path("part"), world.scratch.path("back"));
+    fs::write(&image, pattern(3, 64 << 20)).expect("an image");
+    fs::write(&part, pattern(4, 64 << 10)).expect("a part");
+    let url = Wire::Ip.url("disk");
+    let text = |path: &Path| path.display().to_string();
+    run_ok(world.sanwire(&["cp", &text(&image), &url]), PATIENCE);
+    let arguments = ["cp", "--depth", "4", &url, &text(&back)];
+    let mut first = Process::spawn("cp", world.sanwire(&arguments), world.scratch.path("cp.log"));
+    let journals = world.state("client").join("sanwire/cp");
+    wait_until("the copy has got somewhere", PATIENCE, || {
+        assert!(first.is_alive(), "it was too fast: {}", first.log());
+        fs::read_dir(&journals).is_ok_and(|mut entries| entries.next().is_some())
+    });
+    first.kill();
+    run_ok(world.sanwire(&["cp", "--overwrite", &text(&part), &url]), PATIENCE);
+    let told = run(world.sanwire(&["cp", "--resume", "--verify", &url, &text(&back)]), PATIENCE);
+    assert!(told.code == Some(0) && told.stderr.contains("compared with the source again"), "{told:?}");
+    assert!(told.stdout.contains("verified"), "{told:?}");
+    let mut expected = pattern(3, 64 << 20);
+    expected[..64 << 10].copy_from_slice(&pattern(4, 64 << 10));
+    assert!(fs::read(&back).expect("the copy") == expected, "a mixture of two states");
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn a_volume_goes_through_a_pipe_and_over_what_is_there_only_when_told() {
+    let test = "a_volume_goes_through_a_pipe_and_over_what_is_there_only_when_told";
+    let Some(world) = World::new(test, 1500, &["sh", "cat"]) else { return };
+    let mut server = Server::start_for(&world, Wire::Iscsi, &["disk=ram:16M", "other=ram:16M"]);
+    let (image, back) = (world.scratch.path("image"), world.scratch.path("back"));
+    fs::write(&image, pattern(6, 9_000_000)).expect("an image");
+    for (wire, options) in [(Wire::Ip, ""), (Wire::Iscsi, "--overwrite")] {
+        let in_shell = |script: &str| {
+            let mut command = world.on_client("sh");
+            command.args(["-c", script, env!("CARGO_BIN_EXE_sanwire"), &wire.url("disk"), &wire.url("other")]);
+            command.arg(&image).arg(&back).env("XDG_STATE_HOME", world.state("client"));
+            run(command, PATIENCE)
+        };
+        let copied = in_shell(&format!("cat \"$3\" | \"$0\" cp {options} - \"$1\""));
+        assert!(copied.code == Some(0) && copied.stdout.starts_with("copied"), "{copied:?}");
+        let again = in_shell("cat \"$3\" | \"$0\" cp - \"$1\"");
+        assert!(again.code == Some(2) && again.stderr.contains("add --overwrite"), "{again:?}");
+        let refused = in_shell("\"$0\" cp \"$3\" \"$1\"");
+        assert!(refused.code == Some(2) && refused.stderr.contains("holds something"), "{refused:?}");
+        let copied = in_shell("\"$0\" cp --json \"$1\" - | cat > \"$4\"");
+        assert!(copied.code == Some(0) && copied.stderr.contains("\"data_bytes\":"), "{copied:?}");
+        let mut expected = pattern(6, 9_000_000);
+        expected.resize(16 << 20, 0);
+        assert!(fs::read(&back).expect("the copy") == expected, "the copy over {wire:?} differs");
+        let through = in_shell(&format!("\"$0\" cp \"$1\" - | \"$0\" cp {options} --json - \"$2\""));
+        assert!(through.code == Some(0) && through.stdout.contains("\"data_bytes\":"), "{through:?}");
+        run_ok(world.sanwire(&["cp", "--verify", &wire.url("other"), &back.display().to_string()]), PATIENCE);
+        assert!(fs::read(&back).expect("the copy") == expected, "the copy of the copy over {wire:?} differs");
+    }
+    assert!(!world.scratch.path("-").exists() && !Path::new("-").exists(), "no file is called -");
     assert!(server.stop().success(), "{}", server.log());
 }
 

@@ -22,7 +22,7 @@ fn a_full_disk_is_no_space_left() {
     fs::write(&image, pattern(1, 32 << 20)).expect("an image");
     let source = image.display().to_string();
     for wire in [Wire::Ethernet, Wire::Ip] {
-        let ran = run(world.sanwire(&["cp", "--restart", &source, &wire.url("disk")]), PATIENCE);
+        let ran = run(world.sanwire(&["cp", "--overwrite", &source, &wire.url("disk")]), PATIENCE);
         assert_eq!(ran.code, Some(1), "{}", ran.stderr);
         assert!(ran.stderr.contains("no space is left on the server"), "{}", ran.stderr);
     }
@@ -61,18 +61,18 @@ fn writes_to_a_full_disk_wait_for_room_where_the_volume_says_so() {
         };
         let url = wire.url(&format!("{wire:?}"));
         let log = world.scratch.path(&format!("cp-{wire:?}.log"));
-        let mut copy = Process::spawn("cp", world.sanwire(&["cp", "--restart", &image, &url]), log);
+        let mut copy = Process::spawn("cp", world.sanwire(&["cp", "--overwrite", &image, &url]), log);
         wait_until("commands wait for room", PATIENCE, || waiting() > 0);
         let said = format!("the store of {wire:?} is full: its commands wait");
         assert!(server.log().contains(&said), "{}", server.log());
-        run_ok(world.sanwire(&["cp", "--restart", &image, &wire.url("other")]), PATIENCE);
+        run_ok(world.sanwire(&["cp", "--overwrite", &image, &wire.url("other")]), PATIENCE);
         assert!(copy.is_alive() && waiting() > 0, "{}", copy.log());
         small[index].resize("64M");
         assert!(copy.wait(PATIENCE).success(), "{}", copy.log());
         assert_eq!(waiting(), 0);
         let said = format!("no command waits for the store of {wire:?} any more; 0 failed");
         assert!(server.log().contains(&said), "{}", server.log());
-        run_ok(world.sanwire(&["cp", "--restart", &url, &back]), PATIENCE);
+        run_ok(world.sanwire(&["cp", "--overwrite", &url, &back]), PATIENCE);
         let copied = fs::read(&back).expect("the copy");
         expect_pattern("what waited", &copied[..32 << 20], 8);
     }
@@ -82,7 +82,8 @@ fn writes_to_a_full_disk_wait_for_room_where_the_volume_says_so() {
 #[test]
 fn media_errors_reach_the_reader() {
     let Some(world) = World::new("media_errors_reach_the_reader", 1500, &["dd"]) else { return };
-    let volume = format!("disk=file:{},size=16M,error=read@1M..2M", world.scratch.text("disk.img"));
+    // Thick: what has no space is not read.
+    let volume = format!("disk=file:{},size=16M,thick,error=read@1M..2M", world.scratch.text("disk.img"));
     let mut server = Server::start(&world, &[&volume]);
     let copy = world.scratch.text("copy.raw");
     let ran = run(world.sanwire(&["cp", &Wire::Ethernet.url("disk"), &copy]), PATIENCE);
@@ -126,13 +127,13 @@ fn a_truncated_store_is_a_media_error() {
     let (url, copy) = (Wire::Ethernet.url("disk"), world.scratch.text("copy.raw"));
     run_ok(world.sanwire(&["cp", &url, &copy]), PATIENCE);
     File::options().write(true).open(&store).and_then(|file| file.set_len(1 << 20)).expect("the store shrinks");
-    let ran = run(world.sanwire(&["cp", "--restart", &url, &copy]), PATIENCE);
+    let ran = run(world.sanwire(&["cp", "--overwrite", &url, &copy]), PATIENCE);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("medium error at byte"), "{}", ran.stderr);
     run_ok(world.sanwire(&["cp", &Wire::Ethernet.url("other"), &copy]), PATIENCE);
     assert!(server.is_alive());
     fs::remove_file(&store).expect("the store goes away");
-    run(world.sanwire(&["cp", "--restart", &url, &copy]), PATIENCE);
+    run(world.sanwire(&["cp", "--overwrite", &url, &copy]), PATIENCE);
     run_ok(world.sanwire(&["info", &Wire::Ip.url("other")]), PATIENCE);
     assert!(server.is_alive());
 }

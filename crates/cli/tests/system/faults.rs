@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::filesystems::volume;
-use crate::harness::{Attached, Filesystem, Filler, Server, Wire, World, wait_until};
+use crate::harness::{Attached, Filesystem, Filler, Process, Server, Wire, World, run, wait_until};
 
 /// How long the link is away.
 const CUT: Duration = Duration::from_secs(5);
@@ -147,6 +149,54 @@ fn a_volume_that_grew_while_its_server_was_away_is_larger() {
         attached.detach(&world);
         assert!(server.stop().success(), "{}", server.log());
     }
+}
+
+#[test]
+fn an_attachment_that_is_told_to_wait_outlasts_a_server_that_starts_later() {
+    let test = "an_attachment_that_is_told_to_wait_outlasts_a_server_that_starts_later";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let attach = |number: u8, wait: &str| {
+        let (url, socket) = (Wire::Ip.url("disk"), world.scratch.text(&format!("{number}.sock")));
+        let arguments = ["attach", &url, "--as", "nbd", "--socket", &socket, "--wait", wait];
+        Process::spawn("attach", world.sanwire(&arguments), world.scratch.path(&format!("attach-{number}.log")))
+    };
+    let mut attached = [attach(0, "forever"), attach(1, "600")];
+    // Longer than a server is sought by those who are not told.
+    thread::sleep(Duration::from_secs(7));
+    let mut server = Server::start(&world, &["disk=ram:16M"]);
+    for process in &mut attached {
+        process.wait_for("ends it.", RECOVERY);
+    }
+    drop(attached);
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn an_attachment_says_when_its_volume_goes_away_and_comes_back() {
+    let test = "an_attachment_says_when_its_volume_goes_away_and_comes_back";
+    let Some(world) = World::new(test, 1500, &["dd"]) else { return };
+    let mut server = Server::start(&world, &["disk=ram:16M"]);
+    let attached = Attached::fuse(&world, &Wire::Ip.url("disk"), &["--no-device", "--wait", "1"]);
+    let read = || {
+        let mut dd = std::process::Command::new("dd");
+        dd.args([&format!("if={}", attached.place.display()), "of=/dev/null", "bs=4096", "count=1", "iflag=direct"]);
+        run(dd, RECOVERY).code
+    };
+    assert_eq!(read(), Some(0));
+    server.signal(Signal::STOP);
+    assert_eq!(read(), Some(1));
+    assert_eq!(read(), Some(1));
+    server.signal(Signal::CONT);
+    wait_until("it can be read again", RECOVERY, || read() == Some(0));
+    let log = attached.log();
+    let count = |text| log.matches(text).count();
+    assert_eq!(
+        (count("WARN volume disk cannot be used"), count("WARN volume disk can be used again")),
+        (1, 1),
+        "{log}"
+    );
+    attached.detach(&world);
+    assert!(server.stop().success(), "{}", server.log());
 }
 
 /// Who writes file after file until told to stop.

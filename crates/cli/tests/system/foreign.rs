@@ -91,12 +91,12 @@ fn images_are_copied_to_and_from_a_disk_of_another_make() {
         fs::write(&image, &bytes).expect("an image");
         // What is to be zeroed must not be so already.
         fs::write(world.scratch.path("disk.img"), pattern(99, 48 << 20)).expect("the store");
-        sanwire(&world, &[&["cp", "--restart", &image, &url("")], *options].concat());
+        sanwire(&world, &[&["cp", "--overwrite", &image, &url("")], *options].concat());
         assert!(
             fs::read(world.scratch.path("disk.img")).expect("the store") == bytes,
             "{options:?}: the store differs"
         );
-        sanwire(&world, &[&["cp", "--restart", &url(""), &back], *options].concat());
+        sanwire(&world, &[&["cp", "--overwrite", &url(""), &back], *options].concat());
         assert!(fs::read(&back).expect("the copy") == bytes, "{options:?}: the copy differs");
     }
 }
@@ -149,7 +149,7 @@ pub fn copy_beyond_a_killed_target(test: &str, wait: impl FnOnce(&Process)) {
     let mut tgt = start(&world, &disk(&world, SIZE_BYTES as u64));
     let (image, store) = (world.scratch.text("image.raw"), world.scratch.path("disk.img"));
     fs::write(&image, pattern(5, SIZE_BYTES)).expect("an image");
-    let arguments = ["cp", "--depth", "2", &image, &url("")];
+    let arguments = ["cp", "--overwrite", "--depth", "2", &image, &url("")];
     let mut copy = Process::spawn("cp", world.sanwire(&arguments), world.scratch.path("cp.log"));
     wait_until("the copy has begun", PATIENCE, || has_begun(&store));
     tgt.kill();

@@ -124,9 +124,9 @@ fn what_a_client_may_do_changes_while_others_go_on() {
     assert!(listed.contains("vm-1") && !listed.contains("backup"), "{listed}");
     fs::write(&image, vec![1; 1 << 20]).expect("an image");
     let volume = format!("{server_url}/vm-1");
-    assert_ne!(alice.run(&["cp", "--restart", &image, &volume]).code, Some(0), "it may read only");
+    assert_ne!(alice.run(&["cp", "--overwrite", &image, &volume]).code, Some(0), "it may read only");
     ctl_ok(&socket, &["set-client", "alice", "--volumes", "*", "--read-only=false"]);
-    let written = alice.run(&["cp", "--restart", &image, &volume]);
+    let written = alice.run(&["cp", "--overwrite", &image, &volume]);
     assert_eq!(written.code, Some(0), "{}", written.stderr);
 
     let secret = scratch.secret("secret", "a password of its own\n");

@@ -42,7 +42,8 @@ impl Attached {
         Attached::spawn(world, url, &["--as", "nbd", "--socket", &socket])
     }
 
-    fn fuse(world: &World, url: &str, options: &[&str]) -> Attached {
+    /// Attaches as a file, and a block device unless the options say otherwise.
+    pub fn fuse(world: &World, url: &str, options: &[&str]) -> Attached {
         let mount_point = world.scratch.text(&format!("volume-{}", label(url)));
         let mut arguments = vec!["--mount-point", mount_point.as_str()];
         arguments.extend(options);

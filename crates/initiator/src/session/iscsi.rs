@@ -268,7 +268,15 @@ impl IscsiDiscovery {
 
 fn translate(event: ClientEvent) -> Option<Event> {
     Some(match event {
-        ClientEvent::Connected { server, resumed } => Event::Connected { server: server_info(*server), resumed },
+        ClientEvent::Connected { server, resumed } => {
+            if server.is_narrowed {
+                tracing::warn!(
+                    "{} drops commands, or ends sessions, that have several connections: it is used with one",
+                    server.target
+                );
+            }
+            Event::Connected { server: server_info(*server), resumed }
+        }
         ClientEvent::Lost { announced } => Event::Lost { announced },
         ClientEvent::Completed { id, status, sense, data_in, data_in_bytes } => {
             Event::Completed { id: OrderId(id.number()), answer: Answer { status, sense }, data_in, data_in_bytes }

@@ -31,7 +31,11 @@ const REJECT_WAITING_FOR_LOGOUT: u8 = 12;
 
 impl Client {
     /// A sign of life, or the wish for one.
-    pub(super) fn handle_nop(&mut self, link: &mut Link, nop: &NopIn) -> Result<(), Trouble> {
+    pub(super) fn handle_nop(&mut self, link: &mut Link, number: u16, nop: &NopIn) -> Result<(), Trouble> {
+        if nop.task_tag != TAG_NONE && self.has_dropped_command(number, link.pinged_behind) {
+            self.narrow();
+            return Err(Trouble::Broken);
+        }
         let State::Live(session) = &mut self.state else { return Ok(()) };
         if nop.task_tag != TAG_NONE {
             if link.take_request(nop.task_tag) != Some(Request::Ping) {

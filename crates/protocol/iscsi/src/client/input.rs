@@ -132,7 +132,7 @@ impl Client {
         match header.opcode() {
             Some(Opcode::ScsiResponse) => self.handle_response(link, number, &ScsiResponse::read(header), data, now),
             Some(Opcode::ReadyToTransfer) => self.handle_ready(link, number, &ReadyToTransfer::read(header), now),
-            Some(Opcode::NopIn) => self.handle_nop(link, &NopIn::read(header)),
+            Some(Opcode::NopIn) => self.handle_nop(link, number, &NopIn::read(header)),
             Some(Opcode::TextResponse) => self.handle_text(link, &TextResponse::read(header), data),
             Some(Opcode::AsyncMessage) => self.handle_message(link, number, &AsyncMessage::read(header), now),
             Some(Opcode::Reject) => self.handle_reject(link, number, &Reject::read(header), data, now),

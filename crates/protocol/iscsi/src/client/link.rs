@@ -72,6 +72,8 @@ pub(super) struct Link {
     pub(super) heard_at: Instant,
     /// Since when a sign of life is owed.
     pub(super) pinged_at: Option<Instant>,
+    /// Commands with lower numbers were sent before the last question for one.
+    pub(super) pinged_behind: Serial,
     /// Requests without an answer, by their tags.
     pub(super) requests: Vec<(u32, Request)>,
     /// Commands in transit here.
@@ -106,6 +108,7 @@ impl Link {
             placing: None,
             heard_at: now,
             pinged_at: None,
+            pinged_behind: Serial(0),
             owed: BTreeSet::new(),
             has_moved: false,
             owed_since: now,
@@ -293,7 +296,7 @@ impl Link {
             ..NopOut::default()
         };
         self.request(task_tag, Request::Ping, ping.write(), None);
-        self.pinged_at = Some(now);
+        (self.pinged_at, self.pinged_behind) = (Some(now), command_number);
     }
 
     /// Queues a request of our own, whose answer will have this tag.

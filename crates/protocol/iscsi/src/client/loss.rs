@@ -26,6 +26,9 @@ impl Client {
             Stage::Login(_) => return self.attempt_failed(Attempt::Ended(Failure::LoginClosed), now),
         };
         self.tasks.put_back(link.withdraw());
+        if trouble == Trouble::Broken {
+            self.note_end(now);
+        }
         match &self.state {
             State::Leaving(_) => {
                 if !self.has_link() {

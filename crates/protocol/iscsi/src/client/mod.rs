@@ -18,6 +18,7 @@ mod entering;
 mod input;
 mod link;
 mod loss;
+mod narrowing;
 mod patience;
 mod ranges;
 mod recovery;
@@ -108,6 +109,10 @@ pub struct Client {
     next_connection: u64,
     tasks: Tasks,
     was_connected: bool,
+    /// Sessions in a row with several connections that the target has soon ended.
+    short_sessions: u8,
+    /// It gets no more than one connection, for it does not bear more.
+    is_narrowed: bool,
     /// When the commands under way are looked at.
     look_at: Option<Instant>,
     holds_after_restart: bool,
@@ -129,6 +134,8 @@ impl Client {
             next_connection: 0,
             tasks: Tasks::new(config.commands_max),
             was_connected: false,
+            short_sessions: 0,
+            is_narrowed: false,
             look_at: None,
             holds_after_restart: false,
             wants_targets: false,
@@ -234,7 +241,7 @@ impl Client {
     pub fn server(&self) -> Option<ServerInfo> {
         let State::Live(session) = &self.state else { return None };
         let connections = self.connections.iter().filter(|known| matches!(known.stage, Stage::Full(_))).count();
-        Some(session.info(&self.config, connections))
+        Some(ServerInfo { is_narrowed: self.is_narrowed, ..session.info(&self.config, connections) })
     }
 
     /// The next thing that the layer above must know.

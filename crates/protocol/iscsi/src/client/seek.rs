@@ -271,7 +271,7 @@ impl Client {
                 self.resume(session, now);
             }
             State::Live(mut session) => {
-                session.grow = Some((now, Backoff::default()));
+                (session.grow, session.was_wide) = (Some((now, Backoff::default())), true);
                 self.state = State::Live(session);
                 self.seek_on(now);
             }

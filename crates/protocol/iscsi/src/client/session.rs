@@ -28,6 +28,9 @@ pub(super) struct Session {
     pub(super) portal: SocketAddr,
     /// Lost connections (numbers) whose tasks are to go on elsewhere.
     pub(super) lost: Vec<Lost>,
+    pub(super) begun_at: Instant,
+    /// It has had several connections.
+    pub(super) was_wide: bool,
     /// It has shown to work: a loss begins a new search, with its full patience.
     pub(super) is_settled: bool,
     /// The target wants us to leave: no new commands, and a logout at this time.
@@ -89,6 +92,8 @@ impl Session {
             alias,
             portal,
             lost: Vec::new(),
+            begun_at: now,
+            was_wide: false,
             is_settled: false,
             leave_at: None,
             is_leaving: false,
@@ -153,6 +158,11 @@ impl Session {
         command < self.expected_command
     }
 
+    /// The number of the command that the target expects next, as far as is known.
+    pub(super) fn expected_command(&self) -> Serial {
+        self.expected_command
+    }
+
     /// Takes what a PDU tells of the window (RFC 7143 4.2.2.1): old news, and numbers that cannot be, change nothing.
     pub(super) fn note_window(&mut self, expected: Serial, max: Serial) {
         if max.next() < expected {
@@ -201,6 +211,7 @@ impl Session {
             portal: self.portal,
             commands_max: config.commands_max.max(1).min(window),
             connections: connections as u16,
+            is_narrowed: false,
             session: self.parameters,
             connection: self.connection,
         }

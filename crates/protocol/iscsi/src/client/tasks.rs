@@ -100,6 +100,15 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
+    /// Whether a command was sent with this number on this connection, and is not answered.
+    pub(super) fn is_sent_as(&self, connection: u16, number: Serial) -> bool {
+        let sent = self.slots.iter().filter_map(|slot| match &slot.task.as_ref()?.progress {
+            Progress::Sent(sent) => Some(sent),
+            Progress::Waiting | Progress::Held => None,
+        });
+        sent.into_iter().any(|sent| sent.connection == connection && sent.command_number == number)
+    }
+
     pub(super) fn new(commands_max: u16) -> Self {
         let count = commands_max.max(1);
         Tasks {

@@ -64,6 +64,8 @@ pub struct ServerInfo {
     pub commands_max: u16,
     /// Connections of the session.
     pub connections: u16,
+    /// There are no more because the target has dropped commands, or ended sessions, with more.
+    pub is_narrowed: bool,
     /// What was agreed on.
     pub session: crate::SessionParameters,
     /// What was agreed on for the leading connection.

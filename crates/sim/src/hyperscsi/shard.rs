@@ -70,7 +70,7 @@ impl Shard {
             match event {
                 ServerEvent::SessionOpened { nexus, client, options, .. } => self.open(nexus, client, &options)?,
                 ServerEvent::Refused { .. } => {}
-                ServerEvent::Options { nexus, options } => {
+                ServerEvent::Options { nexus, options } | ServerEvent::SessionResumed { nexus, options, .. } => {
                     self.runner.units_of(nexus).lock_media(nexus, options.medium_lock);
                     if let Some(visitor) = self.visitors.get_mut(&nexus) {
                         visitor.is_read_only = options.peer_is_read_only;

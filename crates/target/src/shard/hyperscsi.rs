@@ -20,7 +20,7 @@ use crate::wire::HYPERSCSI_PORT;
 /// A client that has a session.
 struct Visitor {
     client: ClientId,
-    /// Where it came from.
+    /// Where it is, by the handshake of its connection.
     path: Path,
     /// It wants to write nothing.
     is_read_only: bool,
@@ -37,6 +37,15 @@ pub(super) struct Visitors {
 impl Visitors {
     pub(super) fn new(clients: Arc<Clients>, inbox: Inbox) -> Self {
         Visitors { clients, inbox, by_nexus: BTreeMap::new() }
+    }
+
+    /// A client goes on with its session from here: whether it may is asked by its address.
+    fn moved(&mut self, nexus: NexusId, path: Path) {
+        let Some(visitor) = self.by_nexus.get_mut(&nexus) else { return };
+        visitor.path = path;
+        // What it may see may depend on the address too.
+        self.clients.enter(visitor.client, path.peer, visitor.is_read_only);
+        self.clients.leave(visitor.client, visitor.is_read_only);
     }
 
     /// What was agreed on with a client has changed.
@@ -84,6 +93,10 @@ impl Shard {
                 units.nexus_established(nexus, ports);
                 units.lock_media(nexus, options.medium_lock);
                 self.visitors.by_nexus.insert(nexus, Visitor { client, path, is_read_only, units });
+            }
+            ServerEvent::SessionResumed { nexus, path, options } => {
+                self.visitors.moved(nexus, path);
+                self.visitors.take_options(nexus, &options);
             }
             ServerEvent::Options { nexus, options } => self.visitors.take_options(nexus, &options),
             ServerEvent::Refused { offence, client, path, count } => {

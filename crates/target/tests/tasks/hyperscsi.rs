@@ -101,6 +101,11 @@ impl Driver {
         }
     }
 
+    /// Sends from this address of the host from now on.
+    pub fn move_to(&mut self, address: [u8; 4]) {
+        self.socket = UdpSocket::bind((std::net::Ipv4Addr::from(address), 0)).unwrap();
+    }
+
     /// Waits for a connection; whether the server knows the session.
     pub fn is_resumed(&mut self) -> bool {
         loop {

@@ -1,5 +1,6 @@
 //! Tasks of several sessions on several shards of one server: who waits for whom, and who ends whose.
 
+mod addresses;
 mod attentions;
 mod copy;
 mod hyperscsi;
@@ -47,6 +48,39 @@ struct World {
     store: Arc<GatedStore>,
 }
 
+/// The units but the gated one, on two shards, over both wires.
+fn config() -> TargetConfig {
+    let volume = |lun, spec: &str| VolumeConfig { lun: Lun::new(lun).unwrap(), spec: spec.parse().unwrap() };
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    TargetConfig {
+        name: "test".into(),
+        identity: Identity::from_private(random().unwrap()).unwrap(),
+        psk: [0; 32],
+        wires: vec![Wire::Iscsi { address: any_port, group_tag: 1 }, Wire::HsIp { address: any_port }],
+        protection: Protection::Checksum,
+        compression: Compression::Off,
+        rekey_interval: TargetConfig::REKEY_INTERVAL_DEFAULT,
+        allow: AllowList::default(),
+        volumes: vec![
+            volume(DELAYED, "delayed=ram:1M,delay=write:3600s"),
+            volume(PROMPT, "prompt=ram:1M"),
+            volume(REMOVABLE, "removable=ram:1M,removable"),
+        ],
+        exports: vec![ExportConfig::of_volume("prompt", AllowList::default()).unwrap()],
+        discovery: Default::default(),
+        shards: 2,
+        memory_bytes: TargetConfig::MEMORY_BYTES_DEFAULT,
+        ring_bytes: 1 << 20,
+        // Only a ring can wait for a socket as if it were a disk.
+        engine: EngineKind::IoUring,
+        recovery: Recovery::default(),
+        renewed: Default::default(),
+        state_directory: None,
+        audit_log: None,
+        clients: Vec::new(),
+    }
+}
+
 impl World {
     fn new() -> World {
         World::with(Patience::default())
@@ -54,36 +88,7 @@ impl World {
 
     /// With such patience with the gated store.
     fn with(patience: Patience) -> World {
-        let volume = |lun, spec: &str| VolumeConfig { lun: Lun::new(lun).unwrap(), spec: spec.parse().unwrap() };
-        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-        let target = Target::start(TargetConfig {
-            name: "test".into(),
-            identity: Identity::from_private(random().unwrap()).unwrap(),
-            psk: [0; 32],
-            wires: vec![Wire::Iscsi { address: any_port, group_tag: 1 }, Wire::HsIp { address: any_port }],
-            protection: Protection::Checksum,
-            compression: Compression::Off,
-            rekey_interval: TargetConfig::REKEY_INTERVAL_DEFAULT,
-            allow: AllowList::default(),
-            volumes: vec![
-                volume(DELAYED, "delayed=ram:1M,delay=write:3600s"),
-                volume(PROMPT, "prompt=ram:1M"),
-                volume(REMOVABLE, "removable=ram:1M,removable"),
-            ],
-            exports: vec![ExportConfig::of_volume("prompt", AllowList::default()).unwrap()],
-            discovery: Default::default(),
-            shards: 2,
-            memory_bytes: TargetConfig::MEMORY_BYTES_DEFAULT,
-            ring_bytes: 1 << 20,
-            // Only a ring can wait for a socket as if it were a disk.
-            engine: EngineKind::IoUring,
-            recovery: Recovery::default(),
-            renewed: Default::default(),
-            state_directory: None,
-            audit_log: None,
-            clients: Vec::new(),
-        })
-        .unwrap();
+        let target = Target::start(config()).unwrap();
         let store = Arc::new(GatedStore::new());
         let identity = DiskIdentity::new("gated", [7; 16]).unwrap();
         let disk =

@@ -27,9 +27,20 @@ impl Channel {
             Arrival::New => Ok(parts),
             Arrival::Beyond => Err(Rejected::Bad),
             Arrival::Duplicate => {
-                self.ack_due = AckDue::Now;
+                self.acknowledge_duplicate(now);
                 Err(Rejected::Duplicate)
             }
+        }
+    }
+
+    /// Its acknowledgement was lost; or somebody says again and again what he has overheard, which is not to make us send as often.
+    fn acknowledge_duplicate(&mut self, now: Instant) {
+        let at = self.duplicate_acked_at.map_or(now, |last| last + ACK_DELAY);
+        if at <= now {
+            self.duplicate_acked_at = Some(now);
+            self.ack_due = AckDue::Now;
+        } else if self.ack_due == AckDue::No {
+            self.ack_due = AckDue::At(at);
         }
     }
 

@@ -183,7 +183,7 @@ impl Channel {
             let at = known.or_else(|| (1..self.links.len()).find(|&at| !self.links[at].is_live()))?;
             // What goes by a link while none answers may be under way still: the new one owes nothing of it.
             self.outgoing.abandon_link(at as u8, &mut self.links);
-            self.links[at] = link;
+            self.links[at] = link.in_place_of(&self.links[at]);
         }
         Some(())
     }
@@ -194,10 +194,11 @@ mod tests {
     use sanwire_buffer::Head;
     use sanwire_core::{LinkId, Peer};
 
+    use super::super::Marker;
     use super::super::messages::Message;
     use super::super::{Recovery, Setup};
     use super::*;
-    use crate::wire::flow::Window;
+    use crate::wire::flow::{Ack, AckKind, Window};
     use crate::wire::{Protection, Tag};
 
     const LIMITS: LinkLimits = LinkLimits { packet_max_bytes: 1500, receive_capacity_packets: 64 };
@@ -241,6 +242,33 @@ mod tests {
         channel.add_link(path(100), LIMITS, LIMITS, now).unwrap();
         assert_eq!((channel.path(), channel.links[1].path()), (path(0), path(100)), "the handshake's keeps its place");
         assert!(channel.outgoing.lost_bytes().is_some(), "what went by the dead one goes again");
+    }
+
+    #[test]
+    fn a_late_answer_about_a_link_tells_nothing_of_the_one_in_its_place() {
+        let now = Instant::ZERO;
+        let mut channel = channel(now);
+        channel.add_link(path(1), LIMITS, LIMITS, now).unwrap();
+        let send = |channel: &mut Channel| {
+            let data = Some(vec![0; 500].into());
+            channel.outgoing.push(Message::new(Tag::default(), 0, Protection::Checksum, Head::new(), data));
+            let Channel { outgoing, links, guard, .. } = channel;
+            outgoing.transmit(now, guard, (1, &mut links[1]), 1200, 0).unwrap();
+        };
+        (0..5).for_each(|_| send(&mut channel));
+        let asked = Marker { link: 1, order: channel.links[1].next_order() };
+        channel.links[1].queried(now);
+        let later = now + Duration::from_secs(2);
+        channel.links[1].watched(true, later);
+        channel.add_link(path(1), LIMITS, LIMITS, later).unwrap();
+        let status = channel.links().nth(1).unwrap();
+        assert_eq!(status.sent_packets, 0, "it has sent nothing yet");
+        // The peer has all that went by the former link, and then something goes by the new one.
+        channel.outgoing.acknowledge(5, &[], &mut channel.links, later);
+        send(&mut channel);
+        let late = Ack { kind: AckKind::Query { marker: asked.number() }, cumulative: 5, map: &[] };
+        channel.handle_ack(&late.write(), LinkAt(1), later);
+        assert_eq!(channel.outgoing.lost_bytes(), None, "nothing is known of it");
     }
 
     #[test]

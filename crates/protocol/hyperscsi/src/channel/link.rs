@@ -67,6 +67,8 @@ pub(super) struct Link {
     congestion: Congestion,
     in_flight_bytes: u64,
     in_flight_packets: u64,
+    /// Where the numbers of its transmissions begin.
+    first_order: u64,
     next_order: u64,
     resent_packets: u64,
     timeouts: u64,
@@ -122,6 +124,7 @@ impl Link {
             round_trip: RoundTrip::default(),
             in_flight_bytes: 0,
             in_flight_packets: 0,
+            first_order: 1,
             next_order: 1,
             resent_packets: 0,
             timeouts: 0,
@@ -147,7 +150,7 @@ impl Link {
             packet_max_bytes: self.packet_max_bytes() as u32,
             round_trip: self.round_trip.smoothed(),
             bytes_per_second: self.bytes_per_second() as u64,
-            sent_packets: self.next_order - 1,
+            sent_packets: self.next_order - self.first_order,
             resent_packets: self.resent_packets,
             timeouts: self.timeouts,
             is_live: self.is_live(),
@@ -230,6 +233,15 @@ impl Link {
     }
 
     /// The number that the next transmission will have.
+    /// A link in the place of another one. Its transmissions are numbered on from there: a late answer to a question about the
+    /// former tells nothing of what this one has sent.
+    pub(super) fn in_place_of(mut self, former: &Link) -> Self {
+        let order = former.next_order;
+        (self.first_order, self.next_order) = (order, order);
+        (self.acknowledged_order, self.newest_order, self.asked_order) = (order - 1, order - 1, order - 1);
+        self
+    }
+
     pub(super) fn next_order(&self) -> u64 {
         self.next_order
     }

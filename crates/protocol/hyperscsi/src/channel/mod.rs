@@ -83,6 +83,8 @@ pub(crate) struct Channel {
     /// How much of what it shares with others what we send takes.
     weight: u16,
     ack_due: AckDue,
+    /// When a packet that had come before was last acknowledged at once.
+    duplicate_acked_at: Option<Instant>,
     acked_window: u64,
     gap_end: u64,
     last_heard: Instant,
@@ -129,6 +131,7 @@ impl Channel {
             inward: setup.window,
             weight: 1,
             ack_due: AckDue::No,
+            duplicate_acked_at: None,
             acked_window: 0,
             gap_end: 0,
             last_heard: setup.now,

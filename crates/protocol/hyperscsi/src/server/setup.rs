@@ -324,7 +324,7 @@ impl Server {
             }
             session.connect(connection);
             session.source = path.peer.source();
-            self.events.push_back(ServerEvent::Options { nexus, options: Box::new(options) });
+            self.events.push_back(ServerEvent::SessionResumed { nexus, path, options: Box::new(options) });
             return (nexus, true);
         }
         self.end_predecessors(client, number, now);

@@ -98,7 +98,16 @@ pub enum ServerEvent {
         /// What both ends have agreed on.
         options: Agreed,
     },
-    /// Both ends have agreed on other options, or the session goes on with others.
+    /// A client goes on with its session by a new connection.
+    SessionResumed {
+        /// Its nexus.
+        nexus: NexusId,
+        /// Where the client is now.
+        path: Path,
+        /// What both ends have agreed on.
+        options: Box<Agreed>,
+    },
+    /// Both ends have agreed on other options.
     Options {
         /// The session's nexus.
         nexus: NexusId,

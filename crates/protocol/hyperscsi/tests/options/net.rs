@@ -210,7 +210,9 @@ impl Net {
                     self.server.reply(handle, Reply::good((length > 0).then(|| data.into())), self.now);
                 }
                 ServerEvent::SessionOpened { options, .. } => self.opened.push(options),
-                ServerEvent::Options { options, .. } => self.changed = Some(*options),
+                ServerEvent::Options { options, .. } | ServerEvent::SessionResumed { options, .. } => {
+                    self.changed = Some(*options);
+                }
                 _ => {}
             }
         }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::world::{MS, World};
+use super::world::{MS, World, bytes};
 use super::{id, path};
 use crate::ServerEvent;
 use crate::options::{DeviceOption, Offered, Options, Stance};
 use crate::server::Offence;
-use crate::wire::Opcode;
 use crate::wire::live::{LiveReply, LiveRequest, NewOptions};
+use crate::wire::{Opcode, Prefix, Protection};
 
 /// The server says this, sealed, whatever it is.
 fn say(world: &mut World, body: Vec<u8>) {
@@ -143,4 +143,31 @@ fn a_client_that_tells_other_options_without_end_is_answered_a_few_times_counted
     is_served(&mut world);
     world.pass(Duration::from_secs(1));
     assert_eq!(refused(&mut world), [(Offence::Violation, 992)]);
+}
+
+#[test]
+fn data_that_is_replayed_again_and_again_is_answered_once_in_a_while() {
+    let mut world = World::new();
+    let mut replayed = Vec::new();
+    // The first request to a unit is sealed; the next ones are not.
+    for _ in 0..2 {
+        world.order(0);
+        let (_, packet) = world.client.poll_transmit(world.now).unwrap();
+        replayed = bytes(&packet);
+        world.server.handle_input(path(100), &replayed, world.now);
+        world.come();
+        world.pass(100 * MS);
+    }
+    let (prefix, ..) = Prefix::read(&replayed).unwrap();
+    assert_eq!((prefix.header.opcode, prefix.protection), (Opcode::HcbeRequest, Protection::Checksum));
+    let mut answers = 0;
+    for _ in 0..20 {
+        for _ in 0..100 {
+            world.server.handle_input(path(100), &replayed, world.now);
+            answers += std::iter::from_fn(|| world.server.poll_transmit(world.now)).count();
+        }
+        world.now += MS / 2;
+        world.server.handle_timeout(world.now);
+    }
+    assert!((1..=12).contains(&answers), "{answers} answers to 2,000 packets in 10 ms");
 }

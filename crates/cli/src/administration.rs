@@ -252,6 +252,7 @@ fn show_quotas(quotas: &[QuotaStatistics]) -> String {
             let amount = |amount: u64| match &quota.unit[..] {
                 "bytes" => Size(amount).to_string(),
                 "per second" => format!("{amount}/s"),
+                "per minute" => format!("{amount}/min"),
                 _ => amount.to_string(),
             };
             let most = quota.most.map_or_else(|| "-".to_owned(), amount);

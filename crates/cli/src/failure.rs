@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use sanwire_core::text::printable_lines;
+
 /// The exit code when something failed while working.
 const FAILED: u8 = 1;
 /// The exit code when the command line or the configuration is wrong; clap uses it too.
@@ -19,7 +21,7 @@ pub(crate) fn misuse(message: impl Into<String>) -> anyhow::Error {
 
 /// Prints the error with its causes, and tells the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("sanwire: {}", describe(error));
+    eprintln!("sanwire: {}", printable_lines(&describe(error)));
     let is_misuse = error.chain().any(|cause| cause.is::<Misuse>());
     ExitCode::from(if is_misuse { MISUSED } else { FAILED })
 }

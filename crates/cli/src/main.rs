@@ -12,6 +12,7 @@ mod copy;
 mod failure;
 mod keys;
 mod known_servers;
+mod log;
 mod output;
 mod parking;
 mod signals;
@@ -25,30 +26,32 @@ use clap::Parser;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    let result = run(Cli::parse());
+    log::end();
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
     }
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {
-    let log = cli.log.unwrap_or_default();
+    let level = cli.log.unwrap_or_default();
     match cli.command {
         Command::Serve(args) => commands::serve::run(&args, cli.log),
-        Command::Ctl(args) => logged(log, || commands::ctl::run(&args)),
-        Command::Manage(args) => logged(log, || commands::manage::run(&args)),
-        Command::Discover(args) => logged(log, || commands::discover::run(&args)),
-        Command::Ls(args) => logged(log, || commands::ls::run(&args)),
-        Command::Info(args) => logged(log, || commands::info::run(&args)),
-        Command::Attach(args) => logged(log, || commands::attach::run(&args)),
-        Command::Detach(args) => logged(log, || commands::detach::run(&args)),
+        Command::Ctl(args) => logged(level, || commands::ctl::run(&args)),
+        Command::Manage(args) => logged(level, || commands::manage::run(&args)),
+        Command::Discover(args) => logged(level, || commands::discover::run(&args)),
+        Command::Ls(args) => logged(level, || commands::ls::run(&args)),
+        Command::Info(args) => logged(level, || commands::info::run(&args)),
+        Command::Attach(args) => logged(level, || commands::attach::run(&args)),
+        Command::Detach(args) => logged(level, || commands::detach::run(&args)),
         Command::BlockDevice(args) => {
             commands::device::run(&args);
             Ok(())
         }
-        Command::Cp(args) => logged(log, || commands::cp::run(&args)),
-        Command::Bench(args) => logged(log, || commands::bench::run(&args)),
-        Command::Key(args) => logged(log, || commands::key::run(&args)),
+        Command::Cp(args) => logged(level, || commands::cp::run(&args)),
+        Command::Bench(args) => logged(level, || commands::bench::run(&args)),
+        Command::Key(args) => logged(level, || commands::key::run(&args)),
         Command::Id(args) => commands::id::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
@@ -56,6 +59,6 @@ fn run(cli: Cli) -> anyhow::Result<()> {
 }
 
 fn logged(level: args::LogLevel, command: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-    output::start_log(level);
+    log::start(level);
     command()
 }

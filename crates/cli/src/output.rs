@@ -1,30 +1,13 @@
-//! What people see: tables, numbers, the log.
+//! What people see: pages and tables.
 
-use std::io::{self, IsTerminal, Write};
+use std::borrow::Cow;
+use std::io::{self, Write};
 
-use tracing_subscriber::filter::LevelFilter;
+use sanwire_core::text::{printable, printable_lines};
 
-use crate::args::LogLevel;
-
-/// Sends the log to stderr. A second call changes nothing.
-pub(crate) fn start_log(level: LogLevel) {
-    let filter = match level {
-        LogLevel::Off => LevelFilter::OFF,
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
-    let log = tracing_subscriber::fmt().compact().with_max_level(filter).with_target(false).with_writer(io::stderr);
-    let log = log.with_ansi(io::stderr().is_terminal());
-    // It fails when a log runs already, which then goes on.
-    let _ = log.try_init();
-}
-
-/// Prints to stdout; a reader that has gone away (`| head`) is no error.
+/// Prints to stdout what servers and others may have had a word in; a reader that has gone away (`| head`) is no error.
 pub(crate) fn print(text: &str) -> io::Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+    match io::stdout().lock().write_all(printable_lines(text).as_bytes()).and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
@@ -32,6 +15,8 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 
 /// Columns side by side, each as wide as its widest cell, two spaces between.
 pub(crate) fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
+    let rows: Vec<[Cow<'_, str>; COLUMNS]> =
+        rows.iter().map(|row| row.each_ref().map(|cell| printable(cell))).collect();
     let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or(0).max(head[column].chars().count())
@@ -40,7 +25,7 @@ pub(crate) fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: &[[String
         let padded: Vec<String> = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         format!("{}\n", padded.join("  ").trim_end())
     };
-    let body = rows.iter().map(|row| line(row.each_ref().map(String::as_str)));
+    let body = rows.iter().map(|row| line(row.each_ref().map(|cell| &**cell)));
     std::iter::once(line(head)).chain(body).collect()
 }
 
@@ -53,5 +38,11 @@ mod tests {
         let rows = [["disk0".into(), "1 GiB".into()], ["a".into(), "512 B".into()]];
         assert_eq!(table(["NAME", "SIZE"], &rows), "NAME   SIZE\ndisk0  1 GiB\na      512 B\n");
         assert_eq!(table(["NAME"], &[]), "NAME\n");
+    }
+
+    #[test]
+    fn no_cell_reaches_beyond_itself() {
+        let rows = [["a\nb".into(), "\u{1b}[2J".into()], ["c".into(), "\u{202e}d".into()]];
+        assert_eq!(table(["NAME", "X"], &rows), "NAME      X\na\\u000ab  \\u001b[2J\nc         \\u202ed\n");
     }
 }

@@ -10,6 +10,7 @@ mod net;
 mod protection;
 pub mod quota;
 mod size;
+pub mod text;
 mod time;
 
 pub use id::{ClientId, Lun, NexusId, ParseClientIdError};

@@ -37,6 +37,11 @@ pub enum Unit {
         /// Events at one moment.
         burst: u32,
     },
+    /// The same in a minute.
+    PerMinute {
+        /// Events at one moment.
+        burst: u32,
+    },
 }
 
 /// A limit.
@@ -75,6 +80,16 @@ impl Unit {
             Unit::Held => "held",
             Unit::Bytes => "bytes",
             Unit::PerSecond { .. } => "per second",
+            Unit::PerMinute { .. } => "per minute",
+        }
+    }
+
+    /// For how long a limit of events counts, and how many may come at one moment.
+    fn rate(self) -> Option<(Duration, u32)> {
+        match self {
+            Unit::Held | Unit::Bytes => None,
+            Unit::PerSecond { burst } => Some((Duration::from_secs(1), burst)),
+            Unit::PerMinute { burst } => Some((Duration::from_secs(60), burst)),
         }
     }
 }
@@ -86,6 +101,7 @@ impl fmt::Display for Quota {
             Unit::Held => self.limit.fmt(f),
             Unit::Bytes => Size(self.limit).fmt(f),
             Unit::PerSecond { burst } => write!(f, "{} in a second, {burst} at one moment", self.limit),
+            Unit::PerMinute { burst } => write!(f, "{} in a minute, {burst} at one moment", self.limit),
         }
     }
 }
@@ -107,6 +123,12 @@ impl Quota {
     #[must_use]
     pub const fn per_second(holder: Holder, name: &'static str, limit: u64, burst: u32) -> Self {
         Quota { name, holder, limit, unit: Unit::PerSecond { burst } }
+    }
+
+    /// So many events in a minute, and `burst` at one moment.
+    #[must_use]
+    pub const fn per_minute(holder: Holder, name: &'static str, limit: u64, burst: u32) -> Self {
+        Quota { name, holder, limit, unit: Unit::PerMinute { burst } }
     }
 }
 
@@ -135,6 +157,21 @@ pub const HALF_OPENS: Quota = Quota::held(Holder::Shard, "handshakes under way",
 /// Handshakes of a session under way: a client that does not know where its server is asks on several paths.
 pub const HALF_OPENS_OF_SESSION: Quota = Quota::held(Holder::Session, "handshakes under way", 8);
 
+/// Lines of a shard's log about what was refused; the next one says how many were left out.
+pub const LOGGED_OFFENCES: Quota = Quota::per_minute(Holder::Shard, "log lines about what was refused", 60, 20);
+
+/// Lines of a shard's log about sessions that begin and end.
+pub const LOGGED_SESSIONS: Quota = Quota::per_minute(Holder::Shard, "log lines about sessions", 600, 200);
+
+/// Lines of the audit log about what anybody can be refused who reaches the server.
+pub const AUDITED_OFFENCES: Quota = Quota::per_minute(Holder::Server, "audit lines about what was refused", 6, 20);
+
+/// Lines of the audit log about refused requests to manage the server.
+pub const AUDITED_REFUSALS: Quota = Quota::per_minute(Holder::Server, "audit lines about refused management", 60, 20);
+
+/// Bytes of the audit log, all its files together.
+pub const AUDIT_BYTES: Quota = Quota::bytes(Holder::Server, "audit log", 128 << 20);
+
 /// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave.
 pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", 64);
 
@@ -162,6 +199,11 @@ pub const ALL: &[&Quota] = &[
     &HINTS,
     &HALF_OPENS,
     &SESSIONS,
+    &LOGGED_OFFENCES,
+    &LOGGED_SESSIONS,
+    &AUDITED_OFFENCES,
+    &AUDITED_REFUSALS,
+    &AUDIT_BYTES,
 ];
 
 /// How a quota is used.
@@ -238,13 +280,14 @@ impl Pace {
     }
 
     fn interval(&self) -> Duration {
-        Duration::from_secs(1) / u32::try_from(self.quota.limit).unwrap_or(u32::MAX).max(1)
+        let (time, _) = self.quota.unit.rate().unwrap_or_default();
+        time / u32::try_from(self.quota.limit).unwrap_or(u32::MAX).max(1)
     }
 
     /// Events of the burst that are left.
     #[must_use]
     pub fn left(&self, now: Instant) -> u32 {
-        let Unit::PerSecond { burst } = self.quota.unit else { return 0 };
+        let Some((_, burst)) = self.quota.unit.rate() else { return 0 };
         let owed = self.full_at.saturating_since(now).as_nanos().div_ceil(self.interval().as_nanos().max(1));
         burst.saturating_sub(u32::try_from(owed).unwrap_or(u32::MAX))
     }

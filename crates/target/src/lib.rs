@@ -16,6 +16,7 @@ mod front_desk;
 mod inbox;
 mod levels;
 mod link;
+mod logging;
 mod mail;
 mod manage;
 mod pattern;

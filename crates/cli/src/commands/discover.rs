@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_core::Size;
+use sanwire_core::text::printable;
 use sanwire_initiator::{
     Client, ClientOptions, FoundLink, HyperScsiServer, IscsiServer, Server, Station, Url, VolumeInfo, discover, targets,
 };
@@ -91,7 +92,7 @@ fn ask(args: &DiscoverArgs) -> anyhow::Result<Vec<Seen>> {
         match ask_at(place, args) {
             Ok(servers) => seen.extend(servers),
             Err(error) if places.len() == 1 => return Err(error),
-            Err(error) => eprintln!("sanwire: {error}"),
+            Err(error) => eprintln!("sanwire: {}", printable(&error.to_string())),
         }
     }
     Ok(seen)
@@ -108,7 +109,7 @@ fn ask_at(place: &Server, args: &DiscoverArgs) -> anyhow::Result<Vec<Seen>> {
                 let shown = shown(place, &server.name, &server.links, is_only);
                 options.server_key = known.key_of(&shown);
                 Seen {
-                    name: printable(&server.name),
+                    name: server.name.clone(),
                     server: shown,
                     links: server.links.iter().map(Link::new).collect(),
                     options: options.clone(),
@@ -151,11 +152,6 @@ fn shown(place: &HyperScsiServer, name: &str, links: &[FoundLink], is_only: bool
         Ok(url) if url.volume.is_none() && url.server == server => server,
         _ => Server::HyperScsi(links.first().map_or_else(|| place.clone(), FoundLink::server)),
     }
-}
-
-/// The name without what would move a terminal's cursor.
-fn printable(name: &str) -> String {
-    name.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
 }
 
 impl Link {
@@ -273,7 +269,7 @@ fn describe(found: &[(&Seen, &Volumes)]) -> String {
                 let mode = if volume.read_only { "ro" } else { "rw" };
                 let security = volume.protection.map_or_else(none, |protection| protection.to_string());
                 let size = Size(volume.size_bytes).to_string();
-                row(seen.url().with_volume(volume), [printable(&volume.name), size, mode.into(), security])
+                row(seen.url().with_volume(volume), [volume.name.to_string(), size, mode.into(), security])
             })),
             other => {
                 rows.push(row(seen.url(), [none(), none(), none(), none()]));
@@ -320,7 +316,6 @@ mod tests {
         assert_eq!(shown_on_ethernet("b/../x", &[link("a", 1)], true), "hs+eth://a/02:00:00:00:00:01");
         assert_eq!(shown_on_ethernet("02:00:00:00:00:09", &[link("a", 1)], true), "hs+eth://a/02:00:00:00:00:01");
         assert_eq!(shown_on_ethernet("\u{1b}[2J", &[link("a", 1)], true), "hs+eth://a/02:00:00:00:00:01");
-        assert_eq!(printable("\u{1b}[2J"), "\u{fffd}[2J");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use sanwire_attach::{Kind, Record, Registry};
 use sanwire_core::Size;
+use sanwire_core::text::printable;
 use sanwire_initiator::{IscsiServer, Server, Url, VolumeInfo, targets};
 use sanwire_iscsi::DiscoveredTarget;
 use serde_json::{Value, json};
@@ -29,12 +30,15 @@ fn volumes(url: &Url, client: &ClientArgs, json: bool) -> anyhow::Result<String>
         match Connection::open(&server, client).and_then(|connection| connection.list()) {
             Ok(found) => volumes.extend(found.into_iter().map(|volume| (server.with_volume(&volume), volume))),
             // One target that takes others only does not hide the rest.
-            Err(error) => failure.replace(error).iter().for_each(|before| eprintln!("sanwire: {before}")),
+            Err(error) => failure
+                .replace(error)
+                .iter()
+                .for_each(|before| eprintln!("sanwire: {}", printable(&before.to_string()))),
         }
     }
     match failure {
         Some(error) if volumes.is_empty() => return Err(error),
-        Some(error) => eprintln!("sanwire: {error}"),
+        Some(error) => eprintln!("sanwire: {}", printable(&error.to_string())),
         None => {}
     }
     if url.volume.is_some() {

@@ -16,7 +16,7 @@ use sanwire_target::{Answer, Asker, Desk, Manager, Request, Response, Source, Ta
 use crate::args::{LogLevel, ServeArgs};
 use crate::config::{FileClient, ServeConfig, Wire};
 use crate::control::ControlSocket;
-use crate::{control, keys, output, signals};
+use crate::{control, keys, log, output, signals};
 
 /// How often the server's threads are looked after.
 const WATCH_INTERVAL: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 /// Checks everything, then opens, then serves until a signal comes.
 pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()> {
     let config = ServeConfig::load(args, log)?;
-    output::start_log(config.log);
+    log::start(config.log);
     if let Some(directory) = &config.make_directory {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the data directory {}", directory.display()))?;

@@ -1,13 +1,15 @@
 //! Who has changed what of a running server: one line of JSON for each change, and for what was refused.
 
 use std::fmt::Display;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use sanwire_core::ClientId;
+use sanwire_core::quota::{AUDIT_BYTES, AUDITED_OFFENCES, AUDITED_REFUSALS, Account, Limiter, Usage};
+use sanwire_core::text::printable;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,9 +17,8 @@ use super::request::{Answer, Request, Response};
 use crate::clients::text;
 use crate::persist::make_directory_of;
 
-/// Refusals of a sort that are written down in a second; of more, only how many there were.
-const REFUSALS_MAX: u32 = 10;
-const REFUSALS_PERIOD: Duration = Duration::from_secs(1);
+/// Files of the audit log: the one that is written, and older ones.
+const FILES: u64 = 8;
 
 /// What stands for a secret.
 const SECRET: &str = "(secret)";
@@ -81,41 +82,39 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The file to which lines are added. It may be moved away at any time; the next line begins another.
+/// The file to which lines are added. It may be moved away at any time; the next line begins another. One that has become long is
+/// put aside under a number.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     path: PathBuf,
-    refusals: Limit,
+    /// Since when the limits count.
+    begun: Instant,
+    refusals: Limiter,
     /// Limited by themselves: anybody can make them come fast.
-    offences: Limit,
+    offences: Limiter,
+    bytes: Account,
     unwritten: u64,
-}
-
-/// How many refusals of a sort there were since a moment.
-#[derive(Debug)]
-struct Limit {
-    count: u32,
-    since: Instant,
-}
-
-impl Limit {
-    fn new() -> Self {
-        Limit { count: 0, since: Instant::now() }
-    }
-
-    /// Counts one more.
-    fn is_too_much(&mut self) -> bool {
-        if self.since.elapsed() >= REFUSALS_PERIOD {
-            *self = Limit::new();
-        }
-        self.count += 1;
-        self.count > REFUSALS_MAX
-    }
 }
 
 impl AuditLog {
     pub(crate) fn new(path: PathBuf) -> Self {
-        AuditLog { path, refusals: Limit::new(), offences: Limit::new(), unwritten: 0 }
+        AuditLog {
+            path,
+            begun: Instant::now(),
+            refusals: Limiter::new(&AUDITED_REFUSALS),
+            offences: Limiter::new(&AUDITED_OFFENCES),
+            bytes: Account::new(&AUDIT_BYTES),
+            unwritten: 0,
+        }
+    }
+
+    fn now(&self) -> sanwire_core::Instant {
+        sanwire_core::Instant::ZERO + self.begun.elapsed()
+    }
+
+    /// How its quotas are used.
+    pub(super) fn usages(&self) -> [Usage; 3] {
+        [self.offences.usage(), self.refusals.usage(), self.bytes.usage()]
     }
 
     /// Sees whether lines can be written there.
@@ -125,10 +124,11 @@ impl AuditLog {
 
     /// Writes a line, and waits until it is stable.
     pub(super) fn note(&mut self, by: &Asker, request: Option<&Request>, response: &Response) {
+        let now = self.now();
         let (result, details) = match response {
             Response::Done(Answer::Changed(lines)) => ("done", lines.iter().map(String::as_str).collect()),
             Response::Done(_) => ("done", Vec::new()),
-            Response::Refused(_) if self.refusals.is_too_much() => {
+            Response::Refused(_) if !self.refusals.take(now) => {
                 self.unwritten += 1;
                 return;
             }
@@ -139,7 +139,7 @@ impl AuditLog {
 
     /// Writes a line about what was refused so many times.
     pub(super) fn note_offence(&mut self, by: &Asker, offence: &dyn Display, count: u64) {
-        if self.offences.is_too_much() {
+        if !self.offences.take(self.now()) {
             self.unwritten += count;
             return;
         }
@@ -155,11 +155,15 @@ impl AuditLog {
         }
     }
 
-    fn append(&self, line: &Line<'_>) -> io::Result<()> {
-        let mut text = serde_json::to_vec(line)?;
-        text.push(b'\n');
+    fn append(&mut self, line: &Line<'_>) -> io::Result<()> {
+        let text = format!("{}\n", printable(&serde_json::to_string(line)?));
         let mut file = open(&self.path)?;
-        file.write_all(&text)?;
+        let file_bytes = file.metadata()?.len();
+        if !self.bytes.admits(file_bytes * FILES, text.len() as u64 * FILES) && file_bytes > 0 {
+            rotate(&self.path)?;
+            file = open(&self.path)?;
+        }
+        file.write_all(text.as_bytes())?;
         file.sync_data()
     }
 }
@@ -174,10 +178,77 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Gives each file the next number; the oldest goes.
+fn rotate(path: &Path) -> io::Result<()> {
+    let numbered = |number: u64| match number {
+        0 => path.to_owned(),
+        _ => PathBuf::from(format!("{}.{number}", path.display())),
+    };
+    for number in (0..FILES - 1).rev() {
+        match fs::rename(numbered(number), numbered(number + 1)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn without_secrets(request: &Request) -> Option<Value> {
     let mut value = serde_json::to_value(request).ok()?;
     if let Some(secret) = value.pointer_mut("/settings/psk").filter(|secret| !secret.is_null()) {
         *secret = SECRET.into();
     }
     Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(name: &str) -> AuditLog {
+        let path = std::env::temp_dir().join(format!("sanwire-audit-{}-{name}/log.jsonl", std::process::id()));
+        AuditLog::new(path)
+    }
+
+    fn remove(log: &AuditLog) {
+        fs::remove_dir_all(log.path.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_log_that_has_become_long_is_put_aside_and_the_oldest_goes() {
+        let mut log = log("long");
+        let by = Asker::Process { uid: 1, pid: 1 };
+        log.note(&by, None, &Response::Done(Answer::Changed(vec!["first".into()])));
+        for number in 0..FILES + 2 {
+            let file = OpenOptions::new().write(true).open(&log.path).unwrap();
+            file.set_len(AUDIT_BYTES.limit / FILES - number).unwrap();
+            log.note(&by, None, &Response::Done(Answer::Changed(vec![format!("change {number}")])));
+        }
+        let directory = log.path.parent().unwrap();
+        let sizes = fs::read_dir(directory).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+        let sizes: Vec<u64> = sizes.collect();
+        assert_eq!(sizes.len() as u64, FILES);
+        assert!(sizes.iter().sum::<u64>() <= AUDIT_BYTES.limit);
+        let newest = fs::read_to_string(&log.path).unwrap();
+        assert!(newest.contains(&format!("change {}", FILES + 1)) && newest.lines().count() == 1);
+        remove(&log);
+    }
+
+    #[test]
+    fn what_a_request_says_cannot_turn_or_hide_what_is_read() {
+        let mut log = log("turned");
+        let by = Asker::Stranger { address: "10.0.0.1:1".into() };
+        log.note_offence(&by, &"a\u{202e}b\u{9b}c\u{7f}\n", 1);
+        let text = fs::read_to_string(&log.path).unwrap();
+        assert!(text.contains(r"a\u202eb\u009bc\u007f\n") && text.lines().count() == 1, "{text}");
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(line["details"][0], "a\u{202e}b\u{9b}c\u{7f}\n");
+        remove(&log);
+    }
+
+    #[test]
+    fn a_day_of_strangers_fills_little_of_the_log() {
+        let lines = AUDITED_OFFENCES.limit * 60 * 24;
+        assert!(lines * 512 * 14 < AUDIT_BYTES.limit, "fourteen days");
+    }
 }

@@ -256,7 +256,7 @@ pub struct QuotaStatistics {
     pub name: String,
     /// How much of it each holder may have.
     pub limit: u64,
-    /// In what: `held`, `bytes`, or `per second`.
+    /// In what: `held`, `bytes`, `per second` or `per minute`.
     pub unit: String,
     /// The most that one holder has had at once; `None` of rates.
     pub most: Option<u64>,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sanwire_core::quota::{self, Quota, Usage};
 
-use super::Manager;
 use super::request::{ConnectionStatistics, QuotaStatistics, Statistics, VolumeStatistics};
+use super::{AuditLog, Manager};
 use crate::counting::{Counted, VolumeCount};
 
 /// Requests to manage the server from clients that may not.
@@ -14,6 +14,7 @@ const UNPERMITTED: &str = "management without permission";
 impl Manager {
     pub(super) fn statistics(&self) -> Statistics {
         let counted = self.target.count();
+        let audited = self.audit.iter().flat_map(AuditLog::usages).collect::<Vec<_>>();
         let volumes = self.target.units().iter().into_iter().map(|(_, disk)| {
             let mut sum = VolumeCount::default();
             let of_slot = counted.iter().filter_map(|shard| shard.volumes.get(usize::from(disk.slot())));
@@ -24,7 +25,7 @@ impl Manager {
             volumes: volumes.collect(),
             connections: counted.iter().flat_map(connections).collect(),
             dropped: counted.iter().fold(BTreeMap::new(), add),
-            quotas: quotas(counted.iter().flat_map(|shard| &shard.quotas)),
+            quotas: quotas(counted.iter().flat_map(|shard| &shard.quotas).chain(&audited)),
         }
     }
 }

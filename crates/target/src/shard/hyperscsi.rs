@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sanwire_core::quota::Usage;
+use sanwire_core::text::printable;
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
 use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_hyperscsi::{Agreed, CommandHandle, ServerEvent};
@@ -12,6 +14,7 @@ use super::Shard;
 use crate::clients::Clients;
 use crate::counting::{Counted, Meter};
 use crate::inbox::{Content, Inbox, Letter};
+use crate::logging::LogLines;
 use crate::mail::Wanted;
 use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Response};
 use crate::runner::{self, Handle, Selection, Which};
@@ -32,11 +35,18 @@ pub(super) struct Visitors {
     clients: Arc<Clients>,
     inbox: Inbox,
     by_nexus: BTreeMap<NexusId, Visitor>,
+    offence_lines: LogLines,
+    session_lines: LogLines,
 }
 
 impl Visitors {
     pub(super) fn new(clients: Arc<Clients>, inbox: Inbox) -> Self {
-        Visitors { clients, inbox, by_nexus: BTreeMap::new() }
+        let (offence_lines, session_lines) = (LogLines::of_offences(), LogLines::of_sessions());
+        Visitors { clients, inbox, by_nexus: BTreeMap::new(), offence_lines, session_lines }
+    }
+
+    fn usages(&self) -> [Usage; 2] {
+        [self.offence_lines.usage(), self.session_lines.usage()]
     }
 
     /// A client goes on with its session from here: whether it may is asked by its address.
@@ -85,7 +95,9 @@ impl Shard {
                 }
             }
             ServerEvent::SessionOpened { nexus, client, name, path, options } => {
-                tracing::info!("client {client} ({name}) at {path} has come");
+                if let Some(unlogged) = self.visitors.session_lines.next(now) {
+                    tracing::info!("client {client} ({}) at {path} has come{unlogged}", printable(&name));
+                }
                 let is_read_only = options.peer_is_read_only;
                 let units = self.visitors.clients.enter(client, path.peer, is_read_only);
                 let initiator = TransportId::hyperscsi(client);
@@ -101,13 +113,17 @@ impl Shard {
             ServerEvent::Options { nexus, options } => self.visitors.take_options(nexus, &options),
             ServerEvent::Refused { offence, client, path, count } => {
                 let who = client.map_or_else(|| "somebody".to_owned(), |client| format!("client {client}"));
-                tracing::warn!("{who} at {path} is refused: {offence} ({count} within a second)");
+                if let Some(unlogged) = self.visitors.offence_lines.next(now) {
+                    tracing::warn!("{who} at {path} is refused: {offence} ({count} within a second{unlogged})");
+                }
                 // What cannot be written down was counted.
                 let (address, content) = (path.peer.to_string(), Content::Offence(offence, count));
                 self.visitors.inbox.put(Letter { client, address, content });
             }
             ServerEvent::SessionClosed { nexus } => {
-                tracing::info!("the session of nexus {} is over", nexus.0);
+                if let Some(unlogged) = self.visitors.session_lines.next(now) {
+                    tracing::info!("the session of nexus {} is over{unlogged}", nexus.0);
+                }
                 let Some(visitor) = self.visitors.by_nexus.remove(&nexus) else { return };
                 let own = Selection { by: nexus, which: Which::Own };
                 self.runner.leave(&own, None, &mut self.ended);
@@ -173,7 +189,7 @@ impl Shard {
             volumes: self.counters.volumes(),
             connections: self.server.connection_statuses(),
             dropped: self.server.counters(),
-            quotas: self.server.quotas(),
+            quotas: self.server.quotas().into_iter().chain(self.visitors.usages()).collect(),
             unpermitted: self.counters.unpermitted,
         }
     }

@@ -1,0 +1,182 @@
+//! The log, on stderr. Whoever writes a line goes on at once: a terminal that is stopped, or a pipe that nobody reads, holds up
+//! one thread that does nothing else, and what does not fit into its queue is counted.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sanwire_core::text::printable;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::args::LogLevel;
+
+/// Lines that wait to be written.
+const LINES_MAX: usize = 1024;
+
+/// How long the end of the program waits for the last lines.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it looks whether the last line finds room.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+static WRITER: OnceLock<LogWriter> = OnceLock::new();
+
+/// Sends the log to stderr. A second call changes nothing.
+pub(crate) fn start(level: LogLevel) {
+    let filter = match level {
+        LogLevel::Off => LevelFilter::OFF,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let is_terminal = io::stderr().is_terminal();
+    let writer = WRITER.get_or_init(|| LogWriter::start(io::stderr(), is_terminal)).clone();
+    let log = tracing_subscriber::fmt().compact().with_max_level(filter).with_target(false).with_writer(writer);
+    // It fails when a log runs already, which then goes on.
+    let _ = log.with_ansi(is_terminal).try_init();
+}
+
+/// Waits, but not for long, until all that was logged is written.
+pub(crate) fn end() {
+    if let Some(writer) = WRITER.get() {
+        writer.finish();
+    }
+}
+
+enum Entry {
+    Line(Vec<u8>),
+    /// Tells when all before it is written.
+    End(SyncSender<()>),
+}
+
+/// Takes lines for the thread that writes them.
+#[derive(Clone)]
+struct LogWriter {
+    queue: SyncSender<Entry>,
+    lost: Arc<AtomicU64>,
+    /// The colours of a terminal are written with control characters; what is logged is free of those by then.
+    has_colours: bool,
+}
+
+impl LogWriter {
+    fn start(out: impl Write + Send + 'static, has_colours: bool) -> Self {
+        let (queue, entries) = mpsc::sync_channel(LINES_MAX);
+        let lost = Arc::<AtomicU64>::default();
+        let counted = Arc::clone(&lost);
+        // Without the thread nothing is logged; the program works on.
+        let _ = thread::Builder::new().name("log".into()).spawn(move || write_all(&entries, &counted, out));
+        LogWriter { queue, lost, has_colours }
+    }
+
+    fn finish(&self) {
+        let (done, written) = mpsc::sync_channel(1);
+        let deadline = Instant::now() + END_PATIENCE;
+        let mut end = Entry::End(done);
+        while let Err(TrySendError::Full(back)) = self.queue.try_send(end) {
+            if Instant::now() >= deadline {
+                return;
+            }
+            end = back;
+            thread::sleep(LOOK_AGAIN);
+        }
+        let _ = written.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64, mut out: impl Write) {
+    while let Ok(entry) = entries.recv() {
+        match entry {
+            // There is nobody else to tell of what cannot be written.
+            Entry::Line(line) => drop(out.write_all(&line)),
+            Entry::End(done) => drop(done.send(())),
+        }
+        let count = lost.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            let _ = writeln!(
+                out,
+                "sanwire: {count} lines of the log are lost here: they came faster than they could be written"
+            );
+        }
+    }
+}
+
+/// Called once for each line.
+impl Write for &LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let entry = if self.has_colours {
+            line.to_vec()
+        } else {
+            let text = String::from_utf8_lossy(line);
+            format!("{}\n", printable(text.trim_end_matches('\n'))).into_bytes()
+        };
+        if let Err(TrySendError::Full(_)) = self.queue.try_send(Entry::Line(entry)) {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogWriter {
+    type Writer = &'a LogWriter;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Takes nothing until it is let.
+    struct Stuck(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_logs_goes_on_while_nobody_reads_and_what_was_lost_is_counted() {
+        let out = Arc::<Mutex<Vec<u8>>>::default();
+        let stopped = out.lock().unwrap();
+        let writer = LogWriter::start(Stuck(Arc::clone(&out)), false);
+        for number in 0..LINES_MAX + 100 {
+            (&writer).write_all(format!("line {number}\n").as_bytes()).unwrap();
+        }
+        drop(stopped);
+        writer.finish();
+        (&writer).write_all(b"last\n").unwrap();
+        writer.finish();
+        let text = String::from_utf8(out.lock().unwrap().clone()).unwrap();
+        assert!(text.starts_with("line 0\n") && text.ends_with("last\n"), "{text}");
+        let lost = text.lines().find_map(|line| line.strip_prefix("sanwire: ")?.split(' ').next()?.parse().ok());
+        assert!(matches!(lost, Some(99..=100u64)), "{lost:?}");
+    }
+
+    #[test]
+    fn no_line_begins_another_one() {
+        let out = Arc::<Mutex<Vec<u8>>>::default();
+        let writer = LogWriter::start(Stuck(Arc::clone(&out)), false);
+        (&writer).write_all("client (a\nERROR \u{202e}b) has come\n".as_bytes()).unwrap();
+        writer.finish();
+        assert_eq!(&*out.lock().unwrap(), b"client (a\\u000aERROR \\u202eb) has come\n");
+    }
+}

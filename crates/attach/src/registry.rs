@@ -67,7 +67,7 @@ pub enum RegistryError {
     #[error("XDG_RUNTIME_DIR is not set: set it to a directory of your own, where attachments are listed")]
     NoPlace,
     /// Nothing of this name is attached.
-    #[error("nothing attached here is called {0}: `sanwire ls` lists what is attached")]
+    #[error("{0} is not attached on this host: `sanwire ls` lists what is")]
     Unknown(String),
     /// Several attachments go by this name.
     #[error("{count} attachments are called {name}: name the device or the mount point instead")]

@@ -54,11 +54,11 @@ pub(crate) enum Command {
     Discover(DiscoverArgs),
     /// List the volumes of a server, or what is attached on this host
     Ls(LsArgs),
-    /// Tell all about one volume
+    /// Show the details of a volume
     Info(InfoArgs),
     /// Make a volume a local file and block device, or an NBD export
     Attach(AttachArgs),
-    /// Take an attached volume away
+    /// Detach a volume from this host
     Detach(DetachArgs),
     /// Write a block device back, or look whether it is in use
     #[command(hide = true)]
@@ -109,16 +109,16 @@ pub(crate) struct ManArgs {
 pub(crate) enum LogLevel {
     /// Nothing.
     Off,
-    /// What failed.
+    /// Errors
     Error,
-    /// And what is odd.
+    /// Errors and warnings
     #[default]
     Warn,
-    /// And what happens: connections, volumes.
+    /// Connections and changes too
     Info,
-    /// And how.
+    /// Decisions of the protocols too
     Debug,
-    /// And every step.
+    /// Everything
     Trace,
 }
 

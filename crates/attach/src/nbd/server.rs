@@ -90,7 +90,7 @@ impl NbdServer {
         self.wait()
     }
 
-    /// Waits for the end of the server, by whomever.
+    /// Waits for the end of the server, whoever ends it.
     ///
     /// # Errors
     /// When the last flush failed.

@@ -34,7 +34,7 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "SECONDS|forever", value_parser = patience, help_heading = "Connection")]
     pub(crate) wait: Option<Patience>,
 
-    /// Let no packet of a HyperSCSI volume be guarded less: none, hash, encryption, or the name of a cipher
+    /// Minimum protection level of HyperSCSI volumes that this client accepts: none, hash, encryption, or the name of a cipher
     ///
     /// Volumes that demand more get more: see `security` among the keys of a volume.
     #[arg(long, value_name = "LEVEL", default_value = "none", help_heading = "Connection")]
@@ -110,7 +110,7 @@ pub(crate) struct IscsiArgs {
     #[arg(long, value_name = "IQN")]
     pub(crate) initiator_name: Option<IscsiName>,
 
-    /// Whom the target must show to be, by CHAP; with its secret
+    /// User name that the target must authenticate as (mutual CHAP); needs --target-password-file
     #[arg(long, value_name = "NAME", requires = "target_password_file")]
     pub(crate) target_user: Option<String>,
 
@@ -213,7 +213,7 @@ pub(crate) enum AttachKind {
 #[derive(Args, Debug)]
 #[command(after_help = "It stays in the foreground; Ctrl-C or `sanwire detach` ends it.\n\nExamples:
   sanwire attach hs+ip://127.0.0.1/disk0 --mount-point ~/disk0
-  sudo sanwire attach hs+eth://eth0/storage/disk0
+  sudo sanwire attach hs+eth://eth0/storage/disk0 --wait forever
   sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --socket /tmp/disk0.sock
   sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --listen 127.0.0.1:10809")]
 pub(crate) struct AttachArgs {
@@ -236,7 +236,7 @@ pub(crate) struct AttachArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub(crate) socket: Option<PathBuf>,
 
-    /// NBD: a TCP address to listen on, for everybody who can reach it
+    /// NBD: a TCP address to listen on. No authentication or encryption: whoever can connect can read and write
     #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address)]
     pub(crate) listen: Option<SocketAddr>,
 

@@ -49,6 +49,20 @@ fn the_list_is_told_even_without_unit_zero() {
 }
 
 #[test]
+fn each_unit_is_listed_once_whatever_the_room_for_the_list() {
+    let world = World::small();
+    for number in [7, 300, 2, 16_383] {
+        world.units.add(lun(number), disk(&format!("d{number}"), TestStore::new(SMALL), true)).unwrap();
+    }
+    let whole = world.good(build::report_luns(512), &[]);
+    assert_eq!(report::parse_luns(&whole), Ok([0, 2, 7, 300, 16_383].map(lun).to_vec()));
+    for allocation_bytes in 0..64 {
+        let cut = world.good(build::report_luns(allocation_bytes), &[]);
+        assert_eq!(cut, whole[..whole.len().min(allocation_bytes as usize)], "{allocation_bytes}");
+    }
+}
+
+#[test]
 fn a_store_may_grow_and_shrink() {
     let world = World::small();
     world.store.set_length(2 << 20);

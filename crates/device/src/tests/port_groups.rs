@@ -36,6 +36,19 @@ fn there_is_one_active_group_at_first() {
 }
 
 #[test]
+fn a_report_that_is_cut_still_tells_how_long_it_is() {
+    let world = World::small();
+    for format in [0, 1] {
+        let whole = world.good(report(format), &[]);
+        for allocation_bytes in 0..=whole.len() + 4 {
+            let mut cdb = [0xa3, 0x0a | format << 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            cdb[9] = allocation_bytes as u8;
+            assert_eq!(world.good(cdb, &[]), whole[..allocation_bytes.min(whole.len())], "{allocation_bytes}");
+        }
+    }
+}
+
+#[test]
 fn each_state_passes_what_the_standard_says() {
     let world = World::small();
     let read = build::read_16(Extent { lba: 0, blocks: 1 });

@@ -48,6 +48,19 @@ fn a_miscompare_changes_nothing_and_tells_its_place() {
 }
 
 #[test]
+fn a_miscompare_tells_each_place_of_a_block() {
+    let world = World::small();
+    world.good(build::write_16(Extent { lba: 3, blocks: 1 }, false), &[0x42; 512]);
+    let expected = Sense::new(SenseKey::Miscompare, AdditionalSense::MISCOMPARE_DURING_VERIFY_OPERATION);
+    for place in 0..512 {
+        let mut data = pair(0x42, 0x43, 1);
+        data[place] = 0x5a;
+        assert_eq!(world.bad(compare_and_write(3, 1, 0), &data), expected.with_information(place as u64));
+    }
+    assert_eq!(world.store.bytes(1536, 512), [0x42; 512]);
+}
+
+#[test]
 fn compare_and_write_is_strict_about_its_lengths() {
     let world = World::small();
     let length = Sense::invalid_field_in_cdb(13, None);

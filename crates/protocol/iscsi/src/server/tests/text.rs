@@ -60,8 +60,14 @@ fn a_normal_session_is_told_of_its_own_target_only() {
     let own = b"TargetName=iqn.2026-11.org.sanwire:disk0\0TargetAddress=192.0.2.1:3260,1\0";
     assert_eq!(text(&mut world, TAG_NONE, false, b"SendTargets=\0").1, own);
     assert_eq!(text(&mut world, TAG_NONE, false, b"SendTargets=All\0").1, b"SendTargets=Reject\0");
-    let other = b"SendTargets=iqn.2026-11.org.sanwire:disk7\0";
-    assert_eq!(text(&mut world, TAG_NONE, false, other).1, b"SendTargets=Reject\0");
+    for other in ["iqn.2026-11.org.sanwire:disk7", "Alle", "A"] {
+        let asked = format!("SendTargets={other}\0");
+        assert_eq!(text(&mut world, TAG_NONE, false, asked.as_bytes()).1, b"SendTargets=Reject\0", "{other}");
+    }
+    for key in ["SendTargetsPlease", "sENDtARGETS"] {
+        let (asked, answer) = (format!("{key}=All\0"), format!("{key}=NotUnderstood\0"));
+        assert_eq!(text(&mut world, TAG_NONE, false, asked.as_bytes()).1, answer.as_bytes());
+    }
 }
 
 #[test]

@@ -19,18 +19,18 @@ pub(crate) fn request(command: &ManageCommand) -> anyhow::Result<Request> {
             args::check_volume(volume)?;
             Request::AddVolume { volume: volume.clone(), target: target.clone(), renew: *renew }
         }
-        ManageCommand::RemoveVolume { name } => Request::RemoveVolume { name: name.clone() },
+        ManageCommand::RemoveVolume { name, force } => Request::RemoveVolume { name: name.clone(), force: *force },
         ManageCommand::ResizeVolume { name, size } => {
             Request::ResizeVolume { name: name.clone(), size: size.0.to_string() }
         }
         ManageCommand::SetVolume { name, security } => {
             Request::SetVolume { name: name.clone(), security: security.to_string() }
         }
-        ManageCommand::MapVolume { name, lun, target } => {
-            Request::MapVolume { name: name.clone(), lun: *lun, target: target.clone() }
+        ManageCommand::MapVolume { name, lun, target, force } => {
+            Request::MapVolume { name: name.clone(), lun: *lun, target: target.clone(), force: *force }
         }
-        ManageCommand::UnmapVolume { name, target } => {
-            Request::UnmapVolume { name: name.clone(), target: target.clone() }
+        ManageCommand::UnmapVolume { name, target, force } => {
+            Request::UnmapVolume { name: name.clone(), target: target.clone(), force: *force }
         }
         ManageCommand::Clients => Request::Clients,
         ManageCommand::AddClient { id, settings } => {
@@ -47,7 +47,7 @@ pub(crate) fn request(command: &ManageCommand) -> anyhow::Result<Request> {
         ManageCommand::SetAccessState { group, state, target } => {
             Request::SetAccessState { group: *group, state: (*state).into(), target: target.clone() }
         }
-        ManageCommand::Reload => Request::Reload,
+        ManageCommand::Reload { force, dry_run } => Request::Reload { force: *force, dry_run: *dry_run },
     })
 }
 

@@ -7,7 +7,7 @@ use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Instant, Lun};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::ConnectionStatus;
-use sanwire_scsi::{Reply, Status, Task};
+use sanwire_scsi::{Reply, Status, Task, operation_code};
 
 /// Latencies are counted by their powers of two, in microseconds; the last place takes the rest.
 const LATENCY_PLACES: usize = 24;
@@ -33,6 +33,65 @@ impl Meter {
     pub(crate) fn add(&mut self, task: &Task) {
         self.written_bytes += task.data_out.as_ref().map_or(0, |data| data.len() as u32);
     }
+}
+
+/// The volumes that a session has used since it began, by their slots.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Uses([u64; LUNS_MAX.div_ceil(u64::BITS as usize)]);
+
+impl Uses {
+    /// Notes a command.
+    pub(crate) fn note(&mut self, meter: &Meter, task: &Task) {
+        if !is_look(task.cdb.operation_code()) {
+            let (word, bit) = Self::place(meter.slot);
+            self.0.get_mut(word).into_iter().for_each(|uses| *uses |= bit);
+        }
+    }
+
+    pub(crate) fn has(&self, slot: u16) -> bool {
+        let (word, bit) = Self::place(slot);
+        self.0.get(word).is_some_and(|uses| uses & bit != 0)
+    }
+
+    /// Another volume has this slot now.
+    pub(crate) fn clear(&mut self, slot: u16) {
+        let (word, bit) = Self::place(slot);
+        self.0.get_mut(word).into_iter().for_each(|uses| *uses &= !bit);
+    }
+
+    fn place(slot: u16) -> (usize, u64) {
+        (usize::from(slot) / u64::BITS as usize, 1 << (slot % u64::BITS as u16))
+    }
+}
+
+/// Whether a command only looks at what there is: who looks for a volume sends them to all.
+fn is_look(operation_code: u8) -> bool {
+    use operation_code::{INQUIRY, LOG_SENSE, MAINTENANCE_IN, MODE_SENSE_6, MODE_SENSE_10, PERSISTENT_RESERVE_IN};
+    use operation_code::{READ_CAPACITY_10, REPORT_LUNS, REQUEST_SENSE, SERVICE_ACTION_IN_16, TEST_UNIT_READY};
+    matches!(
+        operation_code,
+        INQUIRY
+            | LOG_SENSE
+            | MAINTENANCE_IN
+            | MODE_SENSE_6
+            | MODE_SENSE_10
+            | PERSISTENT_RESERVE_IN
+            | READ_CAPACITY_10
+            | REPORT_LUNS
+            | REQUEST_SENSE
+            | SERVICE_ACTION_IN_16
+            | TEST_UNIT_READY
+    )
+}
+
+/// A session that uses volumes.
+#[derive(Clone, Debug)]
+pub(crate) struct User {
+    /// Who, for people.
+    pub(crate) who: String,
+    /// The iSCSI target by which it does; `None` over HyperSCSI.
+    pub(crate) target: Option<String>,
+    pub(crate) uses: Uses,
 }
 
 /// What was counted of one volume.
@@ -145,6 +204,8 @@ pub(crate) struct Counted {
     /// By slots.
     pub(crate) volumes: Vec<VolumeCount>,
     pub(crate) connections: Vec<(ClientId, ConnectionStatus)>,
+    /// The sessions that have used volumes.
+    pub(crate) users: Vec<User>,
     pub(crate) dropped: sanwire_hyperscsi::Counters,
     /// How quotas are used.
     pub(crate) quotas: Vec<Usage>,
@@ -169,6 +230,31 @@ mod tests {
         sum.add(&count);
         assert_eq!((sum.commands, sum.latency_us, sum.latency_max_us), (12, 2 * 5301, 5000));
         assert_eq!(VolumeCount::default().latency_within_us(0.99), 0);
+    }
+
+    #[test]
+    fn who_only_looks_does_not_use() {
+        let meter = |slot| Meter { slot, written_bytes: 0, begun_at: Instant::ZERO };
+        let task = |code: u8| Task {
+            lun: None,
+            cdb: [code, 0, 0, 0, 0, 0, 0, 0, 0, 0].into(),
+            data_out: None,
+            tells_residual: false,
+            piece: None,
+            data_in_max_bytes: 0,
+        };
+        let mut uses = Uses::default();
+        for code in [operation_code::INQUIRY, operation_code::TEST_UNIT_READY, operation_code::READ_CAPACITY_10] {
+            uses.note(&meter(3), &task(code));
+        }
+        assert_eq!(uses, Uses::default());
+        uses.note(&meter(LUNS_MAX as u16), &task(operation_code::READ_10));
+        assert_eq!(uses, Uses::default(), "there is no such volume");
+        uses.note(&meter(3), &task(operation_code::RESERVE_6));
+        uses.note(&meter(LUNS_MAX as u16 - 1), &task(operation_code::READ_16));
+        assert_eq!([2, 3, 255].map(|slot| uses.has(slot)), [false, true, true]);
+        uses.clear(3);
+        assert_eq!([2, 3, 255].map(|slot| uses.has(slot)), [false, false, true]);
     }
 
     #[test]

@@ -56,10 +56,13 @@ pub(crate) enum ManageCommand {
         #[arg(long)]
         renew: bool,
     },
-    /// Serve a volume no longer; its content stays where it is
+    /// Serve a volume no longer, unless clients use it; its content stays where it is
     RemoveVolume {
         /// The volume's name
         name: String,
+        /// Do it also while clients use the volume
+        #[arg(long)]
+        force: bool,
     },
     /// Make a volume longer
     ResizeVolume {
@@ -86,6 +89,9 @@ pub(crate) enum ManageCommand {
         /// The iSCSI target; it is made when there is none [default: HyperSCSI]
         #[arg(long, value_name = "IQN")]
         target: Option<String>,
+        /// Do it also while clients use the volume
+        #[arg(long)]
+        force: bool,
     },
     /// Take a volume out of an iSCSI target
     UnmapVolume {
@@ -94,6 +100,9 @@ pub(crate) enum ManageCommand {
         /// The iSCSI target
         #[arg(long, value_name = "IQN")]
         target: String,
+        /// Do it also while clients use the volume
+        #[arg(long)]
+        force: bool,
     },
     /// Show the HyperSCSI clients that are known by their ids
     Clients,
@@ -148,8 +157,15 @@ pub(crate) enum ManageCommand {
         #[arg(long, value_name = "IQN")]
         target: Option<String>,
     },
-    /// Read the configuration file again, and apply what differs
-    Reload,
+    /// Read the configuration file again, and apply what differs, unless that takes away volumes that clients use
+    Reload {
+        /// Do it also when it takes away volumes that clients use
+        #[arg(long)]
+        force: bool,
+        /// Only show what differs, and which volumes are in use of those that would go
+        #[arg(long, conflicts_with = "force")]
+        dry_run: bool,
+    },
 }
 
 /// The states of a portal group.

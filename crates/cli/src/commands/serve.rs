@@ -64,7 +64,7 @@ fn again(mut args: ServeArgs, log: Option<LogLevel>) -> Source {
 
 /// Reads the configuration again; what becomes of it is logged.
 fn reload(desk: &Desk) {
-    match desk.handle(&Asker::Signal { signal: "SIGHUP" }, Request::Reload) {
+    match desk.handle(&Asker::Signal { signal: "SIGHUP" }, Request::Reload { force: false, dry_run: false }) {
         Response::Done(Answer::Changed(lines)) => lines.iter().for_each(|line| tracing::info!("reload: {line}")),
         Response::Done(_) => {}
         Response::Refused(reason) => tracing::error!("the configuration was not reloaded: {reason}"),

@@ -102,6 +102,72 @@ fn a_reload_applies_what_the_file_says_now() {
 }
 
 #[test]
+fn a_volume_that_a_client_uses_is_taken_away_by_force_only() {
+    let scratch = Scratch::new();
+    let (port, socket) = (port(), scratch.path("u.sock"));
+    let file = scratch.path("sanwire.toml");
+    let write = |volumes: &[&str]| {
+        let volumes = volumes.iter().map(|name| format!("[[volume]]\nname = \"{name}\"\nstore = \"ram:8M\"\n"));
+        fs::write(&file, volumes.collect::<String>()).expect("the file is written");
+    };
+    write(&["used", "idle"]);
+    let options = ["--config", &scratch.text("sanwire.toml"), "--control", &scratch.text("u.sock")].map(str::to_owned);
+    let mut server = Server::start_on(&scratch, &[&format!("hs-ip:127.0.0.1:{port}")], &[], &options);
+    let client = Client::new(&scratch, "alice");
+    let bench = client.command(&["bench", &format!("hs+ip://127.0.0.1:{port}/used"), "--time", "3600"]);
+    let mut bench = Process::spawn("bench", bench, scratch.path("bench.log"));
+    let in_use = format!("volume used is in use by client {}", client.id());
+    let read = || ctl_ok(&socket, &["statistics", "--json"]);
+    wait_until("the client uses it", PATIENCE, || {
+        let statistics: Value = serde_json::from_str(&read()).expect("JSON");
+        statistics["statistics"]["volumes"][0]["read_bytes"].as_u64().is_some_and(|bytes| bytes > 1 << 20)
+    });
+
+    for arguments in [&["remove-volume", "used"][..], &["map-volume", "used", "--lun", "8"]] {
+        let refused = ctl(&socket, arguments);
+        assert!(refused.code == Some(1) && refused.stderr.contains(&in_use), "{arguments:?}: {}", refused.stderr);
+    }
+    ctl_ok(&socket, &["map-volume", "idle", "--lun", "7"]);
+    write(&["idle"]);
+    let would = ctl_ok(&socket, &["reload", "--dry-run"]);
+    assert!(would.contains("volume used would not be served any more") && would.contains(&in_use), "{would}");
+    server.signal(Signal::HUP);
+    wait_until("the hangup is refused", PATIENCE, || server.log().contains("nothing was reloaded"));
+    assert!(ctl_ok(&socket, &["status"]).contains("used"));
+    assert!(bench.is_alive(), "it has noticed nothing: {}", bench.log());
+    assert!(ctl_ok(&socket, &["reload", "--force"]).contains("volume used is not served any more"));
+    assert!(!bench.wait(PATIENCE).success(), "that was meant");
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_volume_whose_file_is_missing_is_not_served_as_an_empty_one() {
+    let scratch = Scratch::new();
+    let (image, moved) = (scratch.path("disk0.img"), scratch.path("elsewhere.img"));
+    let volume = format!("disk0=file:{},size=8M", image.display());
+    let port = port();
+    let (wire, url) = (format!("hs-ip:127.0.0.1:{port}"), format!("hs+ip://127.0.0.1:{port}"));
+    let mut server = Server::start_on(&scratch, &[&wire], &[&volume], &[]);
+    assert!(server.stop().success());
+    fs::rename(&image, &moved).expect("its file system is not mounted");
+    let serve = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        command.args(["serve", "--name", "box", "--wire", &wire, "--volume", &volume]).args(options);
+        command.env("XDG_STATE_HOME", scratch.path("server-state")).env("XDG_RUNTIME_DIR", scratch.path("run"));
+        command
+    };
+    let refused = run(serve(&[]), PATIENCE);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("does not exist, though it held the volume disk0 before"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--renew disk0") && !image.exists(), "{}", refused.stderr);
+    fs::rename(&moved, &image).expect("it is mounted");
+    server.restart();
+    let client = Client::new(&scratch, "alice");
+    wait_until("it is served again", PATIENCE, || client.run(&["ls", &url]).code == Some(0));
+    assert!(server.stop().success());
+}
+
+#[test]
 fn what_a_client_may_do_changes_while_others_go_on() {
     let scratch = Scratch::new();
     let port = port();

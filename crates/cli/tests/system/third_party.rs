@@ -100,7 +100,7 @@ fn a_copy_goes_from_the_target_of_one_volume_to_that_of_another() {
     assert_eq!(copy(&mut read_only, &from, &to), None, "whoever of its units is asked");
     assert!(read(&mut two) == pattern(2, BYTES));
     assert_eq!(copy(&mut one, &from, &protected), WRITE_PROTECTED);
-    world.ctl(&["remove-volume", "two"]);
+    world.ctl(&["remove-volume", "two", "--force"]);
     assert_eq!(copy(&mut one, &from, &to), NOT_REACHABLE, "it is gone");
     world.ctl(&["add-volume", "three=ram:8M"]);
     let to = naa(&mut world.session(HOST, "three"));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use sanwire_core::Size;
 use sanwire_store::{Backing, VolumeSpec};
 
 use crate::config::VolumeConfig;
@@ -48,6 +49,18 @@ impl Difference {
         let is_gone = |name: &&str| !after.iter().any(|volume| *volume.spec.name == **name);
         difference.removed = old.keys().filter(|name| is_gone(name)).map(|name| (*name).to_owned()).collect();
         difference
+    }
+}
+
+impl Difference {
+    /// What would become of the volumes, one line for each that is not what it was.
+    pub(super) fn would(&self) -> impl Iterator<Item = String> {
+        let added = self.added.iter().map(|spec| format!("volume {} would be served", spec.name));
+        let removed = self.removed.iter().map(|name| format!("volume {name} would not be served any more"));
+        let secured = self.secured.iter().map(|spec| format!("volume {} would be guarded otherwise", spec.name));
+        let resized = self.resized.iter().map(|(name, _, size)| format!("volume {name} would have {}", Size(*size)));
+        let kept = self.kept.iter().map(|name| format!("volume {name} would stay as it is: remove and add it"));
+        added.chain(removed).chain(secured).chain(resized).chain(kept)
     }
 }
 

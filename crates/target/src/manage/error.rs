@@ -19,6 +19,25 @@ pub enum ManageError {
     /// There is no such volume.
     #[error("no volume called {0} is served")]
     NoVolume(String),
+    /// Somebody uses it.
+    #[error("volume {name} is in use by {users}: have it detached there first, or add --force")]
+    InUse {
+        /// Which.
+        name: String,
+        /// Who, for people.
+        users: String,
+    },
+    /// The configuration would take volumes away from their users.
+    #[error(
+        "nothing was reloaded, for that would take away what is in use: {0}; have it detached there first, say it in the configuration, \
+         or use `sanwire ctl reload --force`"
+    )]
+    TakesAway(String),
+    /// Nobody knows who uses it.
+    #[error(
+        "it cannot be seen who uses the volume, since a part of the server does not answer: ask again, or add --force"
+    )]
+    Silent,
     /// There is no such target.
     #[error("there is no iSCSI target {0}")]
     NoTarget(String),

@@ -8,10 +8,12 @@ mod desk;
 mod difference;
 mod error;
 mod mapping;
+mod reload;
 mod request;
 mod resizing;
 mod securing;
 mod statistics;
+mod usage;
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -26,12 +28,12 @@ pub use self::access::PortState;
 pub use self::audit::Asker;
 pub(crate) use self::audit::AuditLog;
 pub use self::desk::Desk;
-use self::difference::Difference;
 pub use self::error::ManageError;
 pub use self::request::{
     Answer, ClientStatus, ConnectionStatistics, GroupStatus, QuotaStatistics, Request, Response, Statistics, Status,
     TargetStatus, VolumeStatistics, VolumeStatus,
 };
+use self::usage::Way;
 use crate::allow::AllowList;
 use crate::config::{TargetConfig, VolumeConfig};
 use crate::export::ExportConfig;
@@ -123,11 +125,11 @@ impl Manager {
             Request::Status => Ok(Answer::Status(self.status())),
             Request::Sessions => Ok(Answer::Sessions(self.target.sessions())),
             Request::AddVolume { volume, target, renew } => self.add_volume(volume.parse()?, target, renew),
-            Request::RemoveVolume { name } => self.remove_volume(&name),
+            Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
             Request::SetVolume { name, security } => self.secure_by_request(&name, &security),
-            Request::MapVolume { name, lun, target } => self.map_volume(&name, lun, target.as_deref()),
-            Request::UnmapVolume { name, target } => self.unmap_volume(&name, &target),
+            Request::MapVolume { name, lun, target, force } => self.map_volume(&name, lun, target.as_deref(), force),
+            Request::UnmapVolume { name, target, force } => self.unmap_volume(&name, &target, force),
             Request::Clients => Ok(Answer::Clients(self.clients())),
             Request::AddClient { id, settings } => self.add_client(&id, &settings),
             Request::SetClient { client, settings } => self.set_client(&client, &settings),
@@ -138,7 +140,8 @@ impl Manager {
             Request::ResumeClient { client } => self.pause_client(&client, false),
             Request::Statistics => Ok(Answer::Statistics(self.statistics())),
             Request::SetAccessState { group, state, target } => self.set_access_state(group, state, target),
-            Request::Reload => self.reload(),
+            Request::Reload { dry_run: true, .. } => self.compare(),
+            Request::Reload { force, .. } => self.reload(force),
         }
     }
 
@@ -216,9 +219,12 @@ impl Manager {
         }
     }
 
-    fn remove_volume(&mut self, name: &str) -> Result<Answer, ManageError> {
+    fn remove_volume(&mut self, name: &str, force: bool) -> Result<Answer, ManageError> {
         if self.find(name).is_none() {
             return Err(ManageError::NoVolume(name.to_owned()));
+        }
+        if !force {
+            self.check_unused(name, Way::Any)?;
         }
         let mut exports = self.target.exports();
         for export in &mut exports {
@@ -228,48 +234,6 @@ impl Manager {
         self.target.set_exports(exports)?;
         self.close_volume(name);
         Ok(for_now(format!("volume {name} is not served any more")))
-    }
-
-    fn reload(&mut self) -> Result<Answer, ManageError> {
-        let wanted = (self.source)().map_err(ManageError::Configuration)?;
-        let terms = wanted.terms();
-        terms.check()?;
-        let difference = Difference::between(&self.volumes, &wanted.volumes);
-        let mut changed = Vec::new();
-        let mut opened = Vec::new();
-        for spec in difference.added {
-            let name = spec.name.to_string();
-            if let Err(error) = self.open_volume(spec, false) {
-                opened.iter().for_each(|name: &String| self.close_volume(name));
-                return Err(error);
-            }
-            changed.push(format!("volume {name} is served"));
-            opened.push(name);
-        }
-        let before = self.target.exports();
-        // What may pass in the clear from now on may have a target, and what has none any more need not.
-        let (lowered, raised): (Vec<_>, Vec<_>) = difference.secured.iter().partition(|spec| self.is_lower(spec));
-        if let Err(error) = self.target.set_exports_where(wanted.exports.clone(), &lowered) {
-            opened.iter().for_each(|name| self.close_volume(name));
-            return Err(error.into());
-        }
-        changed.extend(self.secure_all(&lowered));
-        changed.extend(difference::of_exports(&before, &wanted.exports));
-        changed.extend(self.configure_clients(terms)?);
-        for name in difference.removed {
-            self.close_volume(&name);
-            changed.push(format!("volume {name} is not served any more"));
-        }
-        changed.extend(self.secure_all(&raised));
-        for (name, spec, size_bytes) in difference.resized {
-            changed.extend(self.resize_configured(&name, &spec, size_bytes));
-        }
-        changed.extend(difference.kept.iter().map(|name| {
-            format!("not changed: volume {name}: only its size and its security can be changed while it is served; remove and add it")
-        }));
-        self.has_password = wanted.has_password();
-        self.allow = wanted.allow;
-        Ok(Answer::Changed(changed))
     }
 
     fn find(&self, name: &str) -> Option<(Lun, Arc<Disk>)> {

@@ -32,6 +32,9 @@ pub enum Request {
     RemoveVolume {
         /// Its name.
         name: String,
+        /// Whether that is done also while sessions use it.
+        #[serde(default)]
+        force: bool,
     },
     /// Make a volume longer.
     ResizeVolume {
@@ -57,6 +60,9 @@ pub enum Request {
         /// The iSCSI target.
         #[serde(default)]
         target: Option<String>,
+        /// Whether that is done also while sessions use it.
+        #[serde(default)]
+        force: bool,
     },
     /// Take a volume out of an iSCSI target. A target without units goes.
     UnmapVolume {
@@ -64,6 +70,9 @@ pub enum Request {
         name: String,
         /// The iSCSI target.
         target: String,
+        /// Whether that is done also while sessions use it.
+        #[serde(default)]
+        force: bool,
     },
     /// The HyperSCSI clients that are known by their ids.
     Clients,
@@ -120,14 +129,22 @@ pub enum Request {
         target: Option<String>,
     },
     /// Read the configuration again, and apply what differs.
-    Reload,
+    Reload {
+        /// Whether that is done also when it takes volumes away from sessions that use them.
+        #[serde(default)]
+        force: bool,
+        /// Only tell what differs, and what is in use of that.
+        #[serde(default)]
+        dry_run: bool,
+    },
 }
 
 impl Request {
     /// Whether it changes anything, if it is done.
     #[must_use]
     pub fn is_change(&self) -> bool {
-        !matches!(self, Request::Status | Request::Sessions | Request::Clients | Request::Statistics)
+        let is_look = matches!(self, Request::Reload { dry_run: true, .. });
+        !is_look && !matches!(self, Request::Status | Request::Sessions | Request::Clients | Request::Statistics)
     }
 }
 

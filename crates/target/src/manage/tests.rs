@@ -5,6 +5,8 @@ use sanwire_iscsi::Authentication;
 use super::*;
 use crate::clients::{ClientSettings, Compression, Secret};
 
+const RELOAD: Request = Request::Reload { force: false, dry_run: false };
+
 fn config(volumes: &[&str]) -> TargetConfig {
     let volumes: Vec<VolumeConfig> = (0..)
         .zip(volumes)
@@ -97,10 +99,13 @@ fn volumes_come_grow_and_go_while_the_server_runs() {
     assert!(manager.execute(resize("1M")).unwrap_err().to_string().contains("never made shorter"));
     assert!(matches!(manager.execute(resize("much")), Err(ManageError::Size(_))));
 
-    changed(&mut manager, Request::RemoveVolume { name: "a".into() });
+    changed(&mut manager, Request::RemoveVolume { name: "a".into(), force: false });
     assert_eq!(volumes(&mut manager), [("b".into(), 1, 4 << 20), ("c".into(), 2, 3 << 20)]);
     assert_eq!(targets(&mut manager)[0], (own.into(), vec![(1, "c".into())]));
-    assert!(matches!(manager.execute(Request::RemoveVolume { name: "a".into() }), Err(ManageError::NoVolume(_))));
+    assert!(matches!(
+        manager.execute(Request::RemoveVolume { name: "a".into(), force: false }),
+        Err(ManageError::NoVolume(_))
+    ));
     manager.into_target().stop().unwrap();
 }
 
@@ -119,17 +124,20 @@ fn volumes_are_guarded_otherwise_while_they_are_served_but_not_while_they_pass_i
     let level = |manager: &Manager, lun| manager.target().security(Lun::new(lun).unwrap());
     assert!(manager.execute(set("hash")).unwrap_err().to_string().contains("iqn.2026-11.org.sanwire:a"));
     assert_eq!(level(&manager, 0), Protection::Checksum);
-    changed(&mut manager, Request::UnmapVolume { name: "a".into(), target: "iqn.2026-11.org.sanwire:a".into() });
+    changed(
+        &mut manager,
+        Request::UnmapVolume { name: "a".into(), target: "iqn.2026-11.org.sanwire:a".into(), force: false },
+    );
     assert_eq!(changed(&mut manager, set("hash")), ["volume a is guarded by security hash now, none before", FOR_NOW]);
     assert_eq!(level(&manager, 0), Protection::Hash);
     assert!(manager.execute(set("rot13")).unwrap_err().to_string().starts_with("volume a: "));
     let unknown = Request::SetVolume { name: "z".into(), security: "none".into() };
     assert!(matches!(manager.execute(unknown), Err(ManageError::NoVolume(_))));
-    let lines = changed(&mut manager, Request::Reload);
+    let lines = changed(&mut manager, RELOAD);
     assert_eq!([0, 1].map(|lun| level(&manager, lun)), [Protection::Aes256Gcm, Protection::Checksum], "{lines:?}");
     assert!(lines.contains(&"volume a is guarded by security aes-256-gcm now, hash before".into()), "{lines:?}");
     assert!(lines.contains(&"volume b has 2 MiB now, 1 MiB before".into()), "{lines:?}");
-    assert_eq!(changed(&mut manager, Request::Reload).len(), 0);
+    assert_eq!(changed(&mut manager, RELOAD).len(), 0);
     manager.into_target().stop().unwrap();
 }
 
@@ -156,7 +164,7 @@ fn a_reload_applies_differences_only() {
         &["stays=ram:1M", "goes=ram:1M", "grows=ram:1M", "differs=ram:1M"],
         &["comes=ram:1M", "grows=ram:2M", "differs=null:1M", "stays=ram:1M"],
     );
-    let lines = changed(&mut manager, Request::Reload);
+    let lines = changed(&mut manager, RELOAD);
     for expected in ["volume comes is served", "volume goes is not served any more", "volume grows has 2 MiB now"] {
         assert!(lines.iter().any(|line| line.starts_with(expected)), "{expected}\n{lines:?}");
     }
@@ -165,14 +173,14 @@ fn a_reload_applies_differences_only() {
     let found = volumes(&mut manager);
     let expected = [("stays", 0, 1 << 20), ("grows", 2, 2 << 20), ("differs", 3, 1 << 20), ("comes", 4, 1 << 20)];
     assert_eq!(found, expected.map(|(name, lun, size)| (name.to_owned(), lun, size)));
-    assert_eq!(changed(&mut manager, Request::Reload).len(), 1, "only what differs for ever");
+    assert_eq!(changed(&mut manager, RELOAD).len(), 1, "only what differs for ever");
     manager.into_target().stop().unwrap();
 }
 
 #[test]
 fn a_reload_that_fails_changes_nothing() {
     let mut manager = manager(&["a=ram:1M"], &["b=ram:1M", "c=file:/nowhere/at/all"]);
-    assert!(matches!(manager.execute(Request::Reload), Err(ManageError::Open(_))));
+    assert!(matches!(manager.execute(RELOAD), Err(ManageError::Open(_))));
     assert_eq!(volumes(&mut manager), [("a".into(), 0, 1 << 20)]);
     assert_eq!(targets(&mut manager).len(), 1);
     manager.into_target().stop().unwrap();
@@ -222,7 +230,7 @@ fn clients_are_added_changed_and_removed() {
     assert!(alice.has_password && alice.client.psk.is_none() && alice.client.manage, "the secret is not told");
     let text = serde_json::to_string(&Answer::Clients(clients.clone())).unwrap();
     assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), Answer::Clients(clients));
-    assert!(changed(&mut manager, Request::Reload).is_empty(), "it stays through a reload");
+    assert!(changed(&mut manager, RELOAD).is_empty(), "it stays through a reload");
     changed(&mut manager, Request::RemoveClient { client: "alice".into() });
     assert!(manager.execute(Request::DropClient { client: "alice".into() }).is_err(), "there is no such name any more");
     changed(&mut manager, Request::DropClient { client: "iqn.2026-11.org.example:host".into() });
@@ -284,6 +292,7 @@ fn volumes_are_mapped() {
         name: name.into(),
         lun,
         target: target.map(str::to_owned),
+        force: false,
     };
     assert_eq!(changed(&mut manager, map("a", Some(7), None)), ["volume a is logical unit 7 now, 0 before", FOR_NOW]);
     assert_eq!(volumes(&mut manager), [("b".into(), 1, 1 << 20), ("a".into(), 7, 1 << 20)]);
@@ -299,7 +308,8 @@ fn volumes_are_mapped() {
     changed(&mut manager, map("a", Some(5), Some(other)));
     assert_eq!(targets(&mut manager)[0], (other.into(), vec![(1, "b".into()), (5, "a".into())]));
     assert!(matches!(manager.execute(map("a", None, Some("nonsense"))), Err(ManageError::TargetName(_))));
-    let unmap = |name: &str, target: &str| Request::UnmapVolume { name: name.into(), target: target.into() };
+    let unmap =
+        |name: &str, target: &str| Request::UnmapVolume { name: name.into(), target: target.into(), force: false };
     changed(&mut manager, unmap("a", own));
     assert!(targets(&mut manager).iter().all(|(name, _)| name != own), "a target without units goes");
     assert!(matches!(manager.execute(unmap("a", own)), Err(ManageError::NoTarget(_))));
@@ -318,7 +328,7 @@ fn every_change_and_every_refusal_is_written_down() {
     manager.handle(&process, Request::Status);
     let settings = ClientSettings { psk: Some(Secret([0xab; 32])), ..Default::default() };
     manager.handle(&process, Request::AddClient { id: ALICE.into(), settings });
-    manager.handle(&Asker::Signal { signal: "SIGHUP" }, Request::Reload);
+    manager.handle(&Asker::Signal { signal: "SIGHUP" }, RELOAD);
     let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
     for _ in 0..100 {
         manager.refuse(&client, "it may not manage the server".into());
@@ -380,7 +390,7 @@ fn a_server_whose_audit_log_cannot_be_written_does_not_start() {
 #[test]
 fn statistics_begin_with_zero_also_for_a_volume_that_takes_the_place_of_another() {
     let mut manager = manager(&["a=ram:1M"], &[]);
-    changed(&mut manager, Request::RemoveVolume { name: "a".into() });
+    changed(&mut manager, Request::RemoveVolume { name: "a".into(), force: false });
     changed(&mut manager, Request::AddVolume { volume: "b=ram:1M".into(), target: None, renew: false });
     let Ok(Answer::Statistics(statistics)) = manager.execute(Request::Statistics) else { panic!("statistics") };
     assert_eq!((&*statistics.volumes[0].name, statistics.volumes[0].commands), ("b", 0));
@@ -400,7 +410,8 @@ fn no_open_target_is_made_beside_a_password() {
     let mut manager = Manager::new(target, config, Box::new(|| Err("nobody reloads".into())));
     let add = Request::AddVolume { volume: "b=ram:1M".into(), target: None, renew: false };
     assert!(changed(&mut manager, add)[0].starts_with("volume b is served, over HyperSCSI only: the password"));
-    let map = Request::MapVolume { name: "a".into(), lun: None, target: Some("iqn.2026-11.org.x".into()) };
+    let map =
+        Request::MapVolume { name: "a".into(), lun: None, target: Some("iqn.2026-11.org.x".into()), force: false };
     assert!(matches!(manager.execute(map), Err(ManageError::OpenTarget(_))));
     assert_eq!(targets(&mut manager), []);
 }

@@ -12,7 +12,7 @@ use sanwire_scsi::reservation::TransportId;
 
 use super::Shard;
 use crate::clients::Clients;
-use crate::counting::{Counted, Meter};
+use crate::counting::{Counted, Meter, User, Uses};
 use crate::inbox::{Content, Inbox, Letter};
 use crate::logging::LogLines;
 use crate::mail::Wanted;
@@ -28,6 +28,7 @@ struct Visitor {
     /// It wants to write nothing.
     is_read_only: bool,
     units: Arc<LogicalUnits>,
+    uses: Uses,
 }
 
 /// The clients that have sessions in this shard.
@@ -58,6 +59,21 @@ impl Visitors {
         self.clients.leave(visitor.client, visitor.is_read_only);
     }
 
+    /// The sessions that have used volumes.
+    fn users(&self) -> impl Iterator<Item = User> {
+        let users = self.by_nexus.values().filter(|visitor| visitor.uses != Uses::default());
+        users.map(|Visitor { client, path, uses, .. }| {
+            let known = self.clients.find(&client.to_string()).ok().filter(|known| !known.name.is_empty());
+            let name = known.map(|known| format!(" ({})", known.name)).unwrap_or_default();
+            User { who: format!("client {client}{name} at {}", path.peer), target: None, uses: *uses }
+        })
+    }
+
+    /// Another volume has this slot now.
+    pub(super) fn forget_uses(&mut self, slot: u16) {
+        self.by_nexus.values_mut().for_each(|visitor| visitor.uses.clear(slot));
+    }
+
     /// What was agreed on with a client has changed.
     fn take_options(&mut self, nexus: NexusId, options: &Agreed) {
         let Some(visitor) = self.by_nexus.get_mut(&nexus) else { return };
@@ -76,8 +92,9 @@ impl Shard {
     pub(super) fn handle_event(&mut self, event: ServerEvent, now: Instant) {
         match event {
             ServerEvent::Command { handle, task } => {
-                let Some(visitor) = self.visitors.by_nexus.get(&handle.nexus()) else { return };
+                let Some(visitor) = self.visitors.by_nexus.get_mut(&handle.nexus()) else { return };
                 let meter = Meter::start(&visitor.units, &task, now);
+                visitor.uses.note(&meter, &task);
                 let handle = Handle { command: runner::CommandHandle::HyperScsi(handle), meter };
                 self.ended.extend(self.runner.begin(handle, &visitor.units, task, &mut self.engine, now));
             }
@@ -104,7 +121,9 @@ impl Shard {
                 let ports = Arc::new(NexusPorts { initiator, target: HYPERSCSI_PORT });
                 units.nexus_established(nexus, ports);
                 units.lock_media(nexus, options.medium_lock);
-                self.visitors.by_nexus.insert(nexus, Visitor { client, path, is_read_only, units });
+                self.visitors
+                    .by_nexus
+                    .insert(nexus, Visitor { client, path, is_read_only, units, uses: Uses::default() });
             }
             ServerEvent::SessionResumed { nexus, path, options } => {
                 self.visitors.moved(nexus, path);
@@ -188,6 +207,7 @@ impl Shard {
             shard: self.index,
             volumes: self.counters.volumes(),
             connections: self.server.connection_statuses(),
+            users: self.visitors.users().chain(self.iscsi.users()).collect(),
             dropped: self.server.counters(),
             quotas: self.server.quotas().into_iter().chain(self.visitors.usages()).collect(),
             unpermitted: self.counters.unpermitted,

@@ -9,13 +9,13 @@ use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_device::{Disk, LogicalUnits, NexusPorts};
 use sanwire_io::{Poller, Ready};
 use sanwire_iscsi::{
-    CommandHandle, Function, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent, TargetId,
+    CommandHandle, Function, IscsiName, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent, TargetId,
 };
 use sanwire_scsi::Reply;
 use sanwire_scsi::reservation::TransportId;
 
 use super::Shard;
-use crate::counting::Meter;
+use crate::counting::{Meter, User, Uses};
 use crate::directory::Exports;
 use crate::front_desk::{Arrival, turn_away};
 use crate::mail::{Mail, Settlement, Wanted};
@@ -43,6 +43,10 @@ const PART_MAX_BYTES: usize = PART_COMMANDS * (16 << 10);
 struct Session {
     units: Arc<LogicalUnits>,
     ports: Arc<NexusPorts>,
+    /// For people.
+    initiator: String,
+    target: IscsiName,
+    uses: Uses,
 }
 
 /// The target's end of iSCSI in one shard.
@@ -84,6 +88,21 @@ impl IscsiEnd {
                 }
             }
         }
+    }
+
+    /// The sessions that have used volumes.
+    pub(super) fn users(&self) -> impl Iterator<Item = User> {
+        let users = self.sessions.values().filter(|session| session.uses != Uses::default());
+        users.map(|Session { initiator, target, uses, .. }| User {
+            who: initiator.clone(),
+            target: Some(target.to_string()),
+            uses: *uses,
+        })
+    }
+
+    /// Another volume has this slot now.
+    pub(super) fn forget_uses(&mut self, slot: u16) {
+        self.sessions.values_mut().for_each(|session| session.uses.clear(slot));
     }
 
     /// Has the next [`IscsiEnd::receive`] find whatever has come or ended by now.
@@ -196,7 +215,11 @@ impl Shard {
                 // Who has asked may have lost patience.
                 Mail::Count(answer) => drop(answer.send(self.count())),
                 Mail::Administered(handle, answer) => self.server.administered(handle, Some(answer.into()), now),
-                Mail::CountFromZero(slot) => self.counters.clear(slot),
+                Mail::CountFromZero(slot) => {
+                    self.counters.clear(slot);
+                    self.visitors.forget_uses(slot);
+                    self.iscsi.forget_uses(slot);
+                }
             }
         }
     }
@@ -229,8 +252,9 @@ impl Shard {
             }
             ServerEvent::Command { handle, task, .. } => {
                 // A session whose target went away meanwhile gets no answers.
-                if let Some(session) = self.iscsi.sessions.get(&handle.nexus()) {
+                if let Some(session) = self.iscsi.sessions.get_mut(&handle.nexus()) {
                     let meter = Meter::start(&session.units, &task, now);
+                    session.uses.note(&meter, &task);
                     let handle = Handle { command: runner::CommandHandle::Iscsi(handle), meter };
                     self.ended.extend(self.runner.begin(handle, &session.units, task, &mut self.engine, now));
                 }
@@ -243,9 +267,11 @@ impl Shard {
                     let credential = export.credential(user.as_deref());
                     let guest = Guest { target, initiator: initiator.clone(), isid, credential, peer, group_tag };
                     self.iscsi.exports.guests().came(nexus, guest);
+                    let (shown, target) = (format!("initiator {initiator} at {peer}"), export.config.name.clone());
                     let initiator = TransportId::iscsi_port(initiator.as_str(), isid.0).ok()?;
                     let ports = NexusPorts { initiator, target: iscsi_port(&export.config.name, group_tag) };
-                    Some(Session { units: Arc::clone(&export.units), ports: Arc::new(ports) })
+                    let (units, ports, uses) = (Arc::clone(&export.units), Arc::new(ports), Uses::default());
+                    Some(Session { units, ports, initiator: shown, target, uses })
                 });
                 match session {
                     Some(session) => {
@@ -275,7 +301,7 @@ impl Shard {
 
     fn manage(&mut self, request: ManageHandle, target: TargetId, lun: Option<Lun>, function: Function, now: Instant) {
         let by = request.nexus();
-        let Some(Session { units, ports }) = self.iscsi.sessions.get(&by) else { return };
+        let Some(Session { units, ports, .. }) = self.iscsi.sessions.get(&by) else { return };
         let (units, ports) = (Arc::clone(units), Arc::clone(ports));
         let disk = lun.and_then(|lun| Some((lun, units.get(lun)?)));
         let wanted = Wanted::By(request);

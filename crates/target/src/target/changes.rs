@@ -205,6 +205,11 @@ impl Target {
         self.post(|| Mail::DropInitiator(initiator.clone()));
     }
 
+    /// How many shards there are.
+    pub(crate) fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
     /// What the shards have counted; a shard that does not answer is left out.
     pub(crate) fn count(&self) -> Vec<Counted> {
         let (sender, counted) = mpsc::channel();

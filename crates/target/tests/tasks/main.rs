@@ -13,6 +13,7 @@ mod residuals;
 mod stalls;
 mod steering;
 mod store;
+mod usage;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,0 +1,126 @@
+//! Who uses a volume keeps it: nobody takes it away by mistake.
+
+use std::sync::{Arc, Mutex};
+
+use sanwire_target::{Answer, Asker, Manager, Request, Response, Target, TargetConfig, Wire};
+
+use super::config;
+use super::initiator::Initiator;
+
+const TARGET: &str = "iqn.2026-11.org.sanwire:prompt";
+
+/// A server that is managed, with one volume.
+struct Managed {
+    manager: Manager,
+    /// What the configuration says when it is read again.
+    configured: Arc<Mutex<TargetConfig>>,
+}
+
+impl Managed {
+    fn new() -> Managed {
+        let config = TargetConfig { shards: 1, ..config() };
+        let configured = Arc::new(Mutex::new(config.clone()));
+        let source = Arc::clone(&configured);
+        let target = Target::start(config.clone()).unwrap();
+        let again = Box::new(move || Ok(source.lock().unwrap().clone()));
+        Managed { manager: Manager::new(target, config, again), configured }
+    }
+
+    /// A session that has only looked around.
+    fn login(&self) -> Initiator {
+        let portal = self.manager.target().wires().iter().find_map(Wire::portal).unwrap().0;
+        Initiator::login(portal, TARGET, 1)
+    }
+
+    fn ask(&mut self, request: Request) -> Result<Vec<String>, String> {
+        match self.manager.handle(&Asker::Signal { signal: "test" }, request) {
+            Response::Done(Answer::Changed(lines)) => Ok(lines),
+            Response::Refused(reason) => Err(reason),
+            Response::Done(other) => panic!("{other:?}"),
+        }
+    }
+
+    fn is_served(&self) -> bool {
+        self.manager.target().units().iter().iter().any(|(_, disk)| disk.identity().name() == "prompt")
+    }
+}
+
+fn remove(force: bool) -> Request {
+    Request::RemoveVolume { name: "prompt".into(), force }
+}
+
+#[test]
+fn a_volume_in_use_is_removed_by_force_only() {
+    let mut managed = Managed::new();
+    let mut initiator = managed.login();
+    assert_eq!(initiator.read(0, 0), 0);
+    let refused = managed.ask(remove(false)).unwrap_err();
+    assert!(
+        refused.starts_with("volume prompt is in use by initiator iqn.2026-11.org.sanwire:test at 127.0.0.1:"),
+        "{refused}"
+    );
+    assert!(refused.ends_with("have it detached there first, or add --force"), "{refused}");
+    assert_eq!(initiator.read(0, 0), 0, "it goes on");
+    let unmap = Request::UnmapVolume { name: "prompt".into(), target: TARGET.into(), force: false };
+    assert!(managed.ask(unmap).unwrap_err().contains("is in use by initiator"));
+    let other = Request::MapVolume { name: "prompt".into(), lun: Some(7), target: Some(TARGET.into()), force: false };
+    assert!(managed.ask(other).unwrap_err().contains("is in use by initiator"), "another number there");
+    let over_hyperscsi = Request::MapVolume { name: "prompt".into(), lun: Some(7), target: None, force: false };
+    managed.ask(over_hyperscsi).expect("nobody uses it there");
+    managed.ask(remove(true)).expect("that is meant");
+    assert!(!managed.is_served());
+}
+
+#[test]
+fn a_volume_that_nobody_uses_any_more_can_be_removed() {
+    let mut managed = Managed::new();
+    let mut initiator = managed.login();
+    assert_eq!(initiator.read(0, 0), 0);
+    assert!(managed.ask(remove(false)).is_err());
+    drop(initiator);
+    super::wait_until("the session is over", || managed.manager.target().sessions().is_empty());
+    managed.ask(remove(false)).expect("nobody is there");
+}
+
+#[test]
+fn who_has_only_looked_around_keeps_no_volume() {
+    let mut managed = Managed::new();
+    let _initiator = managed.login();
+    managed.ask(remove(false)).expect("it has used nothing");
+    assert!(!managed.is_served());
+}
+
+#[test]
+fn a_reload_takes_no_volume_away_from_its_users() {
+    let mut managed = Managed::new();
+    let mut initiator = managed.login();
+    assert_eq!(initiator.read(0, 0), 0);
+    let reload = |force, dry_run| Request::Reload { force, dry_run };
+    {
+        let mut configured = managed.configured.lock().unwrap();
+        configured.volumes.retain(|volume| *volume.spec.name != *"prompt");
+        configured.exports.clear();
+    }
+    let would = managed.ask(reload(false, true)).unwrap();
+    assert!(would.contains(&"volume prompt would not be served any more".to_owned()), "{would:?}");
+    assert!(would.iter().any(|line| line.contains("is in use by initiator")), "{would:?}");
+    assert!(managed.is_served(), "it was only asked");
+    let refused = managed.ask(reload(false, false)).unwrap_err();
+    assert!(refused.contains("nothing was reloaded") && refused.contains("volume prompt is in use by"), "{refused}");
+    assert!(managed.is_served());
+    assert_eq!(initiator.read(0, 0), 0, "it goes on");
+    let done = managed.ask(reload(true, false)).unwrap();
+    assert!(done.contains(&"volume prompt is not served any more".to_owned()), "{done:?}");
+    assert!(!managed.is_served());
+}
+
+#[test]
+fn a_reload_takes_no_target_away_from_its_users() {
+    let mut managed = Managed::new();
+    let mut initiator = managed.login();
+    assert_eq!(initiator.read(0, 0), 0);
+    managed.configured.lock().unwrap().exports.clear();
+    let refused = managed.ask(Request::Reload { force: false, dry_run: false }).unwrap_err();
+    assert!(refused.contains("volume prompt is in use by initiator"), "{refused}");
+    assert_eq!(initiator.read(0, 0), 0, "it goes on");
+}

@@ -13,10 +13,10 @@ use crate::disk::Disk;
 use crate::exclusion::{Claim, Lane, Permit};
 use crate::fault;
 use crate::fill::Fill;
-use crate::reservation::AbortScope;
+use crate::reservation::{AbortScope, Reserving};
 use crate::sanitize::Sanitizing;
 use crate::stalls::Stalls;
-use crate::step::Step;
+use crate::step::{Refusal, Step};
 use crate::swap::Swap;
 use crate::unmap::Unmapping;
 use crate::verify::Verification;
@@ -151,6 +151,11 @@ impl Prepared {
 
     fn go(self) -> Progress {
         let Prepared { execution, request, is_answered } = self;
+        if let State::Reserve(reserving) = execution.state {
+            let Execution { hold, account, .. } = execution;
+            let step = reserving.next(&hold.disk);
+            return reserved(hold, step, account);
+        }
         if is_answered { Progress::Answered(execution, request) } else { Progress::Store(execution, request) }
     }
 }
@@ -166,6 +171,8 @@ pub(crate) enum State {
     Flush,
     /// Ending the commands of others, the last thing to do.
     Abort,
+    /// Waiting until its reservation, or another one, is kept.
+    Reserve(Box<Reserving>),
     /// Flushing before the unit is stopped.
     Stop,
     /// Flushing before the medium is ejected.
@@ -210,7 +217,12 @@ impl Execution {
     }
 
     fn may_go(&self) -> bool {
-        self.hold.may_go() && !matches!(&self.state, State::Copy(copying) if !copying.may_go())
+        let may_go_on = match &self.state {
+            State::Copy(copying) => copying.may_go(),
+            State::Reserve(reserving) => reserving.may_go(),
+            _ => true,
+        };
+        self.hold.may_go() && may_go_on
     }
 
     /// Its nexus is lost while its store works for it, or may be: until it has ended or goes on to its next blocks, no other
@@ -253,9 +265,8 @@ impl Execution {
         let (state, request, is_answered) = match step {
             Ok(Step::Store(state, request) | Step::Later(state, request)) => (state, request, false),
             Ok(Step::Detached(state, request)) => (state, request, true),
-            Ok(Step::Abort(scope)) => {
-                let hold = Hold::new(disk, None, nexus);
-                return Progress::Abort(Execution { hold, state: State::Abort, account }, scope);
+            Ok(step @ (Step::Abort(_) | Step::Reserve(_))) => {
+                return reserved(Hold::new(disk, None, nexus), Ok(step), account);
             }
             over => return account.close(&disk, reply(&disk, over, room_bytes)),
         };
@@ -314,6 +325,29 @@ impl Account {
     }
 }
 
+/// How a command of reservations goes on.
+fn reserved(hold: Hold, step: Result<Step, Refusal>, account: Account) -> Progress {
+    let step = match step {
+        Ok(Step::Abort(scope)) => {
+            return Progress::Abort(Execution { hold, state: State::Abort, account }, scope);
+        }
+        Ok(Step::Reserve(reserving)) => {
+            let execution = Execution { hold, state: State::Reserve(reserving), account };
+            // Its store has nothing to do.
+            return Progress::Wait(Waiting(Box::new(Prepared {
+                execution,
+                request: Request::Flush,
+                is_answered: false,
+            })));
+        }
+        Ok(step) => Ok(step),
+        Err(Refusal::Sense(sense)) => Err(sense),
+        Err(Refusal::Conflict) => return Progress::Done(Reply::bare(Status::ReservationConflict)),
+        Err(Refusal::NoMemory) => Err(fault::INTERNAL),
+    };
+    account.close(&hold.disk, reply(&hold.disk, step, usize::MAX))
+}
+
 /// The reply to a command that is over.
 fn reply(disk: &Disk, step: Result<Step, Sense>, room_bytes: usize) -> Reply {
     match step {
@@ -323,7 +357,9 @@ fn reply(disk: &Disk, step: Result<Step, Sense>, room_bytes: usize) -> Reply {
         }
         Ok(Step::Data(data)) => Reply::good(Some(data)),
         Ok(Step::ConditionMet) => Reply::bare(Status::ConditionMet),
-        Ok(Step::Good | Step::Store(..) | Step::Detached(..) | Step::Later(..) | Step::Abort(_)) => Reply::good(None),
+        Ok(Step::Good | Step::Store(..) | Step::Detached(..) | Step::Later(..) | Step::Abort(_) | Step::Reserve(_)) => {
+            Reply::good(None)
+        }
         Err(sense) => disk.check_condition(&sense),
     }
 }
@@ -359,7 +395,7 @@ impl State {
                 completion.map_err(|error| disk.fault(&error))?;
                 Ok(finish(flush))
             }
-            State::Flush | State::Abort => flushed(completion),
+            State::Flush | State::Abort | State::Reserve(_) => flushed(completion),
             State::Stop => {
                 flushed(completion)?;
                 disk.set_stopped(true);

@@ -47,7 +47,7 @@ pub use disk::{Disk, DiskError, DiskOptions};
 pub use execution::{Execution, Progress, Waiting};
 pub use nexus::NexusPorts;
 pub use reach::{Reach, Reached};
-pub use reservation::{AbortScope, KeptError, REGISTRATIONS_MAX, RecordError, ReservationKeeper};
+pub use reservation::{AbortScope, KeptError, REGISTRATIONS_MAX, RecordError, ReservationKeeper, Saved};
 pub use stalls::Stalls;
 pub use units::{AddError, LogicalUnits};
 

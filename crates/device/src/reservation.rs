@@ -4,6 +4,7 @@
 //! that survives the server.
 
 mod command;
+mod keeping;
 mod record;
 mod registry;
 
@@ -24,6 +25,9 @@ use crate::fault;
 use crate::nexus::NexusPorts;
 use crate::step::Refusal;
 
+pub(crate) use keeping::Reserving;
+pub use keeping::Saved;
+use keeping::{Begun, Change};
 pub use record::RecordError;
 pub use registry::REGISTRATIONS_MAX;
 use registry::{Effects, Registrant, Registry};
@@ -37,11 +41,9 @@ pub trait ReservationKeeper: Debug + Send + Sync {
     /// When there is one that cannot be read.
     fn load(&self) -> io::Result<Option<Vec<u8>>>;
 
-    /// Keeps the record. When this returns, it is on stable storage.
-    ///
-    /// # Errors
-    /// When it may not be.
-    fn save(&self, record: &[u8]) -> io::Result<()>;
+    /// Keeps the record, and tells `saved` when it is on stable storage, or that it may not be: at once, or later from whatever
+    /// thread. The caller serves others, and must not be kept waiting for a medium. One record is kept at a time.
+    fn save(&self, record: Vec<u8>, saved: Saved);
 
     /// The place of the record, for messages.
     fn place(&self) -> String;
@@ -104,6 +106,8 @@ pub(crate) struct Reservations {
 #[derive(Default, Debug)]
 struct State {
     registry: Registry,
+    /// Whether an order waits until its record is kept. Others come after it.
+    is_keeping: bool,
     /// Who has the unit by RESERVE.
     reserved_by: Option<NexusId>,
     /// The nexuses there are.
@@ -191,7 +195,8 @@ impl Reservations {
     pub(crate) fn reserve(&self, nexus: NexusId) -> Result<(), Refusal> {
         let mut state = self.lock();
         if state.registry.is_empty() {
-            if state.reserved_by.is_some_and(|by| by != nexus) {
+            // What is being kept was first: somebody registers.
+            if state.is_keeping || state.reserved_by.is_some_and(|by| by != nexus) {
                 return Err(Refusal::Conflict);
             }
             state.reserved_by = Some(nexus);
@@ -224,18 +229,15 @@ impl Reservations {
         })
     }
 
-    /// PERSISTENT RESERVE OUT: does it, tells the others through `attentions`, and gives the nexuses whose commands must
-    /// be aborted.
-    pub(crate) fn execute(
-        &self,
-        order: Order,
-        nexus: NexusId,
-        attentions: &Nexuses,
-    ) -> Result<BTreeSet<NexusId>, Refusal> {
+    /// PERSISTENT RESERVE OUT: does it, if nothing of it is to be kept.
+    fn begin(&self, order: &Order, nexus: NexusId, attentions: &Nexuses) -> Result<Begun, Refusal> {
         let mut state = self.lock();
+        if state.is_keeping {
+            return Ok(Begun::Later);
+        }
         state.check_not_reserved()?;
         let by = state.nexuses.get(&nexus).cloned().ok_or(Refusal::Conflict)?;
-        let order = state.with_ports_of_devices(order, &by)?;
+        let order = state.with_ports_of_devices(order.clone(), &by)?;
         if order.keeps() && self.keeper.is_none() {
             // SPC-5 6.16.3, APTPL; REGISTER AND MOVE has the bit elsewhere.
             let byte = if matches!(order, Order::Move { .. }) { 17 } else { 20 };
@@ -243,25 +245,43 @@ impl Reservations {
         }
         let mut registry = state.registry.clone();
         let effects = registry.execute(&order, &by)?;
-        self.keep(&state.registry, &registry)?;
+        let change = Change { registry, effects, nexus };
+        Ok(match self.to_keep(&state.registry, &change.registry) {
+            Some((keeper, record)) => {
+                state.is_keeping = true;
+                Begun::Keep(keeper, record, change)
+            }
+            None => Begun::Done(self.apply(&mut state, change, attentions)),
+        })
+    }
+
+    /// The record of an order was kept, or was not. Only now it is done, if at all (SPC-5 5.14.5).
+    fn finish(&self, change: Change, is_kept: bool, attentions: &Nexuses) -> Result<BTreeSet<NexusId>, Refusal> {
+        let mut state = self.lock();
+        state.is_keeping = false;
+        if is_kept { Ok(self.apply(&mut state, change, attentions)) } else { Err(fault::INTERNAL.into()) }
+    }
+
+    /// What is so from now on: tells the others through `attentions`, and gives the nexuses whose commands must be aborted.
+    fn apply(&self, state: &mut State, change: Change, attentions: &Nexuses) -> BTreeSet<NexusId> {
+        let Change { registry, effects, nexus } = change;
         state.registry = registry;
-        self.publish(&state);
+        self.publish(state);
         for attention in Effects::ATTENTIONS {
             let told = state.nexuses_of(effects.told(attention));
             attentions.raise_for(attention, told.into_iter().filter(|told| *told != nexus));
         }
-        Ok(state.nexuses_of(&effects.aborted))
+        state.nexuses_of(&effects.aborted)
     }
 
-    /// Brings the record to what is so from now on. Only then the command is done (SPC-5 5.14.5).
-    fn keep(&self, before: &Registry, after: &Registry) -> Result<(), Refusal> {
-        let Some(keeper) = self.keeper.as_deref() else { return Ok(()) };
-        let record = if after.is_kept() { record::write(after) } else { record::write(&Registry::default()) };
-        let is_new = (before.is_kept() || after.is_kept()) && before != after;
-        if is_new && keeper.save(&record).is_err() {
-            return Err(fault::INTERNAL.into());
+    /// The record of what is so from now on, if it is another one.
+    fn to_keep(&self, before: &Registry, after: &Registry) -> Option<(Arc<dyn ReservationKeeper>, Vec<u8>)> {
+        let keeper = self.keeper.as_ref()?;
+        if before == after || !(before.is_kept() || after.is_kept()) {
+            return None;
         }
-        Ok(())
+        let record = if after.is_kept() { record::write(after) } else { record::write(&Registry::default()) };
+        Some((Arc::clone(keeper), record))
     }
 
     fn publish(&self, state: &State) {

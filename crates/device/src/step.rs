@@ -5,7 +5,7 @@ use sanwire_store::{Geometry, Request};
 
 use crate::execution::State;
 use crate::fault;
-use crate::reservation::AbortScope;
+use crate::reservation::{AbortScope, Reserving};
 
 /// The next thing in the life of a command that is well so far.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) enum Step {
     ConditionMet,
     /// GOOD, after the commands of others have been ended.
     Abort(AbortScope),
+    /// Nothing, until a record of reservations is kept.
+    Reserve(Box<Reserving>),
 }
 
 /// Why a command did not begin.

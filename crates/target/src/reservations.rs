@@ -2,8 +2,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
 
-use sanwire_device::ReservationKeeper;
+use sanwire_device::{ReservationKeeper, Saved};
 
 use crate::persist::{read_file, replace_file};
 
@@ -38,16 +39,29 @@ impl ReservationKeeper for FileKeeper {
         read_file(&self.path())
     }
 
-    fn save(&self, record: &[u8]) -> io::Result<()> {
-        replace_file(&self.path(), record).inspect_err(|error| {
-            let place = self.place();
-            tracing::error!("reservations cannot be kept in {place}: {error}; the initiator's order was refused");
-        })
+    /// On a thread of its own: a shard has others to serve.
+    fn save(&self, record: Vec<u8>, saved: Saved) {
+        let path = self.path();
+        let work = move || {
+            let result = replace_file(&path, &record);
+            if let Err(error) = &result {
+                refused(&path, error);
+            }
+            saved.tell(result.is_ok());
+        };
+        if let Err(error) = thread::Builder::new().name("reservations".into()).spawn(work) {
+            refused(&self.path(), &error);
+        }
     }
 
     fn place(&self) -> String {
         self.path().display().to_string()
     }
+}
+
+fn refused(path: &Path, error: &io::Error) {
+    let place = path.display();
+    tracing::error!("reservations cannot be kept in {place}: {error}; the initiator's order was refused");
 }
 
 #[cfg(test)]
@@ -73,13 +87,20 @@ mod tests {
         }
     }
 
+    /// Whether it was kept, in the end.
+    fn save(keeper: &FileKeeper, record: &[u8]) -> bool {
+        let (sender, told) = std::sync::mpsc::channel();
+        keeper.save(record.to_vec(), Saved::new(move |is_kept| sender.send(is_kept).unwrap()));
+        told.recv().unwrap()
+    }
+
     #[test]
     fn a_record_is_replaced_whole_and_private() {
         let directory = Directory::new("whole");
         let keeper = FileKeeper::new(&directory.0.join("state"), [0x0a; 16]);
         assert_eq!(keeper.load().unwrap(), None, "there has been none");
-        keeper.save(b"a longer record").unwrap();
-        keeper.save(b"second").unwrap();
+        assert!(save(&keeper, b"a longer record"));
+        assert!(save(&keeper, b"second"));
         assert_eq!(keeper.load().unwrap().unwrap(), b"second");
         assert!(keeper.place().ends_with("/state/reservations/0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"), "{}", keeper.place());
         let kept: Vec<_> = fs::read_dir(keeper.directory()).unwrap().map(|entry| entry.unwrap()).collect();
@@ -94,7 +115,7 @@ mod tests {
         let directory = Directory::new("error");
         fs::write(directory.0.join(DIRECTORY), b"a file").unwrap();
         let keeper = FileKeeper::new(&directory.0, [1; 16]);
-        assert!(keeper.load().is_err() && keeper.save(b"record").is_err());
+        assert!(keeper.load().is_err() && !save(&keeper, b"record"));
     }
 
     /// What a crash may leave: the old record, and one that was not finished beside it.
@@ -102,10 +123,10 @@ mod tests {
     fn an_unfinished_record_is_not_taken_for_one() {
         let directory = Directory::new("unfinished");
         let keeper = FileKeeper::new(&directory.0, [2; 16]);
-        keeper.save(b"old").unwrap();
+        assert!(save(&keeper, b"old"));
         fs::write(keeper.directory().join(format!("{}.new", keeper.name)), b"ne").unwrap();
         assert_eq!(keeper.load().unwrap().unwrap(), b"old");
-        keeper.save(b"new").unwrap();
+        assert!(save(&keeper, b"new"));
         assert_eq!(keeper.load().unwrap().unwrap(), b"new");
     }
 }

@@ -6,7 +6,7 @@ use sanwire_core::NexusId;
 use sanwire_scsi::reservation::{OrderAction, order};
 use sanwire_scsi::{AdditionalSense, Command, Sense, SenseKey, Task};
 
-use super::AbortScope;
+use super::Reserving;
 use crate::disk::Disk;
 use crate::dispatch::cut;
 use crate::step::{Refusal, Step};
@@ -43,11 +43,6 @@ impl Disk {
         let data = task.data_out.as_deref().unwrap_or(&[]);
         let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
         let list = data.get(..parameter_bytes as usize).ok_or(too_short)?;
-        let order = order(action, scope_and_type, list)?;
-        let aborted = self.reservations.execute(order, nexus, &self.nexuses)?;
-        if aborted.is_empty() {
-            return Ok(Step::Good);
-        }
-        Ok(Step::Abort(AbortScope::new(Arc::clone(self), aborted)))
+        Reserving::new(order(action, scope_and_type, list)?, nexus).next(self)
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{SMALL, TestStore, UUID, lun, ports};
-use crate::{Disk, DiskError, DiskOptions, KeptError, RecordError, ReservationKeeper};
+use crate::{Disk, DiskError, DiskOptions, KeptError, Progress, RecordError, ReservationKeeper, Saved};
 use sanwire_scsi::Identity;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,6 +12,23 @@ struct Keeper {
     record: Mutex<Option<Vec<u8>>>,
     saves: AtomicUsize,
     fails: AtomicBool,
+    is_slow: AtomicBool,
+    waiting: Mutex<Vec<(Vec<u8>, Saved)>>,
+}
+
+impl Keeper {
+    fn keep(&self, record: Vec<u8>, saved: Saved) {
+        self.saves.fetch_add(1, Ordering::Relaxed);
+        *self.record.lock().unwrap() = Some(record);
+        saved.tell(true);
+    }
+
+    /// What a slow medium was given to keep.
+    fn next(&self) -> (Vec<u8>, Saved) {
+        let mut waiting = self.waiting.lock().unwrap();
+        assert_eq!(waiting.len(), 1, "one at a time");
+        waiting.remove(0)
+    }
 }
 
 impl ReservationKeeper for Keeper {
@@ -22,13 +39,14 @@ impl ReservationKeeper for Keeper {
         Ok(self.record.lock().unwrap().clone())
     }
 
-    fn save(&self, record: &[u8]) -> io::Result<()> {
-        if self.fails.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::StorageFull.into());
+    fn save(&self, record: Vec<u8>, saved: Saved) {
+        if self.is_slow.load(Ordering::Relaxed) {
+            return self.waiting.lock().unwrap().push((record, saved));
         }
-        self.saves.fetch_add(1, Ordering::Relaxed);
-        *self.record.lock().unwrap() = Some(record.to_vec());
-        Ok(())
+        // Whoever does not tell has not kept it.
+        if !self.fails.load(Ordering::Relaxed) {
+            self.keep(record, saved);
+        }
     }
 
     fn place(&self) -> String {
@@ -108,6 +126,55 @@ fn an_order_that_cannot_be_kept_is_not_done() {
     assert_eq!(sense(&send(&world, ONE, RESERVE, 1, &list(1, 0, 0))), failed);
     assert_eq!(held(&world), None);
     assert_eq!(out(&world, ONE, RELEASE, 1, (1, 0)), Status::Good, "nothing to keep");
+}
+
+fn begin(world: &World, nexus: NexusId, action: u8, list: &[u8]) -> Progress {
+    world.begin(nexus, crate::testing::task([0x5f, action, 0, 0, 0, 0, 0, 0, list.len() as u8, 0], list))
+}
+
+fn waits(world: &World, progress: Progress) -> Progress {
+    let Progress::Wait(waiting) = progress else { panic!("{progress:?}") };
+    let Progress::Wait(waiting) = world.units.retry(waiting) else { panic!("it goes on") };
+    Progress::Wait(waiting)
+}
+
+#[test]
+fn nobody_but_the_one_who_reserves_waits_until_it_is_kept() {
+    let keeper: Arc<Keeper> = Arc::default();
+    let world = restart(&keeper);
+    keeper.is_slow.store(true, Ordering::Relaxed);
+    let first = begin(&world, ONE, REGISTER_AND_IGNORE, &list(0, 1, KEEP));
+    let first = waits(&world, first);
+    let second = begin(&world, TWO, REGISTER_AND_IGNORE, &list(0, 2, KEEP));
+    let second = waits(&world, second);
+    assert_eq!(world.run(THREE, [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[]).status, Status::Good, "it reads");
+    world.establish(NexusId(7));
+    assert_eq!(keys(&world), [], "not before it is kept");
+    assert_eq!(world.run(THREE, [0x16, 0, 0, 0, 0, 0], &[]).status, Status::ReservationConflict, "RESERVE comes after");
+
+    let (record, saved) = keeper.next();
+    keeper.keep(record, saved);
+    assert_eq!(keys(&world), [1]);
+    assert_eq!(world.finish(first).status, Status::Good);
+    let second = waits(&world, second);
+    let (_, saved) = keeper.next();
+    drop(saved);
+    assert_eq!(sense(&world.finish(second)).additional, AdditionalSense::INTERNAL_TARGET_FAILURE, "it is not kept");
+    assert_eq!(keys(&world), [1]);
+}
+
+#[test]
+fn what_is_being_kept_is_done_also_when_its_command_is_aborted() {
+    let keeper: Arc<Keeper> = Arc::default();
+    let world = restart(&keeper);
+    keeper.is_slow.store(true, Ordering::Relaxed);
+    drop(begin(&world, ONE, REGISTER_AND_IGNORE, &list(0, 1, KEEP)));
+    let (record, saved) = keeper.next();
+    keeper.keep(record, saved);
+    keeper.is_slow.store(false, Ordering::Relaxed);
+    assert_eq!(keys(&world), [1], "memory says what the record says");
+    assert_eq!(keys(&restart(&keeper)), [1]);
+    assert_eq!(kept(&world, TWO, 2).status, Status::Good, "the next one is not held up");
 }
 
 #[test]

@@ -9,7 +9,10 @@ use sanwire_core::Instant;
 use crate::streams::{Interest, Streams};
 use crate::{Clock, Port, Waker, sys};
 
-/// Descriptors of one wait (ports, others, the waker and one for all streams), at the most.
+/// Ports of one wait, at the most.
+pub const WAIT_PORTS_MAX: usize = 256;
+
+/// Other descriptors of one wait, besides the waker and one for all streams, at the most.
 pub const WAIT_FDS_MAX: usize = 64;
 
 /// A thread's timers fire within this many nanoseconds of their time; the kernel's own default is 50 us.
@@ -43,6 +46,8 @@ pub struct Poller {
     next_pause_waits: u32,
     /// Made for the first stream.
     streams: Option<Streams>,
+    /// What the last wait asked for: its memory is used again.
+    entries: Vec<libc::pollfd>,
 }
 
 impl Default for Poller {
@@ -54,7 +59,7 @@ impl Default for Poller {
 /// Why [`Poller::wait`] came back. None of it set means that the deadline has passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ready {
-    ports: u64,
+    ports: [u64; WAIT_PORTS_MAX / u64::BITS as usize],
     fds: u64,
     /// Another thread called [`Waker::wake`].
     pub woken: bool,
@@ -66,7 +71,13 @@ impl Ready {
     /// Whether the port at this place of the list has something to receive.
     #[must_use]
     pub fn port(&self, index: usize) -> bool {
-        index < WAIT_FDS_MAX && self.ports >> index & 1 == 1
+        let word = self.ports.get(index / u64::BITS as usize);
+        word.is_some_and(|ports| ports >> (index % u64::BITS as usize) & 1 == 1)
+    }
+
+    fn set_port(&mut self, index: usize) {
+        let word = self.ports.get_mut(index / u64::BITS as usize);
+        word.into_iter().for_each(|ports| *ports |= 1 << (index % u64::BITS as usize));
     }
 
     /// Whether the descriptor at this place of the list is readable (or has failed: reading tells).
@@ -93,7 +104,7 @@ impl Poller {
     /// burns a processor, for round trips without a wake-up.
     #[must_use]
     pub const fn with_spin(spin: Duration) -> Self {
-        Poller { slack_is_set: false, spin, pause_waits: 0, next_pause_waits: 1, streams: None }
+        Poller { slack_is_set: false, spin, pause_waits: 0, next_pause_waits: 1, streams: None, entries: Vec::new() }
     }
 
     /// Puts a stream (or a listener) under watch; `key` is what [`Poller::poll_streams`] calls it. Dropping the stream ends
@@ -140,7 +151,8 @@ impl Poller {
     /// [`Ready::woken`] may stay unset when packets came first: look for other threads' work after every wait.
     ///
     /// # Errors
-    /// `InvalidInput` for more than [`WAIT_FDS_MAX`] descriptors or one that is not open; the kernel's, out of memory.
+    /// `InvalidInput` for more than [`WAIT_PORTS_MAX`] ports or [`WAIT_FDS_MAX`] others, or a descriptor that is not open; the
+    /// kernel's, out of memory.
     pub fn wait(
         &mut self,
         ports: &[Port],
@@ -150,7 +162,7 @@ impl Poller {
         clock: &Clock,
     ) -> io::Result<Ready> {
         if let Some(ready) = look(ports) {
-            return if fds.is_empty() { Ok(ready) } else { glance(ports, fds, ready, clock) };
+            return if fds.is_empty() { Ok(ready) } else { self.glance(ports, fds, ready, clock) };
         }
         if fds.is_empty()
             && ports.iter().any(Port::has_ring)
@@ -159,11 +171,14 @@ impl Poller {
         {
             return Ok(ready);
         }
-        let mut entries = Entries::new(ports, fds, waker, self.streams.as_ref())?;
+        let mut entries = Entries::new(&mut self.entries, ports, fds, waker, self.streams.as_ref())?;
         if waker.is_some_and(|waker| !waker.prepare_to_sleep()) {
             return Ok(Ready { woken: true, ..Ready::default() });
         }
-        self.set_slack();
+        if !self.slack_is_set {
+            set_slack();
+            self.slack_is_set = true;
+        }
         let result = entries.poll(deadline, clock);
         if let Some(waker) = waker {
             waker.drain();
@@ -209,62 +224,60 @@ impl Poller {
         false
     }
 
-    fn set_slack(&mut self) {
-        if !self.slack_is_set {
-            // SAFETY: no memory is involved; it changes the calling thread only. A refusal only costs precision.
-            unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NANOS) };
-            self.slack_is_set = true;
-        }
+    /// Which of the other descriptors are ready too, so that busy rings do not starve them.
+    fn glance(&mut self, ports: &[Port], fds: &[BorrowedFd<'_>], found: Ready, clock: &Clock) -> io::Result<Ready> {
+        let mut entries = Entries::new(&mut self.entries, ports, fds, None, None)?;
+        entries.poll(Some(Instant::ZERO), clock)?;
+        let mut ready = entries.ready(ports.len(), fds.len())?;
+        ready.ports.iter_mut().zip(found.ports).for_each(|(ports, found)| *ports |= found);
+        Ok(ready)
     }
+}
+
+fn set_slack() {
+    // SAFETY: no memory is involved; it changes the calling thread only. A refusal only costs precision.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NANOS) };
 }
 
 /// The ports that hold a packet already, if there are any.
 fn look(ports: &[Port]) -> Option<Ready> {
-    let found = ports.iter().take(WAIT_FDS_MAX).enumerate().filter(|(_, port)| port.has_input());
-    let ports = found.fold(0, |mask, (index, _)| mask | 1 << index);
-    (ports != 0).then(|| Ready { ports, ..Ready::default() })
-}
-
-/// Which of the other descriptors are ready too, so that busy rings do not starve them.
-fn glance(ports: &[Port], fds: &[BorrowedFd<'_>], found: Ready, clock: &Clock) -> io::Result<Ready> {
-    let mut entries = Entries::new(ports, fds, None, None)?;
-    entries.poll(Some(Instant::ZERO), clock)?;
-    let ready = entries.ready(ports.len(), fds.len())?;
-    Ok(Ready { ports: ready.ports | found.ports, ..ready })
+    let mut ready = None;
+    for (index, _) in ports.iter().take(WAIT_PORTS_MAX).enumerate().filter(|(_, port)| port.has_input()) {
+        ready.get_or_insert_with(Ready::default).set_port(index);
+    }
+    ready
 }
 
 /// What `ppoll` is asked and what it answers: the ports, the other descriptors, the waker, the streams, in this order.
-struct Entries {
-    entries: [libc::pollfd; WAIT_FDS_MAX],
-    count: usize,
+struct Entries<'a> {
+    entries: &'a mut Vec<libc::pollfd>,
     has_waker: bool,
 }
 
-impl Entries {
+impl<'a> Entries<'a> {
     fn new(
+        entries: &'a mut Vec<libc::pollfd>,
         ports: &[Port],
         fds: &[BorrowedFd<'_>],
         waker: Option<&Waker>,
         streams: Option<&Streams>,
     ) -> io::Result<Self> {
-        let mut entries = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; WAIT_FDS_MAX];
+        if ports.len() > WAIT_PORTS_MAX || fds.len() > WAIT_FDS_MAX {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let all = ports.iter().map(Port::as_fd).chain(fds.iter().copied()).chain(waker.map(Waker::as_fd));
         let all = all.chain(streams.map(Streams::as_fd));
-        let mut count = 0;
-        for fd in all {
-            let entry = entries.get_mut(count).ok_or(io::ErrorKind::InvalidInput)?;
-            entry.fd = fd.as_raw_fd();
-            count += 1;
-        }
-        Ok(Entries { entries, count, has_waker: waker.is_some() })
+        entries.clear();
+        entries.extend(all.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }));
+        Ok(Entries { entries, has_waker: waker.is_some() })
     }
 
     fn poll(&mut self, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
         loop {
             let left = deadline.map(|deadline| timespec(deadline.saturating_since(clock.now())));
             let timeout = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-            let count = self.count as libc::nfds_t;
-            // SAFETY: `count` entries of the array are initialised; `timeout` is null or points to `left`, which
+            let count = self.entries.len() as libc::nfds_t;
+            // SAFETY: the list has `count` entries; `timeout` is null or points to `left`, which
             // lives; no signal mask is given.
             match sys::check(unsafe { libc::ppoll(self.entries.as_mut_ptr(), count, timeout, std::ptr::null()) }) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -274,25 +287,22 @@ impl Entries {
     }
 
     fn ready(&self, ports: usize, fds: usize) -> io::Result<Ready> {
-        let mut mask = 0u64;
-        for (index, entry) in self.entries[..self.count].iter().enumerate().filter(|(_, entry)| entry.revents != 0) {
+        let mut ready = Ready::default();
+        for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.revents != 0) {
             if entry.revents & libc::POLLNVAL != 0 {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "waiting for a descriptor that is not open"));
             }
             if entry.revents & libc::POLLERR != 0 {
                 clear_error(entry.fd);
             }
-            mask |= 1 << index;
+            match index.checked_sub(ports) {
+                None => ready.set_port(index),
+                Some(other) if other < fds => ready.fds |= 1 << other,
+                Some(other) if other == fds && self.has_waker => ready.woken = true,
+                Some(_) => ready.streams = true,
+            }
         }
-        let low = |count: usize| 1u64.checked_shl(count as u32).map_or(u64::MAX, |bit| bit - 1);
-        let above = |count: usize| mask.checked_shr(count as u32).unwrap_or(0);
-        let waker = usize::from(self.has_waker);
-        Ok(Ready {
-            ports: mask & low(ports),
-            fds: above(ports) & low(fds),
-            woken: above(ports + fds) & low(waker) != 0,
-            streams: above(ports + fds + waker) != 0,
-        })
+        Ok(ready)
     }
 }
 
@@ -312,6 +322,7 @@ fn timespec(duration: Duration) -> libc::timespec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LocalAddress;
 
     #[test]
     fn a_deadline_ends_the_wait_and_not_before() {
@@ -341,9 +352,25 @@ mod tests {
     }
 
     #[test]
+    fn as_many_ports_as_there_may_be_are_waited_for() {
+        let open = |_| Port::Udp(Box::new(crate::UdpPort::open("127.0.0.1:0".parse().unwrap(), None).unwrap()));
+        let ports: Vec<Port> = (0..WAIT_PORTS_MAX).map(open).collect();
+        let (mut poller, clock, waker) = (Poller::new(), Clock::new(), Waker::new().unwrap());
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for loud in [0, 63, 64, WAIT_PORTS_MAX - 1] {
+            let LocalAddress::Udp(address) = ports[loud].local_address() else { panic!("a UDP port") };
+            sender.send_to(b"packet", address).unwrap();
+        }
+        let ready = poller.wait(&ports, &[waker.as_fd()], Some(&waker), None, &clock).unwrap();
+        let loud: Vec<usize> = (0..WAIT_PORTS_MAX + 1).filter(|index| ready.port(*index)).collect();
+        assert_eq!(loud, [0, 63, 64, WAIT_PORTS_MAX - 1]);
+        assert!(!ready.fd(0) && !ready.woken && !ready.streams);
+    }
+
+    #[test]
     fn too_many_descriptors_are_refused() {
         let (mut poller, waker) = (Poller::new(), Waker::new().unwrap());
-        let fds = [waker.as_fd(); WAIT_FDS_MAX];
+        let fds = [waker.as_fd(); WAIT_FDS_MAX + 1];
         let error = poller.wait(&[], &fds, Some(&waker), None, &Clock::new()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }

@@ -456,3 +456,13 @@ fn a_volume_that_goes_is_guarded_to_its_end() {
         });
     }
 }
+
+#[test]
+fn a_server_serves_on_as_many_wires_as_it_may_have() {
+    let wires = (0..255).map(|_| any_port("hs-ip:127.0.0.1:1".parse().unwrap())).collect();
+    let target = Target::start(TargetConfig { wires, exports: Vec::new(), ..config(&["a=ram:1M"]) }).unwrap();
+    for _ in 0..3 {
+        assert_eq!(target.count().len(), 1, "its shard goes on after each wait");
+    }
+    assert!(target.is_alive());
+}

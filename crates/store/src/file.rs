@@ -3,6 +3,7 @@
 mod identity;
 mod open;
 mod probe;
+mod whole;
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -12,6 +13,7 @@ use std::sync::Arc;
 pub use identity::{Expectation, Known};
 pub use open::{FileOptions, OpenError};
 
+use self::whole::{Watch, known_length};
 use crate::error::{ErrorKind, StoreError};
 use crate::request::{Geometry, KernelOp, Request, Space, Started, Store};
 use crate::resize::{GrowingGeometry, ResizeError};
@@ -29,6 +31,7 @@ pub struct FileStore {
     buffered: Option<Arc<File>>,
     is_block_device: bool,
     geometry: GrowingGeometry,
+    watch: Watch,
 }
 
 impl FileStore {
@@ -57,6 +60,11 @@ impl Store for FileStore {
         if matches!(request, Request::Discard { .. }) && !geometry.discards {
             return Started::Done(Err(StoreError::new(ErrorKind::Unsupported, request.range_bytes().0)));
         }
+        if !self.is_block_device
+            && let Err(error) = self.watch.check(&self.file, &geometry, &request)
+        {
+            return Started::Done(Err(error));
+        }
         let file = Arc::clone(self.file_for(&request));
         Started::Kernel(KernelOp { file, is_block_device: self.is_block_device, request })
     }
@@ -83,6 +91,9 @@ impl Store for FileStore {
                 return Err(ResizeError::Fixed("its block device is not that long: make that longer first"));
             }
         } else {
+            if known_length(&self.file).is_some_and(|is_bytes| is_bytes < self.geometry.get().length_bytes) {
+                return Err(ResizeError::Fixed("its file was cut short: restore what is missing first"));
+            }
             self.file.set_len(length_bytes).and_then(|()| self.file.sync_all()).map_err(ResizeError::Io)?;
         }
         self.geometry.grow(length_bytes);

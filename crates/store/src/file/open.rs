@@ -9,6 +9,7 @@ use std::sync::Arc;
 use sanwire_core::Size;
 
 use super::identity::{Expectation, Known, Present};
+use super::whole::Watch;
 use super::{FileStore, probe};
 use crate::request::Geometry;
 use crate::resize::GrowingGeometry;
@@ -225,7 +226,16 @@ impl FileStore {
         } else {
             (Arc::new(file), None)
         };
-        Ok((FileStore { file, buffered, is_block_device, geometry: GrowingGeometry::new(geometry) }, known))
+        Ok((
+            FileStore {
+                file,
+                buffered,
+                is_block_device,
+                geometry: GrowingGeometry::new(geometry),
+                watch: Watch::default(),
+            },
+            known,
+        ))
     }
 }
 

@@ -142,6 +142,45 @@ fn refusals_have_their_kind() {
     assert_eq!(kind(run(&store, write)), ErrorKind::ReadOnly);
 }
 
+/// What a write beyond the new end would make of the blocks between.
+#[test]
+fn a_file_that_was_cut_short_shows_no_zeroes_and_takes_no_write_until_it_is_whole() {
+    let scratch = Scratch::new("cut");
+    let store = FileStore::open(&scratch.0, &sized(1 << 20)).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&scratch.0).unwrap();
+    let length = || fs::metadata(&scratch.0).unwrap().len();
+    let write = |offset_bytes| Request::Write { offset_bytes, data: vec![7; 4096].into() };
+    for offset_bytes in (0..1 << 20).step_by(4096) {
+        run(&store, write(offset_bytes)).unwrap();
+    }
+    file.set_len(64 << 10).unwrap();
+    let refused = run(&store, write((1 << 20) - 4096)).unwrap_err();
+    assert_eq!((refused.kind, refused.offset_bytes), (ErrorKind::Gone, (1 << 20) - 4096), "the last block, at once");
+    let others = [
+        write(512 << 10),
+        write(0),
+        Request::Read { offset_bytes: 0, buffer: vec![0; 512].into() },
+        Request::Read { offset_bytes: 512 << 10, buffer: vec![0; 512].into() },
+        Request::WriteZeroes { offset_bytes: 512 << 10, length_bytes: 4096 },
+        Request::Flush,
+    ];
+    for request in others {
+        let asked = format!("{request:?}");
+        assert_eq!(kind(run(&store, request)), ErrorKind::Gone, "{asked}");
+    }
+    assert_eq!(length(), 64 << 10, "nothing made it longer");
+    assert!(store.resize(2 << 20).unwrap_err().to_string().contains("cut short"));
+    file.set_len(1 << 20).unwrap();
+    run(&store, write(512 << 10)).unwrap();
+    assert_eq!(read(&store, 0, 4096), [7; 4096], "it is whole");
+
+    // Some milliseconds later it is noticed wherever the write goes.
+    file.set_len(64 << 10).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(kind(run(&store, write(512 << 10))), ErrorKind::Gone);
+    assert_eq!(length(), 64 << 10);
+}
+
 #[test]
 fn a_thin_file_counts_what_it_takes() {
     let scratch = Scratch::new("space");

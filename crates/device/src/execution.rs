@@ -1,5 +1,7 @@
 //! A command that is on its way: what it has done, what comes next.
 
+mod hold;
+
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
@@ -7,10 +9,11 @@ use sanwire_core::NexusId;
 use sanwire_scsi::{Reply, Rest, Sense, Status, Task};
 use sanwire_store::{Completion, Outcome, Request, Store};
 
+pub(crate) use self::hold::Hold;
 use crate::allocation::Mapping;
 use crate::copy::Copying;
 use crate::disk::Disk;
-use crate::exclusion::{Claim, Lane, Permit};
+use crate::exclusion::Claim;
 use crate::fault;
 use crate::fill::Fill;
 use crate::reservation::{AbortScope, Reserving};
@@ -76,53 +79,6 @@ struct Prepared {
     execution: Execution,
     request: Request,
     is_answered: bool,
-}
-
-/// A disk, and what a command holds of it.
-#[derive(Debug)]
-pub(crate) struct Hold {
-    disk: Arc<Disk>,
-    lane: Lane,
-    permit: Permit,
-    /// A sanitize is not over; whether its failure may be given up.
-    sanitizes: Option<bool>,
-}
-
-impl Hold {
-    pub(crate) fn new(disk: Arc<Disk>, claim: Option<Claim>, nexus: NexusId) -> Hold {
-        let lane = Lane::of(nexus);
-        let permit = claim.map_or(Permit::Nothing, |claim| disk.exclusion.enter(claim, lane));
-        Hold { disk, lane, permit, sanitizes: None }
-    }
-
-    /// Gives up what it held for the last piece, and claims the next one behind those who waited for that.
-    fn go_to(&mut self, piece: Option<Claim>) {
-        self.disk.exclusion.leave(&self.permit);
-        self.permit = piece.map_or(Permit::Nothing, |claim| self.disk.exclusion.enter(claim, self.lane));
-    }
-
-    /// Refuses a piece that is written after a sanitize has begun. Asked while the piece is claimed: either this sees the
-    /// sanitize, or the sanitize waits for the piece.
-    pub(crate) fn check_not_sanitizing(&self) -> Result<(), Sense> {
-        self.disk.sanitize.check_not_running()
-    }
-
-    pub(crate) fn may_go(&self) -> bool {
-        self.disk.exclusion.may_go(&self.permit)
-    }
-
-    pub(crate) fn keep(&mut self) {
-        self.disk.exclusion.keep(&mut self.permit);
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if let Some(may_be_given_up) = self.sanitizes {
-            self.disk.sanitize.fail(may_be_given_up);
-        }
-        self.disk.exclusion.leave(&self.permit);
-    }
 }
 
 impl Waiting {

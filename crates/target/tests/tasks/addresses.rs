@@ -26,7 +26,10 @@ fn after_a_move(allowed: &'static str) -> (Manager, Driver) {
     assert!(client.is_resumed());
     let narrower = allowing(&[allowed], &config);
     let mut manager = Manager::new(target, config, Box::new(move || Ok(narrower.clone())));
-    assert!(matches!(manager.handle(&Asker::Signal { signal: "SIGHUP" }, Request::Reload), Response::Done(_)));
+    assert!(matches!(
+        manager.handle(&Asker::Signal { signal: "SIGHUP" }, Request::Reload { force: false, dry_run: false }),
+        Response::Done(_)
+    ));
     (manager, client)
 }
 

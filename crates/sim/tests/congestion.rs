@@ -17,6 +17,9 @@ const COMMAND_BYTES: u64 = BLOCKS * 512;
 /// Bytes that the narrow way passes in a millisecond: 100 Mbit/s.
 const RATE: u64 = 12_500;
 
+/// The links stay as they are.
+const NEVER: Duration = Duration::from_secs(3600);
+
 /// Commands of each client in flight.
 const DEPTH: usize = 16;
 
@@ -151,6 +154,67 @@ fn a_hundredth_lost_by_chance_does_not_end_the_flow() {
             let share = moved[0] as f64 / (length.as_millis() as f64 * RATE as f64);
             if share < 0.5 {
                 return Err(format!("{kind:?}: {share:.3} of the rate: {:?}", world.wire.stats));
+            }
+        }
+        Ok(())
+    });
+}
+
+/// A way of 4 ms there and back on which nothing is lost.
+fn long_way(batch_us: u64) -> Plan {
+    let mut plan = narrow(1, 1500, 65_536);
+    plan.wire.bottleneck = None;
+    plan.healed_after = NEVER;
+    (plan.wire.link.delay_us, plan.wire.link.batch_us) = (2000, batch_us);
+    plan
+}
+
+/// Bytes in a second, and what went over the links for that.
+fn speed(plan: Plan, kind: Kind, seed: u64) -> Outcome<(u64, String)> {
+    let mut world = started(plan, seed)?;
+    let moved = moved(&mut world, kind, Duration::from_millis(500), Duration::from_secs(1))?;
+    Ok((moved[0], format!("{:?}", world.wire.stats)))
+}
+
+#[test]
+fn packets_that_only_change_places_cost_less_than_a_fifth_of_the_speed() {
+    run_seeds("only_change_places", 4, |seed| {
+        for kind in [Kind::Read, Kind::Write { is_stable: false }] {
+            let (in_order, _) = speed(long_way(0), kind, seed)?;
+            for batch_us in [50, 200, 1000] {
+                let (shuffled, stats) = speed(long_way(batch_us), kind, seed)?;
+                // What waits for its batch is under way for longer.
+                let way_us = 4000 + batch_us;
+                let share = shuffled as f64 * way_us as f64 / (in_order as f64 * 4000.0);
+                if share < 0.8 {
+                    return Err(format!("{kind:?}, {batch_us} us: {share:.3} of {in_order}: {stats}"));
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Of the packets of each direction a third is lost or damaged, and many of the others come twice and late.
+#[test]
+fn on_a_terrible_way_writes_get_on() {
+    const WRITES: u64 = 60;
+    run_seeds("terrible_way", 8, |seed| {
+        let mut plan = long_way(0);
+        let link = &mut plan.wire.link;
+        (link.loss_per_million, link.duplicate_per_million, link.damage_per_million) = (300_000, 300_000, 50_000);
+        link.jitter_us = 1000;
+        let mut world = World::new(plan, seed);
+        world.start()?;
+        let give_up_at = world.now + Duration::from_secs(30);
+        let mut given = 0;
+        while given < WRITES || world.workers[0].in_flight() > 0 {
+            let range = Range { lba: given % 64 * BLOCKS, blocks: BLOCKS };
+            let is_next = given < WRITES && world.workers[0].in_flight() < 6;
+            given += u64::from(is_next && world.give(0, Kind::Write { is_stable: false }, range)?);
+            world.run_for(Duration::from_millis(1))?;
+            if world.now > give_up_at {
+                return Err(format!("only {given} writes were given: {:?}", world.wire.stats));
             }
         }
         Ok(())

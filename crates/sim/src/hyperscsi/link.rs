@@ -13,6 +13,8 @@ pub struct LinkPlan {
     pub delay_us: u64,
     /// What comes on top by chance: the source of reordering, in microseconds.
     pub jitter_us: u64,
+    /// Something on the way forwards what came in so many microseconds together, in any order; zero: nothing does.
+    pub batch_us: u64,
     /// How many of a million packets are lost.
     pub loss_per_million: u32,
     /// How many of a million come twice.
@@ -32,6 +34,7 @@ impl LinkPlan {
         LinkPlan {
             delay_us: 10,
             jitter_us: 0,
+            batch_us: 0,
             loss_per_million: 0,
             duplicate_per_million: 0,
             damage_per_million: 0,
@@ -44,6 +47,7 @@ impl LinkPlan {
     #[must_use]
     pub const fn healed(mut self) -> Self {
         self.jitter_us = 0;
+        self.batch_us = 0;
         self.loss_per_million = 0;
         self.duplicate_per_million = 0;
         self.damage_per_million = 0;
@@ -84,10 +88,19 @@ impl Link {
             if random.chance(plan.damage_per_million) {
                 damage(&mut copy, random);
             }
-            copies.push((self.busy_until + way, copy));
+            copies.push((shuffled(self.busy_until + way, plan.batch_us, random), copy));
         }
         copies
     }
+}
+
+/// When a packet comes of a batch that is forwarded together, in any order.
+fn shuffled(at: Instant, batch_us: u64, random: &mut Random) -> Instant {
+    if batch_us == 0 {
+        return at;
+    }
+    let end = at.as_nanos().next_multiple_of(batch_us * 1000);
+    Instant::from_nanos(end) + Duration::from_nanos(random.range(0..=batch_us * 100))
 }
 
 /// What all clients share on the way: a rate, and a buffer before it that drops what does not fit.

@@ -236,12 +236,20 @@ impl Congestion {
     }
 
     /// A packet is lost that was transmitted as `order`; `next_order` will be next. Of one round trip all losses of a flow are one.
-    pub(super) fn lost(&mut self, order: u64, next_order: u64) {
+    /// Gives the flow, for [`Congestion::was_late`], and whether the loss tells something new.
+    pub(super) fn lost(&mut self, order: u64, next_order: u64) -> (u16, bool) {
         let of = self.flow_of(order);
-        if let Some(flow) = self.flows.get_mut(of)
-            && flow.lost(order, next_order, self.packet_bytes)
-        {
+        let is_new = self.flows.get_mut(of).is_some_and(|flow| flow.lost(order, next_order, self.packet_bytes));
+        if is_new {
             self.cautious = None;
+        }
+        (of as u16, is_new)
+    }
+
+    /// A packet has come that was taken for lost.
+    pub(super) fn was_late(&mut self, order: u64, flow: u16) {
+        if let Some(flow) = self.flows.get_mut(usize::from(flow)) {
+            flow.was_late(order);
         }
     }
 
@@ -384,10 +392,29 @@ mod tests {
     fn all_losses_of_a_round_trip_are_one() {
         let mut congestion = Congestion::new(PACKET);
         let before = congestion.window_bytes();
-        (5..10).for_each(|order| congestion.lost(order, 10));
+        (5..10).for_each(|order| {
+            congestion.lost(order, 10);
+        });
         assert_eq!(congestion.window_bytes(), before * 7 / 10);
         congestion.lost(10, 12);
         assert_eq!(congestion.window_bytes(), before * 49 / 100);
+    }
+
+    #[test]
+    fn a_loss_that_was_none_is_undone_when_the_last_of_its_packets_has_come() {
+        let mut congestion = Congestion::new(PACKET);
+        let before = congestion.window_bytes();
+        let [(first, _), (second, _)] = [5, 6].map(|order| congestion.lost(order, 10));
+        congestion.was_late(5, first);
+        assert_eq!(congestion.window_bytes(), before * 7 / 10, "one is still missing");
+        congestion.was_late(6, second);
+        assert!(congestion.window_bytes() == before && congestion.is_slow_start());
+        congestion.was_late(6, second);
+        assert!(congestion.lost(7, 10).1, "one of the same round trip that is lost counts");
+        assert_eq!(congestion.window_bytes(), before * 7 / 10);
+        congestion.lost(10, 20);
+        congestion.was_late(7, first);
+        assert_eq!(congestion.window_bytes(), before * 49 / 100, "what came before the last loss is past");
     }
 
     #[test]
@@ -399,7 +426,9 @@ mod tests {
         congestion.lost(5, 10);
         assert_eq!(congestion.window_bytes(), before * 9 / 10);
         // All of its flows are hit before long.
-        (10..1000).for_each(|order| congestion.lost(order, 1000));
+        (10..1000).for_each(|order| {
+            congestion.lost(order, 1000);
+        });
         assert_eq!(congestion.window_bytes(), before * 9 / 10 * 7 / 10);
     }
 
@@ -408,7 +437,9 @@ mod tests {
         let grown = |weight: u16| {
             let (mut congestion, mut path) = (Congestion::new(PACKET), path(100_000, 1_000_000));
             congestion.set_weight(weight);
-            (0..1000).for_each(|order| congestion.lost(order, 1000));
+            (0..1000).for_each(|order| {
+                congestion.lost(order, 1000);
+            });
             path.order = 1000;
             let before = congestion.window_bytes();
             assert!(!path.round(&mut congestion));
@@ -421,7 +452,9 @@ mod tests {
     #[test]
     fn the_window_never_falls_below_a_packet_and_comes_back() {
         let mut congestion = Congestion::new(9000);
-        (0..50).for_each(|order| congestion.lost(order, order + 1));
+        (0..50).for_each(|order| {
+            congestion.lost(order, order + 1);
+        });
         congestion.collapse();
         assert_eq!(congestion.window_bytes(), 9000);
         let mut path = path(100_000, 100_000);

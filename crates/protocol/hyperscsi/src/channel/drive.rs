@@ -7,6 +7,10 @@ use super::link::Link;
 use super::{AckDue, Channel, Recovery, control};
 use crate::wire::flow::AckKind;
 
+/// Queries that go together, when the ones before were in vain: where half of all packets are lost, a single one and its answer come
+/// through so seldom that the timer, which waits twice as long each time, would be all that passes. (RFC 9002 6.2.4 sends two.)
+const QUERIES_MAX: u32 = 3;
+
 impl Channel {
     /// The next deadline.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
@@ -27,10 +31,10 @@ impl Channel {
             self.ack_due = AckDue::Now;
         }
         for at in 0..self.links.len() {
-            if self.links[at].has_timed_out(now) {
+            if let Some(in_a_row) = self.links[at].has_timed_out(now) {
                 match self.recovery {
                     Recovery::Selective => {
-                        self.query_on(at, now);
+                        (0..in_a_row.min(QUERIES_MAX)).for_each(|_| self.query_on(at, now));
                         self.expect_answer(now);
                     }
                     Recovery::WholeWindow => {

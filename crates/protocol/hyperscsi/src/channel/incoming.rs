@@ -139,6 +139,7 @@ impl Channel {
             AckKind::Query { marker } => {
                 if usize::from(Marker::of(marker).link) == at.0 {
                     self.links[at.0].answered(now);
+                    self.links[at.0].query_answered(Marker::of(marker).order, now);
                 }
                 if self.recovery == Recovery::Selective {
                     let Marker { link, order } = Marker::of(marker);

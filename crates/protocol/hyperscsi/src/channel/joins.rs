@@ -230,7 +230,7 @@ mod tests {
             channel.add_link(path(link), LIMITS, LIMITS, now).unwrap();
         }
         for link in &mut channel.links {
-            link.queried(now);
+            link.query(now);
             link.watched(true, now + Duration::from_secs(1));
         }
         now += Duration::from_secs(2);
@@ -256,8 +256,7 @@ mod tests {
             outgoing.transmit(now, guard, (1, &mut links[1]), 1200, 0).unwrap();
         };
         (0..5).for_each(|_| send(&mut channel));
-        let asked = Marker { link: 1, order: channel.links[1].next_order() };
-        channel.links[1].queried(now);
+        let asked = Marker { link: 1, order: channel.links[1].query(now) };
         let later = now + Duration::from_secs(2);
         channel.links[1].watched(true, later);
         channel.add_link(path(1), LIMITS, LIMITS, later).unwrap();
@@ -276,7 +275,7 @@ mod tests {
         let now = Instant::ZERO;
         let mut channel = channel(now);
         channel.add_link(path(1), LIMITS, LIMITS, now).unwrap();
-        channel.links[1].queried(now);
+        channel.links[1].query(now);
         let now = now + Duration::from_secs(2);
         channel.links[1].watched(true, now);
         assert!(!channel.links[1].is_live());

@@ -6,10 +6,10 @@ use sanwire_core::{Instant, Path};
 
 use super::congestion::{Acknowledged, BURSTS_PER_WINDOW, Congestion};
 use super::probe::Prober;
+use super::queries::Queries;
+use super::reorder::{Loss, REORDER_PACKETS, Reordering};
 use super::rtt::RoundTrip;
-
-/// Later transmissions on the same link that must have been acknowledged before a packet counts as lost.
-const REORDER_PACKETS: u64 = 3;
+pub(crate) use super::sizes::{Capacity, Sizes};
 
 /// A link that owes an answer for so long, or for twice its timeout, is suspected when another one lives.
 const SILENCE_MIN: Duration = Duration::from_millis(50);
@@ -67,12 +67,12 @@ pub(super) struct Link {
     congestion: Congestion,
     in_flight_bytes: u64,
     in_flight_packets: u64,
-    /// Where the numbers of its transmissions begin.
-    first_order: u64,
     next_order: u64,
+    sent_packets: u64,
     resent_packets: u64,
     timeouts: u64,
     acknowledged_order: u64,
+    reordering: Reordering,
     /// The newest transmission that is acknowledged, or of a packet that is.
     newest_order: u64,
     /// The last transmission that was to be acknowledged at once, and what was sent since.
@@ -84,22 +84,11 @@ pub(super) struct Link {
     state: State,
     /// Since when it owes an answer.
     silent_since: Option<Instant>,
+    /// When nothing was acknowledged in time.
+    timed_out_at: Option<Instant>,
+    queries: Queries,
     /// When it last answered.
     answered_at: Instant,
-}
-
-/// Packets that the ends of a link take at once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Capacity {
-    pub(crate) ours: u32,
-    pub(crate) theirs: u32,
-}
-
-/// The size of packets that is used at first, and the largest that may ever be, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
-    pub(crate) packet_base_bytes: usize,
-    pub(crate) packet_limit_bytes: usize,
 }
 
 /// What acknowledgements have brought since it was last looked at.
@@ -124,11 +113,12 @@ impl Link {
             round_trip: RoundTrip::default(),
             in_flight_bytes: 0,
             in_flight_packets: 0,
-            first_order: 1,
             next_order: 1,
+            sent_packets: 0,
             resent_packets: 0,
             timeouts: 0,
             acknowledged_order: 0,
+            reordering: Reordering::default(),
             newest_order: 0,
             asked_order: 0,
             unasked_bytes: 0,
@@ -136,6 +126,8 @@ impl Link {
             progress: Progress::default(),
             state: State::Live,
             silent_since: None,
+            timed_out_at: None,
+            queries: Queries::default(),
             answered_at: now,
         }
     }
@@ -150,7 +142,7 @@ impl Link {
             packet_max_bytes: self.packet_max_bytes() as u32,
             round_trip: self.round_trip.smoothed(),
             bytes_per_second: self.bytes_per_second() as u64,
-            sent_packets: self.next_order - self.first_order,
+            sent_packets: self.sent_packets,
             resent_packets: self.resent_packets,
             timeouts: self.timeouts,
             is_live: self.is_live(),
@@ -173,9 +165,15 @@ impl Link {
         self.state == State::Live
     }
 
-    /// A question was sent.
-    pub(super) fn queried(&mut self, now: Instant) {
+    /// A question is sent: gives its place among the transmissions, which tells it from those at other times.
+    pub(super) fn query(&mut self, now: Instant) -> u64 {
         self.silent_since.get_or_insert(now);
+        if let Some(order) = self.queries.asked_at(now) {
+            return order;
+        }
+        self.queries.ask(self.next_order, now);
+        self.next_order += 1;
+        self.next_order - 1
     }
 
     /// A question was answered: the link works.
@@ -232,18 +230,13 @@ impl Link {
         self.prober.packet_max_bytes()
     }
 
-    /// The number that the next transmission will have.
     /// A link in the place of another one. Its transmissions are numbered on from there: a late answer to a question about the
     /// former tells nothing of what this one has sent.
     pub(super) fn in_place_of(mut self, former: &Link) -> Self {
         let order = former.next_order;
-        (self.first_order, self.next_order) = (order, order);
+        self.next_order = order;
         (self.acknowledged_order, self.newest_order, self.asked_order) = (order - 1, order - 1, order - 1);
         self
-    }
-
-    pub(super) fn next_order(&self) -> u64 {
-        self.next_order
     }
 
     /// How long an answer takes at the most, as far as was seen.
@@ -275,6 +268,7 @@ impl Link {
 
     /// A packet was sent, perhaps not for the first time. Gives its place among the transmissions.
     pub(super) fn sent(&mut self, bytes: u32, is_again: bool, now: Instant) -> u64 {
+        self.sent_packets += 1;
         self.resent_packets += u64::from(is_again);
         self.in_flight_bytes += u64::from(bytes);
         self.in_flight_packets += 1;
@@ -292,29 +286,58 @@ impl Link {
         self.in_flight_packets = self.in_flight_packets.saturating_sub(1);
     }
 
-    /// A packet that was under way has come. `sample`: its round trip, if it was sent once.
-    pub(super) fn acknowledged(&mut self, bytes: u32, order: u64, sample: Option<Duration>) {
+    /// A packet that was under way has come. `sent_at`: when it was sent, if that was once.
+    pub(super) fn acknowledged(&mut self, bytes: u32, order: u64, sent_at: Option<Instant>, now: Instant) {
         self.forget(bytes);
         self.newest_order = self.newest_order.max(order);
         self.progress.any = true;
         self.progress.bytes += u64::from(bytes);
         self.progress.order = self.progress.order.max(order);
         // Of a packet that was sent twice nobody knows which one came (Karn's rule).
-        if let Some(sample) = sample {
+        let Some(sent_at) = sent_at else { return };
+        let is_newest = order >= self.acknowledged_order;
+        self.acknowledged_order = self.acknowledged_order.max(order);
+        // What comes after a timeout may have been acknowledged before, in vain: that is no round trip.
+        if self.timed_out_at.is_none_or(|at| sent_at > at) {
+            let sample = now.saturating_since(sent_at);
             self.progress.round_trip = Some(sample);
-            self.acknowledged_order = self.acknowledged_order.max(order);
+            if is_newest {
+                self.reordering.delivered(sample);
+            }
         }
     }
 
-    /// Whatever was transmitted at or before this and is not acknowledged is lost.
-    pub(super) fn lost_order(&self) -> u64 {
-        self.acknowledged_order.saturating_sub(REORDER_PACKETS)
+    /// A question was answered that was asked at this place among the transmissions.
+    pub(super) fn query_answered(&mut self, order: u64, now: Instant) {
+        self.progress.round_trip = self.queries.answered(order, now).or(self.progress.round_trip);
+    }
+
+    /// Whether a packet is lost that was transmitted as this, then, and is not acknowledged: later ones are.
+    pub(super) fn has_lost(&self, order: u64, sent_at: Instant, now: Instant) -> bool {
+        order + REORDER_PACKETS <= self.acknowledged_order && self.reordering.is_overdue(sent_at, now)
     }
 
     /// A packet is lost that was transmitted as this.
-    pub(super) fn lost(&mut self, order: u64) {
+    pub(super) fn lost(&mut self, order: u64) -> Loss {
         self.newest_order = self.newest_order.max(order);
-        self.congestion.lost(order, self.next_order);
+        let (flow, is_new) = self.congestion.lost(order, self.next_order);
+        if is_new {
+            self.reordering.lost();
+        }
+        Loss { order, flow }
+    }
+
+    /// A packet has come that was taken for lost.
+    pub(super) fn was_late(&mut self, loss: Loss) {
+        self.congestion.was_late(loss.order, loss.flow);
+        if let (Some(shortest), Some(usual)) = (self.congestion.base(), self.round_trip.smoothed()) {
+            self.reordering.was_late(loss.order, self.next_order, (shortest, usual));
+        }
+    }
+
+    /// Whether an answer that comes now cannot be one to what was sent then: no round trip of late was so short.
+    pub(super) fn is_too_soon(&self, sent_at: Instant, now: Instant) -> bool {
+        self.congestion.base().is_some_and(|shortest| now.saturating_since(sent_at) < shortest / 8 * 7)
     }
 
     /// Draws the consequences of what was acknowledged. With `is_lenient` any progress ends the backoff of the timer.
@@ -352,17 +375,16 @@ impl Link {
         }
     }
 
-    /// Whether nothing was acknowledged in time. Then the timer begins anew.
-    pub(super) fn has_timed_out(&mut self, now: Instant) -> bool {
-        if self.retransmit_at.is_none_or(|at| at > now) {
-            return false;
-        }
-        self.timeouts += 1;
-        if self.round_trip.back_off() > 1 {
+    /// How often in a row nothing was acknowledged in time, if that has happened again. Then the timer begins anew.
+    pub(super) fn has_timed_out(&mut self, now: Instant) -> Option<u32> {
+        self.retransmit_at.filter(|at| *at <= now)?;
+        (self.timeouts, self.timed_out_at) = (self.timeouts + 1, Some(now));
+        let in_a_row = self.round_trip.back_off();
+        if in_a_row > 1 {
             self.congestion.collapse();
         }
         self.retransmit_at = Some(now + self.round_trip.timeout());
-        true
+        Some(in_a_row)
     }
 
     /// A probe was answered.

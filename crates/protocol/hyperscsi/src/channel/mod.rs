@@ -16,11 +16,14 @@ mod link;
 mod messages;
 mod pauses;
 mod probe;
+mod queries;
 mod receive;
+mod reorder;
 mod replay;
 mod rtt;
 mod send;
 mod shaping;
+mod sizes;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -264,8 +267,7 @@ impl Channel {
 
     /// Asks the peer what has come of what was sent on a link.
     fn query_on(&mut self, at: usize, now: Instant) {
-        let marker = Marker { link: at as u8, order: self.links[at].next_order() };
-        self.links[at].queried(now);
+        let marker = Marker { link: at as u8, order: self.links[at].query(now) };
         self.control.push(Opcode::AckSnr, Snr::Query { marker: marker.number() }.write(0), Some(self.links[at].path()));
     }
 

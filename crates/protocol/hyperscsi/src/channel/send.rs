@@ -12,6 +12,7 @@ use super::build::{Fields, build, packet_bytes};
 use super::guard::Guard;
 use super::link::Link;
 use super::messages::{Message, MessageId, Messages, Turns};
+use super::reorder::Loss;
 use crate::wire::flow::Window;
 use crate::wire::{OVERHEAD_BYTES, Opcode, Protection};
 
@@ -43,6 +44,8 @@ pub(super) struct Sent {
     order: u64,
     bytes: u32,
     at: Instant,
+    /// On which link it was last taken for lost.
+    loss: Option<(u8, Loss)>,
 }
 
 impl Sent {
@@ -269,6 +272,7 @@ impl Outgoing {
             order: 0,
             bytes: 0,
             at: now,
+            loss: None,
         });
         Some(self.sent.len() - 1)
     }
@@ -303,7 +307,7 @@ impl Outgoing {
                     self.mark(index, links, now);
                 }
             }
-            self.find_lost(links, map.len() * 8, |sent, link| sent.order <= link.lost_order());
+            self.find_lost(links, map.len() * 8, |sent, link| link.has_lost(sent.order, sent.at, now));
         }
     }
 
@@ -315,10 +319,16 @@ impl Outgoing {
         if std::mem::take(&mut sent.is_counted)
             && let Some(link) = links.get_mut(usize::from(sent.link))
         {
-            let sample = (sent.transmissions == 1).then(|| now - sent.at);
-            link.acknowledged(sent.bytes, sent.order, sample);
+            let sent_at = (sent.transmissions == 1).then_some(sent.at);
+            link.acknowledged(sent.bytes, sent.order, sent_at, now);
         }
         sent.acknowledged = true;
+        if let Some((at, loss)) = sent.loss
+            && (sent.lost || links.get(usize::from(sent.link)).is_some_and(|link| link.is_too_soon(sent.at, now)))
+            && let Some(link) = links.get_mut(usize::from(at))
+        {
+            link.was_late(loss);
+        }
         if sent.lost {
             sent.lost = false;
             self.lost -= 1;
@@ -332,7 +342,7 @@ impl Outgoing {
                 && let Some(link) = links.get_mut(usize::from(sent.link))
                 && is_lost(sent, link)
             {
-                link.lost(sent.order);
+                sent.loss = Some((sent.link, link.lost(sent.order)));
                 if std::mem::take(&mut sent.is_counted) {
                     link.forget(sent.bytes);
                 }

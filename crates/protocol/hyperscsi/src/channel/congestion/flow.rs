@@ -24,6 +24,20 @@ pub(super) struct Flow {
     curve: Option<Curve>,
     /// What was sent before this has been answered for by the last loss.
     recovery_order: u64,
+    /// What that loss has changed.
+    before: Option<Before>,
+}
+
+/// A window before a loss, as long as it may turn out that nothing was lost.
+#[derive(Clone, Debug)]
+struct Before {
+    window_bytes: f64,
+    threshold_bytes: f64,
+    highest_bytes: f64,
+    curve: Option<Curve>,
+    recovery_order: u64,
+    /// Packets that are taken for lost since, as far as they have not come.
+    lost: u32,
 }
 
 /// The growth since a loss.
@@ -39,7 +53,14 @@ struct Curve {
 
 impl Flow {
     pub(super) fn new(window_bytes: f64) -> Self {
-        Flow { window_bytes, threshold_bytes: f64::INFINITY, highest_bytes: 0.0, curve: None, recovery_order: 0 }
+        Flow {
+            window_bytes,
+            threshold_bytes: f64::INFINITY,
+            highest_bytes: 0.0,
+            curve: None,
+            recovery_order: 0,
+            before: None,
+        }
     }
 
     /// One of so many that together are as wide as these.
@@ -51,6 +72,7 @@ impl Flow {
             highest_bytes: sum(|flow| flow.highest_bytes),
             curve: None,
             recovery_order: flows.iter().map(|flow| flow.recovery_order).max().unwrap_or(0),
+            before: None,
         }
     }
 
@@ -102,10 +124,41 @@ impl Flow {
     pub(super) fn lost(&mut self, order: u64, next_order: u64, packet_bytes: f64) -> bool {
         let is_new = order >= self.recovery_order;
         if is_new {
+            let before = Before {
+                window_bytes: self.window_bytes,
+                threshold_bytes: self.threshold_bytes,
+                highest_bytes: self.highest_bytes,
+                curve: self.curve.take(),
+                recovery_order: self.recovery_order,
+                lost: 1,
+            };
             self.recovery_order = next_order;
             self.shrink(packet_bytes);
+            self.before = Some(before);
+        } else if let Some(before) = self.before.as_mut().filter(|before| order >= before.recovery_order) {
+            before.lost += 1;
         }
         is_new
+    }
+
+    /// A packet has come that was taken for lost. When that holds for all that the last loss was about, it was none, and the
+    /// window is what it was (RFC 8985 3.3.1, RFC 4015).
+    pub(super) fn was_late(&mut self, order: u64) {
+        let recovery_order = self.recovery_order;
+        let is_of_it = |before: &&mut Before| (before.recovery_order..recovery_order).contains(&order);
+        let Some(before) = self.before.as_mut().filter(is_of_it) else { return };
+        before.lost = before.lost.saturating_sub(1);
+        if before.lost > 0 {
+            return;
+        }
+        if let Some(Before { window_bytes, threshold_bytes, highest_bytes, curve, recovery_order, .. }) =
+            self.before.take()
+        {
+            self.window_bytes = self.window_bytes.max(window_bytes);
+            (self.threshold_bytes, self.highest_bytes, self.curve) = (threshold_bytes, highest_bytes, curve);
+            // What is lost nevertheless counts when it is found.
+            self.recovery_order = recovery_order;
+        }
     }
 
     pub(super) fn shrink(&mut self, packet_bytes: f64) {
@@ -115,6 +168,7 @@ impl Flow {
         self.window_bytes = (self.window_bytes * BETA).max(packet_bytes.min(self.window_bytes));
         self.threshold_bytes = self.window_bytes;
         self.curve = None;
+        self.before = None;
     }
 
     pub(super) fn collapse(&mut self, window_bytes: f64) {

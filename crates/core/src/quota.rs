@@ -172,6 +172,15 @@ pub const AUDITED_REFUSALS: Quota = Quota::per_minute(Holder::Server, "audit lin
 /// Bytes of the audit log, all its files together.
 pub const AUDIT_BYTES: Quota = Quota::bytes(Holder::Server, "audit log", 128 << 20);
 
+/// iSCSI logins under way of hosts that some access rule may name.
+pub const LOGINS: Quota = Quota::held(Holder::Server, "iSCSI logins under way", 512);
+
+/// Those of one address.
+pub const LOGINS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "iSCSI logins under way", 128);
+
+/// Those of all other hosts together: they are told that they are refused, and why, as long as that costs nobody else a place.
+pub const LOGINS_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI logins under way", 64);
+
 /// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave.
 pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", 64);
 
@@ -189,8 +198,10 @@ pub const SESSIONS: Quota = Quota::held(Holder::Shard, "sessions", 4096);
 pub const ALL: &[&Quota] = &[
     &HANDSHAKES_UNPROVEN,
     &GUESSES,
+    &LOGINS_OF_STRANGERS,
     &HANDSHAKES_OF_ADDRESS,
     &GUESSES_OF_ADDRESS,
+    &LOGINS_OF_ADDRESS,
     &SESSIONS_OF_ADDRESS,
     &SESSIONS_OF_CLIENT,
     &SLOTS_OF_CLIENT,
@@ -201,6 +212,7 @@ pub const ALL: &[&Quota] = &[
     &SESSIONS,
     &LOGGED_OFFENCES,
     &LOGGED_SESSIONS,
+    &LOGINS,
     &AUDITED_OFFENCES,
     &AUDITED_REFUSALS,
     &AUDIT_BYTES,

@@ -1,6 +1,7 @@
 //! The thread that takes TCP connections and sees them through their logins, so that logins never disturb the shards.
 
 mod places;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,6 +17,7 @@ use sanwire_io::{Clock, Interest, Poller, Waker, descriptors};
 use sanwire_iscsi::{Admission, Admitted, LoginOutcome, Portal, ServerLogin};
 
 use self::places::Places;
+pub(crate) use self::usage::LoginUsage;
 use crate::directory::Exports;
 use crate::inbox::{Content, Inbox, Letter};
 use crate::mail::{Mail, Mailbox, Newcomer};
@@ -59,6 +61,8 @@ pub(crate) struct FrontDeskParts {
     pub(crate) registry: Arc<Registry>,
     /// Where refusals go.
     pub(crate) inbox: Inbox,
+    /// How many logins there are, for others.
+    pub(crate) usage: Arc<LoginUsage>,
     pub(crate) shards: Arc<[Mailbox]>,
     pub(crate) waker: Waker,
     pub(crate) stop: Arc<AtomicBool>,
@@ -97,11 +101,11 @@ struct FrontDesk {
 pub(crate) fn run(parts: FrontDeskParts) {
     let descriptors_max = descriptors::limit().map_or(u64::MAX, |limit| limit.saturating_sub(DESCRIPTORS_SPARE));
     let desk = FrontDesk {
+        places: Places::new(descriptors_max, Arc::clone(&parts.usage)),
         parts,
         poller: Poller::with_spin(Duration::ZERO),
         clock: Clock::new(),
         logins: BTreeMap::new(),
-        places: Places::new(descriptors_max),
         next_key: FIRST_LOGIN,
         refusals: Refusals::default(),
         descriptors_max,

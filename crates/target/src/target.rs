@@ -24,7 +24,7 @@ use crate::config::TargetConfig;
 use crate::directory::Exports;
 use crate::error::StartError;
 use crate::export::{ExportConfig, ExportError};
-use crate::front_desk::{self, FrontDeskParts};
+use crate::front_desk::{self, FrontDeskParts, LoginUsage};
 use crate::inbox::{Inbox, Letters};
 use crate::levels::Levels;
 use crate::link::Opener;
@@ -63,6 +63,7 @@ pub struct Target {
     instance: u64,
     shards: Arc<[Mailbox]>,
     front_desk: Waker,
+    logins: Arc<LoginUsage>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     wires: Vec<Wire>,
@@ -116,6 +117,7 @@ impl Target {
             instance,
             shards: mailboxes.into(),
             front_desk: waker()?,
+            logins: Arc::default(),
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
             wires,
@@ -277,6 +279,7 @@ impl Target {
             exports: Arc::clone(&self.exports),
             registry,
             inbox,
+            usage: Arc::clone(&self.logins),
             shards: Arc::clone(&self.shards),
             waker: self.front_desk.clone(),
             stop: Arc::clone(&self.stop),

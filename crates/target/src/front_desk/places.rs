@@ -6,15 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
-/// Logins at once of the hosts that some access rule may name.
-const PLACES: usize = 512;
+use sanwire_core::quota::{LOGINS, LOGINS_OF_ADDRESS, LOGINS_OF_STRANGERS, Quota};
 
-/// Those of one host.
-const PLACES_OF_HOST: usize = 128;
-
-/// Those of all other hosts together: they are told that they are refused, and why, as long as that costs nobody else a place.
-const PLACES_OF_STRANGERS: usize = 64;
+use super::usage::LoginUsage;
 
 /// The logins under way, by the keys of their connections, which rise.
 #[derive(Debug)]
@@ -23,6 +19,7 @@ pub(super) struct Places {
     strangers: Class,
     /// Where each of them is.
     homes: BTreeMap<u64, Home>,
+    usage: Arc<LoginUsage>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +31,8 @@ struct Home {
 /// Hosts that share a number of places.
 #[derive(Debug)]
 struct Class {
-    max: usize,
-    taken: usize,
+    max: u64,
+    taken: u64,
     hosts: BTreeMap<IpAddr, Host>,
 }
 
@@ -48,10 +45,10 @@ struct Host {
 
 impl Places {
     /// The places of a process that may have so many descriptors.
-    pub(super) fn new(descriptors_max: u64) -> Self {
-        let quarter = usize::try_from(descriptors_max / 4).unwrap_or(usize::MAX);
-        let class = |max: usize| Class { max: quarter.clamp(1, max), taken: 0, hosts: BTreeMap::new() };
-        Places { known: class(PLACES), strangers: class(PLACES_OF_STRANGERS), homes: BTreeMap::new() }
+    pub(super) fn new(descriptors_max: u64, usage: Arc<LoginUsage>) -> Self {
+        let quarter = descriptors_max / 4;
+        let class = |quota: &Quota| Class { max: quarter.clamp(1, quota.limit), taken: 0, hosts: BTreeMap::new() };
+        Places { known: class(&LOGINS), strangers: class(&LOGINS_OF_STRANGERS), homes: BTreeMap::new(), usage }
     }
 
     /// Gives a place to a connection from this address, and says which one loses its own for that. No access rule may name a
@@ -59,6 +56,9 @@ impl Places {
     pub(super) fn take(&mut self, key: u64, address: IpAddr, is_stranger: bool) -> Option<u64> {
         let home = Home { host: host(address), is_stranger };
         self.homes.insert(key, home);
+        let class = self.class(home);
+        let (of_class, of_host) = (class.taken, class.hosts.get(&home.host).map_or(0, Host::count));
+        self.usage.note(is_stranger, of_class as usize, of_host);
         let victim = self.class(home).take(key, home.host);
         victim.inspect(|victim| self.leave(*victim))
     }
@@ -96,7 +96,7 @@ impl Class {
             let greediest = self.hosts.values().filter(|host| Some(host.count()) == most);
             return greediest.filter_map(|host| host.first(key)).min().map(|(_, victim)| victim);
         }
-        let own = self.hosts.get(&host).filter(|own| own.count() > PLACES_OF_HOST)?;
+        let own = self.hosts.get(&host).filter(|own| own.count() as u64 > LOGINS_OF_ADDRESS.limit)?;
         own.first(key).map(|(_, victim)| victim)
     }
 

@@ -14,7 +14,8 @@ const UNPERMITTED: &str = "management without permission";
 impl Manager {
     pub(super) fn statistics(&self) -> Statistics {
         let counted = self.target.count();
-        let audited = self.audit.iter().flat_map(AuditLog::usages).collect::<Vec<_>>();
+        let audited = self.audit.iter().flat_map(AuditLog::usages);
+        let of_server: Vec<Usage> = audited.chain(self.target.login_usages()).collect();
         let volumes = self.target.units().iter().into_iter().map(|(_, disk)| {
             let mut sum = VolumeCount::default();
             let of_slot = counted.iter().filter_map(|shard| shard.volumes.get(usize::from(disk.slot())));
@@ -25,7 +26,7 @@ impl Manager {
             volumes: volumes.collect(),
             connections: counted.iter().flat_map(connections).collect(),
             dropped: counted.iter().fold(BTreeMap::new(), add),
-            quotas: quotas(counted.iter().flat_map(|shard| &shard.quotas).chain(&audited)),
+            quotas: quotas(counted.iter().flat_map(|shard| &shard.quotas).chain(&of_server)),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use sanwire_core::limits::LUNS_MAX;
+use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Lun, Protection};
 use sanwire_device::{AddError, LogicalUnits};
 use sanwire_iscsi::IscsiName;
@@ -208,6 +209,11 @@ impl Target {
     /// How many shards there are.
     pub(crate) fn shard_count(&self) -> usize {
         self.shards.len()
+    }
+
+    /// How the quotas of iSCSI logins are used.
+    pub(crate) fn login_usages(&self) -> [Usage; 3] {
+        self.logins.usages()
     }
 
     /// What the shards have counted; a shard that does not answer is left out.

@@ -3,7 +3,7 @@ use std::net::Ipv4Addr;
 use super::*;
 
 fn places() -> Places {
-    Places::new(1 << 20)
+    Places::new(1 << 20, Arc::default())
 }
 
 fn address(number: u32) -> IpAddr {
@@ -31,13 +31,13 @@ fn half_open_logins_of_few_hosts_push_out_one_another_and_nobody_else() {
         let victim = places.take(honest + 1 + step, address((step % 5) as u32), false);
         assert!(victim.is_some_and(|victim| victim != honest));
     }
-    assert_eq!((places.homes.len(), places.known.taken), (PLACES, PLACES));
+    assert_eq!((places.homes.len() as u64, places.known.taken), (LOGINS.limit, LOGINS.limit));
 }
 
 #[test]
 fn a_host_that_has_all_it_may_have_loses_its_oldest_and_first_those_that_are_silent() {
     let mut places = places();
-    let next = fill(&mut places, 0, PLACES_OF_HOST as u64, 1);
+    let next = fill(&mut places, 0, LOGINS_OF_ADDRESS.limit, 1);
     places.has_spoken(0);
     places.has_spoken(1);
     assert_eq!(places.take(next, address(1), false), Some(2), "the others have said something");
@@ -52,14 +52,14 @@ fn a_host_that_has_all_it_may_have_loses_its_oldest_and_first_those_that_are_sil
 fn whom_no_rule_may_name_never_takes_the_place_of_who_may_be_named() {
     let mut places = places();
     let mut key = 0;
-    for number in 0..PLACES as u32 {
+    for number in 0..LOGINS.limit as u32 {
         key = fill(&mut places, key, 1, number);
     }
     for stranger in 0..1000 {
         let victim = places.take(key + stranger, address(2000 + stranger as u32), true);
         assert_eq!(victim, (stranger >= 64).then(|| key + stranger - 64), "strangers are among themselves");
     }
-    assert_eq!((places.known.taken, places.strangers.taken), (PLACES, PLACES_OF_STRANGERS));
+    assert_eq!((places.known.taken, places.strangers.taken), (LOGINS.limit, LOGINS_OF_STRANGERS.limit));
     assert_eq!(places.take(key + 1000, address(5000), false), Some(0), "and hinder nobody");
 }
 
@@ -79,7 +79,7 @@ fn a_network_of_ipv6_counts_as_one_host() {
 #[test]
 fn a_place_that_was_left_is_free() {
     let mut places = places();
-    let next = fill(&mut places, 0, PLACES_OF_HOST as u64, 1);
+    let next = fill(&mut places, 0, LOGINS_OF_ADDRESS.limit, 1);
     places.leave(5);
     places.leave(5);
     assert_eq!(places.take(next, address(1), false), None);
@@ -90,10 +90,20 @@ fn a_place_that_was_left_is_free() {
 
 #[test]
 fn few_descriptors_mean_few_places() {
-    let mut places = Places::new(40);
+    let mut places = Places::new(40, Arc::default());
     for key in 0..10 {
         assert_eq!(places.take(key, address(key as u32), false), None);
     }
     assert_eq!(places.take(10, address(10), false), Some(0));
-    assert_eq!(Places::new(0).known.max, 1);
+    assert_eq!(Places::new(0, Arc::default()).known.max, 1);
+}
+
+#[test]
+fn whoever_asks_hears_how_the_places_are_used() {
+    let usage = Arc::<LoginUsage>::default();
+    let mut places = Places::new(1 << 20, Arc::clone(&usage));
+    let next = fill(&mut places, 0, LOGINS_OF_ADDRESS.limit + 2, 1);
+    places.take(next, address(2), true);
+    let seen = usage.usages().map(|usage| (usage.most, usage.refused));
+    assert_eq!(seen, [(Some(1), 0), (Some(128), 2), (Some(129), 0)]);
 }

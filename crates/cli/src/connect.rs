@@ -149,6 +149,7 @@ pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<Clie
     options.name_servers.clone_from(&args.name_server);
     options.connection.compression = args.compression.into();
     options.connection.medium_lock = args.lock_media;
+    options.keep_writes_bytes = args.keep_writes.0;
     options.connection.rate_cap_bytes_per_second = args.cap.map(|cap| cap.0);
     Ok(options)
 }

@@ -26,10 +26,12 @@ pub(crate) enum Attention {
     FirstThreshold = 10,
     /// ... that of the second.
     SecondThreshold = 11,
+    /// Others have written: what was said of that in the write verifier page holds no more.
+    InquiryChanged = 12,
 }
 
 impl Attention {
-    const ALL: [Attention; 12] = [
+    const ALL: [Attention; 13] = [
         Attention::PowerOn,
         Attention::Reset,
         Attention::LunsChanged,
@@ -42,6 +44,7 @@ impl Attention {
         Attention::MediumChanged,
         Attention::FirstThreshold,
         Attention::SecondThreshold,
+        Attention::InquiryChanged,
     ];
 
     /// Those that a RESERVATION CONFLICT does not hide (SAM-5 5.3.3).
@@ -63,6 +66,7 @@ impl Attention {
             Attention::ReservationsReleased => AdditionalSense::RESERVATIONS_RELEASED,
             Attention::RegistrationsPreempted => AdditionalSense::REGISTRATIONS_PREEMPTED,
             Attention::MediumChanged => AdditionalSense::NOT_READY_TO_READY_CHANGE,
+            Attention::InquiryChanged => AdditionalSense::INQUIRY_DATA_HAS_CHANGED,
             Attention::FirstThreshold => return threshold_reached(0),
             Attention::SecondThreshold => return threshold_reached(1),
         };
@@ -173,6 +177,16 @@ impl Nexuses {
     /// The same, for what precedes a reservation conflict.
     pub(crate) fn take_reset(&self, nexus: NexusId) -> Option<Sense> {
         self.take_one_of(nexus, Attention::RESETS)
+    }
+
+    /// The same, for what stops a write that others have overtaken.
+    pub(crate) fn take_inquiry_changed(&self, nexus: NexusId) -> Option<Sense> {
+        self.take_one_of(nexus, Attention::InquiryChanged.bit())
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
     }
 
     fn take_one_of(&self, nexus: NexusId, bits: u32) -> Option<Sense> {

@@ -14,7 +14,7 @@ use sanwire_store::{Completion, Outcome, Request};
 use crate::disk::Disk;
 use crate::dispatch::{Beginning, cut};
 use crate::exclusion::Claim;
-use crate::execution::{Hold, State};
+use crate::execution::{Hold, State, Turn};
 use crate::fault;
 use crate::reach::Reached;
 use crate::reservation::AbortScope;
@@ -125,8 +125,8 @@ impl Copying {
     }
 
     /// Whether no other command is in the way of what it is to read or write.
-    pub(crate) fn may_go(&self) -> bool {
-        self.piece.as_ref().is_none_or(Hold::may_go)
+    pub(crate) fn may_go(&mut self) -> bool {
+        self.piece.as_mut().is_none_or(|piece| piece.may_go() != Turn::Later)
     }
 
     /// See [`crate::Execution::keep_blocks`].

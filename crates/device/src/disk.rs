@@ -17,6 +17,7 @@ use crate::nexus::NexusPorts;
 use crate::reservation::{KeptError, ReservationKeeper, Reservations};
 use crate::sanitize::SanitizeState;
 use crate::stalls::Stalls;
+use crate::tenure::{Tenures, Volatility};
 use crate::threshold::{self, Reached, Watch};
 
 /// How a disk behaves, as its owner wishes.
@@ -32,11 +33,20 @@ pub struct DiskOptions {
     pub slot: u16,
     /// How long commands wait for a store that cannot do its work now. Who drives the store sees to it.
     pub patience: Patience,
+    /// What may become of writes that are complete and not flushed; `None`: they stay for as long as the disk is the same.
+    pub volatility: Option<Volatility>,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        DiskOptions { write_cache: true, removable: false, reservations: None, slot: 0, patience: Patience::default() }
+        DiskOptions {
+            write_cache: true,
+            removable: false,
+            reservations: None,
+            slot: 0,
+            patience: Patience::default(),
+            volatility: None,
+        }
     }
 }
 
@@ -69,6 +79,7 @@ pub struct Disk {
     is_gone: AtomicBool,
     pub(crate) nexuses: Nexuses,
     pub(crate) exclusion: Exclusion,
+    pub(crate) tenures: Tenures,
     /// What it was asked to copy.
     pub(crate) copies: Arc<Copies>,
     pub(crate) reservations: Reservations,
@@ -107,6 +118,7 @@ impl Disk {
             is_gone: AtomicBool::new(false),
             nexuses: Nexuses::default(),
             exclusion: Exclusion::default(),
+            tenures: Tenures::new(options.volatility),
             copies: Arc::default(),
             reservations: Reservations::load(options.reservations)?,
             sanitize: SanitizeState::default(),
@@ -125,6 +137,12 @@ impl Disk {
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// Whether writes that are complete may be lost before they are flushed.
+    #[must_use]
+    pub fn is_volatile(&self) -> bool {
+        self.tenures.is_volatile()
     }
 
     /// Which commands wait for its store.
@@ -167,6 +185,7 @@ impl Disk {
 
     pub(crate) fn forget(&self, nexus: NexusId) {
         self.nexuses.forget(nexus);
+        self.tenures.forget(nexus);
         self.copies.forget(nexus);
         self.reservations.forget(nexus);
     }

@@ -128,9 +128,13 @@ impl Beginning<'_> {
                 if matches!(page, Some(page::UNIT_SERIAL_NUMBER | page::DEVICE_IDENTIFICATION)) {
                     disk.nexuses.see(self.nexus);
                 }
-                let transfer_max_bytes = piece::transfer_max_bytes(task);
-                control::inquiry(page, disk, &self.units.port(self.nexus), geometry, transfer_max_bytes)
-                    .map(|bytes| answer(bytes, allocation_bytes))
+                let bytes = if page == Some(page::WRITE_VERIFIER) {
+                    Ok(self.units.write_verifier(self.nexus, disk).to_page())
+                } else {
+                    let transfer_max_bytes = piece::transfer_max_bytes(task);
+                    control::inquiry(page, disk, &self.units.port(self.nexus), geometry, transfer_max_bytes)
+                };
+                bytes.map(|bytes| answer(bytes, allocation_bytes))
             }
             Command::RequestSense { descriptor, allocation_bytes } => Ok(answer(
                 control::request_sense(descriptor, disk, self.nexus, self.not_accessible()),

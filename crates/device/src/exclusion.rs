@@ -50,7 +50,18 @@ pub(crate) enum Access {
     Left,
 }
 
+impl Access {
+    /// Whether blocks are other ones afterwards.
+    pub(crate) fn is_change(self) -> bool {
+        self != Access::Look
+    }
+}
+
 impl Claim {
+    /// All blocks: when this may go, every change that began before has ended, and none begins before it is given back.
+    pub(crate) const BARRIER: Claim =
+        Claim { range: Range { offset_bytes: 0, length_bytes: u64::MAX }, access: Access::Alone };
+
     /// What a request needs for itself; nothing, if it is about no blocks.
     pub(crate) fn of(request: &Request) -> Option<Claim> {
         let (offset_bytes, length_bytes) = request.range_bytes();
@@ -145,6 +156,25 @@ impl Exclusion {
             return false;
         }
         claim.access != Access::Alone || self.counted.iter().all(|stripe| stripe.0.load(Ordering::SeqCst) == 0)
+    }
+
+    /// Puts a claim that has not begun behind all others.
+    pub(crate) fn requeue(&self, permit: &mut Permit) {
+        let mut queue = self.lock();
+        match *permit {
+            Permit::Nothing => {}
+            Permit::Counted(lane, range) => {
+                self.count(Access::Change);
+                *permit = Permit::Queued(queue.push(Claim { range, access: Access::Change }));
+                self.counted(lane).fetch_sub(1, Ordering::SeqCst);
+            }
+            Permit::Queued(number) => {
+                if let Some(at) = queue.claims.iter().position(|(other, _)| *other == number) {
+                    let (_, claim) = queue.claims.remove(at);
+                    *permit = Permit::Queued(queue.push(claim));
+                }
+            }
+        }
     }
 
     /// Who holds the permit is lost, or may be, and his store works on: nobody comes to the blocks that he changes until he leaves.

@@ -9,7 +9,7 @@ use sanwire_core::NexusId;
 use sanwire_scsi::{Reply, Rest, Sense, Status, Task};
 use sanwire_store::{Completion, Outcome, Request, Store};
 
-pub(crate) use self::hold::Hold;
+pub(crate) use self::hold::{Hold, Turn};
 use crate::allocation::Mapping;
 use crate::copy::Copying;
 use crate::disk::Disk;
@@ -95,14 +95,26 @@ impl Waiting {
     }
 
     /// Begins, or goes on waiting.
-    pub(crate) fn retry(self) -> Progress {
-        if self.0.execution.may_go() { self.0.go() } else { Progress::Wait(self) }
+    pub(crate) fn retry(mut self) -> Progress {
+        match self.0.execution.may_go() {
+            Turn::Now => self.0.go(),
+            Turn::Later => Progress::Wait(self),
+            Turn::Never(sense) => self.0.refuse(&sense),
+        }
     }
 }
 
 impl Prepared {
-    fn progress(self) -> Progress {
-        if self.execution.may_go() { self.go() } else { Progress::Wait(Waiting(Box::new(self))) }
+    fn progress(mut self) -> Progress {
+        match self.execution.may_go() {
+            Turn::Now => self.go(),
+            Turn::Later => Progress::Wait(Waiting(Box::new(self))),
+            Turn::Never(sense) => self.refuse(&sense),
+        }
+    }
+
+    fn refuse(self, sense: &Sense) -> Progress {
+        Progress::Done(self.execution.hold.disk.check_condition(sense))
     }
 
     fn go(self) -> Progress {
@@ -172,13 +184,13 @@ impl Execution {
         }
     }
 
-    fn may_go(&self) -> bool {
-        let may_go_on = match &self.state {
+    fn may_go(&mut self) -> Turn {
+        let may_go_on = match &mut self.state {
             State::Copy(copying) => copying.may_go(),
             State::Reserve(reserving) => reserving.may_go(),
             _ => true,
         };
-        self.hold.may_go() && may_go_on
+        if may_go_on { self.hold.may_go() } else { Turn::Later }
     }
 
     /// Its nexus is lost while its store works for it, or may be: until it has ended or goes on to its next blocks, no other
@@ -393,7 +405,7 @@ mod tests {
     /// Executions move by value through queues of the target: they stay small.
     #[test]
     fn an_execution_is_small() {
-        assert!(size_of::<Execution>() <= 136, "{}", size_of::<Execution>());
-        assert!(size_of::<Progress>() <= 192, "{}", size_of::<Progress>());
+        assert!(size_of::<Execution>() <= 144, "{}", size_of::<Execution>());
+        assert!(size_of::<Progress>() <= 200, "{}", size_of::<Progress>());
     }
 }

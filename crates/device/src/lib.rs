@@ -37,6 +37,7 @@ mod sanitize;
 mod stalls;
 mod step;
 mod swap;
+mod tenure;
 mod threshold;
 mod transfer;
 mod units;
@@ -49,6 +50,7 @@ pub use nexus::NexusPorts;
 pub use reach::{Reach, Reached};
 pub use reservation::{AbortScope, KeptError, REGISTRATIONS_MAX, RecordError, ReservationKeeper, Saved};
 pub use stalls::Stalls;
+pub use tenure::{Tenure, TenureKeeper, Volatility};
 pub use units::{AddError, LogicalUnits};
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use sanwire_buffer::Region;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, NexusId};
-use sanwire_scsi::vpd::{Designator, TargetPort};
+use sanwire_scsi::vpd::{Designator, TargetPort, WriteVerifier};
 use sanwire_scsi::{
     AdditionalSense, Command, Features, Reply, ReportedLuns, Sense, SenseKey, Status, Task, inquiry, report,
 };
@@ -47,6 +47,8 @@ type Inventory = BTreeMap<Lun, Arc<Disk>>;
 #[derive(Debug)]
 struct Member {
     ports: Arc<NexusPorts>,
+    /// What tells it from every other writer, also after a restart of the target.
+    writer: Option<[u8; 16]>,
     /// Whether its units' media stay in, also those of units that come later.
     locks_media: bool,
 }
@@ -195,8 +197,22 @@ impl LogicalUnits {
             if let Some(whole) = &self.whole {
                 whole.part_nexuses().insert(nexus);
             }
-            vacant.insert(Member { ports, locks_media: false });
+            vacant.insert(Member { ports, writer: None, locks_media: false });
         }
+    }
+
+    /// Nobody else is this initiator, whoever has its ports, and it is no other one when it comes back after a restart of the
+    /// target: so it may be told whether only it has written.
+    pub fn name_writer(&self, nexus: NexusId, writer: [u8; 16]) {
+        if let Some(member) = self.lock().get_mut(&nexus) {
+            member.writer = Some(writer);
+        }
+    }
+
+    /// What the initiator is told of its writes.
+    pub(crate) fn write_verifier(&self, nexus: NexusId, disk: &Disk) -> WriteVerifier {
+        let writer = self.lock().get(&nexus).and_then(|member| member.writer);
+        disk.tenures.ask(nexus, writer, &disk.exclusion, &disk.nexuses)
     }
 
     /// As if the initiator had asked every unit to keep its medium in (SBC-4 5.14), or to let it go, until it asks for something

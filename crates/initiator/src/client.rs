@@ -82,7 +82,10 @@ impl Client {
 
     fn connect_to(server: &Server, shown: &str, options: &ClientOptions) -> Result<Client, ConnectError> {
         let resource = |what| move |source| ConnectError::Resource { what, source };
-        let region = Region::new(options.memory_bytes).map_err(resource("memory"))?;
+        // What is kept of writes does not take the memory for others.
+        let keep_bytes = usize::try_from(options.keep_writes_bytes).unwrap_or(usize::MAX);
+        let memory_bytes = options.memory_bytes.saturating_add(keep_bytes.min(options.memory_bytes));
+        let region = Region::new(memory_bytes).map_err(resource("memory"))?;
         let waker = Waker::new().map_err(resource("an event descriptor"))?;
         let clock = Clock::new();
         let (session, wire): (Box<dyn Session>, Arc<str>) = match server {
@@ -104,6 +107,9 @@ impl Client {
         };
         let named_by_lun = matches!(server, Server::Iscsi(_));
         let mut driver = Driver::new(session, clock, waker.clone());
+        let woken = waker.clone();
+        let buffers = BufferPool::new(region).notifying(Arc::new(move || woken.wake()));
+        driver.keep_writes(options.keep_writes_bytes, buffers.clone());
         let server = loop {
             match driver.link() {
                 Link::Up(server) => break server.clone(),
@@ -114,7 +120,7 @@ impl Client {
             }
         };
         let root = Arc::new(Root { is_woken: AtomicBool::new(true), waker });
-        Ok(Client { driver, root, buffers: BufferPool::new(region), server, wire, named_by_lun })
+        Ok(Client { driver, root, buffers, server, wire, named_by_lun })
     }
 
     /// The server, with the packet size that is known by now.

@@ -1,5 +1,7 @@
 //! The loop around a session with a server: any number of volumes, one thread.
 
+mod answers;
+mod keeping;
 mod operations;
 mod own;
 mod verify;
@@ -14,13 +16,14 @@ use sanwire_core::{Instant, Lun, Protection};
 use sanwire_hyperscsi::LinkStatus;
 use sanwire_io::{Clock, Waker};
 
+use self::keeping::Kept;
 pub use self::wishes::WishBox;
 use crate::inventory::{Mark, VolumeSummary};
 use crate::pauser::{PauseDesk, Pauser};
 use crate::queue::{Completer, OpQueue};
 use crate::session::{Answer, Event, Failure, OrderId, ServerInfo, Session};
-use crate::translate::{Again, Form, Verdict, verdict};
-use crate::volume::{InfoCell, VolumeError};
+use crate::translate::{Again, Form};
+use crate::volume::{BufferPool, InfoCell, VolumeError};
 
 /// A device that is busy is asked again after this.
 const BUSY_WAIT: Duration = Duration::from_millis(5);
@@ -60,6 +63,12 @@ pub(crate) struct Served {
     transfer_max_bytes: u32,
     queue: OpQueue,
     info: InfoCell,
+    /// Where its acknowledged writes are kept.
+    keeper: usize,
+    /// Losses of which this handle was told.
+    told_losses: u64,
+    /// The unit has said that it had no power.
+    has_lost_power: bool,
 }
 
 /// Which volumes are being looked at.
@@ -80,6 +89,11 @@ enum Waiting {
     },
     /// A command of the driver's own: the answer goes to `answers`.
     Own,
+    /// A flush that nobody asked for, of what was acknowledged below this number.
+    Background {
+        keeper: usize,
+        below: u64,
+    },
 }
 
 /// A command that could not be given yet.
@@ -135,6 +149,12 @@ pub(crate) struct Driver {
     /// Commands that are held now are to be given anew, to another unit, when they fail.
     is_moving: bool,
     next_volume: u64,
+    /// What is kept of the volumes' acknowledged writes, and how much of each at the most.
+    keepers: Vec<Option<Kept>>,
+    keep_bytes: u64,
+    /// Some of it may want a flush.
+    wants_flush: bool,
+    buffers: Option<BufferPool>,
     pauses: Arc<PauseDesk>,
     /// What was asked of the server for another thread, which waits until it has heard.
     unheard: Option<bool>,
@@ -165,6 +185,10 @@ impl Driver {
             quiet: None,
             is_moving: false,
             next_volume: 0,
+            keepers: Vec::new(),
+            keep_bytes: 0,
+            wants_flush: false,
+            buffers: None,
             pauses: Arc::default(),
             unheard: None,
         }
@@ -221,7 +245,8 @@ impl Driver {
 
     /// Whether every volume's last handle is gone and nothing is under way.
     pub(crate) fn is_unused(&self) -> bool {
-        self.volumes.iter().all(Option::is_none) && self.waiting.is_empty() && self.stalled.is_empty()
+        let is_idle = self.waiting.values().all(|waiting| matches!(waiting, Waiting::Background { .. }));
+        self.volumes.iter().all(Option::is_none) && is_idle && self.stalled.is_empty()
     }
 
     pub(crate) fn turn_or_sleep(&mut self) {
@@ -240,6 +265,7 @@ impl Driver {
         self.session.handle_timeout(now);
         let told = self.drain_events(now);
         let asked = self.take_operations(now);
+        self.flush_in_background();
         let sent = self.session.transmit(now);
         received + told + asked + sent > 0
     }
@@ -330,47 +356,6 @@ impl Driver {
     fn disconnected(&self) -> VolumeError {
         let since = self.lost_at.unwrap_or_else(StdInstant::now);
         VolumeError::Disconnected { server: Arc::clone(&self.server_name), since }
-    }
-
-    fn failed(&mut self, id: OrderId, failure: Failure, data_in: Option<Frame>, now: Instant) {
-        match self.waiting.remove(&id) {
-            Some(Waiting::Operation { again, completer }) if self.is_moving => {
-                self.stalled.push_back(Stalled { not_before: now, again, data_in, completer });
-            }
-            Some(Waiting::Operation { completer, .. }) => {
-                let error = match failure {
-                    Failure::InDoubt | Failure::TooLarge | Failure::Protocol(_) => {
-                        VolumeError::Protocol { what: failure.to_string().into() }
-                    }
-                    Failure::TimedOut { after } => VolumeError::TimedOut { after },
-                    Failure::Closed => VolumeError::Closed,
-                    _ => self.disconnected(),
-                };
-                completer.complete(Err(error));
-            }
-            Some(Waiting::Own) => {
-                self.answers.insert(id, Err(failure));
-            }
-            None => {}
-        }
-    }
-
-    fn completed(&mut self, id: OrderId, answer: Answer, data_in: Option<Frame>, data_in_bytes: usize, now: Instant) {
-        match self.waiting.remove(&id) {
-            Some(Waiting::Operation { again, completer }) => match verdict(&again, &answer, data_in, data_in_bytes) {
-                Verdict::Tell(result) => completer.complete(result),
-                Verdict::Again(data_in) => self.give_again(again, &answer, data_in, completer, now),
-                Verdict::Unsure(data_in) => {
-                    self.doubt(again.volume);
-                    self.give_again(again, &answer, data_in, completer, now);
-                }
-            },
-            Some(Waiting::Own) => {
-                let data = data_in.map(|frame| frame[..data_in_bytes.min(frame.len())].to_vec()).unwrap_or_default();
-                self.answers.insert(id, Ok(OwnAnswer { answer, data }));
-            }
-            None => {}
-        }
     }
 
     /// Leaves the server.

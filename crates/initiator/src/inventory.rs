@@ -4,13 +4,16 @@ use std::fmt;
 
 use sanwire_core::Lun;
 use sanwire_core::limits::{LUNS_MAX, TRANSFER_MAX_BYTES};
-use sanwire_scsi::vpd::{self, BlockLimits, Provisioning, page};
+use sanwire_scsi::ModeForm;
+use sanwire_scsi::mode::ModeData;
+use sanwire_scsi::vpd::{self, BlockLimits, Provisioning, WriteVerifier, page};
 use sanwire_scsi::{
     AnswerError, Capacity, Cdb, DeviceIdentification, Sense, SenseKey, StandardInquiry, Status, build, report,
 };
 
 use crate::driver::Driver;
 use crate::endpoint::ConnectError;
+use crate::keeper::Word;
 use crate::session::Answer;
 use crate::translate::Form;
 
@@ -51,6 +54,8 @@ pub(crate) struct VolumeSummary {
     pub(crate) name: String,
     /// What tells its content from any other, through restarts of the server.
     pub(crate) mark: Mark,
+    /// What it says of writes that it has acknowledged.
+    pub(crate) word: Word,
     /// Its size.
     pub(crate) size_bytes: u64,
     /// The logical block.
@@ -109,6 +114,7 @@ pub(crate) struct Contents {
     pub(crate) mark: Mark,
     /// Size and block, in bytes; `None` while the unit does not tell them.
     pub(crate) capacity: Option<(u64, u32)>,
+    pub(crate) word: Word,
 }
 
 /// Looks whether a logical unit is still what it was.
@@ -122,8 +128,9 @@ pub(crate) fn contents(driver: &mut Driver, lun: Lun) -> Result<Contents, Connec
         Err(error) => return Err(error),
     };
     // The question before may have used up a unit attention that told of a change after the first answer.
+    let word = mode(asker, lun)?.word;
     let mark = names(asker, lun)?.1;
-    Ok(Contents { mark, capacity })
+    Ok(Contents { mark, capacity, word })
 }
 
 struct Asker<'a> {
@@ -157,7 +164,10 @@ impl Asker<'_> {
             let Answer { status, sense } = own.answer;
             let problem = match (status, Sense::parse(&sense)) {
                 (Status::Good, _) => return Ok(own.data),
-                (_, Some(sense)) if sense.key == SenseKey::UnitAttention => continue,
+                (_, Some(sense)) if sense.key == SenseKey::UnitAttention => {
+                    self.driver.overheard(lun, sense.additional);
+                    continue;
+                }
                 (_, Some(sense)) if sense.key == SenseKey::IllegalRequest => return Err(Refusal::Unknown(sense)),
                 (_, Some(sense)) => return Err(Refusal::Refused(sense)),
                 (_, None) => format!("status {status:?}"),
@@ -259,7 +269,7 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
         None => None,
     };
     let block = u64::from(capacity.block_bytes);
-    let read_only = is_read_only(asker, lun)?;
+    let Mode { read_only, word } = mode(asker, lun)?;
     // Last: later unit attentions stay, and tell that it may be another one.
     let (name, mark) = names(asker, lun)?;
     let range_blocks = [limits.maximum_write_same, u64::from(limits.maximum_unmap)].into_iter().filter(|max| *max > 0);
@@ -274,6 +284,7 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
         lun,
         name,
         mark,
+        word,
         size_bytes: capacity.length_bytes(),
         block_bytes: capacity.block_bytes,
         physical_block_bytes: capacity.block_bytes << capacity.physical_block_exponent.min(8),
@@ -285,14 +296,37 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
     })
 }
 
-/// The write-protect bit stands in the header of every mode page's answer (SPC-5 7.5.6).
-fn is_read_only(asker: &mut Asker<'_>, lun: Lun) -> Result<bool, ConnectError> {
-    const CACHING_PAGE: u8 = 0x08;
-    let cdb = build::mode_sense_6(sanwire_scsi::PageControl::Current, CACHING_PAGE, 252);
+/// How a unit takes writes.
+struct Mode {
+    read_only: bool,
+    word: Word,
+}
+
+/// The write-protect bit stands in the header of every mode page's answer (SPC-5 7.5.6), the write cache in the caching page.
+fn mode(asker: &mut Asker<'_>, lun: Lun) -> Result<Mode, ConnectError> {
+    let cdb = build::mode_sense_6(sanwire_scsi::PageControl::Current, sanwire_scsi::mode::page::CACHING, 252);
     let answer = match asker.try_ask(lun, "MODE SENSE (6)", cdb, 252) {
         Ok(answer) => answer,
-        Err(Refusal::Unknown(_) | Refusal::Refused(_)) => return Ok(false),
-        Err(Refusal::Failed(error)) => return Err(error),
+        Err(Refusal::Unknown(_) | Refusal::Refused(_)) => Vec::new(),
+        // What can be told of a unit whose medium is away is told by others.
+        Err(Refusal::Failed(error @ ConnectError::Handshake { .. })) => return Err(error),
+        Err(Refusal::Failed(_)) => Vec::new(),
     };
-    Ok(answer.get(2).is_some_and(|specific| specific & 0x80 != 0))
+    let mode = ModeData::parse(ModeForm::Six, &answer).ok();
+    let read_only = mode.is_some_and(|mode| mode.write_protected);
+    let is_cached = mode.and_then(|mode| mode.write_cache()) != Some(false);
+    let word = if read_only || !is_cached { Word::Stable } else { word(asker, lun)? };
+    Ok(Mode { read_only, word })
+}
+
+/// What the unit says of writes that are in its cache.
+fn word(asker: &mut Asker<'_>, lun: Lun) -> Result<Word, ConnectError> {
+    let listed = asker.listed_pages(lun)?.unwrap_or_default();
+    let page = asker.optional_page(lun, Some(&listed), page::WRITE_VERIFIER)?;
+    let said = page.and_then(|page| WriteVerifier::parse(&page).ok().flatten());
+    Ok(match said {
+        Some(WriteVerifier { is_stable: true, .. }) => Word::Stable,
+        Some(WriteVerifier { verifier, tenure, .. }) => Word::Verified { verifier, tenure },
+        None => Word::Silent,
+    })
 }

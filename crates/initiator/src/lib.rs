@@ -6,6 +6,7 @@ mod discover;
 mod driver;
 mod endpoint;
 mod inventory;
+mod keeper;
 mod options;
 mod pauser;
 mod ports;

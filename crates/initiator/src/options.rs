@@ -18,6 +18,9 @@ use crate::url::IscsiServer;
 /// Commands of one iSCSI session in transit; the target's window may be smaller.
 const ISCSI_COMMANDS_MAX: u16 = 128;
 
+/// What is kept of a volume's unflushed writes, as a rule.
+pub const KEEP_WRITES_BYTES_DEFAULT: u64 = 64 << 20;
+
 /// Which of this host's interfaces carry a HyperSCSI connection besides that of its URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Links {
@@ -57,6 +60,9 @@ pub struct ClientOptions {
     pub reconnect_patience: Option<Duration>,
     /// Memory for [`Volume::buffer`], in bytes.
     pub memory_bytes: usize,
+    /// How much of the writes to each volume that are acknowledged and not flushed is kept, to be written again when the server's
+    /// host was lost, in bytes; 0: the next flush fails then.
+    pub keep_writes_bytes: u64,
     /// HyperSCSI's packets of commands and answers are never guarded less.
     pub protection_min: Protection,
     /// What HyperSCSI connections are wished to be.
@@ -101,6 +107,7 @@ impl ClientOptions {
             connect_patience: Duration::from_secs(5),
             reconnect_patience: None,
             memory_bytes: 64 << 20,
+            keep_writes_bytes: KEEP_WRITES_BYTES_DEFAULT,
             protection_min: Protection::Checksum,
             connection: Wishes::default(),
             recovery: Recovery::default(),

@@ -27,10 +27,26 @@ pub(crate) struct Again {
     pub(crate) asks: Option<(u64, u64)>,
     /// It is about blocks without their data: devices may not know it, or not in this form.
     pub(crate) is_range: bool,
+    /// What it does to what is stable.
+    pub(crate) effect: Effect,
     /// How often the device had a unit attention to tell instead.
     pub(crate) attentions: u32,
     /// How often it was busy.
     pub(crate) refusals: u32,
+}
+
+/// What a command does to what is stable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Effect {
+    Nothing,
+    /// It changes blocks; their new content `is_stable` at once or not before a flush.
+    Write {
+        is_stable: bool,
+    },
+    /// It makes stable what was acknowledged before this number of the volume's keeper.
+    Flush {
+        below: u64,
+    },
 }
 
 impl Again {
@@ -72,7 +88,7 @@ impl Form {
         }
     }
 
-    fn flush(self) -> Cdb {
+    pub(crate) fn flush(self) -> Cdb {
         match self {
             Form::Ten => build::synchronize_cache_10(),
             Form::Sixteen => build::synchronize_cache_16(Extent { lba: 0, blocks: 0 }),
@@ -86,7 +102,7 @@ pub(crate) fn command(volume: VolumeId, form: Form, block_bytes: u32, kind: OpKi
     let extent = |offset_bytes: u64, length_bytes: u64| {
         Some(Extent { lba: offset_bytes / block, blocks: u32::try_from(length_bytes / block).ok()? })
     };
-    let plain = |cdb, offset_bytes| Again {
+    let plain = |cdb, offset_bytes, effect| Again {
         volume,
         cdb,
         data_out: None,
@@ -94,36 +110,38 @@ pub(crate) fn command(volume: VolumeId, form: Form, block_bytes: u32, kind: OpKi
         is_read: false,
         asks: None,
         is_range: false,
+        effect,
         attentions: 0,
         refusals: 0,
     };
+    let volatile = Effect::Write { is_stable: false };
     Some(match kind {
         OpKind::Read { offset_bytes, buffer } => {
             let cdb = form.read(extent(offset_bytes, buffer.len() as u64)?)?;
-            (Again { is_read: true, ..plain(cdb, offset_bytes) }, Some(buffer))
+            (Again { is_read: true, ..plain(cdb, offset_bytes, Effect::Nothing) }, Some(buffer))
         }
         OpKind::Write { offset_bytes, data, stable } => {
             let cdb = form.write(extent(offset_bytes, data.len() as u64)?, stable)?;
-            (Again { data_out: Some(data), ..plain(cdb, offset_bytes) }, None)
+            (Again { data_out: Some(data), ..plain(cdb, offset_bytes, Effect::Write { is_stable: stable }) }, None)
         }
-        OpKind::Flush => (plain(form.flush(), 0), None),
+        OpKind::Flush => (plain(form.flush(), 0, Effect::Flush { below: 0 }), None),
         OpKind::Discard { offset_bytes, length_bytes } => {
             let list = unmap_parameters(&[extent(offset_bytes, length_bytes)?])?;
             let cdb = build::unmap(u16::try_from(list.len()).ok()?);
-            (Again { data_out: Some(Slice::from(list)), is_range: true, ..plain(cdb, offset_bytes) }, None)
+            (Again { data_out: Some(Slice::from(list)), is_range: true, ..plain(cdb, offset_bytes, volatile) }, None)
         }
         OpKind::WriteZeroes { offset_bytes, length_bytes } => {
             // The block of zeroes is sent: devices older than SBC-4 do not know that none means zeroes, and not all of
             // them say so.
             let cdb = build::write_same_16(extent(offset_bytes, length_bytes)?, false, false);
             let zeroes = Slice::from(vec![0; block_bytes as usize]);
-            (Again { data_out: Some(zeroes), is_range: true, ..plain(cdb, offset_bytes) }, None)
+            (Again { data_out: Some(zeroes), is_range: true, ..plain(cdb, offset_bytes, volatile) }, None)
         }
         OpKind::Allocation { offset_bytes, length_bytes } => {
             let cdb = build::get_lba_status(offset_bytes / block, LBA_STATUS_BYTES);
             let asks = Some((length_bytes / block, block));
             let room = Frame::from(vec![0; LBA_STATUS_BYTES as usize]);
-            (Again { asks, is_range: true, ..plain(cdb, offset_bytes) }, Some(room))
+            (Again { asks, is_range: true, ..plain(cdb, offset_bytes, Effect::Nothing) }, Some(room))
         }
     })
 }

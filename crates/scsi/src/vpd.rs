@@ -3,10 +3,12 @@
 mod identification;
 mod limits;
 mod third_party_copy;
+mod write_verifier;
 
 pub use identification::{Designator, DesignatorKind, DeviceIdentification, Identity, IdentityError, TargetPort};
 pub use limits::{BlockCharacteristics, BlockLimits, Provisioning, ProvisioningType, supported_block_lengths};
 pub use third_party_copy::third_party_copy;
+pub use write_verifier::WriteVerifier;
 
 use crate::bytes::{AnswerError, put, u16_at};
 
@@ -22,10 +24,11 @@ pub mod page {
     pub const BLOCK_DEVICE_CHARACTERISTICS: u8 = 0xb1;
     pub const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
     pub const SUPPORTED_BLOCK_LENGTHS: u8 = 0xb4;
+    pub const WRITE_VERIFIER: u8 = 0xc0;
 }
 
 /// The pages that a disk has, ascending.
-const SUPPORTED: [u8; 9] = [
+const SUPPORTED: [u8; 10] = [
     page::SUPPORTED_PAGES,
     page::UNIT_SERIAL_NUMBER,
     page::DEVICE_IDENTIFICATION,
@@ -35,6 +38,7 @@ const SUPPORTED: [u8; 9] = [
     page::BLOCK_DEVICE_CHARACTERISTICS,
     page::LOGICAL_BLOCK_PROVISIONING,
     page::SUPPORTED_BLOCK_LENGTHS,
+    page::WRITE_VERIFIER,
 ];
 
 /// The page that lists the pages (SPC-5 7.7.16).
@@ -92,7 +96,7 @@ mod tests {
 
     #[test]
     fn pages_have_the_bytes_of_the_standard() {
-        assert_eq!(supported_pages(), [0, 0, 0, 9, 0, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2, 0xb4]);
+        assert_eq!(supported_pages(), [0, 0, 0, 10, 0, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2, 0xb4, 0xc0]);
         assert_eq!(parse_supported_pages(&supported_pages()).unwrap(), SUPPORTED);
         assert!(parse_supported_pages(&supported_pages()[..9]).is_err());
         assert!(SUPPORTED.is_sorted(), "SPC-5 7.7.16: ascending");

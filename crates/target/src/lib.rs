@@ -32,6 +32,7 @@ mod streams;
 mod target;
 mod volumes;
 mod wire;
+mod writes;
 
 pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
 pub use clients::{

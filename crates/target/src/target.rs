@@ -305,7 +305,7 @@ impl Target {
     /// The first store that could not be flushed: what it had acknowledged may not be stable.
     pub fn stop(mut self) -> io::Result<()> {
         self.halt();
-        flush_all(&self.units)
+        flush_all(&self.units, self.state_directory.as_deref())
     }
 
     fn halt(&mut self) {

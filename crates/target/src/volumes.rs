@@ -15,6 +15,7 @@ use crate::error::StartError;
 use crate::records::{Record, fnv1a_128};
 use crate::reservations::FileKeeper;
 use crate::target::random;
+use crate::writes;
 
 /// How volumes are opened at one server.
 pub(crate) struct Opening<'a> {
@@ -51,7 +52,14 @@ pub(crate) fn add_volume(
         .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
     let reservations = keeper(backing, opening.state, uuid);
     let VolumeSpec { removable, patience, .. } = volume.spec;
-    let options = DiskOptions { removable, reservations, slot, patience, ..DiskOptions::default() };
+    let volatility = match backing {
+        Backing::File { .. } if !volume.spec.store.read_only => {
+            Some(writes::volatility(opening.state, uuid, random()?))
+        }
+        // What is in memory is as lasting as the volume.
+        _ => None,
+    };
+    let options = DiskOptions { removable, reservations, slot, patience, volatility, ..DiskOptions::default() };
     let disk =
         Disk::new(identity, store, options).map_err(|source| StartError::Disk { volume: name.clone(), source })?;
     units
@@ -151,8 +159,8 @@ fn memory_uuid(name: &str, instance: u64) -> [u8; 16] {
     fnv1a_128(format!("sanwire volume\0{name}\0memory of {instance}").as_bytes()).to_be_bytes()
 }
 
-/// Makes stable what was written to all volumes.
-pub(crate) fn flush_all(units: &LogicalUnits) -> io::Result<()> {
+/// Makes stable what was written to all volumes, and remembers that.
+pub(crate) fn flush_all(units: &LogicalUnits, state: Option<&Path>) -> io::Result<()> {
     for (_, disk) in units.iter() {
         let store: &Arc<dyn Store> = disk.store();
         let mut started = store.start(Request::Flush);
@@ -164,6 +172,9 @@ pub(crate) fn flush_all(units: &LogicalUnits) -> io::Result<()> {
             }
         };
         completion.map_err(|error| io::Error::other(format!("volume {}: {error}", disk.identity().name())))?;
+        if disk.is_volatile() {
+            writes::stopped_cleanly(state, disk.identity().uuid());
+        }
     }
     Ok(())
 }

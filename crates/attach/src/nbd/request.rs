@@ -134,6 +134,7 @@ pub(crate) fn errno_of(error: &VolumeError) -> Errno {
         VolumeError::Medium { .. }
         | VolumeError::Disconnected { .. }
         | VolumeError::TimedOut { .. }
+        | VolumeError::WritesLost { .. }
         | VolumeError::Protocol { .. } => Errno::Io,
     }
 }

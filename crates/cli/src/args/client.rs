@@ -48,6 +48,13 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Connection")]
     pub(crate) cap: Option<Size>,
 
+    /// How much of the unflushed writes to each volume is kept, to be written again if the server's host loses its power
+    ///
+    /// Beyond half of it the volume is flushed in the background. With 0, or when others write to the volume too, the next flush fails
+    /// once instead.
+    #[arg(long, value_name = "SIZE", default_value = "64M", help_heading = "Connection")]
+    pub(crate) keep_writes: Size,
+
     /// Let nobody eject a removable HyperSCSI volume while this client is connected
     #[arg(long, help_heading = "Connection")]
     pub(crate) lock_media: bool,

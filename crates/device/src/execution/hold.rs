@@ -1,4 +1,4 @@
-//! What a command holds of its disk.
+//! What a command holds of a disk while it works there, and whose turn it is.
 
 use std::sync::Arc;
 
@@ -11,24 +11,32 @@ use crate::exclusion::{Claim, Lane, Permit};
 /// A disk, and what a command holds of it.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(super) disk: Arc<Disk>,
-    lane: Lane,
+    pub(crate) disk: Arc<Disk>,
+    nexus: NexusId,
+    /// It may change what it claims, whoever else writes.
+    is_admitted: bool,
     permit: Permit,
     /// A sanitize is not over; whether its failure may be given up.
-    pub(super) sanitizes: Option<bool>,
+    pub(crate) sanitizes: Option<bool>,
 }
 
 impl Hold {
     pub(crate) fn new(disk: Arc<Disk>, claim: Option<Claim>, nexus: NexusId) -> Hold {
-        let lane = Lane::of(nexus);
-        let permit = claim.map_or(Permit::Nothing, |claim| disk.exclusion.enter(claim, lane));
-        Hold { disk, lane, permit, sanitizes: None }
+        let mut hold = Hold { disk, nexus, is_admitted: true, permit: Permit::Nothing, sanitizes: None };
+        hold.enter(claim);
+        hold
+    }
+
+    fn enter(&mut self, claim: Option<Claim>) {
+        let exclusion = &self.disk.exclusion;
+        self.is_admitted = !claim.is_some_and(|claim| claim.access.is_change());
+        self.permit = claim.map_or(Permit::Nothing, |claim| exclusion.enter(claim, Lane::of(self.nexus)));
     }
 
     /// Gives up what it held for the last piece, and claims the next one behind those who waited for that.
-    pub(super) fn go_to(&mut self, piece: Option<Claim>) {
+    pub(crate) fn go_to(&mut self, piece: Option<Claim>) {
         self.disk.exclusion.leave(&self.permit);
-        self.permit = piece.map_or(Permit::Nothing, |claim| self.disk.exclusion.enter(claim, self.lane));
+        self.enter(piece);
     }
 
     /// Refuses a piece that is written after a sanitize has begun. Asked while the piece is claimed: either this sees the
@@ -37,13 +45,45 @@ impl Hold {
         self.disk.sanitize.check_not_running()
     }
 
-    pub(crate) fn may_go(&self) -> bool {
-        self.disk.exclusion.may_go(&self.permit)
+    /// Whether it may begin, or go on with its piece.
+    pub(crate) fn may_go(&mut self) -> Turn {
+        let disk = &*self.disk;
+        if matches!(self.permit, Permit::Queued(_)) {
+            disk.tenures.settle(&disk.exclusion);
+        }
+        if !disk.exclusion.may_go(&self.permit) {
+            return Turn::Later;
+        }
+        self.is_admitted |= disk.tenures.is_holder(self.nexus);
+        if self.is_admitted {
+            return Turn::Now;
+        }
+        // Who is not the only writer any more, and has not heard of it yet, has given this write before: it must not come after
+        // those of others.
+        if self.sanitizes.is_none()
+            && let Some(sense) = disk.nexuses.take_inquiry_changed(self.nexus)
+        {
+            return Turn::Never(sense);
+        }
+        self.is_admitted = disk.tenures.admits(self.nexus, &disk.exclusion, &disk.nexuses);
+        if self.is_admitted {
+            return Turn::Now;
+        }
+        disk.exclusion.requeue(&mut self.permit);
+        Turn::Later
     }
 
     pub(crate) fn keep(&mut self) {
         self.disk.exclusion.keep(&mut self.permit);
     }
+}
+
+/// Whether a command may touch its blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    Now,
+    Later,
+    Never(Sense),
 }
 
 impl Drop for Hold {

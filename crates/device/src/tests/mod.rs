@@ -9,5 +9,6 @@ mod provisioning;
 mod reservation;
 mod sanitize;
 mod swap;
+mod tenure;
 mod thresholds;
 mod transfer;

@@ -28,6 +28,8 @@ impl Driver {
     pub(crate) fn serve(&mut self, summary: &VolumeSummary, queue: OpQueue, info: InfoCell) {
         let index = self.volumes.iter().position(Option::is_none).unwrap_or(self.volumes.len());
         self.next_volume += 1;
+        let keeper = self.keeper_of(&summary.mark, summary.word);
+        let is_news = self.word(keeper) != Some(summary.word);
         let served = Served {
             id: VolumeId { index, number: self.next_volume },
             trust: Trust::Known,
@@ -38,10 +40,17 @@ impl Driver {
             transfer_max_bytes: summary.transfer_max_bytes,
             queue,
             info,
+            keeper,
+            told_losses: self.losses(keeper),
+            has_lost_power: false,
         };
+        let id = served.id;
         match self.volumes.get_mut(index) {
             Some(place) => *place = Some(served),
             None => self.volumes.push(Some(served)),
+        }
+        if is_news {
+            self.doubt(id);
         }
     }
 
@@ -111,6 +120,7 @@ impl Driver {
             let is_over = served.queue.is_abandoned() && served.queue.is_empty() && !self.is_in_use(served.id);
             if is_over {
                 self.volumes[index] = None;
+                self.let_go_of_unused();
             }
             return is_over;
         };
@@ -154,7 +164,8 @@ impl Driver {
 
     /// Gives a command; keeps it for later when the protocol has no room for it.
     fn give(&mut self, stalled: Stalled, now: Instant) -> bool {
-        let Stalled { again, data_in, completer, .. } = stalled;
+        let Stalled { mut again, data_in, completer, .. } = stalled;
+        self.note_given(&mut again);
         let Some(lun) = self.served(again.volume).map(|served| served.lun) else {
             completer.complete(Err(VolumeError::Closed));
             return true;

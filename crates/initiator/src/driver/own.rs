@@ -24,8 +24,19 @@ impl Driver {
 
     /// Gives a command of the driver's own and waits for its answer, serving everything else meanwhile.
     pub(crate) fn execute(&mut self, lun: Lun, cdb: Cdb, data_in_bytes: usize) -> Result<OwnAnswer, Failure> {
+        self.execute_with(lun, cdb, None, data_in_bytes)
+    }
+
+    /// The same, with data that goes to the unit.
+    pub(super) fn execute_with(
+        &mut self,
+        lun: Lun,
+        cdb: Cdb,
+        data_out: Option<Slice>,
+        data_in_bytes: usize,
+    ) -> Result<OwnAnswer, Failure> {
         let data_in = (data_in_bytes > 0).then(|| Frame::from(vec![0; data_in_bytes]));
-        let mut order = Order { lun, cdb, data_out: None, data_in };
+        let mut order = Order { lun, cdb, data_out, data_in };
         let id = loop {
             if let Link::Down(failure) = &self.link {
                 return Err(failure.clone());

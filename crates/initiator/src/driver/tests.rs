@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use sanwire_buffer::Region;
-use sanwire_scsi::vpd::{Identity, TargetPort};
+use sanwire_scsi::vpd::{Identity, TargetPort, WriteVerifier};
 use sanwire_scsi::{AdditionalSense, Capacity, Cdb, Sense, SenseKey, Status};
 
 use super::*;
@@ -221,6 +221,44 @@ fn a_command_that_a_unit_attention_has_stopped_is_given_again_to_the_same_unit_o
             (is_written, is_written),
             "{told:?}: {result:?}"
         );
+    }
+}
+
+/// A device with a cache of which it tells; it counts the flushes, which fail if they are to.
+fn caching(fails: bool, flushes: Arc<Mutex<u32>>) -> Device {
+    let verifier = WriteVerifier { is_stable: false, verifier: [1; 16], tenure: Some([2; 16]) };
+    Box::new(move |cdb| match (cdb.operation_code(), cdb.as_ref()[2]) {
+        (0x12, 0xc0) => (Status::Good, Vec::new(), verifier.to_page()),
+        (0x12, 0) if cdb.as_ref()[1] == 1 => (Status::Good, Vec::new(), vec![0, 0, 0, 2, 0, 0xc0]),
+        (0x25, _) => (Status::Good, Vec::new(), vec![0, 0, 0x0f, 0xff, 0, 0, 2, 0]),
+        (0x35, _) => {
+            *flushes.lock().expect("no panic") += 1;
+            let failure = || refuse(SenseKey::MediumError, AdditionalSense::WRITE_ERROR);
+            if fails { failure() } else { (Status::Good, Vec::new(), Vec::new()) }
+        }
+        (0x2a, _) => (Status::Good, Vec::new(), Vec::new()),
+        _ => introduce(cdb)
+            .unwrap_or_else(|| refuse(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE)),
+    })
+}
+
+#[test]
+fn what_comes_near_the_bound_is_flushed_before_anybody_asks() {
+    for (fails, keep_bytes, is_flushed) in [(false, 20_000, true), (false, 0, false), (true, 20_000, true)] {
+        let flushes = Arc::new(Mutex::new(0));
+        let mut driver = driver(caching(fails, Arc::clone(&flushes)));
+        driver.keep_writes(keep_bytes, BufferPool::new(Region::new(1 << 20).expect("memory")));
+        let volume = open(&mut driver);
+        for _ in 0..10 {
+            let block = Frame::from(vec![0; BLOCK_BYTES as usize]).freeze();
+            assert_eq!(serve(&mut driver, volume.write(0, block)), Ok(()));
+        }
+        driver.turn();
+        assert_eq!(*flushes.lock().expect("no panic") > 0, is_flushed, "{keep_bytes} bytes");
+        if fails {
+            let told = serve(&mut driver, volume.write_stable(0, Frame::from(vec![0; BLOCK_BYTES as usize]).freeze()));
+            assert!(matches!(told, Err(VolumeError::WritesLost { .. })), "a device tells of it once: {told:?}");
+        }
     }
 }
 

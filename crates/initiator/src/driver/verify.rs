@@ -2,7 +2,9 @@
 //! another one by now.
 
 use sanwire_core::Lun;
+use sanwire_scsi::AdditionalSense;
 
+use super::keeping::{Rewritten, tells_of_power};
 use super::own::too_late;
 use super::{Driver, Link, Trust, Verifying, VolumeId};
 use crate::endpoint::ConnectError;
@@ -38,10 +40,23 @@ enum Place {
 impl Driver {
     /// The number of this volume may not be its own any more.
     pub(super) fn doubt(&mut self, id: VolumeId) {
-        if let Some(served) = self.served_mut(id) {
+        let Some(keeper) = self.served(id).map(|served| served.keeper) else { return };
+        // With all its handles: what must be written again comes before whatever any of them gives.
+        for served in self.volumes.iter_mut().flatten().filter(|served| served.keeper == keeper) {
             served.trust = Trust::Doubted;
-            self.has_doubts = true;
         }
+        self.has_doubts = true;
+    }
+
+    /// The unit of this number has told one of our own commands something that was meant for its users.
+    pub(crate) fn overheard(&mut self, lun: Lun, told: AdditionalSense) {
+        let users = self.volumes.iter_mut().flatten().filter(|served| served.lun == lun);
+        let mut doubted = Vec::new();
+        for served in users {
+            served.has_lost_power |= tells_of_power(told);
+            doubted.extend((served.trust == Trust::Known).then_some(served.id));
+        }
+        doubted.into_iter().for_each(|id| self.doubt(id));
     }
 
     /// Looks at volumes where there is reason to, as soon as that is safe.
@@ -73,8 +88,15 @@ impl Driver {
         self.has_doubts = !doubted.is_empty() || !lost.is_empty();
         match doubted.is_empty() {
             true => lost.into_iter().next(),
-            false => doubted.into_iter().find(|&id| !self.is_in_flight(id)),
+            false => doubted.into_iter().find(|&id| !self.is_any_in_flight(id)),
         }
+    }
+
+    /// Whether commands were given by any handle of the volume, and are not answered.
+    fn is_any_in_flight(&self, id: VolumeId) -> bool {
+        let keeper = self.served(id).map(|served| served.keeper);
+        let handles = self.volumes.iter().flatten().filter(|served| Some(served.keeper) == keeper);
+        handles.map(|served| served.id).any(|id| self.is_in_flight(id))
     }
 
     /// Lets held commands go only to volumes that are still what they were: a server may have come back with others.
@@ -204,6 +226,11 @@ impl Driver {
 
     /// The volume is there.
     fn settle(&mut self, id: VolumeId, lun: Lun, contents: &Contents) -> Look {
+        match self.heed(id, lun, contents.word) {
+            Rewritten::Done => {}
+            Rewritten::LookAgain => return Look::Settled,
+            Rewritten::Interrupted(failure) => return failure.into(),
+        }
         let Link::Up(server) = self.link.clone() else { return Look::Interrupted };
         let Some(served) = self.volumes.get_mut(id.index).and_then(Option::as_mut) else { return Look::Settled };
         (served.lun, served.trust) = (lun, Trust::Known);
@@ -228,6 +255,7 @@ impl Driver {
         let what = format!("volume {name} was removed or replaced at the server: check it, and open it again");
         let error = VolumeError::Protocol { what: what.into() };
         served.queue.close(error.clone());
+        self.let_go_of_unused();
         if self.verifying == Verifying::All {
             self.withdraw_held(served.lun);
         }

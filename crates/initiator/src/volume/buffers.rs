@@ -1,18 +1,26 @@
 //! The client's region as something that can be waited for.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 
 use sanwire_buffer::{Frame, Region};
 
 use super::VolumeError;
-use crate::queue::{Ticket, Turns};
+use crate::queue::{Notify, Ticket, Turns};
 
 /// The frames of one region, first come, first served. The volumes of one client share one pool by cloning it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct BufferPool {
     region: Region,
     turns: Arc<Turns>,
+    notify: Option<Notify>,
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BufferPool({:?})", self.region)
+    }
 }
 
 impl BufferPool {
@@ -22,7 +30,17 @@ impl BufferPool {
         let turns = Arc::new(Turns::default());
         let woken = Arc::clone(&turns);
         region.on_release(move || woken.wake_first());
-        BufferPool { region, turns }
+        BufferPool { region, turns, notify: None }
+    }
+
+    /// The same, for a driver that keeps frames back and lets them go when somebody waits: `notify` wakes it then.
+    pub(crate) fn notifying(self, notify: Notify) -> Self {
+        BufferPool { notify: Some(notify), ..self }
+    }
+
+    /// Whether somebody waits for a frame.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.turns.is_empty()
     }
 
     /// The region behind the pool.
@@ -46,7 +64,10 @@ impl BufferPool {
         let frame =
             poll_fn(|context| match self.turns.poll(&mut place.ticket, context, || self.region.frame(length_bytes)) {
                 Some(frame) => std::task::Poll::Ready(frame),
-                None => std::task::Poll::Pending,
+                None => {
+                    self.notify.iter().for_each(|notify| notify());
+                    std::task::Poll::Pending
+                }
             })
             .await;
         Ok(frame)

@@ -71,6 +71,14 @@ pub enum VolumeError {
         /// How long it had.
         after: Duration,
     },
+    /// The server has lost writes that it had acknowledged and that were not flushed.
+    #[error(
+        "server {server} was lost with writes to this volume that it had acknowledged and not made stable, and they could not be written again: check what was written since the last flush that succeeded"
+    )]
+    WritesLost {
+        /// Which server.
+        server: Arc<str>,
+    },
     /// The volume was closed.
     #[error("the volume is closed: open it again")]
     Closed,
@@ -89,7 +97,7 @@ impl VolumeError {
         match self {
             VolumeError::Misaligned { .. } | VolumeError::OutOfRange { .. } | VolumeError::TooLong { .. } => EINVAL,
             VolumeError::ReadOnly => EROFS,
-            VolumeError::Medium { .. } => EIO,
+            VolumeError::Medium { .. } | VolumeError::WritesLost { .. } => EIO,
             VolumeError::NoSpace => ENOSPC,
             VolumeError::Unsupported => EOPNOTSUPP,
             VolumeError::Reserved => EBADE,

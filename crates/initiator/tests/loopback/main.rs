@@ -4,6 +4,7 @@ mod foreign;
 mod long;
 mod names;
 mod numbers;
+mod power;
 mod terms;
 mod timed;
 

@@ -10,6 +10,11 @@ pub(crate) fn first(drawn: u64) -> u64 {
     drawn >> COUNT_BITS << COUNT_BITS
 }
 
+/// What all sessions of a client have in common as long as it runs.
+pub(crate) fn run(session: u64) -> u64 {
+    session >> COUNT_BITS
+}
+
 /// The number of the session that takes the place of this one.
 pub(crate) fn successor(session: u64) -> u64 {
     session.wrapping_add(1)

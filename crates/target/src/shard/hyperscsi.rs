@@ -19,6 +19,7 @@ use crate::mail::Wanted;
 use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Response};
 use crate::runner::{self, Handle, Selection, Which};
 use crate::wire::HYPERSCSI_PORT;
+use crate::writes::writer;
 
 /// A client that has a session.
 struct Visitor {
@@ -111,7 +112,7 @@ impl Shard {
                     self.server.managed(handle, false, now);
                 }
             }
-            ServerEvent::SessionOpened { nexus, client, name, path, options } => {
+            ServerEvent::SessionOpened { nexus, client, run, name, path, options } => {
                 if let Some(unlogged) = self.visitors.session_lines.next(now) {
                     tracing::info!("client {client} ({}) at {path} has come{unlogged}", printable(&name));
                 }
@@ -120,6 +121,7 @@ impl Shard {
                 let initiator = TransportId::hyperscsi(client);
                 let ports = Arc::new(NexusPorts { initiator, target: HYPERSCSI_PORT });
                 units.nexus_established(nexus, ports);
+                units.name_writer(nexus, writer(&[&client.0, &run.to_be_bytes()]));
                 units.lock_media(nexus, options.medium_lock);
                 self.visitors
                     .by_nexus

@@ -24,6 +24,7 @@ use crate::registry::Registry;
 use crate::runner::{self, Handle, Selection, Which};
 use crate::streams::Streams;
 use crate::wire::iscsi_port;
+use crate::writes::writer;
 
 /// Commands between two waits that are few. Who has so few under way waits for each answer and comes again after a round
 /// trip, which has a wake-up in it at the other end: longer than that is watched for, and the wake-up at this end spared.
@@ -276,6 +277,7 @@ impl Shard {
                 match session {
                     Some(session) => {
                         session.units.nexus_established(nexus, Arc::clone(&session.ports));
+                        session.units.name_writer(nexus, writer(&[session.ports.initiator.as_bytes()]));
                         self.iscsi.sessions.insert(nexus, session);
                     }
                     // The target went away during the login.
@@ -334,7 +336,8 @@ impl Shard {
             }
             (Function::NexusReset, _) => {
                 units.nexus_lost(by);
-                units.nexus_established(by, ports);
+                units.nexus_established(by, Arc::clone(&ports));
+                units.name_writer(by, writer(&[ports.initiator.as_bytes()]));
                 self.abort(wanted, &here(Which::Own));
             }
             (Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset, None) => {

@@ -18,6 +18,7 @@ use crate::handshake::{Handshake, Misread, Responder};
 use crate::keys::KeyError;
 use crate::options::Agreed;
 use crate::packet_base_bytes;
+use crate::succession;
 use crate::terms::Terms;
 use crate::wire::flow::Window;
 use crate::wire::offer::Offer;
@@ -334,7 +335,8 @@ impl Server {
         session.connect(connection);
         self.sessions.insert(nexus, session);
         self.by_client.insert((client, number), nexus);
-        self.events.push_back(ServerEvent::SessionOpened { nexus, client, name: name.to_owned(), path, options });
+        let (run, name) = (succession::run(number), name.to_owned());
+        self.events.push_back(ServerEvent::SessionOpened { nexus, client, run, name, path, options });
         (nexus, false)
     }
 

@@ -91,6 +91,8 @@ pub enum ServerEvent {
         nexus: NexusId,
         /// Who it is.
         client: ClientId,
+        /// Drawn when the client was started: others that have its key have another one, all its sessions the same.
+        run: u64,
         /// What it calls itself.
         name: String,
         /// Where it is.

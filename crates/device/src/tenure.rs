@@ -1,0 +1,250 @@
+//! Whether only one initiator has written: what it must know to write again, after the store has lost what was not flushed, what
+//! it had written. Else an old write of its own could come over a newer one of somebody else.
+//!
+//! Who reads the write verifier page is offered a tenure. With its first write it becomes the *holder*: that is made durable
+//! before the write begins. From then on a write of anybody else first ends the tenure, durably too; it waits for the holder's
+//! writes that have begun, and those that the holder had given before it heard of that are refused (`3F 03`). So while the
+//! holder is told the same tenure, through all restarts, nobody else has written since it began.
+//!
+//! Two that write in turns would end each other's tenures without end: after the first time nobody gets one before it is alone.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sanwire_core::NexusId;
+use sanwire_scsi::vpd::WriteVerifier;
+
+use crate::attention::{Attention, Nexuses};
+use crate::exclusion::{Claim, Exclusion, Lane, Permit};
+
+/// What may become of writes that are complete and were not flushed.
+#[derive(Clone, Debug)]
+pub struct Volatility {
+    /// Another one than before, if some may be lost.
+    pub verifier: [u8; 16],
+    /// The tenure that was kept last.
+    pub tenure: Option<Tenure>,
+    /// Keeps tenures through restarts; without it there are none.
+    pub keeper: Option<Arc<dyn TenureKeeper>>,
+}
+
+/// Who is the only one that writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tenure {
+    /// Drawn for this tenure.
+    pub id: [u8; 16],
+    /// The initiator: see [`crate::LogicalUnits::name_writer`].
+    pub writer: [u8; 16],
+}
+
+/// Where the tenure of one disk is kept through restarts. It does not block: what is wanted becomes so later.
+pub trait TenureKeeper: Send + Sync + Debug {
+    /// A number that was never drawn before; `None` when there is none to be had.
+    fn draw(&self) -> Option<[u8; 16]>;
+
+    /// From now on this is to be kept, or none. Gives the number of the wish; later ones have greater numbers.
+    fn want(&self, tenure: Option<Tenure>) -> u64;
+
+    /// Whether the wish of this number, or a later one, is durable.
+    fn is_kept(&self, wish: u64) -> bool;
+}
+
+/// Every change may begin.
+const OPEN: u64 = 0;
+/// No change may begin before it was looked at.
+const CLOSED: u64 = u64::MAX;
+
+/// The tenures of a disk.
+#[derive(Debug)]
+pub(crate) struct Tenures {
+    verifier: Option<[u8; 16]>,
+    keeper: Option<Arc<dyn TenureKeeper>>,
+    /// All that a write reads, as a rule: [`OPEN`], [`CLOSED`], or the holder's number.
+    gate: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    holder: Option<Holder>,
+    /// What those who have asked become with their first write.
+    offers: BTreeMap<NexusId, Tenure>,
+    /// The holder is another one, or nobody, when this is durable and all changes that had begun have ended.
+    handover: Option<Handover>,
+    /// Several have written at the same time.
+    is_contended: bool,
+}
+
+#[derive(Debug)]
+struct Holder {
+    tenure: Tenure,
+    /// `None` while it has not come back.
+    nexus: Option<NexusId>,
+}
+
+#[derive(Debug)]
+struct Handover {
+    wish: u64,
+    barrier: Permit,
+}
+
+fn gate_of(nexus: NexusId) -> u64 {
+    nexus.0.wrapping_add(1)
+}
+
+impl Tenures {
+    pub(crate) fn new(volatility: Option<Volatility>) -> Self {
+        let (verifier, kept, keeper) = match volatility {
+            Some(Volatility { verifier, tenure, keeper }) => (Some(verifier), tenure, keeper),
+            None => (None, None, None),
+        };
+        let holder = kept.filter(|_| keeper.is_some()).map(|tenure| Holder { tenure, nexus: None });
+        let state = State { holder, ..State::default() };
+        Tenures { verifier, keeper, gate: AtomicU64::new(state.gate()), state: Mutex::new(state) }
+    }
+
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.verifier.is_some()
+    }
+
+    /// What the write verifier page tells this nexus.
+    pub(crate) fn ask(
+        &self,
+        nexus: NexusId,
+        writer: Option<[u8; 16]>,
+        exclusion: &Exclusion,
+        nexuses: &Nexuses,
+    ) -> WriteVerifier {
+        let Some(verifier) = self.verifier else {
+            return WriteVerifier { is_stable: true, verifier: [0; 16], tenure: None };
+        };
+        let tenure = writer.and_then(|writer| self.offer(nexus, writer, exclusion, nexuses));
+        WriteVerifier { is_stable: false, verifier, tenure: tenure.map(|tenure| tenure.id) }
+    }
+
+    fn offer(&self, nexus: NexusId, writer: [u8; 16], exclusion: &Exclusion, nexuses: &Nexuses) -> Option<Tenure> {
+        let keeper = self.keeper.as_ref()?;
+        self.settle(exclusion);
+        let is_alone = nexuses.count() <= 1;
+        let mut state = self.lock();
+        let (is_changing, is_refused) = (state.handover.is_some(), state.is_contended && !is_alone);
+        let offered = state.offers.get(&nexus).copied();
+        let told = match &mut state.holder {
+            Some(holder) if holder.nexus == Some(nexus) => Some(holder.tenure),
+            Some(Holder { nexus: Some(_), .. }) => None,
+            Some(holder) if holder.tenure.writer == writer && !is_changing => {
+                holder.nexus = Some(nexus);
+                Some(holder.tenure)
+            }
+            _ if offered.is_some() => offered,
+            _ if is_refused => None,
+            _ => {
+                state.is_contended = false;
+                let tenure = Tenure { id: keeper.draw()?, writer };
+                state.offers.insert(nexus, tenure);
+                Some(tenure)
+            }
+        };
+        self.publish(&state);
+        told
+    }
+
+    /// Whether the nexus is the one that writes alone.
+    pub(crate) fn is_holder(&self, nexus: NexusId) -> bool {
+        self.gate.load(Ordering::SeqCst) == gate_of(nexus)
+    }
+
+    /// Whether a change by this nexus, whose claim is entered, may begin. If not, it must enter it again: behind the barrier.
+    pub(crate) fn admits(&self, nexus: NexusId, exclusion: &Exclusion, nexuses: &Nexuses) -> bool {
+        self.gate.load(Ordering::SeqCst) == OPEN || self.admits_now(nexus, exclusion, nexuses)
+    }
+
+    fn admits_now(&self, nexus: NexusId, exclusion: &Exclusion, nexuses: &Nexuses) -> bool {
+        let mut state = self.lock();
+        if state.handover.is_some() {
+            return false;
+        }
+        let next = match &state.holder {
+            Some(holder) if holder.nexus == Some(nexus) => return true,
+            Some(Holder { nexus: Some(other), .. }) => {
+                nexuses.raise_for(Attention::InquiryChanged, std::iter::once(*other));
+                state.is_contended = true;
+                None
+            }
+            absent => {
+                let next = state.offers.get(&nexus).map(|tenure| Holder { tenure: *tenure, nexus: Some(nexus) });
+                let is_nobody = absent.is_none();
+                state.is_contended |= next.is_none();
+                if next.is_none() && is_nobody {
+                    state.offers.clear();
+                    self.publish(&state);
+                    return true;
+                }
+                next
+            }
+        };
+        self.hand_over(&mut state, next, exclusion);
+        false
+    }
+
+    fn hand_over(&self, state: &mut State, next: Option<Holder>, exclusion: &Exclusion) {
+        let Some(keeper) = &self.keeper else { return };
+        let barrier = exclusion.enter(Claim::BARRIER, Lane::of(NexusId(0)));
+        let wish = keeper.want(next.as_ref().map(|holder| holder.tenure));
+        state.handover = Some(Handover { wish, barrier });
+        state.holder = next;
+        state.offers.clear();
+        self.publish(state);
+    }
+
+    /// Lets changes begin again when a handover is durable, and those that had begun have ended.
+    pub(crate) fn settle(&self, exclusion: &Exclusion) {
+        if self.gate.load(Ordering::SeqCst) != CLOSED {
+            return;
+        }
+        let mut state = self.lock();
+        let is_over = |handover: &mut Handover| {
+            let is_kept = self.keeper.as_ref().is_some_and(|keeper| keeper.is_kept(handover.wish));
+            is_kept && exclusion.may_go(&handover.barrier)
+        };
+        if let Some(handover) = state.handover.take_if(is_over) {
+            self.publish(&state);
+            exclusion.leave(&handover.barrier);
+        }
+    }
+
+    /// The nexus is gone; its tenure stays for when it comes back.
+    pub(crate) fn forget(&self, nexus: NexusId) {
+        if self.keeper.is_none() {
+            return;
+        }
+        let mut state = self.lock();
+        state.offers.remove(&nexus);
+        if let Some(holder) = state.holder.as_mut().filter(|holder| holder.nexus == Some(nexus)) {
+            holder.nexus = None;
+        }
+        self.publish(&state);
+    }
+
+    fn publish(&self, state: &State) {
+        self.gate.store(state.gate(), Ordering::SeqCst);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics between two writes to the state: a poisoned one is still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn gate(&self) -> u64 {
+        match &self.holder {
+            _ if self.handover.is_some() => CLOSED,
+            Some(Holder { nexus: Some(nexus), .. }) => gate_of(*nexus),
+            None if self.offers.is_empty() => OPEN,
+            _ => CLOSED,
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Who is told that nobody else has written, and what becomes of those who write all the same.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use sanwire_core::NexusId;
+use sanwire_scsi::vpd::WriteVerifier;
+use sanwire_scsi::{AdditionalSense, Extent, Identity, Reply, Sense, SenseKey, Status, Task, build};
+
+use crate::testing::{NEXUS, OTHER, SMALL, TestStore, UUID, World, lun, sense, task};
+use crate::{Disk, DiskOptions, Progress, Tenure, TenureKeeper, Volatility};
+
+/// A keeper that makes durable what it is told to when the test says so.
+#[derive(Debug, Default)]
+struct Slow {
+    drawn: AtomicU64,
+    wishes: AtomicU64,
+    kept: AtomicU64,
+    wanted: Mutex<Option<Tenure>>,
+}
+
+impl Slow {
+    fn keep(&self) {
+        self.kept.store(self.wishes.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
+    fn wanted(&self) -> Option<Tenure> {
+        *self.wanted.lock().unwrap()
+    }
+}
+
+impl TenureKeeper for Slow {
+    fn draw(&self) -> Option<[u8; 16]> {
+        Some([self.drawn.fetch_add(1, Ordering::SeqCst) as u8 + 1; 16])
+    }
+
+    fn want(&self, tenure: Option<Tenure>) -> u64 {
+        *self.wanted.lock().unwrap() = tenure;
+        self.wishes.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn is_kept(&self, wish: u64) -> bool {
+        self.kept.load(Ordering::SeqCst) >= wish
+    }
+}
+
+/// A target with one disk that may lose writes.
+struct Volatile {
+    world: World,
+    store: Arc<TestStore>,
+    keeper: Arc<Slow>,
+}
+
+const THIRD: NexusId = NexusId(3);
+
+impl Volatile {
+    /// Nobody has come yet; this tenure was kept.
+    fn new(tenure: Option<Tenure>) -> Self {
+        let (world, store, keeper) = (World::small(), TestStore::new(SMALL), Arc::new(Slow::default()));
+        world.units.remove(lun(0)).unwrap();
+        let volatility = Volatility { verifier: [9; 16], tenure, keeper: Some(keeper.clone()) };
+        let options = DiskOptions { volatility: Some(volatility), ..DiskOptions::default() };
+        let disk = Disk::new(Identity::new("vol", UUID).unwrap(), store.clone(), options).unwrap();
+        world.units.add(lun(0), disk).unwrap();
+        Volatile { world, store, keeper }
+    }
+
+    /// An initiator that has heard of power on.
+    fn come(&self, nexus: NexusId) {
+        self.world.establish(nexus);
+        self.world.units.name_writer(nexus, [nexus.0 as u8; 16]);
+        self.world.run(nexus, build::test_unit_ready(), &[]);
+    }
+
+    /// The tenure of which the page tells.
+    fn ask(&self, nexus: NexusId) -> Option<u8> {
+        let page = self.world.run(nexus, build::inquiry(Some(0xc0), 255), &[]).data_in.unwrap();
+        WriteVerifier::parse(&page).unwrap().unwrap().tenure.map(|tenure| tenure[0])
+    }
+
+    fn write(&self, lba: u64, byte: u8) -> Task {
+        task(build::write_16(Extent { lba, blocks: 1 }, false), &[byte; 512])
+    }
+
+    fn writes(&self, nexus: NexusId, lba: u64, byte: u8) -> Reply {
+        let mut progress = self.world.begin(nexus, self.write(lba, byte));
+        while let Progress::Wait(waiting) = progress {
+            self.keeper.keep();
+            progress = self.world.units.retry(waiting);
+        }
+        self.world.finish(progress)
+    }
+
+    fn block(&self, lba: usize) -> u8 {
+        self.store.bytes(lba * 512, 1)[0]
+    }
+}
+
+fn overtaken() -> Sense {
+    Sense::new(SenseKey::UnitAttention, AdditionalSense::INQUIRY_DATA_HAS_CHANGED)
+}
+
+#[test]
+fn a_disk_that_loses_nothing_says_so() {
+    let world = World::small();
+    let page = world.good(build::inquiry(Some(0xc0), 255), &[]);
+    assert!(WriteVerifier::parse(&page).unwrap().unwrap().is_stable);
+}
+
+#[test]
+fn a_tenure_is_durable_before_the_first_write_and_found_again() {
+    let disk = Volatile::new(None);
+    disk.come(NEXUS);
+    let tenure = disk.ask(NEXUS);
+    assert!(tenure.is_some() && disk.ask(NEXUS) == tenure && disk.keeper.wanted().is_none(), "it is only an offer");
+    let Progress::Wait(waiting) = disk.world.begin(NEXUS, disk.write(0, 1)) else { panic!("it is not durable yet") };
+    let Progress::Wait(waiting) = disk.world.units.retry(waiting) else { panic!("it is not durable yet") };
+    let kept = disk.keeper.wanted();
+    assert_eq!(kept.map(|tenure| (tenure.id[0], tenure.writer[0])), tenure.map(|tenure| (tenure, 1)));
+    disk.keeper.keep();
+    assert_eq!(disk.world.finish(disk.world.units.retry(waiting)).status, Status::Good);
+    assert!(matches!(disk.world.begin(NEXUS, disk.write(1, 1)), Progress::Store(..)), "once");
+    disk.world.units.nexus_lost(NEXUS);
+    // The target is started again. Somebody who only looks takes nothing from who comes back later.
+    let again = Volatile::new(kept);
+    again.come(OTHER);
+    assert!(again.ask(OTHER).is_some());
+    again.come(THIRD);
+    again.world.units.name_writer(THIRD, [1; 16]);
+    assert_eq!(again.ask(THIRD), tenure);
+    assert_eq!(again.ask(OTHER), None);
+    assert!(matches!(again.world.begin(THIRD, again.write(0, 2)), Progress::Store(..)));
+}
+
+#[test]
+fn a_foreign_write_ends_the_tenure_and_comes_after_all_that_its_holder_has_begun() {
+    let disk = Volatile::new(None);
+    disk.come(NEXUS);
+    disk.come(OTHER);
+    disk.ask(NEXUS);
+    assert_eq!(disk.writes(NEXUS, 0, 1).status, Status::Good);
+    let Progress::Store(begun, request) = disk.world.begin(NEXUS, disk.write(5, 2)) else {
+        panic!("it holds the tenure")
+    };
+    let Progress::Wait(foreign) = disk.world.begin(OTHER, disk.write(5, 3)) else { panic!("nothing is durable") };
+    assert_eq!(disk.keeper.wanted(), None);
+    disk.keeper.keep();
+    let Progress::Wait(foreign) = disk.world.units.retry(foreign) else { panic!("a write is under way") };
+    let late = disk.world.begin(NEXUS, disk.write(5, 4));
+    assert_eq!(sense(&disk.world.finish(late)), overtaken());
+    assert_eq!(disk.world.finish(Progress::Store(begun, request)).status, Status::Good);
+    assert_eq!(disk.world.finish(disk.world.units.retry(foreign)).status, Status::Good);
+    assert_eq!(disk.block(5), 3);
+    assert_eq!((disk.ask(NEXUS), disk.ask(OTHER)), (None, None), "they write in turns");
+    assert!(matches!(disk.world.begin(NEXUS, disk.write(5, 4)), Progress::Store(..)), "at full speed");
+    disk.world.units.nexus_lost(OTHER);
+    assert!(disk.ask(NEXUS).is_some(), "it is alone");
+}
+
+/// A write that was there before the tenure ended must not come after the one that ended it.
+#[test]
+fn a_holders_write_that_waited_while_its_tenure_ended_is_refused() {
+    let disk = Volatile::new(None);
+    disk.come(NEXUS);
+    disk.come(OTHER);
+    disk.ask(NEXUS);
+    assert_eq!(disk.writes(NEXUS, 0, 1).status, Status::Good);
+    // It claims its block for itself, so that the next one waits for it.
+    let compare = [[1; 512], [2; 512]].concat();
+    let mut swap = task([0x89, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], &compare);
+    swap.lun = Some(lun(0));
+    let Progress::Store(swap, request) = disk.world.begin(NEXUS, swap) else { panic!("it reads") };
+    let Progress::Wait(waiting) = disk.world.begin(NEXUS, disk.write(0, 9)) else { panic!("the block is claimed") };
+    let Progress::Wait(foreign) = disk.world.begin(OTHER, disk.write(7, 3)) else { panic!("nothing is durable") };
+    disk.keeper.keep();
+    assert_eq!(disk.world.finish(Progress::Store(swap, request)).status, Status::Good, "it goes on as one action");
+    assert_eq!(sense(&disk.world.finish(disk.world.units.retry(waiting))), overtaken());
+    assert_eq!(disk.world.finish(disk.world.units.retry(foreign)).status, Status::Good);
+    assert_eq!((disk.block(0), disk.block(7)), (2, 3));
+}
+
+#[test]
+fn who_comes_after_a_holder_that_is_away_becomes_the_next_one_with_its_first_write() {
+    let disk = Volatile::new(Some(Tenure { id: [77; 16], writer: [1; 16] }));
+    disk.come(OTHER);
+    let offered = disk.ask(OTHER).unwrap();
+    assert_ne!(offered, 77);
+    assert_eq!(disk.writes(OTHER, 0, 1).status, Status::Good);
+    assert_eq!(disk.keeper.wanted().map(|tenure| tenure.id[0]), Some(offered));
+    disk.come(NEXUS);
+    assert_eq!(disk.ask(NEXUS), None, "somebody else has written");
+}
+
+/// Those that never ask are slowed down by nobody, and end what others were told.
+#[test]
+fn initiators_that_do_not_ask_write_as_ever() {
+    let disk = Volatile::new(None);
+    [NEXUS, OTHER].into_iter().for_each(|nexus| disk.come(nexus));
+    assert!(matches!(disk.world.begin(OTHER, disk.write(0, 1)), Progress::Store(..)));
+    disk.ask(NEXUS);
+    assert!(matches!(disk.world.begin(OTHER, disk.write(0, 1)), Progress::Store(..)), "an offer is not used yet");
+    assert!(matches!(disk.world.begin(NEXUS, disk.write(0, 1)), Progress::Store(..)), "and now it is void");
+    assert_eq!((disk.keeper.wanted(), disk.ask(NEXUS)), (None, None));
+}

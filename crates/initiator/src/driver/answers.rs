@@ -1,0 +1,86 @@
+//! What becomes of commands that have ended.
+
+use sanwire_buffer::Frame;
+use sanwire_core::Instant;
+use sanwire_scsi::Sense;
+
+use super::keeping::tells_of_power;
+use super::{Driver, OwnAnswer, Stalled, Trust, VolumeId, Waiting};
+use crate::session::{Answer, Failure, OrderId};
+use crate::translate::{Again, Effect, Verdict, verdict};
+use crate::volume::VolumeError;
+
+impl Driver {
+    pub(super) fn failed(&mut self, id: OrderId, failure: Failure, data_in: Option<Frame>, now: Instant) {
+        match self.waiting.remove(&id) {
+            Some(Waiting::Operation { again, completer }) if self.is_moving => {
+                self.stalled.push_back(Stalled { not_before: now, again, data_in, completer });
+            }
+            Some(Waiting::Operation { completer, .. }) => {
+                let error = match failure {
+                    Failure::InDoubt | Failure::TooLarge | Failure::Protocol(_) => {
+                        VolumeError::Protocol { what: failure.to_string().into() }
+                    }
+                    Failure::TimedOut { after } => VolumeError::TimedOut { after },
+                    Failure::Closed => VolumeError::Closed,
+                    _ => self.disconnected(),
+                };
+                completer.complete(Err(error));
+            }
+            Some(Waiting::Own) => {
+                self.answers.insert(id, Err(failure));
+            }
+            Some(Waiting::Background { keeper, below }) => self.flushed_in_background(keeper, below, None),
+            None => {}
+        }
+    }
+
+    pub(super) fn completed(
+        &mut self,
+        id: OrderId,
+        answer: Answer,
+        data_in: Option<Frame>,
+        data_in_bytes: usize,
+        now: Instant,
+    ) {
+        match self.waiting.remove(&id) {
+            Some(Waiting::Operation { again, completer }) => match verdict(&again, &answer, data_in, data_in_bytes) {
+                // A unit that may have lost what it makes stable is asked that first.
+                Verdict::Tell(Ok(_)) if self.is_doubtful_flush(&again) => {
+                    self.stalled.push_back(Stalled { not_before: now, again, data_in: None, completer });
+                }
+                Verdict::Tell(Ok(output)) => completer.complete(self.note_done(again).map(|()| output)),
+                Verdict::Tell(Err(error)) => {
+                    self.note_failed(again.volume, &again.effect, &error);
+                    completer.complete(Err(error));
+                }
+                Verdict::Again(data_in) => self.give_again(again, &answer, data_in, completer, now),
+                Verdict::Unsure(data_in) => {
+                    self.doubt(again.volume);
+                    self.note_power(again.volume, &answer);
+                    self.give_again(again, &answer, data_in, completer, now);
+                }
+            },
+            Some(Waiting::Background { keeper, below }) => {
+                self.flushed_in_background(keeper, below, Some((answer.status, &answer.sense)));
+            }
+            Some(Waiting::Own) => {
+                let data = data_in.map(|frame| frame[..data_in_bytes.min(frame.len())].to_vec()).unwrap_or_default();
+                self.answers.insert(id, Ok(OwnAnswer { answer, data }));
+            }
+            None => {}
+        }
+    }
+
+    fn is_doubtful_flush(&self, again: &Again) -> bool {
+        let is_flush = matches!(again.effect, Effect::Flush { .. });
+        is_flush && self.served(again.volume).is_some_and(|served| served.trust != Trust::Known)
+    }
+
+    fn note_power(&mut self, id: VolumeId, answer: &Answer) {
+        let told = Sense::parse(&answer.sense).map(|sense| sense.additional);
+        if let Some(served) = self.served_mut(id).filter(|_| told.is_some_and(tells_of_power)) {
+            served.has_lost_power = true;
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Writes that a device has acknowledged and not made stable: kept, to be given again when the device has lost them. Without
+//! I/O and without a clock; what a write is its user knows.
+//!
+//! They are given again only when the device says that nobody else has written since (its *tenure* is the same): an old write
+//! must not come over a newer one of somebody else. What cannot be given again is told: the next flush of each handle fails.
+
+use std::collections::VecDeque;
+
+/// What a device says of writes that it has acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Word {
+    /// They are stable, or stay for as long as the volume is the same one.
+    Stable,
+    /// They may have been lost if the verifier is another one than before; only who asks has written while the tenure is the same.
+    Verified { verifier: [u8; 16], tenure: Option<[u8; 16]> },
+    /// Nothing but, perhaps, that it had no power.
+    Silent,
+}
+
+/// What has become of what was acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// It is as it was.
+    Kept,
+    /// It must be given again, oldest first, before anything else; then [`Keeper::written_again`] or [`Keeper::lose`].
+    WriteAgain,
+    /// Some of it may be lost for good.
+    Lost,
+}
+
+struct Item<T> {
+    number: u64,
+    cost_bytes: u64,
+    write: T,
+}
+
+/// What is known of one volume's acknowledged writes.
+pub(crate) struct Keeper<T> {
+    bound_bytes: u64,
+    word: Word,
+    kept: VecDeque<Item<T>>,
+    kept_bytes: u64,
+    /// Acknowledged writes so far.
+    next: u64,
+    /// Writes below this number may not be stable, and some of them are not kept.
+    forgotten_below: Option<u64>,
+    losses: u64,
+}
+
+impl<T> Keeper<T> {
+    /// Keeps so much at the most; the device has said this when the volume was opened.
+    pub(crate) fn new(bound_bytes: u64, word: Word) -> Self {
+        Keeper { bound_bytes, word, kept: VecDeque::new(), kept_bytes: 0, next: 0, forgotten_below: None, losses: 0 }
+    }
+
+    pub(crate) fn word(&self) -> Word {
+        self.word
+    }
+
+    /// How often something was lost: who has been told fewer losses must be told.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses
+    }
+
+    /// Whether acknowledged writes concern us at all.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.word != Word::Stable
+    }
+
+    /// A write was acknowledged, which `is_stable` already if it was given so.
+    pub(crate) fn acknowledged(&mut self, cost_bytes: u64, is_stable: bool, write: impl FnOnce() -> T) {
+        let has_tenure = match self.word {
+            Word::Stable => return,
+            Word::Verified { tenure, .. } => tenure.is_some(),
+            Word::Silent => false,
+        };
+        // One that is stable must come after those that are not, if these are given again.
+        if is_stable && self.kept.is_empty() {
+            return;
+        }
+        let number = self.next;
+        self.next += 1;
+        if !has_tenure || self.kept_bytes + cost_bytes > self.bound_bytes {
+            return self.forget();
+        }
+        self.kept_bytes += cost_bytes;
+        self.kept.push_back(Item { number, cost_bytes, write: write() });
+    }
+
+    /// Nothing that was acknowledged can be given again any more: a part of it alone could come over what is not there.
+    pub(crate) fn forget(&mut self) {
+        self.kept.clear();
+        self.kept_bytes = 0;
+        self.forgotten_below = Some(self.next);
+    }
+
+    /// A flush that is given now makes stable what was acknowledged before this number.
+    pub(crate) fn flush_given(&self) -> u64 {
+        self.next
+    }
+
+    /// The flush that was given at this number has succeeded.
+    pub(crate) fn flushed(&mut self, below: u64) {
+        while let Some(item) = self.kept.pop_front_if(|item| item.number < below) {
+            self.kept_bytes -= item.cost_bytes;
+        }
+        self.forgotten_below.take_if(|forgotten| *forgotten <= below);
+    }
+
+    /// Whether it is time for a flush, so that there is room before the bound is reached.
+    pub(crate) fn wants_flush(&self) -> bool {
+        let may_keep = matches!(self.word, Word::Verified { tenure: Some(_), .. }) && self.bound_bytes > 0;
+        may_keep && (self.kept_bytes * 2 > self.bound_bytes || self.forgotten_below.is_some())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// The device says this now, in a new session or after a change; perhaps it also said that it had no power meanwhile.
+    pub(crate) fn heard(&mut self, word: Word, has_lost_power: bool) -> Fate {
+        let is_dirty = !self.kept.is_empty() || self.forgotten_below.is_some();
+        let is_lost = match (self.word, word) {
+            (Word::Stable, Word::Stable) => false,
+            (Word::Stable, _) => {
+                // Since when it is so nobody knows.
+                self.next += 1;
+                self.forget();
+                false
+            }
+            (_, Word::Stable) => is_dirty,
+            (Word::Verified { verifier: before, tenure: former }, Word::Verified { verifier, tenure }) => {
+                if former != tenure && !self.kept.is_empty() {
+                    self.forget();
+                }
+                if verifier != before && is_dirty && self.forgotten_below.is_none() {
+                    // The word stays what it was until all is done: who is interrupted begins anew.
+                    return Fate::WriteAgain;
+                }
+                verifier != before && is_dirty
+            }
+            (Word::Silent, Word::Silent) => has_lost_power && is_dirty,
+            (Word::Silent, Word::Verified { .. }) | (Word::Verified { .. }, Word::Silent) => is_dirty,
+        };
+        self.word = word;
+        if is_lost {
+            self.lose();
+            return Fate::Lost;
+        }
+        Fate::Kept
+    }
+
+    /// What is to be given again, oldest first.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = &T> {
+        self.kept.iter().map(|item| &item.write)
+    }
+
+    /// All of it was given again and acknowledged; the device had said this before.
+    pub(crate) fn written_again(&mut self, word: Word) {
+        self.word = word;
+    }
+
+    /// What was acknowledged and not flushed is lost, or may be; the device has said this.
+    pub(crate) fn lost(&mut self, word: Word) {
+        self.word = word;
+        self.lose();
+    }
+
+    /// What was acknowledged and not flushed is lost, or may be.
+    pub(crate) fn lose(&mut self) {
+        self.losses += 1;
+        self.kept.clear();
+        self.kept_bytes = 0;
+        self.forgotten_below = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

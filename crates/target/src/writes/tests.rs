@@ -1,0 +1,104 @@
+use std::time::Instant;
+
+use super::*;
+
+const UUID: [u8; 16] = [7; 16];
+
+/// A state directory that goes with the test.
+struct State(PathBuf);
+
+impl State {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sanwire-writes-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        State(path)
+    }
+
+    /// The verifier at a start in this boot of the host.
+    fn start(&self, boot: &str, fresh: u8) -> [u8; 16] {
+        volatility_in(boot, Some(&self.0), UUID, [fresh; 16]).verifier
+    }
+
+    fn tenure(&self) -> Option<Tenure> {
+        volatility_in("a", Some(&self.0), UUID, [0xff; 16]).tenure
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn wait_for(keeper: &dyn TenureKeeper, wish: u64) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !keeper.is_kept(wish) {
+        assert!(Instant::now() < end, "it is not kept");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn the_verifier_changes_when_the_host_was_lost_without_a_clean_stop_and_only_then() {
+    let state = State::new("verifier");
+    let first = state.start("a", 1);
+    assert_eq!(first, [1; 16]);
+    assert_eq!(state.start("a", 2), first, "a killed process loses nothing");
+    let second = state.start("b", 3);
+    assert_eq!(second, [3; 16], "the power has failed");
+    stopped_cleanly(Some(&state.0), UUID);
+    assert_eq!(state.start("c", 4), second, "all was stable");
+    assert_eq!(state.start("d", 5), [5; 16], "that it was clean holds for one start");
+    stopped_cleanly(None, UUID);
+    let other = volatility_in("d", Some(&state.0), [8; 16], [6; 16]).verifier;
+    assert_eq!(other, [6; 16], "each volume has its own");
+}
+
+#[test]
+fn without_a_place_to_remember_it_the_verifier_changes_with_every_start_of_the_host() {
+    let start = |boot| volatility_in(boot, None, UUID, [9; 16]);
+    assert_eq!(start("a").verifier, start("a").verifier);
+    assert_ne!(start("a").verifier, start("b").verifier);
+    assert!(start("a").keeper.is_none(), "nobody could be told that only he has written");
+    let state = State::new("damaged");
+    fs::write(state.0.join("writes"), b"a file").unwrap();
+    assert_eq!(volatility_in("a", Some(&state.0), UUID, [9; 16]).verifier, start("a").verifier);
+}
+
+#[test]
+fn the_last_tenure_that_was_wanted_is_kept() {
+    let state = State::new("tenure");
+    assert_eq!(state.tenure(), None);
+    let keeper = volatility_in("a", Some(&state.0), UUID, [1; 16]).keeper.unwrap();
+    let tenure = |number| Tenure { id: [number; 16], writer: [number + 1; 16] };
+    for number in 1..20 {
+        let _ = keeper.want(Some(tenure(number)));
+    }
+    let wish = keeper.want(Some(tenure(20)));
+    wait_for(&*keeper, wish);
+    assert_eq!(state.tenure(), Some(tenure(20)));
+    wait_for(&*keeper, keeper.want(None));
+    assert_eq!(state.tenure(), None);
+    assert_ne!(keeper.draw(), keeper.draw());
+}
+
+/// A tenure that may be read again some day must be ended before anybody else writes.
+#[test]
+fn a_tenure_that_cannot_be_read_is_somebody_elses() {
+    let state = State::new("unreadable");
+    let directory = state.0.join("tenures");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join(hexadecimal(UUID)), b"short").unwrap();
+    let nobody = Some(Tenure { id: [0; 16], writer: [0; 16] });
+    assert_eq!(state.tenure(), nobody);
+    fs::remove_file(directory.join(hexadecimal(UUID))).unwrap();
+    fs::create_dir(directory.join(hexadecimal(UUID))).unwrap();
+    assert_eq!(state.tenure(), nobody);
+    // It can neither be replaced nor removed.
+    let keeper = volatility_in("a", Some(&state.0), UUID, [1; 16]).keeper.unwrap();
+    let wish = keeper.want(None);
+    thread::sleep(Duration::from_millis(50));
+    assert!(!keeper.is_kept(wish));
+    fs::remove_dir(directory.join(hexadecimal(UUID))).unwrap();
+    wait_for(&*keeper, wish);
+}

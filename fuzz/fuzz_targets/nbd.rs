@@ -38,8 +38,9 @@ fuzz_target!(|input: &[u8]| {
     }
     for chunk in rest.as_chunks::<REQUEST_BYTES>().0 {
         if let Some(request) = RawRequest::parse(chunk) {
-            for read_only in [false, true] {
-                if let Ok(command) = Command::check(&request, Bounds { size_bytes: 1 << 30, read_only }) {
+            for (read_only, tells_allocation) in [(false, false), (true, false), (false, true), (true, true)] {
+                let bounds = Bounds { size_bytes: 1 << 30, read_only, tells_allocation };
+                if let Ok(command) = Command::check(&request, bounds) {
                     assert!(command.buffer_bytes() <= request::REQUEST_MAX_BYTES);
                 }
             }

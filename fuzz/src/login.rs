@@ -95,7 +95,8 @@ impl OneTarget {
             Credential { name: name.into(), secret }
         };
         let users = if is_guarded { vec![credential("user", 0x5a)] } else { vec![] };
-        OneTarget { authentication: Authentication { users, mutual: Some(credential("target", 0xa5)) } }
+        let mutual = Some(credential("target", 0xa5));
+        OneTarget { authentication: Authentication { users, mutual, ..Authentication::default() } }
     }
 }
 

@@ -33,9 +33,24 @@ impl<'a> Bed<'a> {
         wires: &[Wire],
         volumes: &[String],
     ) -> Result<Self> {
+        Bed::with(settings, link, files, wires, volumes, &[])
+    }
+
+    /// The same, with more options of the server.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn with(
+        settings: &'a Settings,
+        link: &'a Link,
+        files: &Files,
+        wires: &[Wire],
+        volumes: &[String],
+        more: &[&str],
+    ) -> Result<Self> {
         let host = Host { link, processors: settings.processors };
         let sanwire = &settings.programs[0];
-        let server = start_sanwire(&host, sanwire, files, wires, volumes)?;
+        let server = start_sanwire(&host, sanwire, files, wires, volumes, more)?;
         Ok(Bed { host, server, client_key: files.path("client.key"), sanwire, seconds: settings.seconds })
     }
 
@@ -43,6 +58,11 @@ impl<'a> Bed<'a> {
     pub(crate) fn client(&self, load: &Load, volume: &str, more: &str) -> ClientCommand {
         let url = Wire::Ethernet.url(volume);
         sanwire_bench(self.sanwire, load, self.seconds, &url, &self.client_key, more)
+    }
+
+    /// The same of another client, for so many seconds.
+    pub(crate) fn client_with_key(&self, load: &Load, volume: &str, key: &str, seconds: f64) -> ClientCommand {
+        sanwire_bench(self.sanwire, load, seconds, &Wire::Ethernet.url(volume), key, "")
     }
 
     /// Has the client do it once.

@@ -44,7 +44,7 @@ fn measure_link(settings: &Settings, files: &Files, mtu_bytes: u32) -> Result<Ve
     let host = Host { link: &link, processors: settings.processors };
     let volumes = [format!("ram=ram:{VOLUME_BYTES}"), format!("tmpfs=file:{}", files.image("sanwire.img")?)];
     let bed = Bed {
-        sanwire: servers::start_sanwire(&host, &settings.programs[0], files, &servers::HYPERSCSI, &volumes)?,
+        sanwire: servers::start_sanwire(&host, &settings.programs[0], files, &servers::HYPERSCSI, &volumes, &[])?,
         vblade: servers::start_vblade(&host, files)?,
         tgt: servers::start_tgt(&host, &format!("{SERVER_ADDRESS}:3260"), &[&["-b", &files.image("tgt.img")?]])?,
         programs: settings.programs.clone(),

@@ -10,6 +10,7 @@ mod aoe;
 mod bed;
 mod facts;
 mod flood;
+mod frozen;
 mod hyperscsi;
 mod iscsi;
 mod latency;

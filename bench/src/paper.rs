@@ -102,7 +102,7 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     let tgt_disk: &[&str] = &["-b", disk.path(), "--bsoflags", "direct"];
     let volume = format!("{VOLUME}=file:{},direct", disk.path());
     let bed = Bed {
-        _server: start_sanwire(&host, &settings.programs[0], files, &WIRES, &[volume])?,
+        _server: start_sanwire(&host, &settings.programs[0], files, &WIRES, &[volume], &[])?,
         tgt: start_tgt(&host, &format!("{SERVER_ADDRESS}:{TGT_PORT}"), &[tgt_disk])?,
         sanwire: &settings.programs[0],
         host,

@@ -94,6 +94,15 @@ impl Running {
         Ok(stat(self.child.id()).with_context(|| format!("{} has ended", self.name))?.1)
     }
 
+    /// Sends the program a signal, by its name without SIG.
+    ///
+    /// # Errors
+    /// When the program is gone.
+    pub(crate) fn signal(&self, name: &str) -> Result<()> {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status()?;
+        if status.success() { Ok(()) } else { bail!("{} has ended", self.name) }
+    }
+
     /// Resident memory, in bytes.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::report::Outcome;
 use crate::sample::Row;
 use crate::servers::{Files, VOLUME_BYTES};
-use crate::{facts, flood, hyperscsi, iscsi, links, paper, security};
+use crate::{facts, flood, frozen, hyperscsi, iscsi, links, paper, security};
 
 /// What a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -27,6 +27,8 @@ enum Part {
     Links,
     /// What a flood of forged handshakes costs who is served, and who wants to be
     Flood,
+    /// What a client that stands still costs the others
+    Frozen,
     /// Block reads, file copies and IOzone's accesses as a share of the local disk
     Paper,
 }
@@ -37,7 +39,7 @@ impl Part {
         match self {
             Part::Hyperscsi | Part::Iscsi => (5, 2.0),
             Part::Security => (5, 1.0),
-            Part::Links => (5, 3.0),
+            Part::Links | Part::Frozen => (5, 3.0),
             Part::Flood => (5, 2.0),
             Part::Paper => (3, 1.0),
         }
@@ -56,6 +58,7 @@ impl Part {
             Part::Security => security::measure(settings, files),
             Part::Links => links::measure(settings, files),
             Part::Flood => flood::measure(settings, files),
+            Part::Frozen => frozen::measure(settings, files),
             Part::Paper => paper::measure(settings, files),
         }
     }
@@ -72,7 +75,7 @@ pub(crate) struct RunArgs {
     /// How often each contender is measured [default: 5, paper: 3, quick: 2]
     #[arg(long)]
     rounds: Option<usize>,
-    /// How long each measurement takes [default: 2, security: 1, links: 3, quick: 0.5; paper: as long as its bytes take]
+    /// How long each measurement takes [default: 2, security: 1, links and frozen: 3, quick: 0.5; paper: as long as its bytes take]
     #[arg(long)]
     seconds: Option<f64>,
     /// The link's MTUs, one after the other (HyperSCSI)

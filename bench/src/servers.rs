@@ -135,7 +135,7 @@ impl Wire {
     }
 }
 
-/// Our server on these wires, with these volumes; its control socket is the file `control`.
+/// Our server on these wires, with these volumes and more options; its control socket is the file `control`.
 ///
 /// # Errors
 /// When it does not come up.
@@ -145,6 +145,7 @@ pub(crate) fn start_sanwire(
     files: &Files,
     wires: &[Wire],
     volumes: &[String],
+    more: &[&str],
 ) -> Result<Running> {
     let [key, client_key, control] = ["server.key", "client.key", "control"].map(|name| files.path(name));
     let wire_options: Vec<String> = wires.iter().map(|wire| wire.option()).collect();
@@ -152,6 +153,7 @@ pub(crate) fn start_sanwire(
     arguments.extend(["--control", &control]);
     arguments.extend(wire_options.iter().flat_map(|wire| ["--wire", wire]));
     arguments.extend(volumes.iter().flat_map(|volume| ["--volume", volume]));
+    arguments.extend(more);
     let server = host.start(End::Server, sanwire, &arguments)?;
     for wire in wires {
         let list = ["ls", &wire.server_url(), "--wait", "2", "--key-file", &client_key];

@@ -68,7 +68,7 @@ impl World {
                 }
                 ServerEvent::Manage { handle, .. } => self.managing.push(handle),
                 ServerEvent::SessionOpened { .. } | ServerEvent::SessionClosed { .. } => {}
-                ServerEvent::Close { connection } => {
+                ServerEvent::Close { connection } | ServerEvent::Cut { connection } => {
                     while self.server.poll_transmit(connection).is_some() {}
                     self.connections.retain(|other| *other != connection);
                     self.server.connection_lost(connection, self.now);

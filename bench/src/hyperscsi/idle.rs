@@ -27,8 +27,14 @@ impl Idle {
     /// # Errors
     /// When one of them does not come up.
     pub(crate) fn measure(host: &Host, sanwire: &str, files: &Files, time: Duration) -> Result<Self> {
-        let server =
-            start_sanwire(host, sanwire, files, &HYPERSCSI, &[format!("tmpfs=file:{}", files.image("sanwire.img")?)])?;
+        let server = start_sanwire(
+            host,
+            sanwire,
+            files,
+            &HYPERSCSI,
+            &[format!("tmpfs=file:{}", files.image("sanwire.img")?)],
+            &[],
+        )?;
         let url = Wire::Ethernet.url("tmpfs");
         let (key, socket) = (files.path("client.key"), files.path("nbd.sock"));
         let attach = ["attach", &url, "--as", "nbd", "--socket", &socket, "--key-file", &key];

@@ -102,5 +102,5 @@ pub(super) fn start_sanwire(host: &Host, sanwire: &str, files: &Files) -> Result
         format!("null=null:{VOLUME_BYTES}"),
         format!("tmpfs=file:{}", files.image("sanwire.img")?),
     ];
-    servers::start_sanwire(host, sanwire, files, &[WIRE], &volumes)
+    servers::start_sanwire(host, sanwire, files, &[WIRE], &volumes, &[])
 }

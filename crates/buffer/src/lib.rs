@@ -5,12 +5,14 @@
 //! [`Frame::freeze`] turns a frame into a shared read-only [`Slice`], for what must be kept until a peer has
 //! acknowledged it.
 //!
-//! A region never grows: when nothing fits, [`Region::frame`] answers `None` and the caller waits (back-pressure).
+//! A region never grows: when nothing fits, [`Region::frame`] answers `None` and the caller waits (back-pressure). Several
+//! holders of one region each have a share, by which none of them can take it all ([`Region::share`]).
 
 mod bitmap;
 mod frame;
 mod packet;
 mod region;
+mod share;
 
 pub use frame::{Frame, Slice};
 pub use packet::{HEAD_INLINE_BYTES, Head, Packet};

@@ -14,6 +14,8 @@
 //!                    -> NoMemory(task)              begin it again when frames have come home
 //! ```
 //!
+//! [`Starvation`] keeps the tasks that found no memory, and begins them so that no session keeps others waiting.
+//!
 //! Several threads may do this at once. Reads and writes take no lock: what they must know of the state that other
 //! initiators change stands in atomics.
 #![forbid(unsafe_code)]
@@ -31,10 +33,12 @@ mod fill;
 mod nexus;
 mod piece;
 mod port_groups;
+mod queues;
 mod reach;
 mod reservation;
 mod sanitize;
 mod stalls;
+mod starvation;
 mod step;
 mod swap;
 mod tenure;
@@ -50,6 +54,7 @@ pub use nexus::NexusPorts;
 pub use reach::{Reach, Reached};
 pub use reservation::{AbortScope, KeptError, REGISTRATIONS_MAX, RecordError, ReservationKeeper, Saved};
 pub use stalls::Stalls;
+pub use starvation::{Seat, Starvation, Starved};
 pub use tenure::{Tenure, TenureKeeper, Volatility};
 pub use units::{AddError, LogicalUnits};
 

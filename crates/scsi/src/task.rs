@@ -47,7 +47,16 @@ impl Cdb {
     pub fn is_repeatable(&self) -> bool {
         REPEATABLE.contains(&self.operation_code())
     }
+
+    /// Whether it is a READ of blocks: its answer need not be kept, for it can be made again.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        READS.contains(&self.operation_code())
+    }
 }
+
+/// READ 6, 10, 12 and 16.
+const READS: [u8; 4] = [0x08, 0x28, 0xa8, 0x88];
 
 /// TEST UNIT READY, REQUEST SENSE, READ and WRITE 6/10/12/16, INQUIRY, MODE SELECT and SENSE, START STOP, PREVENT ALLOW,
 /// READ CAPACITY, WRITE AND VERIFY, VERIFY, SYNCHRONIZE CACHE, PRE-FETCH, UNMAP, WRITE SAME, REPORT LUNS,

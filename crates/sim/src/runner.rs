@@ -1,12 +1,14 @@
 //! Commands under way in a server's process: between the logical units, which say what the disk must do, and the disk.
 
+mod starved;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
-use sanwire_device::{Disk, DiskOptions, Execution, LogicalUnits, NexusPorts, Progress, Waiting};
+use sanwire_device::{Disk, DiskOptions, Execution, LogicalUnits, NexusPorts, Progress, Seat, Starvation, Waiting};
 use sanwire_scsi::{Identity, Reply, Status, Task};
 use sanwire_store::{Delayed, Outcome, Started, Store};
 
@@ -54,17 +56,21 @@ pub struct Runner<H> {
     /// The logical units.
     pub units: Arc<LogicalUnits>,
     /// Of those who see them on terms of their own, the same units.
-    views: BTreeMap<NexusId, LogicalUnits>,
+    views: BTreeMap<NexusId, Arc<LogicalUnits>>,
     /// When the completions come that are new since the last look.
     pub scheduled: Vec<(Instant, u64)>,
     /// What has ended since the last look.
     pub ended: Vec<Ended<H>>,
     memory: Region,
     nexuses: BTreeMap<NexusId, Arc<NexusPorts>>,
+    /// The shares of the memory.
+    shares: BTreeMap<NexusId, Region>,
     working: BTreeMap<u64, Working<H>>,
     next_token: u64,
-    /// Commands that wait for memory, or for the end of what their initiator began in an earlier session.
-    starved: VecDeque<(H, Task)>,
+    /// Commands that wait for memory.
+    starvation: Starvation<H>,
+    /// Commands that wait for the end of what their initiator began in an earlier session.
+    behind: VecDeque<(H, Task)>,
     /// Commands that wait for others to leave their blocks.
     held: VecDeque<(Option<H>, Waiting)>,
     settling: Vec<Settling<H>>,
@@ -96,11 +102,13 @@ impl<H: Handle> Runner<H> {
             views: BTreeMap::new(),
             scheduled: Vec::new(),
             ended: Vec::new(),
+            starvation: Starvation::new(&memory),
             memory,
             nexuses: BTreeMap::new(),
+            shares: BTreeMap::new(),
             working: BTreeMap::new(),
             next_token: 0,
-            starved: VecDeque::new(),
+            behind: VecDeque::new(),
             held: VecDeque::new(),
             settling: Vec::new(),
             active: BTreeSet::new(),
@@ -111,13 +119,17 @@ impl<H: Handle> Runner<H> {
     /// Whether no command is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.active.is_empty() && self.working.is_empty() && self.starved.is_empty() && self.held.is_empty()
+        self.active.is_empty()
+            && self.working.is_empty()
+            && self.behind.is_empty()
+            && !self.is_starved()
+            && self.held.is_empty()
     }
 
     /// Whether commands wait for memory.
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        !self.starved.is_empty()
+        !self.starvation.is_empty()
     }
 
     /// What is going on, for a failure's message.
@@ -127,7 +139,7 @@ impl<H: Handle> Runner<H> {
             "{} commands active, {} at the disk, {} without memory, {} wait for blocks, {} for aborts, {:?}",
             self.active.len(),
             self.working.len(),
-            self.starved.len(),
+            self.starvation.len(),
             self.held.len(),
             self.settling.len(),
             self.memory,
@@ -135,8 +147,9 @@ impl<H: Handle> Runner<H> {
     }
 
     /// An initiator is there.
-    pub fn open(&mut self, nexus: NexusId, ports: Arc<NexusPorts>) {
+    pub fn open(&mut self, nexus: NexusId, ports: Arc<NexusPorts>, share: Region) {
         self.units.nexus_established(nexus, Arc::clone(&ports));
+        self.shares.insert(nexus, share);
         self.nexuses.insert(nexus, ports);
     }
 
@@ -144,19 +157,25 @@ impl<H: Handle> Runner<H> {
     ///
     /// # Errors
     /// When they cannot be shown to it.
-    pub fn open_view(&mut self, nexus: NexusId, ports: Arc<NexusPorts>) -> Result<&LogicalUnits, String> {
+    pub fn open_view(
+        &mut self,
+        nexus: NexusId,
+        ports: Arc<NexusPorts>,
+        share: Region,
+    ) -> Result<&LogicalUnits, String> {
         let view = LogicalUnits::part_of(Arc::clone(&self.units));
         for (lun, disk) in self.units.iter() {
             view.add_shared(lun, disk).map_err(|error| error.to_string())?;
         }
         view.nexus_established(nexus, Arc::clone(&ports));
         self.nexuses.insert(nexus, ports);
-        Ok(self.views.entry(nexus).or_insert(view))
+        self.shares.insert(nexus, share);
+        Ok(self.views.entry(nexus).or_insert(Arc::new(view)))
     }
 
     /// The units as an initiator sees them.
     #[must_use]
-    pub fn units_of(&self, nexus: NexusId) -> &LogicalUnits {
+    pub fn units_of(&self, nexus: NexusId) -> &Arc<LogicalUnits> {
         self.views.get(&nexus).unwrap_or(&self.units)
     }
 
@@ -164,7 +183,9 @@ impl<H: Handle> Runner<H> {
     pub fn close(&mut self, nexus: NexusId) {
         self.units_of(nexus).nexus_lost(nexus);
         self.views.remove(&nexus);
-        self.starved.retain(|(handle, _)| handle.nexus() != nexus);
+        self.shares.remove(&nexus);
+        self.starvation.withdraw(nexus);
+        self.behind.retain(|(handle, _)| handle.nexus() != nexus);
         self.held.retain(|(handle, _)| handle.is_none_or(|handle| handle.nexus() != nexus));
         self.settling.retain(|settling| settling.handle.is_none_or(|handle| handle.nexus() != nexus));
         let mut works = BTreeSet::new();
@@ -182,7 +203,9 @@ impl<H: Handle> Runner<H> {
     /// # Errors
     /// When it has begun before, or may not be executed again.
     pub fn begin(&mut self, handle: H, task: Task, counts: &mut Counts, now: Instant) -> Result<(), String> {
-        if !self.begun.insert(handle) {
+        // Of a READ that was executed, the data may be lost with its connection: nothing else is executed again.
+        let may_repeat = task.cdb.is_read() && !self.active.contains(&handle);
+        if !self.begun.insert(handle) && !may_repeat {
             return Err(format!("{handle:?} was executed twice"));
         }
         self.active.insert(handle);
@@ -200,12 +223,17 @@ impl<H: Handle> Runner<H> {
     }
 
     fn start(&mut self, handle: H, task: Task, now: Instant) -> Result<(), String> {
-        if self.must_wait(handle.nexus()) {
-            self.starved.push_back((handle, task));
+        let nexus = handle.nexus();
+        if self.must_wait(nexus) {
+            self.behind.push_back((handle, task));
             return Ok(());
         }
-        let progress = self.units_of(handle.nexus()).begin(handle.nexus(), task, &self.memory);
-        self.go_on(Some(handle), progress, now)
+        let memory = self.shares.get(&nexus).ok_or_else(|| format!("{handle:?} is of no session"))?;
+        let units = self.views.get(&nexus).unwrap_or(&self.units);
+        match self.starvation.begin(nexus, handle, Seat { units, memory, weight: 1 }, task, now) {
+            Some((handle, progress)) => self.go_on(Some(handle), progress, now),
+            None => Ok(()),
+        }
     }
 
     /// Commands wait for what a closed session of the same ports has at the disk: only so may a client give writes again in a
@@ -226,10 +254,7 @@ impl<H: Handle> Runner<H> {
                     return Ok(());
                 }
                 Progress::Piece(..) => return Err("the simulated commands are short".to_owned()),
-                Progress::NoMemory(task) => {
-                    self.starved.extend(handle.map(|handle| (handle, task)));
-                    return Ok(());
-                }
+                Progress::NoMemory(_) => return Err(format!("{handle:?} asks for memory after it has begun")),
                 Progress::Store(execution, request) => (execution, request),
                 Progress::Answered(execution, request) => {
                     handle.take().into_iter().for_each(|handle| self.end(handle, Some(Reply::good(None))));
@@ -278,17 +303,19 @@ impl<H: Handle> Runner<H> {
     /// Ends commands: those that wait at once, those at the disk when it has done what it does. The latter are given back.
     pub fn abort(&mut self, by: NexusId, is_meant: impl Fn(H, Option<&Disk>) -> bool) -> BTreeSet<H> {
         let unit = self.units.get(Lun::default());
-        let (starved, kept) = std::mem::take(&mut self.starved)
+        let (behind, kept) = std::mem::take(&mut self.behind)
             .into_iter()
             .partition::<VecDeque<_>, _>(|(handle, _)| is_meant(*handle, unit.as_deref()));
-        self.starved = kept;
+        self.behind = kept;
+        let starved = self.starvation.extract(|starved| is_meant(starved.handle, unit.as_deref()));
         let (held, kept) = std::mem::take(&mut self.held).into_iter().partition::<VecDeque<_>, _>(
             |(handle, waiting): &(Option<H>, Waiting)| {
                 handle.is_some_and(|handle| is_meant(handle, Some(waiting.execution().disk())))
             },
         );
         self.held = kept;
-        let waited = starved.into_iter().map(|(handle, _)| handle).chain(held.into_iter().filter_map(|(h, _)| h));
+        let waited = behind.into_iter().map(|(handle, _)| handle).chain(held.into_iter().filter_map(|(h, _)| h));
+        let waited = starved.into_iter().map(|starved| starved.handle).chain(waited);
         waited.collect::<Vec<H>>().into_iter().for_each(|handle| self.end_aborted(handle, by));
         let mut awaited = BTreeSet::new();
         for working in self.working.values_mut() {
@@ -343,11 +370,13 @@ impl<H: Handle> Runner<H> {
             let progress = self.units.retry(waiting);
             self.go_on(handle, progress, now)?;
         }
-        for _ in 0..self.starved.len() {
-            let Some((handle, task)) = self.starved.pop_front() else { break };
+        for _ in 0..self.behind.len() {
+            let Some((handle, task)) = self.behind.pop_front() else { break };
             self.start(handle, task, now)?;
         }
-        Ok(())
+        let mut begun = Vec::new();
+        self.starvation.serve(|handle, _, progress| begun.push((handle, progress)));
+        begun.into_iter().try_for_each(|(handle, progress)| self.go_on(Some(handle), progress, now))
     }
 
     /// The process is killed: what the disk was asked may be done or not.

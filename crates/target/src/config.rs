@@ -71,9 +71,9 @@ pub struct TargetConfig {
 }
 
 impl TargetConfig {
-    /// Data in transit on a server of the usual kind: a sixteenth of what all clients together could ask for at once;
-    /// beyond it, commands wait.
-    pub const MEMORY_BYTES_DEFAULT: usize = 24 << 20;
+    /// Data in transit on a server of the usual kind, of which a client that is alone has three quarters in its shard: a small part of
+    /// what all clients together could ask for at once; beyond it, commands wait.
+    pub const MEMORY_BYTES_DEFAULT: usize = 32 << 20;
 
     /// The keys of a connection are used for an hour.
     pub const REKEY_INTERVAL_DEFAULT: Duration = Duration::from_secs(3600);

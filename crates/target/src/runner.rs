@@ -4,6 +4,7 @@ mod abort;
 mod again;
 mod pieces;
 mod stall;
+mod starved;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,9 +14,9 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
-use sanwire_device::{Disk, Execution, LogicalUnits, Progress, Waiting};
+use sanwire_device::{Execution, LogicalUnits, Progress, Starvation, Waiting};
 use sanwire_io::file::FileEngine;
-use sanwire_scsi::{Reply, Status, Task};
+use sanwire_scsi::{Reply, Status};
 use sanwire_store::{Completion, Delayed, KernelOp, Started};
 
 use self::abort::Settling;
@@ -96,15 +97,6 @@ struct Aborted {
     settlements: Vec<Arc<Settlement>>,
 }
 
-/// A command that waits for memory.
-struct Starved {
-    handle: Handle,
-    units: Arc<LogicalUnits>,
-    task: Task,
-    /// Where it has begun, when a piece of it is done.
-    disk: Option<Arc<Disk>>,
-}
-
 /// A command that waits for another one.
 struct Held {
     handle: Option<Handle>,
@@ -121,8 +113,8 @@ pub(crate) struct Runner {
     look_at: Option<Instant>,
     /// Between two pieces of their data.
     between: Vec<Between>,
-    /// Waiting for memory, in the order of coming.
-    starved: VecDeque<Starved>,
+    /// Waiting for memory.
+    starvation: Starvation<Handle>,
     /// Waiting for other commands to leave their blocks, in the order of coming.
     held: VecDeque<Held>,
     ask_again: Again,
@@ -146,12 +138,12 @@ pub(crate) struct Runner {
 impl Runner {
     pub(crate) fn new(memory: Region) -> Self {
         Runner {
+            starvation: Starvation::new(&memory),
             memory,
             running: Vec::new(),
             free: Vec::new(),
             look_at: None,
             between: Vec::new(),
-            starved: VecDeque::new(),
             held: VecDeque::new(),
             ask_again: Again::new(ASK_AGAIN, ASK_AGAIN_MAX),
             backlog: VecDeque::new(),
@@ -167,33 +159,11 @@ impl Runner {
 
     /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        let waits = self.starved.len() + self.held.len() + self.settling.len() + self.between.len();
+        let waits = self.starvation.len() + self.held.len() + self.settling.len() + self.between.len();
         self.free.len() == self.running.len() && waits == 0
     }
 
-    /// Whether commands wait for memory.
-    pub(crate) fn is_starved(&self) -> bool {
-        !self.starved.is_empty()
-    }
-
-    /// Begins a command for one of `units`.
-    pub(crate) fn begin(
-        &mut self,
-        handle: Handle,
-        units: &Arc<LogicalUnits>,
-        task: Task,
-        engine: &mut FileEngine,
-        now: Instant,
-    ) -> Option<Ended> {
-        if !self.starved.is_empty() {
-            self.starved.push_back(Starved { handle, units: Arc::clone(units), task, disk: None });
-            return None;
-        }
-        let progress = units.begin(handle.nexus(), task, &self.memory);
-        self.go_on(Some(handle), units, progress, engine, now)
-    }
-
-    /// Tries the commands that waited for another one, and those that found no memory, until one finds none again.
+    /// Tries the commands that waited for another one, and those that found no memory.
     pub(crate) fn retry(&mut self, engine: &mut FileEngine, now: Instant, ended: &mut Vec<Ended>) {
         let mut is_in_vain = true;
         for _ in 0..self.held.len() {
@@ -203,21 +173,7 @@ impl Runner {
             ended.extend(self.go_on(handle, &units, progress, engine, now));
         }
         self.ask_again.asked(!self.held.is_empty(), is_in_vain, now);
-        for _ in 0..self.starved.len() {
-            let Some(starved) = self.starved.pop_front() else { break };
-            if !starved.is_still_there() {
-                ended.push(Ended { handle: starved.handle, reply: Some(task_aborted()) });
-                continue;
-            }
-            let Starved { handle, units, task, disk } = starved;
-            match units.begin(handle.nexus(), task, &self.memory) {
-                Progress::NoMemory(task) => {
-                    self.starved.push_front(Starved { handle, units, task, disk });
-                    break;
-                }
-                progress => ended.extend(self.go_on(Some(handle), &units, progress, engine, now)),
-            }
-        }
+        self.feed_starved(engine, now, ended);
         while let Some((tag, op)) = self.backlog.pop_front() {
             if let Err(op) = engine.submit(tag, op) {
                 self.backlog.push_front((tag, op));
@@ -257,11 +213,10 @@ impl Runner {
                     self.between.push(Between { handle, units: Arc::clone(units), disk });
                     return Some(Ended { handle, reply: Some(reply) });
                 }
-                Progress::NoMemory(task) => {
-                    let disk = task.lun.filter(|_| task.is_further_piece()).and_then(|lun| units.get(lun));
-                    let units = Arc::clone(units);
-                    self.starved.extend(handle.map(|handle| Starved { handle, units, task, disk }));
-                    return ended;
+                // Only what begins asks for memory, and waits where it began.
+                Progress::NoMemory(_) => {
+                    let refused = |handle| Ended { handle, reply: Some(Reply::bare(Status::TaskSetFull)) };
+                    return ended.or(handle.map(refused));
                 }
             };
             let mut attempt = Attempt::of(&execution, &request);
@@ -351,7 +306,8 @@ impl Runner {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let due = self.delayed.first_key_value().map(|((at, _), _)| *at);
         let stalled = self.stalled.first().map(|(at, _)| *at);
-        due.into_iter().chain(stalled).chain(self.ask_again.at()).chain(self.look_at).min()
+        let others = [stalled, self.ask_again.at(), self.look_at, self.starvation.poll_timeout()];
+        due.into_iter().chain(others.into_iter().flatten()).min()
     }
 
     /// Goes on with the requests whose time has come.
@@ -366,6 +322,7 @@ impl Runner {
             }
         }
         self.retry_stalled(engine, now, ended);
+        self.tend_starved(now, ended);
         if self.look_at.is_some_and(|at| at <= now) {
             let slow = |running: &&mut Running| now.saturating_since(running.since) >= SLOW;
             self.running.iter_mut().flatten().filter(slow).for_each(|running| running.execution.keep_blocks());

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use sanwire_core::{Instant, LinkId, Path};
+use sanwire_buffer::Region;
+use sanwire_core::{Instant, LinkId, NexusId, Path};
 use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig};
 use sanwire_io::file::{EngineKind, FileEngine};
 use sanwire_io::{Clock, Poller, Port, Waker};
@@ -40,6 +41,9 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A stopping shard that never comes to rest tells its clients after this.
 const STOP_REST: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether somebody keeps memory from others.
+const RELIEVE: Duration = Duration::from_millis(50);
 
 /// Packets by which receive buffers are measured: what most links take at the most. A wildcard address or the loopback
 /// takes larger ones; then fewer fit, and the rest is recovered like any loss.
@@ -94,6 +98,8 @@ struct Shard {
     /// Connections on their way to other shards, which wait until this one has seen which of its own have ended.
     newcomers: Vec<Arc<Newcomer>>,
     counters: Counters,
+    /// When it is next looked whether somebody keeps memory from others.
+    relieve_at: Instant,
 }
 
 /// Runs a shard until it is told to stop.
@@ -128,6 +134,7 @@ impl Shard {
             ended: Vec::new(),
             newcomers: Vec::new(),
             counters: Counters::default(),
+            relieve_at: Instant::ZERO,
         }
     }
 
@@ -172,6 +179,7 @@ impl Shard {
         self.iscsi.handle_timeout(now);
         self.runner.handle_timeout(&mut self.engine, now, &mut self.ended);
         self.reap(now);
+        self.relieve(now);
         while let Some(event) = self.server.poll_event() {
             self.handle_event(event, now);
         }
@@ -185,6 +193,20 @@ impl Shard {
         self.reap(now);
         self.abort_wanted();
         self.answer(now);
+    }
+
+    /// Takes memory from those who do nothing by which it would come home, when others have none.
+    fn relieve(&mut self, now: Instant) {
+        if now < self.relieve_at {
+            return;
+        }
+        self.relieve_at = now + RELIEVE;
+        let starving = self.runner.starving().chain(self.server.starving()).chain(self.iscsi.server.starving());
+        let starving: Vec<(NexusId, Region)> = starving.map(|(nexus, memory)| (nexus, memory.clone())).collect();
+        if !starving.is_empty() {
+            self.server.relieve(&starving, now);
+            self.iscsi.server.drop_hoards(&starving, now);
+        }
     }
 
     fn reap(&mut self, now: Instant) {

@@ -251,6 +251,11 @@ impl Streams {
         }
     }
 
+    /// Closes a connection at once.
+    pub(crate) fn cut(&mut self, id: ConnectionId) {
+        self.remove(id);
+    }
+
     /// Closes a connection once all is sent.
     pub(crate) fn close(&mut self, id: ConnectionId, server: &mut Server, poller: &mut Poller, now: Instant) {
         if let Some(connection) = self.get(id) {

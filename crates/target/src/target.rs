@@ -42,8 +42,8 @@ const SESSION_IDLE_MAX: Duration = Duration::from_secs(600);
 /// keeps them until what it had begun to write is written.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Memory of a shard, at least: some commands of the largest size.
-const SHARD_MEMORY_MIN_BYTES: usize = 4 * TRANSFER_MAX_BYTES;
+/// Memory of a shard, at least: some commands of the largest size for each of some clients.
+const SHARD_MEMORY_MIN_BYTES: usize = 6 * TRANSFER_MAX_BYTES;
 
 /// Commands of an iSCSI session that are under way.
 const ISCSI_COMMANDS_MAX: u32 = 128;

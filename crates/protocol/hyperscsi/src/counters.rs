@@ -47,6 +47,10 @@ counters! {
     excess: "faster than its cap",
     /// No memory was free; the packet will come again.
     no_memory: "no memory",
+    /// A connection was given up whose client took no answers, or whose requests did not go on coming, while others had no memory.
+    hoarders: "memory kept from others",
+    /// A connection was given up whose client did not say which answers had come.
+    unheeded: "answers not taken",
     /// The peer broke the rules of the protocol.
     violations: "violations",
 }

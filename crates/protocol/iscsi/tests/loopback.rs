@@ -140,7 +140,7 @@ impl World {
                 ServerEvent::Manage { handle, .. } => {
                     self.server.managed(handle, ManageOutcome::Complete, self.now);
                 }
-                ServerEvent::Close { connection } => self.cut(connection),
+                ServerEvent::Close { connection } | ServerEvent::Cut { connection } => self.cut(connection),
                 ServerEvent::SessionOpened { .. } | ServerEvent::SessionClosed { .. } => {}
             }
         }

@@ -129,11 +129,11 @@ impl world::Host for Host {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.shards.iter().filter_map(|shard| shard.server.poll_timeout()).min()
+        self.shards.iter().filter_map(Shard::poll_timeout).min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        self.shards.iter_mut().for_each(|shard| shard.server.handle_timeout(now));
+        self.shards.iter_mut().for_each(|shard| shard.handle_timeout(now));
     }
 
     fn disk_done(&mut self, token: u64, now: Instant) -> Outcome<()> {

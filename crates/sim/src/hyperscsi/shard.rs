@@ -68,7 +68,19 @@ impl Shard {
     pub(super) fn drain_events(&mut self, counts: &mut Counts, now: Instant) -> Result<Option<WantedReset>, String> {
         while let Some(event) = self.server.poll_event() {
             match event {
-                ServerEvent::SessionOpened { nexus, client, options, .. } => self.open(nexus, client, &options)?,
+                ServerEvent::SessionOpened { nexus, client, options, memory, .. } => {
+                    self.open(nexus, client, &options, memory)?;
+                }
+                ServerEvent::Disconnected { nexus } if self.server.is_connected(nexus) => {}
+                ServerEvent::Disconnected { nexus } => {
+                    for handle in self.runner.withdraw_starved(nexus) {
+                        self.server.withdraw(handle, now);
+                    }
+                }
+                ServerEvent::Held { nexus, is_held } => {
+                    self.runner.withhold(nexus, is_held);
+                    self.runner.retry(now)?;
+                }
                 ServerEvent::Refused { .. } => {}
                 ServerEvent::Options { nexus, options } | ServerEvent::SessionResumed { nexus, options, .. } => {
                     self.runner.units_of(nexus).lock_media(nexus, options.medium_lock);
@@ -103,14 +115,28 @@ impl Shard {
         self.visitors.contains_key(&nexus)
     }
 
-    fn open(&mut self, nexus: NexusId, client: ClientId, options: &Agreed) -> Result<(), String> {
+    fn open(&mut self, nexus: NexusId, client: ClientId, options: &Agreed, memory: Region) -> Result<(), String> {
         let ports = NexusPorts { initiator: TransportId::hyperscsi(client), target: TargetPort::default() };
-        let units = self.runner.open_view(nexus, Arc::new(ports))?;
+        let units = self.runner.open_view(nexus, Arc::new(ports), memory)?;
         let is_read_only = options.peer_is_read_only;
         units.set_read_only(is_read_only || self.clients.wanted.of(client).read_only);
         units.lock_media(nexus, options.medium_lock);
         self.visitors.insert(nexus, Visitor { client, is_read_only });
         Ok(())
+    }
+
+    /// When something is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.server.poll_timeout().into_iter().chain(self.runner.poll_timeout()).min()
+    }
+
+    /// Time has passed.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.server.handle_timeout(now);
+        self.runner.handle_timeout(now);
+        let starving = self.runner.starving().chain(self.server.starving());
+        let starving: Vec<(NexusId, Region)> = starving.map(|(nexus, memory)| (nexus, memory.clone())).collect();
+        self.server.relieve(&starving, now);
     }
 
     /// What is wanted of clients has changed.

@@ -75,10 +75,10 @@ impl Host {
     pub fn drain_events(&mut self, counts: &mut Counts, now: Instant) -> Result<(), String> {
         while let Some(event) = self.server.poll_event() {
             match event {
-                ServerEvent::SessionOpened { nexus, initiator, isid, .. } => {
+                ServerEvent::SessionOpened { nexus, initiator, isid, memory, .. } => {
                     let initiator = TransportId::iscsi_port(initiator.as_str(), isid.0)
                         .map_err(|error| format!("{initiator}: {error}"))?;
-                    self.runner.open(nexus, Arc::new(NexusPorts { initiator, target: target_port() }));
+                    self.runner.open(nexus, Arc::new(NexusPorts { initiator, target: target_port() }), memory);
                     self.sessions.insert(nexus);
                 }
                 ServerEvent::SessionClosed { nexus, .. } => {
@@ -106,7 +106,7 @@ impl Host {
                     self.managing.push((handle, awaited));
                 }
                 ServerEvent::Manage { function, .. } => return Err(format!("no client asks for {function:?}")),
-                ServerEvent::Close { connection } => self.closing.push(connection),
+                ServerEvent::Close { connection } | ServerEvent::Cut { connection } => self.closing.push(connection),
             }
             self.answer(now);
         }
@@ -138,11 +138,17 @@ impl world::Host for Host {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.server.poll_timeout()
+        self.server.poll_timeout().into_iter().chain(self.runner.poll_timeout()).min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.server.handle_timeout(now);
+        self.runner.handle_timeout(now);
+        let starving = self.runner.starving().chain(self.server.starving());
+        let starving: Vec<(NexusId, Region)> = starving.map(|(nexus, memory)| (nexus, memory.clone())).collect();
+        if !starving.is_empty() {
+            self.server.drop_hoards(&starving, now);
+        }
     }
 
     fn disk_done(&mut self, token: u64, now: Instant) -> Result<(), String> {

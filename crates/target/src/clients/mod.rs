@@ -343,6 +343,13 @@ impl Admission for Gate {
 }
 
 impl Clients {
+    /// How much of memory that comes free a client has beside others of weight 1, as of what is sent: its weight, times its priority
+    /// and one.
+    pub(crate) fn memory_weight(&self, client: ClientId, priority: u8) -> u32 {
+        let weight = self.table.load().get(client).map_or(1, |client| client.weight);
+        u32::from(weight) * (u32::from(priority) + 1)
+    }
+
     /// Whether a client is served.
     pub(crate) fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool {
         self.table.load().permits(peer, client, &self.local)

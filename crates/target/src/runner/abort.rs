@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_core::{Instant, NexusId};
-use sanwire_device::{AbortScope, Disk, Execution, LogicalUnits};
+use sanwire_device::{AbortScope, Disk, Execution, LogicalUnits, Starved};
 use sanwire_io::file::FileEngine;
 use sanwire_scsi::Task;
 use sanwire_store::Outcome;
@@ -77,11 +77,10 @@ impl Runner {
         ended: &mut Vec<Ended>,
     ) {
         let by = selection.by;
-        self.starved.retain(|starved| {
-            let is_selected = selection.fits_starved(starved.handle, &starved.units, &starved.task);
-            ended.extend(is_selected.then(|| Ended::aborted(starved.handle, by)));
-            !is_selected
-        });
+        let is_selected =
+            |starved: &Starved<Handle>| selection.fits_starved(starved.handle, &starved.units, &starved.task);
+        let starved = self.starvation.extract(is_selected);
+        ended.extend(starved.into_iter().map(|starved| Ended::aborted(starved.handle, by)));
         self.between.retain(|between| {
             let is_selected = selection.fits(between.handle, Some(&between.disk));
             ended.extend(is_selected.then(|| Ended::aborted(between.handle, by)));

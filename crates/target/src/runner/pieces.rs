@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use sanwire_core::Instant;
-use sanwire_device::{Disk, LogicalUnits};
+use sanwire_device::{Disk, LogicalUnits, Seat};
 use sanwire_io::file::FileEngine;
 use sanwire_scsi::Task;
 
-use super::{CommandHandle, Ended, Handle, Runner, Starved, task_aborted};
+use super::{CommandHandle, Ended, Handle, Runner, task_aborted};
 
 /// A command of which a piece is done, and the next one not asked for.
 pub(super) struct Between {
@@ -17,11 +17,10 @@ pub(super) struct Between {
     pub(super) disk: Arc<Disk>,
 }
 
-impl Starved {
-    /// Whether a command goes on where it has begun: another volume may have taken the number of its own.
-    pub(super) fn is_still_there(&self) -> bool {
-        let Some(disk) = &self.disk else { return true };
-        self.task.lun.and_then(|lun| self.units.get(lun)).is_some_and(|found| Arc::ptr_eq(&found, disk))
+impl Between {
+    /// Whether a command can go on where it has begun: another volume may have taken the number of its own.
+    fn is_still_there(&self, task: &Task) -> bool {
+        task.lun.and_then(|lun| self.units.get(lun)).is_some_and(|found| Arc::ptr_eq(&found, &self.disk))
     }
 }
 
@@ -30,22 +29,18 @@ impl Runner {
     pub(crate) fn go_on_with_piece(
         &mut self,
         command: CommandHandle,
+        seat: Seat<'_>,
         task: Task,
         engine: &mut FileEngine,
         now: Instant,
     ) -> Option<Ended> {
         let at = self.between.iter().position(|between| between.handle.command == command)?;
-        let Between { mut handle, units, disk } = self.between.swap_remove(at);
-        handle.meter.add(&task);
-        let next = Starved { handle, units, task, disk: Some(disk) };
-        if !next.is_still_there() {
+        let mut between = self.between.swap_remove(at);
+        between.handle.meter.add(&task);
+        let (handle, is_still_there) = (between.handle, between.is_still_there(&task));
+        if !is_still_there {
             return Some(Ended { handle, reply: Some(task_aborted()) });
         }
-        if !self.starved.is_empty() {
-            self.starved.push_back(next);
-            return None;
-        }
-        let progress = next.units.begin(handle.nexus(), next.task, &self.memory);
-        self.go_on(Some(handle), &next.units, progress, engine, now)
+        self.begin(handle, Seat { units: &between.units, ..seat }, task, engine, now)
     }
 }

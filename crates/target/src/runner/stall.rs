@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanwire_buffer::UNIT_BYTES;
+use sanwire_buffer::{Region, UNIT_BYTES};
 use sanwire_core::{Instant, NexusId};
 use sanwire_device::{Execution, Stalls};
 use sanwire_io::file::FileEngine;
@@ -26,6 +26,8 @@ const CROWDED_PARTS: usize = 2;
 pub(super) struct Attempt {
     patience: Patience,
     retry: Retry,
+    /// Where the memory of a read comes from.
+    memory: Option<Region>,
     stall: Option<Stall>,
 }
 
@@ -60,7 +62,8 @@ impl Attempt {
         if patience.is_none() {
             return None;
         }
-        Some(Box::new(Attempt { patience, retry: Retry::of(request)?, stall: None }))
+        let memory = if let Request::Read { buffer, .. } = request { buffer.region().cloned() } else { None };
+        Some(Box::new(Attempt { patience, retry: Retry::of(request)?, memory, stall: None }))
     }
 
     /// When the store is to be asked again, if it could not do its work, and there is patience left with that, and room.
@@ -159,7 +162,8 @@ impl Runner {
             self.stalled.pop_first();
             let Some(running) = self.running.get(tag as usize).and_then(Option::as_ref) else { continue };
             let Some(attempt) = &running.attempt else { continue };
-            match attempt.retry.request(|bytes| self.memory.frame(bytes)) {
+            let memory = attempt.memory.as_ref().unwrap_or(&self.memory);
+            match attempt.retry.request(|bytes| memory.frame(bytes)) {
                 Some(request) => match running.execution.store().start(request) {
                     Started::Done(completion) => self.completed(u64::from(tag), completion, engine, now, ended),
                     started => self.wait(tag, started, engine, now),
@@ -180,9 +184,10 @@ impl Runner {
         if kept.commands == 0 { 0 } else { kept.bytes + held_bytes() }
     }
 
-    /// What more may wait for stores: the rest of the memory is for commands whose stores work.
+    /// What more may wait for stores: the rest of the memory, and of the three quarters that a client that is alone has, is for
+    /// commands whose stores work.
     pub(super) fn room(&self) -> Room {
-        let kept_max_bytes = self.memory.length_bytes() / 4 * 3;
+        let kept_max_bytes = self.memory.length_bytes() / 8 * 5;
         Room { kept: Rc::clone(&self.kept), bytes: kept_max_bytes.checked_sub(self.kept_bytes()) }
     }
 

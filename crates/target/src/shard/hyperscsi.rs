@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sanwire_buffer::Region;
 use sanwire_core::quota::Usage;
 use sanwire_core::text::printable;
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
-use sanwire_device::{LogicalUnits, NexusPorts};
+use sanwire_device::{LogicalUnits, NexusPorts, Seat};
 use sanwire_hyperscsi::{Agreed, CommandHandle, ServerEvent};
 use sanwire_scsi::reservation::TransportId;
 
@@ -30,6 +31,16 @@ struct Visitor {
     is_read_only: bool,
     units: Arc<LogicalUnits>,
     uses: Uses,
+    /// Its share of the memory, and how much of what comes free it has beside others.
+    memory: Region,
+    priority: u8,
+    weight: u32,
+}
+
+impl Visitor {
+    fn seat(&self) -> Seat<'_> {
+        Seat { units: &self.units, memory: &self.memory, weight: self.weight }
+    }
 }
 
 /// The clients that have sessions in this shard.
@@ -60,6 +71,13 @@ impl Visitors {
         self.clients.leave(visitor.client, visitor.is_read_only);
     }
 
+    /// The terms have changed.
+    fn refresh_weights(&mut self) {
+        for visitor in self.by_nexus.values_mut() {
+            visitor.weight = self.clients.memory_weight(visitor.client, visitor.priority);
+        }
+    }
+
     /// The sessions that have used volumes.
     fn users(&self) -> impl Iterator<Item = User> {
         let users = self.by_nexus.values().filter(|visitor| visitor.uses != Uses::default());
@@ -86,6 +104,8 @@ impl Visitors {
             self.clients.leave(visitor.client, before);
         }
         visitor.units.lock_media(nexus, options.medium_lock);
+        visitor.priority = options.priority;
+        visitor.weight = self.clients.memory_weight(visitor.client, visitor.priority);
     }
 }
 
@@ -97,7 +117,7 @@ impl Shard {
                 let meter = Meter::start(&visitor.units, &task, now);
                 visitor.uses.note(&meter, &task);
                 let handle = Handle { command: runner::CommandHandle::HyperScsi(handle), meter };
-                self.ended.extend(self.runner.begin(handle, &visitor.units, task, &mut self.engine, now));
+                self.ended.extend(self.runner.begin(handle, visitor.seat(), task, &mut self.engine, now));
             }
             ServerEvent::Administer { handle, request, room_bytes } => {
                 let json = request.map_or_else(Vec::new, |request| request.to_vec());
@@ -112,7 +132,7 @@ impl Shard {
                     self.server.managed(handle, false, now);
                 }
             }
-            ServerEvent::SessionOpened { nexus, client, run, name, path, options } => {
+            ServerEvent::SessionOpened { nexus, client, run, name, path, options, memory } => {
                 if let Some(unlogged) = self.visitors.session_lines.next(now) {
                     tracing::info!("client {client} ({}) at {path} has come{unlogged}", printable(&name));
                 }
@@ -123,14 +143,17 @@ impl Shard {
                 units.nexus_established(nexus, ports);
                 units.name_writer(nexus, writer(&[&client.0, &run.to_be_bytes()]));
                 units.lock_media(nexus, options.medium_lock);
-                self.visitors
-                    .by_nexus
-                    .insert(nexus, Visitor { client, path, is_read_only, units, uses: Uses::default() });
+                let (priority, uses) = (options.priority, Uses::default());
+                let weight = self.visitors.clients.memory_weight(client, priority);
+                let visitor = Visitor { client, path, is_read_only, units, uses, memory, priority, weight };
+                self.visitors.by_nexus.insert(nexus, visitor);
             }
             ServerEvent::SessionResumed { nexus, path, options } => {
                 self.visitors.moved(nexus, path);
                 self.visitors.take_options(nexus, &options);
             }
+            ServerEvent::Disconnected { nexus } => self.withdraw(nexus, now),
+            ServerEvent::Held { nexus, is_held } => self.runner.withhold(nexus, is_held),
             ServerEvent::Options { nexus, options } => self.visitors.take_options(nexus, &options),
             ServerEvent::Refused { offence, client, path, count } => {
                 let who = client.map_or_else(|| "somebody".to_owned(), |client| format!("client {client}"));
@@ -148,8 +171,21 @@ impl Shard {
                 let Some(visitor) = self.visitors.by_nexus.remove(&nexus) else { return };
                 let own = Selection { by: nexus, which: Which::Own };
                 self.runner.leave(&own, None, &mut self.ended);
+                self.runner.withhold(nexus, false);
                 visitor.units.nexus_lost(nexus);
                 self.visitors.clients.leave(visitor.client, visitor.is_read_only);
+            }
+        }
+    }
+
+    /// What a session without a connection waits for memory with is not begun before it is asked again.
+    fn withdraw(&mut self, nexus: NexusId, now: Instant) {
+        if self.server.is_connected(nexus) {
+            return;
+        }
+        for command in self.runner.withdraw_starved(nexus) {
+            if let runner::CommandHandle::HyperScsi(handle) = command {
+                self.server.withdraw(handle, now);
             }
         }
     }
@@ -194,6 +230,7 @@ impl Shard {
         let is_unwelcome = |visitor: &&Visitor| !self.visitors.clients.permits(visitor.path.peer, Some(visitor.client));
         let unwelcome: Vec<ClientId> = visitors.filter(is_unwelcome).map(|visitor| visitor.client).collect();
         unwelcome.into_iter().for_each(|client| self.drop_client(client, now));
+        self.visitors.refresh_weights();
         self.server.refresh_options(now);
         self.server.share_windows(now);
     }

@@ -5,8 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
-use sanwire_device::{Disk, LogicalUnits, NexusPorts};
+use sanwire_device::{Disk, LogicalUnits, NexusPorts, Seat};
 use sanwire_io::{Poller, Ready};
 use sanwire_iscsi::{
     CommandHandle, Function, IscsiName, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent, TargetId,
@@ -48,11 +49,19 @@ struct Session {
     initiator: String,
     target: IscsiName,
     uses: Uses,
+    /// Its share of the memory.
+    memory: Region,
+}
+
+impl Session {
+    fn seat(&self) -> Seat<'_> {
+        Seat { units: &self.units, memory: &self.memory, weight: 1 }
+    }
 }
 
 /// The target's end of iSCSI in one shard.
 pub(super) struct IscsiEnd {
-    server: Server,
+    pub(super) server: Server,
     streams: Streams,
     sessions: BTreeMap<NexusId, Session>,
     /// Resets after which the sessions of a target are dropped.
@@ -249,7 +258,10 @@ impl Shard {
         match event {
             ServerEvent::Command { handle, task, .. } if task.is_further_piece() => {
                 let command = runner::CommandHandle::Iscsi(handle);
-                self.ended.extend(self.runner.go_on_with_piece(command, task, &mut self.engine, now));
+                if let Some(session) = self.iscsi.sessions.get(&handle.nexus()) {
+                    let seat = session.seat();
+                    self.ended.extend(self.runner.go_on_with_piece(command, seat, task, &mut self.engine, now));
+                }
             }
             ServerEvent::Command { handle, task, .. } => {
                 // A session whose target went away meanwhile gets no answers.
@@ -257,11 +269,11 @@ impl Shard {
                     let meter = Meter::start(&session.units, &task, now);
                     session.uses.note(&meter, &task);
                     let handle = Handle { command: runner::CommandHandle::Iscsi(handle), meter };
-                    self.ended.extend(self.runner.begin(handle, &session.units, task, &mut self.engine, now));
+                    self.ended.extend(self.runner.begin(handle, session.seat(), task, &mut self.engine, now));
                 }
             }
             ServerEvent::Manage { handle, target, lun, function } => self.manage(handle, target, lun, function, now),
-            ServerEvent::SessionOpened { nexus, target, initiator, isid, user, peer, group_tag, .. } => {
+            ServerEvent::SessionOpened { nexus, target, initiator, isid, user, peer, group_tag, memory, .. } => {
                 let shown = user.as_ref().map(|user| format!(" (user {user})")).unwrap_or_default();
                 tracing::info!("initiator {initiator}{shown}, port {isid}, has come");
                 let session = self.iscsi.exports.by_id(target).and_then(|export| {
@@ -272,7 +284,7 @@ impl Shard {
                     let initiator = TransportId::iscsi_port(initiator.as_str(), isid.0).ok()?;
                     let ports = NexusPorts { initiator, target: iscsi_port(&export.config.name, group_tag) };
                     let (units, ports, uses) = (Arc::clone(&export.units), Arc::new(ports), Uses::default());
-                    Some(Session { units, ports, initiator: shown, target, uses })
+                    Some(Session { units, ports, initiator: shown, target, uses, memory })
                 });
                 match session {
                     Some(session) => {
@@ -295,6 +307,7 @@ impl Shard {
                 // From now on its port may have its next session in another shard.
                 self.iscsi.registry.closed(nexus, tsih);
             }
+            ServerEvent::Cut { connection } => self.iscsi.streams.cut(connection),
             ServerEvent::Close { connection } => {
                 self.iscsi.streams.close(connection, &mut self.iscsi.server, &mut self.poller, now);
             }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Instant, LinkId, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer, Ask, Function};
 use sanwire_hyperscsi::{
@@ -51,7 +51,7 @@ pub fn begin(server: SocketAddr, key: [u8; 32], wishes: Wishes) -> Driver {
         path,
         server_name: String::new(),
         link: LinkLimits { packet_max_bytes: 1400, receive_capacity_packets: 64 },
-        commands_max: 8,
+        commands_max: 16,
         transfer_max_bytes: 1 << 20,
         server_key: None,
         protection_min: Protection::Checksum,
@@ -176,6 +176,16 @@ impl Driver {
 
     fn order(&mut self, lun: u16, ask: Ask, data_out: Option<Slice>) -> CommandId {
         let order = Order { lun: Lun::new(lun).unwrap(), ask, data_out, data_in: None };
+        let id = self.client.order(order, self.now()).unwrap();
+        self.transmit();
+        id
+    }
+
+    /// Gives a read of 1 MiB from the beginning.
+    pub fn read_much(&mut self, lun: u16) -> CommandId {
+        let ask = Ask::Command([0x28, 0, 0, 0, 0, 0, 0, 8, 0, 0].into());
+        let data_in = Some(Frame::from(vec![0; 1 << 20]));
+        let order = Order { lun: Lun::new(lun).unwrap(), ask, data_out: None, data_in };
         let id = self.client.order(order, self.now()).unwrap();
         self.transmit();
         id

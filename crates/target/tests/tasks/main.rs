@@ -3,6 +3,7 @@
 mod addresses;
 mod attentions;
 mod copy;
+mod frozen;
 mod hyperscsi;
 mod initiator;
 mod logins;

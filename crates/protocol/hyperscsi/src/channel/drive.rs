@@ -32,6 +32,7 @@ impl Channel {
         }
         for at in 0..self.links.len() {
             if let Some(in_a_row) = self.links[at].has_timed_out(now) {
+                self.asked_since.get_or_insert(now);
                 match self.recovery {
                     Recovery::Selective => {
                         (0..in_a_row.min(QUERIES_MAX)).for_each(|_| self.query_on(at, now));

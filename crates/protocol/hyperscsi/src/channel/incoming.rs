@@ -80,6 +80,9 @@ impl Channel {
     pub(super) fn progressed(&mut self, now: Instant) {
         let is_lenient = self.recovery == Recovery::Selective;
         let is_waiting = self.outgoing.is_waiting();
+        if !is_waiting || self.links.iter().any(|link| link.progress.any) {
+            self.asked_since = None;
+        }
         for link in &mut self.links {
             link.progressed(is_lenient, now);
             // Without maps nobody knows by link what has come.
@@ -137,6 +140,7 @@ impl Channel {
             AckKind::Plain => {}
             AckKind::Windows { number, windows } => self.windows_answered(number, windows),
             AckKind::Query { marker } => {
+                self.asked_since = None;
                 if usize::from(Marker::of(marker).link) == at.0 {
                     self.links[at.0].answered(now);
                     self.links[at.0].query_answered(Marker::of(marker).order, now);

@@ -80,7 +80,7 @@ pub(super) struct Link {
     unasked_bytes: u64,
     /// When to ask what has come.
     pub(super) retransmit_at: Option<Instant>,
-    progress: Progress,
+    pub(super) progress: Progress,
     state: State,
     /// Since when it owes an answer.
     silent_since: Option<Instant>,
@@ -93,8 +93,8 @@ pub(super) struct Link {
 
 /// What acknowledgements have brought since it was last looked at.
 #[derive(Debug, Default)]
-struct Progress {
-    any: bool,
+pub(super) struct Progress {
+    pub(super) any: bool,
     bytes: u64,
     order: u64,
     /// The round trip of the newest packet that was sent once.

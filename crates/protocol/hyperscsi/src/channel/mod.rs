@@ -93,6 +93,8 @@ pub(crate) struct Channel {
     last_heard: Instant,
     /// Since when we wait for any sign of life.
     unanswered_since: Option<Instant>,
+    /// Since when we ask what has come of what was sent, and are not told.
+    asked_since: Option<Instant>,
     /// How many requests for windows there were.
     window_requests: u32,
     /// The one that is not answered.
@@ -139,6 +141,7 @@ impl Channel {
             gap_end: 0,
             last_heard: setup.now,
             unanswered_since: None,
+            asked_since: None,
             window_requests: 0,
             requested_windows: None,
             heard_windows: 0,
@@ -206,6 +209,11 @@ impl Channel {
     /// Since when the peer owes us a sign of life.
     pub(crate) fn unanswered_since(&self) -> Option<Instant> {
         self.unanswered_since
+    }
+
+    /// Since when the peer, heard or not, was asked what has come, and has not said so.
+    pub(crate) fn asked_since(&self) -> Option<Instant> {
+        self.asked_since
     }
 
     /// The windows in force, ours first.

@@ -29,6 +29,10 @@ pub(super) struct Pauses {
     no_room: Option<(u64, Instant)>,
     /// The highest numbers that the peer has asked with, by their reason.
     heard: [u32; 2],
+    /// Our owner wants no data.
+    is_pausing: bool,
+    /// Since when the peer's owner wants none.
+    held_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +66,7 @@ fn place(pause: Pause) -> usize {
 impl Channel {
     /// Asks the peer to send no data, or to go on, until it has heard so.
     pub(crate) fn pause(&mut self, is_paused: bool, now: Instant) {
+        self.pauses.is_pausing = is_paused;
         self.ask_pause(Pause::Owner(is_paused), now);
     }
 
@@ -73,6 +78,16 @@ impl Channel {
     /// Whether the peer wants no data for a while, because its owner does not.
     pub(crate) fn is_held(&self) -> bool {
         self.outgoing.is_paused()
+    }
+
+    /// Since when it is so.
+    pub(crate) fn held_since(&self) -> Option<Instant> {
+        self.pauses.held_since
+    }
+
+    /// Whether the peer was asked to send no data, because our owner wants none.
+    pub(crate) fn is_pausing(&self) -> bool {
+        self.pauses.is_pausing
     }
 
     /// Tells the peer that there was no room for a data packet: it is to keep back what needs some from there on.
@@ -131,7 +146,10 @@ impl Channel {
         }
         *heard = number;
         match pause {
-            Pause::Owner(is_paused) => self.outgoing.set_paused(is_paused),
+            Pause::Owner(is_paused) => {
+                self.outgoing.set_paused(is_paused);
+                self.pauses.held_since = is_paused.then(|| self.pauses.held_since.unwrap_or(now));
+            }
             Pause::Room(Some(from)) => {
                 self.outgoing.keep_back(from, now + NO_ROOM_MAX, &mut self.links);
                 self.progressed(now);

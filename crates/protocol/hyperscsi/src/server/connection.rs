@@ -24,7 +24,7 @@ use crate::wire::{Opcode, Protection, RawPacket, Tag};
 const MISSED_MAX: u32 = 3;
 
 /// The same for one that has let the server wait: its process may be stopped.
-const MISSED_MAX_PAUSED: u32 = 12;
+pub(super) const MISSED_MAX_PAUSED: u32 = 12;
 
 /// An acceptance that was not answered is repeated after this.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -50,6 +50,8 @@ pub(super) struct Request {
 pub(super) struct Connection {
     pub(super) channel: Channel,
     pub(super) nexus: NexusId,
+    /// Its session's share.
+    pub(super) memory: Region,
     /// Whether it stands in the queue of connections that may have something to send.
     pub(super) is_queued: bool,
     /// Whose turn it is to send.
@@ -67,12 +69,14 @@ pub(super) struct Connection {
     pub(super) police: Shaper,
     /// For what there was no memory, if the client was told so.
     wanted: Option<Wanted>,
+    /// Requests that were guarded too little, and whose answers are not acknowledged.
+    pub(super) demands: usize,
     pub(super) terms: Terms,
     /// What has become of them and was not told yet.
     pub(super) news: News,
     /// The client does not support what the server enforces now.
     pub(super) is_refused: bool,
-    keep_alive: Duration,
+    pub(super) keep_alive: Duration,
     keep_alive_at: Instant,
     keep_alive_nonce: u64,
     rekey_interval: Duration,
@@ -89,9 +93,9 @@ impl Connection {
     pub(super) fn new(
         channel: Channel,
         nexus: NexusId,
+        memory: Region,
         terms: Terms,
-        keep_alive: Duration,
-        rekey_interval: Duration,
+        (keep_alive, rekey_interval): (Duration, Duration),
         now: Instant,
     ) -> Self {
         let mut police = Shaper::inward();
@@ -99,6 +103,7 @@ impl Connection {
         Connection {
             channel,
             nexus,
+            memory,
             is_queued: false,
             turn: Turn::default(),
             sent_packets: 0,
@@ -109,6 +114,7 @@ impl Connection {
             intake: Intake::new(terms.taken_transfer_bytes(), terms.takes_compressed()),
             police,
             wanted: None,
+            demands: 0,
             terms,
             news: News::default(),
             is_refused: false,
@@ -182,7 +188,6 @@ impl Connection {
         &mut self,
         packet: &RawPacket<'_>,
         plain: &mut Vec<u8>,
-        memory: &Region,
         counters: &mut Counters,
         now: Instant,
     ) -> Result<Option<Request>, Offence> {
@@ -202,7 +207,7 @@ impl Connection {
         self.police.sent(packet.length_bytes(), now);
         let is_next = self.channel.is_next(fragment.sequence);
         let piece = Piece { prefix: &packet.prefix, fragment: &fragment, head, data, is_next };
-        let taken = self.intake.take(piece, memory);
+        let taken = self.intake.take(piece, &self.memory, now);
         if let Taken::NoMemory { wanted } = taken {
             counters.no_memory += 1;
             if self.channel.no_room_from().is_none_or(|from| fragment.sequence <= from) {
@@ -228,18 +233,25 @@ impl Connection {
     }
 
     /// Tells the client that there is room, if so many free bytes are enough for what it waits for: gives how many that takes.
-    pub(super) fn tell_of_room(&mut self, memory: &Region, free_bytes: usize, now: Instant) -> Option<usize> {
+    pub(super) fn tell_of_room(&mut self, free_bytes: usize, now: Instant) -> Option<usize> {
         let is_next = self.channel.is_next(self.channel.no_room_from()?);
         let (wanted, bytes) = self.wanted.map(|wanted| (wanted, wanted.bytes(is_next)))?;
-        if bytes > free_bytes || !wanted.has_frames(memory) {
+        if bytes > free_bytes.min(self.memory.free_bytes()) || !wanted.has_frames(&self.memory) {
             return None;
         }
         self.found_room(now);
         Some(bytes)
     }
 
+    /// The client is to send nothing, or to go on.
+    pub(super) fn pause(&mut self, is_paused: bool, now: Instant) {
+        self.channel.pause(is_paused, now);
+        self.intake.go_on(now);
+    }
+
     /// There is room again.
     fn found_room(&mut self, now: Instant) {
+        self.intake.go_on(now);
         self.wanted = None;
         self.channel.has_room(now);
     }
@@ -335,6 +347,8 @@ impl Connection {
     pub(super) fn is_dead(&self, now: Instant) -> bool {
         let missed_max = if self.channel.is_held() { MISSED_MAX_PAUSED } else { MISSED_MAX };
         now.saturating_since(self.channel.last_heard()) > self.keep_alive * missed_max
+            || self.is_deaf(now)
+            || self.has_abandoned_a_request(now)
             || self.channel.is_stuck()
             || self.is_refused
     }

@@ -1,8 +1,10 @@
 //! Requests that are coming in on a connection: their fragments are put to their places, compressed data is expanded.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_core::Instant;
 use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
 
 use super::connection::Request;
@@ -35,6 +37,8 @@ struct Incoming {
     room: Room,
     expanded_kib: u16,
     protection: Protection,
+    /// When the last of it came.
+    since: Instant,
 }
 
 /// A message's tag, and whether it is of management.
@@ -118,14 +122,24 @@ impl Intake {
         self.transfer_max_bytes = transfer_max_bytes;
     }
 
+    /// Whether nothing more has come of a request for so long.
+    pub(super) fn is_abandoned(&self, now: Instant, after: Duration) -> bool {
+        self.incoming.values().any(|incoming| now.saturating_since(incoming.since) >= after)
+    }
+
+    /// The client may send from now on, if it was not to before: what has begun to come goes on then.
+    pub(super) fn go_on(&mut self, now: Instant) {
+        self.incoming.values_mut().for_each(|incoming| incoming.since = now);
+    }
+
     /// Takes a fragment that is new.
-    pub(super) fn take(&mut self, piece: Piece<'_>, memory: &Region) -> Taken {
+    pub(super) fn take(&mut self, piece: Piece<'_>, memory: &Region, now: Instant) -> Taken {
         let key = key(piece.prefix.header);
         let may_begin = || self.incoming.len() < INCOMING_MAX && self.may_be(piece.fragment);
         if !self.incoming.contains_key(&key) && !may_begin() {
             return Taken::Violation;
         }
-        match self.place(piece, memory) {
+        match self.place(piece, memory, now) {
             None => Taken::NoMemory { wanted: self.wanted(&piece) },
             Some(Ok(None)) => Taken::Noted,
             Some(Ok(Some(Whole { head, data, protection }))) => match RequestHead::read(&head) {
@@ -151,7 +165,7 @@ impl Intake {
     }
 
     /// Puts a fragment's data where it belongs. The outer `None`: no memory is free; `Err`: it contradicts others.
-    fn place(&mut self, piece: Piece<'_>, memory: &Region) -> Option<Result<Option<Whole>, ()>> {
+    fn place(&mut self, piece: Piece<'_>, memory: &Region, now: Instant) -> Option<Result<Option<Whole>, ()>> {
         let Piece { prefix: Prefix { header, protection, .. }, fragment, head, data, .. } = piece;
         let tag = key(*header);
         if !self.incoming.contains_key(&tag) {
@@ -160,9 +174,11 @@ impl Intake {
             }
             let room = self.room(&piece, memory)?;
             let (assembly, expanded_kib) = (Assembly::new(fragment), fragment.expanded_kib);
-            self.incoming.insert(tag, Incoming { assembly, room, expanded_kib, protection: *protection });
+            let incoming = Incoming { assembly, room, expanded_kib, protection: *protection, since: now };
+            self.incoming.insert(tag, incoming);
         }
         let incoming = self.incoming.get_mut(&tag)?;
+        incoming.since = now;
         incoming.protection = incoming.protection.min(*protection);
         let noted = incoming.assembly.note(*header, fragment, head, data.len());
         let start = fragment.data_offset as usize;

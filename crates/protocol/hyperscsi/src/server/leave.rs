@@ -29,10 +29,9 @@ impl Server {
 
     fn end_sessions(&mut self, nexuses: Vec<NexusId>, now: Instant) {
         for nexus in nexuses {
-            if let Some(id) = self.sessions.get(&nexus).and_then(|session| session.connection) {
-                self.drop_connection(id, now);
-            }
+            let connection = self.sessions.get(&nexus).and_then(|session| session.connection);
             self.close_session(nexus);
+            connection.into_iter().for_each(|id| self.drop_connection(id, now));
         }
     }
 
@@ -56,6 +55,12 @@ impl Server {
         changed.into_iter().for_each(|nexus| self.say_whether_paused(nexus, now));
     }
 
+    /// Whether a session has a connection.
+    #[must_use]
+    pub fn is_connected(&self, nexus: NexusId) -> bool {
+        self.sessions.get(&nexus).is_some_and(|session| session.connection.is_some())
+    }
+
     /// Whether a client is to send nothing in a session.
     pub(super) fn is_paused(&self, client: ClientId, nexus: NexusId) -> bool {
         self.paused.contains(&client) || self.held_back.contains(&nexus)
@@ -66,7 +71,7 @@ impl Server {
         let is_paused = self.is_paused(session.client, nexus);
         let Some(id) = session.connection else { return };
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.channel.pause(is_paused, now);
+            connection.pause(is_paused, now);
         }
         self.touch(id);
     }

@@ -9,6 +9,7 @@ mod connection;
 mod cookie;
 mod gate;
 mod handshake;
+mod hoard;
 mod intake;
 mod leave;
 mod links;
@@ -186,7 +187,7 @@ impl Server {
             return;
         };
         connection.received_packets += 1;
-        let request = connection.handle_data(packet, &mut self.plain, &self.config.memory, &mut self.counters, now);
+        let request = connection.handle_data(packet, &mut self.plain, &mut self.counters, now);
         let nexus = connection.nexus;
         if connection.wants_room() && !self.starved.contains(&prefix.connection) {
             self.starved.push_back(prefix.connection);
@@ -216,13 +217,17 @@ impl Server {
         };
         if opcode == Opcode::Disconnect {
             if live::read_disconnect(&plain).is_ok() {
-                self.drop_connection(prefix.connection, now);
                 self.close_session(nexus);
+                self.drop_connection(prefix.connection, now);
                 self.share_windows(now);
             }
             return;
         }
+        let was_held = connection.channel.is_held();
         let offence = connection.handle_control(opcode, &plain, (packet.length_bytes(), at), now).err();
+        if connection.channel.is_held() != was_held {
+            self.events.push_back(ServerEvent::Held { nexus, is_held: !was_held });
+        }
         if let Some(offence) = offence {
             self.note_offence_of(nexus, offence, path, now);
         }
@@ -231,16 +236,6 @@ impl Server {
         self.touch(prefix.connection);
         if has_other_share {
             self.share_windows(now);
-        }
-    }
-
-    /// Tells sessions which of their answers have arrived.
-    fn deliver(&mut self, id: u32) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        if let Some(session) = self.sessions.get_mut(&connection.nexus) {
-            while let Some(number) = connection.channel.poll_delivered() {
-                session.delivered(number);
-            }
         }
     }
 
@@ -259,12 +254,14 @@ impl Server {
 
     fn drop_connection(&mut self, id: u32, now: Instant) {
         let Some(connection) = self.connections.remove(&id) else { return };
-        if let Some(session) = self.sessions.get_mut(&connection.nexus)
+        let nexus = connection.nexus;
+        if let Some(session) = self.sessions.get_mut(&nexus)
             && session.connection == Some(id)
         {
             session.note_transfers(connection.terms.taken_transfer_bytes());
             session.disconnect(now);
             let client = session.client;
+            self.events.push_back(ServerEvent::Disconnected { nexus });
             self.wake_at(now + self.config.session_idle_max);
             self.bound_slots(client);
         }
@@ -360,6 +357,7 @@ impl Server {
                 connection.report(&self.config.addresses, now);
             }
             let is_dead = connection.is_dead(now);
+            self.counters.unheeded += u64::from(connection.is_deaf(now));
             have_other_shares |= self.tell_news(id, now);
             if is_dead || !self.rekey(id, now) {
                 self.drop_connection(id, now);

@@ -1,6 +1,7 @@
 //! Requests of established sessions, and their answers.
 
 use sanwire_buffer::Slice;
+use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
 use sanwire_core::{Instant, Lun, NexusId, Path};
 use sanwire_scsi::{Reply, Status, Task};
 
@@ -14,6 +15,10 @@ use crate::wire::{Protection, Tag};
 
 /// What says that a message is no session's answer: no command has this number.
 const NOT_KEPT: u64 = u64::MAX;
+
+/// Requests that were guarded too little whose answers a client has not acknowledged, at the most. Who heeds them has no more
+/// than it has commands in transit.
+const DEMANDS_MAX: usize = 2 * COMMANDS_IN_TRANSIT_MAX;
 
 impl Server {
     pub(super) fn handle_request(&mut self, nexus: NexusId, path: Path, request: Request, now: Instant) {
@@ -34,14 +39,18 @@ impl Server {
             if !was_enough {
                 self.note_offence_of(nexus, Offence::Downgrade, path, now);
             }
-            self.demand(nexus, request.tag, number, terms);
+            self.demand(nexus, request.tag, number, terms, now);
             return;
         }
         let protection = request.protection.max(terms.protection);
         let to = ReplyTo { tag: request.tag, protection, is_local: request.is_local };
-        let unit = Unit { lun: lun.filter(|_| !request.is_local), terms };
+        let is_read = matches!(&ask, Ask::Command(cdb) if cdb.is_read());
+        let unit = Unit { lun: lun.filter(|_| !request.is_local), terms, is_read };
+        // Who has all its commands under way may still have them ended.
+        let is_management = matches!(ask, Ask::Manage { .. });
+        let executing_max = usize::from(self.config.commands_max) * if is_management { 2 } else { 1 };
         match session.ask(number, request.head.settled_below, to, unit) {
-            Asked::Execute if session.executing() > usize::from(self.config.commands_max) => {
+            Asked::Execute if session.executing() > executing_max => {
                 self.end(CommandHandle { nexus, number }, ask, Status::TaskSetFull, now);
             }
             Asked::Abort if !matches!(ask, Ask::Manage { .. }) => {
@@ -68,7 +77,8 @@ impl Server {
     fn end(&mut self, handle: CommandHandle, ask: Ask, status: Status, now: Instant) {
         match ask {
             Ask::Administer => self.administered(handle, None, now),
-            Ask::Command(_) | Ask::Manage { .. } => self.reply(handle, Reply::bare(status), now),
+            Ask::Manage { .. } => self.managed(handle, false, now),
+            Ask::Command(_) => self.reply(handle, Reply::bare(status), now),
         }
     }
 
@@ -107,10 +117,31 @@ impl Server {
         connection.map_or(self.config.transfer_max_bytes, Connection::taken_transfer_bytes)
     }
 
+    /// Tells sessions which of their answers have arrived.
+    pub(super) fn deliver(&mut self, id: u32) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if let Some(session) = self.sessions.get_mut(&connection.nexus) {
+            while let Some(number) = connection.channel.poll_delivered() {
+                match number {
+                    NOT_KEPT => connection.demands -= 1,
+                    number => session.delivered(number),
+                }
+            }
+        }
+    }
+
     /// The device has executed a command.
     pub fn reply(&mut self, handle: CommandHandle, reply: Reply, now: Instant) {
         let answer = Answer::Command { status: reply.status, sense: reply.sense };
         self.answer(handle, answer, reply.data_in, now);
+    }
+
+    /// A command has not begun and is not going to, because its session has no connection: it runs when it is asked again.
+    pub fn withdraw(&mut self, handle: CommandHandle, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
+        for by in session.withdraw(handle.number) {
+            self.managed(CommandHandle { number: by, ..handle }, true, now);
+        }
     }
 
     /// A task management function has ended.
@@ -123,8 +154,17 @@ impl Server {
         self.answer(handle, Answer::Administered, answer, now);
     }
 
-    /// A request that was guarded too little: it is not executed, and the client learns how to ask.
-    fn demand(&mut self, nexus: NexusId, tag: Tag, number: u64, unit: UnitTerms) {
+    /// A request that was guarded too little: it is not executed, and the client learns how to ask. Who takes none of these answers
+    /// and goes on asking so is not served on that connection.
+    fn demand(&mut self, nexus: NexusId, tag: Tag, number: u64, unit: UnitTerms, now: Instant) {
+        let Some(id) = self.sessions.get(&nexus).and_then(|session| session.connection) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.demands += 1;
+        if connection.demands > DEMANDS_MAX {
+            self.counters.unheeded += 1;
+            self.drop_connection(id, now);
+            return self.share_windows(now);
+        }
         let head = ReplyHead { number, unit, answer: None }.write();
         let to = ReplyTo { tag, protection: Protection::STRONGEST, is_local: false };
         self.send(nexus, to, NOT_KEPT, Kept { head, data: None, is_compressible: false });
@@ -132,7 +172,7 @@ impl Server {
 
     fn answer(&mut self, handle: CommandHandle, answer: Answer, data: Option<Slice>, now: Instant) {
         let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
-        let Unit { lun, terms } = session.unit(handle.number);
+        let Unit { lun, terms, .. } = session.unit(handle.number);
         // The unit may demand more by now.
         let level = lun.map_or(terms.protection, |lun| (self.config.levels)(Some(lun)).max(terms.protection));
         let unit = UnitTerms { protection: level, ..terms };

@@ -20,7 +20,7 @@ impl Server {
             let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.wants_room()) else {
                 continue;
             };
-            match connection.tell_of_room(&self.config.memory, free_bytes, now) {
+            match connection.tell_of_room(free_bytes, now) {
                 Some(taken_bytes) => {
                     free_bytes -= taken_bytes;
                     self.touch(id);

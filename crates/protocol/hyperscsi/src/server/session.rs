@@ -2,11 +2,12 @@
 //! at most once.
 //!
 //! Commands are numbered without gaps. A request that comes again (the client lost its connection before the answer)
-//! finds its command still running, or is answered from memory. An answer is remembered until the client has it whole.
+//! finds its command still running, or is answered from memory. An answer is remembered until the client has it whole; but
+//! not the data of a READ, which is much, and which whoever never comes back would keep from others: it is read again.
 
 use std::collections::VecDeque;
 
-use sanwire_buffer::{Head, Slice};
+use sanwire_buffer::{Head, Region, Slice};
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Peer};
 
 use crate::wire::command::UnitTerms;
@@ -29,6 +30,8 @@ pub(super) struct Unit {
     /// `None` for one that cannot exist, and of management.
     pub(super) lun: Option<Lun>,
     pub(super) terms: UnitTerms,
+    /// A READ is asked, which may be executed again.
+    pub(super) is_read: bool,
 }
 
 /// Where an answer goes: the tag that asked for it, and how its packets are to be guarded.
@@ -52,6 +55,8 @@ enum Slot {
     /// Answered, not yet known to have arrived.
     /// `sent_on` is the connection that carries the answer already.
     Answered { kept: Kept, sent_on: Option<u32> },
+    /// The data of a READ is on its way, and only the connection has it. If that ends before, it is as if nobody had asked.
+    Sending,
     /// The client has the answer.
     Settled,
 }
@@ -88,6 +93,8 @@ pub(super) struct Session {
     pub(super) nexus: NexusId,
     /// From where its last connection was made.
     pub(super) source: Peer,
+    /// Its share of the memory.
+    pub(super) memory: Region,
     /// The connection that it uses now.
     pub(super) connection: Option<u32>,
     /// Since when it has none.
@@ -100,12 +107,19 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(client: ClientId, number: u64, nexus: NexusId, source: Peer, now: Instant) -> Self {
+    pub(super) fn new(
+        (client, number): (ClientId, u64),
+        nexus: NexusId,
+        source: Peer,
+        memory: Region,
+        now: Instant,
+    ) -> Self {
         Session {
             client,
             number,
             nexus,
             source,
+            memory,
             connection: None,
             orphaned_at: now,
             transfer_limit_bytes: 0,
@@ -130,12 +144,14 @@ impl Session {
         self.transfer_limit_bytes = self.transfer_limit_bytes.max(taken_bytes);
     }
 
-    /// A new connection takes over: the tags of the old one mean nothing any more.
+    /// A new connection takes over: the tags of the old one mean nothing any more, and what was on its way is not.
     pub(super) fn connect(&mut self, connection: u32) {
         self.connection = Some(connection);
         for slot in &mut self.slots {
-            if let Slot::Executing { to, .. } = slot {
-                *to = None;
+            match slot {
+                Slot::Executing { to, .. } => *to = None,
+                Slot::Sending => *slot = Slot::Unasked,
+                _ => {}
             }
         }
     }
@@ -198,7 +214,7 @@ impl Session {
                 *sent_on = self.connection;
                 Asked::Repeat(kept.clone())
             }
-            Slot::Answered { .. } | Slot::Settled => Asked::Refuse,
+            Slot::Answered { .. } | Slot::Sending | Slot::Settled => Asked::Refuse,
         }
     }
 
@@ -207,33 +223,48 @@ impl Session {
         self.slots.get_mut(usize::try_from(index).ok()?)
     }
 
-    /// The device has answered.
+    /// The device has answered. The data of a READ is for the connection that has asked for it, or for nobody.
     pub(super) fn answer(&mut self, number: u64, kept: Kept) -> Answered {
         self.executing = self.executing.saturating_sub(1);
         let connection = self.connection;
         let Some(slot @ Slot::Executing { .. }) = self.slot(number) else { return Answered::default() };
-        let Slot::Executing { to, awaited_by, .. } = std::mem::replace(slot, Slot::Answered { kept, sent_on: None })
-        else {
+        let Slot::Executing { to, unit, awaited_by } = std::mem::replace(slot, Slot::Unasked) else {
             return Answered::default();
         };
         let to = to.filter(|_| connection.is_some());
-        if let Slot::Answered { sent_on, .. } = slot {
-            *sent_on = connection.filter(|_| to.is_some());
-        }
+        *slot = match to {
+            Some(_) if unit.is_read && kept.data.is_some() => Slot::Sending,
+            None if unit.is_read && kept.data.is_some() => Slot::Unasked,
+            _ => Slot::Answered { kept, sent_on: connection.filter(|_| to.is_some()) },
+        };
         Answered { to, awaited_by }
+    }
+
+    /// A command that was not begun is not going to be: it is as if nobody had asked. Gives the task management requests that have
+    /// waited for it.
+    pub(super) fn withdraw(&mut self, number: u64) -> Vec<u64> {
+        self.executing = self.executing.saturating_sub(1);
+        let Some(slot @ Slot::Executing { .. }) = self.slot(number) else { return Vec::new() };
+        match std::mem::replace(slot, Slot::Unasked) {
+            Slot::Executing { awaited_by, .. } => awaited_by,
+            _ => Vec::new(),
+        }
     }
 
     /// The logical unit of a command that is being executed.
     pub(super) fn unit(&mut self, number: u64) -> Unit {
         match self.slot(number) {
             Some(Slot::Executing { unit, .. }) => *unit,
-            _ => Unit { lun: None, terms: UnitTerms { protection: Protection::Checksum, is_compressible: false } },
+            _ => {
+                let terms = UnitTerms { protection: Protection::Checksum, is_compressible: false };
+                Unit { lun: None, terms, is_read: false }
+            }
         }
     }
 
     /// The client has the whole answer.
     pub(super) fn delivered(&mut self, number: u64) {
-        if let Some(slot @ Slot::Answered { .. }) = self.slot(number) {
+        if let Some(slot @ (Slot::Answered { .. } | Slot::Sending)) = self.slot(number) {
             *slot = Slot::Settled;
         }
     }
@@ -263,8 +294,8 @@ mod tests {
     use super::*;
 
     fn session() -> Session {
-        let source = Peer::Ethernet(MacAddress([2; 6]));
-        let mut session = Session::new(ClientId([0; 16]), 1, NexusId(1), source, Instant::ZERO);
+        let (source, memory) = (Peer::Ethernet(MacAddress([2; 6])), Region::new(1 << 20).unwrap());
+        let mut session = Session::new((ClientId([0; 16]), 1), NexusId(1), source, memory, Instant::ZERO);
         session.connect(7);
         session
     }
@@ -279,9 +310,21 @@ mod tests {
 
     /// A request for a logical unit that demands nothing.
     fn ask(session: &mut Session, number: u64, settled_below: u64, tag: u16) -> Asked {
+        ask_for(session, number, settled_below, tag, false)
+    }
+
+    fn ask_for(session: &mut Session, number: u64, settled_below: u64, tag: u16, is_read: bool) -> Asked {
         let terms = UnitTerms { protection: Protection::Checksum, is_compressible: true };
-        let unit = Unit { lun: Some(Lun::default()), terms };
+        let unit = Unit { lun: Some(Lun::default()), terms, is_read };
         session.ask(number, settled_below, to(tag), unit)
+    }
+
+    fn read(session: &mut Session, number: u64, tag: u16) -> Asked {
+        ask_for(session, number, 0, tag, true)
+    }
+
+    fn data() -> Kept {
+        Kept { data: Some(vec![1; 9].into()), ..kept() }
     }
 
     #[test]
@@ -352,6 +395,62 @@ mod tests {
         assert!(matches!(ask(&mut session, 0, 0, 0), Asked::Wait));
         assert!(matches!(ask(&mut session, 1, 0, 1), Asked::Refuse));
         assert!(matches!(ask(&mut session, 2, 0, 2), Asked::Repeat(_)));
+    }
+
+    #[test]
+    fn a_read_of_which_the_data_was_lost_with_its_connection_is_executed_again() {
+        let mut session = session();
+        assert!(matches!(read(&mut session, 0, 1), Asked::Execute));
+        assert!(matches!(read(&mut session, 1, 2), Asked::Execute));
+        assert_eq!(session.answer(0, data()).to, Some(to(1)));
+        assert!(matches!(read(&mut session, 0, 3), Asked::Refuse), "it is on its way");
+        assert_eq!(session.answer(1, data()).to, Some(to(2)));
+        session.delivered(1);
+        session.connect(8);
+        assert!(matches!(read(&mut session, 0, 4), Asked::Execute));
+        assert!(matches!(read(&mut session, 1, 5), Asked::Refuse), "the client has it");
+        assert_eq!(session.executing(), 1);
+    }
+
+    #[test]
+    fn nobodys_read_is_forgotten_when_it_is_answered() {
+        let mut session = session();
+        (0..2).for_each(|number| drop(read(&mut session, number, 1)));
+        session.disconnect(Instant::ZERO);
+        assert_eq!(session.answer(0, data()).to, None);
+        session.connect(8);
+        assert_eq!(session.answer(1, data()).to, None, "not asked for on this connection");
+        assert!((0..2).all(|number| matches!(read(&mut session, number, 1), Asked::Execute)));
+    }
+
+    #[test]
+    fn what_a_read_has_failed_with_is_kept() {
+        let mut session = session();
+        read(&mut session, 0, 1);
+        session.answer(0, kept());
+        session.connect(8);
+        assert!(matches!(read(&mut session, 0, 2), Asked::Repeat(_)), "a unit attention is told once");
+    }
+
+    #[test]
+    fn what_changes_something_is_never_executed_again() {
+        let mut session = session();
+        ask(&mut session, 0, 0, 1);
+        session.answer(0, data());
+        session.connect(8);
+        assert!(matches!(ask(&mut session, 0, 0, 2), Asked::Repeat(Kept { data: Some(_), .. })));
+    }
+
+    #[test]
+    fn what_was_withdrawn_is_executed_when_it_is_asked_again() {
+        let mut session = session();
+        ask(&mut session, 0, 0, 1);
+        assert!(session.abort(0, 1));
+        session.disconnect(Instant::ZERO);
+        assert_eq!((session.withdraw(0), session.executing()), (vec![1], 0));
+        assert!(session.withdraw(0).is_empty() && session.executing() == 0);
+        session.connect(8);
+        assert!(matches!(ask(&mut session, 0, 0, 2), Asked::Execute));
     }
 
     #[test]

@@ -302,8 +302,9 @@ impl Server {
                 session.keep_only(unanswered);
             }
         }
-        let mut connection =
-            Connection::new(channel, nexus, terms, self.config.keep_alive, self.config.rekey_interval, now);
+        let Some(memory) = self.sessions.get(&nexus).map(|session| session.memory.clone()) else { return Ok(()) };
+        let timers = (self.config.keep_alive, self.config.rekey_interval);
+        let mut connection = Connection::new(channel, nexus, memory, terms, timers, now);
         // Before the acceptance: with that the client begins to send.
         if self.is_paused(client, nexus) {
             connection.channel.pause(true, now);
@@ -322,6 +323,9 @@ impl Server {
             let old = session.connection.and_then(|old| self.connections.remove(&old));
             if let Some(old) = old {
                 session.note_transfers(old.terms.taken_transfer_bytes());
+                if old.channel.is_held() {
+                    self.events.push_back(ServerEvent::Held { nexus, is_held: false });
+                }
             }
             session.connect(connection);
             session.source = path.peer.source();
@@ -331,12 +335,13 @@ impl Server {
         self.end_predecessors(client, number, now);
         let nexus = NexusId(self.next_nexus);
         self.next_nexus += u64::from(self.config.shards.max(1));
-        let mut session = Session::new(client, number, nexus, path.peer.source(), now);
+        let memory = self.memory_of(client);
+        let mut session = Session::new((client, number), nexus, path.peer.source(), memory.clone(), now);
         session.connect(connection);
         self.sessions.insert(nexus, session);
         self.by_client.insert((client, number), nexus);
         let (run, name) = (succession::run(number), name.to_owned());
-        self.events.push_back(ServerEvent::SessionOpened { nexus, client, run, name, path, options });
+        self.events.push_back(ServerEvent::SessionOpened { nexus, client, run, name, path, options, memory });
         (nexus, false)
     }
 

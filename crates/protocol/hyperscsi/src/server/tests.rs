@@ -5,6 +5,7 @@ mod capacity;
 mod caps;
 mod guesses;
 mod handshakes;
+mod memory;
 mod pauses;
 mod places;
 mod refusals;

@@ -99,6 +99,21 @@ pub enum ServerEvent {
         path: Path,
         /// What both ends have agreed on.
         options: Agreed,
+        /// Its share of the memory: what its commands need is taken from this.
+        memory: Region,
+    },
+    /// A session has no connection for now: what it has given and was not begun is not to wait for memory, unless the session
+    /// [`Server::is_connected`] again. [`Server::withdraw`] is called for each of these commands.
+    Disconnected {
+        /// Its nexus.
+        nexus: NexusId,
+    },
+    /// A client takes no answers for a while, or takes them again: what needs memory for its answer is to wait meanwhile.
+    Held {
+        /// The session's nexus.
+        nexus: NexusId,
+        /// It takes none. A session that begins, or goes on with another connection, takes some.
+        is_held: bool,
     },
     /// A client goes on with its session by a new connection.
     SessionResumed {

@@ -1,5 +1,7 @@
 //! Connections that have passed their login: they begin a session, replace one, or join one (RFC 7143 6.3.5, 11.13).
 
+use sanwire_buffer::Region;
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_core::{Instant, NexusId};
 
 use super::Server;
@@ -8,6 +10,7 @@ use super::event::{Admission, ServerEvent};
 use super::session::Session;
 use crate::ConnectionId;
 use crate::login::{Admitted, SessionKind};
+use crate::name::IscsiName;
 use crate::outbox::Outbox;
 use crate::wire::LoginResponse;
 
@@ -60,7 +63,8 @@ impl Server {
     fn begin_session(&mut self, admitted: &Admitted, admission: Admission) -> NexusId {
         self.end_predecessor(admitted);
         let Admission { tsih, nexus } = admission;
-        let session = Session::new(admitted, nexus, tsih, self.shared.config.commands_max);
+        let memory = self.memory_of(&admitted.initiator);
+        let session = Session::new(admitted, admission, memory.clone(), self.shared.config.commands_max);
         if let Some(target) = session.target() {
             self.shared.events.push_back(ServerEvent::SessionOpened {
                 nexus,
@@ -71,10 +75,19 @@ impl Server {
                 user: admitted.user.clone(),
                 peer: admitted.peer,
                 group_tag: admitted.portal.group_tag,
+                memory,
             });
         }
         self.sessions.insert(nexus, session);
         nexus
+    }
+
+    /// The share of an initiator, of all its sessions together.
+    fn memory_of(&self, initiator: &IscsiName) -> Region {
+        let other = self.sessions.values().find(|session| session.initiator == *initiator);
+        // A command, and as much again for what it is compared with. What is longer comes in pieces.
+        let guaranteed_bytes = 2 * TRANSFER_MAX_BYTES.min(self.shared.config.transfer_max_bytes as usize);
+        other.map_or_else(|| self.shared.config.memory.share(guaranteed_bytes), |session| session.memory.clone())
     }
 
     /// RFC 7143 6.3.5: the same initiator port logs in again, so its older session is over.

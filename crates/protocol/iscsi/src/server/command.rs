@@ -1,5 +1,6 @@
 //! SCSI Commands: what an initiator asks for (RFC 7143 11.3).
 
+use sanwire_buffer::Frame;
 use sanwire_core::limits::{PIECE_BYTES, TRANSFER_MAX_BYTES};
 use sanwire_core::{Instant, Lun};
 use sanwire_scsi::{Cdb, Piece, Task, goes_in_pieces};
@@ -61,19 +62,29 @@ impl Session {
             return nowhere;
         }
         let frame_bytes = self.first_bytes(&command);
-        match shared.frame(frame_bytes) {
+        match self.frame(frame_bytes) {
             Some(frame) => Place::To(Destination::Frame(frame, 0)),
-            None => self.without_memory(frame_bytes, shared),
+            None => self.without_memory(frame_bytes),
         }
+    }
+
+    /// Memory for a transfer, if it has its turn and there is any.
+    pub(super) fn frame(&self, length_bytes: u32) -> Option<Frame> {
+        if self.must_wait() { None } else { self.memory.frame(length_bytes as usize) }
+    }
+
+    /// Whether something of the session waits for memory already, or the least that another session of its initiator needs.
+    pub(super) fn must_wait(&self) -> bool {
+        !self.has_turn && (self.is_starved || self.memory.is_denied())
     }
 
     /// There is no memory, or others wait for it. A session that holds none may wait too. One that holds some must go on,
     /// or all would wait for each other: it takes what there is, or the command is refused.
-    pub(super) fn without_memory(&self, length_bytes: u32, shared: &Shared) -> Place {
+    pub(super) fn without_memory(&self, length_bytes: u32) -> Place {
         if !self.holds_memory() {
             return Place::Wait;
         }
-        let frame = shared.config.memory.frame(length_bytes as usize);
+        let frame = self.memory.frame(length_bytes as usize);
         Place::To(frame.map_or(Destination::Nowhere, |frame| Destination::Frame(frame, 0)))
     }
 
@@ -153,7 +164,7 @@ impl Session {
     }
 
     /// Hands a command with all its data, or with the next piece of it, to the layer above.
-    pub(super) fn pass_up(&mut self, number: u64, data: Option<sanwire_buffer::Frame>, shared: &mut Shared) {
+    pub(super) fn pass_up(&mut self, number: u64, data: Option<Frame>, shared: &mut Shared) {
         let Some(target) = self.target() else { return };
         let nexus = self.nexus;
         let Some(command) = self.commands.get_mut(number) else { return };
@@ -162,7 +173,7 @@ impl Session {
         let task = Task {
             lun: Lun::from_wire(command.lun),
             cdb: command.cdb,
-            data_out: data.map(sanwire_buffer::Frame::freeze),
+            data_out: data.map(Frame::freeze),
             // A residual is of what the command moves in the direction that it says.
             tells_residual: command.is_write,
             // More than the initiator has room for is cut off, and counted: RFC 7143 11.4.5.1.

@@ -36,6 +36,10 @@ pub(super) struct Connection {
     pub(super) outbox: Outbox,
     /// What waits until the outbox is shorter.
     pub(super) pieces: Pieces,
+    /// How many packets were taken out of it.
+    pub(super) popped: u64,
+    /// How many those were when it was looked at, and since when they have been so many.
+    pub(super) stuck: Option<(u64, Instant)>,
     /// What may be asked for again.
     pub(super) memory: Memory,
     /// The number of the next status (StatSN).
@@ -68,6 +72,8 @@ impl Connection {
             receiver: Receiver::new(STAGING_BYTES.max(admitted.leftover.len())),
             outbox: Outbox::default(),
             pieces: Pieces::default(),
+            popped: 0,
+            stuck: None,
             memory: Memory::default(),
             status_number: Serial(admitted.status_number),
             is_ready: false,

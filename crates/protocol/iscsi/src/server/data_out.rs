@@ -36,7 +36,7 @@ impl Session {
     }
 
     /// Where the data of a Data-Out goes: straight into its command's frame.
-    pub(super) fn place_data(&mut self, at: usize, header: &Header, shared: &mut Shared) -> Place {
+    pub(super) fn place_data(&mut self, at: usize, header: &Header) -> Place {
         let data = DataOut::read(header);
         let bytes = header.data_bytes() as u32;
         let strictness = self.strictness();
@@ -46,10 +46,10 @@ impl Session {
         if gathering.judge(&data, bytes, strictness) != Verdict::Take {
             return nowhere;
         }
-        let (start, length) = (gathering.start(), gathering.frame_bytes());
-        let place = match gathering.frame.take().or_else(|| shared.frame(length)) {
+        let (start, length, frame) = (gathering.start(), gathering.frame_bytes(), gathering.frame.take());
+        let place = match frame.or_else(|| self.frame(length)) {
             Some(frame) => Place::To(Destination::Frame(frame, 0)),
-            None => self.without_memory(length, shared),
+            None => self.without_memory(length),
         };
         let Place::To(Destination::Frame(frame, _)) = place else { return place };
         if let Some(command) = self.commands.get_mut(number)
@@ -124,13 +124,15 @@ impl Session {
     /// Asks for data, as much as may be asked for; `false` when there is no memory for it.
     pub(super) fn solicit(&mut self, number: u64, shared: &mut Shared, now: Instant) -> bool {
         let (outstanding_max, burst_max) = (self.parameters.max_outstanding_r2t, self.parameters.max_burst_bytes);
+        let must_wait = self.must_wait();
         loop {
             let transfer_tag = self.next_transfer_tag;
             let Some(command) = self.commands.get_mut(number) else { return true };
             let Phase::Gathering(gathering) = &mut command.phase else { return true };
             let Some((offset_bytes, desired_bytes)) = gathering.wanted(outstanding_max, burst_max) else { return true };
             if gathering.frame.is_none() && !gathering.is_lent {
-                gathering.frame = shared.frame(gathering.frame_bytes());
+                let frame = || self.memory.frame(gathering.frame_bytes() as usize);
+                gathering.frame = if must_wait { None } else { frame() };
                 gathering.is_starved = gathering.frame.is_none();
                 if gathering.is_starved {
                     return false;

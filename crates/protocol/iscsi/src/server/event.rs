@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use sanwire_buffer::Region;
 use sanwire_core::{Lun, NexusId};
 use sanwire_scsi::Task;
 
@@ -105,6 +106,8 @@ pub enum ServerEvent {
         peer: IpAddr,
         /// The portal group through which it came.
         group_tag: u16,
+        /// The share of the memory of its initiator: what its commands need is taken from this.
+        memory: Region,
     },
     /// A session is gone (discovery sessions have no target, and no [`ServerEvent::SessionOpened`]). Its commands that
     /// are under way are to be ended; nothing is to be answered.
@@ -136,6 +139,11 @@ pub enum ServerEvent {
     },
     /// Close this connection, once [`super::Server::poll_transmit`] has nothing more for it and all was sent.
     Close {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// Close this connection at once, and forget what was to be sent on it.
+    Cut {
         /// Which.
         connection: ConnectionId,
     },

@@ -31,6 +31,7 @@ impl Session {
                     Place::To(destination) => self.connections[at].receiver.place(destination),
                     Place::Wait => {
                         self.connections[at].is_stalled = true;
+                        self.is_starved = true;
                         shared.starved.push_back(Starved::Connection(id));
                         return;
                     }
@@ -65,7 +66,7 @@ impl Session {
         }
         match header.opcode() {
             Some(Opcode::ScsiCommand) => self.place_command(header, shared),
-            Some(Opcode::DataOut) => self.place_data(at, header, shared),
+            Some(Opcode::DataOut) => self.place_data(at, header),
             Some(Opcode::NopOut | Opcode::TextRequest) => {
                 Place::To(Destination::Frame(Frame::from(vec![0; length]), 0))
             }

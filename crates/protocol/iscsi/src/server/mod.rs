@@ -8,6 +8,7 @@ mod connection;
 mod data_out;
 mod event;
 mod gathering;
+mod hoard;
 mod input;
 mod logout;
 mod manage;
@@ -22,6 +23,7 @@ mod session;
 mod shared;
 mod text;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -221,6 +223,7 @@ impl Server {
         let own = &mut session.connections[at];
         let was_waiting = own.is_waiting();
         let packet = own.outbox.pop();
+        own.popped += 1;
         if was_waiting && !own.is_waiting() {
             self.shared.wake(own);
         }
@@ -275,36 +278,44 @@ impl Server {
         self.sessions.retain(|_, session| !session.is_over);
     }
 
-    /// Gives memory to those who wait for it, in the order in which they came.
+    /// Gives memory to those who wait for it, in the order in which they came. A session that gets none keeps only what is its own
+    /// waiting, and its initiator's other sessions if that was the least that it needs.
     fn feed_starved(&mut self, now: Instant) {
-        while let Some(first) = self.shared.starved.pop_front() {
-            // While one has its turn, nobody else waits.
-            let others = std::mem::take(&mut self.shared.starved);
-            let has_gone_on = self.feed(first, now);
-            let again = std::mem::replace(&mut self.shared.starved, others);
-            if !has_gone_on {
-                self.shared.starved.push_front(first);
-                if self.relieve(now) {
-                    continue;
+        while !self.shared.starved.is_empty() {
+            let waiting = std::mem::take(&mut self.shared.starved);
+            let mut left = VecDeque::new();
+            let mut blocked: Vec<(NexusId, Region)> = Vec::new();
+            for starved in waiting {
+                let Some(nexus) = self.shared.session_of(starved) else { continue };
+                let Some(memory) = self.sessions.get(&nexus).map(|session| session.memory.clone()) else { continue };
+                let is_in_the_way = |(other, share): &(NexusId, Region)| {
+                    *other == nexus || share.is_same_share(&memory) && share.is_denied()
+                };
+                if blocked.iter().any(is_in_the_way) {
+                    left.push_back(starved);
+                } else if !self.feed(nexus, starved, now) {
+                    left.push_back(starved);
+                    blocked.push((nexus, memory));
                 }
+            }
+            left.append(&mut self.shared.starved);
+            self.shared.starved = left;
+            if !blocked.is_empty() && !self.relieve(now) {
                 self.shared.wake_at(now + MEMORY_RETRY);
                 return;
             }
-            self.shared.starved.extend(again);
         }
     }
 
-    fn feed(&mut self, starved: Starved, now: Instant) -> bool {
-        let nexus = match starved {
-            Starved::Connection(connection) => self.shared.homes.get(&connection).copied(),
-            Starved::Command(nexus, _) => Some(nexus),
-        };
-        let Some(nexus) = nexus else { return true };
+    fn feed(&mut self, nexus: NexusId, starved: Starved, now: Instant) -> bool {
         let Some(session) = self.sessions.get_mut(&nexus) else { return true };
+        (session.is_starved, session.has_turn) = (false, true);
         let has_gone_on = match starved {
             Starved::Connection(connection) => session.unstall(connection, &mut self.shared, now),
             Starved::Command(_, number) => session.solicit_starved(number, &mut self.shared, now),
         };
+        session.is_starved |= !has_gone_on;
+        session.has_turn = false;
         self.settle(nexus);
         has_gone_on
     }

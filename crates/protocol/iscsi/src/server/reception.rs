@@ -64,6 +64,7 @@ impl Session {
     pub(super) fn solicit_or_wait(&mut self, number: u64, shared: &mut Shared, now: Instant) {
         self.await_data(shared, now);
         if !self.solicit(number, shared, now) {
+            self.is_starved = true;
             shared.starved.push_back(Starved::Command(self.nexus, number));
         }
     }

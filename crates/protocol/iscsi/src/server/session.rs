@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::{Region, Slice};
 use sanwire_core::{Instant, Lun, NexusId};
 
 use super::commands::{Command, Commands, Phase};
 use super::connection::Connection;
-use super::event::{Function, ManageHandle, ServerEvent};
+use super::event::{Admission, Function, ManageHandle, ServerEvent};
 use super::manage::{Asker, Managements};
 use super::order::{Held, Order};
 use super::patience::Patience;
@@ -41,6 +41,12 @@ pub(super) enum Rejection {
 pub(super) struct Session {
     pub(super) nexus: NexusId,
     pub(super) tsih: u16,
+    /// The share of its initiator.
+    pub(super) memory: Region,
+    /// Something of it waits for memory.
+    pub(super) is_starved: bool,
+    /// That has its turn to get some.
+    pub(super) has_turn: bool,
     pub(super) kind: SessionKind,
     pub(super) initiator: IscsiName,
     pub(super) isid: Isid,
@@ -68,10 +74,13 @@ pub(super) struct Session {
 
 impl Session {
     /// The session that an admitted connection begins.
-    pub(super) fn new(admitted: &Admitted, nexus: NexusId, tsih: u16, commands_max: u32) -> Self {
+    pub(super) fn new(admitted: &Admitted, admission: Admission, memory: Region, commands_max: u32) -> Self {
         Session {
-            nexus,
-            tsih,
+            nexus: admission.nexus,
+            tsih: admission.tsih,
+            memory,
+            is_starved: false,
+            has_turn: false,
             kind: admitted.kind.clone(),
             initiator: admitted.initiator.clone(),
             isid: admitted.isid,

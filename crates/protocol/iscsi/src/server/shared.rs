@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
-use sanwire_buffer::Frame;
 use sanwire_core::{Instant, NexusId};
 
 use super::ServerConfig;
@@ -31,7 +30,7 @@ pub(super) struct Shared {
     pub(super) homes: FxHashMap<ConnectionId, NexusId>,
     /// What is still to be sent on connections that no session has any more.
     pub(super) closing: FxHashMap<ConnectionId, Outbox>,
-    /// In the order in which they came.
+    /// In the order in which they came, which holds for what is of one session.
     pub(super) starved: VecDeque<Starved>,
     pub(super) is_shutting_down: bool,
     /// No deadline is earlier.
@@ -52,9 +51,12 @@ impl Shared {
         }
     }
 
-    /// Memory for a transfer, if nobody waits for some and there is any.
-    pub(super) fn frame(&self, length_bytes: u32) -> Option<Frame> {
-        if self.starved.is_empty() { self.config.memory.frame(length_bytes as usize) } else { None }
+    /// The session that waits so, if it is still there.
+    pub(super) fn session_of(&self, starved: Starved) -> Option<NexusId> {
+        match starved {
+            Starved::Connection(connection) => self.homes.get(&connection).copied(),
+            Starved::Command(nexus, _) => Some(nexus),
+        }
     }
 
     /// Sends what is still to be sent on a connection, and has it closed.

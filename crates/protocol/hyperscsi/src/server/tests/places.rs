@@ -34,7 +34,8 @@ fn fill(server: &mut Server, count: u64, source: impl Fn(u32) -> Peer) {
     for number in 0..count as u32 {
         let (nexus, mut bytes) = (NexusId(1_000_000 + u64::from(number)), [0; 16]);
         bytes[..4].copy_from_slice(&number.to_be_bytes());
-        let session = Session::new(ClientId(bytes), 0, nexus, source(number), Instant::ZERO);
+        let session =
+            Session::new((ClientId(bytes), 0), nexus, source(number), server.config.memory.clone(), Instant::ZERO);
         server.sessions.insert(nexus, session);
         server.by_client.insert((ClientId(bytes), 0), nexus);
     }
@@ -129,7 +130,7 @@ fn what_is_remembered_for_a_client_that_is_away_is_bounded() {
     let mut programs: Vec<Client> = (0..4).map(program).collect();
     let mut now = settle(&mut server, &mut programs, Instant::ZERO);
     let terms = UnitTerms { protection: Protection::Checksum, is_compressible: false };
-    let unit = Unit { lun: None, terms };
+    let unit = Unit { lun: None, terms, is_read: false };
     let to = ReplyTo { tag: Tag::default(), protection: Protection::Checksum, is_local: false };
     for session in server.sessions.values_mut() {
         // Nothing between the first and the last was ever asked.

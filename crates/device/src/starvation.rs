@@ -1,0 +1,292 @@
+//! Commands that find no memory: they wait without keeping others waiting, and without anything of them having happened.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sanwire_buffer::Region;
+use sanwire_core::{Instant, NexusId};
+use sanwire_scsi::{Reply, Status, Task};
+
+use crate::disk::Disk;
+use crate::execution::Progress;
+use crate::queues::{Queues, Tried};
+use crate::units::LogicalUnits;
+
+/// How often all that wait are tried without their having been told of memory, and those are looked for that wait too long.
+const TEND: Duration = Duration::from_millis(50);
+
+/// So long a command waits that keeps memory itself, for its data: several such commands may wait for each other.
+const KEEPING_MAX: Duration = Duration::from_secs(1);
+
+/// Where the commands of a session are executed.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat<'a> {
+    /// What it sees.
+    pub units: &'a Arc<LogicalUnits>,
+    /// Its share of the memory.
+    pub memory: &'a Region,
+    /// How much of what comes free it has beside others.
+    pub weight: u32,
+}
+
+/// A command that waits for memory; `H` says which it is.
+#[derive(Debug)]
+pub struct Starved<H> {
+    /// Which command.
+    pub handle: H,
+    /// For one of these.
+    pub units: Arc<LogicalUnits>,
+    /// What to do.
+    pub task: Task,
+    memory: Region,
+    since: Instant,
+    /// Where it has begun, when a piece of it is done.
+    disk: Option<Arc<Disk>>,
+}
+
+impl<H> Starved<H> {
+    /// Whether a command can go on where it has begun: another volume may have taken the number of its own.
+    fn is_still_there(&self) -> bool {
+        let Some(disk) = &self.disk else { return true };
+        self.task.lun.and_then(|lun| self.units.get(lun)).is_some_and(|found| Arc::ptr_eq(&found, disk))
+    }
+}
+
+/// The commands of all sessions that wait for memory. A session's commands that need some wait behind each other; those that need
+/// none do not wait.
+#[derive(Debug)]
+pub struct Starvation<H> {
+    queues: Queues<Starved<H>>,
+    /// Sessions that are to wait, whatever there is.
+    withheld: BTreeSet<NexusId>,
+    memory: Region,
+    /// Where only that can begin which needs no memory.
+    nothing: Region,
+    /// How many frames had come home when all were last tried; `None`: they are to be tried again in any case.
+    tried_at: Option<u64>,
+    tend_at: Option<Instant>,
+}
+
+impl<H> Starvation<H> {
+    /// Nothing waits. All shares are of this memory.
+    #[must_use]
+    pub fn new(memory: &Region) -> Self {
+        Starvation {
+            queues: Queues::default(),
+            withheld: BTreeSet::new(),
+            nothing: memory.nothing(),
+            memory: memory.clone(),
+            tried_at: None,
+            tend_at: None,
+        }
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// How many commands wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// The sessions of which something waits, each with its share.
+    pub fn sessions(&self) -> impl Iterator<Item = (NexusId, &Region)> {
+        self.queues.firsts().map(|(nexus, starved)| (nexus, &starved.memory))
+    }
+
+    /// Begins a command; gives what has become of it, and which it is. `None`: it waits.
+    pub fn begin(
+        &mut self,
+        nexus: NexusId,
+        handle: H,
+        seat: Seat<'_>,
+        task: Task,
+        now: Instant,
+    ) -> Option<(H, Progress)> {
+        let Seat { units, memory, weight } = seat;
+        let must_wait = self.queues.has(nexus) || self.withheld.contains(&nexus);
+        match units.begin(nexus, task, if must_wait { &self.nothing } else { memory }) {
+            Progress::NoMemory(task) => {
+                let (units, memory) = (Arc::clone(units), memory.clone());
+                let disk = task.lun.filter(|_| task.is_further_piece()).and_then(|lun| units.get(lun));
+                self.queues.push(nexus, weight, Starved { handle, units, task, memory, since: now, disk });
+                self.tend_at.get_or_insert(now + TEND);
+                None
+            }
+            progress => Some((handle, progress)),
+        }
+    }
+
+    /// Tries those that wait, if any memory has come home since: `go_on` is told what has become of those that have begun.
+    pub fn serve(&mut self, mut go_on: impl FnMut(H, &Arc<LogicalUnits>, Progress)) {
+        let releases = self.memory.releases();
+        if self.queues.is_empty() || self.tried_at == Some(releases) {
+            return;
+        }
+        self.tried_at = Some(releases);
+        let withheld = &self.withheld;
+        self.queues.serve(|nexus, starved| {
+            if withheld.contains(&nexus) {
+                return Tried::Waits(starved);
+            }
+            if !starved.is_still_there() {
+                go_on(starved.handle, &starved.units, Progress::Done(Reply::bare(Status::TaskAborted)));
+                return Tried::Begun(0);
+            }
+            let Starved { handle, units, task, memory, since, disk } = starved;
+            let before_bytes = memory.held_bytes();
+            match units.begin(nexus, task, &memory) {
+                Progress::NoMemory(task) => Tried::Waits(Starved { handle, units, task, memory, since, disk }),
+                progress => {
+                    let taken_bytes = memory.held_bytes().saturating_sub(before_bytes);
+                    go_on(handle, &units, progress);
+                    Tried::Begun(taken_bytes)
+                }
+            }
+        });
+    }
+
+    /// When [`Starvation::tend`] is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.tend_at.filter(|_| !self.is_empty())
+    }
+
+    /// Sees to it that all are tried again, and gives those that have kept memory for too long while they waited for more: they
+    /// are to be answered TASK SET FULL.
+    pub fn tend(&mut self, now: Instant) -> Vec<Starved<H>> {
+        if self.poll_timeout().is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let keeps = |starved: &Starved<H>| starved.task.data_out.is_some();
+        let late = self.extract(|starved| keeps(starved) && now.saturating_since(starved.since) >= KEEPING_MAX);
+        self.tried_at = None;
+        self.tend_at = Some(now + TEND);
+        late
+    }
+
+    /// Lets a session's commands wait that need memory, or go on.
+    pub fn withhold(&mut self, nexus: NexusId, is_withheld: bool) {
+        if is_withheld {
+            self.withheld.insert(nexus);
+        } else if self.withheld.remove(&nexus) {
+            self.tried_at = None;
+        }
+    }
+
+    /// Takes out the commands that are meant.
+    pub fn extract(&mut self, is_meant: impl FnMut(&Starved<H>) -> bool) -> Vec<Starved<H>> {
+        self.queues.extract(is_meant)
+    }
+
+    /// Takes out the commands of a session, which is not withheld any more.
+    pub fn withdraw(&mut self, nexus: NexusId) -> Vec<Starved<H>> {
+        self.withhold(nexus, false);
+        self.queues.take(nexus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, task};
+
+    const UNIT_BYTES: usize = sanwire_buffer::UNIT_BYTES;
+
+    /// Two sessions with shares of so many pages.
+    struct Sessions {
+        units: Arc<LogicalUnits>,
+        shares: [Region; 2],
+        starvation: Starvation<u32>,
+        now: Instant,
+    }
+
+    impl Sessions {
+        fn new(pages: usize) -> Self {
+            let units = Arc::new(World::small().units);
+            let region = Region::new(pages * UNIT_BYTES).unwrap();
+            let shares = [0, 0].map(|guaranteed_bytes| region.share(guaranteed_bytes));
+            for nexus in 0..2 {
+                units.nexus_established(NexusId(nexus), crate::testing::ports(nexus, 1));
+            }
+            let mut sessions = Sessions { units, shares, starvation: Starvation::new(&region), now: Instant::ZERO };
+            // The unit attentions.
+            (0..2).for_each(|session| assert!(sessions.begin(session, 0, test_unit_ready()).is_some()));
+            sessions
+        }
+
+        fn begin(&mut self, session: usize, handle: u32, task: Task) -> Option<Progress> {
+            let seat = Seat { units: &self.units, memory: &self.shares[session], weight: 1 };
+            let begun = self.starvation.begin(NexusId(session as u64), handle, seat, task, self.now);
+            begun.map(|(_, progress)| progress)
+        }
+
+        /// A session reads until it waits; gives what is under way.
+        fn fill(&mut self, session: usize) -> Vec<Progress> {
+            std::iter::from_fn(|| self.begin(session, 1, read_page())).collect()
+        }
+
+        fn served(&mut self) -> Vec<(u32, Progress)> {
+            let mut served = Vec::new();
+            self.starvation.serve(|handle, _, progress| served.push((handle, progress)));
+            served
+        }
+    }
+
+    fn read_page() -> Task {
+        task([0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0], &[])
+    }
+
+    fn test_unit_ready() -> Task {
+        task([0; 6], &[])
+    }
+
+    #[test]
+    fn who_asks_for_much_keeps_only_itself_waiting_and_only_with_what_needs_memory() {
+        let mut sessions = Sessions::new(16);
+        let mut reading = sessions.fill(0);
+        assert_eq!(reading.len(), 12);
+        assert!(sessions.begin(0, 2, test_unit_ready()).is_some());
+        let others: Vec<_> = (0..3).map(|_| sessions.begin(1, 3, read_page())).collect();
+        assert!(others.iter().all(Option::is_some));
+        reading.truncate(8);
+        assert!(sessions.begin(0, 4, read_page()).is_none(), "behind its first");
+        let served = sessions.served();
+        assert_eq!(served.iter().map(|(handle, _)| *handle).collect::<Vec<_>>(), [1]);
+        assert_eq!((sessions.starvation.len(), sessions.served().len()), (1, 0));
+        reading.clear();
+        assert_eq!(sessions.served().len(), 1);
+    }
+
+    #[test]
+    fn a_session_that_is_withheld_begins_nothing_that_needs_memory() {
+        let mut sessions = Sessions::new(16);
+        sessions.starvation.withhold(NexusId(0), true);
+        assert!(sessions.begin(0, 1, read_page()).is_none() && sessions.begin(0, 2, test_unit_ready()).is_some());
+        assert!(sessions.begin(1, 3, read_page()).is_some() && sessions.served().is_empty());
+        sessions.starvation.withhold(NexusId(0), false);
+        assert_eq!(sessions.served().len(), 1);
+        sessions.starvation.withhold(NexusId(0), true);
+        assert!(sessions.begin(0, 4, read_page()).is_none());
+        assert_eq!(sessions.starvation.withdraw(NexusId(0)).len(), 1);
+        assert!(sessions.begin(0, 5, read_page()).is_some(), "it begins anew");
+    }
+
+    #[test]
+    fn what_keeps_memory_does_not_wait_for_more_for_long() {
+        let mut sessions = Sessions::new(16);
+        let _reading = sessions.fill(0);
+        let keeping = Task { data_out: Some(vec![1].into()), ..read_page() };
+        assert!(sessions.begin(0, 9, keeping).is_none());
+        assert!(sessions.starvation.tend(sessions.now).is_empty());
+        sessions.now += KEEPING_MAX;
+        let late = sessions.starvation.tend(sessions.now);
+        assert_eq!(late.iter().map(|starved| starved.handle).collect::<Vec<_>>(), [9]);
+        assert_eq!(sessions.starvation.poll_timeout(), Some(sessions.now + TEND), "another one waits");
+    }
+}

@@ -173,6 +173,10 @@ fn read_request(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
         }
         stream.set_read_timeout(Some(left))?;
         let count = stream.read(&mut piece)?;
+        if count == 0 && line.is_empty() {
+            // Somebody has only looked whether a server is here, as one that starts does: that is no request.
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         line.extend_from_slice(&piece[..count]);
         let end_of_line = line.iter().position(|byte| *byte == b'\n');
         if let Some(length) = end_of_line.or((count == 0 || line.len() >= REQUEST_MAX_BYTES).then_some(line.len())) {
@@ -265,6 +269,17 @@ mod tests {
         slow.write_all(b"never the end of a li").unwrap();
         assert_eq!(answer(&path, "asked\n"), "asked\n");
         assert!(is_open(&silent) && is_open(&slow), "they still have time");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn who_asks_nothing_is_not_answered() {
+        let path = echo("nothing");
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).unwrap();
+        assert!(said.is_empty(), "{said:?}");
         fs::remove_file(&path).unwrap();
     }
 

@@ -15,6 +15,7 @@ mod stream;
 use std::ops::Range;
 
 use sanwire_core::Size;
+use sanwire_initiator::VolumeError;
 
 pub(crate) use content::find_data;
 pub(crate) use end::End;
@@ -22,6 +23,9 @@ pub(crate) use image::Image;
 pub(crate) use journal::{Interrupted, Journal, Key};
 use stage::{Mode, Stage};
 pub(crate) use stream::{read_in, write_out};
+
+/// How often the destination's server may lose writes of a copy before the copy fails.
+const LOSSES_MAX: u32 = 8;
 
 /// How to copy.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +73,7 @@ pub(crate) async fn copy(
     progress(0);
     if journal.must_compare() {
         copying.run(Mode::Update, 0..start_bytes, &progress).await?;
+        to.flush().await?;
     } else {
         copying.copied.resumed_bytes = start_bytes;
     }
@@ -94,22 +99,36 @@ struct Copying<'a> {
 impl Copying<'_> {
     /// Goes through a range, stage by stage.
     async fn run(&mut self, mode: Mode, mut range: Range<u64>, progress: &impl Fn(u64)) -> anyhow::Result<()> {
+        let mut losses = 0;
         while !range.is_empty() {
             let stage = Stage { from: self.from, to: self.to, mode, depth: self.depth };
             let (place_bytes, tally) = stage.run(range.clone(), progress).await?;
+            if mode == Mode::Copy && self.is_lost(&mut losses).await? {
+                continue;
+            }
             range.start = place_bytes;
             self.copied.data_bytes += tally.data_bytes;
             self.copied.zero_bytes += tally.zero_bytes;
             match mode {
                 Mode::Update => self.copied.resumed_bytes += tally.same_bytes,
                 Mode::Verify => self.copied.verified_bytes += tally.same_bytes,
-                Mode::Copy => {
-                    self.to.flush().await?;
-                    self.journal.save(place_bytes)?;
-                }
+                Mode::Copy => self.journal.save(place_bytes)?,
             }
         }
         Ok(())
+    }
+
+    /// Makes the stage stable; whether the destination's server has lost writes of it instead, so that it is to be copied again. What
+    /// came before was flushed.
+    async fn is_lost(&self, losses: &mut u32) -> anyhow::Result<bool> {
+        let Err(error) = self.to.flush().await else { return Ok(false) };
+        let is_loss = matches!(error.downcast_ref(), Some(VolumeError::WritesLost { .. }));
+        *losses += 1;
+        if !is_loss || *losses > LOSSES_MAX {
+            return Err(error);
+        }
+        tracing::warn!("{}: what was not stable there yet is copied again", self.to.name());
+        Ok(true)
     }
 }
 

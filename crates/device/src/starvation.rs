@@ -94,9 +94,10 @@ impl<H> Starvation<H> {
         self.queues.len()
     }
 
-    /// The sessions of which something waits, each with its share.
+    /// The sessions of which something waits for memory, each with its share. What is withheld waits for its session instead.
     pub fn sessions(&self) -> impl Iterator<Item = (NexusId, &Region)> {
-        self.queues.firsts().map(|(nexus, starved)| (nexus, &starved.memory))
+        let firsts = self.queues.firsts().filter(|(nexus, _)| !self.withheld.contains(nexus));
+        firsts.map(|(nexus, starved)| (nexus, &starved.memory))
     }
 
     /// Begins a command; gives what has become of it, and which it is. `None`: it waits.

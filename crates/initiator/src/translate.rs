@@ -196,7 +196,7 @@ fn puts_in_doubt(told: AdditionalSense) -> bool {
 }
 
 /// Whether the number is no unit's any more.
-fn is_gone(sense: &Sense) -> bool {
+pub(crate) fn is_gone(sense: &Sense) -> bool {
     sense.key == SenseKey::IllegalRequest && sense.additional == AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED
 }
 

@@ -46,7 +46,7 @@ fn volatility_in(boot: &str, state: Option<&Path>, uuid: [u8; 16], fresh: [u8; 1
     // Without a memory: another one after each start of the host, however it was stopped.
     let of_boot = writer(&[boot.as_bytes(), &uuid]);
     let Some(state) = state else { return Volatility { verifier: of_boot, tenure: None, keeper: None } };
-    let path = verifier_path(state, uuid);
+    let (path, file) = (verifier_path(state, uuid), state.join("tenures").join(hexadecimal(uuid)));
     let before = read_file(&path).ok().flatten().and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
     let same = before.as_ref().filter(|kept| kept.clean || kept.boot == boot).and_then(|kept| parse(&kept.verifier));
     let verifier = same.unwrap_or(fresh);
@@ -59,9 +59,12 @@ fn volatility_in(boot: &str, state: Option<&Path>, uuid: [u8; 16], fresh: [u8; 1
              and their next flush fails",
             path.display()
         );
-        return Volatility { verifier: of_boot, tenure: None, keeper: None };
+        // A tenure that stays from before would outlive writes of others in this run: where it cannot be ended now, they wait
+        // until it can.
+        if keep(&file, None).is_ok() {
+            return Volatility { verifier: of_boot, tenure: None, keeper: None };
+        }
     }
-    let file = state.join("tenures").join(hexadecimal(uuid));
     let tenure = load_tenure(&file);
     Volatility { verifier, tenure, keeper: Some(Arc::new(FileTenures::new(file))) }
 }
@@ -201,10 +204,14 @@ impl Shared {
 fn keep(path: &Path, tenure: Option<Tenure>) -> io::Result<()> {
     let replaced = tenure
         .map_or(Err(io::ErrorKind::NotFound.into()), |tenure| replace_file(path, &[tenure.id, tenure.writer].concat()));
-    replaced.or_else(|_| match fs::remove_file(path) {
-        Ok(()) => path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all()),
+    let is_absent = |result: io::Result<()>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
+        other => other,
+    };
+    replaced.or_else(|_| {
+        is_absent(fs::remove_file(path))?;
+        // Also when it was gone already: an earlier try may have failed right after the removal.
+        path.parent().map_or(Ok(()), |directory| is_absent(File::open(directory).and_then(|file| file.sync_all())))
     })
 }
 

@@ -36,11 +36,10 @@ pub fn run_out_of_descriptors(wait: impl FnOnce(&Server)) {
     assert!(sessions.len() > 20, "{}", server.log());
     wait_until("the log says why", PATIENCE, || server.log().contains("no descriptors left"));
 
-    // Connections without a login take the rest.
+    // Connections without a login take only a part of the rest: the oldest make room for newcomers.
     let idle: Vec<TcpStream> = (0..LIMIT).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
-    wait_until("the descriptors are used up", PATIENCE, || server.log().contains("no connections are taken"));
     wait(&server);
-    assert_eq!(server.log().matches("no connections are taken").count(), 1, "it is said once");
+    assert!(!server.log().contains("no connections are taken"), "{}", server.log());
     sessions[0].good(&[0; 6], &[], 0);
 
     drop((idle, sessions));

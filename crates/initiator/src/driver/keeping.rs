@@ -8,7 +8,7 @@ use super::{BUSY_WAIT, Driver, Link, Served, VolumeId, Waiting};
 use crate::inventory::Mark;
 use crate::keeper::{Fate, Keeper, Word};
 use crate::session::{Failure, Order};
-use crate::translate::{Again, Effect};
+use crate::translate::{Again, Effect, is_gone};
 use crate::volume::{BufferPool, VolumeError};
 
 /// Memory that a kept write takes besides its data, and the grain of its data.
@@ -187,7 +187,8 @@ impl Driver {
         match answer {
             Some((Status::Good, _)) if !is_doubted => kept.keeper.flushed(below),
             Some((Status::CheckCondition, sense)) => match Sense::parse(sense) {
-                Some(sense) if sense.key == SenseKey::UnitAttention => self.doubt_kept(at),
+                // Another number may be the volume's now.
+                Some(sense) if sense.key == SenseKey::UnitAttention || is_gone(&sense) => self.doubt_kept(at),
                 // A device tells of a failure once.
                 _ => kept.keeper.lose(),
             },
@@ -267,7 +268,10 @@ impl Driver {
         for _ in 0..TRIES_MAX {
             let answer = match self.execute_with(lun, cdb, data_out.clone(), 0) {
                 Ok(own) => own.answer,
-                Err(failure @ Failure::TimedOut { .. }) => return Step::Failed(failure.to_string()),
+                // Given again they would fail again.
+                Err(failure @ (Failure::TimedOut { .. } | Failure::TooLarge | Failure::Protocol(_))) => {
+                    return Step::Failed(failure.to_string());
+                }
                 Err(failure) => return Step::Interrupted(failure),
             };
             match (answer.status, Sense::parse(&answer.sense)) {

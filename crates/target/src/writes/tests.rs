@@ -102,3 +102,19 @@ fn a_tenure_that_cannot_be_read_is_somebody_elses() {
     fs::remove_dir(directory.join(hexadecimal(UUID))).unwrap();
     wait_for(&*keeper, wish);
 }
+
+/// The run after it would else find the tenure of the run before, and know nothing of what others wrote in between.
+#[test]
+fn a_start_that_cannot_be_remembered_ends_the_tenure_from_before() {
+    let state = State::new("forgotten");
+    state.start("a", 1);
+    let file = state.0.join("tenures").join(hexadecimal(UUID));
+    keep(&file, Some(Tenure { id: [1; 16], writer: [2; 16] })).unwrap();
+    assert!(state.tenure().is_some());
+    let path = verifier_path(&state.0, UUID);
+    fs::remove_file(&path).unwrap();
+    fs::create_dir_all(path.join("in the way")).unwrap();
+    assert!(volatility_in("b", Some(&state.0), UUID, [3; 16]).tenure.is_none());
+    assert!(!file.exists());
+    keep(&file, None).unwrap();
+}

@@ -21,7 +21,7 @@ fn expect_calm(pid: u32, at_most: Duration) {
 #[test]
 #[ignore = "judged by the clock"]
 fn a_server_without_descriptors_waits_calmly() {
-    // Ten attempts in a second to take a connection; a loop that does not pause takes all of the time.
+    // A loop that does not pause takes all of the time.
     run_out_of_descriptors(|server| expect_calm(server.pid(), Duration::from_millis(150)));
 }
 

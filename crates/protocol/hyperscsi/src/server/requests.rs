@@ -123,7 +123,8 @@ impl Server {
         if let Some(session) = self.sessions.get_mut(&connection.nexus) {
             while let Some(number) = connection.channel.poll_delivered() {
                 match number {
-                    NOT_KEPT => connection.demands -= 1,
+                    // A client may have given a command this number.
+                    NOT_KEPT => connection.demands = connection.demands.saturating_sub(1),
                     number => session.delivered(number),
                 }
             }

@@ -85,7 +85,7 @@ struct Nexus {
     /// One bit for each [`Attention`] that is pending.
     pending: u32,
     prevents_removal: bool,
-    /// The unit has come under a number that may have meant another one to this nexus before.
+    /// The unit was added under a number by which this nexus may have known another unit before.
     is_unseen: bool,
 }
 

@@ -62,7 +62,7 @@ impl Beginning<'_> {
         }
     }
 
-    /// A unit that has come while the nexus was there is not there for it before it has asked who that is.
+    /// A unit that was added while the nexus existed stays hidden from it until the nexus has asked for its identity.
     fn check_seen(&self, task: &Task) -> Result<(), Sense> {
         let is_hidden = !ends_no_attention(task) && self.disk.nexuses.is_unseen(self.nexus);
         if is_hidden { Err(NOT_SUPPORTED) } else { Ok(()) }

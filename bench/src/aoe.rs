@@ -89,7 +89,7 @@ struct InFlight {
 
 impl Client {
     fn open(args: &AoeArgs) -> Result<Self> {
-        let port = Port::from(PacketPort::open(&args.interface, ETHERTYPE, None, RING_BYTES_DEFAULT)?);
+        let port = Port::from(PacketPort::open(&args.interface, ETHERTYPE, RING_BYTES_DEFAULT)?);
         let disk = Peer::Ethernet(MacAddress::BROADCAST);
         let mut client =
             Client { port, poller: Poller::new(), clock: Clock::new(), disk, shelf: args.shelf, slot: args.slot };

@@ -41,7 +41,7 @@ pub(crate) struct PongArgs {
 }
 
 fn open(interface: &str, spin_us: u64) -> Result<(Port, Poller, Clock)> {
-    let port = PacketPort::open(interface, ETHERTYPE, None, RING_BYTES_DEFAULT)?;
+    let port = PacketPort::open(interface, ETHERTYPE, RING_BYTES_DEFAULT)?;
     Ok((Port::from(port), Poller::with_spin(Duration::from_micros(spin_us)), Clock::new()))
 }
 

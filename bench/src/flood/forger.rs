@@ -40,7 +40,7 @@ pub(crate) struct FloodArgs {
 /// # Errors
 /// When the interface refuses.
 pub(crate) fn run(args: &FloodArgs) -> Result<()> {
-    let mut port = Port::from(PacketPort::open(&args.interface, ETHERTYPE, None, RING_BYTES_DEFAULT)?);
+    let mut port = Port::from(PacketPort::open(&args.interface, ETHERTYPE, RING_BYTES_DEFAULT)?);
     let to = Peer::Ethernet(args.to);
     let first = first_step(to, args.shard_of)?;
     let raw = RawPacket::read(&first).ok().context("a first step of our own cannot be read")?;

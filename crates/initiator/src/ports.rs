@@ -35,9 +35,9 @@ impl Door {
     pub(crate) fn open(&self) -> io::Result<Port> {
         match self {
             Door::Ethernet { interface, ring_bytes } => {
-                PacketPort::open(interface, ETHERTYPE, None, *ring_bytes).map(Port::from)
+                PacketPort::open(interface, ETHERTYPE, *ring_bytes).map(Port::from)
             }
-            Door::Udp { source, .. } => UdpPort::open(SocketAddr::new(*source, 0), None).map(Port::from),
+            Door::Udp { source, .. } => UdpPort::open(SocketAddr::new(*source, 0)).map(Port::from),
         }
     }
 

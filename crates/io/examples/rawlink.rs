@@ -50,7 +50,7 @@ fn whole_seconds(text: &str) -> Result<Duration> {
 }
 
 fn open(interface: &str) -> Result<Port> {
-    Ok(Port::from(PacketPort::open(interface, ETHERTYPE, None, RING_BYTES_DEFAULT)?))
+    Ok(Port::from(PacketPort::open(interface, ETHERTYPE, RING_BYTES_DEFAULT)?))
 }
 
 /// Packets of `size` bytes, the payload of all of them the same memory.

@@ -40,7 +40,6 @@ pub use clock::Clock;
 pub use packet::{PacketPort, RING_BYTES_DEFAULT};
 pub use poller::{Poller, Ready, WAIT_FDS_MAX, WAIT_PORTS_MAX};
 pub use port::{BATCH_PACKETS, LocalAddress, Port, PortCounters};
-pub use steering::Steering;
 pub use streams::Interest;
 pub use udp::UdpPort;
 pub use waker::Waker;

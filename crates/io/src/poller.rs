@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn as_many_ports_as_there_may_be_are_waited_for() {
-        let open = |_| Port::Udp(Box::new(crate::UdpPort::open("127.0.0.1:0".parse().unwrap(), None).unwrap()));
+        let open = |_| Port::Udp(Box::new(crate::UdpPort::open("127.0.0.1:0".parse().unwrap()).unwrap()));
         let ports: Vec<Port> = (0..WAIT_PORTS_MAX).map(open).collect();
         let (mut poller, clock, waker) = (Poller::new(), Clock::new(), Waker::new().unwrap());
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -2,11 +2,12 @@
 
 use std::net::Ipv4Addr;
 use std::process::Command;
+use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Head, Packet};
 use sanwire_core::{MacAddress, Peer};
-use sanwire_io::{BATCH_PACKETS, Clock, PacketPort, Poller, Port, RING_BYTES_DEFAULT, Steering, Waker, interface};
+use sanwire_io::{BATCH_PACKETS, Clock, PacketPort, Poller, Port, RING_BYTES_DEFAULT, Waker, interface};
 
 const ETHERTYPE: u16 = 0x88b5;
 const OTHER_ETHERTYPE: u16 = 0x88b6;
@@ -56,11 +57,16 @@ impl Hosts {
     }
 
     fn open(&self, host: usize) -> Port {
-        self.open_with(host, ETHERTYPE, None, RING_BYTES_DEFAULT)
+        self.open_with(host, ETHERTYPE, RING_BYTES_DEFAULT)
     }
 
-    fn open_with(&self, host: usize, ethertype: u16, steering: Option<Steering>, ring_bytes: usize) -> Port {
-        self.on(host, || PacketPort::open("wire", ethertype, steering, ring_bytes)).unwrap().into()
+    fn open_with(&self, host: usize, ethertype: u16, ring_bytes: usize) -> Port {
+        self.on(host, || PacketPort::open("wire", ethertype, ring_bytes)).unwrap().into()
+    }
+
+    fn open_shards(&self, host: usize, shards: u32, group: u16) -> Vec<Port> {
+        let open = || PacketPort::open_shards("wire", ETHERTYPE, RING_BYTES_DEFAULT, shards, group);
+        self.on(host, open).unwrap().into_iter().map(Port::from).collect()
     }
 
     fn mac(&self, host: usize) -> MacAddress {
@@ -160,7 +166,7 @@ fn what_is_for_a_group_is_not_taken() {
 fn other_traffic_is_never_seen() {
     let Some(hosts) = Hosts::new("others", 1500) else { return };
     let (mut a, mut b) = (hosts.open(0), hosts.open(1));
-    let mut other = hosts.open_with(0, OTHER_ETHERTYPE, None, 0);
+    let mut other = hosts.open_with(0, OTHER_ETHERTYPE, 0);
     send(&mut other, hosts.mac(1), &[packet(1, 100)]);
     // For another station: on this cable it arrives all the same.
     send(&mut a, MacAddress([2, 1, 2, 3, 4, 5]), &[packet(2, 100)]);
@@ -183,7 +189,7 @@ fn the_speed_of_a_link_is_known_where_its_driver_says_it() {
 #[test]
 fn an_overflowing_ring_counts_its_losses_and_goes_on() {
     let Some(hosts) = Hosts::new("overflow", 1500) else { return };
-    let (mut a, mut b) = (hosts.open(0), hosts.open_with(1, ETHERTYPE, None, 1));
+    let (mut a, mut b) = (hosts.open(0), hosts.open_with(1, ETHERTYPE, 1));
     let capacity = b.receive_capacity_packets(1500) as usize;
     let packets: Vec<_> = (0..capacity as u32 + 50).map(|n| packet(n, 1500)).collect();
     send(&mut a, hosts.mac(1), &packets);
@@ -200,8 +206,7 @@ fn an_overflowing_ring_counts_its_losses_and_goes_on() {
 fn shards_get_the_packets_that_are_steered_to_them() {
     let Some(hosts) = Hosts::new("fanout", 1500) else { return };
     let mut sender = hosts.open(0);
-    let steering = |index| Some(Steering { shards: 2, index, group: 7 });
-    let mut shards = [0, 1].map(|index| hosts.open_with(1, ETHERTYPE, steering(index), RING_BYTES_DEFAULT));
+    let mut shards = hosts.open_shards(1, 2, 7);
     let packets: Vec<_> = (0..100).map(|n| packet(n, 200)).collect();
     send(&mut sender, hosts.mac(1), &packets);
     for (index, shard) in shards.iter_mut().enumerate() {
@@ -212,6 +217,30 @@ fn shards_get_the_packets_that_are_steered_to_them() {
     send(&mut shards[1], hosts.mac(0), &packets[..10]);
     assert_eq!(receive(&mut sender, 10).len(), 10);
     assert!(receive(&mut shards[0], 1).is_empty(), "nothing of what a shard sent");
+}
+
+/// The kernel gives packets to others while the sockets of some shards are not there.
+#[test]
+fn shards_that_are_opened_under_load_get_nothing_of_others() {
+    let Some(hosts) = Hosts::new("load", 1500) else { return };
+    let (mut sender, to) = (hosts.open(0), hosts.mac(1));
+    let (load, is_wanted) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let packets: Vec<_> = (0..BATCH_PACKETS as u32).map(|n| packet(n, 200)).collect();
+            while is_wanted.try_recv() == Err(TryRecvError::Empty) {
+                send(&mut sender, to, &packets);
+            }
+        });
+        for group in 0..10 {
+            for (index, shard) in hosts.open_shards(1, 4, group).iter_mut().enumerate() {
+                let got = receive(shard, 20);
+                assert!(got.len() >= 20, "shard {index} hears");
+                assert!(got.iter().all(|(_, bytes)| usize::from(bytes[11]) % 4 == index), "shard {index} gets its own");
+            }
+        }
+        drop(load);
+    });
 }
 
 #[test]
@@ -244,7 +273,7 @@ fn a_link_that_goes_down_and_up_again_serves_on() {
 #[test]
 fn what_no_port_can_be_opened_on_is_said() {
     let Some(hosts) = Hosts::new("errors", 1500) else { return };
-    let open = |name: &str| PacketPort::open(name, ETHERTYPE, None, 0).unwrap_err();
+    let open = |name: &str| PacketPort::open(name, ETHERTYPE, 0).unwrap_err();
     let error = hosts.on(0, || open("absent"));
     assert!(error.kind() == std::io::ErrorKind::NotFound && error.to_string().contains("absent"));
     let mut port = hosts.open(0);

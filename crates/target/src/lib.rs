@@ -19,6 +19,7 @@ mod link;
 mod logging;
 mod mail;
 mod manage;
+mod opener;
 mod pattern;
 mod persist;
 mod reach;

@@ -4,76 +4,19 @@ use std::cmp::Reverse;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Peer};
-use sanwire_hyperscsi::ETHERTYPE;
 use sanwire_hyperscsi::wire::links::{Address, LINKS_MAX};
 use sanwire_io::interface::Interface;
-use sanwire_io::{LocalAddress, PacketPort, Port, Steering, UdpPort, interface};
+use sanwire_io::{LocalAddress, Port, interface};
 
-use crate::wire::Wire;
+use crate::mail::{Mail, Mailbox};
+use crate::opener::{Opener, Reopened};
 
 /// How often the links are looked after.
 const TEND_EVERY: Duration = Duration::from_secs(2);
-
-/// How to open the port of one wire for one shard, also again.
-pub(crate) struct Opener {
-    pub(crate) wire: Wire,
-    /// The wire's place among the server's.
-    pub(crate) number: u16,
-    pub(crate) shards: u32,
-    pub(crate) shard: u32,
-    pub(crate) ring_bytes: usize,
-    /// Ports that all shards together have opened again. Shards take turns, because the kernel numbers them by the order
-    /// in which they open their ports.
-    pub(crate) reopened: Arc<AtomicU32>,
-}
-
-impl Opener {
-    /// Opens the port for the first time.
-    ///
-    /// # Errors
-    /// The kernel's: `AddrInUse` also where another process shares the port, as our shards do among themselves.
-    pub(crate) fn open(&self) -> io::Result<Port> {
-        if let Wire::HsIp { address } = &self.wire
-            && self.shard == 0
-        {
-            drop(UdpPort::open(*address, None)?);
-        }
-        self.open_in_round(0)
-    }
-
-    /// Opens the port again, when it is this shard's turn.
-    fn reopen(&self) -> io::Result<Option<Port>> {
-        let turn = self.reopened.load(Ordering::Acquire);
-        if turn % self.shards != self.shard {
-            return Ok(None);
-        }
-        // A new group for each round: the old one is bound to the interface that is gone.
-        let port = self.open_in_round(turn / self.shards + 1)?;
-        self.reopened.store(turn.wrapping_add(1), Ordering::Release);
-        Ok(Some(port))
-    }
-
-    fn open_in_round(&self, round: u32) -> io::Result<Port> {
-        let steering = (self.shards > 1).then(|| Steering {
-            shards: self.shards,
-            index: self.shard,
-            group: group(std::process::id(), self.number, round),
-        });
-        match &self.wire {
-            Wire::HsEth { interface } => {
-                PacketPort::open(interface, ETHERTYPE, steering, self.ring_bytes).map(Port::from)
-            }
-            Wire::HsIp { address } => UdpPort::open(*address, steering).map(Port::from),
-            // Its connections are taken elsewhere.
-            Wire::Iscsi { .. } => Err(io::ErrorKind::Unsupported.into()),
-        }
-    }
-}
 
 /// Where clients can reach these ports; `None` when the kernel does not say.
 pub(crate) fn addresses(ports: &[Port]) -> Option<Vec<Address>> {
@@ -131,28 +74,29 @@ pub(crate) fn packet_max_bytes(port: &Port) -> u32 {
     port.payload_max_bytes().min(65_000) as u32
 }
 
-/// A number that the shards share for one interface, and hardly anybody else on this host.
-fn group(process: u32, wire: u16, round: u32) -> u16 {
-    let mixed =
-        process.wrapping_mul(0x9e37_79b1) ^ u32::from(wire).wrapping_mul(0x85eb_ca6b) ^ round.wrapping_mul(0xc2b2_ae35);
-    (mixed >> 16) as u16
-}
-
 /// What a shard receives from and sends to.
 pub(crate) struct Links {
     ports: Vec<Port>,
-    openers: Vec<Opener>,
-    is_broken: Vec<bool>,
+    wires: Vec<LinkWire>,
     tend_at: Instant,
     /// Something has happened since the links were last looked after: perhaps it was that one is gone.
     is_put_off: bool,
 }
 
+/// The wire that a port belongs to.
+struct LinkWire {
+    opener: Arc<Opener>,
+    /// Which opening of its ports this is.
+    round: u32,
+    is_broken: bool,
+}
+
 impl Links {
     /// `ports` were opened by `openers`, in this order.
-    pub(crate) fn new(ports: Vec<Port>, openers: Vec<Opener>) -> Self {
-        let is_broken = vec![false; ports.len()];
-        Links { ports, openers, is_broken, tend_at: Instant::ZERO, is_put_off: false }
+    pub(crate) fn new(ports: Vec<Port>, openers: Vec<Arc<Opener>>) -> Self {
+        let wire = |opener| LinkWire { opener, round: 0, is_broken: false };
+        let wires = openers.into_iter().map(wire).collect();
+        Links { ports, wires, tend_at: Instant::ZERO, is_put_off: false }
     }
 
     pub(crate) fn ports(&self) -> &[Port] {
@@ -192,15 +136,20 @@ impl Links {
     }
 
     fn lose(&mut self, index: usize, error: &io::Error) {
-        if !self.is_broken[index] {
-            tracing::warn!("wire {} is gone: {error}; it is opened again when it is back", self.openers[index].wire);
+        let LinkWire { opener, is_broken, .. } = &mut self.wires[index];
+        if !opener.is_bound_to_an_interface() {
+            tracing::debug!("wire {opener}: {error}");
+            return;
         }
-        self.is_broken[index] = true;
+        if !*is_broken {
+            tracing::warn!("wire {opener} is gone: {error}; it is opened again when it is back");
+        }
+        *is_broken = true;
     }
 
-    /// Looks after the links, now and then: reads their MTU and addresses, and opens again what is gone. `false`: it is not yet
-    /// time for that.
-    pub(crate) fn tend(&mut self, now: Instant) -> bool {
+    /// Looks after the links, now and then: reads their MTU and addresses, and has what is gone opened again, for all shards.
+    /// `false`: it is not yet time for that.
+    pub(crate) fn tend(&mut self, shards: &[Mailbox], now: Instant) -> bool {
         self.is_put_off = now < self.tend_at;
         if self.is_put_off {
             return false;
@@ -213,26 +162,40 @@ impl Links {
             {
                 self.lose(index, &error);
             }
-            if !self.is_broken[index] {
-                continue;
-            }
-            match self.openers[index].reopen() {
-                Ok(Some(port)) => {
-                    tracing::warn!("wire {} is open again", self.openers[index].wire);
-                    self.ports[index] = port;
-                    self.is_broken[index] = false;
-                }
-                Ok(None) => {}
-                Err(error) => tracing::debug!("wire {} stays away: {error}", self.openers[index].wire),
+            if self.wires[index].is_broken {
+                self.wires[index].reopen(shards);
             }
         }
         true
     }
 
+    /// Goes on with a port that was opened again.
+    pub(crate) fn take(&mut self, reopened: Reopened) {
+        let Reopened { wire, round, port } = reopened;
+        if let Some(index) = self.wires.iter().position(|link| link.opener.number() == wire) {
+            self.ports[index] = port;
+            (self.wires[index].round, self.wires[index].is_broken) = (round, false);
+        }
+    }
+
     /// When [`Links::tend`] should be called next: if a link is away, or once more after whatever has woken the shard. While all
     /// are there and nothing happens, nothing wakes a shard for it.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        (self.is_put_off || self.is_broken.contains(&true)).then_some(self.tend_at)
+        (self.is_put_off || self.wires.iter().any(|wire| wire.is_broken)).then_some(self.tend_at)
+    }
+}
+
+impl LinkWire {
+    /// Opens the ports of all shards again, unless another shard has done so: then this one's comes by mail, too.
+    fn reopen(&self, shards: &[Mailbox]) {
+        match self.opener.reopen(self.round) {
+            Ok(Some(reopened)) => {
+                tracing::warn!("wire {} is open again", self.opener);
+                shards.iter().zip(reopened).for_each(|(shard, reopened)| shard.send(Mail::Reopened(reopened)));
+            }
+            Ok(None) => {}
+            Err(error) => tracing::debug!("wire {} stays away: {error}", self.opener),
+        }
     }
 }
 
@@ -253,22 +216,14 @@ mod tests {
         assert!(told.iter().all(|one| one.speed_mbit > 0) && told[2].peer == address((0, 1000)).peer);
     }
 
-    /// A shard without clients is woken once when an interface goes, and its turn to open the port again holds up all the others.
+    /// A shard without clients is woken once when an interface goes, and only then has it opened again.
     #[test]
     fn links_are_looked_after_once_more_after_whatever_has_woken_the_shard() {
         let mut links = Links::new(Vec::new(), Vec::new());
         let (begin, soon) = (Instant::ZERO, Instant::ZERO + TEND_EVERY / 2);
-        assert!(links.tend(begin) && links.poll_timeout().is_none());
-        assert!(!links.tend(soon));
+        assert!(links.tend(&[], begin) && links.poll_timeout().is_none());
+        assert!(!links.tend(&[], soon));
         assert_eq!(links.poll_timeout(), Some(begin + TEND_EVERY));
-        assert!(links.tend(begin + TEND_EVERY) && links.poll_timeout().is_none());
-    }
-
-    #[test]
-    fn groups_of_wires_and_rounds_differ() {
-        let mut groups: Vec<u16> = (0..8).flat_map(|wire| (0..4).map(move |round| group(4711, wire, round))).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        assert_eq!(groups.len(), 32);
+        assert!(links.tend(&[], begin + TEND_EVERY) && links.poll_timeout().is_none());
     }
 }

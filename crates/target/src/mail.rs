@@ -10,6 +10,7 @@ use sanwire_iscsi::{IscsiName, ManageHandle, TargetId};
 
 use crate::counting::Counted;
 use crate::front_desk::Arrival;
+use crate::opener::Reopened;
 use crate::runner::Selection;
 
 /// Something for a shard to do.
@@ -42,6 +43,8 @@ pub(crate) enum Mail {
     Administered(CommandHandle, Vec<u8>),
     /// Count a volume from zero.
     CountFromZero(u16),
+    /// Go on with this port of a wire that was away.
+    Reopened(Reopened),
 }
 
 /// Who wants tasks ended.

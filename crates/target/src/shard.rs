@@ -22,8 +22,9 @@ use crate::clients::Clients;
 use crate::counting::Counters;
 use crate::directory::Exports;
 use crate::inbox::Inbox;
-use crate::link::{self, Links, Opener, packet_max_bytes};
+use crate::link::{self, Links, packet_max_bytes};
 use crate::mail::{Mail, Mailbox, Newcomer};
+use crate::opener::Opener;
 use crate::registry::Registry;
 use crate::runner::{CommandHandle, Ended, Runner, task_aborted};
 
@@ -53,7 +54,7 @@ const JUMBO_BYTES: usize = 9000;
 pub(crate) struct ShardParts {
     pub(crate) ports: Vec<Port>,
     /// What opened the ports.
-    pub(crate) openers: Vec<Opener>,
+    pub(crate) openers: Vec<Arc<Opener>>,
     pub(crate) server: ServerConfig,
     pub(crate) iscsi: sanwire_iscsi::ServerConfig,
     /// HyperSCSI's clients, with what they see.
@@ -150,10 +151,8 @@ impl Shard {
 
     /// Does what there is to do; false when there was nothing.
     fn turn(&mut self, now: Instant) -> io::Result<bool> {
-        if self.links.tend(now)
-            && let Some(addresses) = link::addresses(self.links.ports())
-        {
-            self.server.set_addresses(addresses, now);
+        if self.links.tend(&self.shards, now) {
+            self.tell_addresses(now);
         }
         self.read_mail(now);
         let received = self.receive(now) + self.iscsi.receive(&mut self.poller, now)?;
@@ -164,6 +163,12 @@ impl Shard {
             self.engine.flush()?;
         }
         Ok(received + sent > 0 || self.iscsi.has_events())
+    }
+
+    fn tell_addresses(&mut self, now: Instant) {
+        if let Some(addresses) = link::addresses(self.links.ports()) {
+            self.server.set_addresses(addresses, now);
+        }
     }
 
     fn receive(&mut self, now: Instant) -> usize {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::ServerConfig;
 use sanwire_io::tcp::Listener;
-use sanwire_io::{LocalAddress, Port, Waker};
+use sanwire_io::{Port, Waker};
 
 use crate::clients::{Clients, Gate};
 use crate::config::TargetConfig;
@@ -27,9 +27,9 @@ use crate::export::{ExportConfig, ExportError};
 use crate::front_desk::{self, FrontDeskParts, LoginUsage};
 use crate::inbox::{Inbox, Letters};
 use crate::levels::Levels;
-use crate::link::Opener;
 use crate::mail::{Mail, Mailbox};
 use crate::manage::AuditLog;
+use crate::opener::Opener;
 use crate::registry::{Registry, SessionStatus};
 use crate::shard::{self, ShardParts, link_limits};
 use crate::volumes::{Opening, add_volume, flush_all};
@@ -73,9 +73,12 @@ pub struct Target {
 struct Start {
     inbox: Inbox,
     registry: Arc<Registry>,
-    /// Of each wire: how often ports were opened again.
-    reopened: Vec<Arc<AtomicU32>>,
+    /// The wires of packets.
+    openers: Vec<Arc<Opener>>,
 }
+
+/// By shards, then by wires.
+type PortsOfShards = Vec<Vec<Port>>;
 
 impl Target {
     /// Opens every volume and wire, and starts to serve. When something fails, nothing stays open.
@@ -122,14 +125,11 @@ impl Target {
             threads: Vec::new(),
             wires,
         };
-        let start = Start {
-            inbox,
-            registry: Arc::clone(&target.registry),
-            reopened: config.wires.iter().map(|_| Arc::default()).collect(),
-        };
+        let (openers, ports) = target.open_wires(&config)?;
+        let start = Start { inbox, registry: Arc::clone(&target.registry), openers };
         let mut parts = Vec::new();
-        for ((index, waker), mail) in (0..).zip(wakers).zip(mail) {
-            parts.push(target.shard_parts(&config, index, &start, waker, mail)?);
+        for (((index, ports), waker), mail) in (0..).zip(ports).zip(wakers).zip(mail) {
+            parts.push(target.shard_parts(&config, index, &start, (ports, waker, mail))?);
         }
         for (index, parts) in parts.into_iter().enumerate() {
             target.spawn_shard(index, parts)?;
@@ -164,29 +164,30 @@ impl Target {
         self.registry.list()
     }
 
+    /// Opens the wires of packets, and gives the ports of each shard.
+    fn open_wires(&mut self, config: &TargetConfig) -> Result<(Vec<Arc<Opener>>, PortsOfShards), StartError> {
+        let shards = config.shards.max(1);
+        let (mut openers, mut ports) = (Vec::new(), Vec::new());
+        ports.resize_with(shards as usize, Vec::new);
+        for (wire, number) in self.wires.iter_mut().zip(0..).filter(|(wire, _)| wire.portal().is_none()) {
+            let opened = Opener::open(wire, number, shards, config.ring_bytes);
+            let (opener, opened) = opened.map_err(|source| StartError::Wire { wire: wire.clone(), source })?;
+            ports.iter_mut().zip(opened).for_each(|(ports, port)| ports.push(port));
+            *wire = opener.wire().clone();
+            openers.push(Arc::new(opener));
+        }
+        Ok((openers, ports))
+    }
+
     fn shard_parts(
-        &mut self,
+        &self,
         config: &TargetConfig,
         index: u32,
         start: &Start,
-        waker: Waker,
-        mail: Receiver<Mail>,
+        (ports, waker, mail): (Vec<Port>, Waker, Receiver<Mail>),
     ) -> Result<ShardParts, StartError> {
-        let shards = config.shards.max(1);
-        let memory_bytes = (config.memory_bytes / shards as usize).max(SHARD_MEMORY_MIN_BYTES);
+        let memory_bytes = (config.memory_bytes / config.shards.max(1) as usize).max(SHARD_MEMORY_MIN_BYTES);
         let memory = Region::new(memory_bytes).map_err(|source| StartError::Resource { what: "memory", source })?;
-        let mut openers = self.openers(config, index, start);
-        let ports = openers
-            .iter()
-            .map(|opener| opener.open().map_err(|source| StartError::Wire { wire: opener.wire.clone(), source }))
-            .collect::<Result<Vec<Port>, _>>()?;
-        // The port that the kernel chose is everybody's from now on.
-        for (opener, port) in openers.iter_mut().zip(&ports) {
-            if let (Wire::HsIp { address }, LocalAddress::Udp(bound)) = (&mut opener.wire, port.local_address()) {
-                *address = bound;
-                self.wires[usize::from(opener.number)] = opener.wire.clone();
-            }
-        }
         Ok(ShardParts {
             server: self.hyperscsi_config(config, &ports, index, memory.clone())?,
             iscsi: sanwire_iscsi::ServerConfig {
@@ -196,7 +197,7 @@ impl Target {
                 transfer_max_bytes: LONG_TRANSFER_MAX_BYTES as u32,
             },
             ports,
-            openers,
+            openers: start.openers.clone(),
             clients: Arc::clone(&self.clients),
             inbox: start.inbox.clone(),
             exports: Arc::clone(&self.exports),
@@ -239,21 +240,6 @@ impl Target {
             recovery: config.recovery,
             seed: random()?,
         })
-    }
-
-    fn openers(&self, config: &TargetConfig, shard: u32, start: &Start) -> Vec<Opener> {
-        let wires = self.wires.iter().zip(&start.reopened).zip(0..);
-        let of_packets = wires.filter(|((wire, _), _)| wire.portal().is_none());
-        of_packets
-            .map(|((wire, reopened), number)| Opener {
-                wire: wire.clone(),
-                number,
-                shards: config.shards.max(1),
-                shard,
-                ring_bytes: config.ring_bytes,
-                reopened: Arc::clone(reopened),
-            })
-            .collect()
     }
 
     fn spawn_shard(&mut self, index: usize, parts: ShardParts) -> Result<(), StartError> {

@@ -2,6 +2,7 @@
 //!
 //! What they carry is counted by the client's kernel.
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
@@ -129,6 +130,49 @@ fn a_server_that_has_another_address_on_a_link_is_found_there_whether_it_was_res
     wait_for_data(&world, &mut load, "at yet another address", &[0, 1]);
     assert!(load.is_alive(), "{}", load.log());
     load.kill();
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// The kernel gives the packets of shards whose ports are not there to others, which do not take them.
+#[test]
+fn a_replaced_interface_is_opened_again_for_all_shards_together() {
+    const CLIENTS: usize = 8;
+    let Some(world) = World::new("a_replaced_interface_is_opened_again_for_all_shards", 1500, &[]) else { return };
+    world.add_path(1, 1500);
+    let mut server =
+        Server::start_beside(&world, "sharded", "lan1", &["disk=ram:8M"], &["--allow", "any", "--shards", "4"]);
+    let mut clients: Vec<Process> = (0..CLIENTS)
+        .map(|number| {
+            let who = format!("client{number}");
+            let arguments = ["bench", "hs+eth://lan1/sharded/disk", "--block", "4K", "--depth", "1", "--time", "3600"];
+            Process::spawn(&who, world.sanwire_of(&who, &arguments), world.scratch.path(&format!("{who}.log")))
+        })
+        .collect();
+    let told = || {
+        let mut ctl = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+        ctl.args(["ctl", "--socket"]).arg(world.scratch.path("beside.sock")).args(["statistics", "--json"]);
+        serde_json::from_str::<Value>(&run_ok(ctl, PATIENCE)).expect("JSON")["statistics"].clone()
+    };
+    let at = |address: &str| {
+        let connections = told()["connections"].as_array().expect("connections").clone();
+        connections.into_iter().filter(|connection| connection["address"] == *address).collect::<Vec<_>>()
+    };
+    for round in 0..3 {
+        if round > 0 {
+            world.replace_path(1, 1500);
+        }
+        let address = world.client_path_mac(1);
+        wait_until("all clients are there", PATIENCE, || {
+            let lost = clients.iter_mut().find_map(|client| (!client.is_alive()).then(|| client.log()));
+            assert!(lost.is_none(), "{lost:?}");
+            at(&address).len() == CLIENTS
+        });
+        let shards: BTreeSet<u64> = at(&address).iter().filter_map(|connection| connection["shard"].as_u64()).collect();
+        assert!(shards.len() > 1, "one in 16,384 times they all have one shard");
+    }
+    let dropped = &told()["dropped"];
+    assert_eq!(dropped["misdirected"].as_u64().unwrap_or(0), 0, "{dropped}");
+    clients.iter_mut().for_each(Process::kill);
     assert!(server.stop().success(), "{}", server.log());
 }
 

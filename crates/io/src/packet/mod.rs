@@ -14,8 +14,7 @@ use sanwire_core::{MacAddress, Peer};
 use crate::batch::{self, Messages};
 use crate::interface::{self, Interface};
 use crate::port::{BATCH_PACKETS, PortCounters};
-use crate::steering::Steering;
-use crate::sys;
+use crate::{steering, sys};
 use ring::Ring;
 
 /// The receive ring that is enough for one port, in bytes.
@@ -57,32 +56,69 @@ impl PacketPort {
     /// # Errors
     /// `NotFound` when there is no such interface, `InvalidInput` when it is no Ethernet, `PermissionDenied` without
     /// the capability `CAP_NET_RAW`, otherwise the kernel's.
-    pub fn open(interface: &str, ethertype: u16, steering: Option<Steering>, ring_bytes: usize) -> io::Result<Self> {
-        let interface = interface::by_name(interface)?;
-        if interface.mac_address.is_none() {
-            let message = format!("interface {} is no Ethernet", interface.name);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    pub fn open(interface: &str, ethertype: u16, ring_bytes: usize) -> io::Result<Self> {
+        let port = Self::unbound(&ethernet(interface)?, ethertype, ring_bytes)?;
+        port.bind()?;
+        Ok(port)
+    }
+
+    /// Opens a port for each of so many shards, in their order: the big-endian u32 at byte 8 of a packet, modulo `shards`, says
+    /// whose it is; packets too short for that go to shard 0. None hears anything before all are there. `group` is a number that
+    /// nobody else on this host uses for one interface and EtherType.
+    ///
+    /// # Errors
+    /// As [`PacketPort::open`].
+    pub fn open_shards(
+        interface: &str,
+        ethertype: u16,
+        ring_bytes: usize,
+        shards: u32,
+        group: u16,
+    ) -> io::Result<Vec<Self>> {
+        let interface = ethernet(interface)?;
+        let mut ports = Vec::new();
+        for _ in 0..shards {
+            let port = Self::unbound(&interface, ethertype, ring_bytes)?;
+            steering::deafen(port.as_fd())?;
+            port.bind()?;
+            steering::join_fanout(port.as_fd(), group)?;
+            ports.push(port);
         }
+        if let Some(port) = ports.last() {
+            steering::choose_in_fanout(port.as_fd(), shards)?;
+        }
+        ports.iter().try_for_each(|port| steering::undeafen(port.as_fd()))?;
+        Ok(ports)
+    }
+
+    fn unbound(interface: &Interface, ethertype: u16, ring_bytes: usize) -> io::Result<Self> {
         // Protocol 0: nothing arrives before `bind` says what.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
         sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
         sys::raise_buffers(socket.as_fd(), SEND_BUFFER_BYTES, SEND_BUFFER_BYTES);
         let frame_bytes = ETHERNET_HEADER_BYTES + interface.mtu_bytes;
         let ring = Ring::new(socket.as_fd(), frame_bytes, ring_bytes)?;
-        bind(socket.as_fd(), interface.index, ethertype)?;
-        if let Some(steering) = steering {
-            steering.join_fanout(socket.as_fd())?;
-        }
         Ok(PacketPort {
             ring,
             socket,
-            interface,
+            interface: interface.clone(),
             ethertype: ethertype.to_be_bytes(),
             batch: Vec::with_capacity(BATCH_PACKETS),
             messages: Messages::new(BATCH_PACKETS, 3 * BATCH_PACKETS),
             counters: PortCounters::default(),
             kernel_drops: Cell::new(0),
         })
+    }
+
+    fn bind(&self) -> io::Result<()> {
+        // SAFETY: a sockaddr_ll of zeroes is a valid one.
+        let mut address: sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = u16::from_ne_bytes(self.ethertype);
+        address.sll_ifindex = self.interface.index.cast_signed();
+        let length = size_of::<sockaddr_ll>() as socklen_t;
+        // SAFETY: `address` lives and has that length.
+        sys::check(unsafe { libc::bind(self.socket.as_raw_fd(), (&raw const address).cast(), length) }).map(drop)
     }
 
     /// See [`Port::payload_max_bytes`](crate::Port::payload_max_bytes).
@@ -225,15 +261,13 @@ struct Statistics {
     drops: u32,
 }
 
-fn bind(socket: BorrowedFd<'_>, interface_index: u32, ethertype: u16) -> io::Result<()> {
-    // SAFETY: a sockaddr_ll of zeroes is a valid one.
-    let mut address: sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = ethertype.to_be();
-    address.sll_ifindex = interface_index.cast_signed();
-    let length = size_of::<sockaddr_ll>() as socklen_t;
-    // SAFETY: `address` lives and has that length.
-    sys::check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) }).map(drop)
+fn ethernet(name: &str) -> io::Result<Interface> {
+    let interface = interface::by_name(name)?;
+    if interface.mac_address.is_none() {
+        let message = format!("interface {} is no Ethernet", interface.name);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(interface)
 }
 
 /// The sender and the payload of a frame for us, or for everybody. On a promiscuous interface, and on the parent of a macvlan, others'

@@ -14,8 +14,7 @@ use sanwire_buffer::Packet;
 use sanwire_core::Peer;
 
 use crate::port::PortCounters;
-use crate::steering::Steering;
-use crate::{address, interface, sys};
+use crate::{address, interface, steering, sys};
 use receive::Receiver;
 use send::Sender;
 
@@ -50,8 +49,34 @@ impl UdpPort {
     /// Binds a socket; port 0 lets the kernel choose one.
     ///
     /// # Errors
-    /// The kernel's: `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`; `InvalidInput` for a wrong steering.
-    pub fn open(bind: SocketAddr, steering: Option<Steering>) -> io::Result<Self> {
+    /// The kernel's: `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`.
+    pub fn open(bind: SocketAddr) -> io::Result<Self> {
+        Self::bind(Self::unbound(bind)?, bind)
+    }
+
+    /// Binds a socket for each of so many shards, in their order, to one address: the big-endian u32 at byte 8 of a packet, modulo
+    /// `shards`, says whose it is; packets too short for that go to shard 0. None hears anything before all are there.
+    ///
+    /// # Errors
+    /// As [`UdpPort::open`]. Not `AddrInUse` where another process of the same user shares the address in this way.
+    pub fn open_shards(bind: SocketAddr, shards: u32) -> io::Result<Vec<Self>> {
+        let mut ports: Vec<UdpPort> = Vec::new();
+        for _ in 0..shards {
+            let socket = Self::unbound(bind)?;
+            steering::share_port(socket.as_fd())?;
+            steering::deafen(socket.as_fd())?;
+            let address = ports.first().map_or(bind, UdpPort::local_address);
+            ports.push(Self::bind(socket, address)?);
+        }
+        if let Some(port) = ports.last() {
+            steering::choose_among_shared(port.as_fd(), shards)?;
+        }
+        ports.iter().try_for_each(|port| steering::undeafen(port.as_fd()))?;
+        Ok(ports)
+    }
+
+    /// A socket for addresses like this one.
+    fn unbound(bind: SocketAddr) -> io::Result<OwnedFd> {
         let domain = if bind.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         let socket = sys::socket(domain, libc::SOCK_DGRAM, libc::IPPROTO_UDP)?;
         let fd = socket.as_fd();
@@ -61,19 +86,17 @@ impl UdpPort {
             sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1)?;
             sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &libc::IPV6_PMTUDISC_PROBE)?;
         }
-        if let Some(steering) = steering {
-            steering.share_port(fd)?;
-        }
         sys::raise_buffers(fd, RECEIVE_BUFFER_BYTES, SEND_BUFFER_BYTES);
         // Kernels before 5.0 refuse: then each datagram arrives on its own.
         let _ = sys::set_option(fd, libc::SOL_UDP, receive::UDP_GRO, &1);
+        Ok(socket)
+    }
+
+    fn bind(socket: OwnedFd, bind: SocketAddr) -> io::Result<Self> {
         let (address, length) = address::to_raw(bind);
         // SAFETY: `address` lives and is at least `length` bytes long.
-        sys::check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
-        if let Some(steering) = steering {
-            steering.choose_among_shared(fd)?;
-        }
-        let local = address::local(fd)?;
+        sys::check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
+        let local = address::local(socket.as_fd())?;
         let payload_max_bytes = payload_max_bytes(local)?;
         let counters = PortCounters::default();
         Ok(UdpPort { socket, local, payload_max_bytes, receiver: Receiver::new(), sender: Sender::new(), counters })

@@ -1,3 +1,4 @@
+use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Head};
@@ -6,7 +7,7 @@ use super::*;
 use crate::{Clock, Poller, Port};
 
 fn open() -> UdpPort {
-    UdpPort::open("127.0.0.1:0".parse().unwrap(), None).unwrap()
+    UdpPort::open("127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
 /// A packet of `length_bytes` whose head and payload tell which one it is.
@@ -164,9 +165,8 @@ fn what_fits_the_capacity_arrives() {
 
 #[test]
 fn shards_get_the_packets_that_are_steered_to_them() {
-    let steering = |index| Some(Steering { shards: 2, index, group: 0 });
-    let first = UdpPort::open("127.0.0.1:0".parse().unwrap(), steering(0)).unwrap();
-    let second = UdpPort::open(first.local_address(), steering(1)).unwrap();
+    let mut shards = UdpPort::open_shards("127.0.0.1:0".parse().unwrap(), 2).unwrap().into_iter();
+    let (first, second) = (shards.next().unwrap(), shards.next().unwrap());
     let (mut sender, to) = (open(), Peer::Udp(first.local_address()));
     for number in 0..60u32 {
         let mut bytes = [0; 40];
@@ -183,17 +183,41 @@ fn shards_get_the_packets_that_are_steered_to_them() {
     let (_, got) = receive(second, 30, 100);
     assert_eq!(got.len(), 30);
     assert!(got.iter().all(|(_, bytes)| word(bytes) % 2 == 1));
-    let wrong = UdpPort::open("127.0.0.1:0".parse().unwrap(), Some(Steering { shards: 2, index: 2, group: 0 }));
-    assert_eq!(wrong.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}
+
+/// The kernel gives packets to others while the sockets of some shards are not there.
+#[test]
+fn shards_that_are_opened_under_load_get_nothing_of_others() {
+    let address = open().local_address();
+    let (load, is_wanted) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut sender = open();
+            for word in (0..4u32).cycle().take_while(|_| is_wanted.try_recv() == Err(TryRecvError::Empty)) {
+                let bytes = [[0; 8].as_slice(), &word.to_be_bytes()].concat();
+                sender.queue(Peer::Udp(address), Packet { head: bytes.into(), payload: None }).unwrap();
+                sender.flush().unwrap();
+            }
+        });
+        for _ in 0..20 {
+            // All stay open: those that are left would be numbered anew.
+            let shards = UdpPort::open_shards(address, 4).unwrap().into_iter().map(|shard| receive(shard, 20, 100));
+            for (index, (_, got)) in (0..).zip(shards.collect::<Vec<_>>()) {
+                assert!(got.len() >= 20, "shard {index} hears");
+                assert!(got.iter().all(|(_, bytes)| bytes[11] == index), "shard {index} gets its own");
+            }
+        }
+        drop(load);
+    });
 }
 
 #[test]
 fn the_other_address_family_works_too() {
-    let Ok(mut sender) = UdpPort::open("[::1]:0".parse().unwrap(), None) else {
+    let Ok(mut sender) = UdpPort::open("[::1]:0".parse().unwrap()) else {
         sanwire_testing::skip("the_other_address_family_works_too", "this host has no IPv6");
         return;
     };
-    let receiver = UdpPort::open("[::1]:0".parse().unwrap(), None).unwrap();
+    let receiver = UdpPort::open("[::1]:0".parse().unwrap()).unwrap();
     for number in 0..5 {
         sender.queue(Peer::Udp(receiver.local_address()), packet(number, 3000)).unwrap();
     }

@@ -230,6 +230,10 @@ impl Shard {
                     self.visitors.forget_uses(slot);
                     self.iscsi.forget_uses(slot);
                 }
+                Mail::Reopened(reopened) => {
+                    self.links.take(reopened);
+                    self.tell_addresses(now);
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sanwire_hyperscsi::wire::setup::steering_word;
 use sanwire_hyperscsi::{Identity, Wishes, random};
-use sanwire_io::{Steering, UdpPort};
+use sanwire_io::UdpPort;
 use sanwire_scsi::Status;
 
 use super::hyperscsi::{begin, connect};
@@ -29,8 +29,8 @@ fn key_of_last_shard() -> [u8; 32] {
 
 /// Makes the kernel choose among so many shards of a server, the first ones, as if the ports of others were not there.
 fn steer_among(shards: u32, server: SocketAddr) {
-    // The rule is that of the socket that came last; it stays when that goes.
-    drop(UdpPort::open(server, Some(Steering { shards, index: 0, group: 0 })).unwrap());
+    // The rule is that of the sockets that came last; it stays when they go.
+    drop(UdpPort::open_shards(server, shards).unwrap());
 }
 
 #[test]

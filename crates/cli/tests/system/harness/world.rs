@@ -176,6 +176,14 @@ impl World {
         self.add_path(number, mtu);
     }
 
+    /// The Ethernet address of the client's end of a link.
+    pub fn client_path_mac(&self, number: u8) -> String {
+        let mut show = Command::new("ip");
+        show.args(["-n", &self.client, "-j", "link", "show", "dev", &format!("lan{number}")]);
+        let told: serde_json::Value = serde_json::from_str(&run_ok(show, QUICK)).expect("JSON");
+        told[0]["address"].as_str().expect("an address").to_owned()
+    }
+
     /// Gives the client's end of a link the address of its first one, as a VLAN has that of its card.
     pub fn share_client_mac(&self, number: u8) {
         ip(&["-n", &self.client, "link", "set", &format!("lan{number}"), "address", CLIENT_MAC]);

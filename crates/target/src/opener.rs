@@ -1,0 +1,135 @@
+//! The ports of one wire, one for each shard: opened together, at the start and again when the link was away. The kernel numbers the
+//! shards by the order in which their ports are opened, and would give the packets of shards whose ports are not there to others.
+
+use std::fmt;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use sanwire_hyperscsi::ETHERTYPE;
+use sanwire_io::{LocalAddress, PacketPort, Port, UdpPort};
+
+use crate::wire::Wire;
+
+/// How to open the ports of one wire.
+pub(crate) struct Opener {
+    wire: Wire,
+    /// The wire's place among the server's.
+    number: u16,
+    shards: u32,
+    ring_bytes: usize,
+    /// How often they were opened again. Held while they are.
+    round: Mutex<u32>,
+}
+
+/// A port that was opened again, for its shard.
+pub(crate) struct Reopened {
+    /// The wire's place among the server's.
+    pub(crate) wire: u16,
+    /// How often it was opened again with this time.
+    pub(crate) round: u32,
+    pub(crate) port: Port,
+}
+
+impl Opener {
+    /// Opens the ports of a wire for the first time, in the order of the shards. A port that the kernel chooses is kept.
+    ///
+    /// # Errors
+    /// The kernel's: `AddrInUse` also where another process shares the port, as our shards do among themselves.
+    pub(crate) fn open(wire: &Wire, number: u16, shards: u32, ring_bytes: usize) -> io::Result<(Opener, Vec<Port>)> {
+        let mut opener = Opener { wire: wire.clone(), number, shards, ring_bytes, round: Mutex::default() };
+        let ports = opener.open_round(0)?;
+        if let (Wire::HsIp { address }, Some(LocalAddress::Udp(bound))) =
+            (&mut opener.wire, ports.first().map(Port::local_address))
+        {
+            *address = bound;
+        }
+        Ok((opener, ports))
+    }
+
+    /// The wire, with the port that it has.
+    pub(crate) fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
+    /// The wire's place among the server's.
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Whether the link can go away: a UDP socket is bound to an address, and works again when that is back.
+    pub(crate) fn is_bound_to_an_interface(&self) -> bool {
+        matches!(self.wire, Wire::HsEth { .. })
+    }
+
+    /// Opens the ports again, if nobody has done so since this round.
+    ///
+    /// # Errors
+    /// The kernel's, when the link is still away.
+    pub(crate) fn reopen(&self, seen: u32) -> io::Result<Option<impl Iterator<Item = Reopened>>> {
+        let mut round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
+        if *round != seen {
+            return Ok(None);
+        }
+        let ports = self.open_round(seen.wrapping_add(1))?;
+        *round = seen.wrapping_add(1);
+        let (wire, round) = (self.number, *round);
+        Ok(Some(ports.into_iter().map(move |port| Reopened { wire, round, port })))
+    }
+
+    fn open_round(&self, round: u32) -> io::Result<Vec<Port>> {
+        match &self.wire {
+            Wire::HsEth { interface } if self.shards == 1 => {
+                PacketPort::open(interface, ETHERTYPE, self.ring_bytes).map(|port| vec![port.into()])
+            }
+            Wire::HsEth { interface } => {
+                // Another group each time: the former one is bound to the interface that is gone.
+                let group = group(std::process::id(), self.number, round);
+                let ports = PacketPort::open_shards(interface, ETHERTYPE, self.ring_bytes, self.shards, group)?;
+                Ok(ports.into_iter().map(Port::from).collect())
+            }
+            Wire::HsIp { address } if self.shards == 1 => UdpPort::open(*address).map(|port| vec![port.into()]),
+            Wire::HsIp { address } => {
+                // It says whether another process has the port, which ours share among themselves.
+                drop(UdpPort::open(*address)?);
+                Ok(UdpPort::open_shards(*address, self.shards)?.into_iter().map(Port::from).collect())
+            }
+            // Its connections are taken elsewhere.
+            Wire::Iscsi { .. } => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+impl fmt::Display for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.wire.fmt(f)
+    }
+}
+
+/// A number that the shards share for one interface, and hardly anybody else on this host.
+fn group(process: u32, wire: u16, round: u32) -> u16 {
+    let mixed =
+        process.wrapping_mul(0x9e37_79b1) ^ u32::from(wire).wrapping_mul(0x85eb_ca6b) ^ round.wrapping_mul(0xc2b2_ae35);
+    (mixed >> 16) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_wires_and_rounds_differ() {
+        let mut groups: Vec<u16> = (0..8).flat_map(|wire| (0..4).map(move |round| group(4711, wire, round))).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        assert_eq!(groups.len(), 32);
+    }
+
+    #[test]
+    fn a_wire_that_another_shard_has_opened_again_is_not_opened_once_more() {
+        let wire = "hs-eth:absent".parse().unwrap();
+        let opener = Opener { wire, number: 3, shards: 4, ring_bytes: 0, round: Mutex::new(7) };
+        assert!(opener.reopen(6).unwrap().is_none());
+        let away = opener.reopen(7).map(drop).unwrap_err();
+        assert_eq!((away.kind(), *opener.round.lock().unwrap()), (io::ErrorKind::NotFound, 7), "it is tried again");
+    }
+}

@@ -14,7 +14,7 @@ pub mod text;
 mod time;
 
 pub use id::{ClientId, Lun, NexusId, ParseClientIdError};
-pub use net::{LinkId, MacAddress, ParseMacAddressError, Path, Peer};
+pub use net::{LinkId, MacAddress, ParseMacAddressError, Path, Peer, source};
 pub use protection::{ParseProtectionError, Protection};
 pub use size::{ParseSizeError, Size};
 pub use time::Instant;

@@ -69,18 +69,30 @@ pub enum Peer {
 const IPV6_NETWORK_BITS: u32 = 64;
 
 impl Peer {
-    /// The address that quotas count: the station, or the IP address without its port, of IPv6 the network alone.
+    /// One host: the station, or the IP address without its port.
+    #[must_use]
+    pub fn host(self) -> Peer {
+        let Peer::Udp(address) = self else { return self };
+        Peer::Udp(SocketAddr::new(address.ip().to_canonical(), 0))
+    }
+
+    /// What one stranger may have: a host, or the network of an IPv6 address, except where all hosts of a link share that network.
     #[must_use]
     pub fn source(self) -> Peer {
         let Peer::Udp(address) = self else { return self };
-        let ip = match address.ip().to_canonical() {
-            IpAddr::V6(ip) if !ip.is_unicast_link_local() => {
-                let bits = ip.to_bits() >> (128 - IPV6_NETWORK_BITS) << (128 - IPV6_NETWORK_BITS);
-                IpAddr::V6(Ipv6Addr::from_bits(bits))
-            }
-            ip => ip,
-        };
-        Peer::Udp(SocketAddr::new(ip, 0))
+        Peer::Udp(SocketAddr::new(source(address.ip()), 0))
+    }
+}
+
+/// The same of an IP address.
+#[must_use]
+pub fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(ip) if !ip.is_unicast_link_local() => {
+            let bits = ip.to_bits() >> (128 - IPV6_NETWORK_BITS) << (128 - IPV6_NETWORK_BITS);
+            IpAddr::V6(Ipv6Addr::from_bits(bits))
+        }
+        ip => ip,
     }
 }
 
@@ -136,7 +148,10 @@ mod tests {
         assert_eq!(source("[2001:db8::1]:5"), source("[2001:db8::ffff:0:0:1]:6"));
         assert_ne!(source("[2001:db8::1]:5"), source("[2001:db8:0:1::1]:5"));
         assert_ne!(source("[fe80::1]:5"), source("[fe80::2]:5"), "all hosts of a link share that network");
+        let host = |text: &str| Peer::Udp(text.parse().unwrap()).host();
+        assert_eq!(host("[::ffff:10.0.0.1]:5"), host("10.0.0.1:6"));
+        assert_ne!(host("[2001:db8::1]:5"), host("[2001:db8::2]:5"));
         let station = Peer::Ethernet(MacAddress([2; 6]));
-        assert_eq!(station.source(), station);
+        assert_eq!((station.host(), station.source()), (station, station));
     }
 }

@@ -13,8 +13,10 @@ use crate::{Instant, Size};
 pub enum Holder {
     /// Everybody together who has not shown who he is, in a shard.
     Strangers,
-    /// One address: a station, an IPv4 address, a /64 of IPv6 (see [`crate::Peer::source`]), in a shard.
+    /// One address: a station, an IPv4 or IPv6 address, in a shard.
     Address,
+    /// One network: a /64 of IPv6, all of whose addresses one host may have; of others, one address (see [`crate::Peer::source`]).
+    Network,
     /// One key of a client, over all its sessions.
     Client,
     /// One session.
@@ -64,6 +66,7 @@ impl Holder {
         match self {
             Holder::Strangers => "strangers",
             Holder::Address => "address",
+            Holder::Network => "network",
             Holder::Client => "client",
             Holder::Session => "session",
             Holder::Shard => "shard",
@@ -138,15 +141,18 @@ pub const HANDSHAKES_UNPROVEN: Quota = Quota::per_second(Holder::Strangers, "han
 /// Handshakes that begin with a cookie, from all addresses: a tenth of a processor at 200 us each.
 pub const HANDSHAKES_PROVEN: Quota = Quota::per_second(Holder::Shard, "handshakes with a cookie", 500, 128);
 
-/// Handshakes that begin with a cookie, from one address.
+/// Handshakes that begin with a cookie, from one address, or of one client that the server knows.
 pub const HANDSHAKES_OF_ADDRESS: Quota = Quota::per_second(Holder::Address, "handshakes with a cookie", 50, 32);
+
+/// Those from one network of IPv6, whose hosts may all come at once.
+pub const HANDSHAKES_OF_NETWORK: Quota = Quota::per_second(Holder::Network, "handshakes with a cookie", 200, 64);
 
 /// Answers to packets of connections that are not known, by which clients learn that the server was restarted.
 pub const HINTS: Quota = Quota::per_second(Holder::Shard, "hints that a connection is not known", 640, 64);
 
-/// Wrong passwords of clients that the server neither lists nor has a session of, from one address: a client whose owner has
+/// Wrong passwords of clients that the server neither lists nor has a session of, from one network: a client whose owner has
 /// mistyped it takes a quarter of that.
-pub const GUESSES_OF_ADDRESS: Quota = Quota::per_second(Holder::Address, "wrong passwords of unknown clients", 2, 16);
+pub const GUESSES_OF_NETWORK: Quota = Quota::per_second(Holder::Network, "wrong passwords of unknown clients", 2, 16);
 
 /// The same from all addresses together.
 pub const GUESSES: Quota = Quota::per_second(Holder::Strangers, "wrong passwords of unknown clients", 8, 64);
@@ -175,8 +181,8 @@ pub const AUDIT_BYTES: Quota = Quota::bytes(Holder::Server, "audit log", 128 << 
 /// iSCSI logins under way of hosts that some access rule may name.
 pub const LOGINS: Quota = Quota::held(Holder::Server, "iSCSI logins under way", 512);
 
-/// Those of one address.
-pub const LOGINS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "iSCSI logins under way", 128);
+/// Those of one network.
+pub const LOGINS_OF_NETWORK: Quota = Quota::held(Holder::Network, "iSCSI logins under way", 128);
 
 /// Those of all other hosts together: they are told that they are refused, and why, as long as that costs nobody else a place.
 pub const LOGINS_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI logins under way", 64);
@@ -188,8 +194,11 @@ pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", 64
 /// 32 sessions have in transit.
 pub const SLOTS_OF_CLIENT: Quota = Quota::held(Holder::Client, "commands remembered without a connection", 2048);
 
-/// Sessions from one address in a shard.
-pub const SESSIONS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "sessions", 512);
+/// Sessions from one address in a shard, of clients that it does not list.
+pub const SESSIONS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "sessions of clients that are not listed", 512);
+
+/// The same from one network.
+pub const SESSIONS_OF_NETWORK: Quota = Quota::held(Holder::Network, "sessions of clients that are not listed", 2048);
 
 /// Sessions of a shard. Each has one connection or none.
 pub const SESSIONS: Quota = Quota::held(Holder::Shard, "sessions", 4096);
@@ -199,9 +208,11 @@ pub const ALL: &[&Quota] = &[
     &HANDSHAKES_UNPROVEN,
     &GUESSES,
     &LOGINS_OF_STRANGERS,
+    &HANDSHAKES_OF_NETWORK,
+    &GUESSES_OF_NETWORK,
+    &LOGINS_OF_NETWORK,
+    &SESSIONS_OF_NETWORK,
     &HANDSHAKES_OF_ADDRESS,
-    &GUESSES_OF_ADDRESS,
-    &LOGINS_OF_ADDRESS,
     &SESSIONS_OF_ADDRESS,
     &SESSIONS_OF_CLIENT,
     &SLOTS_OF_CLIENT,
@@ -304,6 +315,13 @@ impl Pace {
         burst.saturating_sub(u32::try_from(owed).unwrap_or(u32::MAX))
     }
 
+    /// Whether the holder has had few events lately.
+    #[must_use]
+    pub fn is_rested(&self, now: Instant) -> bool {
+        let (_, burst) = self.quota.unit.rate().unwrap_or_default();
+        u64::from(self.left(now)) * 4 > u64::from(burst) * 3
+    }
+
     /// Takes one event, unless fewer than `reserve` would be left.
     pub fn take_above(&mut self, reserve: u32, now: Instant) -> bool {
         let has_left = self.left(now) > reserve;
@@ -377,6 +395,7 @@ mod tests {
         assert!((10..=11).contains(&taken), "{taken} in a second");
         assert_eq!((pace.left(at(6199)), pace.left(at(60_000))), (0, 4));
         assert!(!pace.is_full(at(6200)) && pace.is_full(at(60_000)));
+        assert!(!pace.is_rested(at(6200)) && pace.is_rested(at(60_000)));
     }
 
     #[test]

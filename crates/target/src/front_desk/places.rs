@@ -1,14 +1,16 @@
 //! Who keeps a place at the front desk when more want to log in than there are places.
 //!
-//! A newcomer always gets one. When there are too many, one that has the most loses a place: one of a connection that has not
-//! said anything yet if there is such, and of those the oldest. So a host with one login loses it only when every place is
-//! another host's, and who fills all places from few addresses pushes out only itself.
+//! A newcomer always gets one. When there are too many, one that has the most loses a place: the host, and of an IPv6 network the
+//! address. Connections that have not said anything yet lose theirs first, the oldest of them, as long as they are at least half: so
+//! neither who only connects nor who only begins takes a place from those that do the other. A host with one login loses it only
+//! when every place is another host's, and who fills all places from few addresses pushes out only itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use sanwire_core::quota::{LOGINS, LOGINS_OF_ADDRESS, LOGINS_OF_STRANGERS, Quota};
+use sanwire_core::quota::{LOGINS, LOGINS_OF_NETWORK, LOGINS_OF_STRANGERS, Quota};
+use sanwire_core::source;
 
 use super::usage::LoginUsage;
 
@@ -24,7 +26,9 @@ pub(super) struct Places {
 
 #[derive(Clone, Copy, Debug)]
 struct Home {
+    /// What counts as one host: see [`source`].
     host: IpAddr,
+    address: IpAddr,
     is_stranger: bool,
 }
 
@@ -36,9 +40,16 @@ struct Class {
     hosts: BTreeMap<IpAddr, Host>,
 }
 
-/// The logins of one host, oldest first.
+/// The logins of one host.
 #[derive(Debug, Default)]
 struct Host {
+    addresses: BTreeMap<IpAddr, Logins>,
+    count: usize,
+}
+
+/// Those of one address, oldest first.
+#[derive(Debug, Default)]
+struct Logins {
     silent: BTreeSet<u64>,
     spoken: BTreeSet<u64>,
 }
@@ -54,29 +65,29 @@ impl Places {
     /// Gives a place to a connection from this address, and says which one loses its own for that. No access rule may name a
     /// stranger, whatever name it says it has.
     pub(super) fn take(&mut self, key: u64, address: IpAddr, is_stranger: bool) -> Option<u64> {
-        let home = Home { host: host(address), is_stranger };
+        let home = Home { host: source(address), address: address.to_canonical(), is_stranger };
         self.homes.insert(key, home);
         let class = self.class(home);
-        let (of_class, of_host) = (class.taken, class.hosts.get(&home.host).map_or(0, Host::count));
+        let (of_class, of_host) = (class.taken, class.hosts.get(&home.host).map_or(0, |host| host.count));
         self.usage.note(is_stranger, of_class as usize, of_host);
-        let victim = self.class(home).take(key, home.host);
+        let victim = self.class(home).take(key, home);
         victim.inspect(|victim| self.leave(*victim))
     }
 
     /// The connection has sent a whole request.
     pub(super) fn has_spoken(&mut self, key: u64) {
         let Some(home) = self.homes.get(&key).copied() else { return };
-        if let Some(host) = self.class(home).hosts.get_mut(&home.host)
-            && host.silent.remove(&key)
+        if let Some(logins) = self.class(home).logins(home)
+            && logins.silent.remove(&key)
         {
-            host.spoken.insert(key);
+            logins.spoken.insert(key);
         }
     }
 
     /// The connection is gone, or its login over.
     pub(super) fn leave(&mut self, key: u64) {
         if let Some(home) = self.homes.remove(&key) {
-            self.class(home).leave(key, home.host);
+            self.class(home).leave(key, home);
         }
     }
 
@@ -87,47 +98,59 @@ impl Places {
 
 impl Class {
     /// Takes a place, and gives the one that must be left for it.
-    fn take(&mut self, key: u64, host: IpAddr) -> Option<u64> {
-        let own = self.hosts.entry(host).or_default();
-        own.silent.insert(key);
+    fn take(&mut self, key: u64, home: Home) -> Option<u64> {
+        let own = self.hosts.entry(home.host).or_default();
+        own.addresses.entry(home.address).or_default().silent.insert(key);
+        own.count += 1;
         self.taken += 1;
         if self.taken > self.max {
-            let most = self.hosts.values().map(Host::count).max();
-            let greediest = self.hosts.values().filter(|host| Some(host.count()) == most);
-            return greediest.filter_map(|host| host.first(key)).min().map(|(_, victim)| victim);
+            let most = self.hosts.values().map(|host| host.count).max();
+            return victim(self.hosts.values().filter(|host| Some(host.count) == most), key);
         }
-        let own = self.hosts.get(&host).filter(|own| own.count() as u64 > LOGINS_OF_ADDRESS.limit)?;
-        own.first(key).map(|(_, victim)| victim)
+        let own = self.hosts.get(&home.host).filter(|own| own.count as u64 > LOGINS_OF_NETWORK.limit)?;
+        victim([own], key)
     }
 
-    fn leave(&mut self, key: u64, host: IpAddr) {
-        let Some(own) = self.hosts.get_mut(&host) else { return };
-        if own.silent.remove(&key) || own.spoken.remove(&key) {
+    fn logins(&mut self, home: Home) -> Option<&mut Logins> {
+        self.hosts.get_mut(&home.host)?.addresses.get_mut(&home.address)
+    }
+
+    fn leave(&mut self, key: u64, home: Home) {
+        let Some(host) = self.hosts.get_mut(&home.host) else { return };
+        let Some(logins) = host.addresses.get_mut(&home.address) else { return };
+        if logins.silent.remove(&key) || logins.spoken.remove(&key) {
+            host.count -= 1;
             self.taken -= 1;
         }
-        if own.count() == 0 {
-            self.hosts.remove(&host);
+        if logins.count() == 0 {
+            host.addresses.remove(&home.address);
+        }
+        if host.count == 0 {
+            self.hosts.remove(&home.host);
         }
     }
+}
+
+/// Of hosts that have as many logins as one another: the login that goes for a newcomer.
+fn victim<'a>(hosts: impl IntoIterator<Item = &'a Host>, newcomer: u64) -> Option<u64> {
+    let logins: Vec<&Logins> = hosts.into_iter().flat_map(Host::greediest).collect();
+    let silent = || logins.iter().flat_map(|logins| &logins.silent).filter(|key| **key != newcomer);
+    let spoken = || logins.iter().flat_map(|logins| &logins.spoken);
+    let oldest = if silent().count() >= spoken().count() { silent().min() } else { spoken().min() };
+    oldest.copied()
 }
 
 impl Host {
-    fn count(&self) -> usize {
-        self.silent.len() + self.spoken.len()
-    }
-
-    /// The login that goes first, but the newcomer, and whether it has said something.
-    fn first(&self, newcomer: u64) -> Option<(bool, u64)> {
-        let silent = self.silent.iter().find(|key| **key != newcomer).map(|key| (false, *key));
-        silent.or_else(|| self.spoken.first().map(|key| (true, *key)))
+    /// The addresses with the most logins.
+    fn greediest(&self) -> impl Iterator<Item = &Logins> {
+        let most = self.addresses.values().map(Logins::count).max();
+        self.addresses.values().filter(move |logins| Some(logins.count()) == most)
     }
 }
 
-/// What counts as one host: an IPv4 address, or the 64 bits of an IPv6 network, all of whose addresses one host may have.
-fn host(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
-        address => address,
+impl Logins {
+    fn count(&self) -> usize {
+        self.silent.len() + self.spoken.len()
     }
 }
 

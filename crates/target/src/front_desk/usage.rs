@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use sanwire_core::quota::{Account, LOGINS, LOGINS_OF_ADDRESS, LOGINS_OF_STRANGERS, Usage};
+use sanwire_core::quota::{Account, LOGINS, LOGINS_OF_NETWORK, LOGINS_OF_STRANGERS, Usage};
 
 /// Kept by the front desk, read by whoever manages.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl Default for LoginUsage {
     fn default() -> Self {
         LoginUsage(Mutex::new(Accounts {
             strangers: Account::new(&LOGINS_OF_STRANGERS),
-            address: Account::new(&LOGINS_OF_ADDRESS),
+            address: Account::new(&LOGINS_OF_NETWORK),
             known: Account::new(&LOGINS),
         }))
     }

@@ -2,24 +2,64 @@
 //!
 //! A handshake costs a fraction of a millisecond of the thread that does all I/O of a shard. As long as few begin, all may. Above
 //! that, who wants one must first bring back a cookie, so that forged sender addresses lead nowhere. Who does is limited by his
-//! address, and all of them together; of what they share, a part is kept for addresses that have begun few handshakes lately, and
-//! a part of that for clients that have a session from there.
+//! address and his network, and all of them together; of what they share, a part is kept for networks that have begun few
+//! handshakes lately, a part of that for clients that the server knows, and a part of that again for those that have a session
+//! from there. A client that the server knows has a limit of its own, so that no stranger of its network takes it.
 
-use sanwire_core::quota::{HANDSHAKES_OF_ADDRESS, HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN, Limiter, Pace, Usage};
-use sanwire_core::{Instant, Peer};
+use sanwire_core::quota::{
+    HANDSHAKES_OF_ADDRESS, HANDSHAKES_OF_NETWORK, HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN, Limiter, Pace, Quota, Usage,
+};
+use sanwire_core::{ClientId, Instant, Peer};
 
 use super::cookie::{Asker, Cookies};
 use crate::keys::Randomness;
 use crate::wire::setup::Cookie;
 
-/// Of the burst of all handshakes with a cookie: what is kept for addresses that have begun few lately.
+/// Of the burst of all handshakes with a cookie: what is kept for networks that have begun few lately.
 const RESERVE_FOR_RESTED: u32 = 64;
 
-/// The same for clients with sessions from their addresses.
+/// The same for clients that the server knows.
 const RESERVE_FOR_KNOWN: u32 = 32;
 
-/// An address with more than this of its burst left has begun few handshakes lately.
-const RESTED_ABOVE: u32 = 24;
+/// The same for those that have a session from their address.
+const RESERVE_FOR_HOME: u32 = 16;
+
+/// Who wants to begin a handshake, as far as can be told before he has shown it: anybody can name any client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// Nobody that the server knows.
+    Stranger,
+    /// A client that it lists, or has a session of.
+    Known,
+    /// One that has a session from this very address.
+    AtHome,
+}
+
+/// Whose limit a handshake counts for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holder {
+    Address(Peer),
+    Network(Peer),
+    Client(ClientId),
+    Home(ClientId, Peer),
+}
+
+impl Holder {
+    /// Those of a handshake; the last one tells whether its sender has rested.
+    fn of(asker: Asker, standing: Standing) -> Vec<Holder> {
+        let (host, network) = (asker.path.peer.host(), asker.path.peer.source());
+        match standing {
+            Standing::AtHome => vec![Holder::Home(asker.client, host)],
+            Standing::Known => vec![Holder::Client(asker.client)],
+            Standing::Stranger if host == network => vec![Holder::Address(host)],
+            Standing::Stranger => vec![Holder::Address(host), Holder::Network(network)],
+        }
+    }
+
+    fn quota(self) -> &'static Quota {
+        if let Holder::Network(_) = self { &HANDSHAKES_OF_NETWORK } else { &HANDSHAKES_OF_ADDRESS }
+    }
+}
 
 /// What becomes of a handshake that somebody wants to begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,10 +77,10 @@ pub(super) struct Gate {
     unproven: Limiter,
     proven: Limiter,
     /// Those that have begun some lately: no more than all together may.
-    addresses: Vec<(Peer, Pace)>,
+    holders: Vec<(Holder, Pace)>,
     cookies: Cookies,
-    /// How often an address was refused more.
-    refused: u64,
+    /// How often a network, and an address or a client, was refused more.
+    refused: [u64; 2],
 }
 
 impl Default for Gate {
@@ -48,25 +88,25 @@ impl Default for Gate {
         Gate {
             unproven: Limiter::new(&HANDSHAKES_UNPROVEN),
             proven: Limiter::new(&HANDSHAKES_PROVEN),
-            addresses: Vec::new(),
+            holders: Vec::new(),
             cookies: Cookies::default(),
-            refused: 0,
+            refused: [0; 2],
         }
     }
 }
 
 impl Gate {
-    /// Somebody wants to begin a handshake; `is_known` whether his client has a session from his address.
+    /// Somebody wants to begin a handshake.
     pub(super) fn pass(
         &mut self,
         asker: Asker,
         cookie: Option<&Cookie>,
-        is_known: impl FnOnce() -> bool,
+        standing: impl FnOnce() -> Standing,
         random: &mut Randomness,
         now: Instant,
     ) -> Passage {
         if cookie.is_some_and(|cookie| self.cookies.is_ours(cookie, asker, now)) {
-            return if self.admits(asker.path.peer.source(), is_known(), now) { Passage::Open } else { Passage::Shut };
+            return if self.admits(asker, standing(), now) { Passage::Open } else { Passage::Shut };
         }
         if self.unproven.take(now) {
             return Passage::Open;
@@ -74,48 +114,55 @@ impl Gate {
         Passage::Cookie(self.cookies.make(asker, random, now))
     }
 
-    fn admits(&mut self, source: Peer, is_known: bool, now: Instant) -> bool {
-        let index = self.index_of(source, now);
-        let Some((_, own)) = self.addresses.get_mut(index) else { return false };
-        let left = own.left(now);
-        let reserve = match () {
-            () if is_known => 0,
-            () if left > RESTED_ABOVE => RESERVE_FOR_KNOWN,
-            () => RESERVE_FOR_KNOWN + RESERVE_FOR_RESTED,
-        };
-        if left == 0 {
-            self.refused += 1;
+    fn admits(&mut self, asker: Asker, standing: Standing, now: Instant) -> bool {
+        let holders = Holder::of(asker, standing);
+        if let Some(worn) = holders.iter().find(|holder| self.pace(**holder).left(now) == 0) {
+            self.refused[usize::from(!matches!(worn, Holder::Network(_)))] += 1;
             return false;
         }
+        let is_rested = holders.last().is_some_and(|holder| self.pace(*holder).is_rested(now));
+        let reserve = match standing {
+            Standing::AtHome => 0,
+            Standing::Known => RESERVE_FOR_HOME,
+            Standing::Stranger if is_rested => RESERVE_FOR_KNOWN,
+            Standing::Stranger => RESERVE_FOR_KNOWN + RESERVE_FOR_RESTED,
+        };
         let is_admitted = self.proven.take_above(reserve, now);
         if is_admitted {
-            own.take(now);
+            holders.into_iter().for_each(|holder| self.take(holder, now));
         }
         is_admitted
     }
 
-    fn index_of(&mut self, source: Peer, now: Instant) -> usize {
-        if let Some(index) = self.addresses.iter().position(|(known, _)| *known == source) {
-            return index;
-        }
-        self.addresses.retain(|(_, pace)| !pace.is_full(now));
-        self.addresses.push((source, Pace::new(&HANDSHAKES_OF_ADDRESS)));
-        self.addresses.len() - 1
+    fn pace(&self, holder: Holder) -> Pace {
+        let known = self.holders.iter().find(|(known, _)| *known == holder);
+        known.map_or(Pace::new(holder.quota()), |(_, pace)| *pace)
+    }
+
+    fn take(&mut self, holder: Holder, now: Instant) {
+        let mut pace = self.pace(holder);
+        pace.take(now);
+        self.holders.retain(|(other, pace)| *other != holder && !pace.is_full(now));
+        self.holders.push((holder, pace));
     }
 
     /// How its quotas are used.
-    pub(super) fn usages(&self) -> [Usage; 3] {
-        let of_address = Usage { quota: &HANDSHAKES_OF_ADDRESS, most: None, refused: self.refused };
-        [self.unproven.usage(), of_address, self.proven.usage()]
+    pub(super) fn usages(&self) -> [Usage; 4] {
+        let usage = |quota, refused| Usage { quota, most: None, refused };
+        let [network, address] = self.refused;
+        let (network, address) = (usage(&HANDSHAKES_OF_NETWORK, network), usage(&HANDSHAKES_OF_ADDRESS, address));
+        [self.unproven.usage(), network, address, self.proven.usage()]
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
     use std::time::Duration;
 
     use sanwire_core::{ClientId, LinkId, Path};
 
+    use super::Standing::{AtHome, Known, Stranger};
     use super::*;
 
     struct World {
@@ -136,20 +183,28 @@ mod tests {
         }
 
         fn asker(&mut self, host: u32) -> Asker {
+            self.asker_at(Ipv4Addr::from_bits(host).into())
+        }
+
+        fn asker_at(&mut self, address: IpAddr) -> Asker {
             self.attempts += 1;
-            let peer = Peer::Udp((host.to_be_bytes(), 5).into());
+            let peer = Peer::Udp((address, 5).into());
             Asker { path: Path { link: LinkId(0), peer }, client: ClientId([1; 16]), attempt: self.attempts }
         }
 
-        fn ask(&mut self, asker: Asker, cookie: Option<&Cookie>, is_known: bool) -> Passage {
-            self.gate.pass(asker, cookie, || is_known, &mut self.random, self.now)
+        fn ask(&mut self, asker: Asker, cookie: Option<&Cookie>, standing: Standing) -> Passage {
+            self.gate.pass(asker, cookie, || standing, &mut self.random, self.now)
         }
 
         /// Whether a handshake from there begins, of somebody who brings his cookie back.
-        fn is_let_in(&mut self, host: u32, is_known: bool) -> bool {
+        fn is_let_in(&mut self, host: u32, standing: Standing) -> bool {
             let asker = self.asker(host);
-            match self.ask(asker, None, is_known) {
-                Passage::Cookie(cookie) => self.ask(asker, Some(&cookie), is_known) == Passage::Open,
+            self.passes(asker, standing)
+        }
+
+        fn passes(&mut self, asker: Asker, standing: Standing) -> bool {
+            match self.ask(asker, None, standing) {
+                Passage::Cookie(cookie) => self.ask(asker, Some(&cookie), standing) == Passage::Open,
                 passage => passage == Passage::Open,
             }
         }
@@ -158,7 +213,7 @@ mod tests {
         fn flooded(mut self) -> Self {
             for host in 0..1000 {
                 let asker = self.asker(host);
-                self.ask(asker, None, false);
+                self.ask(asker, None, Stranger);
             }
             self
         }
@@ -170,10 +225,10 @@ mod tests {
         let mut begun = 0;
         for number in 0..20_000 {
             let asker = world.asker(number);
-            begun += u32::from(world.ask(asker, Some(&[7; 16]), true) == Passage::Open);
+            begun += u32::from(world.ask(asker, Some(&[7; 16]), AtHome) == Passage::Open);
             world.now += Duration::from_micros(50);
             if number % 100 == 99 {
-                assert!(world.is_let_in(0x0a00_0001 + number, false), "at {number}");
+                assert!(world.is_let_in(0x0a00_0001 + number, Stranger), "at {number}");
             }
         }
         assert!(begun <= 64 + 100, "{begun} handshakes in a second of forged packets");
@@ -182,10 +237,10 @@ mod tests {
     #[test]
     fn one_address_begins_no_more_than_its_share() {
         let mut world = World::new().flooded();
-        let begun = (0..10_000).filter(|_| world.is_let_in(1, false)).count();
+        let begun = (0..10_000).filter(|_| world.is_let_in(1, Stranger)).count();
         assert_eq!(begun, 32);
         world.now += Duration::from_millis(200);
-        let begun = (0..100).filter(|_| world.is_let_in(1, false)).count();
+        let begun = (0..100).filter(|_| world.is_let_in(1, Stranger)).count();
         // Those without a cookie, and those with one.
         assert!((10..=31).contains(&begun), "{begun}");
     }
@@ -195,24 +250,84 @@ mod tests {
         let mut world = World::new().flooded();
         let (mut begun, mut rested, mut known) = (0, 0, 0);
         for turn in 0..20_000u32 {
-            begun += u32::from(world.is_let_in(turn % 100, false));
+            begun += u32::from(world.is_let_in(turn % 100, Stranger));
             world.now += Duration::from_micros(50);
             if turn % 1000 == 999 {
-                rested += u32::from(world.is_let_in(0x0a00_0001 + turn, false));
-                known += u32::from(world.is_let_in(50, true));
+                rested += u32::from(world.is_let_in(0x0a00_0001 + turn, Stranger));
+                known += u32::from(world.is_let_in(50, AtHome));
             }
         }
         assert!(begun <= 64 + 100 + 128 + 500, "{begun} in a second");
         assert_eq!((rested, known), (20, 20));
     }
 
+    /// Hosts of one network of IPv6.
+    fn neighbour(number: u32) -> IpAddr {
+        Ipv6Addr::from_bits(0x2001_0db8_u128 << 96 | u128::from(number)).into()
+    }
+
+    #[test]
+    fn a_network_of_many_hosts_begins_more_than_one_host_and_none_of_them_takes_all_of_it() {
+        let mut world = World::new().flooded();
+        let (mut greedy, mut others) = (0, 0);
+        for turn in 0..20_000u32 {
+            let from = if turn % 100 == 0 { neighbour(10 + turn / 100) } else { neighbour(1) };
+            let asker = world.asker_at(from);
+            let begun = u32::from(world.passes(asker, Stranger));
+            if turn % 100 == 0 {
+                others += begun
+            } else {
+                greedy += begun
+            }
+            world.now += Duration::from_micros(50);
+        }
+        assert!(greedy <= 64 + 100 + 32 + 50, "{greedy} of one host in a second");
+        assert_eq!(others, 200, "each other host has its own");
+        let mut world = World::new().flooded();
+        let begun = (0..10_000u32).filter(|number| {
+            world.now += Duration::from_micros(100);
+            let asker = world.asker_at(neighbour(*number));
+            world.passes(asker, Stranger)
+        });
+        let begun = begun.count();
+        assert!((200..=64 + 200 + 100).contains(&begun), "{begun} of all hosts in a second");
+    }
+
+    #[test]
+    fn a_client_that_is_known_does_not_wait_for_strangers_of_its_address_or_network() {
+        for address in [neighbour(1), IpAddr::from([10, 0, 0, 1])] {
+            let mut world = World::new().flooded();
+            for _ in 0..1000 {
+                let stranger = world.asker_at(address);
+                world.passes(stranger, Stranger);
+            }
+            let own = Asker { client: ClientId([9; 16]), ..world.asker_at(address) };
+            assert!(world.passes(own, Known), "listed");
+            assert!(world.passes(Asker { attempt: 1 << 40, ..own }, AtHome), "with a session from there");
+        }
+    }
+
+    #[test]
+    fn whoever_names_a_client_from_elsewhere_takes_nothing_from_where_it_has_a_session() {
+        let mut world = World::new().flooded();
+        for number in 0..10_000 {
+            let forger = world.asker_at(neighbour(1000 + number));
+            world.passes(forger, Known);
+            world.now += Duration::from_micros(100);
+            if number % 100 == 99 {
+                let own = world.asker_at(neighbour(1));
+                assert!(world.passes(own, AtHome), "at {number}");
+            }
+        }
+    }
+
     #[test]
     fn addresses_without_number_take_no_more_memory_and_no_more_time() {
         let mut world = World::new().flooded();
         for host in 0..10_000 {
-            world.is_let_in(host, false);
+            world.is_let_in(host, Stranger);
             world.now += Duration::from_micros(50);
-            assert!(world.gate.addresses.len() <= 200, "{}", world.gate.addresses.len());
+            assert!(world.gate.holders.len() <= 200, "{}", world.gate.holders.len());
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Who may have another session: a client and an address have so many places at the most, and who has none left makes room among
 //! his own. Nobody's session ends for another's: whoever is away for a while finds his commands where he left them.
 
-use sanwire_core::quota::{Account, SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SLOTS_OF_CLIENT, Usage};
+use sanwire_core::quota::{
+    Account, SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SESSIONS_OF_NETWORK, SLOTS_OF_CLIENT, Usage,
+};
 use sanwire_core::{ClientId, NexusId, Peer};
 
 use super::Server;
@@ -12,6 +14,7 @@ use crate::succession;
 pub(super) struct Places {
     of_client: Account,
     of_address: Account,
+    of_network: Account,
     of_shard: Account,
     slots: Account,
 }
@@ -21,6 +24,7 @@ impl Default for Places {
         Places {
             of_client: Account::new(&SESSIONS_OF_CLIENT),
             of_address: Account::new(&SESSIONS_OF_ADDRESS),
+            of_network: Account::new(&SESSIONS_OF_NETWORK),
             of_shard: Account::new(&SESSIONS),
             slots: Account::new(&SLOTS_OF_CLIENT),
         }
@@ -32,13 +36,35 @@ impl Default for Places {
 pub(super) struct Applicant {
     pub(super) client: ClientId,
     pub(super) session: u64,
-    pub(super) source: Peer,
+    pub(super) host: Peer,
+}
+
+/// Sessions that count when another one wants to begin.
+#[derive(Default)]
+struct Held {
+    of_client: u64,
+    /// None count for a client that is listed: it does not wait for others of its address, who may be anybody.
+    of_address: u64,
+    of_network: u64,
+    of_shard: u64,
 }
 
 impl Places {
     /// How its quotas are used.
-    pub(super) fn usages(&self) -> [Usage; 4] {
-        [&self.of_client, &self.of_address, &self.of_shard, &self.slots].map(Account::usage)
+    pub(super) fn usages(&self) -> [Usage; 5] {
+        [&self.of_client, &self.of_address, &self.of_network, &self.of_shard, &self.slots].map(Account::usage)
+    }
+
+    fn has_room(&self, held: &Held) -> bool {
+        let Places { of_client, of_address, of_network, of_shard, .. } = self;
+        let of_where = of_address.has_room(held.of_address, 1) && of_network.has_room(held.of_network, 1);
+        of_where && of_client.has_room(held.of_client, 1) && of_shard.has_room(held.of_shard, 1)
+    }
+
+    fn admits(&mut self, held: &Held) -> bool {
+        let Places { of_client, of_address, of_network, of_shard, .. } = self;
+        let of_where = of_address.admits(held.of_address, 1) && of_network.admits(held.of_network, 1);
+        of_where && of_client.admits(held.of_client, 1) && of_shard.admits(held.of_shard, 1)
     }
 }
 
@@ -46,13 +72,7 @@ impl Server {
     /// Whether a session could begin now: asked before the costly part of a handshake, and ends nothing.
     pub(super) fn could_have_place(&self, applicant: Applicant) -> bool {
         let is_known = self.by_client.contains_key(&(applicant.client, applicant.session));
-        is_known || self.has_place(applicant) || self.own_idle(applicant.client).next().is_some()
-    }
-
-    fn has_place(&self, applicant: Applicant) -> bool {
-        let (client, address, shard) = self.held(applicant);
-        let Places { of_client, of_address, of_shard, .. } = &self.places;
-        of_client.has_room(client, 1) && of_address.has_room(address, 1) && of_shard.has_room(shard, 1)
+        is_known || self.places.has_room(&self.held(applicant)) || self.own_idle(applicant.client).next().is_some()
     }
 
     /// Makes a place for a session, if need be by ending one of the same client that has been without a connection for longest, and
@@ -61,24 +81,31 @@ impl Server {
         if self.by_client.contains_key(&(applicant.client, applicant.session)) {
             return true;
         }
-        while !self.has_place(applicant) {
+        while !self.places.has_room(&self.held(applicant)) {
             let Some(idle) = self.longest_idle(applicant.client) else { break };
             self.close_session(idle);
         }
-        let (client, address, shard) = self.held(applicant);
-        let Places { of_client, of_address, of_shard, .. } = &mut self.places;
-        of_client.admits(client, 1) && of_address.admits(address, 1) && of_shard.admits(shard, 1)
+        let held = self.held(applicant);
+        self.places.admits(&held)
     }
 
-    /// Sessions that count when another one wants to begin: of its client, of its address, and of all. Those that end when it begins
-    /// do not.
-    fn held(&self, Applicant { client, session, source }: Applicant) -> (u64, u64, u64) {
+    /// Those that end when it begins do not count.
+    fn held(&self, Applicant { client, session, host }: Applicant) -> Held {
         let ending = succession::predecessors(session);
-        let stays = |other: &&Session| other.client != client || !ending.contains(&other.number);
-        let of_address = self.sessions.values().filter(|session| session.source == source).filter(stays).count();
         let ends = self.by_client.range((client, ending.start)..(client, ending.end)).count();
         let of_client = self.by_client.range((client, 0)..=(client, u64::MAX)).count() - ends;
-        (of_client as u64, of_address as u64, (self.sessions.len() - ends) as u64)
+        let mut held =
+            Held { of_client: of_client as u64, of_shard: (self.sessions.len() - ends) as u64, ..Held::default() };
+        if self.config.admission.is_listed(client) {
+            return held;
+        }
+        let stays = |other: &&Session| other.client != client || !ending.contains(&other.number);
+        let near = self.sessions.values().filter(|other| other.host.source() == host.source()).filter(stays);
+        for other in near.filter(|other| !self.config.admission.is_listed(other.client)) {
+            held.of_network += 1;
+            held.of_address += u64::from(other.host == host);
+        }
+        held
     }
 
     /// What is remembered of commands for the sessions of a client that have no connection is bounded, however many there are.

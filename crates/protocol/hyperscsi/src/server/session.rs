@@ -91,8 +91,8 @@ pub(super) struct Session {
     pub(super) client: ClientId,
     pub(super) number: u64,
     pub(super) nexus: NexusId,
-    /// From where its last connection was made.
-    pub(super) source: Peer,
+    /// The host from which its last connection was made.
+    pub(super) host: Peer,
     /// Its share of the memory.
     pub(super) memory: Region,
     /// The connection that it uses now.
@@ -110,7 +110,7 @@ impl Session {
     pub(super) fn new(
         (client, number): (ClientId, u64),
         nexus: NexusId,
-        source: Peer,
+        host: Peer,
         memory: Region,
         now: Instant,
     ) -> Self {
@@ -118,7 +118,7 @@ impl Session {
             client,
             number,
             nexus,
-            source,
+            host,
             memory,
             connection: None,
             orphaned_at: now,
@@ -294,8 +294,8 @@ mod tests {
     use super::*;
 
     fn session() -> Session {
-        let (source, memory) = (Peer::Ethernet(MacAddress([2; 6])), Region::new(1 << 20).unwrap());
-        let mut session = Session::new((ClientId([0; 16]), 1), NexusId(1), source, memory, Instant::ZERO);
+        let (host, memory) = (Peer::Ethernet(MacAddress([2; 6])), Region::new(1 << 20).unwrap());
+        let mut session = Session::new((ClientId([0; 16]), 1), NexusId(1), host, memory, Instant::ZERO);
         session.connect(7);
         session
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use sanwire_buffer::{Head, Packet};
-use sanwire_core::{ClientId, Instant, NexusId, Path, Peer};
+use sanwire_core::{ClientId, Instant, NexusId, Path};
 
 use super::connection::Connection;
 use super::cookie::Asker;
-use super::gate::Passage;
+use super::gate::{Passage, Standing};
 use super::handshake::HalfOpen;
 use super::places::Applicant;
 use super::session::Session;
@@ -86,10 +86,11 @@ impl Server {
 
     /// Whether a handshake begins, which is what costs most of all that a stranger can ask for.
     fn may_begin(&mut self, path: Path, prefix: &Prefix, discovery: &Discovery<'_>, now: Instant) -> bool {
-        let applicant = Applicant { client: discovery.client, session: discovery.session, source: path.peer.source() };
+        let applicant = Applicant { client: discovery.client, session: discovery.session, host: path.peer.host() };
         let asker = Asker { path, client: discovery.client, attempt: prefix.number };
-        let is_known = || has_session_from(&self.by_client, &self.sessions, discovery.client, path.peer.source());
-        match self.gate.pass(asker, discovery.cookie, is_known, &mut self.random, now) {
+        let is_listed = || self.config.admission.is_listed(discovery.client);
+        let standing = || standing_of(&self.by_client, &self.sessions, applicant, is_listed);
+        match self.gate.pass(asker, discovery.cookie, standing, &mut self.random, now) {
             // The client repeats itself, and the others will be done.
             Passage::Open if !self.half_opens.has_room(now) => self.counters.crowded += 1,
             Passage::Open if self.could_have_place(applicant) => return true,
@@ -212,7 +213,7 @@ impl Server {
         self.throttle.forgive(path.peer, client);
         if !self.config.admission.permits(path.peer, Some(client)) {
             self.counters.not_permitted += 1;
-        } else if !self.make_place(Applicant { client, session: half_open.session, source: path.peer.source() }) {
+        } else if !self.make_place(Applicant { client, session: half_open.session, host: path.peer.host() }) {
             self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
         } else {
             match Terms::new(half_open.options.clone(), offer.options.clone(), self.config.transfer_max_bytes) {
@@ -328,7 +329,7 @@ impl Server {
                 }
             }
             session.connect(connection);
-            session.source = path.peer.source();
+            session.host = path.peer.host();
             self.events.push_back(ServerEvent::SessionResumed { nexus, path, options: Box::new(options) });
             return (nexus, true);
         }
@@ -336,7 +337,7 @@ impl Server {
         let nexus = NexusId(self.next_nexus);
         self.next_nexus += u64::from(self.config.shards.max(1));
         let memory = self.memory_of(client);
-        let mut session = Session::new((client, number), nexus, path.peer.source(), memory.clone(), now);
+        let mut session = Session::new((client, number), nexus, path.peer.host(), memory.clone(), now);
         session.connect(connection);
         self.sessions.insert(nexus, session);
         self.by_client.insert((client, number), nexus);
@@ -371,14 +372,20 @@ impl Server {
     }
 }
 
-fn has_session_from(
+fn standing_of(
     by_client: &BTreeMap<(ClientId, u64), NexusId>,
     sessions: &BTreeMap<NexusId, Session>,
-    client: ClientId,
-    source: Peer,
-) -> bool {
-    let own = by_client.range((client, 0)..=(client, u64::MAX));
-    own.filter_map(|(_, nexus)| sessions.get(nexus)).any(|session| session.source == source)
+    Applicant { client, host, .. }: Applicant,
+    is_listed: impl FnOnce() -> bool,
+) -> Standing {
+    let mut own =
+        by_client.range((client, 0)..=(client, u64::MAX)).filter_map(|(_, nexus)| sessions.get(nexus)).peekable();
+    let has_session = own.peek().is_some();
+    match () {
+        () if own.any(|session| session.host == host) => Standing::AtHome,
+        () if has_session || is_listed() => Standing::Known,
+        () => Standing::Stranger,
+    }
 }
 
 /// A packet outside any connection: checked, not authenticated.

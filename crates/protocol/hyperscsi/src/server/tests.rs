@@ -206,6 +206,19 @@ impl Admission for Terms {
     }
 }
 
+/// Lists client 1, and lets everybody in.
+struct ListsOne;
+
+impl Admission for ListsOne {
+    fn permits(&self, _: Peer, _: Option<ClientId>) -> bool {
+        true
+    }
+
+    fn is_listed(&self, client: ClientId) -> bool {
+        client == id(1)
+    }
+}
+
 #[test]
 fn a_client_with_a_secret_of_its_own_must_know_that_one() {
     let terms = Terms::default();

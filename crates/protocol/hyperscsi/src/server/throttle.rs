@@ -1,19 +1,26 @@
 //! Wrong passwords slow down who gives them: the next handshake of the same client from the same host waits, longer each time.
 //! A new key for each guess does not help: all clients of an address that the server does not know share a rate, and so do all of them
-//! together, from wherever they come.
+//! together, from wherever they come. Of what all share, half is kept for addresses that gave none lately: after a password was
+//! changed, those who go on with the old one keep out only themselves.
 //!
 //! Only a third step counts whose sender has shaken hands with us up to the password: who merely sends packets in another's
 //! name cannot make the other wait. The wait is short, so that even who sits on the wire cannot keep a client out for long.
 //! Clients that the server knows, because it lists them or has a session of theirs, wait for nobody else.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use sanwire_core::quota::{GUESSES, GUESSES_OF_ADDRESS, Pace, Usage};
+use sanwire_core::quota::{GUESSES, GUESSES_OF_NETWORK, Pace, Usage};
 use sanwire_core::{ClientId, Instant, Peer};
 
-/// Clients, and addresses, that are remembered; a flood pushes out the oldest.
+/// Clients, and attempts, that are remembered; a flood pushes out the oldest.
 const ENTRIES_MAX: usize = 256;
+
+/// Addresses that are remembered.
+const ADDRESSES_MAX: usize = 1024;
+
+/// Of the burst of all wrong passwords: what is kept for addresses that gave none lately.
+const RESERVE_FOR_INNOCENT: u32 = 32;
 
 const WAIT_FIRST: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -28,6 +35,13 @@ struct Entry {
     waits_until: Instant,
 }
 
+/// What an address has done.
+struct Record {
+    pace: Pace,
+    /// The last wrong password from there.
+    failed_at: Instant,
+}
+
 /// A client with a handshake under way.
 #[derive(Clone, Copy)]
 pub(super) struct Who {
@@ -40,7 +54,7 @@ pub(super) struct Who {
 /// Who gave wrong passwords lately, oldest first.
 pub(super) struct Throttle {
     clients: VecDeque<Entry>,
-    addresses: VecDeque<(Peer, Pace)>,
+    addresses: BTreeMap<Peer, Record>,
     all: Pace,
     /// How often clients were made to wait for others of their address, and for others anywhere.
     refused: [u64; 2],
@@ -52,7 +66,7 @@ impl Default for Throttle {
     fn default() -> Self {
         Throttle {
             clients: VecDeque::new(),
-            addresses: VecDeque::new(),
+            addresses: BTreeMap::new(),
             all: Pace::new(&GUESSES),
             refused: [0; 2],
             early: VecDeque::new(),
@@ -71,9 +85,9 @@ impl Throttle {
         if is_known {
             return false;
         }
-        let source = peer.source();
-        let mut of_address = self.addresses.iter().filter(|(other, _)| *other == source);
-        let [address, all] = [of_address.any(|(_, pace)| pace.left(now) == 0), self.all.left(now) == 0];
+        let of_address = self.addresses.get(&peer.source()).filter(|record| !record.is_forgiven(now));
+        let address = of_address.is_some_and(|record| record.pace.left(now) == 0);
+        let all = self.all.left(now) <= if of_address.is_some() { RESERVE_FOR_INNOCENT } else { 0 };
         self.refused[0] += u64::from(address);
         self.refused[1] += u64::from(all);
         address || all
@@ -108,26 +122,33 @@ impl Throttle {
     }
 
     fn failed_at(&mut self, source: Peer, now: Instant) {
-        self.addresses.retain(|(_, pace)| !pace.is_full(now));
-        let known = self.addresses.iter().position(|(other, _)| *other == source);
-        let known = known.and_then(|index| self.addresses.remove(index));
-        let (_, mut pace) = known.unwrap_or((source, Pace::new(&GUESSES_OF_ADDRESS)));
-        pace.take(now);
-        if self.addresses.len() == ENTRIES_MAX {
-            self.addresses.pop_front();
+        if !self.addresses.contains_key(&source) && self.addresses.len() == ADDRESSES_MAX {
+            let oldest = self.addresses.iter().min_by_key(|(_, record)| record.failed_at).map(|(source, _)| *source);
+            if let Some(oldest) = oldest {
+                self.addresses.remove(&oldest);
+            }
         }
-        self.addresses.push_back((source, pace));
+        let new = Record { pace: Pace::new(&GUESSES_OF_NETWORK), failed_at: now };
+        let record = self.addresses.entry(source).or_insert(new);
+        record.pace.take(now);
+        record.failed_at = now;
     }
 
     /// How its quotas are used.
     pub(super) fn usages(&self) -> [Usage; 2] {
         let usage = |quota, refused| Usage { quota, most: None, refused };
-        [usage(&GUESSES, self.refused[1]), usage(&GUESSES_OF_ADDRESS, self.refused[0])]
+        [usage(&GUESSES, self.refused[1]), usage(&GUESSES_OF_NETWORK, self.refused[0])]
     }
 
     /// The client has shown that it knows the password.
     pub(super) fn forgive(&mut self, peer: Peer, client: ClientId) {
         self.clients.retain(|entry| !entry.is_of(peer, client));
+    }
+}
+
+impl Record {
+    fn is_forgiven(&self, now: Instant) -> bool {
+        now.saturating_since(self.failed_at) >= FORGIVEN_AFTER
     }
 }
 
@@ -223,6 +244,23 @@ mod tests {
     }
 
     #[test]
+    fn those_who_go_on_with_an_old_password_leave_room_for_who_gives_his_first() {
+        let mut throttle = Throttle::default();
+        for ms in 0..20_000u64 {
+            let now = Instant::ZERO + Duration::from_millis(ms);
+            let stale = (ms % 40) as u32;
+            let who = unknown(Peer::Udp((Ipv4Addr::from_bits(stale), 1).into()), stale);
+            if !throttle.is_too_early(who, now) {
+                throttle.failed(who, now);
+            }
+            let newcomer = Peer::Udp((Ipv4Addr::from_bits(1000), 1).into());
+            assert!(!throttle.is_too_early(unknown(newcomer, 1000), now), "after {ms} ms");
+        }
+        let usage = throttle.usages()[0];
+        assert!(usage.refused > 0, "the old ones wait");
+    }
+
+    #[test]
     fn an_attempt_that_comes_too_early_again_and_again_counts_once() {
         let mut throttle = Throttle::default();
         assert!(throttle.is_first(1) && !throttle.is_first(1) && throttle.is_first(2) && !throttle.is_first(1));
@@ -237,6 +275,6 @@ mod tests {
             throttle.is_first(number.into());
         }
         let lengths = [throttle.clients.len(), throttle.addresses.len(), throttle.early.len()];
-        assert_eq!(lengths, [ENTRIES_MAX; 3]);
+        assert_eq!(lengths, [ENTRIES_MAX, ADDRESSES_MAX, ENTRIES_MAX]);
     }
 }

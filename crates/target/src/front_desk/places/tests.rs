@@ -1,4 +1,4 @@
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn half_open_logins_of_few_hosts_push_out_one_another_and_nobody_else() {
 #[test]
 fn a_host_that_has_all_it_may_have_loses_its_oldest_and_first_those_that_are_silent() {
     let mut places = places();
-    let next = fill(&mut places, 0, LOGINS_OF_ADDRESS.limit, 1);
+    let next = fill(&mut places, 0, LOGINS_OF_NETWORK.limit, 1);
     places.has_spoken(0);
     places.has_spoken(1);
     assert_eq!(places.take(next, address(1), false), Some(2), "the others have said something");
@@ -73,13 +73,61 @@ fn a_network_of_ipv6_counts_as_one_host() {
     assert_eq!(places.take(128, within(u128::from(u64::MAX)), false), Some(0));
     assert_eq!(places.take(129, "2001:db8:0:2::1".parse().unwrap(), false), None);
     let mapped = "::ffff:10.0.0.7".parse().unwrap();
-    assert_eq!(host(mapped), address(7), "an IPv4 address inside IPv6 is one");
+    assert_eq!(source(mapped), address(7), "an IPv4 address inside IPv6 is one");
+}
+
+fn neighbour(low: u64) -> IpAddr {
+    Ipv6Addr::from_bits(0x2001_0db8_0000_0001 << 64 | u128::from(low)).into()
+}
+
+#[test]
+fn one_host_of_a_network_of_ipv6_pushes_out_only_its_own() {
+    let mut places = places();
+    places.take(0, neighbour(1), false);
+    places.take(1, neighbour(2), false);
+    places.has_spoken(1);
+    for key in 2..5000 {
+        let victim = places.take(key, neighbour(3), false);
+        assert!(victim.is_none_or(|victim| victim >= 2), "login {key} takes the place of {victim:?}");
+    }
+}
+
+#[test]
+fn hosts_of_one_link_are_not_one_host() {
+    let mut places = places();
+    let on_the_link = |number: u16| IpAddr::from(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number));
+    for key in 0..LOGINS_OF_NETWORK.limit + 10 {
+        assert_eq!(places.take(key, on_the_link(key as u16), false), None);
+    }
+}
+
+#[test]
+fn neither_who_only_connects_nor_who_only_begins_pushes_out_who_does_the_other() {
+    for speaks in [true, false] {
+        let mut places = places();
+        let next = fill(&mut places, 0, LOGINS_OF_NETWORK.limit, 1);
+        if speaks {
+            (0..next).for_each(|key| places.has_spoken(key));
+        }
+        // One that has just come, among those that have all begun; or one that has begun, among those that only come.
+        places.take(next, address(1), false);
+        if !speaks {
+            places.has_spoken(next);
+        }
+        for key in next + 1..next + 50 {
+            let victim = places.take(key, address(1), false);
+            assert!(victim.is_some_and(|victim| victim != next), "{speaks}");
+            if speaks {
+                places.has_spoken(key);
+            }
+        }
+    }
 }
 
 #[test]
 fn a_place_that_was_left_is_free() {
     let mut places = places();
-    let next = fill(&mut places, 0, LOGINS_OF_ADDRESS.limit, 1);
+    let next = fill(&mut places, 0, LOGINS_OF_NETWORK.limit, 1);
     places.leave(5);
     places.leave(5);
     assert_eq!(places.take(next, address(1), false), None);
@@ -102,7 +150,7 @@ fn few_descriptors_mean_few_places() {
 fn whoever_asks_hears_how_the_places_are_used() {
     let usage = Arc::<LoginUsage>::default();
     let mut places = Places::new(1 << 20, Arc::clone(&usage));
-    let next = fill(&mut places, 0, LOGINS_OF_ADDRESS.limit + 2, 1);
+    let next = fill(&mut places, 0, LOGINS_OF_NETWORK.limit + 2, 1);
     places.take(next, address(2), true);
     let seen = usage.usages().map(|usage| (usage.most, usage.refused));
     assert_eq!(seen, [(Some(1), 0), (Some(128), 2), (Some(129), 0)]);

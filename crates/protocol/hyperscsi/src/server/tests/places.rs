@@ -1,13 +1,15 @@
 //! Places for sessions: what one client takes is taken from nobody else.
 
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use sanwire_buffer::Head;
-use sanwire_core::quota::{SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SLOTS_OF_CLIENT};
+use sanwire_core::quota::{SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SESSIONS_OF_NETWORK, SLOTS_OF_CLIENT};
 use sanwire_core::{ClientId, Instant, NexusId, Peer};
 
 use super::world::{MS, World};
-use super::{client, client_config, exchange, id, path, server};
+use super::{ListsOne, client, client_config, exchange, id, path, server, server_for};
+use crate::server::places::Applicant;
 use crate::server::session::{Kept, ReplyTo, Session, Unit};
 use crate::wire::command::UnitTerms;
 use crate::wire::{Protection, Tag};
@@ -34,8 +36,13 @@ fn fill(server: &mut Server, count: u64, source: impl Fn(u32) -> Peer) {
     for number in 0..count as u32 {
         let (nexus, mut bytes) = (NexusId(1_000_000 + u64::from(number)), [0; 16]);
         bytes[..4].copy_from_slice(&number.to_be_bytes());
-        let session =
-            Session::new((ClientId(bytes), 0), nexus, source(number), server.config.memory.clone(), Instant::ZERO);
+        let session = Session::new(
+            (ClientId(bytes), 0),
+            nexus,
+            source(number).host(),
+            server.config.memory.clone(),
+            Instant::ZERO,
+        );
         server.sessions.insert(nexus, session);
         server.by_client.insert((ClientId(bytes), 0), nexus);
     }
@@ -113,14 +120,41 @@ fn a_full_server_ends_no_session_of_another_and_takes_back_those_it_has() {
 #[test]
 fn keys_without_number_from_one_address_leave_places_for_other_addresses() {
     let mut server = server();
-    let here = path(100).peer.source();
+    let here = path(100).peer;
     fill(&mut server, SESSIONS_OF_ADDRESS.limit, |_| here);
     let mut clients = [client(1)];
     settle(&mut server, &mut clients, Instant::ZERO);
     assert!(is_full(&mut clients[0]));
-    server.sessions.values_mut().take(1).for_each(|session| session.source = elsewhere(7));
+    server.sessions.values_mut().take(1).for_each(|session| session.host = elsewhere(7).host());
     let mut clients = [client(2)];
     exchange(&mut server, &mut clients, Instant::ZERO + Duration::from_secs(10));
+    assert!(clients[0].server().is_some());
+}
+
+/// A host of one network of IPv6.
+fn neighbour(number: u32) -> Peer {
+    Peer::Udp((Ipv6Addr::from_bits(0x2001_0db8_u128 << 96 | u128::from(number)), 1).into())
+}
+
+#[test]
+fn the_many_hosts_of_a_network_have_more_places_than_one_host() {
+    let mut server = server();
+    fill(&mut server, SESSIONS_OF_NETWORK.limit - 1, neighbour);
+    let at = |number| Applicant { client: id(1), session: 1, host: neighbour(number).host() };
+    assert!(server.could_have_place(at(9999)));
+    fill(&mut server, SESSIONS_OF_NETWORK.limit, neighbour);
+    assert!(!server.could_have_place(at(9999)));
+    let mut server = super::server();
+    fill(&mut server, SESSIONS_OF_ADDRESS.limit, |_| neighbour(7));
+    assert!(server.could_have_place(at(600)) && !server.could_have_place(at(7)));
+}
+
+#[test]
+fn a_listed_client_has_its_place_whoever_is_at_its_address() {
+    let mut server = server_for(Box::new(ListsOne));
+    fill(&mut server, SESSIONS_OF_ADDRESS.limit, |_| path(100).peer);
+    let mut clients = [client(1)];
+    settle(&mut server, &mut clients, Instant::ZERO);
     assert!(clients[0].server().is_some());
 }
 

@@ -88,7 +88,10 @@ pub(crate) enum Misread {
     /// Anybody can have sent it.
     Garbage,
     /// Its sender has taken part in the handshake, and has another password, or is not the client that it said it is.
-    Guess,
+    Guess {
+        /// Whose key it has shown.
+        by: ClientId,
+    },
 }
 
 /// The server's end, from the second step on.
@@ -145,7 +148,7 @@ impl Responder {
         self.guesses += 1;
         match payload {
             Ok(payload) if proven == client => Ok((payload, handshake)),
-            _ => Err(Misread::Guess),
+            _ => Err(Misread::Guess { by: proven }),
         }
     }
 
@@ -297,7 +300,7 @@ pub(crate) mod tests {
             assert_eq!(read(&spoilt(at)), Err(Misread::Garbage), "byte {at}");
         }
         for at in 48..48 + GUESSES_MAX as usize - 1 {
-            assert_eq!(read(&spoilt(at)), Err(Misread::Guess), "byte {at}");
+            assert_eq!(read(&spoilt(at)), Err(Misread::Guess { by: client.client_id() }), "byte {at}");
         }
         assert_eq!(read(&third).unwrap(), b"mine");
         assert!(responder.is_worn());

@@ -110,6 +110,12 @@ impl Server {
         Who { peer: path.peer, client, is_known: has_session || self.config.admission.is_listed(client) }
     }
 
+    /// Whose wrong password it is that came in the name of a client. The key that was shown is the sender's own, whomever he names:
+    /// a client waits for nobody who has only its name, and who names one that we know guesses no faster for that.
+    fn guesser(&self, path: Path, client: ClientId, by: ClientId) -> Who {
+        if by == client { self.who(path, client) } else { Who { peer: path.peer, client: by, is_known: false } }
+    }
+
     fn is_too_early(&mut self, path: Path, client: ClientId, now: Instant) -> bool {
         let who = self.who(path, client);
         self.throttle.is_too_early(who, now)
@@ -255,9 +261,13 @@ impl Server {
             self.half_opens.take(prefix.connection);
         }
         let mut offence = Offence::Handshake;
-        if misread == Misread::Guess {
+        if let Misread::Guess { by } = misread {
             offence = Offence::WrongPassword;
-            let who = self.who(path, client);
+            let who = self.guesser(path, client, by);
+            if self.throttle.is_too_early(who, now) {
+                self.note_too_early(prefix.number);
+                return None;
+            }
             self.throttle.failed(who, now);
         }
         self.note_offence(offence, Some(client), path, now);

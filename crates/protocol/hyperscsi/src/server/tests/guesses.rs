@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use sanwire_core::quota::{GUESSES_OF_NETWORK, Unit};
 use sanwire_core::{Instant, Path};
 
 use super::world::bytes;
-use super::{client_config, path, server};
-use crate::wire::{Opcode, Prefix};
+use super::{ListsOne, client_config, id, path, server, server_for};
+use crate::handshake::Initiator;
+use crate::keys::Randomness;
+use crate::server::loose_packet;
+use crate::wire::setup::{AdnRequest, Discovery, steering_word, write_adn_reply};
+use crate::wire::{Opcode, Prefix, RawPacket};
 use crate::{Client, ClientConfig, Identity, Server};
 
 /// A client with this key and a wrong password that is another one for each number.
@@ -98,4 +103,59 @@ fn who_has_a_session_does_not_wait_for_those_who_guess_beside_it() {
     let mut again = [Client::new(ClientConfig { seed: [77; 32], ..client_config(1) }, now)];
     super::exchange(&mut server, &mut again, now);
     assert!(again[0].server().is_some());
+}
+
+/// Guesses at the password in the name of client 1 with a key of one's own, another one for each number; whether the server says
+/// that it is wrong.
+fn guess_as_another(server: &mut Server, number: u16, from: Path, now: Instant) -> bool {
+    let mut private = [201; 32];
+    private[..2].copy_from_slice(&number.to_be_bytes());
+    let (own, mut random) = (Identity::from_private(private).unwrap(), Randomness::new(private));
+    let mut discovery = Discovery {
+        announce_only: false,
+        client: id(1),
+        session: u64::from(number),
+        packet_max_bytes: 1500,
+        server_name: "",
+        noise: &[],
+        cookie: None,
+    };
+    let (mut initiator, first) = Initiator::new(&own, &[0xee; 32], &discovery.prologue(), &mut random).unwrap();
+    discovery.noise = &first;
+    let attempt = u64::from(number);
+    let mut ask = |opcode, connection, body: &[u8]| {
+        server.handle_input(from, &bytes(&loose_packet(opcode, connection, attempt, body)), now);
+        server.poll_transmit(now).map(|(_, packet)| bytes(&packet))
+    };
+    let Some(answer) = ask(Opcode::DeviceDiscovery, steering_word(id(1)), &discovery.write()) else { return false };
+    let second = AdnRequest::read(RawPacket::read(&answer).unwrap().body).unwrap();
+    let AdnRequest::Handshake { connection, noise } = second else { return false };
+    let third = initiator.read(&own, noise).unwrap().1.write(b"an offer").unwrap();
+    ask(Opcode::AdnReply, connection, &write_adn_reply(&third)).is_some()
+}
+
+#[test]
+fn a_client_does_not_wait_for_a_stranger_beside_it_who_gives_wrong_passwords_in_its_name() {
+    let (mut server, now) = (server_for(Box::new(ListsOne)), Instant::ZERO);
+    let guesses = (0..40).filter(|number| guess_as_another(&mut server, *number, path(5), now)).count();
+    assert!(guesses > 0);
+    let mut honest = [super::client(1)];
+    super::exchange(&mut server, &mut honest, now);
+    assert!(honest[0].server().is_some(), "{:?}", server.counters());
+}
+
+#[test]
+fn the_name_of_a_listed_client_gives_no_more_guesses() {
+    let (mut server, mut now) = (server_for(Box::new(ListsOne)), Instant::ZERO);
+    const SECONDS: u16 = 10;
+    let mut read = 0;
+    for number in 0..SECONDS * 50 {
+        now += Duration::from_millis(20);
+        server.handle_timeout(now);
+        read += u64::from(guess_as_another(&mut server, number, path(5), now));
+    }
+    let Unit::PerSecond { burst } = GUESSES_OF_NETWORK.unit else { panic!("{GUESSES_OF_NETWORK:?}") };
+    let most = u64::from(burst) + GUESSES_OF_NETWORK.limit * u64::from(SECONDS) + 1;
+    assert!((u64::from(burst)..=most).contains(&read), "{read} guesses in {SECONDS} s");
+    assert_eq!(server.counters().not_authentic, read);
 }

@@ -3,6 +3,7 @@
 //! It does no I/O and reads no clock. After every `handle_*`, `reply` or `managed`: drain [`Server::poll_event`],
 //! then [`Server::poll_transmit`], then read [`Server::poll_timeout`].
 
+mod acceptance;
 mod admission;
 mod changes;
 mod connection;

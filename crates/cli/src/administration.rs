@@ -15,9 +15,9 @@ pub(crate) fn request(command: &ManageCommand) -> anyhow::Result<Request> {
         ManageCommand::Status => Request::Status,
         ManageCommand::Sessions => Request::Sessions,
         ManageCommand::Statistics => Request::Statistics,
-        ManageCommand::AddVolume { volume, target, renew } => {
+        ManageCommand::AddVolume { volume, target, renew, adopt } => {
             args::check_volume(volume)?;
-            Request::AddVolume { volume: volume.clone(), target: target.clone(), renew: *renew }
+            Request::AddVolume { volume: volume.clone(), target: target.clone(), renew: *renew, adopt: *adopt }
         }
         ManageCommand::RemoveVolume { name, force } => Request::RemoveVolume { name: name.clone(), force: *force },
         ManageCommand::ResizeVolume { name, size } => {

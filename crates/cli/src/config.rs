@@ -9,7 +9,7 @@ mod server_name;
 mod targets;
 mod terms;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use sanwire_core::Protection;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::Authentication;
-use sanwire_store::{VolumeName, VolumeSpec};
+use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
 use sanwire_target::{AllowList, Compression, ExportConfig, TargetConfig};
 
 use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
@@ -41,8 +41,8 @@ pub(crate) struct ServeConfig {
     pub(crate) name: ServerName,
     /// The volumes, by their numbers; at least one.
     pub(crate) volumes: Vec<VolumeSpec>,
-    /// Those that become others than they were.
-    pub(crate) renewed: BTreeSet<VolumeName>,
+    /// Those of which something else than what is remembered is taken.
+    pub(crate) accepted: BTreeMap<VolumeName, Acceptance>,
     /// A directory to make first: that of the default volume.
     pub(crate) make_directory: Option<PathBuf>,
     /// The wires; at least one.
@@ -105,7 +105,7 @@ impl ServeConfig {
             volumes.push(defaults::volume(&directory)?);
             make_directory = Some(directory);
         }
-        let renewed = renewed(args.renewed, &volumes)?;
+        let accepted = accepted(args.renewed, args.adopted, &volumes)?;
         let mut wires = join(file.wires, args.wires);
         if wires.is_empty() {
             wires.push(Wire::default());
@@ -129,7 +129,7 @@ impl ServeConfig {
         Ok(ServeConfig {
             name: args.name.or(file.name).map_or_else(defaults::server_name, Ok)?,
             volumes,
-            renewed,
+            accepted,
             make_directory,
             wires,
             allow,
@@ -190,11 +190,26 @@ fn check_names(volumes: &[VolumeSpec]) -> anyhow::Result<()> {
     }
 }
 
-fn renewed(names: Vec<VolumeName>, volumes: &[VolumeSpec]) -> anyhow::Result<BTreeSet<VolumeName>> {
-    match names.iter().find(|name| volumes.iter().all(|volume| volume.name != **name)) {
-        Some(name) => Err(misuse(format!("--renew {name}: no volume is called so"))),
-        None => Ok(names.into_iter().collect()),
+/// The volumes of which something else than what is remembered is taken.
+fn accepted(
+    renewed: Vec<VolumeName>,
+    adopted: Vec<VolumeName>,
+    volumes: &[VolumeSpec],
+) -> anyhow::Result<BTreeMap<VolumeName, Acceptance>> {
+    let renewed = renewed.into_iter().map(|name| ("--renew", name, Acceptance::Renewed));
+    let adopted = adopted.into_iter().map(|name| ("--adopt", name, Acceptance::Adopted));
+    let mut accepted = BTreeMap::new();
+    for (option, name, acceptance) in renewed.chain(adopted) {
+        if volumes.iter().all(|volume| volume.name != name) {
+            return Err(misuse(format!("{option} {name}: no volume is called so")));
+        }
+        if accepted.insert(name.clone(), acceptance).is_some_and(|before| before != acceptance) {
+            return Err(misuse(format!(
+                "volume {name} is either adopted, and stays what it was, or renewed, and becomes another one: give one of the two"
+            )));
+        }
     }
+    Ok(accepted)
 }
 
 fn check_wires(wires: &[Wire]) -> anyhow::Result<()> {

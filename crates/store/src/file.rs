@@ -10,7 +10,7 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-pub use identity::{Expectation, Known};
+pub use identity::{Acceptance, Expectation, Known};
 pub use open::{FileOptions, OpenError};
 
 use self::whole::{Watch, known_length};

@@ -1,6 +1,6 @@
 //! What a server is told to be.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sanwire_core::{Lun, Protection};
 use sanwire_hyperscsi::{Identity, Psk, Recovery};
 use sanwire_io::file::EngineKind;
 use sanwire_iscsi::Authentication;
-use sanwire_store::{VolumeName, VolumeSpec};
+use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
 
 use crate::allow::AllowList;
 use crate::clients::{ClientConfig, Compression, Secret, Terms};
@@ -47,9 +47,8 @@ pub struct TargetConfig {
     pub clients: Vec<ClientConfig>,
     /// The volumes.
     pub volumes: Vec<VolumeConfig>,
-    /// Those that become others than they were at this start: what is there is taken, or made anew, under an identity that no
-    /// client knows.
-    pub renewed: BTreeSet<VolumeName>,
+    /// Those of which something else than what is remembered is taken at this start.
+    pub accepted: BTreeMap<VolumeName, Acceptance>,
     /// The iSCSI targets.
     pub exports: Vec<ExportConfig>,
     /// How iSCSI discovery sessions show who they are.

@@ -24,7 +24,7 @@ pub enum StartError {
     /// It cannot be known which volume a file should hold.
     #[error(
         "volume {volume}: what is remembered of it in {} cannot be read: {source}; make that file readable, or remove it after checking \
-         that {} is the right one", place.display(), file.display()
+         that {} is the right one, or make another volume of what is there by `--renew {volume}`", place.display(), file.display()
     )]
     Record {
         /// Which.

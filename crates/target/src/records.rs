@@ -42,9 +42,10 @@ impl Record {
     pub(crate) fn new(name: &str, path: &Path, state: Option<&Path>) -> Self {
         let written = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let real = real_path(&written);
-        let mut paths = vec![&real];
+        // What is written comes first: where it leads to may be where something else was before, as when disks change their letters.
+        let mut paths = vec![&written];
         if written != real {
-            paths.push(&written);
+            paths.push(&real);
         }
         let place = |path: &&PathBuf, state: &Path| {
             state.join(DIRECTORY).join(format!("{:032x}.json", hash(name, &path.to_string_lossy())))
@@ -103,6 +104,14 @@ impl Record {
         }
         Ok(())
     }
+
+    /// Forgets a volume that was never served.
+    pub(crate) fn forget(&self) {
+        for place in &self.places {
+            // One that stays is found to be wrong when it is used.
+            let _ = std::fs::remove_file(place);
+        }
+    }
 }
 
 impl Kept {
@@ -159,6 +168,12 @@ mod tests {
         std::fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(&other, &link).unwrap();
         assert_eq!(record("a", link.join("a.img")).load().unwrap(), Some(known), "where the link is");
+        // As a disk that gets another letter, is renewed, and gets its first one again.
+        let renewed = Known { uuid: [8; 16], is_marked: true, length_bytes: 4096, device: None };
+        record("a", link.join("a.img")).save(&renewed).unwrap();
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&one, &link).unwrap();
+        assert_eq!(record("a", link.join("a.img")).load().unwrap(), Some(renewed), "it stays renewed");
         std::fs::write(record("a", one.join("a.img")).place(), "{").unwrap();
         assert!(record("a", one.join("a.img")).load().is_err(), "damaged");
         std::fs::remove_dir_all(&directory).unwrap();

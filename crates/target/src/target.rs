@@ -91,8 +91,8 @@ impl Target {
         let until = Some(Instant::now() + LOCK_PATIENCE);
         for (volume, slot) in config.volumes.iter().zip(0..) {
             levels.set(volume.lun, &volume.spec);
-            let is_renewed = config.renewed.contains(&volume.spec.name);
-            let opening = Opening { state: config.state_directory.as_deref(), instance, is_renewed, until };
+            let acceptance = config.accepted.get(&volume.spec.name).copied().unwrap_or_default();
+            let opening = Opening { state: config.state_directory.as_deref(), instance, acceptance, until };
             add_volume(&units, volume, &opening, slot)?;
         }
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;

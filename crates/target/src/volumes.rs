@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use sanwire_device::{AddError, Disk, DiskOptions, LogicalUnits, ReservationKeeper};
 use sanwire_scsi::Identity;
-use sanwire_store::{Backing, Expectation, Known, OpenError, Request, Started, Store, VolumeSpec, blocking};
+use sanwire_store::{
+    Acceptance, Backing, Expectation, Known, OpenError, Request, Started, Store, VolumeSpec, blocking,
+};
 
 use crate::config::VolumeConfig;
 use crate::error::StartError;
@@ -23,8 +25,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) state: Option<&'a Path>,
     /// This run of the server.
     pub(crate) instance: u64,
-    /// Whether the volume becomes another one than it was.
-    pub(crate) is_renewed: bool,
+    /// What is done when there is something else than what is remembered.
+    pub(crate) acceptance: Acceptance,
     /// Until when a file that somebody else has is waited for.
     pub(crate) until: Option<Instant>,
 }
@@ -32,13 +34,35 @@ pub(crate) struct Opening<'a> {
 /// How often a file that somebody else has is tried.
 const LOCK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Opens a volume and puts it among the others; what is counted of it is found by `slot`.
+/// Opens a volume and puts it among the others; what is counted of it is found by `slot`. Whether it was never served before.
 pub(crate) fn add_volume(
     units: &LogicalUnits,
     volume: &VolumeConfig,
     opening: &Opening<'_>,
     slot: u16,
-) -> Result<(), StartError> {
+) -> Result<bool, StartError> {
+    let is_first = record(&volume.spec, opening.state).is_some_and(|record| matches!(record.load(), Ok(None)));
+    let added = put_among(units, volume, opening, slot);
+    if added.is_err() && is_first {
+        forget_volume(&volume.spec, opening.state);
+    }
+    added.map(|()| is_first)
+}
+
+/// Forgets a volume that was added for the first time just now, and is not wanted after all.
+pub(crate) fn forget_volume(spec: &VolumeSpec, state: Option<&Path>) {
+    record(spec, state).iter().for_each(Record::forget);
+}
+
+/// What is remembered of a volume in a file or on a device.
+fn record(spec: &VolumeSpec, state: Option<&Path>) -> Option<Record> {
+    match &spec.store.backing {
+        Backing::Ram { .. } | Backing::Null { .. } => None,
+        Backing::File { path, .. } => Some(Record::new(&spec.name, path, state)),
+    }
+}
+
+fn put_among(units: &LogicalUnits, volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<(), StartError> {
     let name = volume.spec.name.to_string();
     let backing = &volume.spec.store.backing;
     let (store, uuid) = match backing {
@@ -80,9 +104,13 @@ fn open_known(
         |source| StartError::Record { volume: name.to_owned(), place: record.place(), file: path.into(), source };
     let expected = Expectation {
         name,
-        known: record.load().map_err(unreadable)?,
+        known: match record.load() {
+            // Whatever it was: the volume is another one now.
+            Err(_) if opening.acceptance == Acceptance::Renewed => None,
+            loaded => loaded.map_err(unreadable)?,
+        },
         is_kept: record.has_place(),
-        is_renewed: opening.is_renewed,
+        acceptance: opening.acceptance,
         fresh: random()?,
         fallback: record.fallback(),
     };
@@ -138,8 +166,7 @@ fn remember(spec: &VolumeSpec, record: &Record, known: &Known) {
 
 /// Remembers how long a volume is now.
 pub(crate) fn remember_length(spec: &VolumeSpec, state: Option<&Path>, length_bytes: u64) {
-    let Backing::File { path, .. } = &spec.store.backing else { return };
-    let record = Record::new(&spec.name, path, state);
+    let Some(record) = record(spec, state) else { return };
     if let Ok(Some(known)) = record.load() {
         remember(spec, &record, &Known { length_bytes, ..known });
     }

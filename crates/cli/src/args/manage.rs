@@ -55,6 +55,9 @@ pub(crate) enum ManageCommand {
         /// Take what is there as another volume than was served from that file before, or make the file anew when it is missing
         #[arg(long)]
         renew: bool,
+        /// Take what is there for the volume that was served from that file before, though it does not look so
+        #[arg(long, conflicts_with = "renew")]
+        adopt: bool,
     },
     /// Serve a volume no longer, unless clients use it; its content stays where it is
     RemoveVolume {

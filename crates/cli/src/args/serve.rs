@@ -53,6 +53,13 @@ pub(crate) struct ServeArgs {
     #[arg(long = "renew", value_name = "NAME")]
     pub(crate) renewed: Vec<VolumeName>,
 
+    /// Take the file or device that is there for this volume, though it does not look like what held it before (repeatable)
+    ///
+    /// Clients go on with it as the same volume. So it must hold all that they have written, as a copy of the former file does
+    /// that was made while the server was stopped. Give it once.
+    #[arg(long = "adopt", value_name = "NAME")]
+    pub(crate) adopted: Vec<VolumeName>,
+
     /// Serve on a wire: hs-eth:IF, hs-ip:ADDR[:5674] or iscsi:ADDR[:3260][,GROUP] (repeatable)
     ///
     /// Over iSCSI each volume is unit 0 of a target iqn.2026-11.org.sanwire:NAME, unless the file has targets.

@@ -56,6 +56,7 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
 fn again(mut args: ServeArgs, log: Option<LogLevel>) -> Source {
     // That was for the start.
     args.renewed.clear();
+    args.adopted.clear();
     Box::new(move || {
         let config = ServeConfig::load(&args, log).and_then(|config| target_config(&config));
         config.map_err(|error| format!("{error:#}"))
@@ -99,7 +100,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
         allow: config.allow.clone(),
         clients: config.clients.iter().map(FileClient::resolve).collect::<anyhow::Result<_>>()?,
         volumes: volumes.collect(),
-        renewed: config.renewed.clone(),
+        accepted: config.accepted.clone(),
         exports: config.targets.clone(),
         discovery: config.discovery.clone(),
         shards: u32::try_from(config.shards).unwrap_or(1),

@@ -324,12 +324,16 @@ fn a_password_beside_an_open_iscsi_target_is_refused() {
 }
 
 #[test]
-fn only_a_volume_that_is_there_can_be_renewed() {
-    let combine = |name: &str| {
-        let args =
-            ServeArgs { renewed: vec![name.parse().unwrap()], key_file: Some("/k".into()), ..ServeArgs::default() };
-        ServeConfig::combine(file(FILE).unwrap(), args, None)
+fn only_a_volume_that_is_there_can_be_renewed_or_adopted() {
+    let combine = |renewed: &[&str], adopted: &[&str]| {
+        let names = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
+        let (renewed, adopted) = (names(renewed), names(adopted));
+        let args = ServeArgs { renewed, adopted, key_file: Some("/k".into()), ..ServeArgs::default() };
+        ServeConfig::combine(file(FILE).unwrap(), args, None).map_err(|error| error.to_string())
     };
-    assert_eq!(combine("disk1").unwrap().renewed.len(), 1);
-    assert_eq!(combine("disk7").unwrap_err().to_string(), "--renew disk7: no volume is called so");
+    assert_eq!(combine(&["disk1"], &[]).unwrap().accepted.len(), 1);
+    assert_eq!(combine(&[], &["disk1"]).unwrap().accepted.len(), 1);
+    assert_eq!(combine(&["disk7"], &[]).unwrap_err(), "--renew disk7: no volume is called so");
+    assert_eq!(combine(&[], &["disk7"]).unwrap_err(), "--adopt disk7: no volume is called so");
+    assert!(combine(&["disk1"], &["disk1"]).unwrap_err().contains("either adopted"));
 }

@@ -44,7 +44,7 @@ fn config(volumes: &[&str]) -> TargetConfig {
         ring_bytes: 1 << 20,
         engine: EngineKind::Auto,
         recovery: Recovery::default(),
-        renewed: Default::default(),
+        accepted: Default::default(),
         state_directory: None,
         audit_log: None,
         clients: Vec::new(),

@@ -5,20 +5,21 @@
 //! volume's identity in an extended attribute, where its file system has such.
 
 use std::fs::{self, File};
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::XattrFlags;
+use rustix::io::Errno;
 
 use super::open::OpenError;
 
-/// The extended attribute of a file that holds a volume: the uuid in hexadecimal, a space, the volume's name. Under another
-/// name the same file is another volume.
-const MARK: &str = "user.sanwire.volume";
+/// The extended attribute of a file that holds a volume: a line for each name under which it was served, since under another name
+/// the same file is another volume. A line is the uuid in hexadecimal, a space, the name.
+pub(crate) const MARK: &str = "user.sanwire.volume";
 
-/// The longest mark: 32 digits, a space, a name.
-const MARK_MAX_BYTES: usize = 256;
+/// The longest mark: lines of 32 digits, a space, a name. Many file systems have not more room.
+const MARK_MAX_BYTES: usize = 4096;
 
 /// What is known of a volume that was served: to be kept by who serves it, and told when it is opened again.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +34,18 @@ pub struct Known {
     pub device: Option<String>,
 }
 
+/// What is done with a file or device that is not what is known of its volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Acceptance {
+    /// It is refused.
+    #[default]
+    Known,
+    /// Another one is taken, as the same volume: its owner says that it is. Nothing, or less than there was, is refused.
+    Adopted,
+    /// Whatever is there is taken, or made, as another volume than before.
+    Renewed,
+}
+
 /// Which volume a file is to hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Expectation<'a> {
@@ -42,8 +55,8 @@ pub struct Expectation<'a> {
     pub known: Option<Known>,
     /// Whether what is known from now on will be kept.
     pub is_kept: bool,
-    /// Whatever is known, take what is there, or make it: as another volume than before.
-    pub is_renewed: bool,
+    /// Whether something else is taken.
+    pub acceptance: Acceptance,
     /// The identity of a volume that is made, or renewed: one that no volume has had.
     pub fresh: [u8; 16],
     /// The identity of a volume of which neither its file nor anybody else knows one.
@@ -54,14 +67,16 @@ impl Expectation<'_> {
     /// Refuses to make a file that was there before.
     pub(super) fn check_absent(&self, path: &Path) -> Result<(), OpenError> {
         match self.known {
-            Some(_) if !self.is_renewed => Err(OpenError::Vanished { path: path.into(), name: self.name.into() }),
+            Some(_) if self.acceptance != Acceptance::Renewed => {
+                Err(OpenError::Vanished { path: path.into(), name: self.name.into() })
+            }
             _ => Ok(()),
         }
     }
 
     /// Refuses a file or block device that is not the one that was served, or not all of it.
     pub(super) fn check_present(&self, path: &Path, present: &Present) -> Result<(), OpenError> {
-        let Some(known) = self.known.as_ref().filter(|_| !self.is_renewed) else { return Ok(()) };
+        let Some(known) = self.known.as_ref().filter(|_| self.acceptance != Acceptance::Renewed) else { return Ok(()) };
         let is_same = match present.mark {
             Some(mark) => mark == known.uuid,
             None => !known.is_marked,
@@ -70,7 +85,7 @@ impl Expectation<'_> {
             (Some(before), Some(now)) => before == now,
             _ => true,
         };
-        if !is_same || !is_same_device {
+        if (!is_same || !is_same_device) && self.acceptance == Acceptance::Known {
             return Err(OpenError::Replaced { path: path.into(), name: self.name.into() });
         }
         if present.length_bytes < known.length_bytes {
@@ -82,18 +97,15 @@ impl Expectation<'_> {
 
     /// The identity of the volume from now on, which its file carries where it can.
     pub(super) fn settle(&self, file: &File, present: &Present, read_only: bool) -> Known {
-        let is_made = self.is_renewed || present.is_empty();
+        let is_made = self.acceptance == Acceptance::Renewed || present.is_empty();
         let wanted = match (is_made, present.mark, &self.known) {
             (true, _, _) => self.fresh,
-            (false, Some(mark), _) => mark,
-            (false, None, Some(known)) => known.uuid,
+            (false, _, Some(known)) => known.uuid,
+            (false, Some(mark), None) => mark,
             (false, None, None) => self.fallback,
         };
         let is_marked = present.mark == Some(wanted)
-            || (!read_only
-                && !present.is_block_device
-                && !present.is_of_another
-                && write_mark(file, wanted, self.name));
+            || (!read_only && !present.is_block_device && write_mark(file, &present.others, wanted, self.name));
         // An identity that nobody remembers would be another one at the next start.
         let uuid = if is_made && !is_marked && !self.is_kept { self.fallback } else { wanted };
         Known { uuid, is_marked, length_bytes: present.length_bytes, device: present.device.clone() }
@@ -105,22 +117,33 @@ pub(super) struct Present {
     length_bytes: u64,
     is_block_device: bool,
     mark: Option<[u8; 16]>,
-    /// Whether it carries the mark of a volume with another name.
-    is_of_another: bool,
+    /// What it carries of volumes with other names.
+    others: Marks,
     device: Option<String>,
 }
 
 impl Present {
-    pub(super) fn of(file: &File, is_block_device: bool, name: &str) -> std::io::Result<Self> {
+    /// Looks at the file at `path` for the volume of that name.
+    pub(super) fn of(
+        path: &Path,
+        file: &File,
+        is_block_device: bool,
+        expected: &Expectation<'_>,
+    ) -> Result<Self, OpenError> {
+        let fail = |source| OpenError::Io { path: path.into(), action: "ask the length of", source };
         // A block device's metadata says zero; its end says the truth.
-        let length_bytes = (&*file).seek(SeekFrom::End(0))?;
-        let mark = read_mark(file);
-        let ours = mark.as_ref().filter(|(_, of)| of == name);
+        let length_bytes = (&*file).seek(SeekFrom::End(0)).map_err(fail)?;
+        let marks = match read_marks(file) {
+            // Whatever it was: it is replaced.
+            Err(_) if expected.acceptance != Acceptance::Known => Marks::default(),
+            read => read.map_err(|source| OpenError::Mark { path: path.into(), name: expected.name.into(), source })?,
+        };
+        let (ours, others): (Marks, Marks) = marks.into_iter().partition(|(_, name)| name == expected.name);
         Ok(Present {
             length_bytes,
             is_block_device,
-            mark: ours.map(|(uuid, _)| *uuid),
-            is_of_another: mark.is_some() && ours.is_none(),
+            mark: ours.first().map(|(uuid, _)| *uuid),
+            others,
             device: if is_block_device { device_name(file) } else { None },
         })
     }
@@ -131,19 +154,36 @@ impl Present {
     }
 }
 
-fn read_mark(file: &File) -> Option<([u8; 16], String)> {
+/// The volumes that a file says to hold.
+type Marks = Vec<([u8; 16], String)>;
+
+fn read_marks(file: &File) -> io::Result<Marks> {
     let mut bytes = [0; MARK_MAX_BYTES];
-    let length = rustix::fs::fgetxattr(file, MARK, &mut bytes).ok()?;
-    let text = std::str::from_utf8(bytes.get(..length)?).ok()?;
-    let (uuid, name) = text.split_once(' ')?;
-    Some((u128::from_str_radix(uuid, 16).ok()?.to_be_bytes(), name.to_owned()))
+    match rustix::fs::fgetxattr(file, MARK, &mut bytes) {
+        Ok(length) => parse(&bytes[..length]).ok_or_else(|| io::Error::other("it is not one of Sanwire's")),
+        // There is none, or the file system has no such attributes.
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(Marks::default()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
-/// Whether the file carries the mark now, also after a crash.
-fn write_mark(file: &File, uuid: [u8; 16], name: &str) -> bool {
-    let text = format!("{:032x} {name}", u128::from_be_bytes(uuid));
-    let is_written = rustix::fs::fsetxattr(file, MARK, text.as_bytes(), XattrFlags::empty()).is_ok();
-    is_written && file.sync_all().is_ok()
+fn parse(bytes: &[u8]) -> Option<Marks> {
+    let volume = |line: &str| {
+        let (uuid, name) = line.split_once(' ')?;
+        Some((u128::from_str_radix(uuid, 16).ok()?.to_be_bytes(), name.to_owned()))
+    };
+    std::str::from_utf8(bytes).ok()?.lines().map(volume).collect()
+}
+
+/// Whether the file carries the mark now, beside those of others, also after a crash.
+fn write_mark(file: &File, others: &Marks, uuid: [u8; 16], name: &str) -> bool {
+    let line = |uuid: &[u8; 16], name: &str| format!("{:032x} {name}", u128::from_be_bytes(*uuid));
+    let mut lines = vec![line(&uuid, name)];
+    lines.extend(others.iter().map(|(uuid, name)| line(uuid, name)));
+    let text = lines.join("\n");
+    text.len() <= MARK_MAX_BYTES
+        && rustix::fs::fsetxattr(file, MARK, text.as_bytes(), XattrFlags::empty()).is_ok()
+        && file.sync_all().is_ok()
 }
 
 /// What the kernel calls the hardware behind a block device, whatever its path: a world wide name, a serial number, or the name

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sanwire_core::Size;
 
-use super::identity::{Expectation, Known, Present};
+use super::identity::{Expectation, Known, MARK, Present};
 use super::whole::Watch;
 use super::{FileStore, probe};
 use crate::request::Geometry;
@@ -67,8 +67,18 @@ pub enum OpenError {
         /// The volume.
         name: String,
     },
+    /// Which volume it holds cannot be read.
+    #[error("cannot read of {} which volume it holds (its extended attribute {MARK}): {source}; see to its file system. {}", path.display(), adopt(name))]
+    Mark {
+        /// The file.
+        path: PathBuf,
+        /// The volume that it is to hold.
+        name: String,
+        /// The kernel's word.
+        source: io::Error,
+    },
     /// Another one was served before from that path.
-    #[error("{} is not what held the volume {name} before: mount its file system, or bring the right file or device back. {}", path.display(), renew(name))]
+    #[error("{} is not what held the volume {name} before: mount its file system, or bring the right file or device back. {}", path.display(), adopt(name))]
     Replaced {
         /// The file.
         path: PathBuf,
@@ -150,6 +160,14 @@ fn renew(name: &str) -> String {
     format!(
         "To go on with what is there now, or with an empty volume, as another one that no client takes for the former, give \
          `--renew {name}` to `sanwire serve` once, or add it by `sanwire ctl add-volume --renew`"
+    )
+}
+
+/// The same, where a file or device is there: it may be the right one.
+fn adopt(name: &str) -> String {
+    format!(
+        "If it is the right one (a copy without extended attributes, say), give `--adopt {name}` once. {}",
+        renew(name)
     )
 }
 
@@ -248,8 +266,7 @@ fn make_stable(path: &Path, file: &File) {
 
 /// What is there, if it is what is expected.
 fn present(path: &Path, file: &File, is_block_device: bool, expected: &Expectation<'_>) -> Result<Present, OpenError> {
-    let fail = |source| OpenError::Io { path: path.into(), action: "examine", source };
-    let present = Present::of(file, is_block_device, expected.name).map_err(fail)?;
+    let present = Present::of(path, file, is_block_device, expected)?;
     expected.check_present(path, &present)?;
     Ok(present)
 }

@@ -1,6 +1,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::identity::MARK;
 use super::*;
 use crate::blocking::perform;
 use crate::request::{Completion, Outcome};
@@ -72,6 +73,29 @@ fn a_failed_creation_leaves_nothing_behind() {
     let scratch = Scratch::new("odd");
     assert!(open_error(&scratch.0, &sized(1000)).contains("not a positive multiple of the 512-byte block"));
     assert!(!scratch.0.exists());
+}
+
+/// Another program's, or one that is damaged: to take it for none would make another volume of the file.
+#[test]
+fn a_file_whose_mark_cannot_be_read_is_not_taken_for_one_without() {
+    let scratch = Scratch::new("mark");
+    let open = |acceptance| {
+        let (fresh, fallback) = ([1; 16], [2; 16]);
+        let expected = Expectation { name: "a", known: None, is_kept: true, acceptance, fresh, fallback };
+        FileStore::open_volume(&scratch.0, &sized(1 << 20), &expected).map(|(_, known)| known.unwrap())
+    };
+    if !open(Acceptance::Known).unwrap().is_marked {
+        return;
+    }
+    for acceptance in [Acceptance::Adopted, Acceptance::Renewed] {
+        let file = File::open(&scratch.0).unwrap();
+        rustix::fs::fsetxattr(&file, MARK, b"nonsense", rustix::fs::XattrFlags::empty()).unwrap();
+        let refused = open(Acceptance::Known).unwrap_err().to_string();
+        assert!(refused.contains("which volume it holds (its extended attribute user.sanwire.volume)"), "{refused}");
+        assert!(refused.contains("`--adopt a` once") && refused.contains("`--renew a`"), "{refused}");
+        let taken = open(acceptance).unwrap();
+        assert!(taken.is_marked && open(Acceptance::Known).unwrap() == taken);
+    }
 }
 
 #[test]

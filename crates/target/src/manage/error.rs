@@ -16,6 +16,11 @@ pub enum ManageError {
     /// There is a volume of that name already.
     #[error("a volume called {0} is served already: choose another name")]
     Taken(String),
+    /// It is to be the same volume, and another one.
+    #[error(
+        "a volume is either adopted, and stays what it was, or renewed, and becomes another one: give one of the two"
+    )]
+    RenewAndAdopt,
     /// There is no such volume.
     #[error("no volume called {0} is served")]
     NoVolume(String),

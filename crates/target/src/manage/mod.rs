@@ -22,7 +22,7 @@ use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, Protection};
 use sanwire_device::Disk;
 use sanwire_iscsi::IscsiName;
-use sanwire_store::VolumeSpec;
+use sanwire_store::{Acceptance, VolumeSpec};
 
 pub use self::access::PortState;
 pub use self::audit::Asker;
@@ -124,7 +124,9 @@ impl Manager {
         match request {
             Request::Status => Ok(Answer::Status(self.status())),
             Request::Sessions => Ok(Answer::Sessions(self.target.sessions())),
-            Request::AddVolume { volume, target, renew } => self.add_volume(volume.parse()?, target, renew),
+            Request::AddVolume { volume, target, renew, adopt } => {
+                self.add_volume(volume.parse()?, target, acceptance(renew, adopt)?)
+            }
             Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
             Request::SetVolume { name, security } => self.secure_by_request(&name, &security),
@@ -176,7 +178,7 @@ impl Manager {
         &mut self,
         spec: VolumeSpec,
         target: Option<String>,
-        is_renewed: bool,
+        acceptance: Acceptance,
     ) -> Result<Answer, ManageError> {
         let name = spec.name.to_string();
         if self.find(&name).is_some() {
@@ -188,9 +190,9 @@ impl Manager {
             None if self.is_protected(&spec) => String::new(),
             None => self.own_target(&mut exports, &name),
         };
-        self.open_volume(spec, is_renewed)?;
+        let opened = self.open_volume(spec, acceptance)?;
         if let Err(error) = self.target.set_exports(exports) {
-            self.close_volume(&name);
+            self.take_back(opened);
             return Err(error.into());
         }
         Ok(for_now(format!("volume {name} is served{place}")))
@@ -241,14 +243,22 @@ impl Manager {
     }
 
     /// Serves a volume over HyperSCSI, with the lowest number that is free.
-    fn open_volume(&mut self, spec: VolumeSpec, is_renewed: bool) -> Result<(), ManageError> {
+    fn open_volume(&mut self, spec: VolumeSpec, acceptance: Acceptance) -> Result<Opened, ManageError> {
         let taken = |lun: Lun| self.target.units().get(lun).is_some();
         let numbers = (0..).take(LUNS_MAX).filter_map(Lun::new);
         let lun = numbers.into_iter().find(|lun| !taken(*lun)).ok_or(ManageError::Full)?;
         let volume = VolumeConfig { lun, spec };
-        self.target.add_volume(&volume, is_renewed)?;
-        self.volumes.push(volume);
-        Ok(())
+        let is_first = self.target.add_volume(&volume, acceptance)?;
+        self.volumes.push(volume.clone());
+        Ok(Opened { spec: volume.spec, is_first })
+    }
+
+    /// As if it had not been opened: who tries again later is not asked where the former volume is.
+    fn take_back(&mut self, Opened { spec, is_first }: Opened) {
+        self.close_volume(&spec.name);
+        if is_first {
+            self.target.forget_volume(&spec);
+        }
     }
 
     /// Serves a volume over HyperSCSI no longer; no target has it any more.
@@ -257,6 +267,22 @@ impl Manager {
             self.target.remove_volume(lun);
         }
         self.volumes.retain(|volume| *volume.spec.name != *name);
+    }
+}
+
+/// A volume that was opened, and may have to be taken back.
+struct Opened {
+    spec: VolumeSpec,
+    /// Whether it was never served before.
+    is_first: bool,
+}
+
+fn acceptance(renew: bool, adopt: bool) -> Result<Acceptance, ManageError> {
+    match (renew, adopt) {
+        (false, false) => Ok(Acceptance::Known),
+        (false, true) => Ok(Acceptance::Adopted),
+        (true, false) => Ok(Acceptance::Renewed),
+        (true, true) => Err(ManageError::RenewAndAdopt),
     }
 }
 

@@ -1,5 +1,7 @@
 //! A configuration that is read again.
 
+use sanwire_store::Acceptance;
+
 use super::difference::{self, Difference};
 use super::{Answer, ManageError, Manager};
 
@@ -21,18 +23,20 @@ impl Manager {
         let mut opened = Vec::new();
         for spec in difference.added {
             let name = spec.name.to_string();
-            if let Err(error) = self.open_volume(spec, false) {
-                opened.iter().for_each(|name: &String| self.close_volume(name));
-                return Err(error);
+            match self.open_volume(spec, Acceptance::Known) {
+                Ok(volume) => opened.push(volume),
+                Err(error) => {
+                    opened.into_iter().for_each(|volume| self.take_back(volume));
+                    return Err(error);
+                }
             }
             changed.push(format!("volume {name} is served"));
-            opened.push(name);
         }
         let before = self.target.exports();
         // What may pass in the clear from now on may have a target, and what has none any more need not.
         let (lowered, raised): (Vec<_>, Vec<_>) = difference.secured.iter().partition(|spec| self.is_lower(spec));
         if let Err(error) = self.target.set_exports_where(wanted.exports.clone(), &lowered) {
-            opened.iter().for_each(|name| self.close_volume(name));
+            opened.into_iter().for_each(|volume| self.take_back(volume));
             return Err(error.into());
         }
         changed.extend(self.secure_all(&lowered));

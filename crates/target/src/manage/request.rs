@@ -27,6 +27,9 @@ pub enum Request {
         /// knows.
         #[serde(default)]
         renew: bool,
+        /// Whether what is there is taken for the volume that was served from it before, though it does not look so.
+        #[serde(default)]
+        adopt: bool,
     },
     /// Serve a volume no longer. Its content stays where it is.
     RemoveVolume {

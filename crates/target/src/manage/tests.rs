@@ -4,6 +4,7 @@ use sanwire_iscsi::Authentication;
 
 use super::*;
 use crate::clients::{ClientSettings, Compression, Secret};
+use crate::export::ExportError;
 
 const RELOAD: Request = Request::Reload { force: false, dry_run: false };
 
@@ -26,7 +27,7 @@ fn config(volumes: &[&str]) -> TargetConfig {
         clients: Vec::new(),
         exports: exports.collect(),
         volumes,
-        renewed: Default::default(),
+        accepted: Default::default(),
         discovery: Authentication::default(),
         state_directory: None,
         audit_log: None,
@@ -84,6 +85,7 @@ fn volumes_come_grow_and_go_while_the_server_runs() {
         volume: volume.into(),
         target: target.map(str::to_owned),
         renew: false,
+        adopt: false,
     };
     let own = "iqn.2026-11.org.sanwire:a";
     assert_eq!(changed(&mut manager, add("b=ram:2M", None)), ["volume b is served", FOR_NOW], "no wire of iSCSI");
@@ -204,7 +206,7 @@ fn only_groups_that_are_there_have_states() {
 #[test]
 fn requests_are_written_as_json() {
     let request: Request = serde_json::from_str(r#"{"do": "add-volume", "volume": "disk1=ram:1G"}"#).unwrap();
-    assert_eq!(request, Request::AddVolume { volume: "disk1=ram:1G".into(), target: None, renew: false });
+    assert_eq!(request, Request::AddVolume { volume: "disk1=ram:1G".into(), target: None, renew: false, adopt: false });
     let standby: Request =
         serde_json::from_str(r#"{"do": "set-access-state", "group": 2, "state": "standby"}"#).unwrap();
     assert_eq!(standby, Request::SetAccessState { group: 2, state: PortState::Standby, target: None });
@@ -388,10 +390,32 @@ fn a_server_whose_audit_log_cannot_be_written_does_not_start() {
 }
 
 #[test]
+fn a_volume_whose_adding_failed_is_not_remembered() {
+    let directory = std::env::temp_dir().join(format!("sanwire-take-back-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let config = TargetConfig { state_directory: Some(directory.join("state")), ..config(&["a=ram:1M"]) };
+    let target = Target::start(config.clone()).unwrap();
+    let mut manager = Manager::new(target, config, Box::new(|| Err("nobody reloads".into())));
+    let file = directory.join("b.img");
+    let add = |keys: &str, target: Option<&str>| Request::AddVolume {
+        volume: format!("b=file:{},size=1M{keys}", file.display()),
+        target: target.map(str::to_owned),
+        renew: false,
+        adopt: false,
+    };
+    let refused = manager.execute(add(",security=aes-256-gcm", Some("iqn.2026-11.org.sanwire:a")));
+    assert!(matches!(refused, Err(ManageError::Export(ExportError::Protected { .. }))), "{refused:?}");
+    std::fs::remove_file(&file).unwrap();
+    changed(&mut manager, add("", None));
+    manager.into_target().stop().unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn statistics_begin_with_zero_also_for_a_volume_that_takes_the_place_of_another() {
     let mut manager = manager(&["a=ram:1M"], &[]);
     changed(&mut manager, Request::RemoveVolume { name: "a".into(), force: false });
-    changed(&mut manager, Request::AddVolume { volume: "b=ram:1M".into(), target: None, renew: false });
+    changed(&mut manager, Request::AddVolume { volume: "b=ram:1M".into(), target: None, renew: false, adopt: false });
     let Ok(Answer::Statistics(statistics)) = manager.execute(Request::Statistics) else { panic!("statistics") };
     assert_eq!((&*statistics.volumes[0].name, statistics.volumes[0].commands), ("b", 0));
     assert!(statistics.connections.is_empty() && statistics.dropped.values().all(|count| *count == 0));
@@ -408,7 +432,7 @@ fn no_open_target_is_made_beside_a_password() {
     };
     let target = Target::start(config.clone()).unwrap();
     let mut manager = Manager::new(target, config, Box::new(|| Err("nobody reloads".into())));
-    let add = Request::AddVolume { volume: "b=ram:1M".into(), target: None, renew: false };
+    let add = Request::AddVolume { volume: "b=ram:1M".into(), target: None, renew: false, adopt: false };
     assert!(changed(&mut manager, add)[0].starts_with("volume b is served, over HyperSCSI only: the password"));
     let map =
         Request::MapVolume { name: "a".into(), lun: None, target: Some("iqn.2026-11.org.x".into()), force: false };
@@ -429,7 +453,7 @@ fn a_volume_that_goes_is_guarded_to_its_end() {
     let views: Vec<_> = (0..100).map(|id| target.clients().enter(ClientId([id; 16]), peer, false)).collect();
     let view = views.last().unwrap();
     for round in 0..50 {
-        target.add_volume(&VolumeConfig { lun, spec: spec.clone() }, false).unwrap();
+        target.add_volume(&VolumeConfig { lun, spec: spec.clone() }, Acceptance::Known).unwrap();
         let is_watched = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             let watches = scope.spawn(|| {

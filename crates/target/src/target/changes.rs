@@ -10,7 +10,7 @@ use sanwire_core::{ClientId, Lun, Protection};
 use sanwire_device::{AddError, LogicalUnits};
 use sanwire_iscsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
-use sanwire_store::VolumeSpec;
+use sanwire_store::{Acceptance, VolumeSpec};
 
 use super::{Target, refuse_in_the_clear};
 use crate::clients::{Clients, Terms};
@@ -20,7 +20,7 @@ use crate::error::StartError;
 use crate::export::{ExportConfig, ExportError};
 use crate::inbox::Letters;
 use crate::mail::Mail;
-use crate::volumes::{Opening, add_volume, remember_length};
+use crate::volumes::{Opening, add_volume, forget_volume, remember_length};
 
 /// How long shards may take to tell what they have counted.
 const COUNT_PATIENCE: Duration = Duration::from_secs(2);
@@ -71,21 +71,26 @@ impl Target {
         self.exports.set_access_state(group_tag, state, only)
     }
 
-    /// Serves one more volume, with `is_renewed` as another one than it was. iSCSI targets have it only when
-    /// [`Target::set_exports`] says so.
+    /// Serves one more volume; `acceptance` says what is done when it is not what is remembered of it. iSCSI targets have it only
+    /// when [`Target::set_exports`] says so. Whether it was never served before.
     ///
     /// # Errors
-    /// [`StartError`], as for a volume at the start.
-    pub fn add_volume(&self, volume: &VolumeConfig, is_renewed: bool) -> Result<(), StartError> {
+    /// [`StartError`], as for a volume at the start; then nothing is remembered of it that was not before.
+    pub fn add_volume(&self, volume: &VolumeConfig, acceptance: Acceptance) -> Result<bool, StartError> {
         let slot = free_slot(&self.units);
         self.post(|| Mail::CountFromZero(slot));
         self.levels.set(volume.lun, &volume.spec);
         let opening =
-            Opening { state: self.state_directory.as_deref(), instance: self.instance, is_renewed, until: None };
+            Opening { state: self.state_directory.as_deref(), instance: self.instance, acceptance, until: None };
         let added = add_volume(&self.units, volume, &opening, slot);
-        added.inspect_err(|_| self.levels.clear(volume.lun))?;
+        let is_first = added.inspect_err(|_| self.levels.clear(volume.lun))?;
         self.clients.refresh_views();
-        Ok(())
+        Ok(is_first)
+    }
+
+    /// Forgets a volume that was added for the first time just now, and is not served after all.
+    pub(crate) fn forget_volume(&self, spec: &VolumeSpec) {
+        forget_volume(spec, self.state_directory.as_deref());
     }
 
     /// Serves a volume no longer, over HyperSCSI; take it out of the iSCSI targets first. What its commands have begun goes on

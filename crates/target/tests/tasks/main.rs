@@ -76,7 +76,7 @@ fn config() -> TargetConfig {
         // Only a ring can wait for a socket as if it were a disk.
         engine: EngineKind::IoUring,
         recovery: Recovery::default(),
-        renewed: Default::default(),
+        accepted: Default::default(),
         state_directory: None,
         audit_log: None,
         clients: Vec::new(),

@@ -97,6 +97,7 @@ local f = {
     server_name = ProtoField.string("sanwire.server_name", "Server name"),
     noise = ProtoField.bytes("sanwire.noise", "Noise message"),
     cookie = ProtoField.bytes("sanwire.cookie", "Cookie"),
+    proof = ProtoField.bytes("sanwire.proof", "Proof of the refusal"),
     filler = ProtoField.bytes("sanwire.filler", "Filler"),
     adn_kind = ProtoField.uint8("sanwire.adn_kind", "Kind", base.DEC, ADN_KINDS),
     future = ProtoField.uint32("sanwire.adn.connection", "Connection that will be", base.HEX),
@@ -336,6 +337,7 @@ local function adn_request(r)
         return "announcement of " .. r:text(f.server_name)
     elseif kind == 3 then
         local reason = r:enum(f.reason, REASONS)
+        r:add(f.proof, r:left())
         r.tree:add_proto_expert_info(e.refusal)
         return "refusal: " .. (REASONS[reason] or "unknown reason")
     elseif kind == 4 then

@@ -4,6 +4,8 @@
 //! The library cannot go on after one, since what that message has mixed into the cipher's key stays there. So each end keeps
 //! the seed of its ephemeral key and begins the same handshake again for the next message.
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use sanwire_core::ClientId;
@@ -15,6 +17,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::keys::{Identity, KeyError, Psk, Randomness, client_id};
 use crate::ring::KeyRing;
+use crate::wire::setup::{Proof, Refusal};
 
 const PATTERN: &str = "Noise_XXpsk3_25519_AESGCM_SHA256";
 
@@ -24,6 +27,27 @@ pub(crate) const NOISE_MAX_BYTES: usize = 512;
 /// Third steps that a server reads in one handshake, of those whose sender has taken part in it: each may be a guess at the
 /// password.
 const GUESSES_MAX: u32 = 4;
+
+/// By what a server proves, and its client sees, that a third step is refused by who has made the second one: the key of nobody else,
+/// and of no other handshake.
+pub(crate) struct RefusalKey(hmac::Key);
+
+impl RefusalKey {
+    /// The proof that this third step is refused.
+    pub(crate) fn prove(&self, refusal: Refusal, third: &[u8]) -> Proof {
+        let mut context = hmac::Context::with_key(&self.0);
+        context.update(&[refusal as u8]);
+        context.update(third);
+        let mut proof = Proof::default();
+        proof.copy_from_slice(&context.sign().as_ref()[..size_of::<Proof>()]);
+        proof
+    }
+
+    /// Whether it is that.
+    pub(crate) fn is_proven(&self, refusal: Refusal, third: &[u8], proof: &Proof) -> bool {
+        verify_slices_are_equal(&self.prove(refusal, third), proof).is_ok()
+    }
+}
 
 /// What one end begins its handshake with, as often as it must.
 struct Beginning {
@@ -101,6 +125,7 @@ pub(crate) struct Responder {
     offer: Vec<u8>,
     /// As it was after the second step, unless it has read something of the client's since.
     fresh: Option<Handshake>,
+    refusal_key: RefusalKey,
     guesses: u32,
 }
 
@@ -114,17 +139,27 @@ impl Responder {
         random: &mut Randomness,
     ) -> Result<(Self, Vec<u8>), KeyError> {
         let beginning = Beginning::new(psk, prologue, random);
-        let mut responder = Responder { beginning, first: first.to_vec(), offer, fresh: None, guesses: 0 };
-        let (handshake, second) = responder.begin(identity)?;
-        responder.fresh = Some(handshake);
-        Ok((responder, second))
+        let (mut handshake, second) = Self::begin(&beginning, first, &offer, identity)?;
+        let refusal_key = handshake.refusal_key();
+        let first = first.to_vec();
+        Ok((Responder { beginning, first, offer, fresh: Some(handshake), refusal_key, guesses: 0 }, second))
     }
 
-    fn begin(&self, identity: &Identity) -> Result<(Handshake, Vec<u8>), KeyError> {
-        let mut handshake = Handshake(self.beginning.builder(identity)?.build_responder()?);
-        handshake.read(&self.first)?;
-        let second = handshake.write(&self.offer)?;
+    fn begin(
+        beginning: &Beginning,
+        first: &[u8],
+        offer: &[u8],
+        identity: &Identity,
+    ) -> Result<(Handshake, Vec<u8>), KeyError> {
+        let mut handshake = Handshake(beginning.builder(identity)?.build_responder()?);
+        handshake.read(first)?;
+        let second = handshake.write(offer)?;
         Ok((handshake, second))
+    }
+
+    /// By what this third step is refused.
+    pub(crate) fn refusal_key(&self) -> &RefusalKey {
+        &self.refusal_key
     }
 
     /// Reads a third step of this client: its payload, and the handshake, which is complete. When it does not verify another
@@ -137,7 +172,7 @@ impl Responder {
     ) -> Result<(Vec<u8>, Handshake), Misread> {
         let mut handshake = match self.fresh.take() {
             Some(fresh) => fresh,
-            None => self.begin(identity).map_err(|_| Misread::Garbage)?.0,
+            None => Self::begin(&self.beginning, &self.first, &self.offer, identity).map_err(|_| Misread::Garbage)?.0,
         };
         let payload = handshake.read(message);
         let Some(proven) = handshake.remote_public().map(client_id) else {
@@ -212,6 +247,16 @@ impl Handshake {
     /// The far end's static public key, once it has been received.
     pub(crate) fn remote_public(&self) -> Option<&[u8]> {
         self.0.get_remote_static()
+    }
+
+    /// After the second step, at either end: the first key that `Split()` would give there. Only who has the ephemeral key of the first
+    /// step, or those of the second one, comes to it.
+    pub(crate) fn refusal_key(&mut self) -> RefusalKey {
+        let (mut secret, mut other) = self.0.dangerously_get_raw_split();
+        let key = RefusalKey(hmac::Key::new(HMAC_SHA256, &secret));
+        secret.zeroize();
+        other.zeroize();
+        key
     }
 
     /// The keys of the connection, after the third step.

@@ -47,19 +47,16 @@ pub struct Strike {
 pub struct Attacker {
     random: Random,
     links: usize,
-    /// Whether nothing but loss keeps the server's answers from its clients.
-    is_server_there: bool,
     heard: VecDeque<Passing>,
     /// What is taken off the links, and how many more of it.
     prey: Option<(Opcode, u64)>,
 }
 
 impl Attacker {
-    /// An attacker on so many links of each client, who has not heard anything yet. `is_server_there`: the server and the ways to
-    /// it never fail.
+    /// An attacker on so many links of each client, who has not heard anything yet.
     #[must_use]
-    pub fn new(random: Random, links: usize, is_server_there: bool) -> Self {
-        Attacker { random, links, is_server_there, heard: VecDeque::new(), prey: None }
+    pub fn new(random: Random, links: usize) -> Self {
+        Attacker { random, links, heard: VecDeque::new(), prey: None }
     }
 
     /// Keeps some of what passes.
@@ -159,20 +156,10 @@ impl Attacker {
     /// A refusal with a right checksum, for a connection or a handshake that is under way.
     fn refusal(&mut self, seen: &[u8]) -> Option<Vec<u8>> {
         let (prefix, _, _) = Prefix::read(seen).ok()?;
-        let is_connected = matches!(prefix.header.opcode, Opcode::HcbeRequest | Opcode::HcbeReply);
-        // A client that was never connected takes the word of somebody on its link, if the server itself says nothing for as long
-        // as a third step takes.
-        let reason = match is_connected || self.is_server_there {
-            true => self.random.choose(&[
-                Refusal::UnknownConnection,
-                Refusal::NotAuthentic,
-                Refusal::Full,
-                Refusal::Options,
-            ]),
-            false => self.random.choose(&[Refusal::UnknownConnection, Refusal::Full]),
-        };
+        let all = [Refusal::UnknownConnection, Refusal::NotAuthentic, Refusal::Full, Refusal::Options];
+        let (reason, proof) = (self.random.choose(&all), self.random.choose(&[None, Some([7; 16])]));
         let header = Header::single(Opcode::AdnRequest, Tag::default());
-        Some(loose(Prefix { header, ..prefix }, &AdnRequest::Refusal(reason).write()))
+        Some(loose(Prefix { header, ..prefix }, &AdnRequest::Refusal(reason, proof).write()))
     }
 
     /// A packet of any kind for what was seen, with a right checksum or with noise for a seal; whether it can only be one of an

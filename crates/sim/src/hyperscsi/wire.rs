@@ -123,7 +123,7 @@ impl Wire for Packets {
             there: links(),
             back: links(),
             queues: [(); 2].map(|()| plan.wire.bottleneck.map(Queue::new)),
-            attacker: Attacker::new(random.fork(), plan.wire.more_links.len() + 1, plan.faults.is_empty()),
+            attacker: Attacker::new(random.fork(), plan.wire.more_links.len() + 1),
             wanted: Wanted::new(plan),
             read_only: (0..plan.clients)
                 .filter(|client| plan.wire.terms_of(*client).is_read_only())

@@ -8,7 +8,7 @@ use super::{Client, ClientEvent, Connected, Failure, Orders, State};
 use crate::channel::Rejected;
 use crate::wire::flow::{IN_FLIGHT_MAX_PACKETS, Window, Windows};
 use crate::wire::live::{LiveReply, LiveRequest};
-use crate::wire::setup::{AdnRequest, Refusal};
+use crate::wire::setup::{AdnRequest, Proof, Refusal};
 use crate::wire::{Opcode, Prefix, Protection, RawPacket};
 
 impl Client {
@@ -83,7 +83,7 @@ impl Client {
             Ok(AdnRequest::Handshake { connection, noise }) => {
                 self.handle_second_step(path, prefix, (connection, noise), now);
             }
-            Ok(AdnRequest::Refusal(refusal)) => self.handle_refusal(path, refusal, prefix, now),
+            Ok(AdnRequest::Refusal(refusal, proof)) => self.handle_refusal(path, (refusal, proof), prefix, now),
             Ok(AdnRequest::Cookie(cookie)) => {
                 if let State::Seeking(seeking) = &mut self.state
                     && seeking.is_answered_by(prefix)
@@ -119,8 +119,14 @@ impl Client {
         }
     }
 
-    /// A refusal is not authentic: it makes us look, not leave. What others say, who have only overheard us, counts for nothing.
-    fn handle_refusal(&mut self, path: Path, refusal: Refusal, prefix: &Prefix, now: Instant) {
+    /// A refusal without a proof makes us look, not leave. What others say, who have only overheard us, counts for nothing.
+    fn handle_refusal(
+        &mut self,
+        path: Path,
+        (refusal, proof): (Refusal, Option<Proof>),
+        prefix: &Prefix,
+        now: Instant,
+    ) {
         match &mut self.state {
             State::Connected(connected)
                 if connected.channel.connection() == prefix.connection
@@ -131,14 +137,19 @@ impl Client {
                 connected.hinted_at = Some(now);
                 connected.channel.query(now);
             }
-            State::Seeking(seeking) if seeking.is_answered_by(prefix) => {
+            State::Seeking(seeking) if seeking.is_answered_by(prefix) && !refusal.must_be_proven() => {
                 self.refusal.get_or_insert(refusal);
             }
             State::Answering(answering)
                 if answering.channel.connection() == prefix.connection && answering.channel.path() == path =>
             {
-                answering.refused(refusal, now);
-                self.refusal.get_or_insert(refusal);
+                if answering.is_proven(refusal, proof.as_ref()) {
+                    self.is_refused |= refusal.must_be_proven();
+                    self.refusal = Some(refusal);
+                } else if !refusal.must_be_proven() {
+                    answering.hinted(refusal, now);
+                    self.refusal.get_or_insert(refusal);
+                }
             }
             _ => {}
         }

@@ -76,7 +76,7 @@ pub struct Client {
     /// There is none for longer than anybody waits.
     is_out_of_patience: bool,
     refusal: Option<Refusal>,
-    /// All of a third step's time has passed, it was refused, and the server has not accepted us.
+    /// A server has refused our third step, and has proven that it was itself.
     is_refused: bool,
     /// A server with another key than the pinned one has answered.
     met_other_server: bool,
@@ -345,10 +345,6 @@ impl Client {
                 self.seek(Some(wait), now);
             }
             State::Answering(answering) if answering.is_over(now) => {
-                // The server had the time to accept us, if anybody but itself has refused.
-                let refusal = answering.refusal;
-                self.is_refused |= matches!(refusal, Some(Refusal::NotAuthentic | Refusal::Options));
-                self.refusal = refusal.or(self.refusal);
                 self.seek(None, now);
             }
             _ => {}

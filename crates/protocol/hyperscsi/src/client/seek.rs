@@ -8,7 +8,7 @@ use sanwire_core::{Instant, Path};
 
 use super::{ClientConfig, ServerInfo};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
-use crate::handshake::Initiator;
+use crate::handshake::{Initiator, RefusalKey};
 use crate::keys::{KeyError, Randomness};
 use crate::options::{DeviceOption, OptionConflict};
 use crate::packet_base_bytes;
@@ -16,7 +16,7 @@ use crate::server::loose_packet;
 use crate::terms::Terms;
 use crate::wire::flow::Window;
 use crate::wire::offer::Offer;
-use crate::wire::setup::{Cookie, Discovery, Refusal, steering_word, write_adn_reply};
+use crate::wire::setup::{Cookie, Discovery, Proof, Refusal, steering_word, write_adn_reply};
 use crate::wire::{Opcode, Prefix, RawPacket};
 
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
@@ -151,6 +151,7 @@ impl Seeking {
     ) -> Result<Answering, Rejection> {
         self.readings = self.readings.checked_sub(1).ok_or(Rejection::TooMany)?;
         let (payload, mut handshake) = self.initiator.read(&config.identity, noise)?;
+        let refusal_key = handshake.refusal_key();
         let public_key = handshake.remote_public().and_then(|key| key.try_into().ok()).ok_or(KeyError)?;
         if config.server_key.is_some_and(|pinned| pinned != public_key) {
             return Err(Rejection::OtherServer);
@@ -189,8 +190,8 @@ impl Seeking {
         };
         let round_trip = now.saturating_since(self.begun_at);
         let hint_grace = (round_trip * 2).max(HINT_GRACE);
-        let refusal = None;
-        Ok(Answering { channel, info, terms, packet, tries: 0, again_at: now, hint_grace, gives_up_at: None, refusal })
+        let (tries, again_at, gives_up_at) = (0, now, None);
+        Ok(Answering { channel, info, terms, packet, tries, again_at, hint_grace, gives_up_at, refusal_key })
     }
 }
 
@@ -230,8 +231,7 @@ pub(super) struct Answering {
     hint_grace: Duration,
     /// When it has not done so.
     gives_up_at: Option<Instant>,
-    /// What somebody has said meanwhile.
-    pub(super) refusal: Option<Refusal>,
+    refusal_key: RefusalKey,
 }
 
 impl Answering {
@@ -246,9 +246,14 @@ impl Answering {
         is_worn || self.gives_up_at.is_some_and(|at| at <= now)
     }
 
+    /// Whether it is the server of the second step that refuses our third one.
+    pub(super) fn is_proven(&self, refusal: Refusal, proof: Option<&Proof>) -> bool {
+        let third = RawPacket::read(&self.packet.head).map(|packet| packet.body);
+        third.is_ok_and(|third| proof.is_some_and(|proof| self.refusal_key.is_proven(refusal, third, proof)))
+    }
+
     /// Somebody says that the server does not go on. A server that accepts us says so as soon, whoever says otherwise.
-    pub(super) fn refused(&mut self, refusal: Refusal, now: Instant) {
-        self.refusal.get_or_insert(refusal);
+    pub(super) fn hinted(&mut self, refusal: Refusal, now: Instant) {
         if refusal == Refusal::UnknownConnection {
             self.gives_up_at.get_or_insert(now + self.hint_grace);
         }

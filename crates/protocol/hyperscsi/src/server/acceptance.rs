@@ -47,8 +47,9 @@ impl Server {
             return;
         };
         if half_open.is_repeated(body) {
+            let proof = half_open.responder.refusal_key().prove(Refusal::NotAuthentic, body);
             self.counters.duplicates += 1;
-            self.refuse(path, prefix.connection, prefix.number, Refusal::NotAuthentic);
+            self.refuse(path, prefix, Refusal::NotAuthentic, Some(proof));
             return;
         }
         let client = half_open.client;
@@ -62,12 +63,14 @@ impl Server {
         if !self.config.admission.permits(path.peer, Some(client)) {
             self.counters.not_permitted += 1;
         } else if !self.make_place(Applicant { client, session: half_open.session, host: path.peer.host() }) {
-            self.refuse(path, prefix.connection, prefix.number, Refusal::Full);
+            let proof = half_open.responder.refusal_key().prove(Refusal::Full, body);
+            self.refuse(path, prefix, Refusal::Full, Some(proof));
         } else {
             match Terms::new(half_open.options.clone(), offer.options.clone(), self.config.transfer_max_bytes) {
                 Err(_) => {
+                    let proof = half_open.responder.refusal_key().prove(Refusal::Options, body);
                     self.note_offence(Offence::Conflict, Some(client), path, now);
-                    self.refuse(path, prefix.connection, prefix.number, Refusal::Options);
+                    self.refuse(path, prefix, Refusal::Options, Some(proof));
                 }
                 Ok(terms) => match self.establish(half_open, handshake, &offer, terms, now) {
                     Ok(()) => self.share_windows(now),
@@ -105,6 +108,7 @@ impl Server {
             Err(misread) => misread,
         };
         half_open.failed = body.to_vec();
+        let proof = half_open.responder.refusal_key().prove(Refusal::NotAuthentic, body);
         if half_open.responder.is_worn() {
             self.half_opens.take(prefix.connection);
         }
@@ -119,7 +123,7 @@ impl Server {
             self.throttle.failed(who, now);
         }
         self.note_offence(offence, Some(client), path, now);
-        self.refuse(path, prefix.connection, prefix.number, Refusal::NotAuthentic);
+        self.refuse(path, prefix, Refusal::NotAuthentic, Some(proof));
         None
     }
 

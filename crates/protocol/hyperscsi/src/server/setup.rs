@@ -16,7 +16,7 @@ use crate::handshake::Responder;
 use crate::keys::KeyError;
 use crate::wire::offer::Offer;
 use crate::wire::packet::put_checksum;
-use crate::wire::setup::{AdnRequest, Discovery, Refusal, steering_word};
+use crate::wire::setup::{AdnRequest, Discovery, Proof, Refusal, steering_word};
 use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 
 /// So often an id with a mark is drawn that no connection has and that steers to this shard.
@@ -78,7 +78,7 @@ impl Server {
             // The client repeats itself, and the others will be done.
             Passage::Open if !self.half_opens.has_room(now) => self.counters.crowded += 1,
             Passage::Open if self.could_have_place(applicant) => return true,
-            Passage::Open => self.refuse(path, prefix.connection, prefix.number, Refusal::Full),
+            Passage::Open => self.refuse(path, prefix, Refusal::Full, None),
             Passage::Cookie(cookie) => {
                 self.counters.challenged += 1;
                 self.send_loose(path, prefix.connection, prefix.number, &AdnRequest::Cookie(cookie).write());
@@ -177,12 +177,13 @@ impl Server {
         self.counters.unknown_connection += 1;
         let may_hear = self.marks.is_ours(connection) && self.config.admission.permits(path.peer, None);
         if may_hear && self.hints.take(now) {
-            self.refuse(path, connection, 0, Refusal::UnknownConnection);
+            self.send_loose(path, connection, 0, &AdnRequest::Refusal(Refusal::UnknownConnection, None).write());
         }
     }
 
-    pub(super) fn refuse(&mut self, path: Path, connection: u32, number: u64, reason: Refusal) {
-        self.send_loose(path, connection, number, &AdnRequest::Refusal(reason).write());
+    /// Refuses a step of a handshake; with a proof, if it is the third.
+    pub(super) fn refuse(&mut self, path: Path, prefix: &Prefix, reason: Refusal, proof: Option<Proof>) {
+        self.send_loose(path, prefix.connection, prefix.number, &AdnRequest::Refusal(reason, proof).write());
     }
 
     fn send_loose(&mut self, path: Path, connection: u32, number: u64, body: &[u8]) {

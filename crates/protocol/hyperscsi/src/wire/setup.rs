@@ -8,7 +8,7 @@
 //! ADN_REQUEST        1 byte kind: 1 handshake, 2 announcement, 3 refusal, 4 cookie
 //!   1                4 bytes connection, 2 bytes length and Noise message 2 with the server's offer
 //!   2                4 bytes largest packet of the server's link, 8 bytes instance, text server name
-//!   3                1 byte reason
+//!   3                1 byte reason, and after a third step 16 bytes proof
 //!   4                16 bytes cookie, to be repeated in the same DISCOVERY
 //! ADN_REPLY          1 byte kind: 1 handshake; 2 bytes length and Noise message 3 with the client's offer
 //! text               1 byte length, that many bytes of UTF-8
@@ -44,6 +44,9 @@ pub fn steering_word(client: ClientId) -> u32 {
 
 /// By what a client shows that it receives what is sent to its address: see [`AdnRequest::Cookie`].
 pub type Cookie = [u8; 16];
+
+/// By what a server shows that it is itself which refuses a third step: see [`AdnRequest::Refusal`].
+pub type Proof = [u8; 16];
 
 /// Bytes of the first Noise message.
 const NOISE_FIRST_BYTES: usize = 48;
@@ -144,6 +147,14 @@ pub enum Refusal {
     Options = 4,
 }
 
+impl Refusal {
+    /// Whether it is only said of a third step, so by who has made the second one, and can prove it.
+    #[must_use]
+    pub fn must_be_proven(self) -> bool {
+        matches!(self, Refusal::NotAuthentic | Refusal::Options)
+    }
+}
+
 /// The body of an ADN_REQUEST that is not sealed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AdnRequest<'a> {
@@ -163,8 +174,8 @@ pub enum AdnRequest<'a> {
         /// The server's name.
         server_name: &'a str,
     },
-    /// The server does not go on. Not authenticated: a hint, not an order.
-    Refusal(Refusal),
+    /// The server does not go on. Without a proof it is a hint, not an order: anybody can have said so.
+    Refusal(Refusal, Option<Proof>),
     /// The server has many handshakes to begin: it begins this one when the same discovery comes with this in it.
     Cookie(Cookie),
 }
@@ -187,13 +198,17 @@ impl<'a> AdnRequest<'a> {
                 instance: reader.u64()?,
                 server_name: reader.text("server name", NAME_MAX_BYTES)?,
             }),
-            3 => match reader.u8()? {
-                1 => Ok(AdnRequest::Refusal(Refusal::UnknownConnection)),
-                2 => Ok(AdnRequest::Refusal(Refusal::NotAuthentic)),
-                3 => Ok(AdnRequest::Refusal(Refusal::Full)),
-                4 => Ok(AdnRequest::Refusal(Refusal::Options)),
-                _ => Err(Malformed::Field("reason")),
-            },
+            3 => {
+                let reason = match reader.u8()? {
+                    1 => Refusal::UnknownConnection,
+                    2 => Refusal::NotAuthentic,
+                    3 => Refusal::Full,
+                    4 => Refusal::Options,
+                    _ => return Err(Malformed::Field("reason")),
+                };
+                let proof = if reader.rest().is_empty() { None } else { Some(reader.array()?) };
+                Ok(AdnRequest::Refusal(reason, proof))
+            }
             4 => Ok(AdnRequest::Cookie(reader.array()?)),
             _ => Err(Malformed::Field("kind of ADN_REQUEST")),
         }
@@ -215,7 +230,10 @@ impl<'a> AdnRequest<'a> {
                 out.extend_from_slice(&instance.to_be_bytes());
                 write_text(&mut out, server_name, NAME_MAX_BYTES);
             }
-            AdnRequest::Refusal(reason) => out.extend_from_slice(&[3, *reason as u8]),
+            AdnRequest::Refusal(reason, proof) => {
+                out.extend_from_slice(&[3, *reason as u8]);
+                out.extend_from_slice(proof.as_ref().map_or(&[], |proof| &proof[..]));
+            }
             AdnRequest::Cookie(cookie) => {
                 out.push(4);
                 out.extend_from_slice(cookie);
@@ -280,7 +298,8 @@ mod tests {
         for request in [
             AdnRequest::Handshake { connection: 5, noise: &[1; 150] },
             AdnRequest::Announcement { packet_max_bytes: 9000, instance: 7, server_name: "näme" },
-            AdnRequest::Refusal(Refusal::NotAuthentic),
+            AdnRequest::Refusal(Refusal::UnknownConnection, None),
+            AdnRequest::Refusal(Refusal::NotAuthentic, Some([6; 16])),
             AdnRequest::Cookie([5; 16]),
         ] {
             assert_eq!(AdnRequest::read(&request.write()), Ok(request));

@@ -190,9 +190,12 @@ impl Expected {
                     self.set("sanwire.instance", format!("0x{instance:016x}"));
                     self.set("sanwire.server_name", server_name);
                 }
-                AdnRequest::Refusal(reason) => {
+                AdnRequest::Refusal(reason, proof) => {
                     self.set("sanwire.adn_kind", 3);
                     self.set("sanwire.reason", reason as u8);
+                    if let Some(proof) = proof {
+                        self.set("sanwire.proof", hex(&proof));
+                    }
                 }
                 AdnRequest::Cookie(cookie) => {
                     self.set("sanwire.adn_kind", 4);

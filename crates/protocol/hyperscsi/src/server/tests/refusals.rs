@@ -13,7 +13,7 @@ const ALL: [Refusal; 4] = [Refusal::UnknownConnection, Refusal::NotAuthentic, Re
 /// Refuses what was overheard, in all ways that there are.
 fn refusals(overheard: &[u8]) -> Vec<Vec<u8>> {
     let (prefix, ..) = Prefix::read(overheard).unwrap();
-    let body = |refusal| AdnRequest::Refusal(refusal).write();
+    let body = |refusal| AdnRequest::Refusal(refusal, None).write();
     ALL.map(|refusal| bytes(&loose_packet(Opcode::AdnRequest, prefix.connection, prefix.number, &body(refusal))))
         .to_vec()
 }

@@ -86,13 +86,12 @@ impl Target {
     /// # Errors
     /// [`StartError`] says what, where, and what to do.
     pub fn start(config: TargetConfig) -> Result<Target, StartError> {
-        let instance = u64::from_be_bytes(random()?);
         let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(Levels::new(config.protection)));
         let until = Some(Instant::now() + LOCK_PATIENCE);
         for (volume, slot) in config.volumes.iter().zip(0..) {
             levels.set(volume.lun, &volume.spec);
             let acceptance = config.accepted.get(&volume.spec.name).copied().unwrap_or_default();
-            let opening = Opening { state: config.state_directory.as_deref(), instance, acceptance, until };
+            let opening = Opening { state: config.state_directory.as_deref(), acceptance, until };
             add_volume(&units, volume, &opening, slot)?;
         }
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
@@ -117,7 +116,7 @@ impl Target {
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
             registry: Arc::new(Registry::new(shards as usize)),
-            instance,
+            instance: u64::from_be_bytes(random()?),
             shards: mailboxes.into(),
             front_desk: waker()?,
             logins: Arc::default(),

@@ -14,7 +14,7 @@ use sanwire_store::{
 
 use crate::config::VolumeConfig;
 use crate::error::StartError;
-use crate::records::{Record, fnv1a_128};
+use crate::records::Record;
 use crate::reservations::FileKeeper;
 use crate::target::random;
 use crate::writes;
@@ -23,8 +23,6 @@ use crate::writes;
 pub(crate) struct Opening<'a> {
     /// Where reservations and identities are kept; `None` to keep none.
     pub(crate) state: Option<&'a Path>,
-    /// This run of the server.
-    pub(crate) instance: u64,
     /// What is done when there is something else than what is remembered.
     pub(crate) acceptance: Acceptance,
     /// Until when a file that somebody else has is waited for.
@@ -68,7 +66,8 @@ fn put_among(units: &LogicalUnits, volume: &VolumeConfig, opening: &Opening<'_>,
     let (store, uuid) = match backing {
         Backing::Ram { .. } | Backing::Null { .. } => {
             let failed = |source| StartError::Store { volume: name.clone(), source };
-            (volume.spec.store.open().map_err(failed)?, memory_uuid(&name, opening.instance))
+            // Another one each time it is made: no client goes on with an empty disk as if nothing had happened.
+            (volume.spec.store.open().map_err(failed)?, random()?)
         }
         Backing::File { path, .. } => open_known(volume, path, opening)?,
     };
@@ -178,12 +177,6 @@ fn keeper(backing: &Backing, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc
         Backing::Ram { .. } | Backing::Null { .. } => None,
         Backing::File { .. } => Some(Arc::new(FileKeeper::new(state?, uuid))),
     }
-}
-
-/// The identity of a volume in memory: another one each time the server starts, so that no client goes on with an empty disk as
-/// if nothing had happened.
-fn memory_uuid(name: &str, instance: u64) -> [u8; 16] {
-    fnv1a_128(format!("sanwire volume\0{name}\0memory of {instance}").as_bytes()).to_be_bytes()
 }
 
 /// Makes stable what was written to all volumes, and remembers that.

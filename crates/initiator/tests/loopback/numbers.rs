@@ -8,7 +8,7 @@ use std::time::Duration;
 use sanwire_buffer::Slice;
 use sanwire_core::Lun;
 use sanwire_initiator::{Client, Url, Volume, VolumeError};
-use sanwire_target::{AllowList, ExportConfig, Target, TargetConfig, Wire};
+use sanwire_target::{AllowList, ExportConfig, Target, TargetConfig, VolumeConfig, Wire};
 
 use super::{config, options, url};
 
@@ -58,6 +58,12 @@ impl World {
     fn remove(&self, number: u16) {
         self.map(|units| drop(units.remove(&lun(number))));
         assert!(self.0.remove_volume(lun(number)));
+    }
+
+    fn add(&self, number: u16, spec: &str) {
+        let volume = VolumeConfig { lun: lun(number), spec: spec.parse().unwrap() };
+        self.0.add_volume(&volume, Default::default()).unwrap();
+        self.map(|units| drop(units.insert(lun(number), volume.spec.name.to_string())));
     }
 
     /// The different bytes of which a volume is full.
@@ -128,6 +134,40 @@ fn a_volume_that_gets_the_number_of_another_one_gets_none_of_its_writes() {
         let Err(VolumeError::Protocol { what }) = &ended[0].0 else { panic!("{ended:?}") };
         assert!(what.contains("removed or replaced"), "{what}");
         assert_eq!(world.bytes("b"), [0], "nothing was written there");
+    }
+}
+
+/// The one that comes has the name, the number and the size of the one that was there: a client that gave it nothing meanwhile
+/// learns it from its next command at the earliest.
+#[test]
+fn a_volume_in_memory_that_is_made_anew_is_another_one_also_for_an_idle_client() {
+    for (at, spec) in [(0, "a=ram:1M"), (1, "a=ram:1M"), (0, "a=null:1M"), (1, "a=null:1M")] {
+        let world = World::new();
+        world.remove(0);
+        world.add(0, spec);
+        let (url, names) = &world.ways()[at];
+        let mut client = Client::connect(url, &options()).unwrap();
+        let volume = client.open(names[0]).unwrap();
+        let write = |byte| volume.write(0, Slice::from(vec![byte; BLOCK_BYTES]));
+        client.block_on(async {
+            write(0xa0).await.unwrap();
+            volume.flush().await.unwrap();
+        });
+        world.remove(0);
+        world.add(0, spec);
+        client.block_on(async {
+            let ended = [
+                volume.flush().await,
+                write(0xa1).await,
+                async { volume.read(0, volume.buffer(BLOCK_BYTES).await?).await.map(drop) }.await,
+                volume.flush().await,
+            ];
+            for result in ended {
+                let Err(VolumeError::Protocol { what }) = result else { panic!("{spec}: {result:?}") };
+                assert!(what.contains("removed or replaced"), "{what}");
+            }
+        });
+        assert_eq!(world.bytes("a"), [0], "nothing was written there");
     }
 }
 

@@ -80,8 +80,7 @@ impl Target {
         let slot = free_slot(&self.units);
         self.post(|| Mail::CountFromZero(slot));
         self.levels.set(volume.lun, &volume.spec);
-        let opening =
-            Opening { state: self.state_directory.as_deref(), instance: self.instance, acceptance, until: None };
+        let opening = Opening { state: self.state_directory.as_deref(), acceptance, until: None };
         let added = add_volume(&self.units, volume, &opening, slot);
         let is_first = added.inspect_err(|_| self.levels.clear(volume.lun))?;
         self.clients.refresh_views();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use sanwire_core::Lun;
 
 use super::*;
+use crate::records::fnv1a_128;
 
 /// A host: where its volumes are, and what its server remembers.
 struct Host(PathBuf);
@@ -32,7 +33,7 @@ impl Host {
 
     fn start_with(&self, keys: &str, acceptance: Acceptance, state: Option<&Path>) -> Result<[u8; 16], String> {
         let units = LogicalUnits::new();
-        let opening = Opening { state, instance: 1, acceptance, until: None };
+        let opening = Opening { state, acceptance, until: None };
         add_volume(&units, &self.volume(keys), &opening, 0).map_err(|error| error.to_string())?;
         Ok(units.get(Lun::default()).unwrap().identity().uuid())
     }
@@ -222,7 +223,7 @@ fn a_file_is_known_again_under_each_of_its_names() {
     }
     let start_other = || {
         let (units, state) = (LogicalUnits::new(), host.state());
-        let opening = Opening { state: Some(&state), instance: 1, acceptance: Acceptance::Known, until: None };
+        let opening = Opening { state: Some(&state), acceptance: Acceptance::Known, until: None };
         add_volume(&units, &host.volume_called("b", ""), &opening, 0).map_err(|error| error.to_string())?;
         Ok::<_, String>(units.get(Lun::default()).unwrap().identity().uuid())
     };
@@ -238,7 +239,7 @@ fn a_file_is_known_again_under_each_of_its_names() {
 fn a_volume_that_cannot_be_added_is_not_remembered() {
     let host = Host::new("not-added");
     let (units, state) = (LogicalUnits::new(), host.state());
-    let opening = Opening { state: Some(&state), instance: 1, acceptance: Acceptance::Known, until: None };
+    let opening = Opening { state: Some(&state), acceptance: Acceptance::Known, until: None };
     add_volume(&units, &VolumeConfig { lun: Lun::default(), spec: "z=ram:1M".parse().unwrap() }, &opening, 0).unwrap();
     add_volume(&units, &host.volume(",size=1M"), &opening, 1).expect_err("the number is taken");
     fs::remove_file(host.file()).unwrap();
@@ -277,7 +278,7 @@ fn a_file_that_is_still_in_use_is_waited_for() {
     let (volume, state) = (host.volume(""), host.state());
     let starts = thread::spawn(move || {
         let until = Some(Instant::now() + Duration::from_secs(600));
-        let opening = Opening { state: Some(&state), instance: 1, acceptance: Acceptance::Known, until };
+        let opening = Opening { state: Some(&state), acceptance: Acceptance::Known, until };
         add_volume(&LogicalUnits::new(), &volume, &opening, 0)
     });
     thread::sleep(3 * LOCK_INTERVAL);

@@ -12,7 +12,7 @@ help:
 	@echo 'make test       run every check and test'
 	@echo 'make test-long  the same, with more simulation, tests that the clock judges, and a minute of each fuzz target'
 	@echo 'make demo       two hosts on this one: discover, attach, make a file system, compare (root)'
-	@echo 'make bench      measure against the raw link and against other servers (root)'
+	@echo 'make bench      measure against the raw link and against other servers (root); `make bench flood` one part'
 	@echo 'make deny       licences, sources and security advisories of all that we depend on (cargo-deny, network)'
 	@echo 'make docs       manual pages and shell completions'
 	@echo 'make setup      install the Debian packages that the above need'
@@ -43,8 +43,12 @@ deny:
 	cargo deny check
 	cargo deny --manifest-path fuzz/Cargo.toml --config deny.toml check
 
+# `make bench flood` measures one part.
+BENCH_PARTS = hyperscsi iscsi security links flood frozen paper
+.PHONY: $(BENCH_PARTS)
 bench: setup-bench build
-	@bench/run.sh
+	@bench/run.sh $(filter $(BENCH_PARTS),$(MAKECMDGOALS))
+$(BENCH_PARTS): bench
 
 demo: setup build
 	@tests/demo.sh $(SANWIRE)

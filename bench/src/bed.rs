@@ -56,13 +56,24 @@ impl<'a> Bed<'a> {
 
     /// A client that puts the load on the volume over raw Ethernet, with more options.
     pub(crate) fn client(&self, load: &Load, volume: &str, more: &str) -> ClientCommand {
-        let url = Wire::Ethernet.url(volume);
-        sanwire_bench(self.sanwire, load, self.seconds, &url, &self.client_key, more)
+        self.client_over(Wire::Ethernet, load, volume, more)
+    }
+
+    /// The same over this wire.
+    pub(crate) fn client_over(&self, wire: Wire, load: &Load, volume: &str, more: &str) -> ClientCommand {
+        sanwire_bench(self.sanwire, load, self.seconds, &wire.url(volume), &self.client_key, more)
     }
 
     /// The same of another client, for so many seconds.
-    pub(crate) fn client_with_key(&self, load: &Load, volume: &str, key: &str, seconds: f64) -> ClientCommand {
-        sanwire_bench(self.sanwire, load, seconds, &Wire::Ethernet.url(volume), key, "")
+    pub(crate) fn client_with_key(
+        &self,
+        wire: Wire,
+        load: &Load,
+        volume: &str,
+        key: &str,
+        seconds: f64,
+    ) -> ClientCommand {
+        sanwire_bench(self.sanwire, load, seconds, &wire.url(volume), key, "")
     }
 
     /// Has the client do it once.

@@ -2,9 +2,9 @@
 //! all that it may have under way.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::bed::{self, Bed, MTU_BYTES};
 use crate::link::{End, Link};
@@ -14,7 +14,7 @@ use crate::report::{Column, Outcome, Verdict, table};
 use crate::rounds::take_single_turns;
 use crate::run::Settings;
 use crate::sample::{Measure, Row, Sample, compare};
-use crate::servers::{Files, Wire};
+use crate::servers::{Files, HYPERSCSI, Wire};
 
 /// A file: what is read of it takes the server's memory.
 const VOLUME: &str = "tmpfs";
@@ -27,9 +27,14 @@ const SHARDS: u32 = 2;
 /// Beside the frozen reader an honest client has so much of what it has alone, at the least.
 const TARGET: f64 = 0.9;
 
-/// What the reader does until it is stopped.
+/// What the reader does until it is stopped: when so many packets have passed it is in the middle, several times what it may have
+/// under way.
 const READER: Load = Load::sequential(1 << 20, 32, false);
-const READ_FIRST: Duration = Duration::from_millis(500);
+const READ_FIRST_PACKETS: u64 = 20_000;
+
+/// How long that may take, and until it stands still.
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(10);
 
 const COLUMNS: [Column; 5] = [
     Column { title: "IOPS med (min-max)", measure: Measure::Iops, digits: 0, has_range: true },
@@ -39,8 +44,9 @@ const COLUMNS: [Column; 5] = [
     Column { title: "part of alone", measure: Measure::Share, digits: 2, has_range: true },
 ];
 
-/// A load, with or without the frozen reader beside it.
+/// A load over a wire, with or without the frozen reader beside it.
 struct Job {
+    wire: Wire,
     load: Load,
     is_beside: bool,
 }
@@ -53,19 +59,22 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     let link = Link::new(MTU_BYTES)?;
     let volumes = [format!("{VOLUME}=file:{}", files.image("sanwire.img")?)];
     let shards = SHARDS.to_string();
-    let bed = Bed::with(settings, &link, files, &[Wire::Ethernet], &volumes, &["--shards", &shards])?;
-    let reader = reader(settings, &bed, files)?;
+    let bed = Bed::with(settings, &link, files, &HYPERSCSI, &volumes, &["--shards", &shards])?;
+    let key = key_of_same_thread(settings, &bed, files)?;
     let loads = [Load::random_read(4096, 32), Load::random_read(4096, 1), Load::sequential(64 << 10, 8, false)];
-    let jobs = loads.into_iter().flat_map(|load| [false, true].map(|is_beside| Job { load, is_beside }));
-    let turns = jobs.map(|job| (bed::row(job.name(), &job.load, &job.client(&bed)), job)).collect();
-    let mut rows = take_single_turns(settings, "frozen", turns, |job| job.measure(&bed, &reader).map(Some))?;
+    let jobs = HYPERSCSI
+        .into_iter()
+        .flat_map(|wire| loads.map(|load| [false, true].map(|is_beside| Job { wire, load, is_beside })))
+        .flatten();
+    let turns = jobs.map(|job| (job.row(&bed), job)).collect();
+    let mut rows = take_single_turns(settings, "frozen", turns, |job| job.measure(&bed, &key).map(Some))?;
     compare(&mut rows, ALONE);
     let (verdicts, table) = (judge(&rows), table(&rows, &COLUMNS));
     Ok(Outcome { part: "frozen", verdicts, table, rows, ..Outcome::default() })
 }
 
-/// The command of a reader with a key of its own, which the same thread serves as the honest client.
-fn reader(settings: &Settings, bed: &Bed, files: &Files) -> Result<ClientCommand> {
+/// The file of the reader's own key: the same thread serves it as the honest client.
+fn key_of_same_thread(settings: &Settings, bed: &Bed, files: &Files) -> Result<String> {
     let sanwire = &settings.programs[0];
     let shard = |key: &str| -> Result<u32> {
         let id = bed.host.run(End::Client, sanwire, &["id", "--key-file", key])?.output;
@@ -76,36 +85,68 @@ fn reader(settings: &Settings, bed: &Bed, files: &Files) -> Result<ClientCommand
     for number in 0.. {
         let key = files.path(&format!("frozen-{number}.key"));
         if shard(&key)? == wanted {
-            return Ok(bed.client_with_key(&READER, VOLUME, &key, 3600.0));
+            return Ok(key);
         }
     }
     unreachable!("half of all keys are served there")
 }
 
 /// A reader that was stopped in the middle.
+///
+/// # Errors
+/// When it ends instead, or does not read.
 fn freeze(bed: &Bed, (program, arguments): &ClientCommand) -> Result<Running> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let packets = || bed.host.link.packets(End::Client);
+    let before = packets()?;
     let reader = bed.host.start(End::Client, program, &arguments)?;
-    thread::sleep(READ_FIRST);
+    wait_until("the reader does not read", || {
+        reader.state()?;
+        Ok(packets()? - before >= READ_FIRST_PACKETS)
+    })?;
     reader.signal("STOP")?;
+    wait_until("the reader does not stop", || is_frozen(&reader))?;
     Ok(reader)
 }
 
+fn is_frozen(reader: &Running) -> Result<bool> {
+    reader.state().map(|state| state == 'T')
+}
+
+fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !is_so()? {
+        if Instant::now() > end {
+            bail!("{otherwise} within {PATIENCE:?}");
+        }
+        thread::sleep(POLL);
+    }
+    Ok(())
+}
+
 impl Job {
-    fn name(&self) -> &'static str {
-        if self.is_beside { BESIDE } else { ALONE }
+    /// Its row without samples: what it is alone is found by the load, so that this has the wire too.
+    fn row(&self, bed: &Bed) -> Row {
+        let contender = if self.is_beside { BESIDE } else { ALONE };
+        let row = bed::row(contender, &self.load, &self.client(bed));
+        Row { load: format!("{} {VOLUME}, {}", self.wire.name(), row.load), ..row }
     }
 
     fn client(&self, bed: &Bed) -> ClientCommand {
-        bed.client(&self.load, VOLUME, "")
+        bed.client_over(self.wire, &self.load, VOLUME, "")
     }
 
-    fn measure(&self, bed: &Bed, reader: &ClientCommand) -> Result<Sample> {
-        let frozen = if self.is_beside { Some(freeze(bed, reader)?) } else { None };
-        let sample = bed.measure(&self.client(bed), read_sanwire);
+    fn measure(&self, bed: &Bed, key: &str) -> Result<Sample> {
+        let measure = || bed.measure(&self.client(bed), read_sanwire);
+        if !self.is_beside {
+            return measure();
+        }
+        let reader = freeze(bed, &bed.client_with_key(self.wire, &READER, VOLUME, key, 3600.0))?;
+        let sample = measure();
+        let is_frozen = is_frozen(&reader)?;
         // It leaves, so that the next measurement begins without it.
-        frozen.iter().try_for_each(|frozen| frozen.signal("CONT"))?;
-        sample
+        reader.signal("CONT")?;
+        if is_frozen { sample } else { bail!("the reader went on meanwhile") }
     }
 }
 
@@ -114,7 +155,7 @@ fn judge(rows: &[Row]) -> Vec<Verdict> {
     beside
         .filter_map(|row| {
             let share = row.spread(Measure::Share)?.median;
-            let target = format!("MTU {MTU_BYTES}: HS/eth tmpfs, {}, {BESIDE}, part of {ALONE}", row.load);
+            let target = format!("MTU {MTU_BYTES}: {}, {BESIDE}, part of {ALONE}", row.load);
             Some(Verdict::at_least(target, share, TARGET))
         })
         .collect()
@@ -134,10 +175,10 @@ mod tests {
             samples: vec![Sample { iops: Some(iops), ..Sample::default() }],
         };
         let mut rows = vec![
-            row(ALONE, "4K random read qd32", 200.0),
-            row(BESIDE, "4K random read qd32", 190.0),
-            row(ALONE, "4K random read qd1", 100.0),
-            row(BESIDE, "4K random read qd1", 80.0),
+            row(ALONE, "HS/eth tmpfs, 4K random read qd32", 200.0),
+            row(BESIDE, "HS/eth tmpfs, 4K random read qd32", 190.0),
+            row(ALONE, "HS/IP tmpfs, 4K random read qd32", 100.0),
+            row(BESIDE, "HS/IP tmpfs, 4K random read qd32", 80.0),
         ];
         compare(&mut rows, ALONE);
         let met: Vec<(f64, bool)> = judge(&rows).iter().map(|verdict| (verdict.measured, verdict.is_met())).collect();

@@ -108,11 +108,23 @@ impl Link {
     /// # Errors
     /// When `ip` does not tell.
     pub(crate) fn packets(&self, end: End) -> Result<u64> {
-        let text = call("ip", &["-n", self.namespace(end), "-json", "-stats", "link", "show", INTERFACE])?;
+        let [sent, received] = self.sent_and_received(end, INTERFACE)?;
+        Ok(sent + received)
+    }
+
+    /// Packets that the end has received on this interface so far.
+    ///
+    /// # Errors
+    /// When `ip` does not tell.
+    pub(crate) fn received(&self, end: End, interface: &str) -> Result<u64> {
+        self.sent_and_received(end, interface).map(|[_, received]| received)
+    }
+
+    fn sent_and_received(&self, end: End, interface: &str) -> Result<[u64; 2]> {
+        let text = call("ip", &["-n", self.namespace(end), "-json", "-stats", "link", "show", interface])?;
         let json: Value = serde_json::from_str(&text)?;
         let count = |direction: &str| json[0]["stats64"][direction]["packets"].as_u64();
-        let both = count("tx").zip(count("rx")).with_context(|| format!("no packets in: {text}"))?;
-        Ok(both.0 + both.1)
+        count("tx").zip(count("rx")).map(<[u64; 2]>::from).with_context(|| format!("no packets in: {text}"))
     }
 
     /// The end's Ethernet address.

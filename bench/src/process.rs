@@ -103,6 +103,17 @@ impl Running {
         if status.success() { Ok(()) } else { bail!("{} has ended", self.name) }
     }
 
+    /// What the kernel says of its main thread: `R`, `S`, `T` when it is stopped, and so on (proc(5)).
+    ///
+    /// # Errors
+    /// When the program has ended.
+    pub(crate) fn state(&self) -> Result<char> {
+        match stat(self.child.id()) {
+            Some((state, _)) if state != 'Z' => Ok(state),
+            _ => bail!("{} has ended", self.name),
+        }
+    }
+
     /// Resident memory, in bytes.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ impl Part {
     /// Whether client and server have a processor each. Else they take what there is: threads of the kernel, or of other servers, need
     /// processors too.
     fn is_pinned(self) -> bool {
-        matches!(self, Part::Hyperscsi | Part::Security | Part::Links | Part::Flood)
+        matches!(self, Part::Hyperscsi | Part::Security | Part::Links | Part::Flood | Part::Frozen)
     }
 
     fn measure(self, settings: &Settings, files: &Files) -> Result<Outcome> {
@@ -87,7 +87,7 @@ pub(crate) struct RunArgs {
     /// Only contenders or loads that contain this text
     #[arg(long)]
     pub(crate) only: Vec<String>,
-    /// Let the scheduler place client and server, instead of a processor for each (hyperscsi, security, links, flood; elsewhere it always does)
+    /// Let the scheduler place client and server, instead of a processor for each (all but iscsi and paper, where it always does)
     #[arg(long)]
     unpinned: bool,
     /// A directory on the local disk that the paper's table compares with; it must know direct I/O

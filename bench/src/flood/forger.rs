@@ -1,4 +1,4 @@
-//! Sends first steps of handshakes that lead nowhere, each as another attempt.
+//! Sends first steps of handshakes that lead nowhere, of many clients in turn, each as another attempt.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,6 +21,9 @@ const LOT: Duration = Duration::from_millis(1);
 /// For any number of shards that divides this, the flood meets the shard that it is to meet.
 const SHARDS: u32 = 64;
 
+/// Clients that are forged.
+const CLIENTS: usize = 64;
+
 /// `sanwire-bench flood`.
 #[derive(Args, Debug)]
 pub(crate) struct FloodArgs {
@@ -42,12 +45,15 @@ pub(crate) struct FloodArgs {
 pub(crate) fn run(args: &FloodArgs) -> Result<()> {
     let mut port = Port::from(PacketPort::open(&args.interface, ETHERTYPE, RING_BYTES_DEFAULT)?);
     let to = Peer::Ethernet(args.to);
-    let first = first_step(to, args.shard_of)?;
-    let raw = RawPacket::read(&first).ok().context("a first step of our own cannot be read")?;
+    let mut random = Random::new(11);
+    let firsts = (0..CLIENTS).map(|_| first_step(to, args.shard_of, &mut random)).collect::<Result<Vec<_>>>()?;
+    let raws = firsts.iter().map(|first| RawPacket::read(first).ok());
+    let raws = raws.collect::<Option<Vec<_>>>().context("a first step of our own cannot be read")?;
     let (begun, mut sent) = (Instant::now(), 0u64);
     loop {
         let due = (begun.elapsed().as_secs_f64() * f64::from(args.rate)) as u64;
         while sent < due {
+            let raw = &raws[sent as usize % CLIENTS];
             sent += 1;
             let packet = attempt(raw.prefix, raw.body, sent);
             if port.queue(to, packet).is_err() {
@@ -60,8 +66,7 @@ pub(crate) fn run(args: &FloodArgs) -> Result<()> {
 }
 
 /// What a client sends first.
-fn first_step(to: Peer, shard_of: ClientId) -> Result<Vec<u8>> {
-    let mut random = Random::new(11);
+fn first_step(to: Peer, shard_of: ClientId, random: &mut Random) -> Result<Vec<u8>> {
     let shard = |client| steering_word(client) % SHARDS;
     let identity = loop {
         let mut private = [0; 32];

@@ -1,7 +1,11 @@
 //! Bounds that several rooms must agree on. Every queue and pool of Sanwire is sized from these.
 
-/// The largest data transfer of one command, in bytes, that is held in memory as a whole.
+/// The largest data transfer of one command, in bytes, that every wire carries, and that is done wholly or not at all.
 pub const TRANSFER_MAX_BYTES: usize = 1 << 20;
+
+/// The largest data transfer of one READ, WRITE, VERIFY or WRITE AND VERIFY, in bytes, over HyperSCSI, which has the data of a
+/// command in memory as a whole (the paper: 512 KiB, six times that with jumbo frames).
+pub const HYPERSCSI_TRANSFER_MAX_BYTES: usize = 3 << 20;
 
 /// The largest data transfer of one READ, WRITE, VERIFY or WRITE AND VERIFY, in bytes, over a wire that carries it in pieces.
 pub const LONG_TRANSFER_MAX_BYTES: usize = 16 << 20;

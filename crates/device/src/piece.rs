@@ -3,7 +3,7 @@
 //! Each piece is a command of its own for the disk: it claims its own blocks, and has its own turn. What is looked at
 //! once only is who gives the command: attentions, reservations and access states count when the first piece begins.
 
-use sanwire_core::limits::{LONG_TRANSFER_MAX_BYTES, PIECE_BYTES, TRANSFER_MAX_BYTES};
+use sanwire_core::limits::{HYPERSCSI_TRANSFER_MAX_BYTES, LONG_TRANSFER_MAX_BYTES, PIECE_BYTES, TRANSFER_MAX_BYTES};
 use sanwire_scsi::{Extent, Rest, Sense, Task};
 use sanwire_store::Geometry;
 
@@ -21,7 +21,12 @@ pub(crate) struct Part {
 
 /// The longest transfer that the way of a task allows, in bytes.
 pub(crate) fn transfer_max_bytes(task: &Task) -> usize {
-    if task.piece.is_some() { LONG_TRANSFER_MAX_BYTES } else { TRANSFER_MAX_BYTES }
+    if task.piece.is_some() { LONG_TRANSFER_MAX_BYTES } else { HYPERSCSI_TRANSFER_MAX_BYTES }
+}
+
+/// The most of a task that may be in memory at once, in bytes.
+pub(crate) fn memory_max_bytes(task: &Task) -> usize {
+    if task.piece.is_some() { TRANSFER_MAX_BYTES } else { HYPERSCSI_TRANSFER_MAX_BYTES }
 }
 
 /// Of a command that sends no data: all of it where that may be held in memory, else the next piece.

@@ -7,6 +7,7 @@ use sanwire_store::{Geometry, Request};
 
 use crate::disk::Disk;
 use crate::execution::State;
+use crate::piece::memory_max_bytes;
 use crate::step::{Range, Refusal, Step, frame, length_error, take_data, written_bytes};
 
 pub(crate) fn read(
@@ -17,7 +18,7 @@ pub(crate) fn read(
     memory: &Region,
 ) -> Result<Step, Refusal> {
     let range = Range::of(extent, geometry)?;
-    let length = range.length_within(TRANSFER_MAX_BYTES, task)?;
+    let length = range.length_within(memory_max_bytes(task), task)?;
     let room_bytes = length.min(task.data_in_max_bytes as usize);
     if room_bytes == 0 {
         return Ok(Step::Good);
@@ -41,7 +42,7 @@ pub(crate) fn write(
 ) -> Result<Step, Sense> {
     disk.check_writable(geometry)?;
     let range = Range::of(extent, geometry)?;
-    let length = written_bytes(task, range.length_within(TRANSFER_MAX_BYTES, task)?, geometry)?;
+    let length = written_bytes(task, range.length_within(memory_max_bytes(task), task)?, geometry)?;
     if length == 0 {
         return Ok(Step::Good);
     }

@@ -1,14 +1,13 @@
 //! VERIFY and WRITE AND VERIFY (SBC-4 5.36 to 5.38, 5.43 to 5.45).
 
 use sanwire_buffer::{Frame, Region, Slice};
-use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Geometry, Outcome, Request};
 
 use crate::disk::Disk;
 use crate::execution::State;
 use crate::fault;
-use crate::piece::Part;
+use crate::piece::{Part, memory_max_bytes};
 use crate::step::{Range, Refusal, Step, frame, take_data, written_bytes};
 
 /// A verification under way.
@@ -39,7 +38,7 @@ pub(crate) fn verify(
     memory: &Region,
 ) -> Result<Step, Refusal> {
     let range = Range::of(extent, geometry)?;
-    let length = range.length_within(TRANSFER_MAX_BYTES, task)?;
+    let length = range.length_within(memory_max_bytes(task), task)?;
     if length == 0 {
         return Ok(Step::Good);
     }
@@ -67,7 +66,7 @@ pub(crate) fn write_and_verify(
         return Err(Sense::invalid_field_in_cdb(1, Some(2)).into());
     }
     let range = Range::of(extent, geometry)?;
-    let length = written_bytes(task, range.length_within(TRANSFER_MAX_BYTES, task)?, geometry)?;
+    let length = written_bytes(task, range.length_within(memory_max_bytes(task), task)?, geometry)?;
     if length == 0 {
         return Ok(Step::Good);
     }

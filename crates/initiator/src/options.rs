@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use sanwire_core::Protection;
-use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
+use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, HYPERSCSI_TRANSFER_MAX_BYTES};
 use sanwire_hyperscsi::wire::links::LINKS_MAX;
 use sanwire_hyperscsi::{ClientConfig, Identity, LinkLimits, Psk, Recovery, Wishes};
 use sanwire_iscsi::{ChapSecret, ClientConfig as IscsiConfig, Credential, IscsiName, Isid, Wishes as IscsiWishes};
@@ -133,7 +133,7 @@ impl ClientOptions {
             server_name: server_name.to_owned(),
             link,
             commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
-            transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
+            transfer_max_bytes: HYPERSCSI_TRANSFER_MAX_BYTES as u32,
             protection_min: self.protection_min,
             wishes: self.connection.clone(),
             recovery: self.recovery,

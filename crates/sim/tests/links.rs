@@ -1,7 +1,9 @@
 //! One connection over several links: of different rate, size and kind, that die and return.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use sanwire_core::Protection;
 use sanwire_sim::hyperscsi::link::LinkPlan;
 use sanwire_sim::hyperscsi::plan::{LinkFault, Medium, Plan};
 use sanwire_sim::hyperscsi::wire::World;
@@ -137,6 +139,74 @@ fn the_death_of_a_link_costs_less_than_a_fifth_of_a_second_and_its_return_is_use
             }
         }
         Ok(())
+    });
+}
+
+/// What was cut for large packets is cut anew where only small ones pass, and neither done twice nor changed.
+#[test]
+fn a_link_of_small_packets_takes_over_the_longest_transfers_of_one_of_jumbo_frames() {
+    const LONGEST: Range = Range { lba: 0, blocks: (3 << 20) / 512 };
+    run_seeds("a_link_of_small_packets", 2, |seed| {
+        for kind in [Kind::Read, Kind::Write { is_stable: false }] {
+            let mut plan = trunk((Medium::Ethernet, link(200, 9000)), &[(Medium::Udp, link(200, 1500))]);
+            plan.blocks = 2 * LONGEST.blocks;
+            plan.client_memory_bytes = 24 << 20;
+            let mut world = started(plan, seed)?;
+            // While both live, all is cut for the smaller packets.
+            world.inflict(Fault::Wire(LinkFault::CutLink { client: 0, link: 1 }))?;
+            world.run_for(Duration::from_secs(5))?;
+            world.give(0, kind, LONGEST)?;
+            world.run_for(Duration::from_secs(1))?;
+            for number in 0..3 {
+                assert!(world.give(0, kind, Range { lba: number * 512, ..LONGEST })?);
+            }
+            world.run_for(Duration::from_millis(60))?;
+            world.inflict(Fault::Wire(LinkFault::MendLink { client: 0, link: 1 }))?;
+            world.inflict(Fault::Wire(LinkFault::CutLink { client: 0, link: 0 }))?;
+            let before = world.wire.stats.data_bytes.clone();
+            world.run_for(Duration::from_secs(10))?;
+            world.give(0, Kind::Read, Range { lba: 512, ..LONGEST })?;
+            world.run_for(Duration::from_secs(2))?;
+            let carried = |at: usize| {
+                let of = |bytes: &BTreeMap<_, u64>| bytes.get(&(at, kind != Kind::Read)).copied().unwrap_or(0);
+                (of(&before), of(&world.wire.stats.data_bytes) - of(&before))
+            };
+            let (worker, (jumbo, _), (_, small)) = (&world.workers[0], carried(0), carried(1));
+            let is_in_the_middle = (1 << 20..9 << 20).contains(&jumbo) && small > 6 << 20;
+            let is_done = worker.in_flight() == 0 && worker.good >= 4 && worker.in_doubt == 0;
+            if !is_done || !is_in_the_middle {
+                return Err(format!("{kind:?}: {jumbo} and {small} bytes: {}", world.describe()));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_longest_transfers_survive_links_of_other_packet_sizes_that_come_and_go() {
+    run_seeds("the_longest_transfers", 30, |seed| {
+        let random = &mut plan_random(34, seed);
+        let rate = random.choose(&[200, 1000]);
+        let mut plan = Plan::clean(Medium::Ethernet, 9000);
+        plan.wire.link = link(rate, random.choose(&[1500, 4352, 9000]));
+        plan.wire.more_links = vec![(Medium::Udp, link(rate, random.choose(&[1500, 9000])))];
+        plan.wire.protection = random.choose(&Protection::ALL);
+        plan.clients = random.choose(&[1, 2]);
+        plan.blocks = 8192;
+        (plan.work.blocks_max, plan.work.budget_bytes, plan.work.depth) = (6144, 24 << 20, 6);
+        (plan.server_memory_bytes, plan.client_memory_bytes) = (random.choose(&[3 << 20, 7 << 20, 12 << 20]), 24 << 20);
+        plan.healed_after = Duration::from_secs(2);
+        for _ in 0..random.range(1..=4) {
+            let (client, link) = (random.range(0..=plan.clients as u64 - 1) as usize, random.range(0..=1) as usize);
+            let at = random.micros(0..=1_500_000);
+            plan.faults.push((at, Fault::Wire(LinkFault::CutLink { client, link })));
+            plan.faults.push((at + random.micros(0..=1_000_000), Fault::Wire(LinkFault::MendLink { client, link })));
+        }
+        if random.chance(300_000) {
+            plan.faults.push((random.micros(0..=1_000_000), Fault::Kill));
+            plan.faults.push((Duration::from_millis(1200), Fault::Start));
+        }
+        World::live(plan, seed).map(drop)
     });
 }
 

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sanwire_buffer::Region;
-use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, LONG_TRANSFER_MAX_BYTES, TRANSFER_MAX_BYTES};
+use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, HYPERSCSI_TRANSFER_MAX_BYTES, LONG_TRANSFER_MAX_BYTES};
 use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::ServerConfig;
@@ -42,8 +42,8 @@ const SESSION_IDLE_MAX: Duration = Duration::from_secs(600);
 /// keeps them until what it had begun to write is written.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Memory of a shard, at least: some commands of the largest size for each of some clients.
-const SHARD_MEMORY_MIN_BYTES: usize = 6 * TRANSFER_MAX_BYTES;
+/// Memory of a shard, at least: what is guaranteed to each of two clients is there at once.
+const SHARD_MEMORY_MIN_BYTES: usize = 4 * HYPERSCSI_TRANSFER_MAX_BYTES;
 
 /// Commands of an iSCSI session that are under way.
 const ISCSI_COMMANDS_MAX: u32 = 128;
@@ -235,7 +235,7 @@ impl Target {
             rekey_interval: config.rekey_interval,
             session_idle_max: SESSION_IDLE_MAX,
             commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
-            transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
+            transfer_max_bytes: HYPERSCSI_TRANSFER_MAX_BYTES as u32,
             recovery: config.recovery,
             seed: random()?,
         })

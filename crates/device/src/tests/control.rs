@@ -28,7 +28,7 @@ fn a_disk_introduces_itself() {
 fn limits_follow_from_the_geometry() {
     let world = World::new(Geometry { block_bytes: 4096, ..SMALL }, true);
     let limits = BlockLimits::parse(&world.good(build::inquiry(Some(0xb0), 255), &[])).unwrap();
-    assert_eq!((limits.maximum_transfer, limits.maximum_write_same, limits.write_same_not_zero), (256, 0, false));
+    assert_eq!((limits.maximum_transfer, limits.maximum_write_same, limits.write_same_not_zero), (768, 0, false));
     assert_eq!((limits.maximum_unmap, limits.maximum_unmap_descriptors), (1 << 20, 256));
     assert_eq!((limits.optimal_unmap_granularity, limits.unmap_alignment), (1, Some(0)));
     let characteristics = world.good(build::inquiry(Some(0xb1), 255), &[]);

@@ -1,4 +1,4 @@
-use sanwire_core::limits::{LONG_TRANSFER_MAX_BYTES, PIECE_BYTES};
+use sanwire_core::limits::{HYPERSCSI_TRANSFER_MAX_BYTES, LONG_TRANSFER_MAX_BYTES, PIECE_BYTES};
 use sanwire_scsi::{
     AdditionalSense, Cdb, Extent, Piece, Reply, Rest, Sense, SenseKey, Status, Task, build, vpd::BlockLimits,
 };
@@ -78,7 +78,20 @@ fn what_fits_goes_as_a_whole_and_without_pieces_more_is_refused() {
     let world = World::new(LARGE, true);
     let (found, _) = run(&world, build::read_16(extent(0, 1 << 20)), &[]);
     assert_eq!((found.len(), world.store.take_log()), (1 << 20, vec![(Op::Read, 0, 1 << 20)]));
-    assert_eq!(world.bad(build::read_16(extent(0, (1 << 20) + 512)), &[]), Sense::invalid_field_in_cdb(10, None));
+    let too_long = extent(0, HYPERSCSI_TRANSFER_MAX_BYTES + 512);
+    assert_eq!(world.bad(build::read_16(too_long), &[]), Sense::invalid_field_in_cdb(10, None));
+    assert_eq!(world.bad(build::write_16(too_long, false), &[1; 512]), Sense::invalid_field_in_cdb(10, None));
+}
+
+#[test]
+fn what_has_all_its_data_in_memory_is_done_at_once_however_long_it_may_be() {
+    let world = World::new(LARGE, true);
+    let (data, all) = (pattern(HYPERSCSI_TRANSFER_MAX_BYTES), extent(8, HYPERSCSI_TRANSFER_MAX_BYTES));
+    assert_eq!(world.run(NEXUS, build::write_16(all, false), &data).status, Status::Good);
+    let read = world.run_task(NEXUS, Task { data_in_max_bytes: data.len() as u32, ..task(build::read_16(all), &[]) });
+    assert!(read.data_in.is_some_and(|found| *found == data));
+    let log = world.store.take_log();
+    assert_eq!(log, [(Op::Write, 4096, data.len() as u64), (Op::Read, 4096, data.len() as u64)]);
 }
 
 #[test]
@@ -90,7 +103,7 @@ fn each_way_is_told_its_own_longest_transfer() {
         (limits.maximum_transfer as usize * 512, limits.optimal_transfer as usize * 512)
     };
     let page = build::inquiry(Some(0xb0), 255);
-    assert_eq!(limits(task(page, &[])), (1 << 20, 1 << 20));
+    assert_eq!(limits(task(page, &[])), (HYPERSCSI_TRANSFER_MAX_BYTES, 1 << 20));
     assert_eq!(limits(long(page, 0, &[], 0)), (LONG_TRANSFER_MAX_BYTES, 1 << 20));
 }
 

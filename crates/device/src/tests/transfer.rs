@@ -67,11 +67,11 @@ fn ranges_are_checked_without_overflow() {
 #[test]
 fn a_transfer_above_the_limit_points_at_its_length() {
     let world = World::new(Geometry { length_bytes: 1 << 40, ..SMALL }, true);
-    assert_eq!(world.good(build::read_16(extent(0, 2048)), &[]).len(), 1 << 20);
-    assert_eq!(world.bad(build::read_16(extent(0, 2049)), &[]), Sense::invalid_field_in_cdb(10, None));
-    let read_10 = [0x28, 0, 0, 0, 0, 0, 0, 0x08, 0x01, 0];
+    assert_eq!(world.good(build::read_16(extent(0, 6144)), &[]).len(), 1 << 20, "as much as there is room for");
+    assert_eq!(world.bad(build::read_16(extent(0, 6145)), &[]), Sense::invalid_field_in_cdb(10, None));
+    let read_10 = [0x28, 0, 0, 0, 0, 0, 0, 0x18, 0x01, 0];
     assert_eq!(world.bad(read_10, &[]), Sense::invalid_field_in_cdb(7, None));
-    let read_12 = [0xa8, 0, 0, 0, 0, 0, 0, 0, 0x08, 0x01, 0, 0];
+    let read_12 = [0xa8, 0, 0, 0, 0, 0, 0, 0, 0x18, 0x01, 0, 0];
     assert_eq!(world.bad(read_12, &[]), Sense::invalid_field_in_cdb(6, None));
 }
 

@@ -3,31 +3,43 @@
 use sanwire_initiator::{Client, ClientOptions, Url, VolumeError};
 use sanwire_target::{AllowList, ExportConfig, Target, TargetConfig, Wire};
 
-use crate::{config, options};
+use crate::{config, options, url};
 
 const LONGEST: usize = 16 << 20;
+const LONGEST_OF_HYPERSCSI: usize = 3 << 20;
 
-/// A server whose shards have no more memory than they must, and an iSCSI wire.
-fn small_server(volume: &str) -> (Target, Url) {
+/// A server whose shards have no more memory than they must.
+fn small_server(volume: &str) -> Target {
     let settings = TargetConfig {
-        wires: vec![Wire::Iscsi { address: "127.0.0.1:0".parse().unwrap(), group_tag: 1 }],
+        wires: vec![
+            Wire::HsIp { address: "127.0.0.1:0".parse().unwrap() },
+            Wire::Iscsi { address: "127.0.0.1:0".parse().unwrap(), group_tag: 1 },
+        ],
         exports: vec![ExportConfig::of_volume("disk", AllowList::default()).unwrap()],
         memory_bytes: 0,
         ..config(&[volume])
     };
-    let target = Target::start(settings).unwrap();
-    let (portal, _) = target.wires()[0].portal().unwrap();
-    let url = format!("iscsi://{portal}/iqn.2026-11.org.sanwire:disk/0").parse().unwrap();
-    (target, url)
+    Target::start(settings).unwrap()
+}
+
+fn iscsi(target: &Target) -> Url {
+    let (portal, _) = target.wires()[1].portal().unwrap();
+    format!("iscsi://{portal}/iqn.2026-11.org.sanwire:disk/0").parse().unwrap()
 }
 
 fn check(volume: &str, options: &ClientOptions) {
-    let (target, url) = small_server(volume);
-    let mut client = Client::connect(&url, options).unwrap();
-    let volume = client.open("0").unwrap();
-    assert_eq!(volume.info().transfer_max_bytes as usize, LONGEST);
+    let target = small_server(volume);
+    transfer((&iscsi(&target), "0"), options, LONGEST);
+    target.stop().unwrap();
+}
+
+/// Writes and reads as much at once as can be, and less.
+fn transfer((url, name): (&Url, &str), options: &ClientOptions, longest: usize) {
+    let mut client = Client::connect(url, options).unwrap();
+    let volume = client.open(name).unwrap();
+    assert_eq!(volume.info().transfer_max_bytes as usize, longest);
     client.block_on(async {
-        for (length, offset) in [(LONGEST, 512u64), ((1 << 20) + 512, 0), (5 << 20, 20 << 20)] {
+        for (length, offset) in [(longest, 512u64), ((1 << 20) + 512, 0), (longest / 4, 20 << 20)] {
             let mut frame = volume.buffer(length).await.unwrap();
             frame.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 512 * 31 + at + length) as u8);
             let data = frame.freeze();
@@ -36,11 +48,9 @@ fn check(volume: &str, options: &ClientOptions) {
             assert!(*found == *data, "{length} bytes at {offset}");
             volume.write_stable(offset + 512, data).await.unwrap();
         }
-        let too_long = volume.read(0, volume.buffer(LONGEST + 512).await.unwrap()).await;
+        let too_long = volume.read(0, volume.buffer(longest + 512).await.unwrap()).await;
         assert!(matches!(too_long, Err(VolumeError::TooLong { .. })), "{too_long:?}");
     });
-    drop((volume, client));
-    target.stop().unwrap();
 }
 
 #[test]
@@ -64,19 +74,46 @@ fn so_it_does_from_and_to_a_file() {
 }
 
 #[test]
+fn the_longest_transfer_of_hyperscsi_goes_with_little_memory() {
+    let path = std::env::temp_dir().join(format!("sanwire-long-hs-{}.img", std::process::id()));
+    for volume in ["disk=ram:64M,block=512".to_owned(), format!("disk=file:{},size=64M", path.display())] {
+        let target = small_server(&volume);
+        transfer((&url(&target, "disk"), "disk"), &options(), LONGEST_OF_HYPERSCSI);
+        target.stop().unwrap();
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
 fn many_long_transfers_at_once_all_come_to_their_end() {
-    let (target, url) = small_server("disk=ram:128M");
-    let mut client = Client::connect(&url, &options()).unwrap();
-    let volume = client.open("0").unwrap();
-    const LENGTH: usize = 4 << 20;
+    let target = small_server("disk=ram:128M");
+    many((&iscsi(&target), "0"), 4 << 20);
+    target.stop().unwrap();
+}
+
+#[test]
+fn many_long_transfers_of_several_clients_of_hyperscsi_all_come_to_their_end() {
+    let path = std::env::temp_dir().join(format!("sanwire-many-{}.img", std::process::id()));
+    let target = small_server(&format!("disk=file:{},size=64M", path.display()));
+    std::thread::scope(|scope| {
+        (0..3).for_each(|_| drop(scope.spawn(|| many((&url(&target, "disk"), "disk"), LONGEST_OF_HYPERSCSI))));
+    });
+    target.stop().unwrap();
+    std::fs::remove_file(path).unwrap();
+}
+
+/// Twelve writes and reads of so much, all at once; what other clients write there is the same.
+fn many((url, name): (&Url, &str), length: usize) {
+    let mut client = Client::connect(url, &options()).unwrap();
+    let volume = client.open(name).unwrap();
     let jobs: Vec<_> = (0..12u64)
         .map(|number| {
             let volume = volume.clone();
             async move {
-                let mut frame = volume.buffer(LENGTH).await.unwrap();
+                let mut frame = volume.buffer(length).await.unwrap();
                 frame.fill(number as u8 + 1);
-                volume.write(number * LENGTH as u64, frame.freeze()).await.unwrap();
-                let found = volume.read(number * LENGTH as u64, volume.buffer(LENGTH).await.unwrap()).await.unwrap();
+                volume.write(number * length as u64, frame.freeze()).await.unwrap();
+                let found = volume.read(number * length as u64, volume.buffer(length).await.unwrap()).await.unwrap();
                 assert!(found.iter().all(|byte| *byte == number as u8 + 1), "{number}");
             }
         })
@@ -86,6 +123,4 @@ fn many_long_transfers_at_once_all_come_to_their_end() {
         jobs.retain_mut(|job| job.as_mut().poll(context).is_pending());
         if jobs.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
     }));
-    drop((volume, client));
-    target.stop().unwrap();
 }

@@ -10,6 +10,9 @@ use sanwire_buffer::Slice;
 
 use crate::wire::command::EXPANDED_MAX_KIB;
 
+/// Longer data goes as it is: its length could not be announced.
+pub(crate) const EXPANDED_MAX_BYTES: usize = EXPANDED_MAX_KIB as usize * 1024;
+
 /// Shorter data goes as it is: it fills one packet anyhow.
 const MIN_BYTES: usize = 1024;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
+use sanwire_core::limits::HYPERSCSI_TRANSFER_MAX_BYTES;
 use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::links::Address;
 use sanwire_hyperscsi::{Admission, Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT, Wishes};
@@ -81,7 +82,7 @@ impl World {
             rekey_interval: self.plan.wire.rekey_interval,
             session_idle_max: self.plan.wire.session_idle_max,
             commands_max: 16,
-            transfer_max_bytes: 1 << 20,
+            transfer_max_bytes: HYPERSCSI_TRANSFER_MAX_BYTES as u32,
             recovery: self.plan.wire.recovery,
             seed: self.random.seed(),
         })
@@ -120,7 +121,7 @@ impl World {
             server_name: if client == 0 { String::new() } else { "sim".to_owned() },
             link: self.limits(),
             commands_max: 32,
-            transfer_max_bytes: 1 << 20,
+            transfer_max_bytes: HYPERSCSI_TRANSFER_MAX_BYTES as u32,
             protection_min: terms.protection_min,
             wishes: terms.client,
             recovery: self.plan.wire.recovery,

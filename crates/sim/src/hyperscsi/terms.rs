@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use sanwire_core::limits::HYPERSCSI_TRANSFER_MAX_BYTES;
 use sanwire_core::{ClientId, Protection};
 use sanwire_hyperscsi::{Agreed, DeviceOption, Options, Stance, Wishes};
 
@@ -273,7 +274,8 @@ impl World {
             if server.options != agreed {
                 return Err(format!("client {client} has {:?}, not {agreed:?}: {}", server.options, self.describe()));
             }
-            let transfer_max_bytes = agreed.transfer_max_bytes.unwrap_or(u32::MAX).min(1 << 20);
+            let transfer_max_bytes =
+                agreed.transfer_max_bytes.unwrap_or(u32::MAX).min(HYPERSCSI_TRANSFER_MAX_BYTES as u32);
             if server.transfer_max_bytes != transfer_max_bytes {
                 return Err(format!(
                     "client {client} moves {} bytes at once, not {transfer_max_bytes}",

@@ -7,7 +7,7 @@ use super::messages::Message;
 use super::send::Sent;
 use crate::wire::command::Fragment;
 use crate::wire::packet::guard_bytes;
-use crate::wire::{FRAGMENTS_MAX, Header, OVERHEAD_BYTES, Opcode};
+use crate::wire::{Header, OVERHEAD_BYTES, Opcode, fragment_number};
 
 /// What a packet says besides its data.
 pub(super) struct Fields {
@@ -30,7 +30,7 @@ pub(super) fn packet_bytes(message: &Message, sent: &Sent) -> u32 {
 /// Makes the packet anew, under a number that was never used.
 pub(super) fn build(fields: &Fields, message: &Message, sent: &Sent, guard: &mut Guard) -> Option<Packet> {
     let opcode = message.opcode(fields.opcode);
-    let header = Header { tag: message.tag(), last: sent.last, fragment: sent.fragment % FRAGMENTS_MAX, opcode };
+    let header = Header { tag: message.tag(), last: sent.last, fragment: fragment_number(sent.fragment), opcode };
     let message_head = message_head(message, sent);
     let fragment = Fragment {
         sequence: fields.sequence,

@@ -121,7 +121,7 @@ impl Message {
         let room = room.saturating_sub(guard_bytes(self.protection));
         let fragment = self.next_fragment;
         if fragment == 0 {
-            // A message is never cut finer than the last fragment number reaches.
+            // A message never has more fragments than it may have.
             self.stride = (room as u32).max(self.data_length().div_ceil(u32::from(FRAGMENTS_MAX) - 1));
         }
         let room = if fragment == 0 { (room.saturating_sub(self.head.len())) as u32 } else { self.stride };

@@ -22,7 +22,7 @@ impl Server {
     pub(super) fn memory_of(&self, client: ClientId) -> Region {
         let other = self.by_client.range((client, 0)..=(client, u64::MAX)).next();
         let other = other.and_then(|(_, nexus)| self.sessions.get(nexus));
-        // What comes compressed needs a place for that, and one for what it is expanded to.
+        // What comes compressed needs a place for that, and one for what it is expanded to; what is verified, one for what is found.
         let guaranteed_bytes = 2 * self.config.transfer_max_bytes as usize;
         other.map_or_else(|| self.config.memory.share(guaranteed_bytes), |session| session.memory.clone())
     }

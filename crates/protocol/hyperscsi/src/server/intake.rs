@@ -9,7 +9,7 @@ use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
 
 use super::connection::Request;
 use crate::assembly::Assembly;
-use crate::compression::{expand, expanded_max_bytes};
+use crate::compression::{EXPANDED_MAX_BYTES, expand, expanded_max_bytes};
 use crate::wire::command::{Fragment, RequestHead};
 use crate::wire::{Header, Opcode, Prefix, Protection};
 
@@ -227,7 +227,7 @@ impl Intake {
         Wanted {
             data_bytes: if is_expanded_at_once { 0 } else { fragment.data_length as usize },
             expanded_bytes: expanded_max_bytes(fragment.expanded_kib).min(most),
-            spare_bytes: if self.takes_compressed { 2 * most } else { most },
+            spare_bytes: if self.takes_compressed { most.max(2 * most.min(EXPANDED_MAX_BYTES)) } else { most },
         }
     }
 

@@ -18,8 +18,17 @@ pub const VERSION: u8 = 0;
 /// How many tags there are.
 pub const TAGS: u16 = 512;
 
-/// How many fragments a message has at the most.
-pub const FRAGMENTS_MAX: u16 = 1024;
+/// How many fragment numbers there are.
+pub const FRAGMENT_NUMBERS: u16 = 1024;
+
+/// How many fragments a message has at the most. After number 1023 comes 1 again: 0 is the first fragment, and no other.
+pub const FRAGMENTS_MAX: u16 = 4096;
+
+/// The number of the fragment at this place of its message.
+#[must_use]
+pub(crate) const fn fragment_number(place: u16) -> u16 {
+    if place == 0 { 0 } else { (place - 1) % (FRAGMENT_NUMBERS - 1) + 1 }
+}
 
 /// A tag: 9 bits that tie the fragments of one message together, and a reply to its request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -98,7 +107,7 @@ pub struct Header {
     pub tag: Tag,
     /// Whether no fragment of the message comes after this one.
     pub last: bool,
-    /// Which fragment, from 0.
+    /// The fragment's number, below [`FRAGMENT_NUMBERS`].
     pub fragment: u16,
     /// What for.
     pub opcode: Opcode,
@@ -131,7 +140,7 @@ impl Header {
     /// The five bytes.
     #[must_use]
     pub fn write(self) -> [u8; HEADER_BYTES] {
-        debug_assert!(self.fragment < FRAGMENTS_MAX);
+        debug_assert!(self.fragment < FRAGMENT_NUMBERS);
         let tag = self.tag.0;
         let last = if self.last { 0x04 } else { 0 };
         [
@@ -168,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_survives_the_wire(tag in 0..TAGS, last: bool, fragment in 0..FRAGMENTS_MAX, code in 0..Opcode::ALL.len()) {
+        fn a_header_survives_the_wire(tag in 0..TAGS, last: bool, fragment in 0..FRAGMENT_NUMBERS, code in 0..Opcode::ALL.len()) {
             let header = Header { tag: Tag(tag), last, fragment, opcode: Opcode::ALL[code] };
             prop_assert_eq!(Header::read(&header.write()), Ok(header));
         }

@@ -11,7 +11,8 @@ pub mod packet;
 mod reader;
 pub mod setup;
 
-pub use header::{FRAGMENTS_MAX, Header, Opcode, TAGS, Tag};
+pub(crate) use header::fragment_number;
+pub use header::{FRAGMENT_NUMBERS, FRAGMENTS_MAX, Header, Opcode, TAGS, Tag};
 pub use packet::{OVERHEAD_BYTES, PREFIX_BYTES, Prefix, Protection, RawPacket};
 pub(crate) use reader::Reader;
 

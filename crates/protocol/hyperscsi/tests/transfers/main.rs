@@ -1,0 +1,132 @@
+//! The largest transfers, in packets of every size and over ways that lose some.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::time::Duration;
+
+use sanwire_buffer::Region;
+use sanwire_core::{ClientId, Peer, Protection};
+use sanwire_hyperscsi::wire::command::Answer;
+use sanwire_hyperscsi::{Admission, ClientConfig, LinkLimits, ServerConfig, Stance, Wishes};
+use sanwire_scsi::{Reply, Status, Task};
+
+use self::common::{Ends, client_config, path, server_config};
+
+const LONGEST: usize = 3 << 20;
+const READ: u8 = 0x28;
+const WRITE: u8 = 0x2a;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Other data at each place, which can be compressed.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at / 64 * 31 + (at >> 14) * 7) as u8).collect()
+}
+
+/// A server for everybody, which wants this.
+struct Everybody(Wishes);
+
+impl Admission for Everybody {
+    fn permits(&self, _: Peer, _: Option<ClientId>) -> bool {
+        true
+    }
+
+    fn wishes(&self, _: ClientId) -> Wishes {
+        self.0.clone()
+    }
+}
+
+/// What is written must be the pattern; what is read is.
+fn execute(task: &Task) -> Reply {
+    match &task.data_out {
+        Some(data) if **data == pattern(data.len()) => Reply::good(None),
+        Some(_) => Reply::bare(Status::Busy),
+        None => Reply::good(Some(pattern(task.data_in_max_bytes as usize).into())),
+    }
+}
+
+/// Both ends, on links that take packets of so many bytes.
+fn ends(packet_max_bytes: u32, wishes: Wishes) -> Ends {
+    let link = LinkLimits { packet_max_bytes, receive_capacity_packets: 1024 };
+    let server = server_config(Box::new(Everybody(wishes.clone())), Box::new(|_| Protection::Checksum));
+    let client = client_config(path(1));
+    let transfer_max_bytes = LONGEST as u32;
+    let server =
+        ServerConfig { memory: Region::new(4 * LONGEST).unwrap(), links: vec![link], transfer_max_bytes, ..server };
+    let client = ClientConfig { link, transfer_max_bytes, wishes, ..client };
+    Ends::new([path(2), path(1)], client, server, execute)
+}
+
+/// Writes and reads so much, and checks that it comes as it is.
+fn transfer(ends: &mut Ends, length: usize) {
+    let answered = ends.answers.len();
+    ends.order(0, WRITE, &pattern(length), 0);
+    ends.order(0, READ, &[], length);
+    ends.run(60 * SECOND);
+    assert_eq!(ends.answers.len(), answered + 2);
+    for (answer, data) in &ends.answers[answered..] {
+        assert!(matches!(answer, Answer::Command { status: Status::Good, .. }), "{answer:?}");
+        assert!(data.as_ref().is_none_or(|data| *data == pattern(length)), "other data was read");
+    }
+    assert_eq!(ends.lost, 0);
+}
+
+#[test]
+fn the_largest_transfer_goes_in_packets_of_every_size() {
+    for packet_max_bytes in [1200, 1500, 4352, 9000] {
+        let mut ends = ends(packet_max_bytes, Wishes::default());
+        ends.run(5 * SECOND);
+        assert_eq!(ends.client.server().unwrap().transfer_max_bytes as usize, LONGEST);
+        let before = ends.sent.len();
+        transfer(&mut ends, LONGEST);
+        assert!(ends.sent.iter().all(|sent| sent.bytes.len() <= packet_max_bytes as usize), "none is too large");
+        let packets = ends.sent[before..].iter().filter(|sent| sent.bytes.len() + 100 > packet_max_bytes as usize);
+        assert!(packets.count() > 2 * LONGEST / packet_max_bytes as usize, "all that can be are filled");
+    }
+}
+
+#[test]
+fn it_goes_before_the_size_of_packets_is_known_and_where_some_are_lost_and_change_places() {
+    for packet_max_bytes in [1500, 9000] {
+        let mut ends = ends(packet_max_bytes, Wishes::default());
+        let (mut count, mut late) = (0u32, None);
+        ends.network = Box::new(move |sent| {
+            count = count.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            match count >> 24 {
+                0..2 => Vec::new(),
+                2..12 if late.is_none() => {
+                    late = Some(sent.bytes.clone());
+                    Vec::new()
+                }
+                _ => [sent.bytes.clone()].into_iter().chain(late.take()).collect(),
+            }
+        });
+        transfer(&mut ends, LONGEST);
+        transfer(&mut ends, LONGEST - 512);
+    }
+}
+
+#[test]
+fn what_is_too_long_to_be_announced_is_not_compressed() {
+    let mut ends = ends(1500, Wishes { compression: Stance::Supported, ..Wishes::default() });
+    for (length, is_compressed) in [(2047 << 10, true), ((2047 << 10) + 512, false), (LONGEST, false)] {
+        // Each unit says first that its data may be.
+        transfer(&mut ends, 512);
+        let before = ends.sent.len();
+        transfer(&mut ends, length);
+        let sent_bytes: usize = ends.sent[before..].iter().map(|sent| sent.bytes.len()).sum();
+        assert_eq!(sent_bytes < length, is_compressed, "{sent_bytes} bytes for {length}");
+    }
+}
+
+#[test]
+fn several_of_the_largest_transfers_do_not_wait_for_each_other_for_ever() {
+    let mut ends = ends(9000, Wishes::default());
+    for _ in 0..4 {
+        ends.order(0, WRITE, &pattern(LONGEST), 0);
+        ends.order(0, READ, &[], LONGEST);
+    }
+    ends.run(60 * SECOND);
+    let is_good = |(answer, _): &(Answer, _)| matches!(answer, Answer::Command { status: Status::Good, .. });
+    assert_eq!(ends.answers.iter().filter(|answer| is_good(answer)).count(), 8);
+}

@@ -27,4 +27,5 @@ mod security;
 mod suspension;
 mod third_party;
 mod timed;
+mod transfers;
 mod trunk;

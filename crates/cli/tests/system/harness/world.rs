@@ -1,8 +1,14 @@
 //! Two hosts and the link between them.
 
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::{Scratch, can_run, run, run_ok};
 
@@ -112,6 +118,17 @@ impl World {
     /// A program on the server.
     pub fn on_server(&self, program: impl AsRef<Path>) -> Command {
         within(&self.server, program)
+    }
+
+    /// Does something on the client, by the library: what it opens, and threads that it begins, are in the client's network.
+    #[track_caller]
+    pub fn as_client<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let network = File::open(format!("/run/netns/{}", self.client)).expect("the client's network");
+        let work = move || {
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).expect("it can be entered");
+            work()
+        };
+        thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// `sanwire` on the client, with a state directory of its own.

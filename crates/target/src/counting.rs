@@ -40,12 +40,19 @@ impl Meter {
 pub(crate) struct Uses([u64; LUNS_MAX.div_ceil(u64::BITS as usize)]);
 
 impl Uses {
-    /// Notes a command.
-    pub(crate) fn note(&mut self, meter: &Meter, task: &Task) {
-        if !is_look(task.cdb.operation_code()) {
-            let (word, bit) = Self::place(meter.slot);
-            self.0.get_mut(word).into_iter().for_each(|uses| *uses |= bit);
+    /// Notes a command; the slot of the volume if it is the first that uses it.
+    pub(crate) fn note(&mut self, meter: &Meter, task: &Task) -> Option<u16> {
+        if is_look(task.cdb.operation_code()) || self.has(meter.slot) {
+            return None;
         }
+        self.set(meter.slot);
+        // No volume has the number of none.
+        self.has(meter.slot).then_some(meter.slot)
+    }
+
+    pub(crate) fn set(&mut self, slot: u16) {
+        let (word, bit) = Self::place(slot);
+        self.0.get_mut(word).into_iter().for_each(|uses| *uses |= bit);
     }
 
     pub(crate) fn has(&self, slot: u16) -> bool {
@@ -245,13 +252,14 @@ mod tests {
         };
         let mut uses = Uses::default();
         for code in [operation_code::INQUIRY, operation_code::TEST_UNIT_READY, operation_code::READ_CAPACITY_10] {
-            uses.note(&meter(3), &task(code));
+            assert_eq!(uses.note(&meter(3), &task(code)), None);
         }
         assert_eq!(uses, Uses::default());
-        uses.note(&meter(LUNS_MAX as u16), &task(operation_code::READ_10));
+        assert_eq!(uses.note(&meter(LUNS_MAX as u16), &task(operation_code::READ_10)), None);
         assert_eq!(uses, Uses::default(), "there is no such volume");
-        uses.note(&meter(3), &task(operation_code::RESERVE_6));
-        uses.note(&meter(LUNS_MAX as u16 - 1), &task(operation_code::READ_16));
+        assert_eq!(uses.note(&meter(3), &task(operation_code::RESERVE_6)), Some(3));
+        assert_eq!(uses.note(&meter(3), &task(operation_code::READ_10)), None, "not for the first time");
+        assert_eq!(uses.note(&meter(LUNS_MAX as u16 - 1), &task(operation_code::READ_16)), Some(LUNS_MAX as u16 - 1));
         assert_eq!([2, 3, 255].map(|slot| uses.has(slot)), [false, true, true]);
         uses.clear(3);
         assert_eq!([2, 3, 255].map(|slot| uses.has(slot)), [false, false, true]);

@@ -20,6 +20,7 @@ mod logging;
 mod mail;
 mod manage;
 mod opener;
+mod past_uses;
 mod pattern;
 mod persist;
 mod reach;

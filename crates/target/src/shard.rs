@@ -25,6 +25,7 @@ use crate::inbox::Inbox;
 use crate::link::{self, Links, packet_max_bytes};
 use crate::mail::{Mail, Mailbox, Newcomer};
 use crate::opener::Opener;
+use crate::past_uses::PastUses;
 use crate::registry::Registry;
 use crate::runner::{CommandHandle, Ended, Runner, task_aborted};
 
@@ -64,6 +65,7 @@ pub(crate) struct ShardParts {
     /// The targets, as iSCSI's initiators see them.
     pub(crate) exports: Arc<Exports>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) past_uses: Arc<PastUses>,
     pub(crate) engine: EngineKind,
     pub(crate) waker: Waker,
     pub(crate) mail: Receiver<Mail>,
@@ -99,6 +101,7 @@ struct Shard {
     /// Connections on their way to other shards, which wait until this one has seen which of its own have ended.
     newcomers: Vec<Arc<Newcomer>>,
     counters: Counters,
+    past_uses: Arc<PastUses>,
     /// When it is next looked whether somebody keeps memory from others.
     relieve_at: Instant,
 }
@@ -135,6 +138,7 @@ impl Shard {
             ended: Vec::new(),
             newcomers: Vec::new(),
             counters: Counters::default(),
+            past_uses: parts.past_uses,
             relieve_at: Instant::ZERO,
         }
     }

@@ -30,6 +30,7 @@ use crate::levels::Levels;
 use crate::mail::{Mail, Mailbox};
 use crate::manage::AuditLog;
 use crate::opener::Opener;
+use crate::past_uses::PastUses;
 use crate::registry::{Registry, SessionStatus};
 use crate::shard::{self, ShardParts, link_limits};
 use crate::volumes::{Opening, add_volume, flush_all};
@@ -60,6 +61,7 @@ pub struct Target {
     changing: Mutex<()>,
     state_directory: Option<PathBuf>,
     registry: Arc<Registry>,
+    past_uses: Arc<PastUses>,
     instance: u64,
     shards: Arc<[Mailbox]>,
     front_desk: Waker,
@@ -116,6 +118,7 @@ impl Target {
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
             registry: Arc::new(Registry::new(shards as usize)),
+            past_uses: Arc::new(PastUses::open(config.state_directory.as_deref())),
             instance: u64::from_be_bytes(random()?),
             shards: mailboxes.into(),
             front_desk: waker()?,
@@ -201,6 +204,7 @@ impl Target {
             inbox: start.inbox.clone(),
             exports: Arc::clone(&self.exports),
             registry: Arc::clone(&start.registry),
+            past_uses: Arc::clone(&self.past_uses),
             engine: config.engine,
             waker,
             mail,
@@ -294,6 +298,7 @@ impl Target {
     }
 
     fn halt(&mut self) {
+        self.past_uses.close();
         self.stop.store(true, Ordering::Release);
         self.front_desk.wake();
         self.shards.iter().for_each(Mailbox::wake);

@@ -26,11 +26,12 @@ pub(super) enum Way<'a> {
 }
 
 impl Way<'_> {
-    fn leads(self, user: &User) -> bool {
+    /// Whether it is that of users of this iSCSI target; `None` of those over HyperSCSI.
+    fn leads(self, target: Option<&str>) -> bool {
         match self {
             Way::Any => true,
-            Way::HyperScsi => user.target.is_none(),
-            Way::Target(name) => user.target.as_deref() == Some(name),
+            Way::HyperScsi => target.is_none(),
+            Way::Target(name) => target == Some(name),
         }
     }
 }
@@ -95,8 +96,11 @@ impl Manager {
 
     fn users_of(&self, users: &[User], volume: &str, way: Way<'_>) -> Vec<String> {
         let Some((_, disk)) = self.find(volume) else { return Vec::new() };
-        let users = users.iter().filter(|user| user.uses.has(disk.slot()) && way.leads(user));
-        let mut users: Vec<String> = users.map(|user| user.who.clone()).collect();
+        let users = users.iter().filter(|user| user.uses.has(disk.slot()) && way.leads(user.target.as_deref()));
+        let awaited = self.target.awaited(&disk).into_iter().filter(|host| way.leads(host.target.as_deref()));
+        let awaited =
+            awaited.map(|host| format!("{}, which was there when the server ended and may come back", host.who));
+        let mut users: Vec<String> = users.map(|user| user.who.clone()).chain(awaited).collect();
         users.sort();
         users.dedup();
         users

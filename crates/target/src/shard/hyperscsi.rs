@@ -18,6 +18,7 @@ use crate::inbox::{Content, Inbox, Letter};
 use crate::logging::LogLines;
 use crate::mail::Wanted;
 use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Response};
+use crate::past_uses::Host;
 use crate::runner::{self, Handle, Selection, Which};
 use crate::wire::HYPERSCSI_PORT;
 use crate::writes::writer;
@@ -25,6 +26,7 @@ use crate::writes::writer;
 /// A client that has a session.
 struct Visitor {
     client: ClientId,
+    host: Host,
     /// Where it is, by the handshake of its connection.
     path: Path,
     /// It wants to write nothing.
@@ -82,10 +84,20 @@ impl Visitors {
     fn users(&self) -> impl Iterator<Item = User> {
         let users = self.by_nexus.values().filter(|visitor| visitor.uses != Uses::default());
         users.map(|Visitor { client, path, uses, .. }| {
-            let known = self.clients.find(&client.to_string()).ok().filter(|known| !known.name.is_empty());
-            let name = known.map(|known| format!(" ({})", known.name)).unwrap_or_default();
-            User { who: format!("client {client}{name} at {}", path.peer), target: None, uses: *uses }
+            let who = self.shown(*client, *path);
+            User { who, target: None, uses: *uses }
         })
+    }
+
+    fn host(&self, client: ClientId, run: u64, path: Path) -> Host {
+        Host { port: format!("{client},{run:016x}"), who: self.shown(client, path), target: None }
+    }
+
+    /// A client, for people.
+    fn shown(&self, client: ClientId, path: Path) -> String {
+        let known = self.clients.find(&client.to_string()).ok().filter(|known| !known.name.is_empty());
+        let name = known.map(|known| format!(" ({})", known.name)).unwrap_or_default();
+        format!("client {client}{name} at {}", path.peer)
     }
 
     /// Another volume has this slot now.
@@ -115,7 +127,7 @@ impl Shard {
             ServerEvent::Command { handle, task } => {
                 let Some(visitor) = self.visitors.by_nexus.get_mut(&handle.nexus()) else { return };
                 let meter = Meter::start(&visitor.units, &task, now);
-                visitor.uses.note(&meter, &task);
+                self.past_uses.note(&mut visitor.uses, &visitor.host, &visitor.units, &meter, &task);
                 let handle = Handle { command: runner::CommandHandle::HyperScsi(handle), meter };
                 self.ended.extend(self.runner.begin(handle, visitor.seat(), task, &mut self.engine, now));
             }
@@ -143,9 +155,10 @@ impl Shard {
                 units.nexus_established(nexus, ports);
                 units.name_writer(nexus, writer(&[&client.0, &run.to_be_bytes()]));
                 units.lock_media(nexus, options.medium_lock);
-                let (priority, uses) = (options.priority, Uses::default());
+                let host = self.visitors.host(client, run, path);
+                let (priority, uses) = (options.priority, self.past_uses.came(&host, &units));
                 let weight = self.visitors.clients.memory_weight(client, priority);
-                let visitor = Visitor { client, path, is_read_only, units, uses, memory, priority, weight };
+                let visitor = Visitor { client, host, path, is_read_only, units, uses, memory, priority, weight };
                 self.visitors.by_nexus.insert(nexus, visitor);
             }
             ServerEvent::SessionResumed { nexus, path, options } => {
@@ -169,6 +182,8 @@ impl Shard {
                     tracing::info!("the session of nexus {} is over{unlogged}", nexus.0);
                 }
                 let Some(visitor) = self.visitors.by_nexus.remove(&nexus) else { return };
+                // It has left, or was away for longer than clients come back after.
+                self.past_uses.left(&visitor.host, true);
                 let own = Selection { by: nexus, which: Which::Own };
                 self.runner.leave(&own, None, &mut self.ended);
                 self.runner.withhold(nexus, false);

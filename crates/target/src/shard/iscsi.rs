@@ -10,7 +10,7 @@ use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_device::{Disk, LogicalUnits, NexusPorts, Seat};
 use sanwire_io::{Poller, Ready};
 use sanwire_iscsi::{
-    CommandHandle, Function, IscsiName, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent, TargetId,
+    CommandHandle, Function, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent, TargetId,
 };
 use sanwire_scsi::Reply;
 use sanwire_scsi::reservation::TransportId;
@@ -20,6 +20,7 @@ use crate::counting::{Meter, User, Uses};
 use crate::directory::Exports;
 use crate::front_desk::{Arrival, turn_away};
 use crate::mail::{Mail, Settlement, Wanted};
+use crate::past_uses::Host;
 use crate::reach::Guest;
 use crate::registry::Registry;
 use crate::runner::{self, Handle, Selection, Which};
@@ -45,9 +46,7 @@ const PART_MAX_BYTES: usize = PART_COMMANDS * (16 << 10);
 struct Session {
     units: Arc<LogicalUnits>,
     ports: Arc<NexusPorts>,
-    /// For people.
-    initiator: String,
-    target: IscsiName,
+    host: Host,
     uses: Uses,
     /// Its share of the memory.
     memory: Region,
@@ -103,11 +102,7 @@ impl IscsiEnd {
     /// The sessions that have used volumes.
     pub(super) fn users(&self) -> impl Iterator<Item = User> {
         let users = self.sessions.values().filter(|session| session.uses != Uses::default());
-        users.map(|Session { initiator, target, uses, .. }| User {
-            who: initiator.clone(),
-            target: Some(target.to_string()),
-            uses: *uses,
-        })
+        users.map(|Session { host, uses, .. }| User { who: host.who.clone(), target: host.target.clone(), uses: *uses })
     }
 
     /// Another volume has this slot now.
@@ -271,7 +266,7 @@ impl Shard {
                 // A session whose target went away meanwhile gets no answers.
                 if let Some(session) = self.iscsi.sessions.get_mut(&handle.nexus()) {
                     let meter = Meter::start(&session.units, &task, now);
-                    session.uses.note(&meter, &task);
+                    self.past_uses.note(&mut session.uses, &session.host, &session.units, &meter, &task);
                     let handle = Handle { command: runner::CommandHandle::Iscsi(handle), meter };
                     self.ended.extend(self.runner.begin(handle, session.seat(), task, &mut self.engine, now));
                 }
@@ -284,11 +279,14 @@ impl Shard {
                     let credential = export.credential(user.as_deref());
                     let guest = Guest { target, initiator: initiator.clone(), isid, credential, peer, group_tag };
                     self.iscsi.exports.guests().came(nexus, guest);
-                    let (shown, target) = (format!("initiator {initiator} at {peer}"), export.config.name.clone());
+                    let target = export.config.name.to_string();
+                    let port = format!("{initiator},{isid},{target}");
+                    let host = Host { port, who: format!("initiator {initiator} at {peer}"), target: Some(target) };
                     let initiator = TransportId::iscsi_port(initiator.as_str(), isid.0).ok()?;
                     let ports = NexusPorts { initiator, target: iscsi_port(&export.config.name, group_tag) };
-                    let (units, ports, uses) = (Arc::clone(&export.units), Arc::new(ports), Uses::default());
-                    Some(Session { units, ports, initiator: shown, target, uses, memory })
+                    let (units, ports) = (Arc::clone(&export.units), Arc::new(ports));
+                    let uses = self.past_uses.came(&host, &units);
+                    Some(Session { units, ports, host, uses, memory })
                 });
                 match session {
                     Some(session) => {
@@ -302,7 +300,9 @@ impl Shard {
             }
             ServerEvent::SessionClosed { nexus, tsih } => {
                 self.iscsi.exports.guests().left(nexus);
-                if let Some(Session { units, .. }) = self.iscsi.sessions.remove(&nexus) {
+                if let Some(Session { units, host, .. }) = self.iscsi.sessions.remove(&nexus) {
+                    // Perhaps only its connection was lost, and it comes again.
+                    self.past_uses.left(&host, false);
                     tracing::info!("the session of nexus {:x} is over", nexus.0);
                     let own = Selection { by: nexus, which: Which::Own };
                     self.runner.leave(&own, None, &mut self.ended);

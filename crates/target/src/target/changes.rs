@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Lun, Protection};
-use sanwire_device::{AddError, LogicalUnits};
+use sanwire_device::{AddError, Disk, LogicalUnits};
 use sanwire_iscsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
 use sanwire_store::{Acceptance, VolumeSpec};
@@ -20,6 +20,7 @@ use crate::error::StartError;
 use crate::export::{ExportConfig, ExportError};
 use crate::inbox::Letters;
 use crate::mail::Mail;
+use crate::past_uses::Host;
 use crate::volumes::{Opening, add_volume, forget_volume, remember_length};
 
 /// How long shards may take to tell what they have counted.
@@ -98,6 +99,7 @@ impl Target {
         let removed = self.units.remove(lun);
         if let Some(disk) = &removed {
             disk.stalls().give_up();
+            self.past_uses.forget(disk.identity().uuid());
         }
         self.clients.refresh_views();
         if removed.is_some() {
@@ -218,6 +220,11 @@ impl Target {
     /// How the quotas of iSCSI logins are used.
     pub(crate) fn login_usages(&self) -> [Usage; 3] {
         self.logins.usages()
+    }
+
+    /// The hosts that used this volume when the server ended, and may still come back.
+    pub(crate) fn awaited(&self, volume: &Disk) -> Vec<Host> {
+        self.past_uses.awaited(volume.identity().uuid())
     }
 
     /// What the shards have counted; a shard that does not answer is left out.

@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use sanwire_target::{Answer, Asker, Manager, Request, Response, Target, TargetConfig, Wire};
+use sanwire_core::Lun;
+use sanwire_target::{Answer, Asker, Manager, Request, Response, Target, TargetConfig, VolumeConfig, Wire};
 
-use super::config;
 use super::initiator::Initiator;
+use super::{PROMPT, config};
 
 const TARGET: &str = "iqn.2026-11.org.sanwire:prompt";
 
@@ -18,7 +19,10 @@ struct Managed {
 
 impl Managed {
     fn new() -> Managed {
-        let config = TargetConfig { shards: 1, ..config() };
+        Managed::start(TargetConfig { shards: 1, ..config() })
+    }
+
+    fn start(config: TargetConfig) -> Managed {
         let configured = Arc::new(Mutex::new(config.clone()));
         let source = Arc::clone(&configured);
         let target = Target::start(config.clone()).unwrap();
@@ -123,4 +127,35 @@ fn a_reload_takes_no_target_away_from_its_users() {
     let refused = managed.ask(Request::Reload { force: false, dry_run: false }).unwrap_err();
     assert!(refused.contains("volume prompt is in use by initiator"), "{refused}");
     assert_eq!(initiator.read(0, 0), 0, "it goes on");
+}
+
+/// A host that has the volume mounted, and does nothing.
+#[test]
+fn a_host_that_is_idle_after_a_restart_of_the_server_keeps_its_volume() {
+    let directory = std::env::temp_dir().join(format!("sanwire-restart-{}", std::process::id()));
+    let spec = format!("prompt=file:{},size=1M", directory.join("prompt.img").display()).parse().unwrap();
+    std::fs::create_dir_all(&directory).unwrap();
+    let config = TargetConfig {
+        shards: 1,
+        volumes: vec![VolumeConfig { lun: Lun::new(PROMPT).unwrap(), spec }],
+        state_directory: Some(directory.join("state")),
+        ..config()
+    };
+    let mut managed = Managed::start(config.clone());
+    let mut initiator = managed.login();
+    assert_eq!(initiator.read(0, 0), 0);
+    managed.manager.into_target().stop().unwrap();
+
+    managed = Managed::start(config.clone());
+    let refused = managed.ask(remove(false)).unwrap_err();
+    assert!(refused.contains("which was there when the server ended and may come back"), "{refused}");
+    let _idle = managed.login();
+    let refused = managed.ask(remove(false)).unwrap_err();
+    assert!(refused.starts_with("volume prompt is in use by initiator") && !refused.contains("may come"), "{refused}");
+    managed.manager.into_target().stop().unwrap();
+
+    managed = Managed::start(config);
+    managed.ask(remove(true)).expect("that is meant");
+    managed.manager.into_target().stop().unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
 }

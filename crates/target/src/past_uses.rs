@@ -1,0 +1,315 @@
+//! Which hosts use which volumes, remembered through restarts of the server: who has a volume mounted and does nothing comes back
+//! without using it again, and it is not to be taken away from under him.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sanwire_device::LogicalUnits;
+use sanwire_scsi::Task;
+use serde::{Deserialize, Serialize};
+
+use crate::counting::{Meter, Uses};
+use crate::persist::{read_file, replace_file};
+
+/// The file, in the server's state directory.
+const FILE: &str = "uses.json";
+
+/// Hosts that are remembered, at the most.
+const HOSTS_MAX: usize = 1024;
+
+/// How long hosts may take to come back after a start of the server.
+const RETURN: Duration = Duration::from_secs(120);
+
+/// One end of sessions: the same after a restart of the server.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Host {
+    /// What tells it from all others.
+    pub(crate) port: String,
+    /// Who, for people.
+    pub(crate) who: String,
+    /// The iSCSI target that it uses; `None` over HyperSCSI.
+    pub(crate) target: Option<String>,
+}
+
+/// What is remembered of a host.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Past {
+    #[serde(flatten)]
+    host: Host,
+    /// By their uuids.
+    volumes: BTreeSet<String>,
+    /// It has a session, or had one when the server ended.
+    is_there: bool,
+    /// It has had one since the server has started.
+    #[serde(skip)]
+    is_back: bool,
+}
+
+/// What hosts have used.
+#[derive(Debug)]
+pub(crate) struct PastUses(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    path: Option<PathBuf>,
+    started_at: Instant,
+    table: Mutex<Table>,
+    /// Held while the file is written.
+    writing: Mutex<()>,
+}
+
+#[derive(Default, Debug)]
+struct Table {
+    /// The one that was longest ago first.
+    hosts: Vec<Past>,
+    is_changed: bool,
+    is_saving: bool,
+    /// The server ends: what ends with it is no change.
+    is_closed: bool,
+}
+
+impl PastUses {
+    /// What is remembered in the state directory; nothing without one.
+    pub(crate) fn open(state: Option<&Path>) -> Self {
+        let path = state.map(|state| state.join(FILE));
+        let read = |path: &PathBuf| Ok(read_file(path)?.map(|bytes| serde_json::from_slice(&bytes)).transpose()?);
+        let hosts = path.as_ref().and_then(|path| {
+            read(path).unwrap_or_else(|error: std::io::Error| {
+                tracing::warn!("{} cannot be read: {error}; it is not known who used volumes", path.display());
+                None
+            })
+        });
+        let table = Mutex::new(Table { hosts: hosts.unwrap_or_default(), ..Table::default() });
+        PastUses(Arc::new(Shared { path, started_at: Instant::now(), table, writing: Mutex::default() }))
+    }
+
+    /// A host has a session: what it used when it was there last.
+    pub(crate) fn came(&self, host: &Host, units: &LogicalUnits) -> Uses {
+        let mut uses = Uses::default();
+        self.0.change(|table| {
+            let Some(past) = table.hosts.iter_mut().find(|past| past.host.port == host.port) else { return false };
+            let disks = units.iter().into_iter().map(|(_, disk)| disk);
+            let used = disks.filter(|disk| past.volumes.contains(&hexadecimal(disk.identity().uuid())));
+            used.for_each(|disk| uses.set(disk.slot()));
+            past.is_back = true;
+            let is_changed = !past.is_there || past.host != *host;
+            (past.is_there, past.host) = (true, host.clone());
+            is_changed
+        });
+        uses
+    }
+
+    /// Notes a command of a host's session.
+    pub(crate) fn note(&self, uses: &mut Uses, host: &Host, units: &LogicalUnits, meter: &Meter, task: &Task) {
+        if let Some(slot) = uses.note(meter, task) {
+            self.used(host, units, slot);
+        }
+    }
+
+    /// A host has used the unit with this slot for the first time in its session.
+    fn used(&self, host: &Host, units: &LogicalUnits, slot: u16) {
+        let Some((_, disk)) = units.iter().into_iter().find(|(_, disk)| disk.slot() == slot) else { return };
+        let uuid = hexadecimal(disk.identity().uuid());
+        self.0.change(|table| {
+            let before = table.hosts.iter().position(|past| past.host.port == host.port);
+            let mut past = before.map(|index| table.hosts.remove(index)).unwrap_or_else(|| Past {
+                host: host.clone(),
+                volumes: BTreeSet::new(),
+                is_there: true,
+                is_back: true,
+            });
+            let is_new = past.volumes.insert(uuid);
+            table.hosts.push(past);
+            if table.hosts.len() > HOSTS_MAX {
+                table.hosts.remove(0);
+            }
+            is_new
+        });
+    }
+
+    /// A session is over; `is_for_good` when its host will not come back with it.
+    pub(crate) fn left(&self, host: &Host, is_for_good: bool) {
+        self.0.change(|table| {
+            let before = table.hosts.len();
+            table.hosts.retain(|past| !is_for_good || past.host.port != host.port);
+            let past = table.hosts.iter_mut().find(|past| past.host.port == host.port);
+            past.map(|past| past.is_there = false).is_some() || table.hosts.len() < before
+        });
+    }
+
+    /// Nobody uses this volume any more: it is not served.
+    pub(crate) fn forget(&self, uuid: [u8; 16]) {
+        let uuid = hexadecimal(uuid);
+        self.0.change(|table| {
+            let removed =
+                table.hosts.iter_mut().map(|past| past.volumes.remove(&uuid)).fold(false, |any, one| any | one);
+            table.hosts.retain(|past| !past.volumes.is_empty());
+            removed
+        });
+    }
+
+    /// The hosts that used this volume when the server ended, and may still come back.
+    pub(crate) fn awaited(&self, uuid: [u8; 16]) -> Vec<Host> {
+        self.0.awaited_at(uuid, Instant::now())
+    }
+
+    /// The server ends: sessions that end from now on are there when it starts again.
+    pub(crate) fn close(&self) {
+        let is_saved = {
+            let mut table = self.0.lock();
+            std::mem::replace(&mut table.is_closed, true) || !(table.is_changed || table.is_saving)
+        };
+        if !is_saved {
+            self.0.save();
+        }
+    }
+}
+
+impl Shared {
+    fn awaited_at(&self, uuid: [u8; 16], now: Instant) -> Vec<Host> {
+        if now.saturating_duration_since(self.started_at) >= RETURN {
+            return Vec::new();
+        }
+        let (table, uuid) = (self.lock(), hexadecimal(uuid));
+        let awaited = table.hosts.iter().filter(|past| past.is_there && !past.is_back && past.volumes.contains(&uuid));
+        awaited.map(|past| past.host.clone()).collect()
+    }
+
+    /// Changes the table, and has it written down when `change` says that there is something new.
+    fn change(self: &Arc<Self>, change: impl FnOnce(&mut Table) -> bool) {
+        let mut table = self.lock();
+        if table.is_closed || !change(&mut table) || self.path.is_none() {
+            return;
+        }
+        table.is_changed = true;
+        if !table.is_saving {
+            let own = Arc::clone(self);
+            // Without a thread it is written down with the next change, or at the end.
+            table.is_saving = thread::Builder::new().name("uses".into()).spawn(move || own.work()).is_ok();
+        }
+    }
+
+    /// Writes down what is new until nothing is: a shard waits for no disk.
+    fn work(&self) {
+        loop {
+            {
+                let mut table = self.lock();
+                if !std::mem::take(&mut table.is_changed) {
+                    table.is_saving = false;
+                    return;
+                }
+            }
+            self.save();
+        }
+    }
+
+    fn save(&self) {
+        let Some(path) = &self.path else { return };
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let content = serde_json::to_vec(&self.lock().hosts);
+        if let Err(error) = content.map_err(Into::into).and_then(|content| replace_file(path, &content)) {
+            let path = path.display();
+            tracing::warn!("{path} cannot be written: {error}; after a restart it is not known who used volumes");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // It is whole between any two changes.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn hexadecimal(uuid: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(uuid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sanwire_core::Lun;
+    use sanwire_device::{Disk, DiskOptions};
+    use sanwire_scsi::Identity;
+    use sanwire_store::{RamStore, Store};
+
+    const UUID: [u8; 16] = [7; 16];
+    const SLOT: u16 = 5;
+
+    /// A server's state, which goes with the test.
+    struct State(PathBuf);
+
+    impl State {
+        fn new(test: &str) -> State {
+            State(std::env::temp_dir().join(format!("sanwire-uses-{test}-{}", std::process::id())))
+        }
+
+        fn start(&self) -> PastUses {
+            PastUses::open(Some(&self.0))
+        }
+    }
+
+    impl Drop for State {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn units() -> LogicalUnits {
+        let store: Arc<dyn Store> = Arc::new(RamStore::new(1 << 20, 512));
+        let options = DiskOptions { slot: SLOT, ..DiskOptions::default() };
+        let units = LogicalUnits::new();
+        units.add(Lun::default(), Disk::new(Identity::new("a", UUID).unwrap(), store, options).unwrap()).unwrap();
+        units
+    }
+
+    fn host(port: &str) -> Host {
+        Host { port: port.into(), who: format!("host {port}"), target: None }
+    }
+
+    #[test]
+    fn what_a_host_used_is_known_when_it_is_back_after_a_restart() {
+        let (state, units, [idle, gone]) = (State::new("restart"), units(), ["idle", "gone"].map(host));
+        let before = state.start();
+        for host in [&idle, &gone] {
+            assert_eq!(before.came(host, &units), Uses::default());
+            before.used(host, &units, SLOT);
+        }
+        before.left(&gone, true);
+        assert_eq!(before.awaited(UUID), [], "it is there");
+        before.close();
+        before.left(&idle, true);
+        let after = state.start();
+        assert_eq!(after.awaited(UUID), std::slice::from_ref(&idle), "it may come");
+        assert_eq!(after.awaited([8; 16]), [], "another volume");
+        assert_eq!(after.0.awaited_at(UUID, Instant::now() + RETURN), [], "it does not come any more");
+        assert!(after.came(&idle, &units).has(SLOT));
+        assert_eq!(after.came(&gone, &units), Uses::default());
+        assert_eq!(after.awaited(UUID), []);
+    }
+
+    #[test]
+    fn a_host_that_has_lost_its_session_uses_what_it_used_when_it_is_back() {
+        let (state, units, host) = (State::new("lost"), units(), host("one"));
+        let uses = state.start();
+        uses.came(&host, &units);
+        uses.used(&host, &units, SLOT);
+        uses.left(&host, false);
+        assert!(uses.came(&host, &units).has(SLOT));
+        uses.forget(UUID);
+        uses.left(&host, false);
+        assert_eq!(uses.came(&host, &units), Uses::default(), "the volume was taken away meanwhile");
+    }
+
+    #[test]
+    fn of_too_many_hosts_those_are_remembered_that_came_last() {
+        let (units, uses) = (units(), PastUses::open(None));
+        for number in 0..=HOSTS_MAX {
+            uses.used(&host(&number.to_string()), &units, SLOT);
+        }
+        assert_eq!(uses.0.lock().hosts.len(), HOSTS_MAX);
+        assert!(uses.came(&host("1"), &units).has(SLOT) && !uses.came(&host("0"), &units).has(SLOT));
+    }
+}

@@ -179,6 +179,31 @@ fn blocks_go_from_one_store_to_another_in_pieces() {
     assert_eq!(world.memory.free_bytes(), world.memory.length_bytes(), "all frames are home");
 }
 
+/// libiscsi's ExtendedCopy.Large, of newer versions than Debian's.
+#[test]
+fn one_segment_copies_as_much_as_the_unit_says_that_it_may() {
+    let large = Geometry { length_bytes: 2 * u64::from(copy::SEGMENT_MAX_BYTES), ..SMALL };
+    let world = World::new(large, true);
+    let second = TestStore::new(large);
+    world.units.add(lun(1), disk(SECOND, &second, true)).unwrap();
+    let data = fill(&world.store, 4 << 20);
+    let told = world.good(results(3, 0), &[]);
+    let length = u32::from_be_bytes(told[16..20].try_into().unwrap());
+    assert!(length == copy::SEGMENT_MAX_BYTES && told[44..].contains(&0x0a), "MAXIMUM SEGMENT LENGTH: {told:?}");
+    let half = large.length_bytes / 2 / 512;
+    run(&world, &list(1, &[bytes_segment(length, (half, 0), (half, 0))])).unwrap();
+    assert_eq!(written(&second), (u64::from(length), u64::from(length)), "all of the second half");
+    run(&world, &list(1, &[bytes_segment(length, (0, 0), (0, 0))])).unwrap();
+    assert_eq!((written(&second), second.bytes(0, data.len()) == data), ((0, u64::from(length)), true));
+}
+
+/// Where writes in one piece after the other began, and how long they were.
+fn written(store: &TestStore) -> (u64, u64) {
+    let writes: Vec<_> = store.take_log().into_iter().filter(|(op, ..)| *op == Op::Write).collect();
+    assert!(writes.windows(2).all(|pair| pair[0].1 + pair[0].2 == pair[1].1), "without a gap");
+    (writes[0].1, writes.iter().map(|(_, _, length)| length).sum())
+}
+
 #[test]
 fn overlapping_ranges_arrive_whole_in_both_directions() {
     for (from, to) in [(0, 3), (3, 0), (0, 700), (700, 0), (5, 5)] {

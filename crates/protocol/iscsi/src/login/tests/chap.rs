@@ -61,6 +61,9 @@ fn the_first_algorithm_of_the_initiators_list_that_is_allowed_is_taken() {
     assert_eq!(algorithm("7,5", &[]), "7");
     assert_eq!(algorithm("5,6,7,8", &[Sha3, Sha256]), "7");
     assert_eq!(algorithm("5,6", &[Sha3, Sha256]), "", "none of them");
+    for none in ["", "56"] {
+        assert_eq!(algorithm(none, &[]), "", "{none}: no algorithm has that number");
+    }
 }
 
 #[test]

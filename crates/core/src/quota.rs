@@ -187,6 +187,22 @@ pub const LOGINS_OF_NETWORK: Quota = Quota::held(Holder::Network, "iSCSI logins 
 /// Those of all other hosts together: they are told that they are refused, and why, as long as that costs nobody else a place.
 pub const LOGINS_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI logins under way", 64);
 
+/// iSCSI connections that have passed their logins; a session without one counts as one. A quarter is kept for networks that have
+/// few. Of the rest a holder has at most three times what is left to others; the limits below are what that comes to for who is alone.
+pub const ISCSI_CONNECTIONS: Quota = Quota::held(Holder::Server, "iSCSI connections", 16_384);
+
+/// Those of one network: three times as many as are left for all.
+pub const ISCSI_CONNECTIONS_OF_NETWORK: Quota = Quota::held(Holder::Network, "iSCSI connections", 9216);
+
+/// Those of one address: three times as many as are left for its network.
+pub const ISCSI_CONNECTIONS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "iSCSI connections", 8508);
+
+/// Those of one initiator at one address: three times as many as are left for that.
+pub const ISCSI_CONNECTIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "iSCSI connections", 8295);
+
+/// Discovery sessions of all who have shown nothing, and could use nothing before they do.
+pub const DISCOVERIES_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI discovery sessions", 64);
+
 /// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave.
 pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", 64);
 
@@ -208,14 +224,18 @@ pub const ALL: &[&Quota] = &[
     &HANDSHAKES_UNPROVEN,
     &GUESSES,
     &LOGINS_OF_STRANGERS,
+    &DISCOVERIES_OF_STRANGERS,
     &HANDSHAKES_OF_NETWORK,
     &GUESSES_OF_NETWORK,
     &LOGINS_OF_NETWORK,
     &SESSIONS_OF_NETWORK,
+    &ISCSI_CONNECTIONS_OF_NETWORK,
     &HANDSHAKES_OF_ADDRESS,
     &SESSIONS_OF_ADDRESS,
+    &ISCSI_CONNECTIONS_OF_ADDRESS,
     &SESSIONS_OF_CLIENT,
     &SLOTS_OF_CLIENT,
+    &ISCSI_CONNECTIONS_OF_CLIENT,
     &HALF_OPENS_OF_SESSION,
     &HANDSHAKES_PROVEN,
     &HINTS,
@@ -224,6 +244,7 @@ pub const ALL: &[&Quota] = &[
     &LOGGED_OFFENCES,
     &LOGGED_SESSIONS,
     &LOGINS,
+    &ISCSI_CONNECTIONS,
     &AUDITED_OFFENCES,
     &AUDITED_REFUSALS,
     &AUDIT_BYTES,
@@ -234,6 +255,8 @@ pub const ALL: &[&Quota] = &[
 pub struct Usage {
     /// Which.
     pub quota: &'static Quota,
+    /// The limit that is kept to: the quota's, or less where the process may not have so much.
+    pub limit: u64,
     /// The most that a holder has had at once since the server started; of rates: not known.
     pub most: Option<u64>,
     /// How often somebody was refused more.
@@ -241,6 +264,12 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Of a quota of which it is not known how much was had at once.
+    #[must_use]
+    pub const fn refused(quota: &'static Quota, refused: u64) -> Self {
+        Usage { quota, limit: quota.limit, most: None, refused }
+    }
+
     /// Adds what another shard says of the same quota.
     pub fn add(&mut self, other: &Usage) {
         self.most = self.most.max(other.most);
@@ -252,6 +281,7 @@ impl Usage {
 #[derive(Clone, Debug)]
 pub struct Account {
     quota: &'static Quota,
+    limit: u64,
     most: u64,
     refused: u64,
 }
@@ -260,13 +290,24 @@ impl Account {
     /// Of this quota.
     #[must_use]
     pub const fn new(quota: &'static Quota) -> Self {
-        Account { quota, most: 0, refused: 0 }
+        Account { quota, limit: quota.limit, most: 0, refused: 0 }
+    }
+
+    /// Of this quota, or of less where there is not so much.
+    #[must_use]
+    pub fn within(quota: &'static Quota, limit: u64) -> Self {
+        Account { limit: limit.min(quota.limit), ..Account::new(quota) }
     }
 
     /// Whether a holder that has so much may have `more`; what it may not is counted.
     pub fn admits(&mut self, held: u64, more: u64) -> bool {
+        self.admits_up_to(self.limit, held, more)
+    }
+
+    /// The same where the holder may now have `most`: its share of something of which others have theirs.
+    pub fn admits_up_to(&mut self, most: u64, held: u64, more: u64) -> bool {
         let wanted = held.saturating_add(more);
-        let is_admitted = wanted <= self.quota.limit;
+        let is_admitted = wanted <= most.min(self.limit);
         if is_admitted {
             self.most = self.most.max(wanted);
         } else {
@@ -278,13 +319,13 @@ impl Account {
     /// The same, of what nobody has to hear about: nothing is counted.
     #[must_use]
     pub fn has_room(&self, held: u64, more: u64) -> bool {
-        held.saturating_add(more) <= self.quota.limit
+        held.saturating_add(more) <= self.limit
     }
 
     /// How the quota is used.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        Usage { quota: self.quota, most: Some(self.most), refused: self.refused }
+        Usage { quota: self.quota, limit: self.limit, most: Some(self.most), refused: self.refused }
     }
 }
 
@@ -372,7 +413,7 @@ impl Limiter {
     /// How the quota is used.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        Usage { quota: self.pace.quota, most: None, refused: self.refused }
+        Usage::refused(self.pace.quota, self.refused)
     }
 }
 
@@ -414,8 +455,11 @@ mod tests {
         assert!(account.has_room(2, 1) && !account.has_room(2, 2));
         let mut usage = account.usage();
         assert_eq!((usage.most, usage.refused), (Some(3), 2));
-        usage.add(&Usage { quota: &THREE, most: Some(2), refused: 5 });
+        usage.add(&Usage { most: Some(2), ..Usage::refused(&THREE, 5) });
         assert_eq!((usage.most, usage.refused), (Some(3), 7));
+        let mut account = Account::within(&THREE, 2);
+        assert!(account.admits(1, 1) && !account.admits(2, 1) && !account.admits_up_to(1, 1, 1));
+        assert_eq!((account.usage().limit, Account::within(&THREE, 9).usage().limit), (2, 3));
     }
 
     /// The first three columns of the table of quotas, as they stand in docs/security.md.

@@ -6,7 +6,9 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use sanwire_device::LogicalUnits;
-use sanwire_iscsi::{Authentication, Directory, IscsiName, LoginRefusal, Portal, TargetEntry, TargetId};
+use sanwire_iscsi::{
+    Admitted, Authentication, Directory, IscsiName, LoginRefusal, Portal, SessionKind, TargetEntry, TargetId,
+};
 use sanwire_scsi::port_groups::AccessState;
 
 use crate::export::{Departures, Export, ExportConfig, ExportError, ExportTable};
@@ -94,6 +96,14 @@ impl Exports {
     /// Whether some initiator at this address may use some target, as far as can be known before its name is.
     pub(crate) fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool {
         self.table.load().iter().any(|export| export.may_permit(peer, is_local))
+    }
+
+    /// Whether it is a discovery session of somebody who has shown nothing, and could use no target before he does.
+    pub(crate) fn is_stranger(&self, admitted: &Admitted) -> bool {
+        let Admitted { initiator, peer, user, kind, .. } = admitted;
+        let may_use =
+            |export: &Export| export.config.authentication.users.is_empty() && export.permits(initiator, *peer);
+        *kind == SessionKind::Discovery && user.is_none() && !self.table.load().iter().any(|export| may_use(export))
     }
 
     /// The groups of a target's ports: one for each portal group through which it is reached.

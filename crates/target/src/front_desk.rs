@@ -1,7 +1,7 @@
 //! The thread that takes TCP connections and sees them through their logins, so that logins never disturb the shards.
 
+mod accounts;
 mod places;
-mod usage;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,13 +16,14 @@ use sanwire_io::tcp::{Listener, Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, Waker, descriptors};
 use sanwire_iscsi::{Admission, Admitted, LoginOutcome, Portal, ServerLogin};
 
+pub(crate) use self::accounts::LoginAccounts;
 use self::places::Places;
-pub(crate) use self::usage::LoginUsage;
+use crate::budget::Budget;
 use crate::directory::Exports;
 use crate::inbox::{Content, Inbox, Letter};
 use crate::mail::{Mail, Mailbox, Newcomer};
 use crate::refusals::{Burst, Refusals};
-use crate::registry::Registry;
+use crate::registry::{Place, Registry, Seat};
 
 /// Connections that one listener has accepted before those that have input get their turn: fewer than the logins that are
 /// attended to in a turn, so that no flood of newcomers pushes out those who go on with theirs.
@@ -30,9 +31,6 @@ const ACCEPTS_MAX: usize = 16;
 
 /// How long no connection is taken after the system was short of something.
 const BREATHER: Duration = Duration::from_millis(100);
-
-/// Descriptors that no session gets: volumes are opened and the server is managed also when all others are used up.
-const DESCRIPTORS_SPARE: u64 = 32;
 
 /// Bytes that one login receives at a time.
 const INPUT_BYTES: usize = 16 << 10;
@@ -51,6 +49,7 @@ pub(crate) struct Arrival {
     pub(crate) stream: Stream,
     pub(crate) admitted: Box<Admitted>,
     pub(crate) admission: Admission,
+    pub(crate) seat: Arc<Seat>,
 }
 
 /// What the thread is made of.
@@ -61,8 +60,9 @@ pub(crate) struct FrontDeskParts {
     pub(crate) registry: Arc<Registry>,
     /// Where refusals go.
     pub(crate) inbox: Inbox,
-    /// How many logins there are, for others.
-    pub(crate) usage: Arc<LoginUsage>,
+    pub(crate) budget: Budget,
+    /// How many logins there may be.
+    pub(crate) accounts: Arc<LoginAccounts>,
     pub(crate) shards: Arc<[Mailbox]>,
     pub(crate) waker: Waker,
     pub(crate) stop: Arc<AtomicBool>,
@@ -89,8 +89,6 @@ struct FrontDesk {
     places: Places,
     next_key: u64,
     refusals: Refusals,
-    /// Connections with descriptors from this number on get no sessions.
-    descriptors_max: u64,
     /// Listeners are not watched until then.
     pause_until: Option<Instant>,
     /// Somebody was told that the system is short of something, and no connection was taken since.
@@ -99,16 +97,14 @@ struct FrontDesk {
 
 /// Runs until it is told to stop.
 pub(crate) fn run(parts: FrontDeskParts) {
-    let descriptors_max = descriptors::limit().map_or(u64::MAX, |limit| limit.saturating_sub(DESCRIPTORS_SPARE));
     let desk = FrontDesk {
-        places: Places::new(descriptors_max, Arc::clone(&parts.usage)),
+        places: Places::new(Arc::clone(&parts.accounts)),
         parts,
         poller: Poller::with_spin(Duration::ZERO),
         clock: Clock::new(),
         logins: BTreeMap::new(),
         next_key: FIRST_LOGIN,
         refusals: Refusals::default(),
-        descriptors_max,
         pause_until: None,
         has_warned: false,
     };
@@ -178,7 +174,7 @@ impl FrontDesk {
         self.poller.add_stream(&stream, key, Interest::READABLE)?;
         self.next_key += 1;
         let machine = ServerLogin::new(portal, address, seed, now);
-        let is_beyond = descriptors::number(stream.as_fd()) >= self.descriptors_max;
+        let is_beyond = descriptors::number(stream.as_fd()) >= self.parts.budget.descriptors_max;
         let login = Login { stream, machine, peer: address, watched: Interest::READABLE, is_beyond, is_over: false };
         self.logins.insert(key, login);
         let is_local = address.is_loopback() || address == portal.address.ip().to_canonical();
@@ -263,14 +259,18 @@ impl FrontDesk {
 
     fn hand_over(&mut self, key: u64, admitted: Box<Admitted>, now: Instant) {
         let Some(login) = self.remove(key) else { return };
-        let (shard, admission) = match self.shard_for(&login, &admitted) {
+        let place = match self.place_for(&login, &admitted) {
             Ok(place) => place,
             Err(why) => {
                 turn_away(login.stream, &admitted);
                 return self.note(login.peer, &format!("{} is turned away: {why}", admitted.initiator), now);
             }
         };
-        let arrival = Arrival { stream: login.stream, admitted, admission };
+        let Place { shard, admission, seat, loser } = place;
+        if let Some((shard, nexus)) = loser {
+            self.parts.shards[shard].send(Mail::CutSession(nexus));
+        }
+        let arrival = Arrival { stream: login.stream, admitted, admission, seat };
         let newcomer = Newcomer::new(self.parts.shards[shard].clone(), Box::new(arrival));
         // All of them each time, so that newcomers keep their order.
         for (index, other) in self.parts.shards.iter().enumerate() {
@@ -281,12 +281,17 @@ impl FrontDesk {
     }
 
     /// Where a login goes on, or why it cannot.
-    fn shard_for(&mut self, login: &Login, admitted: &Admitted) -> Result<(usize, Admission), String> {
+    fn place_for(&mut self, login: &Login, admitted: &Admitted) -> Result<Place, String> {
         self.poller.remove_stream(&login.stream).map_err(|error| error.to_string())?;
         if login.is_beyond {
             return Err(format!("the process has no descriptors left{LIMIT_ADVICE}"));
         }
-        self.parts.registry.place(admitted).ok_or_else(|| "there are too many sessions".to_owned())
+        let is_stranger = self.parts.exports.is_stranger(admitted);
+        self.parts.registry.place(admitted, is_stranger).map_err(|full| {
+            let advice = if full.lacks_descriptors { LIMIT_ADVICE } else { "" };
+            let cause = if full.lacks_descriptors { ", and no descriptors left for more" } else { "" };
+            format!("{full}{cause}{advice}")
+        })
     }
 
     fn handle_timeouts(&mut self, now: Instant) {

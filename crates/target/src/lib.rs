@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod allow;
+mod budget;
 mod clients;
 mod config;
 mod counting;

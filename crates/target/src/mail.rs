@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use sanwire_core::{ClientId, Lun, Protection};
+use sanwire_core::{ClientId, Lun, NexusId, Protection};
 use sanwire_hyperscsi::CommandHandle;
 use sanwire_io::Waker;
 use sanwire_iscsi::{IscsiName, ManageHandle, TargetId};
@@ -37,6 +37,8 @@ pub(crate) enum Mail {
     Terms,
     /// A volume is about to demand more of its packets than this.
     DemandsMore(Lun, Protection),
+    /// End a session, whose place another has.
+    CutSession(NexusId),
     /// Tell what was counted.
     Count(Sender<Counted>),
     /// This came of a request to manage the server.

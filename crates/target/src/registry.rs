@@ -1,15 +1,20 @@
 //! Which sessions there are, and which shard has each of them.
 
-use std::collections::BTreeMap;
+mod shares;
+
+use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
+use sanwire_core::quota::{DISCOVERIES_OF_STRANGERS, Usage};
 use sanwire_iscsi::{Admission, Admitted, IscsiName, Isid, SessionKind};
 use serde::{Deserialize, Serialize};
 
-/// Sessions at the most; the identity of a session has 16 bits, and each costs memory.
-const SESSIONS_MAX: usize = 16_384;
+pub(crate) use self::shares::{Full, Seat};
+use self::shares::{Owner, Shares};
+use crate::budget::Budget;
 
 /// What tells the nexuses of iSCSI from those of HyperSCSI, which count from zero.
 const NEXUS_BASE: u64 = 1 << 63;
@@ -33,6 +38,17 @@ pub struct SessionStatus {
     pub shard: usize,
 }
 
+/// Where a connection goes on that has passed its login.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) shard: usize,
+    pub(crate) admission: Admission,
+    /// To be kept as long as the connection is there.
+    pub(crate) seat: Arc<Seat>,
+    /// A session that is to end for it, and its shard.
+    pub(crate) loser: Option<(usize, NexusId)>,
+}
+
 /// The sessions of all shards. Asked at logins, told of ends: never on the way of data.
 #[derive(Debug)]
 pub(crate) struct Registry(Mutex<Sessions>);
@@ -41,6 +57,9 @@ pub(crate) struct Registry(Mutex<Sessions>);
 struct Sessions {
     by_tsih: BTreeMap<u16, Session>,
     by_port: BTreeMap<Port, Home>,
+    /// Those without a target, the oldest first.
+    discoveries: BTreeSet<(NexusId, u16)>,
+    shares: Arc<Shares>,
     /// Sessions of each shard.
     loads: Vec<usize>,
     last_tsih: u16,
@@ -52,6 +71,10 @@ struct Session {
     port: Port,
     shard: usize,
     nexus: NexusId,
+    /// Shared with its first connection: it counts as one also without any.
+    seat: Arc<Seat>,
+    /// It was told to end for another.
+    is_leaving: bool,
 }
 
 /// Where a port has its sessions: one, and older ones that are being replaced.
@@ -62,10 +85,12 @@ struct Home {
 }
 
 impl Registry {
-    pub(crate) fn new(shards: usize) -> Self {
+    pub(crate) fn new(shards: usize, budget: &Budget) -> Self {
         Registry(Mutex::new(Sessions {
             by_tsih: BTreeMap::new(),
             by_port: BTreeMap::new(),
+            discoveries: BTreeSet::new(),
+            shares: Arc::new(Shares::new(budget)),
             loads: vec![0; shards],
             last_tsih: 0,
             last_nexus: NEXUS_BASE,
@@ -73,14 +98,32 @@ impl Registry {
     }
 
     /// Where a connection goes that has passed its login: to the shard that has a session of its port, else to the one with the
-    /// fewest. `None` when there are too many sessions.
-    pub(crate) fn place(&self, admitted: &Admitted) -> Option<(usize, Admission)> {
+    /// fewest. Who has too many loses a discovery session for it if there is one; strangers lose one of the address that has the
+    /// most.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room.
+    pub(crate) fn place(&self, admitted: &Admitted, is_stranger: bool) -> Result<Place, Full> {
         let target = match &admitted.kind {
             SessionKind::Discovery => None,
             SessionKind::Normal { name, .. } => Some(name.clone()),
         };
         let port = (admitted.initiator.clone(), admitted.isid, target);
-        self.lock().place(port, admitted.request.tsih)
+        let owner = Owner::new(admitted.peer, admitted.initiator.clone(), is_stranger);
+        self.lock().place(port, owner, admitted.request.tsih)
+    }
+
+    /// Whether a session has lost its place to another before it began.
+    pub(crate) fn has_lost_place(&self, admission: &Admission) -> bool {
+        let sessions = self.lock();
+        let session = sessions.by_tsih.get(&admission.tsih).filter(|session| session.nexus == admission.nexus);
+        session.is_some_and(|session| session.is_leaving)
+    }
+
+    /// How the quotas of connections are used.
+    pub(crate) fn usages(&self) -> Vec<Usage> {
+        let shares = Arc::clone(&self.lock().shares);
+        shares.usages()
     }
 
     /// The sessions with targets.
@@ -112,27 +155,62 @@ impl Registry {
 
 impl Sessions {
     /// `joined` is the session that the connection wants to be part of; zero for one of its own (RFC 7143 11.12.6).
-    fn place(&mut self, port: Port, joined: u16) -> Option<(usize, Admission)> {
+    fn place(&mut self, port: Port, owner: Owner, joined: u16) -> Result<Place, Full> {
         if joined != 0 {
+            self.shares.check(&owner)?;
+            let seat = Arc::new(self.shares.take(owner));
             // The shard refuses who asks for a session that is not there, or not his.
             let session = self.by_tsih.get(&joined);
             let (shard, nexus) = session.map_or((0, NexusId(NEXUS_BASE)), |session| (session.shard, session.nexus));
-            return Some((shard, Admission { tsih: joined, nexus }));
+            return Ok(Place { shard, admission: Admission { tsih: joined, nexus }, seat, loser: None });
         }
-        if self.by_tsih.len() >= SESSIONS_MAX {
-            return None;
-        }
-        let shard = match self.by_port.get(&port) {
-            Some(home) => home.shard,
-            None => self.loads.iter().enumerate().min_by_key(|(_, load)| **load)?.0,
+        let loser = match self.shares.check(&owner) {
+            Ok(()) => None,
+            Err(full) => Some(self.take_discovery(&owner).ok_or(full)?),
         };
-        self.last_tsih = self.free_tsih();
-        self.last_nexus += 1;
-        let admission = Admission { tsih: self.last_tsih, nexus: NexusId(self.last_nexus) };
+        let seat = Arc::new(self.shares.take(owner));
+        let least = || self.loads.iter().enumerate().min_by_key(|(_, load)| **load).map_or(0, |(shard, _)| shard);
+        let shard = self.by_port.get(&port).map_or_else(least, |home| home.shard);
+        let admission = self.admission();
         self.loads[shard] += 1;
         self.by_port.entry(port.clone()).or_insert(Home { shard, sessions: 0 }).sessions += 1;
-        self.by_tsih.insert(admission.tsih, Session { port, shard, nexus: admission.nexus });
-        Some((shard, admission))
+        if port.2.is_none() {
+            self.discoveries.insert((admission.nexus, admission.tsih));
+        }
+        let session = Session { port, shard, nexus: admission.nexus, seat: Arc::clone(&seat), is_leaving: false };
+        self.by_tsih.insert(admission.tsih, session);
+        Ok(Place { shard, admission, seat, loser })
+    }
+
+    /// Finds the discovery session that ends for one of this owner: his own oldest, of strangers the oldest of the network and address
+    /// with the most. None while so many are ending that they do not seem to.
+    fn take_discovery(&mut self, owner: &Owner) -> Option<(usize, NexusId)> {
+        let sessions = self.discoveries.iter().filter_map(|(_, tsih)| Some((*tsih, self.by_tsih.get(tsih)?)));
+        let own = sessions.filter(|(_, session)| session.seat.owner().is_one_with(owner));
+        let (leaving, staying): (Vec<_>, Vec<_>) = own.partition(|(_, session)| session.is_leaving);
+        if leaving.len() as u64 >= DISCOVERIES_OF_STRANGERS.limit {
+            return None;
+        }
+        let mut counts = BTreeMap::<_, u64>::new();
+        for owner in staying.iter().map(|(_, session)| session.seat.owner()) {
+            *counts.entry((owner.network, None)).or_default() += 1;
+            *counts.entry((owner.network, Some(owner.address))).or_default() += 1;
+        }
+        let greed = |session: &Session| {
+            let owner = session.seat.owner();
+            (counts.get(&(owner.network, None)), counts.get(&(owner.network, Some(owner.address))))
+        };
+        let (tsih, _) = staying.into_iter().max_by_key(|(_, session)| (greed(session), Reverse(session.nexus)))?;
+        let session = self.by_tsih.get_mut(&tsih)?;
+        session.is_leaving = true;
+        Some((session.shard, session.nexus))
+    }
+
+    /// The identity of a session that begins.
+    fn admission(&mut self) -> Admission {
+        self.last_tsih = self.free_tsih();
+        self.last_nexus += 1;
+        Admission { tsih: self.last_tsih, nexus: NexusId(self.last_nexus) }
     }
 
     /// The next number that no session has; there are fewer sessions than numbers.
@@ -152,6 +230,7 @@ impl Sessions {
         }
         if let Some(session) = self.by_tsih.remove(&tsih) {
             self.loads[session.shard] -= 1;
+            self.discoveries.remove(&(nexus, tsih));
             if let Entry::Occupied(mut home) = self.by_port.entry(session.port) {
                 home.get_mut().sessions -= 1;
                 if home.get().sessions == 0 {
@@ -163,62 +242,4 @@ impl Sessions {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn port(number: u8, target: u32) -> Port {
-        let target = format!("iqn.2026-11.org.sanwire:{target}").parse().unwrap();
-        ("iqn.2026-11.org.sanwire:test".parse().unwrap(), Isid([0, 0, 0, 0, 0, number]), Some(target))
-    }
-
-    fn registry(shards: usize) -> MutexGuard<'static, Sessions> {
-        Box::leak(Box::new(Registry::new(shards))).lock()
-    }
-
-    #[test]
-    fn new_sessions_go_where_the_fewest_are() {
-        let mut sessions = registry(3);
-        let places: Vec<(usize, Admission)> =
-            (0..6).map(|number| sessions.place(port(number, 0), 0).unwrap()).collect();
-        assert_eq!(places.iter().map(|(shard, _)| *shard).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
-        let (_, second) = places[1];
-        sessions.closed(second.nexus, second.tsih);
-        assert_eq!(sessions.place(port(9, 0), 0).unwrap().0, 1);
-        assert!(places.iter().all(|(_, admission)| admission.tsih != 0 && admission.nexus.0 > NEXUS_BASE));
-    }
-
-    #[test]
-    fn a_port_that_comes_again_finds_its_shard_and_has_a_new_session() {
-        let mut sessions = registry(2);
-        sessions.place(port(0, 0), 0).unwrap();
-        let (shard, old) = sessions.place(port(1, 0), 0).unwrap();
-        let (again, new) = sessions.place(port(1, 0), 0).unwrap();
-        assert_eq!((shard, again), (1, 1), "though the other shard has fewer");
-        assert_ne!((old.tsih, old.nexus), (new.tsih, new.nexus));
-        sessions.closed(new.nexus, new.tsih);
-        assert_eq!(sessions.place(port(1, 0), 0).unwrap().0, 1, "the older one is still there");
-        assert_eq!(sessions.place(port(1, 1), 0).unwrap().0, 0, "another target is another session");
-    }
-
-    #[test]
-    fn a_further_connection_goes_to_its_session() {
-        let mut sessions = registry(2);
-        sessions.place(port(0, 0), 0).unwrap();
-        let (_, leading) = sessions.place(port(1, 0), 0).unwrap();
-        assert_eq!(sessions.place(port(1, 0), leading.tsih), Some((1, leading)));
-        let count = sessions.by_tsih.len();
-        assert!(sessions.place(port(1, 0), 4711).is_some(), "the shard refuses it");
-        assert_eq!(sessions.by_tsih.len(), count);
-    }
-
-    #[test]
-    fn numbers_of_live_sessions_are_not_given_again() {
-        let mut sessions = registry(1);
-        let (_, first) = sessions.place(port(0, 0), 0).unwrap();
-        sessions.last_tsih = u16::MAX;
-        let (_, second) = sessions.place(port(1, 0), 0).unwrap();
-        assert_eq!((first.tsih, second.tsih), (1, 2));
-        sessions.closed(second.nexus, first.tsih);
-        assert!(sessions.by_tsih.contains_key(&first.tsih), "not that session");
-    }
-}
+mod tests;

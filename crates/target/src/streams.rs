@@ -1,11 +1,14 @@
 //! The connections of one shard, and which of them to look at.
 
 use std::io;
+use std::sync::Arc;
 
 use sanwire_core::Instant;
 use sanwire_io::tcp::{Received, Stream};
 use sanwire_io::{Interest, Poller};
 use sanwire_iscsi::{ConnectionId, Server};
+
+use crate::registry::Seat;
 
 /// Streams that are tried without asking the kernel first which are ready.
 const HOT_MAX: usize = 4;
@@ -29,6 +32,8 @@ struct Connection {
     is_stalled: bool,
     /// Close it when all is sent.
     is_closing: bool,
+    /// Its share of the connections that there may be, until it is closed.
+    _seat: Arc<Seat>,
 }
 
 /// Connections in slots. An id is its slot and how often the slot was used, so that none comes twice.
@@ -65,6 +70,7 @@ impl Streams {
     pub(crate) fn add(
         &mut self,
         stream: Stream,
+        seat: Arc<Seat>,
         poller: &mut Poller,
         now: Instant,
     ) -> Result<ConnectionId, (Box<Stream>, io::Error)> {
@@ -84,6 +90,7 @@ impl Streams {
             last_input_at: now,
             is_stalled: false,
             is_closing: false,
+            _seat: seat,
         };
         if self.free.pop().is_some() {
             self.slots[slot as usize] = (round, Some(connection));

@@ -19,12 +19,13 @@ use sanwire_hyperscsi::ServerConfig;
 use sanwire_io::tcp::Listener;
 use sanwire_io::{Port, Waker};
 
+use crate::budget::Budget;
 use crate::clients::{Clients, Gate};
 use crate::config::TargetConfig;
 use crate::directory::Exports;
 use crate::error::StartError;
 use crate::export::{ExportConfig, ExportError};
-use crate::front_desk::{self, FrontDeskParts, LoginUsage};
+use crate::front_desk::{self, FrontDeskParts, LoginAccounts};
 use crate::inbox::{Inbox, Letters};
 use crate::levels::Levels;
 use crate::mail::{Mail, Mailbox};
@@ -65,7 +66,8 @@ pub struct Target {
     instance: u64,
     shards: Arc<[Mailbox]>,
     front_desk: Waker,
-    logins: Arc<LoginUsage>,
+    budget: Budget,
+    logins: Arc<LoginAccounts>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     wires: Vec<Wire>,
@@ -109,6 +111,7 @@ impl Target {
         exports.replace(config.exports.clone(), &units)?;
         let (wakers, mailboxes, mail) = mailboxes(shards)?;
         let (inbox, letters) = Inbox::new();
+        let budget = Budget::of_process();
         let mut target = Target {
             units,
             clients: Arc::new(clients),
@@ -117,12 +120,13 @@ impl Target {
             exports,
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
-            registry: Arc::new(Registry::new(shards as usize)),
+            registry: Arc::new(Registry::new(shards as usize, &budget)),
             past_uses: Arc::new(PastUses::open(config.state_directory.as_deref())),
             instance: u64::from_be_bytes(random()?),
             shards: mailboxes.into(),
             front_desk: waker()?,
-            logins: Arc::default(),
+            budget,
+            logins: Arc::new(LoginAccounts::new(&budget)),
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
             wires,
@@ -268,7 +272,8 @@ impl Target {
             exports: Arc::clone(&self.exports),
             registry,
             inbox,
-            usage: Arc::clone(&self.logins),
+            budget: self.budget,
+            accounts: Arc::clone(&self.logins),
             shards: Arc::clone(&self.shards),
             waker: self.front_desk.clone(),
             stop: Arc::clone(&self.stop),

@@ -8,7 +8,7 @@ use crate::harness::{AUTHORITY, Initiator, Scratch, Server, port, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const OUT_OF_RESOURCES: [u8; 2] = [3, 2];
-const LIMIT: u32 = 96;
+const LIMIT: u32 = 192;
 
 fn serve(scratch: &Scratch, limit: &str) -> (Server, String) {
     let address = format!("127.0.0.1:{}", port());
@@ -17,16 +17,19 @@ fn serve(scratch: &Scratch, limit: &str) -> (Server, String) {
 }
 
 fn log_in(address: &str, number: u8) -> Result<Initiator, [u8; 2]> {
-    let name = "iqn.2026-11.org.example:host";
+    log_in_as("iqn.2026-11.org.example:host", address, number)
+}
+
+fn log_in_as(name: &str, address: &str, number: u8) -> Result<Initiator, [u8; 2]> {
     Initiator::log_in(address, name, &format!("{AUTHORITY}:disk"), number)
 }
 
 #[test]
-fn sessions_beyond_the_descriptors_are_refused_and_those_that_stand_go_on() {
+fn who_takes_all_descriptors_that_it_gets_leaves_some_to_others() {
     run_out_of_descriptors(|_| ());
 }
 
-/// Takes all descriptors of a server, waits as told, and gives them back.
+/// Takes all descriptors of a server that one initiator gets, waits as told, and gives them back.
 pub fn run_out_of_descriptors(wait: impl FnOnce(&Server)) {
     let scratch = Scratch::new();
     let (mut server, address) = serve(&scratch, &format!("-n {LIMIT}"));
@@ -41,8 +44,10 @@ pub fn run_out_of_descriptors(wait: impl FnOnce(&Server)) {
     wait(&server);
     assert!(!server.log().contains("no connections are taken"), "{}", server.log());
     sessions[0].good(&[0; 6], &[], 0);
+    let mut other = log_in_as("iqn.2026-11.org.example:other", &address, 1).expect("there is room for others");
+    other.good(&[0; 6], &[], 0);
 
-    drop((idle, sessions));
+    drop((idle, other, sessions));
     wait_until("there is room again", PATIENCE, || log_in(&address, 1).is_ok());
     assert!(server.stop().success(), "{}", server.log());
 }

@@ -9,10 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use sanwire_core::quota::{LOGINS, LOGINS_OF_NETWORK, LOGINS_OF_STRANGERS, Quota};
 use sanwire_core::source;
 
-use super::usage::LoginUsage;
+use super::accounts::LoginAccounts;
 
 /// The logins under way, by the keys of their connections, which rise.
 #[derive(Debug)]
@@ -21,7 +20,7 @@ pub(super) struct Places {
     strangers: Class,
     /// Where each of them is.
     homes: BTreeMap<u64, Home>,
-    usage: Arc<LoginUsage>,
+    accounts: Arc<LoginAccounts>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +32,8 @@ struct Home {
 }
 
 /// Hosts that share a number of places.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Class {
-    max: u64,
     taken: u64,
     hosts: BTreeMap<IpAddr, Host>,
 }
@@ -55,11 +53,9 @@ struct Logins {
 }
 
 impl Places {
-    /// The places of a process that may have so many descriptors.
-    pub(super) fn new(descriptors_max: u64, usage: Arc<LoginUsage>) -> Self {
-        let quarter = descriptors_max / 4;
-        let class = |quota: &Quota| Class { max: quarter.clamp(1, quota.limit), taken: 0, hosts: BTreeMap::new() };
-        Places { known: class(&LOGINS), strangers: class(&LOGINS_OF_STRANGERS), homes: BTreeMap::new(), usage }
+    /// Nobody's yet; these accounts say how many there are.
+    pub(super) fn new(accounts: Arc<LoginAccounts>) -> Self {
+        Places { known: Class::default(), strangers: Class::default(), homes: BTreeMap::new(), accounts }
     }
 
     /// Gives a place to a connection from this address, and says which one loses its own for that. No access rule may name a
@@ -67,10 +63,8 @@ impl Places {
     pub(super) fn take(&mut self, key: u64, address: IpAddr, is_stranger: bool) -> Option<u64> {
         let home = Home { host: source(address), address: address.to_canonical(), is_stranger };
         self.homes.insert(key, home);
-        let class = self.class(home);
-        let (of_class, of_host) = (class.taken, class.hosts.get(&home.host).map_or(0, |host| host.count));
-        self.usage.note(is_stranger, of_class as usize, of_host);
-        let victim = self.class(home).take(key, home);
+        let accounts = Arc::clone(&self.accounts);
+        let victim = self.class(home).take(key, home, &accounts);
         victim.inspect(|victim| self.leave(*victim))
     }
 
@@ -98,17 +92,17 @@ impl Places {
 
 impl Class {
     /// Takes a place, and gives the one that must be left for it.
-    fn take(&mut self, key: u64, home: Home) -> Option<u64> {
+    fn take(&mut self, key: u64, home: Home, accounts: &LoginAccounts) -> Option<u64> {
         let own = self.hosts.entry(home.host).or_default();
+        let (of_class, of_host) = (self.taken, own.count as u64);
         own.addresses.entry(home.address).or_default().silent.insert(key);
         own.count += 1;
         self.taken += 1;
-        if self.taken > self.max {
+        if !accounts.admits(home.is_stranger, of_class) {
             let most = self.hosts.values().map(|host| host.count).max();
             return victim(self.hosts.values().filter(|host| Some(host.count) == most), key);
         }
-        let own = self.hosts.get(&home.host).filter(|own| own.count as u64 > LOGINS_OF_NETWORK.limit)?;
-        victim([own], key)
+        if accounts.admits_of_network(of_host) { None } else { victim(self.hosts.get(&home.host), key) }
     }
 
     fn logins(&mut self, home: Home) -> Option<&mut Logins> {

@@ -15,7 +15,7 @@ impl Manager {
     pub(super) fn statistics(&self) -> Statistics {
         let counted = self.target.count();
         let audited = self.audit.iter().flat_map(AuditLog::usages);
-        let of_server: Vec<Usage> = audited.chain(self.target.login_usages()).collect();
+        let of_server: Vec<Usage> = audited.chain(self.target.iscsi_usages()).collect();
         let volumes = self.target.units().iter().into_iter().map(|(_, disk)| {
             let mut sum = VolumeCount::default();
             let of_slot = counted.iter().filter_map(|shard| shard.volumes.get(usize::from(disk.slot())));
@@ -44,11 +44,11 @@ fn quotas<'a>(usages: impl Iterator<Item = &'a Usage>) -> Vec<QuotaStatistics> {
     quota::ALL.iter().filter_map(|quota| of(quota)).map(of_quota).collect()
 }
 
-fn of_quota(Usage { quota, most, refused }: Usage) -> QuotaStatistics {
+fn of_quota(Usage { quota, limit, most, refused }: Usage) -> QuotaStatistics {
     QuotaStatistics {
         holder: quota.holder.name().to_owned(),
         name: quota.name.to_owned(),
-        limit: quota.limit,
+        limit,
         unit: quota.unit.name().to_owned(),
         most,
         refused,

@@ -85,8 +85,12 @@ impl IscsiEnd {
     }
 
     fn admit(&mut self, arrival: Arrival, poller: &mut Poller, now: Instant) {
-        let Arrival { stream, admitted, admission } = arrival;
-        match self.streams.add(stream, poller, now) {
+        let Arrival { stream, admitted, admission, seat } = arrival;
+        if admitted.request.tsih == 0 && self.registry.has_lost_place(&admission) {
+            turn_away(stream, &admitted);
+            return self.registry.closed(admission.nexus, admission.tsih);
+        }
+        match self.streams.add(stream, seat, poller, now) {
             Ok(id) => self.server.admit(id, *admitted, admission, now),
             Err((stream, error)) => {
                 tracing::warn!("{} at {} is turned away: {error}", admitted.initiator, admitted.peer);
@@ -217,6 +221,7 @@ impl Shard {
                 Mail::DropInitiator(initiator) => self.iscsi.server.drop_initiator(&initiator),
                 Mail::Terms => self.apply_terms(now),
                 Mail::DemandsMore(lun, than) => self.server.unit_demands_more(lun, than, now),
+                Mail::CutSession(nexus) => self.iscsi.server.cut_session(nexus, now),
                 // Who has asked may have lost patience.
                 Mail::Count(answer) => drop(answer.send(self.count())),
                 Mail::Administered(handle, answer) => self.server.administered(handle, Some(answer.into()), now),

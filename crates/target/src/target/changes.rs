@@ -217,9 +217,9 @@ impl Target {
         self.shards.len()
     }
 
-    /// How the quotas of iSCSI logins are used.
-    pub(crate) fn login_usages(&self) -> [Usage; 3] {
-        self.logins.usages()
+    /// How the quotas of iSCSI logins and connections are used.
+    pub(crate) fn iscsi_usages(&self) -> impl Iterator<Item = Usage> {
+        self.logins.usages().into_iter().chain(self.registry.usages())
     }
 
     /// The hosts that used this volume when the server ended, and may still come back.

@@ -22,6 +22,20 @@ fn half_open(portal: SocketAddr) -> TcpStream {
     stream
 }
 
+/// A discovery session.
+fn discovery(portal: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(portal).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let text = b"InitiatorName=iqn.2026-11.org.sanwire:idler\0SessionType=Discovery\0";
+    let request = LoginRequest { transits: true, current_stage: 1, next_stage: 3, ..LoginRequest::default() };
+    stream.write_all(&pdu(&request.write(), text)).unwrap();
+    let mut header = [0; HEADER_BYTES];
+    stream.read_exact(&mut header).unwrap();
+    let response = LoginResponse::read(&Header::from_bytes(header));
+    assert_eq!((response.status_class, response.status_detail), (0, 0), "everybody may ask what there is");
+    stream
+}
+
 /// Whether the server keeps it, once its answer is read.
 fn is_kept(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
@@ -49,13 +63,31 @@ fn half_open_logins_keep_nobody_waiting() {
     assert!(kept <= 128, "{kept} are more than one host may have");
 }
 
+/// Lets nobody in but whom this rule names.
+fn allow(world: &World, rule: &str) {
+    let allow = AllowList::new(vec![rule.parse().unwrap()]);
+    let exports = world.target.exports().into_iter();
+    world.target.set_exports(exports.map(|export| ExportConfig { allow: allow.clone(), ..export }).collect()).unwrap();
+}
+
+#[test]
+fn strangers_who_stay_in_discovery_sessions_keep_out_nobody() {
+    let world = World::new();
+    allow(&world, "iqn.2026-11.org.sanwire:test");
+    let mut idlers: Vec<TcpStream> = (0..200).map(|_| discovery(world.portal())).collect();
+    let mut own = world.login(1);
+    own.settle(super::PROMPT);
+    assert!(is_kept(idlers.last_mut().unwrap()), "the last one came in");
+    super::wait_until("the oldest have ended", || {
+        idlers.iter_mut().map(is_kept).filter(|is_kept| *is_kept).count() <= 64
+    });
+    assert!(idlers[136..].iter_mut().all(is_kept), "the 64 newest stay");
+}
+
 #[test]
 fn who_may_not_log_in_is_still_told_why() {
     let world = World::new();
-    let elsewhere = AllowList::new(vec!["192.0.2.0/24".parse().unwrap()]);
-    let exports: Vec<ExportConfig> =
-        world.target.exports().into_iter().map(|export| ExportConfig { allow: elsewhere.clone(), ..export }).collect();
-    world.target.set_exports(exports).unwrap();
+    allow(&world, "192.0.2.0/24");
     let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(world.portal()).unwrap()).collect();
     let mut stream = TcpStream::connect(world.portal()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -148,7 +148,7 @@ impl Gate {
 
     /// How its quotas are used.
     pub(super) fn usages(&self) -> [Usage; 4] {
-        let usage = |quota, refused| Usage { quota, most: None, refused };
+        let usage = Usage::refused;
         let [network, address] = self.refused;
         let (network, address) = (usage(&HANDSHAKES_OF_NETWORK, network), usage(&HANDSHAKES_OF_ADDRESS, address));
         [self.unproven.usage(), network, address, self.proven.usage()]

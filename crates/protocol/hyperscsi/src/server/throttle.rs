@@ -136,7 +136,7 @@ impl Throttle {
 
     /// How its quotas are used.
     pub(super) fn usages(&self) -> [Usage; 2] {
-        let usage = |quota, refused| Usage { quota, most: None, refused };
+        let usage = Usage::refused;
         [usage(&GUESSES, self.refused[1]), usage(&GUESSES_OF_NETWORK, self.refused[0])]
     }
 

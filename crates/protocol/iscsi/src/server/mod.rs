@@ -182,6 +182,19 @@ impl Server {
         self.close_sessions(|session| session.initiator == *initiator);
     }
 
+    /// Ends a session, and forgets what was to be sent on its connections: somebody else has its place.
+    pub fn cut_session(&mut self, nexus: NexusId, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&nexus) else { return };
+        let connections: Vec<ConnectionId> = session.connections.iter().map(|connection| connection.id).collect();
+        session.close(&mut self.shared);
+        for connection in connections {
+            self.shared.closing.remove(&connection);
+            self.shared.events.push_back(ServerEvent::Cut { connection });
+        }
+        self.settle(nexus);
+        self.feed_starved(now);
+    }
+
     /// Commands wait above for memory: lets go what sessions keep for error recovery. To be called again as long as they
     /// wait: initiators are asked for their acknowledgements first. Tells whether something was let go.
     pub fn relieve(&mut self, now: Instant) -> bool {

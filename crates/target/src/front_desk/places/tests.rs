@@ -1,9 +1,17 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use sanwire_core::quota::{LOGINS, LOGINS_OF_NETWORK, LOGINS_OF_STRANGERS};
+
 use super::*;
+use crate::budget::Budget;
+
+/// Those of a process that may have so many descriptors.
+fn places_within(descriptors: u64) -> Places {
+    Places::new(Arc::new(LoginAccounts::new(&Budget::new(descriptors))))
+}
 
 fn places() -> Places {
-    Places::new(1 << 20, Arc::default())
+    places_within(1 << 20)
 }
 
 fn address(number: u32) -> IpAddr {
@@ -138,20 +146,19 @@ fn a_place_that_was_left_is_free() {
 
 #[test]
 fn few_descriptors_mean_few_places() {
-    let mut places = Places::new(40, Arc::default());
+    let mut places = places_within(72);
     for key in 0..10 {
         assert_eq!(places.take(key, address(key as u32), false), None);
     }
     assert_eq!(places.take(10, address(10), false), Some(0));
-    assert_eq!(Places::new(0, Arc::default()).known.max, 1);
+    assert_eq!(places.accounts.usages().map(|usage| (usage.limit, usage.refused)), [(10, 0), (10, 0), (10, 1)]);
 }
 
 #[test]
 fn whoever_asks_hears_how_the_places_are_used() {
-    let usage = Arc::<LoginUsage>::default();
-    let mut places = Places::new(1 << 20, Arc::clone(&usage));
+    let mut places = places();
     let next = fill(&mut places, 0, LOGINS_OF_NETWORK.limit + 2, 1);
     places.take(next, address(2), true);
-    let seen = usage.usages().map(|usage| (usage.most, usage.refused));
+    let seen = places.accounts.usages().map(|usage| (usage.most, usage.refused));
     assert_eq!(seen, [(Some(1), 0), (Some(128), 2), (Some(129), 0)]);
 }

@@ -1,0 +1,57 @@
+//! What the descriptors are for that the process may have: those of sessions leave some for logins, and both for volumes.
+
+use sanwire_core::quota::{DISCOVERIES_OF_STRANGERS, ISCSI_CONNECTIONS, LOGINS, LOGINS_OF_STRANGERS, Quota};
+use sanwire_io::descriptors;
+
+/// Descriptors that no session gets: volumes are opened and the server is managed also when all others are used up.
+const SPARE: u64 = 32;
+
+/// As many as the quotas say of what takes descriptors, or fewer where the process may not have so many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// Connections with descriptors from this number on get no sessions.
+    pub(crate) descriptors_max: u64,
+    pub(crate) logins: u64,
+    pub(crate) logins_of_strangers: u64,
+    /// Connections that have passed their logins.
+    pub(crate) connections: u64,
+    pub(crate) discoveries_of_strangers: u64,
+}
+
+impl Budget {
+    /// Of this process.
+    pub(crate) fn of_process() -> Self {
+        Budget::new(descriptors::limit().unwrap_or(u64::MAX))
+    }
+
+    /// Of a process that may have so many descriptors.
+    pub(crate) fn new(limit: u64) -> Self {
+        let quarter = |of: u64, quota: &Quota| (of / 4).clamp(1, quota.limit);
+        let descriptors_max = limit.saturating_sub(SPARE);
+        let (logins, logins_of_strangers) =
+            (quarter(descriptors_max, &LOGINS), quarter(descriptors_max, &LOGINS_OF_STRANGERS));
+        let left = descriptors_max.saturating_sub(logins + logins_of_strangers);
+        let connections = left.clamp(1, ISCSI_CONNECTIONS.limit);
+        let discoveries_of_strangers = quarter(connections, &DISCOVERIES_OF_STRANGERS);
+        Budget { descriptors_max, logins, logins_of_strangers, connections, discoveries_of_strangers }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_descriptors_are_shared_and_many_give_what_the_quotas_say() {
+        for limit in [0, 1, 64, 96, 1024, 4096, u64::MAX] {
+            let budget = Budget::new(limit);
+            let Budget { logins, logins_of_strangers, connections, discoveries_of_strangers, .. } = budget;
+            let parts = [logins, logins_of_strangers, connections];
+            assert!(parts.iter().all(|part| *part > 0) && discoveries_of_strangers <= connections, "{budget:?}");
+            assert!(limit < 96 || parts.iter().sum::<u64>() + SPARE <= limit, "{limit}: {budget:?}");
+        }
+        let all = Budget::new(1 << 20);
+        assert_eq!((all.logins, all.connections), (LOGINS.limit, ISCSI_CONNECTIONS.limit));
+        assert_eq!(all.discoveries_of_strangers, DISCOVERIES_OF_STRANGERS.limit);
+    }
+}

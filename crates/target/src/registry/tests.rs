@@ -1,0 +1,112 @@
+use super::*;
+
+fn port(number: u8, target: u32) -> Port {
+    let target = format!("iqn.2026-11.org.sanwire:{target}").parse().unwrap();
+    ("iqn.2026-11.org.sanwire:test".parse().unwrap(), Isid([0, 0, 0, 0, 0, number]), Some(target))
+}
+
+fn registry(shards: usize) -> MutexGuard<'static, Sessions> {
+    Box::leak(Box::new(Registry::new(shards, &Budget::new(1 << 20)))).lock()
+}
+
+fn owner(address: &str, is_stranger: bool) -> Owner {
+    Owner::new(address.parse().unwrap(), "iqn.2026-11.org.sanwire:test".parse().unwrap(), is_stranger)
+}
+
+fn place(sessions: &mut Sessions, port: Port, joined: u16) -> Option<(usize, Admission)> {
+    let place = sessions.place(port, owner("10.0.0.1", false), joined).ok()?;
+    Some((place.shard, place.admission))
+}
+
+/// A discovery session; also gives the one that ends for it.
+fn discover(sessions: &mut Sessions, owner: Owner) -> Result<(Admission, Option<NexusId>), Full> {
+    let (name, isid, _) = port(0, 0);
+    let place = sessions.place((name, isid, None), owner, 0)?;
+    Ok((place.admission, place.loser.map(|(_, nexus)| nexus)))
+}
+
+#[test]
+fn of_strangers_the_oldest_of_the_address_with_the_most_ends() {
+    let mut sessions = registry(2);
+    let alone = discover(&mut sessions, owner("10.0.0.9", true)).unwrap().0;
+    let most = DISCOVERIES_OF_STRANGERS.limit - 1;
+    let own: Vec<Admission> = (0..most).map(|_| discover(&mut sessions, owner("10.0.0.1", true)).unwrap().0).collect();
+    for loser in &own {
+        let (_, lost) = discover(&mut sessions, owner("10.0.0.2", true)).unwrap();
+        // As soon as the newcomers have more, they lose theirs.
+        let Some(lost) = lost else { panic!("one too many") };
+        assert_ne!(lost, alone.nexus, "who has one keeps it");
+        assert!(lost == loser.nexus || !own.iter().any(|one| one.nexus == lost), "the oldest goes first");
+    }
+    assert!(discover(&mut sessions, owner("10.0.0.3", true)).unwrap().1.is_some());
+    assert!(discover(&mut sessions, owner("10.0.0.3", true)).is_err(), "those that were told to end have not");
+    sessions.closed(own[0].nexus, own[0].tsih);
+    assert!(discover(&mut sessions, owner("10.0.0.3", true)).is_ok());
+}
+
+#[test]
+fn who_has_too_many_connections_loses_a_discovery_session_or_gets_no_more() {
+    let few = Budget { connections: 4, ..Budget::new(1 << 20) };
+    let mut sessions = Box::leak(Box::new(Registry::new(1, &few))).lock();
+    let (discovery, _) = discover(&mut sessions, owner("10.0.0.1", false)).unwrap();
+    let mut others = 0;
+    let full = loop {
+        match sessions.place(port(others, 0), owner("10.0.0.1", false), 0) {
+            Ok(Place { loser: Some((_, nexus)), .. }) => {
+                assert_eq!(nexus, discovery.nexus);
+                sessions.closed(nexus, discovery.tsih);
+            }
+            Ok(_) => {}
+            Err(full) => break full,
+        }
+        others += 1;
+    };
+    assert_eq!((others, full.to_string().contains("of its network")), (3, true), "{full}");
+}
+
+#[test]
+fn new_sessions_go_where_the_fewest_are() {
+    let mut sessions = registry(3);
+    let places: Vec<(usize, Admission)> =
+        (0..6).map(|number| place(&mut sessions, port(number, 0), 0).unwrap()).collect();
+    assert_eq!(places.iter().map(|(shard, _)| *shard).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
+    let (_, second) = places[1];
+    sessions.closed(second.nexus, second.tsih);
+    assert_eq!(place(&mut sessions, port(9, 0), 0).unwrap().0, 1);
+    assert!(places.iter().all(|(_, admission)| admission.tsih != 0 && admission.nexus.0 > NEXUS_BASE));
+}
+
+#[test]
+fn a_port_that_comes_again_finds_its_shard_and_has_a_new_session() {
+    let mut sessions = registry(2);
+    place(&mut sessions, port(0, 0), 0).unwrap();
+    let (shard, old) = place(&mut sessions, port(1, 0), 0).unwrap();
+    let (again, new) = place(&mut sessions, port(1, 0), 0).unwrap();
+    assert_eq!((shard, again), (1, 1), "though the other shard has fewer");
+    assert_ne!((old.tsih, old.nexus), (new.tsih, new.nexus));
+    sessions.closed(new.nexus, new.tsih);
+    assert_eq!(place(&mut sessions, port(1, 0), 0).unwrap().0, 1, "the older one is still there");
+    assert_eq!(place(&mut sessions, port(1, 1), 0).unwrap().0, 0, "another target is another session");
+}
+
+#[test]
+fn a_further_connection_goes_to_its_session() {
+    let mut sessions = registry(2);
+    place(&mut sessions, port(0, 0), 0).unwrap();
+    let (_, leading) = place(&mut sessions, port(1, 0), 0).unwrap();
+    assert_eq!(place(&mut sessions, port(1, 0), leading.tsih), Some((1, leading)));
+    let count = sessions.by_tsih.len();
+    assert!(place(&mut sessions, port(1, 0), 4711).is_some(), "the shard refuses it");
+    assert_eq!(sessions.by_tsih.len(), count);
+}
+
+#[test]
+fn numbers_of_live_sessions_are_not_given_again() {
+    let mut sessions = registry(1);
+    let (_, first) = place(&mut sessions, port(0, 0), 0).unwrap();
+    sessions.last_tsih = u16::MAX;
+    let (_, second) = place(&mut sessions, port(1, 0), 0).unwrap();
+    assert_eq!((first.tsih, second.tsih), (1, 2));
+    sessions.closed(second.nexus, first.tsih);
+    assert!(sessions.by_tsih.contains_key(&first.tsih), "not that session");
+}

@@ -1,4 +1,4 @@
-//! What tests of several crates share: whether this machine has what they need, and a word when it has not.
+//! What tests of several crates share: whether this machine has what they need, and words that are seen also of tests that pass.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -8,8 +8,13 @@ use std::io::Write;
 /// The line begins with `SKIPPED: ` and goes to stderr by a way that the test harness does not capture. `cargo xtask test` counts
 /// these lines: a skipped test is no passed one. Call it once for each test.
 pub fn skip(test: &str, reason: &str) {
+    tell(&format!("SKIPPED: {test}: {reason}"));
+}
+
+/// Says something by that way, which the test harness does not capture: what was measured is to be seen though the test passes.
+pub fn tell(line: &str) {
     // One write, so that lines of several tests do not mix. Nothing can be done about a broken stderr.
-    let _ = std::io::stderr().write_all(format!("SKIPPED: {test}: {reason}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Whether a program is in the search path or where administrators' programs are.

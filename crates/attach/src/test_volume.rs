@@ -20,10 +20,18 @@ pub(crate) struct RamVolume {
     pub(crate) read_only: bool,
     /// Whether WRITE ZEROES is supported.
     pub(crate) zeroes: bool,
+    /// Every operation is told of when it begins, and waits for a word, or that there will be none.
+    pub(crate) gate: Option<Gate>,
     /// Every operation takes this long.
     pub(crate) delay: Duration,
     /// Reads that touch this byte fail.
     pub(crate) bad_byte: Option<u64>,
+}
+
+/// The ends that a volume has of two channels.
+pub(crate) struct Gate {
+    pub(crate) begun: mpsc::Sender<()>,
+    pub(crate) go_on: mpsc::Receiver<()>,
 }
 
 impl Default for RamVolume {
@@ -35,6 +43,7 @@ impl Default for RamVolume {
             region_bytes: 16 << 20,
             read_only: false,
             zeroes: true,
+            gate: None,
             delay: Duration::ZERO,
             bad_byte: None,
         }
@@ -90,6 +99,10 @@ impl RamVolume {
     }
 
     fn serve(&self, op: Op, disk: &mut [u8]) {
+        if let Some(gate) = &self.gate {
+            // Whoever has let go of the other ends waits for nothing.
+            let _ = (gate.begun.send(()), gate.go_on.recv());
+        }
         if !self.delay.is_zero() {
             std::thread::sleep(self.delay);
         }

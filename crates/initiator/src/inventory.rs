@@ -246,11 +246,11 @@ fn capacity(asker: &mut Asker<'_>, lun: Lun) -> Result<(Capacity, Form), Connect
     const SHORT: &str = "READ CAPACITY (10)";
     match asker.try_ask(lun, LONG, build::read_capacity_16(32), 32) {
         Ok(bytes) => Ok((Capacity::parse_sixteen(&bytes).map_err(|error| asker.wrong(LONG, error))?, Form::Sixteen)),
-        Err(Refusal::Unknown(_)) => {
+        // Some refuse what they do not know with any sense data that comes to mind; what else is the matter, the next refusal says.
+        Err(Refusal::Unknown(_) | Refusal::Refused(_)) => {
             let bytes = asker.ask(lun, SHORT, build::read_capacity_10(), 8)?;
             Ok((Capacity::parse_ten(&bytes).map_err(|error| asker.wrong(SHORT, error))?, Form::Ten))
         }
-        Err(Refusal::Refused(sense)) => Err(asker.failed(LONG, sense.to_string())),
         Err(Refusal::Failed(error)) => Err(error),
     }
 }

@@ -17,6 +17,8 @@ const BLOCKS: u64 = 2048;
 #[derive(Clone)]
 struct Disk {
     pages: Vec<u8>,
+    /// It knows the long form of READ CAPACITY.
+    knows_sixteen: bool,
     /// The codes of the pages that it was asked for.
     asked: Arc<Mutex<Vec<u8>>>,
 }
@@ -27,7 +29,7 @@ fn good(bytes: impl Into<Vec<u8>>) -> Reply {
 
 impl Disk {
     fn new(pages: &[u8]) -> Disk {
-        Disk { pages: pages.to_vec(), asked: Arc::default() }
+        Disk { pages: pages.to_vec(), knows_sixteen: true, asked: Arc::default() }
     }
 
     fn answer(&self, task: &Task) -> Reply {
@@ -35,8 +37,10 @@ impl Disk {
             operation_code::INQUIRY if task.cdb[1] & 1 == 1 => self.page(task.cdb[2]),
             operation_code::INQUIRY => good(inquiry::standard_inquiry(false)),
             operation_code::REPORT_LUNS => good([0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-            // READ CAPACITY (16), MODE SENSE (6), READ (10) and (16).
+            // READ CAPACITY (16) and (10), MODE SENSE (6), READ (10) and (16).
+            0x9e if !self.knows_sixteen => refused(),
             0x9e => good(capacity().to_sixteen()),
+            0x25 => good(capacity().to_ten()),
             0x1a => good([3, 0, 0, 0]),
             0x28 | 0x88 => good(vec![0; 4096]),
             _ => Reply::good(None),
@@ -101,4 +105,9 @@ fn a_page_that_is_refused_is_not_there_whatever_the_reason() {
     let listed = [page::SUPPORTED_PAGES, page::DEVICE_IDENTIFICATION, page::LOGICAL_BLOCK_PROVISIONING];
     assert!(is_used(&Disk::new(&listed)).contains(&page::LOGICAL_BLOCK_PROVISIONING), "it lists what it does not know");
     is_used(&Disk::new(&[page::DEVICE_IDENTIFICATION]));
+}
+
+#[test]
+fn the_short_form_of_read_capacity_does_when_the_long_one_is_refused_whatever_the_reason() {
+    is_used(&Disk { knows_sixteen: false, ..Disk::new(&[page::SUPPORTED_PAGES, page::DEVICE_IDENTIFICATION]) });
 }

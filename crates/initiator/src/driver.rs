@@ -298,7 +298,7 @@ impl Driver {
                 Event::Failed { id, failure, data_in } => self.failed(id, failure, data_in, now),
                 Event::Connected { server, resumed } => self.connected(server, resumed),
                 Event::Changed { server, terms } => {
-                    tracing::info!("what holds with server {} now: {terms}", server.name);
+                    tracing::info!("agreed with server {}: {terms}", server.name);
                     self.changed(server);
                 }
                 Event::WishRefused(why) => tracing::warn!("the connection with {} stays: {why}", self.server_name),

@@ -240,8 +240,8 @@ impl FrontDesk {
                 let peer = login.peer;
                 self.note(peer, &reason, now);
             }
-            Some(LoginOutcome::Redirected(whither)) => {
-                tracing::info!("a login from {} is redirected: {whither}", login.peer);
+            Some(LoginOutcome::Redirected(note)) => {
+                tracing::info!("a login from {} is redirected: {note}", login.peer);
                 login.is_over = true;
             }
             None => {}

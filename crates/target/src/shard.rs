@@ -113,10 +113,11 @@ pub(crate) fn run(parts: ShardParts, ready: impl FnOnce(io::Result<()>)) {
         Err(error) => return ready(Err(error)),
     };
     let (waker, stop) = (parts.waker.clone(), Arc::clone(&parts.stop));
+    let index = parts.index;
     let shard = Shard::new(parts, engine);
     ready(Ok(()));
     if let Err(error) = shard.serve(&waker, &stop) {
-        tracing::error!("a shard ends: {error}; start the server again");
+        tracing::error!("thread {index}, one of those that serve, has stopped: {error}; start the server again");
     }
 }
 

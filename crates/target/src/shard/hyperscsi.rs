@@ -178,10 +178,10 @@ impl Shard {
                 self.visitors.inbox.put(Letter { client, address, content });
             }
             ServerEvent::SessionClosed { nexus } => {
-                if let Some(unlogged) = self.visitors.session_lines.next(now) {
-                    tracing::info!("the session of nexus {} is over{unlogged}", nexus.0);
-                }
                 let Some(visitor) = self.visitors.by_nexus.remove(&nexus) else { return };
+                if let Some(unlogged) = self.visitors.session_lines.next(now) {
+                    tracing::info!("a session of client {} is over{unlogged}", visitor.client);
+                }
                 // It has left, or was away for longer than clients come back after.
                 self.past_uses.left(&visitor.host, true);
                 let own = Selection { by: nexus, which: Which::Own };

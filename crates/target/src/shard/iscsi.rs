@@ -308,7 +308,7 @@ impl Shard {
                 if let Some(Session { units, host, .. }) = self.iscsi.sessions.remove(&nexus) {
                     // Perhaps only its connection was lost, and it comes again.
                     self.past_uses.left(&host, false);
-                    tracing::info!("the session of nexus {:x} is over", nexus.0);
+                    tracing::info!("a session of {} is over", host.who);
                     let own = Selection { by: nexus, which: Which::Own };
                     self.runner.leave(&own, None, &mut self.ended);
                     units.nexus_lost(nexus);

@@ -144,8 +144,8 @@ fn a_client_is_sent_elsewhere() {
         let address = "192.0.2.1:3260".to_owned();
         let meeting = log_in(&config(), &directory);
         assert_eq!(meeting.client, Err(ClientRefusal::Redirected { address, is_permanent }));
-        let Some(LoginOutcome::Redirected(whither)) = meeting.server else { panic!("{:?}", meeting.server) };
-        assert_eq!(whither, format!("{INITIATOR} was sent to 192.0.2.1:3260"));
+        let Some(LoginOutcome::Redirected(note)) = meeting.server else { panic!("{:?}", meeting.server) };
+        assert_eq!(note, format!("{INITIATOR} was sent to 192.0.2.1:3260"));
     }
 }
 

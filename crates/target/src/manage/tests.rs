@@ -490,3 +490,17 @@ fn a_server_serves_on_as_many_wires_as_it_may_have() {
     }
     assert!(target.is_alive());
 }
+
+#[test]
+fn every_quota_is_kept_to_by_somebody_and_shown() {
+    let directory = std::env::temp_dir().join(format!("sanwire-quotas-{}", std::process::id()));
+    let config = TargetConfig { audit_log: Some(directory.join("audit.jsonl")), ..config(&["a=ram:1M"]) };
+    let target = Target::start(config.clone()).unwrap();
+    let mut manager = Manager::new(target, config.clone(), Box::new(move || Ok(config.clone())));
+    let Ok(Answer::Statistics(statistics)) = manager.execute(Request::Statistics) else { panic!("statistics") };
+    let shown: Vec<_> = statistics.quotas.iter().map(|quota| (quota.holder.as_str(), quota.name.as_str())).collect();
+    let all: Vec<_> = sanwire_core::quota::ALL.iter().map(|quota| (quota.holder.name(), quota.name)).collect();
+    assert_eq!(shown, all);
+    drop(manager);
+    std::fs::remove_dir_all(directory).unwrap();
+}

@@ -1,4 +1,9 @@
 //! Clients that ask for much and take none of it: the others of their shard go on, over both wires.
+//!
+//! By default each answer must come within [`super::PATIENCE`]: so long nobody waits for anything but what never comes. How soon it comes
+//! is judged where nothing else runs, in `timed`.
+
+use std::time::{Duration, Instant};
 
 use sanwire_hyperscsi::Identity;
 use sanwire_hyperscsi::random;
@@ -30,33 +35,74 @@ fn frozen(world: &World) -> Vec<Driver> {
 
 #[test]
 fn a_client_that_takes_no_answers_keeps_no_other_waiting() {
-    let world = World::new();
-    let mut other = connect(world.hyperscsi_address(), key());
-    let frozen = frozen(&world);
-    for _ in 0..3 {
-        other.hears_nothing_else();
-        let write = other.write(GATED, 1, 7);
-        assert_eq!(other.answer(), (write, true));
-        let read = other.read_much(GATED);
-        assert_eq!(other.answer(), (read, true));
-    }
-    drop(frozen);
+    beside_a_frozen_client();
 }
 
 #[test]
 fn a_client_that_takes_no_answers_keeps_no_initiator_waiting() {
-    let world = World::new();
-    let mut initiator =
-        (1..).map(|port| (world.login(port), world.shard_of(port))).find(|(_, shard)| *shard == 0).unwrap().0;
-    let frozen = frozen(&world);
-    let write = initiator.write(GATED, 1, 7);
-    assert_eq!(initiator.hear(), Said::Status(write, GOOD));
-    assert_eq!(initiator.read(GATED, 1), 7);
-    drop(frozen);
+    initiator_beside_a_frozen_client();
 }
 
 #[test]
 fn an_initiator_that_reads_no_answers_keeps_no_other_waiting() {
+    beside_a_frozen_initiator();
+}
+
+/// How long the slowest of some answers took.
+struct Slowest {
+    begun: Instant,
+    slowest: Duration,
+}
+
+impl Slowest {
+    fn new() -> Self {
+        Slowest { begun: Instant::now(), slowest: Duration::ZERO }
+    }
+
+    /// An answer has come, and the next one is waited for.
+    fn lap(&mut self) {
+        self.slowest = self.slowest.max(self.begun.elapsed());
+        self.begun = Instant::now();
+    }
+}
+
+/// Another client goes on; gives how long it waited at the most.
+pub fn beside_a_frozen_client() -> Duration {
+    let world = World::new();
+    let mut other = connect(world.hyperscsi_address(), key());
+    let frozen = frozen(&world);
+    let mut waited = Slowest::new();
+    for _ in 0..3 {
+        other.hears_nothing_else();
+        let write = other.write(GATED, 1, 7);
+        assert_eq!(other.answer(), (write, true));
+        waited.lap();
+        let read = other.read_much(GATED);
+        assert_eq!(other.answer(), (read, true));
+        waited.lap();
+    }
+    drop(frozen);
+    waited.slowest
+}
+
+/// An initiator goes on; gives how long it waited at the most.
+pub fn initiator_beside_a_frozen_client() -> Duration {
+    let world = World::new();
+    let mut initiator =
+        (1..).map(|port| (world.login(port), world.shard_of(port))).find(|(_, shard)| *shard == 0).unwrap().0;
+    let frozen = frozen(&world);
+    let mut waited = Slowest::new();
+    let write = initiator.write(GATED, 1, 7);
+    assert_eq!(initiator.hear(), Said::Status(write, GOOD));
+    waited.lap();
+    assert_eq!(initiator.read(GATED, 1), 7);
+    waited.lap();
+    drop(frozen);
+    waited.slowest
+}
+
+/// A client, and another session of the initiator, go on; gives how long they waited at the most.
+pub fn beside_a_frozen_initiator() -> Duration {
     let world = World::new();
     let mut logins = (1..).map(|port| (world.login(port), world.shard_of(port))).filter(|(_, shard)| *shard == 0);
     let [mut frozen, mut other] = [(); 2].map(|()| logins.next().unwrap().0);
@@ -64,10 +110,15 @@ fn an_initiator_that_reads_no_answers_keeps_no_other_waiting() {
     for _ in 0..32 {
         frozen.command(GATED, &[0x28, 0, 0, 0, 0, 0, 0, 8, 0, 0], &[], 1 << 20);
     }
+    let mut waited = Slowest::new();
     let read = client.read_much(GATED);
     assert_eq!(client.answer(), (read, true));
+    waited.lap();
     assert_eq!(other.read(GATED, 1), 0, "of the same initiator: the memory is taken back");
+    waited.lap();
     let write = other.write(PROMPT, 1, 7);
     assert_eq!(other.hear(), Said::Status(write, GOOD));
+    waited.lap();
     drop(frozen);
+    waited.slowest
 }

@@ -14,6 +14,7 @@ mod residuals;
 mod stalls;
 mod steering;
 mod store;
+mod timed;
 mod usage;
 
 use std::net::SocketAddr;

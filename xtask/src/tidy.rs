@@ -4,6 +4,7 @@ mod dependencies;
 mod documented;
 mod lengths;
 mod ratchet;
+mod seeds;
 mod source;
 mod tree;
 mod unsafety;
@@ -49,6 +50,7 @@ pub fn check(root: &Path) -> Result<bool, String> {
     let ratchet = Ratchet::read(root)?;
     let mut findings = dependencies::check(&dependencies::read(root)?);
     findings.extend(files.iter().flat_map(words::check));
+    findings.extend(files.iter().filter_map(|file| seeds::check(root, &file.path)));
     for source in &sources {
         findings.extend(documented::check(source));
         findings.extend(unsafety::check(source));

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use sanwire_core::NexusId;
 use sanwire_scsi::log::ResourceCounts;
 use sanwire_scsi::mode::{CountedResources, ModeValues, Settings, Thresholds};
+use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_scsi::{AdditionalSense, Capacity, Features, Identity, Reply, Sense, SenseKey, Status};
-use sanwire_store::{ErrorKind, Geometry, Patience, Store, StoreError};
+use sanwire_store::{Completion, ErrorKind, Geometry, Patience, Store, StoreError};
 
 use crate::attention::{Attention, Nexuses};
 use crate::copy::Copies;
 use crate::exclusion::Exclusion;
 use crate::fault;
+use crate::flushes::Flushes;
 use crate::nexus::NexusPorts;
 use crate::reservation::{KeptError, ReservationKeeper, Reservations};
 use crate::sanitize::SanitizeState;
@@ -80,6 +82,7 @@ pub struct Disk {
     pub(crate) nexuses: Nexuses,
     pub(crate) exclusion: Exclusion,
     pub(crate) tenures: Tenures,
+    flushes: Flushes,
     /// What it was asked to copy.
     pub(crate) copies: Arc<Copies>,
     pub(crate) reservations: Reservations,
@@ -106,6 +109,9 @@ impl Disk {
         let watch = Watch::new(store.space().as_ref());
         let default = Settings { write_cache: options.write_cache, ..Settings::default() };
         let stalls = Arc::new(Stalls::new(identity.name(), options.patience));
+        let volatility = options.volatility.as_ref();
+        let flushes =
+            Flushes::new(volatility.map(|kept| kept.verifier), volatility.and_then(|kept| kept.keeper.clone()));
         Ok(Disk {
             identity,
             store,
@@ -119,6 +125,7 @@ impl Disk {
             nexuses: Nexuses::default(),
             exclusion: Exclusion::default(),
             tenures: Tenures::new(options.volatility),
+            flushes,
             copies: Arc::default(),
             reservations: Reservations::load(options.reservations)?,
             sanitize: SanitizeState::default(),
@@ -142,7 +149,45 @@ impl Disk {
     /// Whether writes that are complete may be lost before they are flushed.
     #[must_use]
     pub fn is_volatile(&self) -> bool {
-        self.tenures.is_volatile()
+        self.flushes.is_volatile()
+    }
+
+    /// What tells initiators that what they have not flushed may be lost: another one then. `None` when nothing ever is.
+    #[must_use]
+    pub fn verifier(&self) -> Option<[u8; 16]> {
+        self.flushes.verifier()
+    }
+
+    /// What the write verifier page tells this nexus, which is the writer of this name.
+    pub(crate) fn write_verifier(&self, nexus: NexusId, writer: Option<[u8; 16]>) -> WriteVerifier {
+        let Some(verifier) = self.flushes.tell_verifier(nexus) else {
+            return WriteVerifier { is_stable: true, verifier: [0; 16], tenure: None };
+        };
+        let tenure = writer.and_then(|writer| self.tenures.offer(nexus, writer, &self.exclusion, &self.nexuses));
+        WriteVerifier { is_stable: false, verifier, tenure: tenure.map(|tenure| tenure.id) }
+    }
+
+    /// The store could not make stable what was written, by whomever, and may have let go of it: everybody hears of that with his
+    /// next flush.
+    pub fn flush_failed(&self) {
+        self.tell_failure(None);
+    }
+
+    fn tell_failure(&self, told: Option<NexusId>) {
+        let readers = self.flushes.failed(told);
+        self.nexuses.raise_for(Attention::InquiryChanged, readers.into_iter());
+    }
+
+    /// What a flush comes to that has ended so at the store; `by`: the nexus that hears of it, if any does.
+    pub(crate) fn flushed(&self, by: Option<NexusId>, completion: Completion) -> Completion {
+        match (by, completion) {
+            (by, failed @ Err(_)) => {
+                self.tell_failure(by);
+                failed
+            }
+            (Some(nexus), done) => self.flushes.succeeded(nexus, done),
+            (None, done) => done,
+        }
     }
 
     /// Which commands wait for its store.
@@ -180,11 +225,13 @@ impl Disk {
     /// Takes in a nexus; one that was there before the disk had its number finds it only when it has asked who is there.
     pub(crate) fn establish(&self, nexus: NexusId, ports: &Arc<NexusPorts>, is_unseen: bool) {
         self.reservations.establish(nexus, Arc::clone(ports));
+        self.flushes.establish(nexus, Arc::clone(ports));
         self.nexuses.establish(nexus, is_unseen);
     }
 
     pub(crate) fn forget(&self, nexus: NexusId) {
         self.nexuses.forget(nexus);
+        self.flushes.forget(nexus);
         self.tenures.forget(nexus);
         self.copies.forget(nexus);
         self.reservations.forget(nexus);

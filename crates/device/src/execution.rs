@@ -9,6 +9,7 @@ use sanwire_core::NexusId;
 use sanwire_scsi::{Reply, Rest, Sense, Status, Task};
 use sanwire_store::{Completion, Outcome, Request, Store};
 
+use self::hold::Flushing;
 pub(crate) use self::hold::{Hold, Turn};
 use crate::allocation::Mapping;
 use crate::copy::Copying;
@@ -118,12 +119,17 @@ impl Prepared {
     }
 
     fn go(self) -> Progress {
-        let Prepared { execution, request, is_answered } = self;
+        let Prepared { mut execution, request, is_answered } = self;
         if let State::Reserve(reserving) = execution.state {
             let Execution { hold, account, .. } = execution;
             let step = reserving.next(&hold.disk);
             return reserved(hold, step, account);
         }
+        execution.hold.flushing = match request {
+            Request::Flush if is_answered || execution.outlives_its_task() => Flushing::Unheard,
+            Request::Flush => Flushing::Heard,
+            _ => Flushing::No,
+        };
         if is_answered { Progress::Answered(execution, request) } else { Progress::Store(execution, request) }
     }
 }
@@ -247,8 +253,20 @@ impl Execution {
         Prepared { execution: Execution { hold, state, account }, request, is_answered }.progress()
     }
 
+    /// It was aborted while its store worked for it, which has ended so: what that means to others.
+    pub fn abandon(self, completion: &Completion) {
+        if self.hold.flushing != Flushing::No && completion.is_err() {
+            self.worker().flush_failed();
+        }
+    }
+
     pub(crate) fn resume(self, completion: Completion, memory: &Region) -> Progress {
         self.worker().note(completion.as_ref().err());
+        let completion = match self.hold.flushing {
+            Flushing::No => completion,
+            Flushing::Heard => self.worker().flushed(Some(self.hold.nexus()), completion),
+            Flushing::Unheard => self.worker().flushed(None, completion),
+        };
         if !matches!(self.state, State::Read { .. }) {
             self.worker().watch_space();
         }

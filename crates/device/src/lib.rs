@@ -30,6 +30,7 @@ mod exclusion;
 mod execution;
 mod fault;
 mod fill;
+mod flushes;
 mod nexus;
 mod piece;
 mod port_groups;

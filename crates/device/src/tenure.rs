@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
-use sanwire_scsi::vpd::WriteVerifier;
 
 use crate::attention::{Attention, Nexuses};
 use crate::exclusion::{Claim, Exclusion, Lane, Permit};
@@ -39,7 +38,7 @@ pub struct Tenure {
     pub writer: [u8; 16],
 }
 
-/// Where the tenure of one disk is kept through restarts. It does not block: what is wanted becomes so later.
+/// Where the tenure of one disk, and its verifier, are kept through restarts. It does not block: what is wanted becomes so later.
 pub trait TenureKeeper: Send + Sync + Debug {
     /// A number that was never drawn before; `None` when there is none to be had.
     fn draw(&self) -> Option<[u8; 16]>;
@@ -49,6 +48,9 @@ pub trait TenureKeeper: Send + Sync + Debug {
 
     /// Whether the wish of this number, or a later one, is durable.
     fn is_kept(&self, wish: u64) -> bool;
+
+    /// The verifier is this one from now on, also after a restart: a flush has failed.
+    fn renew(&self, verifier: [u8; 16]);
 }
 
 /// Every change may begin.
@@ -59,7 +61,6 @@ const CLOSED: u64 = u64::MAX;
 /// The tenures of a disk.
 #[derive(Debug)]
 pub(crate) struct Tenures {
-    verifier: Option<[u8; 16]>,
     keeper: Option<Arc<dyn TenureKeeper>>,
     /// All that a write reads, as a rule: [`OPEN`], [`CLOSED`], or the holder's number.
     gate: AtomicU64,
@@ -96,35 +97,20 @@ fn gate_of(nexus: NexusId) -> u64 {
 
 impl Tenures {
     pub(crate) fn new(volatility: Option<Volatility>) -> Self {
-        let (verifier, kept, keeper) = match volatility {
-            Some(Volatility { verifier, tenure, keeper }) => (Some(verifier), tenure, keeper),
-            None => (None, None, None),
-        };
+        let (kept, keeper) = volatility.map_or((None, None), |Volatility { tenure, keeper, .. }| (tenure, keeper));
         let holder = kept.filter(|_| keeper.is_some()).map(|tenure| Holder { tenure, nexus: None });
         let state = State { holder, ..State::default() };
-        Tenures { verifier, keeper, gate: AtomicU64::new(state.gate()), state: Mutex::new(state) }
+        Tenures { keeper, gate: AtomicU64::new(state.gate()), state: Mutex::new(state) }
     }
 
-    pub(crate) fn is_volatile(&self) -> bool {
-        self.verifier.is_some()
-    }
-
-    /// What the write verifier page tells this nexus.
-    pub(crate) fn ask(
+    /// The tenure of which the write verifier page tells this nexus, which is the writer of this name.
+    pub(crate) fn offer(
         &self,
         nexus: NexusId,
-        writer: Option<[u8; 16]>,
+        writer: [u8; 16],
         exclusion: &Exclusion,
         nexuses: &Nexuses,
-    ) -> WriteVerifier {
-        let Some(verifier) = self.verifier else {
-            return WriteVerifier { is_stable: true, verifier: [0; 16], tenure: None };
-        };
-        let tenure = writer.and_then(|writer| self.offer(nexus, writer, exclusion, nexuses));
-        WriteVerifier { is_stable: false, verifier, tenure: tenure.map(|tenure| tenure.id) }
-    }
-
-    fn offer(&self, nexus: NexusId, writer: [u8; 16], exclusion: &Exclusion, nexuses: &Nexuses) -> Option<Tenure> {
+    ) -> Option<Tenure> {
         let keeper = self.keeper.as_ref()?;
         self.settle(exclusion);
         let is_alone = nexuses.count() <= 1;

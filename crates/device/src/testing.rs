@@ -9,7 +9,7 @@ use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Identity, Reply, Sense, Status, Task};
 use sanwire_store::{Allocation, ErrorKind, Geometry, Outcome, Request, Space, Started, Store, StoreError};
 
-use crate::{Disk, DiskOptions, LogicalUnits, NexusPorts, Progress};
+use crate::{Disk, DiskOptions, LogicalUnits, NexusPorts, Progress, Volatility};
 
 pub(crate) const UUID: [u8; 16] = [0x5a; 16];
 pub(crate) const NEXUS: NexusId = NexusId(1);
@@ -161,6 +161,14 @@ impl World {
 
     pub(crate) fn small() -> Self {
         Self::new(SMALL, true)
+    }
+
+    /// Its disk may lose writes from now on.
+    pub(crate) fn replace(&self, volatility: Volatility) {
+        self.units.remove(lun(0)).unwrap();
+        let options = DiskOptions { volatility: Some(volatility), ..DiskOptions::default() };
+        let disk = Disk::new(Identity::new("vol", UUID).unwrap(), self.store.clone(), options).unwrap();
+        self.units.add(lun(0), disk).unwrap();
     }
 
     /// The nexus comes, from an initiator port of its own.

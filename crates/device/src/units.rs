@@ -212,7 +212,7 @@ impl LogicalUnits {
     /// What the initiator is told of its writes.
     pub(crate) fn write_verifier(&self, nexus: NexusId, disk: &Disk) -> WriteVerifier {
         let writer = self.lock().get(&nexus).and_then(|member| member.writer);
-        disk.tenures.ask(nexus, writer, &disk.exclusion, &disk.nexuses)
+        disk.write_verifier(nexus, writer)
     }
 
     /// As if the initiator had asked every unit to keep its medium in (SBC-4 5.14), or to let it go, until it asks for something

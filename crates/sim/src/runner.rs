@@ -346,7 +346,7 @@ impl<H: Handle> Runner<H> {
             return Err("the medium answers at once".to_owned());
         };
         if let (Some(handle), Some(by)) = (handle, aborted_by) {
-            drop((execution, completion));
+            execution.abandon(&completion);
             self.end_aborted(handle, by);
         } else {
             let progress = self.units.resume(execution, completion, &self.memory);

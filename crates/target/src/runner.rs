@@ -298,7 +298,8 @@ impl Runner {
             let progress = units.resume(execution, completion, &self.memory);
             return ended.extend(self.go_on(handle, &units, progress, engine, now));
         };
-        drop((execution, settlements));
+        execution.abandon(&completion);
+        drop(settlements);
         ended.extend(handle.map(|handle| Ended::aborted(handle, by)));
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sanwire_device::{AddError, Disk, DiskOptions, LogicalUnits, ReservationKeeper};
 use sanwire_scsi::Identity;
 use sanwire_store::{
-    Acceptance, Backing, Expectation, Known, OpenError, Request, Started, Store, VolumeSpec, blocking,
+    Acceptance, Backing, Completion, Expectation, Known, OpenError, Request, Started, Store, VolumeSpec, blocking,
 };
 
 use crate::config::VolumeConfig;
@@ -179,24 +179,32 @@ fn keeper(backing: &Backing, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc
     }
 }
 
-/// Makes stable what was written to all volumes, and remembers that.
+/// Makes stable what was written to all volumes, and remembers for which it was done.
+///
+/// # Errors
+/// The first that could not be flushed; the others are all the same.
 pub(crate) fn flush_all(units: &LogicalUnits, state: Option<&Path>) -> io::Result<()> {
+    let mut result = Ok(());
     for (_, disk) in units.iter() {
-        let store: &Arc<dyn Store> = disk.store();
-        let mut started = store.start(Request::Flush);
-        let completion = loop {
-            match started {
-                Started::Done(completion) => break completion,
-                Started::Kernel(op) => break blocking::perform(op),
-                Started::Later(delayed) => started = delayed.resume(),
-            }
-        };
-        completion.map_err(|error| io::Error::other(format!("volume {}: {error}", disk.identity().name())))?;
-        if disk.is_volatile() {
-            writes::stopped_cleanly(state, disk.identity().uuid());
+        let flushed = flush(disk.store());
+        if let Some(verifier) = disk.verifier() {
+            writes::stopped(state, disk.identity().uuid(), flushed.is_ok().then_some(verifier));
+        }
+        let named = |error| io::Error::other(format!("volume {}: {error}", disk.identity().name()));
+        result = result.and(flushed.map(drop).map_err(named));
+    }
+    result
+}
+
+fn flush(store: &Arc<dyn Store>) -> Completion {
+    let mut started = store.start(Request::Flush);
+    loop {
+        match started {
+            Started::Done(completion) => return completion,
+            Started::Kernel(op) => return blocking::perform(op),
+            Started::Later(delayed) => started = delayed.resume(),
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -66,15 +66,25 @@ fn volatility_in(boot: &str, state: Option<&Path>, uuid: [u8; 16], fresh: [u8; 1
         }
     }
     let tenure = load_tenure(&file);
-    Volatility { verifier, tenure, keeper: Some(Arc::new(FileTenures::new(file))) }
+    Volatility { verifier, tenure, keeper: Some(Arc::new(FileTenures::new(file, path, boot.to_owned()))) }
 }
 
-/// All writes to the volume are stable, and there will be no more in this run.
-pub(crate) fn stopped_cleanly(state: Option<&Path>, uuid: [u8; 16]) {
+/// There will be no more writes to the volume in this run, and all that there were are stable, if `verifier` is still its verifier.
+/// `None`: they could not be made so, and the next start has another one.
+pub(crate) fn stopped(state: Option<&Path>, uuid: [u8; 16], verifier: Option<[u8; 16]>) {
     let Some(path) = state.map(|state| verifier_path(state, uuid)) else { return };
+    let Some(verifier) = verifier else {
+        if let Err(error) = keep(&path, None) {
+            tracing::error!(
+                "{} cannot be removed: {error}; clients may not hear that writes were lost",
+                path.display()
+            );
+        }
+        return;
+    };
     let kept = read_file(&path).ok().flatten().and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
     let Some(kept) = kept else { return };
-    if let Err(error) = save(&path, &Kept { clean: true, ..kept }) {
+    if let Err(error) = save(&path, &Kept { clean: true, verifier: hexadecimal(verifier), ..kept }) {
         tracing::warn!(
             "{} cannot be written: {error}; clients will write again what is stable already",
             path.display()
@@ -111,7 +121,7 @@ fn load_tenure(path: &Path) -> Option<Tenure> {
     }
 }
 
-/// Keeps the tenure of one volume, by a thread that lives as long as something is to be written.
+/// Keeps the tenure of one volume and its verifier, by a thread that lives as long as something is to be written.
 #[derive(Debug)]
 struct FileTenures {
     shared: Arc<Shared>,
@@ -120,6 +130,8 @@ struct FileTenures {
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
+    verifier_path: PathBuf,
+    boot: String,
     wishes: Mutex<Wishes>,
     changed: Condvar,
 }
@@ -129,12 +141,15 @@ struct Wishes {
     wanted: Option<Tenure>,
     last: u64,
     kept: u64,
+    /// One that is not kept yet.
+    verifier: Option<[u8; 16]>,
     is_working: bool,
 }
 
 impl FileTenures {
-    fn new(path: PathBuf) -> Self {
-        FileTenures { shared: Arc::new(Shared { path, wishes: Mutex::default(), changed: Condvar::new() }) }
+    fn new(path: PathBuf, verifier_path: PathBuf, boot: String) -> Self {
+        let shared = Shared { path, verifier_path, boot, wishes: Mutex::default(), changed: Condvar::new() };
+        FileTenures { shared: Arc::new(shared) }
     }
 }
 
@@ -157,12 +172,25 @@ impl TenureKeeper for FileTenures {
         Shared::see_to_it(&self.shared, &mut wishes);
         wishes.kept >= wish
     }
+
+    fn renew(&self, verifier: [u8; 16]) {
+        let mut wishes = self.shared.lock();
+        wishes.verifier = Some(verifier);
+        self.shared.changed.notify_all();
+        Shared::see_to_it(&self.shared, &mut wishes);
+    }
+}
+
+impl Wishes {
+    fn are_kept(&self) -> bool {
+        self.kept >= self.last && self.verifier.is_none()
+    }
 }
 
 impl Shared {
     /// Has a thread do what is wanted, if anything is.
     fn see_to_it(shared: &Arc<Shared>, wishes: &mut Wishes) {
-        if !wishes.is_working && wishes.kept < wishes.last {
+        if !wishes.is_working && !wishes.are_kept() {
             let own = Arc::clone(shared);
             wishes.is_working = thread::Builder::new().name("tenure".into()).spawn(move || own.work()).is_ok();
         }
@@ -172,26 +200,40 @@ impl Shared {
     fn work(&self) {
         let mut is_told = false;
         loop {
-            let (wanted, wish) = {
+            let (verifier, tenure) = {
                 let mut wishes = self.lock();
-                if wishes.kept >= wishes.last {
+                if wishes.are_kept() {
                     wishes.is_working = false;
                     return;
                 }
-                (wishes.wanted, wishes.last)
+                (wishes.verifier, (wishes.kept < wishes.last).then_some((wishes.wanted, wishes.last)))
             };
-            match keep(&self.path, wanted) {
-                Ok(()) => self.lock().kept = wish,
-                Err(error) => {
-                    if !std::mem::replace(&mut is_told, true) {
-                        let path = self.path.display();
-                        tracing::error!("{path} cannot be written: {error}; writes of its volume wait until it can be");
-                    }
-                    let wishes = self.lock();
-                    drop(self.changed.wait_timeout(wishes, TRY_AGAIN));
+            // A verifier is waited for by nobody: it comes when the tenure is kept, for which writes may wait.
+            let result =
+                tenure.map_or(Ok(()), |wish| self.keep_tenure(wish)).and_then(|()| self.keep_verifier(verifier));
+            if let Err((path, error)) = result {
+                if !std::mem::replace(&mut is_told, true) {
+                    let path = path.display();
+                    tracing::error!("{path} cannot be written: {error}; writes of its volume may wait until it can be");
                 }
+                let wishes = self.lock();
+                drop(self.changed.wait_timeout(wishes, TRY_AGAIN));
             }
         }
+    }
+
+    fn keep_tenure(&self, (wanted, wish): (Option<Tenure>, u64)) -> Result<(), (&Path, io::Error)> {
+        keep(&self.path, wanted).map_err(|error| (&*self.path, error))?;
+        self.lock().kept = wish;
+        Ok(())
+    }
+
+    fn keep_verifier(&self, verifier: Option<[u8; 16]>) -> Result<(), (&Path, io::Error)> {
+        let Some(verifier) = verifier else { return Ok(()) };
+        let kept = Kept { boot: self.boot.clone(), verifier: hexadecimal(verifier), clean: false };
+        save(&self.verifier_path, &kept).map_err(|error| (&*self.verifier_path, error))?;
+        self.lock().verifier.take_if(|latest| *latest == verifier);
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Wishes> {

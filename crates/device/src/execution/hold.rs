@@ -18,11 +18,23 @@ pub(crate) struct Hold {
     permit: Permit,
     /// A sanitize is not over; whether its failure may be given up.
     pub(crate) sanitizes: Option<bool>,
+    pub(super) flushing: Flushing,
+}
+
+/// Whether a command's store makes stable what was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flushing {
+    No,
+    /// Its nexus hears how that ends.
+    Heard,
+    /// Nobody does.
+    Unheard,
 }
 
 impl Hold {
     pub(crate) fn new(disk: Arc<Disk>, claim: Option<Claim>, nexus: NexusId) -> Hold {
-        let mut hold = Hold { disk, nexus, is_admitted: true, permit: Permit::Nothing, sanitizes: None };
+        let (permit, flushing) = (Permit::Nothing, Flushing::No);
+        let mut hold = Hold { disk, nexus, is_admitted: true, permit, sanitizes: None, flushing };
         hold.enter(claim);
         hold
     }
@@ -31,6 +43,10 @@ impl Hold {
         let exclusion = &self.disk.exclusion;
         self.is_admitted = !claim.is_some_and(|claim| claim.access.is_change());
         self.permit = claim.map_or(Permit::Nothing, |claim| exclusion.enter(claim, Lane::of(self.nexus)));
+    }
+
+    pub(crate) fn nexus(&self) -> NexusId {
+        self.nexus
     }
 
     /// Gives up what it held for the last piece, and claims the next one behind those who waited for that.

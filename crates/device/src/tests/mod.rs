@@ -1,5 +1,6 @@
 mod control;
 mod copy;
+mod flushes;
 mod inventory;
 mod media;
 mod pieces;

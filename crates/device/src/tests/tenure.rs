@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use sanwire_core::NexusId;
 use sanwire_scsi::vpd::WriteVerifier;
-use sanwire_scsi::{AdditionalSense, Extent, Identity, Reply, Sense, SenseKey, Status, Task, build};
+use sanwire_scsi::{AdditionalSense, Extent, Reply, Sense, SenseKey, Status, Task, build};
 
-use crate::testing::{NEXUS, OTHER, SMALL, TestStore, UUID, World, lun, sense, task};
-use crate::{Disk, DiskOptions, Progress, Tenure, TenureKeeper, Volatility};
+use crate::testing::{NEXUS, OTHER, TestStore, World, lun, sense, task};
+use crate::{Progress, Tenure, TenureKeeper, Volatility};
 
 /// A keeper that makes durable what it is told to when the test says so.
 #[derive(Debug, Default)]
@@ -42,6 +42,8 @@ impl TenureKeeper for Slow {
     fn is_kept(&self, wish: u64) -> bool {
         self.kept.load(Ordering::SeqCst) >= wish
     }
+
+    fn renew(&self, _verifier: [u8; 16]) {}
 }
 
 /// A target with one disk that may lose writes.
@@ -56,12 +58,9 @@ const THIRD: NexusId = NexusId(3);
 impl Volatile {
     /// Nobody has come yet; this tenure was kept.
     fn new(tenure: Option<Tenure>) -> Self {
-        let (world, store, keeper) = (World::small(), TestStore::new(SMALL), Arc::new(Slow::default()));
-        world.units.remove(lun(0)).unwrap();
-        let volatility = Volatility { verifier: [9; 16], tenure, keeper: Some(keeper.clone()) };
-        let options = DiskOptions { volatility: Some(volatility), ..DiskOptions::default() };
-        let disk = Disk::new(Identity::new("vol", UUID).unwrap(), store.clone(), options).unwrap();
-        world.units.add(lun(0), disk).unwrap();
+        let (world, keeper) = (World::small(), Arc::new(Slow::default()));
+        world.replace(Volatility { verifier: [9; 16], tenure, keeper: Some(keeper.clone()) });
+        let store = world.store.clone();
         Volatile { world, store, keeper }
     }
 

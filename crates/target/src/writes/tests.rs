@@ -46,12 +46,34 @@ fn the_verifier_changes_when_the_host_was_lost_without_a_clean_stop_and_only_the
     assert_eq!(state.start("a", 2), first, "a killed process loses nothing");
     let second = state.start("b", 3);
     assert_eq!(second, [3; 16], "the power has failed");
-    stopped_cleanly(Some(&state.0), UUID);
+    stopped(Some(&state.0), UUID, Some(second));
     assert_eq!(state.start("c", 4), second, "all was stable");
     assert_eq!(state.start("d", 5), [5; 16], "that it was clean holds for one start");
-    stopped_cleanly(None, UUID);
+    stopped(None, UUID, Some(second));
     let other = volatility_in("d", Some(&state.0), [8; 16], [6; 16]).verifier;
     assert_eq!(other, [6; 16], "each volume has its own");
+}
+
+/// Clients that do not hear of it in this run must hear of it in the next one.
+#[test]
+fn a_flush_that_has_failed_outlasts_the_run() {
+    let state = State::new("flush");
+    let keeper = volatility_in("a", Some(&state.0), UUID, [1; 16]).keeper.unwrap();
+    let tenure = Tenure { id: [5; 16], writer: [6; 16] };
+    wait_for(&*keeper, keeper.want(Some(tenure)));
+    for number in 2..6 {
+        keeper.renew([number; 16]);
+    }
+    let end = Instant::now() + Duration::from_secs(20);
+    while state.start("a", 9) != [5; 16] {
+        assert!(Instant::now() < end, "it is not kept");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(state.tenure(), Some(tenure));
+    stopped(Some(&state.0), UUID, Some([6; 16]));
+    assert_eq!(state.start("a", 9), [6; 16], "also when the server stops before that");
+    stopped(Some(&state.0), UUID, None);
+    assert_eq!(state.start("a", 9), [9; 16], "its last flush has failed");
 }
 
 #[test]

@@ -1,0 +1,125 @@
+//! Flushes that have failed, and who has not heard of that yet.
+//!
+//! A store says once that it has not made stable what was written: Linux tells it to the next flush of an open file, lets go of the
+//! data, and calls the flush after that a success. But the data may be anybody's, and whoever flushed may have been answered before,
+//! or be gone. So a disk counts the flushes that failed, and the next flush of each nexus that has not heard of the last one fails
+//! too, once. Who reads the write verifier page has heard of it there: the verifier is another one after each failure.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sanwire_core::NexusId;
+use sanwire_scsi::reservation::TransportId;
+use sanwire_store::{Completion, ErrorKind, StoreError};
+
+use crate::nexus::NexusPorts;
+use crate::tenure::TenureKeeper;
+
+/// Of so many initiator ports that are away it is remembered what they have heard.
+const AWAY_MAX: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct Flushes {
+    /// The first one; `None`: the page tells of none.
+    verifier: Option<[u8; 16]>,
+    /// Where a later one is kept.
+    keeper: Option<Arc<dyn TenureKeeper>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    failures: u64,
+    listeners: BTreeMap<NexusId, Listener>,
+    /// Initiator ports that may come back, and how many failures they had heard of; who left last is at the end.
+    away: VecDeque<(TransportId, u64)>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    ports: Arc<NexusPorts>,
+    heard: u64,
+    /// It has read the write verifier page: it looks there when it is told to.
+    reads_page: bool,
+}
+
+impl Flushes {
+    pub(crate) fn new(verifier: Option<[u8; 16]>, keeper: Option<Arc<dyn TenureKeeper>>) -> Self {
+        Flushes { verifier, keeper, state: Mutex::default() }
+    }
+
+    /// Whether writes that are complete may be lost before they are flushed.
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.verifier.is_some()
+    }
+
+    /// Takes in a nexus, which has written nothing yet; but who comes back from the same port may have.
+    pub(crate) fn establish(&self, nexus: NexusId, ports: Arc<NexusPorts>) {
+        let state = &mut *self.lock();
+        let place = state.away.iter().position(|(initiator, _)| *initiator == ports.initiator);
+        let heard = place.and_then(|at| state.away.remove(at)).map_or(state.failures, |(_, heard)| heard);
+        state.listeners.entry(nexus).or_insert(Listener { ports, heard, reads_page: false });
+    }
+
+    pub(crate) fn forget(&self, nexus: NexusId) {
+        let state = &mut *self.lock();
+        let Some(Listener { ports, heard, .. }) = state.listeners.remove(&nexus) else { return };
+        // Several nexuses may have been of one port: what the last of them has missed counts.
+        state.away.retain(|(initiator, _)| *initiator != ports.initiator);
+        if state.away.len() == AWAY_MAX {
+            state.away.pop_front();
+        }
+        state.away.push_back((ports.initiator.clone(), heard));
+    }
+
+    /// The verifier as it is now, for a nexus that reads it; `None` when there is none.
+    pub(crate) fn tell_verifier(&self, nexus: NexusId) -> Option<[u8; 16]> {
+        let first = self.verifier?;
+        let state = &mut *self.lock();
+        if let Some(listener) = state.listeners.get_mut(&nexus) {
+            (listener.heard, listener.reads_page) = (state.failures, true);
+        }
+        Some(verifier_after(first, state.failures))
+    }
+
+    /// The verifier as it is now.
+    pub(crate) fn verifier(&self) -> Option<[u8; 16]> {
+        self.verifier.map(|first| verifier_after(first, self.lock().failures))
+    }
+
+    /// A flush has failed, and this nexus is told. Gives those that must look at the page.
+    #[must_use]
+    pub(crate) fn failed(&self, told: Option<NexusId>) -> Vec<NexusId> {
+        let state = &mut *self.lock();
+        state.failures += 1;
+        if let Some(listener) = told.and_then(|nexus| state.listeners.get_mut(&nexus)) {
+            listener.heard = state.failures;
+        }
+        if let (Some(first), Some(keeper)) = (self.verifier, &self.keeper) {
+            keeper.renew(verifier_after(first, state.failures));
+        }
+        state.listeners.iter().filter(|(_, listener)| listener.reads_page).map(|(nexus, _)| *nexus).collect()
+    }
+
+    /// A flush by this nexus has succeeded: what it is told.
+    pub(crate) fn succeeded(&self, nexus: NexusId, completion: Completion) -> Completion {
+        let state = &mut *self.lock();
+        match state.listeners.get_mut(&nexus) {
+            Some(listener) if listener.heard < state.failures => {
+                listener.heard = state.failures;
+                Err(StoreError::new(ErrorKind::Unwritable, 0))
+            }
+            _ => completion,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics between two writes to the state: a poisoned one is still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Another one for each number of failures, and, since the first one is random, than any other volume or run has.
+fn verifier_after(first: [u8; 16], failures: u64) -> [u8; 16] {
+    u128::from_be_bytes(first).wrapping_add(failures.into()).to_be_bytes()
+}

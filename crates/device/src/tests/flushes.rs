@@ -1,0 +1,184 @@
+//! A flush that fails, of whomever: everybody whose writes may be lost with it hears of that, once.
+
+use sanwire_core::NexusId;
+use sanwire_scsi::vpd::WriteVerifier;
+use sanwire_scsi::{AdditionalSense, Cdb, Extent, Reply, Sense, SenseKey, Status, build};
+use sanwire_store::{ErrorKind, Started};
+
+use crate::testing::{NEXUS, OTHER, Op, SMALL, World, ports, sense, task};
+use crate::{Progress, Volatility};
+
+const LOST: Sense = Sense::new(SenseKey::MediumError, AdditionalSense::WRITE_ERROR);
+const LOOK: Sense = Sense::new(SenseKey::UnitAttention, AdditionalSense::INQUIRY_DATA_HAS_CHANGED);
+const THIRD: NexusId = NexusId(3);
+
+fn flush() -> Cdb {
+    build::synchronize_cache_16(Extent { lba: 0, blocks: 0 })
+}
+
+fn write() -> Cdb {
+    build::write_16(Extent { lba: 0, blocks: 1 }, false)
+}
+
+/// SYNCHRONIZE CACHE (10) with IMMED.
+fn flush_later() -> Cdb {
+    [0x35, 2, 0, 0, 0, 0, 0, 0, 0, 0].into()
+}
+
+fn write_stable() -> Cdb {
+    build::write_16(Extent { lba: 0, blocks: 1 }, true)
+}
+
+impl World {
+    /// A world where these have come and heard of power on.
+    fn of(nexuses: &[NexusId]) -> World {
+        World::small().with(nexuses)
+    }
+
+    fn with(self, nexuses: &[NexusId]) -> World {
+        nexuses.iter().for_each(|nexus| self.come(*nexus));
+        self
+    }
+
+    fn come(&self, nexus: NexusId) {
+        self.establish(nexus);
+        self.run(nexus, build::test_unit_ready(), &[]);
+    }
+
+    /// What becomes of the command while the store cannot flush: it says so once.
+    fn failing(&self, nexus: NexusId, cdb: Cdb, data: &[u8]) -> Reply {
+        self.store.fail(Op::Flush, ErrorKind::Unwritable);
+        let reply = self.run(nexus, cdb, data);
+        self.store.heal();
+        reply
+    }
+
+    /// What the nexus hears when it flushes again and again.
+    fn flushes(&self, nexus: NexusId) -> [Option<Sense>; 3] {
+        [(); 3].map(|()| told(&self.run(nexus, flush(), &[])))
+    }
+}
+
+fn told(reply: &Reply) -> Option<Sense> {
+    (reply.status != Status::Good).then(|| sense(reply))
+}
+
+#[test]
+fn each_initiator_hears_once_of_a_flush_that_failed() {
+    let world = World::of(&[NEXUS, OTHER, THIRD]);
+    world.good(write(), &[1; 512]);
+    assert_eq!(told(&world.failing(NEXUS, flush(), &[])), Some(LOST));
+    assert_eq!(world.flushes(NEXUS), [None; 3], "it has heard of it");
+    assert_eq!(world.flushes(OTHER), [Some(LOST), None, None]);
+    assert_eq!(told(&world.run(THIRD, write(), &[2; 512])), None, "only what must be stable fails");
+    assert_eq!(told(&world.run(THIRD, write_stable(), &[2; 512])), Some(LOST));
+    assert_eq!(world.flushes(THIRD), [None; 3]);
+}
+
+/// Whatever command it was that flushed, and whatever its initiator was told.
+#[test]
+fn no_command_that_flushes_keeps_a_failure_to_itself() {
+    let verify = Cdb::from([0x2e, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    let stop = Cdb::from([0x1b, 0, 0, 0, 0, 0]);
+    for (cdb, data, hears) in [
+        (flush_later(), &[][..], false),
+        (write_stable(), &[1; 512], true),
+        (verify, &[1; 512], true),
+        (stop, &[], true),
+    ] {
+        let world = World::of(&[NEXUS, OTHER]);
+        let what = cdb.operation_code();
+        assert_eq!(told(&world.failing(NEXUS, cdb, data)), hears.then_some(LOST), "{what:#x}");
+        assert_eq!(world.flushes(NEXUS), [(!hears).then_some(LOST), None, None], "{what:#x}");
+        assert_eq!(world.flushes(OTHER), [Some(LOST), None, None], "{what:#x}");
+    }
+    let world = World::new(SMALL, false).with(&[NEXUS, OTHER]);
+    assert_eq!(told(&world.failing(NEXUS, write(), &[1; 512])), Some(LOST), "without a cache");
+    assert_eq!(told(&world.run(OTHER, write(), &[1; 512])), Some(LOST));
+    assert_eq!(world.flushes(OTHER), [None; 3]);
+}
+
+/// The whole medium is overwritten: what was lost before does not matter to it, and what it lost itself it tells.
+#[test]
+fn a_sanitize_tells_others_of_its_flush_and_hears_of_none() {
+    let erase = || Cdb::from([0x48, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let world = World::of(&[NEXUS, OTHER]);
+    let failed = Sense::new(SenseKey::MediumError, AdditionalSense::SANITIZE_COMMAND_FAILED);
+    assert_eq!(told(&world.failing(NEXUS, erase(), &[])), Some(failed));
+    assert_eq!(told(&world.run(OTHER, erase(), &[])), None);
+    assert_eq!(world.flushes(OTHER), [Some(LOST), None, None]);
+}
+
+/// Its initiator has given up, and may flush again.
+#[test]
+fn a_flush_that_fails_after_it_was_aborted_is_told_all_the_same() {
+    let world = World::of(&[NEXUS, OTHER]);
+    let Progress::Store(execution, request) = world.begin(NEXUS, task(flush(), &[])) else { panic!("it flushes") };
+    world.store.fail(Op::Flush, ErrorKind::Unwritable);
+    let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+    world.store.heal();
+    execution.abandon(&completion);
+    assert_eq!(world.flushes(NEXUS), [Some(LOST), None, None]);
+    assert_eq!(world.flushes(OTHER), [Some(LOST), None, None]);
+}
+
+#[test]
+fn who_is_away_when_a_flush_fails_hears_of_it_when_it_is_back() {
+    let world = World::of(&[NEXUS, OTHER]);
+    world.units.nexus_lost(OTHER);
+    world.failing(NEXUS, flush(), &[]);
+    world.come(THIRD);
+    assert_eq!(world.flushes(THIRD), [None; 3], "it has written nothing before");
+    let again = NexusId(4);
+    world.units.nexus_established(again, ports(OTHER.0, 1));
+    world.run(again, build::test_unit_ready(), &[]);
+    assert_eq!(world.flushes(again), [Some(LOST), None, None]);
+    world.units.nexus_lost(again);
+    world.units.nexus_established(OTHER, ports(OTHER.0, 1));
+    world.run(OTHER, build::test_unit_ready(), &[]);
+    assert_eq!(world.flushes(OTHER), [None; 3], "it has heard of it in the session before");
+}
+
+#[test]
+fn who_reads_the_write_verifier_finds_another_one_and_flushes_as_ever() {
+    let world = World::small();
+    world.replace(Volatility { verifier: [0xff; 16], tenure: None, keeper: None });
+    let world = world.with(&[NEXUS, OTHER, THIRD]);
+    let ask = |nexus| {
+        let page = world.run(nexus, build::inquiry(Some(0xc0), 255), &[]).data_in.unwrap();
+        WriteVerifier::parse(&page).unwrap().unwrap().verifier
+    };
+    let before = ask(NEXUS);
+    assert_eq!((before, ask(OTHER)), ([0xff; 16], before));
+    assert_eq!(told(&world.failing(NEXUS, flush(), &[])), Some(LOST));
+    for nexus in [NEXUS, OTHER] {
+        assert_eq!(told(&world.run(nexus, write(), &[1; 512])), Some(LOOK));
+        assert_ne!(ask(nexus), before);
+        assert_eq!(ask(nexus), ask(NEXUS));
+        assert_eq!(world.flushes(nexus), [None; 3]);
+    }
+    assert_eq!(world.flushes(THIRD), [Some(LOST), None, None], "it does not read the page");
+    let second = ask(OTHER);
+    world.failing(THIRD, flush_later(), &[]);
+    assert_eq!(world.flushes(OTHER), [Some(LOOK), Some(LOST), None], "it was told to look, and did not");
+    assert!(![before, second].contains(&ask(NEXUS)));
+}
+
+/// A disk that loses nothing as a rule tells of no verifier: a look at the page says nothing of a failure.
+#[test]
+fn a_look_at_a_page_without_a_verifier_is_no_hearing() {
+    let world = World::of(&[NEXUS, OTHER]);
+    world.failing(NEXUS, flush(), &[]);
+    world.run(OTHER, build::inquiry(Some(0xc0), 255), &[]);
+    assert_eq!(world.flushes(OTHER), [Some(LOST), None, None]);
+}
+
+/// The error went to the one flush, and the other one, which began before, found nothing amiss at the store.
+#[test]
+fn a_flush_that_was_under_way_when_another_failed_fails_too() {
+    let world = World::of(&[NEXUS, OTHER]);
+    let Progress::Store(execution, request) = world.begin(OTHER, task(flush(), &[])) else { panic!("it flushes") };
+    world.failing(NEXUS, flush(), &[]);
+    assert_eq!(told(&world.finish(Progress::Store(execution, request))), Some(LOST));
+    assert_eq!(world.flushes(OTHER), [None; 3]);
+}

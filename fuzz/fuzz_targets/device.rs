@@ -106,7 +106,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
                 }
                 Progress::NoMemory(_) => break,
                 Progress::Abort(execution, _) => progress = units.resume(execution, Ok(Outcome::Done), memory),
-                Progress::Wait(waiting) => progress = units.retry(waiting),
+                Progress::Wait(waiting) => progress = units.retry(waiting, memory),
                 Progress::Store(execution, request) | Progress::Answered(execution, request) => {
                     match execution.store().start(request) {
                         Started::Done(completion) => progress = units.resume(execution, completion, memory),

@@ -82,7 +82,7 @@ pub struct Disk {
     pub(crate) nexuses: Nexuses,
     pub(crate) exclusion: Exclusion,
     pub(crate) tenures: Tenures,
-    flushes: Flushes,
+    pub(crate) flushes: Flushes,
     /// What it was asked to copy.
     pub(crate) copies: Arc<Copies>,
     pub(crate) reservations: Reservations,

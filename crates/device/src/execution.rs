@@ -1,6 +1,7 @@
 //! A command that is on its way: what it has done, what comes next.
 
 mod hold;
+mod waiting;
 
 use std::sync::Arc;
 
@@ -11,6 +12,8 @@ use sanwire_store::{Completion, Outcome, Request, Store};
 
 use self::hold::Flushing;
 pub(crate) use self::hold::{Hold, Turn};
+use self::waiting::Prepared;
+pub use self::waiting::Waiting;
 use crate::allocation::Mapping;
 use crate::copy::Copying;
 use crate::disk::Disk;
@@ -68,70 +71,6 @@ pub(crate) enum Account {
     Takes(u64),
     /// This is left of it, when it is well.
     Left(Rest),
-}
-
-/// A command that waits for another one. Dropping it aborts the command.
-#[derive(Debug)]
-pub struct Waiting(Box<Prepared>);
-
-/// All that a command is when it may go on.
-#[derive(Debug)]
-struct Prepared {
-    execution: Execution,
-    request: Request,
-    is_answered: bool,
-}
-
-impl Waiting {
-    /// What waits.
-    #[must_use]
-    pub fn execution(&self) -> &Execution {
-        &self.0.execution
-    }
-
-    /// Bytes of data that it is going to write, and keeps until then.
-    #[must_use]
-    pub fn data_bytes(&self) -> usize {
-        if let Request::Write { data, .. } = &self.0.request { data.len() } else { 0 }
-    }
-
-    /// Begins, or goes on waiting.
-    pub(crate) fn retry(mut self) -> Progress {
-        match self.0.execution.may_go() {
-            Turn::Now => self.0.go(),
-            Turn::Later => Progress::Wait(self),
-            Turn::Never(sense) => self.0.refuse(&sense),
-        }
-    }
-}
-
-impl Prepared {
-    fn progress(mut self) -> Progress {
-        match self.execution.may_go() {
-            Turn::Now => self.go(),
-            Turn::Later => Progress::Wait(Waiting(Box::new(self))),
-            Turn::Never(sense) => self.refuse(&sense),
-        }
-    }
-
-    fn refuse(self, sense: &Sense) -> Progress {
-        Progress::Done(self.execution.hold.disk.check_condition(sense))
-    }
-
-    fn go(self) -> Progress {
-        let Prepared { mut execution, request, is_answered } = self;
-        if let State::Reserve(reserving) = execution.state {
-            let Execution { hold, account, .. } = execution;
-            let step = reserving.next(&hold.disk);
-            return reserved(hold, step, account);
-        }
-        execution.hold.flushing = match request {
-            Request::Flush if is_answered || execution.outlives_its_task() => Flushing::Unheard,
-            Request::Flush => Flushing::Heard,
-            _ => Flushing::No,
-        };
-        if is_answered { Progress::Answered(execution, request) } else { Progress::Store(execution, request) }
-    }
 }
 
 /// Where a command stands while the store works for it.
@@ -255,18 +194,28 @@ impl Execution {
 
     /// It was aborted while its store worked for it, which has ended so: what that means to others.
     pub fn abandon(self, completion: &Completion) {
-        if self.hold.flushing != Flushing::No && completion.is_err() {
+        if self.hold.flushing() != Flushing::No && completion.is_err() {
             self.worker().flush_failed();
         }
     }
 
-    pub(crate) fn resume(self, completion: Completion, memory: &Region) -> Progress {
+    pub(crate) fn resume(mut self, completion: Completion, memory: &Region) -> Progress {
         self.worker().note(completion.as_ref().err());
-        let completion = match self.hold.flushing {
+        if completion.is_ok() && self.hold.must_settle() {
+            // Its store has nothing more to do.
+            let request = Request::Flush;
+            return Progress::Wait(Waiting::of(Prepared { execution: self, request, is_answered: false }));
+        }
+        self.go_on(completion, memory)
+    }
+
+    fn go_on(mut self, completion: Completion, memory: &Region) -> Progress {
+        let completion = match self.hold.flushing() {
             Flushing::No => completion,
-            Flushing::Heard => self.worker().flushed(Some(self.hold.nexus()), completion),
+            Flushing::Heard | Flushing::Settling => self.worker().flushed(Some(self.hold.nexus()), completion),
             Flushing::Unheard => self.worker().flushed(None, completion),
         };
+        self.hold.end_flush();
         if !matches!(self.state, State::Read { .. }) {
             self.worker().watch_space();
         }
@@ -287,7 +236,7 @@ impl Execution {
             }
             Ok(Step::Later(state, request)) => {
                 let execution = Execution { hold, state, account };
-                Progress::Wait(Waiting(Box::new(Prepared { execution, request, is_answered: false })))
+                Progress::Wait(Waiting::of(Prepared { execution, request, is_answered: false }))
             }
             // The steps after the first bring what was cut already.
             over => {
@@ -320,11 +269,7 @@ fn reserved(hold: Hold, step: Result<Step, Refusal>, account: Account) -> Progre
         Ok(Step::Reserve(reserving)) => {
             let execution = Execution { hold, state: State::Reserve(reserving), account };
             // Its store has nothing to do.
-            return Progress::Wait(Waiting(Box::new(Prepared {
-                execution,
-                request: Request::Flush,
-                is_answered: false,
-            })));
+            return Progress::Wait(Waiting::of(Prepared { execution, request: Request::Flush, is_answered: false }));
         }
         Ok(step) => Ok(step),
         Err(Refusal::Sense(sense)) => Err(sense),

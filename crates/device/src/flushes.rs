@@ -4,6 +4,9 @@
 //! data, and calls the flush after that a success. But the data may be anybody's, and whoever flushed may have been answered before,
 //! or be gone. So a disk counts the flushes that failed, and the next flush of each nexus that has not heard of the last one fails
 //! too, once. Who reads the write verifier page has heard of it there: the verifier is another one after each failure.
+//!
+//! Of two that are at the store together one may have the error of both, and it may be known here after the other's success. So a
+//! success counts only when those of other nexuses that had begun before it have ended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +36,17 @@ struct State {
     listeners: BTreeMap<NexusId, Listener>,
     /// Initiator ports that may come back, and how many failures they had heard of; who left last is at the end.
     away: VecDeque<(TransportId, u64)>,
+    /// How many flushes have begun.
+    begun: u64,
+    under_way: Vec<Option<Flush>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Flush {
+    /// The store does it; it was the one of this number that began.
+    Working { nexus: NexusId, number: u64 },
+    /// The store has done it when so many had begun.
+    Done { nexus: NexusId, begun: u64 },
 }
 
 #[derive(Debug)]
@@ -85,6 +99,40 @@ impl Flushes {
     /// The verifier as it is now.
     pub(crate) fn verifier(&self) -> Option<[u8; 16]> {
         self.verifier.map(|first| verifier_after(first, self.lock().failures))
+    }
+
+    /// A flush by this nexus begins: its place until [`Flushes::end`].
+    pub(crate) fn begin(&self, nexus: NexusId) -> u32 {
+        let state = &mut *self.lock();
+        state.begun += 1;
+        let flush = Some(Flush::Working { nexus, number: state.begun });
+        let at = state.under_way.iter().position(Option::is_none).unwrap_or(state.under_way.len());
+        match state.under_way.get_mut(at) {
+            Some(place) => *place = flush,
+            None => state.under_way.push(flush),
+        }
+        at as u32
+    }
+
+    /// Whether the success of the flush at this place counts: nobody else's that began before it ended can fail any more.
+    pub(crate) fn may_succeed(&self, place: u32) -> bool {
+        let state = &mut *self.lock();
+        let Some(flush) = state.under_way.get_mut(place as usize).and_then(Option::as_mut) else { return true };
+        let (own, before) = match *flush {
+            Flush::Working { nexus, .. } => (nexus, state.begun),
+            Flush::Done { nexus, begun } => (nexus, begun),
+        };
+        *flush = Flush::Done { nexus: own, begun: before };
+        let is_waited_for = |other: &Flush| match *other {
+            Flush::Working { nexus, number } => nexus != own && number <= before,
+            Flush::Done { .. } => false,
+        };
+        !state.under_way.iter().flatten().any(is_waited_for)
+    }
+
+    /// The flush at this place is over, and what it means was noted.
+    pub(crate) fn end(&self, place: u32) {
+        self.lock().under_way.get_mut(place as usize).into_iter().for_each(|flush| *flush = None);
     }
 
     /// A flush has failed, and this nexus is told. Gives those that must look at the page.

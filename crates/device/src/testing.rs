@@ -192,7 +192,7 @@ impl World {
                     progress = self.units.resume(execution, Ok(Outcome::Done), &self.memory);
                 }
                 Progress::NoMemory(task) => panic!("no memory for {task:?}"),
-                Progress::Wait(waiting) => progress = self.units.retry(waiting),
+                Progress::Wait(waiting) => progress = self.units.retry(waiting, &self.memory),
                 Progress::Answered(execution, request) => {
                     self.finish(Progress::Store(execution, request));
                     return Reply::good(None);

@@ -288,8 +288,8 @@ impl LogicalUnits {
     }
 
     /// Asks again whether a command may go on.
-    pub fn retry(&self, waiting: Waiting) -> Progress {
-        waiting.retry()
+    pub fn retry(&self, waiting: Waiting, memory: &Region) -> Progress {
+        waiting.retry(memory)
     }
 
     /// Goes on with a command after its store has done what was asked.

@@ -367,7 +367,7 @@ impl<H: Handle> Runner<H> {
         }
         for _ in 0..self.held.len() {
             let Some((handle, waiting)) = self.held.pop_front() else { break };
-            let progress = self.units.retry(waiting);
+            let progress = self.units.retry(waiting, &self.memory);
             self.go_on(handle, progress, now)?;
         }
         for _ in 0..self.behind.len() {

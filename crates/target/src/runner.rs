@@ -168,7 +168,7 @@ impl Runner {
         let mut is_in_vain = true;
         for _ in 0..self.held.len() {
             let Some(Held { handle, units, waiting }) = self.held.pop_front() else { break };
-            let progress = units.retry(waiting);
+            let progress = units.retry(waiting, &self.memory);
             is_in_vain &= matches!(progress, Progress::Wait(_));
             ended.extend(self.go_on(handle, &units, progress, engine, now));
         }

@@ -18,8 +18,13 @@ pub(crate) struct Hold {
     permit: Permit,
     /// A sanitize is not over; whether its failure may be given up.
     pub(crate) sanitizes: Option<bool>,
-    pub(super) flushing: Flushing,
+    flushing: Flushing,
+    /// Its place among the flushes of the disk.
+    place: u32,
 }
+
+/// No flush of this disk.
+const NOWHERE: u32 = u32::MAX;
 
 /// Whether a command's store makes stable what was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,12 +34,14 @@ pub(super) enum Flushing {
     Heard,
     /// Nobody does.
     Unheard,
+    /// That is done; what others have under way may have failed instead.
+    Settling,
 }
 
 impl Hold {
     pub(crate) fn new(disk: Arc<Disk>, claim: Option<Claim>, nexus: NexusId) -> Hold {
         let (permit, flushing) = (Permit::Nothing, Flushing::No);
-        let mut hold = Hold { disk, nexus, is_admitted: true, permit, sanitizes: None, flushing };
+        let mut hold = Hold { disk, nexus, is_admitted: true, permit, sanitizes: None, flushing, place: NOWHERE };
         hold.enter(claim);
         hold
     }
@@ -47,6 +54,34 @@ impl Hold {
 
     pub(crate) fn nexus(&self) -> NexusId {
         self.nexus
+    }
+
+    /// A flush begins: of this disk or, for a copy, of another one.
+    pub(super) fn begin_flush(&mut self, is_heard: bool, is_of_disk: bool) {
+        self.flushing = if is_heard { Flushing::Heard } else { Flushing::Unheard };
+        self.place = if is_of_disk { self.disk.flushes.begin(self.nexus) } else { NOWHERE };
+    }
+
+    pub(super) fn flushing(&self) -> Flushing {
+        self.flushing
+    }
+
+    /// Whether the flush, which the store has done, is not known yet to be a success.
+    pub(super) fn must_settle(&mut self) -> bool {
+        let must_settle =
+            matches!(self.flushing, Flushing::Heard | Flushing::Settling) && !self.disk.flushes.may_succeed(self.place);
+        if must_settle {
+            self.flushing = Flushing::Settling;
+        }
+        must_settle
+    }
+
+    /// What a flush means has been noted.
+    pub(super) fn end_flush(&mut self) {
+        if self.flushing != Flushing::No {
+            self.disk.flushes.end(self.place);
+            (self.flushing, self.place) = (Flushing::No, NOWHERE);
+        }
     }
 
     /// Gives up what it held for the last piece, and claims the next one behind those who waited for that.
@@ -107,6 +142,7 @@ impl Drop for Hold {
         if let Some(may_be_given_up) = self.sanitizes {
             self.disk.sanitize.fail(may_be_given_up);
         }
+        self.end_flush();
         self.disk.exclusion.leave(&self.permit);
     }
 }

@@ -489,7 +489,9 @@ fn a_copy_waits_for_a_swap_of_its_destination() {
     }
     assert_eq!(done(progress).status, Status::Good);
     second.take_log();
-    let Progress::Store(copying, write) = world.units.retry(waiting) else { panic!("nothing is in its way") };
+    let Progress::Store(copying, write) = world.units.retry(waiting, &world.memory) else {
+        panic!("nothing is in its way")
+    };
     let completion = start(&copying, write);
     assert_eq!(done(world.units.resume(copying, completion, &world.memory)).status, Status::Good);
     assert_eq!(second.take_log(), [(Op::Write, 0, 512)]);

@@ -3,7 +3,7 @@
 use sanwire_core::NexusId;
 use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Reply, Sense, SenseKey, Status, build};
-use sanwire_store::{ErrorKind, Started};
+use sanwire_store::{Completion, ErrorKind, Outcome, Started, StoreError};
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, World, ports, sense, task};
 use crate::{Progress, Volatility};
@@ -181,4 +181,53 @@ fn a_flush_that_was_under_way_when_another_failed_fails_too() {
     world.failing(NEXUS, flush(), &[]);
     assert_eq!(told(&world.finish(Progress::Store(execution, request))), Some(LOST));
     assert_eq!(world.flushes(OTHER), [None; 3]);
+}
+
+/// A flush that is at the store, and the request for it.
+fn begun(world: &World, nexus: NexusId) -> Progress {
+    let progress = world.begin(nexus, task(flush(), &[]));
+    assert!(matches!(progress, Progress::Store(..)), "it flushes");
+    progress
+}
+
+/// The store has done it so; what comes then.
+fn ended(world: &World, flush: Progress, completion: Completion) -> Progress {
+    let Progress::Store(execution, _) = flush else { panic!("it is not at the store") };
+    world.units.resume(execution, completion, &world.memory)
+}
+
+fn retried(world: &World, progress: Progress) -> Progress {
+    let Progress::Wait(waiting) = progress else { panic!("it is over: {progress:?}") };
+    world.units.retry(waiting, &world.memory)
+}
+
+/// The kernel may give one of them the error of both, and its answer may come here last.
+#[test]
+fn a_flush_is_no_success_before_those_of_others_that_were_under_way_have_ended() {
+    for fails in [false, true] {
+        let world = World::of(&[NEXUS, OTHER, THIRD]);
+        let (first, second) = (begun(&world, NEXUS), begun(&world, OTHER));
+        let waiting = ended(&world, second, Ok(Outcome::Done));
+        let later = begun(&world, THIRD);
+        let waiting = retried(&world, waiting);
+        assert!(matches!(waiting, Progress::Wait(_)));
+        let completion = if fails { Err(StoreError::new(ErrorKind::Unwritable, 0)) } else { Ok(Outcome::Done) };
+        let first = ended(&world, first, completion);
+        // The one that began after its end is not waited for, and those that wait do not wait for each other.
+        let (first, later) = if fails { (first, later) } else { (first, ended(&world, later, Ok(Outcome::Done))) };
+        assert_eq!(told(&world.finish(retried(&world, waiting))), fails.then_some(LOST));
+        assert_eq!(told(&world.finish(first)), fails.then_some(LOST));
+        assert_eq!(told(&world.finish(later)), fails.then_some(LOST));
+    }
+}
+
+#[test]
+fn a_flush_waits_neither_for_its_own_initiator_nor_for_one_that_was_aborted() {
+    let world = World::of(&[NEXUS, OTHER]);
+    let (own, second) = (begun(&world, OTHER), begun(&world, OTHER));
+    assert!(matches!(ended(&world, second, Ok(Outcome::Done)), Progress::Done(_)));
+    let Progress::Store(aborted, _) = begun(&world, NEXUS) else { unreachable!() };
+    let waiting = ended(&world, own, Ok(Outcome::Done));
+    aborted.abandon(&Ok(Outcome::Done));
+    assert_eq!(told(&world.finish(retried(&world, waiting))), None);
 }

@@ -179,8 +179,8 @@ fn a_long_write_same_lets_others_come_between() {
     let Progress::Wait(waiting) = turn(filling) else { panic!("others have their turn after each piece") };
     let swap = [0x89, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0].into();
     let Progress::Wait(swapping) = begin(OTHER, swap, &[[7; 512], [8; 512]].concat()) else { panic!("it waits") };
-    let filling = turn(world.units.retry(waiting));
-    assert_eq!(world.finish(world.units.retry(swapping)).status, Status::Good, "between two pieces");
+    let filling = turn(world.units.retry(waiting, &world.memory));
+    assert_eq!(world.finish(world.units.retry(swapping, &world.memory)).status, Status::Good, "between two pieces");
     let Progress::Wait(waiting) = filling else { panic!("it is not over") };
     world.store.take_log();
     drop(waiting);
@@ -200,7 +200,7 @@ fn a_write_same_under_way_ends_when_a_sanitize_begins() {
     let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
     let Progress::Done(reply) = world.units.resume(execution, completion, &world.memory) else { panic!("it goes on") };
     assert_eq!(sense(&reply).additional, AdditionalSense::NOT_READY_SANITIZE_IN_PROGRESS);
-    assert_eq!(world.finish(world.units.retry(erasing)).status, Status::Good);
+    assert_eq!(world.finish(world.units.retry(erasing, &world.memory)).status, Status::Good);
     assert_eq!(world.store.bytes(0, 1 << 20), vec![0; 1 << 20]);
 }
 

@@ -33,7 +33,7 @@ fn begun(world: &World, cdb: [u8; 10], list: &[u8], turns: usize) -> Progress {
             }
             Progress::Wait(waiting) => {
                 assert!(waiting.execution().outlives_its_task());
-                world.units.retry(waiting)
+                world.units.retry(waiting, &world.memory)
             }
             over => panic!("it is over: {over:?}"),
         };
@@ -133,7 +133,7 @@ fn a_sanitize_waits_for_the_writes_before_it() {
     let write = world.begin(OTHER, task(build::write_16(Extent { lba: 3, blocks: 1 }, false), &[9; 512]));
     let Progress::Wait(waiting) = begun(&world, sanitize(BLOCK_ERASE, 0), &[], 0) else { panic!("it must wait") };
     assert_eq!(world.finish(write).status, Status::Good);
-    assert_eq!(world.finish(world.units.retry(waiting)).status, Status::Good);
+    assert_eq!(world.finish(world.units.retry(waiting, &world.memory)).status, Status::Good);
     assert_eq!(world.store.bytes(1536, 512), [0; 512]);
 }
 

@@ -105,7 +105,7 @@ fn first_step(world: &World, nexus: sanwire_core::NexusId, cdb: Cdb, data: &[u8]
 
 fn retry(world: &World, progress: Progress) -> Progress {
     let Progress::Wait(waiting) = progress else { panic!("it must wait") };
-    world.units.retry(waiting)
+    world.units.retry(waiting, &world.memory)
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn threads_that_count_by_swapping_lose_nothing() {
                 let mut progress = world.begin(sanwire_core::NexusId(nexus), task(cdb, &[old, new].concat()));
                 while let Progress::Wait(waiting) = progress {
                     std::thread::yield_now();
-                    progress = world.units.retry(waiting);
+                    progress = world.units.retry(waiting, &world.memory);
                 }
                 if world.finish(progress).status == Status::Good {
                     break;

@@ -85,7 +85,7 @@ impl Volatile {
         let mut progress = self.world.begin(nexus, self.write(lba, byte));
         while let Progress::Wait(waiting) = progress {
             self.keeper.keep();
-            progress = self.world.units.retry(waiting);
+            progress = self.world.units.retry(waiting, &self.world.memory);
         }
         self.world.finish(progress)
     }
@@ -113,11 +113,13 @@ fn a_tenure_is_durable_before_the_first_write_and_found_again() {
     let tenure = disk.ask(NEXUS);
     assert!(tenure.is_some() && disk.ask(NEXUS) == tenure && disk.keeper.wanted().is_none(), "it is only an offer");
     let Progress::Wait(waiting) = disk.world.begin(NEXUS, disk.write(0, 1)) else { panic!("it is not durable yet") };
-    let Progress::Wait(waiting) = disk.world.units.retry(waiting) else { panic!("it is not durable yet") };
+    let Progress::Wait(waiting) = disk.world.units.retry(waiting, &disk.world.memory) else {
+        panic!("it is not durable yet")
+    };
     let kept = disk.keeper.wanted();
     assert_eq!(kept.map(|tenure| (tenure.id[0], tenure.writer[0])), tenure.map(|tenure| (tenure, 1)));
     disk.keeper.keep();
-    assert_eq!(disk.world.finish(disk.world.units.retry(waiting)).status, Status::Good);
+    assert_eq!(disk.world.finish(disk.world.units.retry(waiting, &disk.world.memory)).status, Status::Good);
     assert!(matches!(disk.world.begin(NEXUS, disk.write(1, 1)), Progress::Store(..)), "once");
     disk.world.units.nexus_lost(NEXUS);
     // The target is started again. Somebody who only looks takes nothing from who comes back later.
@@ -144,11 +146,13 @@ fn a_foreign_write_ends_the_tenure_and_comes_after_all_that_its_holder_has_begun
     let Progress::Wait(foreign) = disk.world.begin(OTHER, disk.write(5, 3)) else { panic!("nothing is durable") };
     assert_eq!(disk.keeper.wanted(), None);
     disk.keeper.keep();
-    let Progress::Wait(foreign) = disk.world.units.retry(foreign) else { panic!("a write is under way") };
+    let Progress::Wait(foreign) = disk.world.units.retry(foreign, &disk.world.memory) else {
+        panic!("a write is under way")
+    };
     let late = disk.world.begin(NEXUS, disk.write(5, 4));
     assert_eq!(sense(&disk.world.finish(late)), overtaken());
     assert_eq!(disk.world.finish(Progress::Store(begun, request)).status, Status::Good);
-    assert_eq!(disk.world.finish(disk.world.units.retry(foreign)).status, Status::Good);
+    assert_eq!(disk.world.finish(disk.world.units.retry(foreign, &disk.world.memory)).status, Status::Good);
     assert_eq!(disk.block(5), 3);
     assert_eq!((disk.ask(NEXUS), disk.ask(OTHER)), (None, None), "they write in turns");
     assert!(matches!(disk.world.begin(NEXUS, disk.write(5, 4)), Progress::Store(..)), "at full speed");
@@ -173,8 +177,8 @@ fn a_holders_write_that_waited_while_its_tenure_ended_is_refused() {
     let Progress::Wait(foreign) = disk.world.begin(OTHER, disk.write(7, 3)) else { panic!("nothing is durable") };
     disk.keeper.keep();
     assert_eq!(disk.world.finish(Progress::Store(swap, request)).status, Status::Good, "it goes on as one action");
-    assert_eq!(sense(&disk.world.finish(disk.world.units.retry(waiting))), overtaken());
-    assert_eq!(disk.world.finish(disk.world.units.retry(foreign)).status, Status::Good);
+    assert_eq!(sense(&disk.world.finish(disk.world.units.retry(waiting, &disk.world.memory))), overtaken());
+    assert_eq!(disk.world.finish(disk.world.units.retry(foreign, &disk.world.memory)).status, Status::Good);
     assert_eq!((disk.block(0), disk.block(7)), (2, 3));
 }
 

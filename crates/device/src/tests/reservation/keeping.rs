@@ -134,7 +134,7 @@ fn begin(world: &World, nexus: NexusId, action: u8, list: &[u8]) -> Progress {
 
 fn waits(world: &World, progress: Progress) -> Progress {
     let Progress::Wait(waiting) = progress else { panic!("{progress:?}") };
-    let Progress::Wait(waiting) = world.units.retry(waiting) else { panic!("it goes on") };
+    let Progress::Wait(waiting) = world.units.retry(waiting, &world.memory) else { panic!("it goes on") };
     Progress::Wait(waiting)
 }
 

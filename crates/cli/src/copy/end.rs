@@ -8,8 +8,12 @@ use sanwire_initiator::{Volume, VolumeError};
 
 use super::image::Image;
 
-/// Bytes of one operation at the most: a good size on every wire, and small enough that zeroes are found.
-const CHUNK_MAX_BYTES: u64 = 256 << 10;
+/// Bytes of one operation at the most, and at least where the ends take so much. Longer ones cost more time of the processor.
+const CHUNK_MAX_BYTES: u64 = 1 << 20;
+const CHUNK_MIN_BYTES: u64 = 256 << 10;
+
+/// Bytes of all operations in flight, unless they are the smallest.
+const IN_FLIGHT_MAX_BYTES: u64 = 32 << 20;
 
 /// A source or a destination.
 #[derive(Debug)]
@@ -59,12 +63,15 @@ impl End {
         }
     }
 
-    /// The longest single operation.
-    pub(super) fn chunk_bytes(&self) -> u64 {
-        match self {
-            End::Image(_) => CHUNK_MAX_BYTES,
-            End::Volume(volume, _) => CHUNK_MAX_BYTES.min(volume.info().transfer_max_bytes.into()),
-        }
+    /// The longest single operation, where so many are in flight.
+    pub(super) fn chunk_bytes(&self, depth: u16) -> u64 {
+        let most = (IN_FLIGHT_MAX_BYTES / u64::from(depth.max(1))).clamp(CHUNK_MIN_BYTES, CHUNK_MAX_BYTES);
+        let taken = match self {
+            End::Image(_) => most,
+            End::Volume(volume, _) => most.min(volume.info().transfer_max_bytes.into()),
+        };
+        // A multiple of the blocks of the other end too.
+        if taken > CHUNK_MIN_BYTES { taken / CHUNK_MIN_BYTES * CHUNK_MIN_BYTES } else { taken }
     }
 
     pub(super) fn is_volume(&self) -> bool {

@@ -74,7 +74,7 @@ impl<'a> Stage<'a> {
 
     /// The longest single operation that both ends take.
     fn chunk_bytes(self) -> u64 {
-        self.from.chunk_bytes().min(self.to.chunk_bytes())
+        self.from.chunk_bytes(self.depth).min(self.to.chunk_bytes(self.depth))
     }
 
     async fn work_on(self, part: Part) -> anyhow::Result<Tally> {
@@ -137,21 +137,51 @@ impl<'a> Stage<'a> {
     }
 
     async fn put(self, part: &Part, mut frame: Frame) -> anyhow::Result<Tally> {
-        let (start_bytes, length_bytes) = (part.range.start, part.length_bytes());
+        let length = usize::try_from(part.length_bytes())?;
+        if self.to.block_bytes() == 1 {
+            frame.truncate(length);
+        }
         // A file that is updated may have something there.
         let can_clear = self.mode == Mode::Copy || self.to.is_volume();
-        if can_clear && is_zero(&frame) && self.to.zero(start_bytes..start_bytes + frame.len() as u64).await? {
-            return Ok(Tally { zero_bytes: length_bytes, ..Tally::default() });
+        let (data, mut tally) = (frame.freeze(), Tally::default());
+        for Run { range, is_zero } in runs(&data) {
+            let start_bytes = part.range.start + range.start as u64;
+            let run_bytes = (range.end.min(length) - range.start) as u64;
+            if is_zero && can_clear && self.to.zero(start_bytes..start_bytes + range.len() as u64).await? {
+                tally.zero_bytes += run_bytes;
+            } else {
+                self.to.write(start_bytes, data.slice(range)).await?;
+                tally.data_bytes += run_bytes;
+            }
         }
-        if self.to.block_bytes() == 1 {
-            frame.truncate(usize::try_from(length_bytes)?);
-        }
-        self.to.write(start_bytes, frame.freeze()).await?;
-        Ok(Tally { data_bytes: length_bytes, ..Tally::default() })
+        Ok(tally)
     }
 }
 
-pub(super) fn is_zero(bytes: &[u8]) -> bool {
+/// Zeroes are looked for in units of so many bytes.
+const ZERO_UNIT_BYTES: usize = 256 << 10;
+
+/// A part of an operation's bytes of which all is zero, or of which every unit has something else.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    pub(super) range: Range<usize>,
+    pub(super) is_zero: bool,
+}
+
+/// All runs of some bytes, in order.
+pub(super) fn runs(bytes: &[u8]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (unit, start) in bytes.chunks(ZERO_UNIT_BYTES).zip((0..).step_by(ZERO_UNIT_BYTES)) {
+        let (end, is_zero) = (start + unit.len(), is_zero(unit));
+        match runs.last_mut().filter(|run| run.is_zero == is_zero) {
+            Some(run) => run.range.end = end,
+            None => runs.push(Run { range: start..end, is_zero }),
+        }
+    }
+    runs
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
     // Whole rows first: the compiler makes wide instructions of them.
     bytes.chunks(64).all(|row| row.iter().fold(0, |sum, byte| sum | byte) == 0)
 }

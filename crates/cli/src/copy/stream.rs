@@ -4,12 +4,12 @@ use std::io::{self, Read, Write};
 
 use anyhow::Context;
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, TryStreamExt};
-use sanwire_buffer::Frame;
+use sanwire_buffer::{Frame, Slice};
 
 use super::Copied;
 use super::end::End;
 use super::parts::{Part, Parts};
-use super::stage::is_zero;
+use super::stage::{Run, runs};
 
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -24,7 +24,7 @@ pub(crate) async fn write_out(
     progress: impl Fn(u64),
 ) -> anyhow::Result<Copied> {
     let mut copied = Copied::default();
-    let mut parts = Parts::new(from, 0..from.size_bytes(), from.chunk_bytes());
+    let mut parts = Parts::new(from, 0..from.size_bytes(), from.chunk_bytes(depth));
     let mut flying = FuturesOrdered::new();
     loop {
         while flying.len() < usize::from(depth.max(1)) {
@@ -77,7 +77,7 @@ pub(crate) async fn read_in(
     let mut place_bytes = 0;
     loop {
         let mut chunk = Vec::new();
-        pipe.take(to.chunk_bytes()).read_to_end(&mut chunk).context("reading from stdin")?;
+        pipe.take(to.chunk_bytes(depth)).read_to_end(&mut chunk).context("reading from stdin")?;
         let length_bytes = chunk.len() as u64;
         if length_bytes == 0 {
             break;
@@ -89,12 +89,15 @@ pub(crate) async fn read_in(
             to.size_bytes(),
             to.name()
         );
-        while flying.len() >= usize::from(depth.max(1)) {
-            flying.try_next().await?;
+        let chunk = Frame::from(chunk).freeze();
+        for Run { range, is_zero } in runs(&chunk) {
+            while flying.len() >= usize::from(depth.max(1)) {
+                flying.try_next().await?;
+            }
+            let run_bytes = (range.end as u64).min(length_bytes) - range.start as u64;
+            *(if is_zero { &mut copied.zero_bytes } else { &mut copied.data_bytes }) += run_bytes;
+            flying.push(put(to, place_bytes + range.start as u64, chunk.slice(range), is_zero));
         }
-        let is_zero = is_zero(&chunk);
-        *(if is_zero { &mut copied.zero_bytes } else { &mut copied.data_bytes }) += length_bytes;
-        flying.push(put(to, place_bytes, chunk, is_zero));
         place_bytes += length_bytes;
         progress(place_bytes);
     }
@@ -104,9 +107,9 @@ pub(crate) async fn read_in(
     Ok(copied)
 }
 
-async fn put(to: &End, place_bytes: u64, chunk: Vec<u8>, is_zero: bool) -> anyhow::Result<()> {
-    if is_zero && to.zero(place_bytes..place_bytes + chunk.len() as u64).await? {
+async fn put(to: &End, place_bytes: u64, data: Slice, is_zero: bool) -> anyhow::Result<()> {
+    if is_zero && to.zero(place_bytes..place_bytes + data.len() as u64).await? {
         return Ok(());
     }
-    to.write(place_bytes, Frame::from(chunk).freeze()).await
+    to.write(place_bytes, data).await
 }

@@ -2,10 +2,10 @@ use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use sanwire_initiator::{OpKind, Volume, VolumeError};
+use sanwire_initiator::{OpKind, Volume, VolumeError, VolumeInfo};
 
 use super::*;
 use crate::parking::block_on;
@@ -77,6 +77,44 @@ fn as_end(volume: &Volume) -> End {
 
 fn run(from: &End, to: &mut End, journal: &Journal) -> anyhow::Result<Copied> {
     block_on(copy(from, to, journal, OPTIONS, |_| ()))
+}
+
+#[test]
+fn a_mebibyte_goes_at_once_where_the_volume_takes_it_and_zeroes_within_are_not_sent() {
+    const LONGEST: usize = 3 << 20;
+    let scratch = Scratch::new("long");
+    let source = scratch.0.join("source.img");
+    let mut content: Vec<u8> = (0..9 << 20).map(|at| (at / 512 * 31 + at) as u8 | 1).collect();
+    content[1 << 20..(1 << 20) + (512 << 10)].fill(0);
+    fs::write(&source, &content).unwrap();
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&written);
+    let long =
+        VolumeInfo { transfer_max_bytes: LONGEST as u32, transfer_limit_bytes: LONGEST as u32, ..info(9 << 20, 512) };
+    let volume = serve(long, move |op| {
+        if let OpKind::Write { data, .. } = op {
+            noted.lock().unwrap().push(data.len());
+        }
+        None
+    });
+    let from = End::Image(Image::open_source(&source).unwrap());
+    let copied = run(&from, &mut as_end(&volume), &scratch.journal()).unwrap();
+    assert_eq!((copied.data_bytes, copied.zero_bytes), ((8 << 20) + (512 << 10), 512 << 10));
+    let mut written = written.lock().unwrap().clone();
+    written.sort_unstable();
+    assert_eq!(written, [&[512 << 10][..], &[1 << 20; 8]].concat());
+    let back = scratch.0.join("back.img");
+    run(&as_end(&volume), &mut End::Image(Image::open_destination(&back).unwrap()), &scratch.journal()).unwrap();
+    assert!(fs::read(back).unwrap() == content);
+}
+
+#[test]
+fn the_memory_of_a_copy_does_not_grow_with_its_depth() {
+    let scratch = Scratch::new("depth");
+    let end = End::Image(Image::open_source(&scratch.image(SIZE_BYTES)).unwrap());
+    let in_flight_bytes = |depth: u16| end.chunk_bytes(depth) * u64::from(depth);
+    assert!([1, 2, 8, 13, 16, 32, 128].iter().all(|depth| in_flight_bytes(*depth) <= 32 << 20));
+    assert_eq!(end.chunk_bytes(1024), 256 << 10);
 }
 
 #[test]

@@ -166,6 +166,35 @@ fn a_hundredth_lost_by_chance_does_not_end_the_flow() {
     });
 }
 
+/// What was found out about the way holds for a while only, and whoever shares it is not to be run over.
+#[test]
+fn after_a_pause_no_whole_window_leaves_at_once() {
+    run_seeds("after_a_pause", 2, |seed| {
+        for kind in [Kind::Read, Kind::Write { is_stable: false }] {
+            let mut world = started(long_way(0), seed)?;
+            moved(&mut world, kind, Duration::from_millis(500), Duration::from_millis(500))?;
+            let burst = |world: &mut World| {
+                let before = world.wire.stats.data_packets;
+                (0..DEPTH as u64)
+                    .try_for_each(|at| world.give(0, kind, Range { lba: at * BLOCKS, blocks: BLOCKS }).map(drop))?;
+                // Before anything can be acknowledged.
+                world.run_for(Duration::from_micros(3900))?;
+                Outcome::Ok(world.wire.stats.data_packets - before)
+            };
+            world.run_for(Duration::from_secs(2))?;
+            let first = burst(&mut world)?;
+            world.run_for(Duration::from_millis(20))?;
+            let second = burst(&mut world)?;
+            // Reads are asked for besides.
+            let most = 10 + DEPTH as u64;
+            if first > most || second < 2 * most {
+                return Err(format!("{kind:?}: {first} packets after a pause, {second} soon after"));
+            }
+        }
+        Ok(())
+    });
+}
+
 /// A way of 4 ms there and back on which nothing is lost.
 fn long_way(batch_us: u64) -> Plan {
     let mut plan = narrow(1, 1500, 65_536);

@@ -1,6 +1,7 @@
 //! How many bytes may be under way on a link: congestion control on loss and on delay.
 //!
 //! CUBIC (RFC 9438), begun as RFC 6928 says, its slow start ended by loss or by growing delay (HyStart++, RFC 9406).
+//! After a pause it begins anew (RFC 5681 4.1).
 //! Four things are our own: the window may be as small as one packet, so that many clients fit through a small buffer; a
 //! standing queue of [`DELAY_MAX`] counts as a loss, so that a large buffer does not fill; a timeout asks what
 //! has come before anything is taken for lost, so only the second one in a row makes the window as small as can be; and
@@ -274,6 +275,12 @@ impl Congestion {
         self.cautious = None;
     }
 
+    /// Nothing was sent for long: what the window was found by may be past, and it would leave all at once (RFC 5681 4.1).
+    pub(super) fn restart(&mut self) {
+        let window_bytes = initial(self.packet_bytes) / self.flows.len() as f64;
+        self.flows.iter_mut().for_each(|flow| flow.restart(window_bytes));
+    }
+
     /// Twice in a row nothing was acknowledged in time.
     pub(super) fn collapse(&mut self) {
         if self.window() > self.packet_bytes {
@@ -463,6 +470,28 @@ mod tests {
             path.round(&mut congestion);
         }
         assert!(congestion.window_bytes() >= 100_000, "{congestion:?}");
+    }
+
+    #[test]
+    fn after_a_pause_the_window_begins_anew_and_is_soon_what_it_was() {
+        let (mut congestion, mut path) = (Congestion::new(PACKET), path(100_000, 100_000));
+        (0..200).for_each(|_| {
+            path.round(&mut congestion);
+        });
+        let before = congestion.window_bytes();
+        assert!(before > 100_000);
+        congestion.restart();
+        assert_eq!(congestion.window_bytes(), 14_600);
+        let rounds = (0..20).find(|_| path.round(&mut congestion) || congestion.window_bytes() >= before / 2);
+        assert!(rounds.is_some_and(|rounds| rounds <= 4), "{congestion:?}");
+        // What is small already stays as it is.
+        let mut small = Congestion::new(PACKET);
+        (0..50).for_each(|order| {
+            small.lost(order, order + 1);
+        });
+        let before = small.window_bytes();
+        small.restart();
+        assert_eq!(small.window_bytes(), before);
     }
 
     #[test]

@@ -93,6 +93,7 @@ impl Channel {
         if !self.shaper.is_free(now) {
             return None;
         }
+        self.links.iter_mut().for_each(|link| link.wake(now));
         // The only link is told nothing of sizes: what it does not take is found out by its losses.
         if let [only] = &self.links[..] {
             return only.has_room(bytes).then_some(0);

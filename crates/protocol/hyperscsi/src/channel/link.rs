@@ -23,6 +23,9 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 const RETURN_FIRST: Duration = Duration::from_millis(250);
 const RETURN_MAX: Duration = Duration::from_secs(1);
 
+/// What was found out about a way is trusted for so long after it was last used (RFC 5681 4.1; RFC 6298 2.4): no timeout is longer.
+const TRUST_MAX: Duration = Duration::from_secs(1);
+
 /// The round trip of a link on which nothing was measured.
 const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(1);
 
@@ -67,6 +70,8 @@ pub(super) struct Link {
     congestion: Congestion,
     in_flight_bytes: u64,
     in_flight_packets: u64,
+    /// When data was last sent, or might have been.
+    sent_at: Instant,
     next_order: u64,
     sent_packets: u64,
     resent_packets: u64,
@@ -113,6 +118,7 @@ impl Link {
             round_trip: RoundTrip::default(),
             in_flight_bytes: 0,
             in_flight_packets: 0,
+            sent_at: now,
             next_order: 1,
             sent_packets: 0,
             resent_packets: 0,
@@ -244,6 +250,14 @@ impl Link {
         self.round_trip.calm_timeout()
     }
 
+    /// There is something to send. After a pause not all of the window is to be trusted.
+    pub(super) fn wake(&mut self, now: Instant) {
+        if self.in_flight_packets == 0 && now.saturating_since(self.sent_at) > TRUST_MAX {
+            self.congestion.restart();
+            self.sent_at = now;
+        }
+    }
+
     /// Whether a packet may go now.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let is_taken = self.in_flight_packets < u64::from(self.capacity.theirs);
@@ -272,6 +286,7 @@ impl Link {
         self.resent_packets += u64::from(is_again);
         self.in_flight_bytes += u64::from(bytes);
         self.in_flight_packets += 1;
+        self.sent_at = now;
         self.silent_since.get_or_insert(now);
         if self.retransmit_at.is_none() {
             self.retransmit_at = Some(now + self.round_trip.timeout());

@@ -171,6 +171,15 @@ impl Flow {
         self.before = None;
     }
 
+    /// Begins anew with no more than this. Up to three quarters of what the window was it opens as fast as can be (RFC 2861 3.1).
+    pub(super) fn restart(&mut self, window_bytes: f64) {
+        if self.window_bytes > window_bytes {
+            self.threshold_bytes = self.threshold_bytes.max(self.window_bytes * 0.75);
+            self.window_bytes = window_bytes;
+            self.curve = None;
+        }
+    }
+
     pub(super) fn collapse(&mut self, window_bytes: f64) {
         self.window_bytes = window_bytes;
     }

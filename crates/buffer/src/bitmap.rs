@@ -19,6 +19,10 @@ impl Bitmap {
         Bitmap { words, units, free: units, hint: 0 }
     }
 
+    pub(crate) fn units(&self) -> usize {
+        self.units
+    }
+
     pub(crate) fn free_units(&self) -> usize {
         self.free
     }

@@ -13,7 +13,9 @@ mod frame;
 mod packet;
 mod region;
 mod share;
+mod shortage;
 
 pub use frame::{Frame, Slice};
 pub use packet::{HEAD_INLINE_BYTES, Head, Packet};
 pub use region::{Region, UNIT_BYTES};
+pub use shortage::Shortage;

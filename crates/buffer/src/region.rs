@@ -52,11 +52,11 @@ struct State {
     unused: Vec<usize>,
     /// How many frames have gone home.
     releases: u64,
-    /// Who was denied what is guaranteed to it last, and what `releases` was then.
-    denied: Option<(usize, u64)>,
+    /// Who has precedence, because it lacks something of what is guaranteed to it, and what `releases` was when it last asked.
+    first: Option<(usize, u64)>,
 }
 
-/// Who was denied what is guaranteed to it has precedence until so many frames have gone home, unless it asks again.
+/// Precedence lasts until so many frames have gone home, unless its holder asks again.
 const PRECEDENCE_RELEASES: u64 = 32;
 
 impl State {
@@ -67,23 +67,42 @@ impl State {
     fn allowed_bytes(&self, terms: &Terms) -> usize {
         match *terms {
             Terms::Whole => self.free_bytes(),
-            Terms::Share(holder) if self.must_wait(holder) => 0,
-            Terms::Share(holder) => self.shares[holder].allowed_bytes(self.free_bytes()),
+            Terms::Share(holder) => {
+                let left_bytes = self.free_bytes().saturating_sub(self.reserved_bytes(holder));
+                self.shares[holder].allowed_bytes(self.free_bytes()).min(left_bytes)
+            }
             Terms::Nothing => 0,
         }
     }
 
-    /// Whether a holder that has something gets no more before another has got what is guaranteed to it.
-    fn must_wait(&self, holder: usize) -> bool {
-        let is_other = |(denied, at): (usize, u64)| denied != holder && self.releases - at < PRECEDENCE_RELEASES;
-        self.denied.is_some_and(is_other) && self.shares[holder].held_bytes() > 0
+    /// What a holder that has something must leave to one that lacks what is guaranteed to it.
+    fn reserved_bytes(&self, holder: usize) -> usize {
+        let Some((first, at)) = self.first else { return 0 };
+        let is_over = first == holder || self.releases - at >= PRECEDENCE_RELEASES;
+        let (held_bytes, lacking_bytes) = (self.shares[first].held_bytes(), self.shares[first].lacking_bytes());
+        // Where it has itself what it lacks, nobody else can leave it that.
+        let can_be_left = held_bytes + lacking_bytes <= self.taken.units() * UNIT_BYTES;
+        if is_over || !can_be_left || self.shares[holder].held_bytes() == 0 { 0 } else { lacking_bytes }
+    }
+
+    /// Whether a run of what must be left is left by one of so many units.
+    fn leaves_enough(&mut self, holder: usize, units: usize) -> bool {
+        let reserved_units = self.reserved_bytes(holder).div_ceil(UNIT_BYTES);
+        reserved_units == 0 || units == 0 || self.taken.has_runs(units, reserved_units)
     }
 
     /// A holder did not get so many bytes.
     fn refuse(&mut self, holder: usize, bytes: usize) {
         self.shares[holder].refused(bytes);
-        if self.shares[holder].is_denied() && !self.must_wait(holder) {
-            self.denied = Some((holder, self.releases));
+        if self.shares[holder].lacking_bytes() > 0 && self.reserved_bytes(holder) == 0 {
+            self.first = Some((holder, self.releases));
+        }
+    }
+
+    /// A holder lacks nothing, or nothing that it asks for.
+    fn settle(&mut self, holder: usize) {
+        if self.shares[holder].lacking_bytes() == 0 {
+            self.first.take_if(|(first, _)| *first == holder);
         }
     }
 
@@ -93,11 +112,12 @@ impl State {
         match *terms {
             Terms::Whole => self.taken.take(units),
             Terms::Share(holder) => {
-                let is_allowed = !self.must_wait(holder) && self.shares[holder].allows(bytes, self.free_bytes());
-                let start = if is_allowed { self.taken.take(units) } else { None };
+                let is_allowed = self.shares[holder].allows(bytes, self.free_bytes());
+                let may_take = is_allowed && self.leaves_enough(holder, units);
+                let start = if may_take { self.taken.take(units) } else { None };
                 if start.is_some() {
                     self.shares[holder].took(bytes);
-                    self.denied.take_if(|(denied, _)| *denied == holder);
+                    self.settle(holder);
                 } else {
                     self.refuse(holder, bytes);
                 }
@@ -111,10 +131,12 @@ impl State {
     fn has_runs(&mut self, first: usize, second: usize, terms: &Terms) -> bool {
         let bytes = (first + second) * UNIT_BYTES;
         let has_both = bytes <= self.allowed_bytes(terms) && self.taken.has_runs(first, second);
-        if let (false, Terms::Share(holder)) = (has_both, terms) {
-            self.refuse(*holder, bytes);
+        let Terms::Share(holder) = *terms else { return has_both };
+        let may_take = has_both && self.leaves_enough(holder, first + second);
+        if !may_take {
+            self.refuse(holder, bytes);
         }
-        has_both
+        may_take
     }
 
     fn give_back(&mut self, start: usize, units: usize, terms: &Terms) {
@@ -158,14 +180,15 @@ impl Region {
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
         let state =
-            State { taken: Bitmap::new(units), shares: Vec::new(), unused: Vec::new(), releases: 0, denied: None };
+            State { taken: Bitmap::new(units), shares: Vec::new(), unused: Vec::new(), releases: 0, first: None };
         let mapping = Mapping { base, units, state: Mutex::new(state), on_release: OnceLock::new() };
         Ok(Region(Arc::new(Handle { mapping: Arc::new(mapping), terms: Terms::Whole })))
     }
 
     /// A handle for one of several holders. It has no more than three times what it leaves free of the region, or than
-    /// `guaranteed_bytes` if those are more and are there. When they are not, others that have something get no more before it
-    /// has got that: many that ask for little do not keep one that asks for much from ever getting it.
+    /// `guaranteed_bytes` if those are more and are there. When they are not, others that have something leave to it what it was
+    /// denied of them, until it has got that, or does not want it any more ([`Region::forgo`]): many that ask for little do not
+    /// keep one that asks for much from ever getting it.
     #[must_use]
     pub fn share(&self, guaranteed_bytes: usize) -> Region {
         let share = Share::new(guaranteed_bytes);
@@ -225,11 +248,19 @@ impl Region {
         self.lock().shares[holder].held_bytes()
     }
 
-    /// Whether memory is short for this holder: what it asked for last was within what is guaranteed to it, and was not there.
+    /// Whether memory is short for this holder: it asked for what is guaranteed to it, and has not got that yet.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         let Terms::Share(holder) = self.0.terms else { return false };
-        self.lock().shares[holder].is_denied()
+        self.lock().shares[holder].lacking_bytes() > 0
+    }
+
+    /// What this holder asked for in vain is not wanted any more. If something of it still is, ask again.
+    pub fn forgo(&self) {
+        let Terms::Share(holder) = self.0.terms else { return };
+        let mut state = self.lock();
+        state.shares[holder].forgo();
+        state.settle(holder);
     }
 
     /// How many frames have gone home: what found no memory finds none before this changes.
@@ -272,10 +303,15 @@ impl Region {
         Arc::ptr_eq(&self.0.mapping, &other.0.mapping)
     }
 
+    /// What all handles have in common that stand for one holder, as long as there is one of them.
+    pub(crate) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// Whether both handles stand for one holder.
     #[must_use]
     pub fn is_same_share(&self, other: &Region) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.identity() == other.identity()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -295,7 +331,7 @@ impl Drop for Handle {
         // Frames hold the handle that they were taken by: none is left.
         if let Terms::Share(holder) = self.terms {
             let mut state = self.mapping.lock();
-            state.denied.take_if(|(denied, _)| *denied == holder);
+            state.first.take_if(|(first, _)| *first == holder);
             state.unused.push(holder);
         }
     }
@@ -413,6 +449,54 @@ mod tests {
         assert!(!gone.has_frames(16 * UNIT_BYTES, 0) && other.frame(1).is_none());
         drop(gone);
         assert!(other.frame(1).is_some() && held.is_some());
+    }
+
+    #[test]
+    fn who_was_denied_much_has_precedence_until_it_has_got_that() {
+        let region = Region::new(16 * UNIT_BYTES).unwrap();
+        let (much, little) = (region.share(16 * UNIT_BYTES), region.share(16 * UNIT_BYTES));
+        let held: Vec<_> = (0..4).map(|_| little.frame(1).unwrap()).collect();
+        assert!(much.frame(14 * UNIT_BYTES).is_none() && much.is_denied());
+        let some = much.frame(1).unwrap();
+        assert!(much.is_denied() && little.frame(1).is_none(), "little of it is not what it was denied");
+        drop((some, held));
+        assert!(much.frame(14 * UNIT_BYTES).is_some() && !much.is_denied());
+    }
+
+    #[test]
+    fn nobody_waits_for_what_its_holder_has_itself() {
+        let region = Region::new(16 * UNIT_BYTES).unwrap();
+        let (much, other) = (region.share(64 * UNIT_BYTES), region.share(0));
+        let held = [much.frame(8 * UNIT_BYTES), other.frame(1)];
+        assert!(much.frame(9 * UNIT_BYTES).is_none() && much.is_denied());
+        assert!(other.frame(1).is_some());
+        much.forgo();
+        assert!(much.frame(8 * UNIT_BYTES).is_none() && other.frame(1).is_none());
+        drop(held);
+    }
+
+    #[test]
+    fn what_is_not_wanted_any_more_gives_no_precedence() {
+        let region = Region::new(16 * UNIT_BYTES).unwrap();
+        let (gone, other) = (region.share(16 * UNIT_BYTES), region.share(16 * UNIT_BYTES));
+        let held = other.frame(1).unwrap();
+        assert!(gone.frame(16 * UNIT_BYTES).is_none() && gone.is_denied() && other.frame(1).is_none());
+        gone.forgo();
+        assert!(!gone.is_denied() && other.frame(1).is_some());
+        drop(held);
+    }
+
+    #[test]
+    fn precedence_keeps_others_from_no_more_than_was_denied() {
+        let region = Region::new(16 * UNIT_BYTES).unwrap();
+        let (first, other) = (region.share(8 * UNIT_BYTES), region.share(0));
+        let mut held: Vec<_> = (0..12).map(|_| other.frame(1).unwrap()).collect();
+        assert!(first.frame(8 * UNIT_BYTES).is_none());
+        held.truncate(1);
+        assert_eq!(other.free_bytes(), 7 * UNIT_BYTES);
+        let more: Vec<_> = std::iter::from_fn(|| other.frame(1)).collect();
+        assert_eq!(more.len(), 7);
+        assert!(first.frame(8 * UNIT_BYTES).is_some());
     }
 
     #[test]

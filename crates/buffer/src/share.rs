@@ -14,21 +14,22 @@ pub(crate) const FREE_PARTS: usize = 3;
 pub(crate) struct Share {
     held_bytes: usize,
     guaranteed_bytes: usize,
-    /// It asked for no more than is guaranteed to it, and that was not there.
-    is_denied: bool,
+    /// What it asked for within what is guaranteed to it, was not there, and it has not got since.
+    lacking_bytes: usize,
 }
 
 impl Share {
     pub(crate) fn new(guaranteed_bytes: usize) -> Self {
-        Share { held_bytes: 0, guaranteed_bytes, is_denied: false }
+        Share { held_bytes: 0, guaranteed_bytes, lacking_bytes: 0 }
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    pub(crate) fn is_denied(&self) -> bool {
-        self.is_denied
+    /// What it was denied of what is guaranteed to it.
+    pub(crate) fn lacking_bytes(&self) -> usize {
+        self.lacking_bytes
     }
 
     /// Whether it may have so many more bytes of those that are free.
@@ -48,12 +49,19 @@ impl Share {
     /// It has so many more bytes.
     pub(crate) fn took(&mut self, bytes: usize) {
         self.held_bytes += bytes;
-        self.is_denied = false;
+        self.lacking_bytes = self.lacking_bytes.saturating_sub(bytes);
     }
 
     /// It asked for so many more bytes, and did not get them.
     pub(crate) fn refused(&mut self, more_bytes: usize) {
-        self.is_denied = self.held_bytes + more_bytes <= self.guaranteed_bytes;
+        if self.held_bytes + more_bytes <= self.guaranteed_bytes {
+            self.lacking_bytes = self.lacking_bytes.max(more_bytes);
+        }
+    }
+
+    /// It does not want any more what it has not got.
+    pub(crate) fn forgo(&mut self) {
+        self.lacking_bytes = 0;
     }
 
     /// It has given so many bytes back.
@@ -118,13 +126,15 @@ mod tests {
     fn only_who_asks_for_what_is_guaranteed_is_denied_it() {
         let mut share = Share::new(100);
         share.refused(101);
-        assert!(!share.is_denied());
+        assert_eq!(share.lacking_bytes(), 0);
         share.refused(100);
-        assert!(share.is_denied());
+        share.refused(10);
+        assert_eq!(share.lacking_bytes(), 100);
         share.took(60);
-        assert!(!share.is_denied());
+        assert_eq!(share.lacking_bytes(), 40, "little of it is not all of it");
+        share.forgo();
         share.refused(60);
-        assert!(!share.is_denied(), "it has some");
+        assert_eq!(share.lacking_bytes(), 0, "it has some");
         share.gave_back(60);
         assert_eq!(share.held_bytes(), 0);
     }

@@ -180,16 +180,22 @@ impl<H> Starvation<H> {
         }
     }
 
-    /// Takes out the commands that are meant.
+    /// Takes out the commands that are meant. They want no memory any more.
     pub fn extract(&mut self, is_meant: impl FnMut(&Starved<H>) -> bool) -> Vec<Starved<H>> {
-        self.queues.extract(is_meant)
+        forgone(self.queues.extract(is_meant))
     }
 
     /// Takes out the commands of a session, which is not withheld any more.
     pub fn withdraw(&mut self, nexus: NexusId) -> Vec<Starved<H>> {
         self.withhold(nexus, false);
-        self.queues.take(nexus)
+        forgone(self.queues.take(nexus))
     }
+}
+
+/// What others of the same share still want they ask for again.
+fn forgone<H>(starved: Vec<Starved<H>>) -> Vec<Starved<H>> {
+    starved.iter().for_each(|starved| starved.memory.forgo());
+    starved
 }
 
 #[cfg(test)]
@@ -209,9 +215,13 @@ mod tests {
 
     impl Sessions {
         fn new(pages: usize) -> Self {
+            Sessions::guaranteed(pages, 0)
+        }
+
+        fn guaranteed(pages: usize, guaranteed_bytes: usize) -> Self {
             let units = Arc::new(World::small().units);
             let region = Region::new(pages * UNIT_BYTES).unwrap();
-            let shares = [0, 0].map(|guaranteed_bytes| region.share(guaranteed_bytes));
+            let shares = [(); 2].map(|()| region.share(guaranteed_bytes));
             for nexus in 0..2 {
                 units.nexus_established(NexusId(nexus), crate::testing::ports(nexus, 1));
             }
@@ -276,6 +286,31 @@ mod tests {
         assert!(sessions.begin(0, 4, read_page()).is_none());
         assert_eq!(sessions.starvation.withdraw(NexusId(0)).len(), 1);
         assert!(sessions.begin(0, 5, read_page()).is_some(), "it begins anew");
+    }
+
+    #[test]
+    fn what_is_not_given_any_more_keeps_no_other_from_memory() {
+        let mut sessions = Sessions::guaranteed(16, 16 * UNIT_BYTES);
+        let held = sessions.shares[1].frame(1);
+        let all = |share: &Region| (0..15).map(|_| share.frame(1)).collect::<Vec<_>>();
+        let taken = all(&sessions.shares[0]);
+        assert!(sessions.begin(0, 1, read_page()).is_none() && sessions.shares[0].is_denied());
+        drop(taken);
+        assert_eq!(sessions.starvation.extract(|_| true).len(), 1);
+        assert!(!sessions.shares[0].is_denied());
+        assert!(all(&sessions.shares[1]).iter().all(Option::is_some) && held.is_some());
+    }
+
+    #[test]
+    fn only_who_waits_for_memory_takes_it_from_others() {
+        let mut sessions = Sessions::new(16);
+        let _reading = sessions.fill(0);
+        let waiting = |sessions: &Sessions| sessions.starvation.sessions().map(|(nexus, _)| nexus).collect::<Vec<_>>();
+        assert_eq!(waiting(&sessions), [NexusId(0)]);
+        sessions.starvation.withhold(NexusId(0), true);
+        assert_eq!(waiting(&sessions), [], "it waits for its client");
+        sessions.starvation.withhold(NexusId(0), false);
+        assert_eq!(waiting(&sessions), [NexusId(0)]);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use sanwire_buffer::Region;
-use sanwire_core::{Instant, LinkId, NexusId, Path};
+use sanwire_buffer::Shortage;
+use sanwire_core::{Instant, LinkId, Path};
 use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig};
 use sanwire_io::file::{EngineKind, FileEngine};
 use sanwire_io::{Clock, Poller, Port, Waker};
@@ -212,10 +212,10 @@ impl Shard {
         }
         self.relieve_at = now + RELIEVE;
         let starving = self.runner.starving().chain(self.server.starving()).chain(self.iscsi.server.starving());
-        let starving: Vec<(NexusId, Region)> = starving.map(|(nexus, memory)| (nexus, memory.clone())).collect();
-        if !starving.is_empty() {
-            self.server.relieve(&starving, now);
-            self.iscsi.server.drop_hoards(&starving, now);
+        let shortage: Shortage = starving.collect();
+        if !shortage.is_empty() {
+            self.server.relieve(&shortage, now);
+            self.iscsi.server.drop_hoards(&shortage, now);
         }
     }
 

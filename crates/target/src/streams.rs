@@ -28,6 +28,8 @@ struct Connection {
     /// What the poller watches it for.
     watched: Interest,
     last_input_at: Instant,
+    /// What it was last told of that waits here.
+    unsent_bytes: usize,
     /// The protocol had no room for input when it was last asked.
     is_stalled: bool,
     /// Close it when all is sent.
@@ -88,6 +90,7 @@ impl Streams {
             stream,
             watched: Interest::READABLE,
             last_input_at: now,
+            unsent_bytes: 0,
             is_stalled: false,
             is_closing: false,
             _seat: seat,
@@ -288,8 +291,18 @@ impl Connection {
             }
             self.stream.flush()?;
             if is_empty || self.stream.wants_write() {
+                self.tell_unsent(server);
                 return Ok(());
             }
+        }
+    }
+
+    /// What waits here keeps memory: the protocol is to see whether it comes forward.
+    fn tell_unsent(&mut self, server: &mut Server) {
+        let unsent_bytes = self.stream.unsent_bytes();
+        if unsent_bytes != self.unsent_bytes {
+            self.unsent_bytes = unsent_bytes;
+            server.note_unsent(self.id, unsent_bytes);
         }
     }
 

@@ -130,6 +130,12 @@ impl Stream {
         self.outgoing.flush(self.socket.as_fd())
     }
 
+    /// Bytes that wait to be sent.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> usize {
+        self.outgoing.length_bytes()
+    }
+
     /// Whether something waits for the stream to become writable.
     #[must_use]
     pub fn wants_write(&self) -> bool {

@@ -39,6 +39,10 @@ impl Outgoing {
         self.packets.is_empty()
     }
 
+    pub(super) fn length_bytes(&self) -> usize {
+        self.packets.iter().map(Packet::length_bytes).sum::<usize>() - self.sent_bytes
+    }
+
     pub(super) fn flush(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         while !self.packets.is_empty() {
             match self.send(socket) {

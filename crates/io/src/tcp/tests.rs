@@ -79,6 +79,7 @@ fn what_is_queued_arrives_in_order_though_the_socket_takes_it_in_parts() {
         assert!(from.queue(packet(b"one more", None)).is_err(), "a bound");
         from.flush().unwrap();
         assert!(from.wants_write(), "{} bytes do not fit the socket's buffers", expected.len());
+        assert!((1..expected.len()).contains(&from.unsent_bytes()));
         let (mut found, mut one, mut other) = (Vec::new(), vec![0; 70_001], vec![0; 333]);
         while found.len() < expected.len() {
             match to.receive([&mut one, &mut other]).unwrap() {
@@ -97,7 +98,7 @@ fn what_is_queued_arrives_in_order_though_the_socket_takes_it_in_parts() {
             }
         }
         assert!(found == expected, "the same bytes over {address}");
-        assert!(!from.wants_write());
+        assert!(!from.wants_write() && from.unsent_bytes() == 0);
         assert_eq!(to.receive([&mut one, &mut other]).unwrap(), Received::Nothing);
         drop(from);
         ready(&to, Interest::READABLE);

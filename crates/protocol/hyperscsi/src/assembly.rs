@@ -56,6 +56,11 @@ impl Assembly {
         }
     }
 
+    /// Data that has not come.
+    pub(crate) fn awaited_bytes(&self) -> u64 {
+        u64::from(self.data_length).saturating_sub(self.received_bytes)
+    }
+
     /// Notes a fragment with `data_bytes` of data. After a contradiction the message can only be given up.
     pub(crate) fn note(
         &mut self,

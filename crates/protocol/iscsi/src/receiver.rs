@@ -3,7 +3,7 @@
 use sanwire_buffer::Frame;
 
 use crate::digest::{DIGEST_BYTES, Digests, digest, padding_bytes};
-use crate::wire::{HEADER_BYTES, Header};
+use crate::wire::{HEADER_BYTES, Header, Opcode};
 
 /// Additional header segments, at the most.
 const ADDITIONAL_MAX_BYTES: usize = 1020;
@@ -75,6 +75,8 @@ pub struct Receiver {
     long_for: u8,
     /// PDUs that have come whole.
     pdus: u64,
+    /// Bytes that have come to their place in a command's frame.
+    placed_bytes: u64,
 }
 
 impl Receiver {
@@ -84,7 +86,7 @@ impl Receiver {
         let least = HEADER_BYTES + ADDITIONAL_MAX_BYTES + DIGEST_BYTES;
         let staging = vec![0; staging_bytes.max(least)].into_boxed_slice();
         let (digests, state) = (Digests::default(), State::Header);
-        Receiver { staging, start: 0, end: 0, digests, state, long_for: 0, pdus: 0 }
+        Receiver { staging, start: 0, end: 0, digests, state, long_for: 0, pdus: 0, placed_bytes: 0 }
     }
 
     /// From the next PDU on there are these digests.
@@ -102,6 +104,23 @@ impl Receiver {
     #[must_use]
     pub fn fills_frame_of(&self) -> Option<u64> {
         matches!(&self.state, State::Data { destination: Destination::Frame(..), .. }).then_some(self.pdus)
+    }
+
+    /// Bytes of commands' data that have come into frames.
+    #[must_use]
+    pub fn placed_bytes(&self) -> u64 {
+        self.placed_bytes
+    }
+
+    /// Bytes of such data that are to come before the PDU is whole.
+    #[must_use]
+    pub fn awaited_bytes(&self) -> u64 {
+        match &self.state {
+            State::Data { header, destination: Destination::Frame(..), done, .. } if is_of_command(header) => {
+                (header.data_bytes() - done) as u64
+            }
+            _ => 0,
+        }
     }
 
     /// Bytes that have come and were not looked at; for handing a connection on.
@@ -137,6 +156,7 @@ impl Receiver {
             if rest >= DIRECT_MIN_BYTES && self.end == 0 {
                 let direct = count.min(rest);
                 *done += direct;
+                self.placed_bytes += if is_of_command(header) { direct as u64 } else { 0 };
                 staged -= direct;
             }
         }
@@ -228,6 +248,7 @@ impl Receiver {
         if let Destination::Frame(frame, offset) = &mut to {
             let part = &self.staging[self.start..self.start + staged];
             frame[*offset + done..*offset + done + staged].copy_from_slice(part);
+            self.placed_bytes += if is_of_command(&header) { staged as u64 } else { 0 };
         }
         done += staged;
         self.start += staged;
@@ -250,6 +271,11 @@ impl Receiver {
         self.state = State::Header;
         Step::Pdu(Pdu { header, additional, data, is_intact })
     }
+}
+
+/// Whether a PDU brings data of a command, and not of a ping or the like, which is only to be given back.
+fn is_of_command(header: &Header) -> bool {
+    matches!(header.opcode(), Some(Opcode::ScsiCommand | Opcode::DataOut))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sanwire_buffer::{Region, Slice};
+use sanwire_buffer::{Region, Shortage, Slice};
 use sanwire_core::{ClientId, Instant, Lun, NexusId};
 use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_hyperscsi::{Agreed, CommandHandle, Server, ServerConfig, ServerEvent};
@@ -135,8 +135,8 @@ impl Shard {
         self.server.handle_timeout(now);
         self.runner.handle_timeout(now);
         let starving = self.runner.starving().chain(self.server.starving());
-        let starving: Vec<(NexusId, Region)> = starving.map(|(nexus, memory)| (nexus, memory.clone())).collect();
-        self.server.relieve(&starving, now);
+        let shortage: Shortage = starving.collect();
+        self.server.relieve(&shortage, now);
     }
 
     /// What is wanted of clients has changed.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sanwire_buffer::Region;
+use sanwire_buffer::{Region, Shortage};
 use sanwire_core::{Instant, NexusId};
 use sanwire_device::NexusPorts;
 use sanwire_iscsi::{
@@ -145,9 +145,9 @@ impl world::Host for Host {
         self.server.handle_timeout(now);
         self.runner.handle_timeout(now);
         let starving = self.runner.starving().chain(self.server.starving());
-        let starving: Vec<(NexusId, Region)> = starving.map(|(nexus, memory)| (nexus, memory.clone())).collect();
-        if !starving.is_empty() {
-            self.server.drop_hoards(&starving, now);
+        let shortage: Shortage = starving.collect();
+        if !shortage.is_empty() {
+            self.server.drop_hoards(&shortage, now);
         }
     }
 

@@ -206,6 +206,11 @@ impl Messages {
         self.slots.iter().flatten().any(|message| message.protection < floor)
     }
 
+    /// The data of all of them.
+    pub(super) fn data_bytes(&self) -> u64 {
+        self.slots.iter().flatten().map(|message| u64::from(message.data_length())).sum()
+    }
+
     pub(super) fn get(&self, id: MessageId) -> &Message {
         self.slots[id.0 as usize].as_ref().expect("a sent packet's message stays until it is acknowledged")
     }

@@ -216,6 +216,11 @@ impl Channel {
         self.asked_since
     }
 
+    /// How much data the peer has taken, and what is kept for it.
+    pub(crate) fn taken_and_kept_bytes(&self) -> (u64, u64) {
+        (self.outgoing.acknowledged_bytes(), self.outgoing.kept_bytes())
+    }
+
     /// The windows in force, ours first.
     pub(crate) fn windows(&self) -> Windows {
         Windows { outward: self.outgoing.window(), inward: self.inward }

@@ -148,7 +148,14 @@ impl Channel {
         match pause {
             Pause::Owner(is_paused) => {
                 self.outgoing.set_paused(is_paused);
-                self.pauses.held_since = is_paused.then(|| self.pauses.held_since.unwrap_or(now));
+                let held_since = self.pauses.held_since.take().unwrap_or(now);
+                if is_paused {
+                    self.pauses.held_since = Some(held_since);
+                } else {
+                    // It was not to answer meanwhile.
+                    let held_for = now.saturating_since(held_since);
+                    self.asked_since = self.asked_since.map(|since| (since + held_for).min(now));
+                }
             }
             Pause::Room(Some(from)) => {
                 self.outgoing.keep_back(from, now + NO_ROOM_MAX, &mut self.links);

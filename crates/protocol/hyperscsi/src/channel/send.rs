@@ -63,6 +63,8 @@ pub(super) struct Outgoing {
     sent: VecDeque<Sent>,
     /// Sequence of the first of `sent`.
     base: u64,
+    /// Data of all packets before it.
+    acknowledged_bytes: u64,
     window: Window,
     /// The peer's owner wants no data for a while.
     is_paused: bool,
@@ -82,6 +84,7 @@ impl Outgoing {
             messages: Messages::new(turns),
             sent: VecDeque::new(),
             base: 0,
+            acknowledged_bytes: 0,
             window,
             is_paused: false,
             kept_back: None,
@@ -119,6 +122,16 @@ impl Outgoing {
 
     pub(super) fn is_paused(&self) -> bool {
         self.is_paused
+    }
+
+    /// Data that has come, without a gap.
+    pub(super) fn acknowledged_bytes(&self) -> u64 {
+        self.acknowledged_bytes
+    }
+
+    /// Data of the messages of which not all has come.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.messages.data_bytes()
     }
 
     /// Whether packets wait for an acknowledgement.
@@ -294,6 +307,7 @@ impl Outgoing {
         for _ in self.base..cumulative {
             self.mark(0, links, now);
             if let Some(sent) = self.sent.pop_front() {
+                self.acknowledged_bytes += u64::from(sent.data_bytes);
                 self.messages.packet_done(sent.message);
             }
             self.base += 1;

@@ -186,19 +186,18 @@ impl Server {
             let old = session.connection.and_then(|old| self.connections.remove(&old));
             if let Some(old) = old {
                 session.note_transfers(old.terms.taken_transfer_bytes());
-                if old.channel.is_held() {
-                    self.events.push_back(ServerEvent::Held { nexus, is_held: false });
-                }
+                self.events.extend(old.end());
             }
             session.connect(connection);
             session.host = path.peer.host();
             self.events.push_back(ServerEvent::SessionResumed { nexus, path, options: Box::new(options) });
             return (nexus, true);
         }
+        // Before its older sessions are gone, which have a part of the same share.
+        let memory = self.memory_of(client);
         self.end_predecessors(client, number, now);
         let nexus = NexusId(self.next_nexus);
         self.next_nexus += u64::from(self.config.shards.max(1));
-        let memory = self.memory_of(client);
         let mut session = Session::new((client, number), nexus, path.peer.host(), memory.clone(), now);
         session.connect(connection);
         self.sessions.insert(nexus, session);

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use sanwire_buffer::{Region, Slice};
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::{Headway, Instant, NexusId};
 
+use super::ServerEvent;
 use super::changes::News;
 use super::intake::{Intake, Piece, Taken, Wanted};
 use super::offences::Offence;
@@ -65,6 +66,8 @@ pub(super) struct Connection {
     /// The windows that the client was told last.
     offered: Option<Windows>,
     pub(super) intake: Intake,
+    /// How the client takes answers, and goes on with requests, while others have no memory.
+    pub(super) headways: [Headway; 2],
     /// Keeps the client to its cap, if it does not do so itself.
     pub(super) police: Shaper,
     /// For what there was no memory, if the client was told so.
@@ -112,6 +115,7 @@ impl Connection {
             sharers: 0,
             offered: None,
             intake: Intake::new(terms.taken_transfer_bytes(), terms.takes_compressed()),
+            headways: [Headway::default(); 2],
             police,
             wanted: None,
             demands: 0,
@@ -236,7 +240,9 @@ impl Connection {
     pub(super) fn tell_of_room(&mut self, free_bytes: usize, now: Instant) -> Option<usize> {
         let is_next = self.channel.is_next(self.channel.no_room_from()?);
         let (wanted, bytes) = self.wanted.map(|wanted| (wanted, wanted.bytes(is_next)))?;
-        if bytes > free_bytes.min(self.memory.free_bytes()) || !wanted.has_frames(&self.memory) {
+        // In any case: who asks for nothing is left nothing.
+        let has_frames = wanted.has_frames(&self.memory);
+        if !has_frames || bytes > free_bytes.min(self.memory.free_bytes()) {
             return None;
         }
         self.found_room(now);
@@ -247,6 +253,12 @@ impl Connection {
     pub(super) fn pause(&mut self, is_paused: bool, now: Instant) {
         self.channel.pause(is_paused, now);
         self.intake.go_on(now);
+    }
+
+    /// It is over: its session wants nothing any more of what this connection waited for, and no other is stopped for its sake.
+    pub(super) fn end(self) -> Option<ServerEvent> {
+        self.memory.forgo();
+        self.channel.is_held().then_some(ServerEvent::Held { nexus: self.nexus, is_held: false })
     }
 
     /// There is room again.

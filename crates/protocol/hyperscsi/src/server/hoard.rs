@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sanwire_buffer::Region;
-use sanwire_core::{ClientId, Instant, NexusId};
+use sanwire_buffer::{Region, Shortage};
+use sanwire_core::{ClientId, Headway, Instant, NexusId};
 
 use super::Server;
 use super::connection::{Connection, MISSED_MAX_PAUSED};
@@ -33,18 +33,15 @@ impl Server {
         wait.filter(|connection| connection.wants_room()).map(|connection| (connection.nexus, &connection.memory))
     }
 
-    /// Some sessions of this server or others have no memory: drops the connections that keep some from them, by leaving them not even
-    /// what is guaranteed or by having taken the share of both, and whose clients have done nothing for seconds by which it would come
-    /// home. Their sessions go on when they come again. To be called now and then as long as it is so.
-    pub fn relieve(&mut self, starving: &[(NexusId, Region)], now: Instant) {
-        let is_in_the_way = |connection: &Connection| {
-            let is_for = |(nexus, memory): &(NexusId, Region)| {
-                *nexus != connection.nexus && (memory.is_denied() || memory.is_same_share(&connection.memory))
-            };
-            starving.iter().any(is_for) && connection.hoards(now)
+    /// Some sessions of this server or others have no memory: drops the connections that keep some from them, and whose clients do
+    /// nothing by which it would come home, or so little that it takes for ever. Their sessions go on when they come again. To be called every now and then as long as it is so.
+    pub fn relieve(&mut self, shortage: &Shortage, now: Instant) {
+        let is_in_the_way = |connection: &mut Connection| {
+            shortage.is_due_to(connection.nexus, &connection.memory) && connection.hoards(now)
         };
-        let hoards = self.connections.iter().filter(|(_, connection)| is_in_the_way(connection));
-        let ids: Vec<u32> = hoards.map(|(id, _)| *id).collect();
+        let hoards =
+            self.connections.iter_mut().filter_map(|(id, connection)| is_in_the_way(connection).then_some(*id));
+        let ids: Vec<u32> = hoards.collect();
         if ids.is_empty() {
             return;
         }
@@ -61,20 +58,29 @@ impl Connection {
         self.channel.asked_since().is_some_and(|since| now.saturating_since(since) > answer_max)
     }
 
-    /// Whether the client has been told to send nothing, or nothing of what needs memory.
-    fn is_silenced(&self) -> bool {
-        self.channel.is_pausing() || self.channel.no_room_from().is_some()
-    }
-
-    /// Whether it holds memory that others need, and has done nothing for a while by which that would come home.
-    pub(super) fn hoards(&self, now: Instant) -> bool {
+    /// Whether it has done too little for a while by which the memory that it has would come home.
+    fn hoards(&mut self, now: Instant) -> bool {
         let is_late = |since: Instant| now.saturating_since(since) >= HOARD_MAX;
         let is_deaf = self.channel.asked_since().is_some_and(is_late) || self.channel.held_since().is_some_and(is_late);
-        (is_deaf || self.intake.is_abandoned(now, HOARD_MAX) && !self.is_silenced()) && self.memory.held_bytes() > 0
+        let ways = [self.channel.taken_and_kept_bytes(), self.placed_and_awaited_bytes()];
+        let trickles = |(headway, (done, left)): (&mut Headway, (u64, u64))| headway.is_too_slow(done, left, now);
+        let is_slow = self.headways.iter_mut().zip(ways).map(trickles).fold(false, |any, is_slow| any | is_slow);
+        is_deaf || is_slow || self.has_abandoned(HOARD_MAX, now)
     }
 
-    /// Whether nothing more comes of a request, though it may.
+    /// Of requests, but for what the client was told not to send.
+    fn placed_and_awaited_bytes(&self) -> (u64, u64) {
+        let (placed, awaited) = self.intake.placed_and_awaited_bytes(self.channel.no_room_from());
+        (placed, if self.channel.is_pausing() { 0 } else { awaited })
+    }
+
+    /// Whether nothing more comes of a request for so long, though it may.
+    fn has_abandoned(&self, after: Duration, now: Instant) -> bool {
+        !self.channel.is_pausing() && self.intake.is_abandoned(self.channel.no_room_from(), now, after)
+    }
+
+    /// Whether nothing more comes of a request, however much memory there is.
     pub(super) fn has_abandoned_a_request(&self, now: Instant) -> bool {
-        self.intake.is_abandoned(now, BEGINNING_MAX) && !self.is_silenced()
+        self.has_abandoned(BEGINNING_MAX, now)
     }
 }

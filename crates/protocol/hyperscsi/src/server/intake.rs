@@ -37,6 +37,8 @@ struct Incoming {
     room: Room,
     expanded_kib: u16,
     protection: Protection,
+    /// The packet by which it began.
+    sequence: u64,
     /// When the last of it came.
     since: Instant,
 }
@@ -105,11 +107,13 @@ pub(super) struct Intake {
     takes_compressed: bool,
     /// By tags, and whether they are of management: nothing else is ever taken for a part of that.
     incoming: BTreeMap<Key, Incoming>,
+    /// Data of requests that came in several packets.
+    placed_bytes: u64,
 }
 
 impl Intake {
     pub(super) fn new(transfer_max_bytes: u32, takes_compressed: bool) -> Self {
-        Intake { transfer_max_bytes, takes_compressed, incoming: BTreeMap::new() }
+        Intake { transfer_max_bytes, takes_compressed, incoming: BTreeMap::new(), placed_bytes: 0 }
     }
 
     /// From now on data may come compressed. There is no way back: what is under way comes as it was sent.
@@ -122,9 +126,19 @@ impl Intake {
         self.transfer_max_bytes = transfer_max_bytes;
     }
 
-    /// Whether nothing more has come of a request for so long.
-    pub(super) fn is_abandoned(&self, now: Instant, after: Duration) -> bool {
-        self.incoming.values().any(|incoming| now.saturating_since(incoming.since) >= after)
+    /// Whether nothing more has come for so long of a request that may go on coming: one that began before what is kept back.
+    pub(super) fn is_abandoned(&self, kept_back_from: Option<u64>, now: Instant, after: Duration) -> bool {
+        self.under_way(kept_back_from).any(|incoming| now.saturating_since(incoming.since) >= after)
+    }
+
+    /// How much data of requests has come to its place, and how much is to come of those that may go on coming.
+    pub(super) fn placed_and_awaited_bytes(&self, kept_back_from: Option<u64>) -> (u64, u64) {
+        (self.placed_bytes, self.under_way(kept_back_from).map(|incoming| incoming.assembly.awaited_bytes()).sum())
+    }
+
+    fn under_way(&self, kept_back_from: Option<u64>) -> impl Iterator<Item = &Incoming> {
+        let may_come = move |sequence: u64| kept_back_from.is_none_or(|from| sequence < from);
+        self.incoming.values().filter(move |incoming| may_come(incoming.sequence))
     }
 
     /// The client may send from now on, if it was not to before: what has begun to come goes on then.
@@ -174,13 +188,15 @@ impl Intake {
             }
             let room = self.room(&piece, memory)?;
             let (assembly, expanded_kib) = (Assembly::new(fragment), fragment.expanded_kib);
-            let incoming = Incoming { assembly, room, expanded_kib, protection: *protection, since: now };
+            let (protection, sequence) = (*protection, fragment.sequence);
+            let incoming = Incoming { assembly, room, expanded_kib, protection, sequence, since: now };
             self.incoming.insert(tag, incoming);
         }
         let incoming = self.incoming.get_mut(&tag)?;
         incoming.since = now;
         incoming.protection = incoming.protection.min(*protection);
         let noted = incoming.assembly.note(*header, fragment, head, data.len());
+        self.placed_bytes += data.len() as u64;
         let start = fragment.data_offset as usize;
         if noted.is_ok()
             && let Some(place) = incoming.room.frame.as_mut().and_then(|frame| frame.get_mut(start..start + data.len()))

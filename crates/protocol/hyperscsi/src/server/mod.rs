@@ -255,13 +255,15 @@ impl Server {
 
     fn drop_connection(&mut self, id: u32, now: Instant) {
         let Some(connection) = self.connections.remove(&id) else { return };
-        let nexus = connection.nexus;
+        let (nexus, taken_transfer_bytes) = (connection.nexus, connection.taken_transfer_bytes());
+        let ended = connection.end();
         if let Some(session) = self.sessions.get_mut(&nexus)
             && session.connection == Some(id)
         {
-            session.note_transfers(connection.terms.taken_transfer_bytes());
+            session.note_transfers(taken_transfer_bytes);
             session.disconnect(now);
             let client = session.client;
+            self.events.extend(ended);
             self.events.push_back(ServerEvent::Disconnected { nexus });
             self.wake_at(now + self.config.session_idle_max);
             self.bound_slots(client);

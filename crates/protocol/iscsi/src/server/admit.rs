@@ -7,7 +7,9 @@ use sanwire_core::{Instant, NexusId};
 use super::Server;
 use super::connection::Connection;
 use super::event::{Admission, ServerEvent};
+use super::hoard::Delivery;
 use super::session::Session;
+use super::shared::Leaving;
 use crate::ConnectionId;
 use crate::login::{Admitted, SessionKind};
 use crate::name::IscsiName;
@@ -36,7 +38,7 @@ impl Server {
         now: Instant,
     ) {
         if self.shared.is_shutting_down {
-            return self.refuse(id, &admitted, Refusal::Unavailable);
+            return self.refuse(id, &admitted, Refusal::Unavailable, admission.nexus);
         }
         let nexus = if admitted.request.tsih == 0 {
             Ok(self.begin_session(&admitted, admission))
@@ -45,7 +47,7 @@ impl Server {
         };
         let nexus = match nexus {
             Ok(nexus) => nexus,
-            Err(refusal) => return self.refuse(id, &admitted, refusal),
+            Err(refusal) => return self.refuse(id, &admitted, refusal, admission.nexus),
         };
         let Some(session) = self.sessions.get_mut(&nexus) else { return };
         let mut connection = Connection::new(id, &admitted, now);
@@ -61,9 +63,10 @@ impl Server {
     }
 
     fn begin_session(&mut self, admitted: &Admitted, admission: Admission) -> NexusId {
+        // Before its older session is gone, which has a part of the same share.
+        let memory = self.memory_of(&admitted.initiator);
         self.end_predecessor(admitted);
         let Admission { tsih, nexus } = admission;
-        let memory = self.memory_of(&admitted.initiator);
         let session = Session::new(admitted, admission, memory.clone(), self.shared.config.commands_max);
         if let Some(target) = session.target() {
             self.shared.events.push_back(ServerEvent::SessionOpened {
@@ -128,8 +131,9 @@ impl Server {
     }
 
     /// Says why, and has the connection closed.
-    fn refuse(&mut self, id: ConnectionId, admitted: &Admitted, refusal: Refusal) {
-        self.shared.close(id, refused(admitted, refusal));
+    fn refuse(&mut self, id: ConnectionId, admitted: &Admitted, refusal: Refusal, nexus: NexusId) {
+        let (outbox, delivery) = (refused(admitted, refusal), Delivery::default());
+        self.shared.close(id, Leaving { outbox, delivery, nexus, memory: None });
     }
 }
 

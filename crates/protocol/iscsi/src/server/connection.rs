@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use sanwire_buffer::Slice;
-use sanwire_core::Instant;
+use sanwire_core::{Headway, Instant};
 
+use super::hoard::Delivery;
 use super::order::Order;
 use super::pieces::Pieces;
 use super::retained::Memory;
@@ -36,10 +37,10 @@ pub(super) struct Connection {
     pub(super) outbox: Outbox,
     /// What waits until the outbox is shorter.
     pub(super) pieces: Pieces,
-    /// How many packets were taken out of it.
-    pub(super) popped: u64,
-    /// How many those were when it was looked at, and since when they have been so many.
-    pub(super) stuck: Option<(u64, Instant)>,
+    /// How what was taken out of it comes forward.
+    pub(super) delivery: Delivery,
+    /// How what is asked for comes.
+    pub(super) headway: Headway,
     /// What may be asked for again.
     pub(super) memory: Memory,
     /// The number of the next status (StatSN).
@@ -72,8 +73,8 @@ impl Connection {
             receiver: Receiver::new(STAGING_BYTES.max(admitted.leftover.len())),
             outbox: Outbox::default(),
             pieces: Pieces::default(),
-            popped: 0,
-            stuck: None,
+            delivery: Delivery::default(),
+            headway: Headway::default(),
             memory: Memory::default(),
             status_number: Serial(admitted.status_number),
             is_ready: false,

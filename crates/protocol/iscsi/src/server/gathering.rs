@@ -142,6 +142,13 @@ impl Gathering {
         self.start
     }
 
+    /// What is on its way, or should be, to the memory that it has.
+    pub(super) fn awaited_bytes(&self) -> u64 {
+        let has_memory = self.frame.is_some() || self.is_lent;
+        let bursts = self.bursts.iter().filter(|_| has_memory);
+        bursts.map(|burst| u64::from(burst.r2t.end.saturating_sub(burst.reached))).sum()
+    }
+
     /// How much memory it takes.
     pub(super) fn frame_bytes(&self) -> u32 {
         self.length - self.start

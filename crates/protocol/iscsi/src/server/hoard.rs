@@ -1,18 +1,37 @@
-//! Memory that initiators keep which do nothing by which it would come home, while others have none.
+//! Memory that initiators keep by coming forward with it too slowly, or not at all, while others have none.
 
-use std::time::Duration;
-
-use sanwire_buffer::Region;
-use sanwire_core::{Instant, NexusId};
+use sanwire_buffer::{Packet, Region, Shortage};
+use sanwire_core::{Headway, Instant, NexusId};
 
 use super::Server;
+use super::commands::{Command, Phase};
 use super::connection::Connection;
 use super::event::ServerEvent;
+use super::order::Held;
 use super::session::Session;
+use super::shared::{Leaving, Shared};
+use crate::ConnectionId;
+use crate::outbox::Outbox;
 
-/// So long an initiator may take nothing of what is sent to it, or send nothing of what it was asked for, while others need the
-/// memory.
-const HOARD_MAX: Duration = Duration::from_secs(2);
+/// What goes out on a connection: how far it has come is known by what was taken out to be sent, and is not sent yet.
+#[derive(Debug, Default)]
+pub(super) struct Delivery {
+    taken_bytes: u64,
+    unsent_bytes: u64,
+    headway: Headway,
+}
+
+impl Delivery {
+    /// A packet was taken out to be sent.
+    pub(super) fn took(&mut self, packet: Option<&Packet>) {
+        self.taken_bytes += packet.map_or(0, |packet| packet.length_bytes() as u64);
+    }
+
+    fn is_too_slow(&mut self, outbox: &Outbox, now: Instant) -> bool {
+        let left_bytes = outbox.queued_bytes() as u64 + self.unsent_bytes;
+        self.headway.is_too_slow(self.taken_bytes.saturating_sub(self.unsent_bytes), left_bytes, now)
+    }
+}
 
 impl Server {
     /// The sessions of which something waits for memory, each with its share.
@@ -20,49 +39,96 @@ impl Server {
         self.sessions.values().filter(|session| session.is_starved).map(|session| (session.nexus, &session.memory))
     }
 
-    /// Some sessions of this server or others have no memory: drops the connections of those that keep some from them, by leaving them
-    /// not even what is guaranteed or by having taken the share of both, and whose initiators stand still. To be called now and then as
-    /// long as it is so.
-    pub fn drop_hoards(&mut self, starving: &[(NexusId, Region)], now: Instant) {
-        for session in self.sessions.values_mut() {
-            let is_for = |(nexus, memory): &(NexusId, Region)| {
-                *nexus != session.nexus && (memory.is_denied() || memory.is_same_share(&session.memory))
-            };
-            if session.memory.held_bytes() == 0 || !starving.iter().any(is_for) {
-                continue;
-            }
-            for at in (0..session.connections.len()).rev() {
-                if session.stands_still(at, now) {
-                    let connection = session.connections[at].id;
-                    session.lose_connection(at, &mut self.shared, now);
-                    // What waits to be sent would keep its memory.
-                    self.shared.events.push_back(ServerEvent::Cut { connection });
-                }
-            }
+    /// Of what [`Server::poll_transmit`] gave for a connection, so many bytes still wait to be sent. To be told when that has changed.
+    pub fn note_unsent(&mut self, connection: ConnectionId, unsent_bytes: usize) {
+        let delivery = match self.shared.closing.get_mut(&connection) {
+            Some(leaving) => Some(&mut leaving.delivery),
+            None => self.connection(connection).map(|connection| &mut connection.delivery),
+        };
+        delivery.into_iter().for_each(|delivery| delivery.unsent_bytes = unsent_bytes as u64);
+    }
+
+    /// Some sessions of this server or others have no memory: drops the connections that keep some from them, by taking too slowly
+    /// what is sent to them, or sending too slowly what they were asked for. To be called every now and then as long as it is so.
+    pub fn drop_hoards(&mut self, shortage: &Shortage, now: Instant) {
+        let shared = &mut self.shared;
+        for session in self.sessions.values_mut().filter(|session| shortage.is_due_to(session.nexus, &session.memory)) {
+            session.drop_slow_connections(shared, now);
         }
+        shared.drop_slow_leavers(shortage, now);
         self.sessions.retain(|_, session| !session.is_over);
         self.feed_starved(now);
+    }
+
+    /// How many connections were dropped so.
+    #[must_use]
+    pub fn hoards_dropped(&self) -> u64 {
+        self.shared.hoards_dropped
+    }
+}
+
+impl Shared {
+    /// What was still to be sent on a connection that its session has left keeps memory, too.
+    fn drop_slow_leavers(&mut self, shortage: &Shortage, now: Instant) {
+        let is_slow = |leaving: &mut Leaving| {
+            let share = leaving.memory.as_ref().filter(|share| shortage.is_due_to(leaving.nexus, share));
+            share.is_some() && leaving.delivery.is_too_slow(&leaving.outbox, now)
+        };
+        let slow: Vec<ConnectionId> =
+            self.closing.extract_if(|_, leaving| is_slow(leaving)).map(|(id, _)| id).collect();
+        slow.into_iter().for_each(|connection| self.cut(connection));
+    }
+
+    fn cut(&mut self, connection: ConnectionId) {
+        self.hoards_dropped += 1;
+        self.events.push_back(ServerEvent::Cut { connection });
     }
 }
 
 impl Session {
-    fn stands_still(&mut self, at: usize, now: Instant) -> bool {
-        let awaits_data = self.holds_memory();
-        let Some(connection) = self.connections.get_mut(at) else { return false };
-        let is_silent = now.saturating_since(connection.heard_at) >= HOARD_MAX && !connection.is_waiting();
-        connection.is_stuck(now) || awaits_data && is_silent
+    fn drop_slow_connections(&mut self, shared: &mut Shared, now: Instant) {
+        let mut slow = self.those_who_keep_others_waiting(now);
+        let left_bytes: Vec<u64> = self.connections.iter().map(|connection| self.awaited_bytes(connection)).collect();
+        for (connection, left_bytes) in self.connections.iter_mut().zip(left_bytes) {
+            let done_bytes = connection.receiver.placed_bytes();
+            let is_late = connection.headway.is_too_slow(done_bytes, left_bytes, now);
+            if connection.delivery.is_too_slow(&connection.outbox, now) || is_late {
+                slow.push(connection.id);
+            }
+        }
+        for id in slow {
+            if let Some(at) = self.position(id) {
+                self.lose_connection(at, shared, now);
+                // What waits to be sent would keep its memory.
+                shared.cut(id);
+            }
+        }
+    }
+
+    /// What has memory and was asked for on a connection that may be read from.
+    fn awaited_bytes(&self, connection: &Connection) -> u64 {
+        if connection.is_waiting() {
+            return 0;
+        }
+        let gathered = self.commands.iter().filter(|command| command.connection == connection.id).map(awaited_bytes);
+        gathered.sum::<u64>() + connection.receiver.awaited_bytes()
+    }
+
+    /// Requests that have come with their data before their turn wait for a number that comes on another connection, if on any.
+    fn those_who_keep_others_waiting(&mut self, now: Instant) -> Vec<ConnectionId> {
+        let may_be_read = !self.connections.iter().any(Connection::is_waiting);
+        let left_bytes = if may_be_read { self.order.held().map(data_bytes).sum() } else { 0 };
+        let done_bytes = self.connections.iter().map(|connection| connection.receiver.placed_bytes()).sum();
+        let is_too_slow = self.headway.is_too_slow(done_bytes, left_bytes, now);
+        if is_too_slow { self.those_who_wait().collect() } else { Vec::new() }
     }
 }
 
-impl Connection {
-    /// Whether something waits to be sent, and nothing was for a while.
-    fn is_stuck(&mut self, now: Instant) -> bool {
-        let since = match self.stuck {
-            _ if self.outbox.is_empty() => None,
-            Some((popped, since)) if popped == self.popped => Some(since),
-            _ => Some(now),
-        };
-        self.stuck = since.map(|since| (self.popped, since));
-        since.is_some_and(|since| now.saturating_since(since) >= HOARD_MAX)
-    }
+fn awaited_bytes(command: &Command) -> u64 {
+    if let Phase::Gathering(gathering) = &command.phase { gathering.awaited_bytes() } else { 0 }
+}
+
+fn data_bytes(held: &Held) -> u64 {
+    let Held::Request(_, pdu) = held else { return 0 };
+    pdu.data.as_ref().map_or(0, |data| data.len() as u64)
 }

@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use sanwire_buffer::{Packet, Region};
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_core::{Instant, NexusId};
@@ -227,8 +227,8 @@ impl Server {
 
     /// The next bytes to send on a connection.
     pub fn poll_transmit(&mut self, connection: ConnectionId) -> Option<Packet> {
-        if let Some(outbox) = self.shared.closing.get_mut(&connection) {
-            return outbox.pop();
+        if let Some(leaving) = self.shared.closing.get_mut(&connection) {
+            return leaving.pop();
         }
         let nexus = *self.shared.homes.get(&connection)?;
         let session = self.sessions.get_mut(&nexus)?;
@@ -236,7 +236,7 @@ impl Server {
         let own = &mut session.connections[at];
         let was_waiting = own.is_waiting();
         let packet = own.outbox.pop();
-        own.popped += 1;
+        own.delivery.took(packet.as_ref());
         if was_waiting && !own.is_waiting() {
             self.shared.wake(own);
         }
@@ -296,6 +296,8 @@ impl Server {
     fn feed_starved(&mut self, now: Instant) {
         while !self.shared.starved.is_empty() {
             let waiting = std::mem::take(&mut self.shared.starved);
+            let sessions: Vec<NexusId> =
+                waiting.iter().filter_map(|starved| self.shared.session_of(*starved)).collect();
             let mut left = VecDeque::new();
             let mut blocked: Vec<(NexusId, Region)> = Vec::new();
             for starved in waiting {
@@ -313,6 +315,7 @@ impl Server {
             }
             left.append(&mut self.shared.starved);
             self.shared.starved = left;
+            self.note_starved(sessions);
             if !blocked.is_empty() && !self.relieve(now) {
                 self.shared.wake_at(now + MEMORY_RETRY);
                 return;
@@ -322,15 +325,25 @@ impl Server {
 
     fn feed(&mut self, nexus: NexusId, starved: Starved, now: Instant) -> bool {
         let Some(session) = self.sessions.get_mut(&nexus) else { return true };
-        (session.is_starved, session.has_turn) = (false, true);
+        session.has_turn = true;
         let has_gone_on = match starved {
             Starved::Connection(connection) => session.unstall(connection, &mut self.shared, now),
             Starved::Command(_, number) => session.solicit_starved(number, &mut self.shared, now),
         };
-        session.is_starved |= !has_gone_on;
         session.has_turn = false;
         self.settle(nexus);
         has_gone_on
+    }
+
+    /// These sessions have waited: sees which of them still do.
+    fn note_starved(&mut self, sessions: Vec<NexusId>) {
+        let waiting = self.shared.starved.iter().filter_map(|starved| self.shared.session_of(*starved));
+        let waiting: FxHashSet<NexusId> = waiting.collect();
+        for nexus in sessions {
+            if let Some(session) = self.sessions.get_mut(&nexus) {
+                session.note_starved(waiting.contains(&nexus));
+            }
+        }
     }
 
     fn note_deadlines(&mut self) {

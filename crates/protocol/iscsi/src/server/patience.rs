@@ -92,7 +92,7 @@ impl Session {
         }
     }
 
-    fn those_who_wait(&self) -> impl Iterator<Item = ConnectionId> {
+    pub(super) fn those_who_wait(&self) -> impl Iterator<Item = ConnectionId> {
         self.order.held().filter_map(|held| match held {
             Held::Request(from, _) if holds_data(held) => Some(*from),
             _ => None,

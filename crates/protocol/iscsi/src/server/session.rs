@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use sanwire_buffer::{Region, Slice};
-use sanwire_core::{Instant, Lun, NexusId};
+use sanwire_core::{Headway, Instant, Lun, NexusId};
 
 use super::commands::{Command, Commands, Phase};
 use super::connection::Connection;
@@ -12,7 +12,7 @@ use super::manage::{Asker, Managements};
 use super::order::{Held, Order};
 use super::patience::Patience;
 use super::recovery::Suspended;
-use super::shared::{Shared, Starved};
+use super::shared::{Leaving, Shared, Starved};
 use crate::ConnectionId;
 use crate::login::{Admitted, SessionKind, TargetId};
 use crate::name::{IscsiName, Isid};
@@ -64,6 +64,8 @@ pub(super) struct Session {
     /// Commands that ended while their data was on its way: it is read and forgotten.
     pub(super) lingering: VecDeque<u32>,
     pub(super) patience: Patience,
+    /// How what requests wait for comes, that have come before their turn.
+    pub(super) headway: Headway,
     /// What connections have left behind that are gone.
     pub(super) suspended: Vec<Suspended>,
     /// When data that is awaited is looked for.
@@ -94,6 +96,7 @@ impl Session {
             next_transfer_tag: 0,
             lingering: VecDeque::new(),
             patience: Patience::default(),
+            headway: Headway::default(),
             suspended: Vec::new(),
             reception_at: None,
             is_over: false,
@@ -154,7 +157,7 @@ impl Session {
     pub(super) fn drop_connection(&mut self, at: usize, shared: &mut Shared, now: Instant) {
         if let Some((connection, is_suspended)) = self.part_with(at, shared, now) {
             self.go_on_without(connection.id, is_suspended, shared);
-            shared.close(connection.id, connection.outbox);
+            shared.close(connection.id, self.leaving(connection));
         }
     }
 
@@ -172,7 +175,7 @@ impl Session {
             if !is_suspended {
                 self.end_commands_of(connection.id, shared);
             }
-            shared.close(connection.id, connection.outbox);
+            shared.close(connection.id, self.leaving(connection));
         }
     }
 
@@ -180,8 +183,14 @@ impl Session {
     pub(super) fn leave(&mut self, at: usize, shared: &mut Shared) {
         if let Some(connection) = self.detach(at, shared) {
             self.go_on_without(connection.id, false, shared);
-            shared.close(connection.id, connection.outbox);
+            shared.close(connection.id, self.leaving(connection));
         }
+    }
+
+    /// What is still to be sent on a connection that the session has no more.
+    fn leaving(&self, connection: Connection) -> Leaving {
+        let Connection { outbox, delivery, .. } = connection;
+        Leaving { outbox, delivery, nexus: self.nexus, memory: Some(self.memory.clone()) }
     }
 
     fn part_with(&mut self, at: usize, shared: &mut Shared, now: Instant) -> Option<(Connection, bool)> {
@@ -206,6 +215,8 @@ impl Session {
         // What was not acknowledged is sent again by the initiator (RFC 7143 7.2.1).
         self.order.forget(|held| matches!(held, Held::Request(from, _) if *from == connection.id));
         shared.starved.retain(|starved| *starved != Starved::Connection(connection.id));
+        let nexus = self.nexus;
+        self.note_starved(shared.starved.iter().any(|starved| shared.session_of(*starved) == Some(nexus)));
         Some(connection)
     }
 
@@ -249,10 +260,18 @@ impl Session {
         shared.events.push_back(ServerEvent::SessionClosed { nexus: self.nexus, tsih: self.tsih });
         while !self.connections.is_empty() {
             if let Some(connection) = self.detach(0, shared) {
-                shared.close(connection.id, connection.outbox);
+                shared.close(connection.id, self.leaving(connection));
             }
         }
         let nexus = self.nexus;
         shared.starved.retain(|starved| !matches!(starved, Starved::Command(of, _) if *of == nexus));
+        self.note_starved(false);
+    }
+
+    /// Whether something of it still waits for memory. If not, it wants none.
+    pub(super) fn note_starved(&mut self, is_starved: bool) {
+        if std::mem::replace(&mut self.is_starved, is_starved) && !is_starved {
+            self.memory.forgo();
+        }
     }
 }

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
+use sanwire_buffer::{Packet, Region};
 use sanwire_core::{Instant, NexusId};
 
 use super::ServerConfig;
 use super::connection::Connection;
 use super::event::ServerEvent;
+use super::hoard::Delivery;
 use crate::ConnectionId;
 use crate::outbox::Outbox;
 
@@ -20,6 +22,24 @@ pub(super) enum Starved {
     Command(NexusId, u64),
 }
 
+/// What is still to be sent on a connection that no session has any more.
+pub(super) struct Leaving {
+    pub(super) outbox: Outbox,
+    pub(super) delivery: Delivery,
+    /// Its session, and whose share of the memory it takes.
+    pub(super) nexus: NexusId,
+    pub(super) memory: Option<Region>,
+}
+
+impl Leaving {
+    /// The next bytes to send.
+    pub(super) fn pop(&mut self) -> Option<Packet> {
+        let packet = self.outbox.pop();
+        self.delivery.took(packet.as_ref());
+        packet
+    }
+}
+
 /// What is common to all sessions.
 pub(super) struct Shared {
     pub(super) config: ServerConfig,
@@ -29,10 +49,12 @@ pub(super) struct Shared {
     /// The session of each connection.
     pub(super) homes: FxHashMap<ConnectionId, NexusId>,
     /// What is still to be sent on connections that no session has any more.
-    pub(super) closing: FxHashMap<ConnectionId, Outbox>,
+    pub(super) closing: FxHashMap<ConnectionId, Leaving>,
     /// In the order in which they came, which holds for what is of one session.
     pub(super) starved: VecDeque<Starved>,
     pub(super) is_shutting_down: bool,
+    /// Connections that were dropped because they kept memory from others.
+    pub(super) hoards_dropped: u64,
     /// No deadline is earlier.
     pub(super) next_deadline: Option<Instant>,
 }
@@ -47,6 +69,7 @@ impl Shared {
             closing: FxHashMap::default(),
             starved: VecDeque::new(),
             is_shutting_down: false,
+            hoards_dropped: 0,
             next_deadline: None,
         }
     }
@@ -60,9 +83,9 @@ impl Shared {
     }
 
     /// Sends what is still to be sent on a connection, and has it closed.
-    pub(super) fn close(&mut self, connection: ConnectionId, outbox: Outbox) {
+    pub(super) fn close(&mut self, connection: ConnectionId, leaving: Leaving) {
         self.homes.remove(&connection);
-        self.closing.insert(connection, outbox);
+        self.closing.insert(connection, leaving);
         self.ready.push_back(connection);
         self.events.push_back(ServerEvent::Close { connection });
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Region};
+use sanwire_buffer::{Frame, Region, Shortage};
 use sanwire_core::{Lun, NexusId};
 use sanwire_scsi::{Cdb, Reply, build};
 
@@ -27,6 +27,10 @@ fn opcode(packet: &[u8]) -> Opcode {
 impl World {
     /// Time passes, and of the packets those of which this holds: of the client's, and of the server's.
     fn pass_some(&mut self, duration: Duration, is_heard: fn(Opcode) -> bool, comes: fn(Opcode) -> bool) {
+        self.pass_as(duration, &is_heard, &comes);
+    }
+
+    fn pass_as(&mut self, duration: Duration, is_heard: &dyn Fn(Opcode) -> bool, comes: &dyn Fn(Opcode) -> bool) {
         let end = self.now + duration;
         while self.now < end {
             self.now += 10 * MS;
@@ -106,6 +110,11 @@ impl World {
     }
 }
 
+/// Another session waits for memory of this share.
+fn shortage_of(share: &Region) -> Shortage {
+    [(NexusId(9), share)].into_iter().collect()
+}
+
 /// A share that can be filled by few commands.
 fn small_share() -> Server {
     let config = config_for(Box::new(|_, _| true));
@@ -156,11 +165,11 @@ fn who_takes_no_answers_gives_its_memory_up_when_others_have_not_the_least() {
     world.fill_share();
     let other = world.memory().share(READ_BYTES);
     world.pass_some(3 * S, |_| false, |_| false);
-    world.server.relieve(&[(NexusId(9), other.clone())], world.now);
+    world.server.relieve(&shortage_of(&other), world.now);
     assert_eq!(world.server.connections(), 1, "the other one has memory");
     let rest = world.memory().frame(world.memory().free_bytes());
     assert!(other.frame(READ_BYTES).is_none());
-    world.server.relieve(&[(NexusId(9), other.clone())], world.now);
+    world.server.relieve(&shortage_of(&other), world.now);
     assert_eq!((world.server.connections(), world.server.counters().hoarders), (0, 1));
     assert!(other.frame(READ_BYTES).is_some() && rest.is_some());
 }
@@ -177,9 +186,120 @@ fn who_takes_its_answers_keeps_its_connection_however_short_memory_is() {
     assert!(other.frame(READ_BYTES).is_none());
     for _ in 0..30 {
         world.pass(100 * MS);
-        world.server.relieve(&[(NexusId(9), other.clone())], world.now);
+        world.server.relieve(&shortage_of(&other), world.now);
     }
     assert_eq!(world.server.connections(), 1);
+}
+
+#[test]
+fn who_takes_its_answers_a_packet_at_a_time_gives_its_memory_up() {
+    let mut world = World::with(small_share());
+    world.pass(S);
+    world.fill_share();
+    let other = world.memory().share(READ_BYTES);
+    let _rest = world.memory().frame(world.memory().free_bytes());
+    assert!(other.frame(READ_BYTES).is_none());
+    for _ in 0..30 {
+        // One packet of the answers in a tenth of a second, and all that is said of it.
+        let comes = std::cell::Cell::new(1);
+        world.pass_as(100 * MS, &|_| true, &|opcode| opcode != Opcode::HcbeReply || comes.replace(0) == 1);
+        world.server.relieve(&shortage_of(&other), world.now);
+    }
+    assert_eq!(world.server.counters().hoarders, 1);
+    assert!(other.frame(READ_BYTES).is_some());
+}
+
+#[test]
+fn who_goes_on_with_a_request_a_packet_at_a_time_gives_its_memory_up() {
+    let mut world = World::new();
+    world.pass(2 * S);
+    world.order(1 << 20);
+    let other = world.memory().share(READ_BYTES);
+    for _ in 0..30 {
+        let goes = std::cell::Cell::new(1);
+        world.pass_as(100 * MS, &|opcode| opcode != Opcode::HcbeRequest || goes.replace(0) == 1, &|_| true);
+        assert!(other.frame(READ_BYTES).is_none() || world.server.counters().hoarders == 1);
+        world.server.relieve(&shortage_of(&other), world.now);
+    }
+    assert_eq!(world.server.counters().hoarders, 1);
+}
+
+#[test]
+fn who_was_stopped_for_a_while_has_time_to_say_what_has_come() {
+    let mut world = World::with(small_share());
+    world.pass(S);
+    world.read();
+    world.pass_some(10 * MS, |_| true, |opcode| opcode != Opcode::HcbeReply);
+    world.execute_reads(Vec::new());
+    // The answer is on its way, and is lost; its client stops the server before it is asked what has come.
+    world.pass_some(S, |_| false, |_| false);
+    world.client.pause(true, world.now);
+    world.pass_some(30 * S, |opcode| opcode != Opcode::AckReply, |_| true);
+    world.client.pause(false, world.now);
+    world.pass_some(100 * MS, |opcode| opcode != Opcode::AckReply, |_| true);
+    assert_eq!((world.server.connections(), world.server.counters().unheeded), (1, 0));
+    world.pass(S);
+    assert_eq!((world.server.connections(), world.server.counters().unheeded), (1, 0));
+}
+
+#[test]
+fn a_connection_that_ends_while_its_client_takes_nothing_stops_its_session_no_more() {
+    let mut world = World::new();
+    world.pass(S);
+    world.client.pause(true, world.now);
+    world.pass(10 * MS);
+    world.pass_some(70 * S, |_| false, |_| false);
+    let events = std::iter::from_fn(|| world.server.poll_event());
+    let told: Vec<bool> = events
+        .filter_map(|event| match event {
+            ServerEvent::Held { is_held, .. } => Some(is_held),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((world.server.connections(), told), (0, vec![true, false]));
+}
+
+#[test]
+fn a_client_that_comes_again_has_the_share_that_it_had() {
+    let mut world = World::with(small_share());
+    world.pass(S);
+    let of_session = |world: &World| {
+        let session = world.server.sessions.values().next().unwrap();
+        (session.number, session.memory.clone())
+    };
+    let (number, before) = of_session(&world);
+    world.server.config.session_idle_max = 600 * S;
+    world.read();
+    // Longer than the patience of its owner: it gives its session up for another one.
+    world.pass_some(100 * S, |_| false, |_| false);
+    world.pass(5 * S);
+    let (next, after) = of_session(&world);
+    assert_eq!((world.server.sessions.len(), next), (1, number + 1));
+    assert!(after.is_same_share(&before));
+}
+
+#[test]
+fn what_a_client_waits_for_with_its_next_request_is_left_to_it() {
+    let mut world = World::with(small_share());
+    world.pass(S);
+    let other = world.memory().share(world.memory().length_bytes());
+    let mut little: Vec<Frame> = std::iter::from_fn(|| other.frame(1)).collect();
+    let rest = world.memory().frame(world.memory().free_bytes());
+    world.order(READ_BYTES);
+    world.pass(100 * MS);
+    assert!(world.server.counters().no_memory > 0);
+    let third = world.memory().share(READ_BYTES);
+    for _ in 0..64 {
+        // What comes home is taken at once, but for what the client waits for, whoever takes and gives back little meanwhile.
+        drop(little.pop());
+        (0..4).for_each(|_| drop(third.frame(1)));
+        world.pass(MS);
+        little.extend(other.frame(1));
+    }
+    assert!(little.len() > 16);
+    world.pass(10 * MS);
+    assert_eq!(world.come(), [READ_BYTES]);
+    drop(rest);
 }
 
 #[test]

@@ -356,13 +356,6 @@ impl Pace {
         burst.saturating_sub(u32::try_from(owed).unwrap_or(u32::MAX))
     }
 
-    /// Whether the holder has had few events lately.
-    #[must_use]
-    pub fn is_rested(&self, now: Instant) -> bool {
-        let (_, burst) = self.quota.unit.rate().unwrap_or_default();
-        u64::from(self.left(now)) * 4 > u64::from(burst) * 3
-    }
-
     /// Takes one event, unless fewer than `reserve` would be left.
     pub fn take_above(&mut self, reserve: u32, now: Instant) -> bool {
         let has_left = self.left(now) > reserve;
@@ -436,7 +429,6 @@ mod tests {
         assert!((10..=11).contains(&taken), "{taken} in a second");
         assert_eq!((pace.left(at(6199)), pace.left(at(60_000))), (0, 4));
         assert!(!pace.is_full(at(6200)) && pace.is_full(at(60_000)));
-        assert!(!pace.is_rested(at(6200)) && pace.is_rested(at(60_000)));
     }
 
     #[test]

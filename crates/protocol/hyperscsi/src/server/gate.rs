@@ -6,8 +6,11 @@
 //! handshakes lately, a part of that for clients that the server knows, and a part of that again for those that have a session
 //! from there. A client that the server knows has a limit of its own, so that no stranger of its network takes it.
 
+use std::collections::BTreeMap;
+
 use sanwire_core::quota::{
-    HANDSHAKES_OF_ADDRESS, HANDSHAKES_OF_NETWORK, HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN, Limiter, Pace, Quota, Usage,
+    self, HANDSHAKES_OF_ADDRESS, HANDSHAKES_OF_NETWORK, HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN, Limiter, Pace, Quota,
+    Usage,
 };
 use sanwire_core::{ClientId, Instant, Peer};
 
@@ -24,6 +27,9 @@ const RESERVE_FOR_KNOWN: u32 = 32;
 /// The same for those that have a session from their address.
 const RESERVE_FOR_HOME: u32 = 16;
 
+/// Who has begun no more than this lately has rested: the addresses that could take all of what is kept for such are many.
+const RESTED: Quota = Quota::per_second(quota::Holder::Address, "handshakes of who has begun few lately", 4, 8);
+
 /// Who wants to begin a handshake, as far as can be told before he has shown it: anybody can name any client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
@@ -36,29 +42,41 @@ pub(super) enum Standing {
 }
 
 /// Whose limit a handshake counts for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Holder {
     Address(Peer),
     Network(Peer),
-    Client(ClientId),
-    Home(ClientId, Peer),
+    /// A client at a host: who names it from elsewhere takes nothing from it.
+    Client(ClientId, Peer),
+    /// All of a network that name clients, whose names they may have overheard.
+    Namers(Peer),
 }
 
 impl Holder {
-    /// Those of a handshake; the last one tells whether its sender has rested.
+    /// Those of a handshake.
     fn of(asker: Asker, standing: Standing) -> Vec<Holder> {
         let (host, network) = (asker.path.peer.host(), asker.path.peer.source());
         match standing {
-            Standing::AtHome => vec![Holder::Home(asker.client, host)],
-            Standing::Known => vec![Holder::Client(asker.client)],
+            Standing::AtHome => vec![Holder::Client(asker.client, host)],
+            Standing::Known => vec![Holder::Client(asker.client, host), Holder::Namers(network)],
             Standing::Stranger if host == network => vec![Holder::Address(host)],
             Standing::Stranger => vec![Holder::Address(host), Holder::Network(network)],
         }
     }
 
     fn quota(self) -> &'static Quota {
-        if let Holder::Network(_) = self { &HANDSHAKES_OF_NETWORK } else { &HANDSHAKES_OF_ADDRESS }
+        match self {
+            Holder::Address(_) | Holder::Client(..) => &HANDSHAKES_OF_ADDRESS,
+            Holder::Network(_) | Holder::Namers(_) => &HANDSHAKES_OF_NETWORK,
+        }
     }
+}
+
+/// What a holder has begun.
+#[derive(Clone, Copy)]
+struct Begun {
+    pace: Pace,
+    lately: Pace,
 }
 
 /// What becomes of a handshake that somebody wants to begin.
@@ -77,7 +95,7 @@ pub(super) struct Gate {
     unproven: Limiter,
     proven: Limiter,
     /// Those that have begun some lately: no more than all together may.
-    holders: Vec<(Holder, Pace)>,
+    holders: BTreeMap<Holder, Begun>,
     cookies: Cookies,
     /// How often a network, and an address or a client, was refused more.
     refused: [u64; 2],
@@ -88,7 +106,7 @@ impl Default for Gate {
         Gate {
             unproven: Limiter::new(&HANDSHAKES_UNPROVEN),
             proven: Limiter::new(&HANDSHAKES_PROVEN),
-            holders: Vec::new(),
+            holders: BTreeMap::new(),
             cookies: Cookies::default(),
             refused: [0; 2],
         }
@@ -116,16 +134,16 @@ impl Gate {
 
     fn admits(&mut self, asker: Asker, standing: Standing, now: Instant) -> bool {
         let holders = Holder::of(asker, standing);
-        if let Some(worn) = holders.iter().find(|holder| self.pace(**holder).left(now) == 0) {
-            self.refused[usize::from(!matches!(worn, Holder::Network(_)))] += 1;
+        if let Some(worn) = holders.iter().find(|holder| self.begun(**holder).pace.left(now) == 0) {
+            self.refused[usize::from(*worn.quota() == HANDSHAKES_OF_ADDRESS)] += 1;
             return false;
         }
-        let is_rested = holders.last().is_some_and(|holder| self.pace(*holder).is_rested(now));
+        let is_rested = holders.iter().all(|holder| self.begun(*holder).lately.left(now) > 0);
         let reserve = match standing {
             Standing::AtHome => 0,
-            Standing::Known => RESERVE_FOR_HOME,
+            Standing::Known if is_rested => RESERVE_FOR_HOME,
             Standing::Stranger if is_rested => RESERVE_FOR_KNOWN,
-            Standing::Stranger => RESERVE_FOR_KNOWN + RESERVE_FOR_RESTED,
+            Standing::Known | Standing::Stranger => RESERVE_FOR_KNOWN + RESERVE_FOR_RESTED,
         };
         let is_admitted = self.proven.take_above(reserve, now);
         if is_admitted {
@@ -134,16 +152,17 @@ impl Gate {
         is_admitted
     }
 
-    fn pace(&self, holder: Holder) -> Pace {
-        let known = self.holders.iter().find(|(known, _)| *known == holder);
-        known.map_or(Pace::new(holder.quota()), |(_, pace)| *pace)
+    fn begun(&self, holder: Holder) -> Begun {
+        let new = || Begun { pace: Pace::new(holder.quota()), lately: Pace::new(&RESTED) };
+        self.holders.get(&holder).copied().unwrap_or_else(new)
     }
 
     fn take(&mut self, holder: Holder, now: Instant) {
-        let mut pace = self.pace(holder);
-        pace.take(now);
-        self.holders.retain(|(other, pace)| *other != holder && !pace.is_full(now));
-        self.holders.push((holder, pace));
+        let mut begun = self.begun(holder);
+        begun.pace.take(now);
+        begun.lately.take(now);
+        self.holders.retain(|_, other| !other.pace.is_full(now) || !other.lately.is_full(now));
+        self.holders.insert(holder, begun);
     }
 
     /// How its quotas are used.
@@ -294,6 +313,19 @@ mod tests {
     }
 
     #[test]
+    fn who_begins_as_many_as_he_may_all_the_time_leaves_room_for_who_begins_one() {
+        let mut world = World::new().flooded();
+        for turn in 0..40_000u32 {
+            world.is_let_in(turn % 20, Stranger);
+            world.now += Duration::from_micros(50);
+            // They have begun few until then, too.
+            if turn > 10_000 && turn % 997 == 500 {
+                assert!(world.is_let_in(0x0a00_0001 + turn, Stranger), "at {turn}");
+            }
+        }
+    }
+
+    #[test]
     fn a_client_that_is_known_does_not_wait_for_strangers_of_its_address_or_network() {
         for address in [neighbour(1), IpAddr::from([10, 0, 0, 1])] {
             let mut world = World::new().flooded();
@@ -308,15 +340,20 @@ mod tests {
     }
 
     #[test]
-    fn whoever_names_a_client_from_elsewhere_takes_nothing_from_where_it_has_a_session() {
-        let mut world = World::new().flooded();
-        for number in 0..10_000 {
-            let forger = world.asker_at(neighbour(1000 + number));
-            world.passes(forger, Known);
-            world.now += Duration::from_micros(100);
-            if number % 100 == 99 {
-                let own = world.asker_at(neighbour(1));
-                assert!(world.passes(own, AtHome), "at {number}");
+    fn whoever_names_a_client_from_elsewhere_takes_nothing_from_where_it_is() {
+        for standing in [AtHome, Known] {
+            let mut world = World::new().flooded();
+            for number in 0..10_000 {
+                // Many hosts of one network, or a few others.
+                let forger =
+                    if number % 2 == 0 { neighbour(1000 + number) } else { [10, 0, 1, number as u8 % 5].into() };
+                let forger = world.asker_at(forger);
+                world.passes(forger, Known);
+                world.now += Duration::from_micros(100);
+                if number % 100 == 99 {
+                    let own = world.asker_at([10, 0, 0, 1].into());
+                    assert!(world.passes(own, standing), "{standing:?} at {number}");
+                }
             }
         }
     }
@@ -327,7 +364,7 @@ mod tests {
         for host in 0..10_000 {
             world.is_let_in(host, Stranger);
             world.now += Duration::from_micros(50);
-            assert!(world.gate.holders.len() <= 200, "{}", world.gate.holders.len());
+            assert!(world.gate.holders.len() <= 300, "{}", world.gate.holders.len());
         }
     }
 }

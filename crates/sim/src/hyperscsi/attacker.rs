@@ -211,7 +211,7 @@ impl Attacker {
 }
 
 /// A packet in the open, with the checksum of those that belong to no connection.
-fn loose(prefix: Prefix, body: &[u8]) -> Vec<u8> {
+pub(super) fn loose(prefix: Prefix, body: &[u8]) -> Vec<u8> {
     let mut head = Head::new();
     head.extend(&Prefix { protection: Protection::Checksum, epoch: 0, ..prefix }.write(body.len()));
     head.extend(body);

@@ -9,7 +9,7 @@ use sanwire_buffer::Region;
 use sanwire_core::limits::HYPERSCSI_TRANSFER_MAX_BYTES;
 use sanwire_core::{ClientId, LinkId, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::links::Address;
-use sanwire_hyperscsi::{Admission, Client, ClientConfig, Identity, LinkLimits, ServerConfig, UDP_PORT, Wishes};
+use sanwire_hyperscsi::{Admission, Client, ClientConfig, Identity, LinkLimits, Psk, ServerConfig, UDP_PORT, Wishes};
 
 use super::host::Host;
 use super::plan::Medium;
@@ -19,15 +19,25 @@ use super::wire::World;
 use crate::runner::logical_units;
 use crate::world::Outcome;
 
+/// The server's, and that of its clients.
+pub(super) const PASSWORD: Psk = [5; 32];
+
 /// Who is let in, with their weights and their terms.
 struct Door {
     allowed: BTreeMap<ClientId, u16>,
+    /// Whether they are listed, and others are let in too.
+    are_listed: bool,
+    is_open: bool,
     wanted: Wanted,
 }
 
 impl Admission for Door {
     fn permits(&self, _: Peer, client: Option<ClientId>) -> bool {
-        client.is_none_or(|client| self.allowed.contains_key(&client))
+        client.is_none_or(|client| self.is_open || self.allowed.contains_key(&client))
+    }
+
+    fn is_listed(&self, client: ClientId) -> bool {
+        self.are_listed && self.allowed.contains_key(&client)
     }
 
     fn weight(&self, client: ClientId) -> u16 {
@@ -58,7 +68,10 @@ impl World {
             let weight = self.plan.wire.weights.get(client).copied().unwrap_or(1);
             Ok((identity(client)?.client_id(), weight))
         });
-        Ok(Door { allowed: allowed.collect::<Outcome<_>>()?, wanted: self.wire.wanted.clone() })
+        let (allowed, wanted) = (allowed.collect::<Outcome<_>>()?, self.wire.wanted.clone());
+        let strangers = self.plan.wire.strangers.as_ref();
+        let are_listed = strangers.is_some_and(|strangers| strangers.are_clients_listed);
+        Ok(Door { allowed, are_listed, is_open: strangers.is_some(), wanted })
     }
 
     fn shard_config(&mut self, shard: u32, instance: u64) -> Outcome<ServerConfig> {
@@ -66,7 +79,7 @@ impl World {
         Ok(ServerConfig {
             name: "sim".to_owned(),
             identity: Identity::from_private([99; 32]).map_err(|error| error.to_string())?,
-            psk: [5; 32],
+            psk: PASSWORD,
             admission: Box::new(self.door()?),
             levels: Box::new(
                 move |lun| if lun.is_none() && is_mixed { Protection::Checksum } else { levels.protection() },
@@ -107,15 +120,19 @@ impl World {
     }
 
     pub(super) fn make_machine(&mut self, client: usize) -> Outcome<Client> {
+        Ok(Client::new(self.client_config(client)?, self.now))
+    }
+
+    pub(super) fn client_config(&mut self, client: usize) -> Outcome<ClientConfig> {
         let server = match self.plan.wire.medium {
             Medium::Ethernet => Peer::Ethernet(MacAddress::BROADCAST),
             Medium::Udp => server_peer(Medium::Udp, 0),
         };
         let terms = self.plan.wire.terms_of(client);
-        let config = ClientConfig {
+        Ok(ClientConfig {
             name: format!("client {client}"),
             identity: identity(client)?,
-            psk: self.wire.passwords.get(&client).copied().unwrap_or([5; 32]),
+            psk: self.wire.passwords.get(&client).copied().unwrap_or(PASSWORD),
             server_key: None,
             path: Path { link: LinkId(0), peer: server },
             server_name: if client == 0 { String::new() } else { "sim".to_owned() },
@@ -128,8 +145,7 @@ impl World {
             connect_patience: Duration::from_secs(120),
             reconnect_patience: None,
             seed: self.random.seed(),
-        };
-        Ok(Client::new(config, self.now))
+        })
     }
 }
 

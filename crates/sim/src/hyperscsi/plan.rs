@@ -6,6 +6,7 @@ use sanwire_core::Protection;
 use sanwire_hyperscsi::Recovery;
 
 use super::link::{Bottleneck, LinkPlan};
+use super::strangers::StrangersPlan;
 use super::terms::{Change, Terms};
 use crate::plan;
 use crate::random::Random;
@@ -132,6 +133,8 @@ pub struct PacketPlan {
     pub rekey_interval: Duration,
     /// How many forged packets come in, until the world is healed.
     pub attacks: u64,
+    /// Who stands at the door, until the world is healed.
+    pub strangers: Option<StrangersPlan>,
 }
 
 impl PacketPlan {
@@ -163,6 +166,7 @@ impl Plan {
             session_idle_max: Duration::from_secs(30),
             rekey_interval: Duration::from_secs(3600),
             attacks: 0,
+            strangers: None,
         };
         Plan::with_wire(wire, 16 << 20, 1024)
     }

@@ -1,12 +1,14 @@
 //! The way of a packet from one end to the other, past the attacker.
 
 use sanwire_buffer::Packet;
+use sanwire_core::{Path, Peer};
 use sanwire_hyperscsi::Counters;
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
 
 use super::attacker::{self, Strike};
 use super::cast::identity;
 use super::meter::{self, AGREED_WITHIN};
+use super::processor::is_step;
 use super::wire::{Event, Packets, World};
 use crate::world::{Outcome, Wire};
 
@@ -46,6 +48,41 @@ impl World {
             self.schedule(at, arrival((client, on), to_server, bytes));
         }
         Ok(())
+    }
+
+    /// A packet has come to the server's machine. Where strangers stand at the door each shard takes its time.
+    pub(super) fn arrive(&mut self, path: Path, bytes: Vec<u8>) -> Outcome<()> {
+        let Some(host) = &mut self.host else { return Ok(()) };
+        let link = usize::from(path.link.0);
+        let Some(shard) = self.wire.steering.shard_of(link, &bytes, &mut self.random) else { return Ok(()) };
+        if self.wire.strangers_at_door.is_none() {
+            host.shards[shard].server.handle_input(path, &bytes, self.now);
+            return Packets::drain_server(self);
+        }
+        if let Some(at) = self.wire.processor.take(shard, path, bytes, self.now) {
+            self.schedule(at, Event::Work(shard));
+        }
+        Ok(())
+    }
+
+    /// A shard deals with the next packet.
+    pub(super) fn work(&mut self, shard: usize) -> Outcome<()> {
+        let Some((path, bytes)) = self.wire.processor.begin(shard, self.now) else { return Ok(()) };
+        if let Some(host) = &mut self.host {
+            host.shards[shard].server.handle_input(path, &bytes, self.now);
+            Packets::drain_server(self)?;
+        }
+        if let Some(at) = self.wire.processor.end(shard) {
+            self.schedule(at, Event::Work(shard));
+        }
+        Ok(())
+    }
+
+    /// What a shard sends costs it time too.
+    pub(super) fn note_sent(&mut self, shard: usize, to: Peer, packet: &Packet) {
+        let Some(strangers) = &mut self.wire.strangers_at_door else { return };
+        self.wire.processor.spend(shard, &packet.head);
+        strangers.handshakes += u64::from(strangers.has(to) && is_step(&packet.head));
     }
 
     /// An end sends no packet of data that is guarded less, or sooner, than both have agreed on.

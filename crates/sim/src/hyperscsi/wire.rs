@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sanwire_core::{Instant, LinkId, Path};
+use sanwire_core::{Instant, LinkId, Path, Peer};
 use sanwire_hyperscsi::{Client, Psk};
 
 use super::attacker::Attacker;
@@ -12,8 +12,10 @@ use super::host::Host;
 use super::link::{Link, Queue};
 use super::meter::Meters;
 use super::plan::{LinkFault, Medium, PacketPlan, Plan};
+use super::processor::Processor;
 use super::stats::Stats;
 use super::steering::Steering;
+use super::strangers::{Move, Strangers};
 use super::terms::Wanted;
 use crate::random::Random;
 use crate::world::{self, Outcome, Wire};
@@ -60,6 +62,24 @@ pub enum Event {
     },
     /// A forged packet.
     Attack,
+    /// A stranger does something.
+    Stranger(Move),
+    /// A packet of a stranger arrives at the server.
+    FromStranger {
+        /// Under this address.
+        from: Peer,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// A packet for a stranger arrives.
+    ToStranger {
+        /// At this address.
+        to: Peer,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// A shard has time for the next packet.
+    Work(usize),
 }
 
 /// The links of a world.
@@ -87,6 +107,9 @@ pub struct Packets {
     pub(super) changes: u64,
     pub(super) meters: Meters,
     pub(super) healed_at: Option<Instant>,
+    /// Who stands at the door, and what that costs the server.
+    pub(super) strangers_at_door: Option<Strangers>,
+    pub(super) processor: Processor,
     timeouts: (Instant, BTreeMap<Option<usize>, u32>),
 }
 
@@ -132,6 +155,8 @@ impl Wire for Packets {
             changes: 0,
             meters: Meters::default(),
             healed_at: None,
+            strangers_at_door: plan.wire.strangers.clone().map(|plan| Strangers::new(plan, random.fork())),
+            processor: Processor::new(plan.wire.shards),
             timeouts: (Instant::ZERO, BTreeMap::new()),
         }
     }
@@ -141,10 +166,12 @@ impl Wire for Packets {
             let after = world.random.micros(0..=world.plan.healed_after.as_micros() as u64);
             world.schedule(world.now + after, Event::Attack);
         }
+        world.prepare_strangers();
     }
 
     fn make_host(world: &mut World) -> Outcome<Host> {
         world.note_terms()?;
+        world.arm_strangers()?;
         world.make_server()
     }
 
@@ -156,10 +183,7 @@ impl Wire for Packets {
         match event {
             Event::ToServer { from, link, bytes } => {
                 let path = Path { link: LinkId(link as u8), peer: client_peer(world.wire.media[link], from, link) };
-                let Some(host) = &mut world.host else { return Ok(()) };
-                let Some(shard) = world.wire.steering.shard_of(link, &bytes, &mut world.random) else { return Ok(()) };
-                host.shards[shard].server.handle_input(path, &bytes, world.now);
-                Self::drain_server(world)
+                world.arrive(path, bytes)
             }
             Event::ToClient { client, link, bytes } => {
                 let path = Path { link: LinkId(link as u8), peer: server_peer(world.wire.media[link], link) };
@@ -167,6 +191,10 @@ impl Wire for Packets {
                 Self::drain_client(world, client)
             }
             Event::Attack => world.suffer(),
+            Event::Stranger(step) => world.intrude(step),
+            Event::FromStranger { from, bytes } => world.arrive(Path { link: LinkId(0), peer: from }, bytes),
+            Event::ToStranger { to, bytes } => world.be_heard(to, &bytes),
+            Event::Work(shard) => world.work(shard),
         }
     }
 
@@ -257,7 +285,12 @@ impl Wire for Packets {
                 continue;
             }
             let medium = world.wire.media[link];
+            world.note_sent(shard, path.peer, &packet);
             let Some(client) = (0..world.plan.clients).find(|c| client_peer(medium, *c, link) == path.peer) else {
+                if world.wire.strangers_at_door.as_ref().is_some_and(|strangers| strangers.has(path.peer)) {
+                    world.answer_stranger(path.peer, packet.head.to_vec());
+                    continue;
+                }
                 return Err(format!("the server sends to {path}"));
             };
             world.transmit((client, link), false, &packet)?;

@@ -2,24 +2,24 @@
 //!
 //! Anybody on the way can send a message that does not verify, and it must not end the handshake: the true one may still come.
 //! The library cannot go on after one, since what that message has mixed into the cipher's key stays there. So each end keeps
-//! the seed of its ephemeral key and begins the same handshake again for the next message.
+//! its ephemeral key and begins the same handshake again for the next message.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
-use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
 use sanwire_core::ClientId;
-use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
-use snow::resolvers::{CryptoResolver, DefaultResolver};
-use snow::types::{Cipher, Dh, Hash, Random};
+use snow::params::NoiseParams;
 use snow::{Builder, HandshakeState};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::keys::{Identity, KeyError, Psk, Randomness, client_id};
+use crate::noise::Resolver;
 use crate::ring::KeyRing;
 use crate::wire::setup::{Proof, Refusal};
 
 const PATTERN: &str = "Noise_XXpsk3_25519_AESGCM_SHA256";
+
+/// Behind which message the secret of the password enters.
+const PSK_AT: usize = 3;
 
 /// The longest Noise message that either end takes, in bytes.
 pub(crate) const NOISE_MAX_BYTES: usize = 512;
@@ -51,21 +51,21 @@ impl RefusalKey {
 
 /// What one end begins its handshake with, as often as it must.
 struct Beginning {
-    seed: Zeroizing<[u8; 32]>,
+    ephemeral: Zeroizing<[u8; 32]>,
     psk: Zeroizing<Psk>,
     prologue: Vec<u8>,
 }
 
 impl Beginning {
     fn new(psk: &Psk, prologue: &[u8], random: &mut Randomness) -> Self {
-        let (seed, psk) = (Zeroizing::new(random.bytes()), Zeroizing::new(*psk));
-        Beginning { seed, psk, prologue: prologue.to_vec() }
+        let (ephemeral, psk) = (Zeroizing::new(random.bytes()), Zeroizing::new(*psk));
+        Beginning { ephemeral, psk, prologue: prologue.to_vec() }
     }
 
     fn builder<'a>(&'a self, identity: &'a Identity) -> Result<Builder<'a>, KeyError> {
         let params: NoiseParams = PATTERN.parse()?;
-        let builder = Builder::with_resolver(params, Box::new(Resolver(ChaCha20Rng::from_seed(*self.seed))));
-        Ok(builder.prologue(&self.prologue)?.local_private_key(identity.private())?.psk(3, &self.psk)?)
+        let builder = Builder::with_resolver(params, Box::new(Resolver(self.ephemeral.clone())));
+        Ok(builder.prologue(&self.prologue)?.local_private_key(identity.private())?.psk(PSK_AT as u8, &self.psk)?)
     }
 }
 
@@ -193,36 +193,6 @@ impl Responder {
     }
 }
 
-struct SeededRandom(ChaCha20Rng);
-
-impl Random for SeededRandom {
-    fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), snow::Error> {
-        self.0.fill_bytes(dest);
-        Ok(())
-    }
-}
-
-/// Noise's own algorithms, with our randomness.
-struct Resolver(ChaCha20Rng);
-
-impl CryptoResolver for Resolver {
-    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(SeededRandom(self.0.clone())))
-    }
-
-    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
-        DefaultResolver.resolve_dh(choice)
-    }
-
-    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
-        DefaultResolver.resolve_hash(choice)
-    }
-
-    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
-        DefaultResolver.resolve_cipher(choice)
-    }
-}
-
 /// One end of a handshake under way.
 pub(crate) struct Handshake(HandshakeState);
 
@@ -272,6 +242,13 @@ impl Handshake {
         from_initiator.zeroize();
         from_responder.zeroize();
         ring
+    }
+}
+
+impl Drop for Handshake {
+    /// The library keeps its copy of the password's secret as long as its state.
+    fn drop(&mut self) {
+        let _ = self.0.set_psk(PSK_AT, &Psk::default());
     }
 }
 

@@ -1,11 +1,10 @@
 //! Keys: who an end is, and where its random numbers come from.
 
+use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use aws_lc_rs::digest;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use sanwire_core::ClientId;
-use snow::params::DHChoice;
-use snow::resolvers::{CryptoResolver, DefaultResolver};
 use zeroize::Zeroizing;
 
 /// The secret that both ends share: all zeroes when no password is set.
@@ -25,9 +24,7 @@ impl Identity {
     /// [`KeyError`] when the library refuses the key.
     pub fn from_private(private: [u8; 32]) -> Result<Identity, KeyError> {
         let private = Zeroizing::new(private);
-        let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519).ok_or(KeyError)?;
-        dh.set(&*private);
-        let public = dh.pubkey().try_into().map_err(|_| KeyError)?;
+        let public = public(&private)?;
         Ok(Identity { private, public })
     }
 
@@ -70,6 +67,23 @@ pub(crate) fn client_id(public: &[u8]) -> ClientId {
     let mut id = [0; 16];
     id.copy_from_slice(&hash.as_ref()[..16]);
     ClientId(id)
+}
+
+/// The X25519 public key of a private one.
+pub(crate) fn public(private: &[u8; 32]) -> Result<[u8; 32], KeyError> {
+    let private = PrivateKey::from_private_key(&X25519, private).map_err(|_| KeyError)?;
+    let public = private.compute_public_key().map_err(|_| KeyError)?;
+    public.as_ref().try_into().map_err(|_| KeyError)
+}
+
+/// RFC 7748 6.1: a public key of small order, which would give zeroes, is refused.
+pub(crate) fn exchange(private: &[u8; 32], public: &[u8; 32]) -> Result<Zeroizing<[u8; 32]>, KeyError> {
+    let private = PrivateKey::from_private_key(&X25519, private).map_err(|_| KeyError)?;
+    agree(&private, UnparsedPublicKey::new(&X25519, public), KeyError, |shared| {
+        let mut secret = Zeroizing::new([0; 32]);
+        secret.copy_from_slice(shared.get(..32).ok_or(KeyError)?);
+        Ok(secret)
+    })
 }
 
 /// The cryptographic library refused: a key of a wrong form, or a message that does not verify.

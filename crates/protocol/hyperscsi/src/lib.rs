@@ -14,6 +14,7 @@ mod compression;
 mod counters;
 mod handshake;
 mod keys;
+mod noise;
 mod options;
 mod ring;
 mod server;

@@ -6,13 +6,12 @@
 
 use std::time::Duration;
 
-use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use sanwire_core::Instant;
 use zeroize::Zeroizing;
 
 use super::{Direction, Generation, KeyRing, Secret};
-use crate::keys::KeyError;
+use crate::keys::{KeyError, exchange, public};
 use crate::wire::live::NewKeys;
 
 /// How long the generation before is received.
@@ -107,20 +106,4 @@ fn extract(secret: &Secret, shared: &Secret) -> Secret {
     let mut next = Zeroizing::new([0; 32]);
     next.copy_from_slice(hmac::sign(&key, &**shared).as_ref());
     next
-}
-
-fn public(private: &Secret) -> Result<[u8; 32], KeyError> {
-    let private = PrivateKey::from_private_key(&X25519, &**private).map_err(|_| KeyError)?;
-    let public = private.compute_public_key().map_err(|_| KeyError)?;
-    public.as_ref().try_into().map_err(|_| KeyError)
-}
-
-/// RFC 7748 6.1: a public key of small order, which would give zeroes, is refused.
-fn exchange(private: &Secret, public: &[u8; 32]) -> Result<Secret, KeyError> {
-    let private = PrivateKey::from_private_key(&X25519, &**private).map_err(|_| KeyError)?;
-    agree(&private, UnparsedPublicKey::new(&X25519, public), KeyError, |shared| {
-        let mut secret = Zeroizing::new([0; 32]);
-        secret.copy_from_slice(shared.get(..32).ok_or(KeyError)?);
-        Ok(secret)
-    })
 }

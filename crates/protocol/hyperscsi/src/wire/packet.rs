@@ -19,6 +19,7 @@ use std::hash::Hasher;
 use crc_fast::{CrcAlgorithm, Digest};
 use sanwire_buffer::Head;
 use siphasher::sip::SipHasher24;
+use zeroize::Zeroizing;
 
 pub use sanwire_core::Protection;
 
@@ -67,18 +68,18 @@ pub const EPOCHS: u8 = 16;
 /// The checksum of data can be computed by anybody. So what steers the connection (prefix, fragment fields, message head: all
 /// but the data) goes through SipHash-2-4 under this key, and the low 32 bits of the result are added to the CRC32C, modulo 2.
 #[derive(Clone)]
-pub struct HeaderKey(SipHasher24);
+pub struct HeaderKey(Zeroizing<[u8; 16]>);
 
 impl HeaderKey {
     /// The key of one direction.
     #[must_use]
     pub fn new(key: &[u8; 16]) -> Self {
-        HeaderKey(SipHasher24::new_with_key(key))
+        HeaderKey(Zeroizing::new(*key))
     }
 
     /// The code of a header: of the bytes of the prefix that a checksum covers, and of the body up to its data.
     fn code(&self, covered: &[u8], body: &[u8]) -> u32 {
-        let mut hasher = self.0;
+        let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write(covered);
         hasher.write(&body[..command::header_bytes(body)]);
         hasher.finish() as u32

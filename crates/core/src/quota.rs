@@ -44,6 +44,11 @@ pub enum Unit {
         /// Events at one moment.
         burst: u32,
     },
+    /// The same in a day.
+    PerDay {
+        /// Events at one moment.
+        burst: u32,
+    },
 }
 
 /// A limit.
@@ -84,6 +89,7 @@ impl Unit {
             Unit::Bytes => "bytes",
             Unit::PerSecond { .. } => "per second",
             Unit::PerMinute { .. } => "per minute",
+            Unit::PerDay { .. } => "per day",
         }
     }
 
@@ -93,6 +99,7 @@ impl Unit {
             Unit::Held | Unit::Bytes => None,
             Unit::PerSecond { burst } => Some((Duration::from_secs(1), burst)),
             Unit::PerMinute { burst } => Some((Duration::from_secs(60), burst)),
+            Unit::PerDay { burst } => Some((Duration::from_secs(24 * 3600), burst)),
         }
     }
 }
@@ -105,6 +112,7 @@ impl fmt::Display for Quota {
             Unit::Bytes => Size(self.limit).fmt(f),
             Unit::PerSecond { burst } => write!(f, "{} in a second, {burst} at one moment", self.limit),
             Unit::PerMinute { burst } => write!(f, "{} in a minute, {burst} at one moment", self.limit),
+            Unit::PerDay { burst } => write!(f, "{} in a day, {burst} at one moment", self.limit),
         }
     }
 }
@@ -132,6 +140,12 @@ impl Quota {
     #[must_use]
     pub const fn per_minute(holder: Holder, name: &'static str, limit: u64, burst: u32) -> Self {
         Quota { name, holder, limit, unit: Unit::PerMinute { burst } }
+    }
+
+    /// So many events in a day, and `burst` at one moment.
+    #[must_use]
+    pub const fn per_day(holder: Holder, name: &'static str, limit: u64, burst: u32) -> Self {
+        Quota { name, holder, limit, unit: Unit::PerDay { burst } }
     }
 }
 
@@ -169,11 +183,16 @@ pub const LOGGED_OFFENCES: Quota = Quota::per_minute(Holder::Shard, "log lines a
 /// Lines of a shard's log about sessions that begin and end.
 pub const LOGGED_SESSIONS: Quota = Quota::per_minute(Holder::Shard, "log lines about sessions", 600, 200);
 
-/// Lines of the audit log about what anybody can be refused who reaches the server.
-pub const AUDITED_OFFENCES: Quota = Quota::per_minute(Holder::Server, "audit lines about what was refused", 6, 20);
+/// Lines of the log about iSCSI logins that are refused, or sent elsewhere.
+pub const LOGGED_LOGINS: Quota = Quota::per_minute(Holder::Strangers, "log lines about iSCSI logins", 60, 20);
 
-/// Lines of the audit log about refused requests to manage the server.
-pub const AUDITED_REFUSALS: Quota = Quota::per_minute(Holder::Server, "audit lines about refused management", 60, 20);
+/// Lines of the audit log about what anybody can be refused who reaches the server: so few that in a year they do not push out what
+/// was changed.
+pub const AUDITED_OFFENCES: Quota = Quota::per_day(Holder::Strangers, "audit lines about what was refused", 96, 20);
+
+/// Lines of the audit log about what clients were refused that have shown who they are.
+pub const AUDITED_REFUSALS: Quota =
+    Quota::per_day(Holder::Server, "audit lines about what clients were refused", 144, 60);
 
 /// Bytes of the audit log, all its files together.
 pub const AUDIT_BYTES: Quota = Quota::bytes(Holder::Server, "audit log", 128 << 20);
@@ -225,6 +244,8 @@ pub const ALL: &[&Quota] = &[
     &GUESSES,
     &LOGINS_OF_STRANGERS,
     &DISCOVERIES_OF_STRANGERS,
+    &LOGGED_LOGINS,
+    &AUDITED_OFFENCES,
     &HANDSHAKES_OF_NETWORK,
     &GUESSES_OF_NETWORK,
     &LOGINS_OF_NETWORK,
@@ -245,7 +266,6 @@ pub const ALL: &[&Quota] = &[
     &LOGGED_SESSIONS,
     &LOGINS,
     &ISCSI_CONNECTIONS,
-    &AUDITED_OFFENCES,
     &AUDITED_REFUSALS,
     &AUDIT_BYTES,
 ];

@@ -23,7 +23,18 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The same for text of several lines, whose line breaks and tabs are its writer's own.
+/// The text, cut where what [`printable`] makes of it would be longer than so many bytes, and then with its whole length.
+#[must_use]
+pub fn shortened(text: &str, max_bytes: usize) -> Cow<'_, str> {
+    let mut shown_bytes = 0;
+    let end = text.char_indices().find(|(_, character)| {
+        shown_bytes += if is_deceptive(*character) { "\\u0000".len() } else { character.len_utf8() };
+        shown_bytes > max_bytes
+    });
+    end.map_or(Cow::Borrowed(text), |(end, _)| format!("{}... ({} bytes)", &text[..end], text.len()).into())
+}
+
+/// [`printable`] text of several lines, whose line breaks and tabs are its writer's own.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     if !text.contains(|character| is_deceptive(character) && !is_layout(character)) {
@@ -51,6 +62,15 @@ fn is_deceptive(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_long_is_cut_between_characters_and_says_how_long_it_is() {
+        assert_eq!((shortened("abc", 3), shortened("", 0)), ("abc".into(), "".into()));
+        assert_eq!(shortened("abcd", 3), "abc... (4 bytes)");
+        assert_eq!(shortened("aä日", 3), "aä... (6 bytes)");
+        assert_eq!(shortened("aä日", 2), "a... (6 bytes)");
+        assert_eq!(shortened("a\n\n", 12), "a\n... (3 bytes)");
+    }
 
     #[test]
     fn what_moves_cursors_begins_lines_or_turns_text_is_shown_as_its_number() {

@@ -150,7 +150,7 @@ impl FrontDesk {
                 }
                 Ok(None) => return,
                 Err(error) => {
-                    self.warn(&error);
+                    self.warn(&error, now);
                     return self.pause(now);
                 }
             }
@@ -158,12 +158,14 @@ impl FrontDesk {
     }
 
     /// Says once why no connections are taken, however often it is tried again.
-    fn warn(&mut self, error: &io::Error) {
+    fn warn(&mut self, error: &io::Error, now: Instant) {
         if std::mem::replace(&mut self.has_warned, true) {
             return;
         }
         let advice = if descriptors::are_used_up(error) { LIMIT_ADVICE } else { "" };
-        tracing::warn!("no connections are taken until others end: {error}{advice}");
+        if let Some(unlogged) = self.parts.accounts.next_line(now) {
+            tracing::warn!("no connections are taken until others end: {error}{advice}{unlogged}");
+        }
     }
 
     fn begin(&mut self, stream: Stream, peer: SocketAddr, group_tag: u16, now: Instant) -> io::Result<()> {
@@ -189,8 +191,10 @@ impl FrontDesk {
 
     /// A login has failed: the log and the audit log are to say so.
     fn note(&mut self, peer: IpAddr, reason: &str, now: Instant) {
-        if self.refusals.note(peer, reason, now) {
-            tracing::warn!("a login from {peer} is refused: {reason}");
+        if self.refusals.note(peer, reason, now)
+            && let Some(unlogged) = self.parts.accounts.next_line(now)
+        {
+            tracing::warn!("a login from {peer} is refused: {reason}{unlogged}");
         }
     }
 
@@ -241,7 +245,9 @@ impl FrontDesk {
                 self.note(peer, &reason, now);
             }
             Some(LoginOutcome::Redirected(note)) => {
-                tracing::info!("a login from {} is redirected: {note}", login.peer);
+                if let Some(unlogged) = self.parts.accounts.next_line(now) {
+                    tracing::info!("a login from {} is redirected: {note}{unlogged}", login.peer);
+                }
                 login.is_over = true;
             }
             None => {}
@@ -308,8 +314,11 @@ impl FrontDesk {
             self.advance(key, now);
         }
         while let Some(Burst { from, reason, count, .. }) = self.refusals.poll(now) {
-            if count > 1 {
-                tracing::warn!("logins from {from} were refused {} more times within a second: {reason}", count - 1);
+            if count > 1
+                && let Some(unlogged) = self.parts.accounts.next_line(now)
+            {
+                let more = count - 1;
+                tracing::warn!("logins from {from} were refused {more} more times within a second: {reason}{unlogged}");
             }
             // What cannot be written down stands in the log.
             let content = Content::Logins(format!("an iSCSI login: {reason}"), count);

@@ -1,11 +1,31 @@
-//! How much of a shard's log its clients, and strangers, can fill.
+//! How much of the log clients, and strangers, can fill.
 
 use std::fmt;
 
 use sanwire_core::Instant;
-use sanwire_core::quota::{LOGGED_OFFENCES, LOGGED_SESSIONS, Limiter, Usage};
+use sanwire_core::quota::{LOGGED_LOGINS, LOGGED_OFFENCES, LOGGED_SESSIONS, Limiter, Quota, Usage};
+
+/// What a shard may log of its sessions.
+pub(crate) struct ShardLines {
+    pub(crate) offences: LogLines,
+    pub(crate) sessions: LogLines,
+}
+
+impl Default for ShardLines {
+    fn default() -> Self {
+        ShardLines { offences: LogLines::of_offences(), sessions: LogLines::of_sessions() }
+    }
+}
+
+impl ShardLines {
+    /// How their quotas are used.
+    pub(crate) fn usages(&self) -> [Usage; 2] {
+        [self.offences.usage(), self.sessions.usage()]
+    }
+}
 
 /// Lets some lines be logged, and says with the next one how many were not.
+#[derive(Debug)]
 pub(crate) struct LogLines {
     limiter: Limiter,
     unlogged: u64,
@@ -18,12 +38,21 @@ pub(crate) struct Unlogged(u64);
 impl LogLines {
     /// About what was refused.
     pub(crate) fn of_offences() -> Self {
-        LogLines { limiter: Limiter::new(&LOGGED_OFFENCES), unlogged: 0 }
+        LogLines::new(&LOGGED_OFFENCES)
     }
 
-    /// About sessions that begin and end.
+    /// About sessions that begin and end, over all wires.
     pub(crate) fn of_sessions() -> Self {
-        LogLines { limiter: Limiter::new(&LOGGED_SESSIONS), unlogged: 0 }
+        LogLines::new(&LOGGED_SESSIONS)
+    }
+
+    /// About logins that are refused or sent elsewhere.
+    pub(crate) fn of_logins() -> Self {
+        LogLines::new(&LOGGED_LOGINS)
+    }
+
+    fn new(quota: &'static Quota) -> Self {
+        LogLines { limiter: Limiter::new(quota), unlogged: 0 }
     }
 
     /// Whether a line may be logged now, and what is to be said of those that were not.
@@ -33,6 +62,20 @@ impl LogLines {
         }
         self.unlogged += 1;
         None
+    }
+
+    /// Logs a line that nobody need do anything about, if it may be logged now.
+    pub(crate) fn info(&mut self, what: fmt::Arguments<'_>, now: Instant) {
+        if let Some(unlogged) = self.next(now) {
+            tracing::info!("{what}{unlogged}");
+        }
+    }
+
+    /// The same of one that somebody should look after.
+    pub(crate) fn warn(&mut self, what: fmt::Arguments<'_>, now: Instant) {
+        if let Some(unlogged) = self.next(now) {
+            tracing::warn!("{what}{unlogged}");
+        }
     }
 
     /// How the quota is used.

@@ -23,6 +23,7 @@ use crate::counting::Counters;
 use crate::directory::Exports;
 use crate::inbox::Inbox;
 use crate::link::{self, Links, packet_max_bytes};
+use crate::logging::ShardLines;
 use crate::mail::{Mail, Mailbox, Newcomer};
 use crate::opener::Opener;
 use crate::past_uses::PastUses;
@@ -102,6 +103,7 @@ struct Shard {
     newcomers: Vec<Arc<Newcomer>>,
     counters: Counters,
     past_uses: Arc<PastUses>,
+    lines: ShardLines,
     /// When it is next looked whether somebody keeps memory from others.
     relieve_at: Instant,
 }
@@ -140,6 +142,7 @@ impl Shard {
             newcomers: Vec::new(),
             counters: Counters::default(),
             past_uses: parts.past_uses,
+            lines: ShardLines::default(),
             relieve_at: Instant::ZERO,
         }
     }
@@ -195,7 +198,7 @@ impl Shard {
         }
         self.handle_iscsi_events(now);
         self.runner.retry(&mut self.engine, now, &mut self.ended);
-        if self.runner.is_starved() && self.iscsi.relieve(now) {
+        if self.runner.is_starved() && self.iscsi.server.relieve(now) {
             self.runner.retry(&mut self.engine, now, &mut self.ended);
         }
         self.server.hold_back(self.runner.crowding(), now);

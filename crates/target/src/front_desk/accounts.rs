@@ -1,10 +1,13 @@
-//! How many logins may be under way, and how these quotas are used: kept to by the front desk, read by whoever manages.
+//! How many logins may be under way, and be logged, and how these quotas are used: kept to by the front desk, read by whoever
+//! manages.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use sanwire_core::Instant;
 use sanwire_core::quota::{Account, LOGINS, LOGINS_OF_NETWORK, LOGINS_OF_STRANGERS, Usage};
 
 use crate::budget::Budget;
+use crate::logging::{LogLines, Unlogged};
 
 /// Shared by both.
 #[derive(Debug)]
@@ -15,6 +18,7 @@ struct Accounts {
     strangers: Account,
     network: Account,
     known: Account,
+    lines: LogLines,
 }
 
 impl LoginAccounts {
@@ -23,6 +27,7 @@ impl LoginAccounts {
             strangers: Account::within(&LOGINS_OF_STRANGERS, budget.logins_of_strangers),
             network: Account::within(&LOGINS_OF_NETWORK, budget.logins),
             known: Account::within(&LOGINS, budget.logins),
+            lines: LogLines::of_logins(),
         }))
     }
 
@@ -39,9 +44,15 @@ impl LoginAccounts {
     }
 
     /// How the quotas are used.
-    pub(crate) fn usages(&self) -> [Usage; 3] {
+    pub(crate) fn usages(&self) -> [Usage; 4] {
         let accounts = self.lock();
-        [&accounts.strangers, &accounts.network, &accounts.known].map(Account::usage)
+        let Accounts { strangers, network, known, lines } = &*accounts;
+        [strangers.usage(), network.usage(), known.usage(), lines.usage()]
+    }
+
+    /// Whether a line may be logged now: see [`LogLines::next`].
+    pub(super) fn next_line(&self, now: Instant) -> Option<Unlogged> {
+        self.lock().lines.next(now)
     }
 
     fn lock(&self) -> MutexGuard<'_, Accounts> {

@@ -1,5 +1,6 @@
 //! Who has changed what of a running server: one line of JSON for each change, and for what was refused.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,7 +10,7 @@ use std::time::{Instant, SystemTime};
 
 use sanwire_core::ClientId;
 use sanwire_core::quota::{AUDIT_BYTES, AUDITED_OFFENCES, AUDITED_REFUSALS, Account, Limiter, Usage};
-use sanwire_core::text::printable;
+use sanwire_core::text::{printable, shortened};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -19,6 +20,12 @@ use crate::persist::make_directory_of;
 
 /// Files of the audit log: the one that is written, and older ones.
 const FILES: u64 = 8;
+
+/// What somebody asks for, and what is said to that, is cut after so many bytes.
+const TEXT_MAX_BYTES: usize = 1024;
+
+/// The same of what anybody can cause: how long a line is decides how long the log reaches back.
+const REFUSED_TEXT_MAX_BYTES: usize = 384;
 
 /// What stands for a secret.
 const SECRET: &str = "(secret)";
@@ -62,7 +69,7 @@ struct Line<'a> {
     request: Option<Value>,
     result: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    details: Vec<&'a str>,
+    details: Vec<String>,
     /// How often the same was refused, together.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
@@ -72,7 +79,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(by: &'a Asker, result: &'static str, details: Vec<&'a str>) -> Self {
+    fn new(by: &'a Asker, result: &'static str, details: Vec<String>) -> Self {
         let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         Line { time, by, request: None, result, details, count: None, unwritten: 0 }
     }
@@ -89,8 +96,9 @@ pub(crate) struct AuditLog {
     path: PathBuf,
     /// Since when the limits count.
     begun: Instant,
+    /// What clients are refused that have shown who they are.
     refusals: Limiter,
-    /// Limited by themselves: anybody can make them come fast.
+    /// What anybody is refused who reaches the server.
     offences: Limiter,
     bytes: Account,
     unwritten: u64,
@@ -125,26 +133,30 @@ impl AuditLog {
     /// Writes a line, and waits until it is stable.
     pub(super) fn note(&mut self, by: &Asker, request: Option<&Request>, response: &Response) {
         let now = self.now();
+        let cut = |line: &'_ String| shortened(line, TEXT_MAX_BYTES).into_owned();
         let (result, details) = match response {
-            Response::Done(Answer::Changed(lines)) => ("done", lines.iter().map(String::as_str).collect()),
+            Response::Done(Answer::Changed(lines)) => ("done", lines.iter().map(cut).collect()),
             Response::Done(_) => ("done", Vec::new()),
-            Response::Refused(_) if !self.refusals.take(now) => {
+            // Who is on this host is trusted with the log.
+            Response::Refused(_) if matches!(by, Asker::Client { .. }) && !self.refusals.take(now) => {
                 self.unwritten += 1;
                 return;
             }
-            Response::Refused(reason) => ("refused", vec![reason.as_str()]),
+            Response::Refused(reason) => ("refused", vec![cut(reason)]),
         };
-        self.write(Line { request: request.and_then(without_secrets), ..Line::new(by, result, details) });
+        self.write(Line { request: request.and_then(shown), ..Line::new(by, result, details) });
     }
 
-    /// Writes a line about what was refused so many times.
-    pub(super) fn note_offence(&mut self, by: &Asker, offence: &dyn Display, count: u64) {
-        if !self.offences.take(self.now()) {
+    /// Writes a line about what was refused so many times; whether it `is_proven` whose it was.
+    pub(super) fn note_offence(&mut self, by: &Asker, offence: &dyn Display, is_proven: bool, count: u64) {
+        let now = self.now();
+        let limiter = if is_proven { &mut self.refusals } else { &mut self.offences };
+        if !limiter.take(now) {
             self.unwritten += count;
             return;
         }
-        let reason = offence.to_string();
-        self.write(Line { count: Some(count), ..Line::new(by, "refused", vec![&reason]) });
+        let reason = shortened(&offence.to_string(), REFUSED_TEXT_MAX_BYTES).into_owned();
+        self.write(Line { count: Some(count), ..Line::new(by, "refused", vec![reason]) });
     }
 
     fn write(&mut self, mut line: Line<'_>) {
@@ -193,6 +205,15 @@ fn rotate(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// What was asked for: as it is, or if that is long, the beginning of its text.
+fn shown(request: &Request) -> Option<Value> {
+    let value = without_secrets(request)?;
+    match shortened(&value.to_string(), TEXT_MAX_BYTES) {
+        Cow::Borrowed(_) => Some(value),
+        Cow::Owned(text) => Some(Value::String(text)),
+    }
+}
+
 fn without_secrets(request: &Request) -> Option<Value> {
     let mut value = serde_json::to_value(request).ok()?;
     if let Some(secret) = value.pointer_mut("/settings/psk").filter(|secret| !secret.is_null()) {
@@ -238,7 +259,7 @@ mod tests {
     fn what_a_request_says_cannot_turn_or_hide_what_is_read() {
         let mut log = log("turned");
         let by = Asker::Stranger { address: "10.0.0.1:1".into() };
-        log.note_offence(&by, &"a\u{202e}b\u{9b}c\u{7f}\n", 1);
+        log.note_offence(&by, &"a\u{202e}b\u{9b}c\u{7f}\n", false, 1);
         let text = fs::read_to_string(&log.path).unwrap();
         assert!(text.contains(r"a\u202eb\u009bc\u007f\n") && text.lines().count() == 1, "{text}");
         let line: Value = serde_json::from_str(&text).unwrap();
@@ -246,9 +267,58 @@ mod tests {
         remove(&log);
     }
 
+    fn lines(log: &AuditLog) -> Vec<Value> {
+        let text = fs::read_to_string(&log.path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     #[test]
-    fn a_day_of_strangers_fills_little_of_the_log() {
-        let lines = AUDITED_OFFENCES.limit * 60 * 24;
-        assert!(lines * 512 * 14 < AUDIT_BYTES.limit, "fourteen days");
+    fn a_year_of_refusals_leaves_room_for_what_was_changed() {
+        const LINE_MAX_BYTES: u64 = 1024;
+        let mut log = log("year");
+        let by = Asker::Client {
+            client: ClientId([0xff; 16]),
+            address: "[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535".into(),
+        };
+        for nasty in ["\u{202e}", "\"", "\\", "日"] {
+            log.note_offence(&by, &nasty.repeat(10_000), false, u64::MAX);
+            let written = fs::metadata(&log.path).unwrap().len();
+            assert!(written <= LINE_MAX_BYTES, "{nasty:?}: {written}");
+            assert!(lines(&log)[0]["details"][0].as_str().unwrap().ends_with("0000 bytes)"));
+            fs::remove_file(&log.path).unwrap();
+        }
+        let lines = (AUDITED_OFFENCES.limit + AUDITED_REFUSALS.limit) * 365;
+        assert!(lines * LINE_MAX_BYTES < AUDIT_BYTES.limit * 3 / 4, "{lines} lines");
+        remove(&log);
+    }
+
+    #[test]
+    fn strangers_keep_no_client_out_of_the_log_and_neither_keeps_a_manager_out() {
+        let mut log = log("shares");
+        let stranger = Asker::Stranger { address: "10.0.0.1:1".into() };
+        let client = Asker::Client { client: ClientId([1; 16]), address: "10.0.0.2:1".into() };
+        let process = Asker::Process { uid: 0, pid: 1 };
+        (0..1000).for_each(|_| log.note_offence(&stranger, &"a flood", false, 1));
+        (0..1000).for_each(|_| log.note_offence(&client, &"against the rules", true, 1));
+        (0..100).for_each(|_| log.note(&process, None, &Response::Refused("there is no such volume".into())));
+        let count = |reason: &str| lines(&log).iter().filter(|line| line["details"][0] == reason).count();
+        let counts = [count("a flood"), count("against the rules"), count("there is no such volume")];
+        assert_eq!(counts, [20, 60, 100]);
+        let unwritten: u64 = lines(&log).iter().filter_map(|line| line["unwritten"].as_u64()).sum();
+        assert_eq!(unwritten, 2 * 1000 - 20 - 60, "all are counted");
+        remove(&log);
+    }
+
+    #[test]
+    fn a_long_request_is_written_in_short_and_says_how_long_it_was() {
+        let mut log = log("long-request");
+        let by = Asker::Process { uid: 0, pid: 1 };
+        let request = Request::RemoveVolume { name: "v".repeat(60_000), force: false };
+        log.note(&by, Some(&request), &Response::Refused("x".repeat(60_000)));
+        assert!(fs::metadata(&log.path).unwrap().len() < 3000);
+        let line = &lines(&log)[0];
+        let said = [&line["request"], &line["details"][0]].map(|text| text.as_str().unwrap());
+        assert!(said[0].contains("vvv... (600") && said[1].ends_with("xxx... (60000 bytes)"), "{said:?}");
+        remove(&log);
     }
 }

@@ -4,10 +4,15 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
+use sanwire_core::text::shortened;
+
 use super::{Asker, Manager, NOT_PERMITTED, Request, Response};
 use crate::inbox::{Content, Letter, Letters};
 use crate::mail::Mail;
 use crate::target::Target;
+
+/// Of a request, so much stands in the log.
+const LOGGED_MAX_BYTES: usize = 1024;
 
 /// A server that several may manage, until it ends.
 #[derive(Clone)]
@@ -40,7 +45,7 @@ impl Desk {
 
     /// Does what is asked, when it is its turn.
     pub fn handle(&self, by: &Asker, request: Request) -> Response {
-        tracing::info!("management by {by:?}: {request:?}");
+        tracing::info!("management by {by:?}: {}", shortened(&format!("{request:?}"), LOGGED_MAX_BYTES));
         self.with(|manager| manager.handle(by, request))
     }
 
@@ -49,9 +54,9 @@ impl Desk {
         self.with(|manager| manager.refuse(by, reason))
     }
 
-    fn note_offence(&self, by: &Asker, offence: &dyn Display, count: u64) {
+    fn note_offence(&self, by: &Asker, offence: &dyn Display, is_proven: bool, count: u64) {
         if let Some(manager) = self.lock().as_mut() {
-            manager.note_offence(by, offence, count);
+            manager.note_offence(by, offence, is_proven, count);
         }
     }
 
@@ -88,8 +93,8 @@ fn work(letters: &Letters, desk: &Weak<Mutex<Option<Manager>>>) {
         };
         match content {
             Content::Attempt => drop(desk.refuse(&by, NOT_PERMITTED.into())),
-            Content::Offence(offence, count) => desk.note_offence(&by, &offence, count),
-            Content::Logins(reason, count) => desk.note_offence(&by, &reason, count),
+            Content::Offence(offence, count) => desk.note_offence(&by, &offence, offence.is_proven(), count),
+            Content::Logins(reason, count) => desk.note_offence(&by, &reason, false, count),
             Content::Request { json, room_bytes, handle, home } => {
                 let response = desk.handle_json(&by, &json);
                 home.send(Mail::Administered(handle, response.to_json(room_bytes)));

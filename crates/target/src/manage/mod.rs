@@ -103,10 +103,10 @@ impl Manager {
         response
     }
 
-    /// Writes down what was refused so many times.
-    fn note_offence(&mut self, by: &Asker, offence: &dyn Display, count: u64) {
+    /// Writes down what was refused so many times; whether it `is_proven` whose it was.
+    fn note_offence(&mut self, by: &Asker, offence: &dyn Display, is_proven: bool, count: u64) {
         if let Some(audit) = &mut self.audit {
-            audit.note_offence(by, offence, count);
+            audit.note_offence(by, offence, is_proven, count);
         }
     }
 

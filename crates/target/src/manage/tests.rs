@@ -363,9 +363,9 @@ fn what_is_refused_in_a_flood_is_counted_and_hides_no_refused_management() {
     let mut manager = Manager::new(target, config, Box::new(|| Err("it cannot be read".into())));
     let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
     let stranger = Asker::Stranger { address: "10.0.0.2:1".into() };
-    manager.note_offence(&client, &Offence::WrongPassword, 3);
+    manager.note_offence(&client, &Offence::WrongPassword, false, 3);
     for _ in 0..100 {
-        manager.note_offence(&stranger, &Offence::NotAuthentic, 1000);
+        manager.note_offence(&stranger, &Offence::NotAuthentic, false, 1000);
     }
     manager.refuse(&client, "it may not manage the server".into());
 

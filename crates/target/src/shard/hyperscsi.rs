@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
-use sanwire_core::quota::Usage;
 use sanwire_core::text::printable;
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
 use sanwire_device::{LogicalUnits, NexusPorts, Seat};
@@ -15,7 +14,6 @@ use super::Shard;
 use crate::clients::Clients;
 use crate::counting::{Counted, Meter, User, Uses};
 use crate::inbox::{Content, Inbox, Letter};
-use crate::logging::LogLines;
 use crate::mail::Wanted;
 use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Response};
 use crate::past_uses::Host;
@@ -50,18 +48,11 @@ pub(super) struct Visitors {
     clients: Arc<Clients>,
     inbox: Inbox,
     by_nexus: BTreeMap<NexusId, Visitor>,
-    offence_lines: LogLines,
-    session_lines: LogLines,
 }
 
 impl Visitors {
     pub(super) fn new(clients: Arc<Clients>, inbox: Inbox) -> Self {
-        let (offence_lines, session_lines) = (LogLines::of_offences(), LogLines::of_sessions());
-        Visitors { clients, inbox, by_nexus: BTreeMap::new(), offence_lines, session_lines }
-    }
-
-    fn usages(&self) -> [Usage; 2] {
-        [self.offence_lines.usage(), self.session_lines.usage()]
+        Visitors { clients, inbox, by_nexus: BTreeMap::new() }
     }
 
     /// A client goes on with its session from here: whether it may is asked by its address.
@@ -145,9 +136,8 @@ impl Shard {
                 }
             }
             ServerEvent::SessionOpened { nexus, client, run, name, path, options, memory } => {
-                if let Some(unlogged) = self.visitors.session_lines.next(now) {
-                    tracing::info!("client {client} ({}) at {path} has come{unlogged}", printable(&name));
-                }
+                let name = printable(&name);
+                self.lines.sessions.info(format_args!("client {client} ({name}) at {path} has come"), now);
                 let is_read_only = options.peer_is_read_only;
                 let units = self.visitors.clients.enter(client, path.peer, is_read_only);
                 let initiator = TransportId::hyperscsi(client);
@@ -170,7 +160,7 @@ impl Shard {
             ServerEvent::Options { nexus, options } => self.visitors.take_options(nexus, &options),
             ServerEvent::Refused { offence, client, path, count } => {
                 let who = client.map_or_else(|| "somebody".to_owned(), |client| format!("client {client}"));
-                if let Some(unlogged) = self.visitors.offence_lines.next(now) {
+                if let Some(unlogged) = self.lines.offences.next(now) {
                     tracing::warn!("{who} at {path} is refused: {offence} ({count} within a second{unlogged})");
                 }
                 // What cannot be written down was counted.
@@ -179,9 +169,7 @@ impl Shard {
             }
             ServerEvent::SessionClosed { nexus } => {
                 let Some(visitor) = self.visitors.by_nexus.remove(&nexus) else { return };
-                if let Some(unlogged) = self.visitors.session_lines.next(now) {
-                    tracing::info!("a session of client {} is over{unlogged}", visitor.client);
-                }
+                self.lines.sessions.info(format_args!("a session of client {} is over", visitor.client), now);
                 // It has left, or was away for longer than clients come back after.
                 self.past_uses.left(&visitor.host, true);
                 let own = Selection { by: nexus, which: Which::Own };
@@ -257,13 +245,15 @@ impl Shard {
 
     /// What this shard has counted.
     pub(super) fn count(&self) -> Counted {
+        let mut dropped = self.server.counters();
+        dropped.hoarders += self.iscsi.server.hoards_dropped();
         Counted {
             shard: self.index,
             volumes: self.counters.volumes(),
             connections: self.server.connection_statuses(),
             users: self.visitors.users().chain(self.iscsi.users()).collect(),
-            dropped: self.server.counters(),
-            quotas: self.server.quotas().into_iter().chain(self.visitors.usages()).collect(),
+            dropped,
+            quotas: self.server.quotas().into_iter().chain(self.lines.usages()).collect(),
             unpermitted: self.counters.unpermitted,
         }
     }

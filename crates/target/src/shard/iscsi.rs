@@ -19,6 +19,7 @@ use super::Shard;
 use crate::counting::{Meter, User, Uses};
 use crate::directory::Exports;
 use crate::front_desk::{Arrival, turn_away};
+use crate::logging::LogLines;
 use crate::mail::{Mail, Settlement, Wanted};
 use crate::past_uses::Host;
 use crate::reach::Guest;
@@ -84,7 +85,7 @@ impl IscsiEnd {
         }
     }
 
-    fn admit(&mut self, arrival: Arrival, poller: &mut Poller, now: Instant) {
+    fn admit(&mut self, arrival: Arrival, poller: &mut Poller, lines: &mut LogLines, now: Instant) {
         let Arrival { stream, admitted, admission, seat } = arrival;
         if admitted.request.tsih == 0 && self.registry.has_lost_place(&admission) {
             turn_away(stream, &admitted);
@@ -93,7 +94,8 @@ impl IscsiEnd {
         match self.streams.add(stream, seat, poller, now) {
             Ok(id) => self.server.admit(id, *admitted, admission, now),
             Err((stream, error)) => {
-                tracing::warn!("{} at {} is turned away: {error}", admitted.initiator, admitted.peer);
+                let (initiator, peer) = (&admitted.initiator, admitted.peer);
+                lines.warn(format_args!("{initiator} at {peer} is turned away: {error}"), now);
                 turn_away(*stream, &admitted);
                 // A further connection of a session takes nothing with it.
                 if admitted.request.tsih == 0 {
@@ -112,11 +114,6 @@ impl IscsiEnd {
     /// Another volume has this slot now.
     pub(super) fn forget_uses(&mut self, slot: u16) {
         self.sessions.values_mut().for_each(|session| session.uses.clear(slot));
-    }
-
-    /// Has the next [`IscsiEnd::receive`] find whatever has come or ended by now.
-    fn look(&mut self) {
-        self.streams.ask_now();
     }
 
     pub(super) fn receive(&mut self, poller: &mut Poller, now: Instant) -> io::Result<usize> {
@@ -168,11 +165,6 @@ impl IscsiEnd {
         self.server.poll_timeout()
     }
 
-    /// See [`Server::relieve`].
-    pub(super) fn relieve(&mut self, now: Instant) -> bool {
-        self.server.relieve(now)
-    }
-
     pub(super) fn poll_event(&mut self) -> Option<ServerEvent> {
         let event = self.server.poll_event();
         self.events = self.events.saturating_add(event.is_some().into());
@@ -200,9 +192,9 @@ impl Shard {
     pub(super) fn read_mail(&mut self, now: Instant) {
         while let Ok(mail) = self.mail.try_recv() {
             match mail {
-                Mail::Admit(arrival) => self.iscsi.admit(*arrival, &mut self.poller, now),
+                Mail::Admit(arrival) => self.iscsi.admit(*arrival, &mut self.poller, &mut self.lines.sessions, now),
                 Mail::Look(newcomer) => {
-                    self.iscsi.look();
+                    self.iscsi.streams.ask_now();
                     self.newcomers.push(newcomer);
                 }
                 Mail::Abort(selection, settlement) => {
@@ -279,7 +271,7 @@ impl Shard {
             ServerEvent::Manage { handle, target, lun, function } => self.manage(handle, target, lun, function, now),
             ServerEvent::SessionOpened { nexus, target, initiator, isid, user, peer, group_tag, memory, .. } => {
                 let shown = user.as_ref().map(|user| format!(" (user {user})")).unwrap_or_default();
-                tracing::info!("initiator {initiator}{shown}, port {isid}, has come");
+                self.lines.sessions.info(format_args!("initiator {initiator}{shown}, port {isid}, has come"), now);
                 let session = self.iscsi.exports.by_id(target).and_then(|export| {
                     let credential = export.credential(user.as_deref());
                     let guest = Guest { target, initiator: initiator.clone(), isid, credential, peer, group_tag };
@@ -308,7 +300,7 @@ impl Shard {
                 if let Some(Session { units, host, .. }) = self.iscsi.sessions.remove(&nexus) {
                     // Perhaps only its connection was lost, and it comes again.
                     self.past_uses.left(&host, false);
-                    tracing::info!("a session of {} is over", host.who);
+                    self.lines.sessions.info(format_args!("a session of {} is over", host.who), now);
                     let own = Selection { by: nexus, which: Which::Own };
                     self.runner.leave(&own, None, &mut self.ended);
                     units.nexus_lost(nexus);

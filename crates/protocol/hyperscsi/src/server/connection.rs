@@ -5,7 +5,6 @@ use std::time::Duration;
 use sanwire_buffer::{Region, Slice};
 use sanwire_core::{Headway, Instant, NexusId};
 
-use super::ServerEvent;
 use super::changes::News;
 use super::intake::{Intake, Piece, Taken, Wanted};
 use super::offences::Offence;
@@ -253,12 +252,6 @@ impl Connection {
     pub(super) fn pause(&mut self, is_paused: bool, now: Instant) {
         self.channel.pause(is_paused, now);
         self.intake.go_on(now);
-    }
-
-    /// It is over: its session wants nothing any more of what this connection waited for, and no other is stopped for its sake.
-    pub(super) fn end(self) -> Option<ServerEvent> {
-        self.memory.forgo();
-        self.channel.is_held().then_some(ServerEvent::Held { nexus: self.nexus, is_held: false })
     }
 
     /// There is room again.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use sanwire_buffer::{Region, Shortage};
 use sanwire_core::{ClientId, Headway, Instant, NexusId};
 
-use super::Server;
 use super::connection::{Connection, MISSED_MAX_PAUSED};
+use super::{Server, ServerEvent};
 
 /// So long a client may leave unsaid what has come, when it is asked.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -56,6 +56,12 @@ impl Connection {
     pub(super) fn is_deaf(&self, now: Instant) -> bool {
         let answer_max = if self.channel.is_held() { self.keep_alive * MISSED_MAX_PAUSED } else { ANSWER_MAX };
         self.channel.asked_since().is_some_and(|since| now.saturating_since(since) > answer_max)
+    }
+
+    /// It is over: its session wants nothing any more of what this connection waited for, and no other is stopped for its sake.
+    pub(super) fn end(self) -> Option<ServerEvent> {
+        self.memory.forgo();
+        self.channel.is_held().then_some(ServerEvent::Held { nexus: self.nexus, is_held: false })
     }
 
     /// Whether it has done too little for a while by which the memory that it has would come home.

@@ -35,6 +35,19 @@ pub enum Offence {
     Deaf,
 }
 
+impl Offence {
+    /// Whether it takes a connection's keys: then it is known whose it was.
+    #[must_use]
+    pub fn is_proven(self) -> bool {
+        match self {
+            Offence::Violation | Offence::Conflict | Offence::Deaf => true,
+            Offence::WrongPassword | Offence::Handshake | Offence::NotAuthentic => false,
+            // Some of what is guarded too little says in whose name it comes, and no more.
+            Offence::Unsealed | Offence::Downgrade => false,
+        }
+    }
+}
+
 impl fmt::Display for Offence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

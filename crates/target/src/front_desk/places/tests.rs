@@ -151,7 +151,21 @@ fn few_descriptors_mean_few_places() {
         assert_eq!(places.take(key, address(key as u32), false), None);
     }
     assert_eq!(places.take(10, address(10), false), Some(0));
-    assert_eq!(places.accounts.usages().map(|usage| (usage.limit, usage.refused)), [(10, 0), (10, 0), (10, 1)]);
+    assert_eq!(
+        places.accounts.usages().map(|usage| (usage.limit, usage.refused)),
+        [(10, 0), (10, 0), (10, 1), (60, 0)]
+    );
+}
+
+#[test]
+fn lines_about_logins_are_bounded_and_whoever_asks_hears_how_many_were_left_out() {
+    let (accounts, now) = (places().accounts, sanwire_core::Instant::ZERO);
+    let logged = (0..1000).filter(|_| accounts.next_line(now).is_some()).count();
+    assert_eq!((logged, accounts.usages()[3].refused), (20, 980));
+    let later = now + std::time::Duration::from_secs(1);
+    assert!(
+        accounts.next_line(later).unwrap().to_string().contains("980 lines") && accounts.next_line(later).is_none()
+    );
 }
 
 #[test]
@@ -160,5 +174,5 @@ fn whoever_asks_hears_how_the_places_are_used() {
     let next = fill(&mut places, 0, LOGINS_OF_NETWORK.limit + 2, 1);
     places.take(next, address(2), true);
     let seen = places.accounts.usages().map(|usage| (usage.most, usage.refused));
-    assert_eq!(seen, [(Some(1), 0), (Some(128), 2), (Some(129), 0)]);
+    assert_eq!(seen, [(Some(1), 0), (Some(128), 2), (Some(129), 0), (None, 0)]);
 }

@@ -1,10 +1,14 @@
 //! What a stranger, an address, a client and a session may hold of a server: every limit, and the types that keep to them.
 //!
-//! Each limit is a [`Quota`] that stands here and nowhere else, is enforced by one [`Account`] or [`Pace`] in one place, and is
+//! Each limit is a [`Quota`] that stands in the table and nowhere else, is enforced by one [`Account`] or [`Pace`] in one place, and is
 //! shown by `sanwire ctl statistics`. `docs/security.md` has the same table for people; a test compares the two.
+
+mod table;
 
 use std::fmt;
 use std::time::Duration;
+
+pub use self::table::*;
 
 use crate::{Instant, Size};
 
@@ -148,127 +152,6 @@ impl Quota {
         Quota { name, holder, limit, unit: Unit::PerDay { burst } }
     }
 }
-
-/// Handshakes that begin without a cookie. Above it a cookie is asked for, which costs the server one short hash.
-pub const HANDSHAKES_UNPROVEN: Quota = Quota::per_second(Holder::Strangers, "handshakes without a cookie", 100, 64);
-
-/// Handshakes that begin with a cookie, from all addresses: a tenth of a processor at 200 us each.
-pub const HANDSHAKES_PROVEN: Quota = Quota::per_second(Holder::Shard, "handshakes with a cookie", 500, 128);
-
-/// Handshakes that begin with a cookie, from one address, or of one client that the server knows.
-pub const HANDSHAKES_OF_ADDRESS: Quota = Quota::per_second(Holder::Address, "handshakes with a cookie", 50, 32);
-
-/// Those from one network of IPv6, whose hosts may all come at once.
-pub const HANDSHAKES_OF_NETWORK: Quota = Quota::per_second(Holder::Network, "handshakes with a cookie", 200, 64);
-
-/// Answers to packets of connections that are not known, by which clients learn that the server was restarted.
-pub const HINTS: Quota = Quota::per_second(Holder::Shard, "hints that a connection is not known", 640, 64);
-
-/// Wrong passwords of clients that the server neither lists nor has a session of, from one network: a client whose owner has
-/// mistyped it takes a quarter of that.
-pub const GUESSES_OF_NETWORK: Quota = Quota::per_second(Holder::Network, "wrong passwords of unknown clients", 2, 16);
-
-/// The same from all addresses together.
-pub const GUESSES: Quota = Quota::per_second(Holder::Strangers, "wrong passwords of unknown clients", 8, 64);
-
-/// Handshakes under way: what a server that has just started may have when all its clients come at the same moment.
-pub const HALF_OPENS: Quota = Quota::held(Holder::Shard, "handshakes under way", 1024);
-
-/// Handshakes of a session under way: a client that does not know where its server is asks on several paths.
-pub const HALF_OPENS_OF_SESSION: Quota = Quota::held(Holder::Session, "handshakes under way", 8);
-
-/// Lines of a shard's log about what was refused; the next one says how many were left out.
-pub const LOGGED_OFFENCES: Quota = Quota::per_minute(Holder::Shard, "log lines about what was refused", 60, 20);
-
-/// Lines of a shard's log about sessions that begin and end.
-pub const LOGGED_SESSIONS: Quota = Quota::per_minute(Holder::Shard, "log lines about sessions", 600, 200);
-
-/// Lines of the log about iSCSI logins that are refused, or sent elsewhere.
-pub const LOGGED_LOGINS: Quota = Quota::per_minute(Holder::Strangers, "log lines about iSCSI logins", 60, 20);
-
-/// Lines of the audit log about what anybody can be refused who reaches the server: so few that in a year they do not push out what
-/// was changed.
-pub const AUDITED_OFFENCES: Quota = Quota::per_day(Holder::Strangers, "audit lines about what was refused", 96, 20);
-
-/// Lines of the audit log about what clients were refused that have shown who they are.
-pub const AUDITED_REFUSALS: Quota =
-    Quota::per_day(Holder::Server, "audit lines about what clients were refused", 144, 60);
-
-/// Bytes of the audit log, all its files together.
-pub const AUDIT_BYTES: Quota = Quota::bytes(Holder::Server, "audit log", 128 << 20);
-
-/// iSCSI logins under way of hosts that some access rule may name.
-pub const LOGINS: Quota = Quota::held(Holder::Server, "iSCSI logins under way", 512);
-
-/// Those of one network.
-pub const LOGINS_OF_NETWORK: Quota = Quota::held(Holder::Network, "iSCSI logins under way", 128);
-
-/// Those of all other hosts together: they are told that they are refused, and why, as long as that costs nobody else a place.
-pub const LOGINS_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI logins under way", 64);
-
-/// iSCSI connections that have passed their logins; a session without one counts as one. A quarter is kept for networks that have
-/// few. Of the rest a holder has at most three times what is left to others; the limits below are what that comes to for who is alone.
-pub const ISCSI_CONNECTIONS: Quota = Quota::held(Holder::Server, "iSCSI connections", 16_384);
-
-/// Those of one network: three times as many as are left for all.
-pub const ISCSI_CONNECTIONS_OF_NETWORK: Quota = Quota::held(Holder::Network, "iSCSI connections", 9216);
-
-/// Those of one address: three times as many as are left for its network.
-pub const ISCSI_CONNECTIONS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "iSCSI connections", 8508);
-
-/// Those of one initiator at one address: three times as many as are left for that.
-pub const ISCSI_CONNECTIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "iSCSI connections", 8295);
-
-/// Discovery sessions of all who have shown nothing, and could use nothing before they do.
-pub const DISCOVERIES_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI discovery sessions", 64);
-
-/// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave.
-pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", 64);
-
-/// What is remembered of commands for the sessions of a client that have no connection: two whole spans of command numbers, or what
-/// 32 sessions have in transit.
-pub const SLOTS_OF_CLIENT: Quota = Quota::held(Holder::Client, "commands remembered without a connection", 2048);
-
-/// Sessions from one address in a shard, of clients that it does not list.
-pub const SESSIONS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "sessions of clients that are not listed", 512);
-
-/// The same from one network.
-pub const SESSIONS_OF_NETWORK: Quota = Quota::held(Holder::Network, "sessions of clients that are not listed", 2048);
-
-/// Sessions of a shard. Each has one connection or none.
-pub const SESSIONS: Quota = Quota::held(Holder::Shard, "sessions", 4096);
-
-/// Every quota, in the order in which people are shown them.
-pub const ALL: &[&Quota] = &[
-    &HANDSHAKES_UNPROVEN,
-    &GUESSES,
-    &LOGINS_OF_STRANGERS,
-    &DISCOVERIES_OF_STRANGERS,
-    &LOGGED_LOGINS,
-    &AUDITED_OFFENCES,
-    &HANDSHAKES_OF_NETWORK,
-    &GUESSES_OF_NETWORK,
-    &LOGINS_OF_NETWORK,
-    &SESSIONS_OF_NETWORK,
-    &ISCSI_CONNECTIONS_OF_NETWORK,
-    &HANDSHAKES_OF_ADDRESS,
-    &SESSIONS_OF_ADDRESS,
-    &ISCSI_CONNECTIONS_OF_ADDRESS,
-    &SESSIONS_OF_CLIENT,
-    &SLOTS_OF_CLIENT,
-    &ISCSI_CONNECTIONS_OF_CLIENT,
-    &HALF_OPENS_OF_SESSION,
-    &HANDSHAKES_PROVEN,
-    &HINTS,
-    &HALF_OPENS,
-    &SESSIONS,
-    &LOGGED_OFFENCES,
-    &LOGGED_SESSIONS,
-    &LOGINS,
-    &ISCSI_CONNECTIONS,
-    &AUDITED_REFUSALS,
-    &AUDIT_BYTES,
-];
 
 /// How a quota is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -137,7 +137,7 @@ impl Shard {
             }
             ServerEvent::SessionOpened { nexus, client, run, name, path, options, memory } => {
                 let name = printable(&name);
-                self.lines.sessions.info(format_args!("client {client} ({name}) at {path} has come"), now);
+                self.lines.sessions.info(format_args!("client {client} ({name}) connected from {path}"), now);
                 let is_read_only = options.peer_is_read_only;
                 let units = self.visitors.clients.enter(client, path.peer, is_read_only);
                 let initiator = TransportId::hyperscsi(client);

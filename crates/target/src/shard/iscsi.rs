@@ -271,7 +271,8 @@ impl Shard {
             ServerEvent::Manage { handle, target, lun, function } => self.manage(handle, target, lun, function, now),
             ServerEvent::SessionOpened { nexus, target, initiator, isid, user, peer, group_tag, memory, .. } => {
                 let shown = user.as_ref().map(|user| format!(" (user {user})")).unwrap_or_default();
-                self.lines.sessions.info(format_args!("initiator {initiator}{shown}, port {isid}, has come"), now);
+                let line = format_args!("initiator {initiator}{shown}, port {isid}, connected from {peer}");
+                self.lines.sessions.info(line, now);
                 let session = self.iscsi.exports.by_id(target).and_then(|export| {
                     let credential = export.credential(user.as_deref());
                     let guest = Guest { target, initiator: initiator.clone(), isid, credential, peer, group_tag };

@@ -9,14 +9,20 @@ fn nbd(pid: u32, volume: &str) -> Record {
     Record { pid, pid_started: start_time(pid).unwrap_or(0), volume: format!("hyperscsi://server/{volume}"), kind }
 }
 
+/// A registry below a directory of the test's own.
+fn registry_of(test: &str) -> (TestDirectory, Registry) {
+    let directory = TestDirectory::new(test);
+    let registry = Registry::at(directory.path().join("run"), helper).unwrap();
+    (directory, registry)
+}
+
 fn sleeper() -> Child {
     Command::new("sleep").arg("60").spawn().unwrap()
 }
 
 #[test]
 fn a_listing_lasts_as_long_as_its_guard() {
-    let directory = TestDirectory::new("registry-list");
-    let registry = Registry::at(directory.path().join("run"), helper).unwrap();
+    let (_directory, registry) = registry_of("registry-list");
     let kind = Kind::Fuse {
         mount_point: "/mnt/x".into(),
         made_mount_point: false,
@@ -36,8 +42,7 @@ fn a_listing_lasts_as_long_as_its_guard() {
 
 #[test]
 fn detaching_ends_the_process_and_waits_for_it() {
-    let directory = TestDirectory::new("registry-detach");
-    let registry = Registry::at(directory.path().to_owned(), helper).unwrap();
+    let (_directory, registry) = registry_of("registry-detach");
     let mut process = sleeper();
     let record = nbd(process.id(), "disk");
     std::mem::forget(registry.add(&record).unwrap());
@@ -49,8 +54,7 @@ fn detaching_ends_the_process_and_waits_for_it() {
 
 #[test]
 fn names_that_are_unknown_or_mean_several_are_refused() {
-    let directory = TestDirectory::new("registry-names");
-    let registry = Registry::at(directory.path().to_owned(), helper).unwrap();
+    let (_directory, registry) = registry_of("registry-names");
     let record = nbd(std::process::id(), "disk");
     let _both = [registry.add(&record).unwrap(), registry.add(&record).unwrap()];
     assert!(matches!(registry.detach("disc", Duration::ZERO), Err(RegistryError::Unknown(_))));
@@ -59,8 +63,7 @@ fn names_that_are_unknown_or_mean_several_are_refused() {
 
 #[test]
 fn a_name_that_the_dead_had_too_means_the_living() {
-    let directory = TestDirectory::new("registry-names-again");
-    let registry = Registry::at(directory.path().to_owned(), helper).unwrap();
+    let (_directory, registry) = registry_of("registry-names-again");
     let mut process = sleeper();
     let living = nbd(process.id(), "disk");
     let dead = Record { pid_started: living.pid_started + 1, ..living.clone() };
@@ -73,8 +76,7 @@ fn a_name_that_the_dead_had_too_means_the_living() {
 
 #[test]
 fn remains_of_the_dead_are_removed_and_a_reused_number_is_not_signalled() {
-    let directory = TestDirectory::new("registry-dead");
-    let registry = Registry::at(directory.path().join("run"), helper).unwrap();
+    let (directory, registry) = registry_of("registry-dead");
     let socket = directory.path().join("socket");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let mount_point = directory.path().join("mount");
@@ -161,8 +163,7 @@ fn what_a_killed_process_attached_is_taken_away() {
     if !can_attach(true) {
         return;
     }
-    let directory = TestDirectory::new("registry-killed");
-    let registry = Registry::at(directory.path().join("run"), helper).unwrap();
+    let (directory, registry) = registry_of("registry-killed");
     let record = kill_an_attachment(&directory, &registry);
     let device = record.device().unwrap().to_owned();
     assert_eq!(registry.clean().unwrap(), [record]);
@@ -175,8 +176,7 @@ fn a_killed_attachment_that_no_list_has_is_in_nobodys_way() {
     if !can_attach(true) {
         return;
     }
-    let directory = TestDirectory::new("registry-unlisted");
-    let registry = Registry::at(directory.path().join("run"), helper).unwrap();
+    let (directory, registry) = registry_of("registry-unlisted");
     let killed = kill_an_attachment(&directory, &registry);
     // As if it had been killed just before it was listed.
     fs::remove_dir_all(directory.path().join("run")).unwrap();
@@ -194,8 +194,7 @@ fn a_device_in_use_goes_with_its_last_user_when_its_attachment_was_killed() {
     if !can_attach(true) {
         return;
     }
-    let directory = TestDirectory::new("registry-used");
-    let registry = Registry::at(directory.path().join("run"), helper).unwrap();
+    let (directory, registry) = registry_of("registry-used");
     let record = kill_an_attachment(&directory, &registry);
     let device = record.device().unwrap().to_owned();
     let user = {

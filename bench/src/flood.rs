@@ -38,11 +38,11 @@ const QUIET: &str = "quiet";
 const VOLUME: &str = "ram";
 
 const COLUMNS: [Column; 5] = [
-    Column { title: "IOPS med (min-max)", measure: Measure::Iops, digits: 0, has_range: true },
-    Column { title: "MiB/s", measure: Measure::MibPerS, digits: 0, has_range: false },
-    Column { title: "p50 us", measure: Measure::LatencyP50Us, digits: 1, has_range: false },
-    Column { title: "server us/IO", measure: Measure::ServerCpuUs, digits: 2, has_range: true },
-    Column { title: "part of quiet", measure: Measure::Share, digits: 2, has_range: true },
+    Column::IOPS,
+    Column::MIB_PER_S,
+    Column::LATENCY_P50_US,
+    Column::SERVER_US_RANGED,
+    Column::ranged("part of quiet", Measure::Share, 2),
 ];
 
 /// Whether there is a flood, and where.
@@ -203,17 +203,10 @@ fn judge(rows: &[Row], quiet: &[f64], flooded: &[f64]) -> Vec<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Sample;
 
     #[test]
     fn a_flood_is_judged_by_what_it_leaves_and_how_long_it_keeps_out() {
-        let row = |contender: &str, iops| Row {
-            mtu_bytes: MTU_BYTES,
-            contender: contender.into(),
-            load: "4K random read qd1".into(),
-            command: String::new(),
-            samples: vec![Sample { iops: Some(iops), ..Sample::default() }],
-        };
+        let row = |contender, iops| Row::of_iops(contender, "4K random read qd1", &[iops]);
         let mut rows = vec![row(QUIET, 100.0), row("flooded", 79.0)];
         compare(&mut rows, QUIET);
         let met: Vec<bool> = judge(&rows, &[0.1, 0.2], &[0.1, 1.9]).iter().map(Verdict::is_met).collect();

@@ -37,11 +37,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
 
 const COLUMNS: [Column; 5] = [
-    Column { title: "IOPS med (min-max)", measure: Measure::Iops, digits: 0, has_range: true },
-    Column { title: "MiB/s", measure: Measure::MibPerS, digits: 0, has_range: false },
-    Column { title: "p50 us", measure: Measure::LatencyP50Us, digits: 1, has_range: false },
-    Column { title: "server us/IO", measure: Measure::ServerCpuUs, digits: 1, has_range: false },
-    Column { title: "part of alone", measure: Measure::Share, digits: 2, has_range: true },
+    Column::IOPS,
+    Column::MIB_PER_S,
+    Column::LATENCY_P50_US,
+    Column::SERVER_US,
+    Column::ranged("part of alone", Measure::Share, 2),
 ];
 
 /// A load over a wire, with or without the frozen reader beside it.
@@ -167,13 +167,7 @@ mod tests {
 
     #[test]
     fn a_load_is_judged_by_what_it_is_alone() {
-        let row = |contender: &str, load: &str, iops| Row {
-            mtu_bytes: MTU_BYTES,
-            contender: contender.into(),
-            load: load.into(),
-            command: String::new(),
-            samples: vec![Sample { iops: Some(iops), ..Sample::default() }],
-        };
+        let row = |contender, load, iops| Row::of_iops(contender, load, &[iops]);
         let mut rows = vec![
             row(ALONE, "HS/eth tmpfs, 4K random read qd32", 200.0),
             row(BESIDE, "HS/eth tmpfs, 4K random read qd32", 190.0),

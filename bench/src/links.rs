@@ -26,11 +26,11 @@ const BOTH: (&str, &str) = ("two links", "");
 const TARGET: f64 = 1.6;
 
 const COLUMNS: [Column; 5] = [
-    Column { title: "MiB/s med (min-max)", measure: Measure::MibPerS, digits: 0, has_range: true },
-    Column { title: "p50 us", measure: Measure::LatencyP50Us, digits: 1, has_range: false },
-    Column { title: "server us/IO", measure: Measure::ServerCpuUs, digits: 1, has_range: false },
-    Column { title: "client us", measure: Measure::ClientCpuUs, digits: 1, has_range: false },
-    Column { title: "times one link", measure: Measure::Share, digits: 2, has_range: true },
+    Column::MIB_PER_S_RANGED,
+    Column::LATENCY_P50_US,
+    Column::SERVER_US,
+    Column::CLIENT_US,
+    Column::ranged("times one link", Measure::Share, 2),
 ];
 
 /// A load over so many links.
@@ -79,17 +79,10 @@ fn judge(rows: &[Row]) -> Vec<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Sample;
 
     #[test]
     fn two_links_are_judged_by_what_one_carries() {
-        let row = |contender: &str, load: &str, iops| Row {
-            mtu_bytes: MTU_BYTES,
-            contender: contender.into(),
-            load: load.into(),
-            command: String::new(),
-            samples: vec![Sample { iops: Some(iops), ..Sample::default() }],
-        };
+        let row = |contender, load, iops| Row::of_iops(contender, load, &[iops]);
         let (read, write) = ("512K sequential read qd8", "512K sequential write qd8");
         let mut rows = vec![
             row(ONE.0, read, 200.0),

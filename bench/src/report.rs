@@ -76,14 +76,30 @@ pub(crate) struct Column {
     pub(crate) has_range: bool,
 }
 
+/// Those of several tables.
+impl Column {
+    pub(crate) const IOPS: Column = Column::ranged("IOPS med (min-max)", Measure::Iops, 0);
+    pub(crate) const MIB_PER_S: Column = Column::plain("MiB/s", Measure::MibPerS, 0);
+    pub(crate) const MIB_PER_S_RANGED: Column = Column::ranged("MiB/s med (min-max)", Measure::MibPerS, 0);
+    pub(crate) const LATENCY_P50_US: Column = Column::plain("p50 us", Measure::LatencyP50Us, 1);
+    pub(crate) const SERVER_US: Column = Column::plain("server us/IO", Measure::ServerCpuUs, 1);
+    pub(crate) const SERVER_US_RANGED: Column = Column::ranged("server us/IO", Measure::ServerCpuUs, 2);
+    pub(crate) const CLIENT_US: Column = Column::plain("client us", Measure::ClientCpuUs, 1);
+
+    /// The round in the middle only.
+    pub(crate) const fn plain(title: &'static str, measure: Measure, digits: usize) -> Column {
+        Column { title, measure, digits, has_range: false }
+    }
+
+    /// The smallest and the largest round too.
+    pub(crate) const fn ranged(title: &'static str, measure: Measure, digits: usize) -> Column {
+        Column { title, measure, digits, has_range: true }
+    }
+}
+
 /// The columns of rows that count operations.
-pub(crate) const OPERATIONS: [Column; 5] = [
-    Column { title: "IOPS med (min-max)", measure: Measure::Iops, digits: 0, has_range: true },
-    Column { title: "MiB/s med (min-max)", measure: Measure::MibPerS, digits: 0, has_range: true },
-    Column { title: "p50 us", measure: Measure::LatencyP50Us, digits: 1, has_range: false },
-    Column { title: "server us/IO", measure: Measure::ServerCpuUs, digits: 2, has_range: true },
-    Column { title: "client us", measure: Measure::ClientCpuUs, digits: 1, has_range: false },
-];
+pub(crate) const OPERATIONS: [Column; 5] =
+    [Column::IOPS, Column::MIB_PER_S_RANGED, Column::LATENCY_P50_US, Column::SERVER_US_RANGED, Column::CLIENT_US];
 
 /// The rows as text: contender, load, and these columns. With more than one MTU there is a column of that.
 pub(crate) fn table(rows: &[Row], columns: &[Column]) -> String {
@@ -151,13 +167,7 @@ mod tests {
 
     #[test]
     fn a_block_has_aligned_rows_and_what_was_missed() {
-        let row = |mtu_bytes, iops: &[f64]| Row {
-            mtu_bytes,
-            contender: "HS/eth".into(),
-            load: "reads".into(),
-            command: String::new(),
-            samples: iops.iter().map(|&iops| Sample { iops: Some(iops), ..Sample::default() }).collect(),
-        };
+        let row = |mtu_bytes, iops: &[f64]| Row { mtu_bytes, ..Row::of_iops("HS/eth", "reads", iops) };
         let rows = vec![row(9000, &[10.0, 30.0, 20.0]), row(1500, &[5.0])];
         let verdicts = vec![Verdict::at_least("enough".into(), 0.5, 0.75)];
         let table = table(&rows, &OPERATIONS[..1]);

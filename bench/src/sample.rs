@@ -102,6 +102,13 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// A row for tests, with a round for each of these.
+    #[cfg(test)]
+    pub(crate) fn of_iops(contender: &str, load: &str, iops: &[f64]) -> Row {
+        let samples = iops.iter().map(|&iops| Sample { iops: Some(iops), ..Sample::default() }).collect();
+        Row { mtu_bytes: 1500, contender: contender.into(), load: load.into(), command: String::new(), samples }
+    }
+
     /// The spread of a number over the rounds; `None` when no round gave it.
     pub(crate) fn spread(&self, measure: Measure) -> Option<Spread> {
         let mut values: Vec<f64> = self.samples.iter().filter_map(|sample| measure.of(sample)).collect();
@@ -138,13 +145,7 @@ mod tests {
 
     #[test]
     fn the_middle_of_odd_and_even_rounds() {
-        let row = |values: &[f64]| Row {
-            mtu_bytes: 1500,
-            contender: String::new(),
-            load: String::new(),
-            command: String::new(),
-            samples: values.iter().map(|&iops| Sample { iops: Some(iops), ..Sample::default() }).collect(),
-        };
+        let row = |values| Row::of_iops("", "", values);
         assert_eq!(row(&[3.0, 1.0, 9.0]).spread(Measure::Iops), Some(Spread { min: 1.0, median: 3.0, max: 9.0 }));
         assert_eq!(row(&[4.0, 1.0]).spread(Measure::Iops), Some(Spread { min: 1.0, median: 2.5, max: 4.0 }));
         assert_eq!(row(&[]).spread(Measure::Iops), None);

@@ -19,13 +19,13 @@ const UNPROTECTED: &str = "none";
 const TARGET: (&str, f64) = ("aes-128-gcm", 0.70);
 
 const COLUMNS: [Column; 7] = [
-    Column { title: "IOPS", measure: Measure::Iops, digits: 0, has_range: false },
-    Column { title: "MiB/s med (min-max)", measure: Measure::MibPerS, digits: 0, has_range: true },
-    Column { title: "p50 us", measure: Measure::LatencyP50Us, digits: 1, has_range: false },
-    Column { title: "packets/IO", measure: Measure::PacketsPerIo, digits: 1, has_range: false },
-    Column { title: "server us/packet", measure: Measure::ServerCpuUsPerPacket, digits: 2, has_range: true },
-    Column { title: "client us/packet", measure: Measure::ClientCpuUsPerPacket, digits: 2, has_range: true },
-    Column { title: "part of none", measure: Measure::Share, digits: 2, has_range: false },
+    Column::plain("IOPS", Measure::Iops, 0),
+    Column::MIB_PER_S_RANGED,
+    Column::LATENCY_P50_US,
+    Column::plain("packets/IO", Measure::PacketsPerIo, 1),
+    Column::ranged("server us/packet", Measure::ServerCpuUsPerPacket, 2),
+    Column::ranged("client us/packet", Measure::ClientCpuUsPerPacket, 2),
+    Column::plain("part of none", Measure::Share, 2),
 ];
 
 /// One load on the volume of one level.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
+use super::newer;
 use super::suite::Outcome;
 
 /// When this variable is set, the table is written anew instead of being compared.
@@ -74,10 +75,10 @@ impl Report {
         text
     }
 
-    /// The table must say what was found.
+    /// The table must say what was found. `partly`: set-ups to which tests are bound, and why.
     #[track_caller]
-    pub fn compare_with(&self, path: &Path) {
-        let table = self.document();
+    pub fn compare_with(&self, partly: &[(&str, String, &str)], path: &Path) {
+        let table = self.document(partly);
         if std::env::var_os(UPDATE).is_some() {
             std::fs::write(path, &table).expect("the table is written");
         }
@@ -85,7 +86,7 @@ impl Report {
         assert!(written == table, "{} is out of date: run this test with {UPDATE}=1", path.display());
     }
 
-    fn document(&self) -> String {
+    fn document(&self, partly: &[(&str, String, &str)]) -> String {
         let mut text = format!(
             "# Conformance\n\nWhat libiscsi's test suite (`iscsi-test-cu` of Debian's libiscsi-bin 1.19) says of a volume \
              served by iSCSI. This page is made by the test `libiscsi_finds_no_fault` (`SANWIRE_UPDATE_DOCS=1 cargo test \
@@ -111,7 +112,11 @@ impl Report {
         for (name, standing) in self.tests.iter().filter(|(_, test)| !test.is_exercised()) {
             let _ = writeln!(text, "| {name} | {} |", standing.reason());
         }
-        text
+        text.push_str("\n## Run with one kind of volume only\n\n| test | with | why |\n|---|---|---|\n");
+        for (setup, tests, why) in partly {
+            let _ = writeln!(text, "| {tests} | {setup} | {why} |");
+        }
+        text + &newer::document()
     }
 }
 

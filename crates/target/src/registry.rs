@@ -71,6 +71,8 @@ struct Session {
     port: Port,
     shard: usize,
     nexus: NexusId,
+    /// The portal group through which it came.
+    group_tag: u16,
     /// Shared with its first connection: it counts as one also without any.
     seat: Arc<Seat>,
     /// It was told to end for another.
@@ -81,7 +83,8 @@ struct Session {
 #[derive(Debug)]
 struct Home {
     shard: usize,
-    sessions: usize,
+    /// Their identities.
+    sessions: Vec<u16>,
 }
 
 impl Registry {
@@ -98,8 +101,8 @@ impl Registry {
     }
 
     /// Where a connection goes that has passed its login: to the shard that has a session of its port, else to the one with the
-    /// fewest. Who has too many loses a discovery session for it if there is one; strangers lose one of the address that has the
-    /// most.
+    /// fewest. Who has too many loses for it the session that the new one replaces, or a discovery session; strangers lose one of the
+    /// address that has the most.
     ///
     /// # Errors
     /// [`Full`] when there is no room.
@@ -110,7 +113,7 @@ impl Registry {
         };
         let port = (admitted.initiator.clone(), admitted.isid, target);
         let owner = Owner::new(admitted.peer, admitted.initiator.clone(), is_stranger);
-        self.lock().place(port, owner, admitted.request.tsih)
+        self.lock().place(port, admitted.portal.group_tag, owner, admitted.request.tsih)
     }
 
     /// Whether a session has lost its place to another before it began.
@@ -153,33 +156,62 @@ impl Registry {
     }
 }
 
+impl Session {
+    /// Its seat, if it has lost all its connections and this owner comes with another.
+    fn seat_left(&self, owner: &Owner) -> Option<Arc<Seat>> {
+        let is_left = Arc::strong_count(&self.seat) == 1 && self.seat.owner() == owner;
+        is_left.then(|| Arc::clone(&self.seat))
+    }
+}
+
 impl Sessions {
     /// `joined` is the session that the connection wants to be part of; zero for one of its own (RFC 7143 11.12.6).
-    fn place(&mut self, port: Port, owner: Owner, joined: u16) -> Result<Place, Full> {
+    fn place(&mut self, port: Port, group_tag: u16, owner: Owner, joined: u16) -> Result<Place, Full> {
         if joined != 0 {
-            self.shares.check(&owner)?;
-            let seat = Arc::new(self.shares.take(owner));
-            // The shard refuses who asks for a session that is not there, or not his.
             let session = self.by_tsih.get(&joined);
+            let seat = match session.and_then(|session| session.seat_left(&owner)) {
+                Some(seat) => seat,
+                None => {
+                    self.shares.check(&owner)?;
+                    Arc::new(self.shares.take(owner))
+                }
+            };
+            // The shard refuses who asks for a session that is not there, or not his.
             let (shard, nexus) = session.map_or((0, NexusId(NEXUS_BASE)), |session| (session.shard, session.nexus));
             return Ok(Place { shard, admission: Admission { tsih: joined, nexus }, seat, loser: None });
         }
         let loser = match self.shares.check(&owner) {
             Ok(()) => None,
-            Err(full) => Some(self.take_discovery(&owner).ok_or(full)?),
+            Err(full) => {
+                let predecessor = self.take_predecessor(&port, group_tag, &owner);
+                Some(predecessor.or_else(|| self.take_discovery(&owner)).ok_or(full)?)
+            }
         };
         let seat = Arc::new(self.shares.take(owner));
         let least = || self.loads.iter().enumerate().min_by_key(|(_, load)| **load).map_or(0, |(shard, _)| shard);
         let shard = self.by_port.get(&port).map_or_else(least, |home| home.shard);
         let admission = self.admission();
         self.loads[shard] += 1;
-        self.by_port.entry(port.clone()).or_insert(Home { shard, sessions: 0 }).sessions += 1;
+        self.by_port.entry(port.clone()).or_insert(Home { shard, sessions: Vec::new() }).sessions.push(admission.tsih);
         if port.2.is_none() {
             self.discoveries.insert((admission.nexus, admission.tsih));
         }
-        let session = Session { port, shard, nexus: admission.nexus, seat: Arc::clone(&seat), is_leaving: false };
+        let session =
+            Session { port, shard, nexus: admission.nexus, group_tag, seat: Arc::clone(&seat), is_leaving: false };
         self.by_tsih.insert(admission.tsih, session);
         Ok(Place { shard, admission, seat, loser })
+    }
+
+    /// Finds the session that a new one of this port ends anyhow (RFC 7143 6.3.5): who lost his connections, and comes again, needs no
+    /// more than he has. None while one of the port is ending already.
+    fn take_predecessor(&mut self, port: &Port, group_tag: u16, owner: &Owner) -> Option<(usize, NexusId)> {
+        let tsihs = &self.by_port.get(port)?.sessions;
+        let own = || tsihs.iter().filter_map(|tsih| Some((*tsih, self.by_tsih.get(tsih)?)));
+        if port.2.is_none() || own().any(|(_, session)| session.is_leaving) {
+            return None;
+        }
+        let (tsih, _) = own().find(|(_, session)| session.group_tag == group_tag && session.seat.owner() == owner)?;
+        self.take(tsih)
     }
 
     /// Finds the discovery session that ends for one of this owner: his own oldest, of strangers the oldest of the network and address
@@ -201,6 +233,11 @@ impl Sessions {
             (counts.get(&(owner.network, None)), counts.get(&(owner.network, Some(owner.address))))
         };
         let (tsih, _) = staying.into_iter().max_by_key(|(_, session)| (greed(session), Reverse(session.nexus)))?;
+        self.take(tsih)
+    }
+
+    /// A session loses its place.
+    fn take(&mut self, tsih: u16) -> Option<(usize, NexusId)> {
         let session = self.by_tsih.get_mut(&tsih)?;
         session.is_leaving = true;
         Some((session.shard, session.nexus))
@@ -232,8 +269,8 @@ impl Sessions {
             self.loads[session.shard] -= 1;
             self.discoveries.remove(&(nexus, tsih));
             if let Entry::Occupied(mut home) = self.by_port.entry(session.port) {
-                home.get_mut().sessions -= 1;
-                if home.get().sessions == 0 {
+                home.get_mut().sessions.retain(|of_port| *of_port != tsih);
+                if home.get().sessions.is_empty() {
                     home.remove();
                 }
             }

@@ -1,6 +1,7 @@
 //! Every limit there is.
 
 use super::{Holder, Quota};
+use crate::limits::LUNS_MAX;
 
 /// Handshakes that begin without a cookie. Above it a cookie is asked for, which costs the server one short hash.
 pub const HANDSHAKES_UNPROVEN: Quota = Quota::per_second(Holder::Strangers, "handshakes without a cookie", 100, 64);
@@ -75,8 +76,9 @@ pub const ISCSI_CONNECTIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "iSCS
 /// Discovery sessions of all who have shown nothing, and could use nothing before they do.
 pub const DISCOVERIES_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI discovery sessions", 64);
 
-/// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave.
-pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", 64);
+/// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave. A host that has all
+/// volumes attached, each by a program of its own, has room for others.
+pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", LUNS_MAX as u64 + 64);
 
 /// What is remembered of commands for the sessions of a client that have no connection: two whole spans of command numbers, or what
 /// 32 sessions have in transit.

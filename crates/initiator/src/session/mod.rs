@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Instant, Lun, Protection};
-use sanwire_hyperscsi::{LinkStatus, Wishes};
+use sanwire_hyperscsi::{Failure as WireFailure, LinkStatus, Wishes};
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::{Cdb, Status};
 
@@ -115,7 +115,7 @@ pub enum Failure {
     #[error("{0}")]
     Refused(String),
     /// There is no room for another connection or command.
-    #[error("the server has no room for another connection")]
+    #[error("{}", WireFailure::Full)]
     Full,
     /// The session was lost and nobody knows whether the command was executed.
     #[error("the session was lost while the command was under way; it may or may not have been executed")]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sanwire_buffer::Frame;
+use sanwire_core::quota::{SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT};
 use sanwire_core::{Path, Protection};
 
 use super::orders::CommandId;
@@ -96,7 +97,11 @@ pub enum Failure {
     #[error("the server enforces an option that this client does not support")]
     RefusedOptions,
     /// The server has no room.
-    #[error("the server has no room for another connection")]
+    #[error(
+        "the server has no room for another connection: each program that uses it has one, of which a client has {of_client} at most, \
+         and a host {of_host}; end some, or see `sanwire ctl statistics` there",
+        of_client = SESSIONS_OF_CLIENT.limit, of_host = SESSIONS_OF_ADDRESS.limit
+    )]
     Full,
     /// The server was restarted and nobody knows whether the command was executed.
     #[error("the server was restarted while the command was under way; it may or may not have been executed")]

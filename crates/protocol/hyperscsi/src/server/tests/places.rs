@@ -4,6 +4,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use sanwire_buffer::Head;
+use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::quota::{SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SESSIONS_OF_NETWORK, SLOTS_OF_CLIENT};
 use sanwire_core::{ClientId, Instant, NexusId, Peer};
 
@@ -62,14 +63,43 @@ fn is_full(client: &mut Client) -> bool {
     std::iter::from_fn(|| client.poll_event()).any(|event| matches!(event, ClientEvent::GivenUp(Failure::Full)))
 }
 
+/// Connected sessions of a client that does not say where it is, as many as are wanted.
+fn fill_own(server: &mut Server, client: ClientId, count: u64) {
+    for number in 0..count {
+        let nexus = NexusId(2_000_000 + number);
+        let memory = server.config.memory.clone();
+        let mut session = Session::new((client, number << 32), nexus, path(100).peer.host(), memory, Instant::ZERO);
+        session.connection = Some(number as u32);
+        server.sessions.insert(nexus, session);
+        server.by_client.insert((client, number << 32), nexus);
+    }
+}
+
+/// Each of which a program of its own may use, by the one key of its host.
+#[test]
+fn a_client_may_use_all_volumes_and_still_look_around() {
+    let mut server = server();
+    fill_own(&mut server, id(1), LUNS_MAX as u64);
+    let mut late = [program(1)];
+    settle(&mut server, &mut late, Instant::ZERO);
+    assert!(late[0].server().is_some());
+}
+
+#[test]
+fn who_is_refused_as_full_learns_how_many_sessions_there_may_be() {
+    let text = Failure::Full.to_string();
+    assert!(text.contains(&format!("a client has {} at most", SESSIONS_OF_CLIENT.limit)), "{text}");
+}
+
 #[test]
 fn one_key_takes_its_own_places_and_no_others() {
     let mut server = server();
-    let mut programs: Vec<Client> = (0..SESSIONS_OF_CLIENT.limit as u8 + 1).map(program).collect();
+    fill_own(&mut server, id(1), SESSIONS_OF_CLIENT.limit - 8);
+    let mut programs: Vec<Client> = (0..9).map(program).collect();
     let now = settle(&mut server, &mut programs, Instant::ZERO);
     let refused: Vec<bool> = programs.iter_mut().map(is_full).collect();
     assert_eq!(refused.iter().filter(|is_full| **is_full).count(), 1);
-    assert_eq!(server.connections() as u64, SESSIONS_OF_CLIENT.limit);
+    assert_eq!((server.connections(), server.sessions.len() as u64), (8, SESSIONS_OF_CLIENT.limit));
     let usage = server.quotas().into_iter().find(|usage| *usage.quota == SESSIONS_OF_CLIENT).unwrap();
     assert_eq!(usage.most, Some(SESSIONS_OF_CLIENT.limit));
     programs.push(client(2));
@@ -80,8 +110,8 @@ fn one_key_takes_its_own_places_and_no_others() {
 #[test]
 fn a_client_without_places_ends_its_own_session_that_was_away_for_longest() {
     let mut server = server();
-    let places = SESSIONS_OF_CLIENT.limit as u8;
-    let mut programs: Vec<Client> = (0..places).map(program).collect();
+    fill_own(&mut server, id(1), SESSIONS_OF_CLIENT.limit - 3);
+    let mut programs: Vec<Client> = (0..3).map(program).collect();
     let mut now = settle(&mut server, &mut programs, Instant::ZERO);
     // The first two are cut off, one after the other.
     for program in &programs[..2] {
@@ -91,9 +121,9 @@ fn a_client_without_places_ends_its_own_session_that_was_away_for_longest() {
         server.drop_connection(connection, now);
     }
     while server.poll_event().is_some() {}
-    let mut late = vec![program(places)];
-    exchange(&mut server, &mut late, now);
-    assert!(late[0].server().is_some());
+    programs.push(program(3));
+    exchange(&mut server, &mut programs, now);
+    assert!(programs[3].server().is_some());
     assert_eq!(closed(&mut server), 1);
     let left: Vec<bool> =
         (0..2).map(|index| server.by_client.contains_key(&(id(1), programs[index].session()))).collect();

@@ -41,9 +41,8 @@ pub(crate) struct HyperScsi {
     /// How many of them are asked next.
     places_asked: usize,
     is_seeking: bool,
-    /// Where the server may have moved to, if it is known by a name.
+    /// Where the server may be by now, if it is known by a name.
     lookup: Option<Lookup>,
-    was_connected: bool,
     tend_at: Instant,
 }
 
@@ -58,8 +57,7 @@ impl HyperScsi {
             places_asked: 0,
             is_seeking: false,
             lookup: endpoint.lookup,
-            was_connected: false,
-            tend_at: Instant::ZERO,
+            tend_at: now + TEND_EVERY,
         };
         session.seek();
         session
@@ -101,7 +99,7 @@ impl HyperScsi {
 
     /// The next search begins where the server was.
     fn connected(&mut self, path: Path) {
-        (self.is_seeking, self.was_connected) = (false, true);
+        self.is_seeking = false;
         self.lookup.iter_mut().for_each(Lookup::forget);
         let on_ethernet = matches!(path.peer, Peer::Ethernet(_));
         let is_here = |place: &Path| *place == path || (on_ethernet && place.link == path.link);
@@ -112,7 +110,7 @@ impl HyperScsi {
 
     /// Asks for the server's addresses again, and seeks it at those that are new.
     fn look_up(&mut self, is_due: bool) {
-        let Some(lookup) = self.lookup.as_mut().filter(|_| self.was_connected) else { return };
+        let Some(lookup) = &mut self.lookup else { return };
         if is_due {
             lookup.start();
         }

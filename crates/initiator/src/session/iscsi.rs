@@ -22,7 +22,7 @@ const RECEIVE_BUDGET: usize = 8;
 /// Rounds of sending before the driver looks for what has come.
 const SEND_BUDGET: usize = 4;
 
-/// How often the name of a lost target's host is looked up.
+/// How often the name of a target's host is looked up while the target is sought.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(2);
 
 /// The client's end of the protocol and its sockets.
@@ -30,7 +30,7 @@ pub(crate) struct Iscsi {
     protocol: Client,
     sockets: BTreeMap<ConnectionId, Socket>,
     poller: Poller,
-    /// Where the target's host may have moved to, if it is known by a name.
+    /// Where the target's host may be by now, if it is known by a name.
     lookup: Option<Lookup>,
     look_up_at: Instant,
 }
@@ -52,13 +52,13 @@ enum Stage {
 impl Iscsi {
     pub(crate) fn new(config: ClientConfig, lookup: Option<Lookup>, now: Instant) -> Self {
         let protocol = Client::new(config, now);
-        Iscsi { protocol, sockets: BTreeMap::new(), poller: Poller::new(), lookup, look_up_at: now }
+        Iscsi { protocol, sockets: BTreeMap::new(), poller: Poller::new(), lookup, look_up_at: now + LOOK_UP_EVERY }
     }
 
-    /// Asks for the addresses of a lost target's host again.
+    /// Asks for the addresses of the target's host again.
     fn look_up(&mut self, now: Instant) {
         let Some(lookup) = self.lookup.as_mut() else { return };
-        if !self.protocol.is_seeking_again() {
+        if !self.protocol.is_seeking() {
             return lookup.forget();
         }
         if self.look_up_at <= now {
@@ -180,7 +180,7 @@ impl Session for Iscsi {
     pass_to_protocol!();
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let looks_up = self.lookup.is_some() && self.protocol.is_seeking_again();
+        let looks_up = self.lookup.is_some() && self.protocol.is_seeking();
         self.protocol.poll_timeout().into_iter().chain(looks_up.then_some(self.look_up_at)).min()
     }
 

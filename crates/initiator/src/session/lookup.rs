@@ -1,4 +1,4 @@
-//! Where a lost server is by now: its name is asked for again, beside the search at the places that are known.
+//! Where a sought server is by now: its name is asked for again, beside the search at the places that are known.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, channel};

@@ -96,3 +96,26 @@ fn a_host_that_has_moved_is_looked_up_again_after_an_outage() {
     let url = "iscsi://moving.test:PORT/iqn.2026-11.org.sanwire:disk/0";
     goes_on_elsewhere("moved-iscsi", url, &Arc::new(Mutex::new(HERE)));
 }
+
+/// As a host that boots before its server has its address.
+#[test]
+fn a_host_is_looked_up_again_while_its_server_was_never_found() {
+    for (url, name) in
+        [("hs+ip://moving.test:PORT/disk", "disk"), ("iscsi://moving.test:PORT/iqn.2026-11.org.sanwire:disk/0", "0")]
+    {
+        let port = free_port();
+        let exports = vec![ExportConfig::of_volume("disk", AllowList::default()).unwrap()];
+        let target =
+            Target::start(TargetConfig { wires: wires_at(THERE, port), exports, ..config(&["disk=ram:1M"]) }).unwrap();
+        let moving = Arc::new(Mutex::new(NOBODY));
+        let mut options = ClientOptions::anonymous().unwrap();
+        options.name_servers = vec![name_server(port, Arc::clone(&moving))];
+        options.connect_patience = Duration::from_secs(60);
+        let url: Url = url.replace("PORT", &port.to_string()).parse().unwrap();
+        let client = std::thread::spawn(move || Client::connect(&url, &options).unwrap());
+        std::thread::sleep(Duration::from_millis(300));
+        *moving.lock().unwrap() = THERE;
+        client.join().unwrap().open(name).unwrap();
+        target.stop().unwrap();
+    }
+}

@@ -148,10 +148,10 @@ impl Seek {
 }
 
 impl Client {
-    /// Whether a target that was there is sought again.
+    /// Whether the target is sought, for the first time or again.
     #[must_use]
-    pub fn is_seeking_again(&self) -> bool {
-        self.was_connected && matches!(self.state, State::Seeking(_))
+    pub fn is_seeking(&self) -> bool {
+        matches!(self.state, State::Seeking(_))
     }
 
     /// The target's host has these addresses now: they are tried next, before those that are known.

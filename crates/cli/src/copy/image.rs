@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -34,13 +34,13 @@ impl Image {
         Self::from_file(file, path, false)
     }
 
-    /// Opens a destination; an absent file is made.
+    /// Opens a destination; an absent file is made, for its owner alone: a volume may hold all secrets of a host.
     ///
     /// # Errors
     /// When it cannot be written, or is neither a file nor a block device.
     pub(crate) fn open_destination(path: &Path) -> anyhow::Result<Self> {
         let is_new = !path.exists();
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         Self::from_file(file.with_context(|| format!("cannot write the image {}", path.display()))?, path, is_new)
     }
 

@@ -1,6 +1,6 @@
 use std::cell::Cell;
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -379,4 +379,17 @@ fn a_file_that_was_written_is_another_version_of_the_source() {
     fs::rename(scratch.0.join("other"), &path).unwrap();
     assert_ne!(version(), before);
     assert_eq!(as_end(&volume(1 << 20)).version().unwrap(), None);
+}
+
+/// Whatever the umask: what a volume held is often a file system with the secrets of a host.
+#[test]
+fn an_image_that_is_made_is_for_its_owner_alone() {
+    let scratch = Scratch::new("mode");
+    let path = scratch.0.join("made.img");
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    Image::open_destination(&path).unwrap();
+    assert_eq!(mode(), 0o600);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    Image::open_destination(&path).unwrap();
+    assert_eq!(mode(), 0o640, "one that is there stays as it is");
 }

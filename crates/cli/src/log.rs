@@ -60,7 +60,6 @@ enum Entry {
 struct LogWriter {
     queue: SyncSender<Entry>,
     lost: Arc<AtomicU64>,
-    /// The colours of a terminal are written with control characters; what is logged is free of those by then.
     has_colours: bool,
 }
 
@@ -109,13 +108,10 @@ fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64, mut out: impl Write) {
 /// Called once for each line.
 impl Write for &LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let entry = if self.has_colours {
-            line.to_vec()
-        } else {
-            let text = String::from_utf8_lossy(line);
-            format!("{}\n", printable(text.trim_end_matches('\n'))).into_bytes()
-        };
-        if let Err(TrySendError::Full(_)) = self.queue.try_send(Entry::Line(entry)) {
+        let text = String::from_utf8_lossy(line);
+        let text = text.trim_end_matches('\n');
+        let shown = if self.has_colours { printable_but_colours(text) } else { printable(text).into_owned() };
+        if let Err(TrySendError::Full(_)) = self.queue.try_send(Entry::Line(format!("{shown}\n").into_bytes())) {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
         Ok(line.len())
@@ -124,6 +120,26 @@ impl Write for &LogWriter {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The text with its colours, which are written with control characters: those of what is logged, `tracing` has replaced by then.
+fn printable_but_colours(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let mut shown = printable(parts.next().unwrap_or_default()).into_owned();
+    for part in parts {
+        let (colour, rest) = part.split_at(colour_bytes(part));
+        shown.push_str(if colour.is_empty() { "\\u001b" } else { "\u{1b}" });
+        shown.push_str(colour);
+        shown.push_str(&printable(rest));
+    }
+    shown
+}
+
+/// The length of the colour (ECMA-48 8.3.117, SGR) with which a text begins that follows an escape character.
+fn colour_bytes(text: &str) -> usize {
+    let is_parameter = |character: char| character.is_ascii_digit() || character == ';';
+    let numbers = text.strip_prefix('[').map(|numbers| numbers.trim_start_matches(is_parameter));
+    numbers.and_then(|end| end.strip_prefix('m')).map_or(0, |rest| text.len() - rest.len())
 }
 
 impl<'a> MakeWriter<'a> for LogWriter {
@@ -178,5 +194,22 @@ mod tests {
         (&writer).write_all("client (a\nERROR \u{202e}b) has come\n".as_bytes()).unwrap();
         writer.finish();
         assert_eq!(&*out.lock().unwrap(), b"client (a\\u000aERROR \\u202eb) has come\n");
+    }
+
+    #[test]
+    fn so_it_is_on_a_terminal_whose_colours_stay() {
+        let out = Arc::<Mutex<Vec<u8>>>::default();
+        let writer = LogWriter::start(Stuck(Arc::clone(&out)), true);
+        let log = tracing_subscriber::fmt().compact().with_ansi(true).without_time().with_writer(writer.clone());
+        tracing::subscriber::with_default(log.finish(), || {
+            let name = "a\u{202e}\u{2028}\u{1b}[8m\u{1b}[2Jb";
+            tracing::warn!("volume {name} is there");
+        });
+        writer.finish();
+        let line = String::from_utf8(out.lock().unwrap().clone()).unwrap();
+        assert!(line.contains("\u{1b}[33m WARN\u{1b}[0m"), "{line:?}");
+        let end = line.split_once("volume").unwrap().1;
+        assert!(!end.trim_end_matches('\n').contains(|c: char| c.is_control()), "{line:?}");
+        assert!(end.starts_with(" a\\u202e\\u2028") && end.ends_with("b is there\n"), "{line:?}");
     }
 }

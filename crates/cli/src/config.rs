@@ -117,7 +117,8 @@ impl ServeConfig {
         let made = targets::made(in_the_clear, &wires, &allow)?;
         let password_file = args.password_file.or(file.password_file);
         let secret_file = args.secret_file.or(file.secret_file);
-        if password_file.is_some() || secret_file.is_some() {
+        let clients_have_secrets = file.clients.iter().any(FileClient::has_secret);
+        if password_file.is_some() || secret_file.is_some() || clients_have_secrets {
             targets::refuse_open(&file.targets, &made, &wires)?;
         }
         let targets = targets::resolve(file.targets, made, &volumes, &allow)?;

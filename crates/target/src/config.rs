@@ -82,7 +82,7 @@ impl TargetConfig {
         self.audit_log.clone().or_else(|| self.state_file("audit", "jsonl"))
     }
 
-    /// Whether HyperSCSI clients must know a password, or a key in its place.
+    /// Whether HyperSCSI clients that have no secret of their own must know a password, or a key in its place.
     pub(crate) fn has_password(&self) -> bool {
         self.psk != [0; 32]
     }

@@ -97,6 +97,11 @@ impl FileClient {
         self.config.id
     }
 
+    /// Whether it has a password or key of its own.
+    pub(super) fn has_secret(&self) -> bool {
+        !matches!(self.secret, OwnSecret::None)
+    }
+
     /// What it is called.
     pub(super) fn name(&self) -> &str {
         &self.config.name

@@ -317,6 +317,11 @@ fn a_password_beside_an_open_iscsi_target_is_refused() {
         assert!(error.contains("chap = [] if it is meant to be open"), "{error}");
         combine(&text, "iscsi:127.0.0.1", false).expect("nothing was to be guarded");
         combine(&text, "hs-ip:127.0.0.1", true).expect("no wire of iSCSI");
+        for secret in ["password-file", "secret-file"] {
+            let client = format!("{text}\n[[client]]\nid='{}'\n{secret}='{}'", "ab".repeat(16), password.display());
+            let error = combine(&client, "iscsi:127.0.0.1", false).expect_err("open").to_string();
+            assert!(error.contains("guards HyperSCSI only"), "{error}");
+        }
     }
     combine(&target(&chap), "iscsi:127.0.0.1", true).expect("it has secrets of its own");
     combine(&target("chap = []"), "iscsi:127.0.0.1", true).expect("it is meant to be open");

@@ -76,7 +76,7 @@ impl Manager {
 
     /// A target without units, for whom the server's `allow` names.
     fn new_target(&self, name: IscsiName, volume: &str) -> Result<ExportConfig, ManageError> {
-        if self.has_password {
+        if self.has_secrets() {
             return Err(ManageError::OpenTarget(name.to_string()));
         }
         let like = ExportConfig::of_volume(volume, self.allow.clone());

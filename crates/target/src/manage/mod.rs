@@ -55,7 +55,7 @@ pub struct Manager {
     volumes: Vec<VolumeConfig>,
     allow: AllowList,
     protection: Protection,
-    /// Whether clients must know a password: then no target is made that is open without one.
+    /// Whether clients that have no secret of their own must know a password.
     has_password: bool,
     source: Source,
     audit: Option<AuditLog>,
@@ -203,12 +203,17 @@ impl Manager {
         spec.security.unwrap_or(self.protection) > Protection::Checksum
     }
 
+    /// Whether any clients must know a secret: then no target is made that is open without one.
+    fn has_secrets(&self) -> bool {
+        self.has_password || self.target.clients().list().iter().any(|client| client.psk.is_some())
+    }
+
     /// Gives a volume a target of its own, where iSCSI is served and its name can be that of a target; says so.
     fn own_target(&self, exports: &mut Vec<ExportConfig>, volume: &str) -> String {
         if self.target.wires().iter().all(|wire| wire.portal().is_none()) {
             return String::new();
         }
-        if self.has_password {
+        if self.has_secrets() {
             return ", over HyperSCSI only: the password does not guard iSCSI targets, so none is made for it".into();
         }
         match ExportConfig::of_volume(volume, self.allow.clone()) {

@@ -424,14 +424,27 @@ fn statistics_begin_with_zero_also_for_a_volume_that_takes_the_place_of_another(
 
 #[test]
 fn no_open_target_is_made_beside_a_password() {
+    refuses_open_targets([7; 32], |_| ());
+}
+
+#[test]
+fn no_open_target_is_made_beside_a_password_of_a_client() {
+    refuses_open_targets([0; 32], |manager| {
+        let settings = ClientSettings { psk: Some(Secret([1; 32])), ..ClientSettings::default() };
+        changed(manager, Request::AddClient { id: ALICE.into(), settings });
+    });
+}
+
+fn refuses_open_targets(psk: [u8; 32], prepare: impl FnOnce(&mut Manager)) {
     let config = TargetConfig {
-        psk: [7; 32],
+        psk,
         wires: ["hs-ip:127.0.0.1:1", "iscsi:127.0.0.1:1"].map(|wire| any_port(wire.parse().unwrap())).to_vec(),
         exports: Vec::new(),
         ..config(&["a=ram:1M"])
     };
     let target = Target::start(config.clone()).unwrap();
     let mut manager = Manager::new(target, config, Box::new(|| Err("nobody reloads".into())));
+    prepare(&mut manager);
     let add = Request::AddVolume { volume: "b=ram:1M".into(), target: None, renew: false, adopt: false };
     assert!(changed(&mut manager, add)[0].starts_with("volume b is served, over HyperSCSI only: the password"));
     let map =

@@ -33,14 +33,16 @@ pub(crate) fn request(command: &ManageCommand) -> anyhow::Result<Request> {
             Request::UnmapVolume { name: name.clone(), target: target.clone(), force: *force }
         }
         ManageCommand::Clients => Request::Clients,
-        ManageCommand::AddClient { id, settings } => {
-            Request::AddClient { id: id.to_string(), settings: client_settings(settings)? }
+        ManageCommand::AddClient { id, settings, force } => {
+            Request::AddClient { id: id.to_string(), settings: client_settings(settings)?, force: *force }
         }
-        ManageCommand::SetClient { client, settings } => {
-            Request::SetClient { client: client.clone(), settings: client_settings(settings)? }
+        ManageCommand::SetClient { client, settings, force } => {
+            Request::SetClient { client: client.clone(), settings: client_settings(settings)?, force: *force }
         }
-        ManageCommand::RemoveClient { client } => Request::RemoveClient { client: client.clone() },
-        ManageCommand::ResetClient { client } => Request::ResetClient { client: client.clone() },
+        ManageCommand::RemoveClient { client, force } => {
+            Request::RemoveClient { client: client.clone(), force: *force }
+        }
+        ManageCommand::ResetClient { client, force } => Request::ResetClient { client: client.clone(), force: *force },
         ManageCommand::PauseClient { client } => Request::PauseClient { client: client.clone() },
         ManageCommand::ResumeClient { client } => Request::ResumeClient { client: client.clone() },
         ManageCommand::DropClient { client } => Request::DropClient { client: client.clone() },

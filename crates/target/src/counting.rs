@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::quota::Usage;
-use sanwire_core::{ClientId, Instant, Lun};
+use sanwire_core::{ClientId, Instant, Lun, Peer};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::ConnectionStatus;
 use sanwire_scsi::{Reply, Status, Task, operation_code};
@@ -96,9 +96,27 @@ fn is_look(operation_code: u8) -> bool {
 pub(crate) struct User {
     /// Who, for people.
     pub(crate) who: String,
-    /// The iSCSI target by which it does; `None` over HyperSCSI.
-    pub(crate) target: Option<String>,
+    pub(crate) access: Access,
     pub(crate) uses: Uses,
+}
+
+/// By which way a session has its volumes.
+#[derive(Clone, Debug)]
+pub(crate) enum Access {
+    /// HyperSCSI: what this client sees, where it is.
+    HyperScsi { client: ClientId, peer: Peer },
+    /// The iSCSI target of this name.
+    Target(String),
+}
+
+impl Access {
+    /// The iSCSI target; `None` over HyperSCSI.
+    pub(crate) fn target(&self) -> Option<&str> {
+        match self {
+            Access::HyperScsi { .. } => None,
+            Access::Target(target) => Some(target),
+        }
+    }
 }
 
 /// What was counted of one volume.

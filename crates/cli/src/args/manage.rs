@@ -116,6 +116,9 @@ pub(crate) enum ManageCommand {
         /// What it may do.
         #[command(flatten)]
         settings: SettingsArgs,
+        /// Do it also when it takes volumes away that the client uses
+        #[arg(long)]
+        force: bool,
     },
     /// Change what a client may do
     SetClient {
@@ -124,16 +127,25 @@ pub(crate) enum ManageCommand {
         /// What changes.
         #[command(flatten)]
         settings: SettingsArgs,
+        /// Do it also when it takes volumes away that the client uses
+        #[arg(long)]
+        force: bool,
     },
     /// Serve a client no longer, whatever the rules say, until it is added again
     RemoveClient {
         /// Its id or name
         client: String,
+        /// Do it also when it takes volumes away that the client uses
+        #[arg(long)]
+        force: bool,
     },
     /// Forget what was changed of a client: the configuration holds again
     ResetClient {
         /// Its id or name
         client: String,
+        /// Do it also when it takes volumes away that the client uses
+        #[arg(long)]
+        force: bool,
     },
     /// End the sessions of a client; it may come again
     DropClient {

@@ -123,7 +123,13 @@ fn a_volume_that_a_client_uses_is_taken_away_by_force_only() {
         statistics["statistics"]["volumes"][0]["read_bytes"].as_u64().is_some_and(|bytes| bytes > 1 << 20)
     });
 
-    for arguments in [&["remove-volume", "used"][..], &["map-volume", "used", "--lun", "8"]] {
+    let id = client.id();
+    for arguments in [
+        &["remove-volume", "used"][..],
+        &["map-volume", "used", "--lun", "8"],
+        &["add-client", &id, "--volumes", "idle"],
+        &["remove-client", &id],
+    ] {
         let refused = ctl(&socket, arguments);
         assert!(refused.code == Some(1) && refused.stderr.contains(&in_use), "{arguments:?}: {}", refused.stderr);
     }
@@ -206,7 +212,7 @@ fn what_a_client_may_do_changes_while_others_go_on() {
     wait_until("the client is connected", PATIENCE, || {
         ctl_ok(&socket, &["statistics", "--json"]).contains(&alice.id())
     });
-    ctl_ok(&socket, &["remove-client", "alice"]);
+    ctl_ok(&socket, &["remove-client", "alice", "--force"]);
     assert!(!victim.wait(PATIENCE).success(), "it is dropped");
     let statistics = ctl_ok(&socket, &["statistics", "--json"]);
     assert!(!statistics.contains(&alice.id()) && statistics.contains(&bob.id()), "{statistics}");

@@ -2,6 +2,7 @@
 
 mod compression;
 mod config;
+mod prospect;
 mod state;
 mod views;
 
@@ -19,6 +20,7 @@ use sanwire_io::interface::LocalAddresses;
 pub use self::compression::{Compression, NoCompression};
 pub(crate) use self::config::text;
 pub use self::config::{ClientConfig, ClientError, ClientSettings, NoSecret, Secret, WEIGHT_MAX};
+pub(crate) use self::prospect::Prospect;
 use self::state::{Changes, StateFile};
 use self::views::Views;
 use crate::allow::AllowList;
@@ -70,10 +72,19 @@ impl Terms {
         }
         Ok(())
     }
+}
 
-    fn by_id(self) -> BTreeMap<ClientId, ClientConfig> {
-        self.clients.into_iter().map(|client| (client.id, client)).collect()
-    }
+/// A change of one client while the server runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change<'a> {
+    /// It is known from now on, be it one that was removed.
+    Add(ClientId, &'a ClientSettings),
+    /// One that is known, by its id or name, is to be otherwise.
+    Set(&'a str, &'a ClientSettings),
+    /// It is served no longer, whatever the rules say, until it is added again. One that is not known may be named by its id.
+    Remove(&'a str),
+    /// What was changed of it while the server ran is forgotten: the configuration holds again.
+    Reset(&'a str),
 }
 
 /// Why clients were not changed.
@@ -110,10 +121,8 @@ impl Clients {
         terms.check()?;
         let file = StateFile(path);
         let changes = file.load().map_err(|source| ChangeError::Load { path: file.shown(), source })?;
-        let (allow, psk, compression) = (terms.allow.clone(), terms.psk, terms.compression);
-        let table = Table { allow, psk, compression, configured: terms.by_id(), changes };
         Ok(Clients {
-            table: ArcSwap::from_pointee(table),
+            table: ArcSwap::from_pointee(Table::new(terms, changes)),
             local: LocalAddresses::new(),
             changing: Mutex::new(file),
             views: Views::new(volumes),
@@ -124,11 +133,17 @@ impl Clients {
     pub(crate) fn configure(&self, terms: Terms) -> Result<(), ClientError> {
         terms.check()?;
         let _changing = self.lock();
-        let changes = self.table.load().changes.clone();
-        let (allow, psk, compression) = (terms.allow.clone(), terms.psk, terms.compression);
-        self.table.store(Arc::new(Table { allow, psk, compression, configured: terms.by_id(), changes }));
+        let table = Table::new(terms, self.table.load().changes.clone());
+        self.table.store(Arc::new(table));
         self.refresh_views();
         Ok(())
+    }
+
+    /// What clients would see with another configuration.
+    pub(crate) fn foresee_terms(&self, terms: Terms) -> Prospect<'_> {
+        let before = self.table.load_full();
+        let after = Table::new(terms, before.changes.clone());
+        Prospect::new(before, after, &self.local)
     }
 
     /// Those that are known, by their ids.
@@ -159,57 +174,23 @@ impl Clients {
         self.table.load().get(client).is_some_and(|client| client.manage)
     }
 
-    /// Makes a client known, also one that was removed.
-    pub(crate) fn add(&self, id: ClientId, settings: &ClientSettings) -> Result<ClientConfig, ChangeError> {
-        self.change(|table| {
-            if table.get(id).is_some() {
-                return Err(ClientError::Known(id));
-            }
-            let client = ClientConfig::new(id).with(settings)?;
-            table.put(client.clone())?;
-            Ok(client)
-        })
-    }
-
-    /// Changes a client that is known.
-    pub(crate) fn set(&self, client: &str, settings: &ClientSettings) -> Result<ClientConfig, ChangeError> {
-        self.change(|table| {
-            let client = table.find(client)?.clone().with(settings)?;
-            table.put(client.clone())?;
-            Ok(client)
-        })
-    }
-
-    /// Serves a client no longer, whatever the rules say, until it is added again. One that is not known may be named by its
-    /// id.
-    pub(crate) fn remove(&self, client: &str) -> Result<ClientId, ChangeError> {
-        self.change(|table| {
-            let id = table.id_of(client)?;
-            table.changes.clients.remove(&id);
-            table.changes.removed.insert(id);
-            Ok(id)
-        })
-    }
-
-    /// Forgets what was changed of a client while the server ran: the configuration holds again.
-    pub(crate) fn reset(&self, client: &str) -> Result<ClientId, ChangeError> {
-        self.change(|table| {
-            let id = table.id_of(client)?;
-            table.changes.clients.remove(&id);
-            table.changes.removed.remove(&id);
-            table.check_name(id)?;
-            Ok(id)
-        })
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut Table) -> Result<T, ClientError>) -> Result<T, ChangeError> {
+    /// Changes a client; gives who that is.
+    pub(crate) fn change(&self, change: Change<'_>) -> Result<ClientId, ChangeError> {
         let file = self.lock();
         let mut table = Table::clone(&self.table.load());
-        let changed = change(&mut table)?;
+        let id = table.apply(change)?;
         file.save(&table.changes).map_err(|source| ChangeError::Keep { path: file.shown(), source })?;
         self.table.store(Arc::new(table));
         self.refresh_views();
-        Ok(changed)
+        Ok(id)
+    }
+
+    /// What clients would see after a change.
+    pub(crate) fn foresee(&self, change: Change<'_>) -> Result<Prospect<'_>, ClientError> {
+        let before = self.table.load_full();
+        let mut after = Table::clone(&before);
+        after.apply(change)?;
+        Ok(Prospect::new(before, after, &self.local))
     }
 
     /// The units that a client sees, and changes nothing of in a session that is read only; they follow what it may see until [`Clients::leave`].
@@ -234,6 +215,38 @@ impl Clients {
 }
 
 impl Table {
+    fn new(terms: Terms, changes: Changes) -> Self {
+        let Terms { allow, psk, compression, clients } = terms;
+        let configured = clients.into_iter().map(|client| (client.id, client)).collect();
+        Table { allow, psk, compression, configured, changes }
+    }
+
+    /// Changes a client; gives who that is.
+    fn apply(&mut self, change: Change<'_>) -> Result<ClientId, ClientError> {
+        match change {
+            Change::Add(id, settings) => {
+                if self.get(id).is_some() {
+                    return Err(ClientError::Known(id));
+                }
+                self.put(ClientConfig::new(id).with(settings)?)
+            }
+            Change::Set(client, settings) => self.put(self.find(client)?.clone().with(settings)?),
+            Change::Remove(client) => {
+                let id = self.id_of(client)?;
+                self.changes.clients.remove(&id);
+                self.changes.removed.insert(id);
+                Ok(id)
+            }
+            Change::Reset(client) => {
+                let id = self.id_of(client)?;
+                self.changes.clients.remove(&id);
+                self.changes.removed.remove(&id);
+                self.check_name(id)?;
+                Ok(id)
+            }
+        }
+    }
+
     fn get(&self, id: ClientId) -> Option<&ClientConfig> {
         if self.changes.removed.contains(&id) {
             return None;
@@ -271,11 +284,12 @@ impl Table {
         client.parse().or_else(|_| self.find(client).map(|client| client.id))
     }
 
-    fn put(&mut self, client: ClientConfig) -> Result<(), ClientError> {
+    fn put(&mut self, client: ClientConfig) -> Result<ClientId, ClientError> {
         let id = client.id;
         self.changes.removed.remove(&id);
         self.changes.clients.insert(id, client);
-        self.check_name(id)
+        self.check_name(id)?;
+        Ok(id)
     }
 
     fn check_name(&self, id: ClientId) -> Result<(), ClientError> {

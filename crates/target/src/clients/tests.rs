@@ -55,15 +55,18 @@ fn a_client_that_is_known_is_served_from_anywhere_until_it_is_removed() {
     let elsewhere = Peer::Udp(("198.51.100.1".parse::<IpAddr>().unwrap(), 1).into());
     assert!(clients.permits(elsewhere, Some(ALICE)) && clients.permits(elsewhere, None));
     assert!(!clients.permits(elsewhere, Some(BOB)) && clients.permits(anywhere(), Some(BOB)));
-    clients.remove("alice").unwrap();
-    clients.remove(&BOB.to_string()).unwrap();
+    clients.change(Change::Remove("alice")).unwrap();
+    clients.change(Change::Remove(&BOB.to_string())).unwrap();
     for client in [ALICE, BOB] {
         assert!(!clients.permits(anywhere(), Some(client)), "also against the rules");
     }
-    clients.add(BOB, &ClientSettings::default()).unwrap();
+    clients.change(Change::Add(BOB, &ClientSettings::default())).unwrap();
     assert!(clients.permits(elsewhere, Some(BOB)));
-    assert!(matches!(clients.remove("alice"), Err(ChangeError::Client(ClientError::Unknown(_)))), "no name any more");
-    clients.reset(&ALICE.to_string()).unwrap();
+    assert!(
+        matches!(clients.change(Change::Remove("alice")), Err(ChangeError::Client(ClientError::Unknown(_)))),
+        "no name any more"
+    );
+    clients.change(Change::Reset(&ALICE.to_string())).unwrap();
     assert!(clients.permits(elsewhere, Some(ALICE)));
 }
 
@@ -72,9 +75,11 @@ fn secrets_are_the_clients_own_or_the_servers() {
     let own = ClientConfig { psk: Some(Secret([1; 32])), ..named(ALICE, "alice") };
     let gate = Gate(Arc::new(clients(&[own])));
     assert_eq!((gate.psk(ALICE), gate.psk(BOB)), (Some([1; 32]), Some([9; 32])));
-    gate.0.set("alice", &settings(|change| change.psk = Some(Secret([2; 32])))).unwrap();
+    let with_secret = settings(|change| change.psk = Some(Secret([2; 32])));
+    gate.0.change(Change::Set("alice", &with_secret)).unwrap();
     assert_eq!(gate.psk(ALICE), Some([2; 32]));
-    gate.0.set("alice", &settings(|change| change.no_password = true)).unwrap();
+    let without = settings(|change| change.no_password = true);
+    gate.0.change(Change::Set("alice", &without)).unwrap();
     assert_eq!(gate.psk(ALICE), Some([9; 32]));
 }
 
@@ -82,7 +87,11 @@ fn secrets_are_the_clients_own_or_the_servers() {
 fn connections_with_a_client_are_to_be_as_it_was_set_last() {
     let gate = Gate(Arc::new(clients(&[named(ALICE, "alice")])));
     assert!(!gate.wishes(ALICE).medium_lock && !gate.wishes(BOB).medium_lock);
-    let set = |lock_media| gate.0.set("alice", &ClientSettings { lock_media, ..ClientSettings::default() }).unwrap();
+    let set = |lock_media| {
+        let settings = ClientSettings { lock_media, ..ClientSettings::default() };
+        gate.0.change(Change::Set("alice", &settings)).unwrap();
+        gate.0.find("alice").unwrap()
+    };
     for (setting, is_locked) in [(Some(true), true), (None, true), (Some(false), false)] {
         assert_eq!((set(setting).lock_media, gate.wishes(ALICE).medium_lock), (is_locked, is_locked));
     }
@@ -95,12 +104,12 @@ fn a_client_sees_the_volumes_that_it_may_use_also_when_that_changes() {
     let (alice, bob) = (clients.enter(ALICE, anywhere(), false), clients.enter(BOB, anywhere(), false));
     assert_eq!((seen(&alice), seen(&bob).len()), (vec!["vm-1".into(), "vm-2".into()], 3));
     let only_backup = settings(|change| change.volumes = Some(vec!["back??".into()]));
-    clients.set("alice", &only_backup).unwrap();
+    clients.change(Change::Set("alice", &only_backup)).unwrap();
     assert_eq!(seen(&alice), ["backup"], "its sessions see it at once");
     assert!(Arc::ptr_eq(&alice, &clients.enter(ALICE, anywhere(), false)), "all of them");
-    clients.remove(&ALICE.to_string()).unwrap();
+    clients.change(Change::Remove(&ALICE.to_string())).unwrap();
     assert!(seen(&alice).is_empty(), "until it is dropped");
-    clients.reset(&ALICE.to_string()).unwrap();
+    clients.change(Change::Reset(&ALICE.to_string())).unwrap();
     assert_eq!(seen(&alice).len(), 2);
     clients.configure(Terms { allow: AllowList::new(vec![AllowRule::Client(BOB)]), ..terms(&[]) }).unwrap();
     assert_eq!((seen(&alice).len(), seen(&bob).len()), (0, 3));
@@ -120,20 +129,23 @@ fn changes_survive_a_restart_and_override_the_configuration() {
         change.manage = Some(true);
         change.window_packets = Some(16);
     });
-    let alice = clients.set("alice", &changes).unwrap();
-    let bob = clients.add(BOB, &settings(|change| change.name = Some("bob".into()))).unwrap();
-    clients.remove("carol").unwrap();
+    clients.change(Change::Set("alice", &changes)).unwrap();
+    let alice = clients.find("alice").unwrap();
+    let called_bob = settings(|change| change.name = Some("bob".into()));
+    clients.change(Change::Add(BOB, &called_bob)).unwrap();
+    let bob = clients.find("bob").unwrap();
+    clients.change(Change::Remove("carol")).unwrap();
     let (list, again) = open(&configured).unwrap();
     assert_eq!(list, [alice, bob.clone()]);
-    again.reset("alice").unwrap();
-    again.reset(&configured[1].id.to_string()).unwrap();
+    again.change(Change::Reset("alice")).unwrap();
+    again.change(Change::Reset(&configured[1].id.to_string())).unwrap();
     assert_eq!(open(&configured).unwrap().0, [configured[1].clone(), configured[0].clone(), bob]);
 
     fs::write(&path, "{").unwrap();
     assert!(matches!(open(&configured), Err(ChangeError::Load { .. })), "a damaged file is not taken for an empty one");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    let error = clients.add(ClientId([4; 16]), &ClientSettings::default()).unwrap_err().to_string();
+    let error = clients.change(Change::Add(ClientId([4; 16]), &ClientSettings::default())).unwrap_err().to_string();
     assert!(error.contains("nothing was changed") && clients.list().len() == 2, "{error}");
     fs::remove_dir(&path).unwrap();
     let _ = fs::remove_file(path.with_extension("json.new"));
@@ -149,11 +161,14 @@ fn what_cannot_be_is_refused() {
         (settings(|change| change.volumes = Some(vec!["a/b".into()])), "'a/b' names no volumes"),
         (settings(|change| change.weight = Some(0)), "a weight is a number from 1 to 1000"),
     ] {
-        let error = clients.set("alice", &change).unwrap_err().to_string();
+        let error = clients.change(Change::Set("alice", &change)).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
     assert_eq!(clients.find("alice"), Ok(named(ALICE, "alice")));
-    assert!(matches!(clients.add(ALICE, &ClientSettings::default()), Err(ChangeError::Client(ClientError::Known(_)))));
+    assert!(matches!(
+        clients.change(Change::Add(ALICE, &ClientSettings::default())),
+        Err(ChangeError::Client(ClientError::Known(_)))
+    ));
     assert_eq!(terms(&[named(ALICE, "x"), named(BOB, "x")]).check(), Err(ClientError::NameTaken("x".into())));
     assert_eq!(terms(&[named(ALICE, "x"), named(ALICE, "y")]).check(), Err(ClientError::Twice(ALICE)));
 }

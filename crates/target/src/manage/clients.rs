@@ -5,7 +5,7 @@ use sanwire_iscsi::IscsiName;
 
 use super::request::{Answer, ClientStatus};
 use super::{ManageError, Manager};
-use crate::clients::{ClientConfig, ClientError, ClientSettings, Terms};
+use crate::clients::{Change, ChangeError, ClientConfig, ClientError, ClientSettings, Terms};
 
 impl Manager {
     pub(super) fn clients(&self) -> Vec<ClientStatus> {
@@ -21,16 +21,19 @@ impl Manager {
         self.target.clients().list().into_iter().map(status).collect()
     }
 
-    pub(super) fn add_client(&self, id: &str, settings: &ClientSettings) -> Result<Answer, ManageError> {
-        let id = id.parse().map_err(|_| ClientError::Id(id.to_owned()))?;
-        let client = self.target.clients().add(id, settings)?;
-        self.target.terms_changed();
+    pub(super) fn add_client(&self, id: &str, settings: &ClientSettings, force: bool) -> Result<Answer, ManageError> {
+        let id = id.parse().map_err(|_| ClientError::Id(id.to_owned())).map_err(ChangeError::from)?;
+        let client = self.change_client(Change::Add(id, settings), force)?;
         Ok(self.changed(format!("client {} is served: {}", client.shown(), rights(&client))))
     }
 
-    pub(super) fn set_client(&self, client: &str, settings: &ClientSettings) -> Result<Answer, ManageError> {
-        let client = self.target.clients().set(client, settings)?;
-        self.target.terms_changed();
+    pub(super) fn set_client(
+        &self,
+        client: &str,
+        settings: &ClientSettings,
+        force: bool,
+    ) -> Result<Answer, ManageError> {
+        let client = self.change_client(Change::Set(client, settings), force)?;
         let password = match (settings.psk.is_some(), settings.no_password) {
             (false, false) => "",
             _ => "; its password holds from its next handshake on",
@@ -38,20 +41,33 @@ impl Manager {
         Ok(self.changed(format!("client {}: {}{password}", client.shown(), rights(&client))))
     }
 
-    pub(super) fn remove_client(&self, client: &str) -> Result<Answer, ManageError> {
-        let id = self.target.clients().remove(client)?;
-        self.target.terms_changed();
-        Ok(self.changed(format!("client {id} is not served any more, until it is added again")))
+    pub(super) fn remove_client(&self, client: &str, force: bool) -> Result<Answer, ManageError> {
+        let client = self.change_client(Change::Remove(client), force)?;
+        Ok(self.changed(format!("client {} is not served any more, until it is added again", client.id)))
     }
 
-    pub(super) fn reset_client(&self, client: &str) -> Result<Answer, ManageError> {
-        let id = self.target.clients().reset(client)?;
-        self.target.terms_changed();
+    pub(super) fn reset_client(&self, client: &str, force: bool) -> Result<Answer, ManageError> {
+        let ClientConfig { id, .. } = self.change_client(Change::Reset(client), force)?;
         let now = match self.target.clients().find(&id.to_string()) {
             Ok(client) => format!("client {} is as it is configured: {}", client.shown(), rights(&client)),
             Err(_) => format!("client {id} is not configured: it is served if `allow` permits it"),
         };
         Ok(self.changed(now))
+    }
+
+    /// Changes a client, unless that takes volumes away that it uses; gives it as it is then.
+    fn change_client(&self, change: Change<'_>, force: bool) -> Result<ClientConfig, ManageError> {
+        let clients = self.target.clients();
+        if !force {
+            let prospect = clients.foresee(change).map_err(ChangeError::from)?;
+            let hidden = self.hidden(&prospect, &[])?;
+            if !hidden.is_empty() {
+                return Err(ManageError::Hides(hidden.join(", ")));
+            }
+        }
+        let id = clients.change(change)?;
+        self.target.terms_changed();
+        Ok(clients.find(&id.to_string()).unwrap_or_else(|_| ClientConfig::new(id)))
     }
 
     pub(super) fn drop_client(&self, client: &str) -> Result<Answer, ManageError> {

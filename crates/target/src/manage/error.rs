@@ -38,9 +38,14 @@ pub enum ManageError {
          or use `sanwire ctl reload --force`"
     )]
     TakesAway(String),
+    /// Clients use volumes that they would not see any more.
+    #[error(
+        "nothing was changed, for that would take away what is in use: {0}; have it detached there first, or add --force"
+    )]
+    Hides(String),
     /// Nobody knows who uses it.
     #[error(
-        "it cannot be seen who uses the volume, since a part of the server does not answer: ask again, or add --force"
+        "it cannot be seen who uses the volumes, since a part of the server does not answer: ask again, or add --force"
     )]
     Silent,
     /// There is no such target.

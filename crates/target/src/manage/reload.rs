@@ -14,7 +14,8 @@ impl Manager {
         terms.check()?;
         let difference = Difference::between(&self.volumes, &wanted.volumes);
         if !force {
-            let taken = self.taken_away(&difference, &self.target.exports(), &wanted.exports)?;
+            let prospect = self.target.clients().foresee_terms(terms.clone());
+            let taken = self.taken_away(&difference, &prospect, &wanted.exports)?;
             if !taken.is_empty() {
                 return Err(ManageError::TakesAway(taken.join(", ")));
             }
@@ -61,10 +62,12 @@ impl Manager {
     /// Tells what a reload would do, and does nothing.
     pub(super) fn compare(&self) -> Result<Answer, ManageError> {
         let wanted = (self.source)().map_err(ManageError::Configuration)?;
-        wanted.terms().check()?;
+        let terms = wanted.terms();
+        terms.check()?;
         let difference = Difference::between(&self.volumes, &wanted.volumes);
         let before = self.target.exports();
-        let taken = self.taken_away(&difference, &before, &wanted.exports)?;
+        let prospect = self.target.clients().foresee_terms(terms);
+        let taken = self.taken_away(&difference, &prospect, &wanted.exports)?;
         let mut lines: Vec<String> = difference.would().collect();
         lines.extend(
             difference::of_exports(&before, &wanted.exports).into_iter().map(|line| format!("would be: {line}")),

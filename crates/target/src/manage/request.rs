@@ -86,6 +86,9 @@ pub enum Request {
         /// What it may do; by default, use all volumes.
         #[serde(default)]
         settings: ClientSettings,
+        /// Whether that is done also when it takes volumes away that it uses.
+        #[serde(default)]
+        force: bool,
     },
     /// Change what a client may do.
     SetClient {
@@ -93,16 +96,25 @@ pub enum Request {
         client: String,
         /// What changes.
         settings: ClientSettings,
+        /// Whether that is done also when it takes volumes away that it uses.
+        #[serde(default)]
+        force: bool,
     },
     /// Serve a client no longer, whatever else would permit it, until it is added again.
     RemoveClient {
         /// Its id or name.
         client: String,
+        /// Whether that is done also when it takes volumes away that it uses.
+        #[serde(default)]
+        force: bool,
     },
     /// Forget what was changed of a client while the server ran: the configuration holds again.
     ResetClient {
         /// Its id or name.
         client: String,
+        /// Whether that is done also when it takes volumes away that it uses.
+        #[serde(default)]
+        force: bool,
     },
     /// End the sessions of a client; it may come again.
     DropClient {

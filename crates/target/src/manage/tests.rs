@@ -221,11 +221,11 @@ fn clients_are_added_changed_and_removed() {
     let mut manager = manager(&["a=ram:1M"], &["a=ram:1M"]);
     let settings =
         ClientSettings { name: Some("alice".into()), volumes: Some(vec!["a*".into()]), ..Default::default() };
-    let lines = changed(&mut manager, Request::AddClient { id: ALICE.into(), settings });
+    let lines = changed(&mut manager, Request::AddClient { id: ALICE.into(), settings, force: false });
     assert_eq!(lines[0], format!("client alice ({ALICE}) is served: volumes a*, read and write"));
     assert!(lines[1].contains("forgotten when the server ends"), "{lines:?}");
     let settings = ClientSettings { manage: Some(true), psk: Some(Secret([1; 32])), ..Default::default() };
-    let lines = changed(&mut manager, Request::SetClient { client: "alice".into(), settings });
+    let lines = changed(&mut manager, Request::SetClient { client: "alice".into(), settings, force: false });
     assert!(lines[0].ends_with("may manage the server; its password holds from its next handshake on"), "{lines:?}");
     let Ok(Answer::Clients(clients)) = manager.execute(Request::Clients) else { panic!("the clients") };
     let [alice] = &clients[..] else { panic!("{clients:?}") };
@@ -233,17 +233,17 @@ fn clients_are_added_changed_and_removed() {
     let text = serde_json::to_string(&Answer::Clients(clients.clone())).unwrap();
     assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), Answer::Clients(clients));
     assert!(changed(&mut manager, RELOAD).is_empty(), "it stays through a reload");
-    changed(&mut manager, Request::RemoveClient { client: "alice".into() });
+    changed(&mut manager, Request::RemoveClient { client: "alice".into(), force: false });
     assert!(manager.execute(Request::DropClient { client: "alice".into() }).is_err(), "there is no such name any more");
     changed(&mut manager, Request::DropClient { client: "iqn.2026-11.org.example:host".into() });
     let id = "00112233445566778899aabbccddeeff".to_owned();
     changed(&mut manager, Request::PauseClient { client: id.clone() });
     changed(&mut manager, Request::ResumeClient { client: id });
     assert!(manager.execute(Request::PauseClient { client: "nobody".into() }).is_err());
-    let lines = changed(&mut manager, Request::ResetClient { client: ALICE.into() });
+    let lines = changed(&mut manager, Request::ResetClient { client: ALICE.into(), force: false });
     assert!(lines[0].contains("is not configured"), "{lines:?}");
     assert!(matches!(
-        manager.execute(Request::AddClient { id: "alice".into(), settings: ClientSettings::default() }),
+        manager.execute(Request::AddClient { id: "alice".into(), settings: ClientSettings::default(), force: false }),
         Err(ManageError::Client(_))
     ));
     manager.into_target().stop().unwrap();
@@ -329,13 +329,13 @@ fn every_change_and_every_refusal_is_written_down() {
     let process = Asker::Process { uid: 1000, pid: 42 };
     manager.handle(&process, Request::Status);
     let settings = ClientSettings { psk: Some(Secret([0xab; 32])), ..Default::default() };
-    manager.handle(&process, Request::AddClient { id: ALICE.into(), settings });
+    manager.handle(&process, Request::AddClient { id: ALICE.into(), settings, force: false });
     manager.handle(&Asker::Signal { signal: "SIGHUP" }, RELOAD);
     let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
     for _ in 0..100 {
         manager.refuse(&client, "it may not manage the server".into());
     }
-    manager.handle(&process, Request::RemoveClient { client: ALICE.into() });
+    manager.handle(&process, Request::RemoveClient { client: ALICE.into(), force: false });
 
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(!text.contains("abab"), "no secrets");
@@ -431,7 +431,7 @@ fn no_open_target_is_made_beside_a_password() {
 fn no_open_target_is_made_beside_a_password_of_a_client() {
     refuses_open_targets([0; 32], |manager| {
         let settings = ClientSettings { psk: Some(Secret([1; 32])), ..ClientSettings::default() };
-        changed(manager, Request::AddClient { id: ALICE.into(), settings });
+        changed(manager, Request::AddClient { id: ALICE.into(), settings, force: false });
     });
 }
 

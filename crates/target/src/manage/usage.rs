@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::difference::Difference;
 use super::{ManageError, Manager};
-use crate::counting::User;
+use crate::clients::Prospect;
+use crate::counting::{Access, User};
 use crate::export::ExportConfig;
 
 /// Users that a refusal names.
@@ -58,13 +59,21 @@ impl Manager {
     pub(super) fn taken_away(
         &self,
         difference: &Difference,
-        before: &[ExportConfig],
+        prospect: &Prospect<'_>,
         after: &[ExportConfig],
     ) -> Result<Vec<String>, ManageError> {
+        let mut lines = self.taken_from_all(difference, after)?;
+        lines.extend(self.hidden(prospect, &difference.removed)?);
+        Ok(lines)
+    }
+
+    /// Volumes that go, or units of targets that do.
+    fn taken_from_all(&self, difference: &Difference, after: &[ExportConfig]) -> Result<Vec<String>, ManageError> {
+        let before = self.target.exports();
         let removed = difference.removed.iter().map(|volume| (volume.as_str(), Way::Any));
         let kept = |volume: &str| !difference.removed.iter().any(|removed| removed == volume);
         let mut taken: Vec<_> = removed.collect();
-        for export in before {
+        for export in &before {
             let now = after.iter().find(|other| other.name == export.name);
             // Its sessions are asked to go on elsewhere, and may finish here.
             if now.is_some_and(|now| now.redirect.is_some()) {
@@ -80,7 +89,25 @@ impl Manager {
         self.seen_twice(|all| {
             let used = taken.iter().filter_map(|(volume, way)| {
                 let users = self.users_of(all, volume, *way);
-                (!users.is_empty()).then(|| format!("volume {volume} is in use by {}", named(&users)))
+                (!users.is_empty()).then(|| in_use(volume, &users))
+            });
+            used.collect()
+        })
+    }
+
+    /// Volumes that clients use and would not see any more, but for those that are `removed`, a line for each.
+    pub(super) fn hidden(&self, prospect: &Prospect<'_>, removed: &[String]) -> Result<Vec<String>, ManageError> {
+        let hides = |user: &User, volume: &str| match user.access {
+            Access::HyperScsi { client, peer } => prospect.hides(volume, client, peer),
+            Access::Target(_) => false,
+        };
+        self.seen_twice(|all| {
+            let units = self.target.units().iter().into_iter();
+            let used = units.filter_map(|(_, disk)| {
+                let volume = disk.identity().name();
+                let users = all.iter().filter(|user| user.uses.has(disk.slot()) && hides(user, volume));
+                let users = names(users.map(|user| user.who.clone()));
+                (!users.is_empty() && !removed.iter().any(|name| name == volume)).then(|| in_use(volume, &users))
             });
             used.collect()
         })
@@ -96,15 +123,23 @@ impl Manager {
 
     fn users_of(&self, users: &[User], volume: &str, way: Way<'_>) -> Vec<String> {
         let Some((_, disk)) = self.find(volume) else { return Vec::new() };
-        let users = users.iter().filter(|user| user.uses.has(disk.slot()) && way.leads(user.target.as_deref()));
+        let users = users.iter().filter(|user| user.uses.has(disk.slot()) && way.leads(user.access.target()));
         let awaited = self.target.awaited(&disk).into_iter().filter(|host| way.leads(host.target.as_deref()));
         let awaited =
             awaited.map(|host| format!("{}, which was there when the server ended and may come back", host.who));
-        let mut users: Vec<String> = users.map(|user| user.who.clone()).chain(awaited).collect();
-        users.sort();
-        users.dedup();
-        users
+        names(users.map(|user| user.who.clone()).chain(awaited))
     }
+}
+
+fn names(users: impl Iterator<Item = String>) -> Vec<String> {
+    let mut names: Vec<String> = users.collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn in_use(volume: &str, users: &[String]) -> String {
+    format!("volume {volume} is in use by {}", named(users))
 }
 
 /// Some of them by name, and how many there are besides.

@@ -12,7 +12,7 @@ use sanwire_scsi::reservation::TransportId;
 
 use super::Shard;
 use crate::clients::Clients;
-use crate::counting::{Counted, Meter, User, Uses};
+use crate::counting::{Access, Counted, Meter, User, Uses};
 use crate::inbox::{Content, Inbox, Letter};
 use crate::mail::Wanted;
 use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Response};
@@ -76,7 +76,7 @@ impl Visitors {
         let users = self.by_nexus.values().filter(|visitor| visitor.uses != Uses::default());
         users.map(|Visitor { client, path, uses, .. }| {
             let who = self.shown(*client, *path);
-            User { who, target: None, uses: *uses }
+            User { who, access: Access::HyperScsi { client: *client, peer: path.peer }, uses: *uses }
         })
     }
 

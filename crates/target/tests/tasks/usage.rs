@@ -3,12 +3,21 @@
 use std::sync::{Arc, Mutex};
 
 use sanwire_core::Lun;
-use sanwire_target::{Answer, Asker, Manager, Request, Response, Target, TargetConfig, VolumeConfig, Wire};
+use sanwire_hyperscsi::Identity;
+use sanwire_scsi::Status;
+use sanwire_target::{
+    AllowList, Answer, Asker, ClientConfig, ClientSettings, Manager, Request, Response, Target, TargetConfig,
+    VolumeConfig, Wire,
+};
 
+use super::hyperscsi::{self, Driver};
 use super::initiator::Initiator;
 use super::{PROMPT, config};
 
 const TARGET: &str = "iqn.2026-11.org.sanwire:prompt";
+
+/// The key of a HyperSCSI client.
+const KEY: [u8; 32] = [3; 32];
 
 /// A server that is managed, with one volume.
 struct Managed {
@@ -36,6 +45,15 @@ impl Managed {
         Initiator::login(portal, TARGET, 1)
     }
 
+    /// A HyperSCSI client that uses the volume, and its id.
+    fn attach(&self) -> (Driver, String) {
+        let address = |wire: &Wire| if let Wire::HsIp { address } = wire { Some(*address) } else { None };
+        let address = self.manager.target().wires().iter().find_map(address).unwrap();
+        let mut driver = hyperscsi::connect(address, KEY);
+        assert!(goes_on(&mut driver));
+        (driver, Identity::from_private(KEY).unwrap().client_id().to_string())
+    }
+
     fn ask(&mut self, request: Request) -> Result<Vec<String>, String> {
         match self.manager.handle(&Asker::Signal { signal: "test" }, request) {
             Response::Done(Answer::Changed(lines)) => Ok(lines),
@@ -47,6 +65,16 @@ impl Managed {
     fn is_served(&self) -> bool {
         self.manager.target().units().iter().iter().any(|(_, disk)| disk.identity().name() == "prompt")
     }
+}
+
+/// Whether the client can still use the volume: it flushes it, once it has heard of what has changed.
+fn goes_on(driver: &mut Driver) -> bool {
+    let synchronize_cache = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    (0..4).any(|_| driver.ask(PROMPT, synchronize_cache.into(), &[]).0 == Status::Good)
+}
+
+fn seeing(volumes: &str) -> ClientSettings {
+    ClientSettings { volumes: Some(vec![volumes.into()]), ..ClientSettings::default() }
 }
 
 fn remove(force: bool) -> Request {
@@ -158,4 +186,48 @@ fn a_host_that_is_idle_after_a_restart_of_the_server_keeps_its_volume() {
     managed.ask(remove(true)).expect("that is meant");
     managed.manager.into_target().stop().unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_change_of_a_client_takes_no_volume_away_that_it_uses() {
+    let mut managed = Managed::new();
+    let (mut driver, id) = managed.attach();
+    let add = |volumes, force| Request::AddClient { id: id.clone(), settings: seeing(volumes), force };
+    let set = |volumes, force| Request::SetClient { client: id.clone(), settings: seeing(volumes), force };
+    let in_use = format!("volume prompt is in use by client {id} at 127.0.0.1:");
+    let refused = managed.ask(add("delayed", false)).unwrap_err();
+    assert!(refused.starts_with("nothing was changed") && refused.contains(&in_use), "{refused}");
+    managed.ask(add("p*", false)).expect("it sees the volume on");
+    assert!(managed.ask(set("delayed", false)).unwrap_err().contains(&in_use));
+    managed.ask(set("prompt", false)).expect("it sees the volume on");
+    assert!(managed.ask(Request::RemoveClient { client: id.clone(), force: false }).unwrap_err().contains(&in_use));
+    let configured = ClientConfig::new(id.parse().unwrap()).with(&seeing("delayed")).unwrap();
+    managed.configured.lock().unwrap().clients = vec![configured];
+    managed.ask(Request::Reload { force: false, dry_run: false }).expect("what was changed holds on");
+    assert!(managed.ask(Request::ResetClient { client: id.clone(), force: false }).unwrap_err().contains(&in_use));
+    assert!(goes_on(&mut driver));
+    managed.ask(set("delayed", true)).expect("that is meant");
+    assert!(!goes_on(&mut driver));
+    managed.ask(Request::RemoveClient { client: id.clone(), force: false }).expect("it has the volume no more");
+}
+
+#[test]
+fn a_reload_that_hides_a_volume_from_its_user_is_refused() {
+    let mut managed = Managed::new();
+    let (mut driver, id) = managed.attach();
+    let in_use = format!("volume prompt is in use by client {id} at 127.0.0.1:");
+    let reload = |force, dry_run| Request::Reload { force, dry_run };
+    let only_elsewhere = AllowList::new(vec!["10.0.0.0/8".parse().unwrap()]);
+    managed.configured.lock().unwrap().allow = only_elsewhere;
+    assert!(managed.ask(reload(false, false)).unwrap_err().contains(&in_use), "`allow` permits it no more");
+    let client = ClientConfig::new(id.parse().unwrap()).with(&seeing("delayed")).unwrap();
+    managed.configured.lock().unwrap().clients = vec![client];
+    let would = managed.ask(reload(false, true)).unwrap();
+    let line = would.iter().find(|line| line.starts_with(&in_use));
+    assert!(line.is_some_and(|line| line.ends_with("a reload is refused without --force")), "{would:?}");
+    let refused = managed.ask(reload(false, false)).unwrap_err();
+    assert!(refused.contains("nothing was reloaded") && refused.contains(&in_use), "{refused}");
+    assert!(goes_on(&mut driver));
+    managed.ask(reload(true, false)).expect("that is meant");
+    assert!(!goes_on(&mut driver));
 }

@@ -1,0 +1,27 @@
+//! What a change of clients would take away, seen before it is made.
+
+use std::sync::Arc;
+
+use sanwire_core::{ClientId, Peer};
+use sanwire_io::interface::LocalAddresses;
+
+use super::Table;
+
+/// What clients see now, and would see.
+pub(crate) struct Prospect<'a> {
+    before: Arc<Table>,
+    after: Table,
+    local: &'a LocalAddresses,
+}
+
+impl<'a> Prospect<'a> {
+    pub(super) fn new(before: Arc<Table>, after: Table, local: &'a LocalAddresses) -> Self {
+        Prospect { before, after, local }
+    }
+
+    /// Whether a client at this place sees a volume, and would not any more.
+    pub(crate) fn hides(&self, volume: &str, client: ClientId, peer: Peer) -> bool {
+        let sees = |table: &Table| table.terms(client, peer, self.local).sees(volume);
+        sees(&self.before) && !sees(&self.after)
+    }
+}

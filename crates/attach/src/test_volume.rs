@@ -26,6 +26,8 @@ pub(crate) struct RamVolume {
     pub(crate) delay: Duration,
     /// Reads that touch this byte fail.
     pub(crate) bad_byte: Option<u64>,
+    /// The first of what must be stable is told that writes were lost.
+    pub(crate) has_lost_writes: bool,
 }
 
 /// The ends that a volume has of two channels.
@@ -46,12 +48,13 @@ impl Default for RamVolume {
             gate: None,
             delay: Duration::ZERO,
             bad_byte: None,
+            has_lost_writes: false,
         }
     }
 }
 
 impl RamVolume {
-    pub(crate) fn start(self) -> Volume {
+    pub(crate) fn start(mut self) -> Volume {
         let (sender, bell) = mpsc::channel();
         let queue = OpQueue::new(Arc::new(move || {
             let _ = sender.send(());
@@ -98,7 +101,7 @@ impl RamVolume {
         }
     }
 
-    fn serve(&self, op: Op, disk: &mut [u8]) {
+    fn serve(&mut self, op: Op, disk: &mut [u8]) {
         if let Some(gate) = &self.gate {
             // Whoever has let go of the other ends waits for nothing.
             let _ = (gate.begun.send(()), gate.go_on.recv());
@@ -116,6 +119,9 @@ impl RamVolume {
                     buffer.copy_from_slice(&disk[range.start as usize..range.end as usize]);
                     result = Ok(OpOutput::Frame(buffer));
                 }
+            }
+            OpKind::Write { stable: true, .. } | OpKind::Flush if std::mem::take(&mut self.has_lost_writes) => {
+                result = Err(VolumeError::WritesLost { server: "memory".into() });
             }
             OpKind::Write { offset_bytes, data, .. } => {
                 disk[offset_bytes as usize..][..data.len()].copy_from_slice(&data);

@@ -178,6 +178,23 @@ fn errors_are_answers_and_the_connection_goes_on() {
     server.stop().unwrap();
 }
 
+/// As fsync of the device over it tells.
+#[test]
+fn that_writes_were_lost_is_an_error_of_the_next_flush_and_of_no_other() {
+    let directory = TestDirectory::new("nbd-lost");
+    for (kind, flags, length_bytes) in [(CMD_FLUSH, 0, 0), (CMD_WRITE, CMD_FLAG_FUA, 4096)] {
+        let server = serve(RamVolume { has_lost_writes: true, ..RamVolume::default() }, &directory);
+        let mut client = Client::connect(&server, false);
+        assert_eq!(client.write(0, &[1; 4096]), 0);
+        for error in [Errno::Io as u32, 0, 0] {
+            client.request(kind, flags, 3, 0, length_bytes);
+            client.stream.write_all(&vec![2; length_bytes as usize]).unwrap();
+            assert_eq!(client.simple_reply(), (3, error), "{kind}");
+        }
+        server.stop().unwrap();
+    }
+}
+
 #[test]
 fn garbage_ends_its_own_connection_only() {
     let directory = TestDirectory::new("nbd-garbage");

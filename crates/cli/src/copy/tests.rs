@@ -145,6 +145,42 @@ fn an_image_goes_to_a_volume_and_comes_back_equal_and_sparse() {
     assert!(fs::metadata(&back).unwrap().blocks() * 512 < 2 << 20, "the copy has holes");
 }
 
+/// A volume that says so often of a flush that what came before was lost, and how many writes it has had.
+fn losing(losses: u64) -> (Volume, Arc<AtomicU64>) {
+    let (writes, left) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(losses));
+    let counted = Arc::clone(&writes);
+    let volume = serve(info(8 << 20, 512), move |op| match op {
+        OpKind::Write { .. } => {
+            counted.fetch_add(1, Ordering::SeqCst);
+            None
+        }
+        OpKind::Flush => {
+            let is_lost = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+            is_lost.then(|| VolumeError::WritesLost { server: "memory".into() })
+        }
+        _ => None,
+    });
+    (volume, writes)
+}
+
+#[test]
+fn what_the_destination_has_lost_is_copied_again() {
+    let scratch = Scratch::new("lost");
+    let from = End::Image(Image::open_source(&scratch.image(SIZE_BYTES)).unwrap());
+    let written = |losses| {
+        let (volume, writes) = losing(losses);
+        let copied = run(&from, &mut as_end(&volume), &scratch.journal_of_file());
+        (copied, writes.load(Ordering::SeqCst))
+    };
+    let (copied, once) = written(0);
+    let once_copied = copied.unwrap();
+    let (copied, again) = written(2);
+    assert_eq!(copied.unwrap(), once_copied, "and it is counted once");
+    assert!(again > once, "{again} writes, {once} where nothing is lost");
+    let error = written(u64::MAX).0.unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(VolumeError::WritesLost { .. })), "not for ever: {error}");
+}
+
 #[test]
 fn a_volume_without_discard_and_zeroing_gets_zeroes_written() {
     let scratch = Scratch::new("no-discard");

@@ -163,7 +163,6 @@ fn targets(verdicts: &[Verdict]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Sample;
 
     #[test]
     fn a_block_has_aligned_rows_and_what_was_missed() {

@@ -9,6 +9,8 @@ use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::ConnectionStatus;
 use sanwire_scsi::{Reply, Status, Task, operation_code};
 
+use crate::past_uses::Host;
+
 /// Latencies are counted by their powers of two, in microseconds; the last place takes the rest.
 const LATENCY_PLACES: usize = 24;
 
@@ -98,6 +100,14 @@ pub(crate) struct User {
     pub(crate) who: String,
     pub(crate) access: Access,
     pub(crate) uses: Uses,
+}
+
+impl User {
+    /// A session with an iSCSI target.
+    pub(crate) fn of_target(host: &Host, uses: Uses) -> Self {
+        let access = Access::Target(host.target.clone().unwrap_or_default());
+        User { who: host.who.clone(), access, uses }
+    }
 }
 
 /// By which way a session has its volumes.

@@ -16,7 +16,7 @@ use sanwire_scsi::Reply;
 use sanwire_scsi::reservation::TransportId;
 
 use super::Shard;
-use crate::counting::{Access, Meter, User, Uses};
+use crate::counting::{Meter, User, Uses};
 use crate::directory::Exports;
 use crate::front_desk::{Arrival, turn_away};
 use crate::logging::LogLines;
@@ -108,10 +108,7 @@ impl IscsiEnd {
     /// The sessions that have used volumes.
     pub(super) fn users(&self) -> impl Iterator<Item = User> {
         let users = self.sessions.values().filter(|session| session.uses != Uses::default());
-        users.map(|Session { host, uses, .. }| {
-            let access = Access::Target(host.target.clone().unwrap_or_default());
-            User { who: host.who.clone(), access, uses: *uses }
-        })
+        users.map(|Session { host, uses, .. }| User::of_target(host, *uses))
     }
 
     /// Another volume has this slot now.

@@ -5,6 +5,8 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use sanwire_core::quota::{MEMORY_OF_CLIENT, Usage};
+
 use crate::bitmap::Bitmap;
 use crate::frame::Frame;
 use crate::share::Share;
@@ -54,6 +56,9 @@ struct State {
     releases: u64,
     /// Who has precedence, because it lacks something of what is guaranteed to it, and what `releases` was when it last asked.
     first: Option<(usize, u64)>,
+    /// The most that a holder has had, and how often one was refused more.
+    most_bytes: usize,
+    refused: u64,
 }
 
 /// Precedence lasts until so many frames have gone home, unless its holder asks again.
@@ -93,6 +98,7 @@ impl State {
 
     /// A holder did not get so many bytes.
     fn refuse(&mut self, holder: usize, bytes: usize) {
+        self.refused += 1;
         self.shares[holder].refused(bytes);
         if self.shares[holder].lacking_bytes() > 0 && self.reserved_bytes(holder) == 0 {
             self.first = Some((holder, self.releases));
@@ -117,6 +123,7 @@ impl State {
                 let start = if may_take { self.taken.take(units) } else { None };
                 if start.is_some() {
                     self.shares[holder].took(bytes);
+                    self.most_bytes = self.most_bytes.max(self.shares[holder].held_bytes());
                     self.settle(holder);
                 } else {
                     self.refuse(holder, bytes);
@@ -179,8 +186,15 @@ impl Region {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
-        let state =
-            State { taken: Bitmap::new(units), shares: Vec::new(), unused: Vec::new(), releases: 0, first: None };
+        let state = State {
+            taken: Bitmap::new(units),
+            shares: Vec::new(),
+            unused: Vec::new(),
+            releases: 0,
+            first: None,
+            most_bytes: 0,
+            refused: 0,
+        };
         let mapping = Mapping { base, units, state: Mutex::new(state), on_release: OnceLock::new() };
         Ok(Region(Arc::new(Handle { mapping: Arc::new(mapping), terms: Terms::Whole })))
     }
@@ -261,6 +275,17 @@ impl Region {
         let mut state = self.lock();
         state.shares[holder].forgo();
         state.settle(holder);
+    }
+
+    /// How the quota of holders is used.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let (most_bytes, refused) = {
+            let state = self.lock();
+            (state.most_bytes, state.refused)
+        };
+        let most = (100 * most_bytes).div_ceil(self.length_bytes()) as u64;
+        Usage { most: Some(most), ..Usage::refused(&MEMORY_OF_CLIENT, refused) }
     }
 
     /// How many frames have gone home: what found no memory finds none before this changes.
@@ -394,6 +419,7 @@ mod tests {
         let slices: Vec<_> = (0..4).map(|_| one.clone().frame(3 * UNIT_BYTES).unwrap().freeze()).collect();
         assert_eq!((one.held_bytes(), other.held_bytes(), region.held_bytes()), (12 * UNIT_BYTES, 0, 0));
         assert!(one.frame(1).is_none() && one.free_bytes() == 0, "it leaves a quarter");
+        assert_eq!((region.usage().most, region.usage().refused), (Some(MEMORY_OF_CLIENT.limit), 1));
         assert_eq!((other.free_bytes(), region.free_bytes()), (3 * UNIT_BYTES, 4 * UNIT_BYTES));
         assert!(other.has_frames(2 * UNIT_BYTES, 1) && !other.has_frames(2 * UNIT_BYTES, UNIT_BYTES + 1));
         let kept = slices[0].slice(5..6);

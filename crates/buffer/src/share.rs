@@ -6,8 +6,10 @@
 //! the region, two have three sevenths each, and a part is left for whoever comes next. What each needs for its largest
 //! operation is guaranteed besides, as long as it is there at all.
 
-/// A holder may have so many times what is free.
-pub(crate) const FREE_PARTS: usize = 3;
+use sanwire_core::quota::MEMORY_OF_CLIENT;
+
+/// A holder may have so many times what is free: then it has no more than its quota.
+pub(crate) const FREE_PARTS: usize = (MEMORY_OF_CLIENT.limit / (100 - MEMORY_OF_CLIENT.limit)) as usize;
 
 /// What one holder has of a region.
 #[derive(Debug)]

@@ -38,6 +38,8 @@ pub enum Unit {
     Held,
     /// Bytes that are held at once.
     Bytes,
+    /// Hundredths of all there is that are held at once.
+    Percent,
     /// Events in a second; so many may come at one moment after a rest.
     PerSecond {
         /// Events at one moment.
@@ -91,6 +93,7 @@ impl Unit {
         match self {
             Unit::Held => "held",
             Unit::Bytes => "bytes",
+            Unit::Percent => "percent",
             Unit::PerSecond { .. } => "per second",
             Unit::PerMinute { .. } => "per minute",
             Unit::PerDay { .. } => "per day",
@@ -100,7 +103,7 @@ impl Unit {
     /// For how long a limit of events counts, and how many may come at one moment.
     fn rate(self) -> Option<(Duration, u32)> {
         match self {
-            Unit::Held | Unit::Bytes => None,
+            Unit::Held | Unit::Bytes | Unit::Percent => None,
             Unit::PerSecond { burst } => Some((Duration::from_secs(1), burst)),
             Unit::PerMinute { burst } => Some((Duration::from_secs(60), burst)),
             Unit::PerDay { burst } => Some((Duration::from_secs(24 * 3600), burst)),
@@ -114,6 +117,7 @@ impl fmt::Display for Quota {
         match self.unit {
             Unit::Held => self.limit.fmt(f),
             Unit::Bytes => Size(self.limit).fmt(f),
+            Unit::Percent => write!(f, "{} %", self.limit),
             Unit::PerSecond { burst } => write!(f, "{} in a second, {burst} at one moment", self.limit),
             Unit::PerMinute { burst } => write!(f, "{} in a minute, {burst} at one moment", self.limit),
             Unit::PerDay { burst } => write!(f, "{} in a day, {burst} at one moment", self.limit),
@@ -132,6 +136,12 @@ impl Quota {
     #[must_use]
     pub const fn bytes(holder: Holder, name: &'static str, limit: u64) -> Self {
         Quota { name, holder, limit, unit: Unit::Bytes }
+    }
+
+    /// So many hundredths at once of all there is.
+    #[must_use]
+    pub const fn percent(holder: Holder, name: &'static str, limit: u64) -> Self {
+        Quota { name, holder, limit, unit: Unit::Percent }
     }
 
     /// So many events in a second, and `burst` at one moment.
@@ -370,6 +380,73 @@ mod tests {
         let known: Vec<String> =
             ALL.iter().map(|quota| format!("{} | {} | {quota}", quota.holder.name(), quota.name)).collect();
         assert_eq!(documented(), known);
+    }
+
+    /// The file and the test in which each limit is reached.
+    const TESTS: &[(&Quota, &str, &str)] = &[
+        (&HANDSHAKES_UNPROVEN, GATE, "a_flood_from_forged_addresses_costs_few_handshakes_and_no_memory"),
+        (&GUESSES, THROTTLE, "many_hosts_together_are_not_faster_than_all_may_be"),
+        (&LOGINS_OF_STRANGERS, PLACES, "whom_no_rule_may_name_never_takes_the_place_of_who_may_be_named"),
+        (&DISCOVERIES_OF_STRANGERS, SHARES, "strangers_have_their_own_number_and_what_is_left_is_free_again"),
+        (&LOGGED_LOGINS, PLACES, "lines_about_logins_are_bounded_and_whoever_asks_hears_how_many_were_left_out"),
+        (&OFFENCES_WAITING, INBOX, "what_is_refused_and_waits_is_bounded_by_its_sort"),
+        (&AUDITED_OFFENCES, AUDIT, "strangers_keep_no_client_out_of_the_log_and_neither_keeps_a_manager_out"),
+        (
+            &HANDSHAKES_OF_NETWORK,
+            GATES,
+            "a_network_of_many_hosts_begins_more_than_one_host_and_none_of_them_takes_all_of_it",
+        ),
+        (&GUESSES_OF_NETWORK, THROTTLE, "a_fresh_key_for_each_guess_does_not_make_a_host_faster"),
+        (&LOGINS_OF_NETWORK, PLACES, "a_network_of_ipv6_counts_as_one_host"),
+        (&SESSIONS_OF_NETWORK, SESSION_PLACES, "the_many_hosts_of_a_network_have_more_places_than_one_host"),
+        (&ISCSI_CONNECTIONS_OF_NETWORK, SHARES, "who_is_alone_may_have_as_many_as_the_quotas_say"),
+        (&HANDSHAKES_OF_ADDRESS, GATE, "who_receives_what_is_sent_to_him_begins_no_more_than_an_address_may"),
+        (&SESSIONS_OF_ADDRESS, SESSION_PLACES, "keys_without_number_from_one_address_leave_places_for_other_addresses"),
+        (&ISCSI_CONNECTIONS_OF_ADDRESS, SHARES, "who_is_alone_may_have_as_many_as_the_quotas_say"),
+        (&MEMORY_OF_CLIENT, "buffer/src/region.rs", "what_a_holder_takes_is_counted_wherever_it_goes"),
+        (&SESSIONS_OF_CLIENT, SESSION_PLACES, "one_key_takes_its_own_places_and_no_others"),
+        (&SLOTS_OF_CLIENT, SESSION_PLACES, "what_is_remembered_for_a_client_that_is_away_is_bounded"),
+        (&ISCSI_CONNECTIONS_OF_CLIENT, SHARES, "who_is_alone_may_have_as_many_as_the_quotas_say"),
+        (&COMMANDS_OF_SESSION, MEMORY, "who_has_all_its_commands_under_way_may_have_them_ended"),
+        (&HALF_OPENS_OF_SESSION, HANDSHAKES, "one_session_has_few_handshakes_under_way_however_often_it_begins"),
+        (&HANDSHAKES_PROVEN, GATE, "no_number_of_addresses_begins_more_handshakes_than_a_shard_has_time_for"),
+        (&HINTS, GATE, "who_repeats_packets_of_a_connection_that_was_hears_no_more_than_a_restart_needs"),
+        (&SESSIONS, SESSION_PLACES, "a_full_server_ends_no_session_of_another_and_takes_back_those_it_has"),
+        (&LOGGED_OFFENCES, LOGGING, "a_flood_of_lines_is_bounded_and_counted_in_the_next"),
+        (&LOGGED_SESSIONS, LOGGING, "lines_about_sessions_are_bounded_too"),
+        (&LOGINS, PLACES, "half_open_logins_of_few_hosts_push_out_one_another_and_nobody_else"),
+        (&ISCSI_CONNECTIONS, SHARES, "however_many_take_what_they_can_somebody_else_gets_in"),
+        (&MANAGEMENT_WAITING, INBOX, "requests_that_wait_are_bounded"),
+        (&ATTEMPTS_WAITING, INBOX, "no_more_wait_than_there_is_room_for"),
+        (&AUDITED_REFUSALS, AUDIT, "strangers_keep_no_client_out_of_the_log_and_neither_keeps_a_manager_out"),
+        (&AUDIT_BYTES, AUDIT, "a_log_that_has_become_long_is_put_aside_and_the_oldest_goes"),
+    ];
+
+    /// Limits that no test reaches.
+    const UNREACHED: &[&Quota] = &[&HALF_OPENS];
+
+    const AUDIT: &str = "target/src/manage/audit.rs";
+    const GATE: &str = "protocol/hyperscsi/src/server/tests/strangers.rs";
+    const GATES: &str = "protocol/hyperscsi/src/server/gate.rs";
+    const HANDSHAKES: &str = "protocol/hyperscsi/src/server/tests/handshakes.rs";
+    const INBOX: &str = "target/src/inbox.rs";
+    const LOGGING: &str = "target/src/logging.rs";
+    const MEMORY: &str = "protocol/hyperscsi/src/server/tests/memory.rs";
+    const PLACES: &str = "target/src/front_desk/places/tests.rs";
+    const SESSION_PLACES: &str = "protocol/hyperscsi/src/server/tests/places.rs";
+    const SHARES: &str = "target/src/registry/shares.rs";
+    const THROTTLE: &str = "protocol/hyperscsi/src/server/throttle.rs";
+
+    #[test]
+    fn each_quota_is_reached_by_a_test() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for (quota, file, test) in TESTS {
+            let text = std::fs::read_to_string(crates.join(file)).unwrap_or_default();
+            assert!(text.contains(&format!("fn {test}()")), "{quota:?}: {test} is not in {file}");
+        }
+        let has_test = |quota: &Quota| TESTS.iter().any(|(tested, ..)| *tested == quota);
+        let unreached: Vec<&Quota> = ALL.iter().copied().filter(|quota| !has_test(quota)).collect();
+        assert_eq!(unreached, UNREACHED);
     }
 
     #[test]

@@ -1,23 +1,14 @@
 //! Requests to manage the server that come in band, and what is to be written down: from those who serve to the one thread that works
 //! on them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::ClientId;
+use sanwire_core::quota::{ATTEMPTS_WAITING, Account, MANAGEMENT_WAITING, OFFENCES_WAITING, Usage};
 use sanwire_hyperscsi::{CommandHandle, Offence};
 
 use crate::mail::Mailbox;
-
-/// Requests that wait at once. Who asks for more is told to ask again.
-const REQUESTS_MAX: usize = 64;
-
-/// Refused attempts that wait to be written down. Of more, only the number is known.
-const ATTEMPTS_MAX: usize = 16;
-
-/// The same of what anybody can do who reaches the server.
-const OFFENCES_MAX: usize = 64;
 
 /// Something for the thread that manages.
 pub(crate) struct Letter {
@@ -41,11 +32,17 @@ pub(crate) enum Content {
 }
 
 /// How many letters of each sort wait.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 struct Waiting {
-    requests: AtomicUsize,
-    attempts: AtomicUsize,
-    offences: AtomicUsize,
+    requests: Mutex<Sort>,
+    attempts: Mutex<Sort>,
+    offences: Mutex<Sort>,
+}
+
+#[derive(Debug)]
+struct Sort {
+    waiting: u64,
+    account: Account,
 }
 
 /// The shards' end.
@@ -53,6 +50,17 @@ struct Waiting {
 pub(crate) struct Inbox {
     sender: Sender<Letter>,
     waiting: Arc<Waiting>,
+}
+
+/// How full it is. It does not keep the thread waiting that manages, as an [`Inbox`] does.
+#[derive(Debug)]
+pub(crate) struct InboxUsage(Arc<Waiting>);
+
+impl InboxUsage {
+    pub(crate) fn usages(&self) -> [Usage; 3] {
+        let Waiting { requests, attempts, offences } = &*self.0;
+        [requests, attempts, offences].map(|sort| lock(sort).account.usage())
+    }
 }
 
 /// The end of the thread that manages.
@@ -65,18 +73,25 @@ pub(crate) struct Letters {
 impl Inbox {
     pub(crate) fn new() -> (Inbox, Letters) {
         let (sender, receiver) = mpsc::channel();
-        let waiting = Arc::<Waiting>::default();
+        let waiting = Arc::new(Waiting::default());
         (Inbox { sender, waiting: Arc::clone(&waiting) }, Letters { receiver, waiting })
     }
 
     /// `false`, and nothing done, when too many wait already, or nobody manages.
     pub(crate) fn put(&self, letter: Letter) -> bool {
-        let (waiting, most) = self.waiting.of(&letter);
-        if waiting.fetch_add(1, Ordering::AcqRel) >= most {
-            waiting.fetch_sub(1, Ordering::AcqRel);
-            return false;
-        }
-        self.sender.send(letter).is_ok()
+        let may_wait = {
+            let mut sort = self.waiting.of(&letter);
+            let waiting = sort.waiting;
+            let may_wait = sort.account.admits(waiting, 1);
+            sort.waiting += u64::from(may_wait);
+            may_wait
+        };
+        may_wait && self.sender.send(letter).is_ok()
+    }
+
+    /// For who wants to know how its quotas are used.
+    pub(crate) fn usage(&self) -> InboxUsage {
+        InboxUsage(Arc::clone(&self.waiting))
     }
 }
 
@@ -84,19 +99,32 @@ impl Letters {
     /// The next one; `None` when all shards have ended.
     pub(crate) fn next(&self) -> Option<Letter> {
         let letter = self.receiver.recv().ok()?;
-        self.waiting.of(&letter).0.fetch_sub(1, Ordering::AcqRel);
+        self.waiting.of(&letter).waiting -= 1;
         Some(letter)
     }
 }
 
-impl Waiting {
-    fn of(&self, letter: &Letter) -> (&AtomicUsize, usize) {
-        match letter.content {
-            Content::Request { .. } => (&self.requests, REQUESTS_MAX),
-            Content::Attempt => (&self.attempts, ATTEMPTS_MAX),
-            Content::Offence(..) | Content::Logins(..) => (&self.offences, OFFENCES_MAX),
-        }
+impl Default for Waiting {
+    fn default() -> Self {
+        let sort = |quota| Mutex::new(Sort { waiting: 0, account: Account::new(quota) });
+        let [requests, attempts, offences] = [&MANAGEMENT_WAITING, &ATTEMPTS_WAITING, &OFFENCES_WAITING].map(sort);
+        Waiting { requests, attempts, offences }
     }
+}
+
+impl Waiting {
+    fn of(&self, letter: &Letter) -> MutexGuard<'_, Sort> {
+        lock(match letter.content {
+            Content::Request { .. } => &self.requests,
+            Content::Attempt => &self.attempts,
+            Content::Offence(..) | Content::Logins(..) => &self.offences,
+        })
+    }
+}
+
+fn lock(sort: &Mutex<Sort>) -> MutexGuard<'_, Sort> {
+    // It is changed by single assignments.
+    sort.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -108,13 +136,36 @@ mod tests {
     }
 
     #[test]
+    fn what_is_refused_and_waits_is_bounded_by_its_sort() {
+        let (inbox, _letters) = Inbox::new();
+        let logins = || Letter { content: Content::Logins("no".into(), 1), ..attempt() };
+        let taken = (0..1000).filter(|_| inbox.put(logins())).count();
+        assert!(inbox.put(attempt()), "another sort");
+        let usages = inbox.usage().usages().map(|usage| (usage.most, usage.refused));
+        assert_eq!(usages, [(Some(0), 0), (Some(1), 0), (Some(64), 936)]);
+        assert_eq!(taken as u64, OFFENCES_WAITING.limit);
+    }
+
+    #[test]
+    fn requests_that_wait_are_bounded() {
+        let waiting = Waiting::default();
+        let mut requests = lock(&waiting.requests);
+        let admitted = (0..100).filter(|held| requests.account.admits(*held, 1)).count();
+        assert_eq!(admitted as u64, MANAGEMENT_WAITING.limit);
+    }
+
+    #[test]
     fn no_more_wait_than_there_is_room_for() {
         let (inbox, letters) = Inbox::new();
         let taken = (0..1000).filter(|_| inbox.put(attempt())).count();
-        assert_eq!(taken, ATTEMPTS_MAX);
+        assert_eq!(taken as u64, ATTEMPTS_WAITING.limit);
         assert!(letters.next().is_some() && inbox.put(attempt()) && !inbox.put(attempt()));
         drop(inbox);
-        assert_eq!(std::iter::from_fn(|| letters.next()).count(), ATTEMPTS_MAX, "what waits is not lost");
+        assert_eq!(
+            std::iter::from_fn(|| letters.next()).count() as u64,
+            ATTEMPTS_WAITING.limit,
+            "what waits is not lost"
+        );
     }
 
     #[test]

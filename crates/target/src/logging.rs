@@ -100,6 +100,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn lines_about_sessions_are_bounded_too() {
+        let mut lines = LogLines::of_sessions();
+        assert_eq!((0..1000).filter(|_| lines.next(Instant::ZERO).is_some()).count(), 200);
+        assert_eq!(lines.usage().refused, 800);
+    }
+
+    #[test]
     fn a_flood_of_lines_is_bounded_and_counted_in_the_next() {
         let (mut lines, mut now) = (LogLines::of_offences(), Instant::ZERO);
         let logged = (0..1000).filter_map(|_| lines.next(now)).count();

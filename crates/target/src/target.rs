@@ -26,7 +26,7 @@ use crate::directory::Exports;
 use crate::error::StartError;
 use crate::export::{ExportConfig, ExportError};
 use crate::front_desk::{self, FrontDeskParts, LoginAccounts};
-use crate::inbox::{Inbox, Letters};
+use crate::inbox::{Inbox, InboxUsage, Letters};
 use crate::levels::Levels;
 use crate::mail::{Mail, Mailbox};
 use crate::manage::AuditLog;
@@ -68,6 +68,7 @@ pub struct Target {
     front_desk: Waker,
     budget: Budget,
     logins: Arc<LoginAccounts>,
+    letters_usage: InboxUsage,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     wires: Vec<Wire>,
@@ -127,6 +128,7 @@ impl Target {
             front_desk: waker()?,
             budget,
             logins: Arc::new(LoginAccounts::new(&budget)),
+            letters_usage: inbox.usage(),
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
             wires,

@@ -1,7 +1,7 @@
 //! Every limit there is.
 
 use super::{Holder, Quota};
-use crate::limits::LUNS_MAX;
+use crate::limits::{COMMANDS_IN_TRANSIT_MAX, LUNS_MAX};
 
 /// Handshakes that begin without a cookie. Above it a cookie is asked for, which costs the server one short hash.
 pub const HANDSHAKES_UNPROVEN: Quota = Quota::per_second(Holder::Strangers, "handshakes without a cookie", 100, 64);
@@ -76,6 +76,23 @@ pub const ISCSI_CONNECTIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "iSCS
 /// Discovery sessions of all who have shown nothing, and could use nothing before they do.
 pub const DISCOVERIES_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI discovery sessions", 64);
 
+/// Memory for data of a client or an iSCSI initiator, of all its sessions in a shard: three times what it leaves for others. Its two
+/// largest transfers are guaranteed to it, also where they are more.
+pub const MEMORY_OF_CLIENT: Quota = Quota::percent(Holder::Client, "memory for data of its shard", 75);
+
+/// Commands of a session that are executed. As much task management besides may be under way, to end them.
+pub const COMMANDS_OF_SESSION: Quota =
+    Quota::held(Holder::Session, "commands under way", COMMANDS_IN_TRANSIT_MAX as u64);
+
+/// Requests of clients to manage the server that wait for the one before.
+pub const MANAGEMENT_WAITING: Quota = Quota::held(Holder::Server, "requests to manage it that wait", 64);
+
+/// Refused ones that wait to be written down.
+pub const ATTEMPTS_WAITING: Quota = Quota::held(Holder::Server, "refused management that waits to be noted", 16);
+
+/// What else was refused, and waits for that.
+pub const OFFENCES_WAITING: Quota = Quota::held(Holder::Strangers, "refusals that wait to be noted", 64);
+
 /// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave. A host that has all
 /// volumes attached, each by a program of its own, has room for others.
 pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", LUNS_MAX as u64 + 64);
@@ -100,6 +117,7 @@ pub const ALL: &[&Quota] = &[
     &LOGINS_OF_STRANGERS,
     &DISCOVERIES_OF_STRANGERS,
     &LOGGED_LOGINS,
+    &OFFENCES_WAITING,
     &AUDITED_OFFENCES,
     &HANDSHAKES_OF_NETWORK,
     &GUESSES_OF_NETWORK,
@@ -109,9 +127,11 @@ pub const ALL: &[&Quota] = &[
     &HANDSHAKES_OF_ADDRESS,
     &SESSIONS_OF_ADDRESS,
     &ISCSI_CONNECTIONS_OF_ADDRESS,
+    &MEMORY_OF_CLIENT,
     &SESSIONS_OF_CLIENT,
     &SLOTS_OF_CLIENT,
     &ISCSI_CONNECTIONS_OF_CLIENT,
+    &COMMANDS_OF_SESSION,
     &HALF_OPENS_OF_SESSION,
     &HANDSHAKES_PROVEN,
     &HINTS,
@@ -121,6 +141,8 @@ pub const ALL: &[&Quota] = &[
     &LOGGED_SESSIONS,
     &LOGINS,
     &ISCSI_CONNECTIONS,
+    &MANAGEMENT_WAITING,
+    &ATTEMPTS_WAITING,
     &AUDITED_REFUSALS,
     &AUDIT_BYTES,
 ];

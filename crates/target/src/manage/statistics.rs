@@ -15,7 +15,7 @@ impl Manager {
     pub(super) fn statistics(&self) -> Statistics {
         let counted = self.target.count();
         let audited = self.audit.iter().flat_map(AuditLog::usages);
-        let of_server: Vec<Usage> = audited.chain(self.target.iscsi_usages()).collect();
+        let of_server: Vec<Usage> = audited.chain(self.target.usages()).collect();
         let volumes = self.target.units().iter().into_iter().map(|(_, disk)| {
             let mut sum = VolumeCount::default();
             let of_slot = counted.iter().filter_map(|shard| shard.volumes.get(usize::from(disk.slot())));

@@ -217,9 +217,9 @@ impl Target {
         self.shards.len()
     }
 
-    /// How the quotas of iSCSI logins and connections are used.
-    pub(crate) fn iscsi_usages(&self) -> impl Iterator<Item = Usage> {
-        self.logins.usages().into_iter().chain(self.registry.usages())
+    /// How the quotas are used that all shards share.
+    pub(crate) fn usages(&self) -> impl Iterator<Item = Usage> {
+        self.logins.usages().into_iter().chain(self.registry.usages()).chain(self.letters_usage.usages())
     }
 
     /// The hosts that used this volume when the server ended, and may still come back.

@@ -30,7 +30,7 @@ mod weights;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanwire_buffer::Packet;
-use sanwire_core::quota::{HINTS, Limiter};
+use sanwire_core::quota::{Account, COMMANDS_OF_SESSION, HINTS, Limiter};
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
 
 pub use self::admission::Admission;
@@ -63,6 +63,8 @@ pub struct Server {
     random: Randomness,
     gate: Gate,
     places: Places,
+    /// How many commands a session has under way.
+    commands: Account,
     half_opens: HalfOpens,
     throttle: Throttle,
     connections: BTreeMap<u32, Connection>,
@@ -96,6 +98,7 @@ impl Server {
     /// A server without connections.
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
+        let commands = Account::within(&COMMANDS_OF_SESSION, config.commands_max.into());
         let marks = Marks::new(&config.identity.key_for(b"sanwire hyperscsi connection"));
         Server {
             random: Randomness::new(config.seed),
@@ -103,6 +106,7 @@ impl Server {
             config,
             gate: Gate::default(),
             places: Places::default(),
+            commands,
             half_opens: HalfOpens::default(),
             throttle: Throttle::default(),
             connections: BTreeMap::new(),

@@ -48,9 +48,13 @@ impl Server {
         let unit = Unit { lun: lun.filter(|_| !request.is_local), terms, is_read };
         // Who has all its commands under way may still have them ended.
         let is_management = matches!(ask, Ask::Manage { .. });
-        let executing_max = usize::from(self.config.commands_max) * if is_management { 2 } else { 1 };
+        let (commands, managing_max) = (&mut self.commands, 2 * usize::from(self.config.commands_max));
+        let mut is_admitted = |executing: usize| match is_management {
+            true => executing <= managing_max,
+            false => commands.admits(executing as u64 - 1, 1),
+        };
         match session.ask(number, request.head.settled_below, to, unit) {
-            Asked::Execute if session.executing() > executing_max => {
+            Asked::Execute if !is_admitted(session.executing()) => {
                 self.end(CommandHandle { nexus, number }, ask, Status::TaskSetFull, now);
             }
             Asked::Abort if !matches!(ask, Ask::Manage { .. }) => {

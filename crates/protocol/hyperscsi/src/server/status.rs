@@ -32,7 +32,10 @@ impl Server {
     #[must_use]
     pub fn quotas(&self) -> Vec<Usage> {
         let strangers = self.gate.usages().into_iter().chain(self.throttle.usages()).chain(self.half_opens.usages());
-        strangers.chain(self.places.usages()).chain([self.hints.usage()]).collect()
+        strangers
+            .chain(self.places.usages())
+            .chain([self.hints.usage(), self.commands.usage(), self.config.memory.usage()])
+            .collect()
     }
 
     /// All connections, with their clients.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanwire_core::quota::{HALF_OPENS, HALF_OPENS_OF_SESSION, Quota};
 use sanwire_core::{Instant, LinkId, Path, Peer};
 
 use super::world::{MS, bytes};
@@ -295,6 +296,19 @@ fn a_client_begins_anew_at_once_when_the_server_was_restarted_between_its_steps(
         }
     }
     assert!(restarts == 1 && now < Instant::ZERO + 100 * MS, "after {now:?}");
+}
+
+#[test]
+fn one_session_has_few_handshakes_under_way_however_often_it_begins() {
+    let mut server = server();
+    let (_, discovery) = client(1).poll_transmit(Instant::ZERO).unwrap();
+    for number in 0..20 {
+        server.handle_input(path(100 + number), &bytes(&discovery), Instant::ZERO);
+    }
+    let usages = server.quotas();
+    let of = |quota: &Quota| usages.iter().find(|usage| usage.quota == quota).map(|usage| (usage.most, usage.refused));
+    assert_eq!(of(&HALF_OPENS_OF_SESSION), Some((Some(8), 12)));
+    assert_eq!(of(&HALF_OPENS), Some((Some(9), 0)), "the ninth is there until the oldest is not");
 }
 
 #[test]

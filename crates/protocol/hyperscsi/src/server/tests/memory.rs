@@ -361,6 +361,8 @@ fn who_has_all_its_commands_under_way_may_have_them_ended() {
     (0..65).for_each(|number| world.request(number, Ask::Command(build::test_unit_ready())));
     let begun = std::iter::from_fn(|| world.server.poll_event()).count();
     assert_eq!(begun, 64, "one is too many");
+    let usage = world.server.commands.usage();
+    assert_eq!((usage.most, usage.refused), (Some(64), 1));
     for by in 100..200 {
         world.request(by, Ask::Manage { function: Function::AbortTask, task: by - 100 });
     }

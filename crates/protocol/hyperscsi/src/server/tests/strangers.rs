@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanwire_core::quota::{HANDSHAKES_OF_ADDRESS, HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN, Quota, Unit};
+use sanwire_core::quota::{HANDSHAKES_OF_ADDRESS, HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN, HINTS, Quota, Unit};
 use sanwire_core::{Instant, LinkId, Path, Peer};
 
 use super::world::{MS, World, bytes};
@@ -207,6 +207,21 @@ fn after_a_restart_clients_hear_that_they_are_not_known_and_strangers_nothing() 
         clients[0].handle_timeout(now);
         assert!(now < late, "the client was not told");
     }
+}
+
+#[test]
+fn who_repeats_packets_of_a_connection_that_was_hears_no_more_than_a_restart_needs() {
+    let mut world = World::new();
+    let id = *world.server.connections.keys().next().unwrap();
+    world.server = server();
+    let packet = bytes(&loose_packet(Opcode::AdnReply, id, 1, &[1, 0, 0]));
+    let mut heard = 0;
+    for number in 0..10_000 {
+        world.server.handle_input(host(number), &packet, world.now);
+        heard += std::iter::from_fn(|| world.server.poll_transmit(world.now)).count() as u64;
+        world.now += Duration::from_micros(10);
+    }
+    assert!((64..=most(&HINTS, Duration::from_millis(100))).contains(&heard), "{heard}");
 }
 
 #[test]

@@ -87,14 +87,14 @@ impl Client {
         let memory_bytes = options.memory_bytes.saturating_add(keep_bytes.min(options.memory_bytes));
         let region = Region::new(memory_bytes).map_err(resource("memory"))?;
         let waker = Waker::new().map_err(resource("an event descriptor"))?;
-        let clock = Clock::new();
+        let now = Clock::new().now();
         let (session, wire): (Box<dyn Session>, Arc<str>) = match server {
             Server::HyperScsi(server) => {
                 let mut endpoint = Endpoint::open(server, options)?;
                 endpoint.lookup = endpoint.lookup.map(|lookup| lookup.waking(waker.clone()));
                 let config = options.hyperscsi(server.name(), endpoint.ports.limits())?;
                 let wire = Arc::from(endpoint.wire());
-                (Box::new(HyperScsi::new(endpoint, config, options.links.clone(), clock.now())), wire)
+                (Box::new(HyperScsi::new(endpoint, config, options.links.clone(), now)), wire)
             }
             Server::Iscsi(server) => {
                 let target =
@@ -102,11 +102,11 @@ impl Client {
                 let lookup = Lookup::of(&server.host, server.port, resolve::ISCSI, &options.name_servers);
                 let lookup = lookup.map(|lookup| lookup.waking(waker.clone()));
                 let config = options.iscsi(server, Some(target))?;
-                (Box::new(Iscsi::new(config, lookup, clock.now())), Arc::from("iSCSI"))
+                (Box::new(Iscsi::new(config, lookup, now)), Arc::from("iSCSI"))
             }
         };
         let named_by_lun = matches!(server, Server::Iscsi(_));
-        let mut driver = Driver::new(session, clock, waker.clone());
+        let mut driver = Driver::new(session, waker.clone());
         let woken = waker.clone();
         let buffers = BufferPool::new(region).notifying(Arc::new(move || woken.wake()));
         driver.keep_writes(options.keep_writes_bytes, buffers.clone());

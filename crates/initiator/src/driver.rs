@@ -1,9 +1,11 @@
 //! The loop around a session with a server: any number of volumes, one thread.
 
 mod answers;
+mod flushing;
 mod keeping;
 mod operations;
 mod own;
+mod rewriting;
 mod verify;
 mod wishes;
 
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant as StdInstant};
 use sanwire_buffer::Frame;
 use sanwire_core::{Instant, Lun, Protection};
 use sanwire_hyperscsi::LinkStatus;
-use sanwire_io::{Clock, Waker};
+use sanwire_io::Waker;
 
 use self::keeping::Kept;
 pub use self::wishes::WishBox;
@@ -48,6 +50,14 @@ enum Trust {
     Doubted,
     /// It is not the volume's any more; it may have become one that nobody doubted at that time.
     Lost,
+    /// It is the volume's; nothing is given under it before the writes that the volume has lost.
+    Rewriting,
+}
+
+impl Trust {
+    fn is_found(self) -> bool {
+        matches!(self, Trust::Known | Trust::Rewriting)
+    }
 }
 
 /// A volume that the driver serves.
@@ -94,6 +104,10 @@ enum Waiting {
         keeper: usize,
         below: u64,
     },
+    /// A write that the device had lost.
+    Again {
+        keeper: usize,
+    },
 }
 
 /// A command that could not be given yet.
@@ -122,7 +136,6 @@ pub(crate) enum Link {
 /// The state of one client.
 pub(crate) struct Driver {
     session: Box<dyn Session>,
-    clock: Clock,
     waker: Waker,
     /// What other threads want of the connection.
     wishes: Arc<WishBox>,
@@ -161,12 +174,11 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// A driver of a session whose times are `clock`'s.
-    pub(crate) fn new(mut session: Box<dyn Session>, clock: Clock, waker: Waker) -> Self {
+    /// A driver of this session.
+    pub(crate) fn new(mut session: Box<dyn Session>, waker: Waker) -> Self {
         session.hold_after_restart();
         Driver {
             session,
-            clock,
             wishes: Arc::new(WishBox::new(waker.clone())),
             waker,
             volumes: Vec::new(),
@@ -227,8 +239,8 @@ impl Driver {
 
     /// The links of the connection; `patience`: how long may be waited for those that are to come.
     pub(crate) fn links(&mut self, patience: Duration) -> Vec<LinkStatus> {
-        let end = self.clock.now() + patience;
-        while self.session.links().1 && self.clock.now() < end && matches!(self.link, Link::Up(_)) {
+        let end = self.session.now() + patience;
+        while self.session.links().1 && self.session.now() < end && matches!(self.link, Link::Up(_)) {
             self.turn();
             std::thread::sleep(LINKS_PAUSE);
         }
@@ -236,7 +248,7 @@ impl Driver {
     }
 
     pub(crate) fn pause(&mut self, is_paused: bool) -> bool {
-        self.session.pause(is_paused, self.clock.now())
+        self.session.pause(is_paused, self.session.now())
     }
 
     pub(crate) fn waker(&self) -> &Waker {
@@ -245,8 +257,10 @@ impl Driver {
 
     /// Whether every volume's last handle is gone and nothing is under way.
     pub(crate) fn is_unused(&self) -> bool {
-        let is_idle = self.waiting.values().all(|waiting| matches!(waiting, Waiting::Background { .. }));
-        self.volumes.iter().all(Option::is_none) && is_idle && self.stalled.is_empty()
+        let is_for_nobody = |waiting: &Waiting| matches!(waiting, Waiting::Background { .. } | Waiting::Again { .. });
+        let is_left = |served: &Served| served.queue.is_abandoned() && served.queue.is_empty();
+        let is_idle = self.waiting.values().all(is_for_nobody) && self.stalled.is_empty();
+        is_idle && self.volumes.iter().flatten().all(is_left)
     }
 
     pub(crate) fn turn_or_sleep(&mut self) {
@@ -258,14 +272,14 @@ impl Driver {
     /// Does what there is to do; false when there was nothing.
     pub(crate) fn turn(&mut self) -> bool {
         self.settle_doubts();
-        let now = self.clock.now();
+        let now = self.session.now();
         self.take_wish(now);
         let received = self.session.receive(now);
         self.tend_pauses(now);
         self.session.handle_timeout(now);
         let told = self.drain_events(now);
-        let asked = self.take_operations(now);
-        self.flush_in_background();
+        let asked = self.take_operations(now) + self.write_again(now);
+        self.flush_in_background(now);
         let sent = self.session.transmit(now);
         received + told + asked + sent > 0
     }
@@ -274,13 +288,15 @@ impl Driver {
     pub(crate) fn sleep(&mut self) {
         let has_room = self.room() > 0;
         let limit = self.next_stalled_at().filter(|_| has_room);
-        let deadline = [self.session.poll_timeout(), limit, self.own_until].into_iter().flatten().min();
+        let now = self.session.now();
+        let own = [self.own_until, self.next_flush_at(now), self.next_again_at(now)];
+        let deadline = [self.session.poll_timeout(), limit].into_iter().chain(own).flatten().min();
         // Without room nothing can be taken: only packets and time bring some. While nothing is waited for, operations fail
         // at once.
         let is_deaf = !has_room && !matches!(self.link, Link::Down(_));
         let idle = is_deaf
             || self.volumes.iter().flatten().all(|served| !self.is_served(served) || served.queue.prepare_to_sleep());
-        if idle && let Err(error) = self.session.wait(&self.waker, deadline, &self.clock) {
+        if idle && let Err(error) = self.session.wait(&self.waker, deadline) {
             tracing::error!("the client cannot wait for packets: {error}");
             std::thread::sleep(BUSY_WAIT);
         }
@@ -360,7 +376,7 @@ impl Driver {
 
     /// Leaves the server.
     pub(crate) fn leave(&mut self) {
-        let now = self.clock.now();
+        let now = self.session.now();
         self.session.disconnect(now);
         self.drain_events(now);
         self.session.transmit(now);

@@ -14,10 +14,9 @@ use crate::url::IscsiServer;
 /// [`ConnectError`] when it cannot be reached, refuses, or does not know who we are.
 pub fn targets(server: &IscsiServer, options: &ClientOptions) -> Result<Vec<DiscoveredTarget>, ConnectError> {
     let waker = Waker::new().map_err(|source| ConnectError::Resource { what: "an event descriptor", source })?;
-    let clock = Clock::new();
-    let mut discovery = IscsiDiscovery::new(options.iscsi(server, None)?, clock.now());
+    let mut discovery = IscsiDiscovery::new(options.iscsi(server, None)?, Clock::new().now());
     loop {
-        match discovery.turn(&clock, &waker) {
+        match discovery.turn(&waker) {
             Some(Ok(targets)) => return Ok(targets),
             Some(Err(failure)) => return Err(ConnectError::Handshake { server: server.to_string(), failure }),
             None => {}

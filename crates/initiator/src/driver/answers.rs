@@ -30,7 +30,8 @@ impl Driver {
             Some(Waiting::Own) => {
                 self.answers.insert(id, Err(failure));
             }
-            Some(Waiting::Background { keeper, below }) => self.flushed_in_background(keeper, below, None),
+            Some(Waiting::Background { keeper, below }) => self.flushed_in_background(keeper, below, None, now),
+            Some(Waiting::Again { keeper }) => self.wrote_again(keeper, id, Err(failure), now),
             None => {}
         }
     }
@@ -62,8 +63,9 @@ impl Driver {
                 }
             },
             Some(Waiting::Background { keeper, below }) => {
-                self.flushed_in_background(keeper, below, Some((answer.status, &answer.sense)));
+                self.flushed_in_background(keeper, below, Some((answer.status, &answer.sense)), now);
             }
+            Some(Waiting::Again { keeper }) => self.wrote_again(keeper, id, Ok(answer), now),
             Some(Waiting::Own) => {
                 let data = data_in.map(|frame| frame[..data_in_bytes.min(frame.len())].to_vec()).unwrap_or_default();
                 self.answers.insert(id, Ok(OwnAnswer { answer, data }));

@@ -64,7 +64,11 @@ impl Driver {
 
     /// Whether commands of the volume may be given now, as far as there is room.
     pub(super) fn is_served(&self, served: &Served) -> bool {
-        served.trust == Trust::Known && self.quiet != Some(served.lun)
+        self.is_open(served, Trust::Known)
+    }
+
+    pub(super) fn is_open(&self, served: &Served, trust: Trust) -> bool {
+        served.trust == trust && self.quiet != Some(served.lun)
     }
 
     /// Commands of volumes that may be given now.
@@ -146,10 +150,14 @@ impl Driver {
         self.is_in_flight(id) || self.stalled.iter().any(|stalled| stalled.again.volume == id)
     }
 
-    /// Whether commands of a volume were given and are not answered.
+    /// Whether commands of a volume were given and are not answered, also those that nobody asked for.
     pub(super) fn is_in_flight(&self, id: VolumeId) -> bool {
-        let is_its = |waiting: &Waiting| matches!(waiting, Waiting::Operation { again, .. } if again.volume == id);
-        self.waiting.values().any(is_its)
+        let own = self.served(id).map(|served| served.keeper);
+        self.waiting.values().any(|waiting| match waiting {
+            Waiting::Operation { again, .. } => again.volume == id,
+            Waiting::Background { keeper, .. } | Waiting::Again { keeper } => Some(*keeper) == own,
+            Waiting::Own => false,
+        })
     }
 
     /// Whether a command that waits may be given, when its time has come.

@@ -12,14 +12,14 @@ use crate::session::{Failure, Order, OrderId};
 impl Driver {
     /// Does something with commands of the driver's own, and has no more patience for their answers than that.
     pub(crate) fn within<T>(&mut self, patience: Duration, work: impl FnOnce(&mut Self) -> T) -> T {
-        self.own_until = Some(self.clock.now() + patience);
+        self.own_until = Some(self.session.now() + patience);
         let result = work(self);
         self.own_until = None;
         result
     }
 
     pub(super) fn is_too_late(&self) -> bool {
-        self.own_until.is_some_and(|end| end <= self.clock.now())
+        self.own_until.is_some_and(|end| end <= self.session.now())
     }
 
     /// Gives a command of the driver's own and waits for its answer, serving everything else meanwhile.
@@ -44,7 +44,7 @@ impl Driver {
             if self.is_too_late() {
                 return Err(too_late());
             }
-            match self.session.order(order, self.clock.now()) {
+            match self.session.order(order, self.session.now()) {
                 Ok(id) => break id,
                 Err(back) => order = back,
             }
@@ -65,7 +65,7 @@ impl Driver {
             if let Link::Down(failure) = &self.link {
                 return Some(Err(failure.clone()));
             }
-            match self.session.administer(request, room, self.clock.now())? {
+            match self.session.administer(request, room, self.session.now())? {
                 Ok(id) => break id,
                 Err(back) => (request, room) = back,
             }

@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use sanwire_buffer::Region;
 use sanwire_scsi::vpd::{Identity, TargetPort, WriteVerifier};
@@ -13,15 +14,56 @@ use crate::volume::{BufferPool, Volume, VolumeInfo, WireUnit};
 
 const BLOCK_BYTES: u32 = 512;
 
-/// A device: what it answers to a command, with its data.
-type Device = Box<dyn FnMut(&Cdb) -> (Status, Vec<u8>, Vec<u8>) + Send>;
+mod keeping;
 
-/// A session that is always there, with one device behind it.
+/// What a device answers to a command, with its data.
+type Told = (Status, Vec<u8>, Vec<u8>);
+
+/// A device: what it answers.
+type Device = Box<dyn FnMut(&Cdb) -> Told + Send>;
+
+/// Devices behind all numbers; `None`: it does not answer for as long as the test lives, or until it is told to.
+type Devices = Box<dyn FnMut(Lun, &Cdb) -> Result<Told, Silence> + Send>;
+
+/// Why a command is not answered at once.
+enum Silence {
+    /// It never is.
+    Never,
+    /// When the gate of the test opens.
+    Gated(Told),
+    /// It fails on the way.
+    Failed(Failure),
+}
+
+/// A session that is always there, with devices behind it, and a clock that the test moves.
 struct Scripted {
-    device: Device,
+    devices: Devices,
     events: VecDeque<Event>,
     orders: u64,
-    is_silent: bool,
+    gated: Vec<Event>,
+    stage: Arc<Stage>,
+}
+
+/// What a test moves.
+struct Stage {
+    /// Milliseconds since the beginning.
+    now_ms: AtomicU64,
+    /// What is gated is answered so many milliseconds after the beginning.
+    opens_at_ms: AtomicU64,
+    /// The session begins anew, and holds what was given before.
+    is_lost: AtomicBool,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Stage { now_ms: AtomicU64::new(0), opens_at_ms: AtomicU64::new(u64::MAX), is_lost: AtomicBool::new(false) }
+    }
+}
+
+impl Stage {
+    fn open_gate(&self, after_ms: u64) {
+        self.opens_at_ms.store(self.now_ms.load(Ordering::SeqCst) + after_ms, Ordering::SeqCst);
+    }
 }
 
 impl Session for Scripted {
@@ -36,7 +78,17 @@ impl Session for Scripted {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
+        if self.now() >= Instant::ZERO + Duration::from_millis(self.stage.opens_at_ms.load(Ordering::SeqCst)) {
+            self.events.extend(self.gated.drain(..));
+        }
+        if self.stage.is_lost.swap(false, Ordering::SeqCst) {
+            return Some(Event::Connected { server: array(), resumed: false });
+        }
         self.events.pop_front()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::ZERO + Duration::from_millis(self.stage.now_ms.load(Ordering::SeqCst))
     }
 
     fn transmit(&mut self, _: Instant) -> usize {
@@ -44,16 +96,29 @@ impl Session for Scripted {
     }
 
     fn order(&mut self, order: Order, _: Instant) -> Result<OrderId, Order> {
-        let (status, sense, data) = (self.device)(&order.cdb);
+        let told = (self.devices)(order.lun, &order.cdb);
         self.orders += 1;
         let id = OrderId(self.orders);
         let mut data_in = order.data_in;
+        let is_gated = matches!(told, Err(Silence::Gated(_)));
+        let (status, sense, data) = match told {
+            Ok(told) | Err(Silence::Gated(told)) => told,
+            Err(Silence::Never) => return Ok(id),
+            Err(Silence::Failed(failure)) => {
+                self.events.push_back(Event::Failed { id, failure, data_in });
+                return Ok(id);
+            }
+        };
         let room = data_in.as_mut().map_or(0, |frame| frame.len().min(data.len()));
         if let Some(frame) = &mut data_in {
             frame[..room].copy_from_slice(&data[..room]);
         }
         let answered = Event::Completed { id, answer: Answer { status, sense }, data_in, data_in_bytes: room };
-        self.events.extend(Some(answered).filter(|_| !self.is_silent));
+        if is_gated {
+            self.gated.push(answered)
+        } else {
+            self.events.push_back(answered)
+        }
         Ok(id)
     }
 
@@ -79,17 +144,15 @@ impl Session for Scripted {
 
     fn disconnect(&mut self, _: Instant) {}
 
-    fn wait(&mut self, _: &Waker, _: Option<Instant>, _: &Clock) -> std::io::Result<()> {
+    fn wait(&mut self, _: &Waker, _: Option<Instant>) -> std::io::Result<()> {
+        // Who only waits waits for that.
+        self.stage.now_ms.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 }
 
-fn driver(device: Device) -> Driver {
-    driver_of(device, false)
-}
-
-fn driver_of(device: Device, is_silent: bool) -> Driver {
-    let server = ServerInfo {
+fn array() -> ServerInfo {
+    ServerInfo {
         name: "array".into(),
         commands_max: 8,
         transfer_max_bytes: 1 << 20,
@@ -97,17 +160,28 @@ fn driver_of(device: Device, is_silent: bool) -> Driver {
         unit: WireUnit::Packet(0),
         public_key: None,
         rate_cap_bytes_per_second: None,
-    };
-    let connected = Event::Connected { server, resumed: true };
-    let session = Scripted { device, events: VecDeque::from([connected]), orders: 0, is_silent };
-    let mut driver = Driver::new(Box::new(session), Clock::new(), Waker::new().expect("an event descriptor"));
+    }
+}
+
+fn driver(mut device: Device) -> Driver {
+    driver_of(Box::new(move |_, cdb| Ok(device(cdb))), Arc::default())
+}
+
+fn driver_of(devices: Devices, stage: Arc<Stage>) -> Driver {
+    let connected = Event::Connected { server: array(), resumed: true };
+    let session = Scripted { devices, events: VecDeque::from([connected]), orders: 0, gated: Vec::new(), stage };
+    let mut driver = Driver::new(Box::new(session), Waker::new().expect("an event descriptor"));
     driver.turn();
     driver
 }
 
-/// A handle of unit 0, which the driver serves.
+/// A handle of the first unit, which the driver serves.
 fn open(driver: &mut Driver) -> Volume {
-    let summary = inventory::volumes(driver, "array").unwrap_or_else(|error| panic!("{error}")).remove(0);
+    open_unit(driver, 0)
+}
+
+fn open_unit(driver: &mut Driver, at: usize) -> Volume {
+    let summary = inventory::volumes(driver, "array").unwrap_or_else(|error| panic!("{error}")).remove(at);
     let info = InfoCell::new(VolumeInfo {
         size_bytes: summary.size_bytes,
         block_bytes: summary.block_bytes,
@@ -148,7 +222,7 @@ fn refuse(key: SenseKey, reason: AdditionalSense) -> (Status, Vec<u8>, Vec<u8>) 
 
 #[test]
 fn a_server_that_is_there_but_answers_no_command_is_not_waited_for_longer_than_that() {
-    let mut driver = driver_of(Box::new(|_| (Status::Good, Vec::new(), Vec::new())), true);
+    let mut driver = driver_of(Box::new(|_, _| Err(Silence::Never)), Arc::default());
     for patience in [Duration::from_millis(10), Duration::ZERO] {
         let error = driver.within(patience, |driver| inventory::volumes(driver, "array")).expect_err("silence");
         assert!(error.to_string().contains("does not answer what it is asked"), "{error}");

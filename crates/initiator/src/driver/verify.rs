@@ -4,9 +4,9 @@
 use sanwire_core::Lun;
 use sanwire_scsi::AdditionalSense;
 
-use super::keeping::{Rewritten, tells_of_power};
+use super::keeping::tells_of_power;
 use super::own::too_late;
-use super::{Driver, Link, Trust, Verifying, VolumeId};
+use super::{Driver, Link, Served, Trust, Verifying, VolumeId};
 use crate::endpoint::ConnectError;
 use crate::inventory::{self, Contents, Mark};
 use crate::session::Failure;
@@ -54,7 +54,7 @@ impl Driver {
         let mut doubted = Vec::new();
         for served in users {
             served.has_lost_power |= tells_of_power(told);
-            doubted.extend((served.trust == Trust::Known).then_some(served.id));
+            doubted.extend(served.trust.is_found().then_some(served.id));
         }
         doubted.into_iter().for_each(|id| self.doubt(id));
     }
@@ -103,6 +103,7 @@ impl Driver {
     fn verify_all(&mut self) {
         self.must_verify = false;
         self.verifying = Verifying::All;
+        self.withdraw_own(self.session.now());
         self.volumes.iter_mut().flatten().for_each(|served| served.trust = Trust::Doubted);
         self.has_doubts = true;
         while let Some(id) = self.next_held() {
@@ -142,7 +143,7 @@ impl Driver {
     fn withdraw_held(&mut self, lun: Lun) {
         self.session.abandon(lun);
         self.is_moving = true;
-        self.drain_events(self.clock.now());
+        self.drain_events(self.session.now());
         self.is_moving = false;
     }
 
@@ -189,7 +190,7 @@ impl Driver {
         let mut in_use = Vec::new();
         for lun in luns {
             let users = self.volumes.iter().flatten().filter(|served| served.lun == lun && served.id != id);
-            let in_the_way = users.filter(|user| user.trust == Trust::Known || self.has_live(user.id));
+            let in_the_way = users.filter(|user| user.trust.is_found() || self.has_live(user.id));
             let users: Vec<VolumeId> = in_the_way.map(|served| served.id).collect();
             if !users.is_empty() {
                 in_use.extend(users);
@@ -226,24 +227,31 @@ impl Driver {
 
     /// The volume is there.
     fn settle(&mut self, id: VolumeId, lun: Lun, contents: &Contents) -> Look {
-        match self.heed(id, lun, contents.word) {
-            Rewritten::Done => {}
-            Rewritten::LookAgain => return Look::Settled,
-            Rewritten::Interrupted(failure) => return failure.into(),
-        }
         let Link::Up(server) = self.link.clone() else { return Look::Interrupted };
-        let Some(served) = self.volumes.get_mut(id.index).and_then(Option::as_mut) else { return Look::Settled };
-        (served.lun, served.trust) = (lun, Trust::Known);
-        let mut info = served.info.get();
-        info.lun = lun;
-        if let Some((size_bytes, _)) = contents.capacity {
-            if info.size_bytes != size_bytes {
-                tracing::warn!("volume {} has {size_bytes} bytes now, {} before", info.name, info.size_bytes);
-            }
-            info.size_bytes = size_bytes;
+        let trust = self.heed(id, contents.word);
+        if trust == Trust::Rewriting && self.verifying == Verifying::All {
+            // What was given before comes after that.
+            self.withdraw_held(lun);
         }
-        served.info.set(info);
-        served.tell(&server, &*self.session);
+        let Some((keeper, from, block)) = self.served(id).map(|served| (served.keeper, served.lun, served.block_bytes))
+        else {
+            return Look::Settled;
+        };
+        // What is true for one handle is for all: one that had to wait for its own look might wait for as long as others work.
+        let is_its = |served: &&mut Served| (served.keeper, served.lun, served.block_bytes) == (keeper, from, block);
+        for served in self.volumes.iter_mut().flatten().filter(is_its) {
+            (served.lun, served.trust) = (lun, trust);
+            let mut info = served.info.get();
+            info.lun = lun;
+            if let Some((size_bytes, _)) = contents.capacity {
+                if info.size_bytes != size_bytes {
+                    tracing::warn!("volume {} has {size_bytes} bytes now, {} before", info.name, info.size_bytes);
+                }
+                info.size_bytes = size_bytes;
+            }
+            served.info.set(info);
+            served.tell(&server, &*self.session);
+        }
         Look::Settled
     }
 
@@ -292,7 +300,7 @@ impl Driver {
     /// The unit of this number has said who it is.
     pub(crate) fn met(&mut self, lun: Lun, mark: &Mark) {
         let users = self.volumes.iter().flatten().filter(|served| served.lun == lun && served.mark != *mark);
-        let others: Vec<VolumeId> = users.filter(|user| user.trust == Trust::Known).map(|served| served.id).collect();
+        let others: Vec<VolumeId> = users.filter(|user| user.trust.is_found()).map(|served| served.id).collect();
         others.into_iter().for_each(|id| self.doubt(id));
     }
 

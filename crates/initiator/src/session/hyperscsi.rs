@@ -243,12 +243,12 @@ impl Session for HyperScsi {
         }
     }
 
-    fn wait(&mut self, waker: &Waker, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
-        self.ports.wait(Some(waker), deadline, clock)
+    fn wait(&mut self, waker: &Waker, deadline: Option<Instant>) -> io::Result<()> {
+        self.ports.wait(Some(waker), deadline, &Clock::new())
     }
 }
 
-fn translate(event: ClientEvent) -> Option<Event> {
+pub(crate) fn translate(event: ClientEvent) -> Option<Event> {
     Some(match event {
         ClientEvent::Addresses(_) | ClientEvent::Options(_) => return None,
         ClientEvent::WishRefused(option) => {
@@ -284,7 +284,7 @@ fn describe(agreed: &Agreed) -> String {
     format!("security {} at least, {compression}, {cap}{}{media}", agreed.protection_min, transfer.unwrap_or_default())
 }
 
-fn server_info(server: sanwire_hyperscsi::ServerInfo) -> ServerInfo {
+pub(crate) fn server_info(server: sanwire_hyperscsi::ServerInfo) -> ServerInfo {
     ServerInfo {
         name: server.name,
         commands_max: server.commands_max,

@@ -214,7 +214,7 @@ impl Session for Iscsi {
         None
     }
 
-    fn wait(&mut self, waker: &Waker, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
+    fn wait(&mut self, waker: &Waker, deadline: Option<Instant>) -> io::Result<()> {
         for (connection, socket) in &mut self.sockets {
             let writable = socket.stage == Stage::Connecting || socket.stream.wants_write();
             let wanted = Interest { readable: socket.stage != Stage::Connecting, writable };
@@ -223,7 +223,7 @@ impl Session for Iscsi {
                 socket.watched = wanted;
             }
         }
-        self.poller.wait(&[], &[], Some(waker), deadline, clock).map(drop)
+        self.poller.wait(&[], &[], Some(waker), deadline, &Clock::new()).map(drop)
     }
 }
 
@@ -236,9 +236,9 @@ impl IscsiDiscovery {
     }
 
     /// Does what there is to do, or sleeps; gives the end when it has come.
-    pub(crate) fn turn(&mut self, clock: &Clock, waker: &Waker) -> Option<Result<Vec<DiscoveredTarget>, Failure>> {
-        let now = clock.now();
+    pub(crate) fn turn(&mut self, waker: &Waker) -> Option<Result<Vec<DiscoveredTarget>, Failure>> {
         let session = &mut self.0;
+        let now = session.now();
         let mut done = session.receive(now);
         session.handle_timeout(now);
         while let Some(event) = session.protocol.poll_event() {
@@ -258,7 +258,7 @@ impl IscsiDiscovery {
         }
         done += session.transmit(now);
         if done == 0
-            && let Err(error) = session.wait(waker, session.poll_timeout(), clock)
+            && let Err(error) = session.wait(waker, session.poll_timeout())
         {
             return Some(Err(Failure::NoAnswer(format!("cannot wait for the target: {error}"))));
         }

@@ -39,7 +39,7 @@ macro_rules! pass_to_protocol {
     };
 }
 
-mod hyperscsi;
+pub(crate) mod hyperscsi;
 mod iscsi;
 mod lookup;
 mod trunk;
@@ -250,6 +250,11 @@ pub(crate) trait Session: Send {
 
     fn disconnect(&mut self, now: Instant);
 
+    /// This moment, by the clock of all its times.
+    fn now(&self) -> Instant {
+        Clock::new().now()
+    }
+
     /// Sleeps until something arrives, `waker` is called or `deadline` has passed.
-    fn wait(&mut self, waker: &Waker, deadline: Option<Instant>, clock: &Clock) -> std::io::Result<()>;
+    fn wait(&mut self, waker: &Waker, deadline: Option<Instant>) -> std::io::Result<()>;
 }

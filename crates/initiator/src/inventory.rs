@@ -315,7 +315,11 @@ fn mode(asker: &mut Asker<'_>, lun: Lun) -> Result<Mode, ConnectError> {
     let mode = ModeData::parse(ModeForm::Six, &answer).ok();
     let read_only = mode.is_some_and(|mode| mode.write_protected);
     let is_cached = mode.and_then(|mode| mode.write_cache()) != Some(false);
-    let word = if read_only || !is_cached { Word::Stable } else { word(asker, lun)? };
+    let word = match word(asker, lun)? {
+        Word::Verified { verifier, .. } if read_only || !is_cached => Word::Stable { verifier: Some(verifier) },
+        Word::Silent if read_only || !is_cached => Word::Stable { verifier: None },
+        word => word,
+    };
     Ok(Mode { read_only, word })
 }
 
@@ -325,7 +329,7 @@ fn word(asker: &mut Asker<'_>, lun: Lun) -> Result<Word, ConnectError> {
     let page = asker.optional_page(lun, Some(&listed), page::WRITE_VERIFIER)?;
     let said = page.and_then(|page| WriteVerifier::parse(&page).ok().flatten());
     Ok(match said {
-        Some(WriteVerifier { is_stable: true, .. }) => Word::Stable,
+        Some(WriteVerifier { is_stable: true, .. }) => Word::Stable { verifier: None },
         Some(WriteVerifier { verifier, tenure, .. }) => Word::Verified { verifier, tenure },
         None => Word::Silent,
     })

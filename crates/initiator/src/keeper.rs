@@ -9,12 +9,31 @@ use std::collections::VecDeque;
 /// What a device says of writes that it has acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Word {
-    /// They are stable, or stay for as long as the volume is the same one.
-    Stable,
+    /// Those that it acknowledges now are stable, or stay for as long as the volume is the same one: its cache is switched off,
+    /// say. What came before may have been lost if the verifier, where it tells one, is another one than before.
+    Stable { verifier: Option<[u8; 16]> },
     /// They may have been lost if the verifier is another one than before; only who asks has written while the tenure is the same.
     Verified { verifier: [u8; 16], tenure: Option<[u8; 16]> },
     /// Nothing but, perhaps, that it had no power.
     Silent,
+}
+
+impl Word {
+    fn is_stable(self) -> bool {
+        matches!(self, Word::Stable { .. })
+    }
+
+    fn verifier(self) -> Option<[u8; 16]> {
+        match self {
+            Word::Stable { verifier } => verifier,
+            Word::Verified { verifier, .. } => Some(verifier),
+            Word::Silent => None,
+        }
+    }
+
+    fn tenure(self) -> Option<[u8; 16]> {
+        if let Word::Verified { tenure, .. } = self { tenure } else { None }
+    }
 }
 
 /// What has become of what was acknowledged.
@@ -64,23 +83,21 @@ impl<T> Keeper<T> {
 
     /// Whether acknowledged writes concern us at all.
     pub(crate) fn is_needed(&self) -> bool {
-        self.word != Word::Stable
+        !self.word.is_stable()
     }
 
     /// A write was acknowledged, which `is_stable` already if it was given so.
     pub(crate) fn acknowledged(&mut self, cost_bytes: u64, is_stable: bool, write: impl FnOnce() -> T) {
-        let has_tenure = match self.word {
-            Word::Stable => return,
-            Word::Verified { tenure, .. } => tenure.is_some(),
-            Word::Silent => false,
-        };
+        if self.word.is_stable() {
+            return;
+        }
         // One that is stable must come after those that are not, if these are given again.
         if is_stable && self.kept.is_empty() {
             return;
         }
         let number = self.next;
         self.next += 1;
-        if !has_tenure || self.kept_bytes + cost_bytes > self.bound_bytes {
+        if self.word.tenure().is_none() || self.kept_bytes + cost_bytes > self.bound_bytes {
             return self.forget();
         }
         self.kept_bytes += cost_bytes;
@@ -109,7 +126,7 @@ impl<T> Keeper<T> {
 
     /// Whether it is time for a flush, so that there is room before the bound is reached.
     pub(crate) fn wants_flush(&self) -> bool {
-        let may_keep = matches!(self.word, Word::Verified { tenure: Some(_), .. }) && self.bound_bytes > 0;
+        let may_keep = self.word.tenure().is_some() && self.bound_bytes > 0;
         may_keep && (self.kept_bytes * 2 > self.bound_bytes || self.forgotten_below.is_some())
     }
 
@@ -119,35 +136,30 @@ impl<T> Keeper<T> {
 
     /// The device says this now, in a new session or after a change; perhaps it also said that it had no power meanwhile.
     pub(crate) fn heard(&mut self, word: Word, has_lost_power: bool) -> Fate {
-        let is_dirty = !self.kept.is_empty() || self.forgotten_below.is_some();
-        let is_lost = match (self.word, word) {
-            (Word::Stable, Word::Stable) => false,
-            (Word::Stable, _) => {
-                // Since when it is so nobody knows.
-                self.next += 1;
-                self.forget();
-                false
-            }
-            (_, Word::Stable) => is_dirty,
-            (Word::Verified { verifier: before, tenure: former }, Word::Verified { verifier, tenure }) => {
-                if former != tenure && !self.kept.is_empty() {
-                    self.forget();
-                }
-                if verifier != before && is_dirty && self.forgotten_below.is_none() {
-                    // The word stays what it was until all is done: who is interrupted begins anew.
-                    return Fate::WriteAgain;
-                }
-                verifier != before && is_dirty
-            }
-            (Word::Silent, Word::Silent) => has_lost_power && is_dirty,
-            (Word::Silent, Word::Verified { .. }) | (Word::Verified { .. }, Word::Silent) => is_dirty,
-        };
-        self.word = word;
-        if is_lost {
-            self.lose();
-            return Fate::Lost;
+        if self.word.tenure() != word.tenure() && !self.kept.is_empty() {
+            self.forget();
         }
-        Fate::Kept
+        let is_dirty = !self.kept.is_empty() || self.forgotten_below.is_some();
+        let is_lost = match (self.word.verifier(), word.verifier()) {
+            (Some(before), Some(now)) => before != now,
+            (None, None) => has_lost_power,
+            _ => true,
+        };
+        if is_lost && is_dirty && self.forgotten_below.is_none() {
+            // The word stays what it was until all is done: who is interrupted begins anew.
+            return Fate::WriteAgain;
+        }
+        let was_stable = std::mem::replace(&mut self.word, word).is_stable();
+        let fate = if is_lost && is_dirty { Fate::Lost } else { Fate::Kept };
+        if fate == Fate::Lost {
+            self.lose();
+        }
+        if was_stable && !word.is_stable() {
+            // Since when it is so nobody knows.
+            self.next += 1;
+            self.forget();
+        }
+        fate
     }
 
     /// What is to be given again, oldest first.

@@ -299,12 +299,38 @@ fn a_device_that_says_nothing_is_taken_to_have_lost_what_it_had_when_it_had_no_p
     assert_eq!(keeper.heard(Word::Silent, true), Fate::Kept);
 }
 
+const STABLE: Word = Word::Stable { verifier: None };
+
 #[test]
 fn what_is_stable_by_itself_concerns_nobody_until_it_is_not_any_more() {
-    let mut keeper = Keeper::new(100, Word::Stable);
+    let mut keeper = Keeper::new(100, STABLE);
     assert!(!keeper.is_needed());
     keeper.acknowledged(10, false, || 1);
-    assert_eq!((keeper.heard(Word::Stable, true), keeper.is_empty()), (Fate::Kept, true));
+    assert_eq!((keeper.heard(STABLE, true), keeper.is_empty()), (Fate::Kept, true));
     assert_eq!(keeper.heard(said(1, 1), false), Fate::Kept);
     assert_eq!(keeper.heard(said(2, 1), false), Fate::Lost, "since when it was not nobody knows");
+}
+
+/// Neither a cache that is switched off nor a unit that lets nobody write has lost anything by that.
+#[test]
+fn what_was_written_before_the_unit_lost_its_cache_is_lost_with_its_power_only() {
+    let off = |verifier: u8| Word::Stable { verifier: Some([verifier; 16]) };
+    for (before, after, power) in
+        [(said(1, 1), off(1), off(2)), (said(1, 0), off(1), off(2)), (Word::Silent, STABLE, STABLE)]
+    {
+        let mut keeper = Keeper::new(100, before);
+        keeper.acknowledged(10, false, || 1);
+        assert_eq!((keeper.heard(after, false), keeper.losses()), (Fate::Kept, 0), "{before:?}");
+        keeper.acknowledged(10, false, || 2);
+        assert_eq!(keeper.heard(power, true), Fate::Lost, "{before:?}: the first one");
+        assert_eq!(keeper.heard(power, true), Fate::Kept, "once");
+        let mut keeper = Keeper::new(100, before);
+        keeper.acknowledged(10, false, || 1);
+        assert_eq!(keeper.heard(after, false), Fate::Kept);
+        keeper.flushed(keeper.flush_given());
+        assert_eq!(keeper.heard(power, true), Fate::Kept, "it was flushed");
+    }
+    let mut keeper = Keeper::new(100, said(1, 1));
+    keeper.acknowledged(10, false, || 1);
+    assert_eq!(keeper.heard(STABLE, false), Fate::Lost, "it does not say what became of what came before");
 }

@@ -125,8 +125,15 @@ impl Copying {
     }
 
     /// Whether no other command is in the way of what it is to read or write.
-    pub(crate) fn may_go(&mut self) -> bool {
-        self.piece.as_mut().is_none_or(|piece| piece.may_go() != Turn::Later)
+    pub(crate) fn may_go(&mut self) -> Turn {
+        match self.piece.as_mut().map_or(Turn::Now, Hold::may_go) {
+            Turn::Never(sense) => {
+                let sense = aborted(self.at, None, sense.additional);
+                self.ticket.end(Some(Failure::Sense(sense)));
+                Turn::Never(sense)
+            }
+            turn => turn,
+        }
     }
 
     /// See [`crate::Execution::keep_blocks`].
@@ -135,7 +142,7 @@ impl Copying {
     }
 
     fn claim(&self, reached: &Reached, request: &Request) -> Hold {
-        Hold::new(Arc::clone(&reached.disk), Claim::of(request), self.nexus)
+        Hold::of_copy(Arc::clone(&reached.disk), Claim::of(request), self.nexus)
     }
 
     pub(crate) fn next(self: Box<Self>, completion: Completion, memory: &Region) -> Result<Step, Sense> {

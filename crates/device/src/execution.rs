@@ -130,12 +130,12 @@ impl Execution {
     }
 
     fn may_go(&mut self) -> Turn {
-        let may_go_on = match &mut self.state {
+        let turn = match &mut self.state {
             State::Copy(copying) => copying.may_go(),
-            State::Reserve(reserving) => reserving.may_go(),
-            _ => true,
+            State::Reserve(reserving) if !reserving.may_go() => Turn::Later,
+            _ => Turn::Now,
         };
-        if may_go_on { self.hold.may_go() } else { Turn::Later }
+        if turn == Turn::Now { self.hold.may_go() } else { turn }
     }
 
     /// Its nexus is lost while its store works for it, or may be: until it has ended or goes on to its next blocks, no other

@@ -6,6 +6,9 @@
 //! writes that have begun, and those that the holder had given before it heard of that are refused (`3F 03`). So while the
 //! holder is told the same tenure, through all restarts, nobody else has written since it began.
 //!
+//! Where the end of a tenure cannot be made durable nobody else may write, and is told so: a write that waited for an
+//! administrator would look like a server that hangs.
+//!
 //! Two that write in turns would end each other's tenures without end: after the first time nobody gets one before it is alone.
 
 use std::collections::BTreeMap;
@@ -51,12 +54,26 @@ pub trait TenureKeeper: Send + Sync + Debug {
 
     /// The verifier is this one from now on, also after a restart: a flush has failed.
     fn renew(&self, verifier: [u8; 16]);
+
+    /// Whether what is wanted could not be made durable for so long that nobody should wait for it any more.
+    fn is_failing(&self) -> bool;
 }
 
 /// Every change may begin.
 const OPEN: u64 = 0;
 /// No change may begin before it was looked at.
 const CLOSED: u64 = u64::MAX;
+
+/// Whether a change may begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Admission {
+    Granted,
+    /// Not yet: its claim must be entered again, behind the barrier.
+    Later,
+    /// It would end the tenure of somebody who might find it again at the next start all the same, and write again then what he
+    /// had written before this.
+    Refused,
+}
 
 /// The tenures of a disk.
 #[derive(Debug)]
@@ -89,6 +106,8 @@ struct Holder {
 struct Handover {
     wish: u64,
     barrier: Permit,
+    /// Whose tenure it ends.
+    before: Option<Holder>,
 }
 
 fn gate_of(nexus: NexusId) -> u64 {
@@ -142,18 +161,23 @@ impl Tenures {
         self.gate.load(Ordering::SeqCst) == gate_of(nexus)
     }
 
-    /// Whether a change by this nexus, whose claim is entered, may begin. If not, it must enter it again: behind the barrier.
-    pub(crate) fn admits(&self, nexus: NexusId, exclusion: &Exclusion, nexuses: &Nexuses) -> bool {
-        self.gate.load(Ordering::SeqCst) == OPEN || self.admits_now(nexus, exclusion, nexuses)
+    /// Whether a change by this nexus, whose claim is entered, may begin.
+    pub(crate) fn admits(&self, nexus: NexusId, exclusion: &Exclusion, nexuses: &Nexuses) -> Admission {
+        if self.gate.load(Ordering::SeqCst) == OPEN {
+            return Admission::Granted;
+        }
+        self.admits_now(nexus, exclusion, nexuses)
     }
 
-    fn admits_now(&self, nexus: NexusId, exclusion: &Exclusion, nexuses: &Nexuses) -> bool {
+    fn admits_now(&self, nexus: NexusId, exclusion: &Exclusion, nexuses: &Nexuses) -> Admission {
         let mut state = self.lock();
         if state.handover.is_some() {
-            return false;
+            return Admission::Later;
         }
+        let is_failing = || self.keeper.as_ref().is_some_and(|keeper| keeper.is_failing());
         let next = match &state.holder {
-            Some(holder) if holder.nexus == Some(nexus) => return true,
+            Some(holder) if holder.nexus == Some(nexus) => return Admission::Granted,
+            Some(_) if is_failing() => return Admission::Refused,
             Some(Holder { nexus: Some(other), .. }) => {
                 nexuses.raise_for(Attention::InquiryChanged, std::iter::once(*other));
                 state.is_contended = true;
@@ -166,39 +190,46 @@ impl Tenures {
                 if next.is_none() && is_nobody {
                     state.offers.clear();
                     self.publish(&state);
-                    return true;
+                    return Admission::Granted;
                 }
                 next
             }
         };
         self.hand_over(&mut state, next, exclusion);
-        false
+        Admission::Later
     }
 
     fn hand_over(&self, state: &mut State, next: Option<Holder>, exclusion: &Exclusion) {
         let Some(keeper) = &self.keeper else { return };
         let barrier = exclusion.enter(Claim::BARRIER, Lane::of(NexusId(0)));
         let wish = keeper.want(next.as_ref().map(|holder| holder.tenure));
-        state.handover = Some(Handover { wish, barrier });
-        state.holder = next;
+        let before = std::mem::replace(&mut state.holder, next);
+        state.handover = Some(Handover { wish, barrier, before });
         state.offers.clear();
         self.publish(state);
     }
 
-    /// Lets changes begin again when a handover is durable, and those that had begun have ended.
+    /// Lets changes begin again when a handover is durable, and those that had begun have ended; or when it cannot be made so:
+    /// then who has the tenure keeps it.
     pub(crate) fn settle(&self, exclusion: &Exclusion) {
-        if self.gate.load(Ordering::SeqCst) != CLOSED {
-            return;
-        }
+        let Some(keeper) = self.keeper.as_ref().filter(|_| self.gate.load(Ordering::SeqCst) == CLOSED) else { return };
         let mut state = self.lock();
-        let is_over = |handover: &mut Handover| {
-            let is_kept = self.keeper.as_ref().is_some_and(|keeper| keeper.is_kept(handover.wish));
-            is_kept && exclusion.may_go(&handover.barrier)
+        let is_over = |handover: &mut Handover| keeper.is_kept(handover.wish) && exclusion.may_go(&handover.barrier);
+        let over = match state.handover.take_if(is_over) {
+            Some(handover) => handover,
+            None => match state.handover.take_if(|_| keeper.is_failing()) {
+                Some(mut handover) => {
+                    if let Some(before) = handover.before.take() {
+                        let _ = keeper.want(Some(before.tenure));
+                        state.holder = Some(before);
+                    }
+                    handover
+                }
+                None => return,
+            },
         };
-        if let Some(handover) = state.handover.take_if(is_over) {
-            self.publish(&state);
-            exclusion.leave(&handover.barrier);
-        }
+        self.publish(&state);
+        exclusion.leave(&over.barrier);
     }
 
     /// The nexus is gone; its tenure stays for when it comes back.
@@ -208,7 +239,9 @@ impl Tenures {
         }
         let mut state = self.lock();
         state.offers.remove(&nexus);
-        if let Some(holder) = state.holder.as_mut().filter(|holder| holder.nexus == Some(nexus)) {
+        let State { holder, handover, .. } = &mut *state;
+        let before = handover.as_mut().and_then(|handover| handover.before.as_mut());
+        for holder in holder.iter_mut().chain(before).filter(|holder| holder.nexus == Some(nexus)) {
             holder.nexus = None;
         }
         self.publish(&state);

@@ -3,6 +3,7 @@
 mod identity;
 mod open;
 mod probe;
+mod records;
 mod whole;
 
 use std::fs::File;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 pub use identity::{Acceptance, Expectation, Known};
 pub use open::{FileOptions, OpenError};
+pub use records::{mark_records, records_mark};
 
 use self::whole::{Watch, known_length};
 use crate::error::{ErrorKind, StoreError};

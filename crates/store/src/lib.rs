@@ -20,7 +20,7 @@ mod resize;
 mod spec;
 
 pub use error::{Access, ErrorKind, StoreError};
-pub use file::{Acceptance, Expectation, FileOptions, FileStore, Known, OpenError};
+pub use file::{Acceptance, Expectation, FileOptions, FileStore, Known, OpenError, mark_records, records_mark};
 pub use null::NullStore;
 pub use patience::{Patience, Retry};
 pub use ram::RamStore;

@@ -76,8 +76,8 @@ fn put_among(units: &LogicalUnits, volume: &VolumeConfig, opening: &Opening<'_>,
     let reservations = keeper(backing, opening.state, uuid);
     let VolumeSpec { removable, patience, .. } = volume.spec;
     let volatility = match backing {
-        Backing::File { .. } if !volume.spec.store.read_only => {
-            Some(writes::volatility(opening.state, uuid, random()?))
+        Backing::File { path, .. } if !volume.spec.store.read_only => {
+            Some(writes::volatility(path, opening.state, uuid, random()?))
         }
         // What is in memory is as lasting as the volume.
         _ => None,

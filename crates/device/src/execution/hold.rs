@@ -7,6 +7,8 @@ use sanwire_scsi::Sense;
 
 use crate::disk::Disk;
 use crate::exclusion::{Claim, Lane, Permit};
+use crate::fault::NOT_ACCESSIBLE;
+use crate::tenure::Admission;
 
 /// A disk, and what a command holds of it.
 #[derive(Debug)]
@@ -15,6 +17,8 @@ pub(crate) struct Hold {
     nexus: NexusId,
     /// It may change what it claims, whoever else writes.
     is_admitted: bool,
+    /// It is a piece of a copy, of which nobody gives what was written again.
+    is_copy: bool,
     permit: Permit,
     /// A sanitize is not over; whether its failure may be given up.
     pub(crate) sanitizes: Option<bool>,
@@ -41,8 +45,15 @@ pub(super) enum Flushing {
 impl Hold {
     pub(crate) fn new(disk: Arc<Disk>, claim: Option<Claim>, nexus: NexusId) -> Hold {
         let (permit, flushing) = (Permit::Nothing, Flushing::No);
-        let mut hold = Hold { disk, nexus, is_admitted: true, permit, sanitizes: None, flushing, place: NOWHERE };
+        let mut hold =
+            Hold { disk, nexus, is_admitted: true, is_copy: false, permit, sanitizes: None, flushing, place: NOWHERE };
         hold.enter(claim);
+        hold
+    }
+
+    pub(crate) fn of_copy(disk: Arc<Disk>, claim: Option<Claim>, nexus: NexusId) -> Hold {
+        let mut hold = Hold::new(disk, claim, nexus);
+        hold.is_copy = true;
         hold
     }
 
@@ -112,16 +123,21 @@ impl Hold {
         // Who is not the only writer any more, and has not heard of it yet, has given this write before: it must not come after
         // those of others.
         if self.sanitizes.is_none()
+            && !self.is_copy
             && let Some(sense) = disk.nexuses.take_inquiry_changed(self.nexus)
         {
             return Turn::Never(sense);
         }
-        self.is_admitted = disk.tenures.admits(self.nexus, &disk.exclusion, &disk.nexuses);
-        if self.is_admitted {
-            return Turn::Now;
+        let admission = disk.tenures.admits(self.nexus, &disk.exclusion, &disk.nexuses);
+        self.is_admitted = admission == Admission::Granted;
+        match admission {
+            Admission::Granted => Turn::Now,
+            Admission::Later => {
+                disk.exclusion.requeue(&mut self.permit);
+                Turn::Later
+            }
+            Admission::Refused => Turn::Never(NOT_ACCESSIBLE),
         }
-        disk.exclusion.requeue(&mut self.permit);
-        Turn::Later
     }
 
     pub(crate) fn keep(&mut self) {

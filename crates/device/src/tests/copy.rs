@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sanwire_core::NexusId;
 use sanwire_scsi::vpd::{Designator, TargetPort};
@@ -7,7 +8,9 @@ use sanwire_scsi::{AdditionalSense, Cdb, DeviceIdentification, Identity, Reply, 
 use sanwire_store::{ErrorKind, Geometry, Started};
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, ports, sense, task};
-use crate::{AbortScope, Disk, DiskOptions, LogicalUnits, Progress, Reach, Reached};
+use crate::{AbortScope, Disk, DiskOptions, LogicalUnits, Progress, Reach, Reached, Tenure, Volatility};
+
+use super::tenure::Slow;
 
 const A: u8 = 0;
 const B: u8 = 1;
@@ -516,4 +519,21 @@ fn a_copy_under_way_ends_when_a_sanitize_begins() {
     assert_eq!(Err(cause(sense(&reply))), aborted(AdditionalSense::NOT_READY_SANITIZE_IN_PROGRESS));
     assert_eq!(second.take_log(), []);
     assert_eq!(world.finish(Progress::Store(erasing, discard)).status, Status::Good);
+}
+
+/// Where a write by its initiator would be refused a copy writes nothing either.
+#[test]
+fn a_copy_ends_where_its_initiator_may_not_write() {
+    let world = World::small();
+    let (store, keeper) = (TestStore::new(SMALL), Arc::new(Slow::default()));
+    let tenure = Some(Tenure { id: [7; 16], writer: [2; 16] });
+    let volatility = Some(Volatility { verifier: [9; 16], tenure, keeper: Some(keeper.clone()) });
+    let options = DiskOptions { volatility, ..DiskOptions::default() };
+    let disk = Disk::new(Identity::new("vol", SECOND).unwrap(), store.clone(), options).unwrap();
+    world.units.add(lun(1), disk).unwrap();
+    fill(&world.store, 4 * 512);
+    keeper.is_failing.store(true, Ordering::SeqCst);
+    let list = list(0, &[segment(A, B, 4, 0, 0)]);
+    assert_eq!(run(&world, &list), aborted(AdditionalSense::NOT_READY_MANUAL_INTERVENTION_REQUIRED));
+    assert_eq!(store.bytes(0, 4 * 512), [0; 4 * 512]);
 }

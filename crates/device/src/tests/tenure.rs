@@ -1,6 +1,6 @@
 //! Who is told that nobody else has written, and what becomes of those who write all the same.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use sanwire_core::NexusId;
@@ -12,10 +12,11 @@ use crate::{Progress, Tenure, TenureKeeper, Volatility};
 
 /// A keeper that makes durable what it is told to when the test says so.
 #[derive(Debug, Default)]
-struct Slow {
+pub(super) struct Slow {
     drawn: AtomicU64,
     wishes: AtomicU64,
     kept: AtomicU64,
+    pub(super) is_failing: AtomicBool,
     wanted: Mutex<Option<Tenure>>,
 }
 
@@ -44,6 +45,10 @@ impl TenureKeeper for Slow {
     }
 
     fn renew(&self, _verifier: [u8; 16]) {}
+
+    fn is_failing(&self) -> bool {
+        self.is_failing.load(Ordering::SeqCst)
+    }
 }
 
 /// A target with one disk that may lose writes.
@@ -204,4 +209,47 @@ fn initiators_that_do_not_ask_write_as_ever() {
     assert!(matches!(disk.world.begin(OTHER, disk.write(0, 1)), Progress::Store(..)), "an offer is not used yet");
     assert!(matches!(disk.world.begin(NEXUS, disk.write(0, 1)), Progress::Store(..)), "and now it is void");
     assert_eq!((disk.keeper.wanted(), disk.ask(NEXUS)), (None, None));
+}
+
+/// Where nothing can be made durable: neither a hang, nor a write that a later start would let an older one come over.
+#[test]
+fn who_cannot_end_a_tenure_durably_is_told_so_and_its_holder_goes_on() {
+    let refused = Sense::new(SenseKey::NotReady, AdditionalSense::NOT_READY_MANUAL_INTERVENTION_REQUIRED);
+    let disk = Volatile::new(None);
+    disk.come(NEXUS);
+    disk.come(OTHER);
+    let tenure = disk.ask(NEXUS);
+    assert_eq!(disk.writes(NEXUS, 0, 1).status, Status::Good);
+    let held = disk.keeper.wanted();
+    let Progress::Wait(foreign) = disk.world.begin(OTHER, disk.write(5, 3)) else { panic!("nothing is durable") };
+    let Progress::Wait(foreign) = disk.world.units.retry(foreign, &disk.world.memory) else {
+        panic!("it may still become so")
+    };
+    disk.keeper.is_failing.store(true, Ordering::SeqCst);
+    assert_eq!(sense(&disk.world.finish(disk.world.units.retry(foreign, &disk.world.memory))), refused);
+    assert_eq!(disk.keeper.wanted(), held, "it is the holder's again");
+    assert_eq!(sense(&disk.world.finish(disk.world.begin(OTHER, disk.write(5, 3)))), refused, "at once");
+    assert_eq!(sense(&disk.world.run(NEXUS, build::test_unit_ready(), &[])), overtaken(), "it was about to end");
+    assert_eq!(disk.ask(NEXUS), tenure);
+    assert_eq!(disk.world.finish(disk.world.begin(NEXUS, disk.write(1, 1))).status, Status::Good);
+    disk.keeper.is_failing.store(false, Ordering::SeqCst);
+    assert_eq!(disk.writes(OTHER, 5, 3).status, Status::Good);
+    assert_eq!((disk.block(5), disk.keeper.wanted()), (3, None));
+}
+
+/// Who is away when that happens finds its tenure when it comes back, and so do others that may not write.
+#[test]
+fn a_holder_that_left_while_its_tenure_could_not_be_ended_has_it_when_it_comes_back() {
+    let disk = Volatile::new(None);
+    [NEXUS, OTHER].into_iter().for_each(|nexus| disk.come(nexus));
+    let tenure = disk.ask(NEXUS);
+    assert_eq!(disk.writes(NEXUS, 0, 1).status, Status::Good);
+    let Progress::Wait(foreign) = disk.world.begin(OTHER, disk.write(5, 3)) else { panic!("nothing is durable") };
+    disk.world.units.nexus_lost(NEXUS);
+    disk.keeper.is_failing.store(true, Ordering::SeqCst);
+    assert_eq!(disk.world.finish(disk.world.units.retry(foreign, &disk.world.memory)).status, Status::CheckCondition);
+    disk.come(THIRD);
+    disk.world.units.name_writer(THIRD, [1; 16]);
+    assert_eq!(disk.ask(THIRD), tenure);
+    assert_eq!(disk.world.finish(disk.world.begin(THIRD, disk.write(1, 1))).status, Status::Good);
 }

@@ -46,6 +46,11 @@ impl SimDisk {
         lock(&self.plan).0 = plan;
     }
 
+    /// All that was written is stable.
+    pub fn sync(&self) {
+        lock(&self.medium.state).unflushed.clear();
+    }
+
     /// The power goes: each block written since the last flush keeps any of the contents that it had since then.
     pub fn lose_power(&self, random: &mut Random) {
         let mut state = lock(&self.medium.state);

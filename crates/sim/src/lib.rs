@@ -17,6 +17,7 @@ pub mod hyperscsi;
 pub mod iscsi;
 pub mod model;
 pub mod plan;
+pub mod power;
 pub mod random;
 pub mod runner;
 pub mod seeds;

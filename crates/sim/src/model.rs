@@ -4,6 +4,8 @@
 //! had ended before it began may be read any more; a candidate that was still under way may. When the power goes, all
 //! candidates return that no flush has ruled out.
 
+use std::collections::BTreeSet;
+
 use crate::content::{BLOCK_BYTES, version_of};
 
 /// A moment of the model: it counts calls.
@@ -28,6 +30,8 @@ pub struct Model {
     blocks: Vec<Vec<Candidate>>,
     now: Tick,
     lost_power_at: Tick,
+    /// Writes that their client keeps until they are stable: it may write them again.
+    kept: BTreeSet<u64>,
 }
 
 /// Blocks `lba..lba + blocks`.
@@ -50,7 +54,7 @@ impl Model {
     #[must_use]
     pub fn new(blocks: u64) -> Self {
         let empty = Candidate { operation: 0, version: 0, ended: Some(0), removed: None, is_gone: false };
-        Model { blocks: (0..blocks).map(|_| vec![empty]).collect(), now: 1, lost_power_at: 0 }
+        Model { blocks: (0..blocks).map(|_| vec![empty]).collect(), now: 1, lost_power_at: 0, kept: BTreeSet::new() }
     }
 
     /// A moment after all before.
@@ -110,6 +114,35 @@ impl Model {
         }
     }
 
+    /// The client of an acknowledged write answers for it from now on, through losses of the power: until [`Model::promise`] or
+    /// [`Model::disclaim`].
+    pub fn keep(&mut self, operation: u64) {
+        self.kept.insert(operation);
+    }
+
+    /// Its client was told that a write that was begun then is stable.
+    pub fn promise(&mut self, operation: u64, range: Range, begun: Tick) {
+        self.kept.remove(&operation);
+        let now = self.tick();
+        for candidate in self.blocks[range.indexes()].iter_mut().flatten() {
+            if candidate.operation != operation && candidate.ended.is_some_and(|ended| ended < begun) {
+                candidate.removed.get_or_insert(now);
+                candidate.is_gone = true;
+            }
+        }
+    }
+
+    /// Its client was told that a write may be lost.
+    pub fn disclaim(&mut self, operation: u64) {
+        self.kept.remove(&operation);
+    }
+
+    /// When the power went last.
+    #[must_use]
+    pub fn lost_power_at(&self) -> Tick {
+        self.lost_power_at
+    }
+
     /// The power went.
     pub fn lose_power(&mut self) {
         self.lost_power_at = self.tick();
@@ -141,7 +174,7 @@ impl Model {
                 ));
             }
             // What had ended before the read began and was not read is overwritten, or was never done.
-            for other in candidates.iter_mut().filter(|c| c.version != version) {
+            for other in candidates.iter_mut().filter(|c| c.version != version && !self.kept.contains(&c.operation)) {
                 if other.ended.is_some_and(|ended| ended < begun) {
                     other.removed.get_or_insert(now);
                 }
@@ -196,7 +229,12 @@ mod tests {
 
     impl Model {
         fn clone_for_test(&self) -> Model {
-            Model { blocks: self.blocks.clone(), now: self.now, lost_power_at: self.lost_power_at }
+            Model {
+                blocks: self.blocks.clone(),
+                now: self.now,
+                lost_power_at: self.lost_power_at,
+                kept: self.kept.clone(),
+            }
         }
     }
 }

@@ -15,8 +15,10 @@ pub enum Fault<F> {
     LosePower,
     /// The server starts again.
     Start,
-    /// The server tells its clients that it stops, then is killed.
+    /// The server tells its clients that it stops, and ends.
     ShutDown,
+    /// The server makes stable what was written, if it remembers that, and is gone.
+    End,
 }
 
 /// What clients do.
@@ -55,6 +57,10 @@ pub struct Plan<P, F> {
     pub disk: DiskPlan,
     /// Whether the disk says that it has a write cache.
     pub write_cache: bool,
+    /// Whether the server says what may have been lost of writes that were not flushed, and who alone has written.
+    pub is_verified: bool,
+    /// Whether others give the clients' commands and take what they tell.
+    pub is_driven: bool,
     /// Blocks of the disk.
     pub blocks: u64,
     /// Memory of the server, in bytes.
@@ -78,6 +84,8 @@ impl<P, F> Plan<P, F> {
             clients: 1,
             disk: DiskPlan { delay_us: (20, 100), slow_per_million: 0, error_per_million: 0 },
             write_cache: true,
+            is_verified: false,
+            is_driven: false,
             blocks: 2048,
             server_memory_bytes: memory_bytes,
             client_memory_bytes: memory_bytes,

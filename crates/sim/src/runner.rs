@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
-use sanwire_device::{Disk, DiskOptions, Execution, LogicalUnits, NexusPorts, Progress, Seat, Starvation, Waiting};
+use sanwire_device::{
+    Disk, DiskOptions, Execution, LogicalUnits, NexusPorts, Progress, Seat, Starvation, Volatility, Waiting,
+};
 use sanwire_scsi::{Identity, Reply, Status, Task};
 use sanwire_store::{Delayed, Outcome, Started, Store};
 
@@ -84,10 +86,14 @@ pub struct Runner<H> {
 ///
 /// # Errors
 /// When the disk or its name is refused.
-pub fn logical_units(disk: Arc<SimDisk>, write_cache: bool) -> Result<Arc<LogicalUnits>, String> {
+pub fn logical_units(
+    disk: Arc<SimDisk>,
+    write_cache: bool,
+    volatility: Option<Volatility>,
+) -> Result<Arc<LogicalUnits>, String> {
     let units = Arc::new(LogicalUnits::new());
     let identity = Identity::new("simulated", [7; 16]).map_err(|error| format!("{error:?}"))?;
-    let disk = Disk::new(identity, disk, DiskOptions { write_cache, ..DiskOptions::default() })
+    let disk = Disk::new(identity, disk, DiskOptions { write_cache, volatility, ..DiskOptions::default() })
         .map_err(|error| error.to_string())?;
     units.add(Lun::default(), disk).map_err(|error| error.to_string())?;
     Ok(units)

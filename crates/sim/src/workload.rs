@@ -88,6 +88,10 @@ pub struct Worker<C: Initiator> {
     pub client: C,
     /// Its memory.
     pub memory: Region,
+    /// Somebody else gives its commands and takes what it tells.
+    pub is_driven: bool,
+    /// It may have told something since that was looked at.
+    pub is_stirred: bool,
     /// Since which change of its terms it may only read, if that is so.
     pub read_only_since: Option<u64>,
     number: usize,
@@ -123,6 +127,8 @@ impl<C: Initiator> Worker<C> {
         Worker {
             client,
             memory,
+            is_driven: false,
+            is_stirred: false,
             read_only_since: None,
             number,
             random,
@@ -157,7 +163,11 @@ impl<C: Initiator> Worker<C> {
     /// Whether it would give a command now.
     #[must_use]
     pub fn wants_to_ask(&self) -> bool {
-        !self.is_closed && self.given_up.is_none() && self.left > 0 && self.in_flight.len() < self.work.depth
+        !self.is_driven
+            && !self.is_closed
+            && self.given_up.is_none()
+            && self.left > 0
+            && self.in_flight.len() < self.work.depth
     }
 
     /// From now on: read the whole disk once.
@@ -235,6 +245,10 @@ impl<C: Initiator> Worker<C> {
     /// # Errors
     /// When a promise is broken.
     pub fn drain_events(&mut self, shared: &mut Shared<'_>, now: Instant) -> Result<(), String> {
+        if self.is_driven {
+            self.is_stirred = true;
+            return Ok(());
+        }
         while let Some(told) = self.client.next_told() {
             match told {
                 Told::Connected => self.sessions += 1,

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::Instant;
+use sanwire_device::Volatility;
 
 pub use self::wire::{Host, PlanOf, Wire};
 use crate::disk::{DiskPlan, SimDisk};
 use crate::model::{Model, Range};
 use crate::plan::Fault;
+use crate::power::Records;
 use crate::random::Random;
 use crate::runner::Counts;
 use crate::task::{Kind, Shared};
@@ -52,8 +54,10 @@ pub struct World<W: Wire> {
     pub random: Random,
     /// Executions of counting commands.
     pub counts: Counts,
+    /// What the disk's blocks may hold.
+    pub model: Model,
     disk: Arc<SimDisk>,
-    model: Model,
+    records: Records,
     next_operation: u64,
     queue: BinaryHeap<Reverse<(Instant, u64)>>,
     events: BTreeMap<u64, Event<W>>,
@@ -78,6 +82,7 @@ impl<W: Wire> World<W> {
             wire: W::new(&plan, &mut random),
             counts: Counts::new(),
             disk,
+            records: Records::default(),
             model: Model::new(plan.blocks),
             next_operation: 1,
             queue: BinaryHeap::new(),
@@ -128,6 +133,7 @@ impl<W: Wire> World<W> {
         let machine = W::make_client(self, client)?;
         let memory = Region::new(self.plan.client_memory_bytes).map_err(|error| error.to_string())?;
         let mut worker = Worker::new(client, machine, memory, self.plan.work, self.random.fork());
+        worker.is_driven = self.plan.is_driven;
         worker.read_only_since = self.wire.read_only_since(client);
         Ok(worker)
     }
@@ -164,12 +170,18 @@ impl<W: Wire> World<W> {
     /// When a promise is broken.
     pub fn run_for(&mut self, duration: Duration) -> Outcome<()> {
         let end = self.now + duration;
-        while let Some(next) = self.next_at().filter(|next| *next <= end) {
-            self.now = self.now.max(next);
-            self.step()?;
-        }
-        self.now = end;
+        while self.advance(end)? {}
         Ok(())
+    }
+
+    /// Does what comes next, if that is no later than `end`; else it is `end`, and `false`.
+    ///
+    /// # Errors
+    /// When a promise is broken.
+    pub fn advance(&mut self, end: Instant) -> Outcome<bool> {
+        let next = self.next_at().filter(|next| *next <= end);
+        self.now = self.now.max(next.unwrap_or(end));
+        next.map_or(Ok(false), |_| self.step().map(|()| true))
     }
 
     fn next_at(&self) -> Option<Instant> {
@@ -258,6 +270,7 @@ impl<W: Wire> World<W> {
             Fault::LosePower => {
                 self.kill();
                 self.disk.lose_power(&mut self.random);
+                self.records.lose_power(&mut self.random);
                 self.model.lose_power();
             }
             Fault::ShutDown => {
@@ -266,7 +279,14 @@ impl<W: Wire> World<W> {
                     host.shut_down(now);
                     W::drain_server(self)?;
                     let after = self.random.micros(0..=W::STOPPING_MAX_US);
-                    self.schedule_event(now + after, Event::Fault(Fault::Kill));
+                    self.schedule_event(now + after, Event::Fault(Fault::End));
+                }
+            }
+            Fault::End => {
+                self.kill();
+                if self.plan.is_verified {
+                    self.disk.sync();
+                    self.records.close();
                 }
             }
             Fault::Start if self.host.is_none() => self.start_server()?,
@@ -293,6 +313,17 @@ impl<W: Wire> World<W> {
         let is_given = worker.give(kind, range, &mut shared, now);
         W::drain_client(self, client)?;
         Ok(is_given)
+    }
+
+    /// What a server that starts is told of its disk's unflushed writes.
+    pub fn open_records(&mut self) -> Option<Volatility> {
+        self.plan.is_verified.then(|| self.records.open())
+    }
+
+    /// A number that no operation had before.
+    pub fn draw_operation(&mut self) -> u64 {
+        self.next_operation += 1;
+        self.next_operation - 1
     }
 
     /// The disk, to change how it behaves.

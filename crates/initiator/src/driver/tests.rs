@@ -15,6 +15,7 @@ use crate::volume::{BufferPool, Volume, VolumeInfo, WireUnit};
 const BLOCK_BYTES: u32 = 512;
 
 mod keeping;
+mod power;
 
 /// What a device answers to a command, with its data.
 type Told = (Status, Vec<u8>, Vec<u8>);

@@ -51,7 +51,9 @@ impl Admission for Door {
 
 impl World {
     pub(super) fn make_server(&mut self) -> Outcome<Host> {
-        let (units, instance) = (logical_units(Arc::clone(self.disk()), self.plan.write_cache)?, self.random.u64());
+        let volatility = self.open_records();
+        let units = logical_units(Arc::clone(self.disk()), self.plan.write_cache, volatility)?;
+        let instance = self.random.u64();
         let numbers = (0..self.plan.clients).map(|client| Ok((identity(client)?.client_id(), client)));
         let numbers: BTreeMap<ClientId, usize> = numbers.collect::<Outcome<_>>()?;
         let mut shards = Vec::new();

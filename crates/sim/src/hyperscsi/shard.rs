@@ -68,8 +68,10 @@ impl Shard {
     pub(super) fn drain_events(&mut self, counts: &mut Counts, now: Instant) -> Result<Option<WantedReset>, String> {
         while let Some(event) = self.server.poll_event() {
             match event {
-                ServerEvent::SessionOpened { nexus, client, options, memory, .. } => {
+                ServerEvent::SessionOpened { nexus, client, run, options, memory, .. } => {
                     self.open(nexus, client, &options, memory)?;
+                    let writer = u128::from_be_bytes(client.0) ^ u128::from(run);
+                    self.runner.units_of(nexus).name_writer(nexus, writer.to_be_bytes());
                 }
                 ServerEvent::Disconnected { nexus } if self.server.is_connected(nexus) => {}
                 ServerEvent::Disconnected { nexus } => {

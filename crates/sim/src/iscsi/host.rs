@@ -48,7 +48,7 @@ impl Host {
     /// When the disk or its name is refused.
     pub fn new(config: ServerConfig, disk: Arc<SimDisk>, write_cache: bool) -> Result<Self, String> {
         let memory = config.memory.clone();
-        let runner = Runner::new(memory.clone(), logical_units(disk, write_cache)?);
+        let runner = Runner::new(memory.clone(), logical_units(disk, write_cache, None)?);
         Ok(Host {
             server: Server::new(config),
             memory,

@@ -1,0 +1,108 @@
+//! What a server's host keeps of writes that were not flushed, through the ends of its servers: whether some may have been
+//! lost, and who alone has written.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sanwire_device::{Tenure, TenureKeeper, Volatility};
+
+use crate::random::Random;
+
+/// The records of one disk.
+#[derive(Debug, Default)]
+pub struct Records {
+    /// The server before has stopped when all was stable.
+    is_clean: bool,
+    tenures: Arc<Tenures>,
+}
+
+impl Records {
+    /// A server starts with these.
+    pub fn open(&mut self) -> Volatility {
+        self.is_clean = false;
+        let State { verifier, durable, .. } = *self.tenures.lock();
+        Volatility { verifier, tenure: durable, keeper: Some(Arc::clone(&self.tenures) as _) }
+    }
+
+    /// The server has made all stable and is gone.
+    pub fn close(&mut self) {
+        self.is_clean = true;
+    }
+
+    /// The host has lost its power.
+    pub fn lose_power(&mut self, random: &mut Random) {
+        let mut state = self.tenures.lock();
+        state.lose_power(random);
+        if !self.is_clean {
+            state.drawn += 1;
+            state.verifier = field(state.drawn);
+        }
+    }
+}
+
+/// What is wanted is durable as soon as somebody has asked whether it is; before that, the power decides.
+#[derive(Debug, Default)]
+struct Tenures(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    drawn: u64,
+    wishes: u64,
+    kept: u64,
+    wanted: Option<Tenure>,
+    durable: Option<Tenure>,
+    verifier: [u8; 16],
+}
+
+impl Tenures {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn keep(&mut self) {
+        (self.kept, self.durable) = (self.wishes, self.wanted);
+    }
+
+    fn lose_power(&mut self, random: &mut Random) {
+        if self.kept < self.wishes && random.chance(500_000) {
+            self.keep();
+        }
+        (self.kept, self.wanted) = (self.wishes, self.durable);
+    }
+}
+
+impl TenureKeeper for Tenures {
+    fn draw(&self) -> Option<[u8; 16]> {
+        let mut state = self.lock();
+        state.drawn += 1;
+        Some(field(state.drawn))
+    }
+
+    fn want(&self, tenure: Option<Tenure>) -> u64 {
+        let mut state = self.lock();
+        state.wanted = tenure;
+        state.wishes += 1;
+        state.wishes
+    }
+
+    fn is_kept(&self, wish: u64) -> bool {
+        let mut state = self.lock();
+        if state.kept < wish {
+            state.keep();
+        }
+        state.kept >= wish
+    }
+
+    fn renew(&self, verifier: [u8; 16]) {
+        self.lock().verifier = verifier;
+    }
+
+    fn is_failing(&self) -> bool {
+        false
+    }
+}
+
+fn field(number: u64) -> [u8; 16] {
+    u128::from(number).to_be_bytes()
+}

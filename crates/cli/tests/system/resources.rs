@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::harness::{AUTHORITY, Initiator, Scratch, Server, port, wait_until};
@@ -49,6 +50,29 @@ pub fn run_out_of_descriptors(wait: impl FnOnce(&Server)) {
 
     drop((idle, other, sessions));
     wait_until("there is room again", PATIENCE, || log_in(&address, 1).is_ok());
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// Lets a server that runs open no descriptors beyond this number.
+fn limit(server: &Server, descriptors: u32) {
+    let arguments = [format!("--pid={}", server.pid()), format!("--nofile={descriptors}:")];
+    assert!(Command::new("prlimit").args(arguments).status().expect("prlimit").success());
+}
+
+#[test]
+fn a_server_without_descriptors_says_so_once_and_takes_connections_again_when_it_has_some() {
+    let scratch = Scratch::new();
+    let (mut server, address) = serve(&scratch, &format!("-n {LIMIT}"));
+    let mut session = log_in(&address, 0).expect("a session");
+    limit(&server, 8);
+    let waiting = TcpStream::connect(&address).expect("the kernel keeps it");
+    wait_until("the log says why", PATIENCE, || server.log().contains("no connections are taken until others end"));
+    assert!(server.log().contains("LimitNOFILE="), "and what to do: {}", server.log());
+    session.good(&[0; 6], &[], 0);
+    limit(&server, LIMIT);
+    wait_until("connections are taken again", PATIENCE, || log_in(&address, 1).is_ok());
+    assert_eq!(server.log().matches("no connections are taken").count(), 1, "{}", server.log());
+    drop((waiting, session));
     assert!(server.stop().success(), "{}", server.log());
 }
 

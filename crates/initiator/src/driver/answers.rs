@@ -52,7 +52,7 @@ impl Driver {
                 }
                 Verdict::Tell(Ok(output)) => completer.complete(self.note_done(again).map(|()| output)),
                 Verdict::Tell(Err(error)) => {
-                    self.note_failed(again.volume, &again.effect, &error);
+                    self.note_failed(&again, &answer);
                     completer.complete(Err(error));
                 }
                 Verdict::Again(data_in) => self.give_again(again, &answer, data_in, completer, now),

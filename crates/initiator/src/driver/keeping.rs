@@ -1,13 +1,14 @@
 //! What the driver does about writes that were acknowledged and are not stable: see [`crate::keeper`].
 
 use sanwire_buffer::Slice;
-use sanwire_scsi::{AdditionalSense, Cdb};
+use sanwire_scsi::{AdditionalSense, Cdb, Sense, SenseKey, Status};
 
 use super::flushing::Flushing;
 use super::rewriting::Rewriting;
 use super::{Driver, Trust, VolumeId};
 use crate::inventory::Mark;
 use crate::keeper::{Fate, Keeper, Word};
+use crate::session::Answer;
 use crate::translate::{Again, Effect};
 use crate::volume::{BufferPool, VolumeError};
 
@@ -116,15 +117,20 @@ impl Driver {
         }
     }
 
-    /// A flush has failed at the device, and its handle is told: the others have not been.
-    pub(super) fn note_failed(&mut self, volume: VolumeId, effect: &Effect, error: &VolumeError) {
-        if !matches!((effect, error), (Effect::Flush { .. }, VolumeError::Medium { .. })) {
+    /// What had to become stable did not, and its handle is told: the others have not been.
+    pub(super) fn note_failed(&mut self, again: &Again, answer: &Answer) {
+        if !may_have_lost(answer) {
             return;
         }
-        let Some(kept) = self.kept_mut(volume) else { return };
-        kept.keeper.lose();
+        let Some(kept) = self.kept_mut(again.volume) else { return };
+        match again.effect {
+            Effect::Flush { .. } => kept.keeper.lose(),
+            // Perhaps only its own blocks could not be written: a device that has a verifier tells what else was lost.
+            Effect::Write { is_stable: true } if kept.keeper.word() == Word::Silent => kept.keeper.lose(),
+            _ => return,
+        }
         let losses = kept.keeper.losses();
-        self.served_mut(volume).into_iter().for_each(|served| served.told_losses = losses);
+        self.served_mut(again.volume).into_iter().for_each(|served| served.told_losses = losses);
     }
 
     /// The unit that the volume is says this of its writes; gives whether its handles are served at once, or must wait until
@@ -164,6 +170,17 @@ impl Driver {
             self.server_name
         );
     }
+}
+
+/// Whether a device that could not make something stable may have let go of what it had acknowledged: of that it tells once. Where it
+/// has not tried, nothing is lost.
+pub(super) fn may_have_lost(answer: &Answer) -> bool {
+    let has_tried = |sense: Sense| match sense.key {
+        SenseKey::UnitAttention | SenseKey::IllegalRequest => false,
+        SenseKey::DataProtect => sense.additional == AdditionalSense::SPACE_ALLOCATION_FAILED_WRITE_PROTECT,
+        _ => true,
+    };
+    answer.status == Status::CheckCondition && Sense::parse(&answer.sense).is_none_or(has_tried)
 }
 
 /// Whether a device says by this that it had no power, or has forgotten what it had.

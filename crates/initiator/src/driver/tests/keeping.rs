@@ -15,6 +15,8 @@ struct Array {
     /// By number: which of the disks is there.
     units: BTreeMap<u16, u8>,
     verifier: u8,
+    /// They say nothing of what they have lost.
+    is_silent: bool,
     /// What the next command of one of these disks is told instead.
     attention: Option<(u8, AdditionalSense)>,
     log: Log,
@@ -63,7 +65,9 @@ impl Array {
                 let identity = Identity::new("disk", [disk; 16]).expect("a name");
                 Ok((Status::Good, Vec::new(), identity.to_page(&TargetPort::default())))
             }
-            (INQUIRY, 0) if bytes[1] == 1 => Ok((Status::Good, Vec::new(), vec![0, 0, 0, 2, 0, 0xc0])),
+            (INQUIRY, 0) if bytes[1] == 1 && !self.is_silent => {
+                Ok((Status::Good, Vec::new(), vec![0, 0, 0, 2, 0, 0xc0]))
+            }
             (0x25, _) => Ok((Status::Good, Vec::new(), vec![0, 0, 0x0f, 0xff, 0, 0, 2, 0])),
             (FLUSH | WRITE, _) => {
                 if let Some((_, told)) = self.attention.take_if(|(of, _)| *of == disk) {
@@ -83,6 +87,7 @@ impl Set {
         let array = Array {
             units: BTreeMap::from([(0, 1), (1, 2)]),
             verifier: 1,
+            is_silent: false,
             attention: None,
             log: Log::new(),
             manner: Box::new(|_, _, _| None),
@@ -374,4 +379,41 @@ fn the_answer_to_a_flush_of_our_own_is_not_taken_for_another_volumes() {
     set.lose_power(2);
     assert_eq!(set.serve_for(&mut driver, 100, other.flush()), Some(Ok(())));
     assert_eq!(set.writes(1), [9]);
+}
+
+/// Handles that have heard nothing hear of it once, those that have been told no more.
+#[test]
+fn what_could_not_become_stable_is_a_loss_where_the_device_has_tried() {
+    const SPACE: AdditionalSense = AdditionalSense::SPACE_ALLOCATION_FAILED_WRITE_PROTECT;
+    for (is_silent, operation, key, reason, is_lost) in [
+        (false, FLUSH, SenseKey::MediumError, AdditionalSense::WRITE_ERROR, true),
+        (true, FLUSH, SenseKey::MediumError, AdditionalSense::WRITE_ERROR, true),
+        (false, FLUSH, SenseKey::DataProtect, SPACE, true),
+        (false, FLUSH, SenseKey::AbortedCommand, AdditionalSense { code: 0x47, qualifier: 3 }, true),
+        (false, FLUSH, SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED, false),
+        (false, FLUSH, SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_CDB, false),
+        (true, WRITE, SenseKey::MediumError, AdditionalSense::WRITE_ERROR, true),
+        (true, WRITE, SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED, false),
+        // It tells by its verifier what was lost besides.
+        (false, WRITE, SenseKey::MediumError, AdditionalSense::WRITE_ERROR, false),
+    ] {
+        let set = Set::new();
+        set.change(|array| array.is_silent = is_silent);
+        let (mut driver, _) = set.driver(PLENTY);
+        let (one, other) = (open(&mut driver), open(&mut driver));
+        assert_eq!(serve(&mut driver, write(&other, 1)), Ok(()));
+        set.take(move |code, _, _| (code == operation).then(|| Ok(refuse(key, reason))));
+        let block = Frame::from(vec![0; BLOCK]).freeze();
+        let told = match operation {
+            FLUSH => serve(&mut driver, one.flush()),
+            _ => serve(&mut driver, one.write_stable(0, block)),
+        };
+        assert!(told.is_err(), "{key:?} {reason:?}");
+        set.take(|_, _, _| None);
+        let told = serve(&mut driver, other.flush());
+        let what = format!("{operation:#x} {key:?} {reason:?}, silent: {is_silent}: {told:?}");
+        assert_eq!(matches!(told, Err(VolumeError::WritesLost { .. })), is_lost, "{what}");
+        assert_eq!(told.is_ok(), !is_lost, "{what}");
+        assert_eq!([serve(&mut driver, one.flush()), serve(&mut driver, other.flush())], [Ok(()), Ok(())], "{what}");
+    }
 }

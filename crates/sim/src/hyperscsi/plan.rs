@@ -109,6 +109,8 @@ pub struct PacketPlan {
     pub medium: Medium,
     /// Both directions.
     pub link: LinkPlan,
+    /// The links of the clients; of those that are not in it, [`PacketPlan::link`].
+    pub links: Vec<LinkPlan>,
     /// Further links between each client and the server.
     pub more_links: Vec<(Medium, LinkPlan)>,
     /// What all clients share on the way, if there is such a thing.
@@ -154,6 +156,7 @@ impl Plan {
             misdirected_per_million: 0,
             medium,
             link: LinkPlan::clean(packet_max_bytes),
+            links: Vec::new(),
             more_links: Vec::new(),
             bottleneck: None,
             claimed_bytes: packet_max_bytes as u32,

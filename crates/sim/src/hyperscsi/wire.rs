@@ -135,8 +135,10 @@ impl Wire for Packets {
     const STOPPING_MAX_US: u64 = 0;
 
     fn new(plan: &Plan, random: &mut Random) -> Self {
-        let own = || [plan.wire.link].into_iter().chain(plan.wire.more_links.iter().map(|(_, link)| *link));
-        let links = || (0..plan.clients).map(|_| own().map(Link::new).collect()).collect();
+        let first = |client| plan.wire.links.get(client).copied().unwrap_or(plan.wire.link);
+        let further = || plan.wire.more_links.iter().map(|(_, link)| *link);
+        let own = |client| [first(client)].into_iter().chain(further()).map(Link::new).collect();
+        let links = || (0..plan.clients).map(own).collect();
         Packets {
             stats: Stats::default(),
             passwords: BTreeMap::new(),

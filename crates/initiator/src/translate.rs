@@ -168,9 +168,9 @@ pub(crate) fn verdict(again: &Again, answer: &Answer, data_in: Option<Frame>, da
             (Some(asks), Some(frame)) => allocation(again, asks, &frame[..data_in_bytes.min(frame.len())]),
             _ => Ok(OpOutput::Done),
         }),
-        Status::Busy | Status::TaskSetFull => Verdict::Again(data_in),
+        // Another client's reset has ended it: whom that was meant to keep out a reservation keeps out.
+        Status::Busy | Status::TaskSetFull | Status::TaskAborted => Verdict::Again(data_in),
         Status::ReservationConflict => Verdict::Tell(Err(VolumeError::Reserved)),
-        Status::TaskAborted => Verdict::Tell(Err(unexpected("another client has aborted the command"))),
         Status::CheckCondition => match Sense::parse(&answer.sense) {
             Some(sense) if sense.key == SenseKey::UnitAttention && !puts_in_doubt(sense.additional) => {
                 Verdict::Again(data_in)

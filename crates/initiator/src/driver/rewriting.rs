@@ -166,7 +166,7 @@ fn step(answer: Result<Answer, Failure>) -> Step {
     };
     match (status, Sense::parse(&sense)) {
         (Status::Good, _) => Step::Done,
-        (Status::Busy | Status::TaskSetFull, _) => Step::Busy,
+        (Status::Busy | Status::TaskSetFull | Status::TaskAborted, _) => Step::Busy,
         (_, Some(sense)) if sense.key == SenseKey::UnitAttention => Step::LookAgain,
         (_, Some(sense)) => Step::Failed(sense.to_string()),
         (status, None) => Step::Failed(format!("status {status:?}")),

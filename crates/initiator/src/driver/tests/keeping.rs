@@ -235,6 +235,24 @@ fn a_busy_device_is_asked_to_take_a_lost_write_for_a_minute_without_haste() {
     assert!(matches!(told, Some(Err(VolumeError::WritesLost { .. }))), "{told:?}");
 }
 
+/// Whom the reset was meant to keep out a reservation keeps out.
+#[test]
+fn what_another_clients_reset_has_ended_is_given_again() {
+    let set = Set::new();
+    let (mut driver, _) = set.driver(PLENTY);
+    let volume = open(&mut driver);
+    let mut resets = 0;
+    set.take(move |code, _, _| {
+        resets += usize::from(code == WRITE);
+        (code == WRITE && resets < 4).then(|| Ok(status(Status::TaskAborted)))
+    });
+    assert_eq!(set.serve_for(&mut driver, 1000, write(&volume, 1)), Some(Ok(())));
+    assert_eq!(set.writes(0), [1; 4]);
+    set.take(move |code, _, _| (code == WRITE).then(|| Ok(status(Status::TaskAborted))));
+    let refused = set.serve_for(&mut driver, 120_000, write(&volume, 1));
+    assert!(matches!(refused, Some(Err(_))), "not without end");
+}
+
 #[test]
 fn a_flush_of_our_own_that_is_refused_is_given_again_without_haste() {
     for refusal in [Status::ReservationConflict, Status::Busy, Status::TaskSetFull] {

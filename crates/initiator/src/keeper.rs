@@ -124,10 +124,16 @@ impl<T> Keeper<T> {
         self.forgotten_below.take_if(|forgotten| *forgotten <= below);
     }
 
-    /// Whether it is time for a flush, so that there is room before the bound is reached.
+    /// Whether it is time for a flush: so that there is room before the bound is reached; or because nobody will know whether what is
+    /// not stable is lost, when the session is.
     pub(crate) fn wants_flush(&self) -> bool {
-        let may_keep = self.word.tenure().is_some() && self.bound_bytes > 0;
-        may_keep && (self.kept_bytes * 2 > self.bound_bytes || self.forgotten_below.is_some())
+        match self.word {
+            Word::Verified { tenure: Some(_), .. } if self.bound_bytes > 0 => {
+                self.kept_bytes * 2 > self.bound_bytes || self.forgotten_below.is_some()
+            }
+            Word::Silent => self.forgotten_below.is_some(),
+            _ => false,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

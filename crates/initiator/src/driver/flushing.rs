@@ -14,6 +14,9 @@ use crate::volume::BufferPool;
 /// The longest pause after a flush that the device would not do.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// A device that does not say what it has lost is not flushed more often: what is lost with a connection is what was written since.
+const SILENT_PAUSE: Duration = Duration::from_secs(1);
+
 /// Who waits for memory does not wait for more refusals than this: for a third of a second.
 const REFUSALS_MAX: u32 = 6;
 
@@ -24,11 +27,26 @@ pub(super) struct Flushing {
     /// How often the device would not do it, one after the other.
     refusals: u32,
     not_before: Option<Instant>,
+    /// It was told that the device does not say what it has lost.
+    was_silent: bool,
 }
 
 impl Flushing {
     fn may_begin(&self, now: Instant) -> bool {
         !self.is_under_way && self.not_before.is_none_or(|at| at <= now)
+    }
+
+    /// Something was written to a device that does not say what it has lost; whether that is the first time.
+    pub(super) fn wrote_silently(&mut self, now: Instant) -> bool {
+        if !self.is_under_way {
+            self.not_before.get_or_insert(now + SILENT_PAUSE);
+        }
+        !std::mem::replace(&mut self.was_silent, true)
+    }
+
+    /// The device has done it.
+    fn done(&mut self) {
+        *self = Flushing { was_silent: self.was_silent, ..Flushing::default() };
     }
 
     fn refused(&mut self, now: Instant) {
@@ -112,7 +130,7 @@ impl Driver {
         kept.flushing.is_under_way = false;
         match answer {
             Some((Status::Good, _)) => {
-                kept.flushing = Flushing::default();
+                kept.flushing.done();
                 if !is_doubted {
                     kept.keeper.flushed(below);
                 }
@@ -126,6 +144,8 @@ impl Driver {
                         served.has_lost_power |= tells_of_power(sense.additional);
                     }
                 }
+                // It has not tried.
+                Some(sense) if sense.key == SenseKey::IllegalRequest => kept.flushing.refused(now),
                 // A device tells of a failure once.
                 _ => kept.keeper.lose(),
             },

@@ -81,6 +81,7 @@ impl Driver {
 
     /// An operation was done: notes what that means, and gives what must be told instead.
     pub(super) fn note_done(&mut self, again: Again) -> Result<(), VolumeError> {
+        let now = self.session.now();
         let Again { effect, cdb, data_out, volume, .. } = again;
         match effect {
             Effect::Nothing => return Ok(()),
@@ -89,8 +90,13 @@ impl Driver {
                 let data_bytes = data_out.as_ref().map_or(0, |data| data.len() as u64);
                 let cost_bytes = data_bytes.next_multiple_of(GRAIN_BYTES) + COST_BYTES;
                 kept.keeper.acknowledged(cost_bytes, is_stable, || (cdb, data_out));
+                let is_silent = kept.keeper.word() == Word::Silent && !is_stable;
+                let is_first = is_silent && kept.flushing.wrote_silently(now);
                 let wants_flush = kept.keeper.wants_flush();
                 self.wants_flush |= wants_flush;
+                if is_first {
+                    self.log_silence(volume);
+                }
                 if !is_stable {
                     return Ok(());
                 }
@@ -155,6 +161,15 @@ impl Driver {
         }
         self.keepers[at].iter_mut().for_each(|kept| kept.rewriting = None);
         Trust::Known
+    }
+
+    fn log_silence(&self, volume: VolumeId) {
+        let name = self.served(volume).map(|served| served.info.get().name).unwrap_or_default();
+        tracing::warn!(
+            "server {} does not say which writes it has lost: if its connection is lost before writes to volume {name} are flushed, \
+             the next flush fails",
+            self.server_name
+        );
     }
 
     /// What people call the volume whose writes are kept there.

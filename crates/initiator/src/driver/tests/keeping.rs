@@ -435,3 +435,46 @@ fn what_could_not_become_stable_is_a_loss_where_the_device_has_tried() {
         assert_eq!([serve(&mut driver, one.flush()), serve(&mut driver, other.flush())], [Ok(()), Ok(())], "{what}");
     }
 }
+
+/// Devices of others say with each session that it is a new one, whether or not they have lost anything.
+#[test]
+fn a_device_that_does_not_say_what_it_has_lost_is_flushed_a_second_after_a_write() {
+    let set = Set::new();
+    set.change(|array| array.is_silent = true);
+    let (mut driver, _) = set.driver(PLENTY);
+    let volume = open(&mut driver);
+    let renew = || set.change(|array| array.attention = Some((1, AdditionalSense::POWER_ON_OR_RESET_OCCURRED)));
+    for lba in 0..8 {
+        assert_eq!(serve(&mut driver, write(&volume, lba)), Ok(()));
+    }
+    set.run(&mut driver, 900);
+    assert_eq!(set.count(FLUSH), 0);
+    set.run(&mut driver, 200);
+    assert_eq!(set.count(FLUSH), 1);
+    set.run(&mut driver, 10_000);
+    assert_eq!(set.count(FLUSH), 1, "there was nothing to flush");
+    renew();
+    assert_eq!(set.serve_for(&mut driver, 100, volume.flush()), Some(Ok(())), "nothing was lost");
+    assert_eq!(serve(&mut driver, write(&volume, 1)), Ok(()));
+    renew();
+    let told = set.serve_for(&mut driver, 100, volume.flush());
+    assert!(matches!(told, Some(Err(VolumeError::WritesLost { .. }))), "perhaps it was: {told:?}");
+    assert_eq!(set.serve_for(&mut driver, 100, volume.flush()), Some(Ok(())), "once");
+}
+
+/// What it cannot do it has not failed to do.
+#[test]
+fn a_silent_device_that_knows_no_flush_has_lost_nothing() {
+    let set = Set::new();
+    set.change(|array| array.is_silent = true);
+    let (mut driver, _) = set.driver(PLENTY);
+    let volume = open(&mut driver);
+    let unknown = || refuse(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
+    set.take(move |code, _, _| (code == FLUSH).then(|| Ok(unknown())));
+    assert_eq!(serve(&mut driver, write(&volume, 1)), Ok(()));
+    set.run(&mut driver, 10_000);
+    let count = set.count(FLUSH);
+    assert!((1..30).contains(&count), "{count} in 10 s");
+    let stable = volume.write_stable(0, Frame::from(vec![0; BLOCK]).freeze());
+    assert_eq!(set.serve_for(&mut driver, 100, stable), Some(Ok(())));
+}

@@ -178,14 +178,14 @@ impl Disk {
         self.nexuses.raise_for(Attention::InquiryChanged, readers.into_iter());
     }
 
-    /// What a flush comes to that has ended so at the store; `by`: the nexus that hears of it, if any does.
-    pub(crate) fn flushed(&self, by: Option<NexusId>, completion: Completion) -> Completion {
+    /// What the flush at this place comes to that has ended so at the store; `by`: the nexus that hears of it, if any does.
+    pub(crate) fn flushed(&self, by: Option<NexusId>, place: u32, completion: Completion) -> Completion {
         match (by, completion) {
             (by, failed @ Err(_)) => {
                 self.tell_failure(by);
                 failed
             }
-            (Some(nexus), done) => self.flushes.succeeded(nexus, done),
+            (Some(nexus), done) => self.flushes.succeeded(nexus, place, done),
             (None, done) => done,
         }
     }

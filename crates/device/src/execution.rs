@@ -193,10 +193,11 @@ impl Execution {
     }
 
     /// It was aborted while its store worked for it, which has ended so: what that means to others.
-    pub fn abandon(self, completion: &Completion) {
+    pub fn abandon(mut self, completion: &Completion) {
         if self.hold.flushing() != Flushing::No && completion.is_err() {
             self.worker().flush_failed();
         }
+        self.hold.end_flush();
     }
 
     pub(crate) fn resume(mut self, completion: Completion, memory: &Region) -> Progress {
@@ -212,8 +213,10 @@ impl Execution {
     fn go_on(mut self, completion: Completion, memory: &Region) -> Progress {
         let completion = match self.hold.flushing() {
             Flushing::No => completion,
-            Flushing::Heard | Flushing::Settling => self.worker().flushed(Some(self.hold.nexus()), completion),
-            Flushing::Unheard => self.worker().flushed(None, completion),
+            Flushing::Heard | Flushing::Settling => {
+                self.worker().flushed(Some(self.hold.nexus()), self.hold.place(), completion)
+            }
+            Flushing::Unheard => self.worker().flushed(None, self.hold.place(), completion),
         };
         self.hold.end_flush();
         if !matches!(self.state, State::Read { .. }) {

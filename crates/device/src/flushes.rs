@@ -6,7 +6,8 @@
 //! too, once. Who reads the write verifier page has heard of it there: the verifier is another one after each failure.
 //!
 //! Of two that are at the store together one may have the error of both, and it may be known here after the other's success. So a
-//! success counts only when those of other nexuses that had begun before it have ended.
+//! success counts only when all that had begun before it have ended, and none has failed meanwhile: also of those of its own nexus,
+//! which may serve several file systems.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,15 +44,19 @@ struct State {
 
 #[derive(Clone, Copy, Debug)]
 enum Flush {
-    /// The store does it; it was the one of this number that began.
-    Working { nexus: NexusId, number: u64 },
+    /// The store does it; it was the one of this number that began, after so many failures.
+    Working { number: u64, failures: u64 },
     /// The store has done it when so many had begun.
-    Done { nexus: NexusId, begun: u64 },
+    Done { begun: u64, failures: u64 },
 }
 
 #[derive(Debug)]
 struct Listener {
     ports: Arc<NexusPorts>,
+    /// How many failures it was told of.
+    told: u64,
+    /// Of how many of them it has heard for certain: it has flushed again since. Who comes back from the same port is told of the
+    /// others once more, for the answer may have been lost with the connection.
     heard: u64,
     /// It has read the write verifier page: it looks there when it is told to.
     reads_page: bool,
@@ -72,7 +77,7 @@ impl Flushes {
         let state = &mut *self.lock();
         let place = state.away.iter().position(|(initiator, _)| *initiator == ports.initiator);
         let heard = place.and_then(|at| state.away.remove(at)).map_or(state.failures, |(_, heard)| heard);
-        state.listeners.entry(nexus).or_insert(Listener { ports, heard, reads_page: false });
+        state.listeners.entry(nexus).or_insert(Listener { ports, told: heard, heard, reads_page: false });
     }
 
     pub(crate) fn forget(&self, nexus: NexusId) {
@@ -91,7 +96,7 @@ impl Flushes {
         let first = self.verifier?;
         let state = &mut *self.lock();
         if let Some(listener) = state.listeners.get_mut(&nexus) {
-            (listener.heard, listener.reads_page) = (state.failures, true);
+            (listener.told, listener.reads_page) = (state.failures, true);
         }
         Some(verifier_after(first, state.failures))
     }
@@ -105,7 +110,10 @@ impl Flushes {
     pub(crate) fn begin(&self, nexus: NexusId) -> u32 {
         let state = &mut *self.lock();
         state.begun += 1;
-        let flush = Some(Flush::Working { nexus, number: state.begun });
+        if let Some(listener) = state.listeners.get_mut(&nexus) {
+            listener.heard = listener.told;
+        }
+        let flush = Some(Flush::Working { number: state.begun, failures: state.failures });
         let at = state.under_way.iter().position(Option::is_none).unwrap_or(state.under_way.len());
         match state.under_way.get_mut(at) {
             Some(place) => *place = flush,
@@ -114,19 +122,16 @@ impl Flushes {
         at as u32
     }
 
-    /// Whether the success of the flush at this place counts: nobody else's that began before it ended can fail any more.
+    /// Whether the success of the flush at this place counts: none that began before it ended can fail any more.
     pub(crate) fn may_succeed(&self, place: u32) -> bool {
         let state = &mut *self.lock();
         let Some(flush) = state.under_way.get_mut(place as usize).and_then(Option::as_mut) else { return true };
-        let (own, before) = match *flush {
-            Flush::Working { nexus, .. } => (nexus, state.begun),
-            Flush::Done { nexus, begun } => (nexus, begun),
+        let (before, failures) = match *flush {
+            Flush::Working { failures, .. } => (state.begun, failures),
+            Flush::Done { begun, failures } => (begun, failures),
         };
-        *flush = Flush::Done { nexus: own, begun: before };
-        let is_waited_for = |other: &Flush| match *other {
-            Flush::Working { nexus, number } => nexus != own && number <= before,
-            Flush::Done { .. } => false,
-        };
+        *flush = Flush::Done { begun: before, failures };
+        let is_waited_for = |other: &Flush| matches!(*other, Flush::Working { number, .. } if number <= before);
         !state.under_way.iter().flatten().any(is_waited_for)
     }
 
@@ -141,7 +146,7 @@ impl Flushes {
         let state = &mut *self.lock();
         state.failures += 1;
         if let Some(listener) = told.and_then(|nexus| state.listeners.get_mut(&nexus)) {
-            listener.heard = state.failures;
+            listener.told = state.failures;
         }
         if let (Some(first), Some(keeper)) = (self.verifier, &self.keeper) {
             keeper.renew(verifier_after(first, state.failures));
@@ -149,16 +154,17 @@ impl Flushes {
         state.listeners.iter().filter(|(_, listener)| listener.reads_page).map(|(nexus, _)| *nexus).collect()
     }
 
-    /// A flush by this nexus has succeeded: what it is told.
-    pub(crate) fn succeeded(&self, nexus: NexusId, completion: Completion) -> Completion {
+    /// The flush by this nexus at this place has succeeded: what it is told.
+    pub(crate) fn succeeded(&self, nexus: NexusId, place: u32, completion: Completion) -> Completion {
         let state = &mut *self.lock();
-        match state.listeners.get_mut(&nexus) {
-            Some(listener) if listener.heard < state.failures => {
-                listener.heard = state.failures;
-                Err(StoreError::new(ErrorKind::Unwritable, 0))
-            }
-            _ => completion,
-        }
+        let known = match state.under_way.get(place as usize).copied().flatten() {
+            Some(Flush::Working { failures, .. } | Flush::Done { failures, .. }) => failures,
+            None => state.failures,
+        };
+        let listener = state.listeners.get_mut(&nexus);
+        let is_told =
+            listener.is_none_or(|listener| std::mem::replace(&mut listener.told, state.failures) == state.failures);
+        if is_told && known == state.failures { completion } else { Err(StoreError::new(ErrorKind::Unwritable, 0)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -77,6 +77,11 @@ impl Hold {
         self.flushing
     }
 
+    /// Its place among the flushes of its disk.
+    pub(super) fn place(&self) -> u32 {
+        self.place
+    }
+
     /// Whether the flush, which the store has done, is not known yet to be a success.
     pub(super) fn must_settle(&mut self) -> bool {
         let must_settle =
@@ -157,6 +162,11 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(may_be_given_up) = self.sanitizes {
             self.disk.sanitize.fail(may_be_given_up);
+        }
+        // How it ended nobody has seen: a server that stops waits for its stores for some seconds only. It may have had the one
+        // error that the store tells, so that the flush of the server's own end succeeds.
+        if matches!(self.flushing, Flushing::Heard | Flushing::Unheard) && self.place != NOWHERE {
+            self.disk.flush_failed();
         }
         self.end_flush();
         self.disk.exclusion.leave(&self.permit);

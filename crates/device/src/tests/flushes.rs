@@ -221,13 +221,50 @@ fn a_flush_is_no_success_before_those_of_others_that_were_under_way_have_ended()
     }
 }
 
+/// Its initiator may flush for several file systems, and one with IMMED is heard by nobody.
 #[test]
-fn a_flush_waits_neither_for_its_own_initiator_nor_for_one_that_was_aborted() {
+fn a_flush_waits_for_those_of_its_own_initiator_and_fails_with_them() {
+    for earlier in [flush(), flush_later()] {
+        let world = World::of(&[OTHER]);
+        let first = match world.begin(OTHER, task(earlier, &[])) {
+            Progress::Store(execution, _) | Progress::Answered(execution, _) => execution,
+            other => panic!("{other:?}"),
+        };
+        let second = begun(&world, OTHER);
+        let waiting = ended(&world, second, Ok(Outcome::Done));
+        let over = world.units.resume(first, Err(StoreError::new(ErrorKind::Unwritable, 0)), &world.memory);
+        assert!(matches!(over, Progress::Done(_)));
+        assert_eq!(told(&world.finish(retried(&world, waiting))), Some(LOST));
+        assert_eq!(world.flushes(OTHER), [None; 3]);
+    }
+}
+
+#[test]
+fn a_flush_does_not_wait_for_one_that_was_aborted_and_has_ended() {
     let world = World::of(&[NEXUS, OTHER]);
-    let (own, second) = (begun(&world, OTHER), begun(&world, OTHER));
-    assert!(matches!(ended(&world, second, Ok(Outcome::Done)), Progress::Done(_)));
+    let own = begun(&world, OTHER);
     let Progress::Store(aborted, _) = begun(&world, NEXUS) else { unreachable!() };
     let waiting = ended(&world, own, Ok(Outcome::Done));
     aborted.abandon(&Ok(Outcome::Done));
     assert_eq!(told(&world.finish(retried(&world, waiting))), None);
+}
+
+/// As when the server stops before its store has answered.
+#[test]
+fn a_flush_whose_end_nobody_saw_has_failed() {
+    let world = World::of(&[NEXUS, OTHER]);
+    drop(begun(&world, NEXUS));
+    assert_eq!(world.flushes(OTHER), [Some(LOST), None, None]);
+}
+
+/// The connection may have been dead when the answer was sent.
+#[test]
+fn who_comes_back_before_it_has_flushed_again_is_told_once_more() {
+    let world = World::of(&[NEXUS, OTHER]);
+    assert_eq!(told(&world.failing(OTHER, flush(), &[])), Some(LOST));
+    world.units.nexus_lost(OTHER);
+    let again = NexusId(4);
+    world.units.nexus_established(again, ports(OTHER.0, 1));
+    world.run(again, build::test_unit_ready(), &[]);
+    assert_eq!(world.flushes(again), [Some(LOST), None, None]);
 }

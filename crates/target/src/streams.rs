@@ -254,7 +254,8 @@ impl Streams {
             tracing::debug!("an iSCSI connection is lost: {error}");
             self.lose(id, server, now);
         } else if is_over {
-            self.remove(id);
+            // No session has it any more, so that none loses it: the protocol forgets what was still to be sent.
+            self.lose(id, server, now);
         } else {
             let writable = connection.stream.wants_write();
             connection.watch(Interest { writable, ..connection.watched }, poller);
@@ -310,5 +311,105 @@ impl Connection {
         if wanted != self.watched && poller.change_stream(&self.stream, self.id.0, wanted).is_ok() {
             self.watched = wanted;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+
+    use sanwire_buffer::Region;
+    use sanwire_core::NexusId;
+    use sanwire_io::tcp::Listener;
+    use sanwire_iscsi::wire::LoginRequest;
+    use sanwire_iscsi::{
+        Admission, Admitted, Authentication, ConnectionParameters, Digests, Directory, IscsiName, Isid, LoginRefusal,
+        Portal, ServerConfig, ServerEvent, SessionKind, SessionParameters, TargetEntry, TargetId,
+    };
+
+    use super::*;
+
+    struct NoTargets;
+
+    impl Directory for NoTargets {
+        fn target(&self, _: &IscsiName, _: &IscsiName, _: IpAddr, _: &Portal) -> Result<TargetEntry, LoginRefusal> {
+            Err(LoginRefusal::NotFound)
+        }
+
+        fn permits_user(&self, _: TargetId, _: &IscsiName, _: &str) -> bool {
+            true
+        }
+
+        fn discovery_authentication(&self, _: &IscsiName, _: IpAddr) -> Result<Authentication, LoginRefusal> {
+            Ok(Authentication::default())
+        }
+
+        fn visible(&self, _: &IscsiName, _: IpAddr, _: &Portal) -> Vec<(IscsiName, Vec<String>)> {
+            Vec::new()
+        }
+    }
+
+    fn admitted(initiator: &IscsiName) -> Admitted {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 3260));
+        Admitted {
+            request: LoginRequest { current_stage: 1, command_number: 1, task_tag: 7, ..LoginRequest::default() },
+            text: Vec::new(),
+            status_number: 100,
+            initiator: initiator.clone(),
+            alias: String::new(),
+            isid: Isid([0x40, 0, 0, 0, 0, 1]),
+            user: None,
+            peer: Ipv4Addr::LOCALHOST.into(),
+            portal: Portal { address, group_tag: 1 },
+            kind: SessionKind::Normal { target: TargetId(0), name: initiator.clone() },
+            connection: ConnectionParameters {
+                digests: Digests::default(),
+                send_data_max_bytes: 8192,
+                receive_data_max_bytes: 65536,
+            },
+            session: SessionParameters {
+                initial_r2t: false,
+                immediate_data: true,
+                max_burst_bytes: 65536,
+                first_burst_bytes: 16384,
+                max_outstanding_r2t: 1,
+                data_pdu_in_order: true,
+                data_sequence_in_order: true,
+                error_recovery_level: 2,
+                max_connections: 1,
+                time_to_wait_s: 2,
+                time_to_retain_s: 20,
+                protocol_level: 2,
+            },
+            leftover: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_connection_that_is_closed_when_all_is_sent_leaves_nothing_behind() {
+        let config = ServerConfig {
+            memory: Region::new(1 << 20).unwrap(),
+            directory: Arc::new(NoTargets),
+            commands_max: 32,
+            transfer_max_bytes: 1 << 16,
+        };
+        let (mut server, mut streams, mut poller) = (Server::new(config), Streams::default(), Poller::new());
+        let listener = Listener::open((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let _initiator = TcpStream::connect(listener.local_address().unwrap()).unwrap();
+        let (stream, _) = std::iter::repeat_with(|| listener.accept().unwrap()).find_map(|accepted| accepted).unwrap();
+        let now = Instant::ZERO;
+        let id = streams.add(stream, Seat::for_test(), &mut poller, now).map_err(|(_, error)| error).unwrap();
+        let name: IscsiName = "iqn.2026-11.org.sanwire:test".parse().unwrap();
+        server.admit(id, admitted(&name), Admission { tsih: 1, nexus: NexusId(1) }, now);
+        streams.transmit(&mut server, &mut poller, now);
+        server.drop_initiator(&name);
+        assert_eq!(server.connections_closing(), 1);
+        while let Some(event) = server.poll_event() {
+            if let ServerEvent::Close { connection } = event {
+                streams.close(connection, &mut server, &mut poller, now);
+            }
+        }
+        assert!(streams.is_empty());
+        assert_eq!(server.connections_closing(), 0);
     }
 }

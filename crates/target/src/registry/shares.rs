@@ -109,6 +109,16 @@ impl Seat {
     }
 }
 
+#[cfg(test)]
+impl Seat {
+    /// One for a test of something else.
+    pub(crate) fn for_test() -> Arc<Seat> {
+        let shares = Arc::new(Shares::new(&Budget::new(1 << 20)));
+        let initiator = "iqn.2026-11.org.sanwire:test".parse().unwrap();
+        Arc::new(shares.take(Owner::new(IpAddr::from([127, 0, 0, 1]), initiator, false)))
+    }
+}
+
 impl Drop for Seat {
     fn drop(&mut self) {
         self.shares.lock().leave(&self.owner);

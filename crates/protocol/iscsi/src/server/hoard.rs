@@ -60,6 +60,13 @@ impl Server {
         self.feed_starved(now);
     }
 
+    /// Connections that no session has any more, and that have not ended yet: [`Server::connection_lost`] tells of that, also where
+    /// they were closed as asked.
+    #[must_use]
+    pub fn connections_closing(&self) -> usize {
+        self.shared.closing.len()
+    }
+
     /// How many connections were dropped so.
     #[must_use]
     pub fn hoards_dropped(&self) -> u64 {

@@ -113,7 +113,7 @@ impl Server {
         self.feed_starved(now);
     }
 
-    /// A connection has ended or failed.
+    /// A connection has ended or failed, or was closed as asked.
     pub fn connection_lost(&mut self, connection: ConnectionId, now: Instant) {
         self.shared.closing.remove(&connection);
         let Some(&nexus) = self.shared.homes.get(&connection) else { return };

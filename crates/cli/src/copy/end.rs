@@ -13,7 +13,7 @@ const CHUNK_MAX_BYTES: u64 = 1 << 20;
 const CHUNK_MIN_BYTES: u64 = 256 << 10;
 
 /// Bytes of all operations in flight, unless they are the smallest.
-const IN_FLIGHT_MAX_BYTES: u64 = 32 << 20;
+const IN_FLIGHT_MAX_BYTES: u64 = 8 << 20;
 
 /// A source or a destination.
 #[derive(Debug)]

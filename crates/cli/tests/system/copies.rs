@@ -60,7 +60,7 @@ fn a_copy_that_was_killed_goes_on() {
 fn a_volume_that_changed_since_its_copy_was_interrupted_is_copied_as_it_is_now() {
     let test = "a_volume_that_changed_since_its_copy_was_interrupted_is_copied_as_it_is_now";
     let Some(world) = World::new(test, 1500, &[]) else { return };
-    let mut server = Server::start(&world, &["disk=ram:64M,delay=read:60ms"]);
+    let mut server = Server::start(&world, &["disk=ram:64M,delay=read:240ms"]);
     let (image, part, back) = (world.scratch.path("image"), world.scratch.path("part"), world.scratch.path("back"));
     fs::write(&image, pattern(3, 64 << 20)).expect("an image");
     fs::write(&part, pattern(4, 64 << 10)).expect("a part");

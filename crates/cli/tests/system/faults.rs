@@ -188,6 +188,8 @@ fn an_attachment_says_when_its_volume_goes_away_and_comes_back() {
     assert_eq!(read(), Some(1));
     server.signal(Signal::CONT);
     wait_until("it can be read again", RECOVERY, || read() == Some(0));
+    // A thread of its own writes the lines.
+    wait_until("it is said", RECOVERY, || attached.log().contains("WARN volume disk can be used again"));
     let log = attached.log();
     let count = |text| log.matches(text).count();
     assert_eq!(

@@ -97,9 +97,10 @@ pub const OFFENCES_WAITING: Quota = Quota::held(Holder::Strangers, "refusals tha
 /// volumes attached, each by a program of its own, has room for others.
 pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", LUNS_MAX as u64 + 64);
 
-/// What is remembered of commands for the sessions of a client that have no connection: two whole spans of command numbers, or what
-/// 32 sessions have in transit.
-pub const SLOTS_OF_CLIENT: Quota = Quota::held(Holder::Client, "commands remembered without a connection", 2048);
+/// What is remembered of commands for the sessions of a client that have no connection: what all that it may have have in transit, 32
+/// each, or ten whole spans of command numbers.
+pub const SLOTS_OF_CLIENT: Quota =
+    Quota::held(Holder::Client, "commands remembered without a connection", SESSIONS_OF_CLIENT.limit * 32);
 
 /// Sessions from one address in a shard, of clients that it does not list.
 pub const SESSIONS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "sessions of clients that are not listed", 512);

@@ -82,7 +82,7 @@ impl Server {
             return true;
         }
         while !self.places.has_room(&self.held(applicant)) {
-            let Some(idle) = self.longest_idle(applicant.client) else { break };
+            let Some(idle) = longest_away(self.own_idle(applicant.client)) else { break };
             self.close_session(idle);
         }
         let held = self.held(applicant);
@@ -115,13 +115,11 @@ impl Server {
             if self.places.slots.admits(slots, 0) {
                 return;
             }
-            let Some(idle) = self.longest_idle(client) else { return };
+            // One of which nothing is remembered would free nothing.
+            let remembered = self.own_idle(client).filter(|session| session.slots() > 0);
+            let Some(idle) = longest_away(remembered) else { return };
             self.close_session(idle);
         }
-    }
-
-    fn longest_idle(&self, client: ClientId) -> Option<NexusId> {
-        self.own_idle(client).min_by_key(|session| session.orphaned_at).map(|session| session.nexus)
     }
 
     /// The sessions of a client that can end without anything's being called back.
@@ -133,4 +131,8 @@ impl Server {
         let own = self.by_client.range((client, 0)..=(client, u64::MAX));
         own.filter_map(|(_, nexus)| self.sessions.get(nexus)).filter(|session| session.connection.is_none())
     }
+}
+
+fn longest_away<'a>(sessions: impl Iterator<Item = &'a Session>) -> Option<NexusId> {
+    sessions.min_by_key(|session| session.orphaned_at).map(|session| session.nexus)
 }

@@ -188,22 +188,25 @@ fn a_listed_client_has_its_place_whoever_is_at_its_address() {
     assert!(clients[0].server().is_some());
 }
 
-#[test]
-fn what_is_remembered_for_a_client_that_is_away_is_bounded() {
-    let mut server = server();
-    let mut programs: Vec<Client> = (0..4).map(program).collect();
-    let mut now = settle(&mut server, &mut programs, Instant::ZERO);
+/// Nothing between the first and the last was ever asked.
+fn remember_a_span(session: &mut Session) {
     let terms = UnitTerms { protection: Protection::Checksum, is_compressible: false };
     let unit = Unit { lun: None, terms, is_read: false };
     let to = ReplyTo { tag: Tag::default(), protection: Protection::Checksum, is_local: false };
-    for session in server.sessions.values_mut() {
-        // Nothing between the first and the last was ever asked.
-        session.ask(0, 0, to, unit);
-        session.ask(1023, 0, to, unit);
-        for number in [0, 1023] {
-            session.answer(number, Kept { head: Head::new(), data: None, is_compressible: false });
-        }
+    for number in [0, 1023] {
+        session.ask(number, 0, to, unit);
     }
+    for number in [0, 1023] {
+        session.answer(number, Kept { head: Head::new(), data: None, is_compressible: false });
+    }
+}
+
+#[test]
+fn what_is_remembered_for_a_client_that_is_away_is_bounded() {
+    let mut server = server();
+    let mut programs: Vec<Client> = (0..12).map(program).collect();
+    let mut now = settle(&mut server, &mut programs, Instant::ZERO);
+    server.sessions.values_mut().for_each(remember_a_span);
     let ids: Vec<u32> = server.connections.keys().copied().collect();
     for id in ids {
         now += MS;
@@ -211,5 +214,24 @@ fn what_is_remembered_for_a_client_that_is_away_is_bounded() {
     }
     let slots: usize = server.sessions.values().map(Session::slots).sum();
     assert!(slots as u64 <= SLOTS_OF_CLIENT.limit, "{slots}");
-    assert_eq!(server.sessions.len(), 2, "the two that were away for the least time");
+    assert_eq!(server.sessions.len(), 10, "those that were away for the least time");
+}
+
+#[test]
+fn a_session_of_which_nothing_is_remembered_makes_no_room_for_what_is() {
+    let mut server = server();
+    let mut programs: Vec<Client> = (0..13).map(program).collect();
+    let mut now = settle(&mut server, &mut programs, Instant::ZERO);
+    let ids: Vec<u32> = server.connections.keys().copied().collect();
+    let (idle, busy) = ids.split_at(1);
+    let idle_nexus = server.connections[&idle[0]].nexus;
+    for session in server.sessions.values_mut().filter(|session| session.nexus != idle_nexus) {
+        remember_a_span(session);
+    }
+    for id in idle.iter().chain(busy) {
+        now += MS;
+        server.drop_connection(*id, now);
+    }
+    assert!(server.sessions.contains_key(&idle_nexus), "it is away for longest, and has nothing to give");
+    assert!(server.sessions.len() < programs.len());
 }

@@ -178,17 +178,25 @@ fn who_takes_no_answers_gives_its_memory_up_when_others_have_not_the_least() {
 fn who_takes_its_answers_keeps_its_connection_however_short_memory_is() {
     let mut world = World::with(small_share());
     world.pass(S);
-    world.read();
-    world.pass(10 * MS);
-    assert!(world.execute_reads(Vec::new()).is_empty());
+    // What it reads is the memory that the other one needs.
+    let data = world.server.sessions.values().next().unwrap().memory.frame(READ_BYTES).unwrap().freeze();
     let other = world.memory().share(READ_BYTES);
     let _rest = world.memory().frame(world.memory().free_bytes());
     assert!(other.frame(READ_BYTES).is_none());
     for _ in 0..30 {
+        world.read();
+        world.pass(10 * MS);
+        let asked: Vec<ServerEvent> = std::iter::from_fn(|| world.server.poll_event()).collect();
+        for event in asked {
+            if let ServerEvent::Command { handle, .. } = event {
+                world.server.reply(handle, Reply::good(Some(data.clone())), world.now);
+            }
+        }
+        world.server.relieve(&shortage_of(&other), world.now);
         world.pass(100 * MS);
         world.server.relieve(&shortage_of(&other), world.now);
     }
-    assert_eq!(world.server.connections(), 1);
+    assert_eq!((world.server.connections(), world.server.counters().hoarders, world.answers()), (1, 0, 30));
 }
 
 #[test]
@@ -310,11 +318,25 @@ fn the_beginning_of_a_request_that_does_not_go_on_is_given_up() {
     let (_, packet) = world.client.poll_transmit(world.now).unwrap();
     world.server.handle_input(path(100), &bytes(&packet), world.now);
     assert_eq!(world.memory().free_bytes(), 0);
-    for _ in 0..40 {
-        world.client.say(Opcode::AdnReply, LiveReply::KeepAlive { nonce: 1 }.write());
-        world.pass_some(S, |opcode| opcode == Opcode::AdnReply, |_| false);
-    }
-    assert!(world.is_all_memory_free() && world.server.connections() == 0);
+    // It says that it lives, and never notices that its request does not go on.
+    let mut live_for = |seconds: u32| {
+        for _ in 0..seconds {
+            world.now += S;
+            world.client.say(Opcode::AdnReply, LiveReply::KeepAlive { nonce: 1 }.write());
+            while let Some((_, packet)) = world.client.poll_transmit(world.now) {
+                let packet = bytes(&packet);
+                if opcode(&packet) == Opcode::AdnReply {
+                    world.server.handle_input(path(100), &packet, world.now);
+                }
+            }
+            world.server.handle_timeout(world.now);
+            while world.server.poll_transmit(world.now).is_some() {}
+        }
+        (world.server.connections(), world.is_all_memory_free())
+    };
+    assert_eq!(live_for(29), (1, false));
+    // It is looked at with the next keep-alive.
+    assert_eq!(live_for(7), (0, true));
 }
 
 #[test]
@@ -325,11 +347,13 @@ fn a_request_that_its_client_may_not_go_on_with_is_waited_for() {
     world.order(1 << 20);
     let (_, packet) = world.client.poll_transmit(world.now).unwrap();
     world.server.handle_input(path(100), &bytes(&packet), world.now);
+    let connection = *world.server.connections.keys().next().unwrap();
     world.server.pause(client, true, world.now);
     world.pass(60 * S);
     world.server.pause(client, false, world.now);
     world.pass(S);
     assert_eq!(world.come(), [1 << 20]);
+    assert!(world.server.connections.contains_key(&connection), "it did not have to come again");
 }
 
 #[test]

@@ -191,9 +191,9 @@ mod tests {
     fn no_line_begins_another_one() {
         let out = Arc::<Mutex<Vec<u8>>>::default();
         let writer = LogWriter::start(Stuck(Arc::clone(&out)), false);
-        (&writer).write_all("client (a\nERROR \u{202e}b) has come\n".as_bytes()).unwrap();
+        (&writer).write_all("client (a\nERROR \u{202e}b) connected\n".as_bytes()).unwrap();
         writer.finish();
-        assert_eq!(&*out.lock().unwrap(), b"client (a\\u000aERROR \\u202eb) has come\n");
+        assert_eq!(&*out.lock().unwrap(), b"client (a\\u000aERROR \\u202eb) connected\n");
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!                    -> Answered(execution, request) the same, but GOOD is answered before
 //!                    -> Wait(waiting)               retry(waiting) soon, after other work
 //!                    -> Piece(reply, disk)          begin the task with its next piece, when that is wanted
-//!                    -> NoMemory(task)              begin it again when frames have come home
+//!                    -> NoMemory(task)              begin it again when frames have been given back
 //! ```
 //!
 //! [`Starvation`] keeps the tasks that found no memory, and begins them so that no session keeps others waiting.

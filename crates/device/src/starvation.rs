@@ -63,7 +63,7 @@ pub struct Starvation<H> {
     memory: Region,
     /// Where only that can begin which needs no memory.
     nothing: Region,
-    /// How many frames had come home when all were last tried; `None`: they are to be tried again in any case.
+    /// How many frames had been given back when all were last tried; `None`: they are to be tried again in any case.
     tried_at: Option<u64>,
     tend_at: Option<Instant>,
 }
@@ -123,7 +123,7 @@ impl<H> Starvation<H> {
         }
     }
 
-    /// Tries those that wait, if any memory has come home since: `go_on` is told what has become of those that have begun.
+    /// Tries those that wait, if any memory has been given back since: `go_on` is told what has become of those that have begun.
     pub fn serve(&mut self, mut go_on: impl FnMut(H, &Arc<LogicalUnits>, Progress)) {
         let releases = self.memory.releases();
         if self.queues.is_empty() || self.tried_at == Some(releases) {

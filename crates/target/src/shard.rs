@@ -208,7 +208,7 @@ impl Shard {
         self.answer(now);
     }
 
-    /// Takes memory from those who do nothing by which it would come home, when others have none.
+    /// Takes memory from those who do nothing by which it would be given back, when others have none.
     fn relieve(&mut self, now: Instant) {
         if now < self.relieve_at {
             return;

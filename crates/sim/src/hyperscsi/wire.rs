@@ -274,7 +274,7 @@ impl Wire for Packets {
         let Some(host) = &mut world.host else { return Ok(()) };
         host.drain_events(&mut world.counts, world.now)?;
         let mut packets = host.transmits(world.now, DRAIN_MAX)?;
-        // Frames may have come home: answers were acknowledged.
+        // Frames may have been given back: answers were acknowledged.
         host.feed_starved(world.now)?;
         host.drain_events(&mut world.counts, world.now)?;
         packets.extend(host.transmits(world.now, DRAIN_MAX)?);

@@ -32,7 +32,7 @@ impl Runner {
         self.go_on(Some(handle), seat.units, progress, engine, now)
     }
 
-    /// Begins what has waited, as far as memory has come home.
+    /// Begins what has waited, as far as memory has been given back.
     pub(super) fn feed_starved(&mut self, engine: &mut FileEngine, now: Instant, ended: &mut Vec<Ended>) {
         let mut begun = Vec::new();
         self.starvation.serve(|handle, units, progress| begun.push((handle, units.clone(), progress)));

@@ -1,4 +1,4 @@
-//! The clients' shares of the memory, and connections that keep some without doing anything by which it would come home.
+//! The clients' shares of the memory, and connections that keep some without doing anything by which it would be given back.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Server {
     }
 
     /// Some sessions of this server or others have no memory: drops the connections that keep some from them, and whose clients do
-    /// nothing by which it would come home, or so little that it takes for ever. Their sessions go on when they come again. To be called every now and then as long as it is so.
+    /// nothing by which it would be given back, or so little that it takes for ever. Their sessions go on when they come again. To be called every now and then as long as it is so.
     pub fn relieve(&mut self, shortage: &Shortage, now: Instant) {
         let is_in_the_way = |connection: &mut Connection| {
             shortage.is_due_to(connection.nexus, &connection.memory) && connection.hoards(now)
@@ -64,7 +64,7 @@ impl Connection {
         self.channel.is_held().then_some(ServerEvent::Held { nexus: self.nexus, is_held: false })
     }
 
-    /// Whether it has done too little for a while by which the memory that it has would come home.
+    /// Whether it has done too little for a while by which the memory that it has would be given back.
     fn hoards(&mut self, now: Instant) -> bool {
         let is_late = |since: Instant| now.saturating_since(since) >= HOARD_MAX;
         let is_deaf = self.channel.asked_since().is_some_and(is_late) || self.channel.held_since().is_some_and(is_late);

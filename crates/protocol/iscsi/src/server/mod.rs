@@ -40,7 +40,7 @@ use crate::ConnectionId;
 use crate::IscsiName;
 use crate::login::{Admitted, Directory, TargetId};
 
-/// While somebody waits for memory, it is looked for so often: it may come home on any thread.
+/// While somebody waits for memory, it is looked for so often: it may be given back on any thread.
 const MEMORY_RETRY: Duration = Duration::from_millis(1);
 
 /// So long an initiator has to leave, once it was asked to.

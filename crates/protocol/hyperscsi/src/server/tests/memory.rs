@@ -1,4 +1,4 @@
-//! Memory that clients hold which do nothing by which it would come home, and answers that nobody takes.
+//! Memory that clients hold which do nothing by which it would be given back, and answers that nobody takes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -228,7 +228,7 @@ impl Client {
     fn volume_info(&self, summary: &VolumeSummary) -> VolumeInfo {
         let server = self.server();
         let block = summary.block_bytes.max(1);
-        let whole = |bytes: u32| summary.transfer_max_bytes.min(bytes) / block * block;
+        let whole = |bytes: u32| summary.limits.transfer_max_bytes.min(bytes) / block * block;
         VolumeInfo {
             name: Arc::from(&*summary.name),
             lun: summary.lun,
@@ -239,7 +239,7 @@ impl Client {
             discards: summary.discards,
             transfer_max_bytes: whole(server.transfer_max_bytes),
             transfer_limit_bytes: whole(server.transfer_limit_bytes),
-            range_max_bytes: summary.range_max_bytes,
+            range_max_bytes: summary.limits.range_max_bytes,
             server: Arc::from(&*server.name),
             wire: Arc::clone(&self.wire),
             unit: server.unit,

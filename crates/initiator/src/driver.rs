@@ -24,7 +24,7 @@ use crate::inventory::{Mark, VolumeSummary};
 use crate::pauser::{PauseDesk, Pauser};
 use crate::queue::{Completer, OpQueue};
 use crate::session::{Answer, Event, Failure, OrderId, ServerInfo, Session};
-use crate::translate::{Again, Form};
+use crate::translate::{Again, Form, Limits};
 use crate::volume::{BufferPool, InfoCell, VolumeError};
 
 /// A device that is busy is asked again after this.
@@ -69,8 +69,8 @@ pub(crate) struct Served {
     mark: Mark,
     form: Form,
     block_bytes: u32,
-    /// The largest transfer of a command, as the device has it.
-    transfer_max_bytes: u32,
+    /// How much one command may be about, as the device has it.
+    limits: Limits,
     queue: OpQueue,
     info: InfoCell,
     /// Where its acknowledged writes are kept.

@@ -15,7 +15,7 @@ use crate::driver::Driver;
 use crate::endpoint::ConnectError;
 use crate::keeper::Word;
 use crate::session::Answer;
-use crate::translate::Form;
+use crate::translate::{Form, Limits};
 
 /// How often a command is given again because the unit had something else to tell first.
 const ATTENTIONS_MAX: usize = 8;
@@ -68,10 +68,8 @@ pub(crate) struct VolumeSummary {
     pub(crate) discards: bool,
     /// The commands that it knows.
     pub(crate) form: Form,
-    /// The longest transfer of one command, in bytes.
-    pub(crate) transfer_max_bytes: u32,
-    /// The longest discard or zeroing of one command, in bytes.
-    pub(crate) range_max_bytes: u64,
+    /// How much one command may be about.
+    pub(crate) limits: Limits,
 }
 
 /// Asks the server for all its volumes.
@@ -114,6 +112,8 @@ pub(crate) struct Contents {
     pub(crate) mark: Mark,
     /// Size and block, in bytes; `None` while the unit does not tell them.
     pub(crate) capacity: Option<(u64, u32)>,
+    /// How much one command may be about; `None` while the unit does not tell it.
+    pub(crate) limits: Option<Limits>,
     pub(crate) word: Word,
 }
 
@@ -122,15 +122,23 @@ pub(crate) fn contents(driver: &mut Driver, lun: Lun) -> Result<Contents, Connec
     let asker = &mut Asker { driver, server: THE_SERVER };
     let mark = names(asker, lun)?.1;
     let capacity = match capacity(asker, lun) {
-        Ok((capacity, _)) => Some((capacity.length_bytes(), capacity.block_bytes)),
+        Ok(capacity) => Some(capacity),
         // Its name says who it is, also while its medium cannot be reached.
         Err(ConnectError::Command { .. }) if !mark.is_empty() => None,
         Err(error) => return Err(error),
     };
+    let listed = asker.listed_pages(lun)?;
+    let limits =
+        match capacity.map(|(capacity, form)| limits(asker, lun, listed.as_deref(), capacity.block_bytes, form)) {
+            Some(Ok(limits)) => Some(limits),
+            Some(Err(ConnectError::Command { .. })) | None => None,
+            Some(Err(error)) => return Err(error),
+        };
     // The question before may have used up a unit attention that told of a change after the first answer.
-    let word = mode(asker, lun)?.word;
+    let word = mode(asker, lun, listed.as_deref())?.word;
     let mark = names(asker, lun)?.1;
-    Ok(Contents { mark, capacity, word })
+    let capacity = capacity.map(|(capacity, _)| (capacity.length_bytes(), capacity.block_bytes));
+    Ok(Contents { mark, capacity, limits, word })
 }
 
 struct Asker<'a> {
@@ -260,26 +268,14 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
     names(asker, lun)?;
     let (capacity, form) = capacity(asker, lun)?;
     let listed = asker.listed_pages(lun)?;
-    let limits = match asker.optional_page(lun, listed.as_deref(), page::BLOCK_LIMITS)? {
-        Some(limits) => BlockLimits::parse(&limits).map_err(|error| asker.wrong("INQUIRY (page B0h)", error))?,
-        None => BlockLimits::default(),
-    };
+    let limits = limits(asker, lun, listed.as_deref(), capacity.block_bytes, form)?;
     let provisioning = match asker.optional_page(lun, listed.as_deref(), page::LOGICAL_BLOCK_PROVISIONING)? {
         Some(page) => Some(Provisioning::parse(&page).map_err(|error| asker.wrong("INQUIRY (page B2h)", error))?),
         None => None,
     };
-    let block = u64::from(capacity.block_bytes);
-    let Mode { read_only, word } = mode(asker, lun)?;
+    let Mode { read_only, word } = mode(asker, lun, listed.as_deref())?;
     // Last: later unit attentions stay, and tell that it may be another one.
     let (name, mark) = names(asker, lun)?;
-    let range_blocks = [limits.maximum_write_same, u64::from(limits.maximum_unmap)].into_iter().filter(|max| *max > 0);
-    // Zero stands for no limit (SBC-4 6.6.4).
-    let told_bytes = match u64::from(limits.maximum_transfer) {
-        // What every target takes, though it could say more.
-        0 => TRANSFER_MAX_BYTES as u64,
-        blocks => blocks.saturating_mul(block),
-    };
-    let transfer_max_bytes = form.blocks_max().saturating_mul(block).min(told_bytes);
     Ok(VolumeSummary {
         lun,
         name,
@@ -291,6 +287,31 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
         read_only,
         discards: !read_only && provisioning.is_some_and(|thin| thin.unmap && thin.reads_zeroes),
         form,
+        limits,
+    })
+}
+
+fn limits(
+    asker: &mut Asker<'_>,
+    lun: Lun,
+    listed: Option<&[u8]>,
+    block_bytes: u32,
+    form: Form,
+) -> Result<Limits, ConnectError> {
+    let told = match asker.optional_page(lun, listed, page::BLOCK_LIMITS)? {
+        Some(page) => BlockLimits::parse(&page).map_err(|error| asker.wrong("INQUIRY (page B0h)", error))?,
+        None => BlockLimits::default(),
+    };
+    let block = u64::from(block_bytes);
+    // Zero stands for no limit (SBC-4 6.6.4).
+    let range_blocks = [told.maximum_write_same, u64::from(told.maximum_unmap)].into_iter().filter(|max| *max > 0);
+    let told_bytes = match u64::from(told.maximum_transfer) {
+        // What every target takes, though it could say more.
+        0 => TRANSFER_MAX_BYTES as u64,
+        blocks => blocks.saturating_mul(block),
+    };
+    let transfer_max_bytes = form.blocks_max().saturating_mul(block).min(told_bytes);
+    Ok(Limits {
         transfer_max_bytes: u32::try_from(transfer_max_bytes).unwrap_or(u32::MAX),
         range_max_bytes: range_blocks.min().unwrap_or(RANGE_BLOCKS_USUAL).saturating_mul(block),
     })
@@ -303,7 +324,7 @@ struct Mode {
 }
 
 /// The write-protect bit stands in the header of every mode page's answer (SPC-5 7.5.6), the write cache in the caching page.
-fn mode(asker: &mut Asker<'_>, lun: Lun) -> Result<Mode, ConnectError> {
+fn mode(asker: &mut Asker<'_>, lun: Lun, listed: Option<&[u8]>) -> Result<Mode, ConnectError> {
     let cdb = build::mode_sense_6(sanwire_scsi::PageControl::Current, sanwire_scsi::mode::page::CACHING, 252);
     let answer = match asker.try_ask(lun, "MODE SENSE (6)", cdb, 252) {
         Ok(answer) => answer,
@@ -315,7 +336,7 @@ fn mode(asker: &mut Asker<'_>, lun: Lun) -> Result<Mode, ConnectError> {
     let mode = ModeData::parse(ModeForm::Six, &answer).ok();
     let read_only = mode.is_some_and(|mode| mode.write_protected);
     let is_cached = mode.and_then(|mode| mode.write_cache()) != Some(false);
-    let word = match word(asker, lun)? {
+    let word = match word(asker, lun, listed)? {
         Word::Verified { verifier, .. } if read_only || !is_cached => Word::Stable { verifier: Some(verifier) },
         Word::Silent if read_only || !is_cached => Word::Stable { verifier: None },
         word => word,
@@ -324,9 +345,8 @@ fn mode(asker: &mut Asker<'_>, lun: Lun) -> Result<Mode, ConnectError> {
 }
 
 /// What the unit says of writes that are in its cache.
-fn word(asker: &mut Asker<'_>, lun: Lun) -> Result<Word, ConnectError> {
-    let listed = asker.listed_pages(lun)?.unwrap_or_default();
-    let page = asker.optional_page(lun, Some(&listed), page::WRITE_VERIFIER)?;
+fn word(asker: &mut Asker<'_>, lun: Lun, listed: Option<&[u8]>) -> Result<Word, ConnectError> {
+    let page = asker.optional_page(lun, Some(listed.unwrap_or_default()), page::WRITE_VERIFIER)?;
     let said = page.and_then(|page| WriteVerifier::parse(&page).ok().flatten());
     Ok(match said {
         Some(WriteVerifier { is_stable: true, .. }) => Word::Stable { verifier: None },

@@ -1,149 +1,78 @@
 //! Operations of a volume as SCSI commands, and answers as results.
 
+mod request;
+
 use std::sync::Arc;
 
-use sanwire_buffer::{Frame, Slice};
-use sanwire_core::Lun;
+use sanwire_buffer::Frame;
 use sanwire_scsi::report::{LbaRun, parse_lba_status};
-use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, build, unmap_parameters};
+use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Status};
 
+pub(crate) use self::request::{Form, Limits, Progress, Request, Task};
 use crate::driver::VolumeId;
 use crate::queue::{AllocatedRun, OpKind, OpOutput};
-use crate::session::{Answer, Order};
+use crate::session::Answer;
 use crate::volume::VolumeError;
 
-/// Room for the answer to GET LBA STATUS: a header and 63 runs.
-const LBA_STATUS_BYTES: u32 = 8 + 63 * 16;
-
-/// What a command needs to be given again after a unit attention.
+/// What an operation needs to be given again after a unit attention, and in parts.
 #[derive(Debug)]
 pub(crate) struct Again {
     pub(crate) volume: VolumeId,
-    pub(crate) cdb: Cdb,
-    pub(crate) data_out: Option<Slice>,
-    pub(crate) offset_bytes: u64,
-    pub(crate) is_read: bool,
-    /// It asks which blocks have space: so many, of this size.
-    pub(crate) asks: Option<(u64, u64)>,
-    /// It is about blocks without their data: devices may not know it, or not in this form.
-    pub(crate) is_range: bool,
-    /// What it does to what is stable.
-    pub(crate) effect: Effect,
+    pub(crate) request: Request,
+    progress: Progress,
+    /// The frame of a read that is given in parts, with those that are done.
+    gathered: Option<Frame>,
+    /// A flush makes stable what was acknowledged before this number of the volume's keeper.
+    pub(crate) flushes_below: u64,
     /// How often the device had a unit attention to tell instead.
     pub(crate) attentions: u32,
     /// How often it was busy.
     pub(crate) refusals: u32,
 }
 
-/// What a command does to what is stable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Effect {
-    Nothing,
-    /// It changes blocks; their new content `is_stable` at once or not before a flush.
-    Write {
-        is_stable: bool,
-    },
-    /// It makes stable what was acknowledged before this number of the volume's keeper.
-    Flush {
-        below: u64,
-    },
-}
-
 impl Again {
-    /// The command for the unit that the volume is now, with the frame for its answer's data.
-    pub(crate) fn order(&self, lun: Lun, data_in: Option<Frame>) -> Order {
-        Order { lun, cdb: self.cdb, data_out: self.data_out.clone(), data_in }
-    }
-}
-
-/// Which commands a unit knows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Form {
-    /// Those of ten bytes.
-    Ten,
-    /// Those of sixteen.
-    Sixteen,
-}
-
-impl Form {
-    /// The most blocks that one command can say.
-    pub(crate) fn blocks_max(self) -> u64 {
-        match self {
-            Form::Ten => u16::MAX.into(),
-            Form::Sixteen => u32::MAX.into(),
-        }
+    /// A new operation, and the frame for the data of its answer.
+    pub(crate) fn new(volume: VolumeId, form: Form, block_bytes: u32, kind: OpKind) -> (Self, Option<Frame>) {
+        let (request, data_in) = Request::new(form, block_bytes, kind);
+        let progress = Progress::default();
+        (Again { volume, request, progress, gathered: None, flushes_below: 0, attentions: 0, refusals: 0 }, data_in)
     }
 
-    fn read(self, extent: Extent) -> Option<Cdb> {
-        match self {
-            Form::Ten => build::read_10(extent),
-            Form::Sixteen => Some(build::read_16(extent)),
+    /// Makes the next command of what is left to do; gives the frame for its data.
+    pub(crate) fn cut(&mut self, limits: Limits, data_in: Option<Frame>) -> Option<Frame> {
+        self.progress.give(&self.request, limits);
+        if self.request.task != Task::Read {
+            return data_in;
         }
+        if self.progress.is_all_of(&self.request) {
+            return self.gathered.take().or(data_in);
+        }
+        if self.gathered.is_none() {
+            self.gathered = data_in;
+        }
+        Frame::zeroed(self.progress.given_bytes(&self.request))
     }
 
-    fn write(self, extent: Extent, stable: bool) -> Option<Cdb> {
-        match self {
-            Form::Ten => build::write_10(extent, stable),
-            Form::Sixteen => Some(build::write_16(extent, stable)),
-        }
+    /// What was given last: all of the operation, or a part.
+    pub(crate) fn part(&self) -> Request {
+        self.progress.part(&self.request)
     }
 
-    pub(crate) fn flush(self) -> Cdb {
-        match self {
-            Form::Ten => build::synchronize_cache_10(),
-            Form::Sixteen => build::synchronize_cache_16(Extent { lba: 0, blocks: 0 }),
-        }
+    /// Whether what was given last is more than goes at once.
+    pub(crate) fn exceeds(&self, limits: Limits) -> bool {
+        self.progress.exceeds(&self.request, limits)
     }
-}
 
-/// The command of an operation, and the frame of a read. Offsets and lengths were checked by the volume.
-pub(crate) fn command(volume: VolumeId, form: Form, block_bytes: u32, kind: OpKind) -> Option<(Again, Option<Frame>)> {
-    let block = u64::from(block_bytes.max(1));
-    let extent = |offset_bytes: u64, length_bytes: u64| {
-        Some(Extent { lba: offset_bytes / block, blocks: u32::try_from(length_bytes / block).ok()? })
-    };
-    let plain = |cdb, offset_bytes, effect| Again {
-        volume,
-        cdb,
-        data_out: None,
-        offset_bytes,
-        is_read: false,
-        asks: None,
-        is_range: false,
-        effect,
-        attentions: 0,
-        refusals: 0,
-    };
-    let volatile = Effect::Write { is_stable: false };
-    Some(match kind {
-        OpKind::Read { offset_bytes, buffer } => {
-            let cdb = form.read(extent(offset_bytes, buffer.len() as u64)?)?;
-            (Again { is_read: true, ..plain(cdb, offset_bytes, Effect::Nothing) }, Some(buffer))
+    /// What was given last has this result; gives that of the whole operation when it is done.
+    pub(crate) fn done(&mut self, output: OpOutput) -> Option<OpOutput> {
+        (self.attentions, self.refusals) = (0, 0);
+        if let (OpOutput::Frame(part), Some(whole)) = (&output, &mut self.gathered) {
+            let from = self.progress.done_bytes(&self.request);
+            whole[from..from + part.len()].copy_from_slice(part);
         }
-        OpKind::Write { offset_bytes, data, stable } => {
-            let cdb = form.write(extent(offset_bytes, data.len() as u64)?, stable)?;
-            (Again { data_out: Some(data), ..plain(cdb, offset_bytes, Effect::Write { is_stable: stable }) }, None)
-        }
-        OpKind::Flush => (plain(form.flush(), 0, Effect::Flush { below: 0 }), None),
-        OpKind::Discard { offset_bytes, length_bytes } => {
-            let list = unmap_parameters(&[extent(offset_bytes, length_bytes)?])?;
-            let cdb = build::unmap(u16::try_from(list.len()).ok()?);
-            (Again { data_out: Some(Slice::from(list)), is_range: true, ..plain(cdb, offset_bytes, volatile) }, None)
-        }
-        OpKind::WriteZeroes { offset_bytes, length_bytes } => {
-            // The block of zeroes is sent: devices older than SBC-4 do not know that none means zeroes, and not all of
-            // them say so.
-            let cdb = build::write_same_16(extent(offset_bytes, length_bytes)?, false, false);
-            let zeroes = Slice::from(vec![0; block_bytes as usize]);
-            (Again { data_out: Some(zeroes), is_range: true, ..plain(cdb, offset_bytes, volatile) }, None)
-        }
-        OpKind::Allocation { offset_bytes, length_bytes } => {
-            let cdb = build::get_lba_status(offset_bytes / block, LBA_STATUS_BYTES);
-            let asks = Some((length_bytes / block, block));
-            let room = Frame::from(vec![0; LBA_STATUS_BYTES as usize]);
-            (Again { asks, is_range: true, ..plain(cdb, offset_bytes, Effect::Nothing) }, Some(room))
-        }
-    })
+        let is_over = self.progress.done(&self.request);
+        is_over.then(|| self.gathered.take().map_or(output, OpOutput::Frame))
+    }
 }
 
 /// What to do about an answer.
@@ -160,12 +89,12 @@ pub(crate) enum Verdict {
 /// Reads an answer.
 pub(crate) fn verdict(again: &Again, answer: &Answer, data_in: Option<Frame>, data_in_bytes: usize) -> Verdict {
     match answer.status {
-        Status::Good | Status::ConditionMet if again.is_read => match data_in {
+        Status::Good | Status::ConditionMet if again.request.task == Task::Read => match data_in {
             Some(frame) if frame.len() == data_in_bytes => Verdict::Tell(Ok(OpOutput::Frame(frame))),
             _ => Verdict::Tell(Err(unexpected("a read came back with too little data"))),
         },
-        Status::Good | Status::ConditionMet => Verdict::Tell(match (again.asks, data_in) {
-            (Some(asks), Some(frame)) => allocation(again, asks, &frame[..data_in_bytes.min(frame.len())]),
+        Status::Good | Status::ConditionMet => Verdict::Tell(match (again.request.task, data_in) {
+            (Task::Allocation, Some(frame)) => allocation(&again.request, &frame[..data_in_bytes.min(frame.len())]),
             _ => Ok(OpOutput::Done),
         }),
         // Another client's reset has ended it: whom that was meant to keep out a reservation keeps out.
@@ -201,15 +130,15 @@ pub(crate) fn is_gone(sense: &Sense) -> bool {
 }
 
 /// The runs of a GET LBA STATUS answer, from the block that was asked for on, without those behind the range.
-fn allocation(again: &Again, (blocks, block_bytes): (u64, u64), answer: &[u8]) -> Result<OpOutput, VolumeError> {
+fn allocation(request: &Request, answer: &[u8]) -> Result<OpOutput, VolumeError> {
     let told = parse_lba_status(answer).map_err(|error| unexpected(&error.to_string()))?;
-    let (mut next, mut left) = (again.offset_bytes / block_bytes, blocks);
+    let (mut next, mut left) = (request.lba, request.blocks);
     let mut runs: Vec<AllocatedRun> = Vec::new();
     for LbaRun { lba, blocks, is_mapped } in told {
         // The first may begin before what was asked for; what does not join ends what is known.
         let Some(end) = lba.checked_add(blocks.into()).filter(|end| lba <= next && *end > next) else { break };
         let count = left.min(end - next);
-        let length_bytes = count * block_bytes;
+        let length_bytes = count * u64::from(request.block_bytes);
         match runs.last_mut() {
             Some(last) if last.is_mapped == is_mapped => last.length_bytes += length_bytes,
             _ => runs.push(AllocatedRun { length_bytes, is_mapped }),
@@ -230,9 +159,9 @@ fn failure(again: &Again, sense: &Sense) -> VolumeError {
         (
             SenseKey::IllegalRequest,
             AdditionalSense::INVALID_FIELD_IN_CDB | AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST,
-        ) if again.is_range => VolumeError::Unsupported,
+        ) if again.request.is_range() => VolumeError::Unsupported,
         (SenseKey::MediumError | SenseKey::HardwareError | SenseKey::NotReady, _) => {
-            VolumeError::Medium { offset_bytes: again.offset_bytes, sense: sense.to_string().into() }
+            VolumeError::Medium { offset_bytes: again.part().offset_bytes(), sense: sense.to_string().into() }
         }
         _ => VolumeError::Protocol { what: sense.to_string().into() },
     }
@@ -248,7 +177,7 @@ mod tests {
 
     /// What a device's refusal for this reason means to who gave the operation.
     fn refused(kind: OpKind, reason: AdditionalSense) -> VolumeError {
-        let (again, _) = command(VolumeId::default(), Form::Sixteen, 512, kind).expect("a command");
+        let (again, _) = Again::new(VolumeId::default(), Form::Sixteen, 512, kind);
         let sense = Sense::new(SenseKey::IllegalRequest, reason).to_fixed().to_vec();
         match verdict(&again, &Answer { status: Status::CheckCondition, sense }, None, 0) {
             Verdict::Tell(Err(error)) => error,
@@ -272,7 +201,7 @@ mod tests {
     fn runs_are_taken_from_the_block_asked_for_to_the_end_of_the_range() {
         let ask = |runs: &[(u64, u32, u8)]| {
             let kind = OpKind::Allocation { offset_bytes: 10 * 512, length_bytes: 90 * 512 };
-            let (again, data_in) = command(VolumeId::default(), Form::Sixteen, 512, kind).expect("a command");
+            let (again, data_in) = Again::new(VolumeId::default(), Form::Sixteen, 512, kind);
             let mut frame = data_in.expect("room for the answer");
             let mut answer = vec![0; 8];
             answer[..4].copy_from_slice(&(4 + 16 * runs.len() as u32).to_be_bytes());
@@ -294,18 +223,5 @@ mod tests {
         assert_eq!(ask(&[(11, 5, 1)]), [], "not what was asked for");
         assert_eq!(ask(&[(10, 0, 1), (u64::MAX, u32::MAX, 1)]), []);
         assert_eq!(ask(&[]), []);
-    }
-
-    #[test]
-    fn zeroes_are_sent_as_one_block_that_every_device_understands() {
-        let (again, _) = command(
-            VolumeId::default(),
-            Form::Sixteen,
-            512,
-            OpKind::WriteZeroes { offset_bytes: 512, length_bytes: 4096 },
-        )
-        .expect("a command");
-        assert_eq!(again.cdb, build::write_same_16(Extent { lba: 1, blocks: 8 }, false, false));
-        assert_eq!(again.data_out.as_deref(), Some(&[0; 512][..]));
     }
 }

@@ -38,8 +38,8 @@ pub struct VolumeInfo {
     pub discards: bool,
     /// To what reads and writes are to be cut, a multiple of `block_bytes`.
     pub transfer_max_bytes: u32,
-    /// The longest read or write that is taken, a multiple of `block_bytes`: when `transfer_max_bytes` becomes less on a
-    /// connection that lives, what was cut before goes as it is.
+    /// The longest read or write that is taken, a multiple of `block_bytes`. It never becomes less: when `transfer_max_bytes`
+    /// does, what was cut before goes as it is, or in parts where the server takes no more than that.
     pub transfer_limit_bytes: u32,
     /// The longest single discard or zeroing on the wire, a multiple of `block_bytes`; longer ones are split.
     pub range_max_bytes: u64,

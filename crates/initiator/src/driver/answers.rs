@@ -6,14 +6,15 @@ use sanwire_scsi::Sense;
 
 use super::keeping::tells_of_power;
 use super::{Driver, OwnAnswer, Stalled, Trust, VolumeId, Waiting};
+use crate::queue::{Completer, OpOutput};
 use crate::session::{Answer, Failure, OrderId};
-use crate::translate::{Again, Effect, Verdict, verdict};
+use crate::translate::{Again, Task, Verdict, verdict};
 use crate::volume::VolumeError;
 
 impl Driver {
     pub(super) fn failed(&mut self, id: OrderId, failure: Failure, data_in: Option<Frame>, now: Instant) {
         match self.waiting.remove(&id) {
-            Some(Waiting::Operation { again, completer }) if self.is_moving => {
+            Some(Waiting::Operation { again, completer }) if self.is_moving || self.may_be_cut(&again, &failure) => {
                 self.stalled.push_back(Stalled { not_before: now, again, data_in, completer });
             }
             Some(Waiting::Operation { completer, .. }) => {
@@ -50,7 +51,7 @@ impl Driver {
                 Verdict::Tell(Ok(_)) if self.is_doubtful_flush(&again) => {
                     self.stalled.push_back(Stalled { not_before: now, again, data_in: None, completer });
                 }
-                Verdict::Tell(Ok(output)) => completer.complete(self.note_done(again).map(|()| output)),
+                Verdict::Tell(Ok(output)) => self.done(again, output, completer, now),
                 Verdict::Tell(Err(error)) => {
                     self.note_failed(&again, &answer);
                     completer.complete(Err(error));
@@ -74,9 +75,26 @@ impl Driver {
         }
     }
 
+    /// Tells the caller when all of the operation is done; the next part of it is given otherwise.
+    fn done(&mut self, mut again: Again, output: OpOutput, completer: Completer, now: Instant) {
+        if let Err(error) = self.note_done(&again) {
+            return completer.complete(Err(error));
+        }
+        match again.done(output) {
+            Some(output) => completer.complete(Ok(output)),
+            None => self.stalled.push_back(Stalled { not_before: now, again, data_in: None, completer }),
+        }
+    }
+
+    /// Whether what has failed goes in smaller parts: it was given in a session that took more.
+    fn may_be_cut(&self, again: &Again, failure: &Failure) -> bool {
+        let is_too_large = |served| again.exceeds(self.limits(served));
+        *failure == Failure::TooLarge && self.served(again.volume).is_some_and(is_too_large)
+    }
+
     fn is_doubtful_flush(&self, again: &Again) -> bool {
-        let is_flush = matches!(again.effect, Effect::Flush { .. });
-        is_flush && self.served(again.volume).is_some_and(|served| served.trust != Trust::Known)
+        again.request.task == Task::Flush
+            && self.served(again.volume).is_some_and(|served| served.trust != Trust::Known)
     }
 
     fn note_power(&mut self, id: VolumeId, answer: &Answer) {

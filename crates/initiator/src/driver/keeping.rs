@@ -1,7 +1,6 @@
 //! What the driver does about writes that were acknowledged and are not stable: see [`crate::keeper`].
 
-use sanwire_buffer::Slice;
-use sanwire_scsi::{AdditionalSense, Cdb, Sense, SenseKey, Status};
+use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Status};
 
 use super::flushing::Flushing;
 use super::rewriting::Rewriting;
@@ -9,7 +8,7 @@ use super::{Driver, Trust, VolumeId};
 use crate::inventory::Mark;
 use crate::keeper::{Fate, Keeper, Word};
 use crate::session::Answer;
-use crate::translate::{Again, Effect};
+use crate::translate::{Again, Request, Task};
 use crate::volume::{BufferPool, VolumeError};
 
 /// Memory that a kept write takes besides its data, and the grain of its data.
@@ -19,7 +18,7 @@ const GRAIN_BYTES: u64 = 4096;
 /// The acknowledged writes of one volume, whichever handles gave them.
 pub(super) struct Kept {
     mark: Mark,
-    pub(super) keeper: Keeper<(Cdb, Option<Slice>)>,
+    pub(super) keeper: Keeper<Request>,
     pub(super) flushing: Flushing,
     /// They are being given again.
     pub(super) rewriting: Option<Rewriting>,
@@ -73,23 +72,23 @@ impl Driver {
 
     /// Notes on a flush what it makes stable.
     pub(super) fn note_given(&mut self, again: &mut Again) {
-        if let Effect::Flush { below } = &mut again.effect {
+        if again.request.task == Task::Flush {
             let kept = self.served(again.volume).and_then(|served| self.keepers.get(served.keeper)?.as_ref());
-            *below = kept.map_or(0, |kept| kept.keeper.flush_given());
+            again.flushes_below = kept.map_or(0, |kept| kept.keeper.flush_given());
         }
     }
 
-    /// An operation was done: notes what that means, and gives what must be told instead.
-    pub(super) fn note_done(&mut self, again: Again) -> Result<(), VolumeError> {
-        let now = self.session.now();
-        let Again { effect, cdb, data_out, volume, .. } = again;
-        match effect {
-            Effect::Nothing => return Ok(()),
-            Effect::Write { is_stable } => {
+    /// What was given last of an operation was done: notes what that means, and gives what must be told instead.
+    pub(super) fn note_done(&mut self, again: &Again) -> Result<(), VolumeError> {
+        let (now, volume) = (self.session.now(), again.volume);
+        match again.request.task {
+            Task::Read | Task::Allocation => return Ok(()),
+            task @ (Task::Write { .. } | Task::Discard | Task::WriteZeroes) => {
+                let is_stable = task == Task::Write { is_stable: true };
                 let Some(kept) = self.kept_mut(volume).filter(|kept| kept.keeper.is_needed()) else { return Ok(()) };
-                let data_bytes = data_out.as_ref().map_or(0, |data| data.len() as u64);
-                let cost_bytes = data_bytes.next_multiple_of(GRAIN_BYTES) + COST_BYTES;
-                kept.keeper.acknowledged(cost_bytes, is_stable, || (cdb, data_out));
+                let written = again.part();
+                let cost_bytes = written.data_bytes().next_multiple_of(GRAIN_BYTES) + COST_BYTES;
+                kept.keeper.acknowledged(cost_bytes, is_stable, || written);
                 let is_silent = kept.keeper.word() == Word::Silent && !is_stable;
                 let is_first = is_silent && kept.flushing.wrote_silently(now);
                 let wants_flush = kept.keeper.wants_flush();
@@ -101,9 +100,9 @@ impl Driver {
                     return Ok(());
                 }
             }
-            Effect::Flush { below } => {
+            Task::Flush => {
                 if let Some(kept) = self.kept_mut(volume) {
-                    kept.keeper.flushed(below);
+                    kept.keeper.flushed(again.flushes_below);
                 }
             }
         }
@@ -129,10 +128,10 @@ impl Driver {
             return;
         }
         let Some(kept) = self.kept_mut(again.volume) else { return };
-        match again.effect {
-            Effect::Flush { .. } => kept.keeper.lose(),
+        match again.request.task {
+            Task::Flush => kept.keeper.lose(),
             // Perhaps only its own blocks could not be written: a device that has a verifier tells what else was lost.
-            Effect::Write { is_stable: true } if kept.keeper.word() == Word::Silent => kept.keeper.lose(),
+            Task::Write { is_stable: true } if kept.keeper.word() == Word::Silent => kept.keeper.lose(),
             _ => return,
         }
         let losses = kept.keeper.losses();

@@ -5,7 +5,7 @@ use sanwire_core::Instant;
 use super::{BUSY_WAIT, Driver, Link, Served, Stalled, Trust, Verifying, VolumeId, VolumeSummary, Waiting};
 use crate::queue::{Completer, OpQueue};
 use crate::session::Answer;
-use crate::translate::{Again, command};
+use crate::translate::{Again, Limits};
 use crate::volume::{InfoCell, VolumeError};
 use sanwire_buffer::Frame;
 
@@ -37,7 +37,7 @@ impl Driver {
             mark: summary.mark.clone(),
             form: summary.form,
             block_bytes: summary.block_bytes,
-            transfer_max_bytes: summary.transfer_max_bytes,
+            limits: summary.limits,
             queue,
             info,
             keeper,
@@ -69,6 +69,13 @@ impl Driver {
 
     pub(super) fn is_open(&self, served: &Served, trust: Trust) -> bool {
         served.trust == trust && self.quiet != Some(served.lun)
+    }
+
+    /// How much one command of the volume may be about, as its unit and the server have it.
+    pub(super) fn limits(&self, served: &Served) -> Limits {
+        let Link::Up(server) = &self.link else { return served.limits };
+        let transfer_max_bytes = served.limits.transfer_max_bytes.min(server.transfer_limit_bytes);
+        Limits { transfer_max_bytes, ..served.limits }
     }
 
     /// Commands of volumes that may be given now.
@@ -132,16 +139,8 @@ impl Driver {
             op.completer.complete(Err(self.disconnected()));
             return true;
         }
-        match command(served.id, served.form, served.block_bytes, op.kind) {
-            Some((again, data_in)) => {
-                let stalled = Stalled { not_before: now, again, data_in, completer: op.completer };
-                self.give(stalled, now)
-            }
-            None => {
-                op.completer.complete(Err(VolumeError::Unsupported));
-                true
-            }
-        }
+        let (again, data_in) = Again::new(served.id, served.form, served.block_bytes, op.kind);
+        self.give(Stalled { not_before: now, again, data_in, completer: op.completer }, now)
     }
 
     /// Whether commands of a volume are under way. It is looked after until then, also when nobody waits for them: they must
@@ -170,15 +169,16 @@ impl Driver {
         self.stalled.iter().filter(|stalled| self.may_go(stalled)).map(|stalled| stalled.not_before).min()
     }
 
-    /// Gives a command; keeps it for later when the protocol has no room for it.
+    /// Gives a command, or the next part of what is too much for one; keeps it for later when the protocol has no room for it.
     fn give(&mut self, stalled: Stalled, now: Instant) -> bool {
         let Stalled { mut again, data_in, completer, .. } = stalled;
         self.note_given(&mut again);
-        let Some(lun) = self.served(again.volume).map(|served| served.lun) else {
+        let Some((lun, limits)) = self.served(again.volume).map(|served| (served.lun, self.limits(served))) else {
             completer.complete(Err(VolumeError::Closed));
             return true;
         };
-        match self.session.order(again.order(lun, data_in), now) {
+        let data_in = again.cut(limits, data_in);
+        match self.session.order(again.part().order(lun, data_in), now) {
             Ok(id) => {
                 self.waiting.insert(id, Waiting::Operation { again, completer });
                 true

@@ -8,7 +8,8 @@ use sanwire_scsi::{Sense, SenseKey, Status};
 
 use super::{BUSY_WAIT, Driver, Trust, Waiting};
 use crate::keeper::Word;
-use crate::session::{Answer, Failure, Order, OrderId};
+use crate::session::{Answer, Failure, OrderId};
+use crate::translate::Progress;
 
 /// How long one of them is given again to a device that is busy.
 const BUSY_MAX: Duration = Duration::from_secs(60);
@@ -22,6 +23,8 @@ pub(super) struct Rewriting {
     word: Word,
     /// So many are there again.
     done: usize,
+    /// How far the next one is.
+    progress: Progress,
     /// The next one is on its way.
     order: Option<OrderId>,
     /// The device is busy with it: not before this again.
@@ -41,7 +44,7 @@ enum Step {
 
 impl Rewriting {
     pub(super) fn new(word: Word, now: Instant) -> Self {
-        Rewriting { word, done: 0, order: None, not_before: None, since: now }
+        Rewriting { word, done: 0, progress: Progress::default(), order: None, not_before: None, since: now }
     }
 
     pub(super) fn is_for(&self, word: Word) -> bool {
@@ -53,7 +56,12 @@ impl Rewriting {
     }
 
     fn has_done_one(&mut self, now: Instant) {
-        (self.done, self.not_before, self.since) = (self.done + 1, None, now);
+        (self.done, self.progress, self.not_before, self.since) = (self.done + 1, Progress::default(), None, now);
+    }
+
+    /// Whether the next one, or the next part of it, may be given now.
+    fn may_go_on(&self, now: Instant) -> bool {
+        self.order.is_none() && self.not_before.is_none_or(|at| now >= at)
     }
 
     /// Whether there is patience left with a device that is busy.
@@ -74,20 +82,20 @@ impl Driver {
     }
 
     fn write_next_again(&mut self, at: usize, now: Instant) -> bool {
-        let Some(kept) = &self.keepers[at] else { return false };
-        let Some(Rewriting { word, done, order: None, not_before, .. }) = kept.rewriting else { return false };
         let is_its = |served: &&super::Served| served.keeper == at && self.is_open(served, Trust::Rewriting);
-        let Some(lun) = self.volumes.iter().flatten().find(is_its).map(|served| served.lun) else { return false };
-        if not_before.is_some_and(|at| now < at) {
-            return false;
-        }
-        let Some((cdb, data_out)) = kept.keeper.writes().nth(done).cloned() else {
-            self.all_written_again(at, word, done);
+        let served = self.volumes.iter().flatten().find(is_its);
+        let Some((lun, limits)) = served.map(|served| (served.lun, self.limits(served))) else { return false };
+        let Some(kept) = &mut self.keepers[at] else { return false };
+        let Some(rewriting) = kept.rewriting.as_mut().filter(|begun| begun.may_go_on(now)) else { return false };
+        let Some(write) = kept.keeper.writes().nth(rewriting.done) else {
+            let (word, count) = (rewriting.word, rewriting.done);
+            self.all_written_again(at, word, count);
             return true;
         };
-        let Ok(id) = self.session.order(Order { lun, cdb, data_out, data_in: None }, now) else { return false };
+        rewriting.progress.give(write, limits);
+        let Ok(id) = self.session.order(rewriting.progress.part(write).order(lun, None), now) else { return false };
+        rewriting.order = Some(id);
         self.waiting.insert(id, Waiting::Again { keeper: at });
-        self.keepers[at].iter_mut().filter_map(|kept| kept.rewriting.as_mut()).for_each(|own| own.order = Some(id));
         true
     }
 
@@ -100,12 +108,21 @@ impl Driver {
 
     /// One that was given again has ended so.
     pub(super) fn wrote_again(&mut self, at: usize, id: OrderId, answer: Result<Answer, Failure>, now: Instant) {
+        let served = self.volumes.iter().flatten().find(|served| served.keeper == at);
+        let limits = served.map(|served| self.limits(served));
         let Some(kept) = self.keepers.get_mut(at).and_then(Option::as_mut) else { return };
         let Some(rewriting) = kept.rewriting.as_mut().filter(|rewriting| rewriting.order == Some(id)) else { return };
+        let Some((write, limits)) = kept.keeper.writes().nth(rewriting.done).zip(limits) else { return };
         rewriting.order = None;
         let word = rewriting.word;
+        // In a session that takes less at once it goes in smaller parts.
+        let is_too_large = answer.as_ref().is_err_and(|failure| *failure == Failure::TooLarge);
+        if is_too_large && rewriting.progress.exceeds(write, limits) {
+            return;
+        }
         match step(answer) {
-            Step::Done => rewriting.has_done_one(now),
+            Step::Done if rewriting.progress.done(write) => rewriting.has_done_one(now),
+            Step::Done => {}
             Step::Busy if rewriting.wait(now) => {}
             Step::LookAgain => self.doubt_kept(at),
             Step::Busy => self.not_written_again(at, word, "the device has been busy for too long"),

@@ -6,7 +6,7 @@ use sanwire_scsi::AdditionalSense;
 
 use super::keeping::tells_of_power;
 use super::own::too_late;
-use super::{Driver, Link, Served, Trust, Verifying, VolumeId};
+use super::{Driver, Link, Served, Trust, Verifying, VolumeId, Waiting};
 use crate::endpoint::ConnectError;
 use crate::inventory::{self, Contents, Mark};
 use crate::session::Failure;
@@ -229,10 +229,6 @@ impl Driver {
     fn settle(&mut self, id: VolumeId, lun: Lun, contents: &Contents) -> Look {
         let Link::Up(server) = self.link.clone() else { return Look::Interrupted };
         let trust = self.heed(id, contents.word);
-        if trust == Trust::Rewriting && self.verifying == Verifying::All {
-            // What was given before comes after that.
-            self.withdraw_held(lun);
-        }
         let Some((keeper, from, block)) = self.served(id).map(|served| (served.keeper, served.lun, served.block_bytes))
         else {
             return Look::Settled;
@@ -241,6 +237,7 @@ impl Driver {
         let is_its = |served: &&mut Served| (served.keeper, served.lun, served.block_bytes) == (keeper, from, block);
         for served in self.volumes.iter_mut().flatten().filter(is_its) {
             (served.lun, served.trust) = (lun, trust);
+            served.limits = contents.limits.unwrap_or(served.limits);
             let mut info = served.info.get();
             info.lun = lun;
             if let Some((size_bytes, _)) = contents.capacity {
@@ -252,7 +249,22 @@ impl Driver {
             served.info.set(info);
             served.tell(&server, &*self.session);
         }
+        // What was given before comes after what is written again, and in parts if it is too much for one command by now.
+        if self.verifying == Verifying::All && (trust == Trust::Rewriting || self.has_too_large(keeper)) {
+            self.withdraw_held(lun);
+        }
         Look::Settled
+    }
+
+    /// Whether some command of the volume was given when more went at once.
+    fn has_too_large(&self, keeper: usize) -> bool {
+        self.waiting.values().any(|waiting| match waiting {
+            Waiting::Operation { again, .. } => {
+                let served = self.served(again.volume).filter(|served| served.keeper == keeper);
+                served.is_some_and(|served| again.exceeds(self.limits(served)))
+            }
+            _ => false,
+        })
     }
 
     /// The volume is not to be found: its handles work no more.

@@ -73,9 +73,10 @@ impl Served {
     pub(super) fn tell(&self, server: &ServerInfo, session: &dyn Session) {
         let block_bytes = self.block_bytes.max(1);
         let mut info = self.info.get();
-        let whole = |bytes: u32| self.transfer_max_bytes.min(bytes) / block_bytes * block_bytes;
+        let whole = |bytes: u32| self.limits.transfer_max_bytes.min(bytes) / block_bytes * block_bytes;
         info.transfer_max_bytes = whole(server.transfer_max_bytes);
-        info.transfer_limit_bytes = whole(server.transfer_limit_bytes);
+        info.transfer_limit_bytes = info.transfer_limit_bytes.max(whole(server.transfer_limit_bytes));
+        info.range_max_bytes = self.limits.range_max_bytes;
         info.rate_cap_bytes_per_second = server.rate_cap_bytes_per_second;
         info.is_compressed = session.is_compressed(self.lun).unwrap_or(info.is_compressed);
         info.protection = session.protection(self.lun).or(info.protection);

@@ -1,5 +1,6 @@
 //! iSCSI targets of others, with habits that a client must bear.
 
+mod shrinking;
 mod target;
 
 use std::sync::{Arc, Mutex};
@@ -82,7 +83,7 @@ fn refused() -> Reply {
 /// The client opens and reads the disk; the pages that it has asked for.
 fn is_used(disk: &Disk) -> Vec<u8> {
     let answering = disk.clone();
-    let portal = target::start(move |task| answering.answer(task));
+    let portal = target::start(move |task| Some(answering.answer(task)));
     let url = format!("iscsi://{portal}/{}/0", target::NAME).parse().unwrap();
     let mut client = Client::connect(&url, &ClientOptions::anonymous().unwrap()).unwrap();
     let volume = client.open("0").unwrap();

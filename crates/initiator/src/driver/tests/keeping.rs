@@ -1,8 +1,11 @@
 //! Acknowledged writes that are kept, flushed by the driver itself, and given again.
 
 use sanwire_scsi::report;
+use sanwire_scsi::vpd::BlockLimits;
 
 use super::*;
+
+mod parts;
 
 /// What happened at the array: the operation code, the unit's number, the first block of a write.
 type Log = Vec<(u8, u16, u8)>;
@@ -17,6 +20,8 @@ struct Array {
     verifier: u8,
     /// They say nothing of what they have lost.
     is_silent: bool,
+    /// What they take at once.
+    blocks_max: u8,
     /// What the next command of one of these disks is told instead.
     attention: Option<(u8, AdditionalSense)>,
     log: Log,
@@ -65,13 +70,21 @@ impl Array {
                 let identity = Identity::new("disk", [disk; 16]).expect("a name");
                 Ok((Status::Good, Vec::new(), identity.to_page(&TargetPort::default())))
             }
-            (INQUIRY, 0) if bytes[1] == 1 && !self.is_silent => {
-                Ok((Status::Good, Vec::new(), vec![0, 0, 0, 2, 0, 0xc0]))
+            (INQUIRY, 0xb0) => {
+                let limits = BlockLimits { maximum_transfer: self.blocks_max.into(), ..BlockLimits::default() };
+                Ok((Status::Good, Vec::new(), limits.to_page()))
+            }
+            (INQUIRY, 0) if bytes[1] == 1 => {
+                let pages: &[u8] = if self.is_silent { &[0, 0xb0] } else { &[0, 0xb0, 0xc0] };
+                Ok((Status::Good, Vec::new(), [&[0, 0, 0, pages.len() as u8], pages].concat()))
             }
             (0x25, _) => Ok((Status::Good, Vec::new(), vec![0, 0, 0x0f, 0xff, 0, 0, 2, 0])),
             (FLUSH | WRITE, _) => {
                 if let Some((_, told)) = self.attention.take_if(|(of, _)| *of == disk) {
                     return Ok(refuse(SenseKey::UnitAttention, told));
+                }
+                if bytes[0] == WRITE && bytes[8] > self.blocks_max {
+                    return Ok(refuse(SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_CDB));
                 }
                 (self.manner)(bytes[0], number, &self.log).unwrap_or_else(|| Ok(good()))
             }
@@ -88,6 +101,7 @@ impl Set {
             units: BTreeMap::from([(0, 1), (1, 2)]),
             verifier: 1,
             is_silent: false,
+            blocks_max: 128,
             attention: None,
             log: Log::new(),
             manner: Box::new(|_, _, _| None),

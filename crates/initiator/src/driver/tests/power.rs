@@ -1,6 +1,7 @@
 //! Drivers in a world whose server's host loses its power between acknowledged writes and their flush: what a flush says is true,
 //! and nothing old comes over what is newer. Driver, protocol, device and tenures are the product's own.
 
+mod parts;
 pub(super) mod stage;
 
 use std::cell::RefCell;
@@ -37,6 +38,8 @@ struct Habits {
     memory_bytes: usize,
     handles: usize,
     depth: usize,
+    /// The longest read or write.
+    blocks_max: u64,
     /// By client: how many of a million operations change something.
     writes_per_million: Vec<u32>,
     /// By client: when it begins.
@@ -54,6 +57,8 @@ struct Seen {
     survived: AtomicU64,
     /// Flushes that told of a loss.
     told: AtomicU64,
+    /// Reads and writes that were done though they are too long for one command.
+    cut: AtomicU64,
 }
 
 /// An acknowledged write that a handle has not flushed.
@@ -91,6 +96,7 @@ impl User<'_> {
             true => volume.write_stable(offset_bytes, buffer.freeze()).await,
             false => volume.write(offset_bytes, buffer.freeze()).await,
         };
+        self.note_length(handle, range);
         match result {
             Ok(()) => self.written(Owed { handle, operation, range, begun, acknowledged: 0 }, is_stable),
             Err(VolumeError::WritesLost { .. }) if is_stable => {
@@ -100,6 +106,11 @@ impl User<'_> {
             Err(error) => return Err(unexpected(error)),
         }
         Ok(())
+    }
+
+    fn note_length(&self, handle: usize, range: Range) {
+        let is_cut = range.blocks * BLOCK_BYTES as u64 > self.volumes[handle].info().transfer_max_bytes.into();
+        self.seen.cut.fetch_add(is_cut.into(), Ordering::Relaxed);
     }
 
     fn written(&self, write: Owed, is_stable: bool) {
@@ -160,6 +171,7 @@ impl User<'_> {
         let begun = self.cue.with(|world| world.model.tick());
         let buffer = Frame::from(vec![0; range.blocks as usize * BLOCK_BYTES]);
         let read = self.volumes[handle].read(range.lba * BLOCK_BYTES as u64, buffer).await.map_err(unexpected)?;
+        self.note_length(handle, range);
         self.cue.with(|world| world.model.check_read(range, begun, &read))
     }
 
@@ -167,7 +179,7 @@ impl User<'_> {
         let (handle, range, kind) = {
             let mut random = self.random.borrow_mut();
             let all = self.cue.with(|world| world.plan.blocks);
-            let blocks = random.range(1..=8.min(all));
+            let blocks = random.range(1..=self.habits.blocks_max.min(all));
             let range = Range { lba: random.range(0..=all - blocks), blocks };
             let writes = random.chance(self.habits.writes_per_million[self.cue.client]);
             let kind = if writes { random.range(0..=9) } else { 10 };
@@ -315,6 +327,7 @@ fn any_plan(random: &mut Random) -> (Plan, Habits) {
         memory_bytes: random.choose(&[256 << 10, 1 << 20]),
         handles: random.range(1..=3) as usize,
         depth: random.choose(&[1, 2, 8]),
+        blocks_max: 8,
         writes_per_million: (0..plan.clients)
             .map(|client| if client == 0 { 700_000 } else { random.choose(&[0, 20_000, 700_000]) })
             .collect(),

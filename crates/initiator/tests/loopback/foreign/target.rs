@@ -46,20 +46,20 @@ impl Directory for OneTarget {
     }
 }
 
-/// Starts it, and gives its portal. It serves one connection after the other until the test ends.
-pub fn start(answer: impl Fn(&Task) -> Reply + Send + 'static) -> SocketAddr {
+/// Starts it, and gives its portal. It serves one connection after the other until the test ends; a command without an answer
+/// ends one.
+pub fn start(answer: impl Fn(&Task) -> Option<Reply> + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // A connection ends when the client closes it.
             drop(converse(stream, address, &answer));
         }
     });
     address
 }
 
-fn converse(mut stream: TcpStream, address: SocketAddr, answer: &dyn Fn(&Task) -> Reply) -> io::Result<()> {
+fn converse(mut stream: TcpStream, address: SocketAddr, answer: &dyn Fn(&Task) -> Option<Reply>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let Some(admitted) = log_in(&mut stream, address)? else { return Ok(()) };
     let memory = Region::new(4 << 20)?;
@@ -70,7 +70,8 @@ fn converse(mut stream: TcpStream, address: SocketAddr, answer: &dyn Fn(&Task) -
     loop {
         while let Some(event) = server.poll_event() {
             if let ServerEvent::Command { handle, task, .. } = event {
-                server.reply(handle, answer(&task), NOW);
+                let Some(reply) = answer(&task) else { return Ok(()) };
+                server.reply(handle, reply, NOW);
             }
         }
         while let Some(packet) = server.poll_transmit(CONNECTION) {

@@ -25,6 +25,8 @@ pub enum Holder {
     Client,
     /// One session.
     Session,
+    /// All who use one volume.
+    Volume,
     /// All that a shard serves.
     Shard,
     /// All that the server serves.
@@ -80,6 +82,7 @@ impl Holder {
             Holder::Network => "network",
             Holder::Client => "client",
             Holder::Session => "session",
+            Holder::Volume => "volume",
             Holder::Shard => "shard",
             Holder::Server => "server",
         }
@@ -409,6 +412,11 @@ mod tests {
         (&ISCSI_CONNECTIONS_OF_CLIENT, SHARES, "who_is_alone_may_have_as_many_as_the_quotas_say"),
         (&COMMANDS_OF_SESSION, MEMORY, "who_has_all_its_commands_under_way_may_have_them_ended"),
         (&HALF_OPENS_OF_SESSION, HANDSHAKES, "one_session_has_few_handshakes_under_way_however_often_it_begins"),
+        (
+            &DISTURBANCES,
+            "initiator/src/driver/tests/hostile.rs",
+            "an_honest_client_goes_on_whatever_another_one_does_to_the_unit",
+        ),
         (&HANDSHAKES_PROVEN, GATE, "no_number_of_addresses_begins_more_handshakes_than_a_shard_has_time_for"),
         (&HINTS, GATE, "who_repeats_packets_of_a_connection_that_was_hears_no_more_than_a_restart_needs"),
         (&SESSIONS, SESSION_PLACES, "a_full_server_ends_no_session_of_another_and_takes_back_those_it_has"),

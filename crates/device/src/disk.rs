@@ -1,14 +1,14 @@
 //! One disk: a logical unit on a store.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sanwire_core::NexusId;
+use sanwire_core::quota::{DISTURBANCES, Limiter, Usage};
+use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::log::ResourceCounts;
 use sanwire_scsi::mode::{CountedResources, ModeValues, Settings, Thresholds};
-use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_scsi::{AdditionalSense, Capacity, Features, Identity, Reply, Sense, SenseKey, Status};
-use sanwire_store::{Completion, ErrorKind, Geometry, Patience, Store, StoreError};
+use sanwire_store::{ErrorKind, Geometry, Patience, Store, StoreError};
 
 use crate::attention::{Attention, Nexuses};
 use crate::copy::Copies;
@@ -90,6 +90,7 @@ pub struct Disk {
     /// The space behind the store.
     watch: Watch,
     stalls: Arc<Stalls>,
+    disturbances: Mutex<Limiter>,
 }
 
 impl Disk {
@@ -131,6 +132,7 @@ impl Disk {
             sanitize: SanitizeState::default(),
             watch,
             stalls,
+            disturbances: Mutex::new(Limiter::new(&DISTURBANCES)),
         })
     }
 
@@ -146,48 +148,21 @@ impl Disk {
         &self.store
     }
 
-    /// Whether writes that are complete may be lost before they are flushed.
+    /// Whether something may be done now that all its other initiators are told of (SAM-5 lets anybody do that who may use the
+    /// unit): too much of it would let none of them come to its turn.
+    pub fn may_disturb(&self, now: Instant) -> bool {
+        self.lock_disturbances().take(now)
+    }
+
+    /// How much of that there was.
     #[must_use]
-    pub fn is_volatile(&self) -> bool {
-        self.flushes.is_volatile()
+    pub fn disturbances(&self) -> Usage {
+        self.lock_disturbances().usage()
     }
 
-    /// What tells initiators that what they have not flushed may be lost: another one then. `None` when nothing ever is.
-    #[must_use]
-    pub fn verifier(&self) -> Option<[u8; 16]> {
-        self.flushes.verifier()
-    }
-
-    /// What the write verifier page tells this nexus, which is the writer of this name.
-    pub(crate) fn write_verifier(&self, nexus: NexusId, writer: Option<[u8; 16]>) -> WriteVerifier {
-        let Some(verifier) = self.flushes.tell_verifier(nexus) else {
-            return WriteVerifier { is_stable: true, verifier: [0; 16], tenure: None };
-        };
-        let tenure = writer.and_then(|writer| self.tenures.offer(nexus, writer, &self.exclusion, &self.nexuses));
-        WriteVerifier { is_stable: false, verifier, tenure: tenure.map(|tenure| tenure.id) }
-    }
-
-    /// The store could not make stable what was written, by whomever, and may have let go of it: everybody hears of that with his
-    /// next flush.
-    pub fn flush_failed(&self) {
-        self.tell_failure(None);
-    }
-
-    fn tell_failure(&self, told: Option<NexusId>) {
-        let readers = self.flushes.failed(told);
-        self.nexuses.raise_for(Attention::InquiryChanged, readers.into_iter());
-    }
-
-    /// What the flush at this place comes to that has ended so at the store; `by`: the nexus that hears of it, if any does.
-    pub(crate) fn flushed(&self, by: Option<NexusId>, place: u32, completion: Completion) -> Completion {
-        match (by, completion) {
-            (by, failed @ Err(_)) => {
-                self.tell_failure(by);
-                failed
-            }
-            (Some(nexus), done) => self.flushes.succeeded(nexus, place, done),
-            (None, done) => done,
-        }
+    fn lock_disturbances(&self) -> MutexGuard<'_, Limiter> {
+        // Whatever stands in it is a pace.
+        self.disturbances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Which commands wait for its store.

@@ -14,8 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
 use sanwire_scsi::reservation::TransportId;
+use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_store::{Completion, ErrorKind, StoreError};
 
+use crate::attention::Attention;
+use crate::disk::Disk;
 use crate::nexus::NexusPorts;
 use crate::tenure::TenureKeeper;
 
@@ -170,6 +173,52 @@ impl Flushes {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics between two writes to the state: a poisoned one is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Disk {
+    /// Whether writes that are complete may be lost before they are flushed.
+    #[must_use]
+    pub fn is_volatile(&self) -> bool {
+        self.flushes.is_volatile()
+    }
+
+    /// What tells initiators that what they have not flushed may be lost: another one then. `None` when nothing ever is.
+    #[must_use]
+    pub fn verifier(&self) -> Option<[u8; 16]> {
+        self.flushes.verifier()
+    }
+
+    /// What the write verifier page tells this nexus, which is the writer of this name.
+    pub(crate) fn write_verifier(&self, nexus: NexusId, writer: Option<[u8; 16]>) -> WriteVerifier {
+        let Some(verifier) = self.flushes.tell_verifier(nexus) else {
+            return WriteVerifier { is_stable: true, verifier: [0; 16], tenure: None };
+        };
+        let tenure = writer.and_then(|writer| self.tenures.offer(nexus, writer, &self.exclusion, &self.nexuses));
+        WriteVerifier { is_stable: false, verifier, tenure: tenure.map(|tenure| tenure.id) }
+    }
+
+    /// The store could not make stable what was written, by whomever, and may have let go of it: everybody hears of that with his
+    /// next flush.
+    pub fn flush_failed(&self) {
+        self.tell_failure(None);
+    }
+
+    fn tell_failure(&self, told: Option<NexusId>) {
+        let readers = self.flushes.failed(told);
+        self.nexuses.raise_for(Attention::InquiryChanged, readers.into_iter());
+    }
+
+    /// What the flush at this place comes to that has ended so at the store; `by`: the nexus that hears of it, if any does.
+    pub(crate) fn flushed(&self, by: Option<NexusId>, place: u32, completion: Completion) -> Completion {
+        match (by, completion) {
+            (by, failed @ Err(_)) => {
+                self.tell_failure(by);
+                failed
+            }
+            (Some(nexus), done) => self.flushes.succeeded(nexus, place, done),
+            (None, done) => done,
+        }
     }
 }
 

@@ -110,6 +110,9 @@ impl<H> Starvation<H> {
         now: Instant,
     ) -> Option<(H, Progress)> {
         let Seat { units, memory, weight } = seat;
+        if !units.may_disturb(&task, now) {
+            return Some((handle, Progress::Done(Reply::bare(Status::Busy))));
+        }
         let must_wait = self.queues.has(nexus) || self.withheld.contains(&nexus);
         match units.begin(nexus, task, if must_wait { &self.nothing } else { memory }) {
             Progress::NoMemory(task) => {

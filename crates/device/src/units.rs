@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use sanwire_buffer::Region;
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{Lun, NexusId};
+use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_scsi::vpd::{Designator, TargetPort, WriteVerifier};
 use sanwire_scsi::{
-    AdditionalSense, Command, Features, Reply, ReportedLuns, Sense, SenseKey, Status, Task, inquiry, report,
+    AdditionalSense, Command, Features, Reply, ReportedLuns, Sense, SenseKey, Status, Task, inquiry, operation_code,
+    report,
 };
 use sanwire_store::Completion;
 
@@ -263,6 +264,13 @@ impl LogicalUnits {
             disk.reset();
         }
         disk.is_some()
+    }
+
+    /// Whether a task may begin now that all other initiators of its unit are told of: see [`Disk::may_disturb`].
+    pub(crate) fn may_disturb(&self, task: &Task, now: Instant) -> bool {
+        let is_told =
+            matches!(task.cdb.operation_code(), operation_code::MODE_SELECT_6 | operation_code::MODE_SELECT_10);
+        !is_told || task.lun.and_then(|lun| self.get(lun)).is_none_or(|disk| disk.may_disturb(now))
     }
 
     /// Begins a task. Frames for its data come from `memory`.

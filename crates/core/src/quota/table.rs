@@ -6,6 +6,10 @@ use crate::limits::{COMMANDS_IN_TRANSIT_MAX, LUNS_MAX};
 /// Handshakes that begin without a cookie. Above it a cookie is asked for, which costs the server one short hash.
 pub const HANDSHAKES_UNPROVEN: Quota = Quota::per_second(Holder::Strangers, "handshakes without a cookie", 100, 64);
 
+/// What all others of a volume are told of before their next command, and must look at: who did it without end would let nobody
+/// else come to his turn, in however many sessions.
+pub const DISTURBANCES: Quota = Quota::per_second(Holder::Volume, "resets and changes of mode pages", 10, 32);
+
 /// Handshakes that begin with a cookie, from all addresses: a tenth of a processor at 200 us each.
 pub const HANDSHAKES_PROVEN: Quota = Quota::per_second(Holder::Shard, "handshakes with a cookie", 500, 128);
 
@@ -134,6 +138,7 @@ pub const ALL: &[&Quota] = &[
     &ISCSI_CONNECTIONS_OF_CLIENT,
     &COMMANDS_OF_SESSION,
     &HALF_OPENS_OF_SESSION,
+    &DISTURBANCES,
     &HANDSHAKES_PROVEN,
     &HINTS,
     &HALF_OPENS,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use sanwire_buffer::{Packet, Region};
-use sanwire_core::{Instant, Path};
+use sanwire_core::{Instant, Lun, Path};
 use sanwire_hyperscsi::CommandHandle;
 
 use super::shard::{Shard, WantedReset};
@@ -40,7 +40,7 @@ impl Host {
     pub fn drain_events(&mut self, counts: &mut Counts, now: Instant) -> Outcome<()> {
         for shard in 0..self.shards.len() {
             while let Some(wanted) = self.shards[shard].drain_events(counts, now)? {
-                self.reset(shard, wanted);
+                self.reset(shard, wanted, now);
             }
         }
         self.answer(now);
@@ -48,8 +48,10 @@ impl Host {
     }
 
     /// Ends the commands of all clients of all shards for a logical unit.
-    fn reset(&mut self, shard: usize, (handle, lun): WantedReset) {
-        let is_done = lun.is_some_and(|lun| self.shards[shard].runner.units.logical_unit_reset(lun));
+    fn reset(&mut self, shard: usize, (handle, lun): WantedReset, now: Instant) {
+        let units = &self.shards[shard].runner.units;
+        let may_disturb = |lun: &Lun| units.get(*lun).is_some_and(|disk| disk.may_disturb(now));
+        let is_done = lun.filter(may_disturb).is_some_and(|lun| units.logical_unit_reset(lun));
         let aborted = self.shards.iter_mut().map(|other| other.runner.abort(handle.nexus(), |_, _| is_done));
         let awaited = aborted.flatten().collect();
         self.resets.push(Reset { shard, handle, is_done, awaited });

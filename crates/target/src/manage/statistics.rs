@@ -16,6 +16,8 @@ impl Manager {
         let counted = self.target.count();
         let audited = self.audit.iter().flat_map(AuditLog::usages);
         let of_server: Vec<Usage> = audited.chain(self.target.usages()).collect();
+        let disturbed: Vec<Usage> =
+            self.target.units().iter().into_iter().map(|(_, disk)| disk.disturbances()).collect();
         let volumes = self.target.units().iter().into_iter().map(|(_, disk)| {
             let mut sum = VolumeCount::default();
             let of_slot = counted.iter().filter_map(|shard| shard.volumes.get(usize::from(disk.slot())));
@@ -26,7 +28,7 @@ impl Manager {
             volumes: volumes.collect(),
             connections: counted.iter().flat_map(connections).collect(),
             dropped: counted.iter().fold(BTreeMap::new(), add),
-            quotas: quotas(counted.iter().flat_map(|shard| &shard.quotas).chain(&of_server)),
+            quotas: quotas(counted.iter().flat_map(|shard| &shard.quotas).chain(&of_server).chain(&disturbed)),
         }
     }
 }

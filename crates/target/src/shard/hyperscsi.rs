@@ -131,7 +131,7 @@ impl Shard {
                 self.runner.abort(&Selection { by: handle.nexus(), which }, None, &mut self.ended);
             }
             ServerEvent::Reset { handle, lun } => {
-                if self.reset(handle, lun).is_none() {
+                if self.reset(handle, lun, now).is_none() {
                     self.server.managed(handle, false, now);
                 }
             }
@@ -193,11 +193,12 @@ impl Shard {
         }
     }
 
-    /// Resets a logical unit and ends its commands, of whomever they are; `None` when there is no such unit.
-    fn reset(&mut self, request: CommandHandle, lun: Option<Lun>) -> Option<()> {
+    /// Resets a logical unit and ends its commands, of whomever they are; `None` when there is no such unit, or it was reset too
+    /// often.
+    fn reset(&mut self, request: CommandHandle, lun: Option<Lun>, now: Instant) -> Option<()> {
         let by = request.nexus();
         let units = &self.visitors.by_nexus.get(&by)?.units;
-        let disk = units.get(lun?)?;
+        let disk = units.get(lun?).filter(|disk| disk.may_disturb(now))?;
         units.logical_unit_reset(lun?);
         self.abort_everywhere(Wanted::ByClient(request), &Selection { by, which: Which::On(vec![disk]) });
         Some(())

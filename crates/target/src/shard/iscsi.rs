@@ -1,4 +1,6 @@
-//! iSCSI in a shard: its connections and sessions, and the task management that reaches into other shards.
+//! iSCSI in a shard: its connections and sessions.
+
+mod management;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,12 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Instant, Lun, NexusId};
-use sanwire_device::{Disk, LogicalUnits, NexusPorts, Seat};
+use sanwire_core::{Instant, NexusId};
+use sanwire_device::{LogicalUnits, NexusPorts, Seat};
 use sanwire_io::{Poller, Ready};
-use sanwire_iscsi::{
-    CommandHandle, Function, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent, TargetId,
-};
+use sanwire_iscsi::{CommandHandle, ManageHandle, Server, ServerConfig, ServerEvent, TargetId};
 use sanwire_scsi::Reply;
 use sanwire_scsi::reservation::TransportId;
 
@@ -20,7 +20,7 @@ use crate::counting::{Meter, User, Uses};
 use crate::directory::Exports;
 use crate::front_desk::{Arrival, turn_away};
 use crate::logging::LogLines;
-use crate::mail::{Mail, Settlement, Wanted};
+use crate::mail::{Mail, Wanted};
 use crate::past_uses::Host;
 use crate::reach::Guest;
 use crate::registry::Registry;
@@ -313,86 +313,6 @@ impl Shard {
             ServerEvent::Close { connection } => {
                 self.iscsi.streams.close(connection, &mut self.iscsi.server, &mut self.poller, now);
             }
-        }
-    }
-
-    fn manage(&mut self, request: ManageHandle, target: TargetId, lun: Option<Lun>, function: Function, now: Instant) {
-        let by = request.nexus();
-        let Some(Session { units, ports, .. }) = self.iscsi.sessions.get(&by) else { return };
-        let (units, ports) = (Arc::clone(units), Arc::clone(ports));
-        let disk = lun.and_then(|lun| Some((lun, units.get(lun)?)));
-        let wanted = Wanted::By(request);
-        let here = |which| Selection { by, which };
-        match (function, disk) {
-            (Function::AbortTask(command), _) => {
-                self.abort(wanted, &here(Which::Command(runner::CommandHandle::Iscsi(command))))
-            }
-            (Function::ForsakeTask(command), _) => {
-                let settlement = Settlement::new(self.shards[self.index].clone(), wanted);
-                let forsaken = here(Which::Command(runner::CommandHandle::Iscsi(command)));
-                self.runner.leave(&forsaken, Some(&settlement), &mut self.ended);
-            }
-            (Function::AbortTaskSet, Some((_, disk))) => self.abort(wanted, &here(Which::OwnOn(disk))),
-            (Function::ClearTaskSet, Some((_, disk))) => self.abort_everywhere(wanted, &here(Which::On(vec![disk]))),
-            (Function::LogicalUnitReset, Some((lun, disk))) => {
-                units.logical_unit_reset(lun);
-                self.abort_everywhere(wanted, &here(Which::On(vec![disk])));
-            }
-            (Function::TargetReset { is_cold }, _) => {
-                if is_cold {
-                    self.iscsi.cold_resets.insert(request, target);
-                }
-                let mut disks: Vec<Arc<Disk>> = Vec::new();
-                for (lun, disk) in units.iter() {
-                    units.logical_unit_reset(lun);
-                    disks.push(disk);
-                }
-                self.abort_everywhere(wanted, &here(Which::On(disks)));
-            }
-            (Function::NexusReset, _) => {
-                units.nexus_lost(by);
-                units.nexus_established(by, Arc::clone(&ports));
-                units.name_writer(by, writer(&[ports.initiator.as_bytes()]));
-                self.abort(wanted, &here(Which::Own));
-            }
-            (Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset, None) => {
-                self.iscsi.server.managed(request, ManageOutcome::NoLogicalUnit, now);
-            }
-        }
-    }
-
-    /// Ends commands of this shard. Who wants it is told by mail when they have ended.
-    fn abort(&mut self, wanted: Wanted, selection: &Selection) {
-        let settlement = Settlement::new(self.shards[self.index].clone(), wanted);
-        self.runner.abort(selection, Some(&settlement), &mut self.ended);
-    }
-
-    /// Ends commands wherever they run.
-    pub(super) fn abort_everywhere(&mut self, wanted: Wanted, selection: &Selection) {
-        let settlement = Settlement::new(self.shards[self.index].clone(), wanted);
-        for (index, shard) in self.shards.iter().enumerate() {
-            if index != self.index {
-                shard.send(Mail::Abort(selection.clone(), Arc::clone(&settlement)));
-            }
-        }
-        self.runner.abort(selection, Some(&settlement), &mut self.ended);
-    }
-
-    /// Ends what commands of this shard want ended.
-    pub(super) fn abort_wanted(&mut self) {
-        for (number, selection) in self.runner.take_wanted() {
-            self.abort_everywhere(Wanted::ByCommand(number), &selection);
-        }
-    }
-
-    /// All that a request wanted ended has ended.
-    fn managed(&mut self, request: ManageHandle, now: Instant) {
-        self.iscsi.server.managed(request, ManageOutcome::Complete, now);
-        if let Some(target) = self.iscsi.cold_resets.remove(&request) {
-            // Its own end does so only for a session that is still there.
-            self.iscsi.server.drop_target(target, now);
-            let others = self.shards.iter().enumerate().filter(|(index, _)| *index != self.index);
-            others.for_each(|(_, shard)| shard.send(Mail::DropTarget(target)));
         }
     }
 }

@@ -83,6 +83,8 @@ pub enum ManageOutcome {
     NoLogicalUnit,
     /// The target does not do this.
     NotSupported,
+    /// Not now.
+    Rejected,
 }
 
 /// What the layer above must know or do.

@@ -201,6 +201,7 @@ impl Session {
                 ManageOutcome::Complete => Answer::Complete,
                 ManageOutcome::NoLogicalUnit => Answer::NoLogicalUnit,
                 ManageOutcome::NotSupported => Answer::NotSupported,
+                ManageOutcome::Rejected => Answer::Rejected,
             };
             self.answer_management(asker, answer, shared);
         }

@@ -104,7 +104,9 @@ fn a_cold_reset_ends_the_sessions_after_its_answer() {
 #[test]
 fn what_the_layer_above_finds_out_is_told() {
     let mut world = World::with_session(parameters());
-    for (outcome, expected) in [(ManageOutcome::NoLogicalUnit, 2), (ManageOutcome::NotSupported, 5)] {
+    let outcomes =
+        [(ManageOutcome::NoLogicalUnit, 2), (ManageOutcome::NotSupported, 5), (ManageOutcome::Rejected, 255)];
+    for (outcome, expected) in outcomes {
         world.send(1, task_request(5, 50, (TAG_NONE, 0), 1).write(), &[]);
         let (handle, _) = world.manage();
         world.server.managed(handle, outcome, world.now);

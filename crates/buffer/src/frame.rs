@@ -145,6 +145,12 @@ impl Slice {
         Slice { frame: Arc::clone(&self.frame), range: start..start + range.len() }
     }
 
+    /// The region that its frame is a run of, if it is one.
+    #[must_use]
+    pub fn region(&self) -> Option<&Region> {
+        self.frame.region()
+    }
+
     /// The frame, writable again, when no other slice of it is left; otherwise the slice as it was.
     ///
     /// # Errors

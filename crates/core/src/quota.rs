@@ -411,6 +411,17 @@ mod tests {
         (&SLOTS_OF_CLIENT, SESSION_PLACES, "what_is_remembered_for_a_client_that_is_away_is_bounded"),
         (&ISCSI_CONNECTIONS_OF_CLIENT, SHARES, "who_is_alone_may_have_as_many_as_the_quotas_say"),
         (&COMMANDS_OF_SESSION, MEMORY, "who_has_all_its_commands_under_way_may_have_them_ended"),
+        (&ISCSI_COMMANDS_OF_SESSION, ISCSI, "how_many_commands_and_connections_sessions_have_is_counted"),
+        (&ISCSI_CONNECTIONS_OF_SESSION, ISCSI, "how_many_commands_and_connections_sessions_have_is_counted"),
+        (&ISCSI_EARLY_BYTES, ISCSI, "pings_that_come_early_keep_little_and_are_answered_all_the_same"),
+        (&ISCSI_UNSENT_BYTES, ISCSI, "a_connection_with_much_data_to_send_is_not_read_from"),
+        (
+            &ISCSI_UNSENT_HEAP_BYTES,
+            ISCSI,
+            "whoever_does_not_read_has_few_answers_waiting_however_many_requests_come_at_once",
+        ),
+        (&ISCSI_KEPT_BYTES, ISCSI_RECOVERY, "what_is_kept_is_bounded"),
+        (&ISCSI_KEPT_HEAP_BYTES, ISCSI, "what_is_kept_for_recovery_is_bounded_outside_the_memory_for_data_too"),
         (&HALF_OPENS_OF_SESSION, HANDSHAKES, "one_session_has_few_handshakes_under_way_however_often_it_begins"),
         (
             &DISTURBANCES,
@@ -438,6 +449,8 @@ mod tests {
     const GATES: &str = "protocol/hyperscsi/src/server/gate.rs";
     const HANDSHAKES: &str = "protocol/hyperscsi/src/server/tests/handshakes.rs";
     const INBOX: &str = "target/src/inbox.rs";
+    const ISCSI: &str = "protocol/iscsi/src/server/tests/heap.rs";
+    const ISCSI_RECOVERY: &str = "protocol/iscsi/src/server/tests/recovery.rs";
     const LOGGING: &str = "target/src/logging.rs";
     const MEMORY: &str = "protocol/hyperscsi/src/server/tests/memory.rs";
     const PLACES: &str = "target/src/front_desk/places/tests.rs";

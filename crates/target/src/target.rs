@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use sanwire_buffer::Region;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, HYPERSCSI_TRANSFER_MAX_BYTES, LONG_TRANSFER_MAX_BYTES};
+use sanwire_core::quota::ISCSI_COMMANDS_OF_SESSION;
 use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::ServerConfig;
@@ -46,9 +47,6 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Memory of a shard, at least: what is guaranteed to each of two clients is there at once.
 const SHARD_MEMORY_MIN_BYTES: usize = 4 * HYPERSCSI_TRANSFER_MAX_BYTES;
-
-/// Commands of an iSCSI session that are under way.
-const ISCSI_COMMANDS_MAX: u32 = 128;
 
 /// A server that runs. Dropping it stops it.
 pub struct Target {
@@ -201,7 +199,7 @@ impl Target {
             iscsi: sanwire_iscsi::ServerConfig {
                 memory,
                 directory: Arc::clone(&self.exports) as Arc<dyn sanwire_iscsi::Directory>,
-                commands_max: ISCSI_COMMANDS_MAX,
+                commands_max: ISCSI_COMMANDS_OF_SESSION.limit as u32,
                 transfer_max_bytes: LONG_TRANSFER_MAX_BYTES as u32,
             },
             ports,

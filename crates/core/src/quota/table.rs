@@ -88,6 +88,32 @@ pub const MEMORY_OF_CLIENT: Quota = Quota::percent(Holder::Client, "memory for d
 pub const COMMANDS_OF_SESSION: Quota =
     Quota::held(Holder::Session, "commands under way", COMMANDS_IN_TRANSIT_MAX as u64);
 
+/// Commands of an iSCSI session that are executed or wait for that, by the window of command numbers. As many immediate ones, which
+/// have no number of their own, may be under way besides.
+pub const ISCSI_COMMANDS_OF_SESSION: Quota = Quota::held(Holder::Session, "iSCSI commands under way", 128);
+
+/// Connections of an iSCSI session with a target; one that is for discovery has one.
+pub const ISCSI_CONNECTIONS_OF_SESSION: Quota = Quota::held(Holder::Session, "iSCSI connections", 8);
+
+/// Ping and text data of requests that came before those with lower numbers. It is in no share of the memory for data.
+pub const ISCSI_EARLY_BYTES: Quota =
+    Quota::bytes(Holder::Session, "iSCSI ping and text data that came early", 64 << 10);
+
+/// Answers of a connection that are not sent.
+pub const ISCSI_UNSENT_BYTES: Quota = Quota::bytes(Holder::Session, "answers unsent on an iSCSI connection", 8 << 20);
+
+/// What of them is in no share of the memory for data: headers, and what does not come from a store.
+pub const ISCSI_UNSENT_HEAP_BYTES: Quota =
+    Quota::bytes(Holder::Session, "answers unsent on an iSCSI connection, but their data", 256 << 10);
+
+/// Answers of a connection that its initiator has not acknowledged, at error recovery level 1 or 2.
+pub const ISCSI_KEPT_BYTES: Quota =
+    Quota::bytes(Holder::Session, "answers kept for recovery on an iSCSI connection", 4 << 20);
+
+/// What of them is in no share of the memory for data.
+pub const ISCSI_KEPT_HEAP_BYTES: Quota =
+    Quota::bytes(Holder::Session, "answers kept for recovery on an iSCSI connection, but their data", 256 << 10);
+
 /// Requests of clients to manage the server that wait for the one before.
 pub const MANAGEMENT_WAITING: Quota = Quota::held(Holder::Server, "requests to manage it that wait", 64);
 
@@ -137,6 +163,13 @@ pub const ALL: &[&Quota] = &[
     &SLOTS_OF_CLIENT,
     &ISCSI_CONNECTIONS_OF_CLIENT,
     &COMMANDS_OF_SESSION,
+    &ISCSI_COMMANDS_OF_SESSION,
+    &ISCSI_CONNECTIONS_OF_SESSION,
+    &ISCSI_EARLY_BYTES,
+    &ISCSI_UNSENT_BYTES,
+    &ISCSI_UNSENT_HEAP_BYTES,
+    &ISCSI_KEPT_BYTES,
+    &ISCSI_KEPT_HEAP_BYTES,
     &HALF_OPENS_OF_SESSION,
     &DISTURBANCES,
     &HANDSHAKES_PROVEN,

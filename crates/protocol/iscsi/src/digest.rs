@@ -22,9 +22,29 @@ pub(crate) fn digest(parts: &[&[u8]]) -> [u8; DIGEST_BYTES] {
     if let (Some(only), None) = (filled.next(), filled.next()) {
         return crc32_iscsi(only).to_le_bytes();
     }
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    let mut digest = RunningDigest::default();
     parts.iter().for_each(|part| digest.update(part));
-    (digest.finalize() as u32).to_le_bytes()
+    digest.end()
+}
+
+/// The digest of bytes that come one after the other.
+pub(crate) struct RunningDigest(Digest);
+
+impl Default for RunningDigest {
+    fn default() -> Self {
+        RunningDigest(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
+}
+
+impl RunningDigest {
+    pub(crate) fn update(&mut self, part: &[u8]) {
+        self.0.update(part);
+    }
+
+    /// As it stands on the wire.
+    pub(crate) fn end(self) -> [u8; DIGEST_BYTES] {
+        (self.0.finalize() as u32).to_le_bytes()
+    }
 }
 
 /// Bytes of padding that bring a data segment to a multiple of four.

@@ -38,7 +38,7 @@ pub use login::{
 pub use name::{IscsiName, Isid, NameError};
 pub use outbox::Outbox;
 pub use parameters::{ConnectionParameters, SessionParameters};
-pub use receiver::{Destination, Pdu, Receiver, Step};
+pub use receiver::{Beginning, Destination, Pdu, Receiver, Step};
 pub use serial::Serial;
 pub use server::{Admission, CommandHandle, Function, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent};
 

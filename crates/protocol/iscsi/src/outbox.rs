@@ -7,11 +7,15 @@ use sanwire_buffer::{Head, Packet, Slice};
 use crate::digest::{DIGEST_BYTES, Digests, digest, padding_bytes};
 use crate::wire::Header;
 
+/// Places in an empty queue; those of more are given back.
+const PLACES_KEPT: usize = 128;
+
 /// What waits to be sent on one connection, in its order.
 #[derive(Default)]
 pub struct Outbox {
     queue: VecDeque<Entry>,
     queued_bytes: usize,
+    heap_bytes: usize,
     digests: Digests,
     /// Padding and data digest of the packet before: they go out at the front of the next one.
     carry: Tail,
@@ -48,6 +52,7 @@ impl Outbox {
         header.set_additional_bytes(additional.len());
         let entry = Entry { header, additional, data, digests: self.digests };
         self.queued_bytes += entry.length_bytes();
+        self.heap_bytes += entry.heap_bytes();
         self.queue.push_back(entry);
     }
 
@@ -63,10 +68,10 @@ impl Outbox {
         self.queued_bytes
     }
 
-    /// Forgets all that waits: the connection is gone.
-    pub fn clear(&mut self) {
-        self.queue.clear();
-        (self.queued_bytes, self.carry) = (0, Tail::default());
+    /// Bytes that what waits takes outside any region.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.heap_bytes
     }
 
     /// The next bytes of the stream. Packets must be sent in this order, whole.
@@ -78,6 +83,10 @@ impl Outbox {
             return (carry.length > 0).then_some(Packet { head, payload: None });
         };
         self.queued_bytes -= entry.length_bytes();
+        self.heap_bytes -= entry.heap_bytes();
+        if self.queue.is_empty() {
+            self.queue.shrink_to(PLACES_KEPT);
+        }
         let Entry { header, additional, data, digests } = entry;
         head.extend(header.as_bytes());
         head.extend(&additional);
@@ -96,6 +105,15 @@ impl Entry {
     fn length_bytes(&self) -> usize {
         self.header.as_bytes().len() + self.additional.len() + self.data.as_ref().map_or(0, |data| data.len())
     }
+
+    fn heap_bytes(&self) -> usize {
+        size_of::<Entry>() + self.additional.len() + self.data.as_ref().map_or(0, outside_regions_bytes)
+    }
+}
+
+/// What data takes outside any region.
+pub(crate) fn outside_regions_bytes(data: &Slice) -> usize {
+    if data.region().is_none() { data.len() } else { 0 }
 }
 
 fn tail(data: &[u8], digests: Digests) -> Tail {
@@ -106,4 +124,21 @@ fn tail(data: &[u8], digests: Digests) -> Tail {
         tail.length += DIGEST_BYTES;
     }
     tail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::NopIn;
+
+    #[test]
+    fn an_outbox_that_was_long_gives_its_memory_back_when_it_is_empty() {
+        let mut outbox = Outbox::default();
+        for _ in 0..2 {
+            (0..10_000).for_each(|_| outbox.push(NopIn::default().write(), Some(vec![1; 5].into())));
+            assert!(outbox.heap_bytes() > 10_000 * size_of::<Entry>());
+            while outbox.pop().is_some() {}
+            assert!(outbox.queue.capacity() < 2 * PLACES_KEPT && outbox.heap_bytes() == 0 && outbox.is_empty());
+        }
+    }
 }

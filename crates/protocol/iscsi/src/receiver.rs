@@ -1,9 +1,12 @@
 //! From a stream of bytes to PDUs. Data segments go where their owner wants them, without a copy where that pays.
 
+mod beginning;
+
 use sanwire_buffer::Frame;
 
+pub use self::beginning::Beginning;
 use crate::digest::{DIGEST_BYTES, Digests, digest, padding_bytes};
-use crate::wire::{HEADER_BYTES, Header, Opcode};
+use crate::wire::{HEADER_BYTES, Header};
 
 /// Additional header segments, at the most.
 const ADDITIONAL_MAX_BYTES: usize = 1020;
@@ -25,6 +28,8 @@ const BEHIND_LONG_BYTES: usize = 1024;
 pub enum Destination {
     /// Into a frame, from this offset on. It comes back with the PDU.
     Frame(Frame, usize),
+    /// As far as it is kept, into memory of its own. That comes back with the PDU.
+    Beginning(Box<Beginning>),
     /// Nowhere: it is read and forgotten.
     Nowhere,
 }
@@ -36,7 +41,7 @@ pub struct Pdu {
     pub header: Header,
     /// Additional header segments, mostly none.
     pub additional: Vec<u8>,
-    /// The frame that the data was put into, if one was given.
+    /// The frame that the data was put into, if one was given, or what is kept of it.
     pub data: Option<Frame>,
     /// Whether the data segment is what was sent, as far as a digest tells.
     pub is_intact: bool,
@@ -75,7 +80,7 @@ pub struct Receiver {
     long_for: u8,
     /// PDUs that have come whole.
     pdus: u64,
-    /// Bytes that have come to their place in a command's frame.
+    /// Bytes that have come to their place in a frame.
     placed_bytes: u64,
 }
 
@@ -106,17 +111,17 @@ impl Receiver {
         matches!(&self.state, State::Data { destination: Destination::Frame(..), .. }).then_some(self.pdus)
     }
 
-    /// Bytes of commands' data that have come into frames.
+    /// Bytes that have come into frames.
     #[must_use]
     pub fn placed_bytes(&self) -> u64 {
         self.placed_bytes
     }
 
-    /// Bytes of such data that are to come before the PDU is whole.
+    /// Bytes that are to come into one before the PDU is whole.
     #[must_use]
     pub fn awaited_bytes(&self) -> u64 {
         match &self.state {
-            State::Data { header, destination: Destination::Frame(..), done, .. } if is_of_command(header) => {
+            State::Data { header, destination: Destination::Frame(..), done, .. } => {
                 (header.data_bytes() - done) as u64
             }
             _ => 0,
@@ -156,7 +161,7 @@ impl Receiver {
             if rest >= DIRECT_MIN_BYTES && self.end == 0 {
                 let direct = count.min(rest);
                 *done += direct;
-                self.placed_bytes += if is_of_command(header) { direct as u64 } else { 0 };
+                self.placed_bytes += direct as u64;
                 staged -= direct;
             }
         }
@@ -199,7 +204,7 @@ impl Receiver {
                     Destination::Frame(frame, offset) => {
                         offset.checked_add(header.data_bytes()).is_some_and(|end| end <= frame.len())
                     }
-                    Destination::Nowhere => true,
+                    Destination::Beginning(_) | Destination::Nowhere => true,
                 };
                 self.long_for = if header.data_bytes() >= LONG_MIN_BYTES { LONG_ENDS_AFTER } else { 0 };
                 let destination = if has_room { destination } else { Destination::Nowhere };
@@ -214,7 +219,7 @@ impl Receiver {
         let State::Data { destination, .. } = &mut self.state else { return None };
         match std::mem::replace(destination, Destination::Nowhere) {
             Destination::Frame(frame, _) => Some(frame),
-            Destination::Nowhere => None,
+            Destination::Beginning(_) | Destination::Nowhere => None,
         }
     }
 
@@ -245,10 +250,14 @@ impl Receiver {
     fn poll_data(&mut self, header: Header, additional: Vec<u8>, mut to: Destination, mut done: usize) -> Step {
         let length = header.data_bytes();
         let staged = (length - done).min(self.end - self.start);
-        if let Destination::Frame(frame, offset) = &mut to {
-            let part = &self.staging[self.start..self.start + staged];
-            frame[*offset + done..*offset + done + staged].copy_from_slice(part);
-            self.placed_bytes += if is_of_command(&header) { staged as u64 } else { 0 };
+        let part = &self.staging[self.start..self.start + staged];
+        match &mut to {
+            Destination::Frame(frame, offset) => {
+                frame[*offset + done..*offset + done + staged].copy_from_slice(part);
+                self.placed_bytes += staged as u64;
+            }
+            Destination::Beginning(beginning) => beginning.take(part, self.digests.data),
+            Destination::Nowhere => {}
         }
         done += staged;
         self.start += staged;
@@ -264,6 +273,10 @@ impl Receiver {
                 let is_intact = !self.digests.data || digest(&[&frame[offset..offset + length], pad]) == found;
                 (Some(frame), is_intact)
             }
+            Destination::Beginning(beginning) => {
+                let (kept, sum) = beginning.end(pad);
+                (Some(kept), !self.digests.data || sum == found)
+            }
             Destination::Nowhere => (None, true),
         };
         self.start += trailer;
@@ -271,11 +284,6 @@ impl Receiver {
         self.state = State::Header;
         Step::Pdu(Pdu { header, additional, data, is_intact })
     }
-}
-
-/// Whether a PDU brings data of a command, and not of a ping or the like, which is only to be given back.
-fn is_of_command(header: &Header) -> bool {
-    matches!(header.opcode(), Some(Opcode::ScsiCommand | Opcode::DataOut))
 }
 
 #[cfg(test)]

@@ -254,7 +254,10 @@ impl Shard {
             connections: self.server.connection_statuses(),
             users: self.visitors.users().chain(self.iscsi.users()).collect(),
             dropped,
-            quotas: self.server.quotas().into_iter().chain(self.lines.usages()).collect(),
+            quotas: (self.server.quotas().into_iter())
+                .chain(self.iscsi.server.quotas())
+                .chain(self.lines.usages())
+                .collect(),
             unpermitted: self.counters.unpermitted,
         }
     }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use rand_chacha::ChaCha20Rng;
+use sanwire_core::quota::ISCSI_CONNECTIONS_OF_SESSION;
 
 use super::client_security::SecurityKeys;
 use super::identity::Identity;
@@ -30,7 +31,7 @@ const TARGET: SessionParameters = SessionParameters {
     data_pdu_in_order: false,
     data_sequence_in_order: false,
     error_recovery_level: 2,
-    max_connections: 8,
+    max_connections: ISCSI_CONNECTIONS_OF_SESSION.limit as u16,
     time_to_wait_s: 0,
     time_to_retain_s: 20,
     protocol_level: 2,
@@ -38,6 +39,10 @@ const TARGET: SessionParameters = SessionParameters {
 
 /// The data segments that a target takes.
 const RECEIVE_DATA_MAX_BYTES: u32 = 256 << 10;
+
+/// The same for a discovery session: it has one connection and keeps nothing, and only text comes in it.
+const DISCOVERY: (SessionParameters, u32) =
+    (SessionParameters { error_recovery_level: 0, max_connections: 1, ..TARGET }, SEGMENT_MAX_BYTES as u32);
 
 /// Why a login is refused.
 #[derive(Debug)]
@@ -199,11 +204,10 @@ impl Exchange {
             // RFC 7143 13.9: in the first answer.
             self.answers.push("TargetPortalGroupTag", &self.portal.group_tag.to_string());
         }
-        // A discovery session has one connection.
-        let max_connections = if is_discovery { 1 } else { TARGET.max_connections };
+        let (session, receive_data_max_bytes) = if is_discovery { DISCOVERY } else { (TARGET, RECEIVE_DATA_MAX_BYTES) };
         let negotiation = Negotiation::new(Position {
-            session: SessionParameters { max_connections, ..TARGET },
-            receive_data_max_bytes: RECEIVE_DATA_MAX_BYTES,
+            session,
+            receive_data_max_bytes,
             prefers_digests: false,
             requires_digests: identity.requires_digests,
             is_discovery,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use sanwire_buffer::{Frame, Packet};
+use sanwire_buffer::Packet;
 use sanwire_core::Instant;
 
 use super::exchange::{Answer, Exchange, Refusal};
@@ -13,7 +13,7 @@ use super::status::LoginStatus;
 use super::{Admitted, Directory, LoginOutcome, Portal};
 use crate::name::Isid;
 use crate::outbox::Outbox;
-use crate::receiver::{Destination, Pdu, Receiver, Step};
+use crate::receiver::{Beginning, Destination, Pdu, Receiver, Step};
 use crate::text::SEGMENT_MAX_BYTES;
 use crate::wire::{Header, LoginRequest, LoginResponse, Opcode};
 
@@ -135,7 +135,7 @@ impl ServerLogin {
             let reason = format!("its request has {} bytes, more than a login may", header.data_bytes());
             return self.refuse(&LoginRequest::read(header), Refusal::new(LoginStatus::InitiatorError, reason));
         }
-        self.receiver.place(Destination::Frame(Frame::from(vec![0; header.data_bytes()]), 0));
+        self.receiver.place(Destination::Beginning(Beginning::of(SEGMENT_MAX_BYTES)));
     }
 
     /// RFC 7143 6.3: until the login is over, there are login requests only. Anything else ends the connection, with an

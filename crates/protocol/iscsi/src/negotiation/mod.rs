@@ -51,6 +51,8 @@ pub(crate) struct Negotiation {
     /// What was agreed on so far.
     pub(crate) session: SessionParameters,
     pub(crate) connection: ConnectionParameters,
+    /// This end has said how long data segments may be that come to it.
+    has_declared: bool,
     /// Keys that we have offered and that are not answered.
     offered: BTreeSet<&'static str>,
     /// Keys that are settled.
@@ -63,6 +65,7 @@ impl Negotiation {
             position,
             session: SessionParameters::default(),
             connection: ConnectionParameters::default(),
+            has_declared: false,
             offered: BTreeSet::new(),
             settled: BTreeSet::new(),
         }
@@ -74,19 +77,21 @@ impl Negotiation {
         let mut offers: Vec<_> = applicable.iter().map(|key| (key.name, key.offer(&self.position))).collect();
         self.offered.extend(applicable.iter().filter(|key| !key.is_declared()).map(|key| key.name));
         offers.retain(|(_, value)| !value.is_empty());
+        self.has_declared = true;
         self.connection.receive_data_max_bytes = self.position.receive_data_max_bytes;
         offers
     }
 
     /// States how long data segments may be that come to us.
     pub(crate) fn declare(&mut self) -> (&'static str, String) {
+        self.has_declared = true;
         self.connection.receive_data_max_bytes = self.position.receive_data_max_bytes;
         (rule::MAX_RECEIVE, self.position.receive_data_max_bytes.to_string())
     }
 
     /// Whether this end has said how long data segments may be that come to it.
     pub(crate) fn has_declared(&self) -> bool {
-        self.connection.receive_data_max_bytes != ConnectionParameters::default().receive_data_max_bytes
+        self.has_declared
     }
 
     /// Takes a key that the other end sent, as an offer, an answer or a declaration; gives the answer to an offer.

@@ -173,3 +173,28 @@ fn after_a_long_segment_and_many_short_pdus_as_much_is_received_at_once_as_befor
     assert_eq!(feed(&stream(ALL[0], &[0, 0])), BEHIND_LONG_BYTES, "the next segments may come after some commands");
     assert_eq!(feed(&stream(ALL[0], &[0; 6])), 64 << 10);
 }
+
+#[test]
+fn a_segment_of_which_the_beginning_is_kept_takes_memory_as_it_comes() {
+    for digests in ALL {
+        let bytes = stream(digests, &[200_000, 0]);
+        let mut receiver = Receiver::new(0);
+        receiver.set_digests(digests);
+        let (mut rest, mut found) = (&bytes[..], Vec::new());
+        while !rest.is_empty() {
+            rest = &rest[receiver.take(&rest[..rest.len().min(1000)])..];
+            loop {
+                match receiver.poll() {
+                    Step::Starving => break,
+                    Step::Header(_) => receiver.place(Destination::Beginning(Beginning::of(8192))),
+                    Step::Pdu(pdu) => found.push((pdu.is_intact, pdu.data.map_or(0, |data| data.capacity()))),
+                    Step::Torn => panic!("torn"),
+                }
+            }
+            if let State::Data { destination: Destination::Beginning(beginning), done, .. } = &receiver.state {
+                assert!(beginning.held_bytes() <= 2 * (*done).min(8192), "after {done} bytes");
+            }
+        }
+        assert_eq!(found, [(true, 8192), (true, 0)]);
+    }
+}

@@ -124,7 +124,7 @@ impl Server {
         if let Some(at) = session.connections.iter().position(|connection| connection.cid == cid) {
             // RFC 7143 6.3.4: the connection is reinstated. The session must live on without it.
             session.replace_connection(at, &mut self.shared, now);
-        } else if session.connections.len() >= usize::from(session.parameters.max_connections) {
+        } else if !session.has_seat() {
             return Err(Refusal::TooManyConnections);
         }
         Ok(session.nexus)

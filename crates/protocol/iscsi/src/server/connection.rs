@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::{Packet, Slice};
+use sanwire_core::quota::{Account, ISCSI_UNSENT_BYTES, ISCSI_UNSENT_HEAP_BYTES, Usage};
 use sanwire_core::{Headway, Instant};
 
 use super::hoard::Delivery;
@@ -22,9 +23,6 @@ use crate::wire::field::{Field, U32};
 /// Bytes that are received at once, beyond what goes straight into a command's frame.
 const STAGING_BYTES: usize = 64 << 10;
 
-/// While so many bytes wait to be sent, nothing more is read.
-const OUTBOX_PAUSE_BYTES: usize = 8 << 20;
-
 /// One connection of a session.
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
@@ -35,6 +33,10 @@ pub(super) struct Connection {
     pub(super) parameters: ConnectionParameters,
     pub(super) receiver: Receiver,
     pub(super) outbox: Outbox,
+    /// What of it may wait; while it is more, nothing is read.
+    unsent: Account,
+    unsent_heap: Account,
+    is_crammed: bool,
     /// What waits until the outbox is shorter.
     pub(super) pieces: Pieces,
     /// How what was taken out of it comes forward.
@@ -72,6 +74,9 @@ impl Connection {
             parameters: admitted.connection,
             receiver: Receiver::new(STAGING_BYTES.max(admitted.leftover.len())),
             outbox: Outbox::default(),
+            unsent: Account::new(&ISCSI_UNSENT_BYTES),
+            unsent_heap: Account::new(&ISCSI_UNSENT_HEAP_BYTES),
+            is_crammed: false,
             pieces: Pieces::default(),
             delivery: Delivery::default(),
             headway: Headway::default(),
@@ -97,7 +102,31 @@ impl Connection {
 
     /// Whether no bytes are to be received.
     pub(super) fn is_waiting(&self) -> bool {
-        self.is_stalled || self.outbox.queued_bytes() >= OUTBOX_PAUSE_BYTES
+        self.is_stalled || self.is_crammed
+    }
+
+    /// Whether so much is to be sent that nothing is looked at that has come. Then [`Connection::pop`] says when it is.
+    pub(super) fn is_crammed(&mut self) -> bool {
+        let (unsent, heap) = (self.outbox.queued_bytes() as u64, self.outbox.heap_bytes() as u64);
+        self.is_crammed = self.is_crammed || !(self.unsent.admits(unsent, 0) && self.unsent_heap.admits(heap, 0));
+        self.is_crammed
+    }
+
+    /// The next bytes to send, and whether what has come is to be looked at again: half of what may wait is sent.
+    pub(super) fn pop(&mut self) -> (Option<Packet>, bool) {
+        let packet = self.outbox.pop();
+        self.delivery.took(packet.as_ref());
+        let (unsent, heap) = (self.outbox.queued_bytes() as u64, self.outbox.heap_bytes() as u64);
+        let is_relieved =
+            self.is_crammed && self.unsent.has_room(unsent, unsent) && self.unsent_heap.has_room(heap, heap);
+        self.is_crammed &= !is_relieved;
+        (packet, is_relieved)
+    }
+
+    /// How the quotas of what waits and of what is kept are used.
+    pub(super) fn usages(&self) -> [Usage; 4] {
+        let [kept, kept_heap] = self.memory.usages();
+        [self.unsent.usage(), self.unsent_heap.usage(), kept, kept_heap]
     }
 
     /// The initiator says which status it expects next.

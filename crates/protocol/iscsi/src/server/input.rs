@@ -1,6 +1,5 @@
 //! What comes in on a connection: where its data goes, whose turn it is, and who deals with it.
 
-use sanwire_buffer::Frame;
 use sanwire_core::Instant;
 
 use super::command;
@@ -8,10 +7,13 @@ use super::order::{Held, Turn};
 use super::session::{Rejection, Session};
 use super::shared::{Shared, Starved};
 use crate::ConnectionId;
-use crate::receiver::{Destination, Pdu, Step};
+use crate::receiver::{Beginning, Destination, Pdu, Step};
 use crate::serial::Serial;
 use crate::wire::field::{Bit, Bytes, Field, U32};
 use crate::wire::{DataOut, Header, NopOut, Opcode, SnackRequest, TAG_NONE};
+
+/// What is kept of the data of a ping, or of text. RFC 7143 6.1: so much text an initiator may send at least.
+pub(super) const TEXT_MAX_BYTES: usize = 8192;
 
 /// Where the data of a PDU goes.
 pub(super) enum Place {
@@ -24,7 +26,7 @@ pub(super) enum Place {
 impl Session {
     /// Looks at what has come, as far as there is memory for it.
     pub(super) fn handle_input(&mut self, id: ConnectionId, shared: &mut Shared, now: Instant) {
-        while let Some(at) = self.position(id) {
+        while let Some(at) = self.position(id).filter(|at| !self.connections[*at].is_crammed()) {
             match self.connections[at].receiver.poll() {
                 Step::Starving => return,
                 Step::Header(header) => match self.place(at, &header, shared) {
@@ -68,7 +70,7 @@ impl Session {
             Some(Opcode::ScsiCommand) => self.place_command(header, shared),
             Some(Opcode::DataOut) => self.place_data(at, header),
             Some(Opcode::NopOut | Opcode::TextRequest) => {
-                Place::To(Destination::Frame(Frame::from(vec![0; length]), 0))
+                Place::To(Destination::Beginning(Beginning::of(TEXT_MAX_BYTES)))
             }
             _ => nowhere,
         }
@@ -140,7 +142,7 @@ impl Session {
     }
 
     /// Why a request is not even looked at; its number does not count as come then (RFC 7143 7.3).
-    fn refusal(&self, pdu: &Pdu, is_immediate: bool) -> Option<Rejection> {
+    fn refusal(&mut self, pdu: &Pdu, is_immediate: bool) -> Option<Rejection> {
         let is_command = pdu.header.opcode() == Some(Opcode::ScsiCommand);
         if !pdu.is_intact {
             return Some(Rejection::DataDigest);
@@ -161,8 +163,8 @@ impl Session {
             let is_new = is_immediate || self.order.is_open(Serial(U32::<24>::get(&pdu.header)));
             return is_new.then_some(Rejection::TaskInProgress);
         }
-        let is_crowded = self.commands.len() >= 2 * self.commands_max;
-        (is_immediate && is_command && is_crowded).then_some(Rejection::TooManyImmediate)
+        let is_crowded = is_immediate && is_command && !self.order.admits_immediate(self.commands.len());
+        is_crowded.then_some(Rejection::TooManyImmediate)
     }
 
     fn execute(&mut self, at: usize, pdu: Pdu, shared: &mut Shared, now: Instant) {

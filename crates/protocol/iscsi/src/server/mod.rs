@@ -22,6 +22,7 @@ mod retained;
 mod session;
 mod shared;
 mod text;
+mod usages;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use std::time::Duration;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sanwire_buffer::{Packet, Region};
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
+use sanwire_core::quota::ISCSI_COMMANDS_OF_SESSION;
 use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::Reply;
 
@@ -76,7 +78,7 @@ impl Server {
             // There is no room for pieces.
             config.transfer_max_bytes = config.transfer_max_bytes.min(memory_bytes as u32);
         }
-        config.commands_max = config.commands_max.clamp(1, COMMANDS_MAX);
+        config.commands_max = config.commands_max.clamp(1, ISCSI_COMMANDS_OF_SESSION.limit as u32);
         Server { shared: Shared::new(config), sessions: FxHashMap::default() }
     }
 
@@ -94,10 +96,9 @@ impl Server {
     pub fn spaces(&mut self, connection: ConnectionId) -> [&mut [u8]; 2] {
         let session = self.shared.homes.get(&connection).and_then(|nexus| self.sessions.get_mut(nexus));
         let Some(session) = session else { return [&mut [], &mut []] };
-        match session.position(connection).map(|at| &mut session.connections[at]) {
-            Some(connection) if !connection.is_waiting() => connection.receiver.spaces(),
-            _ => [&mut [], &mut []],
-        }
+        let Some(at) = session.position(connection) else { return [&mut [], &mut []] };
+        let own = &mut session.connections[at];
+        if own.is_stalled || own.is_crammed() { [&mut [], &mut []] } else { own.receiver.spaces() }
     }
 
     /// So many bytes were received into the spaces.
@@ -234,11 +235,12 @@ impl Server {
         let session = self.sessions.get_mut(&nexus)?;
         let at = session.position(connection)?;
         let own = &mut session.connections[at];
-        let was_waiting = own.is_waiting();
-        let packet = own.outbox.pop();
-        own.delivery.took(packet.as_ref());
-        if was_waiting && !own.is_waiting() {
-            self.shared.wake(own);
+        let (packet, is_relieved) = own.pop();
+        if is_relieved {
+            self.shared.relieved.push_back(own.id);
+            if !own.is_waiting() {
+                self.shared.wake(own);
+            }
         }
         if !own.pieces.is_empty() {
             session.ask_for_pieces_on(at, &mut self.shared);
@@ -249,11 +251,12 @@ impl Server {
     /// When [`Server::handle_timeout`] is next due. It may come early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.shared.next_deadline
+        if self.shared.relieved.is_empty() { self.shared.next_deadline } else { Some(Instant::ZERO) }
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.look_again(now);
         if self.shared.next_deadline.is_none_or(|at| at > now) {
             return;
         }
@@ -270,6 +273,18 @@ impl Server {
         self.shared.next_deadline = None;
         self.feed_starved(now);
         self.note_deadlines();
+    }
+
+    /// Looks at what has come on connections that had too much to send.
+    fn look_again(&mut self, now: Instant) {
+        while let Some(connection) = self.shared.relieved.pop_front() {
+            let Some(&nexus) = self.shared.homes.get(&connection) else { continue };
+            if let Some(session) = self.sessions.get_mut(&nexus) {
+                session.handle_input(connection, &mut self.shared, now);
+            }
+            self.settle(nexus);
+            self.feed_starved(now);
+        }
     }
 
     fn connection(&mut self, id: ConnectionId) -> Option<&mut connection::Connection> {
@@ -352,9 +367,6 @@ impl Server {
         }
     }
 }
-
-/// Commands of one session, at the most: so many places a handle has room for, immediate ones included.
-const COMMANDS_MAX: u32 = 1 << 14;
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use sanwire_core::quota::{Account, ISCSI_COMMANDS_OF_SESSION, ISCSI_EARLY_BYTES, Usage};
+
 use crate::ConnectionId;
 use crate::receiver::Pdu;
 use crate::serial::Serial;
@@ -14,6 +16,10 @@ pub(super) struct Order {
     max: Serial,
     /// What waits for its turn: the first place is that of `expected`.
     held: VecDeque<Option<Held>>,
+    /// Numbers that have come and are not settled.
+    commands: Account,
+    /// What is held outside the memory for data.
+    early: Account,
 }
 
 /// A number that has come.
@@ -38,7 +44,19 @@ pub(super) enum Turn {
 impl Order {
     /// The window opens with this number.
     pub(super) fn new(first: Serial, commands_max: u32) -> Self {
-        Order { expected: first, max: first.plus(commands_max.max(1) - 1), held: VecDeque::new() }
+        let commands_max = commands_max.max(1);
+        Order {
+            expected: first,
+            max: first.plus(commands_max - 1),
+            held: VecDeque::new(),
+            commands: Account::within(&ISCSI_COMMANDS_OF_SESSION, commands_max.into()),
+            early: Account::new(&ISCSI_EARLY_BYTES),
+        }
+    }
+
+    /// How the quotas of commands, and of what is held, are used.
+    pub(super) fn usages(&self) -> [Usage; 2] {
+        [self.commands.usage(), self.early.usage()]
     }
 
     pub(super) fn expected(&self) -> Serial {
@@ -50,12 +68,22 @@ impl Order {
     }
 
     /// Whether a request with this number has its turn.
-    pub(super) fn turn(&self, number: Serial) -> Turn {
-        match self.place(number) {
-            Some(0) => Turn::Now,
-            Some(at) if self.held.get(at).is_none_or(Option::is_none) => Turn::Later,
-            _ => Turn::Never,
+    pub(super) fn turn(&mut self, number: Serial) -> Turn {
+        let Ok(at) = usize::try_from(number.since(self.expected)) else { return Turn::Never };
+        if !self.commands.admits(self.under_way(), at as u64 + 1) {
+            return Turn::Never;
         }
+        match self.held.get(at) {
+            Some(Some(_)) => Turn::Never,
+            _ if at == 0 => Turn::Now,
+            _ => Turn::Later,
+        }
+    }
+
+    /// Whether an immediate command may begin beside so many commands: as many as the window has room for may be under way besides.
+    pub(super) fn admits_immediate(&mut self, under_way: usize) -> bool {
+        let besides = (under_way as u64).saturating_sub(self.commands.usage().limit);
+        self.commands.admits(besides, 1)
     }
 
     /// Whether this number is in the window.
@@ -63,9 +91,17 @@ impl Order {
         self.place(number).is_some()
     }
 
-    /// Keeps what has come before its turn; `false` if that place is not free or not in the window.
-    pub(super) fn hold(&mut self, number: Serial, held: Held) -> bool {
+    /// Keeps what has come before its turn; `false` if that place is not free or not in the window. Of text and pings the data is
+    /// dropped when there is too much of it.
+    pub(super) fn hold(&mut self, number: Serial, mut held: Held) -> bool {
         let Some(at) = self.place(number) else { return false };
+        let (before, more) = (self.early_bytes(), early_bytes(&held));
+        if let Held::Request(_, pdu) = &mut held
+            && more > 0
+            && !self.early.admits(before, more)
+        {
+            pdu.data = None;
+        }
         if self.held.len() <= at {
             self.held.resize_with(at + 1, || None);
         }
@@ -111,6 +147,23 @@ impl Order {
     fn place(&self, number: Serial) -> Option<usize> {
         let is_inside = number >= self.expected && number <= self.max;
         if is_inside { usize::try_from(number.since(self.expected)).ok() } else { None }
+    }
+
+    /// Numbers that have come in their turn and are not settled.
+    fn under_way(&self) -> u64 {
+        let free = u64::try_from(self.max.next().since(self.expected)).unwrap_or_default();
+        self.commands.usage().limit.saturating_sub(free)
+    }
+
+    fn early_bytes(&self) -> u64 {
+        self.held().map(early_bytes).sum()
+    }
+}
+
+fn early_bytes(held: &Held) -> u64 {
+    match held {
+        Held::Request(_, Pdu { data: Some(data), .. }) if data.region().is_none() => data.len() as u64,
+        _ => 0,
     }
 }
 

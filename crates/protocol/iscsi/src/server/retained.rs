@@ -5,18 +5,17 @@ use std::time::Duration;
 
 use sanwire_buffer::Slice;
 use sanwire_core::Instant;
+use sanwire_core::quota::{Account, ISCSI_KEPT_BYTES, ISCSI_KEPT_HEAP_BYTES, Usage};
 
 use super::answer::{Cuts, data_header};
 use super::connection::{Connection, stamp};
 use super::order::Order;
+use crate::outbox::outside_regions_bytes;
 use crate::serial::Serial;
 use crate::wire::{DataIn, Header, Opcode, ScsiResponse, SnackRequest};
 
 /// PDUs with a status that one connection keeps, at the most; older ones cannot be asked for again.
 const RETAINED_MAX: usize = 512;
-
-/// Data that one connection keeps with them.
-const RETAINED_MAX_BYTES: usize = 4 << 20;
 
 /// So long an initiator has for an acknowledgement, while memory is short.
 pub(super) const ACKNOWLEDGE_MAX: Duration = Duration::from_millis(100);
@@ -29,6 +28,8 @@ pub(super) struct Retained {
     read: Option<Read>,
     /// Its data was let go.
     is_data_gone: bool,
+    /// What it took outside the memory for data when it was kept.
+    heap_bytes: usize,
 }
 
 /// The data that a command was answered with.
@@ -73,12 +74,15 @@ impl Retained {
 }
 
 /// What is kept of one connection.
-#[derive(Default)]
 pub(super) struct Memory {
     /// Nothing is, below error recovery level 1.
     pub(super) is_on: bool,
     retained: VecDeque<Retained>,
     read_bytes: usize,
+    heap_bytes: usize,
+    /// What of both it may have.
+    kept: Account,
+    kept_heap: Account,
     /// Since when the initiator is asked to acknowledge what it has.
     asked_at: Option<Instant>,
 }
@@ -96,11 +100,33 @@ pub(super) enum Relief {
     Given,
 }
 
+impl Default for Memory {
+    fn default() -> Self {
+        Memory {
+            is_on: false,
+            retained: VecDeque::new(),
+            read_bytes: 0,
+            heap_bytes: 0,
+            kept: Account::new(&ISCSI_KEPT_BYTES),
+            kept_heap: Account::new(&ISCSI_KEPT_HEAP_BYTES),
+            asked_at: None,
+        }
+    }
+}
+
 impl Memory {
+    /// How the quotas of what is kept are used.
+    pub(super) fn usages(&self) -> [Usage; 2] {
+        [self.kept.usage(), self.kept_heap.usage()]
+    }
+
     pub(super) fn keep(&mut self, status_number: Serial, header: Header, data: Option<&Slice>) {
         if self.is_on {
             let data = data.cloned();
-            self.retained.push_back(Retained { status_number, header, data, read: None, is_data_gone: false });
+            let heap_bytes = size_of::<Retained>() + data.as_ref().map_or(0, outside_regions_bytes);
+            self.heap_bytes += heap_bytes;
+            let retained = Retained { status_number, header, data, read: None, is_data_gone: false, heap_bytes };
+            self.retained.push_back(retained);
             self.trim();
         }
     }
@@ -108,7 +134,10 @@ impl Memory {
     /// The status that was kept last came with this data.
     pub(super) fn keep_read(&mut self, read: Read) {
         if let Some(last) = self.retained.back_mut() {
+            let heap_bytes = outside_regions_bytes(&read.data);
             self.read_bytes += read.data.len();
+            self.heap_bytes += heap_bytes;
+            last.heap_bytes += heap_bytes;
             last.read = Some(read);
             self.trim();
         }
@@ -122,14 +151,19 @@ impl Memory {
     }
 
     fn trim(&mut self) {
-        while self.retained.len() > RETAINED_MAX || self.read_bytes > RETAINED_MAX_BYTES && self.retained.len() > 1 {
+        while self.retained.len() > RETAINED_MAX || self.retained.len() > 1 && self.is_too_much() {
             self.forget_oldest();
         }
+    }
+
+    fn is_too_much(&mut self) -> bool {
+        !(self.kept.admits(self.read_bytes as u64, 0) && self.kept_heap.admits(self.heap_bytes as u64, 0))
     }
 
     fn forget_oldest(&mut self) {
         if let Some(oldest) = self.retained.pop_front() {
             self.read_bytes -= oldest.read_bytes();
+            self.heap_bytes -= oldest.heap_bytes;
         }
     }
 
@@ -170,6 +204,7 @@ impl Memory {
         let at = self.retained.iter().position(|retained| retained.is_of_command(tag))?;
         let retained = self.retained.remove(at)?;
         self.read_bytes -= retained.read_bytes();
+        self.heap_bytes -= retained.heap_bytes;
         Some(retained)
     }
 }

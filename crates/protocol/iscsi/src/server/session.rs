@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use sanwire_buffer::{Region, Slice};
+use sanwire_core::quota::{Account, ISCSI_CONNECTIONS_OF_SESSION, Usage};
 use sanwire_core::{Headway, Instant, Lun, NexusId};
 
 use super::commands::{Command, Commands, Phase};
@@ -54,11 +55,11 @@ pub(super) struct Session {
     pub(super) group_tag: u16,
     pub(super) parameters: SessionParameters,
     pub(super) connections: Vec<Connection>,
+    /// How many it may have.
+    seats: Account,
     pub(super) order: Order,
     pub(super) commands: Commands,
     pub(super) managements: Managements,
-    /// Commands under way, at the most.
-    pub(super) commands_max: usize,
     /// The tag of the next R2T.
     pub(super) next_transfer_tag: u32,
     /// Commands that ended while their data was on its way: it is read and forgotten.
@@ -89,10 +90,10 @@ impl Session {
             group_tag: admitted.portal.group_tag,
             parameters: admitted.session,
             connections: Vec::new(),
+            seats: Account::within(&ISCSI_CONNECTIONS_OF_SESSION, admitted.session.max_connections.into()),
             order: Order::new(Serial(admitted.request.command_number), commands_max),
             commands: Commands::default(),
             managements: Managements::default(),
-            commands_max: commands_max as usize,
             next_transfer_tag: 0,
             lingering: VecDeque::new(),
             patience: Patience::default(),
@@ -109,6 +110,16 @@ impl Session {
             SessionKind::Normal { target, .. } => Some(*target),
             SessionKind::Discovery => None,
         }
+    }
+
+    /// Whether another connection may join it.
+    pub(super) fn has_seat(&mut self) -> bool {
+        self.seats.admits(self.connections.len() as u64, 1)
+    }
+
+    /// How the quotas of what it has are used, its connections left out.
+    pub(super) fn usages(&self) -> impl Iterator<Item = Usage> {
+        self.order.usages().into_iter().chain([self.seats.usage()])
     }
 
     /// Where a connection stands among the others.
@@ -212,6 +223,7 @@ impl Session {
             return None;
         }
         let connection = self.connections.remove(at);
+        shared.usages.add(connection.usages());
         // What was not acknowledged is sent again by the initiator (RFC 7143 7.2.1).
         self.order.forget(|held| matches!(held, Held::Request(from, _) if *from == connection.id));
         shared.starved.retain(|starved| *starved != Starved::Connection(connection.id));
@@ -257,6 +269,7 @@ impl Session {
             return;
         }
         self.is_over = true;
+        shared.usages.add(self.usages());
         shared.events.push_back(ServerEvent::SessionClosed { nexus: self.nexus, tsih: self.tsih });
         while !self.connections.is_empty() {
             if let Some(connection) = self.detach(0, shared) {

@@ -10,6 +10,7 @@ use super::ServerConfig;
 use super::connection::Connection;
 use super::event::ServerEvent;
 use super::hoard::Delivery;
+use super::usages::Usages;
 use crate::ConnectionId;
 use crate::outbox::Outbox;
 
@@ -55,6 +56,10 @@ pub(super) struct Shared {
     pub(super) is_shutting_down: bool,
     /// Connections that were dropped because they kept memory from others.
     pub(super) hoards_dropped: u64,
+    /// Connections of which something has come that was not looked at, because too much was to be sent.
+    pub(super) relieved: VecDeque<ConnectionId>,
+    /// How sessions and connections that are gone have used their quotas.
+    pub(super) usages: Usages,
     /// No deadline is earlier.
     pub(super) next_deadline: Option<Instant>,
 }
@@ -70,6 +75,8 @@ impl Shared {
             starved: VecDeque::new(),
             is_shutting_down: false,
             hoards_dropped: 0,
+            relieved: VecDeque::new(),
+            usages: Usages::default(),
             next_deadline: None,
         }
     }

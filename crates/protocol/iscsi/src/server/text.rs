@@ -1,5 +1,6 @@
 //! Text exchanges in the full feature phase: which targets there are, and what may still be agreed on (RFC 7143 11.10).
 
+use super::input::TEXT_MAX_BYTES;
 use super::session::{Rejection, Session};
 use super::shared::Shared;
 use crate::login::SessionKind;
@@ -7,16 +8,13 @@ use crate::negotiation::receive_in_full_feature;
 use crate::receiver::Pdu;
 use crate::wire::{TAG_NONE, TextRequest, TextResponse};
 
-/// Text of one request, over all its PDUs.
-const REQUEST_MAX_BYTES: usize = 64 << 10;
-
 /// A text exchange under way.
 #[derive(Debug)]
 pub(super) struct Exchange {
     task_tag: u32,
     /// What the next request has to bring back.
     transfer_tag: u32,
-    /// What was asked so far.
+    /// What was asked so far: [`TEXT_MAX_BYTES`] at the most.
     request: Vec<u8>,
     /// What is still to be answered.
     answer: Vec<u8>,
@@ -42,12 +40,17 @@ impl Session {
             _ => return self.reject(at, &pdu.header, Rejection::InvalidField, shared),
         };
         let text = pdu.data.as_deref().unwrap_or(&[]);
-        if exchange.request.len() + text.len() > REQUEST_MAX_BYTES || request.continues && request.is_final {
+        let is_too_long = text.len() < pdu.header.data_bytes() || exchange.request.len() + text.len() > TEXT_MAX_BYTES;
+        if is_too_long || request.continues && request.is_final {
             return self.reject(at, &pdu.header, Rejection::Protocol, shared);
         }
         exchange.request.extend_from_slice(text);
         if !request.continues {
             let asked = std::mem::take(&mut exchange.request);
+            // RFC 7143 6.2: once. Each would be answered with all targets.
+            if asked.split(|&byte| byte == 0).filter(|pair| pair.starts_with(b"SendTargets=")).count() > 1 {
+                return self.reject(at, &pdu.header, Rejection::Protocol, shared);
+            }
             self.answer_text(at, &asked, &mut exchange.answer, shared);
         }
         self.send_text(at, &request, exchange, shared);

@@ -221,3 +221,15 @@ fn a_login_of_endless_requests_is_refused() {
     assert_eq!(status(&ask(&mut server, &directory, &request(1, None), "")), 0x0200);
     assert!(refused(&mut server).contains("64 requests"));
 }
+
+#[test]
+fn a_discovery_session_has_short_segments_one_connection_and_no_recovery() {
+    let (mut server, directory) = (server_with_seed(1), OneTarget::default());
+    let text = names() + "SessionType=Discovery\0MaxConnections=8\0ErrorRecoveryLevel=2\0";
+    assert!(ask(&mut server, &directory, &request(1, Some(3)), &text).is_empty());
+    let admitted = admitted(&mut server);
+    assert_eq!(admitted.connection.receive_data_max_bytes, 8192);
+    assert_eq!((admitted.session.max_connections, admitted.session.error_recovery_level), (1, 0));
+    let said = String::from_utf8(admitted.text).unwrap();
+    assert_eq!(said.matches("MaxRecvDataSegmentLength=8192\0").count(), 1, "{said}");
+}

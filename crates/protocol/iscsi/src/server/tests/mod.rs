@@ -1,6 +1,7 @@
 //! A scripted initiator: PDUs made by hand, and what the server makes of them.
 
 mod basic;
+mod heap;
 mod hoard;
 mod hostile;
 mod manage;

@@ -422,7 +422,11 @@ mod tests {
         ),
         (&ISCSI_KEPT_BYTES, ISCSI_RECOVERY, "what_is_kept_is_bounded"),
         (&ISCSI_KEPT_HEAP_BYTES, ISCSI, "what_is_kept_for_recovery_is_bounded_outside_the_memory_for_data_too"),
-        (&HALF_OPENS_OF_SESSION, HANDSHAKES, "one_session_has_few_handshakes_under_way_however_often_it_begins"),
+        (
+            &HALF_OPENS_OF_SESSION,
+            HANDSHAKES,
+            "one_session_has_few_handshakes_under_way_on_a_path_however_often_it_begins",
+        ),
         (
             &DISTURBANCES,
             "initiator/src/driver/tests/hostile.rs",

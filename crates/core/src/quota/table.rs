@@ -32,8 +32,8 @@ pub const GUESSES: Quota = Quota::per_second(Holder::Strangers, "wrong passwords
 /// Handshakes under way: what a server that has just started may have when all its clients come at the same moment.
 pub const HALF_OPENS: Quota = Quota::held(Holder::Shard, "handshakes under way", 1024);
 
-/// Handshakes of a session under way: a client that does not know where its server is asks on several paths.
-pub const HALF_OPENS_OF_SESSION: Quota = Quota::held(Holder::Session, "handshakes under way", 8);
+/// Handshakes of a session under way on one path. Each path has its own, so that who names a session from elsewhere ends none of them.
+pub const HALF_OPENS_OF_SESSION: Quota = Quota::held(Holder::Session, "handshakes under way on one path", 8);
 
 /// Lines of a shard's log about what was refused; the next one says how many were left out.
 pub const LOGGED_OFFENCES: Quota = Quota::per_minute(Holder::Shard, "log lines about what was refused", 60, 20);

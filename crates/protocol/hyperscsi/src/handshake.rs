@@ -157,6 +157,11 @@ impl Responder {
         Ok((handshake, second))
     }
 
+    /// The first step that it answers.
+    pub(crate) fn first(&self) -> &[u8] {
+        &self.first
+    }
+
     /// By what this third step is refused.
     pub(crate) fn refusal_key(&self) -> &RefusalKey {
         &self.refusal_key

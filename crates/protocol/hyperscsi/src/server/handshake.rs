@@ -1,4 +1,4 @@
-//! Handshakes under way at a server: few for each session, short-lived.
+//! Handshakes under way at a server: few for each session on each path, short-lived.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -49,8 +49,9 @@ impl HalfOpen {
 /// All of them.
 pub(super) struct HalfOpens {
     by_connection: BTreeMap<u32, HalfOpen>,
-    /// Oldest first.
-    by_session: BTreeMap<(ClientId, u64), VecDeque<u32>>,
+    /// Those of one session on one path, oldest first. Who has overheard a session begins handshakes in its name from elsewhere: they
+    /// take no place of its own.
+    by_session: BTreeMap<(ClientId, u64), BTreeMap<Path, VecDeque<u32>>>,
     /// When they began, oldest first, of some that are over too.
     by_age: VecDeque<(Instant, u32)>,
     of_shard: Account,
@@ -70,10 +71,11 @@ impl Default for HalfOpens {
 }
 
 impl HalfOpens {
-    /// The second step of the same attempt, if it was made before.
-    pub(super) fn repeat(&self, path: Path, session: (ClientId, u64), attempt: u64) -> Option<&[u8]> {
-        let of_session = self.by_session.get(&session)?.iter().filter_map(|id| self.by_connection.get(id));
-        let mut same = of_session.filter(|half| half.path == path && half.attempt == attempt);
+    /// The second step after the same first one, if it was made before. Another first step of the same attempt is another's: who
+    /// overhears an attempt does not make the server answer him instead.
+    pub(super) fn repeat(&self, path: Path, session: (ClientId, u64), attempt: u64, first: &[u8]) -> Option<&[u8]> {
+        let on_path = self.by_session.get(&session)?.get(&path)?.iter().filter_map(|id| self.by_connection.get(id));
+        let mut same = on_path.filter(|half| half.attempt == attempt && half.responder.first() == first);
         same.next().map(|half| &half.answer[..])
     }
 
@@ -91,7 +93,7 @@ impl HalfOpens {
     pub(super) fn insert(&mut self, half_open: HalfOpen) {
         let id = half_open.connection;
         let session = (half_open.client, half_open.session);
-        let others = self.by_session.entry(session).or_default();
+        let others = self.by_session.entry(session).or_default().entry(half_open.path).or_default();
         let has_room = self.of_session.admits(others.len() as u64, 1);
         let too_many = others.front().copied().filter(|_| !has_room);
         others.push_back(id);
@@ -109,9 +111,12 @@ impl HalfOpens {
     pub(super) fn take(&mut self, connection: u32) -> Option<HalfOpen> {
         let half_open = self.by_connection.remove(&connection)?;
         let session = (half_open.client, half_open.session);
-        if let Some(others) = self.by_session.get_mut(&session) {
-            others.retain(|id| *id != connection);
-            if others.is_empty() {
+        if let Some(paths) = self.by_session.get_mut(&session) {
+            if let Some(others) = paths.get_mut(&half_open.path) {
+                others.retain(|id| *id != connection);
+            }
+            paths.retain(|_, ids| !ids.is_empty());
+            if paths.is_empty() {
                 self.by_session.remove(&session);
             }
         }
@@ -122,21 +127,21 @@ impl HalfOpens {
     /// any more, however late its third step is.
     pub(super) fn establish(&mut self, connection: u32) -> Option<HalfOpen> {
         let half_open = self.take(connection)?;
-        let others = self.by_session.get(&(half_open.client, half_open.session)).cloned().unwrap_or_default();
+        let others = self.by_session.get(&(half_open.client, half_open.session)).into_iter().flatten();
         let is_former = |id: &u32| {
             self.by_connection
                 .get(id)
                 .is_some_and(|other| other.begun_at <= half_open.begun_at || other.attempt == half_open.attempt)
         };
-        let former: Vec<u32> = others.into_iter().filter(is_former).collect();
+        let former: Vec<u32> = others.flat_map(|(_, ids)| ids).copied().filter(is_former).collect();
         former.into_iter().for_each(|id| drop(self.take(id)));
         Some(half_open)
     }
 
     /// Ends what a client has begun.
     pub(super) fn forget(&mut self, client: ClientId) {
-        let of_client = self.by_session.range((client, 0)..=(client, u64::MAX)).flat_map(|(_, ids)| ids).copied();
-        of_client.collect::<Vec<u32>>().into_iter().for_each(|id| drop(self.take(id)));
+        let paths = self.by_session.range((client, 0)..=(client, u64::MAX)).flat_map(|(_, paths)| paths.values());
+        paths.flatten().copied().collect::<Vec<u32>>().into_iter().for_each(|id| drop(self.take(id)));
     }
 
     #[cfg(test)]

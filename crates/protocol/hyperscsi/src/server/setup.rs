@@ -46,7 +46,7 @@ impl Server {
             self.counters.not_permitted += 1;
             return;
         }
-        let link = self.link(path);
+        let (link, session) = (self.link(path), (discovery.client, discovery.session));
         if discovery.announce_only {
             let body = AdnRequest::Announcement {
                 packet_max_bytes: link.packet_max_bytes,
@@ -55,8 +55,7 @@ impl Server {
             }
             .write();
             self.send_loose(path, prefix.connection, prefix.number, &body);
-        } else if let Some(answer) = self.half_opens.repeat(path, (discovery.client, discovery.session), prefix.number)
-        {
+        } else if let Some(answer) = self.half_opens.repeat(path, session, prefix.number, discovery.noise) {
             let answer = answer.to_vec();
             self.send_loose(path, prefix.connection, prefix.number, &answer);
         } else if self.is_too_early(path, discovery.client, now) {

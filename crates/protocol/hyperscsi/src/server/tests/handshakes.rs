@@ -6,9 +6,11 @@ use sanwire_core::quota::{HALF_OPENS, HALF_OPENS_OF_SESSION, Quota};
 use sanwire_core::{Instant, LinkId, Path, Peer};
 
 use super::world::{MS, bytes};
-use super::{LINK, client, client_config, config_for, path, server};
+use super::{LINK, client, client_config, config_for, exchange, path, server};
+use crate::handshake::Initiator;
+use crate::keys::Randomness;
 use crate::server::loose_packet;
-use crate::wire::setup::{AdnRequest, Refusal, read_adn_reply, write_adn_reply};
+use crate::wire::setup::{AdnRequest, Discovery, Refusal, read_adn_reply, write_adn_reply};
 use crate::wire::{Opcode, Prefix};
 use crate::{Client, ClientConfig, ClientEvent, Failure, Identity, Server, ServerConfig};
 
@@ -298,17 +300,55 @@ fn a_client_begins_anew_at_once_when_the_server_was_restarted_between_its_steps(
     assert!(restarts == 1 && now < Instant::ZERO + 100 * MS, "after {now:?}");
 }
 
+/// A discovery as somebody may send it who has overheard one: as this attempt, with a first step of his own.
+fn posed(discovery: &[u8], attempt: u64) -> Vec<u8> {
+    let (prefix, _, body) = Prefix::read(discovery).unwrap();
+    let (discovery, prologue) = Discovery::read(body).unwrap();
+    let own = Identity::from_private([9; 32]).unwrap();
+    let (_, first) = Initiator::new(&own, &[0; 32], prologue, &mut Randomness::new([attempt as u8; 32])).unwrap();
+    let body = Discovery { noise: &first, ..discovery }.write();
+    bytes(&loose_packet(Opcode::DeviceDiscovery, prefix.connection, attempt, &body))
+}
+
 #[test]
-fn one_session_has_few_handshakes_under_way_however_often_it_begins() {
+fn one_session_has_few_handshakes_under_way_on_a_path_however_often_it_begins() {
     let mut server = server();
-    let (_, discovery) = client(1).poll_transmit(Instant::ZERO).unwrap();
-    for number in 0..20 {
-        server.handle_input(path(100 + number), &bytes(&discovery), Instant::ZERO);
+    let discovery = bytes(&client(1).poll_transmit(Instant::ZERO).unwrap().1);
+    for attempt in 0..20 {
+        server.handle_input(path(100), &posed(&discovery, attempt), Instant::ZERO);
     }
     let usages = server.quotas();
     let of = |quota: &Quota| usages.iter().find(|usage| usage.quota == quota).map(|usage| (usage.most, usage.refused));
     assert_eq!(of(&HALF_OPENS_OF_SESSION), Some((Some(8), 12)));
     assert_eq!(of(&HALF_OPENS), Some((Some(9), 0)), "the ninth is there until the oldest is not");
+}
+
+#[test]
+fn who_repeats_a_discovery_or_poses_elsewhere_ends_no_handshake_of_the_client() {
+    let (mut server, mut clients, now) = (server(), [client(1)], Instant::ZERO);
+    let discovery = bytes(&clients[0].poll_transmit(now).unwrap().1);
+    server.handle_input(path(100), &discovery, now);
+    let (_, answer) = server.poll_transmit(now).unwrap();
+    for number in 0..40 {
+        server.handle_input(path(1000 + number), &discovery, now);
+        server.handle_input(path(2000 + number), &posed(&discovery, number.into()), now);
+    }
+    while server.poll_transmit(now).is_some() {}
+    clients[0].handle_input(path(1), &bytes(&answer), now);
+    exchange(&mut server, &mut clients, now);
+    assert!(clients[0].server().is_some(), "{:?}", server.counters());
+    assert_eq!(server.half_opens.poll_timeout(), None, "those that others began are over with it");
+}
+
+#[test]
+fn who_poses_first_in_an_attempt_is_not_answered_in_the_clients_place() {
+    let (mut server, mut clients, now) = (server(), [client(1)], Instant::ZERO);
+    let discovery = bytes(&clients[0].poll_transmit(now).unwrap().1);
+    let attempt = Prefix::read(&discovery).unwrap().0.number;
+    server.handle_input(path(100), &posed(&discovery, attempt), now);
+    server.handle_input(path(100), &discovery, now);
+    exchange(&mut server, &mut clients, now);
+    assert!(clients[0].server().is_some(), "{:?}", server.counters());
 }
 
 #[test]

@@ -392,6 +392,7 @@ mod tests {
         (&LOGINS_OF_STRANGERS, PLACES, "whom_no_rule_may_name_never_takes_the_place_of_who_may_be_named"),
         (&DISCOVERIES_OF_STRANGERS, SHARES, "strangers_have_their_own_number_and_what_is_left_is_free_again"),
         (&LOGGED_LOGINS, PLACES, "lines_about_logins_are_bounded_and_whoever_asks_hears_how_many_were_left_out"),
+        (&LOGGED_OFFENCES, LOGGING, "a_flood_of_lines_is_bounded_and_counted_in_the_next"),
         (&OFFENCES_WAITING, INBOX, "what_is_refused_and_waits_is_bounded_by_its_sort"),
         (&AUDITED_OFFENCES, AUDIT, "strangers_keep_no_client_out_of_the_log_and_neither_keeps_a_manager_out"),
         (
@@ -435,12 +436,13 @@ mod tests {
         (&HANDSHAKES_PROVEN, GATE, "no_number_of_addresses_begins_more_handshakes_than_a_shard_has_time_for"),
         (&HINTS, GATE, "who_repeats_packets_of_a_connection_that_was_hears_no_more_than_a_restart_needs"),
         (&SESSIONS, SESSION_PLACES, "a_full_server_ends_no_session_of_another_and_takes_back_those_it_has"),
-        (&LOGGED_OFFENCES, LOGGING, "a_flood_of_lines_is_bounded_and_counted_in_the_next"),
+        (&LOGGED_REFUSALS, LOGGING, "what_strangers_do_leaves_lines_for_what_clients_are_refused"),
         (&LOGGED_SESSIONS, LOGGING, "lines_about_sessions_are_bounded_too"),
         (&LOGINS, PLACES, "half_open_logins_of_few_hosts_push_out_one_another_and_nobody_else"),
         (&ISCSI_CONNECTIONS, SHARES, "however_many_take_what_they_can_somebody_else_gets_in"),
         (&MANAGEMENT_WAITING, INBOX, "requests_that_wait_are_bounded"),
         (&ATTEMPTS_WAITING, INBOX, "no_more_wait_than_there_is_room_for"),
+        (&REFUSALS_WAITING, INBOX, "what_strangers_do_leaves_room_for_what_clients_are_refused"),
         (&AUDITED_REFUSALS, AUDIT, "strangers_keep_no_client_out_of_the_log_and_neither_keeps_a_manager_out"),
         (&AUDIT_BYTES, AUDIT, "a_log_that_has_become_long_is_put_aside_and_the_oldest_goes"),
     ];

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::ClientId;
-use sanwire_core::quota::{ATTEMPTS_WAITING, Account, MANAGEMENT_WAITING, OFFENCES_WAITING, Usage};
+use sanwire_core::quota::{ATTEMPTS_WAITING, Account, MANAGEMENT_WAITING, OFFENCES_WAITING, REFUSALS_WAITING, Usage};
 use sanwire_hyperscsi::{CommandHandle, Offence};
 
 use crate::mail::Mailbox;
@@ -36,6 +36,8 @@ pub(crate) enum Content {
 struct Waiting {
     requests: Mutex<Sort>,
     attempts: Mutex<Sort>,
+    /// Of clients that have shown who they are: what strangers do takes no place of theirs.
+    refusals: Mutex<Sort>,
     offences: Mutex<Sort>,
 }
 
@@ -57,9 +59,9 @@ pub(crate) struct Inbox {
 pub(crate) struct InboxUsage(Arc<Waiting>);
 
 impl InboxUsage {
-    pub(crate) fn usages(&self) -> [Usage; 3] {
-        let Waiting { requests, attempts, offences } = &*self.0;
-        [requests, attempts, offences].map(|sort| lock(sort).account.usage())
+    pub(crate) fn usages(&self) -> [Usage; 4] {
+        let Waiting { requests, attempts, refusals, offences } = &*self.0;
+        [requests, attempts, refusals, offences].map(|sort| lock(sort).account.usage())
     }
 }
 
@@ -107,8 +109,9 @@ impl Letters {
 impl Default for Waiting {
     fn default() -> Self {
         let sort = |quota| Mutex::new(Sort { waiting: 0, account: Account::new(quota) });
-        let [requests, attempts, offences] = [&MANAGEMENT_WAITING, &ATTEMPTS_WAITING, &OFFENCES_WAITING].map(sort);
-        Waiting { requests, attempts, offences }
+        let [requests, attempts] = [&MANAGEMENT_WAITING, &ATTEMPTS_WAITING].map(sort);
+        let [refusals, offences] = [&REFUSALS_WAITING, &OFFENCES_WAITING].map(sort);
+        Waiting { requests, attempts, refusals, offences }
     }
 }
 
@@ -117,6 +120,7 @@ impl Waiting {
         lock(match letter.content {
             Content::Request { .. } => &self.requests,
             Content::Attempt => &self.attempts,
+            Content::Offence(offence, _) if offence.is_proven() => &self.refusals,
             Content::Offence(..) | Content::Logins(..) => &self.offences,
         })
     }
@@ -142,8 +146,17 @@ mod tests {
         let taken = (0..1000).filter(|_| inbox.put(logins())).count();
         assert!(inbox.put(attempt()), "another sort");
         let usages = inbox.usage().usages().map(|usage| (usage.most, usage.refused));
-        assert_eq!(usages, [(Some(0), 0), (Some(1), 0), (Some(64), 936)]);
+        assert_eq!(usages, [(Some(0), 0), (Some(1), 0), (Some(0), 0), (Some(64), 936)]);
         assert_eq!(taken as u64, OFFENCES_WAITING.limit);
+    }
+
+    #[test]
+    fn what_strangers_do_leaves_room_for_what_clients_are_refused() {
+        let (inbox, _letters) = Inbox::new();
+        let put = |offence| inbox.put(Letter { content: Content::Offence(offence, 1), ..attempt() });
+        let taken = |offence| (0..1000).filter(|_| put(offence)).count() as u64;
+        assert_eq!(taken(Offence::NotAuthentic), OFFENCES_WAITING.limit);
+        assert_eq!(taken(Offence::Violation), REFUSALS_WAITING.limit);
     }
 
     #[test]

@@ -3,24 +3,31 @@
 use std::fmt;
 
 use sanwire_core::Instant;
-use sanwire_core::quota::{LOGGED_LOGINS, LOGGED_OFFENCES, LOGGED_SESSIONS, Limiter, Quota, Usage};
+use sanwire_core::quota::{LOGGED_LOGINS, LOGGED_OFFENCES, LOGGED_REFUSALS, LOGGED_SESSIONS, Limiter, Quota, Usage};
 
 /// What a shard may log of its sessions.
 pub(crate) struct ShardLines {
     pub(crate) offences: LogLines,
+    pub(crate) refusals: LogLines,
     pub(crate) sessions: LogLines,
 }
 
 impl Default for ShardLines {
     fn default() -> Self {
-        ShardLines { offences: LogLines::of_offences(), sessions: LogLines::of_sessions() }
+        let [offences, refusals] = [&LOGGED_OFFENCES, &LOGGED_REFUSALS].map(LogLines::new);
+        ShardLines { offences, refusals, sessions: LogLines::of_sessions() }
     }
 }
 
 impl ShardLines {
     /// How their quotas are used.
-    pub(crate) fn usages(&self) -> [Usage; 2] {
-        [self.offences.usage(), self.sessions.usage()]
+    pub(crate) fn usages(&self) -> [Usage; 3] {
+        [&self.offences, &self.refusals, &self.sessions].map(LogLines::usage)
+    }
+
+    /// Those about what was refused; whether it `is_proven` whose it was.
+    pub(crate) fn about(&mut self, is_proven: bool) -> &mut LogLines {
+        if is_proven { &mut self.refusals } else { &mut self.offences }
     }
 }
 
@@ -36,11 +43,6 @@ pub(crate) struct LogLines {
 pub(crate) struct Unlogged(u64);
 
 impl LogLines {
-    /// About what was refused.
-    pub(crate) fn of_offences() -> Self {
-        LogLines::new(&LOGGED_OFFENCES)
-    }
-
     /// About sessions that begin and end, over all wires.
     pub(crate) fn of_sessions() -> Self {
         LogLines::new(&LOGGED_SESSIONS)
@@ -108,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_flood_of_lines_is_bounded_and_counted_in_the_next() {
-        let (mut lines, mut now) = (LogLines::of_offences(), Instant::ZERO);
+        let (mut shard, mut now) = (ShardLines::default(), Instant::ZERO);
+        let lines = shard.about(false);
         let logged = (0..1000).filter_map(|_| lines.next(now)).count();
         assert_eq!(logged, 20);
         now += Duration::from_secs(1);
@@ -122,5 +125,12 @@ mod tests {
             })
             .count();
         assert_eq!(day, 86_400, "one in a second");
+    }
+
+    #[test]
+    fn what_strangers_do_leaves_lines_for_what_clients_are_refused() {
+        let mut shard = ShardLines::default();
+        let mut logged = |is_proven| (0..1000).filter_map(|_| shard.about(is_proven).next(Instant::ZERO)).count();
+        assert_eq!([logged(false), logged(true)], [20, 20]);
     }
 }

@@ -35,8 +35,12 @@ pub const HALF_OPENS: Quota = Quota::held(Holder::Shard, "handshakes under way",
 /// Handshakes of a session under way on one path. Each path has its own, so that who names a session from elsewhere ends none of them.
 pub const HALF_OPENS_OF_SESSION: Quota = Quota::held(Holder::Session, "handshakes under way on one path", 8);
 
-/// Lines of a shard's log about what was refused; the next one says how many were left out.
-pub const LOGGED_OFFENCES: Quota = Quota::per_minute(Holder::Shard, "log lines about what was refused", 60, 20);
+/// Lines of a shard's log about what anybody can be refused who reaches the server; the next one says how many were left out.
+pub const LOGGED_OFFENCES: Quota = Quota::per_minute(Holder::Strangers, "log lines about what was refused", 60, 20);
+
+/// The same about what clients were refused that have shown who they are: no stranger keeps it out of the log.
+pub const LOGGED_REFUSALS: Quota =
+    Quota::per_minute(Holder::Shard, "log lines about what clients were refused", 60, 20);
 
 /// Lines of a shard's log about sessions that begin and end.
 pub const LOGGED_SESSIONS: Quota = Quota::per_minute(Holder::Shard, "log lines about sessions", 600, 200);
@@ -120,8 +124,11 @@ pub const MANAGEMENT_WAITING: Quota = Quota::held(Holder::Server, "requests to m
 /// Refused ones that wait to be written down.
 pub const ATTEMPTS_WAITING: Quota = Quota::held(Holder::Server, "refused management that waits to be noted", 16);
 
-/// What else was refused, and waits for that.
+/// What else anybody was refused, and waits for that.
 pub const OFFENCES_WAITING: Quota = Quota::held(Holder::Strangers, "refusals that wait to be noted", 64);
+
+/// The same of clients that have shown who they are.
+pub const REFUSALS_WAITING: Quota = Quota::held(Holder::Server, "refusals of clients that wait to be noted", 64);
 
 /// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave. A host that has all
 /// volumes attached, each by a program of its own, has room for others.
@@ -148,6 +155,7 @@ pub const ALL: &[&Quota] = &[
     &LOGINS_OF_STRANGERS,
     &DISCOVERIES_OF_STRANGERS,
     &LOGGED_LOGINS,
+    &LOGGED_OFFENCES,
     &OFFENCES_WAITING,
     &AUDITED_OFFENCES,
     &HANDSHAKES_OF_NETWORK,
@@ -176,12 +184,13 @@ pub const ALL: &[&Quota] = &[
     &HINTS,
     &HALF_OPENS,
     &SESSIONS,
-    &LOGGED_OFFENCES,
+    &LOGGED_REFUSALS,
     &LOGGED_SESSIONS,
     &LOGINS,
     &ISCSI_CONNECTIONS,
     &MANAGEMENT_WAITING,
     &ATTEMPTS_WAITING,
+    &REFUSALS_WAITING,
     &AUDITED_REFUSALS,
     &AUDIT_BYTES,
 ];

@@ -160,9 +160,8 @@ impl Shard {
             ServerEvent::Options { nexus, options } => self.visitors.take_options(nexus, &options),
             ServerEvent::Refused { offence, client, path, count } => {
                 let who = client.map_or_else(|| "somebody".to_owned(), |client| format!("client {client}"));
-                if let Some(unlogged) = self.lines.offences.next(now) {
-                    tracing::warn!("{who} at {path} is refused: {offence} ({count} within a second{unlogged})");
-                }
+                let lines = self.lines.about(offence.is_proven());
+                lines.warn(format_args!("{who} at {path} is refused: {offence} ({count} within a second)"), now);
                 // What cannot be written down was counted.
                 let (address, content) = (path.peer.to_string(), Content::Offence(offence, count));
                 self.visitors.inbox.put(Letter { client, address, content });

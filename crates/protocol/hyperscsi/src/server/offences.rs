@@ -11,7 +11,8 @@ use super::{Server, ServerEvent};
 /// What comes within this after the first of its kind is told with it.
 const BURST: Duration = Duration::from_secs(1);
 
-/// Bursts that are told with their clients; what others do meanwhile is told by its kind only.
+/// Bursts that are told with their clients, of those about which it is proven whose they were, and of the others; what comes besides
+/// is told by its kind only.
 const KNOWN_MAX: usize = 16;
 
 /// Something that a server refused.
@@ -86,7 +87,8 @@ pub(super) struct Offences(VecDeque<Burst>);
 
 impl Offences {
     fn note(&mut self, offence: Offence, client: Option<ClientId>, path: Path, now: Instant) {
-        let has_room = self.0.len() < KNOWN_MAX || self.0.iter().any(|burst| burst.is_of(offence, client, path));
+        let alike = || self.0.iter().filter(|burst| burst.offence.is_proven() == offence.is_proven());
+        let has_room = alike().count() < KNOWN_MAX || alike().any(|burst| burst.is_of(offence, client, path));
         let client = client.filter(|_| has_room);
         match self.0.iter_mut().find(|burst| burst.is_of(offence, client, path)) {
             Some(burst) => burst.count += 1,
@@ -172,5 +174,11 @@ mod tests {
         }
         assert_eq!(offences.0.len(), KNOWN_MAX + 1);
         assert_eq!(offences.0.iter().map(|burst| burst.count).sum::<u64>(), 10_000);
+        let offender = Some(ClientId([0xee; 16]));
+        offences.note(Offence::Violation, offender, path(2, 0), NOW);
+        assert!(
+            offences.0.iter().any(|burst| burst.client == offender),
+            "it takes no place from those who have shown who they are"
+        );
     }
 }

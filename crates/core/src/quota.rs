@@ -429,6 +429,11 @@ mod tests {
             "one_session_has_few_handshakes_under_way_on_a_path_however_often_it_begins",
         ),
         (
+            &REGISTRATIONS,
+            RESERVATIONS,
+            "who_registers_initiators_without_number_leaves_room_for_others_to_fence_it_off",
+        ),
+        (
             &DISTURBANCES,
             "initiator/src/driver/tests/hostile.rs",
             "an_honest_client_goes_on_whatever_another_one_does_to_the_unit",
@@ -460,6 +465,7 @@ mod tests {
     const LOGGING: &str = "target/src/logging.rs";
     const MEMORY: &str = "protocol/hyperscsi/src/server/tests/memory.rs";
     const PLACES: &str = "target/src/front_desk/places/tests.rs";
+    const RESERVATIONS: &str = "device/src/tests/reservation/room.rs";
     const SESSION_PLACES: &str = "protocol/hyperscsi/src/server/tests/places.rs";
     const SHARES: &str = "target/src/registry/shares.rs";
     const THROTTLE: &str = "protocol/hyperscsi/src/server/throttle.rs";

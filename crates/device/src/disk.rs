@@ -154,12 +154,6 @@ impl Disk {
         self.lock_disturbances().take(now)
     }
 
-    /// How much of that there was.
-    #[must_use]
-    pub fn disturbances(&self) -> Usage {
-        self.lock_disturbances().usage()
-    }
-
     fn lock_disturbances(&self) -> MutexGuard<'_, Limiter> {
         // Whatever stands in it is a pace.
         self.disturbances.lock().unwrap_or_else(PoisonError::into_inner)
@@ -169,6 +163,12 @@ impl Disk {
     #[must_use]
     pub fn stalls(&self) -> &Arc<Stalls> {
         &self.stalls
+    }
+
+    /// How the quotas of the volume are used.
+    #[must_use]
+    pub fn quotas(&self) -> [Usage; 2] {
+        [self.reservations.usage(), self.lock_disturbances().usage()]
     }
 
     /// Whether the last request told that the store's backing object is gone. It ends with the next one that succeeds.

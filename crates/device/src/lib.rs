@@ -53,7 +53,7 @@ pub use disk::{Disk, DiskError, DiskOptions};
 pub use execution::{Execution, Progress, Waiting};
 pub use nexus::NexusPorts;
 pub use reach::{Reach, Reached};
-pub use reservation::{AbortScope, KeptError, REGISTRATIONS_MAX, RecordError, ReservationKeeper, Saved};
+pub use reservation::{AbortScope, KeptError, RecordError, ReservationKeeper, Saved};
 pub use stalls::Stalls;
 pub use starvation::{Seat, Starvation, Starved};
 pub use tenure::{Tenure, TenureKeeper, Volatility};

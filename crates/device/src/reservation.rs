@@ -7,6 +7,7 @@ mod command;
 mod keeping;
 mod record;
 mod registry;
+mod room;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -16,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use sanwire_core::NexusId;
+use sanwire_core::quota::Usage;
 use sanwire_scsi::reservation::{Access, Order, ReservationQuery, capabilities};
 use sanwire_scsi::{Cdb, Sense};
 
@@ -29,8 +31,8 @@ pub(crate) use keeping::Reserving;
 pub use keeping::Saved;
 use keeping::{Begun, Change};
 pub use record::RecordError;
-pub use registry::REGISTRATIONS_MAX;
 use registry::{Effects, Registrant, Registry};
+use room::Room;
 
 /// Where the registrations and the reservation of one disk are kept, so that they survive the server (APTPL, SPC-5
 /// 5.14.5). A record is replaced whole or not at all.
@@ -106,6 +108,7 @@ pub(crate) struct Reservations {
 #[derive(Default, Debug)]
 struct State {
     registry: Registry,
+    room: Room,
     /// Whether an order waits until its record is kept. Others come after it.
     is_keeping: bool,
     /// Who has the unit by RESERVE.
@@ -245,6 +248,8 @@ impl Reservations {
         }
         let mut registry = state.registry.clone();
         let effects = registry.execute(&order, &by)?;
+        let State { room, registry: before, .. } = &mut *state;
+        room.check(&order, &by, before, &registry)?;
         let change = Change { registry, effects, nexus };
         Ok(match self.to_keep(&state.registry, &change.registry) {
             Some((keeper, record)) => {
@@ -282,6 +287,11 @@ impl Reservations {
         }
         let record = if after.is_kept() { record::write(after) } else { record::write(&Registry::default()) };
         Some((Arc::clone(keeper), record))
+    }
+
+    /// How the quota of registrations is used.
+    pub(crate) fn usage(&self) -> Usage {
+        self.lock().room.usage()
     }
 
     fn publish(&self, state: &State) {

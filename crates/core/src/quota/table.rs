@@ -145,6 +145,10 @@ pub const SESSIONS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "sessions of
 /// The same from one network.
 pub const SESSIONS_OF_NETWORK: Quota = Quota::held(Holder::Network, "sessions of clients that are not listed", 2048);
 
+/// Registrations by PERSISTENT RESERVE OUT, of all who use a volume. A quarter is kept for initiators that register themselves and have
+/// few: who registers others, or himself by many ports, keeps nobody from fencing him off.
+pub const REGISTRATIONS: Quota = Quota::held(Holder::Volume, "reservation registrations", 4096);
+
 /// Sessions of a shard. Each has one connection or none.
 pub const SESSIONS: Quota = Quota::held(Holder::Shard, "sessions", 4096);
 
@@ -179,6 +183,7 @@ pub const ALL: &[&Quota] = &[
     &ISCSI_KEPT_BYTES,
     &ISCSI_KEPT_HEAP_BYTES,
     &HALF_OPENS_OF_SESSION,
+    &REGISTRATIONS,
     &DISTURBANCES,
     &HANDSHAKES_PROVEN,
     &HINTS,

@@ -14,9 +14,10 @@
 //! ```
 
 use crc_fast::{CrcAlgorithm, checksum};
+use sanwire_core::quota::REGISTRATIONS;
 use sanwire_scsi::reservation::{ReservationType, TransportId};
 
-use super::registry::{REGISTRATIONS_MAX, Registrant, Registry};
+use super::registry::{Registrant, Registry};
 
 const MAGIC: &[u8; 4] = b"SWPR";
 const VERSION: u16 = 1;
@@ -92,7 +93,9 @@ impl Fields<'_> {
         let [kind, _] = self.take()?;
         let holder_at = u32::from_be_bytes(self.take()?);
         let count = u32::from_be_bytes(self.take()?);
-        let count = usize::try_from(count).ok().filter(|count| *count <= REGISTRATIONS_MAX)?;
+        if u64::from(count) > REGISTRATIONS.limit {
+            return None;
+        }
         let registrations = (0..count).map(|_| self.registration()).collect::<Option<Vec<_>>>()?;
         if !self.0.is_empty() {
             return None;

@@ -11,9 +11,6 @@ use crate::attention::Attention;
 use crate::nexus::NexusPorts;
 use crate::step::Refusal;
 
-/// Registrations that one disk keeps; INSUFFICIENT REGISTRATION RESOURCES beyond.
-pub const REGISTRATIONS_MAX: usize = 4096;
-
 /// Whose registration it is: an initiator port by its way through one target port, or through all of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Registrant {
@@ -176,7 +173,7 @@ impl Registry {
     fn add(&mut self, ports: &NexusPorts, ignore: bool, new: &Registering<'_>) -> Result<(), Refusal> {
         if ignore && new.all_ports {
             self.widen(&ports.initiator, new.new_key);
-            return self.check_room();
+            return Ok(());
         }
         let target_port = (!new.all_ports).then_some(ports.target.relative_id);
         let initiators: BTreeSet<&TransportId> = new.others.unwrap_or(&[]).iter().chain([&ports.initiator]).collect();
@@ -189,14 +186,6 @@ impl Registry {
                 return Err(Refusal::Conflict);
             }
             self.registrations.insert(Registrant { initiator: initiator.clone(), target_port }, new.new_key);
-        }
-        self.check_room()
-    }
-
-    fn check_room(&self) -> Result<(), Refusal> {
-        if self.registrations.len() > REGISTRATIONS_MAX {
-            let additional = AdditionalSense::INSUFFICIENT_REGISTRATION_RESOURCES;
-            return Err(Sense::new(SenseKey::IllegalRequest, additional).into());
         }
         Ok(())
     }
@@ -323,7 +312,7 @@ impl Registry {
         }
         self.registrations.insert(to, new_key);
         self.count(Effects::default());
-        self.check_room()
+        Ok(())
     }
 
     fn is_holder(&self, registrant: &Registrant) -> bool {
@@ -344,6 +333,16 @@ impl Registry {
     /// Nobody is registered.
     pub(crate) fn is_empty(&self) -> bool {
         self.registrations.is_empty()
+    }
+
+    /// How many registrations there are.
+    pub(crate) fn len(&self) -> usize {
+        self.registrations.len()
+    }
+
+    /// How many of them the device of this initiator port has, by whichever of its ports.
+    pub(crate) fn len_of(&self, initiator: &TransportId) -> usize {
+        self.registrations.keys().filter(|registrant| registrant.initiator.is_of_device_of(initiator)).count()
     }
 
     /// Whether all this must survive power loss: APTPL of the last registration.

@@ -1,6 +1,7 @@
 mod access;
 mod keeping;
 mod model;
+mod room;
 mod rules;
 
 use sanwire_core::NexusId;

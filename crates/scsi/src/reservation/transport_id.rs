@@ -116,6 +116,16 @@ impl TransportId {
         self == port || (self.is_device() && port.0.first() == Some(&(WITH_ISID | ISCSI)) && self.name() == port.name())
     }
 
+    /// Whether both are ports of one initiator device.
+    #[must_use]
+    pub fn is_of_device_of(&self, other: &TransportId) -> bool {
+        self == other || (self.is_iscsi() && other.is_iscsi() && self.name() == other.name())
+    }
+
+    fn is_iscsi(&self) -> bool {
+        self.0.first().is_some_and(|byte| byte & 0x0f == ISCSI)
+    }
+
     /// The iSCSI name, or for others the bytes behind the header.
     fn name(&self) -> &[u8] {
         let body = self.0.get(HEADER_BYTES..).unwrap_or(&[]);
@@ -127,7 +137,7 @@ impl fmt::Debug for TransportId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TransportId(")?;
         match self.0.get(HEADER_BYTES..) {
-            Some(body) if self.0.first().is_some_and(|byte| byte & 0x0f == ISCSI) => {
+            Some(body) if self.is_iscsi() => {
                 f.write_str(String::from_utf8_lossy(body).trim_end_matches('\0'))?;
             }
             _ => self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?,

@@ -15,10 +15,10 @@ impl Manager {
     pub(super) fn statistics(&self) -> Statistics {
         let counted = self.target.count();
         let audited = self.audit.iter().flat_map(AuditLog::usages);
-        let of_server: Vec<Usage> = audited.chain(self.target.usages()).collect();
-        let disturbed: Vec<Usage> =
-            self.target.units().iter().into_iter().map(|(_, disk)| disk.disturbances()).collect();
-        let volumes = self.target.units().iter().into_iter().map(|(_, disk)| {
+        let disks = self.target.units().iter();
+        let of_volumes = disks.iter().flat_map(|(_, disk)| disk.quotas());
+        let of_server: Vec<Usage> = audited.chain(self.target.usages()).chain(of_volumes).collect();
+        let volumes = disks.iter().map(|(_, disk)| {
             let mut sum = VolumeCount::default();
             let of_slot = counted.iter().filter_map(|shard| shard.volumes.get(usize::from(disk.slot())));
             of_slot.for_each(|count| sum.add(count));
@@ -28,7 +28,7 @@ impl Manager {
             volumes: volumes.collect(),
             connections: counted.iter().flat_map(connections).collect(),
             dropped: counted.iter().fold(BTreeMap::new(), add),
-            quotas: quotas(counted.iter().flat_map(|shard| &shard.quotas).chain(&of_server).chain(&disturbed)),
+            quotas: quotas(counted.iter().flat_map(|shard| &shard.quotas).chain(&of_server)),
         }
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{lun, ports, task};
-use crate::{NexusPorts, Progress, REGISTRATIONS_MAX};
+use crate::{NexusPorts, Progress};
 use sanwire_scsi::Extent;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_store::Outcome;
@@ -191,7 +191,8 @@ fn one_registration_may_stand_for_all_target_ports() {
     assert_eq!(keys(&world), []);
 }
 
-fn iscsi(world: &World, nexus: u64, isid: u8) {
+/// A nexus by another port of one iSCSI initiator.
+pub(super) fn iscsi(world: &World, nexus: u64, isid: u8) {
     let initiator = TransportId::iscsi_port("iqn.2026-11.org.example:host", [0, 0, 0, 0, 0, isid]).unwrap();
     world.units.nexus_established(NexusId(nexus), Arc::new(NexusPorts { initiator, target: TargetPort::default() }));
     told(world, NexusId(nexus));
@@ -210,23 +211,6 @@ fn an_initiators_name_stands_for_its_known_ports() {
     let late = NexusId(30);
     iscsi(&world, 30, 30);
     assert_eq!(out(&world, late, RESERVE, 1, (5, 0)), Status::ReservationConflict, "it came later");
-}
-
-#[test]
-fn registrations_are_bounded() {
-    let world = world();
-    let many: Vec<_> = (0..REGISTRATIONS_MAX as u64).map(|n| ports(1000 + n, 1).initiator.clone()).collect();
-    let full = send(&world, ONE, REGISTER, 0, &list_with(0, 5, 0, &many));
-    assert_eq!(sense(&full), illegal(AdditionalSense::INSUFFICIENT_REGISTRATION_RESOURCES));
-    assert_eq!(keys(&world), [], "nothing has happened");
-    assert_eq!(send(&world, ONE, REGISTER, 0, &list_with(0, 5, 0, &many[1..])).status, Status::Good);
-    let more = send(&world, TWO, REGISTER, 0, &list(0, 6, 0));
-    assert_eq!(sense(&more), illegal(AdditionalSense::INSUFFICIENT_REGISTRATION_RESOURCES));
-    assert_eq!(send(&world, ONE, REGISTER, 0, &list_with(5, 6, 0, &many)).status, Status::CheckCondition);
-    assert_eq!(out(&world, ONE, CLEAR, 0, (5, 0)), Status::Good);
-    register(&world, TWO, 6);
-    let taken = list_with(0, 5, 0, &[ports(TWO.0, 1).initiator.clone()]);
-    assert_eq!(send(&world, ONE, REGISTER, 0, &taken).status, Status::ReservationConflict);
 }
 
 #[test]

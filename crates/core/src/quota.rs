@@ -411,6 +411,7 @@ mod tests {
         (&SESSIONS_OF_CLIENT, SESSION_PLACES, "one_key_takes_its_own_places_and_no_others"),
         (&SLOTS_OF_CLIENT, SESSION_PLACES, "what_is_remembered_for_a_client_that_is_away_is_bounded"),
         (&ISCSI_CONNECTIONS_OF_CLIENT, SHARES, "who_is_alone_may_have_as_many_as_the_quotas_say"),
+        (&MANAGEMENT_OF_CLIENT, INBOX, "a_client_that_asks_without_waiting_leaves_others_room_to_ask"),
         (&COMMANDS_OF_SESSION, MEMORY, "who_has_all_its_commands_under_way_may_have_them_ended"),
         (&ISCSI_COMMANDS_OF_SESSION, ISCSI, "how_many_commands_and_connections_sessions_have_is_counted"),
         (&ISCSI_CONNECTIONS_OF_SESSION, ISCSI, "how_many_commands_and_connections_sessions_have_is_counted"),

@@ -1,11 +1,15 @@
 //! Requests to manage the server that come in band, and what is to be written down: from those who serve to the one thread that works
 //! on them.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::ClientId;
-use sanwire_core::quota::{ATTEMPTS_WAITING, Account, MANAGEMENT_WAITING, OFFENCES_WAITING, REFUSALS_WAITING, Usage};
+use sanwire_core::quota::{
+    ATTEMPTS_WAITING, Account, MANAGEMENT_OF_CLIENT, MANAGEMENT_WAITING, OFFENCES_WAITING, Quota, REFUSALS_WAITING,
+    Usage,
+};
 use sanwire_hyperscsi::{CommandHandle, Offence};
 
 use crate::mail::Mailbox;
@@ -45,6 +49,14 @@ struct Waiting {
 struct Sort {
     waiting: u64,
     account: Account,
+    /// Those of each client, where none may have all places.
+    shares: Option<Shares>,
+}
+
+#[derive(Debug)]
+struct Shares {
+    account: Account,
+    waiting: BTreeMap<Option<ClientId>, u64>,
 }
 
 /// The shards' end.
@@ -59,9 +71,9 @@ pub(crate) struct Inbox {
 pub(crate) struct InboxUsage(Arc<Waiting>);
 
 impl InboxUsage {
-    pub(crate) fn usages(&self) -> [Usage; 4] {
+    pub(crate) fn usages(&self) -> Vec<Usage> {
         let Waiting { requests, attempts, refusals, offences } = &*self.0;
-        [requests, attempts, refusals, offences].map(|sort| lock(sort).account.usage())
+        [requests, attempts, refusals, offences].into_iter().flat_map(|sort| lock(sort).usages()).collect()
     }
 }
 
@@ -81,13 +93,7 @@ impl Inbox {
 
     /// `false`, and nothing done, when too many wait already, or nobody manages.
     pub(crate) fn put(&self, letter: Letter) -> bool {
-        let may_wait = {
-            let mut sort = self.waiting.of(&letter);
-            let waiting = sort.waiting;
-            let may_wait = sort.account.admits(waiting, 1);
-            sort.waiting += u64::from(may_wait);
-            may_wait
-        };
+        let may_wait = self.waiting.of(&letter).admits(letter.client);
         may_wait && self.sender.send(letter).is_ok()
     }
 
@@ -101,17 +107,16 @@ impl Letters {
     /// The next one; `None` when all shards have ended.
     pub(crate) fn next(&self) -> Option<Letter> {
         let letter = self.receiver.recv().ok()?;
-        self.waiting.of(&letter).waiting -= 1;
+        self.waiting.of(&letter).leaves(letter.client);
         Some(letter)
     }
 }
 
 impl Default for Waiting {
     fn default() -> Self {
-        let sort = |quota| Mutex::new(Sort { waiting: 0, account: Account::new(quota) });
-        let [requests, attempts] = [&MANAGEMENT_WAITING, &ATTEMPTS_WAITING].map(sort);
-        let [refusals, offences] = [&REFUSALS_WAITING, &OFFENCES_WAITING].map(sort);
-        Waiting { requests, attempts, refusals, offences }
+        let sort = |quota| Mutex::new(Sort::new(quota));
+        let [attempts, refusals, offences] = [&ATTEMPTS_WAITING, &REFUSALS_WAITING, &OFFENCES_WAITING].map(sort);
+        Waiting { requests: Mutex::new(Sort::of_requests()), attempts, refusals, offences }
     }
 }
 
@@ -123,6 +128,51 @@ impl Waiting {
             Content::Offence(offence, _) if offence.is_proven() => &self.refusals,
             Content::Offence(..) | Content::Logins(..) => &self.offences,
         })
+    }
+}
+
+impl Sort {
+    fn new(quota: &'static Quota) -> Self {
+        Sort { waiting: 0, account: Account::new(quota), shares: None }
+    }
+
+    fn of_requests() -> Self {
+        let shares = Shares { account: Account::new(&MANAGEMENT_OF_CLIENT), waiting: BTreeMap::new() };
+        Sort { shares: Some(shares), ..Sort::new(&MANAGEMENT_WAITING) }
+    }
+
+    /// Whether one more of this client may wait; then it does.
+    fn admits(&mut self, client: Option<ClientId>) -> bool {
+        let Sort { waiting, account, shares } = self;
+        let may_wait = shares.as_mut().is_none_or(|shares| shares.admits(client)) && account.admits(*waiting, 1);
+        if may_wait {
+            *waiting += 1;
+            if let Some(shares) = shares {
+                *shares.waiting.entry(client).or_default() += 1;
+            }
+        }
+        may_wait
+    }
+
+    fn leaves(&mut self, client: Option<ClientId>) {
+        self.waiting -= 1;
+        if let Some(shares) = &mut self.shares {
+            shares.waiting.retain(|other, waiting| {
+                *waiting -= u64::from(*other == client);
+                *waiting > 0
+            });
+        }
+    }
+
+    fn usages(&self) -> impl Iterator<Item = Usage> + use<> {
+        let of_client = self.shares.as_ref().map(|shares| shares.account.usage());
+        of_client.into_iter().chain([self.account.usage()])
+    }
+}
+
+impl Shares {
+    fn admits(&mut self, client: Option<ClientId>) -> bool {
+        self.account.admits(self.waiting.get(&client).copied().unwrap_or_default(), 1)
     }
 }
 
@@ -145,8 +195,10 @@ mod tests {
         let logins = || Letter { content: Content::Logins("no".into(), 1), ..attempt() };
         let taken = (0..1000).filter(|_| inbox.put(logins())).count();
         assert!(inbox.put(attempt()), "another sort");
-        let usages = inbox.usage().usages().map(|usage| (usage.most, usage.refused));
-        assert_eq!(usages, [(Some(0), 0), (Some(1), 0), (Some(0), 0), (Some(64), 936)]);
+        let usages = inbox.usage().usages().into_iter();
+        let of = |quota| usages.clone().find(|usage| usage.quota == quota).map(|usage| (usage.most, usage.refused));
+        assert_eq!(of(&ATTEMPTS_WAITING), Some((Some(1), 0)));
+        assert_eq!(of(&OFFENCES_WAITING), Some((Some(64), 936)));
         assert_eq!(taken as u64, OFFENCES_WAITING.limit);
     }
 
@@ -161,10 +213,24 @@ mod tests {
 
     #[test]
     fn requests_that_wait_are_bounded() {
-        let waiting = Waiting::default();
-        let mut requests = lock(&waiting.requests);
-        let admitted = (0..100).filter(|held| requests.account.admits(*held, 1)).count();
+        let mut requests = Sort::of_requests();
+        let admitted = (0..100).filter(|number| requests.admits(Some(ClientId([*number; 16])))).count();
         assert_eq!(admitted as u64, MANAGEMENT_WAITING.limit);
+    }
+
+    #[test]
+    fn a_client_that_asks_without_waiting_leaves_others_room_to_ask() {
+        let [greedy, other] = [1, 2].map(|number| Some(ClientId([number; 16])));
+        let mut requests = Sort::of_requests();
+        let admitted = (0..1000).filter(|_| requests.admits(greedy)).count();
+        assert_eq!(admitted as u64, MANAGEMENT_OF_CLIENT.limit);
+        assert!(requests.admits(other));
+        requests.leaves(greedy);
+        assert!(requests.admits(greedy) && !requests.admits(greedy), "a place is free again");
+        (0..8).for_each(|_| requests.leaves(greedy));
+        requests.leaves(other);
+        let is_empty = |shares: &Shares| shares.waiting.is_empty();
+        assert!(requests.waiting == 0 && requests.shares.as_ref().is_some_and(is_empty), "nothing is kept of who left");
     }
 
     #[test]

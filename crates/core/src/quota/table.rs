@@ -121,6 +121,9 @@ pub const ISCSI_KEPT_HEAP_BYTES: Quota =
 /// Requests of clients to manage the server that wait for the one before.
 pub const MANAGEMENT_WAITING: Quota = Quota::held(Holder::Server, "requests to manage it that wait", 64);
 
+/// Those of one client: who asks without waiting for its answers leaves others room to ask.
+pub const MANAGEMENT_OF_CLIENT: Quota = Quota::held(Holder::Client, "requests to manage the server that wait", 8);
+
 /// Refused ones that wait to be written down.
 pub const ATTEMPTS_WAITING: Quota = Quota::held(Holder::Server, "refused management that waits to be noted", 16);
 
@@ -174,6 +177,7 @@ pub const ALL: &[&Quota] = &[
     &SESSIONS_OF_CLIENT,
     &SLOTS_OF_CLIENT,
     &ISCSI_CONNECTIONS_OF_CLIENT,
+    &MANAGEMENT_OF_CLIENT,
     &COMMANDS_OF_SESSION,
     &ISCSI_COMMANDS_OF_SESSION,
     &ISCSI_CONNECTIONS_OF_SESSION,

@@ -439,6 +439,7 @@ mod tests {
             "initiator/src/driver/tests/hostile.rs",
             "an_honest_client_goes_on_whatever_another_one_does_to_the_unit",
         ),
+        (&LOGGED_STALLS, "device/src/stalls.rs", "a_store_that_comes_and_goes_fills_no_log"),
         (&HANDSHAKES_PROVEN, GATE, "no_number_of_addresses_begins_more_handshakes_than_a_shard_has_time_for"),
         (&HINTS, GATE, "who_repeats_packets_of_a_connection_that_was_hears_no_more_than_a_restart_needs"),
         (&SESSIONS, SESSION_PLACES, "a_full_server_ends_no_session_of_another_and_takes_back_those_it_has"),

@@ -167,8 +167,8 @@ impl Disk {
 
     /// How the quotas of the volume are used.
     #[must_use]
-    pub fn quotas(&self) -> [Usage; 2] {
-        [self.reservations.usage(), self.lock_disturbances().usage()]
+    pub fn quotas(&self) -> [Usage; 3] {
+        [self.reservations.usage(), self.lock_disturbances().usage(), self.stalls.usage()]
     }
 
     /// Whether the last request told that the store's backing object is gone. It ends with the next one that succeeds.

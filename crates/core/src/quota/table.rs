@@ -152,6 +152,10 @@ pub const SESSIONS_OF_NETWORK: Quota = Quota::held(Holder::Network, "sessions of
 /// few: who registers others, or himself by many ports, keeps nobody from fencing him off.
 pub const REGISTRATIONS: Quota = Quota::held(Holder::Volume, "reservation registrations", 4096);
 
+/// Times at which commands begin to wait for a store of which a line in the log tells, and another one when none waits any more.
+pub const LOGGED_STALLS: Quota =
+    Quota::per_minute(Holder::Volume, "pairs of log lines about a store that stalls", 6, 6);
+
 /// Sessions of a shard. Each has one connection or none.
 pub const SESSIONS: Quota = Quota::held(Holder::Shard, "sessions", 4096);
 
@@ -189,6 +193,7 @@ pub const ALL: &[&Quota] = &[
     &HALF_OPENS_OF_SESSION,
     &REGISTRATIONS,
     &DISTURBANCES,
+    &LOGGED_STALLS,
     &HANDSHAKES_PROVEN,
     &HINTS,
     &HALF_OPENS,

@@ -87,10 +87,11 @@ impl Attempt {
         };
         let kept_bytes = self.kept_bytes();
         let stall = self.stall.get_or_insert_with(|| {
-            let _counted = Counted::new(stalls, kind, &room.kept, kept_bytes);
+            let _counted = Counted::new(stalls, &room.kept, kept_bytes);
             Stall { kind, offset_bytes, since, until, wait: RETRY_FIRST, _counted }
         });
         (stall.kind, stall.offset_bytes, stall.until) = (kind, offset_bytes, until);
+        tell(stalls, kind, now);
         let at = (now + stall.wait).min(until);
         stall.wait = (2 * stall.wait).min(RETRY_MAX);
         Some(at)
@@ -116,12 +117,8 @@ struct Counted {
 }
 
 impl Counted {
-    fn new(stalls: &Arc<Stalls>, kind: ErrorKind, kept: &Rc<Cell<Kept>>, bytes: usize) -> Self {
-        if stalls.begin() {
-            let (volume, what) = (stalls.volume(), if kind == ErrorKind::Full { "full" } else { "gone" });
-            let most = stalls.patience().with(kind).unwrap_or_default();
-            tracing::warn!("the store of {volume} is {what}: its commands wait, each {most:?} at the most");
-        }
+    fn new(stalls: &Arc<Stalls>, kept: &Rc<Cell<Kept>>, bytes: usize) -> Self {
+        stalls.begin();
         let before = kept.get();
         kept.set(Kept { commands: before.commands + 1, bytes: before.bytes + bytes });
         Counted { stalls: Arc::clone(stalls), kept: Rc::clone(kept), bytes }
@@ -137,6 +134,16 @@ impl Drop for Counted {
             tracing::warn!("no command waits for the store of {volume} any more; {failed} failed meanwhile");
         }
     }
+}
+
+/// Logs that commands wait, if that is to be told.
+fn tell(stalls: &Stalls, kind: ErrorKind, now: Instant) {
+    let Some(untold) = stalls.tidings(now) else { return };
+    let (volume, what) = (stalls.volume(), if kind == ErrorKind::Full { "full" } else { "gone" });
+    let most = stalls.patience().with(kind).unwrap_or_default();
+    let before =
+        if untold == 0 { String::new() } else { format!("; it was so {untold} more times that are not logged") };
+    tracing::warn!("the store of {volume} is {what}: its commands wait, each {most:?} at the most{before}");
 }
 
 impl Runner {

@@ -5,7 +5,7 @@ mod shares;
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sanwire_core::NexusId;
 use sanwire_core::quota::{DISCOVERIES_OF_STRANGERS, Usage};
@@ -59,6 +59,8 @@ struct Sessions {
     by_port: BTreeMap<Port, Home>,
     /// Those without a target, the oldest first.
     discoveries: BTreeSet<(NexusId, u16)>,
+    /// Such that are over, and whose connections are not closed yet: their ends do not read what is left.
+    leavers: Vec<Leaver>,
     shares: Arc<Shares>,
     /// Sessions of each shard.
     loads: Vec<usize>,
@@ -79,6 +81,16 @@ struct Session {
     is_leaving: bool,
 }
 
+/// A session that is over and has a seat as long as its connection is there.
+#[derive(Debug)]
+struct Leaver {
+    seat: Weak<Seat>,
+    shard: usize,
+    nexus: NexusId,
+    /// Its shard was told to cut the connection.
+    is_leaving: bool,
+}
+
 /// Where a port has its sessions: one, and older ones that are being replaced.
 #[derive(Debug)]
 struct Home {
@@ -93,6 +105,7 @@ impl Registry {
             by_tsih: BTreeMap::new(),
             by_port: BTreeMap::new(),
             discoveries: BTreeSet::new(),
+            leavers: Vec::new(),
             shares: Arc::new(Shares::new(budget)),
             loads: vec![0; shards],
             last_tsih: 0,
@@ -214,14 +227,28 @@ impl Sessions {
         self.take(tsih)
     }
 
-    /// Finds the discovery session that ends for one of this owner: his own oldest, of strangers the oldest of the network and address
-    /// with the most. None while so many are ending that they do not seem to.
+    /// Finds the discovery session that ends for one of this owner: one that is over and not gone, else his own oldest, of strangers the
+    /// oldest of the network and address with the most. None while so many are ending that they do not seem to.
     fn take_discovery(&mut self, owner: &Owner) -> Option<(usize, NexusId)> {
+        self.leavers.retain(|leaver| leaver.seat.strong_count() > 0);
+        let is_own = |leaver: &Leaver| leaver.seat.upgrade().is_some_and(|seat| seat.owner().is_one_with(owner));
+        let (mut going, mut over) = (0, None);
+        for leaver in self.leavers.iter_mut().filter(|leaver| is_own(leaver)) {
+            if leaver.is_leaving {
+                going += 1;
+            } else {
+                over = over.or(Some(leaver));
+            }
+        }
         let sessions = self.discoveries.iter().filter_map(|(_, tsih)| Some((*tsih, self.by_tsih.get(tsih)?)));
         let own = sessions.filter(|(_, session)| session.seat.owner().is_one_with(owner));
         let (leaving, staying): (Vec<_>, Vec<_>) = own.partition(|(_, session)| session.is_leaving);
-        if leaving.len() as u64 >= DISCOVERIES_OF_STRANGERS.limit {
+        if (leaving.len() + going) as u64 >= DISCOVERIES_OF_STRANGERS.limit {
             return None;
+        }
+        if let Some(leaver) = over {
+            leaver.is_leaving = true;
+            return Some((leaver.shard, leaver.nexus));
         }
         let mut counts = BTreeMap::<_, u64>::new();
         for owner in staying.iter().map(|(_, session)| session.seat.owner()) {
@@ -268,6 +295,11 @@ impl Sessions {
         if let Some(session) = self.by_tsih.remove(&tsih) {
             self.loads[session.shard] -= 1;
             self.discoveries.remove(&(nexus, tsih));
+            if session.port.2.is_none() && Arc::strong_count(&session.seat) > 1 {
+                let (seat, is_leaving) = (Arc::downgrade(&session.seat), session.is_leaving);
+                self.leavers.retain(|leaver| leaver.seat.strong_count() > 0);
+                self.leavers.push(Leaver { seat, shard: session.shard, nexus, is_leaving });
+            }
             if let Entry::Occupied(mut home) = self.by_port.entry(session.port) {
                 home.get_mut().sessions.retain(|of_port| *of_port != tsih);
                 if home.get().sessions.is_empty() {

@@ -1,7 +1,9 @@
 //! The connections of one shard, and which of them to look at.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sanwire_core::Instant;
 use sanwire_io::tcp::{Received, Stream};
@@ -14,13 +16,16 @@ use crate::registry::Seat;
 const HOT_MAX: usize = 4;
 
 /// A stream without input for so long is not tried any more, only waited for.
-const HOT_FOR: std::time::Duration = std::time::Duration::from_millis(2);
+const HOT_FOR: Duration = Duration::from_millis(2);
 
 /// Turns between two questions about the other streams, while the hot ones keep the shard busy.
 const ASK_PAUSE_MAX: u32 = 16;
 
 /// Calls to receive from one stream before another has its turn.
 const RECEIVES_MAX: u32 = 8;
+
+/// So long the other end has to take what is left, once a connection is to be closed.
+const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
 struct Connection {
     id: ConnectionId,
@@ -51,6 +56,8 @@ pub(crate) struct Streams {
     ask_pause: u32,
     /// Told by the last question.
     ready: Vec<(ConnectionId, Interest)>,
+    /// Connections that are closed when all is sent, or at this moment.
+    closing: VecDeque<(Instant, ConnectionId)>,
 }
 
 fn slot_of(id: ConnectionId) -> usize {
@@ -273,7 +280,25 @@ impl Streams {
             connection.is_closing = true;
             connection.watch(Interest { readable: false, ..connection.watched }, poller);
             self.hot.retain(|hot| *hot != id);
+            self.closing.push_back((now + CLOSE_WITHIN, id));
             self.send(id, server, poller, now);
+        }
+    }
+
+    /// When [`Streams::handle_timeout`] is next due. It may come early, never late.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.closing.front().map(|(at, _)| *at)
+    }
+
+    /// Closes what was to be closed, and whose other end has not taken what was left.
+    pub(crate) fn handle_timeout(&mut self, server: &mut Server, now: Instant) {
+        while let Some(&(at, id)) = self.closing.front()
+            && (at <= now || self.get(id).is_none())
+        {
+            self.closing.pop_front();
+            if self.get(id).is_some() {
+                self.lose(id, server, now);
+            }
         }
     }
 }
@@ -318,7 +343,7 @@ impl Connection {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 
-    use sanwire_buffer::Region;
+    use sanwire_buffer::{Head, Packet, Region};
     use sanwire_core::NexusId;
     use sanwire_io::tcp::Listener;
     use sanwire_iscsi::wire::LoginRequest;
@@ -385,31 +410,71 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_connection_that_is_closed_when_all_is_sent_leaves_nothing_behind() {
-        let config = ServerConfig {
-            memory: Region::new(1 << 20).unwrap(),
-            directory: Arc::new(NoTargets),
-            commands_max: 32,
-            transfer_max_bytes: 1 << 16,
-        };
-        let (mut server, mut streams, mut poller) = (Server::new(config), Streams::default(), Poller::new());
-        let listener = Listener::open((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let _initiator = TcpStream::connect(listener.local_address().unwrap()).unwrap();
-        let (stream, _) = std::iter::repeat_with(|| listener.accept().unwrap()).find_map(|accepted| accepted).unwrap();
-        let now = Instant::ZERO;
-        let id = streams.add(stream, Seat::for_test(), &mut poller, now).map_err(|(_, error)| error).unwrap();
-        let name: IscsiName = "iqn.2026-11.org.sanwire:test".parse().unwrap();
-        server.admit(id, admitted(&name), Admission { tsih: 1, nexus: NexusId(1) }, now);
-        streams.transmit(&mut server, &mut poller, now);
-        server.drop_initiator(&name);
-        assert_eq!(server.connections_closing(), 1);
-        while let Some(event) = server.poll_event() {
-            if let ServerEvent::Close { connection } = event {
-                streams.close(connection, &mut server, &mut poller, now);
+    /// A session over a stream, whose login is answered.
+    struct World {
+        server: Server,
+        streams: Streams,
+        poller: Poller,
+        id: ConnectionId,
+        _initiator: TcpStream,
+    }
+
+    impl World {
+        fn new(name: &IscsiName) -> Self {
+            let config = ServerConfig {
+                memory: Region::new(1 << 20).unwrap(),
+                directory: Arc::new(NoTargets),
+                commands_max: 32,
+                transfer_max_bytes: 1 << 16,
+            };
+            let (mut server, mut streams, mut poller) = (Server::new(config), Streams::default(), Poller::new());
+            let listener = Listener::open((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+            let _initiator = TcpStream::connect(listener.local_address().unwrap()).unwrap();
+            let accepted = std::iter::repeat_with(|| listener.accept().unwrap()).find_map(|accepted| accepted);
+            let (stream, _) = accepted.unwrap();
+            let now = Instant::ZERO;
+            let id = streams.add(stream, Seat::for_test(), &mut poller, now).map_err(|(_, error)| error).unwrap();
+            server.admit(id, admitted(name), Admission { tsih: 1, nexus: NexusId(1) }, now);
+            streams.transmit(&mut server, &mut poller, now);
+            World { server, streams, poller, id, _initiator }
+        }
+
+        /// Closes what the protocol says is to be closed.
+        fn close(&mut self) {
+            while let Some(event) = self.server.poll_event() {
+                if let ServerEvent::Close { connection } = event {
+                    self.streams.close(connection, &mut self.server, &mut self.poller, Instant::ZERO);
+                }
             }
         }
-        assert!(streams.is_empty());
-        assert_eq!(server.connections_closing(), 0);
+    }
+
+    #[test]
+    fn a_connection_whose_end_does_not_read_what_is_left_is_closed_all_the_same() {
+        let name: IscsiName = "iqn.2026-11.org.sanwire:test".parse().unwrap();
+        let mut world = World::new(&name);
+        let unread = Packet { head: Head::new(), payload: Some(vec![0; 64 << 20].into()) };
+        assert!(world.streams.get(world.id).unwrap().stream.queue(unread).is_ok());
+        world.server.drop_initiator(&name);
+        world.close();
+        assert!(!world.streams.is_empty(), "it may still read");
+        let at = world.streams.poll_timeout().unwrap();
+        assert!(at > Instant::ZERO && at <= Instant::ZERO + Duration::from_secs(10));
+        world.streams.handle_timeout(&mut world.server, Instant::ZERO + Duration::from_secs(5));
+        assert!(!world.streams.is_empty());
+        world.streams.handle_timeout(&mut world.server, at);
+        assert!(world.streams.is_empty() && world.streams.poll_timeout().is_none());
+        assert_eq!(world.server.connections_closing(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_is_closed_when_all_is_sent_leaves_nothing_behind() {
+        let name: IscsiName = "iqn.2026-11.org.sanwire:test".parse().unwrap();
+        let mut world = World::new(&name);
+        world.server.drop_initiator(&name);
+        assert_eq!(world.server.connections_closing(), 1);
+        world.close();
+        assert!(world.streams.is_empty());
+        assert_eq!(world.server.connections_closing(), 0);
     }
 }

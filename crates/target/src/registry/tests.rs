@@ -134,3 +134,35 @@ fn who_has_all_it_may_have_comes_again_in_the_place_of_what_it_lost() {
     assert!(sessions.place(port(1, 0), 1, own(), waiting.tsih).is_err(), "a second one is one more");
     drop(joined);
 }
+
+#[test]
+fn who_has_logged_out_and_does_not_read_keeps_no_place_from_others() {
+    let mut sessions = registry(2);
+    let (name, isid, _) = port(0, 0);
+    let mut place = |address: &str| sessions.place((name.clone(), isid, None), 1, owner(address, true), 0);
+    let mut greedy: Vec<Place> = Vec::new();
+    for _ in 0..DISCOVERIES_OF_STRANGERS.limit {
+        let place = place("10.0.0.1").unwrap();
+        assert_eq!(place.loser, None);
+        greedy.push(place);
+    }
+    greedy.iter().for_each(|place| sessions.closed(place.admission.nexus, place.admission.tsih));
+    let mut place = |address: &str| sessions.place((name.clone(), isid, None), 1, owner(address, true), 0);
+    let mut kept = Vec::new();
+    for number in 0..3 {
+        let other = place("10.0.0.2").unwrap();
+        assert_eq!(other.loser, Some((greedy[0].shard, greedy[0].admission.nexus)), "{number}");
+        // Its shard has cut the connection.
+        greedy.remove(0);
+        kept.push(other);
+    }
+    // From now on those that are told to end do not.
+    let is_greedy = |(_, loser)| greedy.iter().any(|place| place.admission.nexus == loser);
+    for number in 0..greedy.len() {
+        let other = place("10.0.0.2").unwrap();
+        assert!(other.loser.is_some_and(is_greedy), "{number}");
+        kept.push(other);
+    }
+    let more = std::iter::from_fn(|| place("10.0.0.2").ok()).count();
+    assert_eq!((greedy.len() + more) as u64, DISCOVERIES_OF_STRANGERS.limit);
+}

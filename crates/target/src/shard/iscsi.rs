@@ -159,10 +159,11 @@ impl IscsiEnd {
         if self.server.poll_timeout().is_some_and(|at| at <= now) {
             self.server.handle_timeout(now);
         }
+        self.streams.handle_timeout(&mut self.server, now);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.server.poll_timeout()
+        self.server.poll_timeout().into_iter().chain(self.streams.poll_timeout()).min()
     }
 
     pub(super) fn poll_event(&mut self) -> Option<ServerEvent> {

@@ -120,6 +120,10 @@ impl Server {
         if !is_same {
             return Err(Refusal::CannotJoin);
         }
+        if session.target().is_none() {
+            // RFC 7143 13.2: one for discovery has one, with which it ends.
+            return Err(Refusal::TooManyConnections);
+        }
         let cid = admitted.request.connection;
         if let Some(at) = session.connections.iter().position(|connection| connection.cid == cid) {
             // RFC 7143 6.3.4: the connection is reinstated. The session must live on without it.

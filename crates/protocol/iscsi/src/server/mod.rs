@@ -183,15 +183,14 @@ impl Server {
         self.close_sessions(|session| session.initiator == *initiator);
     }
 
-    /// Ends a session, and forgets what was to be sent on its connections: somebody else has its place.
+    /// Ends a session, if it is still there, and forgets what was to be sent on its connections: somebody else has its place.
     pub fn cut_session(&mut self, nexus: NexusId, now: Instant) {
-        let Some(session) = self.sessions.get_mut(&nexus) else { return };
-        let connections: Vec<ConnectionId> = session.connections.iter().map(|connection| connection.id).collect();
-        session.close(&mut self.shared);
-        for connection in connections {
-            self.shared.closing.remove(&connection);
-            self.shared.events.push_back(ServerEvent::Cut { connection });
+        if let Some(session) = self.sessions.get_mut(&nexus) {
+            session.close(&mut self.shared);
         }
+        let left = self.shared.closing.extract_if(|_, leaving| leaving.nexus == nexus);
+        let cut = left.map(|(connection, _)| ServerEvent::Cut { connection });
+        self.shared.events.extend(cut);
         self.settle(nexus);
         self.feed_starved(now);
     }

@@ -196,3 +196,13 @@ fn a_session_starves_no_more_when_what_has_waited_is_gone() {
     let share = &world.server.sessions[&NexusId(1)].memory;
     assert!(!share.is_denied() && needy.share.is_denied());
 }
+
+#[test]
+fn a_session_that_is_over_and_not_gone_is_cut_too() {
+    let mut world = World::with_session(parameters());
+    world.server.drop_target(TargetId(0), world.now);
+    while world.server.poll_event().is_some() {}
+    world.server.cut_session(NexusId(1), world.now);
+    assert!(matches!(world.server.poll_event(), Some(ServerEvent::Cut { connection: ConnectionId(1) })));
+    assert_eq!(world.server.connections_closing(), 0);
+}

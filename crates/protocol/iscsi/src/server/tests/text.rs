@@ -121,3 +121,16 @@ fn a_discovery_session_executes_no_commands() {
     assert_eq!(rejection(&world.take_one(1)), 4);
     assert!(world.server.poll_event().is_none());
 }
+
+#[test]
+fn a_discovery_session_ends_with_its_connection_and_takes_no_other() {
+    let mut world = discovery();
+    for cid in [0, 1] {
+        let mut login = admitted(parameters());
+        (login.kind, login.request.tsih, login.request.connection) = (SessionKind::Discovery, 1, cid);
+        world.admit(2 + u64::from(cid), login, 99);
+        let refused = LoginResponse::read(&world.take_one(2 + u64::from(cid)).0);
+        assert_eq!((refused.status_class, refused.status_detail), (2, 6), "{cid}");
+    }
+    assert_eq!(text(&mut world, TAG_NONE, false, b"X=1\0").1, b"X=NotUnderstood\0");
+}

@@ -8,11 +8,10 @@ use super::Server;
 use super::connection::Connection;
 use super::event::{Admission, ServerEvent};
 use super::hoard::Delivery;
-use super::session::Session;
+use super::session::{Owner, Session};
 use super::shared::Leaving;
 use crate::ConnectionId;
 use crate::login::{Admitted, SessionKind};
-use crate::name::IscsiName;
 use crate::outbox::Outbox;
 use crate::wire::LoginResponse;
 
@@ -64,7 +63,7 @@ impl Server {
 
     fn begin_session(&mut self, admitted: &Admitted, admission: Admission) -> NexusId {
         // Before its older session is gone, which has a part of the same share.
-        let memory = self.memory_of(&admitted.initiator);
+        let memory = self.memory_of(&Owner::of(admitted));
         self.end_predecessor(admitted);
         let Admission { tsih, nexus } = admission;
         let session = Session::new(admitted, admission, memory.clone(), self.shared.config.commands_max);
@@ -85,9 +84,9 @@ impl Server {
         nexus
     }
 
-    /// The share of an initiator, of all its sessions together.
-    fn memory_of(&self, initiator: &IscsiName) -> Region {
-        let other = self.sessions.values().find(|session| session.initiator == *initiator);
+    /// The share of an owner, of all its sessions together.
+    fn memory_of(&self, owner: &Owner) -> Region {
+        let other = self.sessions.values().find(|session| session.owner == *owner);
         // A command, and as much again for what it is compared with. What is longer comes in pieces.
         let guaranteed_bytes = 2 * TRANSFER_MAX_BYTES.min(self.shared.config.transfer_max_bytes as usize);
         other.map_or_else(|| self.shared.config.memory.share(guaranteed_bytes), |session| session.memory.clone())

@@ -1,6 +1,7 @@
 //! A session: its connections, the order of its commands, and what it has under way.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use sanwire_buffer::{Region, Slice};
 use sanwire_core::quota::{Account, ISCSI_CONNECTIONS_OF_SESSION, Usage};
@@ -38,11 +39,28 @@ pub(super) enum Rejection {
     InvalidField = 0x09,
 }
 
+/// Whose a session is, as far as its login has shown. A name is what anybody says: the same at another address, or of another user, is
+/// another's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Owner {
+    address: IpAddr,
+    initiator: IscsiName,
+    user: Option<String>,
+}
+
+impl Owner {
+    pub(super) fn of(admitted: &Admitted) -> Self {
+        let Admitted { peer, initiator, user, .. } = admitted;
+        Owner { address: peer.to_canonical(), initiator: initiator.clone(), user: user.clone() }
+    }
+}
+
 /// A session of an initiator port.
 pub(super) struct Session {
     pub(super) nexus: NexusId,
     pub(super) tsih: u16,
-    /// The share of its initiator.
+    pub(super) owner: Owner,
+    /// The share of its owner.
     pub(super) memory: Region,
     /// Something of it waits for memory.
     pub(super) is_starved: bool,
@@ -81,6 +99,7 @@ impl Session {
         Session {
             nexus: admission.nexus,
             tsih: admission.tsih,
+            owner: Owner::of(admitted),
             memory,
             is_starved: false,
             has_turn: false,

@@ -184,6 +184,23 @@ fn an_initiator_that_logs_in_again_has_the_share_that_it_had() {
 }
 
 #[test]
+fn who_takes_the_name_of_another_has_no_part_of_its_share() {
+    let mut world = World::with_session(parameters());
+    let share = |world: &World, number| world.server.sessions[&NexusId(number)].memory.clone();
+    let mut logins = [2, 3, 4].map(|number| Admitted { isid: Isid([number; 6]), ..admitted(parameters()) });
+    logins[0].peer = [192, 0, 2, 9].into();
+    logins[1].user = Some("another".to_owned());
+    logins[2].peer = Ipv4Addr::LOCALHOST.to_ipv6_mapped().into();
+    for (login, number) in logins.into_iter().zip(2..) {
+        world.admit(number.into(), login, number);
+    }
+    let owner = share(&world, 1);
+    assert_eq!([2, 3, 4].map(|number| share(&world, number).is_same_share(&owner)), [false, false, true]);
+    let _all: Vec<_> = std::iter::from_fn(|| share(&world, 2).frame(4096)).collect();
+    assert!(owner.frame(4096).is_some(), "and cannot use it up");
+}
+
+#[test]
 fn a_session_starves_no_more_when_what_has_waited_is_gone() {
     let mut world = World::with_session(parameters());
     world.join(2, 1, parameters(), 1);

@@ -107,6 +107,36 @@ fn whole_window_recovery_gets_through_loss() {
     });
 }
 
+/// What is sent again tells no round trip: that must not make the timer wait longer for each further loss while the way works.
+#[test]
+fn whole_window_recovery_moves_half_a_megabyte_a_second_where_a_tenth_is_lost() {
+    const WORLDS: u64 = 8;
+    const LENGTH: Duration = Duration::from_secs(20);
+    run_seeds("whole_window_recovery_moves", 1, |seed| {
+        let worlds = seed * WORLDS..(seed + 1) * WORLDS;
+        let written = worlds.map(|seed| written_where_a_tenth_is_lost(seed, LENGTH)).sum::<Outcome<u64>>()?;
+        let each = written / WORLDS / LENGTH.as_secs();
+        if each >= 560_000 { Ok(()) } else { Err(format!("{each} bytes in each second")) }
+    });
+}
+
+/// Bytes of writes of 128 KiB, four at a time.
+fn written_where_a_tenth_is_lost(seed: u64, length: Duration) -> Outcome<u64> {
+    let mut plan = Plan::clean(Medium::Udp, 9000);
+    plan.healed_after = length * 2;
+    plan.wire.recovery = Recovery::WholeWindow;
+    let link = &mut plan.wire.link;
+    (link.delay_us, link.jitter_us, link.loss_per_million) = (5000, 20_000, 100_000);
+    let mut world = quiet(plan, seed)?;
+    let (mut given, end) = (0, world.now + length);
+    while world.now < end {
+        let (is_next, write) = (world.workers[0].in_flight() < 4, Kind::Write { is_stable: false });
+        given += u64::from(is_next && world.give(0, write, Range { lba: 0, blocks: 256 })?);
+        world.run_for(Duration::from_millis(1))?;
+    }
+    Ok((given - world.workers[0].in_flight() as u64) * 256 * 512)
+}
+
 #[test]
 fn a_command_that_takes_long_lets_a_thousand_others_pass() {
     run_seeds("a_command_that_takes_long", 2, |seed| {

@@ -80,12 +80,22 @@ fn nobody_stands_still_because_another_client_does() {
 
 #[test]
 fn a_client_on_a_slow_link_or_a_bad_one_keeps_nobody_waiting() {
-    run_seeds("a_client_on_a_slow_link", 50, |seed| {
-        let random = &mut plan_random(71, seed);
-        let mut plan = crowd(random);
-        plan.wire.link.loss_per_million = random.choose(&[0, 20_000, 100_000]);
-        plan.wire.link.jitter_us = random.choose(&[0, 1_000, 20_000]);
-        freezes(&mut plan, random);
-        live(plan, seed)
+    run_seeds("a_client_on_a_slow_link", 50, on_a_bad_link);
+}
+
+/// Links on which a tenth is lost, to servers whose memory holds two commands, with whole windows sent again.
+#[test]
+fn nor_does_one_whose_way_loses_a_tenth_and_sends_whole_windows_again() {
+    run_seeds("nor_does_one_whose_way", 3, |seed| {
+        on_a_bad_link([355, 732, 996].get(seed as usize).copied().unwrap_or(seed))
     });
+}
+
+fn on_a_bad_link(seed: u64) -> Outcome<()> {
+    let random = &mut plan_random(71, seed);
+    let mut plan = crowd(random);
+    plan.wire.link.loss_per_million = random.choose(&[0, 20_000, 100_000]);
+    plan.wire.link.jitter_us = random.choose(&[0, 1_000, 20_000]);
+    freezes(&mut plan, random);
+    live(plan, seed)
 }

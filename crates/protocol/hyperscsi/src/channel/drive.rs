@@ -33,16 +33,13 @@ impl Channel {
         for at in 0..self.links.len() {
             if let Some(in_a_row) = self.links[at].has_timed_out(now) {
                 self.asked_since.get_or_insert(now);
-                match self.recovery {
-                    Recovery::Selective => {
-                        (0..in_a_row.min(QUERIES_MAX)).for_each(|_| self.query_on(at, now));
-                        self.expect_answer(now);
-                    }
-                    Recovery::WholeWindow => {
-                        self.outgoing.rewind_window(&mut self.links);
-                        self.expect_answer(now);
-                    }
+                if self.recovery == Recovery::WholeWindow {
+                    self.outgoing.rewind_window(&mut self.links);
                 }
+                // The answer tells a round trip where all that is under way was sent before: else the timer would wait twice as long for
+                // each further loss, and never less.
+                (0..in_a_row.min(QUERIES_MAX)).for_each(|_| self.query_on(at, now));
+                self.expect_answer(now);
             }
             self.links[at].prober.handle_timeout(now);
         }

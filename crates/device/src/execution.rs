@@ -147,6 +147,12 @@ impl Execution {
         }
     }
 
+    /// Whether it does the same when its initiator gives it once more, after its store has failed.
+    #[must_use]
+    pub fn is_repeatable(&self) -> bool {
+        matches!(self.state, State::Read { .. } | State::Write { .. })
+    }
+
     /// The disk that executes the command.
     #[must_use]
     pub fn disk(&self) -> &Disk {

@@ -23,7 +23,7 @@ use self::abort::Settling;
 pub(crate) use self::abort::{Selection, Which};
 use self::again::Again;
 use self::pieces::Between;
-use self::stall::{Attempt, Kept};
+use self::stall::{Attempt, Kept, Verdict, crowded_out};
 use crate::counting::Meter;
 use crate::mail::Settlement;
 
@@ -221,21 +221,27 @@ impl Runner {
             };
             let mut attempt = Attempt::of(&execution, &request);
             let started = execution.store().start(request);
-            let again_at = match (&started, &mut attempt) {
+            let verdict = match (&started, &mut attempt) {
                 (Started::Done(completion @ Err(_)), Some(attempt)) => {
-                    attempt.again_at(completion, execution.stalls(), &self.room(), now)
+                    attempt.judge(completion, &execution, &self.room(), now)
                 }
-                _ => None,
+                _ => Verdict::Over,
             };
-            match started {
-                Started::Done(completion) if again_at.is_none() => {
+            match (started, verdict) {
+                (Started::Done(completion), Verdict::Over) => {
                     progress = units.resume(execution, completion, &self.memory);
                 }
-                started => {
+                (Started::Done(completion), Verdict::Crowded) => {
+                    execution.abandon(&completion);
+                    return ended.or(handle.map(|handle| Ended { handle, reply: Some(crowded_out()) }));
+                }
+                (started, verdict) => {
                     self.look_at.get_or_insert(now + SLOW);
                     let units = Arc::clone(units);
                     let tag = self.park(Running { handle, since: now, units, execution, attempt, aborted: None });
-                    self.stalled.extend(again_at.map(|at| (at, tag)));
+                    if let Verdict::Again(at) = verdict {
+                        self.stalled.insert((at, tag));
+                    }
                     self.wait(tag, started, engine, now);
                     return ended;
                 }
@@ -289,11 +295,16 @@ impl Runner {
         ended: &mut Vec<Ended>,
     ) {
         let Ok(tag) = u32::try_from(tag) else { return };
-        if self.endure(tag, &completion, now) {
+        let verdict = self.judge(tag, &completion, now);
+        if let Verdict::Again(_) = verdict {
             return;
         }
         let Some(running) = self.unpark(tag) else { return };
         let Running { handle, units, execution, aborted, .. } = running;
+        if verdict == Verdict::Crowded {
+            execution.abandon(&completion);
+            return ended.extend(handle.map(|handle| Ended { handle, reply: Some(crowded_out()) }));
+        }
         let Some(Aborted { by, settlements }) = aborted else {
             let progress = units.resume(execution, completion, &self.memory);
             return ended.extend(self.go_on(handle, &units, progress, engine, now));

@@ -201,7 +201,9 @@ impl Shard {
         if self.runner.is_starved() && self.iscsi.server.relieve(now) {
             self.runner.retry(&mut self.engine, now, &mut self.ended);
         }
-        self.server.hold_back(self.runner.crowding(), now);
+        let crowd = self.runner.crowding();
+        self.server.hold_back(crowd.sessions, now);
+        self.iscsi.server.hold_back(&crowd.commands, now);
         // What an engine does at once (a file in memory) is answered in the same turn.
         self.reap(now);
         self.abort_wanted();

@@ -10,6 +10,7 @@ use sanwire_buffer::{Region, UNIT_BYTES};
 use sanwire_core::{Instant, NexusId};
 use sanwire_device::{Execution, Stalls};
 use sanwire_io::file::FileEngine;
+use sanwire_scsi::{Reply, Status};
 use sanwire_store::{Completion, ErrorKind, Patience, Request, Retry, Started, StoreError};
 
 use super::{CommandHandle, Ended, Runner, Running};
@@ -55,6 +56,31 @@ pub(super) struct Room {
     bytes: Option<usize>,
 }
 
+/// What keeps too much of the memory while it waits for stores.
+#[derive(Default)]
+pub(crate) struct Crowd {
+    /// HyperSCSI sessions, which are to send no more.
+    pub(crate) sessions: BTreeSet<NexusId>,
+    /// iSCSI commands: of others of their logical units no data is to be asked for.
+    pub(crate) commands: Vec<sanwire_iscsi::CommandHandle>,
+}
+
+/// What becomes of a command when its store has answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// It goes on, or fails.
+    Over,
+    /// The store is asked again at this moment: it could not do its work, and there is patience left with that, and room.
+    Again(Instant),
+    /// There would be patience, but no room: its initiator is to give it again.
+    Crowded,
+}
+
+/// The answer to a command whose store cannot do its work now, and that there is no room to wait for.
+pub(super) fn crowded_out() -> Reply {
+    Reply::bare(Status::TaskSetFull)
+}
+
 impl Attempt {
     /// What is kept of a request that is about to be started; nothing where nobody has patience.
     pub(super) fn of(execution: &Execution, request: &Request) -> Option<Box<Self>> {
@@ -66,24 +92,29 @@ impl Attempt {
         Some(Box::new(Attempt { patience, retry: Retry::of(request)?, memory, stall: None }))
     }
 
-    /// When the store is to be asked again, if it could not do its work, and there is patience left with that, and room.
-    pub(super) fn again_at(
+    /// What becomes of the command, after its store has said this.
+    pub(super) fn judge(
         &mut self,
         completion: &Completion,
-        stalls: &Arc<Stalls>,
+        execution: &Execution,
         room: &Room,
         now: Instant,
-    ) -> Option<Instant> {
-        let StoreError { kind, offset_bytes, .. } = *completion.as_ref().err()?;
+    ) -> Verdict {
+        let (Err(error), stalls) = (completion, execution.stalls()) else { return Verdict::Over };
+        let StoreError { kind, offset_bytes, .. } = *error;
         let since = self.stall.as_ref().map_or(now, |stall| stall.since);
         let until = self.patience.with(kind).map(|most| since + most);
         let more_bytes = if self.stall.is_some() { 0 } else { self.kept_bytes() };
         let has_room = room.bytes.is_some_and(|bytes| more_bytes <= bytes);
-        let Some(until) = until.filter(|until| now < *until && has_room && !stalls.is_over()) else {
-            if self.stall.is_some() || until.is_some() && stalls.waiting() > 0 {
+        let until = until.filter(|until| now < *until && !stalls.is_over());
+        if until.is_some() && !has_room && execution.is_repeatable() {
+            return Verdict::Crowded;
+        }
+        let Some(until) = until.filter(|_| has_room) else {
+            if self.stall.is_some() || self.patience.with(kind).is_some() && stalls.waiting() > 0 {
                 stalls.fail();
             }
-            return None;
+            return Verdict::Over;
         };
         let kept_bytes = self.kept_bytes();
         let stall = self.stall.get_or_insert_with(|| {
@@ -94,7 +125,7 @@ impl Attempt {
         tell(stalls, kind, now);
         let at = (now + stall.wait).min(until);
         stall.wait = (2 * stall.wait).min(RETRY_MAX);
-        Some(at)
+        Verdict::Again(at)
     }
 
     /// How the command fails, when it has waited for as long as it may.
@@ -147,18 +178,20 @@ fn tell(stalls: &Stalls, kind: ErrorKind, now: Instant) {
 }
 
 impl Runner {
-    /// Keeps a parked command whose store could not do its work, if there is patience with that.
-    pub(super) fn endure(&mut self, tag: u32, completion: &Completion, now: Instant) -> bool {
+    /// What becomes of a parked command. It is kept if its store could not do its work, and there is patience with that.
+    pub(super) fn judge(&mut self, tag: u32, completion: &Completion, now: Instant) -> Verdict {
         if completion.is_ok() {
-            return false;
+            return Verdict::Over;
         }
         let room = self.room();
         let running = self.running.get_mut(tag as usize).and_then(Option::as_mut);
-        let Some(running) = running.filter(|running| running.aborted.is_none()) else { return false };
-        let stalls = running.execution.stalls();
-        let again_at = running.attempt.as_mut().and_then(|attempt| attempt.again_at(completion, stalls, &room, now));
-        self.stalled.extend(again_at.map(|at| (at, tag)));
-        again_at.is_some()
+        let Some(running) = running.filter(|running| running.aborted.is_none()) else { return Verdict::Over };
+        let Running { attempt: Some(attempt), execution, .. } = running else { return Verdict::Over };
+        let verdict = attempt.judge(completion, execution, &room, now);
+        if let Verdict::Again(at) = verdict {
+            self.stalled.insert((at, tag));
+        }
+        verdict
     }
 
     /// Asks the stores again whose time has come.
@@ -198,19 +231,21 @@ impl Runner {
         Room { kept: Rc::clone(&self.kept), bytes: kept_max_bytes.checked_sub(self.kept_bytes()) }
     }
 
-    /// The HyperSCSI sessions that are to send no more, because what waits for stores keeps too much of the memory.
-    pub(crate) fn crowding(&mut self) -> BTreeSet<NexusId> {
+    /// Whose commands wait for stores and keep too much of the memory together.
+    pub(crate) fn crowding(&mut self) -> Crowd {
         let parts = if self.is_crowded { 2 * CROWDED_PARTS } else { CROWDED_PARTS };
         self.is_crowded = self.kept_bytes() > self.memory.length_bytes() / parts;
         if !self.is_crowded {
-            return BTreeSet::new();
+            return Crowd::default();
         }
-        let commands = self.running.iter().flatten().filter_map(Running::stalled);
-        let sessions = commands.filter_map(|command| match command {
-            CommandHandle::HyperScsi(handle) => Some(handle.nexus()),
-            CommandHandle::Iscsi(_) => None,
-        });
-        sessions.collect()
+        let mut crowd = Crowd::default();
+        for command in self.running.iter().flatten().filter_map(Running::stalled) {
+            match command {
+                CommandHandle::HyperScsi(handle) => _ = crowd.sessions.insert(handle.nexus()),
+                CommandHandle::Iscsi(handle) => crowd.commands.push(handle),
+            }
+        }
+        crowd
     }
 }
 

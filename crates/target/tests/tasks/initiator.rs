@@ -151,9 +151,21 @@ impl Initiator {
 
     /// The next answer. Data and asynchronous messages are passed over.
     pub fn hear(&mut self) -> Said {
+        self.hear_and_send(None)
+    }
+
+    /// The next answer, when all that is asked for before is full of a byte.
+    pub fn hear_answering(&mut self, byte: u8) -> Said {
+        self.hear_and_send(Some(byte))
+    }
+
+    fn hear_and_send(&mut self, byte: Option<u8>) -> Said {
         loop {
             let Some((header, data)) = self.receive() else { return Said::End };
             match header.opcode() {
+                Some(Opcode::ReadyToTransfer) if byte.is_some() => {
+                    self.answer_r2t(&ReadyToTransfer::read(&header), byte.unwrap_or_default());
+                }
                 Some(Opcode::ScsiResponse) => {
                     let response = ScsiResponse::read(&header);
                     self.status_number = response.status_number.wrapping_add(1);
@@ -214,9 +226,15 @@ impl Initiator {
 
     /// Gives the command to write so many bytes from the first block on, all of which are to be asked for; gives its tag.
     pub fn give_long_write(&mut self, lun: u16, bytes: u32) -> u32 {
+        self.give_long_write_at(lun, 0, bytes)
+    }
+
+    /// The same from this block on.
+    pub fn give_long_write_at(&mut self, lun: u16, lba: u32, bytes: u32) -> u32 {
         let task_tag = self.tag();
         let mut cdb = [0; 16];
         cdb[0] = 0x8a;
+        cdb[6..10].copy_from_slice(&lba.to_be_bytes());
         cdb[10..14].copy_from_slice(&(bytes / BLOCK_BYTES as u32).to_be_bytes());
         let request = ScsiCommand {
             is_final: true,

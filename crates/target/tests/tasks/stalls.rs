@@ -18,6 +18,7 @@ use super::{DELAYED, GATED, PROMPT, World, wait_until};
 const ENDLESS: Patience = Patience { full: Some(Duration::from_secs(3600)), gone: Some(Duration::from_secs(3600)) };
 
 const CHECK_CONDITION: u8 = 0x02;
+const TASK_SET_FULL: u8 = 0x28;
 
 const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
@@ -136,7 +137,7 @@ fn a_client_sends_no_more_either_while_a_slow_store_is_asked_again_for_all_its_w
 }
 
 #[test]
-fn writes_that_would_take_the_memory_of_other_volumes_fail_instead_of_waiting() {
+fn writes_that_would_take_the_memory_of_other_volumes_are_to_be_given_again() {
     let world = World::with(ENDLESS);
     let [mut one, mut two, mut other] = three_of_one_shard(&world);
     world.store.fail(Some(ErrorKind::Full));
@@ -144,13 +145,43 @@ fn writes_that_would_take_the_memory_of_other_volumes_fail_instead_of_waiting() 
     world.wait_for_stalls(PIECES as u32);
     give_pieces(&mut two, GATED);
     let said = two.hear();
-    assert!(matches!(said, Said::Status(_, CHECK_CONDITION)), "{said:?}");
+    assert!(matches!(said, Said::Status(_, TASK_SET_FULL)), "{said:?}");
     let disk = world.target.units().get(Lun::new(GATED).unwrap()).unwrap();
     let kept_bytes = disk.stalls().waiting() as usize * PIECE_BYTES;
     assert!(kept_bytes > SHARD_MEMORY_BYTES / 2, "most of them wait: {kept_bytes}");
     assert_eq!(other.read(PROMPT, 0), 0);
     let write = other.write(PROMPT, 0, 1);
     assert_eq!(other.hear(), Said::Status(write, GOOD));
+}
+
+#[test]
+fn long_writes_over_iscsi_wait_without_memory_while_others_keep_most_of_it() {
+    let world = World::with(ENDLESS);
+    let [mut one, _, mut other] = three_of_one_shard(&world);
+    world.store.fail(Some(ErrorKind::Full));
+    let blocks = (LONG_BYTES / BLOCK_BYTES) as u32;
+    let crowd = (SHARD_MEMORY_BYTES / 2 / LONG_BYTES + 1) as u32;
+    for number in 0..crowd {
+        one.give_long_write_at(GATED, number * blocks, LONG_BYTES as u32);
+        for _ in 0..LONG_BYTES / R2T_BYTES {
+            let r2t = one.hear_r2t();
+            one.answer_r2t(&r2t, 7);
+        }
+        world.wait_for_stalls(number + 1);
+    }
+    let all = (SHARD_MEMORY_BYTES / LONG_BYTES) as u32;
+    (crowd..all).for_each(|number| _ = one.give_long_write_at(GATED, number * blocks, LONG_BYTES as u32));
+    one.hears_nothing_else();
+    for initiator in [&mut one, &mut other] {
+        let write = initiator.give_long_write(PROMPT, LONG_BYTES as u32);
+        assert_eq!(initiator.hear_answering(1), Said::Status(write, GOOD), "another volume");
+    }
+    world.store.fail(None);
+    for _ in 0..all {
+        let said = one.hear_answering(7);
+        assert!(matches!(said, Said::Status(_, GOOD)), "{said:?}");
+    }
+    world.wait_for_stalls(0);
 }
 
 #[test]
@@ -173,6 +204,11 @@ const SHARD_MEMORY_BYTES: usize = TargetConfig::MEMORY_BYTES_DEFAULT / 2;
 const WRITE_BYTES: usize = 1 << 20;
 /// So many such writes keep more than half of the memory.
 const CROWD: usize = SHARD_MEMORY_BYTES / 2 / WRITE_BYTES + 1;
+
+/// So much is asked for with several R2Ts.
+const LONG_BYTES: usize = 512 << 10;
+/// MaxBurstLength, where nobody says otherwise.
+const R2T_BYTES: usize = 256 << 10;
 
 /// As much as an initiator sends unasked.
 const PIECE_BYTES: usize = 64 << 10;

@@ -103,6 +103,8 @@ pub(super) struct Gathering {
     fault: Option<Fault>,
     /// It waits for memory before it may be asked for.
     pub(super) is_starved: bool,
+    /// It is not to be asked for now: others that wait for the same store keep too much memory.
+    pub(super) is_withheld: bool,
 }
 
 impl Gathering {
@@ -129,6 +131,7 @@ impl Gathering {
             silences: 0,
             fault: None,
             is_starved: false,
+            is_withheld: false,
         }
     }
 

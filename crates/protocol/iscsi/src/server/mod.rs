@@ -23,6 +23,7 @@ mod session;
 mod shared;
 mod text;
 mod usages;
+mod withheld;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

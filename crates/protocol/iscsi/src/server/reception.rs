@@ -56,12 +56,18 @@ impl Session {
             }
             return true;
         }
+        if self.withhold(number, shared) {
+            return true;
+        }
         self.await_data(shared, now);
         self.solicit(number, shared, now)
     }
 
-    /// Asks for data of a command; it waits for memory if there is none.
+    /// Asks for data of a command; it waits for memory if there is none, and without any while its unit is held back.
     pub(super) fn solicit_or_wait(&mut self, number: u64, shared: &mut Shared, now: Instant) {
+        if self.withhold(number, shared) {
+            return;
+        }
         self.await_data(shared, now);
         if !self.solicit(number, shared, now) {
             self.is_starved = true;

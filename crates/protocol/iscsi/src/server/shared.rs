@@ -1,6 +1,6 @@
 //! What all sessions of a shard share: memory, events, and who has something to send.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
 use sanwire_buffer::{Packet, Region};
@@ -11,6 +11,7 @@ use super::connection::Connection;
 use super::event::ServerEvent;
 use super::hoard::Delivery;
 use super::usages::Usages;
+use super::withheld::Unit;
 use crate::ConnectionId;
 use crate::outbox::Outbox;
 
@@ -53,6 +54,8 @@ pub(super) struct Shared {
     pub(super) closing: FxHashMap<ConnectionId, Leaving>,
     /// In the order in which they came, which holds for what is of one session.
     pub(super) starved: VecDeque<Starved>,
+    /// Logical units whose commands wait for their stores, and keep too much of the memory.
+    pub(super) held_back: BTreeSet<Unit>,
     pub(super) is_shutting_down: bool,
     /// Connections that were dropped because they kept memory from others.
     pub(super) hoards_dropped: u64,
@@ -73,6 +76,7 @@ impl Shared {
             homes: FxHashMap::default(),
             closing: FxHashMap::default(),
             starved: VecDeque::new(),
+            held_back: BTreeSet::new(),
             is_shutting_down: false,
             hoards_dropped: 0,
             relieved: VecDeque::new(),

@@ -12,6 +12,7 @@ mod reception;
 mod recovery;
 mod several;
 mod text;
+mod withheld;
 mod write;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -29,6 +29,15 @@ pub const GUESSES_OF_NETWORK: Quota = Quota::per_second(Holder::Network, "wrong 
 /// The same from all addresses together.
 pub const GUESSES: Quota = Quota::per_second(Holder::Strangers, "wrong passwords of unknown clients", 8, 64);
 
+/// Clients whose wrong passwords are remembered, so that each makes the next one wait for longer.
+pub const GUESSERS: Quota = Quota::held(Holder::Shard, "clients remembered for a wrong password", 256);
+
+/// Networks that are remembered so: more than can give one within the minute for which that counts.
+pub const GUESSING_NETWORKS: Quota = Quota::held(Holder::Shard, "networks remembered for a wrong password", 1024);
+
+/// Packets outside connections that wait until the wire takes them.
+pub const LOOSE_PACKETS: Quota = Quota::held(Holder::Shard, "packets of handshakes that wait to be sent", 64);
+
 /// Handshakes under way: what a server that has just started may have when all its clients come at the same moment.
 pub const HALF_OPENS: Quota = Quota::held(Holder::Shard, "handshakes under way", 1024);
 
@@ -91,6 +100,25 @@ pub const MEMORY_OF_CLIENT: Quota = Quota::percent(Holder::Client, "memory for d
 /// Commands of a session that are executed. As much task management besides may be under way, to end them.
 pub const COMMANDS_OF_SESSION: Quota =
     Quota::held(Holder::Session, "commands under way", COMMANDS_IN_TRANSIT_MAX as u64);
+
+/// Numbers of a session's commands, from the oldest of which the client has not said that it has the answer.
+pub const COMMAND_NUMBERS_OF_SESSION: Quota = Quota::held(Holder::Session, "span of command numbers", 1024);
+
+/// Requests of which not all has come: the commands in transit, and as much management.
+pub const INCOMING_OF_SESSION: Quota =
+    Quota::held(Holder::Session, "requests that are coming in", 2 * COMMANDS_OF_SESSION.limit);
+
+/// Answers of which the client has not acknowledged all. Who acknowledges what comes has no more than a span of command numbers, and
+/// a few that were asked twice.
+pub const ANSWERS_OF_SESSION: Quota = Quota::held(
+    Holder::Session,
+    "answers that are not acknowledged",
+    COMMAND_NUMBERS_OF_SESSION.limit + 2 * COMMANDS_OF_SESSION.limit,
+);
+
+/// What of their data is in no share of the memory for data: what does not come from a store, or is compressed.
+pub const ANSWER_BYTES_OF_SESSION: Quota =
+    Quota::bytes(Holder::Session, "answers that are not acknowledged, but plain data of stores", 8 << 20);
 
 /// Commands of an iSCSI session that are executed or wait for that, by the window of command numbers. As many immediate ones, which
 /// have no number of their own, may be under way besides.
@@ -183,6 +211,10 @@ pub const ALL: &[&Quota] = &[
     &ISCSI_CONNECTIONS_OF_CLIENT,
     &MANAGEMENT_OF_CLIENT,
     &COMMANDS_OF_SESSION,
+    &COMMAND_NUMBERS_OF_SESSION,
+    &INCOMING_OF_SESSION,
+    &ANSWERS_OF_SESSION,
+    &ANSWER_BYTES_OF_SESSION,
     &ISCSI_COMMANDS_OF_SESSION,
     &ISCSI_CONNECTIONS_OF_SESSION,
     &ISCSI_EARLY_BYTES,
@@ -196,6 +228,9 @@ pub const ALL: &[&Quota] = &[
     &LOGGED_STALLS,
     &HANDSHAKES_PROVEN,
     &HINTS,
+    &LOOSE_PACKETS,
+    &GUESSERS,
+    &GUESSING_NETWORKS,
     &HALF_OPENS,
     &SESSIONS,
     &LOGGED_REFUSALS,

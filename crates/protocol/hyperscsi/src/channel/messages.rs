@@ -113,6 +113,11 @@ impl Message {
         Some(data.slice(offset as usize..(offset + length) as usize))
     }
 
+    /// Data that is in no region, in bytes.
+    fn own_bytes(&self) -> u64 {
+        self.data.as_ref().filter(|data| data.region().is_none()).map_or(0, |data| data.len() as u64)
+    }
+
     fn is_cut(&self) -> bool {
         self.next_fragment > 0 && self.cut_bytes == self.data_length()
     }
@@ -163,6 +168,8 @@ pub(super) struct Messages {
     turns: Turns,
     turn: u16,
     delivered: VecDeque<u64>,
+    /// Data that is in no region.
+    own_bytes: u64,
 }
 
 impl Messages {
@@ -175,11 +182,13 @@ impl Messages {
             turns,
             turn: 0,
             delivered: VecDeque::new(),
+            own_bytes: 0,
         }
     }
 
     pub(super) fn push(&mut self, message: Message) {
         let is_short = message.data.is_none();
+        self.own_bytes += message.own_bytes();
         let id = match self.free.pop() {
             Some(id) => {
                 self.slots[id as usize] = Some(message);
@@ -204,6 +213,11 @@ impl Messages {
     /// Whether a message is guarded less.
     pub(super) fn has_weaker(&self, floor: Protection) -> bool {
         self.slots.iter().flatten().any(|message| message.protection < floor)
+    }
+
+    /// How many there are, and their data that is in no region.
+    pub(super) fn held(&self) -> (usize, u64) {
+        (self.slots.len() - self.free.len(), self.own_bytes)
     }
 
     /// The data of all of them.
@@ -266,6 +280,7 @@ impl Messages {
         message.unacknowledged -= 1;
         if message.unacknowledged == 0 && message.is_cut() {
             self.delivered.push_back(message.cookie);
+            self.own_bytes -= message.own_bytes();
             *slot = None;
             self.free.push(id.0);
         }

@@ -218,7 +218,12 @@ impl Channel {
 
     /// How much data the peer has taken, and what is kept for it.
     pub(crate) fn taken_and_kept_bytes(&self) -> (u64, u64) {
-        (self.outgoing.acknowledged_bytes(), self.outgoing.kept_bytes())
+        (self.outgoing.acknowledged_bytes(), self.outgoing.messages().data_bytes())
+    }
+
+    /// How many messages the peer has not taken whole, and the bytes of their data that are in no region.
+    pub(crate) fn untaken(&self) -> (usize, u64) {
+        self.outgoing.messages().held()
     }
 
     /// The windows in force, ours first.

@@ -129,9 +129,9 @@ impl Outgoing {
         self.acknowledged_bytes
     }
 
-    /// Data of the messages of which not all has come.
-    pub(super) fn kept_bytes(&self) -> u64 {
-        self.messages.data_bytes()
+    /// The messages of which not all has come.
+    pub(super) fn messages(&self) -> &Messages {
+        &self.messages
     }
 
     /// Whether packets wait for an acknowledgement.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sanwire_buffer::{Region, Slice};
+use sanwire_core::quota::Account;
 use sanwire_core::{Headway, Instant, NexusId};
 
 use super::changes::News;
@@ -71,8 +72,6 @@ pub(super) struct Connection {
     pub(super) police: Shaper,
     /// For what there was no memory, if the client was told so.
     wanted: Option<Wanted>,
-    /// Requests that were guarded too little, and whose answers are not acknowledged.
-    pub(super) demands: usize,
     pub(super) terms: Terms,
     /// What has become of them and was not told yet.
     pub(super) news: News,
@@ -117,7 +116,6 @@ impl Connection {
             headways: [Headway::default(); 2],
             police,
             wanted: None,
-            demands: 0,
             terms,
             news: News::default(),
             is_refused: false,
@@ -191,7 +189,7 @@ impl Connection {
         &mut self,
         packet: &RawPacket<'_>,
         plain: &mut Vec<u8>,
-        counters: &mut Counters,
+        (counters, incoming): (&mut Counters, &mut Account),
         now: Instant,
     ) -> Result<Option<Request>, Offence> {
         let (fragment, head, data) = match self.channel.check_data(packet, plain, now) {
@@ -210,7 +208,7 @@ impl Connection {
         self.police.sent(packet.length_bytes(), now);
         let is_next = self.channel.is_next(fragment.sequence);
         let piece = Piece { prefix: &packet.prefix, fragment: &fragment, head, data, is_next };
-        let taken = self.intake.take(piece, &self.memory, now);
+        let taken = self.intake.take(piece, &self.memory, incoming, now);
         if let Taken::NoMemory { wanted } = taken {
             counters.no_memory += 1;
             if self.channel.no_room_from().is_none_or(|from| fragment.sequence <= from) {

@@ -5,16 +5,13 @@ use std::time::Duration;
 
 use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_core::Instant;
-use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
+use sanwire_core::quota::Account;
 
 use super::connection::Request;
 use crate::assembly::Assembly;
 use crate::compression::{EXPANDED_MAX_BYTES, expand, expanded_max_bytes};
 use crate::wire::command::{Fragment, RequestHead};
 use crate::wire::{Header, Opcode, Prefix, Protection};
-
-/// Requests that come in at once: the commands in transit, and some task management.
-const INCOMING_MAX: usize = 2 * COMMANDS_IN_TRANSIT_MAX;
 
 /// The memory for a message's data.
 #[derive(Default)]
@@ -146,10 +143,10 @@ impl Intake {
         self.incoming.values_mut().for_each(|incoming| incoming.since = now);
     }
 
-    /// Takes a fragment that is new.
-    pub(super) fn take(&mut self, piece: Piece<'_>, memory: &Region, now: Instant) -> Taken {
+    /// Takes a fragment that is new. The account is of all that come in at once.
+    pub(super) fn take(&mut self, piece: Piece<'_>, memory: &Region, account: &mut Account, now: Instant) -> Taken {
         let key = key(piece.prefix.header);
-        let may_begin = || self.incoming.len() < INCOMING_MAX && self.may_be(piece.fragment);
+        let mut may_begin = || self.may_be(piece.fragment) && account.admits(self.incoming.len() as u64, 1);
         if !self.incoming.contains_key(&key) && !may_begin() {
             return Taken::Violation;
         }
@@ -268,5 +265,31 @@ impl Incoming {
             }
         };
         Ok(Whole { head, data, protection })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_core::quota::INCOMING_OF_SESSION;
+
+    use super::*;
+    use crate::wire::Tag;
+
+    /// The first of several packets.
+    fn begin(intake: &mut Intake, number: u16, account: &mut Account) -> Taken {
+        let opcode = if number < 128 { Opcode::HcbeRequest } else { Opcode::LocalRequest };
+        let header = Header { tag: Tag::new(number % 128).unwrap(), last: false, fragment: 0, opcode };
+        let prefix = Prefix { header, protection: Protection::Hash, epoch: 0, connection: 1, number: number.into() };
+        let fragment = &Fragment { data_length: 100, head_length: 4, ..Fragment::default() };
+        let piece = Piece { prefix: &prefix, fragment, head: b"head", data: &[1; 50], is_next: true };
+        intake.take(piece, &Region::new(1 << 20).unwrap(), account, Instant::ZERO)
+    }
+
+    #[test]
+    fn no_more_requests_come_in_at_once_than_a_session_may_have() {
+        let (mut intake, mut account) = (Intake::new(1 << 20, false), Account::new(&INCOMING_OF_SESSION));
+        let begun = (0..200).filter(|number| matches!(begin(&mut intake, *number, &mut account), Taken::Noted)).count();
+        assert_eq!(begun as u64, INCOMING_OF_SESSION.limit);
+        assert_eq!((account.usage().most, account.usage().refused), (Some(128), 72));
     }
 }

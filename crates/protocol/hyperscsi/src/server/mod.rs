@@ -4,6 +4,7 @@
 //! then [`Server::poll_transmit`], then read [`Server::poll_timeout`].
 
 mod acceptance;
+mod accounts;
 mod admission;
 mod changes;
 mod connection;
@@ -30,9 +31,9 @@ mod weights;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanwire_buffer::Packet;
-use sanwire_core::quota::{Account, COMMANDS_OF_SESSION, HINTS, Limiter};
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
 
+use self::accounts::Accounts;
 pub use self::admission::Admission;
 use self::connection::Connection;
 use self::gate::Gate;
@@ -54,17 +55,13 @@ pub use crate::wire::links::LinkLimits;
 use crate::wire::live::LiveRequest;
 use crate::wire::{Opcode, Protection, RawPacket, live};
 
-/// Packets without a connection that wait to be sent; more are dropped, as on a lossy wire.
-const LOOSE_MAX: usize = 64;
-
 /// The server's end of HyperSCSI, for one shard.
 pub struct Server {
     config: ServerConfig,
     random: Randomness,
     gate: Gate,
     places: Places,
-    /// How many commands a session has under way.
-    commands: Account,
+    accounts: Accounts,
     half_opens: HalfOpens,
     throttle: Throttle,
     connections: BTreeMap<u32, Connection>,
@@ -90,15 +87,13 @@ pub struct Server {
     counters: Counters,
     offences: Offences,
     marks: Marks,
-    /// Answers to packets of unknown connections.
-    hints: Limiter,
 }
 
 impl Server {
     /// A server without connections.
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
-        let commands = Account::within(&COMMANDS_OF_SESSION, config.commands_max.into());
+        let accounts = Accounts::new(config.commands_max);
         let marks = Marks::new(&config.identity.key_for(b"sanwire hyperscsi connection"));
         Server {
             random: Randomness::new(config.seed),
@@ -106,7 +101,7 @@ impl Server {
             config,
             gate: Gate::default(),
             places: Places::default(),
-            commands,
+            accounts,
             half_opens: HalfOpens::default(),
             throttle: Throttle::default(),
             connections: BTreeMap::new(),
@@ -124,7 +119,6 @@ impl Server {
             counters: Counters::default(),
             offences: Offences::default(),
             marks,
-            hints: Limiter::new(&HINTS),
         }
     }
 
@@ -192,7 +186,8 @@ impl Server {
             return;
         };
         connection.received_packets += 1;
-        let request = connection.handle_data(packet, &mut self.plain, &mut self.counters, now);
+        let counters = (&mut self.counters, &mut self.accounts.incoming);
+        let request = connection.handle_data(packet, &mut self.plain, counters, now);
         let nexus = connection.nexus;
         if connection.wants_room() && !self.starved.contains(&prefix.connection) {
             self.starved.push_back(prefix.connection);

@@ -1,7 +1,6 @@
 //! Requests of established sessions, and their answers.
 
 use sanwire_buffer::Slice;
-use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
 use sanwire_core::{Instant, Lun, NexusId, Path};
 use sanwire_scsi::{Reply, Status, Task};
 
@@ -15,10 +14,6 @@ use crate::wire::{Protection, Tag};
 
 /// What says that a message is no session's answer: no command has this number.
 const NOT_KEPT: u64 = u64::MAX;
-
-/// Requests that were guarded too little whose answers a client has not acknowledged, at the most. Who heeds them has no more
-/// than it has commands in transit.
-const DEMANDS_MAX: usize = 2 * COMMANDS_IN_TRANSIT_MAX;
 
 impl Server {
     pub(super) fn handle_request(&mut self, nexus: NexusId, path: Path, request: Request, now: Instant) {
@@ -48,12 +43,17 @@ impl Server {
         let unit = Unit { lun: lun.filter(|_| !request.is_local), terms, is_read };
         // Who has all its commands under way may still have them ended.
         let is_management = matches!(ask, Ask::Manage { .. });
-        let (commands, managing_max) = (&mut self.commands, 2 * usize::from(self.config.commands_max));
+        let connection = session.connection.and_then(|id| self.connections.get(&id));
+        let (_, untaken_bytes) = connection.map_or((0, 0), |connection| connection.channel.untaken());
+        let (accounts, managing_max) = (&mut self.accounts, 2 * usize::from(self.config.commands_max));
+        let asked = session.ask((number, request.head.settled_below), to, unit, &mut accounts.numbers);
         let mut is_admitted = |executing: usize| match is_management {
             true => executing <= managing_max,
-            false => commands.admits(executing as u64 - 1, 1),
+            false => {
+                accounts.commands.admits(executing as u64 - 1, 1) && accounts.answer_bytes.admits(untaken_bytes, 0)
+            }
         };
-        match session.ask(number, request.head.settled_below, to, unit) {
+        match asked {
             Asked::Execute if !is_admitted(session.executing()) => {
                 self.end(CommandHandle { nexus, number }, ask, Status::TaskSetFull, now);
             }
@@ -62,7 +62,7 @@ impl Server {
             }
             Asked::Execute | Asked::Abort => self.execute(CommandHandle { nexus, number }, request, now),
             Asked::Wait => {}
-            Asked::Repeat(kept) => self.send(nexus, to, number, kept),
+            Asked::Repeat(kept) => self.send(nexus, to, (number, kept), now),
             Asked::Refuse => self.note_offence_of(nexus, Offence::Violation, path, now),
         }
     }
@@ -128,7 +128,7 @@ impl Server {
             while let Some(number) = connection.channel.poll_delivered() {
                 match number {
                     // A client may have given a command this number.
-                    NOT_KEPT => connection.demands = connection.demands.saturating_sub(1),
+                    NOT_KEPT => {}
                     number => session.delivered(number),
                 }
             }
@@ -159,20 +159,11 @@ impl Server {
         self.answer(handle, Answer::Administered, answer, now);
     }
 
-    /// A request that was guarded too little: it is not executed, and the client learns how to ask. Who takes none of these answers
-    /// and goes on asking so is not served on that connection.
+    /// A request that was guarded too little: it is not executed, and the client learns how to ask.
     fn demand(&mut self, nexus: NexusId, tag: Tag, number: u64, unit: UnitTerms, now: Instant) {
-        let Some(id) = self.sessions.get(&nexus).and_then(|session| session.connection) else { return };
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.demands += 1;
-        if connection.demands > DEMANDS_MAX {
-            self.counters.unheeded += 1;
-            self.drop_connection(id, now);
-            return self.share_windows(now);
-        }
         let head = ReplyHead { number, unit, answer: None }.write();
         let to = ReplyTo { tag, protection: Protection::STRONGEST, is_local: false };
-        self.send(nexus, to, NOT_KEPT, Kept { head, data: None, is_compressible: false });
+        self.send(nexus, to, (NOT_KEPT, Kept { head, data: None, is_compressible: false }), now);
     }
 
     fn answer(&mut self, handle: CommandHandle, answer: Answer, data: Option<Slice>, now: Instant) {
@@ -186,19 +177,27 @@ impl Server {
         let answered = session.answer(handle.number, kept.clone());
         if let Some(to) = answered.to {
             let to = ReplyTo { protection: to.protection.max(level), ..to };
-            self.send(handle.nexus, to, handle.number, kept);
+            self.send(handle.nexus, to, (handle.number, kept), now);
         }
         for by in answered.awaited_by {
             self.managed(CommandHandle { nexus: handle.nexus, number: by }, true, now);
         }
     }
 
-    fn send(&mut self, nexus: NexusId, to: ReplyTo, cookie: u64, kept: Kept) {
+    /// Sends an answer. Who takes none and goes on asking is not served on that connection.
+    fn send(&mut self, nexus: NexusId, to: ReplyTo, (cookie, kept): (u64, Kept), now: Instant) {
         let Some(id) = self.sessions.get(&nexus).and_then(|session| session.connection) else { return };
-        if let Some(connection) = self.connections.get_mut(&id) {
-            let message = Message::new(to.tag, cookie, to.protection, kept.head, kept.data);
-            connection.channel.send(message.local(to.is_local).compressible(kept.is_compressible));
-            self.touch(id);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let (untaken, untaken_bytes) = connection.channel.untaken();
+        if !self.accounts.answers.admits(untaken as u64, 1) {
+            self.counters.unheeded += 1;
+            self.drop_connection(id, now);
+            return self.share_windows(now);
         }
+        // What is compressed is no longer in the memory for data.
+        let is_compressible = kept.is_compressible && self.accounts.answer_bytes.has_room(untaken_bytes, 0);
+        let message = Message::new(to.tag, cookie, to.protection, kept.head, kept.data);
+        connection.channel.send(message.local(to.is_local).compressible(is_compressible));
+        self.touch(id);
     }
 }

@@ -8,13 +8,14 @@
 use std::collections::VecDeque;
 
 use sanwire_buffer::{Head, Region, Slice};
+use sanwire_core::quota::{Account, COMMAND_NUMBERS_OF_SESSION};
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Peer};
 
 use crate::wire::command::UnitTerms;
 use crate::wire::{Protection, Tag};
 
 /// Commands between the lowest unsettled and the highest that a client may have asked.
-pub(crate) const SPAN_MAX: u64 = 1024;
+pub(crate) const SPAN_MAX: u64 = COMMAND_NUMBERS_OF_SESSION.limit;
 
 /// An answer that may be asked for again.
 #[derive(Clone, Debug)]
@@ -185,10 +186,17 @@ impl Session {
         }
     }
 
-    /// A request has come whole, for a logical unit that says this of its packets.
-    pub(super) fn ask(&mut self, number: u64, settled_below: u64, to: ReplyTo, unit: Unit) -> Asked {
+    /// A request has come whole, for a logical unit that says this of its packets. The account is of numbers, from the oldest that is
+    /// not settled.
+    pub(super) fn ask(
+        &mut self,
+        (number, settled_below): (u64, u64),
+        to: ReplyTo,
+        unit: Unit,
+        numbers: &mut Account,
+    ) -> Asked {
         self.forget_below(settled_below);
-        let Some(index) = number.checked_sub(self.settled_below).filter(|index| *index < SPAN_MAX) else {
+        let Some(index) = number.checked_sub(self.settled_below).filter(|index| numbers.admits(*index, 1)) else {
             return Asked::Refuse;
         };
         let index = index as usize;
@@ -316,7 +324,7 @@ mod tests {
     fn ask_for(session: &mut Session, number: u64, settled_below: u64, tag: u16, is_read: bool) -> Asked {
         let terms = UnitTerms { protection: Protection::Checksum, is_compressible: true };
         let unit = Unit { lun: Some(Lun::default()), terms, is_read };
-        session.ask(number, settled_below, to(tag), unit)
+        session.ask((number, settled_below), to(tag), unit, &mut Account::new(&COMMAND_NUMBERS_OF_SESSION))
     }
 
     fn read(session: &mut Session, number: u64, tag: u16) -> Asked {

@@ -11,7 +11,7 @@ use super::handshake::HalfOpen;
 use super::places::Applicant;
 use super::session::Session;
 use super::throttle::Who;
-use super::{LOOSE_MAX, LinkLimits, Offence, Server};
+use super::{LinkLimits, Offence, Server};
 use crate::handshake::Responder;
 use crate::keys::KeyError;
 use crate::wire::offer::Offer;
@@ -175,7 +175,7 @@ impl Server {
     pub(super) fn unknown_connection(&mut self, path: Path, connection: u32, now: Instant) {
         self.counters.unknown_connection += 1;
         let may_hear = self.marks.is_ours(connection) && self.config.admission.permits(path.peer, None);
-        if may_hear && self.hints.take(now) {
+        if may_hear && self.accounts.hints.take(now) {
             self.send_loose(path, connection, 0, &AdnRequest::Refusal(Refusal::UnknownConnection, None).write());
         }
     }
@@ -186,7 +186,7 @@ impl Server {
     }
 
     fn send_loose(&mut self, path: Path, connection: u32, number: u64, body: &[u8]) {
-        if self.loose.len() < LOOSE_MAX {
+        if self.accounts.loose.admits(self.loose.len() as u64, 1) {
             self.loose.push_back((path, loose_packet(Opcode::AdnRequest, connection, number, body)));
         }
     }

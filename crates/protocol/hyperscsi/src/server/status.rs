@@ -34,7 +34,8 @@ impl Server {
         let strangers = self.gate.usages().into_iter().chain(self.throttle.usages()).chain(self.half_opens.usages());
         strangers
             .chain(self.places.usages())
-            .chain([self.hints.usage(), self.commands.usage(), self.config.memory.usage()])
+            .chain(self.accounts.usages())
+            .chain([self.config.memory.usage()])
             .collect()
     }
 

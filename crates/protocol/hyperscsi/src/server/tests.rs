@@ -1,6 +1,7 @@
 //! Both ends in memory: what a server does as clients come and go.
 
 mod addresses;
+mod answers;
 mod capacity;
 mod caps;
 mod guesses;
@@ -358,7 +359,7 @@ fn management_goes_sealed_both_ways_and_in_as_many_packets_as_it_needs() {
 fn what_the_device_is_too_busy_for_is_not_managed_either() {
     let (mut server, mut clients) = (server(), [client(1)]);
     exchange(&mut server, &mut clients, Instant::ZERO);
-    server.commands = sanwire_core::quota::Account::within(&sanwire_core::quota::COMMANDS_OF_SESSION, 1);
+    server.accounts.commands = sanwire_core::quota::Account::within(&sanwire_core::quota::COMMANDS_OF_SESSION, 1);
     let ids = [administer(&mut clients[0], b"1"), administer(&mut clients[0], b"2")];
     exchange(&mut server, &mut clients, Instant::ZERO);
     let requests = asked(&mut server);

@@ -10,14 +10,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use sanwire_core::quota::{GUESSES, GUESSES_OF_NETWORK, Pace, Usage};
+use sanwire_core::quota::{Account, GUESSERS, GUESSES, GUESSES_OF_NETWORK, GUESSING_NETWORKS, Pace, Usage};
 use sanwire_core::{ClientId, Instant, Peer};
 
-/// Clients, and attempts, that are remembered; a flood pushes out the oldest.
-const ENTRIES_MAX: usize = 256;
-
-/// Addresses that are remembered.
-const ADDRESSES_MAX: usize = 1024;
+/// Attempts that are remembered, so that each counts once; a flood pushes out the oldest.
+const ATTEMPTS_MAX: usize = 256;
 
 /// Of the burst of all wrong passwords: what is kept for addresses that gave none lately.
 const RESERVE_FOR_INNOCENT: u32 = 32;
@@ -55,6 +52,9 @@ pub(super) struct Who {
 pub(super) struct Throttle {
     clients: VecDeque<Entry>,
     addresses: BTreeMap<Peer, Record>,
+    /// How many of both are remembered; a flood pushes out the oldest.
+    of_clients: Account,
+    of_networks: Account,
     all: Pace,
     /// How often clients were made to wait for others of their address, and for others anywhere.
     refused: [u64; 2],
@@ -67,6 +67,8 @@ impl Default for Throttle {
         Throttle {
             clients: VecDeque::new(),
             addresses: BTreeMap::new(),
+            of_clients: Account::new(&GUESSERS),
+            of_networks: Account::new(&GUESSING_NETWORKS),
             all: Pace::new(&GUESSES),
             refused: [0; 2],
             early: VecDeque::new(),
@@ -98,7 +100,7 @@ impl Throttle {
         if self.early.contains(&attempt) {
             return false;
         }
-        if self.early.len() == ENTRIES_MAX {
+        if self.early.len() == ATTEMPTS_MAX {
             self.early.pop_front();
         }
         self.early.push_back(attempt);
@@ -110,7 +112,7 @@ impl Throttle {
         self.clients.retain(|entry| now.saturating_since(entry.waits_until) < FORGIVEN_AFTER);
         let known = self.clients.iter().position(|entry| entry.is_of(peer, client));
         let failures = known.and_then(|index| self.clients.remove(index)).map_or(0, |entry| entry.failures) + 1;
-        if self.clients.len() == ENTRIES_MAX {
+        if !self.of_clients.admits(self.clients.len() as u64, 1) {
             self.clients.pop_front();
         }
         let wait = (WAIT_FIRST * (1 << (failures - 1).min(10))).min(WAIT_MAX);
@@ -122,7 +124,8 @@ impl Throttle {
     }
 
     fn failed_at(&mut self, source: Peer, now: Instant) {
-        if !self.addresses.contains_key(&source) && self.addresses.len() == ADDRESSES_MAX {
+        let is_new = !self.addresses.contains_key(&source);
+        if is_new && !self.of_networks.admits(self.addresses.len() as u64, 1) {
             let oldest = self.addresses.iter().min_by_key(|(_, record)| record.failed_at).map(|(source, _)| *source);
             if let Some(oldest) = oldest {
                 self.addresses.remove(&oldest);
@@ -135,9 +138,10 @@ impl Throttle {
     }
 
     /// How its quotas are used.
-    pub(super) fn usages(&self) -> [Usage; 2] {
-        let usage = Usage::refused;
-        [usage(&GUESSES, self.refused[1]), usage(&GUESSES_OF_NETWORK, self.refused[0])]
+    pub(super) fn usages(&self) -> [Usage; 4] {
+        let [of_network, of_all] = self.refused;
+        let (all, network) = (Usage::refused(&GUESSES, of_all), Usage::refused(&GUESSES_OF_NETWORK, of_network));
+        [all, network, self.of_clients.usage(), self.of_networks.usage()]
     }
 
     /// The client has shown that it knows the password.
@@ -275,6 +279,6 @@ mod tests {
             throttle.is_first(number.into());
         }
         let lengths = [throttle.clients.len(), throttle.addresses.len(), throttle.early.len()];
-        assert_eq!(lengths, [ENTRIES_MAX, ADDRESSES_MAX, ENTRIES_MAX]);
+        assert_eq!(lengths.map(|length| length as u64), [GUESSERS.limit, GUESSING_NETWORKS.limit, 256]);
     }
 }

@@ -21,14 +21,14 @@ fn on_two_links() -> Server {
 
 /// Packets on their way, each with the path that it takes and the moment at which it is there.
 #[derive(Default)]
-struct Way(Vec<(Instant, Path, Vec<u8>)>);
+pub(super) struct Way(Vec<(Instant, Path, Vec<u8>)>);
 
 impl Way {
-    fn put(&mut self, at: Instant, path: Path, packet: Vec<u8>) {
+    pub(super) fn put(&mut self, at: Instant, path: Path, packet: Vec<u8>) {
         self.0.push((at, path, packet));
     }
 
-    fn arrived(&mut self, now: Instant) -> Vec<(Path, Vec<u8>)> {
+    pub(super) fn arrived(&mut self, now: Instant) -> Vec<(Path, Vec<u8>)> {
         self.0.extract_if(.., |(at, ..)| *at <= now).map(|(_, path, packet)| (path, packet)).collect()
     }
 }

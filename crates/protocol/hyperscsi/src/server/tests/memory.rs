@@ -1,6 +1,5 @@
 //! Memory that clients hold which do nothing by which it would be given back, and answers that nobody takes.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Region, Shortage};
@@ -8,7 +7,7 @@ use sanwire_core::{Lun, NexusId};
 use sanwire_scsi::{Cdb, Reply, build};
 
 use super::world::{MS, World, bytes};
-use super::{config_for, path, server};
+use super::{config_for, path};
 use crate::server::Server;
 use crate::server::connection::Request;
 use crate::wire::command::{Ask, Function, RequestHead};
@@ -77,9 +76,14 @@ impl World {
     }
 
     /// A request comes, whatever its client does otherwise.
-    fn request(&mut self, number: u64, ask: Ask) {
+    pub(super) fn request(&mut self, number: u64, ask: Ask) {
+        self.request_after(0, number, ask);
+    }
+
+    /// The same, of a client that says that it has all answers below a number.
+    pub(super) fn request_after(&mut self, settled_below: u64, number: u64, ask: Ask) {
         let nexus = *self.server.sessions.keys().next().unwrap();
-        let head = RequestHead { number, settled_below: 0, lun: [0; 8], data_in_max_bytes: 0, ask };
+        let head = RequestHead { number, settled_below, lun: [0; 8], data_in_max_bytes: 0, ask };
         let protection = Protection::Checksum;
         let request = Request { tag: Tag::default(), head, data: None, protection, is_local: false };
         self.server.handle_request(nexus, path(100), request, self.now);
@@ -357,27 +361,6 @@ fn a_request_that_its_client_may_not_go_on_with_is_waited_for() {
 }
 
 #[test]
-fn answers_that_nobody_takes_do_not_pile_up() {
-    let level = Arc::new(Mutex::new(Protection::Checksum));
-    let own = Arc::clone(&level);
-    let mut server = server();
-    server.config.levels = Box::new(move |lun| if lun.is_none() { Protection::Checksum } else { *own.lock().unwrap() });
-    let mut world = World::with(server);
-    world.pass(S);
-    *level.lock().unwrap() = Protection::Aes256Gcm;
-    for number in 0..128 {
-        world.request(number, Ask::Command(build::test_unit_ready()));
-    }
-    world.pass(S);
-    assert_eq!(world.server.connections(), 1);
-    assert!(world.server.connections.values().all(|connection| connection.demands == 0), "the client takes them");
-    for number in 0..129 {
-        world.request(number, Ask::Command(build::test_unit_ready()));
-    }
-    assert_eq!((world.server.connections(), world.server.counters().unheeded), (0, 1));
-}
-
-#[test]
 fn who_has_all_its_commands_under_way_may_have_them_ended() {
     let mut world = World::new();
     world.pass(S);
@@ -385,7 +368,7 @@ fn who_has_all_its_commands_under_way_may_have_them_ended() {
     (0..65).for_each(|number| world.request(number, Ask::Command(build::test_unit_ready())));
     let begun = std::iter::from_fn(|| world.server.poll_event()).count();
     assert_eq!(begun, 64, "one is too many");
-    let usage = world.server.commands.usage();
+    let usage = world.server.accounts.commands.usage();
     assert_eq!((usage.most, usage.refused), (Some(64), 1));
     for by in 100..200 {
         world.request(by, Ask::Manage { function: Function::AbortTask, task: by - 100 });

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use sanwire_buffer::Head;
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::quota::{SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SESSIONS_OF_NETWORK, SLOTS_OF_CLIENT};
+use sanwire_core::quota::{
+    Account, COMMAND_NUMBERS_OF_SESSION, SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SESSIONS_OF_NETWORK,
+    SLOTS_OF_CLIENT,
+};
 use sanwire_core::{ClientId, Instant, NexusId, Peer};
 
 use super::world::{MS, World};
@@ -194,7 +197,7 @@ fn remember_a_span(session: &mut Session) {
     let unit = Unit { lun: None, terms, is_read: false };
     let to = ReplyTo { tag: Tag::default(), protection: Protection::Checksum, is_local: false };
     for number in [0, 1023] {
-        session.ask(number, 0, to, unit);
+        session.ask((number, 0), to, unit, &mut Account::new(&COMMAND_NUMBERS_OF_SESSION));
     }
     for number in [0, 1023] {
         session.answer(number, Kept { head: Head::new(), data: None, is_compressible: false });

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use sanwire_core::quota::{HANDSHAKES_OF_ADDRESS, HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN, HINTS, Quota, Unit};
+use sanwire_core::quota::{
+    HALF_OPENS, HANDSHAKES_OF_ADDRESS, HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN, HINTS, LOOSE_PACKETS, Quota, Unit, Usage,
+};
 use sanwire_core::{Instant, LinkId, Path, Peer};
 
+use super::handshakes::Way;
 use super::world::{MS, World, bytes};
 use super::{client, exchange, path, server};
 use crate::Server;
@@ -154,6 +157,64 @@ fn a_new_client_connects_in_the_midst_of_a_flood_and_the_connected_ones_are_serv
     assert_eq!(world.come(), [0]);
     world.pass(5 * MS);
     assert_eq!(world.answers(), 1);
+}
+
+fn usage(server: &Server, quota: &Quota) -> Usage {
+    server.quotas().into_iter().find(|usage| usage.quota == quota).unwrap()
+}
+
+#[test]
+fn a_flood_of_handshakes_that_nobody_ends_leaves_time_to_who_ends_his() {
+    let (mut server, mut stranger, mut now) = (server(), Stranger::new(), Instant::ZERO);
+    let mut flood = |server: &mut Server, number: u32, now: Instant| {
+        let attempt = stranger.attempt();
+        if let Heard::Cookie(cookie) = ask(server, host(number), &stranger.packet(attempt, None), now) {
+            ask(server, host(number), &stranger.packet(attempt, Some(&cookie)), now);
+        }
+    };
+    for number in 0..2000 {
+        flood(&mut server, number, now);
+        now += 2 * MS;
+    }
+    let full = usage(&server, &HALF_OPENS);
+    assert!(full.most == Some(HALF_OPENS.limit) && full.refused > 0, "{full:?}");
+    // Far away: its third step comes 200 ms after the second.
+    let (mut newcomer, mut there, mut back, begun) = (client(2), Way::default(), Way::default(), now);
+    newcomer.handle_timeout(now);
+    for number in 2000.. {
+        flood(&mut server, number, now);
+        for (from, packet) in there.arrived(now) {
+            server.handle_input(from, &packet, now);
+        }
+        while let Some((to, packet)) = server.poll_transmit(now) {
+            back.put(now + 100 * MS, to, bytes(&packet));
+        }
+        for (_, packet) in back.arrived(now) {
+            newcomer.handle_input(path(1), &packet, now);
+        }
+        newcomer.handle_timeout(now);
+        while let Some((_, packet)) = newcomer.poll_transmit(now) {
+            there.put(now + 100 * MS, path(200), bytes(&packet));
+        }
+        now += 2 * MS;
+        if newcomer.server().is_some() {
+            break;
+        }
+        assert!(now < begun + Duration::from_secs(4), "kept out");
+    }
+    assert!(usage(&server, &HALF_OPENS).refused > full.refused + 100, "all the while");
+}
+
+#[test]
+fn answers_to_strangers_that_wait_to_be_sent_are_few() {
+    let (mut server, mut stranger) = (server(), Stranger::new());
+    for number in 0..1000 {
+        let attempt = stranger.attempt();
+        server.handle_input(host(number), &stranger.packet(attempt, None), Instant::ZERO);
+    }
+    let waiting = std::iter::from_fn(|| server.poll_transmit(Instant::ZERO)).count();
+    assert_eq!(waiting as u64, LOOSE_PACKETS.limit);
+    assert_eq!(usage(&server, &LOOSE_PACKETS).refused, 1000 - LOOSE_PACKETS.limit);
 }
 
 #[test]

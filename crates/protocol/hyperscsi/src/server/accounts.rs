@@ -1,0 +1,46 @@
+//! What sessions have under way, and what a shard keeps besides: each kept to its quota.
+
+use sanwire_core::quota::{
+    ANSWER_BYTES_OF_SESSION, ANSWERS_OF_SESSION, Account, COMMAND_NUMBERS_OF_SESSION, COMMANDS_OF_SESSION, HINTS,
+    INCOMING_OF_SESSION, LOOSE_PACKETS, Limiter, Usage,
+};
+
+/// The quotas of all sessions of a shard.
+pub(super) struct Accounts {
+    /// Commands that are executed.
+    pub(super) commands: Account,
+    /// Numbers of commands from the oldest that is not settled.
+    pub(super) numbers: Account,
+    /// Requests of which not all has come.
+    pub(super) incoming: Account,
+    /// Answers of which not all was taken.
+    pub(super) answers: Account,
+    /// Their data outside the memory for data.
+    pub(super) answer_bytes: Account,
+    /// Packets without a connection that wait to be sent; more are dropped, as on a lossy wire.
+    pub(super) loose: Account,
+    /// Answers to packets of unknown connections.
+    pub(super) hints: Limiter,
+}
+
+impl Accounts {
+    /// Where a session has so many commands at once.
+    pub(super) fn new(commands_max: u16) -> Self {
+        Accounts {
+            commands: Account::within(&COMMANDS_OF_SESSION, commands_max.into()),
+            numbers: Account::new(&COMMAND_NUMBERS_OF_SESSION),
+            incoming: Account::new(&INCOMING_OF_SESSION),
+            answers: Account::new(&ANSWERS_OF_SESSION),
+            answer_bytes: Account::new(&ANSWER_BYTES_OF_SESSION),
+            loose: Account::new(&LOOSE_PACKETS),
+            hints: Limiter::new(&HINTS),
+        }
+    }
+
+    /// How they are used.
+    pub(super) fn usages(&self) -> impl Iterator<Item = Usage> + use<> {
+        let Accounts { commands, numbers, incoming, answers, answer_bytes, loose, hints } = self;
+        let held = [commands, numbers, incoming, answers, answer_bytes, loose].map(Account::usage);
+        held.into_iter().chain([hints.usage()])
+    }
+}

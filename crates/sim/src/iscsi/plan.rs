@@ -36,6 +36,8 @@ pub enum StreamFault {
     CutUnnoticedByClient,
     /// Nothing passes on any connection of a client for so long; then everything comes.
     Stall(Duration),
+    /// This client goes on sending for so long and reads nothing: what the server has for it waits there.
+    Deafen(usize, Duration),
 }
 
 /// The connections and their ends.

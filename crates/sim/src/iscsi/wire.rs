@@ -37,6 +37,8 @@ pub struct Streams {
     pub(super) next_connection: u64,
     /// Until when nothing passes for a client.
     pub(super) stalled: BTreeMap<usize, Instant>,
+    /// Until when a client reads nothing.
+    pub(super) deaf: BTreeMap<usize, Instant>,
 }
 
 impl Initiator for Client {
@@ -99,6 +101,7 @@ impl Wire for Streams {
             connections: BTreeMap::new(),
             next_connection: 0,
             stalled: BTreeMap::new(),
+            deaf: BTreeMap::new(),
         }
     }
 
@@ -155,6 +158,7 @@ impl Wire for Streams {
                 let client = world.random.range(0..=world.plan.clients as u64 - 1) as usize;
                 world.stall(client, world.now + duration);
             }
+            StreamFault::Deafen(client, duration) => _ = world.wire.deaf.insert(client, world.now + duration),
         }
         Ok(())
     }

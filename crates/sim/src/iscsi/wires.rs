@@ -29,6 +29,8 @@ pub struct Connection {
     passed: [u64; 2],
     /// The server has answered the last login request: from here on there may be digests.
     is_answered: bool,
+    /// The server has something to send, which nobody reads before this moment.
+    unread_until: Option<Instant>,
 }
 
 /// The server's end of a connection.
@@ -61,7 +63,7 @@ impl Connection {
             ServerEnd::Login(login) => login.poll_timeout(),
             _ => None,
         };
-        there.into_iter().chain(back).chain(login).min()
+        there.into_iter().chain(back).chain(login).chain(self.unread_until).min()
     }
 
     fn is_over(&self) -> bool {
@@ -89,6 +91,7 @@ impl World {
             is_clients: true,
             passed: [0; 2],
             is_answered: false,
+            unread_until: None,
         };
         self.wire.next_connection += 1;
         self.wire.connections.insert(ConnectionId(self.wire.next_connection), wire);
@@ -100,6 +103,13 @@ impl World {
     pub(super) fn attend_connection(&mut self, id: ConnectionId) -> Outcome<()> {
         let now = self.now;
         let Some(wire) = self.wire.connections.get_mut(&id) else { return Ok(()) };
+        if wire.unread_until.take_if(|until| *until <= now).is_some()
+            && let Some(host) = &mut self.host
+        {
+            let packets: Vec<Packet> = std::iter::from_fn(|| host.server.poll_transmit(id)).collect();
+            packets.iter().for_each(|packet| self.transmit(id, false, packet));
+            return self.drain_host();
+        }
         let is_due = |stream: &Stream| stream.next_at().is_some_and(|at| at <= now);
         if !matches!(wire.server, ServerEnd::Gone) && is_due(&wire.there) {
             match self.take(id, true) {
@@ -237,7 +247,14 @@ impl World {
             is_moving = !closing.is_empty();
             while let Some(id) = host.server.poll_ready() {
                 is_moving = true;
-                self.wire.connections.get_mut(&id).into_iter().for_each(|wire| wire.there.is_blocked = false);
+                if let Some(wire) = self.wire.connections.get_mut(&id) {
+                    wire.there.is_blocked = false;
+                    let deaf = self.wire.deaf.get(&wire.client).copied().filter(|until| *until > now);
+                    if deaf.is_some() && matches!(wire.server, ServerEnd::Admitted) {
+                        wire.unread_until = deaf;
+                        continue;
+                    }
+                }
                 packets.extend(std::iter::from_fn(|| host.server.poll_transmit(id)).map(|packet| (id, packet)));
             }
             for &id in &closing {

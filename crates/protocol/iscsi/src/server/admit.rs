@@ -49,7 +49,7 @@ impl Server {
             Err(refusal) => return self.refuse(id, &admitted, refusal, admission.nexus),
         };
         let Some(session) = self.sessions.get_mut(&nexus) else { return };
-        let mut connection = Connection::new(id, &admitted, now);
+        let mut connection = Connection::new(id, &admitted, self.shared.heap_share_bytes(), now);
         let header = LoginResponse { tsih: session.tsih, ..answer(&admitted) };
         connection.push_status(header.write(), Some(admitted.text.into()), &session.order);
         connection.begin(session.parameters.error_recovery_level > 0);

@@ -36,6 +36,7 @@ pub(super) struct Connection {
     /// What of it may wait; while it is more, nothing is read.
     unsent: Account,
     unsent_heap: Account,
+    heap_max_bytes: u64,
     is_crammed: bool,
     /// What waits until the outbox is shorter.
     pub(super) pieces: Pieces,
@@ -65,17 +66,20 @@ pub(super) struct Connection {
 
 impl Connection {
     /// The connection of an admitted login; its answer has the status number that the login says.
-    pub(super) fn new(id: ConnectionId, admitted: &Admitted, now: Instant) -> Self {
+    /// Outside the memory for data it may have so much for now.
+    pub(super) fn new(id: ConnectionId, admitted: &Admitted, heap_max_bytes: u64, now: Instant) -> Self {
+        let staging_bytes = STAGING_BYTES.min(usize::try_from(heap_max_bytes).unwrap_or(STAGING_BYTES));
         Connection {
             id,
             cid: admitted.request.connection,
             peer: admitted.peer,
             portal: admitted.portal,
             parameters: admitted.connection,
-            receiver: Receiver::new(STAGING_BYTES.max(admitted.leftover.len())),
+            receiver: Receiver::new(staging_bytes.max(admitted.leftover.len())),
             outbox: Outbox::default(),
             unsent: Account::new(&ISCSI_UNSENT_BYTES),
             unsent_heap: Account::new(&ISCSI_UNSENT_HEAP_BYTES),
+            heap_max_bytes,
             is_crammed: false,
             pieces: Pieces::default(),
             delivery: Delivery::default(),
@@ -105,10 +109,13 @@ impl Connection {
         self.is_stalled || self.is_crammed
     }
 
-    /// Whether so much is to be sent that nothing is looked at that has come. Then [`Connection::pop`] says when it is.
-    pub(super) fn is_crammed(&mut self) -> bool {
+    /// Whether so much is to be sent that nothing is looked at that has come. Then [`Connection::pop`] says when it is. From now on the
+    /// connection may have so much outside the memory for data.
+    pub(super) fn is_crammed(&mut self, heap_max_bytes: u64) -> bool {
+        (self.heap_max_bytes, self.memory.heap_max_bytes) = (heap_max_bytes, heap_max_bytes);
         let (unsent, heap) = (self.outbox.queued_bytes() as u64, self.outbox.heap_bytes() as u64);
-        self.is_crammed = self.is_crammed || !(self.unsent.admits(unsent, 0) && self.unsent_heap.admits(heap, 0));
+        let has_room = self.unsent.admits(unsent, 0) && self.unsent_heap.admits_up_to(heap_max_bytes, heap, 0);
+        self.is_crammed |= !has_room;
         self.is_crammed
     }
 
@@ -117,8 +124,8 @@ impl Connection {
         let packet = self.outbox.pop();
         self.delivery.took(packet.as_ref());
         let (unsent, heap) = (self.outbox.queued_bytes() as u64, self.outbox.heap_bytes() as u64);
-        let is_relieved =
-            self.is_crammed && self.unsent.has_room(unsent, unsent) && self.unsent_heap.has_room(heap, heap);
+        let has_room = self.unsent.has_room(unsent, unsent) && self.unsent_heap.has_room(heap, heap);
+        let is_relieved = self.is_crammed && has_room && 2 * heap <= self.heap_max_bytes;
         self.is_crammed &= !is_relieved;
         (packet, is_relieved)
     }

@@ -26,7 +26,8 @@ pub(super) enum Place {
 impl Session {
     /// Looks at what has come, as far as there is memory for it.
     pub(super) fn handle_input(&mut self, id: ConnectionId, shared: &mut Shared, now: Instant) {
-        while let Some(at) = self.position(id).filter(|at| !self.connections[*at].is_crammed()) {
+        let heap_max_bytes = shared.heap_share_bytes();
+        while let Some(at) = self.position(id).filter(|at| !self.connections[*at].is_crammed(heap_max_bytes)) {
             match self.connections[at].receiver.poll() {
                 Step::Starving => return,
                 Step::Header(header) => match self.place(at, &header, shared) {

@@ -99,7 +99,11 @@ impl Server {
         let Some(session) = session else { return [&mut [], &mut []] };
         let Some(at) = session.position(connection) else { return [&mut [], &mut []] };
         let own = &mut session.connections[at];
-        if own.is_stalled || own.is_crammed() { [&mut [], &mut []] } else { own.receiver.spaces() }
+        if own.is_stalled || own.is_crammed(self.shared.heap_share_bytes()) {
+            [&mut [], &mut []]
+        } else {
+            own.receiver.spaces()
+        }
     }
 
     /// So many bytes were received into the spaces.

@@ -83,6 +83,8 @@ pub(super) struct Memory {
     /// What of both it may have.
     kept: Account,
     kept_heap: Account,
+    /// What it may have now outside the memory for data.
+    pub(super) heap_max_bytes: u64,
     /// Since when the initiator is asked to acknowledge what it has.
     asked_at: Option<Instant>,
 }
@@ -109,6 +111,7 @@ impl Default for Memory {
             heap_bytes: 0,
             kept: Account::new(&ISCSI_KEPT_BYTES),
             kept_heap: Account::new(&ISCSI_KEPT_HEAP_BYTES),
+            heap_max_bytes: ISCSI_KEPT_HEAP_BYTES.limit,
             asked_at: None,
         }
     }
@@ -157,7 +160,8 @@ impl Memory {
     }
 
     fn is_too_much(&mut self) -> bool {
-        !(self.kept.admits(self.read_bytes as u64, 0) && self.kept_heap.admits(self.heap_bytes as u64, 0))
+        !(self.kept.admits(self.read_bytes as u64, 0)
+            && self.kept_heap.admits_up_to(self.heap_max_bytes, self.heap_bytes as u64, 0))
     }
 
     fn forget_oldest(&mut self) {

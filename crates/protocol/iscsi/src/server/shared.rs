@@ -15,6 +15,11 @@ use super::withheld::Unit;
 use crate::ConnectionId;
 use crate::outbox::Outbox;
 
+/// What the connections of a shard may have together, of each of some sorts, outside the memory for data; and what each of them may
+/// have, however many they are.
+const HEAP_SHARED_BYTES: u64 = 64 << 20;
+const HEAP_LEAST_BYTES: u64 = 8 << 10;
+
 /// Who waits for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Starved {
@@ -83,6 +88,11 @@ impl Shared {
             usages: Usages::default(),
             next_deadline: None,
         }
+    }
+
+    /// What a connection may have now outside the memory for data: the more there are, the less.
+    pub(super) fn heap_share_bytes(&self) -> u64 {
+        (HEAP_SHARED_BYTES / self.homes.len().max(1) as u64).max(HEAP_LEAST_BYTES)
     }
 
     /// The session that waits so, if it is still there.

@@ -8,6 +8,10 @@ use sanwire_core::quota::{
 use super::*;
 use crate::wire::{NopIn, NopOut, SnackRequest, TextRequest};
 
+fn level(error_recovery_level: u8) -> SessionParameters {
+    SessionParameters { error_recovery_level, ..parameters() }
+}
+
 fn ping(task_tag: u32, command_number: u32) -> Header {
     NopOut { is_final: true, task_tag, transfer_tag: TAG_NONE, command_number, ..NopOut::default() }.write()
 }
@@ -104,8 +108,25 @@ fn whoever_does_not_read_has_few_answers_waiting_however_many_requests_come_at_o
 }
 
 #[test]
+fn many_connections_share_what_they_have_waiting() {
+    const MANY: u16 = 2048;
+    let mut world = World::new(1 << 20);
+    for number in 1..=MANY {
+        let [high, low] = number.to_be_bytes();
+        world.admit(number.into(), Admitted { isid: Isid([0, 0, 0, 0, high, low]), ..admitted(level(1)) }, number);
+        world.take_one(number.into());
+    }
+    let asked = pdu(immediate_ping(8), &[], Digests::default()).repeat(3000);
+    world.send_bytes(1, &asked);
+    let waiting = unsent_heap_bytes(&mut world);
+    assert!(waiting > 32 << 10 && waiting < 33 << 10, "64 MiB / 2048: {waiting}");
+    assert!(take_all(&mut world).len() > 600, "and all that was taken is answered");
+    assert!(most(&world, &ISCSI_KEPT_HEAP_BYTES) <= 32 << 10);
+}
+
+#[test]
 fn requests_to_send_again_are_not_a_way_to_fill_the_memory() {
-    let mut world = World::with_session(SessionParameters { error_recovery_level: 1, ..parameters() });
+    let mut world = World::with_session(level(1));
     let text = TextRequest { is_immediate: true, is_final: true, transfer_tag: TAG_NONE, ..TextRequest::default() };
     world.send(1, text.write(), b"MaxRecvDataSegmentLength=512\0");
     let handle = world.read(5, 65536);
@@ -137,7 +158,7 @@ fn a_connection_with_much_data_to_send_is_not_read_from() {
 
 #[test]
 fn what_is_kept_for_recovery_is_bounded_outside_the_memory_for_data_too() {
-    let mut world = World::with_session(SessionParameters { error_recovery_level: 1, ..parameters() });
+    let mut world = World::with_session(level(1));
     for _ in 0..500 {
         world.send(1, immediate_ping(8), &[7; 8192]);
         world.take_one(1);

@@ -187,8 +187,11 @@ pub(crate) fn flush_all(units: &LogicalUnits, state: Option<&Path>) -> io::Resul
     let mut result = Ok(());
     for (_, disk) in units.iter() {
         let flushed = flush(disk.store());
+        if flushed.is_err() {
+            disk.flush_failed();
+        }
         if let Some(verifier) = disk.verifier() {
-            writes::stopped(state, disk.identity().uuid(), flushed.is_ok().then_some(verifier));
+            writes::stopped(state, disk.identity().uuid(), verifier, flushed.is_ok());
         }
         let named = |error| io::Error::other(format!("volume {}: {error}", disk.identity().name()));
         result = result.and(flushed.map(drop).map_err(named));

@@ -131,9 +131,12 @@ impl Tenures {
         nexuses: &Nexuses,
     ) -> Option<Tenure> {
         let keeper = self.keeper.as_ref()?;
-        self.settle(exclusion);
+        self.settle(exclusion, nexuses);
         let is_alone = nexuses.count() <= 1;
         let mut state = self.lock();
+        let is_back = |ended: &&mut Holder| ended.nexus.is_none() && ended.tenure.writer == writer;
+        // If its tenure cannot be ended it has that again.
+        state.ended().filter(is_back).into_iter().for_each(|ended| ended.nexus = Some(nexus));
         let (is_changing, is_refused) = (state.handover.is_some(), state.is_contended && !is_alone);
         let offered = state.offers.get(&nexus).copied();
         let told = match &mut state.holder {
@@ -211,23 +214,19 @@ impl Tenures {
 
     /// Lets changes begin again when a handover is durable, and those that had begun have ended; or when it cannot be made so:
     /// then who has the tenure keeps it.
-    pub(crate) fn settle(&self, exclusion: &Exclusion) {
+    pub(crate) fn settle(&self, exclusion: &Exclusion, nexuses: &Nexuses) {
         let Some(keeper) = self.keeper.as_ref().filter(|_| self.gate.load(Ordering::SeqCst) == CLOSED) else { return };
         let mut state = self.lock();
-        let is_over = |handover: &mut Handover| keeper.is_kept(handover.wish) && exclusion.may_go(&handover.barrier);
-        let over = match state.handover.take_if(is_over) {
-            Some(handover) => handover,
-            None => match state.handover.take_if(|_| keeper.is_failing()) {
-                Some(mut handover) => {
-                    if let Some(before) = handover.before.take() {
-                        let _ = keeper.want(Some(before.tenure));
-                        state.holder = Some(before);
-                    }
-                    handover
-                }
-                None => return,
-            },
+        let is_over = |handover: &mut Handover| {
+            exclusion.may_go(&handover.barrier) && (keeper.is_kept(handover.wish) || keeper.is_failing())
         };
+        let Some(over) = state.handover.take_if(is_over) else { return };
+        if let Some(before) = over.before.filter(|_| !keeper.is_kept(over.wish)) {
+            let _ = keeper.want(Some(before.tenure));
+            // It was told that its tenure is about to end.
+            nexuses.raise_for(Attention::InquiryChanged, before.nexus.into_iter());
+            state.holder = Some(before);
+        }
         self.publish(&state);
         exclusion.leave(&over.barrier);
     }
@@ -239,11 +238,9 @@ impl Tenures {
         }
         let mut state = self.lock();
         state.offers.remove(&nexus);
-        let State { holder, handover, .. } = &mut *state;
-        let before = handover.as_mut().and_then(|handover| handover.before.as_mut());
-        for holder in holder.iter_mut().chain(before).filter(|holder| holder.nexus == Some(nexus)) {
-            holder.nexus = None;
-        }
+        let is_it = |holder: &&mut Holder| holder.nexus == Some(nexus);
+        state.ended().filter(is_it).into_iter().for_each(|ended| ended.nexus = None);
+        state.holder.as_mut().filter(is_it).into_iter().for_each(|holder| holder.nexus = None);
         self.publish(&state);
     }
 
@@ -258,6 +255,11 @@ impl Tenures {
 }
 
 impl State {
+    /// Whose tenure is being ended.
+    fn ended(&mut self) -> Option<&mut Holder> {
+        self.handover.as_mut()?.before.as_mut()
+    }
+
     fn gate(&self) -> u64 {
         match &self.holder {
             _ if self.handover.is_some() => CLOSED,

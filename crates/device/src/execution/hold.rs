@@ -116,7 +116,7 @@ impl Hold {
     pub(crate) fn may_go(&mut self) -> Turn {
         let disk = &*self.disk;
         if matches!(self.permit, Permit::Queued(_)) {
-            disk.tenures.settle(&disk.exclusion);
+            disk.tenures.settle(&disk.exclusion, &disk.nexuses);
         }
         if !disk.exclusion.may_go(&self.permit) {
             return Turn::Later;

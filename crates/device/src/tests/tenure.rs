@@ -253,3 +253,39 @@ fn a_holder_that_left_while_its_tenure_could_not_be_ended_has_it_when_it_comes_b
     assert_eq!(disk.ask(THIRD), tenure);
     assert_eq!(disk.world.finish(disk.world.begin(THIRD, disk.write(1, 1))).status, Status::Good);
 }
+
+/// The second of two that had begun may be an old one: the tenure is the first word on what comes after both.
+#[test]
+fn a_tenure_that_cannot_be_kept_begins_when_what_others_have_begun_has_ended() {
+    let disk = Volatile::new(None);
+    [NEXUS, OTHER].into_iter().for_each(|nexus| disk.come(nexus));
+    let foreign = disk.world.begin(OTHER, disk.write(5, 1));
+    assert!(matches!(foreign, Progress::Store(..)));
+    disk.ask(NEXUS);
+    let Progress::Wait(own) = disk.world.begin(NEXUS, disk.write(5, 2)) else { panic!("nothing is durable") };
+    disk.keeper.is_failing.store(true, Ordering::SeqCst);
+    let Progress::Wait(own) = disk.world.units.retry(own, &disk.world.memory) else {
+        panic!("a write of another one is under way")
+    };
+    assert_eq!(disk.world.finish(foreign).status, Status::Good);
+    assert_eq!(disk.world.finish(disk.world.units.retry(own, &disk.world.memory)).status, Status::Good);
+    assert_eq!(disk.block(5), 2);
+}
+
+#[test]
+fn a_holder_that_is_back_before_its_tenure_turns_out_to_stay_has_it_again() {
+    let disk = Volatile::new(None);
+    [NEXUS, OTHER].into_iter().for_each(|nexus| disk.come(nexus));
+    let tenure = disk.ask(NEXUS);
+    assert_eq!(disk.writes(NEXUS, 0, 1).status, Status::Good);
+    let Progress::Wait(foreign) = disk.world.begin(OTHER, disk.write(5, 3)) else { panic!("nothing is durable") };
+    disk.world.units.nexus_lost(NEXUS);
+    disk.come(THIRD);
+    disk.world.units.name_writer(THIRD, [1; 16]);
+    assert_ne!(disk.ask(THIRD), tenure, "it is about to end");
+    disk.keeper.is_failing.store(true, Ordering::SeqCst);
+    assert_eq!(disk.world.finish(disk.world.units.retry(foreign, &disk.world.memory)).status, Status::CheckCondition);
+    assert_eq!(sense(&disk.world.run(THIRD, build::test_unit_ready(), &[])), overtaken(), "it is to look again");
+    assert_eq!(disk.world.finish(disk.world.begin(THIRD, disk.write(1, 1))).status, Status::Good);
+    assert_eq!(disk.ask(THIRD), tenure);
+}

@@ -37,7 +37,7 @@ pub(crate) struct Copying {
     stage: Stage,
     /// A frame that waits for the next piece.
     spare: Option<Frame>,
-    /// The blocks that are being read or written, for this while: other commands may want them undisturbed.
+    /// The blocks that are being read or written, for this while: other commands may want them undisturbed. Or the flush.
     piece: Option<Hold>,
     nexus: NexusId,
     /// Whether this segment wrote what must be made stable before it counts as copied: there is no write cache.
@@ -120,6 +120,11 @@ impl Copying {
         }
     }
 
+    /// What it holds of that disk.
+    pub(crate) fn piece(&mut self) -> Option<&mut Hold> {
+        self.piece.as_mut()
+    }
+
     pub(crate) fn is_covered_by(&self, scope: &AbortScope) -> bool {
         self.leg.is_covered_by(scope)
     }
@@ -187,7 +192,7 @@ impl Copying {
                 self.is_volatile = !self.leg.destination.disk.settings().write_cache;
                 self.spare = data.thaw().ok();
             }
-            (Stage::Flushing, _) => self.is_volatile = false,
+            (Stage::Flushing, _) => (self.piece, self.is_volatile) = (None, false),
         }
         self.advance(memory)
     }
@@ -204,6 +209,7 @@ impl Copying {
             }
             if self.is_volatile {
                 self.stage = Stage::Flushing;
+                self.piece = Some(self.claim(&self.leg.destination, &Request::Flush));
                 return Ok(Some(Request::Flush));
             }
             self.ticket.segment_done();

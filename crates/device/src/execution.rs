@@ -129,6 +129,14 @@ impl Execution {
         }
     }
 
+    /// What it holds of that disk.
+    fn worker_hold(&mut self) -> &mut Hold {
+        match &mut self.state {
+            State::Copy(copying) => copying.piece().unwrap_or(&mut self.hold),
+            _ => &mut self.hold,
+        }
+    }
+
     fn may_go(&mut self) -> Turn {
         let turn = match &mut self.state {
             State::Copy(copying) => copying.may_go(),
@@ -200,15 +208,16 @@ impl Execution {
 
     /// It was aborted while its store worked for it, which has ended so: what that means to others.
     pub fn abandon(mut self, completion: &Completion) {
-        if self.hold.flushing() != Flushing::No && completion.is_err() {
-            self.worker().flush_failed();
+        let hold = self.worker_hold();
+        if hold.flushing() != Flushing::No && completion.is_err() {
+            hold.disk.flush_failed();
         }
-        self.hold.end_flush();
+        hold.end_flush();
     }
 
     pub(crate) fn resume(mut self, completion: Completion, memory: &Region) -> Progress {
         self.worker().note(completion.as_ref().err());
-        if completion.is_ok() && self.hold.must_settle() {
+        if completion.is_ok() && self.worker_hold().must_settle() {
             // Its store has nothing more to do.
             let request = Request::Flush;
             return Progress::Wait(Waiting::of(Prepared { execution: self, request, is_answered: false }));
@@ -217,14 +226,7 @@ impl Execution {
     }
 
     fn go_on(mut self, completion: Completion, memory: &Region) -> Progress {
-        let completion = match self.hold.flushing() {
-            Flushing::No => completion,
-            Flushing::Heard | Flushing::Settling => {
-                self.worker().flushed(Some(self.hold.nexus()), self.hold.place(), completion)
-            }
-            Flushing::Unheard => self.worker().flushed(None, self.hold.place(), completion),
-        };
-        self.hold.end_flush();
+        let completion = self.worker_hold().flushed(completion);
         if !matches!(self.state, State::Read { .. }) {
             self.worker().watch_space();
         }

@@ -109,11 +109,11 @@ impl Flushes {
         self.verifier.map(|first| verifier_after(first, self.lock().failures))
     }
 
-    /// A flush by this nexus begins: its place until [`Flushes::end`].
-    pub(crate) fn begin(&self, nexus: NexusId) -> u32 {
+    /// A flush begins, by this nexus if it is somebody's: its place until [`Flushes::end`].
+    pub(crate) fn begin(&self, by: Option<NexusId>) -> u32 {
         let state = &mut *self.lock();
         state.begun += 1;
-        if let Some(listener) = state.listeners.get_mut(&nexus) {
+        if let Some(listener) = by.and_then(|nexus| state.listeners.get_mut(&nexus)) {
             listener.heard = listener.told;
         }
         let flush = Some(Flush::Working { number: state.begun, failures: state.failures });
@@ -157,14 +157,14 @@ impl Flushes {
         state.listeners.iter().filter(|(_, listener)| listener.reads_page).map(|(nexus, _)| *nexus).collect()
     }
 
-    /// The flush by this nexus at this place has succeeded: what it is told.
-    pub(crate) fn succeeded(&self, nexus: NexusId, place: u32, completion: Completion) -> Completion {
+    /// The flush at this place has succeeded: what this nexus is told, if it is one's.
+    pub(crate) fn succeeded(&self, by: Option<NexusId>, place: u32, completion: Completion) -> Completion {
         let state = &mut *self.lock();
         let known = match state.under_way.get(place as usize).copied().flatten() {
             Some(Flush::Working { failures, .. } | Flush::Done { failures, .. }) => failures,
             None => state.failures,
         };
-        let listener = state.listeners.get_mut(&nexus);
+        let listener = by.and_then(|nexus| state.listeners.get_mut(&nexus));
         let is_told =
             listener.is_none_or(|listener| std::mem::replace(&mut listener.told, state.failures) == state.failures);
         if is_told && known == state.failures { completion } else { Err(StoreError::new(ErrorKind::Unwritable, 0)) }
@@ -209,14 +209,15 @@ impl Disk {
         self.nexuses.raise_for(Attention::InquiryChanged, readers.into_iter());
     }
 
-    /// What the flush at this place comes to that has ended so at the store; `by`: the nexus that hears of it, if any does.
-    pub(crate) fn flushed(&self, by: Option<NexusId>, place: u32, completion: Completion) -> Completion {
-        match (by, completion) {
-            (by, failed @ Err(_)) => {
+    /// What a flush comes to that has ended so at the store; `by`: the nexus that hears of it for all that it has written, if any does;
+    /// `place`: its own, if it must be a success for somebody.
+    pub(crate) fn flushed(&self, by: Option<NexusId>, place: Option<u32>, completion: Completion) -> Completion {
+        match (place, completion) {
+            (_, failed @ Err(_)) => {
                 self.tell_failure(by);
                 failed
             }
-            (Some(nexus), done) => self.flushes.succeeded(nexus, place, done),
+            (Some(place), done) => self.flushes.succeeded(by, place, done),
             (None, done) => done,
         }
     }

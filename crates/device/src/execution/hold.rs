@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sanwire_core::NexusId;
 use sanwire_scsi::Sense;
+use sanwire_store::Completion;
 
 use crate::disk::Disk;
 use crate::exclusion::{Claim, Lane, Permit};
@@ -23,12 +24,9 @@ pub(crate) struct Hold {
     /// A sanitize is not over; whether its failure may be given up.
     pub(crate) sanitizes: Option<bool>,
     flushing: Flushing,
-    /// Its place among the flushes of the disk.
+    /// The flush's place among those of the disk, while there is one.
     place: u32,
 }
-
-/// No flush of this disk.
-const NOWHERE: u32 = u32::MAX;
 
 /// Whether a command's store makes stable what was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +44,7 @@ impl Hold {
     pub(crate) fn new(disk: Arc<Disk>, claim: Option<Claim>, nexus: NexusId) -> Hold {
         let (permit, flushing) = (Permit::Nothing, Flushing::No);
         let mut hold =
-            Hold { disk, nexus, is_admitted: true, is_copy: false, permit, sanitizes: None, flushing, place: NOWHERE };
+            Hold { disk, nexus, is_admitted: true, is_copy: false, permit, sanitizes: None, flushing, place: 0 };
         hold.enter(claim);
         hold
     }
@@ -63,23 +61,32 @@ impl Hold {
         self.permit = claim.map_or(Permit::Nothing, |claim| exclusion.enter(claim, Lane::of(self.nexus)));
     }
 
-    pub(crate) fn nexus(&self) -> NexusId {
-        self.nexus
+    /// Whom the end of a flush is told for all that he has written: a copy is asked for by others than those who write to the disk
+    /// that it flushes, also behind the same port.
+    fn flusher(&self) -> Option<NexusId> {
+        (!self.is_copy).then_some(self.nexus)
     }
 
-    /// A flush begins: of this disk or, for a copy, of another one.
-    pub(super) fn begin_flush(&mut self, is_heard: bool, is_of_disk: bool) {
+    /// A flush begins.
+    pub(super) fn begin_flush(&mut self, is_heard: bool) {
         self.flushing = if is_heard { Flushing::Heard } else { Flushing::Unheard };
-        self.place = if is_of_disk { self.disk.flushes.begin(self.nexus) } else { NOWHERE };
+        self.place = self.disk.flushes.begin(self.flusher());
+    }
+
+    /// What the flush comes to, if this was one, which has ended so at the store.
+    pub(super) fn flushed(&mut self, completion: Completion) -> Completion {
+        if self.flushing == Flushing::No {
+            return completion;
+        }
+        let is_heard = self.flushing != Flushing::Unheard;
+        let by = self.flusher().filter(|_| is_heard);
+        let completion = self.disk.flushed(by, is_heard.then_some(self.place), completion);
+        self.end_flush();
+        completion
     }
 
     pub(super) fn flushing(&self) -> Flushing {
         self.flushing
-    }
-
-    /// Its place among the flushes of its disk.
-    pub(super) fn place(&self) -> u32 {
-        self.place
     }
 
     /// Whether the flush, which the store has done, is not known yet to be a success.
@@ -94,9 +101,8 @@ impl Hold {
 
     /// What a flush means has been noted.
     pub(super) fn end_flush(&mut self) {
-        if self.flushing != Flushing::No {
+        if std::mem::replace(&mut self.flushing, Flushing::No) != Flushing::No {
             self.disk.flushes.end(self.place);
-            (self.flushing, self.place) = (Flushing::No, NOWHERE);
         }
     }
 
@@ -165,7 +171,7 @@ impl Drop for Hold {
         }
         // How it ended nobody has seen: a server that stops waits for its stores for some seconds only. It may have had the one
         // error that the store tells, so that the flush of the server's own end succeeds.
-        if matches!(self.flushing, Flushing::Heard | Flushing::Unheard) && self.place != NOWHERE {
+        if matches!(self.flushing, Flushing::Heard | Flushing::Unheard) {
             self.disk.flush_failed();
         }
         self.end_flush();

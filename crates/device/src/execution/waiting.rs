@@ -38,8 +38,9 @@ impl Waiting {
 
     /// Begins, or goes on waiting.
     pub(crate) fn retry(mut self, memory: &Region) -> Progress {
-        if self.0.execution.hold.flushing() == Flushing::Settling {
-            let is_settled = !self.0.execution.hold.must_settle();
+        let hold = self.0.execution.worker_hold();
+        if hold.flushing() == Flushing::Settling {
+            let is_settled = !hold.must_settle();
             return if is_settled { self.0.execution.go_on(Ok(Outcome::Done), memory) } else { Progress::Wait(self) };
         }
         match self.0.execution.may_go() {
@@ -72,8 +73,7 @@ impl Prepared {
         }
         if matches!(request, Request::Flush) {
             let is_heard = !is_answered && !execution.outlives_its_task();
-            let is_of_disk = !matches!(execution.state, State::Copy(_));
-            execution.hold.begin_flush(is_heard, is_of_disk);
+            execution.worker_hold().begin_flush(is_heard);
         }
         if is_answered { Progress::Answered(execution, request) } else { Progress::Store(execution, request) }
     }

@@ -12,8 +12,8 @@ use crate::{AbortScope, Disk, DiskOptions, LogicalUnits, Progress, Reach, Reache
 
 use super::tenure::Slow;
 
-const A: u8 = 0;
-const B: u8 = 1;
+pub(super) const A: u8 = 0;
+pub(super) const B: u8 = 1;
 const SECOND: [u8; 16] = *b"the second unit.";
 
 fn disk(uuid: [u8; 16], store: &Arc<TestStore>, write_cache: bool) -> Disk {
@@ -22,7 +22,7 @@ fn disk(uuid: [u8; 16], store: &Arc<TestStore>, write_cache: bool) -> Disk {
 }
 
 /// A unit of a number of its own, beside the world's unit zero.
-fn with_second(geometry: Geometry, write_cache: bool) -> (World, Arc<TestStore>) {
+pub(super) fn with_second(geometry: Geometry, write_cache: bool) -> (World, Arc<TestStore>) {
     let world = World::small();
     let store = TestStore::new(geometry);
     world.units.add(lun(1), disk(SECOND, &store, write_cache)).unwrap();
@@ -41,7 +41,7 @@ fn target(naa: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn segment(source: u8, destination: u8, blocks: u16, from: u64, to: u64) -> Vec<u8> {
+pub(super) fn segment(source: u8, destination: u8, blocks: u16, from: u64, to: u64) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0x18, 0, source, 0, destination, 0, 0];
     bytes.extend(blocks.to_be_bytes());
     bytes.extend(from.to_be_bytes());
@@ -61,7 +61,7 @@ fn bytes_segment(length: u32, (from, source_offset): (u64, u16), (to, destinatio
 }
 
 /// A list for the units A (the world's) and B (the second).
-fn list(list_id: u8, segments: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn list(list_id: u8, segments: &[Vec<u8>]) -> Vec<u8> {
     let targets = [target(&naa_of(UUID)), target(&naa_of(SECOND))].concat();
     let segments = segments.concat();
     let mut bytes = vec![list_id, 0, 0, targets.len() as u8, 0, 0, 0, 0];
@@ -80,7 +80,7 @@ fn results(action: u8, list_id: u8) -> Cdb {
     [0x84, action, list_id, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0].into()
 }
 
-fn run(world: &World, list: &[u8]) -> Result<(), Sense> {
+pub(super) fn run(world: &World, list: &[u8]) -> Result<(), Sense> {
     let reply = world.run(NEXUS, extended_copy(list), list);
     if reply.status == Status::Good { Ok(()) } else { Err(cause(sense(&reply))) }
 }
@@ -96,7 +96,7 @@ fn place(world: &World, list: &[u8]) -> (u16, Option<u16>) {
     (segment.number, segment.byte)
 }
 
-fn aborted(additional: AdditionalSense) -> Result<(), Sense> {
+pub(super) fn aborted(additional: AdditionalSense) -> Result<(), Sense> {
     Err(Sense::new(SenseKey::CopyAborted, additional))
 }
 
@@ -365,7 +365,7 @@ fn results_are_kept_for_their_initiator_until_they_are_read() {
     assert_eq!(world.good(results(3, 0), &[]), copy::operating_parameters(512));
 }
 
-fn begin(world: &World, nexus: NexusId, list: &[u8]) -> Progress {
+pub(super) fn begin(world: &World, nexus: NexusId, list: &[u8]) -> Progress {
     world.begin(nexus, task(extended_copy(list), list))
 }
 

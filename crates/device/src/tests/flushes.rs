@@ -8,11 +8,13 @@ use sanwire_store::{Completion, ErrorKind, Outcome, Started, StoreError};
 use crate::testing::{NEXUS, OTHER, Op, SMALL, World, ports, sense, task};
 use crate::{Progress, Volatility};
 
-const LOST: Sense = Sense::new(SenseKey::MediumError, AdditionalSense::WRITE_ERROR);
+use super::media::{EJECT, removable};
+
+pub(super) const LOST: Sense = Sense::new(SenseKey::MediumError, AdditionalSense::WRITE_ERROR);
 const LOOK: Sense = Sense::new(SenseKey::UnitAttention, AdditionalSense::INQUIRY_DATA_HAS_CHANGED);
 const THIRD: NexusId = NexusId(3);
 
-fn flush() -> Cdb {
+pub(super) fn flush() -> Cdb {
     build::synchronize_cache_16(Extent { lba: 0, blocks: 0 })
 }
 
@@ -35,7 +37,7 @@ impl World {
         World::small().with(nexuses)
     }
 
-    fn with(self, nexuses: &[NexusId]) -> World {
+    pub(super) fn with(self, nexuses: &[NexusId]) -> World {
         nexuses.iter().for_each(|nexus| self.come(*nexus));
         self
     }
@@ -59,7 +61,7 @@ impl World {
     }
 }
 
-fn told(reply: &Reply) -> Option<Sense> {
+pub(super) fn told(reply: &Reply) -> Option<Sense> {
     (reply.status != Status::Good).then(|| sense(reply))
 }
 
@@ -107,6 +109,17 @@ fn a_sanitize_tells_others_of_its_flush_and_hears_of_none() {
     assert_eq!(told(&world.failing(NEXUS, erase(), &[])), Some(failed));
     assert_eq!(told(&world.run(OTHER, erase(), &[])), None);
     assert_eq!(world.flushes(OTHER), [Some(LOST), None, None]);
+}
+
+/// The medium stays, and its initiator may try again.
+#[test]
+fn a_medium_is_not_ejected_when_what_was_written_to_it_is_lost() {
+    let world = removable().with(&[NEXUS, OTHER]);
+    assert_eq!(told(&world.failing(NEXUS, EJECT.into(), &[])), Some(LOST));
+    assert_eq!(told(&world.run(NEXUS, build::test_unit_ready(), &[])), None);
+    assert_eq!(world.flushes(NEXUS), [None; 3], "it has heard of it");
+    assert_eq!(world.flushes(OTHER), [Some(LOST), None, None]);
+    assert_eq!(told(&world.run(NEXUS, EJECT, &[])), None);
 }
 
 /// Its initiator has given up, and may flush again.

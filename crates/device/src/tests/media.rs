@@ -4,13 +4,13 @@ use sanwire_store::Geometry;
 use crate::testing::{NEXUS, OTHER, Op, SMALL, World, lun};
 use crate::{Disk, DiskOptions, LogicalUnits};
 
-const EJECT: [u8; 6] = [0x1b, 0, 0, 0, 0x02, 0];
+pub(super) const EJECT: [u8; 6] = [0x1b, 0, 0, 0, 0x02, 0];
 const LOAD: [u8; 6] = [0x1b, 0, 0, 0, 0x03, 0];
 
 const NO_MEDIUM: Sense = Sense::new(SenseKey::NotReady, AdditionalSense::MEDIUM_NOT_PRESENT);
 const PREVENTED: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::MEDIUM_REMOVAL_PREVENTED);
 
-fn removable() -> World {
+pub(super) fn removable() -> World {
     let world = World::small();
     world.units.remove(lun(0)).unwrap();
     let identity = sanwire_scsi::Identity::new("vol", crate::testing::UUID).unwrap();

@@ -1,5 +1,6 @@
 mod control;
 mod copy;
+mod copy_flushes;
 mod flushes;
 mod inventory;
 mod media;

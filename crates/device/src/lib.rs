@@ -31,6 +31,7 @@ mod execution;
 mod fault;
 mod fill;
 mod flushes;
+mod growth;
 mod nexus;
 mod piece;
 mod port_groups;

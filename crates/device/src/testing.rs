@@ -1,5 +1,6 @@
 //! A RAM store that logs and fails on demand, and a runner that drives commands to their end.
 
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use sanwire_buffer::Region;
@@ -7,7 +8,9 @@ use sanwire_core::{ClientId, Lun, NexusId};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Identity, Reply, Sense, Status, Task};
-use sanwire_store::{Allocation, ErrorKind, Geometry, Outcome, Request, Space, Started, Store, StoreError};
+use sanwire_store::{
+    Allocation, ErrorKind, Geometry, Outcome, Request, ResizeError, Space, Started, Store, StoreError,
+};
 
 use crate::{Disk, DiskOptions, LogicalUnits, NexusPorts, Progress, Volatility};
 
@@ -104,6 +107,14 @@ impl TestStore {
 }
 
 impl Store for TestStore {
+    /// It tries, and can at best not make it stable.
+    fn resize(&self, _length_bytes: u64) -> Result<(), ResizeError> {
+        match *self.fault.lock().unwrap() {
+            Some((Op::Flush, _)) => Err(ResizeError::Unstable(io::Error::other("on purpose"))),
+            _ => Err(ResizeError::Fixed("it is a test's")),
+        }
+    }
+
     fn geometry(&self) -> Geometry {
         *self.geometry.lock().unwrap()
     }

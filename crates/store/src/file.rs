@@ -96,7 +96,8 @@ impl Store for FileStore {
             if known_length(&self.file).is_some_and(|is_bytes| is_bytes < self.geometry.get().length_bytes) {
                 return Err(ResizeError::Fixed("its file was cut short: restore what is missing first"));
             }
-            self.file.set_len(length_bytes).and_then(|()| self.file.sync_all()).map_err(ResizeError::Io)?;
+            self.file.set_len(length_bytes).map_err(ResizeError::Io)?;
+            self.file.sync_all().map_err(ResizeError::Unstable)?;
         }
         self.geometry.grow(length_bytes);
         Ok(())

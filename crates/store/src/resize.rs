@@ -30,6 +30,9 @@ pub enum ResizeError {
     /// The kernel refuses.
     #[error("cannot make the volume longer: {0}")]
     Io(io::Error),
+    /// It is longer, and that could not be made stable. Nobody else may hear of it who flushes: what was written before may be lost.
+    #[error("cannot make the new length of the volume stable: {0}; what was written to it and not flushed may be lost")]
+    Unstable(io::Error),
 }
 
 /// A geometry whose length may grow while others read it.

@@ -3,9 +3,9 @@
 use sanwire_core::NexusId;
 use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Reply, Sense, SenseKey, Status, build};
-use sanwire_store::{Completion, ErrorKind, Outcome, Started, StoreError};
+use sanwire_store::{Completion, ErrorKind, Outcome, ResizeError, Started, StoreError};
 
-use crate::testing::{NEXUS, OTHER, Op, SMALL, World, ports, sense, task};
+use crate::testing::{NEXUS, OTHER, Op, SMALL, World, lun, ports, sense, task};
 use crate::{Progress, Volatility};
 
 use super::media::{EJECT, removable};
@@ -175,6 +175,22 @@ fn who_reads_the_write_verifier_finds_another_one_and_flushes_as_ever() {
     world.failing(THIRD, flush_later(), &[]);
     assert_eq!(world.flushes(OTHER), [Some(LOOK), Some(LOST), None], "it was told to look, and did not");
     assert!(![before, second].contains(&ask(NEXUS)));
+}
+
+/// The store makes its new length stable, and is told there of what others have written.
+#[test]
+fn a_new_length_that_cannot_be_made_stable_is_a_failed_flush() {
+    let world = World::of(&[NEXUS, OTHER]);
+    let disk = world.units.get(lun(0)).unwrap();
+    assert!(matches!(disk.resize(2 << 20), Err(ResizeError::Fixed(_))));
+    assert_eq!(world.flushes(NEXUS), [None; 3]);
+    world.store.fail(Op::Flush, ErrorKind::Unwritable);
+    let under_way = begun(&world, OTHER);
+    assert!(matches!(disk.resize(2 << 20), Err(ResizeError::Unstable(_))));
+    world.store.heal();
+    assert_eq!(told(&world.finish(under_way)), Some(LOST), "its error was told there");
+    assert_eq!(world.flushes(OTHER), [None; 3]);
+    assert_eq!(world.flushes(NEXUS), [Some(LOST), None, None]);
 }
 
 /// A disk that loses nothing as a rule tells of no verifier: a look at the page says nothing of a failure.

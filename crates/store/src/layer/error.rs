@@ -1,5 +1,6 @@
 //! A store that fails on purpose, reproducibly.
 
+use std::io;
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -133,8 +134,13 @@ impl Store for ErrorLayer {
         self.below.space()
     }
 
+    /// The new length is made stable by a flush.
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
-        self.below.resize(length_bytes)
+        self.below.resize(length_bytes)?;
+        match self.failure_bytes(&Request::Flush) {
+            Some(_) => Err(ResizeError::Unstable(io::Error::other("the store fails on purpose"))),
+            None => Ok(()),
+        }
     }
 
     fn start(&self, request: Request) -> Started {

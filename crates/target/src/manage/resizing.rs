@@ -25,7 +25,7 @@ impl Manager {
             return Ok(Vec::new());
         }
         let refused = |source| ManageError::Resize { name: name.to_owned(), source };
-        disk.store().resize(size_bytes).map_err(refused)?;
+        disk.resize(size_bytes).map_err(refused)?;
         if let Some(volume) = self.volumes.iter().find(|volume| *volume.spec.name == *name) {
             self.target.remember_length(&volume.spec, size_bytes);
         }

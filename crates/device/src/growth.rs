@@ -1,0 +1,23 @@
+//! A disk whose store is made longer.
+
+use sanwire_store::ResizeError;
+
+use crate::disk::Disk;
+
+impl Disk {
+    /// Makes its store so long, in bytes; who uses it is to be told by [`Disk::capacity_changed`].
+    ///
+    /// # Errors
+    /// [`ResizeError`]: the length stays what it was. [`ResizeError::Unstable`] is told to initiators as any flush that has failed.
+    pub fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        // The store makes the length stable, and may be told there, in their place, that what others have written is lost: their
+        // flushes do not succeed before that is known.
+        let place = self.flushes.begin(None);
+        let resized = self.store().resize(length_bytes);
+        if matches!(resized, Err(ResizeError::Unstable(_))) {
+            self.flush_failed();
+        }
+        self.flushes.end(place);
+        resized
+    }
+}

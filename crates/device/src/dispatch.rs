@@ -124,12 +124,12 @@ impl Beginning<'_> {
         let answer = |bytes, allocation_bytes: u32| Step::Answer(cut(bytes, allocation_bytes as usize));
         let (disk, geometry) = (&**self.disk, &self.geometry);
         Some(match *command {
-            Command::Inquiry { page, allocation_bytes } => {
+            Command::Inquiry { page, allocation_bytes, as_writer } => {
                 if matches!(page, Some(page::UNIT_SERIAL_NUMBER | page::DEVICE_IDENTIFICATION)) {
                     disk.nexuses.see(self.nexus);
                 }
                 let bytes = if page == Some(page::WRITE_VERIFIER) {
-                    Ok(self.units.write_verifier(self.nexus, disk).to_page())
+                    Ok(self.units.write_verifier(self.nexus, disk, as_writer).to_page())
                 } else {
                     let transfer_max_bytes = piece::transfer_max_bytes(task);
                     control::inquiry(page, disk, &self.units.port(self.nexus), geometry, transfer_max_bytes)

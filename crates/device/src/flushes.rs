@@ -3,7 +3,8 @@
 //! A store says once that it has not made stable what was written: Linux tells it to the next flush of an open file, lets go of the
 //! data, and calls the flush after that a success. But the data may be anybody's, and whoever flushed may have been answered before,
 //! or be gone. So a disk counts the flushes that failed, and the next flush of each nexus that has not heard of the last one fails
-//! too, once. Who reads the write verifier page has heard of it there: the verifier is another one after each failure.
+//! too, once. Who reads the write verifier page, and says that it heeds it, has heard of it there: the verifier is another one after
+//! each failure.
 //!
 //! Of two that are at the store together one may have the error of both, and it may be known here after the other's success. So a
 //! success counts only when all that had begun before it have ended, and none has failed meanwhile: also of those of its own nexus,
@@ -61,7 +62,7 @@ struct Listener {
     /// Of how many of them it has heard for certain: it has flushed again since. Who comes back from the same port is told of the
     /// others once more, for the answer may have been lost with the connection.
     heard: u64,
-    /// It has read the write verifier page: it looks there when it is told to.
+    /// It heeds the write verifier page: it looks there when it is told to.
     reads_page: bool,
 }
 
@@ -94,7 +95,7 @@ impl Flushes {
         state.away.push_back((ports.initiator.clone(), heard));
     }
 
-    /// The verifier as it is now, for a nexus that reads it; `None` when there is none.
+    /// The verifier as it is now, for a nexus that heeds it; `None` when there is none.
     pub(crate) fn tell_verifier(&self, nexus: NexusId) -> Option<[u8; 16]> {
         let first = self.verifier?;
         let state = &mut *self.lock();
@@ -189,12 +190,14 @@ impl Disk {
         self.flushes.verifier()
     }
 
-    /// What the write verifier page tells this nexus, which is the writer of this name.
-    pub(crate) fn write_verifier(&self, nexus: NexusId, writer: Option<[u8; 16]>) -> WriteVerifier {
-        let Some(verifier) = self.flushes.tell_verifier(nexus) else {
+    /// What the write verifier page tells; `heeding`: the nexus that goes by that, which is the writer of this name.
+    pub(crate) fn write_verifier(&self, heeding: Option<NexusId>, writer: Option<[u8; 16]>) -> WriteVerifier {
+        let verifier = heeding.map_or_else(|| self.flushes.verifier(), |nexus| self.flushes.tell_verifier(nexus));
+        let Some(verifier) = verifier else {
             return WriteVerifier { is_stable: true, verifier: [0; 16], tenure: None };
         };
-        let tenure = writer.and_then(|writer| self.tenures.offer(nexus, writer, &self.exclusion, &self.nexuses));
+        let offer = |(nexus, writer)| self.tenures.offer(nexus, writer, &self.exclusion, &self.nexuses);
+        let tenure = heeding.zip(writer).and_then(offer);
         WriteVerifier { is_stable: false, verifier, tenure: tenure.map(|tenure| tenure.id) }
     }
 

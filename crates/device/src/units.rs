@@ -210,10 +210,10 @@ impl LogicalUnits {
         }
     }
 
-    /// What the initiator is told of its writes.
-    pub(crate) fn write_verifier(&self, nexus: NexusId, disk: &Disk) -> WriteVerifier {
+    /// What the initiator is told of its writes; `as_writer`: it heeds that.
+    pub(crate) fn write_verifier(&self, nexus: NexusId, disk: &Disk, as_writer: bool) -> WriteVerifier {
         let writer = self.lock().get(&nexus).and_then(|member| member.writer);
-        disk.write_verifier(nexus, writer)
+        disk.write_verifier(as_writer.then_some(nexus), writer)
     }
 
     /// As if the initiator had asked every unit to keep its medium in (SBC-4 5.14), or to let it go, until it asks for something
@@ -309,7 +309,7 @@ impl LogicalUnits {
     fn answer_for_nobody(&self, task: &Task, nexus: NexusId) -> Reply {
         let nobody = NOT_SUPPORTED;
         let (bytes, allocation_bytes) = match Command::parse(&task.cdb, Features::default()) {
-            Ok(Command::Inquiry { page: None, allocation_bytes }) => {
+            Ok(Command::Inquiry { page: None, allocation_bytes, .. }) => {
                 (inquiry::absent_inquiry().to_vec(), allocation_bytes)
             }
             Ok(Command::RequestSense { descriptor, allocation_bytes }) => {

@@ -202,8 +202,11 @@ impl Asker<'_> {
         if listed.is_some_and(|listed| !listed.contains(&page)) {
             return Ok(None);
         }
-        let cdb = build::inquiry(Some(page), ANSWER_BYTES);
-        match self.try_ask(lun, "INQUIRY", cdb, usize::from(ANSWER_BYTES)) {
+        self.optional(lun, build::inquiry(Some(page), ANSWER_BYTES))
+    }
+
+    fn optional(&mut self, lun: Lun, inquiry: Cdb) -> Result<Option<Vec<u8>>, ConnectError> {
+        match self.try_ask(lun, "INQUIRY", inquiry, usize::from(ANSWER_BYTES)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(Refusal::Unknown(_) | Refusal::Refused(_)) => Ok(None),
             Err(Refusal::Failed(error)) => Err(error),
@@ -346,7 +349,9 @@ fn mode(asker: &mut Asker<'_>, lun: Lun, listed: Option<&[u8]>) -> Result<Mode, 
 
 /// What the unit says of writes that are in its cache.
 fn word(asker: &mut Asker<'_>, lun: Lun, listed: Option<&[u8]>) -> Result<Word, ConnectError> {
-    let page = asker.optional_page(lun, Some(listed.unwrap_or_default()), page::WRITE_VERIFIER)?;
+    let is_listed = listed.is_some_and(|listed| listed.contains(&page::WRITE_VERIFIER));
+    // Another vendor's page with that number may be refused so: it is not wanted.
+    let page = if is_listed { asker.optional(lun, build::write_verifier(ANSWER_BYTES))? } else { None };
     let said = page.and_then(|page| WriteVerifier::parse(&page).ok().flatten());
     Ok(match said {
         Some(WriteVerifier { is_stable: true, .. }) => Word::Stable { verifier: None },

@@ -2,8 +2,9 @@
 
 use crate::bytes::put;
 use crate::command::{Extent, PageControl};
-use crate::operation::code;
+use crate::operation::{AS_WRITER, code};
 use crate::task::Cdb;
+use crate::vpd::page;
 
 /// TEST UNIT READY.
 #[must_use]
@@ -22,6 +23,14 @@ pub fn request_sense(allocation_bytes: u8) -> Cdb {
 pub fn inquiry(page: Option<u8>, allocation_bytes: u16) -> Cdb {
     let [high, low] = allocation_bytes.to_be_bytes();
     Cdb::from([code::INQUIRY, page.is_some().into(), page.unwrap_or(0), high, low, 0])
+}
+
+/// INQUIRY for the write verifier page, by an initiator that heeds what it says: it wants to be told by that page of writes that are
+/// lost, and not by its next flush.
+#[must_use]
+pub fn write_verifier(allocation_bytes: u16) -> Cdb {
+    let [high, low] = allocation_bytes.to_be_bytes();
+    Cdb::from([code::INQUIRY, 1, page::WRITE_VERIFIER, high, low, AS_WRITER])
 }
 
 /// REPORT LUNS, for all addressable units.
@@ -165,8 +174,8 @@ mod tests {
         for (cdb, command) in [
             (test_unit_ready(), Command::TestUnitReady),
             (request_sense(18), Command::RequestSense { descriptor: false, allocation_bytes: 18 }),
-            (inquiry(None, 0x1234), Command::Inquiry { page: None, allocation_bytes: 0x1234 }),
-            (inquiry(Some(0x83), 255), Command::Inquiry { page: Some(0x83), allocation_bytes: 255 }),
+            (inquiry(None, 0x1234), Command::Inquiry { page: None, allocation_bytes: 0x1234, as_writer: false }),
+            (inquiry(Some(0x83), 255), Command::Inquiry { page: Some(0x83), allocation_bytes: 255, as_writer: false }),
             (report_luns(1 << 20), Command::ReportLuns { reported: ReportedLuns::All, allocation_bytes: 1 << 20 }),
             (read_capacity_16(32), Command::ReadCapacity16 { allocation_bytes: 32 }),
             (get_lba_status(1 << 40, 24), Command::GetLbaStatus { lba: 1 << 40, allocation_bytes: 24 }),

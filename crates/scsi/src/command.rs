@@ -156,7 +156,7 @@ pub enum ReportedLuns {
 pub enum Command {
     TestUnitReady,
     RequestSense { descriptor: bool, allocation_bytes: u32 },
-    Inquiry { page: Option<u8>, allocation_bytes: u32 },
+    Inquiry { page: Option<u8>, allocation_bytes: u32, as_writer: bool },
     ReportLuns { reported: ReportedLuns, allocation_bytes: u32 },
     ReportSupportedOperations { reported: ReportedOperations, timeouts: bool, allocation_bytes: u32 },
     ReadCapacity10,

@@ -9,6 +9,9 @@ use crate::task::Cdb;
 
 use table::OPERATIONS;
 
+/// Of INQUIRY's CONTROL byte (bits 7 and 6 are vendor specific, SAM-5 5.2): who reads the write verifier page heeds what it says.
+pub(crate) const AS_WRITER: u8 = 0x80;
+
 /// One command that a disk knows.
 #[derive(Debug)]
 pub struct Operation {

@@ -158,7 +158,7 @@ fn who_reads_the_write_verifier_finds_another_one_and_flushes_as_ever() {
     world.replace(Volatility { verifier: [0xff; 16], tenure: None, keeper: None });
     let world = world.with(&[NEXUS, OTHER, THIRD]);
     let ask = |nexus| {
-        let page = world.run(nexus, build::inquiry(Some(0xc0), 255), &[]).data_in.unwrap();
+        let page = world.run(nexus, build::write_verifier(255), &[]).data_in.unwrap();
         WriteVerifier::parse(&page).unwrap().unwrap().verifier
     };
     let before = ask(NEXUS);
@@ -175,6 +175,22 @@ fn who_reads_the_write_verifier_finds_another_one_and_flushes_as_ever() {
     world.failing(THIRD, flush_later(), &[]);
     assert_eq!(world.flushes(OTHER), [Some(LOOK), Some(LOST), None], "it was told to look, and did not");
     assert!(![before, second].contains(&ask(NEXUS)));
+}
+
+/// A Linux host reads all pages when its administrator does, and its file system has to hear of the failure.
+#[test]
+fn a_look_at_the_page_by_who_does_not_heed_it_is_no_hearing() {
+    let world = World::small();
+    world.replace(Volatility { verifier: [9; 16], tenure: None, keeper: None });
+    let world = world.with(&[NEXUS, OTHER]);
+    let look = || {
+        let page = world.run(OTHER, build::inquiry(Some(0xc0), 255), &[]).data_in.unwrap();
+        WriteVerifier::parse(&page).unwrap().unwrap().verifier
+    };
+    assert_eq!(look(), [9; 16]);
+    world.failing(NEXUS, flush(), &[]);
+    assert_ne!(look(), [9; 16], "it is true all the same");
+    assert_eq!(world.flushes(OTHER), [Some(LOST), None, None]);
 }
 
 /// The store makes its new length stable, and is told there of what others have written.
@@ -198,7 +214,7 @@ fn a_new_length_that_cannot_be_made_stable_is_a_failed_flush() {
 fn a_look_at_a_page_without_a_verifier_is_no_hearing() {
     let world = World::of(&[NEXUS, OTHER]);
     world.failing(NEXUS, flush(), &[]);
-    world.run(OTHER, build::inquiry(Some(0xc0), 255), &[]);
+    world.run(OTHER, build::write_verifier(255), &[]);
     assert_eq!(world.flushes(OTHER), [Some(LOST), None, None]);
 }
 

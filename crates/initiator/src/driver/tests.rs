@@ -318,6 +318,22 @@ fn caching(fails: bool, flushes: Arc<Mutex<u32>>) -> Device {
     })
 }
 
+/// Else it would hear of a failed flush by its next one, besides.
+#[test]
+fn a_client_says_that_it_heeds_the_write_verifier_page() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let (log, mut tells) = (Arc::clone(&asked), caching(false, Arc::default()));
+    let mut driver = driver(Box::new(move |cdb| {
+        if let [0x12, 1, 0xc0, .., control] = cdb.as_ref() {
+            log.lock().expect("no panic").push(*control);
+        }
+        tells(cdb)
+    }));
+    open(&mut driver);
+    let asked = asked.lock().expect("no panic");
+    assert!(!asked.is_empty() && asked.iter().all(|control| *control == 0x80), "{asked:?}");
+}
+
 #[test]
 fn what_comes_near_the_bound_is_flushed_before_anybody_asks() {
     for (fails, keep_bytes, is_flushed) in [(false, 20_000, true), (false, 0, false), (true, 20_000, true)] {

@@ -6,10 +6,11 @@ use super::{
 };
 use crate::bytes::{u16_at, u24_at, u32_at, u64_at};
 use crate::copy::CopyResults;
-use crate::operation::{Features, Operation, code};
+use crate::operation::{AS_WRITER, Features, Operation, code};
 use crate::reservation::{OrderAction, ReservationQuery};
 use crate::sense::Sense;
 use crate::task::Cdb;
+use crate::vpd::page;
 
 impl Command {
     /// Reads a CDB.
@@ -117,7 +118,12 @@ impl Fields<'_> {
             // SPC-5 6.6.1: a page code without EVPD.
             return Err(Sense::invalid_field_in_cdb(2, None));
         }
-        Ok(Command::Inquiry { page, allocation_bytes: self.u16(3).into() })
+        let as_writer = self.byte(5) & AS_WRITER != 0;
+        // No other page says anything of writes.
+        if as_writer && page != Some(page::WRITE_VERIFIER) {
+            return Err(Sense::invalid_field_in_cdb(5, Some(7)));
+        }
+        Ok(Command::Inquiry { page, allocation_bytes: self.u16(3).into(), as_writer })
     }
 
     fn report_luns(&self) -> Result<Command, Sense> {

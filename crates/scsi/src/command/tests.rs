@@ -129,8 +129,21 @@ fn protection_information_and_other_unsupported_bits_are_refused() {
 }
 
 #[test]
+fn who_reads_the_write_verifier_page_may_say_that_it_heeds_it() {
+    let asked = Command::Inquiry { page: Some(0xc0), allocation_bytes: 64, as_writer: true };
+    assert_eq!(parse(&[0x12, 1, 0xc0, 0, 64, 0x80]), Ok(asked));
+    for cdb in [[0x12, 1, 0x83, 0, 64, 0x80], [0x12, 0, 0, 0, 64, 0x80]] {
+        assert_eq!(parse(&cdb), Err(Sense::invalid_field_in_cdb(5, Some(7))), "no other page");
+    }
+    assert_eq!(parse(&[0x12, 1, 0xc0, 0, 64, 0x40]), Err(Sense::invalid_field_in_cdb(5, Some(6))));
+}
+
+#[test]
 fn inquiry_needs_evpd_for_a_page() {
-    assert_eq!(parse(&[0x12, 1, 0xb0, 0, 64, 0]), Ok(Command::Inquiry { page: Some(0xb0), allocation_bytes: 64 }));
+    assert_eq!(
+        parse(&[0x12, 1, 0xb0, 0, 64, 0]),
+        Ok(Command::Inquiry { page: Some(0xb0), allocation_bytes: 64, as_writer: false })
+    );
     assert_eq!(parse(&[0x12, 0, 0xb0, 0, 64, 0]), Err(Sense::invalid_field_in_cdb(2, None)));
 }
 

@@ -1,7 +1,7 @@
 //! The operations of a disk, with the bits of their CDBs that are evaluated.
 
 use super::code::*;
-use super::{Effort, Need, Operation};
+use super::{AS_WRITER, Effort, Need, Operation};
 
 const fn operation(code: u8, effort: Effort, usage: &'static [u8]) -> Operation {
     let evaluated = evaluated(usage, 0);
@@ -37,8 +37,8 @@ impl Operation {
 /// RECEIVE COPY RESULTS: list identifier and allocation length.
 const COPY_RESULTS: &[u8] = &[0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0];
 
-/// Ascending by code, then by service action. Bytes 0 are the operation codes; the last byte of each, CONTROL, is zero:
-/// NACA is not supported (SAM-5 5.2).
+/// Ascending by code, then by service action. Bytes 0 are the operation codes; the last byte of each, CONTROL, is zero but for a
+/// vendor specific bit of INQUIRY: NACA is not supported (SAM-5 5.2).
 pub(super) static OPERATIONS: &[Operation] = {
     use Effort::{Control, Medium, Range, Transfer};
     const F: u8 = 0xff;
@@ -49,7 +49,7 @@ pub(super) static OPERATIONS: &[Operation] = {
         operation(REQUEST_SENSE, Control, &[0, 1, 0, 0, F, 0]),
         operation(READ_6, Transfer, &[0, 0x1f, F, F, F, 0]),
         operation(WRITE_6, Transfer, &[0, 0x1f, F, F, F, 0]),
-        operation(INQUIRY, Control, &[0, 1, F, F, F, 0]),
+        operation(INQUIRY, Control, &[0, 1, F, F, F, AS_WRITER]),
         operation(MODE_SELECT_6, Control, &[0, 0x10, 0, 0, F, 0]),
         operation(RESERVE_6, Control, &[0, 0, 0, 0, 0, 0]),
         operation(RELEASE_6, Control, &[0, 0, 0, 0, 0, 0]),

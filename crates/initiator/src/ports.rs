@@ -2,10 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, LinkId, MacAddress, Path, Peer};
 use sanwire_hyperscsi::{ETHERTYPE, LinkLimits};
+use sanwire_io::interface::Interface;
 use sanwire_io::{Clock, LocalAddress, PacketPort, Poller, Port, UdpPort, Waker, interface};
 
 /// Ports of a client at the most.
@@ -41,6 +43,14 @@ impl Door {
         }
     }
 
+    /// Whether there is something to open.
+    fn is_there(&self, interfaces: &[Interface]) -> bool {
+        match self {
+            Door::Ethernet { interface, .. } => interfaces.iter().any(|known| known.name == *interface),
+            Door::Udp { .. } => true,
+        }
+    }
+
     /// One port serves all servers that are reached from the same address.
     fn leads_like(&self, other: &Door) -> bool {
         match (self, other) {
@@ -58,6 +68,8 @@ pub(crate) struct Ports {
     doors: Vec<Opened>,
     next: LinkId,
     poller: Poller,
+    /// As they were when the ports were last looked after.
+    interfaces: Option<Arc<Vec<Interface>>>,
 }
 
 /// How a port was opened, and what it is called.
@@ -69,7 +81,7 @@ struct Opened {
 
 impl Ports {
     pub(crate) fn new() -> Self {
-        Ports { ports: Vec::new(), doors: Vec::new(), next: LinkId(0), poller: Poller::new() }
+        Ports { ports: Vec::new(), doors: Vec::new(), next: LinkId(0), poller: Poller::new(), interfaces: None }
     }
 
     /// Opens one more, unless it is open already.
@@ -182,8 +194,9 @@ impl Ports {
 
     /// Opens those again that lead nowhere. To be called now and then while there is no connection.
     pub(crate) fn tend(&mut self) {
+        self.mend();
         for place in 0..self.ports.len() {
-            if self.is_broken(place) || self.is_rerouted(place) {
+            if self.is_rerouted(place) {
                 self.reopen(place);
             }
         }
@@ -191,8 +204,14 @@ impl Ports {
 
     /// Opens those again whose interfaces were replaced, or have lost their addresses. Others may carry a connection meanwhile.
     pub(crate) fn mend(&mut self) {
+        let Some(interfaces) = interface::watch().known() else { return };
+        let before = self.interfaces.replace(Arc::clone(&interfaces));
+        // What is older than the port says nothing of it.
+        let is_news = before.is_none_or(|before| !Arc::ptr_eq(&before, &interfaces));
         for place in 0..self.ports.len() {
-            if self.is_broken(place) {
+            let is_gone = self.ports[place].refresh(&interfaces).is_err() && is_news;
+            self.doors[place].is_broken |= is_gone;
+            if self.doors[place].is_broken && self.doors[place].door.is_there(&interfaces) {
                 self.reopen(place);
             }
         }
@@ -211,10 +230,6 @@ impl Ports {
             }
             Err(error) => tracing::debug!("the network port cannot be opened again yet: {error}"),
         }
-    }
-
-    fn is_broken(&mut self, place: usize) -> bool {
-        self.ports[place].refresh().is_err() || self.doors[place].is_broken
     }
 
     fn is_rerouted(&self, place: usize) -> bool {

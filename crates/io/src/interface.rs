@@ -1,17 +1,17 @@
 //! This host's network interfaces: names, addresses, MTU.
 
-mod local;
+mod watch;
 
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use libc::{c_int, ifaddrs, ifreq};
 use sanwire_core::{MacAddress, Peer};
 
-pub use self::local::LocalAddresses;
+pub use self::watch::{Watch, watch};
 use crate::sys;
 
 /// One network interface, as it was when asked.
@@ -25,6 +25,8 @@ pub struct Interface {
     pub mac_address: Option<MacAddress>,
     /// The largest packet that the link takes, without its Ethernet header.
     pub mtu_bytes: usize,
+    /// What the link carries in a second, in Mbit, if its driver says so.
+    pub speed_mbit: Option<u32>,
     /// IP addresses.
     pub addresses: Vec<IpAddr>,
     /// Switched on by the administrator.
@@ -41,14 +43,16 @@ pub struct Interface {
 /// The kernel's.
 pub fn list() -> io::Result<Vec<Interface>> {
     let mut interfaces: Vec<Interface> = Vec::new();
+    let asker = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
     for entry in Entries::new()?.iter() {
         let Some(name) = entry.name() else { continue };
         let place = match interfaces.iter().position(|interface| interface.name == name) {
             Some(place) => place,
             None => {
                 // An interface may vanish between the two calls.
-                let Ok(mtu_bytes) = mtu_bytes(name) else { continue };
-                interfaces.push(Interface::new(name, mtu_bytes, entry.flags()));
+                let Ok(mtu_bytes) = mtu_bytes(asker.as_fd(), name) else { continue };
+                let speed_mbit = speed_mbit(asker.as_fd(), name);
+                interfaces.push(Interface { speed_mbit, ..Interface::new(name, mtu_bytes, entry.flags()) });
                 interfaces.len() - 1
             }
         };
@@ -70,24 +74,22 @@ pub fn list() -> io::Result<Vec<Interface>> {
 /// # Errors
 /// `NotFound` when there is none; otherwise the kernel's.
 pub fn by_name(name: &str) -> io::Result<Interface> {
-    list()?.into_iter().find(|interface| interface.name == name).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::NotFound, format!("there is no network interface {name} on this host"))
-    })
+    find(name, &list()?).cloned()
 }
 
-/// Whether the peer is this very host: one of its IP addresses or of its interfaces' hardware addresses.
-///
-/// # Errors
-/// The kernel's.
-pub fn is_local_address(peer: Peer) -> io::Result<bool> {
-    Ok(is_loopback(peer) || is_among(peer, &list()?))
+pub(crate) fn find<'a>(name: &str, interfaces: &'a [Interface]) -> io::Result<&'a Interface> {
+    interfaces.iter().find(|interface| interface.name == name).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::NotFound, format!("there is no network interface {name} on this host"))
+    })
 }
 
 fn is_loopback(peer: Peer) -> bool {
     matches!(peer, Peer::Udp(address) if address.ip().to_canonical().is_loopback())
 }
 
-fn is_among(peer: Peer, interfaces: &[Interface]) -> bool {
+/// Whether the peer is an address of one of these interfaces.
+#[must_use]
+pub fn is_among(peer: Peer, interfaces: &[Interface]) -> bool {
     match peer {
         Peer::Ethernet(mac) => interfaces.iter().any(|interface| interface.mac_address == Some(mac)),
         Peer::Udp(address) => {
@@ -122,26 +124,13 @@ pub fn route_to(address: SocketAddr) -> io::Result<Route> {
 }
 
 impl Interface {
-    /// What the link carries in a second, in Mbit, if its driver says so. It is asked for each time: links change their speed.
-    #[must_use]
-    pub fn speed_mbit(&self) -> Option<u32> {
-        let mut command = EthtoolCommand { command: ETHTOOL_GSET, ..EthtoolCommand::default() };
-        let mut request = request(&self.name).ok()?;
-        request.ifr_ifru.ifru_data = (&raw mut command).cast();
-        let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).ok()?;
-        // SAFETY: SIOCETHTOOL reads the ifreq, and with this command reads and writes one EthtoolCommand; both live.
-        sys::check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) }).ok()?;
-        let speed = u32::from(command.speed_high) << 16 | u32::from(command.speed_low);
-        // SPEED_UNKNOWN is -1; some drivers say 0, or 65535 as those of old did.
-        Some(speed).filter(|speed| !matches!(*speed, 0 | 0xffff | u32::MAX))
-    }
-
     fn new(name: &str, mtu_bytes: usize, flags: c_int) -> Self {
         Interface {
             name: name.to_owned(),
             index: 0,
             mac_address: None,
             mtu_bytes,
+            speed_mbit: None,
             addresses: Vec::new(),
             is_up: flags & libc::IFF_UP != 0,
             is_running: flags & libc::IFF_RUNNING != 0,
@@ -184,11 +173,21 @@ fn request(name: &str) -> io::Result<ifreq> {
     Ok(request)
 }
 
-fn mtu_bytes(name: &str) -> io::Result<usize> {
+fn speed_mbit(asker: BorrowedFd<'_>, name: &str) -> Option<u32> {
+    let mut command = EthtoolCommand { command: ETHTOOL_GSET, ..EthtoolCommand::default() };
+    let mut request = request(name).ok()?;
+    request.ifr_ifru.ifru_data = (&raw mut command).cast();
+    // SAFETY: SIOCETHTOOL reads the ifreq, and with this command reads and writes one EthtoolCommand; both live.
+    sys::check(unsafe { libc::ioctl(asker.as_raw_fd(), SIOCETHTOOL, &raw mut request) }).ok()?;
+    let speed = u32::from(command.speed_high) << 16 | u32::from(command.speed_low);
+    // SPEED_UNKNOWN is -1; some drivers say 0, or 65535 as those of old did.
+    Some(speed).filter(|speed| !matches!(*speed, 0 | 0xffff | u32::MAX))
+}
+
+fn mtu_bytes(asker: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
     let mut request = request(name)?;
-    let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
     // SAFETY: SIOCGIFMTU reads and writes one ifreq, which lives.
-    sys::check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) })?;
+    sys::check(unsafe { libc::ioctl(asker.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) })?;
     // SAFETY: the call that succeeded has filled in this member of the union.
     usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).map_err(io::Error::other)
 }
@@ -274,28 +273,6 @@ mod tests {
         assert!(loopback.is_loopback && loopback.index > 0 && loopback.mtu_bytes >= 1280, "{loopback:?}");
         assert_eq!(by_name("no-such-interface").unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(by_name("").unwrap_err().kind(), io::ErrorKind::NotFound);
-    }
-
-    #[test]
-    fn only_our_addresses_are_local() {
-        let udp = |text: &str| Peer::Udp(text.parse().unwrap());
-        for (peer, expected) in [
-            (udp("127.0.0.1:1"), true),
-            (udp("127.9.9.9:1"), true),
-            (udp("[::1]:1"), true),
-            (udp("[::ffff:127.0.0.1]:1"), true),
-            (udp("192.0.2.1:1"), false),
-            (udp("[2001:db8::1]:1"), false),
-            (Peer::Ethernet(MacAddress([2, 0xde, 0xad, 0xbe, 0xef, 1])), false),
-            (Peer::Ethernet(MacAddress::BROADCAST), false),
-        ] {
-            assert_eq!(is_local_address(peer).unwrap(), expected, "{peer}");
-        }
-        for interface in list().unwrap() {
-            for address in interface.addresses {
-                assert!(is_local_address(Peer::Udp((address, 1).into())).unwrap(), "{address}");
-            }
-        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use sanwire_buffer::Packet;
 use sanwire_core::{MacAddress, Peer};
 
+use crate::interface::Interface;
 use crate::{PacketPort, UdpPort};
 
 /// Packets that one batch holds: after so many [`Port::queue`] refuses until [`Port::flush`].
@@ -70,12 +71,18 @@ impl Port {
         each!(self, port => port.payload_max_bytes())
     }
 
-    /// Reads the MTU and the address of the interface again.
+    /// Takes over the MTU and the address of its interface from those that there are now.
     ///
     /// # Errors
-    /// The kernel's; `NotFound` when the interface is gone. The port stays usable.
-    pub fn refresh(&mut self) -> io::Result<()> {
-        each!(self, port => port.refresh())
+    /// `NotFound` when the interface is gone. The port stays usable.
+    pub fn refresh(&mut self, interfaces: &[Interface]) -> io::Result<()> {
+        match self {
+            Port::Packet(port) => port.refresh(interfaces),
+            Port::Udp(port) => {
+                port.refresh(interfaces);
+                Ok(())
+            }
+        }
     }
 
     /// Hands out up to `budget` packets that have arrived, in place, and returns how many.

@@ -182,7 +182,7 @@ fn the_speed_of_a_link_is_known_where_its_driver_says_it() {
     let Some(hosts) = Hosts::new("speed", 1500) else { return };
     let speed = |name: &str| hosts.on(0, || interface::by_name(name)).unwrap();
     let [wire, loopback] = ["wire", "lo"].map(speed);
-    let told = hosts.on(0, || [wire.speed_mbit(), loopback.speed_mbit()]);
+    let told = [wire.speed_mbit, loopback.speed_mbit];
     assert_eq!(told, [Some(10_000), None], "a veth says 10 Gbit/s, the loopback nothing");
 }
 
@@ -259,13 +259,13 @@ fn a_link_that_goes_down_and_up_again_serves_on() {
     });
     assert!(waits.take(100).count() < 5);
     assert!(ip(&["-n", name, "link", "set", "wire", "mtu", "1400", "up"]));
-    hosts.on(0, || a.refresh()).unwrap();
+    a.refresh(&hosts.on(0, || interface::list().unwrap())).unwrap();
     assert_eq!(a.payload_max_bytes(), 1400);
     send(&mut a, hosts.mac(1), &[packet(2, 1400), packet(3, 1401)]);
     assert_eq!(receive(&mut b, 1).len(), 1);
     assert_eq!(a.counters().send_errors, 3, "too long for the link");
     assert!(ip(&["-n", name, "link", "del", "wire"]));
-    assert!(hosts.on(0, || a.refresh()).is_err());
+    assert!(a.refresh(&hosts.on(0, || interface::list().unwrap())).is_err());
     a.queue(Peer::Ethernet(MacAddress::BROADCAST), packet(4, 100)).unwrap();
     a.flush().unwrap_err();
 }

@@ -114,7 +114,7 @@ impl Export {
         if allow.rules().is_empty() && !authentication.users.is_empty() {
             return true;
         }
-        let is_local = || interface::is_local_address(Peer::Udp((peer, 0).into())).unwrap_or(false);
+        let is_local = || interface::watch().contains(Peer::Udp((peer, 0).into()));
         allow.permits_initiator(initiator, peer, allow.rules().is_empty() && is_local())
     }
 

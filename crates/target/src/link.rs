@@ -18,10 +18,8 @@ use crate::opener::{Opener, Reopened};
 /// How often the links are looked after.
 const TEND_EVERY: Duration = Duration::from_secs(2);
 
-/// Where clients can reach these ports; `None` when the kernel does not say.
-pub(crate) fn addresses(ports: &[Port]) -> Option<Vec<Address>> {
-    let interfaces =
-        interface::list().inspect_err(|error| tracing::debug!("the interfaces are unknown: {error}")).ok()?;
+/// Where clients can reach these ports.
+pub(crate) fn addresses(ports: &[Port], interfaces: &[Interface]) -> Vec<Address> {
     let mut addresses = Vec::new();
     for port in ports {
         let peers: Vec<Peer> = match port.local_address() {
@@ -36,7 +34,7 @@ pub(crate) fn addresses(ports: &[Port]) -> Option<Vec<Address>> {
         };
         let packet_max_bytes = packet_max_bytes(port);
         let speed_mbit =
-            |peer| interfaces.iter().find(|interface| is_at(interface, peer)).and_then(Interface::speed_mbit);
+            |peer| interfaces.iter().find(|interface| is_at(interface, peer)).and_then(|found| found.speed_mbit);
         let told = peers.into_iter();
         addresses.extend(told.map(|peer| Address {
             peer,
@@ -44,7 +42,7 @@ pub(crate) fn addresses(ports: &[Port]) -> Option<Vec<Address>> {
             speed_mbit: speed_mbit(peer).unwrap_or(0),
         }));
     }
-    Some(fastest(addresses))
+    fastest(addresses)
 }
 
 /// As many as a connection may have links, the fastest first; of those that do not say how fast they are, the first.
@@ -79,6 +77,8 @@ pub(crate) struct Links {
     ports: Vec<Port>,
     wires: Vec<LinkWire>,
     tend_at: Instant,
+    /// As they were when the links were last looked after.
+    interfaces: Option<Arc<Vec<Interface>>>,
     /// Something has happened since the links were last looked after: perhaps it was that one is gone.
     is_put_off: bool,
 }
@@ -96,7 +96,7 @@ impl Links {
     pub(crate) fn new(ports: Vec<Port>, openers: Vec<Arc<Opener>>) -> Self {
         let wire = |opener| LinkWire { opener, round: 0, is_broken: false };
         let wires = openers.into_iter().map(wire).collect();
-        Links { ports, wires, tend_at: Instant::ZERO, is_put_off: false }
+        Links { ports, wires, tend_at: Instant::ZERO, interfaces: None, is_put_off: false }
     }
 
     pub(crate) fn ports(&self) -> &[Port] {
@@ -147,26 +147,35 @@ impl Links {
         *is_broken = true;
     }
 
-    /// Looks after the links, now and then: reads their MTU and addresses, and has what is gone opened again, for all shards.
-    /// `false`: it is not yet time for that.
+    /// Looks after the links, now and then: takes over their MTU and addresses, and has what is gone opened again when it is
+    /// there, for all shards. `false`: it is not yet time for that, or the kernel does not say which links there are.
     pub(crate) fn tend(&mut self, shards: &[Mailbox], now: Instant) -> bool {
         self.is_put_off = now < self.tend_at;
         if self.is_put_off {
             return false;
         }
         self.tend_at = now + TEND_EVERY;
+        let Some(interfaces) = interface::watch().known() else { return false };
+        let before = self.interfaces.replace(Arc::clone(&interfaces));
+        // What is older than the port says nothing of it.
+        let is_news = before.is_none_or(|before| !Arc::ptr_eq(&before, &interfaces));
         for index in 0..self.ports.len() {
-            // Any other error passes: the port goes on with what it knew.
-            if let Err(error) = self.ports[index].refresh()
-                && error.kind() == io::ErrorKind::NotFound
+            if let Err(error) = self.ports[index].refresh(&interfaces)
+                && is_news
             {
                 self.lose(index, &error);
             }
-            if self.wires[index].is_broken {
-                self.wires[index].reopen(shards);
+            let wire = &self.wires[index];
+            if wire.is_broken && wire.opener.is_there(&interfaces) {
+                wire.reopen(shards);
             }
         }
         true
+    }
+
+    /// Where clients can reach the links, as they were when they were last looked after.
+    pub(crate) fn addresses(&self) -> Option<Vec<Address>> {
+        self.interfaces.as_ref().map(|interfaces| addresses(&self.ports, interfaces))
     }
 
     /// Goes on with a port that was opened again.

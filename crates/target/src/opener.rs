@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use sanwire_hyperscsi::ETHERTYPE;
+use sanwire_io::interface::Interface;
 use sanwire_io::{LocalAddress, PacketPort, Port, UdpPort};
 
 use crate::wire::Wire;
@@ -59,6 +60,14 @@ impl Opener {
     /// Whether the link can go away: a UDP socket is bound to an address, and works again when that is back.
     pub(crate) fn is_bound_to_an_interface(&self) -> bool {
         matches!(self.wire, Wire::HsEth { .. })
+    }
+
+    /// Whether the link is there again, or never goes.
+    pub(crate) fn is_there(&self, interfaces: &[Interface]) -> bool {
+        match &self.wire {
+            Wire::HsEth { interface } => interfaces.iter().any(|known| known.name == *interface),
+            Wire::HsIp { .. } | Wire::Iscsi { .. } => true,
+        }
     }
 
     /// Opens the ports again, if nobody has done so since this round.

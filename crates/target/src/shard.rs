@@ -22,7 +22,7 @@ use crate::clients::Clients;
 use crate::counting::Counters;
 use crate::directory::Exports;
 use crate::inbox::Inbox;
-use crate::link::{self, Links, packet_max_bytes};
+use crate::link::{Links, packet_max_bytes};
 use crate::logging::ShardLines;
 use crate::mail::{Mail, Mailbox, Newcomer};
 use crate::opener::Opener;
@@ -174,7 +174,7 @@ impl Shard {
     }
 
     fn tell_addresses(&mut self, now: Instant) {
-        if let Some(addresses) = link::addresses(self.links.ports()) {
+        if let Some(addresses) = self.links.addresses() {
             self.server.set_addresses(addresses, now);
         }
     }

@@ -18,7 +18,7 @@ use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::ServerConfig;
 use sanwire_io::tcp::Listener;
-use sanwire_io::{Port, Waker};
+use sanwire_io::{Port, Waker, interface};
 
 use crate::budget::Budget;
 use crate::clients::{Clients, Gate};
@@ -29,6 +29,7 @@ use crate::export::{ExportConfig, ExportError};
 use crate::front_desk::{self, FrontDeskParts, LoginAccounts};
 use crate::inbox::{Inbox, InboxUsage, Letters};
 use crate::levels::Levels;
+use crate::link;
 use crate::mail::{Mail, Mailbox};
 use crate::manage::AuditLog;
 use crate::opener::Opener;
@@ -235,7 +236,7 @@ impl Target {
             compressible: Box::new(move |lun| others.is_compressible(lun)),
             memory,
             links: ports.iter().map(|port| link_limits(port, shards)).collect(),
-            addresses: crate::link::addresses(ports).unwrap_or_default(),
+            addresses: interface::watch().known().map_or_else(Vec::new, |known| link::addresses(ports, &known)),
             shard,
             shards,
             instance: self.instance,

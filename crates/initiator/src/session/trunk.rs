@@ -139,14 +139,14 @@ impl Trunk {
     /// Looks whether interfaces, or the server's addresses, have changed.
     fn look(&mut self, ports: &mut Ports, first: Path, live: &[Path], now: Instant, changes: &mut Changes) {
         self.look_at = now + LOOK_EVERY;
-        let Ok(interfaces) = interface::list() else { return };
+        let Some(interfaces) = interface::watch().known() else { return };
         ports.mend();
         let is_told_anew = self.seen.is_empty();
         if is_told_anew {
             self.prune_moved(live, changes);
         }
-        if interfaces != self.seen || self.retry_at <= now {
-            self.seen = interfaces;
+        if *interfaces != self.seen || self.retry_at <= now {
+            self.seen = interfaces.to_vec();
             self.retry_at = now + RETRY_EVERY;
             self.prune_gone(changes);
             if self.may_have_more() && !self.open(ports, first, false, now, changes) {
@@ -207,7 +207,7 @@ impl Trunk {
         let used = self.interface_of(ports, first.link);
         let mut free: Vec<Interface> =
             self.seen.iter().filter(|interface| Some(&interface.name) != used.as_ref()).cloned().collect();
-        free.sort_by_cached_key(|interface| Reverse(interface.speed_mbit()));
+        free.sort_by_cached_key(|interface| Reverse(interface.speed_mbit));
         for interface in
             free.iter().filter(|interface| interface.is_up && interface.is_running && !interface.is_loopback)
         {
@@ -215,7 +215,7 @@ impl Trunk {
             if is_taken || self.extras.len() + 1 >= self.choice.max || !self.choice.permits(&interface.name) {
                 continue;
             }
-            let peers = if is_ethernet { stations(&others, interface) } else { routed(&others, interface) };
+            let peers = if is_ethernet { stations(&others, interface) } else { routed(&others, interface, &self.seen) };
             if let Some(&peer) = peers.first()
                 && let Ok(link) = door(interface, peer).and_then(|door| ports.add(door))
             {
@@ -261,10 +261,10 @@ fn stations(peers: &[Peer], interface: &Interface) -> Vec<Peer> {
 }
 
 /// Addresses of other hosts to which the route leads through the interface.
-fn routed(peers: &[Peer], interface: &Interface) -> Vec<Peer> {
+fn routed(peers: &[Peer], interface: &Interface, all: &[Interface]) -> Vec<Peer> {
     let leads_there = |peer: &&Peer| match peer {
         Peer::Udp(address) => {
-            let is_here = interface::is_local_address(**peer).unwrap_or(true);
+            let is_here = address.ip().is_loopback() || interface::is_among(**peer, all);
             !is_here && interface::route_to(*address).is_ok_and(|route| interface.addresses.contains(&route.source))
         }
         Peer::Ethernet(_) => false,
@@ -296,6 +296,7 @@ mod tests {
             index: 1,
             mac_address: None,
             mtu_bytes: 65_536,
+            speed_mbit: None,
             addresses: Vec::new(),
             is_up: true,
             is_running: true,

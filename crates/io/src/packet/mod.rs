@@ -143,14 +143,14 @@ impl PacketPort {
     /// again: until then the ring's frames bound the payload.
     ///
     /// # Errors
-    /// `NotFound` when the interface is gone, or another one has its name now; otherwise the kernel's.
-    pub fn refresh(&mut self) -> io::Result<()> {
-        let interface = interface::by_name(&self.interface.name)?;
+    /// `NotFound` when the interface is gone, or another one has its name now.
+    pub fn refresh(&mut self, interfaces: &[Interface]) -> io::Result<()> {
+        let interface = interface::find(&self.interface.name, interfaces)?;
         if interface.index != self.interface.index || interface.mac_address.is_none() {
             let message = format!("interface {} was replaced by another one: open the port again", interface.name);
             return Err(io::Error::new(io::ErrorKind::NotFound, message));
         }
-        self.interface = interface;
+        self.interface = interface.clone();
         Ok(())
     }
 

@@ -13,8 +13,9 @@ use libc::c_int;
 use sanwire_buffer::Packet;
 use sanwire_core::Peer;
 
+use crate::interface::{self, Interface};
 use crate::port::PortCounters;
-use crate::{address, interface, steering, sys};
+use crate::{address, steering, sys};
 use receive::Receiver;
 use send::Sender;
 
@@ -97,7 +98,7 @@ impl UdpPort {
         // SAFETY: `address` lives and is at least `length` bytes long.
         sys::check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
         let local = address::local(socket.as_fd())?;
-        let payload_max_bytes = payload_max_bytes(local)?;
+        let payload_max_bytes = payload_max_bytes(local, &interface::list()?);
         let counters = PortCounters::default();
         Ok(UdpPort { socket, local, payload_max_bytes, receiver: Receiver::new(), sender: Sender::new(), counters })
     }
@@ -116,13 +117,9 @@ impl UdpPort {
     }
 
     /// See [`Port::refresh`](crate::Port::refresh).
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn refresh(&mut self) -> io::Result<()> {
-        self.payload_max_bytes = payload_max_bytes(self.local)?;
+    pub fn refresh(&mut self, interfaces: &[Interface]) {
+        self.payload_max_bytes = payload_max_bytes(self.local, interfaces);
         self.sender.try_segmentation_again();
-        Ok(())
     }
 
     /// See [`Port::receive`](crate::Port::receive).
@@ -203,12 +200,10 @@ fn charge_bytes(packet_bytes: usize) -> usize {
     memory.max(512) + DESCRIPTOR_BYTES
 }
 
-fn payload_max_bytes(local: SocketAddr) -> io::Result<usize> {
-    let interfaces = interface::list()?;
+fn payload_max_bytes(local: SocketAddr, interfaces: &[Interface]) -> usize {
     let ip = local.ip();
-    let is_bound_to = |interface: &&interface::Interface| {
-        interface.addresses.contains(&ip) || interface.is_loopback && ip.is_loopback()
-    };
+    let is_bound_to =
+        |interface: &&Interface| interface.addresses.contains(&ip) || interface.is_loopback && ip.is_loopback();
     let mtu_bytes = match interfaces.iter().find(is_bound_to) {
         Some(interface) => interface.mtu_bytes,
         None => interfaces.iter().filter(|i| i.is_up).map(|i| i.mtu_bytes).max().unwrap_or(1280),
@@ -217,5 +212,5 @@ fn payload_max_bytes(local: SocketAddr) -> io::Result<usize> {
         IpAddr::V4(_) => 20 + 8,
         IpAddr::V6(_) => 40 + 8,
     };
-    Ok(mtu_bytes.saturating_sub(headers_bytes).min(DATAGRAM_MAX_BYTES))
+    mtu_bytes.saturating_sub(headers_bytes).min(DATAGRAM_MAX_BYTES)
 }

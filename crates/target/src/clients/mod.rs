@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use sanwire_core::{ClientId, Peer};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::{Admission, Psk, Wishes};
-use sanwire_io::interface::LocalAddresses;
+use sanwire_io::interface::{Watch, watch};
 
 pub use self::compression::{Compression, NoCompression};
 pub(crate) use self::config::text;
@@ -41,7 +41,7 @@ struct Table {
 #[derive(Debug)]
 pub(crate) struct Clients {
     table: ArcSwap<Table>,
-    local: LocalAddresses,
+    local: &'static Watch,
     /// Held while the table changes.
     changing: Mutex<StateFile>,
     views: Views,
@@ -123,7 +123,7 @@ impl Clients {
         let changes = file.load().map_err(|source| ChangeError::Load { path: file.shown(), source })?;
         Ok(Clients {
             table: ArcSwap::from_pointee(Table::new(terms, changes)),
-            local: LocalAddresses::new(),
+            local: watch(),
             changing: Mutex::new(file),
             views: Views::new(volumes),
         })
@@ -143,7 +143,7 @@ impl Clients {
     pub(crate) fn foresee_terms(&self, terms: Terms) -> Prospect<'_> {
         let before = self.table.load_full();
         let after = Table::new(terms, before.changes.clone());
-        Prospect::new(before, after, &self.local)
+        Prospect::new(before, after, self.local)
     }
 
     /// Those that are known, by their ids.
@@ -190,12 +190,12 @@ impl Clients {
         let before = self.table.load_full();
         let mut after = Table::clone(&before);
         after.apply(change)?;
-        Ok(Prospect::new(before, after, &self.local))
+        Ok(Prospect::new(before, after, self.local))
     }
 
     /// The units that a client sees, and changes nothing of in a session that is read only; they follow what it may see until [`Clients::leave`].
     pub(crate) fn enter(&self, client: ClientId, peer: Peer, is_read_only: bool) -> Arc<LogicalUnits> {
-        self.views.enter((client, is_read_only), peer, || self.table.load().terms(client, peer, &self.local))
+        self.views.enter((client, is_read_only), peer, || self.table.load().terms(client, peer, self.local))
     }
 
     /// A session is over that had [`Clients::enter`]ed.
@@ -205,7 +205,7 @@ impl Clients {
 
     /// Shows each client what it may see, after volumes came or went.
     pub(crate) fn refresh_views(&self) {
-        self.views.refresh(|client, peer| self.table.load().terms(client, peer, &self.local));
+        self.views.refresh(|client, peer| self.table.load().terms(client, peer, self.local));
     }
 
     fn lock(&self) -> MutexGuard<'_, StateFile> {
@@ -255,7 +255,7 @@ impl Table {
     }
 
     /// What holds for a client that has a session. One that would not be served any more sees nothing until it is dropped.
-    fn terms(&self, id: ClientId, peer: Peer, local: &LocalAddresses) -> ClientConfig {
+    fn terms(&self, id: ClientId, peer: Peer, local: &Watch) -> ClientConfig {
         match self.get(id) {
             Some(client) => client.clone(),
             None if self.permits(peer, Some(id), local) => ClientConfig::new(id),
@@ -300,7 +300,7 @@ impl Table {
         Ok(())
     }
 
-    fn permits(&self, peer: Peer, client: Option<ClientId>, local: &LocalAddresses) -> bool {
+    fn permits(&self, peer: Peer, client: Option<ClientId>, local: &Watch) -> bool {
         match client {
             Some(id) if self.changes.removed.contains(&id) => return false,
             Some(id) if self.get(id).is_some() => return true,
@@ -366,7 +366,7 @@ impl Clients {
 
     /// Whether a client is served.
     pub(crate) fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool {
-        self.table.load().permits(peer, client, &self.local)
+        self.table.load().permits(peer, client, self.local)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_core::{ClientId, Peer};
-use sanwire_io::interface::LocalAddresses;
+use sanwire_io::interface::Watch;
 
 use super::Table;
 
@@ -11,11 +11,11 @@ use super::Table;
 pub(crate) struct Prospect<'a> {
     before: Arc<Table>,
     after: Table,
-    local: &'a LocalAddresses,
+    local: &'a Watch,
 }
 
 impl<'a> Prospect<'a> {
-    pub(super) fn new(before: Arc<Table>, after: Table, local: &'a LocalAddresses) -> Self {
+    pub(super) fn new(before: Arc<Table>, after: Table, local: &'a Watch) -> Self {
         Prospect { before, after, local }
     }
 

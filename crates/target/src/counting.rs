@@ -113,8 +113,8 @@ impl User {
 /// By which way a session has its volumes.
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
-    /// HyperSCSI: what this client sees, where it is.
-    HyperScsi { client: ClientId, peer: Peer },
+    /// HyperSCSI: what this client sees, where it is. It may want to write nothing.
+    HyperScsi { client: ClientId, peer: Peer, is_read_only: bool },
     /// The iSCSI target of this name.
     Target(String),
 }

@@ -116,7 +116,7 @@ pub(crate) enum ManageCommand {
         /// What it may do.
         #[command(flatten)]
         settings: SettingsArgs,
-        /// Do it also when it takes volumes away that the client uses
+        /// Do it also when it takes volumes that the client uses, or writing to them, away
         #[arg(long)]
         force: bool,
     },
@@ -127,7 +127,7 @@ pub(crate) enum ManageCommand {
         /// What changes.
         #[command(flatten)]
         settings: SettingsArgs,
-        /// Do it also when it takes volumes away that the client uses
+        /// Do it also when it takes volumes that the client uses, or writing to them, away
         #[arg(long)]
         force: bool,
     },
@@ -135,7 +135,7 @@ pub(crate) enum ManageCommand {
     RemoveClient {
         /// Its id or name
         client: String,
-        /// Do it also when it takes volumes away that the client uses
+        /// Do it also when it takes volumes that the client uses, or writing to them, away
         #[arg(long)]
         force: bool,
     },
@@ -143,7 +143,7 @@ pub(crate) enum ManageCommand {
     ResetClient {
         /// Its id or name
         client: String,
-        /// Do it also when it takes volumes away that the client uses
+        /// Do it also when it takes volumes that the client uses, or writing to them, away
         #[arg(long)]
         force: bool,
     },

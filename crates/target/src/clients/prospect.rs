@@ -24,4 +24,10 @@ impl<'a> Prospect<'a> {
         let sees = |table: &Table| table.terms(client, peer, self.local).sees(volume);
         sees(&self.before) && !sees(&self.after)
     }
+
+    /// Whether a client at this place may write to a volume, and would only see it.
+    pub(crate) fn silences(&self, volume: &str, client: ClientId, peer: Peer) -> bool {
+        let [before, after] = [&self.before, &self.after].map(|table| table.terms(client, peer, self.local));
+        before.sees(volume) && !before.read_only && after.read_only
+    }
 }

@@ -55,14 +55,14 @@ impl Manager {
         Ok(self.changed(now))
     }
 
-    /// Changes a client, unless that takes volumes away that it uses; gives it as it is then.
+    /// Changes a client, unless that takes volumes, or writing to them, away while it uses them; gives it as it is then.
     fn change_client(&self, change: Change<'_>, force: bool) -> Result<ClientConfig, ManageError> {
         let clients = self.target.clients();
         if !force {
             let prospect = clients.foresee(change).map_err(ChangeError::from)?;
-            let hidden = self.hidden(&prospect, &[])?;
-            if !hidden.is_empty() {
-                return Err(ManageError::Hides(hidden.join(", ")));
+            let taken = self.taken_from_clients(&prospect, &[])?;
+            if !taken.is_empty() {
+                return Err(ManageError::Hides(taken.join(", ")));
             }
         }
         let id = clients.change(change)?;

@@ -86,7 +86,7 @@ pub enum Request {
         /// What it may do; by default, use all volumes.
         #[serde(default)]
         settings: ClientSettings,
-        /// Whether that is done also when it takes volumes away that it uses.
+        /// Whether that is done also when it takes volumes that it uses, or writing to them, away.
         #[serde(default)]
         force: bool,
     },
@@ -96,7 +96,7 @@ pub enum Request {
         client: String,
         /// What changes.
         settings: ClientSettings,
-        /// Whether that is done also when it takes volumes away that it uses.
+        /// Whether that is done also when it takes volumes that it uses, or writing to them, away.
         #[serde(default)]
         force: bool,
     },
@@ -104,7 +104,7 @@ pub enum Request {
     RemoveClient {
         /// Its id or name.
         client: String,
-        /// Whether that is done also when it takes volumes away that it uses.
+        /// Whether that is done also when it takes volumes that it uses, or writing to them, away.
         #[serde(default)]
         force: bool,
     },
@@ -112,7 +112,7 @@ pub enum Request {
     ResetClient {
         /// Its id or name.
         client: String,
-        /// Whether that is done also when it takes volumes away that it uses.
+        /// Whether that is done also when it takes volumes that it uses, or writing to them, away.
         #[serde(default)]
         force: bool,
     },

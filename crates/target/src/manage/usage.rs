@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
+use sanwire_device::Disk;
+
 use super::difference::Difference;
 use super::{ManageError, Manager};
 use crate::clients::Prospect;
@@ -63,7 +65,7 @@ impl Manager {
         after: &[ExportConfig],
     ) -> Result<Vec<String>, ManageError> {
         let mut lines = self.taken_from_all(difference, after)?;
-        lines.extend(self.hidden(prospect, &difference.removed)?);
+        lines.extend(self.taken_from_clients(prospect, &difference.removed)?);
         Ok(lines)
     }
 
@@ -95,17 +97,26 @@ impl Manager {
         })
     }
 
-    /// Volumes that clients use and would not see any more, but for those that are `removed`, a line for each.
-    pub(super) fn hidden(&self, prospect: &Prospect<'_>, removed: &[String]) -> Result<Vec<String>, ManageError> {
-        let hides = |user: &User, volume: &str| match user.access {
-            Access::HyperScsi { client, peer } => prospect.hides(volume, client, peer),
+    /// Volumes that clients use and would not see any more, or could not write to, but for those that are `removed`, a line for
+    /// each.
+    pub(super) fn taken_from_clients(
+        &self,
+        prospect: &Prospect<'_>,
+        removed: &[String],
+    ) -> Result<Vec<String>, ManageError> {
+        let takes = |user: &User, disk: &Disk| match user.access {
+            Access::HyperScsi { client, peer, is_read_only } => {
+                let may_write = !is_read_only && !disk.store().geometry().read_only;
+                let volume = disk.identity().name();
+                prospect.hides(volume, client, peer) || may_write && prospect.silences(volume, client, peer)
+            }
             Access::Target(_) => false,
         };
         self.seen_twice(|all| {
             let units = self.target.units().iter().into_iter();
             let used = units.filter_map(|(_, disk)| {
                 let volume = disk.identity().name();
-                let users = all.iter().filter(|user| user.uses.has(disk.slot()) && hides(user, volume));
+                let users = all.iter().filter(|user| user.uses.has(disk.slot()) && takes(user, &disk));
                 let users = names(users.map(|user| user.who.clone()));
                 (!users.is_empty() && !removed.iter().any(|name| name == volume)).then(|| in_use(volume, &users))
             });

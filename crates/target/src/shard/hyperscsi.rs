@@ -74,9 +74,10 @@ impl Visitors {
     /// The sessions that have used volumes.
     fn users(&self) -> impl Iterator<Item = User> {
         let users = self.by_nexus.values().filter(|visitor| visitor.uses != Uses::default());
-        users.map(|Visitor { client, path, uses, .. }| {
+        users.map(|Visitor { client, path, uses, is_read_only, .. }| {
             let who = self.shown(*client, *path);
-            User { who, access: Access::HyperScsi { client: *client, peer: path.peer }, uses: *uses }
+            let access = Access::HyperScsi { client: *client, peer: path.peer, is_read_only: *is_read_only };
+            User { who, access, uses: *uses }
         })
     }
 

@@ -231,3 +231,22 @@ fn a_reload_that_hides_a_volume_from_its_user_is_refused() {
     managed.ask(reload(true, false)).expect("that is meant");
     assert!(!goes_on(&mut driver));
 }
+
+#[test]
+fn a_client_that_writes_to_a_volume_may_only_read_it_by_force_only() {
+    let mut managed = Managed::new();
+    let (mut driver, id) = managed.attach();
+    let in_use = format!("volume prompt is in use by client {id} at 127.0.0.1:");
+    let silenced = || ClientSettings { read_only: Some(true), ..ClientSettings::default() };
+    let add = |force| Request::AddClient { id: id.clone(), settings: silenced(), force };
+    assert!(managed.ask(add(false)).unwrap_err().contains(&in_use));
+    let client = ClientConfig::new(id.parse().unwrap()).with(&silenced()).unwrap();
+    managed.configured.lock().unwrap().clients = vec![client];
+    let refused = managed.ask(Request::Reload { force: false, dry_run: false }).unwrap_err();
+    assert!(refused.contains("nothing was reloaded") && refused.contains(&in_use), "{refused}");
+    assert!(goes_on(&mut driver));
+    managed.ask(add(true)).expect("that is meant");
+    let other_name = ClientSettings { name: Some("reader".into()), ..silenced() };
+    let set = Request::SetClient { client: id.clone(), settings: other_name, force: false };
+    managed.ask(set).expect("it could not write before");
+}

@@ -28,6 +28,8 @@ pub struct ExportConfig {
     pub allow: AllowList,
     /// How they show who they are.
     pub authentication: Authentication,
+    /// Whether it is meant that they need not, also where clients of HyperSCSI must know a secret.
+    pub is_meant_open: bool,
     /// Whether digests may be refused: `true` insists on both.
     pub requires_digests: bool,
     /// The portal groups it is reached through; empty: all.
@@ -50,10 +52,17 @@ impl ExportConfig {
             units: BTreeMap::from([(Lun::default(), volume.to_owned())]),
             allow,
             authentication: Authentication::default(),
+            is_meant_open: false,
             requires_digests: false,
             group_tags: Vec::new(),
             redirect: None,
         })
+    }
+
+    /// Whether it is open to whoever `allow` names, and nobody has said that this is meant.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.authentication.users.is_empty() && !self.is_meant_open && self.redirect.is_none()
     }
 }
 

@@ -24,8 +24,6 @@ pub(super) struct FileTarget {
     pub(super) config: ExportConfig,
     /// Whether it has access rules of its own; else those of the server hold.
     pub(super) has_rules: bool,
-    /// Whether it says who must show to know a secret, be it nobody.
-    pub(super) says_chap: bool,
 }
 
 /// `[[target]]`.
@@ -94,11 +92,12 @@ impl WrittenTarget {
                 self.mutual_chap.as_ref(),
                 self.chap_algorithms.as_ref(),
             )?,
+            is_meant_open: self.chap.as_ref().is_some_and(Vec::is_empty),
             requires_digests: self.require_digests,
             group_tags: self.portal_groups.iter().map(|tag| tag.get()).collect(),
             redirect: self.redirection(source, &span)?,
         };
-        Ok(Spanned::new(span, FileTarget { config, has_rules, says_chap: self.chap.is_some() }))
+        Ok(Spanned::new(span, FileTarget { config, has_rules }))
     }
 }
 
@@ -184,10 +183,9 @@ pub(super) fn refuse_open(written: &[FileTarget], made: &[ExportConfig], wires: 
     if wires.iter().all(|wire| wire.portal().is_none()) {
         return Ok(());
     }
-    let open = |target: &&FileTarget| !target.says_chap && target.config.redirect.is_none();
     let open = match written {
         [] => made.first(),
-        written => written.iter().find(open).map(|target| &target.config),
+        written => written.iter().map(|target| &target.config).find(|config| config.is_open()),
     };
     match open {
         Some(target) => Err(misuse(format!(
@@ -206,7 +204,7 @@ pub(super) fn resolve(
     volumes: &[VolumeSpec],
     allow: &AllowList,
 ) -> anyhow::Result<Vec<ExportConfig>> {
-    let with_rules = |FileTarget { config, has_rules, .. }: FileTarget| {
+    let with_rules = |FileTarget { config, has_rules }: FileTarget| {
         if has_rules { config } else { ExportConfig { allow: allow.clone(), ..config } }
     };
     let targets: Vec<ExportConfig> =

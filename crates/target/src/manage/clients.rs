@@ -6,6 +6,7 @@ use sanwire_iscsi::IscsiName;
 use super::request::{Answer, ClientStatus};
 use super::{ManageError, Manager};
 use crate::clients::{Change, ChangeError, ClientConfig, ClientError, ClientSettings, Terms};
+use crate::export::ExportConfig;
 
 impl Manager {
     pub(super) fn clients(&self) -> Vec<ClientStatus> {
@@ -55,8 +56,22 @@ impl Manager {
         Ok(self.changed(now))
     }
 
+    /// Refuses a secret that would seem to guard what is open over iSCSI, as the configuration is refused that has one.
+    fn check_targets_closed(&self) -> Result<(), ManageError> {
+        if self.target.wires().iter().all(|wire| wire.portal().is_none()) {
+            return Ok(());
+        }
+        let open = self.target.exports().into_iter().find(ExportConfig::is_open);
+        open.map_or(Ok(()), |export| Err(ManageError::OpenBeside(export.name.to_string())))
+    }
+
     /// Changes a client, unless that takes volumes, or writing to them, away while it uses them; gives it as it is then.
     fn change_client(&self, change: Change<'_>, force: bool) -> Result<ClientConfig, ManageError> {
+        if let Change::Add(_, settings) | Change::Set(_, settings) = change
+            && settings.psk.is_some()
+        {
+            self.check_targets_closed()?;
+        }
         let clients = self.target.clients();
         if !force {
             let prospect = clients.foresee(change).map_err(ChangeError::from)?;

@@ -111,6 +111,12 @@ pub enum ManageError {
          configuration file, with chap, and reload"
     )]
     OpenTarget(String),
+    /// A client is to have a secret, and the target is open to whoever `allow` names.
+    #[error(
+        "nothing was changed: the secret would guard HyperSCSI only, and the iSCSI target {0} is open to whoever `allow` names: give it \
+         chap in a [[target]] of the configuration file (chap = [] if it is meant to be open), and reload"
+    )]
+    OpenBeside(String),
     /// The volume is not a unit of the target.
     #[error("volume {volume} is no logical unit of {target}")]
     NotThere {

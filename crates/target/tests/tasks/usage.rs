@@ -6,7 +6,7 @@ use sanwire_core::Lun;
 use sanwire_hyperscsi::Identity;
 use sanwire_scsi::Status;
 use sanwire_target::{
-    AllowList, Answer, Asker, ClientConfig, ClientSettings, Manager, Request, Response, Target, TargetConfig,
+    AllowList, Answer, Asker, ClientConfig, ClientSettings, Manager, Request, Response, Secret, Target, TargetConfig,
     VolumeConfig, Wire,
 };
 
@@ -249,4 +249,19 @@ fn a_client_that_writes_to_a_volume_may_only_read_it_by_force_only() {
     let other_name = ClientSettings { name: Some("reader".into()), ..silenced() };
     let set = Request::SetClient { client: id.clone(), settings: other_name, force: false };
     managed.ask(set).expect("it could not write before");
+}
+
+#[test]
+fn a_client_gets_no_secret_beside_an_iscsi_target_that_is_open_without_a_word() {
+    let mut managed = Managed::new();
+    let id = Identity::from_private(KEY).unwrap().client_id().to_string();
+    let settings = || ClientSettings { psk: Some(Secret([5; 32])), ..ClientSettings::default() };
+    let add = |force| Request::AddClient { id: id.clone(), settings: settings(), force };
+    for force in [false, true] {
+        let refused = managed.ask(add(force)).unwrap_err();
+        assert!(refused.contains(TARGET) && refused.contains("guard HyperSCSI only"), "{refused}");
+    }
+    managed.configured.lock().unwrap().exports.iter_mut().for_each(|export| export.is_meant_open = true);
+    managed.ask(Request::Reload { force: false, dry_run: false }).unwrap();
+    managed.ask(add(false)).expect("it is meant to be open");
 }

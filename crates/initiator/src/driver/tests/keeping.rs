@@ -309,9 +309,8 @@ fn who_waits_for_memory_is_not_kept_waiting_by_a_device_that_does_nothing() {
     }
 }
 
-/// Its answer may be that of another volume, which has the number by now.
-#[test]
-fn nothing_is_looked_at_while_a_flush_of_our_own_is_under_way() {
+/// A driver whose flush of three writes is not answered until the gate opens; under other numbers none is done.
+fn flushing() -> (Set, Driver, Volume) {
     let set = Set::new();
     let (mut driver, _) = set.driver(LITTLE);
     let volume = open(&mut driver);
@@ -325,6 +324,13 @@ fn nothing_is_looked_at_while_a_flush_of_our_own_is_under_way() {
     }
     set.run(&mut driver, 10);
     assert_eq!(set.count(FLUSH), 1);
+    (set, driver, volume)
+}
+
+/// Its answer may be that of another volume, which has the number by now.
+#[test]
+fn nothing_is_looked_at_while_a_flush_of_our_own_is_under_way() {
+    let (set, mut driver, volume) = flushing();
     set.change(|array| {
         array.units = BTreeMap::from([(0, 2), (5, 1)]);
         array.attention = Some((2, AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED));
@@ -345,19 +351,7 @@ fn nothing_is_looked_at_while_a_flush_of_our_own_is_under_way() {
 /// It was held there, and goes to whoever has the number then.
 #[test]
 fn a_flush_of_our_own_does_not_outlive_its_session() {
-    let set = Set::new();
-    let (mut driver, _) = set.driver(LITTLE);
-    let volume = open(&mut driver);
-    set.take(|code, number, _| match (code, number) {
-        (FLUSH, 0) => Some(Err(Silence::Gated(good()))),
-        (FLUSH, _) => Some(Ok(status(Status::Busy))),
-        _ => None,
-    });
-    for lba in 1..4 {
-        assert_eq!(serve(&mut driver, write(&volume, lba)), Ok(()));
-    }
-    set.run(&mut driver, 10);
-    assert_eq!(set.count(FLUSH), 1);
+    let (set, mut driver, volume) = flushing();
     set.change(|array| array.units = BTreeMap::from([(0, 2), (5, 1)]));
     set.stage.is_lost.store(true, Ordering::SeqCst);
     set.run(&mut driver, 10);

@@ -30,6 +30,17 @@ fn images_are_copied_both_ways_and_stay_sparse() {
     assert!(server.stop().success(), "{}", server.log());
 }
 
+/// Begins a copy, and kills it when it has got somewhere.
+fn interrupt(world: &World, arguments: &[&str]) {
+    let mut copy = Process::spawn("cp", world.sanwire(arguments), world.scratch.path("cp.log"));
+    let journals = world.state("client").join("sanwire/cp");
+    wait_until("the copy has got somewhere", PATIENCE, || {
+        assert!(copy.is_alive(), "it was too fast: {}", copy.log());
+        fs::read_dir(&journals).is_ok_and(|mut entries| entries.next().is_some())
+    });
+    copy.kill();
+}
+
 #[test]
 fn a_copy_that_was_killed_goes_on() {
     let Some(world) = World::new("a_copy_that_was_killed_goes_on", 9000, &[]) else { return };
@@ -40,13 +51,7 @@ fn a_copy_that_was_killed_goes_on() {
     fs::write(&image, pattern(3, 64 << 20)).expect("an image");
     let (source, url) = (image.display().to_string(), Wire::Ethernet.url("disk"));
     let arguments = ["cp", "--depth", "4", &source, &url];
-    let mut first = Process::spawn("cp", world.sanwire(&arguments), world.scratch.path("cp.log"));
-    let journals = world.state("client").join("sanwire/cp");
-    wait_until("the copy has got somewhere", PATIENCE, || {
-        assert!(first.is_alive(), "it was too fast: {}", first.log());
-        fs::read_dir(&journals).is_ok_and(|mut entries| entries.next().is_some())
-    });
-    first.kill();
+    interrupt(&world, &arguments);
     let told = run(world.sanwire(&arguments), PATIENCE);
     assert!(told.code == Some(2) && told.stderr.contains("--resume goes on with it"), "{told:?}");
     let told = run(world.sanwire(&[&arguments[..], &["--resume"]].concat()), PATIENCE);
@@ -68,13 +73,7 @@ fn a_volume_that_changed_since_its_copy_was_interrupted_is_copied_as_it_is_now()
     let text = |path: &Path| path.display().to_string();
     run_ok(world.sanwire(&["cp", &text(&image), &url]), PATIENCE);
     let arguments = ["cp", "--depth", "4", &url, &text(&back)];
-    let mut first = Process::spawn("cp", world.sanwire(&arguments), world.scratch.path("cp.log"));
-    let journals = world.state("client").join("sanwire/cp");
-    wait_until("the copy has got somewhere", PATIENCE, || {
-        assert!(first.is_alive(), "it was too fast: {}", first.log());
-        fs::read_dir(&journals).is_ok_and(|mut entries| entries.next().is_some())
-    });
-    first.kill();
+    interrupt(&world, &arguments);
     run_ok(world.sanwire(&["cp", "--overwrite", &text(&part), &url]), PATIENCE);
     let told = run(world.sanwire(&["cp", "--resume", "--verify", &url, &text(&back)]), PATIENCE);
     assert!(told.code == Some(0) && told.stderr.contains("compared with the source again"), "{told:?}");

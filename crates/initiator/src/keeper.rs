@@ -86,13 +86,9 @@ impl<T> Keeper<T> {
         !self.word.is_stable()
     }
 
-    /// A write was acknowledged, which `is_stable` already if it was given so.
-    pub(crate) fn acknowledged(&mut self, cost_bytes: u64, is_stable: bool, write: impl FnOnce() -> T) {
+    /// A write was acknowledged that is not stable.
+    pub(crate) fn acknowledged(&mut self, cost_bytes: u64, write: impl FnOnce() -> T) {
         if self.word.is_stable() {
-            return;
-        }
-        // One that is stable must come after those that are not, if these are given again.
-        if is_stable && self.kept.is_empty() {
             return;
         }
         let number = self.next;
@@ -102,6 +98,28 @@ impl<T> Keeper<T> {
         }
         self.kept_bytes += cost_bytes;
         self.kept.push_back(Item { number, cost_bytes, write: write() });
+    }
+
+    /// A write was acknowledged that is stable: what it has overwritten is not given again, for nobody may come to the end of that.
+    /// `rest_of` gives what is left of a write that was kept, `None` if that is all of it; each part but the first takes
+    /// `part_bytes` more, for the data stays where it is.
+    pub(crate) fn overwritten(&mut self, part_bytes: u64, rest_of: impl Fn(&T) -> Option<Vec<T>>) {
+        let Some(first) = self.kept.iter().position(|item| rest_of(&item.write).is_some()) else { return };
+        for item in self.kept.split_off(first) {
+            let Some(parts) = rest_of(&item.write) else {
+                self.kept.push_back(item);
+                continue;
+            };
+            self.kept_bytes -= item.cost_bytes;
+            let costs = std::iter::once(item.cost_bytes).chain(std::iter::repeat(part_bytes));
+            for (write, cost_bytes) in parts.into_iter().zip(costs) {
+                self.kept_bytes += cost_bytes;
+                self.kept.push_back(Item { number: item.number, cost_bytes, write });
+            }
+        }
+        if self.kept_bytes > self.bound_bytes {
+            self.forget();
+        }
     }
 
     /// Nothing that was acknowledged can be given again any more: a part of it alone could come over what is not there.

@@ -87,8 +87,12 @@ impl Driver {
                 let is_stable = task == Task::Write { is_stable: true };
                 let Some(kept) = self.kept_mut(volume).filter(|kept| kept.keeper.is_needed()) else { return Ok(()) };
                 let written = again.part();
-                let cost_bytes = written.data_bytes().next_multiple_of(GRAIN_BYTES) + COST_BYTES;
-                kept.keeper.acknowledged(cost_bytes, is_stable, || written);
+                if is_stable {
+                    kept.keeper.overwritten(COST_BYTES, |before| before.outside(&written));
+                } else {
+                    let cost_bytes = written.data_bytes().next_multiple_of(GRAIN_BYTES) + COST_BYTES;
+                    kept.keeper.acknowledged(cost_bytes, || written);
+                }
                 let is_silent = kept.keeper.word() == Word::Silent && !is_stable;
                 let is_first = is_silent && kept.flushing.wrote_silently(now);
                 let wants_flush = kept.keeper.wants_flush();

@@ -99,6 +99,8 @@ struct World {
     device: Device,
     clients: [Client; 2],
     last: [Value; BLOCKS],
+    /// Of those that were stable at once.
+    last_stable: [u64; BLOCKS],
     values: u64,
 }
 
@@ -112,7 +114,7 @@ impl World {
             must_look: false,
             owed: [None; BLOCKS],
         });
-        World { chance: Chance(seed), device, clients, last: [(0, 0); BLOCKS], values: 0 }
+        World { chance: Chance(seed), device, clients, last: [(0, 0); BLOCKS], last_stable: [0; BLOCKS], values: 0 }
     }
 
     fn step(&mut self) {
@@ -142,11 +144,16 @@ impl World {
         if is_stable {
             self.device.stable[block] = value;
             self.device.cache[block].clear();
+            self.last_stable[block] = value.0;
         }
         self.last[block] = value;
         self.clients.iter_mut().for_each(|client| client.owed[block] = None);
         self.clients[who].owed[block] = Some(value);
-        self.clients[who].keeper.acknowledged(1, is_stable, || (block, value));
+        let keeper = &mut self.clients[who].keeper;
+        match is_stable {
+            true => keeper.overwritten(1, |(at, _)| (*at == block).then(Vec::new)),
+            false => keeper.acknowledged(1, || (block, value)),
+        }
         // Who holds no tenure any more hears of it before its next command.
         for other in &mut self.clients {
             other.must_look |= other.keeper.is_needed() && self.device.is_contended;
@@ -201,7 +208,7 @@ impl World {
                     self.device.write(1 - who, block, newer);
                     self.last[block] = newer;
                     self.clients.iter_mut().for_each(|client| client.owed[block] = None);
-                    self.clients[1 - who].keeper.acknowledged(1, false, || (block, newer));
+                    self.clients[1 - who].keeper.acknowledged(1, || (block, newer));
                     self.clients[1 - who].owed[block] = Some(newer);
                     self.clients[1 - who].must_look = true;
                 }
@@ -214,6 +221,7 @@ impl World {
             }
             let (newest, by) = self.last[block];
             assert!(by == who || newest <= value.0, "{value:?} over {:?}", self.last[block]);
+            assert!(self.last_stable[block] < value.0, "{value:?} over what is stable");
             self.device.write(who, block, value);
         }
         self.clients[who].keeper.written_again(word);
@@ -240,9 +248,9 @@ fn kept(keeper: &Keeper<u8>) -> Vec<u8> {
 #[test]
 fn what_is_flushed_is_let_go_and_what_came_after_the_flush_was_given_is_not() {
     let mut keeper = Keeper::new(100, said(1, 1));
-    keeper.acknowledged(10, false, || 1);
+    keeper.acknowledged(10, || 1);
     let below = keeper.flush_given();
-    keeper.acknowledged(10, false, || 2);
+    keeper.acknowledged(10, || 2);
     keeper.flushed(below);
     assert_eq!(kept(&keeper), [2]);
     assert_eq!(keeper.heard(said(2, 1), false), Fate::WriteAgain);
@@ -256,35 +264,48 @@ fn what_is_flushed_is_let_go_and_what_came_after_the_flush_was_given_is_not() {
 #[test]
 fn what_was_not_kept_is_lost_once() {
     let mut keeper = Keeper::new(20, said(1, 1));
-    keeper.acknowledged(10, false, || 1);
+    keeper.acknowledged(10, || 1);
     assert!(!keeper.wants_flush());
-    keeper.acknowledged(10, false, || 2);
+    keeper.acknowledged(10, || 2);
     assert!(keeper.wants_flush());
-    keeper.acknowledged(10, false, || 3);
+    keeper.acknowledged(10, || 3);
     assert!(keeper.is_empty() && keeper.wants_flush(), "a part alone could come over what is not there");
     assert_eq!((keeper.heard(said(2, 1), false), keeper.losses()), (Fate::Lost, 1));
     assert_eq!((keeper.heard(said(3, 1), false), keeper.losses()), (Fate::Kept, 1));
     for word in [said(3, 0), Word::Silent] {
         let mut keeper = Keeper::new(20, word);
-        keeper.acknowledged(10, false, || 1);
+        keeper.acknowledged(10, || 1);
         assert!(keeper.is_empty(), "{word:?}");
         assert_eq!(keeper.wants_flush(), word == Word::Silent, "what nobody tells of is not left lying: {word:?}");
         assert_eq!(keeper.heard(if word == Word::Silent { word } else { said(4, 0) }, true), Fate::Lost);
     }
     let mut none: Keeper<u8> = Keeper::new(0, said(1, 1));
-    none.acknowledged(10, false, || 1);
+    none.acknowledged(10, || 1);
     assert!(!none.wants_flush(), "it is not wanted");
     assert_eq!(none.heard(said(2, 1), false), Fate::Lost);
 }
 
 #[test]
-fn a_stable_write_comes_after_those_that_are_not() {
-    let mut keeper = Keeper::new(100, said(1, 1));
-    keeper.acknowledged(10, true, || 1);
+fn what_a_stable_write_has_overwritten_is_not_given_again() {
+    let halves = |number: u8, of: u8| (number == of).then(|| vec![of + 1, of + 2]);
+    let mut keeper = Keeper::new(30, said(1, 1));
+    keeper.overwritten(5, |_| Some(vec![9]));
     assert!(keeper.is_empty());
-    keeper.acknowledged(10, false, || 2);
-    keeper.acknowledged(10, true, || 3);
-    assert_eq!(kept(&keeper), [2, 3]);
+    keeper.acknowledged(10, || 10);
+    let below = keeper.flush_given();
+    keeper.acknowledged(10, || 20);
+    keeper.overwritten(5, |number| halves(*number, 10));
+    assert_eq!(kept(&keeper), [11, 12, 20]);
+    keeper.overwritten(5, |number| (*number == 20).then(Vec::new));
+    assert_eq!(kept(&keeper), [11, 12]);
+    keeper.acknowledged(10, || 30);
+    keeper.flushed(below);
+    assert_eq!(kept(&keeper), [30], "both parts are as old as the whole");
+    keeper.acknowledged(20, || 40);
+    assert_eq!(kept(&keeper), [30, 40], "there is room for what was let go");
+    keeper.overwritten(5, |number| halves(*number, 40));
+    assert!(keeper.is_empty(), "parts are bounded too");
+    assert_eq!(keeper.heard(said(2, 1), false), Fate::Lost);
 }
 
 /// Others say so in each new session: who was lost for a moment only is not to blame.
@@ -292,10 +313,10 @@ fn a_stable_write_comes_after_those_that_are_not() {
 fn a_device_that_says_nothing_is_taken_to_have_lost_what_it_had_when_it_had_no_power() {
     let mut keeper = Keeper::new(100, Word::Silent);
     assert_eq!(keeper.heard(Word::Silent, true), Fate::Kept, "nothing was written");
-    keeper.acknowledged(10, false, || 1);
+    keeper.acknowledged(10, || 1);
     assert_eq!(keeper.heard(Word::Silent, false), Fate::Kept);
     assert_eq!(keeper.heard(Word::Silent, true), Fate::Lost);
-    keeper.acknowledged(10, false, || 2);
+    keeper.acknowledged(10, || 2);
     keeper.flushed(keeper.flush_given());
     assert_eq!(keeper.heard(Word::Silent, true), Fate::Kept);
 }
@@ -306,7 +327,7 @@ const STABLE: Word = Word::Stable { verifier: None };
 fn what_is_stable_by_itself_concerns_nobody_until_it_is_not_any_more() {
     let mut keeper = Keeper::new(100, STABLE);
     assert!(!keeper.is_needed());
-    keeper.acknowledged(10, false, || 1);
+    keeper.acknowledged(10, || 1);
     assert_eq!((keeper.heard(STABLE, true), keeper.is_empty()), (Fate::Kept, true));
     assert_eq!(keeper.heard(said(1, 1), false), Fate::Kept);
     assert_eq!(keeper.heard(said(2, 1), false), Fate::Lost, "since when it was not nobody knows");
@@ -320,18 +341,18 @@ fn what_was_written_before_the_unit_lost_its_cache_is_lost_with_its_power_only()
         [(said(1, 1), off(1), off(2)), (said(1, 0), off(1), off(2)), (Word::Silent, STABLE, STABLE)]
     {
         let mut keeper = Keeper::new(100, before);
-        keeper.acknowledged(10, false, || 1);
+        keeper.acknowledged(10, || 1);
         assert_eq!((keeper.heard(after, false), keeper.losses()), (Fate::Kept, 0), "{before:?}");
-        keeper.acknowledged(10, false, || 2);
+        keeper.acknowledged(10, || 2);
         assert_eq!(keeper.heard(power, true), Fate::Lost, "{before:?}: the first one");
         assert_eq!(keeper.heard(power, true), Fate::Kept, "once");
         let mut keeper = Keeper::new(100, before);
-        keeper.acknowledged(10, false, || 1);
+        keeper.acknowledged(10, || 1);
         assert_eq!(keeper.heard(after, false), Fate::Kept);
         keeper.flushed(keeper.flush_given());
         assert_eq!(keeper.heard(power, true), Fate::Kept, "it was flushed");
     }
     let mut keeper = Keeper::new(100, said(1, 1));
-    keeper.acknowledged(10, false, || 1);
+    keeper.acknowledged(10, || 1);
     assert_eq!(keeper.heard(STABLE, false), Fate::Lost, "it does not say what became of what came before");
 }

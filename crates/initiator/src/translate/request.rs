@@ -164,6 +164,14 @@ impl Request {
         let data = self.data.as_ref().map(|data| data.slice(self.bytes(from)..self.bytes(from + blocks)));
         Request { lba: self.lba + from, blocks, data, ..*self }
     }
+
+    /// What of it is outside of another one, in parts; `None` if that is all of it.
+    pub(crate) fn outside(&self, other: &Request) -> Option<Vec<Request>> {
+        let from = other.lba.saturating_sub(self.lba).min(self.blocks);
+        let to = (other.lba + other.blocks).saturating_sub(self.lba).min(self.blocks);
+        let parts = [(0, from), (to, self.blocks - to)].into_iter().filter(|(_, blocks)| *blocks > 0);
+        (from < to).then(|| parts.map(|(from, blocks)| self.part(from, blocks)).collect())
+    }
 }
 
 /// How far a request is: it is given in parts, if it must be, one after the other.
@@ -221,6 +229,24 @@ mod tests {
         let order = Request::new(Form::Sixteen, 512, zeroes).0.order(Lun::default(), None);
         assert_eq!(order.cdb, build::write_same_16(Extent { lba: 1, blocks: 8 }, false, false));
         assert_eq!(order.data_out.as_deref(), Some(&[0; 512][..]));
+    }
+
+    #[test]
+    fn what_is_outside_of_another_request_has_its_own_blocks() {
+        let write = |lba: u64, blocks: u64| {
+            let data: Vec<u8> = (lba..lba + blocks).flat_map(|lba| [lba as u8; 512]).collect();
+            let kind = OpKind::Write { offset_bytes: lba * 512, data: Slice::from(data), stable: false };
+            Request::new(Form::Sixteen, 512, kind).0
+        };
+        let left = |lba, blocks| {
+            let parts = write(10, 5).outside(&write(lba, blocks))?;
+            assert!(parts.iter().all(|part| part.data.as_deref() == write(part.lba, part.blocks).data.as_deref()));
+            Some(parts.into_iter().map(|part| (part.lba, part.blocks)).collect::<Vec<_>>())
+        };
+        assert_eq!((left(0, 10), left(15, 3), left(20, 1)), (None, None, None));
+        assert_eq!((left(10, 5), left(0, 50)), (Some(vec![]), Some(vec![])));
+        assert_eq!((left(8, 4), left(13, 9)), (Some(vec![(12, 3)]), Some(vec![(10, 3)])));
+        assert_eq!(left(11, 2), Some(vec![(10, 1), (13, 2)]));
     }
 
     /// The commands of a request of which so many blocks go at once.

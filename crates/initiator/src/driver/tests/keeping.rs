@@ -6,6 +6,7 @@ use sanwire_scsi::vpd::BlockLimits;
 use super::*;
 
 mod parts;
+mod stable;
 
 /// What happened at the array: the operation code, the unit's number, the first block of a write.
 type Log = Vec<(u8, u16, u8)>;

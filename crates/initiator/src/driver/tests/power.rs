@@ -114,22 +114,15 @@ impl User<'_> {
     }
 
     fn written(&self, write: Owed, is_stable: bool) {
-        let mut owed = self.owed.borrow_mut();
-        // A stable one is given again after those before it that are not, so that it is the last one to the end.
-        let overlaps = |other: &Owed| {
-            let ends = |range: Range| range.lba + range.blocks;
-            other.range.lba < ends(write.range) && write.range.lba < ends(other.range)
-        };
-        let is_owed = !is_stable || owed.iter().any(overlaps);
         let acknowledged = self.cue.with(|world| {
-            world.model.acknowledge_write(write.operation, write.range, write.begun, !is_owed);
-            if is_owed {
+            world.model.acknowledge_write(write.operation, write.range, write.begun, is_stable);
+            if !is_stable {
                 world.model.keep(write.operation);
             }
             world.model.tick()
         });
-        if is_owed {
-            owed.push(Owed { acknowledged, ..write });
+        if !is_stable {
+            self.owed.borrow_mut().push(Owed { acknowledged, ..write });
         }
     }
 

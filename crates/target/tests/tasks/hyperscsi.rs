@@ -32,6 +32,13 @@ pub fn connect(server: SocketAddr, key: [u8; 32]) -> Driver {
     connect_with(server, key, Wishes::default())
 }
 
+/// As [`connect`], for a client that takes so few packets at a time.
+pub fn connect_narrow(server: SocketAddr, key: [u8; 32], packets: u32) -> Driver {
+    let mut driver = begin_with(server, key, Wishes::default(), packets);
+    driver.settle();
+    driver
+}
+
 /// As [`connect`], for a client that wants this.
 fn connect_with(server: SocketAddr, key: [u8; 32], wishes: Wishes) -> Driver {
     let mut driver = begin(server, key, wishes);
@@ -41,6 +48,10 @@ fn connect_with(server: SocketAddr, key: [u8; 32], wishes: Wishes) -> Driver {
 
 /// A client that begins to seek its server.
 pub fn begin(server: SocketAddr, key: [u8; 32], wishes: Wishes) -> Driver {
+    begin_with(server, key, wishes, 64)
+}
+
+fn begin_with(server: SocketAddr, key: [u8; 32], wishes: Wishes, receive_capacity_packets: u32) -> Driver {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let path = Path { link: LinkId(0), peer: Peer::Udp(server) };
     let clock = Clock::new();
@@ -50,7 +61,7 @@ pub fn begin(server: SocketAddr, key: [u8; 32], wishes: Wishes) -> Driver {
         psk: [0; 32],
         path,
         server_name: String::new(),
-        link: LinkLimits { packet_max_bytes: 1400, receive_capacity_packets: 64 },
+        link: LinkLimits { packet_max_bytes: 1400, receive_capacity_packets },
         commands_max: 16,
         transfer_max_bytes: 1 << 20,
         server_key: None,
@@ -141,6 +152,17 @@ impl Driver {
                 self.client.handle_input(self.path, &bytes[..length], self.now());
             }
         }
+    }
+
+    /// Takes one packet, if there is any, and says so.
+    pub fn take_a_packet(&mut self) {
+        self.client.handle_timeout(self.now());
+        self.socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let mut bytes = [0; 2048];
+        if let Ok(length) = self.socket.recv(&mut bytes) {
+            self.client.handle_input(self.path, &bytes[..length], self.now());
+        }
+        self.transmit();
     }
 
     /// Takes what comes, until nothing has come for a while.

@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! SANWIRE_SEED=123 cargo test -p sanwire-sim loss      one seed again
-//! SANWIRE_SEEDS=100000 cargo test -p sanwire-sim       more of each theme
+//! SANWIRE_SEEDS=10000 cargo test -p sanwire-sim loss   more of them
+//! SANWIRE_TIMES=20 cargo test -p sanwire-sim           more of each theme
 //! ```
 #![forbid(unsafe_code)]
 

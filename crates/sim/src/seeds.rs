@@ -9,7 +9,7 @@ use crate::random::Random;
 use crate::world::Outcome;
 
 /// Runs `run` with so many seeds, on all processors; `SANWIRE_SEED` replaces them by one, `SANWIRE_SEEDS` sets their
-/// number.
+/// number, `SANWIRE_TIMES` multiplies it: worlds that take long have fewer seeds.
 ///
 /// # Panics
 /// When a seed fails; the message says how to run it again.
@@ -18,7 +18,7 @@ pub fn run_seeds(test: &str, seeds: u64, run: impl Fn(u64) -> Outcome<()> + Sync
         run(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
         return;
     }
-    let seeds = number("SANWIRE_SEEDS").unwrap_or(seeds);
+    let seeds = count(seeds, number);
     let next = AtomicU64::new(0);
     let failed = AtomicBool::new(false);
     let failure: Mutex<Option<(u64, String)>> = Mutex::new(None);
@@ -49,6 +49,11 @@ pub fn run_seeds(test: &str, seeds: u64, run: impl Fn(u64) -> Outcome<()> + Sync
     }
 }
 
+/// How many seeds are run of a test that runs so many of itself.
+fn count(seeds: u64, number: impl Fn(&str) -> Option<u64>) -> u64 {
+    number("SANWIRE_SEEDS").unwrap_or_else(|| seeds.saturating_mul(number("SANWIRE_TIMES").unwrap_or(1)))
+}
+
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
@@ -57,4 +62,17 @@ fn number(variable: &str) -> Option<u64> {
 #[must_use]
 pub fn plan_random(theme: u64, seed: u64) -> Random {
     Random::new(seed.wrapping_mul(31).wrapping_add(theme << 48))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_run_has_more_seeds_of_each_test_by_what_one_of_them_takes() {
+        let long = |variable: &str| (variable == "SANWIRE_TIMES").then_some(20);
+        assert_eq!([12, 2500].map(|seeds| count(seeds, long)), [240, 50_000]);
+        assert_eq!([12, 2500].map(|seeds| count(seeds, |_| None)), [12, 2500]);
+        assert_eq!(count(12, |variable| (variable == "SANWIRE_SEEDS").then_some(7)), 7);
+    }
 }

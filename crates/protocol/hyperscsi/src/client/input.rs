@@ -107,7 +107,8 @@ impl Client {
             return;
         }
         let offer = offer.map_err(|_| Rejection::NotAuthentic);
-        match offer.and_then(|offer| seeking.second_step(&self.config, path, connection, noise, offer, now)) {
+        let (config, random) = (&self.config, &mut self.random);
+        match offer.and_then(|offer| seeking.second_step(config, (path, connection, noise), offer, random, now)) {
             Ok(answering) => self.state = State::Answering(Box::new(answering)),
             Err(Rejection::TooMany) => self.counters.duplicates += 1,
             Err(Rejection::NotAuthentic) => self.counters.not_authentic += 1,

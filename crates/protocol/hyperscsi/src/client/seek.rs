@@ -31,8 +31,23 @@ const COOKIES_MAX: u32 = 8;
 /// Third steps before the search starts anew.
 const THIRD_STEPS_MAX: u32 = 8;
 
-/// Second steps that are read for each discovery sent: whoever floods with false ones does not take the processor.
-const READINGS_MAX: u32 = 16;
+/// Second steps that are read in any case after each discovery; of more, few are, but any of them may be.
+const READ_SURELY: u64 = 16;
+
+/// In a flood of second steps the next discovery is not put off for longer: the more true ones come, the sooner one is read.
+const AGAIN_IN_FLOOD: Duration = Duration::from_millis(100);
+
+/// Which of many are looked at, when nobody knows how many will come: each has the same chance, or nearly, so that who comes first
+/// takes no place from who comes last, and a flood does not take the processor. Of n they are about 16 (1 + ln(n / 16)).
+#[derive(Default)]
+struct Sample(u64);
+
+impl Sample {
+    fn takes(&mut self, random: &mut Randomness) -> bool {
+        self.0 += 1;
+        self.0 <= READ_SURELY || random.u64() % self.0 < READ_SURELY
+    }
+}
 
 /// After a hint that the server does not know the handshake, it has this long to accept it, or two round trips.
 const HINT_GRACE: Duration = Duration::from_millis(50);
@@ -48,8 +63,8 @@ pub(super) struct Seeking {
     /// Cookies that were taken since the last discovery without one.
     cookies: u32,
     tries: u32,
-    /// Second steps that may still be read before the next discovery.
-    readings: u32,
+    /// Of the second steps since the last discovery.
+    sample: Sample,
     begun_at: Instant,
     wait: Duration,
     again_at: Instant,
@@ -87,7 +102,7 @@ impl Seeking {
             proofs: VecDeque::new(),
             cookies: 0,
             tries: 0,
-            readings: 0,
+            sample: Sample::default(),
             begun_at: now,
             wait: wait.unwrap_or(AGAIN_FIRST),
             again_at: now,
@@ -128,7 +143,8 @@ impl Seeking {
             return None;
         }
         self.tries += 1;
-        (self.cookies, self.readings) = (0, READINGS_MAX);
+        self.wait = if self.sample.0 > READ_SURELY { AGAIN_IN_FLOOD } else { self.wait };
+        (self.cookies, self.sample) = (0, Sample::default());
         self.again_at = now + self.wait;
         self.wait = (self.wait * 2).min(AGAIN_MAX);
         Some((self.path, self.packet.clone()))
@@ -143,13 +159,14 @@ impl Seeking {
     pub(super) fn second_step(
         &mut self,
         config: &ClientConfig,
-        path: Path,
-        connection: u32,
-        noise: &[u8],
+        (path, connection, noise): (Path, u32, &[u8]),
         offer: Offer,
+        random: &mut Randomness,
         now: Instant,
     ) -> Result<Answering, Rejection> {
-        self.readings = self.readings.checked_sub(1).ok_or(Rejection::TooMany)?;
+        if !self.sample.takes(random) {
+            return Err(Rejection::TooMany);
+        }
         let (payload, mut handshake) = self.initiator.read(&config.identity, noise)?;
         let refusal_key = handshake.refusal_key();
         let public_key = handshake.remote_public().and_then(|key| key.try_into().ok()).ok_or(KeyError)?;

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use sanwire_device::{ReservationKeeper, Saved};
@@ -16,13 +18,15 @@ const DIRECTORY: &str = "reservations";
 pub(crate) struct FileKeeper {
     state: PathBuf,
     name: String,
+    /// Whether the last record could not be kept.
+    is_failing: Arc<AtomicBool>,
 }
 
 impl FileKeeper {
     /// The record of the volume with this uuid.
     pub(crate) fn new(state: &Path, uuid: [u8; 16]) -> Self {
         let name = format!("{:032x}", u128::from_be_bytes(uuid));
-        FileKeeper { state: state.to_owned(), name }
+        FileKeeper { state: state.to_owned(), name, is_failing: Arc::default() }
     }
 
     fn directory(&self) -> PathBuf {
@@ -41,16 +45,14 @@ impl ReservationKeeper for FileKeeper {
 
     /// On a thread of its own: a shard has others to serve.
     fn save(&self, record: Vec<u8>, saved: Saved) {
-        let path = self.path();
+        let (path, is_failing) = (self.path(), Arc::clone(&self.is_failing));
         let work = move || {
             let result = replace_file(&path, &record);
-            if let Err(error) = &result {
-                refused(&path, error);
-            }
+            note(&is_failing, &path, result.as_ref().err());
             saved.tell(result.is_ok());
         };
         if let Err(error) = thread::Builder::new().name("reservations".into()).spawn(work) {
-            refused(&self.path(), &error);
+            note(&self.is_failing, &self.path(), Some(&error));
         }
     }
 
@@ -59,9 +61,22 @@ impl ReservationKeeper for FileKeeper {
     }
 }
 
-fn refused(path: &Path, error: &io::Error) {
+/// Logs that records cannot be kept any more, or can again: not each time, as initiators may order as often as they like.
+fn note(is_failing: &AtomicBool, path: &Path, error: Option<&io::Error>) {
+    if !is_news(is_failing, error.is_some()) {
+        return;
+    }
     let place = path.display();
-    tracing::error!("reservations cannot be kept in {place}: {error}; the initiator's order was refused");
+    match error {
+        Some(error) => tracing::error!(
+            "reservations cannot be kept in {place}: {error}; until they can be, orders of initiators to keep them are refused"
+        ),
+        None => tracing::warn!("reservations can be kept in {place} again"),
+    }
+}
+
+fn is_news(is_failing: &AtomicBool, fails: bool) -> bool {
+    is_failing.swap(fails, Ordering::Relaxed) != fails
 }
 
 #[cfg(test)]
@@ -116,6 +131,18 @@ mod tests {
         fs::write(directory.0.join(DIRECTORY), b"a file").unwrap();
         let keeper = FileKeeper::new(&directory.0, [1; 16]);
         assert!(keeper.load().is_err() && !save(&keeper, b"record"));
+    }
+
+    #[test]
+    fn who_orders_again_and_again_what_cannot_be_kept_fills_no_log() {
+        let directory = Directory::new("lines");
+        fs::write(directory.0.join(DIRECTORY), b"a file").unwrap();
+        let keeper = FileKeeper::new(&directory.0, [3; 16]);
+        assert!(!save(&keeper, b"record"));
+        assert!(!is_news(&keeper.is_failing, true), "it was told of");
+        fs::remove_file(directory.0.join(DIRECTORY)).unwrap();
+        assert!(save(&keeper, b"record"));
+        assert!(!is_news(&keeper.is_failing, false), "that it can be kept again, too");
     }
 
     /// What a crash may leave: the old record, and one that was not finished beside it.

@@ -84,10 +84,11 @@ impl PortGroups {
 
     /// SET TARGET PORT GROUPS (SPC-5 6.45): all or nothing. Tells whether the state of a group has changed. What the owner has
     /// limited stays so: hosts with several paths make each active that they try, and would use what he takes out of service.
+    /// And so does everything for who sees only `a_part` of the units: the others are not his.
     ///
     /// # Errors
     /// The sense data to answer: a list that is cut short, a state or a group that there is not, or not for initiators.
-    pub(crate) fn set(&self, list: &[u8]) -> Result<bool, Sense> {
+    fn set(&self, list: &[u8], a_part: bool) -> Result<bool, Sense> {
         let asked = parse_set(list)?;
         let mut groups = self.lock();
         if let Some(at) = asked.iter().position(|(id, _)| !groups.iter().any(|group| group.id == *id)) {
@@ -95,7 +96,7 @@ impl PortGroups {
         }
         let is_withheld = |group: &PortGroup| {
             let is_limited = group.cause == StateCause::Implicit && not_accessible(group.state).is_some();
-            is_limited && asked.iter().any(|(id, state)| *id == group.id && *state != group.state)
+            (is_limited || a_part) && asked.iter().any(|(id, state)| *id == group.id && *state != group.state)
         };
         if groups.iter().any(is_withheld) {
             let failed = AdditionalSense::SET_TARGET_PORT_GROUPS_COMMAND_FAILED;
@@ -154,7 +155,7 @@ impl LogicalUnits {
         let data = task.data_out.as_deref().unwrap_or(&[]);
         let list = data.get(..parameter_bytes as usize).ok_or(too_short)?;
         // SPC-5 6.45: no list is no error, and changes nothing.
-        if !list.is_empty() && self.port_groups().set(list)? {
+        if !list.is_empty() && self.port_groups().set(list, self.whole.is_some())? {
             self.raise(Attention::AccessStateChanged, Some(by));
         }
         Ok(Step::Good)

@@ -73,7 +73,7 @@ pub struct LogicalUnits {
     nexuses: Mutex<BTreeMap<NexusId, Member>>,
     port_groups: PortGroups,
     /// The target of which these are a part that some of its initiators see: its ports are theirs.
-    whole: Option<Arc<LogicalUnits>>,
+    pub(crate) whole: Option<Arc<LogicalUnits>>,
     /// The nexuses of the parts of this target.
     part_nexuses: Mutex<BTreeSet<NexusId>>,
     /// Where copies find their units; without it, among the units here.
@@ -266,11 +266,22 @@ impl LogicalUnits {
         disk.is_some()
     }
 
-    /// Whether a task may begin now that all other initiators of its unit are told of: see [`Disk::may_disturb`].
+    /// The unit, if initiators of this target may reset it now: those who may only read never (they would end what others do, and
+    /// change the unit), and nobody too often.
+    #[must_use]
+    pub fn may_reset(&self, lun: Lun, now: Instant) -> Option<Arc<Disk>> {
+        let disk = self.get(lun).filter(|_| !self.is_read_only())?;
+        disk.may_disturb(now).then_some(disk)
+    }
+
+    /// Whether a task may begin now that all other initiators of its unit are told of: see [`Disk::may_disturb`]. What is refused to
+    /// those who may only read disturbs nobody.
     pub(crate) fn may_disturb(&self, task: &Task, now: Instant) -> bool {
         let is_told =
             matches!(task.cdb.operation_code(), operation_code::MODE_SELECT_6 | operation_code::MODE_SELECT_10);
-        !is_told || task.lun.and_then(|lun| self.get(lun)).is_none_or(|disk| disk.may_disturb(now))
+        !is_told
+            || self.is_read_only()
+            || task.lun.and_then(|lun| self.get(lun)).is_none_or(|disk| disk.may_disturb(now))
     }
 
     /// Begins a task. Frames for its data come from `memory`.

@@ -1,3 +1,4 @@
+use sanwire_core::Instant;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, Task, build, report};
 use sanwire_store::Geometry;
@@ -245,4 +246,15 @@ fn the_inventory_changes_under_running_commands() {
         assert!(std::iter::repeat_with(|| told(&world, nexus)).take(4).any(|attention| attention.is_none()));
         assert_eq!(told(&world, nexus), None);
     }
+}
+
+/// What is refused in any case takes no place of those who may change something.
+#[test]
+fn who_may_only_read_leaves_resets_and_changes_of_mode_pages_to_others() {
+    let world = World::small();
+    world.units.set_read_only(true);
+    let change = task(build::mode_select_6(24), &[0; 24]);
+    assert!((0..1000).all(|_| world.units.may_disturb(&change, Instant::ZERO)));
+    assert_eq!(sense(&world.run(NEXUS, build::mode_select_6(24), &[0; 24])).key, SenseKey::DataProtect);
+    assert!(world.units.get(lun(0)).unwrap().may_disturb(Instant::ZERO));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use sanwire_scsi::port_groups::{AccessState, PortGroup, StateCause};
 use sanwire_scsi::{AdditionalSense, Cdb, DeviceIdentification, Extent, Sense, SenseKey, build};
 
-use crate::testing::{NEXUS, OTHER, World, lun, ports, sense, task};
+use crate::testing::{NEXUS, OTHER, SMALL, TestStore, World, disk, lun, ports, sense, task};
 use crate::{LogicalUnits, NexusPorts};
 
 const STATES: [(AccessState, AdditionalSense); 3] = [
@@ -202,4 +202,36 @@ fn other_targets_of_a_disk_are_not_told() {
     assert_eq!(world.units.set_access_state(1, AccessState::ActiveNonOptimized), Some(true));
     assert_eq!(ask(&world.units, NEXUS), Some(AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED));
     assert_eq!(ask(&other, OTHER), None);
+}
+
+/// Clients that see different units come by the same ports: what one of them sets would hold for the units of all.
+#[test]
+fn who_sees_a_part_of_the_units_changes_no_state_of_all() {
+    let (world, whole) = (World::small(), Arc::new(LogicalUnits::new()));
+    let [own, others] = [NEXUS, OTHER].map(|nexus| {
+        let part = LogicalUnits::part_of(Arc::clone(&whole));
+        let number = lun(nexus.0 as u16);
+        let disk = whole.add(number, disk(&number.to_string(), TestStore::new(SMALL), true)).unwrap();
+        part.add_shared(lun(0), disk).unwrap();
+        part.nexus_established(nexus, ports(nexus.0, 1));
+        part
+    });
+    let ask = |units: &LogicalUnits, nexus, cdb: Cdb, data: &[u8]| {
+        let reply = world.finish(units.begin(nexus, task(cdb, data), &world.memory));
+        (!reply.sense.is_empty()).then(|| sense(&reply).additional)
+    };
+    let ready = build::test_unit_ready();
+    for (units, nexus) in [(&own, NEXUS), (&others, OTHER)] {
+        assert_eq!(ask(units, nexus, ready, &[]), Some(AdditionalSense::POWER_ON_OR_RESET_OCCURRED));
+    }
+    for state in [1, 2, 3] {
+        let list = [0, 0, 0, 0, state, 0, 0, 1];
+        let failed = Some(AdditionalSense::SET_TARGET_PORT_GROUPS_COMMAND_FAILED);
+        assert_eq!(ask(&own, NEXUS, set(&list), &list), failed, "{state}");
+        assert_eq!(ask(&others, OTHER, ready, &[]), None, "{state}");
+    }
+    let same = [0, 0, 0, 0, 0, 0, 0, 1];
+    assert_eq!(ask(&own, NEXUS, set(&same), &same), None, "nothing would change");
+    assert_eq!(whole.set_access_state(1, AccessState::Standby), Some(true));
+    assert_eq!(ask(&others, OTHER, ready, &[]), Some(AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED));
 }

@@ -193,12 +193,11 @@ impl Shard {
         }
     }
 
-    /// Resets a logical unit and ends its commands, of whomever they are; `None` when there is no such unit, or it was reset too
-    /// often.
+    /// Resets a logical unit and ends its commands, of whomever they are; `None` when there is no such unit, or it may not be reset.
     fn reset(&mut self, request: CommandHandle, lun: Option<Lun>, now: Instant) -> Option<()> {
         let by = request.nexus();
         let units = &self.visitors.by_nexus.get(&by)?.units;
-        let disk = units.get(lun?).filter(|disk| disk.may_disturb(now))?;
+        let disk = units.may_reset(lun?, now)?;
         units.logical_unit_reset(lun?);
         self.abort_everywhere(Wanted::ByClient(request), &Selection { by, which: Which::On(vec![disk]) });
         Some(())

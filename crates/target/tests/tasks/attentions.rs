@@ -1,10 +1,13 @@
 //! What one initiator does to a disk is told to all others, whichever protocol they speak.
 
 use sanwire_core::Lun;
+use sanwire_hyperscsi::Wishes;
+use sanwire_hyperscsi::wire::command::{Answer, Function};
+use sanwire_scsi::port_groups::AccessState;
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, build};
 use sanwire_target::ExportConfig;
 
-use super::hyperscsi::{Driver, connect};
+use super::hyperscsi::{Driver, begin, connect};
 use super::initiator::{BLOCK_BYTES, Initiator};
 use super::{DELAYED, PROMPT, World};
 
@@ -161,23 +164,44 @@ fn a_number_that_is_given_to_another_volume_leads_nobody_there_who_has_not_asked
     assert_eq!(three.initiator.ask(DELAYED, write(), &[1; BLOCK_BYTES]), GOOD);
 }
 
-/// The ports of HyperSCSI are those of one target for all its clients; those of an iSCSI target are others.
+/// The ports of HyperSCSI are those of one target for all its clients, whatever volumes they may use; those of an iSCSI target are
+/// others.
 #[test]
-fn the_state_of_hyperscsi_ports_is_one_for_all_clients() {
+fn the_state_of_hyperscsi_ports_is_one_for_all_clients_and_none_changes_it() {
     let world = World::new();
     let mut three = Three::new(&world);
-    let (standby, list) = set_group(2);
-    assert_eq!(three.one.ask(PROMPT, standby, &list), GOOD);
     let ready = build::test_unit_ready();
-    let refused = not_ready(AdditionalSense::NOT_READY_TARGET_PORT_STANDBY);
-    assert_eq!(three.one.ask(PROMPT, ready, &[]), refused);
+    let failed = Sense::new(SenseKey::HardwareError, AdditionalSense::SET_TARGET_PORT_GROUPS_COMMAND_FAILED);
+    for state in [1, 2, 3] {
+        let (other, list) = set_group(state);
+        assert_eq!(three.one.ask(PROMPT, other, &list), (Status::CheckCondition, Some(failed)));
+        assert_eq!(three.others(ready, &[]), [GOOD; 2]);
+    }
     let told = attention(AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED);
+    let refused = not_ready(AdditionalSense::NOT_READY_TARGET_PORT_STANDBY);
+    world.target.units().set_access_state(1, AccessState::Standby);
     assert_eq!(three.others(ready, &[]), [told, GOOD]);
     assert_eq!(three.others(ready, &[]), [refused, GOOD]);
-    let (active, list) = set_group(0);
-    assert_eq!(three.one.ask(PROMPT, active, &list), GOOD);
+    world.target.units().set_access_state(1, AccessState::ActiveOptimized);
     assert_eq!(three.others(ready, &[]), [told, GOOD]);
     assert_eq!(three.others(ready, &[]), [GOOD; 2]);
-    let mut newcomer = connect(world.hyperscsi_address(), sanwire_hyperscsi::random().unwrap());
-    assert_eq!(newcomer.ask(PROMPT, ready, &[]), GOOD);
+}
+
+/// A reset ends the commands of others and puts mode pages back.
+#[test]
+fn who_may_only_read_resets_nothing() {
+    let world = World::new();
+    let mut three = Three::new(&world);
+    let wishes = Wishes { read_only: true, ..Wishes::default() };
+    let mut reader = begin(world.hyperscsi_address(), sanwire_hyperscsi::random().unwrap(), wishes);
+    reader.settle();
+    for _ in 0..100 {
+        reader.manage(Function::LogicalUnitReset, PROMPT, 0);
+        let (_, answer) = reader.hear_answer();
+        assert!(matches!(answer, Answer::Managed { done: false }), "{answer:?}");
+    }
+    assert_eq!(three.others(build::test_unit_ready(), &[]), [GOOD; 2]);
+    three.one.manage(Function::LogicalUnitReset, PROMPT, 0);
+    let (_, answer) = three.one.hear_answer();
+    assert!(matches!(answer, Answer::Managed { done: true }), "it is left to others: {answer:?}");
 }

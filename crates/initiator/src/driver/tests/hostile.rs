@@ -44,6 +44,11 @@ fn caching(is_on: bool) -> Deed {
     give(build::mode_select_6(24), &list)
 }
 
+/// SET TARGET PORT GROUPS: the only group of all clients into this state.
+fn ports(state: u8) -> Deed {
+    give([0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0], &[0, 0, 0, 0, state, 0, 0, 1])
+}
+
 fn honest(cue: Cue, longest: &Mutex<Duration>) -> Outcome<()> {
     let wake_at = Arc::new(Mutex::new(None));
     let session = Simulated { cue: cue.another(), wake_at: Arc::clone(&wake_at) };
@@ -132,6 +137,8 @@ fn an_honest_client_goes_on_whatever_another_one_does_to_the_unit() {
         vec![Deed::Reset],
         vec![caching(false), Deed::Reset],
         vec![give(swap, &[0; 1024])],
+        vec![ports(0), ports(1)],
+        vec![ports(3)],
     ];
     for deeds in all {
         let longest = longest_beside(&deeds).unwrap_or_else(|what| panic!("{deeds:?}: {what}"));

@@ -122,7 +122,8 @@ impl World {
         let pause = match step {
             Move::Forge => {
                 let forged = self.random.range(1 << 16..=(1 << 24) - 1);
-                self.first_step(stranger(medium, forged, false), None)?;
+                let made_up = self.random.chance(500_000).then_some((self.random.u64(), [7; 16]));
+                self.first_step(stranger(medium, forged, false), made_up)?;
                 every(forged_per_second)
             }
             Move::Begin => {

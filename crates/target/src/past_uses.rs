@@ -1,12 +1,14 @@
 //! Which hosts use which volumes, remembered through restarts of the server: who has a volume mounted and does nothing comes back
 //! without using it again, and it is not to be taken away from under him.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sanwire_core::{ClientId, Peer};
 use sanwire_device::LogicalUnits;
 use sanwire_scsi::Task;
 use serde::{Deserialize, Serialize};
@@ -26,16 +28,34 @@ const RETURN: Duration = Duration::from_secs(120);
 /// One end of sessions: the same after a restart of the server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Host {
-    /// What tells it from all others.
+    /// What tells it from all others; before the comma, whose it is.
     pub(crate) port: String,
     /// Who, for people.
     pub(crate) who: String,
     /// The iSCSI target that it uses; `None` over HyperSCSI.
     pub(crate) target: Option<String>,
+    /// Where it is, over HyperSCSI.
+    #[serde(default)]
+    pub(crate) address: Option<String>,
+}
+
+impl Host {
+    /// The client or the initiator, which may have any number of sessions.
+    fn owner(&self) -> &str {
+        self.port.split_once(',').map_or(&self.port, |(owner, _)| owner)
+    }
+
+    /// Which HyperSCSI client it is, and where, as far as that is known.
+    pub(crate) fn client(&self) -> Option<(ClientId, Peer)> {
+        let address = self.address.as_ref()?;
+        let ethernet = address.parse().map(Peer::Ethernet).ok();
+        let peer = ethernet.or_else(|| address.parse().map(Peer::Udp).ok())?;
+        Some((self.owner().parse().ok()?, peer))
+    }
 }
 
 /// What is remembered of a host.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Past {
     #[serde(flatten)]
@@ -64,8 +84,8 @@ struct Shared {
 
 #[derive(Default, Debug)]
 struct Table {
-    /// The one that was longest ago first.
-    hosts: Vec<Past>,
+    /// The one that was longest ago first; shared with who writes them down.
+    hosts: Vec<Arc<Past>>,
     is_changed: bool,
     is_saving: bool,
     /// The server ends: what ends with it is no change.
@@ -76,14 +96,17 @@ impl PastUses {
     /// What is remembered in the state directory; nothing without one.
     pub(crate) fn open(state: Option<&Path>) -> Self {
         let path = state.map(|state| state.join(FILE));
-        let read = |path: &PathBuf| Ok(read_file(path)?.map(|bytes| serde_json::from_slice(&bytes)).transpose()?);
+        let read = |path: &PathBuf| {
+            Ok(read_file(path)?.map(|bytes| serde_json::from_slice::<Vec<Past>>(&bytes)).transpose()?)
+        };
         let hosts = path.as_ref().and_then(|path| {
             read(path).unwrap_or_else(|error: std::io::Error| {
                 tracing::warn!("{} cannot be read: {error}; it is not known who used volumes", path.display());
                 None
             })
         });
-        let table = Mutex::new(Table { hosts: hosts.unwrap_or_default(), ..Table::default() });
+        let hosts = hosts.unwrap_or_default().into_iter().map(Arc::new).collect();
+        let table = Mutex::new(Table { hosts, ..Table::default() });
         PastUses(Arc::new(Shared { path, started_at: Instant::now(), table, writing: Mutex::default() }))
     }
 
@@ -91,7 +114,7 @@ impl PastUses {
     pub(crate) fn came(&self, host: &Host, units: &LogicalUnits) -> Uses {
         let mut uses = Uses::default();
         self.0.change(|table| {
-            let Some(past) = table.hosts.iter_mut().find(|past| past.host.port == host.port) else { return false };
+            let Some(past) = table.find(host) else { return false };
             let disks = units.iter().into_iter().map(|(_, disk)| disk);
             let used = disks.filter(|disk| past.volumes.contains(&hexadecimal(disk.identity().uuid())));
             used.for_each(|disk| uses.set(disk.slot()));
@@ -116,17 +139,19 @@ impl PastUses {
         let uuid = hexadecimal(disk.identity().uuid());
         self.0.change(|table| {
             let before = table.hosts.iter().position(|past| past.host.port == host.port);
-            let mut past = before.map(|index| table.hosts.remove(index)).unwrap_or_else(|| Past {
-                host: host.clone(),
-                volumes: BTreeSet::new(),
-                is_there: true,
-                is_back: true,
-            });
-            let is_new = past.volumes.insert(uuid);
-            table.hosts.push(past);
-            if table.hosts.len() > HOSTS_MAX {
-                table.hosts.remove(0);
+            let new = || Past { host: host.clone(), volumes: BTreeSet::new(), is_there: true, is_back: true };
+            let mut past = match before {
+                Some(index) => table.hosts.remove(index),
+                None => {
+                    table.make_room();
+                    Arc::new(new())
+                }
+            };
+            let is_new = !past.volumes.contains(&uuid);
+            if is_new {
+                Arc::make_mut(&mut past).volumes.insert(uuid);
             }
+            table.hosts.push(past);
             is_new
         });
     }
@@ -136,8 +161,7 @@ impl PastUses {
         self.0.change(|table| {
             let before = table.hosts.len();
             table.hosts.retain(|past| !is_for_good || past.host.port != host.port);
-            let past = table.hosts.iter_mut().find(|past| past.host.port == host.port);
-            past.map(|past| past.is_there = false).is_some() || table.hosts.len() < before
+            table.find(host).map(|past| past.is_there = false).is_some() || table.hosts.len() < before
         });
     }
 
@@ -145,8 +169,8 @@ impl PastUses {
     pub(crate) fn forget(&self, uuid: [u8; 16]) {
         let uuid = hexadecimal(uuid);
         self.0.change(|table| {
-            let removed =
-                table.hosts.iter_mut().map(|past| past.volumes.remove(&uuid)).fold(false, |any, one| any | one);
+            let users = table.hosts.iter_mut().filter(|past| past.volumes.contains(&uuid));
+            let removed = users.map(|past| Arc::make_mut(past).volumes.remove(&uuid)).count() > 0;
             table.hosts.retain(|past| !past.volumes.is_empty());
             removed
         });
@@ -210,7 +234,9 @@ impl Shared {
     fn save(&self) {
         let Some(path) = &self.path else { return };
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let content = serde_json::to_vec(&self.lock().hosts);
+        // No shard waits until it is all made into text.
+        let hosts = self.lock().hosts.clone();
+        let content = serde_json::to_vec(&hosts.iter().map(|past| &**past).collect::<Vec<_>>());
         if let Err(error) = content.map_err(Into::into).and_then(|content| replace_file(path, &content)) {
             let path = path.display();
             tracing::warn!("{path} cannot be written: {error}; after a restart it is not known who used volumes");
@@ -220,6 +246,27 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Table> {
         // It is whole between any two changes.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn find(&mut self, host: &Host) -> Option<&mut Past> {
+        self.hosts.iter_mut().find(|past| past.host.port == host.port).map(Arc::make_mut)
+    }
+
+    /// Forgets a host when there are too many: one that is away before those that are there, and of the owner that has the most; of
+    /// these the one that was longest ago.
+    fn make_room(&mut self) {
+        if self.hosts.len() < HOSTS_MAX {
+            return;
+        }
+        let mut counts = BTreeMap::<&str, usize>::new();
+        self.hosts.iter().for_each(|past| *counts.entry(past.host.owner()).or_default() += 1);
+        let rank = |past: &Past| (past.is_there, Reverse(counts.get(past.host.owner()).copied()));
+        let last = self.hosts.iter().enumerate().min_by_key(|(_, past)| rank(past)).map(|(index, _)| index);
+        if let Some(index) = last {
+            self.hosts.remove(index);
+        }
     }
 }
 
@@ -266,7 +313,7 @@ mod tests {
     }
 
     fn host(port: &str) -> Host {
-        Host { port: port.into(), who: format!("host {port}"), target: None }
+        Host { port: port.into(), who: format!("host {port}"), target: None, address: None }
     }
 
     #[test]
@@ -301,6 +348,43 @@ mod tests {
         uses.forget(UUID);
         uses.left(&host, false);
         assert_eq!(uses.came(&host, &units), Uses::default(), "the volume was taken away meanwhile");
+    }
+
+    /// One initiator has as many ports as it likes.
+    #[test]
+    fn of_too_many_hosts_those_that_are_away_are_forgotten_first_and_most_of_one_owner() {
+        let (units, uses) = (units(), PastUses::open(None));
+        let knows = |port: &str| uses.0.lock().hosts.iter().any(|past| past.host.port == port);
+        ["here,1", "away,1"].into_iter().for_each(|port| uses.used(&host(port), &units, SLOT));
+        uses.left(&host("away,1"), false);
+        for number in 0..2 * HOSTS_MAX {
+            let port = host(&format!("many,{number}"));
+            uses.used(&port, &units, SLOT);
+            uses.left(&port, false);
+        }
+        assert!(knows("here,1") && knows("away,1"));
+        assert_eq!(uses.0.lock().hosts.len(), HOSTS_MAX);
+        for number in 0..2 * HOSTS_MAX {
+            uses.used(&host(&format!("more,{number}")), &units, SLOT);
+        }
+        assert!(knows("here,1") && !knows("away,1"), "those that are there keep their places");
+        assert_eq!(uses.0.lock().hosts.len(), HOSTS_MAX);
+    }
+
+    #[test]
+    fn who_a_host_is_and_where_is_known_again() {
+        let client = ClientId([7; 16]);
+        for (test, peer) in [("mac", "02:00:00:00:00:01"), ("ip", "192.0.2.1:7"), ("ipv6", "[2001:db8::1]:7")] {
+            let state = State::new(test);
+            let host = Host { address: Some(peer.into()), ..host(&format!("{client},0")) };
+            let before = state.start();
+            before.used(&host, &units(), SLOT);
+            before.close();
+            let awaited = state.start().awaited(UUID);
+            let found = awaited[0].client().map(|(client, peer)| (client, peer.to_string()));
+            assert_eq!(found, Some((client, peer.to_owned())));
+        }
+        assert_eq!(host("iqn.2026-01.example:a,1").client(), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::{ManageError, Manager};
 use crate::clients::Prospect;
 use crate::counting::{Access, User};
 use crate::export::ExportConfig;
+use crate::past_uses::Host;
 
 /// Users that a refusal names.
 const NAMED_MAX: usize = 4;
@@ -117,7 +118,10 @@ impl Manager {
             let used = units.filter_map(|(_, disk)| {
                 let volume = disk.identity().name();
                 let users = all.iter().filter(|user| user.uses.has(disk.slot()) && takes(user, &disk));
-                let users = names(users.map(|user| user.who.clone()));
+                let is_hidden = |(client, peer)| prospect.hides(volume, client, peer);
+                let awaited =
+                    self.target.awaited(&disk).into_iter().filter(|host| host.client().is_some_and(is_hidden));
+                let users = names(users.map(|user| user.who.clone()).chain(awaited.map(|host| may_return(&host))));
                 (!users.is_empty() && !removed.iter().any(|name| name == volume)).then(|| in_use(volume, &users))
             });
             used.collect()
@@ -136,10 +140,12 @@ impl Manager {
         let Some((_, disk)) = self.find(volume) else { return Vec::new() };
         let users = users.iter().filter(|user| user.uses.has(disk.slot()) && way.leads(user.access.target()));
         let awaited = self.target.awaited(&disk).into_iter().filter(|host| way.leads(host.target.as_deref()));
-        let awaited =
-            awaited.map(|host| format!("{}, which was there when the server ended and may come back", host.who));
-        names(users.map(|user| user.who.clone()).chain(awaited))
+        names(users.map(|user| user.who.clone()).chain(awaited.map(|host| may_return(&host))))
     }
+}
+
+fn may_return(host: &Host) -> String {
+    format!("{}, which was there when the server ended and may come back", host.who)
 }
 
 fn names(users: impl Iterator<Item = String>) -> Vec<String> {

@@ -82,7 +82,8 @@ impl Visitors {
     }
 
     fn host(&self, client: ClientId, run: u64, path: Path) -> Host {
-        Host { port: format!("{client},{run:016x}"), who: self.shown(client, path), target: None }
+        let (port, address) = (format!("{client},{run:016x}"), Some(path.peer.to_string()));
+        Host { port, who: self.shown(client, path), target: None, address }
     }
 
     /// A client, for people.

@@ -280,7 +280,8 @@ impl Shard {
                     self.iscsi.exports.guests().came(nexus, guest);
                     let target = export.config.name.to_string();
                     let port = format!("{initiator},{isid},{target}");
-                    let host = Host { port, who: format!("initiator {initiator} at {peer}"), target: Some(target) };
+                    let who = format!("initiator {initiator} at {peer}");
+                    let host = Host { port, who, target: Some(target), address: None };
                     let initiator = TransportId::iscsi_port(initiator.as_str(), isid.0).ok()?;
                     let ports = NexusPorts { initiator, target: iscsi_port(&export.config.name, group_tag) };
                     let (units, ports) = (Arc::clone(&export.units), Arc::new(ports));

@@ -1,5 +1,6 @@
 //! Who uses a volume keeps it: nobody takes it away by mistake.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use sanwire_core::Lun;
@@ -157,18 +158,20 @@ fn a_reload_takes_no_target_away_from_its_users() {
     assert_eq!(initiator.read(0, 0), 0, "it goes on");
 }
 
+/// A server that remembers who has used its volume, in a directory that is to be removed at the end.
+fn remembering(test: &str) -> (PathBuf, TargetConfig) {
+    let directory = std::env::temp_dir().join(format!("sanwire-{test}-{}", std::process::id()));
+    let spec = format!("prompt=file:{},size=1M", directory.join("prompt.img").display()).parse().unwrap();
+    std::fs::create_dir_all(&directory).unwrap();
+    let volumes = vec![VolumeConfig { lun: Lun::new(PROMPT).unwrap(), spec }];
+    let state_directory = Some(directory.join("state"));
+    (directory, TargetConfig { shards: 1, volumes, state_directory, ..config() })
+}
+
 /// A host that has the volume mounted, and does nothing.
 #[test]
 fn a_host_that_is_idle_after_a_restart_of_the_server_keeps_its_volume() {
-    let directory = std::env::temp_dir().join(format!("sanwire-restart-{}", std::process::id()));
-    let spec = format!("prompt=file:{},size=1M", directory.join("prompt.img").display()).parse().unwrap();
-    std::fs::create_dir_all(&directory).unwrap();
-    let config = TargetConfig {
-        shards: 1,
-        volumes: vec![VolumeConfig { lun: Lun::new(PROMPT).unwrap(), spec }],
-        state_directory: Some(directory.join("state")),
-        ..config()
-    };
+    let (directory, config) = remembering("restart");
     let mut managed = Managed::start(config.clone());
     let mut initiator = managed.login();
     assert_eq!(initiator.read(0, 0), 0);
@@ -184,6 +187,23 @@ fn a_host_that_is_idle_after_a_restart_of_the_server_keeps_its_volume() {
 
     managed = Managed::start(config);
     managed.ask(remove(true)).expect("that is meant");
+    managed.manager.into_target().stop().unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// Its settings change while it is away.
+#[test]
+fn a_client_that_is_not_back_after_a_restart_of_the_server_keeps_its_volume() {
+    let (directory, config) = remembering("away");
+    let managed = Managed::start(config.clone());
+    let (driver, id) = managed.attach();
+    managed.manager.into_target().stop().unwrap();
+    drop(driver);
+    let mut managed = Managed::start(config);
+    let add = |volumes, force| Request::AddClient { id: id.clone(), settings: seeing(volumes), force };
+    let refused = managed.ask(add("delayed", false)).unwrap_err();
+    assert!(refused.contains("which was there when the server ended and may come back"), "{refused}");
+    managed.ask(add("delayed", true)).expect("that is meant");
     managed.manager.into_target().stop().unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -3,8 +3,8 @@
 //!
 //! A command that reads and then writes claims its blocks for itself. While no such claim is there, a write only counts
 //! itself, on a cache line that it shares with few others, and a read does nothing at all. While one is there, writes queue
-//! up behind it where they touch its blocks, and it waits for those that came before. The queue is in order of coming, so
-//! nobody waits for ever. Nothing blocks: who may not go on yet is asked again later.
+//! up behind it where they touch its blocks, and it waits for those that came before; those that queue begin in order of coming.
+//! So nobody waits for ever. Nothing blocks: who may not go on yet is asked again later.
 //!
 //! What a store has begun cannot be called back. Whoever lost the I_T nexus by which he gave a write gives it again in the next
 //! session, over another path, or not at all, and goes on from there: the lost write must not come after that. So it keeps
@@ -93,7 +93,7 @@ pub(crate) enum Permit {
 
 #[derive(Default, Debug)]
 pub(crate) struct Exclusion {
-    /// How many claims are in the queue for which changes may have to wait.
+    /// How many claims are in the queue for which changes may have to wait: also changes that wait themselves.
     exclusive: AtomicU32,
     /// How many of them are left: for these, reads wait too.
     left: AtomicU32,
@@ -110,14 +110,46 @@ struct Stripe(AtomicU32);
 struct Queue {
     last: u64,
     /// Ascending by number: in order of coming.
-    claims: Vec<(u64, Claim)>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    number: u64,
+    claim: Claim,
+    has_begun: bool,
+    /// Who holds it is lost, or may be: the claim is left from when it begins.
+    is_lost: bool,
 }
 
 impl Queue {
-    fn push(&mut self, claim: Claim) -> u64 {
+    fn push(&mut self, claim: Claim) -> &mut Entry {
         self.last += 1;
-        self.claims.push((self.last, claim));
-        self.last
+        self.entries.push(Entry { number: self.last, claim, has_begun: false, is_lost: false });
+        self.entries.last_mut().expect("it was pushed")
+    }
+
+    fn position(&self, number: u64) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.number == number)
+    }
+}
+
+impl Entry {
+    /// Whether changes may have to wait for this one's end, or, where a change waits itself, for its beginning: it may be the older
+    /// copy of one that comes by another path, after which its initiator writes something else.
+    fn is_exclusive(&self) -> bool {
+        match self.claim.access {
+            Access::Look => false,
+            Access::Change => !self.has_begun,
+            Access::Alone | Access::Left => true,
+        }
+    }
+
+    fn is_in_the_way_of(&self, other: &Entry) -> bool {
+        let is_left = self.claim.access == Access::Left;
+        let waits = self.is_exclusive() && self.claim.access == Access::Change && other.claim.access == Access::Change;
+        (self.number < other.number || is_left)
+            && (other.claim.conflicts_with(self.claim) || waits && other.claim.range.overlaps(self.claim.range))
     }
 }
 
@@ -138,60 +170,81 @@ impl Exclusion {
             }
             _ => {}
         }
-        let mut queue = self.lock();
-        self.count(claim.access);
-        Permit::Queued(queue.push(claim))
+        let queue = &mut *self.lock();
+        let number = self.push(queue, claim);
+        self.begin(queue, number);
+        Permit::Queued(number)
+    }
+
+    fn push(&self, queue: &mut Queue, claim: Claim) -> u64 {
+        let entry = queue.push(claim);
+        self.count(entry);
+        entry.number
     }
 
     /// Whether nothing that came before, or was left, is in the way.
     pub(crate) fn may_go(&self, permit: &Permit) -> bool {
         let Permit::Queued(number) = *permit else { return true };
-        let queue = self.lock();
-        let Some((_, claim)) = queue.claims.iter().find(|(other, _)| *other == number) else { return true };
-        let is_in_the_way = |(other_number, other): &(u64, Claim)| {
-            (*other_number < number || other.access == Access::Left) && claim.conflicts_with(*other)
-        };
+        self.begin(&mut self.lock(), number)
+    }
+
+    fn begin(&self, queue: &mut Queue, number: u64) -> bool {
+        let Some(at) = queue.position(number) else { return true };
+        let own = queue.entries[at];
         // Who is at his store already goes on there.
-        if claim.access != Access::Left && queue.claims.iter().any(is_in_the_way) {
+        if own.claim.access != Access::Left && queue.entries.iter().any(|entry| entry.is_in_the_way_of(&own)) {
             return false;
         }
-        claim.access != Access::Alone || self.counted.iter().all(|stripe| stripe.0.load(Ordering::SeqCst) == 0)
+        if own.claim.access == Access::Alone && self.counted.iter().any(|stripe| stripe.0.load(Ordering::SeqCst) != 0) {
+            return false;
+        }
+        if !own.has_begun {
+            let access = if own.is_lost { Access::Left } else { own.claim.access };
+            self.alter(&mut queue.entries[at], |entry| (entry.has_begun, entry.claim.access) = (true, access));
+        }
+        true
     }
 
     /// Puts a claim that has not begun behind all others.
     pub(crate) fn requeue(&self, permit: &mut Permit) {
-        let mut queue = self.lock();
+        let queue = &mut *self.lock();
         match *permit {
             Permit::Nothing => {}
             Permit::Counted(lane, range) => {
-                self.count(Access::Change);
-                *permit = Permit::Queued(queue.push(Claim { range, access: Access::Change }));
+                *permit = Permit::Queued(self.push(queue, Claim { range, access: Access::Change }));
                 self.counted(lane).fetch_sub(1, Ordering::SeqCst);
             }
             Permit::Queued(number) => {
-                if let Some(at) = queue.claims.iter().position(|(other, _)| *other == number) {
-                    let (_, claim) = queue.claims.remove(at);
-                    *permit = Permit::Queued(queue.push(claim));
+                if let Some(at) = queue.position(number) {
+                    let before = queue.entries.remove(at);
+                    let entry = queue.push(before.claim);
+                    entry.is_lost = before.is_lost;
+                    self.count(entry);
+                    self.uncount(&before);
+                    *permit = Permit::Queued(entry.number);
                 }
             }
         }
     }
 
     /// Who holds the permit is lost, or may be, and his store works on: nobody comes to the blocks that he changes until he leaves.
+    /// If he waits still, that begins when he may go.
     pub(crate) fn keep(&self, permit: &mut Permit) {
-        let mut queue = self.lock();
+        let queue = &mut *self.lock();
         match *permit {
             Permit::Nothing => {}
             Permit::Counted(lane, range) => {
-                self.count(Access::Left);
-                *permit = Permit::Queued(queue.push(Claim { range, access: Access::Left }));
+                let number = self.push(queue, Claim { range, access: Access::Left });
+                self.begin(queue, number);
+                *permit = Permit::Queued(number);
                 self.counted(lane).fetch_sub(1, Ordering::SeqCst);
             }
             Permit::Queued(number) => {
-                let own = queue.claims.iter_mut().find(|(other, _)| *other == number);
-                if let Some((_, claim)) = own.filter(|(_, claim)| claim.access != Access::Look) {
-                    self.count(Access::Left);
-                    self.uncount(std::mem::replace(&mut claim.access, Access::Left));
+                let own = queue.entries.iter_mut().find(|entry| entry.number == number);
+                let Some(own) = own.filter(|entry| entry.claim.access != Access::Look) else { return };
+                own.is_lost = true;
+                if own.has_begun {
+                    self.alter(own, |entry| entry.claim.access = Access::Left);
                 }
             }
         }
@@ -204,26 +257,33 @@ impl Exclusion {
                 self.counted(lane).fetch_sub(1, Ordering::SeqCst);
             }
             Permit::Queued(number) => {
-                let mut queue = self.lock();
-                let Some(at) = queue.claims.iter().position(|(other, _)| *other == number) else { return };
-                let (_, claim) = queue.claims.remove(at);
-                self.uncount(claim.access);
+                let queue = &mut *self.lock();
+                let Some(at) = queue.position(number) else { return };
+                self.uncount(&queue.entries.remove(at));
             }
         }
     }
 
-    fn count(&self, access: Access) {
-        self.waiters_of(access).for_each(|count| _ = count.fetch_add(1, Ordering::SeqCst));
+    /// Counts what it is afterwards before what it was is not counted any more: nobody sees neither.
+    fn alter(&self, entry: &mut Entry, change: impl FnOnce(&mut Entry)) {
+        let before = *entry;
+        change(entry);
+        self.count(entry);
+        self.uncount(&before);
     }
 
-    fn uncount(&self, access: Access) {
-        self.waiters_of(access).for_each(|count| _ = count.fetch_sub(1, Ordering::SeqCst));
+    fn count(&self, entry: &Entry) {
+        self.waiters_of(entry).for_each(|count| _ = count.fetch_add(1, Ordering::SeqCst));
+    }
+
+    fn uncount(&self, entry: &Entry) {
+        self.waiters_of(entry).for_each(|count| _ = count.fetch_sub(1, Ordering::SeqCst));
     }
 
     /// What tells others that they may have to wait for such a claim.
-    fn waiters_of(&self, access: Access) -> impl Iterator<Item = &AtomicU32> {
-        let exclusive = matches!(access, Access::Alone | Access::Left).then_some(&self.exclusive);
-        exclusive.into_iter().chain((access == Access::Left).then_some(&self.left))
+    fn waiters_of(&self, entry: &Entry) -> impl Iterator<Item = &AtomicU32> {
+        let exclusive = entry.is_exclusive().then_some(&self.exclusive);
+        exclusive.into_iter().chain((entry.claim.access == Access::Left).then_some(&self.left))
     }
 
     fn counted(&self, lane: Lane) -> &AtomicU32 {
@@ -237,97 +297,4 @@ impl Exclusion {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Access::{Alone, Change, Look};
-    use super::*;
-
-    const ONE: Lane = Lane(1);
-    const OTHER: Lane = Lane(2);
-
-    fn claim(offset_bytes: u64, length_bytes: u64, access: Access) -> Claim {
-        Claim { range: Range { offset_bytes, length_bytes }, access }
-    }
-
-    #[test]
-    fn writes_do_not_wait_for_each_other() {
-        let exclusion = Exclusion::default();
-        let (a, b) = (exclusion.enter(claim(0, 10, Change), ONE), exclusion.enter(claim(5, 10, Change), ONE));
-        assert!(matches!((&a, &b), (Permit::Counted(ONE, _), Permit::Counted(ONE, _))));
-        assert!(exclusion.may_go(&a) && exclusion.may_go(&b));
-    }
-
-    #[test]
-    fn an_exclusive_claim_waits_for_what_came_before_and_is_waited_for() {
-        let exclusion = Exclusion::default();
-        let before = exclusion.enter(claim(100, 10, Change), ONE);
-        let alone = exclusion.enter(claim(0, 10, Alone), OTHER);
-        assert!(!exclusion.may_go(&alone), "where the counted write goes is not known");
-        let beside = exclusion.enter(claim(10, 10, Change), ONE);
-        let within = exclusion.enter(claim(9, 10, Change), ONE);
-        assert!(exclusion.may_go(&beside) && !exclusion.may_go(&within));
-        exclusion.leave(&before);
-        assert!(exclusion.may_go(&alone), "what came later does not hold it up");
-        exclusion.leave(&alone);
-        assert!(exclusion.may_go(&within));
-        let next = exclusion.enter(claim(0, 50, Alone), ONE);
-        assert!(!exclusion.may_go(&next));
-        exclusion.leave(&beside);
-        exclusion.leave(&within);
-        assert!(exclusion.may_go(&next));
-        exclusion.leave(&next);
-        assert!(matches!(exclusion.enter(claim(0, 50, Change), ONE), Permit::Counted(..)), "all is as at first");
-    }
-
-    #[test]
-    fn exclusive_claims_on_other_blocks_go_side_by_side() {
-        let exclusion = Exclusion::default();
-        let (a, b) = (exclusion.enter(claim(0, 10, Alone), ONE), exclusion.enter(claim(10, 10, Alone), ONE));
-        let c = exclusion.enter(claim(19, 1, Alone), ONE);
-        assert!(exclusion.may_go(&a) && exclusion.may_go(&b) && !exclusion.may_go(&c));
-        exclusion.leave(&b);
-        assert!(exclusion.may_go(&c));
-    }
-
-    #[test]
-    fn everybody_waits_for_the_blocks_of_a_lost_change() {
-        let exclusion = Exclusion::default();
-        let before = exclusion.enter(claim(8, 4, Change), OTHER);
-        let mut lost = exclusion.enter(claim(0, 10, Change), ONE);
-        exclusion.keep(&mut lost);
-        let later = [Look, Change, Alone].map(|access| exclusion.enter(claim(9, 10, access), ONE));
-        let beside = [Look, Change].map(|access| exclusion.enter(claim(20, 10, access), ONE));
-        assert!(exclusion.may_go(&before), "it was under way");
-        assert!(!later.iter().any(|permit| exclusion.may_go(permit)));
-        assert!(beside.iter().all(|permit| exclusion.may_go(permit)));
-        [&before, &beside[0], &beside[1], &lost].into_iter().for_each(|permit| exclusion.leave(permit));
-        assert!(exclusion.may_go(&later[0]) && exclusion.may_go(&later[1]));
-        assert!(!exclusion.may_go(&later[2]), "a change that came before it");
-        later[..2].iter().for_each(|permit| exclusion.leave(permit));
-        assert!(exclusion.may_go(&later[2]));
-        exclusion.leave(&later[2]);
-        assert!(matches!(exclusion.enter(claim(0, 1, Look), ONE), Permit::Nothing), "all is as at first");
-        assert!(matches!(exclusion.enter(claim(0, 1, Change), ONE), Permit::Counted(..)));
-    }
-
-    #[test]
-    fn those_who_were_at_their_stores_together_go_on() {
-        let exclusion = Exclusion::default();
-        let mut both = [ONE, OTHER].map(|lane| exclusion.enter(claim(0, 10, Change), lane));
-        both.iter_mut().for_each(|permit| exclusion.keep(permit));
-        assert!(both.iter().all(|permit| exclusion.may_go(permit)), "to flush what they wrote");
-    }
-
-    #[test]
-    fn a_lost_compare_and_write_keeps_its_blocks_from_reads_too_and_is_kept_once() {
-        let exclusion = Exclusion::default();
-        let mut lost = exclusion.enter(claim(0, 10, Alone), ONE);
-        assert!(exclusion.may_go(&exclusion.enter(claim(0, 1, Look), ONE)));
-        exclusion.keep(&mut lost);
-        exclusion.keep(&mut lost);
-        let read = exclusion.enter(claim(0, 1, Look), ONE);
-        assert!(!exclusion.may_go(&read));
-        exclusion.leave(&lost);
-        assert!(exclusion.may_go(&read));
-        assert!(matches!(exclusion.enter(claim(0, 1, Look), ONE), Permit::Nothing));
-    }
-}
+mod tests;

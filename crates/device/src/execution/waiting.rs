@@ -36,6 +36,11 @@ impl Waiting {
         if let Request::Write { data, .. } = &self.0.request { data.len() } else { 0 }
     }
 
+    /// See [`Execution::keep_blocks`]: it does so from when it begins.
+    pub fn keep_blocks(&mut self) {
+        self.0.execution.keep_blocks();
+    }
+
     /// Begins, or goes on waiting.
     pub(crate) fn retry(mut self, memory: &Region) -> Progress {
         let hold = self.0.execution.worker_hold();

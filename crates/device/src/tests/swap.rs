@@ -113,11 +113,11 @@ fn a_write_waits_for_a_swap_of_its_blocks() {
     let world = World::small();
     let swap = first_step(&world, NEXUS, compare_and_write(3, 2, 0), &pair(0, 7, 2));
     let write = |lba| world.begin(OTHER, task(build::write_16(Extent { lba, blocks: 1 }, false), &[9; 512]));
-    let same = world.begin(OTHER, task(build::write_same_16(Extent { lba: 0, blocks: 9 }, false, true), &[]));
     assert!(matches!(write(2), Progress::Store(..)) && matches!(write(5), Progress::Store(..)), "beside it");
     let read = world.begin(OTHER, task(build::read_16(Extent { lba: 3, blocks: 1 }), &[]));
     assert!(matches!(read, Progress::Store(..)), "reading changes nothing");
     let waiting = retry(&world, write(4));
+    let same = world.begin(OTHER, task(build::write_same_16(Extent { lba: 0, blocks: 9 }, false, true), &[]));
     let same = retry(&world, same);
     assert_eq!(world.finish(swap).status, Status::Good);
     assert_eq!(world.store.bytes(1536, 1024), [7; 1024], "nothing came between");

@@ -75,7 +75,7 @@ const ASK_AGAIN: Duration = Duration::from_micros(100);
 /// And how long at the most, each wait without success being twice as long as the one before: a store may hang for long.
 const ASK_AGAIN_MAX: Duration = Duration::from_millis(5);
 
-/// How long a store works for a command before the command keeps its blocks: initiators take longer to find out that a path is
+/// How long a command waits, or a store works for it, before it keeps its blocks: initiators take longer to find out that a path is
 /// dead, and use another one, where a server may take longer still to miss them.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -202,6 +202,7 @@ impl Runner {
                 Progress::Wait(waiting) => {
                     self.held.push_back(Held { handle, units: Arc::clone(units), waiting });
                     self.ask_again.begin(now);
+                    self.look_at.get_or_insert(now + SLOW);
                     return ended;
                 }
                 Progress::Abort(execution, scope) => {
@@ -338,7 +339,9 @@ impl Runner {
         if self.look_at.is_some_and(|at| at <= now) {
             let slow = |running: &&mut Running| now.saturating_since(running.since) >= SLOW;
             self.running.iter_mut().flatten().filter(slow).for_each(|running| running.execution.keep_blocks());
-            self.look_at = (self.free.len() < self.running.len()).then_some(now + SLOW);
+            self.held.iter_mut().for_each(|held| held.waiting.keep_blocks());
+            let is_over = self.free.len() == self.running.len() && self.held.is_empty();
+            self.look_at = (!is_over).then_some(now + SLOW);
         }
     }
 }

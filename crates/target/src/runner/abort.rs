@@ -129,6 +129,17 @@ impl Runner {
         }
     }
 
+    /// Keeps the blocks of the commands of a session whose initiator may be dead, until they have ended; those that have not begun
+    /// are refused.
+    pub(crate) fn keep_blocks(&mut self, nexus: NexusId, ended: &mut Vec<Ended>) {
+        self.refuse_starved(nexus, ended);
+        let is_own = |handle: Option<Handle>| handle.is_some_and(|handle| handle.nexus() == nexus);
+        let running = self.running.iter_mut().flatten().filter(|running| is_own(running.handle));
+        running.for_each(|running| running.execution.keep_blocks());
+        let held = self.held.iter_mut().filter(|held| is_own(held.handle));
+        held.for_each(|held| held.waiting.keep_blocks());
+    }
+
     /// Takes back what a store was to do, if it has not begun.
     fn withdraw(&mut self, tag: u32) -> bool {
         let waiting = |runner: &Runner| runner.backlog.len() + runner.delayed.len() + runner.stalled.len();

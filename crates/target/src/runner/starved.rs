@@ -43,13 +43,12 @@ impl Runner {
 
     /// Refuses what has kept memory for too long while it waited for more.
     pub(super) fn tend_starved(&mut self, now: Instant, ended: &mut Vec<Ended>) {
-        // That a command is not executed can be said only as long as no piece of it is.
-        let status = |task: &Task| if task.is_further_piece() { Status::TaskAborted } else { Status::TaskSetFull };
-        let refused = |late: Starved<Handle>| {
-            let reply = Some(Reply::bare(status(&late.task)));
-            Ended { handle: late.handle, reply }
-        };
-        ended.extend(self.starvation.tend(now).into_iter().map(refused));
+        ended.extend(self.starvation.tend(now).into_iter().map(not_executed));
+    }
+
+    /// Refuses what a session has not begun for want of memory.
+    pub(super) fn refuse_starved(&mut self, nexus: NexusId, ended: &mut Vec<Ended>) {
+        ended.extend(self.starvation.withdraw(nexus).into_iter().map(not_executed));
     }
 
     /// Lets a session's commands wait that need memory, or go on.
@@ -61,4 +60,11 @@ impl Runner {
     pub(crate) fn withdraw_starved(&mut self, nexus: NexusId) -> Vec<CommandHandle> {
         self.starvation.withdraw(nexus).into_iter().map(|starved| starved.handle.command).collect()
     }
+}
+
+/// The end of a command that may be given again.
+fn not_executed(starved: Starved<Handle>) -> Ended {
+    // That a command is not executed can be said only as long as no piece of it is.
+    let status = if starved.task.is_further_piece() { Status::TaskAborted } else { Status::TaskSetFull };
+    Ended { handle: starved.handle, reply: Some(Reply::bare(status)) }
 }

@@ -140,6 +140,7 @@ impl Shard {
             ServerEvent::SessionOpened { nexus, client, run, name, path, options, memory } => {
                 let name = printable(&name);
                 self.lines.sessions.info(format_args!("client {client} ({name}) connected from {path}"), now);
+                self.succeed_runs(client);
                 let is_read_only = options.peer_is_read_only;
                 let units = self.visitors.clients.enter(client, path.peer, is_read_only);
                 let initiator = TransportId::hyperscsi(client);
@@ -179,6 +180,14 @@ impl Shard {
                 visitor.units.nexus_lost(nexus);
                 self.visitors.clients.leave(visitor.client, visitor.is_read_only);
             }
+        }
+    }
+
+    /// A program that was killed says nothing, and may run again before it is missed here: what it has under way must not come
+    /// after what its next run writes. Programs of the client that live lose nothing by it.
+    fn succeed_runs(&mut self, client: ClientId) {
+        for (nexus, _) in self.visitors.by_nexus.iter().filter(|(_, visitor)| visitor.client == client) {
+            self.runner.keep_blocks(*nexus, &mut self.ended);
         }
     }
 

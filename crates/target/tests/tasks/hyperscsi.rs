@@ -289,6 +289,22 @@ fn a_write_of_a_client_that_left_never_lands_on_one_after_its_return() {
     assert_eq!(world.login(1).read(GATED, 0), 2);
 }
 
+/// A process that is killed says nothing, and is soon started again.
+#[test]
+fn a_write_of_a_client_that_was_killed_never_lands_on_one_of_its_next_run() {
+    let world = World::new();
+    let key = random().unwrap();
+    let mut killed = connect(world.hyperscsi_address(), key);
+    world.store.hold(|| killed.write(GATED, 0, 1));
+    let mut next = connect(world.hyperscsi_address(), key);
+    let newer = next.write(GATED, 0, 2);
+    let elsewhere = next.write(GATED, 1, 3);
+    assert_eq!(next.answer(), (elsewhere, true), "other blocks do not wait");
+    world.store.release();
+    assert_eq!(next.answer(), (newer, true));
+    assert_eq!(world.login(1).read(GATED, 0), 2);
+}
+
 #[test]
 fn a_write_that_failed_when_patience_ran_out_never_lands_on_one_after_it() {
     let world = World::new();

@@ -111,10 +111,9 @@ impl Asked {
     ) -> Result<(), String> {
         let Asked { operation, kind, range, begun, .. } = self;
         let executed = shared.counts.get(&operation).copied().unwrap_or(0);
+        let changed_meanwhile = read_only_since != self.read_only_since;
         match kind {
-            Kind::Write { .. } | Kind::Unmap
-                if read_only_since.is_some() && read_only_since == self.read_only_since =>
-            {
+            Kind::Write { .. } | Kind::Unmap if read_only_since.is_some() && !changed_meanwhile => {
                 shared.model.refuse_write(operation, range);
                 if is_good {
                     return Err("was done for a client that may only read".to_owned());
@@ -137,6 +136,12 @@ impl Asked {
                     return Err("has the answer to something else".to_owned());
                 }
             }
+            Kind::Reset if read_only_since.is_some() && !changed_meanwhile => {
+                if is_good {
+                    return Err("was done for a client that may only read".to_owned());
+                }
+            }
+            Kind::Reset if changed_meanwhile => {}
             Kind::Abort | Kind::Reset if !is_good => return Err("must be done".to_owned()),
             _ => {}
         }

@@ -255,6 +255,8 @@ fn show_quotas(quotas: &[QuotaStatistics]) -> String {
                 "bytes" => Size(amount).to_string(),
                 "per second" => format!("{amount}/s"),
                 "per minute" => format!("{amount}/min"),
+                "per day" => format!("{amount}/day"),
+                "percent" => format!("{amount} %"),
                 _ => amount.to_string(),
             };
             let most = quota.most.map_or_else(|| "-".to_owned(), amount);

@@ -4,15 +4,15 @@
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
 use sanwire_buffer::Head;
+use sanwire_hyperscsi::handshake::{Initiator, Responder, Secrets};
 use sanwire_hyperscsi::wire::offer::Offer;
 use sanwire_hyperscsi::wire::options::Stance;
 use sanwire_hyperscsi::wire::packet::{HeaderKey, TAG_BYTES, put_checksum};
-use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, read_adn_reply, write_adn_reply};
+use sanwire_hyperscsi::wire::setup::{
+    AdnRequest, Discovery, SecondStep as Second, read_adn_reply, steering_word, write_adn_reply,
+};
 use sanwire_hyperscsi::wire::{Header, Opcode, Prefix, Protection, Tag};
-use sanwire_hyperscsi::{Identity, Psk, Wishes};
-use snow::{Builder, HandshakeState};
-
-const PATTERN: &str = "Noise_XXpsk3_25519_AESGCM_SHA256";
+use sanwire_hyperscsi::{Identity, Psk, Randomness, Wishes};
 
 /// Both ends' shared secret in every target.
 pub const PSK: Psk = [7; 32];
@@ -60,11 +60,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    fn new(connection: u32, mut handshake: HandshakeState) -> Self {
-        let initiator = handshake.is_initiator();
-        let (from_initiator, from_responder) = handshake.dangerously_get_raw_split();
-        let ours = if initiator { from_initiator } else { from_responder };
-        let prk = Prk::new_less_safe(HKDF_SHA256, &ours);
+    fn new(connection: u32, ours: &[u8; 32]) -> Self {
+        let prk = Prk::new_less_safe(HKDF_SHA256, ours);
         let key: UnboundKey = prk.expand(&info(Protection::Aes256Gcm), &AES_256_GCM).unwrap().into();
         let mut header = [0; 16];
         prk.expand(&info(Protection::Checksum), &AES_128_GCM).unwrap().fill(&mut header).unwrap();
@@ -105,20 +102,10 @@ fn info(protection: Protection) -> [&'static [u8]; 2] {
     [b"sanwire hyperscsi ", &CODES[protection as usize..][..1]]
 }
 
-fn builder<'a>(key: &'a [u8; 32], ephemeral: &'a [u8; 32], prologue: &'a [u8]) -> Builder<'a> {
-    Builder::new(PATTERN.parse().unwrap())
-        .prologue(prologue)
-        .unwrap()
-        .local_private_key(key)
-        .unwrap()
-        .fixed_ephemeral_key_for_testing_only(ephemeral)
-        .psk(3, &PSK)
-        .unwrap()
-}
-
 /// The first step of a client, and what it needs for the third.
 pub struct FirstStep {
-    handshake: HandshakeState,
+    initiator: Initiator,
+    random: Randomness,
     attempt: u64,
     /// The DISCOVERY packet.
     pub packet: Vec<u8>,
@@ -138,34 +125,32 @@ impl FirstStep {
             cookie: None,
         };
         let prologue = discovery.prologue();
-        let mut ephemeral = [3; 32];
-        ephemeral[..8].copy_from_slice(&attempt.to_be_bytes());
-        let mut handshake = builder(&CLIENT_KEY, &ephemeral, &prologue).build_initiator().unwrap();
-        let mut first = vec![0; 512];
-        let length = handshake.write_message(&[], &mut first).unwrap();
-        discovery.noise = &first[..length];
+        let mut seed = [3; 32];
+        seed[..8].copy_from_slice(&attempt.to_be_bytes());
+        let mut random = Randomness::new(seed);
+        let (initiator, first) = Initiator::new(&prologue, &mut random).unwrap();
+        discovery.noise = &first;
         let header = Header::single(Opcode::DeviceDiscovery, Tag::default());
-        let packet = checked(None, header, 9, attempt, &discovery.write());
-        FirstStep { handshake, attempt, packet }
+        let packet = checked(None, header, steering_word(client), attempt, &discovery.write());
+        FirstStep { initiator, random, attempt, packet }
     }
 
     /// Reads the second step; gives the third and the keys that it leads to. `offer` are the bytes of the offer.
     pub fn third_step(mut self, second: &[u8], offer: &[u8]) -> Option<(Vec<u8>, Keys)> {
         let (_, _, body) = Prefix::read(second).ok()?;
-        let Ok(AdnRequest::Handshake { connection, noise }) = AdnRequest::read(body) else { return None };
-        let mut buffer = vec![0; 1024];
-        self.handshake.read_message(noise, &mut buffer).ok()?;
-        let length = self.handshake.write_message(offer, &mut buffer).ok()?;
+        let Ok(AdnRequest::Handshake(second)) = AdnRequest::read(body) else { return None };
+        let met = self.initiator.read(second).ok()?;
+        let (third, Secrets { from_client, .. }) =
+            met.answer((&client_identity(), &PSK), offer, &mut self.random).ok()?;
         let header = Header::single(Opcode::AdnReply, Tag::default());
-        let body = write_adn_reply(&buffer[..length]);
-        let packet = checked(None, header, connection, self.attempt, &body);
-        Some((packet, Keys::new(connection, self.handshake)))
+        let packet = checked(None, header, second.connection, self.attempt, &write_adn_reply(&third));
+        Some((packet, Keys::new(second.connection, &from_client)))
     }
 }
 
 /// The second step of a server, after a client's first.
 pub struct SecondStep {
-    handshake: HandshakeState,
+    responder: Responder,
     connection: u32,
     /// The ADN_REQUEST packet.
     pub packet: Vec<u8>,
@@ -176,22 +161,21 @@ impl SecondStep {
     pub fn answer(first: &[u8], connection: u32, offer: &[u8]) -> Option<Self> {
         let (prefix, _, body) = Prefix::read(first).ok()?;
         let (discovery, prologue) = Discovery::read(body).ok()?;
-        let mut handshake = builder(&SERVER_KEY, &[5; 32], prologue).build_responder().unwrap();
-        let mut buffer = vec![0; 1024];
-        handshake.read_message(discovery.noise, &mut buffer).ok()?;
-        let length = handshake.write_message(offer, &mut buffer).ok()?;
-        let body = AdnRequest::Handshake { connection, noise: &buffer[..length] }.write();
+        let (identity, said) = (server_identity(), (connection, offer));
+        let mut random = Randomness::new([5; 32]);
+        let (responder, noise, mark) =
+            Responder::new((&identity, &PSK), prologue, discovery.noise, said, &mut random).ok()?;
+        let body = AdnRequest::Handshake(Second { connection, noise: &noise, mark }).write();
         let header = Header::single(Opcode::AdnRequest, Tag::default());
         let packet = checked(None, header, prefix.connection, prefix.number, &body);
-        Some(SecondStep { handshake, connection, packet })
+        Some(SecondStep { responder, connection, packet })
     }
 
     /// Reads the client's third step.
     pub fn keys(mut self, third: &[u8]) -> Option<Keys> {
         let (_, _, body) = Prefix::read(third).ok()?;
         let noise = read_adn_reply(body).ok()?;
-        let mut buffer = vec![0; 1024];
-        self.handshake.read_message(noise, &mut buffer).ok()?;
-        Some(Keys::new(self.connection, self.handshake))
+        let (_, Secrets { from_server, .. }) = self.responder.read(client_identity().client_id(), noise).ok()?;
+        Some(Keys::new(self.connection, &from_server))
     }
 }

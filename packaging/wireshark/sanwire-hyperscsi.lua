@@ -97,6 +97,7 @@ local f = {
     server_name = ProtoField.string("sanwire.server_name", "Server name"),
     noise = ProtoField.bytes("sanwire.noise", "Noise message"),
     cookie = ProtoField.bytes("sanwire.cookie", "Cookie"),
+    mark = ProtoField.bytes("sanwire.mark", "Mark"),
     proof = ProtoField.bytes("sanwire.proof", "Proof of the refusal"),
     filler = ProtoField.bytes("sanwire.filler", "Filler"),
     adn_kind = ProtoField.uint8("sanwire.adn_kind", "Kind", base.DEC, ADN_KINDS),
@@ -307,7 +308,7 @@ end
 
 local function discovery(r)
     local revision, item = r:add(f.revision, 2)
-    if revision:uint() ~= 2 then
+    if revision:uint() ~= 3 then
         r:illegal(item)
     end
     local flags, flags_item = r:add(f.flags, 1)
@@ -330,6 +331,7 @@ local function adn_request(r)
     if kind == 1 then
         local connection = r:add(f.future, 4):uint()
         r:noise()
+        r:add(f.mark, 16)
         return string.format("second step, connection 0x%08x", connection)
     elseif kind == 2 then
         r:add(f.packet_max, 4)

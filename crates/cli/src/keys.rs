@@ -15,8 +15,8 @@ use crate::failure::misuse;
 /// The secret of servers and clients without a password.
 pub(crate) const NO_PASSWORD: Psk = [0; 32];
 
-/// The salt of every password. Both ends must come to the same secret before they have exchanged anything, so it
-/// cannot be drawn; the cost below is what slows guessing.
+/// The salt of every password. Nothing that a handshake says lets a guess be tested without another handshake, so who has stretched
+/// many beforehand has gained next to nothing.
 const SALT: &[u8] = b"sanwire hyperscsi psk";
 
 /// The cost of Argon2id (RFC 9106 4, second recommendation): memory in KiB, passes, lanes.

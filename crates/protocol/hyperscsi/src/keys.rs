@@ -91,12 +91,6 @@ pub(crate) fn exchange(private: &[u8; 32], public: &[u8; 32]) -> Result<Zeroizin
 #[error("the handshake does not verify")]
 pub struct KeyError;
 
-impl From<snow::Error> for KeyError {
-    fn from(_: snow::Error) -> Self {
-        KeyError
-    }
-}
-
 /// Random bytes from the operating system, for seeds and keys.
 ///
 /// # Errors
@@ -108,10 +102,12 @@ pub fn random<const N: usize>() -> Result<[u8; N], KeyError> {
 }
 
 /// All randomness of a machine, from one seed: the same seed gives the same run.
-pub(crate) struct Randomness(ChaCha20Rng);
+pub struct Randomness(ChaCha20Rng);
 
 impl Randomness {
-    pub(crate) fn new(seed: [u8; 32]) -> Self {
+    /// Of this seed.
+    #[must_use]
+    pub fn new(seed: [u8; 32]) -> Self {
         Randomness(ChaCha20Rng::from_seed(seed))
     }
 

@@ -12,7 +12,10 @@ mod channel;
 mod client;
 mod compression;
 mod counters;
-mod handshake;
+mod cpace;
+/// The handshake by itself, for programs that break the rules to test an end.
+#[doc(hidden)]
+pub mod handshake;
 mod keys;
 mod noise;
 mod options;
@@ -29,6 +32,8 @@ pub use client::{
     Announcement, Client, ClientConfig, ClientEvent, CommandId, Failure, Order, ServerInfo, announcement, discovery,
 };
 pub use counters::Counters;
+#[doc(hidden)]
+pub use keys::Randomness;
 pub use keys::{Identity, KeyError, Psk, random};
 pub use options::{
     Agreed, DeviceOption, Offered, OptionConflict, OptionNumber, Options, PRIORITY_MAX, Stance, TooMany, Wishes,

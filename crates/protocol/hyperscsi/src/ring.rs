@@ -16,7 +16,7 @@ use crate::wire::Protection;
 use crate::wire::packet::{EPOCHS, HeaderKey, Sealed, TAG_BYTES};
 
 /// What the keys of a direction are made of.
-pub(crate) type Secret = Zeroizing<[u8; 32]>;
+pub type Secret = Zeroizing<[u8; 32]>;
 
 /// The label of every key; the protection's number follows, 0 for that of the headers.
 const LABEL: &[u8] = b"sanwire hyperscsi ";

@@ -2,13 +2,14 @@
 
 use sanwire_core::{Instant, Path};
 
+use super::answering::Answering;
 use super::orders::{Answered, Placed};
-use super::seek::{Answering, Rejection};
+use super::seek::Rejection;
 use super::{Client, ClientEvent, Connected, Failure, Orders, State};
-use crate::channel::Rejected;
+use crate::channel::{LinkAt, Rejected};
 use crate::wire::flow::{IN_FLIGHT_MAX_PACKETS, Window, Windows};
 use crate::wire::live::{LiveReply, LiveRequest};
-use crate::wire::setup::{AdnRequest, Proof, Refusal};
+use crate::wire::setup::{AdnRequest, Proof, Refusal, SecondStep};
 use crate::wire::{Opcode, Prefix, Protection, RawPacket};
 
 impl Client {
@@ -80,9 +81,7 @@ impl Client {
     fn handle_setup(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
         let RawPacket { prefix, body, .. } = packet;
         match AdnRequest::read(body) {
-            Ok(AdnRequest::Handshake { connection, noise }) => {
-                self.handle_second_step(path, prefix, (connection, noise), now);
-            }
+            Ok(AdnRequest::Handshake(second)) => self.handle_second_step(path, prefix, second, now),
             Ok(AdnRequest::Refusal(refusal, proof)) => self.handle_refusal(path, (refusal, proof), prefix, now),
             Ok(AdnRequest::Cookie(cookie)) => {
                 if let State::Seeking(seeking) = &mut self.state
@@ -96,7 +95,7 @@ impl Client {
         }
     }
 
-    fn handle_second_step(&mut self, path: Path, prefix: &Prefix, (connection, noise): (u32, &[u8]), now: Instant) {
+    fn handle_second_step(&mut self, path: Path, prefix: &Prefix, second: SecondStep<'_>, now: Instant) {
         let offer = self.offer();
         let State::Seeking(seeking) = &mut self.state else {
             self.counters.duplicates += 1;
@@ -107,9 +106,9 @@ impl Client {
             return;
         }
         let offer = offer.map_err(|_| Rejection::NotAuthentic);
-        let (config, random) = (&self.config, &mut self.random);
-        match offer.and_then(|offer| seeking.second_step(config, (path, connection, noise), offer, random, now)) {
-            Ok(answering) => self.state = State::Answering(Box::new(answering)),
+        let (config, chance) = (&self.config, (&mut self.answers, &mut self.random));
+        match offer.and_then(|offer| seeking.second_step(config, (path, second), offer, chance, now)) {
+            Ok(()) => {}
             Err(Rejection::TooMany) => self.counters.duplicates += 1,
             Err(Rejection::NotAuthentic) => self.counters.not_authentic += 1,
             Err(Rejection::OtherServer) => {
@@ -138,17 +137,20 @@ impl Client {
                 connected.hinted_at = Some(now);
                 connected.channel.query(now);
             }
-            State::Seeking(seeking) if seeking.is_answered_by(prefix) && !refusal.must_be_proven() => {
-                self.refusal.get_or_insert(refusal);
-            }
-            State::Answering(answering)
-                if answering.channel.connection() == prefix.connection && answering.channel.path() == path =>
-            {
-                if answering.is_proven(refusal, proof.as_ref()) {
+            State::Seeking(seeking) => {
+                let (mut is_known, mut is_proven) = (seeking.is_answered_by(prefix), false);
+                for (_, answering) in seeking.answering(path, prefix.connection) {
+                    is_known = true;
+                    if answering.is_proven(refusal, proof.as_ref()) {
+                        is_proven = true;
+                    } else {
+                        answering.hinted(refusal, now);
+                    }
+                }
+                if is_proven {
                     self.is_refused |= refusal.must_be_proven();
                     self.refusal = Some(refusal);
-                } else if !refusal.must_be_proven() {
-                    answering.hinted(refusal, now);
+                } else if is_known && !refusal.must_be_proven() {
                     self.refusal.get_or_insert(refusal);
                 }
             }
@@ -156,27 +158,61 @@ impl Client {
         }
     }
 
-    fn handle_control(&mut self, path: Path, opcode: Opcode, packet: &RawPacket<'_>, now: Instant) {
-        let (prefix, capacity_packets) = (&packet.prefix, self.capacity_packets());
-        let channel = match &mut self.state {
-            State::Connected(connected) => &mut connected.channel,
-            State::Answering(answering) => &mut answering.channel,
-            State::Seeking(_) | State::Closed => return,
+    /// What is sealed in a control packet, the link by which it came, and of those that have made a second step who has sent it.
+    fn open(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) -> Option<(Vec<u8>, LinkAt, usize)> {
+        let connection = packet.prefix.connection;
+        let (opened, is_known) = match &mut self.state {
+            State::Connected(connected) => {
+                let channel = &mut connected.channel;
+                let at = channel.link_of(path).filter(|_| channel.connection() == connection);
+                (at.and_then(|at| Some((channel.open(packet, now)?, at, 0))), at.is_some())
+            }
+            State::Seeking(seeking) => {
+                let (mut is_known, is_answered) = (false, seeking.is_answered());
+                let mut opened =
+                    seeking.answering(path, connection).filter_map(|(index, Answering { channel, .. })| {
+                        is_known = true;
+                        let at = channel.link_of(path)?;
+                        Some((channel.open(packet, now)?, at, index))
+                    });
+                let opened = opened.next();
+                if !is_answered {
+                    return None;
+                }
+                (opened, is_known)
+            }
+            State::Closed => return None,
         };
-        if opcode == Opcode::AddrReply && channel.connection() == prefix.connection && channel.is_joining(path) {
+        match (&opened, is_known) {
+            (Some(_), _) => {}
+            (None, true) => self.counters.rejected += 1,
+            (None, false) => self.counters.unknown_connection += 1,
+        }
+        opened
+    }
+
+    fn handle_control(&mut self, path: Path, opcode: Opcode, packet: &RawPacket<'_>, now: Instant) {
+        let capacity_packets = self.capacity_packets();
+        if opcode == Opcode::AddrReply
+            && let State::Connected(connected) = &mut self.state
+            && connected.channel.connection() == packet.prefix.connection
+            && connected.channel.is_joining(path)
+        {
+            let channel = &mut connected.channel;
             match channel.open(packet, now) {
                 Some(plain) => channel.handle_reply(&plain, path, now),
                 None => self.counters.rejected += 1,
             }
             return;
         }
-        let Some(at) = channel.link_of(path).filter(|_| channel.connection() == prefix.connection) else {
-            self.counters.unknown_connection += 1;
-            return;
-        };
-        let Some(plain) = channel.open(packet, now) else {
-            self.counters.rejected += 1;
-            return;
+        let Some((plain, at, index)) = self.open(path, packet, now) else { return };
+        let channel = match &mut self.state {
+            State::Connected(connected) => &mut connected.channel,
+            State::Seeking(seeking) => match seeking.answering_mut(index) {
+                Some(answering) => &mut answering.channel,
+                None => return,
+            },
+            State::Closed => return,
         };
         match opcode {
             Opcode::AckSnr => {
@@ -185,7 +221,7 @@ impl Client {
                 match channel.handle_snr(&plain, packet.length_bytes(), (at, now), most) {
                     Ok(Some((resumed, weight))) => {
                         channel.set_weight(weight);
-                        self.accepted(resumed, now);
+                        self.accepted(index, resumed, now);
                     }
                     Ok(None) => {}
                     Err(_) => self.counters.violations += 1,
@@ -223,12 +259,10 @@ impl Client {
     }
 
     /// The server has set the windows: the first time, that means that it accepts us.
-    fn accepted(&mut self, resumed: bool, now: Instant) {
-        if !matches!(self.state, State::Answering(_)) {
-            return;
-        }
-        let State::Answering(answering) = std::mem::replace(&mut self.state, State::Closed) else { return };
-        let Answering { mut channel, mut info, mut terms, .. } = *answering;
+    fn accepted(&mut self, index: usize, resumed: bool, now: Instant) {
+        let State::Seeking(seeking) = &mut self.state else { return };
+        let Some(Answering { mut channel, mut info, mut terms, .. }) = seeking.take(index) else { return };
+        self.known_server = Some(info.public_key);
         self.orders.unask();
         if resumed {
             // What the server has been asked may be under way there: nothing of it fails beside that.

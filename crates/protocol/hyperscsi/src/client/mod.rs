@@ -7,6 +7,8 @@
 //! command in doubt is asked again under its old number. A server that remembers the session answers from memory;
 //! one that does not executes it, unless that could do harm: such commands end with [`Failure::InDoubt`].
 
+mod answering;
+mod chance;
 mod connected;
 mod held;
 mod input;
@@ -24,12 +26,13 @@ use std::time::Duration;
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Lun, Path};
 
+use self::chance::Answers;
 use self::connected::Connected;
 pub use self::input::{Announcement, announcement};
 use self::orders::{Asking, Orders};
 pub use self::orders::{CommandId, Order};
+use self::seek::Seeking;
 pub use self::seek::discovery;
-use self::seek::{Answering, Seeking};
 pub use self::types::{ClientConfig, ClientEvent, Failure, ServerInfo};
 use self::wishes::Wanted;
 use crate::channel::Message;
@@ -46,7 +49,6 @@ const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 
 enum State {
     Seeking(Box<Seeking>),
-    Answering(Box<Answering>),
     Connected(Box<Connected>),
     Closed,
 }
@@ -78,6 +80,9 @@ pub struct Client {
     refusal: Option<Refusal>,
     /// A server has refused our third step, and has proven that it was itself.
     is_refused: bool,
+    answers: Answers,
+    /// The key of the server that has accepted us last.
+    known_server: Option<[u8; 32]>,
     /// A server with another key than the pinned one has answered.
     met_other_server: bool,
     /// An option that keeps us from the server that has answered.
@@ -113,6 +118,8 @@ impl Client {
             is_out_of_patience: false,
             refusal: None,
             is_refused: false,
+            answers: Answers::default(),
+            known_server: None,
             met_other_server: false,
             conflict: None,
             events: VecDeque::new(),
@@ -256,7 +263,8 @@ impl Client {
 
     fn seek(&mut self, wait: Option<Duration>, now: Instant) {
         let path = self.path_of_attempt();
-        match Seeking::new(&self.config, path, self.session, &mut self.random, wait, now) {
+        let known = self.config.server_key.or(self.known_server);
+        match Seeking::new(&self.config, (path, known), self.session, &mut self.random, wait, now) {
             Ok(seeking) => self.state = State::Seeking(Box::new(seeking)),
             Err(_) => {
                 self.close(Failure::Closed);
@@ -289,10 +297,6 @@ impl Client {
         }
         match &mut self.state {
             State::Seeking(seeking) => seeking.poll_transmit(now),
-            State::Answering(answering) => {
-                let path = answering.channel.path();
-                answering.poll_transmit(now).map(|packet| (path, packet))
-            }
             State::Connected(connected) => connected.channel.poll_transmit(now),
             State::Closed => None,
         }
@@ -304,9 +308,6 @@ impl Client {
         let patience = self.patience().map(|patience| self.seeking_since + patience);
         match &self.state {
             State::Seeking(seeking) => Some(patience.map_or(seeking.again_at(), |at| at.min(seeking.again_at()))),
-            State::Answering(answering) => {
-                Some(patience.map_or(answering.again_at(), |at| at.min(answering.again_at())))
-            }
             State::Connected(connected) => {
                 let silent = connected.silent_at(self.orders.is_empty());
                 let others = [connected.channel.poll_timeout(), connected.terms.poll_timeout()];
@@ -340,14 +341,12 @@ impl Client {
                 self.tend_terms(now);
                 return;
             }
-            State::Seeking(seeking) if seeking.is_worn() && seeking.again_at() <= now => {
-                let wait = seeking.wait();
-                self.seek(Some(wait), now);
+            State::Seeking(seeking) => {
+                if seeking.is_over(now) {
+                    let wait = seeking.wait();
+                    self.seek(Some(wait), now);
+                }
             }
-            State::Answering(answering) if answering.is_over(now) => {
-                self.seek(None, now);
-            }
-            _ => {}
         }
         if self.patience().is_some_and(|patience| now.saturating_since(self.seeking_since) >= patience) {
             self.run_out_of_patience(self.reason(), now);

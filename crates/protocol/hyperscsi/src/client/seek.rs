@@ -6,9 +6,11 @@ use std::time::Duration;
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Path};
 
+use super::answering::{AGAIN_FIRST, Answering};
+use super::chance::{Answers, Sample};
 use super::{ClientConfig, ServerInfo};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
-use crate::handshake::{Initiator, RefusalKey};
+use crate::handshake::{Initiator, MarkKey};
 use crate::keys::{KeyError, Randomness};
 use crate::options::{DeviceOption, OptionConflict};
 use crate::packet_base_bytes;
@@ -16,41 +18,25 @@ use crate::server::loose_packet;
 use crate::terms::Terms;
 use crate::wire::flow::Window;
 use crate::wire::offer::Offer;
-use crate::wire::setup::{Cookie, Discovery, Proof, Refusal, steering_word, write_adn_reply};
+use crate::wire::setup::{Cookie, Discovery, SecondStep, steering_word, write_adn_reply};
 use crate::wire::{Opcode, Prefix, RawPacket};
 
-const AGAIN_FIRST: Duration = Duration::from_millis(50);
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Discoveries with one ephemeral key before a new attempt is made.
 const TRIES_MAX: u32 = 4;
 
+/// An attempt does not last longer, whoever has answered: servers forget theirs after 5 s.
+const ATTEMPT_MAX: Duration = Duration::from_secs(4);
+
 /// Answers to one discovery that want a cookie brought back: one for each way to the server.
 const COOKIES_MAX: u32 = 8;
-
-/// Third steps before the search starts anew.
-const THIRD_STEPS_MAX: u32 = 8;
-
-/// Second steps that are read in any case after each discovery; of more, few are, but any of them may be.
-const READ_SURELY: u64 = 16;
 
 /// In a flood of second steps the next discovery is not put off for longer: the more true ones come, the sooner one is read.
 const AGAIN_IN_FLOOD: Duration = Duration::from_millis(100);
 
-/// Which of many are looked at, when nobody knows how many will come: each has the same chance, or nearly, so that who comes first
-/// takes no place from who comes last, and a flood does not take the processor. Of n they are about 16 (1 + ln(n / 16)).
-#[derive(Default)]
-struct Sample(u64);
-
-impl Sample {
-    fn takes(&mut self, random: &mut Randomness) -> bool {
-        self.0 += 1;
-        self.0 <= READ_SURELY || random.u64() % self.0 < READ_SURELY
-    }
-}
-
-/// After a hint that the server does not know the handshake, it has this long to accept it, or two round trips.
-const HINT_GRACE: Duration = Duration::from_millis(50);
+/// Servers that may be the one that is sought; the one that has answered first makes room.
+const ANSWERING_MAX: usize = 64;
 
 /// Looking for the server: a discovery that is repeated.
 pub(super) struct Seeking {
@@ -63,18 +49,24 @@ pub(super) struct Seeking {
     /// Cookies that were taken since the last discovery without one.
     cookies: u32,
     tries: u32,
-    /// Of the second steps since the last discovery.
+    /// By what second steps of the server whose key we know are told from others.
+    mark_key: Option<MarkKey>,
+    /// Of the other second steps since the last discovery.
     sample: Sample,
+    /// Not all servers that have answered since then have a third step.
+    is_crowded: bool,
+    /// Who has made a second step that verifies, which anybody can: who accepts us is the server.
+    answering: VecDeque<Answering>,
     begun_at: Instant,
     wait: Duration,
     again_at: Instant,
 }
 
 impl Seeking {
-    /// A fresh attempt; `wait` is how long the one before waited.
+    /// A fresh attempt to find the server on this path, whose key may be known; `wait` is how long the one before waited.
     pub(super) fn new(
         config: &ClientConfig,
-        path: Path,
+        (path, known): (Path, Option<[u8; 32]>),
         session: u64,
         random: &mut Randomness,
         wait: Option<Duration>,
@@ -90,7 +82,8 @@ impl Seeking {
             noise: &[],
             cookie: None,
         };
-        let (initiator, first) = Initiator::new(&config.identity, &config.psk, &discovery.prologue(), random)?;
+        let (initiator, first) = Initiator::new(&discovery.prologue(), random)?;
+        let mark_key = known.and_then(|server| initiator.mark_key(&server).ok());
         discovery.noise = &first;
         let attempt = random.u64();
         let packet = loose_packet(Opcode::DeviceDiscovery, steering_word(client), attempt, &discovery.write());
@@ -102,23 +95,47 @@ impl Seeking {
             proofs: VecDeque::new(),
             cookies: 0,
             tries: 0,
+            mark_key,
             sample: Sample::default(),
+            is_crowded: false,
+            answering: VecDeque::new(),
             begun_at: now,
             wait: wait.unwrap_or(AGAIN_FIRST),
             again_at: now,
         })
     }
 
+    /// When there is something to do.
     pub(super) fn again_at(&self) -> Instant {
-        self.again_at
+        let is_held = self.is_worn() && self.is_answered();
+        let own = if is_held { self.again_at.max(self.begun_at + ATTEMPT_MAX) } else { self.again_at };
+        self.answering.iter().map(Answering::again_at).fold(own, Instant::min)
     }
 
+    /// How long the next discovery is waited for.
     pub(super) fn wait(&self) -> Duration {
         self.wait
     }
 
-    pub(super) fn is_worn(&self) -> bool {
+    /// Whether somebody has made a second step.
+    pub(super) fn is_answered(&self) -> bool {
+        !self.answering.is_empty()
+    }
+
+    fn is_worn(&self) -> bool {
         self.tries >= TRIES_MAX
+    }
+
+    /// Time has passed; whether a fresh attempt is to be made.
+    pub(super) fn is_over(&mut self, now: Instant) -> bool {
+        let was_answered = self.is_answered();
+        self.answering.retain(|answering| !answering.is_over(now));
+        if was_answered && !self.is_answered() {
+            // The server may have begun anew.
+            self.again_at = self.again_at.min(now);
+        }
+        let is_late = now.saturating_since(self.begun_at) >= ATTEMPT_MAX;
+        self.is_worn() && self.again_at <= now && (is_late || !self.is_answered())
     }
 
     /// A server wants the discovery again, with this cookie. Anybody may have said so: of each discovery no more than a few
@@ -139,12 +156,16 @@ impl Seeking {
         if let Some(proof) = self.proofs.pop_front() {
             return Some(proof);
         }
+        if let Some(third) = self.answering.iter_mut().find_map(|answering| answering.poll_transmit(now)) {
+            return Some(third);
+        }
         if self.again_at > now || self.is_worn() {
             return None;
         }
         self.tries += 1;
-        self.wait = if self.sample.0 > READ_SURELY { AGAIN_IN_FLOOD } else { self.wait };
-        (self.cookies, self.sample) = (0, Sample::default());
+        let is_flooded = self.sample.is_flooded() || self.is_crowded;
+        self.wait = if is_flooded { AGAIN_IN_FLOOD } else { self.wait };
+        (self.cookies, self.sample, self.is_crowded) = (0, Sample::default(), false);
         self.again_at = now + self.wait;
         self.wait = (self.wait * 2).min(AGAIN_MAX);
         Some((self.path, self.packet.clone()))
@@ -155,35 +176,45 @@ impl Seeking {
         prefix.number == self.attempt
     }
 
-    /// A second step has come. Anybody can send one: on failure the attempt goes on, and the true one may still come.
+    /// A second step has come. Anybody can send one: the attempt goes on, and the true one may still come.
     pub(super) fn second_step(
         &mut self,
         config: &ClientConfig,
-        (path, connection, noise): (Path, u32, &[u8]),
+        (path, second): (Path, SecondStep<'_>),
         offer: Offer,
-        random: &mut Randomness,
+        (answers, random): (&mut Answers, &mut Randomness),
         now: Instant,
-    ) -> Result<Answering, Rejection> {
-        if !self.sample.takes(random) {
+    ) -> Result<(), Rejection> {
+        let SecondStep { connection, noise, .. } = second;
+        if self.answering.iter().any(|answering| answering.has_said(path, noise)) {
             return Err(Rejection::TooMany);
         }
-        let (payload, mut handshake) = self.initiator.read(&config.identity, noise)?;
-        let refusal_key = handshake.refusal_key();
-        let public_key = handshake.remote_public().and_then(|key| key.try_into().ok()).ok_or(KeyError)?;
-        if config.server_key.is_some_and(|pinned| pinned != public_key) {
+        let is_marked = self.mark_key.as_ref().is_some_and(|key| key.has_marked(second));
+        let is_repeated = self.answering.iter().any(|answering| answering.second() == noise);
+        if (is_repeated || !is_marked) && !self.sample.takes(random) {
+            return Err(Rejection::TooMany);
+        }
+        let met = self.initiator.read(second)?;
+        if config.server_key.is_some_and(|pinned| pinned != met.server) {
             return Err(Rejection::OtherServer);
         }
-        let server = Offer::read(&payload).map_err(|_| KeyError)?;
+        let is_known = self.answering.iter().any(|answering| answering.is_of(&met.server));
+        if !is_marked && !answers.may_have_one((self.attempt, self.tries), random, now) {
+            self.is_crowded = true;
+            return Err(Rejection::TooMany);
+        }
+        let (public_key, refusal_key) = (met.server, met.refusal_key());
+        let server = Offer::read(&met.payload).map_err(|_| KeyError)?;
         let transfer_max_bytes = server.transfer_max_bytes.min(config.transfer_max_bytes);
         let terms = Terms::new(offer.options.clone(), server.options, transfer_max_bytes)?;
         let agreed = terms.agreed().clone();
-        let third = handshake.write(&offer.write())?;
+        let (third, secrets) = met.answer((&config.identity, &config.psk), &offer.write(), random)?;
         let packet = loose_packet(Opcode::AdnReply, connection, self.attempt, &write_adn_reply(&third));
         let limit = config.link.packet_max_bytes.min(server.packet_max_bytes) as usize;
         let mut channel = Channel::new(Setup {
             path,
             connection,
-            ring: handshake.finish()?,
+            ring: secrets.of_client()?,
             floor: agreed.protection_min,
             data_opcode: Opcode::HcbeRequest,
             window: Window::fitting(1),
@@ -206,15 +237,42 @@ impl Seeking {
             options: agreed,
         };
         let round_trip = now.saturating_since(self.begun_at);
-        let hint_grace = (round_trip * 2).max(HINT_GRACE);
-        let (tries, again_at, gives_up_at) = (0, now, None);
-        Ok(Answering { channel, info, terms, packet, tries, again_at, hint_grace, gives_up_at, refusal_key })
+        let mut answering = Answering::new((channel, info, terms), (noise, packet), refusal_key, round_trip, now);
+        if self.answering.is_empty() {
+            // In truth there is one server, which is to have the time to accept us.
+            self.again_at = self.again_at.max(now + answering.hint_grace());
+        }
+        if is_known {
+            // It accepts us before, unless what it has said at first was to somebody else, who has only passed it on.
+            answering.put_off();
+        }
+        if self.answering.len() == ANSWERING_MAX {
+            self.answering.pop_front();
+        }
+        self.answering.push_back(answering);
+        Ok(())
+    }
+
+    /// Those whose packets these may be.
+    pub(super) fn answering(&mut self, path: Path, connection: u32) -> impl Iterator<Item = (usize, &mut Answering)> {
+        let all = self.answering.iter_mut().enumerate();
+        all.filter(move |(_, answering)| answering.may_be(path, connection))
+    }
+
+    /// One of them.
+    pub(super) fn answering_mut(&mut self, index: usize) -> Option<&mut Answering> {
+        self.answering.get_mut(index)
+    }
+
+    /// The one that accepts us.
+    pub(super) fn take(&mut self, index: usize) -> Option<Answering> {
+        self.answering.remove(index)
     }
 }
 
 /// Why a second step leads nowhere.
 pub(super) enum Rejection {
-    /// It is not even read: too many came that lead nowhere.
+    /// It was read before, or is not even read: too many came that lead nowhere.
     TooMany,
     /// It does not verify.
     NotAuthentic,
@@ -233,56 +291,6 @@ impl From<OptionConflict> for Rejection {
 impl From<KeyError> for Rejection {
     fn from(_: KeyError) -> Self {
         Rejection::NotAuthentic
-    }
-}
-
-/// The third step is on its way; the server's windows will say that it accepts.
-pub(super) struct Answering {
-    pub(super) channel: Channel,
-    pub(super) info: ServerInfo,
-    pub(super) terms: Terms,
-    packet: Packet,
-    tries: u32,
-    again_at: Instant,
-    /// How long the server has to accept us after a hint that it does not know the handshake.
-    hint_grace: Duration,
-    /// When it has not done so.
-    gives_up_at: Option<Instant>,
-    refusal_key: RefusalKey,
-}
-
-impl Answering {
-    /// When there is something to do.
-    pub(super) fn again_at(&self) -> Instant {
-        self.gives_up_at.map_or(self.again_at, |at| at.min(self.again_at))
-    }
-
-    /// Whether the search must begin anew.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        let is_worn = self.tries >= THIRD_STEPS_MAX && self.again_at <= now;
-        is_worn || self.gives_up_at.is_some_and(|at| at <= now)
-    }
-
-    /// Whether it is the server of the second step that refuses our third one.
-    pub(super) fn is_proven(&self, refusal: Refusal, proof: Option<&Proof>) -> bool {
-        let third = RawPacket::read(&self.packet.head).map(|packet| packet.body);
-        third.is_ok_and(|third| proof.is_some_and(|proof| self.refusal_key.is_proven(refusal, third, proof)))
-    }
-
-    /// Somebody says that the server does not go on. A server that accepts us says so as soon, whoever says otherwise.
-    pub(super) fn hinted(&mut self, refusal: Refusal, now: Instant) {
-        if refusal == Refusal::UnknownConnection {
-            self.gives_up_at.get_or_insert(now + self.hint_grace);
-        }
-    }
-
-    pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
-        if self.again_at > now || self.tries >= THIRD_STEPS_MAX {
-            return None;
-        }
-        self.tries += 1;
-        self.again_at = now + AGAIN_FIRST * self.tries;
-        Some(self.packet.clone())
     }
 }
 

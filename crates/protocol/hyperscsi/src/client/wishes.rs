@@ -26,7 +26,7 @@ impl Client {
         wishes.options(protection_min)?;
         self.wanted = Some(Wanted { wishes, protection_min });
         self.conflict = None;
-        if matches!(self.state, State::Answering(_)) {
+        if matches!(&self.state, State::Seeking(seeking) if seeking.is_answered()) {
             // That handshake has offered something else.
             self.seek(None, now);
         }

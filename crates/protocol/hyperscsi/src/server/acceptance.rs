@@ -9,7 +9,7 @@ use super::session::Session;
 use super::throttle::Who;
 use super::{Offence, Server, ServerEvent};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
-use crate::handshake::{Handshake, Misread};
+use crate::handshake::{Misread, Secrets};
 use crate::keys::KeyError;
 use crate::options::Agreed;
 use crate::packet_base_bytes;
@@ -46,10 +46,13 @@ impl Server {
             self.unknown_connection(path, prefix.connection, now);
             return;
         };
-        if half_open.is_repeated(body) {
-            let proof = half_open.responder.refusal_key().prove(Refusal::NotAuthentic, body);
+        if let Some(refused) = &half_open.refused {
+            // Of another one anybody may be the sender: whoever has guessed says the same again.
+            let proof = (refused == body).then(|| half_open.responder.refusal_key().prove(Refusal::NotAuthentic, body));
             self.counters.duplicates += 1;
-            self.refuse(path, prefix, Refusal::NotAuthentic, Some(proof));
+            if proof.is_some() {
+                self.refuse(path, prefix, Refusal::NotAuthentic, proof);
+            }
             return;
         }
         let client = half_open.client;
@@ -58,7 +61,7 @@ impl Server {
             self.note_too_early(prefix.number);
             return;
         }
-        let Some((half_open, handshake, offer)) = self.verify(path, prefix, body, now) else { return };
+        let Some((half_open, secrets, offer)) = self.verify(path, prefix, body, now) else { return };
         self.throttle.forgive(path.peer, client);
         if !self.config.admission.permits(path.peer, Some(client)) {
             self.counters.not_permitted += 1;
@@ -72,7 +75,7 @@ impl Server {
                     self.note_offence(Offence::Conflict, Some(client), path, now);
                     self.refuse(path, prefix, Refusal::Options, Some(proof));
                 }
-                Ok(terms) => match self.establish(half_open, handshake, &offer, terms, now) {
+                Ok(terms) => match self.establish(half_open, secrets, &offer, terms, now) {
                     Ok(()) => self.share_windows(now),
                     Err(_) => self.note_offence(Offence::Handshake, Some(client), path, now),
                 },
@@ -86,52 +89,45 @@ impl Server {
         if by == client { self.who(path, client) } else { Who { peer: path.peer, client: by, is_known: false } }
     }
 
-    /// Reads a third step. When it verifies, its handshake is no longer under way.
-    fn verify(
-        &mut self,
-        path: Path,
-        prefix: &Prefix,
-        body: &[u8],
-        now: Instant,
-    ) -> Option<(HalfOpen, Handshake, Offer)> {
+    /// Reads a third step. When it verifies, its handshake is no longer under way. What does not verify anybody can have sent: it
+    /// changes nothing, and has no answer.
+    fn verify(&mut self, path: Path, prefix: &Prefix, body: &[u8], now: Instant) -> Option<(HalfOpen, Secrets, Offer)> {
         let half_open = self.half_opens.get_mut(prefix.connection, path, now)?;
         let client = half_open.client;
         let noise = read_adn_reply(body).map_err(|_| Misread::Garbage);
-        let read = noise.and_then(|noise| half_open.responder.read(&self.config.identity, client, noise));
-        let offer = read.and_then(|(payload, handshake)| {
-            Offer::read(&payload).map(|offer| (handshake, offer)).map_err(|_| Misread::Garbage)
+        let read = noise.and_then(|noise| half_open.responder.read(client, noise));
+        let offer = read.and_then(|(payload, secrets)| {
+            Offer::read(&payload).map(|offer| (secrets, offer)).map_err(|_| Misread::Garbage)
         });
-        let misread = match offer {
-            Ok((handshake, offer)) => {
-                return self.half_opens.establish(prefix.connection).map(|half_open| (half_open, handshake, offer));
+        match offer {
+            Ok((secrets, offer)) => {
+                self.half_opens.establish(prefix.connection).map(|half_open| (half_open, secrets, offer))
             }
-            Err(misread) => misread,
-        };
-        half_open.failed = body.to_vec();
-        let proof = half_open.responder.refusal_key().prove(Refusal::NotAuthentic, body);
-        if half_open.responder.is_worn() {
-            self.half_opens.take(prefix.connection);
-        }
-        let mut offence = Offence::Handshake;
-        if let Misread::Guess { by } = misread {
-            offence = Offence::WrongPassword;
-            let who = self.guesser(path, client, by);
-            if self.throttle.is_too_early(who, now) {
-                self.note_too_early(prefix.number);
-                return None;
+            Err(Misread::Garbage) => {
+                self.note_offence(Offence::Handshake, Some(client), path, now);
+                None
             }
-            self.throttle.failed(who, now);
+            Err(Misread::Guess { by }) => {
+                half_open.refused = Some(body.to_vec());
+                let proof = half_open.responder.refusal_key().prove(Refusal::NotAuthentic, body);
+                let who = self.guesser(path, client, by);
+                if self.throttle.is_too_early(who, now) {
+                    self.note_too_early(prefix.number);
+                    return None;
+                }
+                self.throttle.failed(who, now);
+                self.note_offence(Offence::WrongPassword, Some(client), path, now);
+                self.refuse(path, prefix, Refusal::NotAuthentic, Some(proof));
+                None
+            }
         }
-        self.note_offence(offence, Some(client), path, now);
-        self.refuse(path, prefix, Refusal::NotAuthentic, Some(proof));
-        None
     }
 
     /// The client hears that it is accepted when it gets its share.
     fn establish(
         &mut self,
         half_open: HalfOpen,
-        handshake: Handshake,
+        secrets: Secrets,
         offer: &Offer,
         mut terms: Terms,
         now: Instant,
@@ -140,7 +136,7 @@ impl Server {
         let link = self.link(path);
         let client = half_open.client;
         let session = half_open.session;
-        let ring = handshake.finish()?;
+        let ring = secrets.of_server()?;
         let capacity = Capacity { ours: link.receive_capacity_packets, theirs: offer.receive_capacity_packets };
         let limit = link.packet_max_bytes.min(offer.packet_max_bytes).min(half_open.packet_max_bytes) as usize;
         let agreed = terms.agreed().clone();

@@ -31,16 +31,11 @@ pub(super) struct HalfOpen {
     /// The second step, to be repeated when it was lost.
     pub(super) answer: Vec<u8>,
     pub(super) begun_at: Instant,
-    /// The last third step that did not verify: its client says it again and again.
-    pub(super) failed: Vec<u8>,
+    /// A third step that was a wrong guess at the password. Its client says it again and again, and has no other guess.
+    pub(super) refused: Option<Vec<u8>>,
 }
 
 impl HalfOpen {
-    /// Whether this third step did not verify just before.
-    pub(super) fn is_repeated(&self, body: &[u8]) -> bool {
-        self.failed == body
-    }
-
     fn is_over(&self, now: Instant) -> bool {
         now.saturating_since(self.begun_at) >= LIFETIME
     }

@@ -16,7 +16,7 @@ use crate::handshake::Responder;
 use crate::keys::KeyError;
 use crate::wire::offer::Offer;
 use crate::wire::packet::put_checksum;
-use crate::wire::setup::{AdnRequest, Discovery, Proof, Refusal, steering_word};
+use crate::wire::setup::{AdnRequest, Discovery, Proof, Refusal, SecondStep, steering_word};
 use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 
 /// So often an id with a mark is drawn that no connection has and that steers to this shard.
@@ -128,10 +128,11 @@ impl Server {
             unanswered: None,
             options: self.options_for(discovery.client, self.connections_with(discovery.client, discovery.session)),
         };
-        let keys = (&config.identity, &psk);
-        let (responder, noise) = Responder::new(keys, prologue, discovery.noise, offer.write(), &mut self.random)?;
         let connection = self.draw_connection();
-        let answer = AdnRequest::Handshake { connection, noise: &noise }.write();
+        let said = (connection, &offer.write()[..]);
+        let keys = (&self.config.identity, &psk);
+        let (responder, noise, mark) = Responder::new(keys, prologue, discovery.noise, said, &mut self.random)?;
+        let answer = AdnRequest::Handshake(SecondStep { connection, noise: &noise, mark }).write();
         self.send_loose(path, prefix.connection, prefix.number, &answer);
         self.half_opens.insert(HalfOpen {
             connection,
@@ -144,7 +145,7 @@ impl Server {
             responder,
             answer,
             begun_at: now,
-            failed: Vec::new(),
+            refused: None,
         });
         self.half_opens.poll_timeout().inspect(|at| self.wake_at(*at));
         Ok(())

@@ -4,6 +4,7 @@ mod addresses;
 mod answers;
 mod capacity;
 mod caps;
+mod forgers;
 mod guesses;
 mod handshakes;
 mod memory;

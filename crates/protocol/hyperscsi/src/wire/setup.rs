@@ -1,12 +1,12 @@
-//! Bodies of the handshake (HyperSCSI 5.1): DISCOVERY, ADN_REQUEST, ADN_REPLY, with Noise XXpsk3 laid over them.
+//! Bodies of the handshake (HyperSCSI 5.1): DISCOVERY, ADN_REQUEST, ADN_REPLY, with Noise XX laid over them.
 //!
 //! ```text
-//! DEVICE_DISCOVERY   2 bytes revision (2), 1 byte flags (bit 0: only announce yourself), 1 byte reserved,
+//! DEVICE_DISCOVERY   2 bytes revision (3), 1 byte flags (bit 0: only announce yourself), 1 byte reserved,
 //!                    16 bytes client id, 8 bytes session, 4 bytes largest packet of the client's link,
 //!                    text wanted server name (empty: any), 2 bytes length and Noise message 1,
-//!                    1 byte length (0 or 16) and cookie, zeroes up to 400 bytes
+//!                    1 byte length (0 or 16) and cookie, zeroes up to 416 bytes
 //! ADN_REQUEST        1 byte kind: 1 handshake, 2 announcement, 3 refusal, 4 cookie
-//!   1                4 bytes connection, 2 bytes length and Noise message 2 with the server's offer
+//!   1                4 bytes connection, 2 bytes length and Noise message 2 with the server's offer, 16 bytes mark
 //!   2                4 bytes largest packet of the server's link, 8 bytes instance, text server name
 //!   3                1 byte reason, and after a third step 16 bytes proof
 //!   4                16 bytes cookie, to be repeated in the same DISCOVERY
@@ -22,10 +22,10 @@ use super::reader::write_text;
 use super::{Malformed, Reader};
 
 /// What both ends speak. Other revisions are ignored.
-pub const REVISION: u16 = 2;
+pub const REVISION: u16 = 3;
 
 /// Bytes of every DEVICE_DISCOVERY body.
-pub const DISCOVERY_BYTES: usize = 400;
+pub const DISCOVERY_BYTES: usize = 416;
 
 /// The smallest packet limit that a link may have, in bytes: with it, the largest transfer still fits into the fragments
 /// of one message.
@@ -48,8 +48,22 @@ pub type Cookie = [u8; 16];
 /// By what a server shows that it is itself which refuses a third step: see [`AdnRequest::Refusal`].
 pub type Proof = [u8; 16];
 
+/// By what a server shows who knows its key that a second step is its own, and of this connection: see [`SecondStep`].
+pub type Mark = [u8; 16];
+
+/// Second step of the handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SecondStep<'a> {
+    /// The connection that will be.
+    pub connection: u32,
+    /// Noise message 2; its payload is a share of CPace and an [`Offer`].
+    pub noise: &'a [u8],
+    /// Covers the others.
+    pub mark: Mark,
+}
+
 /// Bytes of the first Noise message.
-const NOISE_FIRST_BYTES: usize = 48;
+const NOISE_FIRST_BYTES: usize = 32;
 
 /// The body of DEVICE_DISCOVERY.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -159,12 +173,7 @@ impl Refusal {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AdnRequest<'a> {
     /// Second step of the handshake.
-    Handshake {
-        /// The connection that will be.
-        connection: u32,
-        /// Noise message 2; its payload is an [`Offer`].
-        noise: &'a [u8],
-    },
+    Handshake(SecondStep<'a>),
     /// Answer to a discovery that asked for no more.
     Announcement {
         /// The largest packet that the server's link takes, in bytes.
@@ -191,7 +200,8 @@ impl<'a> AdnRequest<'a> {
             1 => {
                 let connection = reader.u32()?;
                 let noise_length = usize::from(reader.u16()?);
-                Ok(AdnRequest::Handshake { connection, noise: reader.bytes(noise_length)? })
+                let noise = reader.bytes(noise_length)?;
+                Ok(AdnRequest::Handshake(SecondStep { connection, noise, mark: reader.array()? }))
             }
             2 => Ok(AdnRequest::Announcement {
                 packet_max_bytes: reader.u32()?,
@@ -219,10 +229,11 @@ impl<'a> AdnRequest<'a> {
     pub fn write(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            AdnRequest::Handshake { connection, noise } => {
+            AdnRequest::Handshake(SecondStep { connection, noise, mark }) => {
                 out.push(1);
                 out.extend_from_slice(&connection.to_be_bytes());
                 write_noise(&mut out, noise);
+                out.extend_from_slice(mark);
             }
             AdnRequest::Announcement { packet_max_bytes, instance, server_name } => {
                 out.push(2);
@@ -296,7 +307,7 @@ mod tests {
         assert!(Discovery::read(&other_noise.write()).is_err());
 
         for request in [
-            AdnRequest::Handshake { connection: 5, noise: &[1; 150] },
+            AdnRequest::Handshake(SecondStep { connection: 5, noise: &[1; 150], mark: [2; 16] }),
             AdnRequest::Announcement { packet_max_bytes: 9000, instance: 7, server_name: "näme" },
             AdnRequest::Refusal(Refusal::UnknownConnection, None),
             AdnRequest::Refusal(Refusal::NotAuthentic, Some([6; 16])),

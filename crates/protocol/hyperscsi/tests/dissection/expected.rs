@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use sanwire_hyperscsi::wire::command::{Answer, Ask, Fragment, ReplyHead, RequestHead};
 use sanwire_hyperscsi::wire::packet::TAG_BYTES;
-use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, read_adn_reply};
+use sanwire_hyperscsi::wire::setup::{AdnRequest, Discovery, SecondStep, read_adn_reply};
 use sanwire_hyperscsi::wire::{Opcode, Prefix, Protection};
 
 /// The fields of the Lua dissector, and what they must show for a packet.
 #[derive(Default)]
 pub(crate) struct Expected(pub(crate) BTreeMap<&'static str, String>);
 
-pub(crate) const BODY_FIELDS: [&str; 45] = [
+pub(crate) const BODY_FIELDS: [&str; 46] = [
     "sanwire.protection",
     "sanwire.epoch",
     "sanwire.length",
@@ -57,6 +57,7 @@ pub(crate) const BODY_FIELDS: [&str; 45] = [
     "sanwire.adn.connection",
     "sanwire.reason",
     "sanwire.cookie",
+    "sanwire.mark",
 ];
 
 fn hex(bytes: &[u8]) -> String {
@@ -167,7 +168,7 @@ impl Expected {
         match opcode {
             Opcode::DeviceDiscovery => {
                 let (discovery, _) = Discovery::read(body).unwrap();
-                self.set("sanwire.revision", 2);
+                self.set("sanwire.revision", 3);
                 self.set("sanwire.flags.announce_only", flag(discovery.announce_only));
                 self.set("sanwire.client", discovery.client);
                 self.set("sanwire.session", format!("0x{:016x}", discovery.session));
@@ -179,10 +180,11 @@ impl Expected {
                 }
             }
             Opcode::AdnRequest => match AdnRequest::read(body).unwrap() {
-                AdnRequest::Handshake { connection, noise } => {
+                AdnRequest::Handshake(SecondStep { connection, noise, mark }) => {
                     self.set("sanwire.adn_kind", 1);
                     self.set("sanwire.adn.connection", format!("0x{connection:08x}"));
                     self.set("sanwire.noise", hex(noise));
+                    self.set("sanwire.mark", hex(&mark));
                 }
                 AdnRequest::Announcement { packet_max_bytes, instance, server_name } => {
                     self.set("sanwire.adn_kind", 2);

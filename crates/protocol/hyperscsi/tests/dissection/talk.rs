@@ -41,7 +41,7 @@ fn nonsense(wire: Wire, attempt: u64) -> Vec<u8> {
     let question = bytes(&discovery(&client_config(path(wire, 2)), attempt));
     let (prefix, _, body) = Prefix::read(&question).unwrap();
     let (question, _) = Discovery::read(body).unwrap();
-    let body = Discovery { announce_only: false, noise: &[7; 48], ..question }.write();
+    let body = Discovery { announce_only: false, noise: &[0; 32], ..question }.write();
     let mut head = Head::new();
     head.extend(&prefix.write(body.len()));
     head.extend(&body);

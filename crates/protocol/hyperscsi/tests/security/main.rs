@@ -437,7 +437,7 @@ fn forged_third_steps_make_nobody_wait() {
     ends.run(Duration::from_secs(2));
     assert!(ends.client.server().is_some(), "connected");
     let counters = ends.server.counters();
-    assert!(counters.not_authentic > 0 && counters.duplicates >= 49, "{counters:?}");
+    assert!(counters.not_authentic >= 50, "{counters:?}");
     assert_eq!((ends.wrong_passwords, ends.server.counters().throttled), (0, 0));
 }
 

@@ -120,7 +120,7 @@ fn guess_as_another(server: &mut Server, number: u16, from: Path, now: Instant) 
         noise: &[],
         cookie: None,
     };
-    let (mut initiator, first) = Initiator::new(&own, &[0xee; 32], &discovery.prologue(), &mut random).unwrap();
+    let (initiator, first) = Initiator::new(&discovery.prologue(), &mut random).unwrap();
     discovery.noise = &first;
     let attempt = u64::from(number);
     let mut ask = |opcode, connection, body: &[u8]| {
@@ -129,9 +129,10 @@ fn guess_as_another(server: &mut Server, number: u16, from: Path, now: Instant) 
     };
     let Some(answer) = ask(Opcode::DeviceDiscovery, steering_word(id(1)), &discovery.write()) else { return false };
     let second = AdnRequest::read(RawPacket::read(&answer).unwrap().body).unwrap();
-    let AdnRequest::Handshake { connection, noise } = second else { return false };
-    let third = initiator.read(&own, noise).unwrap().1.write(b"an offer").unwrap();
-    ask(Opcode::AdnReply, connection, &write_adn_reply(&third)).is_some()
+    let AdnRequest::Handshake(second) = second else { return false };
+    let met = initiator.read(second).unwrap();
+    let (third, _) = met.answer((&own, &[0xee; 32]), b"an offer", &mut random).unwrap();
+    ask(Opcode::AdnReply, second.connection, &write_adn_reply(&third)).is_some()
 }
 
 #[test]

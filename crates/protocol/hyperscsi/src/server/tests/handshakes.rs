@@ -10,7 +10,7 @@ use super::{LINK, client, client_config, config_for, exchange, path, server};
 use crate::handshake::Initiator;
 use crate::keys::Randomness;
 use crate::server::loose_packet;
-use crate::wire::setup::{AdnRequest, Discovery, Refusal, read_adn_reply, write_adn_reply};
+use crate::wire::setup::{AdnRequest, Discovery, Refusal, SecondStep, write_adn_reply};
 use crate::wire::{Opcode, Prefix};
 use crate::{Client, ClientConfig, ClientEvent, Failure, Identity, Server, ServerConfig};
 
@@ -21,14 +21,14 @@ fn on_two_links() -> Server {
 
 /// Packets on their way, each with the path that it takes and the moment at which it is there.
 #[derive(Default)]
-pub(super) struct Way(Vec<(Instant, Path, Vec<u8>)>);
+struct Way(Vec<(Instant, Path, Vec<u8>)>);
 
 impl Way {
-    pub(super) fn put(&mut self, at: Instant, path: Path, packet: Vec<u8>) {
+    fn put(&mut self, at: Instant, path: Path, packet: Vec<u8>) {
         self.0.push((at, path, packet));
     }
 
-    pub(super) fn arrived(&mut self, now: Instant) -> Vec<(Path, Vec<u8>)> {
+    fn arrived(&mut self, now: Instant) -> Vec<(Path, Vec<u8>)> {
         self.0.extract_if(.., |(at, ..)| *at <= now).map(|(_, path, packet)| (path, packet)).collect()
     }
 }
@@ -92,7 +92,9 @@ fn a_handshake_that_was_begun_earlier_does_not_replace_the_connection_however_la
         Prefix::read(&bytes(&answers[1].1)).map(|(prefix, rest, body)| (prefix, rest, body.to_vec())).unwrap();
     server.handle_input(path(100), &bytes(&third), now);
     assert_eq!(server.connections(), 1);
-    let Ok(AdnRequest::Handshake { connection, .. }) = AdnRequest::read(&body) else { panic!("a second step") };
+    let Ok(AdnRequest::Handshake(SecondStep { connection, .. })) = AdnRequest::read(&body) else {
+        panic!("a second step")
+    };
     let late = loose_packet(Opcode::AdnReply, connection, prefix.number, &write_adn_reply(&[7; 96]));
     server.handle_input(path(101), &bytes(&late), now);
     assert_eq!(server.counters().unknown_connection, 1, "nobody knows it any more");
@@ -133,82 +135,6 @@ fn many_clients_that_come_at_once_are_all_connected_soon() {
     assert_eq!((server.connections(), server.counters().unknown_connection), (CLIENTS.into(), 0));
 }
 
-/// Connects a client while somebody sends something to either end before each packet of it; whether it is connected in the end.
-fn connects_beside(mut somebody: impl FnMut(&[u8], &mut Server, &mut Client, Instant), length: Duration) -> bool {
-    let (mut server, mut client, mut now) = (server(), client(1), Instant::ZERO);
-    while now < Instant::ZERO + length && client.server().is_none() {
-        now += MS;
-        client.handle_timeout(now);
-        server.handle_timeout(now);
-        while let Some((_, packet)) = client.poll_transmit(now) {
-            somebody(&bytes(&packet), &mut server, &mut client, now);
-            server.handle_input(path(100), &bytes(&packet), now);
-        }
-        while let Some((_, packet)) = server.poll_transmit(now) {
-            client.handle_input(path(1), &bytes(&packet), now);
-        }
-    }
-    client.server().is_some()
-}
-
-#[test]
-fn forged_second_steps_for_each_discovery_keep_no_client_out() {
-    let forge = |seen: &[u8], _: &mut Server, client: &mut Client, now: Instant| {
-        let (prefix, ..) = Prefix::read(seen).unwrap();
-        if prefix.header.opcode == Opcode::DeviceDiscovery {
-            for connection in 1..10 {
-                let body = AdnRequest::Handshake { connection, noise: &[connection as u8; 96] }.write();
-                let forged = loose_packet(Opcode::AdnRequest, prefix.connection, prefix.number, &body);
-                client.handle_input(path(1), &bytes(&forged), now);
-            }
-        }
-    };
-    assert!(connects_beside(forge, 100 * MS));
-}
-
-#[test]
-fn a_hundred_forged_second_steps_before_each_true_one_keep_no_client_out() {
-    let forge = |seen: &[u8], _: &mut Server, client: &mut Client, now: Instant| {
-        let (prefix, ..) = Prefix::read(seen).unwrap();
-        if prefix.header.opcode == Opcode::DeviceDiscovery {
-            for connection in 1..=100 {
-                let body = AdnRequest::Handshake { connection, noise: &[connection as u8; 96] }.write();
-                let forged = loose_packet(Opcode::AdnRequest, prefix.connection, prefix.number, &body);
-                client.handle_input(path(1), &bytes(&forged), now);
-            }
-        }
-    };
-    assert!(connects_beside(forge, Duration::from_secs(5)));
-}
-
-#[test]
-fn a_flood_of_forged_second_steps_does_not_take_the_processor() {
-    let (mut client, mut now) = (client(1), Instant::ZERO);
-    while now < Instant::ZERO + Duration::from_secs(1) {
-        now += MS;
-        client.handle_timeout(now);
-        let Some((_, packet)) = client.poll_transmit(now) else { continue };
-        let (prefix, ..) = Prefix::read(&bytes(&packet)).map(|(prefix, ..)| (prefix,)).unwrap();
-        for _ in 0..1000 {
-            let body = AdnRequest::Handshake { connection: 1, noise: &[7; 96] }.write();
-            let forged = loose_packet(Opcode::AdnRequest, prefix.connection, prefix.number, &body);
-            client.handle_input(path(1), &bytes(&forged), now);
-        }
-    }
-    let read = client.counters().not_authentic;
-    assert!((16..1500).contains(&read), "{read} of thousands are read");
-}
-
-#[test]
-fn third_steps_with_a_spoilt_end_keep_no_client_out() {
-    let spoil = |seen: &[u8], server: &mut Server, _: &mut Client, now: Instant| {
-        if Prefix::read(seen).is_ok_and(|(prefix, ..)| prefix.header.opcode == Opcode::AdnReply) {
-            server.handle_input(path(100), &spoilt(seen), now);
-        }
-    };
-    assert!(connects_beside(spoil, 300 * MS));
-}
-
 #[test]
 fn refusals_in_the_servers_name_make_no_client_leave() {
     for refusal in [Refusal::NotAuthentic, Refusal::Options] {
@@ -229,18 +155,10 @@ fn refusals_in_the_servers_name_make_no_client_leave() {
     }
 }
 
-/// A packet whose third step has been spoilt on the way.
-fn spoilt(seen: &[u8]) -> Vec<u8> {
-    let (prefix, _, body) = Prefix::read(seen).unwrap();
-    let mut noise = read_adn_reply(body).unwrap().to_vec();
-    noise.iter_mut().last().into_iter().for_each(|last| *last ^= 1);
-    bytes(&loose_packet(Opcode::AdnReply, prefix.connection, prefix.number, &write_adn_reply(&noise)))
-}
-
 #[test]
 fn who_refuses_third_steps_in_the_servers_name_while_it_is_silent_makes_no_client_leave() {
     let (mut server, mut client, mut now) = (server(), client(1), Instant::ZERO);
-    let (mut refused, mut heard) = (0, 0);
+    let mut refused = 0;
     while client.server().is_none() {
         now += MS;
         client.handle_timeout(now);
@@ -261,17 +179,12 @@ fn who_refuses_third_steps_in_the_servers_name_while_it_is_silent_makes_no_clien
                 client.handle_input(path(1), &bytes(&forged), now);
                 refused += 1;
             }
-            // What the server itself refuses is another third step than the client's.
-            server.handle_input(path(100), &spoilt(&packet), now);
         }
         while let Some((_, packet)) = server.poll_transmit(now) {
-            let packet = bytes(&packet);
-            let (_, _, body) = Prefix::read(&packet).unwrap();
-            heard += usize::from(matches!(AdnRequest::read(body), Ok(AdnRequest::Refusal(_, Some(_)))));
-            client.handle_input(path(1), &packet, now);
+            client.handle_input(path(1), &bytes(&packet), now);
         }
     }
-    assert!(refused > 20 && heard > 0, "{refused} forged, {heard} of the server's");
+    assert!(refused > 20, "{refused} forged");
 }
 
 #[test]
@@ -319,8 +232,7 @@ fn a_client_begins_anew_at_once_when_the_server_was_restarted_between_its_steps(
 fn posed(discovery: &[u8], attempt: u64) -> Vec<u8> {
     let (prefix, _, body) = Prefix::read(discovery).unwrap();
     let (discovery, prologue) = Discovery::read(body).unwrap();
-    let own = Identity::from_private([9; 32]).unwrap();
-    let (_, first) = Initiator::new(&own, &[0; 32], prologue, &mut Randomness::new([attempt as u8; 32])).unwrap();
+    let (_, first) = Initiator::new(prologue, &mut Randomness::new([attempt as u8; 32])).unwrap();
     let body = Discovery { noise: &first, ..discovery }.write();
     bytes(&loose_packet(Opcode::DeviceDiscovery, prefix.connection, attempt, &body))
 }

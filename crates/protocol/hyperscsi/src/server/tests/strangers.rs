@@ -58,7 +58,7 @@ fn ask(server: &mut Server, from: Path, question: &[u8], now: Instant) -> Heard 
     let answer = bytes(&answer);
     assert!(to == from && answer.len() < question.len() && server.poll_transmit(now).is_none());
     match AdnRequest::read(RawPacket::read(&answer).unwrap().body).unwrap() {
-        AdnRequest::Handshake { .. } => Heard::SecondStep,
+        AdnRequest::Handshake(_) => Heard::SecondStep,
         AdnRequest::Cookie(cookie) => Heard::Cookie(cookie),
         other => panic!("{other:?}"),
     }

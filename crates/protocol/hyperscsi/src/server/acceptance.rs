@@ -24,6 +24,7 @@ use crate::wire::{Opcode, Prefix, RawPacket};
 struct Opening<'a> {
     client: ClientId,
     number: u64,
+    attempt: u64,
     name: &'a str,
     path: Path,
     options: Agreed,
@@ -153,7 +154,8 @@ impl Server {
             now,
         });
         channel.apply(&agreed);
-        let opening = Opening { client, number: session, name: &offer.name, path, options: agreed };
+        let opening =
+            Opening { client, number: session, attempt: half_open.attempt, name: &offer.name, path, options: agreed };
         let (nexus, resumed) = self.resume_or_open(opening, half_open.connection, now);
         if let Some(session) = self.sessions.get_mut(&nexus) {
             terms.keep_transfer_limit(session.transfer_limit_bytes);
@@ -175,7 +177,7 @@ impl Server {
     }
 
     fn resume_or_open(&mut self, opening: Opening<'_>, connection: u32, now: Instant) -> (NexusId, bool) {
-        let Opening { client, number, name, path, options } = opening;
+        let Opening { client, number, attempt, name, path, options } = opening;
         if let Some(&nexus) = self.by_client.get(&(client, number))
             && let Some(session) = self.sessions.get_mut(&nexus)
         {
@@ -186,6 +188,7 @@ impl Server {
             }
             session.connect(connection);
             session.host = path.peer.host();
+            session.attempt = attempt;
             self.events.push_back(ServerEvent::SessionResumed { nexus, path, options: Box::new(options) });
             return (nexus, true);
         }
@@ -196,6 +199,7 @@ impl Server {
         self.next_nexus += u64::from(self.config.shards.max(1));
         let mut session = Session::new((client, number), nexus, path.peer.host(), memory.clone(), now);
         session.connect(connection);
+        session.attempt = attempt;
         self.sessions.insert(nexus, session);
         self.by_client.insert((client, number), nexus);
         let (run, name) = (succession::run(number), name.to_owned());

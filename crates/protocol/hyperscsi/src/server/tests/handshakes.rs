@@ -21,14 +21,14 @@ fn on_two_links() -> Server {
 
 /// Packets on their way, each with the path that it takes and the moment at which it is there.
 #[derive(Default)]
-struct Way(Vec<(Instant, Path, Vec<u8>)>);
+pub(super) struct Way(Vec<(Instant, Path, Vec<u8>)>);
 
 impl Way {
-    fn put(&mut self, at: Instant, path: Path, packet: Vec<u8>) {
+    pub(super) fn put(&mut self, at: Instant, path: Path, packet: Vec<u8>) {
         self.0.push((at, path, packet));
     }
 
-    fn arrived(&mut self, now: Instant) -> Vec<(Path, Vec<u8>)> {
+    pub(super) fn arrived(&mut self, now: Instant) -> Vec<(Path, Vec<u8>)> {
         self.0.extract_if(.., |(at, ..)| *at <= now).map(|(_, path, packet)| (path, packet)).collect()
     }
 }
@@ -98,6 +98,20 @@ fn a_handshake_that_was_begun_earlier_does_not_replace_the_connection_however_la
     let late = loose_packet(Opcode::AdnReply, connection, prefix.number, &write_adn_reply(&[7; 96]));
     server.handle_input(path(101), &bytes(&late), now);
     assert_eq!(server.counters().unknown_connection, 1, "nobody knows it any more");
+}
+
+#[test]
+fn an_attempt_that_has_led_to_a_connection_leads_to_no_other() {
+    let (mut server, mut clients, now) = (server(), [client(1)], Instant::ZERO);
+    let discovery = bytes(&clients[0].poll_transmit(now).unwrap().1);
+    server.handle_input(path(100), &discovery, now);
+    exchange(&mut server, &mut clients, now);
+    assert_eq!(server.connections(), 1);
+    // What was late, or comes again by another path, would say of its commands what held before.
+    for port in [100, 101] {
+        server.handle_input(path(port), &discovery, now);
+        assert!(server.poll_transmit(now).is_none());
+    }
 }
 
 /// As after the restart of a server.

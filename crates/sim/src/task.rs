@@ -136,12 +136,11 @@ impl Asked {
                     return Err("has the answer to something else".to_owned());
                 }
             }
-            Kind::Reset if read_only_since.is_some() && !changed_meanwhile => {
-                if is_good {
-                    return Err("was done for a client that may only read".to_owned());
-                }
-            }
             Kind::Reset if changed_meanwhile => {}
+            Kind::Reset if read_only_since.is_some() && is_good => {
+                return Err("was done for a client that may only read".to_owned());
+            }
+            Kind::Reset if read_only_since.is_some() => {}
             Kind::Abort | Kind::Reset if !is_good => return Err("must be done".to_owned()),
             _ => {}
         }

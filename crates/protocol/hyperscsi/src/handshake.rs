@@ -78,6 +78,7 @@ fn first_half(whole: &[u8]) -> [u8; 16] {
 }
 
 /// What both ends come to, for either direction.
+#[derive(Clone)]
 pub struct Secrets {
     /// Of what the client sends.
     pub from_client: Secret,
@@ -213,8 +214,14 @@ pub struct Responder {
     state: Symmetric,
     session: [u8; 32],
     party: Party,
-    /// The static key of who has begun the handshake, as it was sealed and as it is, and the state with it.
-    shown: Option<([u8; SEALED_KEY_BYTES], [u8; 32], Symmetric)>,
+    shown: Option<Shown>,
+}
+
+/// The static key of who has begun a handshake.
+struct Shown {
+    sealed: [u8; SEALED_KEY_BYTES],
+    /// As it is, if it is one, and the state with it.
+    key: Option<([u8; KEY_BYTES], Symmetric)>,
 }
 
 impl Responder {
@@ -248,7 +255,7 @@ impl Responder {
     }
 
     /// The first step that it answers.
-    pub(crate) fn first(&self) -> &[u8] {
+    pub(crate) fn first(&self) -> &[u8; 32] {
         &self.first
     }
 
@@ -263,6 +270,9 @@ impl Responder {
     /// # Errors
     /// [`Misread`] when it leads nowhere.
     pub fn read(&mut self, client: ClientId, message: &[u8]) -> Result<(Vec<u8>, Secrets), Misread> {
+        if message.len() > NOISE_MAX_BYTES {
+            return Err(Misread::Garbage);
+        }
         let (sealed, payload) = message.split_first_chunk().ok_or(Misread::Garbage)?;
         let (shown, mut state) = self.show(sealed).map_err(|_| Misread::Garbage)?;
         let payload = state.open(payload).map_err(|_| Misread::Garbage)?;
@@ -273,16 +283,21 @@ impl Responder {
         self.unlock(&payload, &state).map_err(|_| Misread::Guess { by })
     }
 
-    /// The static key in a third step. There is only one that verifies: whoever repeats it, with another end, does not make us compute.
+    /// The static key in a third step. Only who has begun the handshake can seal one, and has no other: the first one counts, so that
+    /// we compute once, whatever else he sends.
     fn show(&mut self, sealed: &[u8; SEALED_KEY_BYTES]) -> Result<([u8; 32], Symmetric), KeyError> {
-        if let Some((_, shown, state)) = self.shown.as_ref().filter(|(known, ..)| known == sealed) {
-            return Ok((*shown, state.clone()));
+        if self.shown.is_none() {
+            let mut state = self.state.clone();
+            let (key, _) = take_key(&state.open(sealed)?)?;
+            let shared = exchange(&self.ephemeral, &key).ok();
+            let key = shared.map(|shared| {
+                state.mix_key(&*shared);
+                (key, state)
+            });
+            self.shown = Some(Shown { sealed: *sealed, key });
         }
-        let mut state = self.state.clone();
-        let (shown, _) = take_key(&state.open(sealed)?)?;
-        state.mix_key(&*exchange(&self.ephemeral, &shown)?);
-        self.shown = Some((*sealed, shown, state.clone()));
-        Ok((shown, state))
+        let shown = self.shown.as_ref().filter(|shown| shown.sealed == *sealed).ok_or(KeyError)?;
+        shown.key.clone().ok_or(KeyError)
     }
 
     /// What only who has the password can have written.

@@ -10,8 +10,8 @@ use super::answering::{AGAIN_FIRST, Answering};
 use super::chance::{Answers, Sample};
 use super::{ClientConfig, ServerInfo};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
-use crate::handshake::{Initiator, MarkKey};
-use crate::keys::{KeyError, Randomness};
+use crate::handshake::{Initiator, MarkKey, Met, Secrets};
+use crate::keys::{Identity, KeyError, Psk, Randomness};
 use crate::options::{DeviceOption, OptionConflict};
 use crate::packet_base_bytes;
 use crate::server::loose_packet;
@@ -38,6 +38,19 @@ const AGAIN_IN_FLOOD: Duration = Duration::from_millis(100);
 /// Servers that may be the one that is sought; the one that has answered first makes room.
 const ANSWERING_MAX: usize = 64;
 
+/// Third steps of one attempt that can be said again: more than are answered in its time by who is not in a flood.
+const THIRDS_MAX: usize = 2 * ANSWERING_MAX;
+
+/// The third step after a second one, and what it leads to. Whenever this second step comes again, by whatever path, so does the third:
+/// another one would be sealed with the same key and number.
+#[derive(Clone)]
+struct Third {
+    second: Vec<u8>,
+    message: Vec<u8>,
+    secrets: Secrets,
+    offer: Offer,
+}
+
 /// Looking for the server: a discovery that is repeated.
 pub(super) struct Seeking {
     path: Path,
@@ -57,6 +70,7 @@ pub(super) struct Seeking {
     is_crowded: bool,
     /// Who has made a second step that verifies, which anybody can: who accepts us is the server.
     answering: VecDeque<Answering>,
+    thirds: VecDeque<Third>,
     begun_at: Instant,
     wait: Duration,
     again_at: Instant,
@@ -99,6 +113,7 @@ impl Seeking {
             sample: Sample::default(),
             is_crowded: false,
             answering: VecDeque::new(),
+            thirds: VecDeque::new(),
             begun_at: now,
             wait: wait.unwrap_or(AGAIN_FIRST),
             again_at: now,
@@ -186,15 +201,7 @@ impl Seeking {
         now: Instant,
     ) -> Result<(), Rejection> {
         let SecondStep { connection, noise, .. } = second;
-        if self.answering.iter().any(|answering| answering.has_said(path, noise)) {
-            return Err(Rejection::TooMany);
-        }
-        let is_marked = self.mark_key.as_ref().is_some_and(|key| key.has_marked(second));
-        let is_repeated = self.answering.iter().any(|answering| answering.second() == noise);
-        if (is_repeated || !is_marked) && !self.sample.takes(random) {
-            return Err(Rejection::TooMany);
-        }
-        let met = self.initiator.read(second)?;
+        let (met, is_marked) = self.meet(path, second, random)?;
         if config.server_key.is_some_and(|pinned| pinned != met.server) {
             return Err(Rejection::OtherServer);
         }
@@ -206,10 +213,11 @@ impl Seeking {
         let (public_key, refusal_key) = (met.server, met.refusal_key());
         let server = Offer::read(&met.payload).map_err(|_| KeyError)?;
         let transfer_max_bytes = server.transfer_max_bytes.min(config.transfer_max_bytes);
-        let terms = Terms::new(offer.options.clone(), server.options, transfer_max_bytes)?;
+        let own = (&config.identity, &config.psk);
+        let Third { message, secrets, offer, .. } = self.third_step(noise, met, own, offer, random)?;
+        let terms = Terms::new(offer.options, server.options, transfer_max_bytes)?;
         let agreed = terms.agreed().clone();
-        let (third, secrets) = met.answer((&config.identity, &config.psk), &offer.write(), random)?;
-        let packet = loose_packet(Opcode::AdnReply, connection, self.attempt, &write_adn_reply(&third));
+        let packet = loose_packet(Opcode::AdnReply, connection, self.attempt, &write_adn_reply(&message));
         let limit = config.link.packet_max_bytes.min(server.packet_max_bytes) as usize;
         let mut channel = Channel::new(Setup {
             path,
@@ -251,6 +259,40 @@ impl Seeking {
         }
         self.answering.push_back(answering);
         Ok(())
+    }
+
+    /// Who has made a second step, and whether it is known to be the server; but few are read of those that may be anybody's.
+    fn meet(&mut self, path: Path, second: SecondStep<'_>, random: &mut Randomness) -> Result<(Met, bool), Rejection> {
+        if self.answering.iter().any(|answering| answering.has_said(path, second.noise)) {
+            return Err(Rejection::TooMany);
+        }
+        let is_marked = self.mark_key.as_ref().is_some_and(|key| key.has_marked(second));
+        let is_repeated = self.answering.iter().any(|answering| answering.second() == second.noise);
+        if (is_repeated || !is_marked) && !self.sample.takes(random) {
+            return Err(Rejection::TooMany);
+        }
+        Ok((self.initiator.read(second)?, is_marked))
+    }
+
+    /// What follows this second step.
+    fn third_step(
+        &mut self,
+        second: &[u8],
+        met: Met,
+        own: (&Identity, &Psk),
+        offer: Offer,
+        random: &mut Randomness,
+    ) -> Result<Third, KeyError> {
+        if let Some(said) = self.thirds.iter().find(|third| third.second == second) {
+            return Ok(said.clone());
+        }
+        let (message, secrets) = met.answer(own, &offer.write(), random)?;
+        let third = Third { second: second.to_vec(), message, secrets, offer };
+        if self.thirds.len() == THIRDS_MAX {
+            self.thirds.pop_front();
+        }
+        self.thirds.push_back(third.clone());
+        Ok(third)
     }
 
     /// Those whose packets these may be.

@@ -88,6 +88,18 @@ fn a_third_step_of_which_any_byte_is_spoilt_is_garbage_and_no_guess() {
     assert_eq!(responder.read(client().client_id(), &third).map(|(payload, _)| payload), Ok(b"mine".to_vec()));
 }
 
+#[test]
+fn who_has_begun_a_handshake_shows_one_key_in_it() {
+    let (initiator, mut responder, second) = begun([3; 32]);
+    let mut as_another =
+        initiator.read(step(&second)).unwrap().answer((&server(), &[3; 32]), b"", &mut Randomness::new([8; 32]));
+    let (another, _) = as_another.as_mut().unwrap();
+    let by = server().client_id();
+    assert_eq!(responder.read(client().client_id(), another).map(drop), Err(Misread::Guess { by }));
+    let (third, _) = third(&initiator, &second, [3; 32]);
+    assert_eq!(responder.read(client().client_id(), &third).map(drop), Err(Misread::Garbage), "what is not computed");
+}
+
 /// An end of another implementation. Its ephemeral key is the one that [`Randomness`] gives first.
 fn other(is_initiator: bool, random: &mut Randomness) -> HandshakeState {
     let builder = Builder::new("Noise_XX_25519_AESGCM_SHA256".parse().unwrap()).prologue(b"p").unwrap();

@@ -24,7 +24,7 @@ use crate::wire::{Opcode, Prefix, RawPacket};
 struct Opening<'a> {
     client: ClientId,
     number: u64,
-    attempt: u64,
+    attempt: [u8; 32],
     name: &'a str,
     path: Path,
     options: Agreed,
@@ -154,8 +154,14 @@ impl Server {
             now,
         });
         channel.apply(&agreed);
-        let opening =
-            Opening { client, number: session, attempt: half_open.attempt, name: &offer.name, path, options: agreed };
+        let opening = Opening {
+            client,
+            number: session,
+            attempt: *half_open.responder.first(),
+            name: &offer.name,
+            path,
+            options: agreed,
+        };
         let (nexus, resumed) = self.resume_or_open(opening, half_open.connection, now);
         if let Some(session) = self.sessions.get_mut(&nexus) {
             terms.keep_transfer_limit(session.transfer_limit_bytes);

@@ -124,9 +124,9 @@ impl HalfOpens {
         let half_open = self.take(connection)?;
         let others = self.by_session.get(&(half_open.client, half_open.session)).into_iter().flatten();
         let is_former = |id: &u32| {
-            self.by_connection
-                .get(id)
-                .is_some_and(|other| other.begun_at <= half_open.begun_at || other.attempt == half_open.attempt)
+            self.by_connection.get(id).is_some_and(|other| {
+                other.begun_at <= half_open.begun_at || other.responder.first() == half_open.responder.first()
+            })
         };
         let former: Vec<u32> = others.flat_map(|(_, ids)| ids).copied().filter(is_former).collect();
         former.into_iter().for_each(|id| drop(self.take(id)));

@@ -94,8 +94,8 @@ pub(super) struct Session {
     pub(super) nexus: NexusId,
     /// The host from which its last connection was made.
     pub(super) host: Peer,
-    /// The client's attempt by which its last connection was made.
-    pub(super) attempt: u64,
+    /// The first step of the attempt by which its last connection was made.
+    pub(super) attempt: [u8; 32],
     /// Its share of the memory.
     pub(super) memory: Region,
     /// The connection that it uses now.
@@ -122,7 +122,7 @@ impl Session {
             number,
             nexus,
             host,
-            attempt: 0,
+            attempt: [0; 32],
             memory,
             connection: None,
             orphaned_at: now,

@@ -58,7 +58,7 @@ impl Server {
         } else if let Some(answer) = self.half_opens.repeat(path, session, prefix.number, discovery.noise) {
             let answer = answer.to_vec();
             self.send_loose(path, prefix.connection, prefix.number, &answer);
-        } else if self.is_accepted(session, prefix.number) {
+        } else if self.is_accepted(session, discovery.noise) {
             // What its other handshakes in this attempt say of its commands is older than the connection.
             self.counters.duplicates += 1;
         } else if self.is_too_early(path, discovery.client, now) {
@@ -72,9 +72,9 @@ impl Server {
 
     /// Whether the connection of a session is of this attempt, or was. An attempt leads to one: the client hears that it is accepted
     /// when it repeats its third step.
-    fn is_accepted(&self, session: (ClientId, u64), attempt: u64) -> bool {
+    fn is_accepted(&self, session: (ClientId, u64), first: &[u8]) -> bool {
         let nexus = self.by_client.get(&session);
-        nexus.and_then(|nexus| self.sessions.get(nexus)).is_some_and(|session| session.attempt == attempt)
+        nexus.and_then(|nexus| self.sessions.get(nexus)).is_some_and(|session| session.attempt == first)
     }
 
     /// Whether a handshake begins, which is what costs most of all that a stranger can ask for.

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use sanwire_buffer::Region;
+use sanwire_buffer::{Region, Slice};
 use sanwire_core::{ClientId, Peer, Protection};
 use sanwire_hyperscsi::wire::command::Answer;
 use sanwire_hyperscsi::{Admission, ClientConfig, LinkLimits, ServerConfig, Stance, Wishes};
@@ -36,12 +36,20 @@ impl Admission for Everybody {
     }
 }
 
+/// The pattern in the memory for data, as stores read it.
+fn stored(length: usize) -> Slice {
+    thread_local!(static MEMORY: Region = Region::new(16 * LONGEST).expect("there is memory"));
+    let mut frame = MEMORY.with(|memory| memory.frame(length)).expect("there is room");
+    frame.copy_from_slice(&pattern(length));
+    frame.freeze()
+}
+
 /// What is written must be the pattern; what is read is.
 fn execute(task: &Task) -> Reply {
     match &task.data_out {
         Some(data) if **data == pattern(data.len()) => Reply::good(None),
         Some(_) => Reply::bare(Status::Busy),
-        None => Reply::good(Some(pattern(task.data_in_max_bytes as usize).into())),
+        None => Reply::good(Some(stored(task.data_in_max_bytes as usize))),
     }
 }
 

@@ -235,3 +235,30 @@ fn a_flood_of_forged_second_steps_does_not_take_the_processor() {
     let read = client.counters().not_authentic;
     assert!(sent >= 80_000 && (100..2000).contains(&read), "{read} of {sent} are read");
 }
+
+/// Two of them would be sealed with the same key and number.
+#[test]
+fn a_second_step_that_comes_by_two_ways_has_one_third_step() {
+    let (mut server, mut client) = (server(), client(1));
+    let mut now = Instant::ZERO;
+    let (_, discovery) = client.poll_transmit(now).unwrap();
+    server.handle_input(path(100), &bytes(&discovery), now);
+    let (_, second) = server.poll_transmit(now).unwrap();
+    for port in [1, 2] {
+        client.handle_input(path(port), &bytes(&second), now);
+    }
+    let (mut ways, mut said) = (BTreeSet::new(), BTreeSet::new());
+    while now < Instant::ZERO + 200 * MS {
+        client.handle_timeout(now);
+        while let Some((to, packet)) = client.poll_transmit(now) {
+            let packet = bytes(&packet);
+            let (prefix, _, body) = Prefix::read(&packet).unwrap();
+            if prefix.header.opcode == Opcode::AdnReply {
+                ways.insert(format!("{to}"));
+                said.insert(body.to_vec());
+            }
+        }
+        now += MS;
+    }
+    assert_eq!((ways.len(), said.len()), (2, 1));
+}

@@ -107,9 +107,11 @@ fn an_attempt_that_has_led_to_a_connection_leads_to_no_other() {
     server.handle_input(path(100), &discovery, now);
     exchange(&mut server, &mut clients, now);
     assert_eq!(server.connections(), 1);
-    // What was late, or comes again by another path, would say of its commands what held before.
-    for port in [100, 101] {
-        server.handle_input(path(port), &discovery, now);
+    // What was late, or comes again by another path or under another number, would say of its commands what held before.
+    let (prefix, _, body) = Prefix::read(&discovery).unwrap();
+    let renumbered = bytes(&loose_packet(Opcode::DeviceDiscovery, prefix.connection, prefix.number + 1, body));
+    for (port, discovery) in [(100, &discovery), (101, &discovery), (100, &renumbered)] {
+        server.handle_input(path(port), discovery, now);
         assert!(server.poll_transmit(now).is_none());
     }
 }

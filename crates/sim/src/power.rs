@@ -19,8 +19,15 @@ impl Records {
     /// A server starts with these.
     pub fn open(&mut self) -> Volatility {
         self.is_clean = false;
-        let State { verifier, durable, .. } = *self.tenures.lock();
+        let mut state = self.tenures.lock();
+        state.is_running = true;
+        let State { verifier, durable, .. } = *state;
         Volatility { verifier, tenure: durable, keeper: Some(Arc::clone(&self.tenures) as _) }
+    }
+
+    /// The server's process ends at once: nothing that it would still do when it lets go of what it has reaches them.
+    pub fn kill(&mut self) {
+        self.tenures.lock().is_running = false;
     }
 
     /// The server has made all stable and is gone.
@@ -45,6 +52,7 @@ struct Tenures(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
+    is_running: bool,
     drawn: u64,
     wishes: u64,
     kept: u64,
@@ -95,7 +103,10 @@ impl TenureKeeper for Tenures {
     }
 
     fn renew(&self, verifier: [u8; 16]) {
-        self.lock().verifier = verifier;
+        let mut state = self.lock();
+        if state.is_running {
+            state.verifier = verifier;
+        }
     }
 
     fn is_failing(&self) -> bool {

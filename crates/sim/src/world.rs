@@ -298,6 +298,7 @@ impl<W: Wire> World<W> {
     fn kill(&mut self) {
         if let Some(host) = self.host.take() {
             self.retired.extend(host.memory());
+            self.records.kill();
             host.kill(&mut self.random);
             W::killed(self);
         }

@@ -372,12 +372,21 @@ fn what_a_flush_says_is_true_whatever_becomes_of_the_servers_power() {
 
 #[test]
 fn a_server_that_is_killed_or_stopped_cleanly_loses_nothing_and_nobody_is_told_so() {
-    run_seeds("-p sanwire-initiator nobody_is_told_so", 50, |seed| {
-        let random = &mut plan_random(91, seed);
-        let (mut plan, habits) = any_plan(random);
-        ends(&mut plan, random, &[Fault::Kill, Fault::ShutDown]);
-        // A second start before the power goes would make the stop unclean.
-        plan.faults.retain(|(_, fault)| *fault != Fault::LosePower);
-        live(plan, &Habits { is_lossless: true, ..habits }, &Seen::default(), seed)
-    });
+    run_seeds("-p sanwire-initiator nobody_is_told_so", 50, lives_without_loss);
+}
+
+/// The flush of a server that is killed has neither succeeded nor failed.
+#[test]
+fn nor_is_anybody_told_when_a_server_is_killed_while_it_flushes() {
+    let seeds = [379, 620];
+    run_seeds("-p sanwire-initiator nor_is_anybody_told", 2, |seed| lives_without_loss(seeds[seed as usize % 2]));
+}
+
+fn lives_without_loss(seed: u64) -> Outcome<()> {
+    let random = &mut plan_random(91, seed);
+    let (mut plan, habits) = any_plan(random);
+    ends(&mut plan, random, &[Fault::Kill, Fault::ShutDown]);
+    // A second start before the power goes would make the stop unclean.
+    plan.faults.retain(|(_, fault)| *fault != Fault::LosePower);
+    live(plan, &Habits { is_lossless: true, ..habits }, &Seen::default(), seed)
 }

@@ -47,25 +47,8 @@ fn deafens(plan: &mut Plan, random: &mut Random) {
     }
 }
 
-/// All but the first go on as long as they have something to do; then the first one does too.
 fn live(plan: Plan, seed: u64) -> Outcome<()> {
-    let rounds = (plan.healed_after.as_millis() / BOUND.as_millis()) as u32;
-    let mut world = World::new(plan, seed);
-    world.start()?;
-    let answered =
-        |world: &World| -> Vec<u64> { world.workers.iter().map(|worker| worker.good + worker.other).collect() };
-    for _ in 0..rounds {
-        let before = answered(&world);
-        world.run_for(BOUND)?;
-        let after = answered(&world);
-        let stands = |number: &usize| after[*number] == before[*number] && !world.workers[*number].is_done();
-        if let Some(number) = (1..world.workers.len()).find(stands) {
-            return Err(format!("client {number} stood still until {:?}: {}", world.now, world.describe()));
-        }
-    }
-    world.run_for(Duration::from_secs(1))?;
-    world.run_until(world.now + Duration::from_secs(120), World::is_worked_off)?;
-    world.farewell()
+    World::live_beside_the_first(plan, seed, BOUND, Duration::from_secs(120))
 }
 
 #[test]

@@ -28,6 +28,30 @@ impl<W: Wire> World<W> {
         Ok(world)
     }
 
+    /// Runs a world whose first client keeps others waiting as it can: until all is healed, each other one that has something to do has
+    /// an answer within each `bound`. After that all have all theirs within `patience`, the first one too.
+    ///
+    /// # Errors
+    /// When one stands still, or any promise is broken.
+    pub fn live_beside_the_first(plan: PlanOf<W>, seed: u64, bound: Duration, patience: Duration) -> Outcome<()> {
+        let rounds = plan.healed_after.as_millis() / bound.as_millis();
+        let mut world: World<W> = World::new(plan, seed);
+        world.start()?;
+        let answered = |worker: &Worker<W::Client>| worker.good + worker.other;
+        for _ in 0..rounds {
+            let before: Vec<u64> = world.workers.iter().map(answered).collect();
+            world.run_for(bound)?;
+            let mut others = world.workers.iter().zip(before).enumerate().skip(1);
+            let standing = others.find(|(_, (worker, before))| answered(worker) == *before && !worker.is_done());
+            if let Some((number, _)) = standing {
+                return Err(format!("client {number} stood still until {:?}: {}", world.now, world.describe()));
+            }
+        }
+        world.run_for(Duration::from_secs(1))?;
+        world.run_until(world.now + patience, World::is_worked_off)?;
+        world.farewell()
+    }
+
     /// All clients leave: nothing of them stays.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! A command that reads and then writes claims its blocks for itself. While no such claim is there, a write only counts
 //! itself, on a cache line that it shares with few others, and a read does nothing at all. While one is there, writes queue
 //! up behind it where they touch its blocks, and it waits for those that came before; those that queue begin in order of coming.
-//! So nobody waits for ever. Nothing blocks: who may not go on yet is asked again later.
+//! So nobody waits forever. Nothing blocks: a command that may not go on yet tries again later.
 //!
 //! What a store has begun cannot be called back. Whoever lost the I_T nexus by which he gave a write gives it again in the next
 //! session, over another path, or not at all, and goes on from there: the lost write must not come after that. So it keeps

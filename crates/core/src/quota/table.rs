@@ -104,7 +104,7 @@ pub const COMMANDS_OF_SESSION: Quota =
 /// Numbers of a session's commands, from the oldest of which the client has not said that it has the answer.
 pub const COMMAND_NUMBERS_OF_SESSION: Quota = Quota::held(Holder::Session, "span of command numbers", 1024);
 
-/// Requests of which not all has come: the commands in transit, and as much management.
+/// Incomplete requests: one for each command in transit, and as many for management.
 pub const INCOMING_OF_SESSION: Quota =
     Quota::held(Holder::Session, "requests that are coming in", 2 * COMMANDS_OF_SESSION.limit);
 

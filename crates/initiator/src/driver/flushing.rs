@@ -1,4 +1,4 @@
-//! Flushes that nobody asked for: what is kept of acknowledged writes is let go when it is stable.
+//! Background flushes: the copies that are kept of acknowledged writes are dropped once these are stable.
 
 use std::time::Duration;
 

@@ -184,7 +184,7 @@ impl Shard {
     }
 
     /// A program that was killed says nothing, and may run again before it is missed here: what it has under way must not come
-    /// after what its next run writes. Programs of the client that live lose nothing by it.
+    /// after what its next run writes. Programs of the client that live lose no more by it than their turn for memory.
     fn succeed_runs(&mut self, client: ClientId) {
         for (nexus, _) in self.visitors.by_nexus.iter().filter(|(_, visitor)| visitor.client == client) {
             self.runner.keep_blocks(*nexus, &mut self.ended);

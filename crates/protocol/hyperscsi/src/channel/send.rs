@@ -129,7 +129,7 @@ impl Outgoing {
         self.acknowledged_bytes
     }
 
-    /// The messages of which not all has come.
+    /// The messages that are incomplete.
     pub(super) fn messages(&self) -> &Messages {
         &self.messages
     }

@@ -11,7 +11,7 @@ pub(super) struct Accounts {
     pub(super) commands: Account,
     /// Numbers of commands from the oldest that is not settled.
     pub(super) numbers: Account,
-    /// Requests of which not all has come.
+    /// Requests that are incomplete.
     pub(super) incoming: Account,
     /// Answers of which not all was taken.
     pub(super) answers: Account,

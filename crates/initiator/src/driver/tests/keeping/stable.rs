@@ -6,7 +6,7 @@ async fn write_stable(volume: &Volume, lba: u64, blocks: usize) -> Result<(), Vo
     volume.write_stable(lba * BLOCK as u64, Frame::from(vec![1; blocks * BLOCK]).freeze()).await
 }
 
-/// Whoever writes again may be stopped before it has come to the end of it.
+/// Rewriting may be interrupted before it is complete.
 #[test]
 fn what_is_stable_is_not_overwritten_by_what_is_given_again() {
     let set = Set::new();

@@ -5,12 +5,13 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SANWIRE = $(or $(CARGO_TARGET_DIR),target)/release/sanwire
 DOCS = $(or $(CARGO_TARGET_DIR),target)/docs
 
-.PHONY: help run build setup setup-build setup-bench test test-long deny bench demo docs
+.PHONY: help run build setup setup-build setup-bench check test test-long deny bench demo docs
 
 help:
 	@echo 'make run        build, and serve a volume of 1 GiB on this host, without root'
+	@echo 'make check      format, lints, rules and unit tests: what to run before each commit'
 	@echo 'make test       run every check and test'
-	@echo 'make test-long  the same, with more simulation, tests that the clock judges, and a minute of each fuzz target'
+	@echo 'make test-long  the same, with more simulation, tests that the clock judges, Miri, and a minute of each fuzz target'
 	@echo 'make demo       two hosts on this one: discover, attach, make a file system, compare (root)'
 	@echo 'make bench      measure against the raw link and against other servers (root); `make bench flood` one part'
 	@echo 'make deny       licences, sources and security advisories of all that we depend on (cargo-deny, network)'
@@ -31,6 +32,9 @@ build: setup-build
 
 run: build
 	@$(SANWIRE) serve
+
+check: setup-build
+	@cargo xtask check
 
 test: setup
 	@cargo xtask test

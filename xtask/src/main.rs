@@ -10,8 +10,9 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask COMMAND
   tidy            check the rules of the repository
   tidy --update   lower the entries of xtask/ratchet.toml to today's lengths
+  check           the checks and unit tests that every commit should pass: a few minutes
   test            run every check and test, and print the totals
-  test --long     the same, with more simulation, tests that the clock judges, and a minute of each fuzz target";
+  test --long     the same, with more simulation, tests that the clock judges, Miri, and a minute of each fuzz target";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["tidy"] => tidy::check(&root()),
         ["tidy", "--update"] => tidy::update(&root()),
+        ["check"] => run::all(&root(), run::Length::Check),
         ["test"] => run::all(&root(), run::Length::Short),
         ["test", "--long"] => run::all(&root(), run::Length::Long),
         _ => Err(USAGE.into()),

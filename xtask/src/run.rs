@@ -9,9 +9,11 @@ use std::thread;
 /// How much is run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Length {
+    /// Format, lints, rules and unit tests: what is quick enough to run before each commit.
+    Check,
     /// What every change must pass.
     Short,
-    /// That, more simulation, and fuzzing.
+    /// That, more simulation, fuzzing, and proofs that need compilers of their own.
     Long,
 }
 
@@ -28,6 +30,12 @@ const TIMED_TESTS: [&str; 7] =
 const SKIPPED: &str = "SKIPPED: ";
 /// What a step ends with when something from elsewhere cannot be had (EX_TEMPFAIL): it says what, and nothing is wrong here.
 const UNAVAILABLE: i32 = 75;
+/// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system, as far as what it depends on can be:
+/// `hyperscsi` takes its cryptography from a library in C, `device` its stores from a crate that opens files as well.
+const WASM32: &str = "wasm32-unknown-unknown";
+const PURE_CRATES: [&str; 4] = ["sanwire-core", "sanwire-buffer", "sanwire-scsi", "sanwire-iscsi"];
+/// Miri looks for undefined behaviour in the memory that all share. Random inputs would take it hours.
+const MIRI: [&str; 7] = ["+nightly", "miri", "test", "--package", "sanwire-buffer", "--lib", "--quiet"];
 /// How long each fuzz target runs.
 const FUZZ_SECONDS: &str = "60";
 
@@ -85,8 +93,12 @@ fn steps(root: &Path, length: Length) -> Vec<Step> {
         step("clippy", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
         check_of_fuzz_targets(root),
         step("tidy", &["xtask", "tidy"]),
-        step("tests", &["test", "--workspace", "--no-fail-fast"]),
     ];
+    if length == Length::Check {
+        steps.push(step("unit tests", &["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]));
+        return steps;
+    }
+    steps.push(step("tests", &["test", "--workspace", "--no-fail-fast"]));
     if is_root() {
         let build = Command::new(root.join("tests/guest/build.sh"));
         steps.push(Step { name: "Linux guest".into(), command: build });
@@ -95,15 +107,15 @@ fn steps(root: &Path, length: Length) -> Vec<Step> {
     if is_installed("deny") {
         steps.push(step("licences", &["deny", "check", "licenses", "bans", "sources"]));
     } else {
-        let mut says = Command::new("sh");
-        says.args(["-c", &format!("echo '{SKIPPED}licences: cargo-deny is not installed (make deny says more)' >&2")]);
-        steps.push(Step { name: "licences".into(), command: says });
+        steps.push(skipped("licences", "cargo-deny is not installed (make deny says more)"));
     }
     if length == Length::Long {
         for step in &mut steps {
             step.command.env("SANWIRE_TIMES", LONG_TIMES);
         }
         steps.push(step("tests that the clock judges", &TIMED_TESTS));
+        steps.push(build_without_operating_system());
+        steps.push(miri());
         let mut fuzz = Command::new(root.join("fuzz/run.sh"));
         fuzz.arg(FUZZ_SECONDS);
         steps.push(Step { name: "fuzz".into(), command: fuzz });
@@ -115,6 +127,35 @@ fn step(name: &str, arguments: &[&str]) -> Step {
     let mut command = cargo();
     command.args(arguments);
     Step { name: name.into(), command }
+}
+
+/// A step that cannot run here, and says why.
+fn skipped(name: &str, why: &str) -> Step {
+    let mut says = Command::new("sh");
+    says.args(["-c", &format!("echo '{SKIPPED}{name}: {why}' >&2")]);
+    Step { name: name.into(), command: says }
+}
+
+fn build_without_operating_system() -> Step {
+    const NAME: &str = "pure crates without an operating system";
+    if !runs("rustup", &["target", "add", WASM32]) {
+        return skipped(NAME, "rustup cannot install the target wasm32-unknown-unknown");
+    }
+    let mut step = step(NAME, &["check", "--quiet", "--target", WASM32]);
+    step.command.args(PURE_CRATES.iter().flat_map(|name| ["--package", name]));
+    step
+}
+
+fn miri() -> Step {
+    const NAME: &str = "Miri";
+    if !runs("rustup", &["component", "add", "--toolchain", "nightly", "miri", "rust-src"]) {
+        return skipped(NAME, "rustup cannot install it: it takes a nightly toolchain");
+    }
+    // Cargo as rustup's proxy, which finds the other toolchain; not the cargo that runs us.
+    let mut command = Command::new("cargo");
+    command.args(MIRI).env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN").env("PROPTEST_CASES", "4");
+    command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    Step { name: NAME.into(), command }
 }
 
 /// They are a workspace of their own, which nothing else here would compile.
@@ -139,8 +180,15 @@ fn is_root() -> bool {
 }
 
 fn is_installed(subcommand: &str) -> bool {
-    let asked = cargo().args([subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    asked.is_ok_and(|status| status.success())
+    is_success(cargo().args([subcommand, "--version"]))
+}
+
+fn runs(program: &str, arguments: &[&str]) -> bool {
+    is_success(Command::new(program).args(arguments))
+}
+
+fn is_success(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 /// Runs a command, passing on what it prints and counting what its test runners say.

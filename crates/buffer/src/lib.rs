@@ -11,6 +11,7 @@
 mod bitmap;
 mod frame;
 mod packet;
+mod pages;
 mod region;
 mod share;
 mod shortage;

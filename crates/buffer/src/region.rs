@@ -9,6 +9,7 @@ use sanwire_core::quota::{MEMORY_OF_CLIENT, Usage};
 
 use crate::bitmap::Bitmap;
 use crate::frame::Frame;
+use crate::pages::Pages;
 use crate::share::Share;
 
 /// The grain of allocation, in bytes: one page, so that every frame may be used for direct I/O.
@@ -40,7 +41,7 @@ enum Terms {
 }
 
 struct Mapping {
-    base: NonNull<u8>,
+    pages: Pages,
     units: usize,
     state: Mutex<State>,
     on_release: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -155,12 +156,6 @@ impl State {
     }
 }
 
-// SAFETY: `base` points to a mapping that only its frames access, and each byte belongs to at most one frame (the
-// bitmap, behind its lock, sees to that); the mapping itself is never read or written.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; shared access reaches only the bitmap, which is locked.
-unsafe impl Sync for Mapping {}
-
 impl Region {
     /// Maps `length_bytes`, rounded up to whole units.
     ///
@@ -171,21 +166,7 @@ impl Region {
         if units == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a region of no bytes"));
         }
-        // SAFETY: a fresh private anonymous mapping; no existing memory is touched.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                units * UNIT_BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
+        let pages = Pages::new(units * UNIT_BYTES)?;
         let state = State {
             taken: Bitmap::new(units),
             shares: Vec::new(),
@@ -195,7 +176,7 @@ impl Region {
             most_bytes: 0,
             refused: 0,
         };
-        let mapping = Mapping { base, units, state: Mutex::new(state), on_release: OnceLock::new() };
+        let mapping = Mapping { pages, units, state: Mutex::new(state), on_release: OnceLock::new() };
         Ok(Region(Arc::new(Handle { mapping: Arc::new(mapping), terms: Terms::Whole })))
     }
 
@@ -236,7 +217,7 @@ impl Region {
         let units = length_bytes.div_ceil(UNIT_BYTES).max(1);
         let start = self.lock().take(units, &self.0.terms)?;
         // SAFETY: `start + units` is within the mapping, so the offset stays inside one allocation.
-        let pointer = unsafe { self.0.mapping.base.add(start * UNIT_BYTES) };
+        let pointer = unsafe { self.0.mapping.pages.base().add(start * UNIT_BYTES) };
         // SAFETY: the bitmap gave these units to us alone, and `from_region` keeps this handle until they go home.
         Some(unsafe { Frame::from_region(self.clone(), pointer, units * UNIT_BYTES, length_bytes) })
     }
@@ -303,7 +284,7 @@ impl Region {
     /// Where the mapping starts, for registration with a kernel ring. Its length is [`Region::length_bytes`].
     #[must_use]
     pub fn base(&self) -> *mut u8 {
-        self.0.mapping.base.as_ptr()
+        self.0.mapping.pages.base().as_ptr()
     }
 
     /// Calls `hook` after every frame that goes home, on the thread that dropped it: for who waits for room.
@@ -315,7 +296,7 @@ impl Region {
 
     /// Takes the units of a frame back.
     pub(crate) fn take_back(&self, pointer: NonNull<u8>, capacity_bytes: usize) {
-        let offset = pointer.as_ptr() as usize - self.0.mapping.base.as_ptr() as usize;
+        let offset = pointer.as_ptr() as usize - self.0.mapping.pages.base().as_ptr() as usize;
         self.lock().give_back(offset / UNIT_BYTES, capacity_bytes / UNIT_BYTES, &self.0.terms);
         if let Some(hook) = self.0.mapping.on_release.get() {
             hook();
@@ -365,13 +346,6 @@ impl Drop for Handle {
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Region({} of {} bytes free)", self.free_bytes(), self.length_bytes())
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `Region::new` with this length; every frame holds a handle, so none is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.units * UNIT_BYTES) };
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -176,6 +177,9 @@ fn parse(bytes: &[u8]) -> Option<Marks> {
 }
 
 /// Whether the file carries the mark now, beside those of others, also after a crash.
+///
+/// Linux tells once for each open file description that what was written is lost, perhaps by a server that was killed before: the
+/// one that serves must keep that for the next flush, so another one makes the mark stable.
 fn write_mark(file: &File, others: &Marks, uuid: [u8; 16], name: &str) -> bool {
     let line = |uuid: &[u8; 16], name: &str| format!("{:032x} {name}", u128::from_be_bytes(*uuid));
     let mut lines = vec![line(&uuid, name)];
@@ -183,7 +187,12 @@ fn write_mark(file: &File, others: &Marks, uuid: [u8; 16], name: &str) -> bool {
     let text = lines.join("\n");
     text.len() <= MARK_MAX_BYTES
         && rustix::fs::fsetxattr(file, MARK, text.as_bytes(), XattrFlags::empty()).is_ok()
-        && file.sync_all().is_ok()
+        && sync_beside(file).is_ok()
+}
+
+/// Makes a file stable by another description of it, whatever its path leads to by now.
+pub(super) fn sync_beside(file: &File) -> io::Result<()> {
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?.sync_all()
 }
 
 /// What the kernel calls the hardware behind a block device, whatever its path: a world wide name, a serial number, or the name

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sanwire_core::Size;
 
-use super::identity::{Expectation, Known, MARK, Present};
+use super::identity::{Expectation, Known, MARK, Present, sync_beside};
 use super::whole::Watch;
 use super::{FileStore, probe};
 use crate::request::Geometry;
@@ -222,6 +222,8 @@ impl FileStore {
         if length_bytes == 0 || !length_bytes.is_multiple_of(u64::from(block_bytes)) {
             return Err(OpenError::Blocks { path: path.into(), length_bytes, block_bytes });
         }
+        // Before anything is made stable: the kernel tells of what is lost those that are open then.
+        let direct = options.direct.then(|| open_direct(path, &file, options, block_bytes)).transpose()?;
         let known = expected.zip(present).map(|(expected, present)| {
             let known = expected.settle(&file, &present, options.read_only);
             if is_new {
@@ -238,11 +240,9 @@ impl FileStore {
             discards,
             atomic_write_bytes: 0,
         };
-        let (file, buffered) = if options.direct {
-            let direct = open_direct(path, &file, options, block_bytes)?;
-            (Arc::new(direct), Some(Arc::new(file)))
-        } else {
-            (Arc::new(file), None)
+        let (file, buffered) = match direct {
+            Some(direct) => (Arc::new(direct), Some(Arc::new(file))),
+            None => (Arc::new(file), None),
         };
         Ok((
             FileStore {
@@ -261,7 +261,7 @@ impl FileStore {
 /// it may be missed at the next start.
 fn make_stable(path: &Path, file: &File) {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let _ = file.sync_all().and_then(|()| File::open(directory)?.sync_all());
+    let _ = sync_beside(file).and_then(|()| File::open(directory)?.sync_all());
 }
 
 /// What is there, if it is what is expected.

@@ -39,7 +39,8 @@ pub(crate) struct Flushes {
 struct State {
     failures: u64,
     listeners: BTreeMap<NexusId, Listener>,
-    /// Initiator ports that may come back, and how many failures they had heard of; who left last is at the end.
+    /// Initiator ports that may come back, each as often as it had nexuses, and how many failures these had heard of; who left last
+    /// is at the end.
     away: VecDeque<(TransportId, u64)>,
     /// How many flushes have begun.
     begun: u64,
@@ -79,16 +80,15 @@ impl Flushes {
     /// Takes in a nexus, which has written nothing yet; but who comes back from the same port may have.
     pub(crate) fn establish(&self, nexus: NexusId, ports: Arc<NexusPorts>) {
         let state = &mut *self.lock();
-        let place = state.away.iter().position(|(initiator, _)| *initiator == ports.initiator);
-        let heard = place.and_then(|at| state.away.remove(at)).map_or(state.failures, |(_, heard)| heard);
-        state.listeners.entry(nexus).or_insert(Listener { ports, told: heard, heard, reads_page: false });
+        if !state.listeners.contains_key(&nexus) {
+            let heard = state.come_back(&ports.initiator).unwrap_or(state.failures);
+            state.listeners.insert(nexus, Listener { ports, told: heard, heard, reads_page: false });
+        }
     }
 
     pub(crate) fn forget(&self, nexus: NexusId) {
         let state = &mut *self.lock();
         let Some(Listener { ports, heard, .. }) = state.listeners.remove(&nexus) else { return };
-        // Several nexuses may have been of one port: what the last of them has missed counts.
-        state.away.retain(|(initiator, _)| *initiator != ports.initiator);
         if state.away.len() == AWAY_MAX {
             state.away.pop_front();
         }
@@ -174,6 +174,20 @@ impl Flushes {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics between two writes to the state: a poisoned one is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Of how many failures a nexus of this port has heard that may be the one that comes: one that is away, or has not been missed
+    /// yet. `None` when there is none. Nobody can tell which of several it is, programs of one host perhaps: so each is told what any
+    /// of them has missed.
+    fn come_back(&mut self, initiator: &TransportId) -> Option<u64> {
+        let there = self.listeners.values().filter(|listener| listener.ports.initiator == *initiator);
+        let of_port = || self.away.iter().enumerate().filter(|(_, (away, _))| away == initiator);
+        let least = of_port().map(|(_, (_, heard))| *heard).chain(there.map(|listener| listener.heard)).min();
+        let most = of_port().max_by_key(|(_, (_, heard))| *heard).map(|(at, _)| at);
+        most.and_then(|at| self.away.remove(at));
+        least
     }
 }
 

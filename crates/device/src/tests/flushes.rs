@@ -152,6 +152,42 @@ fn who_is_away_when_a_flush_fails_hears_of_it_when_it_is_back() {
     assert_eq!(world.flushes(OTHER), [None; 3], "it has heard of it in the session before");
 }
 
+/// Programs of one host, or its ways through several ports: which of them comes back cannot be told.
+#[test]
+fn each_nexus_that_a_port_had_is_told_when_it_is_back_what_any_of_them_has_missed() {
+    let world = World::of(&[NEXUS]);
+    let come = |number| {
+        world.units.nexus_established(NexusId(number), ports(OTHER.0, 1));
+        world.run(NexusId(number), build::test_unit_ready(), &[]);
+    };
+    [4, 5].into_iter().for_each(come);
+    world.failing(NEXUS, flush(), &[]);
+    assert_eq!(world.flushes(NexusId(5)), [Some(LOST), None, None]);
+    // The one that has heard leaves last.
+    [4, 5].into_iter().for_each(|number| world.units.nexus_lost(NexusId(number)));
+    [6, 7].into_iter().for_each(come);
+    for number in [6, 7] {
+        assert_eq!(world.flushes(NexusId(number)), [Some(LOST), None, None], "nexus {number}");
+    }
+    [6, 7].into_iter().for_each(|number| world.units.nexus_lost(NexusId(number)));
+    [8, 9, 10].into_iter().for_each(come);
+    for number in [8, 9, 10] {
+        assert_eq!(world.flushes(NexusId(number)), [None; 3], "both have heard of it: nexus {number}");
+    }
+}
+
+/// Its connection is dead, and the server does not know it yet.
+#[test]
+fn who_comes_back_before_it_is_missed_hears_of_what_failed_meanwhile() {
+    let world = World::of(&[NEXUS, OTHER]);
+    world.failing(NEXUS, flush(), &[]);
+    let again = NexusId(4);
+    world.units.nexus_established(again, ports(OTHER.0, 1));
+    world.units.nexus_lost(OTHER);
+    world.run(again, build::test_unit_ready(), &[]);
+    assert_eq!(world.flushes(again), [Some(LOST), None, None]);
+}
+
 #[test]
 fn who_reads_the_write_verifier_finds_another_one_and_flushes_as_ever() {
     let world = World::small();

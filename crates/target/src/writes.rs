@@ -78,7 +78,7 @@ fn volatility_in(boot: &str, volume: &Path, state: Option<&Path>, uuid: [u8; 16]
     let before = before.filter(|_| is_last);
     let is_valid = |kept: &&Kept| !is_untold && (kept.clean || kept.boot == boot);
     let same = before.as_ref().filter(is_valid).and_then(|kept| parse(&kept.verifier));
-    let verifier = same.unwrap_or(fresh);
+    let mut verifier = same.unwrap_or(fresh);
     let mark = before.as_ref().and_then(|kept| kept.mark.clone()).or_else(|| {
         let mark = hexadecimal(writer(&[b"mark", &fresh]));
         mark_records(volume, Some(&mark)).then_some(mark)
@@ -92,10 +92,16 @@ fn volatility_in(boot: &str, volume: &Path, state: Option<&Path>, uuid: [u8; 16]
              and their next flush fails",
             path.display()
         );
+        // What stays there would say at the next start that all of this run was stable, and of what clients have seen in the runs
+        // before: they must see something else now.
+        let is_misleading = is_untold || before.is_some_and(|kept| kept.clean);
         // A tenure that stays from before would outlive writes of others in this run: where it cannot be ended now, they wait
         // until it can.
         if keep(&file, None).is_ok() {
-            return forgetful(if is_untold { fresh } else { of_boot });
+            return forgetful(if is_misleading { fresh } else { of_boot });
+        }
+        if is_misleading {
+            verifier = fresh;
         }
     }
     let tenure = load_tenure(&file);

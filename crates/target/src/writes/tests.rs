@@ -174,6 +174,28 @@ fn a_start_that_cannot_be_remembered_ends_the_tenure_from_before() {
     keep(&file, None).unwrap();
 }
 
+/// The record goes on saying that all is stable: the start after the next loss of power would believe it of this run too.
+#[test]
+fn a_start_after_a_clean_stop_that_cannot_be_remembered_has_another_verifier() {
+    for holds in [false, true] {
+        let state = State::new(&format!("misleading-{holds}"));
+        let first = state.start("a", 1);
+        stopped(Some(&state.0), UUID, first, true);
+        if holds {
+            // It can be neither read nor ended.
+            state.obstruct(&state.tenure_path());
+        }
+        let beside = state.verifier_path().with_extension("json.new");
+        state.obstruct(&beside);
+        let told = state.open("a", UUID, 2);
+        assert_eq!((told.verifier, told.keeper.is_some()), ([2; 16], holds));
+        drop(told);
+        fs::remove_dir_all(&beside).unwrap();
+        let after = state.start("b", 3);
+        assert!(after != [2; 16], "the power has failed meanwhile: {after:?}");
+    }
+}
+
 /// A volume may be served with other records, or none, and be written to by others meanwhile.
 #[test]
 fn records_from_before_another_run_are_not_believed() {

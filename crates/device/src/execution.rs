@@ -161,6 +161,12 @@ impl Execution {
         matches!(self.state, State::Read { .. } | State::Write { .. })
     }
 
+    /// Whether it goes on to other blocks, which others may have written meanwhile, when its store has done what it is doing.
+    #[must_use]
+    pub fn goes_from_blocks_to_blocks(&self) -> bool {
+        self.state.is_by_pieces() || matches!(self.state, State::Copy(_))
+    }
+
     /// The disk that executes the command.
     #[must_use]
     pub fn disk(&self) -> &Disk {

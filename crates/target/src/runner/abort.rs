@@ -31,6 +31,8 @@ pub(crate) enum Which {
     On(Vec<Arc<Disk>>),
     /// What PREEMPT AND ABORT ends.
     Of(AbortScope),
+    /// Those of this nexus that have begun and go on from blocks to blocks.
+    Advancing(NexusId),
 }
 
 impl Selection {
@@ -43,6 +45,7 @@ impl Selection {
             Which::OwnOn(wanted) => is_own && is(wanted),
             Which::On(disks) => disks.iter().any(is),
             Which::Of(scope) => disk.is_some_and(|disk| scope.covers(disk, handle.nexus())),
+            Which::Advancing(_) => false,
         }
     }
 
@@ -50,6 +53,7 @@ impl Selection {
     pub(super) fn fits_execution(&self, handle: Handle, execution: &Execution) -> bool {
         match &self.which {
             Which::Of(scope) => execution.is_covered_by(scope, handle.nexus()),
+            Which::Advancing(nexus) => handle.nexus() == *nexus && execution.goes_from_blocks_to_blocks(),
             _ => self.fits(handle, Some(execution.disk())),
         }
     }
@@ -129,10 +133,11 @@ impl Runner {
         }
     }
 
-    /// Keeps the blocks of the commands of a session whose initiator may be dead, until they have ended; those that have not begun
-    /// are refused.
-    pub(crate) fn keep_blocks(&mut self, nexus: NexusId, ended: &mut Vec<Ended>) {
+    /// Keeps the blocks of the commands of a session whose initiator may be dead, until they have ended, as `by` is its successor.
+    /// Those that have not begun are refused, and those that go on from blocks to blocks end: what comes next may be newer already.
+    pub(crate) fn keep_blocks(&mut self, nexus: NexusId, by: NexusId, ended: &mut Vec<Ended>) {
         self.refuse_starved(nexus, ended);
+        self.abort(&Selection { by, which: Which::Advancing(nexus) }, None, ended);
         let is_own = |handle: Option<Handle>| handle.is_some_and(|handle| handle.nexus() == nexus);
         let running = self.running.iter_mut().flatten().filter(|running| is_own(running.handle));
         running.for_each(|running| running.execution.keep_blocks());

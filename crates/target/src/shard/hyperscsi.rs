@@ -140,7 +140,7 @@ impl Shard {
             ServerEvent::SessionOpened { nexus, client, run, name, path, options, memory } => {
                 let name = printable(&name);
                 self.lines.sessions.info(format_args!("client {client} ({name}) connected from {path}"), now);
-                self.succeed_runs(client);
+                self.succeed_runs(client, nexus);
                 let is_read_only = options.peer_is_read_only;
                 let units = self.visitors.clients.enter(client, path.peer, is_read_only);
                 let initiator = TransportId::hyperscsi(client);
@@ -184,10 +184,11 @@ impl Shard {
     }
 
     /// A program that was killed says nothing, and may run again before it is missed here: what it has under way must not come
-    /// after what its next run writes. Programs of the client that live lose no more by it than their turn for memory.
-    fn succeed_runs(&mut self, client: ClientId) {
+    /// after what its next run writes. Programs of the client that live lose no more by it than their turn for memory, and give what is ended
+    /// again.
+    fn succeed_runs(&mut self, client: ClientId, by: NexusId) {
         for (nexus, _) in self.visitors.by_nexus.iter().filter(|(_, visitor)| visitor.client == client) {
-            self.runner.keep_blocks(*nexus, &mut self.ended);
+            self.runner.keep_blocks(*nexus, by, &mut self.ended);
         }
     }
 

@@ -305,6 +305,29 @@ fn a_write_of_a_client_that_was_killed_never_lands_on_one_of_its_next_run() {
     assert_eq!(world.login(1).read(GATED, 0), 2);
 }
 
+/// What its store has begun is waited for; what comes after that, block by block, is newer already where the next run has written.
+#[test]
+fn a_fill_of_a_client_that_was_killed_does_not_go_on_over_what_its_next_run_writes() {
+    let world = World::new();
+    let key = random().unwrap();
+    let mut killed = connect(world.hyperscsi_address(), key);
+    // WRITE SAME (16) (SBC-4 5.53) of four pieces.
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[12]) = (0x93, 8);
+    let fill = world.store.hold(|| killed.command(GATED, cdb.into(), Some(vec![1; BLOCK_BYTES].into())));
+    let mut next = connect(world.hyperscsi_address(), key);
+    // WRITE (10) in the last piece.
+    let newer = next.command(GATED, [0x2a, 0, 0, 0, 7, 0, 0, 0, 1, 0].into(), Some(vec![2; BLOCK_BYTES].into()));
+    assert_eq!(next.answer(), (newer, true));
+    world.store.release();
+    let (id, answer) = killed.hear_answer();
+    assert_eq!(id, fill);
+    assert!(matches!(answer, Answer::Command { status: Status::TaskAborted, .. }), "{answer:?}");
+    let mut witness = world.login(1);
+    let read = witness.command(GATED, &[0x28, 0, 0, 0, 7, 0, 0, 0, 1, 0], &[], BLOCK_BYTES as u32);
+    assert_eq!((witness.hear_read(read), witness.read(GATED, 0)), (2, 1));
+}
+
 #[test]
 fn a_write_that_failed_when_patience_ran_out_never_lands_on_one_after_it() {
     let world = World::new();

@@ -14,6 +14,21 @@ use super::PATIENCE;
 
 const LENGTH_BYTES: usize = 16 << 20;
 
+/// A socket to which a write waits until its other end is read, or gone; with that end, and how much is to be read there before.
+pub fn full_socket() -> (Arc<File>, UnixStream, usize) {
+    let (mut writer, reader) = UnixStream::pair().unwrap();
+    writer.set_nonblocking(true).unwrap();
+    let mut filling = 0;
+    loop {
+        match writer.write(&[0; 4096]) {
+            Ok(count) => filling += count,
+            Err(error) => break assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        }
+    }
+    writer.set_nonblocking(false).unwrap();
+    (Arc::new(File::from(OwnedFd::from(writer))), reader, filling)
+}
+
 /// While it holds, each write is given to the kernel as a write to a socket that is full.
 #[derive(Debug)]
 pub struct GatedStore {
@@ -40,16 +55,7 @@ struct State {
 impl GatedStore {
     /// A store that holds nothing back.
     pub fn new() -> Self {
-        let (mut writer, reader) = UnixStream::pair().unwrap();
-        writer.set_nonblocking(true).unwrap();
-        let mut filling = 0;
-        loop {
-            match writer.write(&[0; 4096]) {
-                Ok(count) => filling += count,
-                Err(error) => break assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-            }
-        }
-        writer.set_nonblocking(false).unwrap();
+        let (full, reader, filling) = full_socket();
         let failure_delay = Duration::ZERO;
         let state = State {
             bytes: vec![0; LENGTH_BYTES],
@@ -60,7 +66,6 @@ impl GatedStore {
             reader,
             filling,
         };
-        let full = Arc::new(File::from(OwnedFd::from(writer)));
         GatedStore { state: Mutex::new(state), changed: Condvar::new(), full }
     }
 
@@ -91,8 +96,7 @@ impl GatedStore {
         let state = &mut *self.state.lock().unwrap();
         state.holds = false;
         let held = std::mem::take(&mut state.held);
-        let mut sent =
-            vec![0; std::mem::take(&mut state.filling) + held.iter().map(|(_, data)| data.len()).sum::<usize>()];
+        let mut sent = vec![0; std::mem::take(&mut state.filling) + held.len()];
         for (offset, data) in held {
             state.bytes[offset..offset + data.len()].copy_from_slice(&data);
         }
@@ -161,7 +165,8 @@ impl Store for GatedStore {
             Request::Write { offset_bytes, data } if state.holds => {
                 state.held.push((offset_bytes as usize, data.clone()));
                 self.changed.notify_all();
-                let request = Request::Write { offset_bytes: 0, data };
+                // One byte waits as well, and is sent at once: the rest of more would have a place, which no socket has.
+                let request = Request::Write { offset_bytes: 0, data: data.slice(0..1) };
                 Started::Kernel(KernelOp { file: Arc::clone(&self.full), is_block_device: false, request })
             }
             request => Started::Done(state.perform(request)),

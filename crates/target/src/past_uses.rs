@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,9 +15,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::counting::{Meter, Uses};
 use crate::persist::{read_file, replace_file};
-
-/// The file, in the server's state directory.
-const FILE: &str = "uses.json";
 
 /// Hosts that are remembered, at the most.
 const HOSTS_MAX: usize = 1024;
@@ -93,9 +90,8 @@ struct Table {
 }
 
 impl PastUses {
-    /// What is remembered in the state directory; nothing without one.
-    pub(crate) fn open(state: Option<&Path>) -> Self {
-        let path = state.map(|state| state.join(FILE));
+    /// What is remembered in this file; nothing without one.
+    pub(crate) fn open(path: Option<PathBuf>) -> Self {
         let read = |path: &PathBuf| {
             Ok(read_file(path)?.map(|bytes| serde_json::from_slice::<Vec<Past>>(&bytes)).transpose()?)
         };
@@ -294,7 +290,7 @@ mod tests {
         }
 
         fn start(&self) -> PastUses {
-            PastUses::open(Some(&self.0))
+            PastUses::open(Some(self.0.join("uses.json")))
         }
     }
 

@@ -121,7 +121,7 @@ impl Target {
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
             registry: Arc::new(Registry::new(shards as usize, &budget)),
-            past_uses: Arc::new(PastUses::open(config.state_directory.as_deref())),
+            past_uses: Arc::new(PastUses::open(config.state_file("uses", "json"))),
             instance: u64::from_be_bytes(random()?),
             shards: mailboxes.into(),
             front_desk: waker()?,

@@ -191,6 +191,23 @@ fn a_host_that_is_idle_after_a_restart_of_the_server_keeps_its_volume() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
+#[test]
+fn a_server_beside_with_the_same_state_directory_makes_none_forget_who_uses_its_volumes() {
+    let ((directory, config), (other_directory, other)) = (remembering("beside"), remembering("beside-other"));
+    let other = TargetConfig { name: "other".into(), state_directory: config.state_directory.clone(), ..other };
+    let beside = Managed::start(other);
+    for managed in [Managed::start(config.clone()), beside] {
+        let mut initiator = managed.login();
+        assert_eq!(initiator.read(0, 0), 0);
+        managed.manager.into_target().stop().unwrap();
+    }
+    let mut managed = Managed::start(config);
+    let refused = managed.ask(remove(false)).unwrap_err();
+    assert!(refused.contains("which was there when the server ended and may come back"), "{refused}");
+    managed.manager.into_target().stop().unwrap();
+    [directory, other_directory].iter().for_each(|directory| std::fs::remove_dir_all(directory).unwrap());
+}
+
 /// Its settings change while it is away.
 #[test]
 fn a_client_that_is_not_back_after_a_restart_of_the_server_keeps_its_volume() {

@@ -221,6 +221,21 @@ impl Disk {
         self.tell_failure(None);
     }
 
+    /// Has its owner make stable what was written, by `work`. That may be told there, in their place, what others have written and is
+    /// lost: their flushes do not succeed before that is known.
+    ///
+    /// # Errors
+    /// Those of `work`; initiators are told as of any flush that has failed.
+    pub fn flush_by<E>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let place = self.flushes.begin(None);
+        let done = work();
+        if done.is_err() {
+            self.flush_failed();
+        }
+        self.flushes.end(place);
+        done
+    }
+
     fn tell_failure(&self, told: Option<NexusId>) {
         let readers = self.flushes.failed(told);
         self.nexuses.raise_for(Attention::InquiryChanged, readers.into_iter());

@@ -28,6 +28,7 @@ mod reach;
 mod records;
 mod refusals;
 mod registry;
+mod removal;
 mod reservations;
 mod runner;
 mod shard;
@@ -51,5 +52,6 @@ pub use manage::{
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use registry::SessionStatus;
+pub use removal::Removal;
 pub use target::Target;
 pub use wire::{Wire, WireError};

@@ -186,17 +186,19 @@ fn keeper(backing: &Backing, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc
 pub(crate) fn flush_all(units: &LogicalUnits, state: Option<&Path>) -> io::Result<()> {
     let mut result = Ok(());
     for (_, disk) in units.iter() {
-        let flushed = flush(disk.store());
-        if flushed.is_err() {
-            disk.flush_failed();
-        }
-        if let Some(verifier) = disk.verifier() {
-            writes::stopped(state, disk.identity().uuid(), verifier, flushed.is_ok());
-        }
         let named = |error| io::Error::other(format!("volume {}: {error}", disk.identity().name()));
-        result = result.and(flushed.map(drop).map_err(named));
+        result = result.and(flush_volume(&disk, state, true).map_err(named));
     }
     result
+}
+
+/// Makes stable what was written to a volume; `is_last`: there will be no more writes, and that is remembered.
+pub(crate) fn flush_volume(disk: &Disk, state: Option<&Path>, is_last: bool) -> io::Result<()> {
+    let flushed = disk.flush_by(|| flush(disk.store()).map(drop));
+    if is_last && let Some(verifier) = disk.verifier() {
+        writes::stopped(state, disk.identity().uuid(), verifier, flushed.is_ok());
+    }
+    flushed.map_err(|error| io::Error::other(error.to_string()))
 }
 
 fn flush(store: &Arc<dyn Store>) -> Completion {

@@ -57,7 +57,7 @@ impl World {
 
     fn remove(&self, number: u16) {
         self.map(|units| drop(units.remove(&lun(number))));
-        assert!(self.0.remove_volume(lun(number)));
+        assert!(self.0.remove_volume(lun(number)).is_some());
     }
 
     fn add(&self, number: u16, spec: &str) {

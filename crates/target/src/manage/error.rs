@@ -79,6 +79,17 @@ pub enum ManageError {
         /// Why.
         source: sanwire_store::ResizeError,
     },
+    /// The volume is gone, and what was written to it may be lost.
+    #[error(
+        "volume {name} is not served any more, but what was written to it last may not be stable: {source}; see to its store before \
+         you take that away, or rely on what it holds"
+    )]
+    Unstable {
+        /// Which.
+        name: String,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The volume cannot be opened.
     #[error(transparent)]
     Open(#[from] StartError),

@@ -17,6 +17,7 @@ mod usage;
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, Protection};
@@ -41,6 +42,9 @@ use crate::target::Target;
 
 /// The longest request, in bytes of JSON.
 pub const REQUEST_MAX_BYTES: usize = 64 << 10;
+
+/// How long who removes a volume waits until all that was written to it is stable.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a client is told that may not manage the server.
 pub(crate) const NOT_PERMITTED: &str = "this client may not manage the server";
@@ -239,7 +243,7 @@ impl Manager {
         }
         exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
         self.target.set_exports(exports)?;
-        self.close_volume(name);
+        self.close_volume(name)?;
         Ok(for_now(format!("volume {name} is not served any more")))
     }
 
@@ -260,18 +264,23 @@ impl Manager {
 
     /// As if it had not been opened: who tries again later is not asked where the former volume is.
     fn take_back(&mut self, Opened { spec, is_first }: Opened) {
-        self.close_volume(&spec.name);
+        // Nothing was written to it.
+        let _ = self.close_volume(&spec.name);
         if is_first {
             self.target.forget_volume(&spec);
         }
     }
 
-    /// Serves a volume over HyperSCSI no longer; no target has it any more.
-    fn close_volume(&mut self, name: &str) {
-        if let Some((lun, _)) = self.find(name) {
-            self.target.remove_volume(lun);
-        }
+    /// Serves a volume over HyperSCSI no longer; no target has it any more. All that was written to it is stable then.
+    ///
+    /// # Errors
+    /// [`ManageError::Unstable`] when it is not: the volume is gone all the same.
+    fn close_volume(&mut self, name: &str) -> Result<(), ManageError> {
+        let lun = self.find(name).map(|(lun, _)| lun);
+        let removal = lun.and_then(|lun| self.target.remove_volume(lun));
         self.volumes.retain(|volume| *volume.spec.name != *name);
+        let unstable = |source| ManageError::Unstable { name: name.to_owned(), source };
+        removal.map_or(Ok(()), |removal| removal.wait(FLUSH_PATIENCE)).map_err(unstable)
     }
 }
 

@@ -44,8 +44,11 @@ impl Manager {
         changed.extend(difference::of_exports(&before, &wanted.exports));
         changed.extend(self.configure_clients(terms)?);
         for name in difference.removed {
-            self.close_volume(&name);
-            changed.push(format!("volume {name} is not served any more"));
+            let closed = self.close_volume(&name);
+            changed.push(
+                closed
+                    .map_or_else(|unstable| unstable.to_string(), |()| format!("volume {name} is not served any more")),
+            );
         }
         changed.extend(self.secure_all(&raised));
         for (name, spec, size_bytes) in difference.resized {

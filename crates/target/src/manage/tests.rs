@@ -411,6 +411,37 @@ fn a_volume_whose_adding_failed_is_not_remembered() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
+/// Who is told so takes its disk away, or switches the host off.
+#[test]
+fn a_volume_is_gone_when_all_that_was_written_to_it_is_stable_and_it_says_when_that_is_not() {
+    let directory = std::env::temp_dir().join(format!("sanwire-removed-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let records = directory.join("state/writes");
+    let kept = || {
+        let entry = std::fs::read_dir(&records).unwrap().next().unwrap().unwrap();
+        std::fs::read_to_string(entry.path()).unwrap()
+    };
+    let [good, bad] = ["", ",error=flush"].map(|keys| format!("a=file:{}/a.img,size=1M{keys}", directory.display()));
+    let remove = || Request::RemoveVolume { name: "a".into(), force: false };
+    let add = || Request::AddVolume { volume: bad.clone(), target: None, renew: false, adopt: false };
+    let config = TargetConfig { state_directory: Some(directory.join("state")), ..config(&[&good]) };
+    let target = Target::start(config.clone()).unwrap();
+    let mut manager = Manager::new(target, config, Box::new(move || Ok(self::config(&[]))));
+    assert!(kept().contains("\"clean\":false"), "{}", kept());
+    assert_eq!(changed(&mut manager, remove()), ["volume a is not served any more", FOR_NOW]);
+    let stable = kept();
+    assert!(stable.contains("\"clean\":true"), "{stable}");
+    changed(&mut manager, add());
+    let told = manager.execute(remove()).unwrap_err().to_string();
+    assert!(told.starts_with("volume a is not served any more, but what was written to it last may not be"), "{told}");
+    assert!(volumes(&mut manager).is_empty());
+    assert_ne!(kept(), stable, "who comes back to it hears that");
+    changed(&mut manager, add());
+    assert_eq!(changed(&mut manager, RELOAD), [told]);
+    manager.into_target().stop().unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
 #[test]
 fn statistics_begin_with_zero_also_for_a_volume_that_takes_the_place_of_another() {
     let mut manager = manager(&["a=ram:1M"], &[]);
@@ -485,9 +516,9 @@ fn a_volume_that_goes_is_guarded_to_its_end() {
             }
             if round % 2 == 1 {
                 target.renumber_volume(lun, other).unwrap();
-                target.remove_volume(other);
+                drop(target.remove_volume(other));
             } else {
-                target.remove_volume(lun);
+                drop(target.remove_volume(lun));
             }
             watches.join().unwrap();
         });

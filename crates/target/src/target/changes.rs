@@ -21,6 +21,7 @@ use crate::export::{ExportConfig, ExportError};
 use crate::inbox::Letters;
 use crate::mail::Mail;
 use crate::past_uses::Host;
+use crate::removal::Removal;
 use crate::volumes::{Opening, add_volume, forget_volume, remember_length};
 
 /// How long shards may take to tell what they have counted.
@@ -94,8 +95,8 @@ impl Target {
     }
 
     /// Serves a volume no longer, over HyperSCSI; take it out of the iSCSI targets first. What its commands have begun goes on
-    /// to its end. `false` when there is none.
-    pub fn remove_volume(&self, lun: Lun) -> bool {
+    /// to its end, and all becomes stable. `None` when there is none.
+    pub fn remove_volume(&self, lun: Lun) -> Option<Removal> {
         let removed = self.units.remove(lun);
         if let Some(disk) = &removed {
             disk.stalls().give_up();
@@ -106,7 +107,7 @@ impl Target {
             // Last: as long as clients find the volume, it demands what it did.
             self.levels.clear(lun);
         }
-        removed.is_some()
+        removed.map(|disk| Removal::begin(disk, self.state_directory.clone()))
     }
 
     /// Gives a volume another HyperSCSI number: for its clients one unit goes and another comes. `false` when there is none.

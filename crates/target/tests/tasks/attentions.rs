@@ -122,7 +122,7 @@ fn a_volume_that_goes_is_told_to_clients_and_initiators() {
         export
     };
     world.target.set_exports(exports.map(without).collect()).unwrap();
-    assert!(world.target.remove_volume(delayed));
+    assert!(world.target.remove_volume(delayed).is_some());
     let told = attention(AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED);
     assert_eq!(three.one.ask(PROMPT, build::test_unit_ready(), &[]), told);
     three.others_are_told(AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED);
@@ -143,7 +143,7 @@ fn a_number_that_is_given_to_another_volume_leads_nobody_there_who_has_not_asked
         export
     };
     world.target.set_exports(exports.into_iter().map(moved).collect()).unwrap();
-    assert!(world.target.remove_volume(to));
+    assert!(world.target.remove_volume(to).is_some());
     assert!(world.target.renumber_volume(from, to).unwrap());
     let gone = (
         Status::CheckCondition,

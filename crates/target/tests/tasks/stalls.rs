@@ -107,7 +107,7 @@ fn what_waits_for_room_fails_soon_when_its_volume_is_taken_away() {
     world.wait_for_stalls(1);
     let lun = Lun::new(GATED).unwrap();
     let disk = world.target.units().get(lun).unwrap();
-    assert!(world.target.remove_volume(lun));
+    assert!(world.target.remove_volume(lun).is_some());
     wait_until("nothing waits", || disk.stalls().waiting() == 0);
     assert_eq!(initiator.hear(), Said::Status(write, CHECK_CONDITION));
 }

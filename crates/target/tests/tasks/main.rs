@@ -3,6 +3,7 @@
 mod addresses;
 mod attentions;
 mod copy;
+mod flushes;
 mod frozen;
 mod hyperscsi;
 mod initiator;
@@ -44,6 +45,9 @@ const PROMPT: u16 = 2;
 
 /// The unit whose medium can be ejected; no export has it.
 const REMOVABLE: u16 = 3;
+
+/// The unit of which the test says how flushes end.
+const FLUSHED: u16 = 4;
 
 /// A server with two shards, and one target of three units.
 struct World {

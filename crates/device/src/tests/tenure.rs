@@ -8,7 +8,7 @@ use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_scsi::{AdditionalSense, Extent, Reply, Sense, SenseKey, Status, Task, build};
 
 use crate::testing::{NEXUS, OTHER, TestStore, World, lun, sense, task};
-use crate::{Progress, Tenure, TenureKeeper, Volatility};
+use crate::{Progress, Tenure, TenureKeeper, Volatility, Waiting};
 
 /// A keeper that makes durable what it is told to when the test says so.
 #[derive(Debug, Default)]
@@ -76,6 +76,23 @@ impl Volatile {
         self.world.run(nexus, build::test_unit_ready(), &[]);
     }
 
+    /// The first initiator comes again, as this nexus.
+    fn come_back(&self, nexus: NexusId) {
+        self.come(nexus);
+        self.world.units.name_writer(nexus, [1; 16]);
+    }
+
+    /// A disk whose holder has left while a write of somebody else waits for the end of its tenure; with both.
+    fn with_a_holder_that_left() -> (Self, Option<u8>, Waiting) {
+        let disk = Volatile::new(None);
+        [NEXUS, OTHER].into_iter().for_each(|nexus| disk.come(nexus));
+        let tenure = disk.ask(NEXUS);
+        assert_eq!(disk.writes(NEXUS, 0, 1).status, Status::Good);
+        let Progress::Wait(foreign) = disk.world.begin(OTHER, disk.write(5, 3)) else { panic!("nothing is durable") };
+        disk.world.units.nexus_lost(NEXUS);
+        (disk, tenure, foreign)
+    }
+
     /// The tenure of which the page tells.
     fn ask(&self, nexus: NexusId) -> Option<u8> {
         let page = self.world.run(nexus, build::write_verifier(255), &[]).data_in.unwrap();
@@ -131,8 +148,7 @@ fn a_tenure_is_durable_before_the_first_write_and_found_again() {
     let again = Volatile::new(kept);
     again.come(OTHER);
     assert!(again.ask(OTHER).is_some());
-    again.come(THIRD);
-    again.world.units.name_writer(THIRD, [1; 16]);
+    again.come_back(THIRD);
     assert_eq!(again.ask(THIRD), tenure);
     assert_eq!(again.ask(OTHER), None);
     assert!(matches!(again.world.begin(THIRD, again.write(0, 2)), Progress::Store(..)));
@@ -240,16 +256,10 @@ fn who_cannot_end_a_tenure_durably_is_told_so_and_its_holder_goes_on() {
 /// Who is away when that happens finds its tenure when it comes back, and so do others that may not write.
 #[test]
 fn a_holder_that_left_while_its_tenure_could_not_be_ended_has_it_when_it_comes_back() {
-    let disk = Volatile::new(None);
-    [NEXUS, OTHER].into_iter().for_each(|nexus| disk.come(nexus));
-    let tenure = disk.ask(NEXUS);
-    assert_eq!(disk.writes(NEXUS, 0, 1).status, Status::Good);
-    let Progress::Wait(foreign) = disk.world.begin(OTHER, disk.write(5, 3)) else { panic!("nothing is durable") };
-    disk.world.units.nexus_lost(NEXUS);
+    let (disk, tenure, foreign) = Volatile::with_a_holder_that_left();
     disk.keeper.is_failing.store(true, Ordering::SeqCst);
     assert_eq!(disk.world.finish(disk.world.units.retry(foreign, &disk.world.memory)).status, Status::CheckCondition);
-    disk.come(THIRD);
-    disk.world.units.name_writer(THIRD, [1; 16]);
+    disk.come_back(THIRD);
     assert_eq!(disk.ask(THIRD), tenure);
     assert_eq!(disk.world.finish(disk.world.begin(THIRD, disk.write(1, 1))).status, Status::Good);
 }
@@ -274,14 +284,8 @@ fn a_tenure_that_cannot_be_kept_begins_when_what_others_have_begun_has_ended() {
 
 #[test]
 fn a_holder_that_is_back_before_its_tenure_turns_out_to_stay_has_it_again() {
-    let disk = Volatile::new(None);
-    [NEXUS, OTHER].into_iter().for_each(|nexus| disk.come(nexus));
-    let tenure = disk.ask(NEXUS);
-    assert_eq!(disk.writes(NEXUS, 0, 1).status, Status::Good);
-    let Progress::Wait(foreign) = disk.world.begin(OTHER, disk.write(5, 3)) else { panic!("nothing is durable") };
-    disk.world.units.nexus_lost(NEXUS);
-    disk.come(THIRD);
-    disk.world.units.name_writer(THIRD, [1; 16]);
+    let (disk, tenure, foreign) = Volatile::with_a_holder_that_left();
+    disk.come_back(THIRD);
     assert_ne!(disk.ask(THIRD), tenure, "it is about to end");
     disk.keeper.is_failing.store(true, Ordering::SeqCst);
     assert_eq!(disk.world.finish(disk.world.units.retry(foreign, &disk.world.memory)).status, Status::CheckCondition);

@@ -260,14 +260,19 @@ fn who_waits_for_memory_gets_what_was_kept() {
 /// By the chance of this seed the first flush of the store fails, and none of the next eleven.
 const FIRST_FLUSH_FAILS: &str = ",error=flush:0.04,seed=24301";
 
+/// A host whose first flush fails, with two clients, of which the first has written and comes by the way at this place.
+fn with_two_clients(name: &str, at: usize) -> (Host, [(Client, Volume); 2]) {
+    let host = Host::with(name, FIRST_FLUSH_FAILS);
+    let ways = host.ways();
+    let (mut one, its) = connect(&ways[at], &options());
+    one.block_on(write(&its, 0, 1)).unwrap();
+    (host, [(one, its), connect(&ways[1 - at], &options())])
+}
+
 #[test]
 fn a_flush_that_has_failed_fails_once_for_each_client_that_has_written() {
     for at in 0..2 {
-        let host = Host::with(&format!("flush{at}"), FIRST_FLUSH_FAILS);
-        let ways = host.ways();
-        let (mut one, its) = connect(&ways[at], &options());
-        let (mut other, theirs) = connect(&ways[1 - at], &options());
-        one.block_on(write(&its, 0, 1)).unwrap();
+        let (_host, [(mut one, its), (mut other, theirs)]) = with_two_clients(&format!("flush{at}"), at);
         other.block_on(write(&theirs, 1, 2)).unwrap();
         let told = [(); 3].map(|()| one.block_on(its.flush()));
         assert!(matches!(told[0], Err(VolumeError::Medium { .. })), "{told:?}");
@@ -281,11 +286,7 @@ fn a_flush_that_has_failed_fails_once_for_each_client_that_has_written() {
 #[test]
 fn who_has_written_alone_writes_again_what_was_lost_with_the_flush_of_somebody_else() {
     for at in 0..2 {
-        let host = Host::with(&format!("others-flush{at}"), FIRST_FLUSH_FAILS);
-        let ways = host.ways();
-        let (mut one, its) = connect(&ways[at], &options());
-        let (mut other, theirs) = connect(&ways[1 - at], &options());
-        one.block_on(write(&its, 0, 1)).unwrap();
+        let (host, [(mut one, its), (mut other, theirs)]) = with_two_clients(&format!("others-flush{at}"), at);
         let told = other.block_on(theirs.flush());
         assert!(matches!(told, Err(VolumeError::Medium { .. })), "{told:?}");
         let file = std::fs::File::options().write(true).open(host.directory.join("disk.img")).unwrap();

@@ -25,6 +25,10 @@ const SEND_BUDGET: usize = 4;
 /// How often the name of a target's host is looked up while the target is sought.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(2);
 
+/// How long a target may take to read what is left for it on a connection that is to be closed: until then the memory of that is
+/// not free for others.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The client's end of the protocol and its sockets.
 pub(crate) struct Iscsi {
     protocol: Client,
@@ -41,12 +45,20 @@ struct Socket {
     watched: Interest,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Connecting,
     Open,
-    /// To be closed when all is sent.
-    Closing,
+    /// To be closed when all is sent, or at this time.
+    Closing {
+        until: Instant,
+    },
+}
+
+impl Socket {
+    fn is_closing(&self) -> bool {
+        matches!(self.stage, Stage::Closing { .. })
+    }
 }
 
 impl Iscsi {
@@ -83,7 +95,7 @@ impl Iscsi {
                 },
                 ClientAction::Close { connection } => {
                     if let Some(socket) = self.sockets.get_mut(&connection) {
-                        socket.stage = Stage::Closing;
+                        socket.stage = Stage::Closing { until: now + CLOSE_PATIENCE };
                     }
                 }
             }
@@ -101,7 +113,7 @@ impl Iscsi {
         if let Some(error) = error {
             tracing::debug!("an iSCSI connection is lost: {error}");
         }
-        if self.sockets.remove(&connection).is_some_and(|socket| socket.stage != Stage::Closing) {
+        if self.sockets.remove(&connection).is_some_and(|socket| !socket.is_closing()) {
             self.protocol.connection_lost(connection, now);
         }
     }
@@ -120,7 +132,7 @@ impl Iscsi {
             }
             return 1;
         }
-        if socket.stage == Stage::Closing {
+        if socket.is_closing() {
             return 0;
         }
         for count in 0..RECEIVE_BUDGET {
@@ -181,7 +193,11 @@ impl Session for Iscsi {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let looks_up = self.lookup.is_some() && self.protocol.is_seeking();
-        self.protocol.poll_timeout().into_iter().chain(looks_up.then_some(self.look_up_at)).min()
+        let closing = self.sockets.values().filter_map(|socket| match socket.stage {
+            Stage::Closing { until } => Some(until),
+            Stage::Connecting | Stage::Open => None,
+        });
+        self.protocol.poll_timeout().into_iter().chain(looks_up.then_some(self.look_up_at)).chain(closing).min()
     }
 
     fn poll_event(&mut self) -> Option<Event> {
@@ -198,7 +214,10 @@ impl Session for Iscsi {
         for connection in self.connections() {
             sent += self.send_on(connection, now);
         }
-        self.sockets.retain(|_, socket| socket.stage != Stage::Closing || socket.stream.wants_write());
+        self.sockets.retain(|_, socket| match socket.stage {
+            Stage::Closing { until } => socket.stream.wants_write() && now < until,
+            Stage::Connecting | Stage::Open => true,
+        });
         sent
     }
 
@@ -217,7 +236,8 @@ impl Session for Iscsi {
     fn wait(&mut self, waker: &Waker, deadline: Option<Instant>) -> io::Result<()> {
         for (connection, socket) in &mut self.sockets {
             let writable = socket.stage == Stage::Connecting || socket.stream.wants_write();
-            let wanted = Interest { readable: socket.stage != Stage::Connecting, writable };
+            // What still comes on a connection that is to be closed nobody reads: it would end every wait.
+            let wanted = Interest { readable: socket.stage == Stage::Open, writable };
             if wanted != socket.watched {
                 self.poller.change_stream(&socket.stream, connection.0, wanted)?;
                 socket.watched = wanted;
@@ -318,3 +338,6 @@ impl From<WireFailure> for Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

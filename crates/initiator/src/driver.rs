@@ -19,6 +19,7 @@ use sanwire_hyperscsi::LinkStatus;
 use sanwire_io::Waker;
 
 use self::keeping::Kept;
+pub(crate) use self::keeping::tells_of_power;
 pub use self::wishes::WishBox;
 use crate::inventory::{Mark, VolumeSummary};
 use crate::pauser::{PauseDesk, Pauser};
@@ -145,8 +146,12 @@ pub(crate) struct Driver {
     waiting: BTreeMap<OrderId, Waiting>,
     stalled: VecDeque<Stalled>,
     answers: BTreeMap<OrderId, Result<OwnAnswer, Failure>>,
+    /// Those for whose answers nobody waits any more, and their units: what these tell is heard all the same.
+    given_up: BTreeMap<OrderId, Lun>,
     /// When commands of the driver's own are no longer waited for.
     own_until: Option<Instant>,
+    /// When one of them is given again to a unit that was busy.
+    rest_until: Option<Instant>,
     link: Link,
     /// Sessions so far: connections to a server that knew of none.
     sessions: u64,
@@ -186,7 +191,9 @@ impl Driver {
             waiting: BTreeMap::new(),
             stalled: VecDeque::new(),
             answers: BTreeMap::new(),
+            given_up: BTreeMap::new(),
             own_until: None,
+            rest_until: None,
             link: Link::Seeking,
             sessions: 0,
             lost_at: None,
@@ -289,13 +296,13 @@ impl Driver {
         let has_room = self.room() > 0;
         let limit = self.next_stalled_at().filter(|_| has_room);
         let now = self.session.now();
-        let own = [self.own_until, self.next_flush_at(now), self.next_again_at(now)];
+        let own = [self.own_until, self.rest_until, self.next_flush_at(now), self.next_again_at(now)];
         let deadline = [self.session.poll_timeout(), limit].into_iter().chain(own).flatten().min();
         // Without room nothing can be taken: only packets and time bring some. While nothing is waited for, operations fail
-        // at once.
-        let is_deaf = !has_room && !matches!(self.link, Link::Down(_));
-        let idle = is_deaf
-            || self.volumes.iter().flatten().all(|served| !self.is_served(served) || served.queue.prepare_to_sleep());
+        // at once, also those of volumes that are in doubt.
+        let is_down = matches!(self.link, Link::Down(_));
+        let is_deaf = |served: &Served| !is_down && (!has_room || !self.is_served(served));
+        let idle = self.volumes.iter().flatten().all(|served| is_deaf(served) || served.queue.prepare_to_sleep());
         if idle && let Err(error) = self.session.wait(&self.waker, deadline) {
             tracing::error!("the client cannot wait for packets: {error}");
             std::thread::sleep(BUSY_WAIT);

@@ -11,10 +11,10 @@ use sanwire_scsi::{
     AnswerError, Capacity, Cdb, DeviceIdentification, Sense, SenseKey, StandardInquiry, Status, build, report,
 };
 
-use crate::driver::Driver;
+use crate::driver::{Driver, tells_of_power};
 use crate::endpoint::ConnectError;
 use crate::keeper::Word;
-use crate::session::Answer;
+use crate::session::{Answer, Failure};
 use crate::translate::{Form, Limits};
 
 /// How often a command is given again because the unit had something else to tell first.
@@ -74,7 +74,7 @@ pub(crate) struct VolumeSummary {
 
 /// Asks the server for all its volumes.
 pub(crate) fn volumes(driver: &mut Driver, server: &str) -> Result<Vec<VolumeSummary>, ConnectError> {
-    let asker = &mut Asker { driver, server };
+    let asker = &mut Asker::new(driver, server);
     let volumes = report_luns(asker)?
         .into_iter()
         .map(|lun| if is_disk(asker, lun)? { volume(asker, lun).map(Some) } else { Ok(None) });
@@ -89,12 +89,12 @@ fn report_luns(asker: &mut Asker<'_>) -> Result<Vec<Lun>, ConnectError> {
 
 /// The numbers of all units.
 pub(crate) fn luns(driver: &mut Driver) -> Result<Vec<Lun>, ConnectError> {
-    report_luns(&mut Asker { driver, server: THE_SERVER })
+    report_luns(&mut Asker::new(driver, THE_SERVER))
 }
 
 /// What tells a unit from others.
 pub(crate) fn mark(driver: &mut Driver, lun: Lun) -> Result<Mark, ConnectError> {
-    Ok(names(&mut Asker { driver, server: THE_SERVER }, lun)?.1)
+    Ok(names(&mut Asker::new(driver, THE_SERVER), lun)?.1)
 }
 
 /// In messages that nobody sees.
@@ -115,11 +115,22 @@ pub(crate) struct Contents {
     /// How much one command may be about; `None` while the unit does not tell it.
     pub(crate) limits: Option<Limits>,
     pub(crate) word: Word,
+    /// Whether writes are refused; `None` while the unit does not tell it.
+    pub(crate) read_only: Option<bool>,
+    /// It has said that it had no power.
+    pub(crate) has_lost_power: bool,
+}
+
+impl Contents {
+    /// Whether numbers of blocks that were meant for this block lead elsewhere now.
+    pub(crate) fn has_other_block(&self, block_bytes: u32) -> bool {
+        self.capacity.is_some_and(|(_, bytes)| bytes != block_bytes)
+    }
 }
 
 /// Looks whether a logical unit is still what it was.
 pub(crate) fn contents(driver: &mut Driver, lun: Lun) -> Result<Contents, ConnectError> {
-    let asker = &mut Asker { driver, server: THE_SERVER };
+    let asker = &mut Asker::new(driver, THE_SERVER);
     let mark = names(asker, lun)?.1;
     let capacity = match capacity(asker, lun) {
         Ok(capacity) => Some(capacity),
@@ -135,15 +146,17 @@ pub(crate) fn contents(driver: &mut Driver, lun: Lun) -> Result<Contents, Connec
             Some(Err(error)) => return Err(error),
         };
     // The question before may have used up a unit attention that told of a change after the first answer.
-    let word = mode(asker, lun, listed.as_deref())?.word;
+    let Mode { read_only, word } = mode(asker, lun, listed.as_deref())?;
     let mark = names(asker, lun)?.1;
     let capacity = capacity.map(|(capacity, _)| (capacity.length_bytes(), capacity.block_bytes));
-    Ok(Contents { mark, capacity, limits, word })
+    Ok(Contents { mark, capacity, limits, word, read_only, has_lost_power: asker.has_lost_power })
 }
 
 struct Asker<'a> {
     driver: &'a mut Driver,
     server: &'a str,
+    /// Units that were asked have said that they had no power.
+    has_lost_power: bool,
 }
 
 /// Why a command gave no answer.
@@ -156,7 +169,11 @@ enum Refusal {
     Failed(ConnectError),
 }
 
-impl Asker<'_> {
+impl<'a> Asker<'a> {
+    fn new(driver: &'a mut Driver, server: &'a str) -> Self {
+        Asker { driver, server, has_lost_power: false }
+    }
+
     fn ask(&mut self, lun: Lun, command: &'static str, cdb: Cdb, answer_bytes: usize) -> Result<Vec<u8>, ConnectError> {
         self.try_ask(lun, command, cdb, answer_bytes).map_err(|refusal| match refusal {
             Refusal::Unknown(sense) | Refusal::Refused(sense) => self.failed(command, sense.to_string()),
@@ -165,15 +182,24 @@ impl Asker<'_> {
     }
 
     fn try_ask(&mut self, lun: Lun, command: &'static str, cdb: Cdb, answer_bytes: usize) -> Result<Vec<u8>, Refusal> {
-        for _ in 0..ATTENTIONS_MAX {
-            let own = self.driver.execute(lun, cdb, answer_bytes).map_err(|failure| {
-                Refusal::Failed(ConnectError::Handshake { server: self.server.to_owned(), failure })
+        let (mut attentions, mut busy_since) = (0, None);
+        while attentions < ATTENTIONS_MAX {
+            let own = self.driver.execute(lun, cdb, answer_bytes).map_err(|failure| match failure {
+                // So it would end again, whoever asks.
+                Failure::Protocol(_) | Failure::TooLarge => Refusal::Failed(self.failed(command, failure.to_string())),
+                _ => Refusal::Failed(ConnectError::Handshake { server: self.server.to_owned(), failure }),
             })?;
             let Answer { status, sense } = own.answer;
             let problem = match (status, Sense::parse(&sense)) {
                 (Status::Good, _) => return Ok(own.data),
                 (_, Some(sense)) if sense.key == SenseKey::UnitAttention => {
+                    self.has_lost_power |= tells_of_power(sense.additional);
                     self.driver.overheard(lun, sense.additional);
+                    attentions += 1;
+                    continue;
+                }
+                // Who has no room for a question at the moment, or had to drop it, has not said that it is somebody else.
+                (Status::Busy | Status::TaskSetFull | Status::TaskAborted, _) if self.driver.rest(&mut busy_since) => {
                     continue;
                 }
                 (_, Some(sense)) if sense.key == SenseKey::IllegalRequest => return Err(Refusal::Unknown(sense)),
@@ -234,7 +260,7 @@ fn names(asker: &mut Asker<'_>, lun: Lun) -> Result<(String, Mark), ConnectError
     // A number that has become another unit's leads nowhere until this is asked: no command may come after it that was meant
     // for the unit before.
     let page =
-        asker.driver.while_quiet(lun, |driver| Asker { driver, server }.page(lun, page::DEVICE_IDENTIFICATION))?;
+        asker.driver.while_quiet(lun, |driver| Asker::new(driver, server).page(lun, page::DEVICE_IDENTIFICATION))?;
     let (name, mark) = read_names(asker, lun, &page.unwrap_or_default())?;
     asker.driver.met(lun, &mark);
     Ok((name, mark))
@@ -287,8 +313,8 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
         size_bytes: capacity.length_bytes(),
         block_bytes: capacity.block_bytes,
         physical_block_bytes: capacity.block_bytes << capacity.physical_block_exponent.min(8),
-        read_only,
-        discards: !read_only && provisioning.is_some_and(|thin| thin.unmap && thin.reads_zeroes),
+        read_only: read_only == Some(true),
+        discards: read_only != Some(true) && provisioning.is_some_and(|thin| thin.unmap && thin.reads_zeroes),
         form,
         limits,
     })
@@ -322,7 +348,8 @@ fn limits(
 
 /// How a unit takes writes.
 struct Mode {
-    read_only: bool,
+    /// Whether writes are refused; `None`: it does not say.
+    read_only: Option<bool>,
     word: Word,
 }
 
@@ -337,11 +364,12 @@ fn mode(asker: &mut Asker<'_>, lun: Lun, listed: Option<&[u8]>) -> Result<Mode, 
         Err(Refusal::Failed(_)) => Vec::new(),
     };
     let mode = ModeData::parse(ModeForm::Six, &answer).ok();
-    let read_only = mode.is_some_and(|mode| mode.write_protected);
+    let read_only = mode.map(|mode| mode.write_protected);
     let is_cached = mode.and_then(|mode| mode.write_cache()) != Some(false);
+    let is_stable = read_only == Some(true) || !is_cached;
     let word = match word(asker, lun, listed)? {
-        Word::Verified { verifier, .. } if read_only || !is_cached => Word::Stable { verifier: Some(verifier) },
-        Word::Silent if read_only || !is_cached => Word::Stable { verifier: None },
+        Word::Verified { verifier, .. } if is_stable => Word::Stable { verifier: Some(verifier) },
+        Word::Silent if is_stable => Word::Stable { verifier: None },
         word => word,
     };
     Ok(Mode { read_only, word })

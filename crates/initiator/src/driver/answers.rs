@@ -2,7 +2,7 @@
 
 use sanwire_buffer::Frame;
 use sanwire_core::Instant;
-use sanwire_scsi::Sense;
+use sanwire_scsi::{Sense, SenseKey};
 
 use super::keeping::tells_of_power;
 use super::{Driver, OwnAnswer, Stalled, Trust, VolumeId, Waiting};
@@ -33,7 +33,7 @@ impl Driver {
             }
             Some(Waiting::Background { keeper, below }) => self.flushed_in_background(keeper, below, None, now),
             Some(Waiting::Again { keeper }) => self.wrote_again(keeper, id, Err(failure), now),
-            None => {}
+            None => drop(self.given_up.remove(&id)),
         }
     }
 
@@ -71,7 +71,13 @@ impl Driver {
                 let data = data_in.map(|frame| frame[..data_in_bytes.min(frame.len())].to_vec()).unwrap_or_default();
                 self.answers.insert(id, Ok(OwnAnswer { answer, data }));
             }
-            None => {}
+            None => {
+                // It is told once.
+                let told = Sense::parse(&answer.sense).filter(|sense| sense.key == SenseKey::UnitAttention);
+                if let Some((lun, told)) = self.given_up.remove(&id).zip(told) {
+                    self.overheard(lun, told.additional);
+                }
+            }
         }
     }
 

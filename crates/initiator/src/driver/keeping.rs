@@ -202,6 +202,6 @@ pub(super) fn may_have_lost(answer: &Answer) -> bool {
 }
 
 /// Whether a device says by this that it had no power, or has forgotten what it had.
-pub(super) fn tells_of_power(told: AdditionalSense) -> bool {
+pub(crate) fn tells_of_power(told: AdditionalSense) -> bool {
     matches!((told.code, told.qualifier), (0x29, 0x00 | 0x01 | 0x04))
 }

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Slice};
-use sanwire_core::Lun;
+use sanwire_core::{Instant, Lun};
 use sanwire_scsi::Cdb;
 
-use super::{Driver, Link, OwnAnswer, Verifying, Waiting};
+use super::{BUSY_WAIT, Driver, Link, OwnAnswer, Verifying, Waiting};
 use crate::session::{Failure, Order, OrderId};
+
+/// How long a unit is asked again that is busy.
+const BUSY_MAX: Duration = Duration::from_secs(60);
 
 impl Driver {
     /// Does something with commands of the driver's own, and has no more patience for their answers than that.
@@ -20,6 +23,21 @@ impl Driver {
 
     pub(super) fn is_too_late(&self) -> bool {
         self.own_until.is_some_and(|end| end <= self.session.now())
+    }
+
+    /// Serves everything else for a moment: a unit was busy, for the first time at `since`. `false`: for too long.
+    pub(crate) fn rest(&mut self, since: &mut Option<Instant>) -> bool {
+        let now = self.session.now();
+        if now >= *since.get_or_insert(now) + BUSY_MAX {
+            return false;
+        }
+        let end = now + BUSY_WAIT;
+        let before = self.rest_until.replace(end);
+        while self.session.now() < end && matches!(self.link, Link::Up(_)) && !self.is_too_late() {
+            self.turn_or_sleep();
+        }
+        self.rest_until = before;
+        true
     }
 
     /// Gives a command of the driver's own and waits for its answer, serving everything else meanwhile.
@@ -54,7 +72,7 @@ impl Driver {
             }
             self.turn_or_sleep();
         };
-        self.wait_for(id)
+        self.wait_for(id, lun)
     }
 
     /// Asks to manage the server, in the words that it knows, and waits for its answer; `None` when the wire has no such
@@ -71,10 +89,10 @@ impl Driver {
             }
             self.turn_or_sleep();
         };
-        Some(self.wait_for(id).map(|answer| answer.data))
+        Some(self.wait_for(id, Lun::default()).map(|answer| answer.data))
     }
 
-    fn wait_for(&mut self, id: OrderId) -> Result<OwnAnswer, Failure> {
+    fn wait_for(&mut self, id: OrderId, lun: Lun) -> Result<OwnAnswer, Failure> {
         self.waiting.insert(id, Waiting::Own);
         let sessions = self.sessions;
         loop {
@@ -89,6 +107,7 @@ impl Driver {
             }
             if self.is_too_late() {
                 self.waiting.remove(&id);
+                self.given_up.insert(id, lun);
                 return Err(too_late());
             }
             self.turn_or_sleep();

@@ -16,6 +16,7 @@ const BLOCK_BYTES: u32 = 512;
 
 mod hostile;
 mod keeping;
+mod looking;
 mod power;
 
 /// What a device answers to a command, with its data.

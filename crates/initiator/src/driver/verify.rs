@@ -155,14 +155,14 @@ impl Driver {
         };
         let place = match inventory::contents(self, lun) {
             Ok(contents) if contents.mark == mark => {
-                let is_other = contents.capacity.is_some_and(|(_, bytes)| bytes != block_bytes);
+                let is_other = contents.has_other_block(block_bytes);
                 return if is_other { self.drop_replaced(id) } else { self.settle(id, lun, &contents) };
             }
             Err(ConnectError::Handshake { failure, .. }) => return failure.into(),
             _ => self.find(id, &mark),
         };
         match place {
-            Ok(Place::At(lun)) => self.moved(id, lun),
+            Ok(Place::At(lun)) => self.moved(id, lun, &mark, block_bytes),
             Ok(Place::Nowhere) => self.drop_replaced(id),
             Ok(Place::Unknown(users)) => {
                 users.into_iter().for_each(|user| self.doubt(user));
@@ -210,8 +210,11 @@ impl Driver {
         self.verifying != Verifying::All && self.is_in_flight(id)
     }
 
-    fn moved(&mut self, id: VolumeId, to: Lun) -> Look {
+    fn moved(&mut self, id: VolumeId, to: Lun, mark: &Mark, block_bytes: u32) -> Look {
         let contents = match inventory::contents(self, to) {
+            // It has moved on since it was found: it stays in doubt, and is sought again.
+            Ok(contents) if contents.mark != *mark => return Look::Settled,
+            Ok(contents) if contents.has_other_block(block_bytes) => return self.drop_replaced(id),
             Ok(contents) => contents,
             Err(ConnectError::Handshake { failure, .. }) => return failure.into(),
             Err(_) => return self.drop_replaced(id),
@@ -228,6 +231,10 @@ impl Driver {
     /// The volume is there.
     fn settle(&mut self, id: VolumeId, lun: Lun, contents: &Contents) -> Look {
         let Link::Up(server) = self.link.clone() else { return Look::Interrupted };
+        // At another number it was not told as this volume's.
+        if let Some(served) = self.served_mut(id) {
+            served.has_lost_power |= contents.has_lost_power;
+        }
         let trust = self.heed(id, contents.word);
         let Some((keeper, from, block)) = self.served(id).map(|served| (served.keeper, served.lun, served.block_bytes))
         else {
@@ -240,6 +247,7 @@ impl Driver {
             served.limits = contents.limits.unwrap_or(served.limits);
             let mut info = served.info.get();
             info.lun = lun;
+            info.read_only = contents.read_only.unwrap_or(info.read_only);
             if let Some((size_bytes, _)) = contents.capacity {
                 if info.size_bytes != size_bytes {
                     tracing::warn!("volume {} has {size_bytes} bytes now, {} before", info.name, info.size_bytes);

@@ -70,6 +70,8 @@ pub(crate) struct VolumeSummary {
     pub(crate) form: Form,
     /// How much one command may be about.
     pub(crate) limits: Limits,
+    /// What is to be stable at once must be flushed: it has a write cache, and says that it knows no FUA.
+    pub(crate) lacks_fua: bool,
 }
 
 /// Asks the server for all its volumes.
@@ -117,6 +119,8 @@ pub(crate) struct Contents {
     pub(crate) word: Word,
     /// Whether writes are refused; `None` while the unit does not tell it.
     pub(crate) read_only: Option<bool>,
+    /// As in [`VolumeSummary`].
+    pub(crate) lacks_fua: bool,
     /// It has said that it had no power.
     pub(crate) has_lost_power: bool,
 }
@@ -146,10 +150,10 @@ pub(crate) fn contents(driver: &mut Driver, lun: Lun) -> Result<Contents, Connec
             Some(Err(error)) => return Err(error),
         };
     // The question before may have used up a unit attention that told of a change after the first answer.
-    let Mode { read_only, word } = mode(asker, lun, listed.as_deref())?;
+    let Mode { read_only, lacks_fua, word } = mode(asker, lun, listed.as_deref())?;
     let mark = names(asker, lun)?.1;
     let capacity = capacity.map(|(capacity, _)| (capacity.length_bytes(), capacity.block_bytes));
-    Ok(Contents { mark, capacity, limits, word, read_only, has_lost_power: asker.has_lost_power })
+    Ok(Contents { mark, capacity, limits, word, read_only, lacks_fua, has_lost_power: asker.has_lost_power })
 }
 
 struct Asker<'a> {
@@ -302,7 +306,7 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
         Some(page) => Some(Provisioning::parse(&page).map_err(|error| asker.wrong("INQUIRY (page B2h)", error))?),
         None => None,
     };
-    let Mode { read_only, word } = mode(asker, lun, listed.as_deref())?;
+    let Mode { read_only, lacks_fua, word } = mode(asker, lun, listed.as_deref())?;
     // Last: later unit attentions stay, and tell that it may be another one.
     let (name, mark) = names(asker, lun)?;
     Ok(VolumeSummary {
@@ -317,6 +321,7 @@ fn volume(asker: &mut Asker<'_>, lun: Lun) -> Result<VolumeSummary, ConnectError
         discards: read_only != Some(true) && provisioning.is_some_and(|thin| thin.unmap && thin.reads_zeroes),
         form,
         limits,
+        lacks_fua,
     })
 }
 
@@ -350,6 +355,7 @@ fn limits(
 struct Mode {
     /// Whether writes are refused; `None`: it does not say.
     read_only: Option<bool>,
+    lacks_fua: bool,
     word: Word,
 }
 
@@ -372,7 +378,8 @@ fn mode(asker: &mut Asker<'_>, lun: Lun, listed: Option<&[u8]>) -> Result<Mode, 
         Word::Silent if is_stable => Word::Stable { verifier: None },
         word => word,
     };
-    Ok(Mode { read_only, word })
+    let knows_fua = mode.is_none_or(|mode| mode.force_unit_access);
+    Ok(Mode { read_only, lacks_fua: !knows_fua && !word.is_stable(), word })
 }
 
 /// What the unit says of writes that are in its cache.

@@ -19,7 +19,7 @@ pub(crate) enum Word {
 }
 
 impl Word {
-    fn is_stable(self) -> bool {
+    pub(crate) fn is_stable(self) -> bool {
         matches!(self, Word::Stable { .. })
     }
 

@@ -178,6 +178,8 @@ pub(crate) struct Channel {
     ops: Mutex<Ops>,
     full: Turns,
     sleeping: AtomicBool,
+    /// What is to be stable at once is written and flushed.
+    lacks_fua: AtomicBool,
     notify: Notify,
 }
 
@@ -197,6 +199,7 @@ impl OpQueue {
             ops: Mutex::default(),
             full: Turns::default(),
             sleeping: AtomicBool::new(false),
+            lacks_fua: AtomicBool::new(false),
             notify,
         }))
     }
@@ -264,6 +267,11 @@ impl OpQueue {
         self.0.full.wake_first();
     }
 
+    /// Whether the unit has a write cache and no way around it, for single writes.
+    pub(crate) fn set_lacks_fua(&self, lacks_fua: bool) {
+        self.0.lacks_fua.store(lacks_fua, Ordering::Relaxed);
+    }
+
     pub(crate) fn channel(&self) -> Arc<Channel> {
         Arc::clone(&self.0)
     }
@@ -286,6 +294,10 @@ impl Channel {
     pub(crate) fn abandon(&self) {
         self.lock().abandoned = true;
         self.wake_driver();
+    }
+
+    pub(crate) fn lacks_fua(&self) -> bool {
+        self.lacks_fua.load(Ordering::Relaxed)
     }
 
     /// The result of an operation, which is queued at the first poll.

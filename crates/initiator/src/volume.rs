@@ -218,7 +218,14 @@ impl Volume {
         if data.is_empty() {
             return Ok(());
         }
-        self.0.channel.submit(OpKind::Write { offset_bytes, data, stable }).await.map(drop)
+        let needs_flush = stable && self.0.channel.lacks_fua();
+        let stable = stable && !needs_flush;
+        self.0.channel.submit(OpKind::Write { offset_bytes, data, stable }).await?;
+        match if needs_flush { self.flush().await } else { Ok(()) } {
+            // Who has no command for that has nothing to flush.
+            Err(VolumeError::Unsupported) => Ok(()),
+            result => result,
+        }
     }
 
     /// Issues a range in parts, a few at a time, and waits for all that were issued.

@@ -29,6 +29,7 @@ impl Driver {
         let index = self.volumes.iter().position(Option::is_none).unwrap_or(self.volumes.len());
         self.next_volume += 1;
         let keeper = self.keeper_of(&summary.mark, summary.word);
+        queue.set_lacks_fua(summary.lacks_fua);
         let is_news = self.word(keeper) != Some(summary.word);
         let served = Served {
             id: VolumeId { index, number: self.next_volume },

@@ -245,6 +245,7 @@ impl Driver {
         for served in self.volumes.iter_mut().flatten().filter(is_its) {
             (served.lun, served.trust) = (lun, trust);
             served.limits = contents.limits.unwrap_or(served.limits);
+            served.queue.set_lacks_fua(contents.lacks_fua);
             let mut info = served.info.get();
             info.lun = lun;
             info.read_only = contents.read_only.unwrap_or(info.read_only);

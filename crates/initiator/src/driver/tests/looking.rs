@@ -10,6 +10,8 @@ const FLUSH: u8 = 0x35;
 
 const FUA: u8 = 0x10;
 const PROTECTED: u8 = 0x90;
+/// It knows no SYNCHRONIZE CACHE either.
+const FLUSHLESS: u8 = 1;
 
 /// Commands of one test, at the most.
 const COMMANDS_MAX: u32 = 100_000;
@@ -33,8 +35,9 @@ struct Unit {
     is_foul: bool,
     /// Commands so far.
     commands: u32,
-    /// Numbers that were written to.
-    written: Vec<u16>,
+    /// Numbers that were written to, and how.
+    written: Vec<(u16, u8)>,
+    flushes: u32,
 }
 
 impl Unit {
@@ -64,10 +67,13 @@ impl Unit {
             }
             (0x28, _) => vec![0; usize::from(bytes[8]) * self.block_bytes as usize],
             (WRITE, _) => {
-                self.written.push(number);
+                self.written.push((number, bytes[1]));
                 Vec::new()
             }
-            (FLUSH, _) => Vec::new(),
+            (FLUSH, _) if self.mode & FLUSHLESS == 0 => {
+                self.flushes += 1;
+                Vec::new()
+            }
             _ => {
                 let unknown = AdditionalSense::INVALID_COMMAND_OPERATION_CODE;
                 return introduce(cdb).unwrap_or_else(|| refuse(SenseKey::IllegalRequest, unknown));
@@ -88,9 +94,10 @@ struct Scene {
 impl Scene {
     fn new(mode: u8) -> Self {
         let (number, block_bytes, refusals) = (0, BLOCK_BYTES, (0, Status::Good));
-        let (attention, commands, written) = (None, 0, Vec::new());
+        let (attention, commands, written, flushes) = (None, 0, Vec::new(), 0);
         let (is_slow, is_foul) = (false, false);
-        let unit = Unit { number, block_bytes, mode, refusals, attention, is_slow, is_foul, commands, written };
+        let unit =
+            Unit { number, block_bytes, mode, refusals, attention, is_slow, is_foul, commands, written, flushes };
         let (unit, stage) = (Arc::new(Mutex::new(unit)), Arc::<Stage>::default());
         let asked = Arc::clone(&unit);
         let devices = move |lun, cdb: &Cdb| {
@@ -246,6 +253,24 @@ fn a_volume_that_may_be_written_from_now_on_or_no_more_says_so() {
         assert!(scene.serve(volume.read(0, Frame::from(vec![0; BLOCK_BYTES as usize]))).is_ok());
         assert_eq!(scene.volume.info().read_only, !is_read_only);
         assert_eq!(scene.write().is_ok(), is_read_only);
+    }
+}
+
+/// It would take the bit for an error, or take no notice of it.
+#[test]
+fn what_is_to_be_stable_at_once_is_flushed_where_the_unit_knows_no_fua() {
+    let mut scene = Scene::new(0);
+    for (mode, flags, flushes) in [(0, 0, 1), (FUA, 8, 0), (0, 0, 1), (FLUSHLESS, 0, 0)] {
+        scene.change(|unit| {
+            unit.mode = mode;
+            unit.attention = Some(AdditionalSense::MODE_PARAMETERS_CHANGED);
+        });
+        let volume = scene.volume.clone();
+        assert!(scene.serve(volume.read(0, Frame::from(vec![0; BLOCK_BYTES as usize]))).is_ok());
+        scene.change(|unit| (unit.flushes, unit.written) = (0, Vec::new()));
+        let stable = volume.write_stable(0, Frame::from(vec![0; BLOCK_BYTES as usize]).freeze());
+        assert_eq!(scene.serve(stable), Ok(()));
+        scene.change(|unit| assert_eq!((&unit.written[..], unit.flushes), (&[(0, flags)][..], flushes)));
     }
 }
 

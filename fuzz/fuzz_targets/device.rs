@@ -2,11 +2,12 @@
 #![no_main]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::Region;
-use sanwire_core::{ClientId, Lun, NexusId};
+use sanwire_core::{ClientId, Instant, Lun, NexusId};
 use sanwire_device::{Disk, DiskOptions, LogicalUnits, NexusPorts, Progress};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
@@ -68,7 +69,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
         let ports = NexusPorts { initiator, target: TargetPort::default() };
         units.nexus_established(NexusId(number.into()), Arc::new(ports));
     }
-    for _ in 0..60 {
+    for second in 0..60 {
         if u.is_empty() {
             break;
         }
@@ -95,7 +96,8 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
             },
         };
         let shown = format!("{:?}", task.cdb);
-        let mut progress = units.begin(NexusId(1 + u64::from(u.arbitrary::<bool>()?)), task, memory);
+        let now = Instant::ZERO + Duration::from_secs(second);
+        let mut progress = units.begin(NexusId(1 + u64::from(u.arbitrary::<bool>()?)), task, memory, now);
         for turn in 0.. {
             assert!(turn < 20_000, "{shown} never ends");
             match progress {

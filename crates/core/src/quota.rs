@@ -27,6 +27,8 @@ pub enum Holder {
     Session,
     /// All who use one volume.
     Volume,
+    /// All who use one iSCSI target.
+    Target,
     /// All that a shard serves.
     Shard,
     /// All that the server serves.
@@ -83,6 +85,7 @@ impl Holder {
             Holder::Client => "client",
             Holder::Session => "session",
             Holder::Volume => "volume",
+            Holder::Target => "target",
             Holder::Shard => "shard",
             Holder::Server => "server",
         }
@@ -319,6 +322,13 @@ impl Limiter {
         self.take_above(0, now)
     }
 
+    /// Whether an event is left, of which nothing is taken yet; that none is counts as refused.
+    pub fn has_left(&mut self, now: Instant) -> bool {
+        let has_left = self.pace.left(now) > 0;
+        self.refused += u64::from(!has_left);
+        has_left
+    }
+
     /// How the quota is used.
     #[must_use]
     pub fn usage(&self) -> Usage {
@@ -450,6 +460,16 @@ mod tests {
             &DISTURBANCES,
             "initiator/src/driver/tests/hostile.rs",
             "an_honest_client_goes_on_whatever_another_one_does_to_the_unit",
+        ),
+        (
+            &DISTURBANCES_OF_CLIENT,
+            "device/src/disturbances.rs",
+            "one_client_leaves_resets_and_changes_to_others_in_however_many_sessions",
+        ),
+        (
+            &COLD_RESETS,
+            "target/tests/tasks/management.rs",
+            "who_resets_a_target_cold_again_and_again_leaves_others_time_to_work",
         ),
         (&LOGGED_STALLS, "device/src/stalls.rs", "a_store_that_comes_and_goes_fills_no_log"),
         (&HANDSHAKES_PROVEN, GATE, "no_number_of_addresses_begins_more_handshakes_than_a_shard_has_time_for"),

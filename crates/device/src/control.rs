@@ -9,9 +9,10 @@ use sanwire_store::{Geometry, Request};
 
 use crate::attention::Attention;
 use crate::disk::{Disk, capacity};
+use crate::dispatch::Beginning;
 use crate::execution::{State, finish};
 use crate::fault;
-use crate::step::Step;
+use crate::step::{Refusal, Step};
 use crate::swap::compare_and_write_max_blocks;
 use crate::threshold;
 use crate::units::NOT_SUPPORTED;
@@ -107,22 +108,24 @@ pub(crate) fn mode_select(
     form: ModeForm,
     page_format: bool,
     parameter_bytes: u16,
-    (disk, geometry, nexus): (&Disk, &Geometry, NexusId),
+    begun: &Beginning<'_>,
     task: &Task,
-) -> Result<Step, Sense> {
+) -> Result<Step, Refusal> {
+    let (disk, geometry) = (begun.disk, &begun.geometry);
     let data = task.data_out.as_deref().unwrap_or(&[]);
     let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
     let list = data.get(..usize::from(parameter_bytes)).ok_or(too_short)?;
     if !page_format && !list.is_empty() {
         // SPC-5 6.12: without PF all is vendor specific, and this vendor has nothing to specify.
-        return Err(Sense::invalid_field_in_cdb(1, Some(4)));
+        return Err(Sense::invalid_field_in_cdb(1, Some(4)).into());
     }
     let before = disk.mode_values();
     let after = mode::select(form, list, &mode_state(disk, geometry))?;
     if after == before {
         return Ok(Step::Good);
     }
-    disk.change_values(after, nexus);
+    begun.check_quiet()?;
+    disk.change_values(after, begun.nexus);
     // SBC-4 6.5.5: when the write cache is switched off, what is in it must reach the medium.
     Ok(finish(before.settings.write_cache && !after.settings.write_cache))
 }

@@ -1,10 +1,10 @@
 //! One disk: a logical unit on a store.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sanwire_core::quota::{DISTURBANCES, Limiter, Usage};
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::NexusId;
+use sanwire_core::quota::Usage;
 use sanwire_scsi::log::ResourceCounts;
 use sanwire_scsi::mode::{CountedResources, ModeValues, Settings, Thresholds};
 use sanwire_scsi::{AdditionalSense, Capacity, Features, Identity, Reply, Sense, SenseKey, Status};
@@ -12,6 +12,7 @@ use sanwire_store::{ErrorKind, Geometry, Patience, Store, StoreError};
 
 use crate::attention::{Attention, Nexuses};
 use crate::copy::Copies;
+use crate::disturbances::Disturbances;
 use crate::exclusion::Exclusion;
 use crate::fault;
 use crate::flushes::Flushes;
@@ -90,7 +91,7 @@ pub struct Disk {
     /// The space behind the store.
     watch: Watch,
     stalls: Arc<Stalls>,
-    disturbances: Mutex<Limiter>,
+    pub(crate) disturbances: Disturbances,
 }
 
 impl Disk {
@@ -132,7 +133,7 @@ impl Disk {
             sanitize: SanitizeState::default(),
             watch,
             stalls,
-            disturbances: Mutex::new(Limiter::new(&DISTURBANCES)),
+            disturbances: Disturbances::default(),
         })
     }
 
@@ -148,17 +149,6 @@ impl Disk {
         &self.store
     }
 
-    /// Whether something may be done now that all its other initiators are told of (SAM-5 lets anybody do that who may use the
-    /// unit): too much of it would let none of them come to its turn.
-    pub fn may_disturb(&self, now: Instant) -> bool {
-        self.lock_disturbances().take(now)
-    }
-
-    fn lock_disturbances(&self) -> MutexGuard<'_, Limiter> {
-        // Whatever stands in it is a pace.
-        self.disturbances.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Which commands wait for its store.
     #[must_use]
     pub fn stalls(&self) -> &Arc<Stalls> {
@@ -167,8 +157,9 @@ impl Disk {
 
     /// How the quotas of the volume are used.
     #[must_use]
-    pub fn quotas(&self) -> [Usage; 3] {
-        [self.reservations.usage(), self.lock_disturbances().usage(), self.stalls.usage()]
+    pub fn quotas(&self) -> [Usage; 4] {
+        let [of_all, of_client] = self.disturbances.usages();
+        [self.reservations.usage(), of_all, of_client, self.stalls.usage()]
     }
 
     /// Whether the last request told that the store's backing object is gone. It ends with the next one that succeeds.

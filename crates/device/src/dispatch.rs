@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
-use sanwire_core::NexusId;
+use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::port_groups::AccessState;
 use sanwire_scsi::vpd::page;
 use sanwire_scsi::{AdditionalSense, ByteCheck, Command, Extent, Sense, SenseKey, Task, log, operation_code, report};
@@ -28,6 +28,7 @@ pub(crate) struct Beginning<'a> {
     pub(crate) memory: &'a Region,
     /// What its reply will say of its data.
     pub(crate) account: Cell<Account>,
+    pub(crate) now: Instant,
 }
 
 impl Beginning<'_> {
@@ -50,7 +51,7 @@ impl Beginning<'_> {
             return step;
         }
         match self.control(&command, task) {
-            Some(step) => Ok(step?),
+            Some(step) => step,
             None => {
                 if let Command::Sanitize(asked) = command {
                     // It looks at the disk itself: it is what ends the state that refuses all others.
@@ -119,11 +120,20 @@ impl Beginning<'_> {
         }
     }
 
+    /// Whether something may be done now that the unit's other initiators are told of.
+    pub(crate) fn check_quiet(&self) -> Result<(), Refusal> {
+        let may_disturb = self.units.may_disturb(std::slice::from_ref(self.disk), self.nexus, self.now);
+        if may_disturb { Ok(()) } else { Err(Refusal::Busy) }
+    }
+
     /// The commands that work also on a unit that is stopped; `None` for all others.
-    fn control(&self, command: &Command, task: &Task) -> Option<Result<Step, Sense>> {
+    fn control(&self, command: &Command, task: &Task) -> Option<Result<Step, Refusal>> {
+        if let Command::ModeSelect { form, page_format, parameter_bytes } = *command {
+            return Some(control::mode_select(form, page_format, parameter_bytes, self, task));
+        }
         let answer = |bytes, allocation_bytes: u32| Step::Answer(cut(bytes, allocation_bytes as usize));
         let (disk, geometry) = (&**self.disk, &self.geometry);
-        Some(match *command {
+        let step = match *command {
             Command::Inquiry { page, allocation_bytes, as_writer } => {
                 if matches!(page, Some(page::UNIT_SERIAL_NUMBER | page::DEVICE_IDENTIFICATION)) {
                     disk.nexuses.see(self.nexus);
@@ -156,9 +166,6 @@ impl Beginning<'_> {
             Command::LogSense(asked) => {
                 log::sense(&asked, disk.resource_counts()).map(|bytes| answer(bytes, asked.allocation_bytes))
             }
-            Command::ModeSelect { form, page_format, parameter_bytes } => {
-                control::mode_select(form, page_format, parameter_bytes, (disk, geometry, self.nexus), task)
-            }
             Command::StartStopUnit(asked) => control::start_stop(asked, disk, self.nexus),
             Command::PreventAllowMediumRemoval { prevent } => {
                 disk.nexuses.set_prevent(self.nexus, prevent);
@@ -174,7 +181,8 @@ impl Beginning<'_> {
                 self.units.set_port_states(parameter_bytes, task, self.nexus)
             }
             _ => return None,
-        })
+        };
+        Some(step.map_err(Refusal::from))
     }
 
     /// Notes what comes after a part of a command.

@@ -291,7 +291,7 @@ fn reserved(hold: Hold, step: Result<Step, Refusal>, account: Account) -> Progre
         Ok(step) => Ok(step),
         Err(Refusal::Sense(sense)) => Err(sense),
         Err(Refusal::Conflict) => return Progress::Done(Reply::bare(Status::ReservationConflict)),
-        Err(Refusal::NoMemory) => Err(fault::INTERNAL),
+        Err(Refusal::Busy | Refusal::NoMemory) => Err(fault::INTERNAL),
     };
     account.close(&hold.disk, reply(&hold.disk, step, usize::MAX))
 }

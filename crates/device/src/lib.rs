@@ -26,6 +26,7 @@ mod control;
 mod copy;
 mod disk;
 mod dispatch;
+mod disturbances;
 mod exclusion;
 mod execution;
 mod fault;

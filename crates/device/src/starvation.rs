@@ -110,11 +110,8 @@ impl<H> Starvation<H> {
         now: Instant,
     ) -> Option<(H, Progress)> {
         let Seat { units, memory, weight } = seat;
-        if !units.may_disturb(&task, now) {
-            return Some((handle, Progress::Done(Reply::bare(Status::Busy))));
-        }
         let must_wait = self.queues.has(nexus) || self.withheld.contains(&nexus);
-        match units.begin(nexus, task, if must_wait { &self.nothing } else { memory }) {
+        match units.begin(nexus, task, if must_wait { &self.nothing } else { memory }, now) {
             Progress::NoMemory(task) => {
                 let (units, memory) = (Arc::clone(units), memory.clone());
                 let disk = task.lun.filter(|_| task.is_further_piece()).and_then(|lun| units.get(lun));
@@ -127,7 +124,7 @@ impl<H> Starvation<H> {
     }
 
     /// Tries those that wait, if any memory has been given back since: `go_on` is told what has become of those that have begun.
-    pub fn serve(&mut self, mut go_on: impl FnMut(H, &Arc<LogicalUnits>, Progress)) {
+    pub fn serve(&mut self, now: Instant, mut go_on: impl FnMut(H, &Arc<LogicalUnits>, Progress)) {
         let releases = self.memory.releases();
         if self.queues.is_empty() || self.tried_at == Some(releases) {
             return;
@@ -144,7 +141,7 @@ impl<H> Starvation<H> {
             }
             let Starved { handle, units, task, memory, since, disk } = starved;
             let before_bytes = memory.held_bytes();
-            match units.begin(nexus, task, &memory) {
+            match units.begin(nexus, task, &memory, now) {
                 Progress::NoMemory(task) => Tried::Waits(Starved { handle, units, task, memory, since, disk }),
                 progress => {
                     let taken_bytes = memory.held_bytes().saturating_sub(before_bytes);
@@ -247,7 +244,7 @@ mod tests {
 
         fn served(&mut self) -> Vec<(u32, Progress)> {
             let mut served = Vec::new();
-            self.starvation.serve(|handle, _, progress| served.push((handle, progress)));
+            self.starvation.serve(self.now, |handle, _, progress| served.push((handle, progress)));
             served
         }
     }

@@ -37,6 +37,8 @@ pub(crate) enum Refusal {
     Sense(Sense),
     /// RESERVATION CONFLICT.
     Conflict,
+    /// BUSY: there were too many of the kind lately.
+    Busy,
     /// The region has no frame free; nothing has happened yet.
     NoMemory,
 }

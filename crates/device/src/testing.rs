@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use sanwire_buffer::Region;
-use sanwire_core::{ClientId, Lun, NexusId};
+use sanwire_core::{ClientId, Instant, Lun, NexusId};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Identity, Reply, Sense, Status, Task};
@@ -188,7 +188,7 @@ impl World {
     }
 
     pub(crate) fn begin(&self, nexus: NexusId, task: Task) -> Progress {
-        self.units.begin(nexus, task, &self.memory)
+        self.units.begin(nexus, task, &self.memory, Instant::ZERO)
     }
 
     pub(crate) fn run_task(&self, nexus: NexusId, task: Task) -> Reply {

@@ -12,8 +12,7 @@ use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_scsi::vpd::{Designator, TargetPort, WriteVerifier};
 use sanwire_scsi::{
-    AdditionalSense, Command, Features, Reply, ReportedLuns, Sense, SenseKey, Status, Task, inquiry, operation_code,
-    report,
+    AdditionalSense, Command, Features, Reply, ReportedLuns, Sense, SenseKey, Status, Task, inquiry, report,
 };
 use sanwire_store::Completion;
 
@@ -21,6 +20,7 @@ use crate::attention::Attention;
 use crate::control;
 use crate::disk::{Disk, check_condition};
 use crate::dispatch::{Beginning, cut};
+use crate::disturbances;
 use crate::execution::{Account, Execution, Progress, Waiting};
 use crate::nexus::NexusPorts;
 use crate::port_groups::PortGroups;
@@ -266,26 +266,28 @@ impl LogicalUnits {
         disk.is_some()
     }
 
-    /// The unit, if initiators of this target may reset it now: those who may only read never (they would end what others do, and
-    /// change the unit), and nobody too often.
+    /// The unit, if this initiator may reset it now, or end the commands of all: those who may only read never (they would end what
+    /// others do, and change the unit), and nobody too often.
     #[must_use]
-    pub fn may_reset(&self, lun: Lun, now: Instant) -> Option<Arc<Disk>> {
+    pub fn may_reset(&self, by: NexusId, lun: Lun, now: Instant) -> Option<Arc<Disk>> {
         let disk = self.get(lun).filter(|_| !self.is_read_only())?;
-        disk.may_disturb(now).then_some(disk)
+        self.may_disturb(std::slice::from_ref(&disk), by, now).then_some(disk)
     }
 
-    /// Whether a task may begin now that all other initiators of its unit are told of: see [`Disk::may_disturb`]. What is refused to
-    /// those who may only read disturbs nobody.
-    pub(crate) fn may_disturb(&self, task: &Task, now: Instant) -> bool {
-        let is_told =
-            matches!(task.cdb.operation_code(), operation_code::MODE_SELECT_6 | operation_code::MODE_SELECT_10);
-        !is_told
-            || self.is_read_only()
-            || task.lun.and_then(|lun| self.get(lun)).is_none_or(|disk| disk.may_disturb(now))
+    /// All units, if this initiator may reset them now. When it may not reset one of them, that counts for none.
+    #[must_use]
+    pub fn may_reset_all(&self, by: NexusId, now: Instant) -> Option<Vec<(Lun, Arc<Disk>)>> {
+        let units = self.iter();
+        let disks: Vec<_> = units.iter().map(|(_, disk)| Arc::clone(disk)).collect();
+        (!self.is_read_only() && self.may_disturb(&disks, by, now)).then_some(units)
+    }
+
+    pub(crate) fn may_disturb(&self, disks: &[Arc<Disk>], by: NexusId, now: Instant) -> bool {
+        disturbances::may_disturb(disks, self.ports(by).as_ref().map(|ports| &ports.initiator), now)
     }
 
     /// Begins a task. Frames for its data come from `memory`.
-    pub fn begin(&self, nexus: NexusId, mut task: Task, memory: &Region) -> Progress {
+    pub fn begin(&self, nexus: NexusId, mut task: Task, memory: &Region, now: Instant) -> Progress {
         let Some(disk) = task.lun.and_then(|lun| self.get(lun)) else {
             return Progress::Done(self.answer_for_nobody(&task, nexus));
         };
@@ -293,13 +295,14 @@ impl LogicalUnits {
         let mut geometry = disk.store().geometry();
         geometry.read_only |= self.is_read_only();
         let account = Cell::new(Account::Even);
-        let begun = Beginning { units: self, disk: &disk, geometry, nexus, memory, account };
+        let begun = Beginning { units: self, disk: &disk, geometry, nexus, memory, account, now };
         let step = match begun.step(&mut task) {
             Ok(step) => Ok(step),
             Err(Refusal::Sense(sense)) => Err(sense),
             Err(Refusal::Conflict) => {
                 return Progress::Done(Reply::bare(Status::ReservationConflict));
             }
+            Err(Refusal::Busy) => return Progress::Done(Reply::bare(Status::Busy)),
             Err(Refusal::NoMemory) => return Progress::NoMemory(task),
         };
         let account = begun.account.get();

@@ -381,7 +381,7 @@ impl<H: Handle> Runner<H> {
             self.start(handle, task, now)?;
         }
         let mut begun = Vec::new();
-        self.starvation.serve(|handle, _, progress| begun.push((handle, progress)));
+        self.starvation.serve(now, |handle, _, progress| begun.push((handle, progress)));
         begun.into_iter().try_for_each(|(handle, progress)| self.go_on(Some(handle), progress, now))
     }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
+use sanwire_core::quota::Usage;
 use sanwire_device::LogicalUnits;
 use sanwire_iscsi::{
     Admitted, Authentication, Directory, IscsiName, LoginRefusal, Portal, SessionKind, TargetEntry, TargetId,
@@ -74,6 +75,11 @@ impl Exports {
     /// A target that is served.
     pub(crate) fn by_id(&self, target: TargetId) -> Option<Arc<Export>> {
         self.table.load().by_id(target).map(Arc::clone)
+    }
+
+    /// How the quotas of the targets are used.
+    pub(crate) fn usages(&self) -> Vec<Usage> {
+        self.table.load().iter().map(|export| export.usage()).collect()
     }
 
     /// Gives the ports of a portal group another state, for one target or all. Tells whose state has changed; `None` when none

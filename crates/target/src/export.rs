@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sanwire_core::{Lun, Peer};
+use sanwire_core::quota::{COLD_RESETS, Limiter, Usage};
+use sanwire_core::{Instant, Lun, NexusId, Peer};
 use sanwire_device::{Disk, LogicalUnits};
 use sanwire_io::interface;
 use sanwire_iscsi::{Authentication, Credential, IscsiName, NameError, TargetId};
@@ -113,9 +114,35 @@ pub(crate) struct Export {
     pub(crate) id: TargetId,
     pub(crate) config: ExportConfig,
     pub(crate) units: Arc<LogicalUnits>,
+    /// Those that end its sessions, on whatever shard.
+    cold_resets: Arc<Mutex<Limiter>>,
 }
 
 impl Export {
+    /// Its units, if they may all be reset now by this initiator, and with a cold reset its sessions be ended. What is refused counts
+    /// for nothing.
+    pub(crate) fn may_reset(&self, by: NexusId, is_cold: bool, now: Instant) -> Option<Vec<(Lun, Arc<Disk>)>> {
+        let mut cold = is_cold.then(|| self.lock_cold_resets());
+        if cold.as_mut().is_some_and(|cold| !cold.has_left(now)) {
+            return None;
+        }
+        let units = self.units.may_reset_all(by, now)?;
+        if let Some(mut cold) = cold {
+            cold.take(now);
+        }
+        Some(units)
+    }
+
+    /// How the quota of the target is used.
+    pub(crate) fn usage(&self) -> Usage {
+        self.lock_cold_resets().usage()
+    }
+
+    fn lock_cold_resets(&self) -> MutexGuard<'_, Limiter> {
+        // Whatever stands in it is a pace.
+        self.cold_resets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the initiator of this name at this address may use it, provided that it shows who it is where that is wanted.
     pub(crate) fn permits(&self, initiator: &IscsiName, peer: IpAddr) -> bool {
         let (allow, authentication) = (&self.config.allow, &self.config.authentication);
@@ -195,15 +222,15 @@ impl ExportTable {
         let disks = configs.iter().map(|config| disks_of(config, volumes)).collect::<Result<Vec<_>, _>>()?;
         let mut table = ExportTable { next_id: self.next_id, ..ExportTable::default() };
         for (config, disks) in configs.into_iter().zip(disks) {
-            let (id, units) = match self.by_name(&config.name) {
-                Some(old) => (old.id, Arc::clone(&old.units)),
+            let (id, units, cold_resets) = match self.by_name(&config.name) {
+                Some(old) => (old.id, Arc::clone(&old.units), Arc::clone(&old.cold_resets)),
                 None => {
                     table.next_id += 1;
-                    (TargetId(table.next_id), neighbours.units())
+                    (TargetId(table.next_id), neighbours.units(), Arc::new(Mutex::new(Limiter::new(&COLD_RESETS))))
                 }
             };
             change_units(&units, disks);
-            let export = Arc::new(Export { id, config, units });
+            let export = Arc::new(Export { id, config, units, cold_resets });
             table.by_id.insert(id, Arc::clone(&export));
             table.by_name.insert(export.config.name.clone(), export);
         }

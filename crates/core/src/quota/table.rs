@@ -10,6 +10,14 @@ pub const HANDSHAKES_UNPROVEN: Quota = Quota::per_second(Holder::Strangers, "han
 /// else come to his turn, in however many sessions.
 pub const DISTURBANCES: Quota = Quota::per_second(Holder::Volume, "resets and changes of mode pages", 10, 32);
 
+/// Those of one client, or iSCSI initiator: so few that some are left to others. Error recovery needs one or two for each volume.
+pub const DISTURBANCES_OF_CLIENT: Quota =
+    Quota::per_second(Holder::Client, "resets and changes of mode pages of a volume", 2, 16);
+
+/// Cold resets of an iSCSI target, each of which ends all its sessions. Initiators that wait some seconds between two logins come back
+/// and work for most of a minute; some hosts may still do it at one moment, as the last thing that they try against an error.
+pub const COLD_RESETS: Quota = Quota::per_minute(Holder::Target, "cold resets", 1, 4);
+
 /// Handshakes that begin with a cookie, from all addresses: a tenth of a processor at 200 us each.
 pub const HANDSHAKES_PROVEN: Quota = Quota::per_second(Holder::Shard, "handshakes with a cookie", 500, 128);
 
@@ -210,6 +218,7 @@ pub const ALL: &[&Quota] = &[
     &SLOTS_OF_CLIENT,
     &ISCSI_CONNECTIONS_OF_CLIENT,
     &MANAGEMENT_OF_CLIENT,
+    &DISTURBANCES_OF_CLIENT,
     &COMMANDS_OF_SESSION,
     &COMMAND_NUMBERS_OF_SESSION,
     &INCOMING_OF_SESSION,
@@ -226,6 +235,7 @@ pub const ALL: &[&Quota] = &[
     &REGISTRATIONS,
     &DISTURBANCES,
     &LOGGED_STALLS,
+    &COLD_RESETS,
     &HANDSHAKES_PROVEN,
     &HINTS,
     &LOOSE_PACKETS,

@@ -1,7 +1,8 @@
+use sanwire_core::Instant;
 use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, StandardInquiry, Status, Task, build, operation_code};
 use sanwire_store::Geometry;
 
-use crate::testing::{NEXUS, OTHER, Op, SMALL, World, lun};
+use crate::testing::{NEXUS, OTHER, Op, SMALL, World, lun, task};
 use crate::{Disk, DiskOptions, LogicalUnits};
 
 pub(super) const EJECT: [u8; 6] = [0x1b, 0, 0, 0, 0x02, 0];
@@ -80,7 +81,7 @@ fn a_nexus_that_goes_over_to_another_part_notices_nothing_of_it_by_units_that_ar
     world.run(OTHER, build::test_unit_ready(), &[]);
     world.units.lock_media(OTHER, true);
     world.units.hand_over(&part, OTHER);
-    let ready = || part.begin(OTHER, crate::testing::task(build::test_unit_ready(), &[]), &world.memory);
+    let ready = || part.begin(OTHER, task(build::test_unit_ready(), &[]), &world.memory, Instant::ZERO);
     assert_eq!(world.finish(ready()).status, Status::Good, "no power on, no other list");
     assert_eq!(world.bad(EJECT, &[]), PREVENTED);
     part.lock_media(OTHER, false);

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sanwire_core::Instant;
 use sanwire_scsi::port_groups::{AccessState, PortGroup, StateCause};
 use sanwire_scsi::{AdditionalSense, Cdb, DeviceIdentification, Extent, Sense, SenseKey, build};
 
@@ -194,7 +195,7 @@ fn other_targets_of_a_disk_are_not_told() {
     world.establish(NEXUS);
     other.nexus_established(OTHER, ports(2, 1));
     let ask = |units: &LogicalUnits, nexus| {
-        let reply = world.finish(units.begin(nexus, task(build::test_unit_ready(), &[]), &world.memory));
+        let reply = world.finish(units.begin(nexus, task(build::test_unit_ready(), &[]), &world.memory, Instant::ZERO));
         (!reply.sense.is_empty()).then(|| sense(&reply).additional)
     };
     ask(&world.units, NEXUS);
@@ -217,7 +218,7 @@ fn who_sees_a_part_of_the_units_changes_no_state_of_all() {
         part
     });
     let ask = |units: &LogicalUnits, nexus, cdb: Cdb, data: &[u8]| {
-        let reply = world.finish(units.begin(nexus, task(cdb, data), &world.memory));
+        let reply = world.finish(units.begin(nexus, task(cdb, data), &world.memory, Instant::ZERO));
         (!reply.sense.is_empty()).then(|| sense(&reply).additional)
     };
     let ready = build::test_unit_ready();

@@ -1,4 +1,5 @@
 use sanwire_buffer::Region;
+use sanwire_core::Instant;
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, Task, build};
 use sanwire_store::{ErrorKind, Geometry};
 
@@ -180,7 +181,7 @@ fn initiators_of_a_read_only_target_change_nothing_but_those_of_another_do() {
     readers.add_shared(crate::testing::lun(0), shared).unwrap();
     readers.set_read_only(true);
     let run = |cdb: Cdb, data: &[u8]| {
-        world.finish(readers.begin(crate::testing::OTHER, crate::testing::task(cdb, data), &world.memory))
+        world.finish(readers.begin(crate::testing::OTHER, task(cdb, data), &world.memory, Instant::ZERO))
     };
     let expected = Sense::new(SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED);
     for (cdb, data) in [

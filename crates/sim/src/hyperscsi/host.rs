@@ -50,7 +50,7 @@ impl Host {
     /// Ends the commands of all clients of all shards for a logical unit.
     fn reset(&mut self, shard: usize, (handle, lun): WantedReset, now: Instant) {
         let units = self.shards[shard].runner.units_of(handle.nexus());
-        let may_reset = |lun: &Lun| units.may_reset(*lun, now).is_some();
+        let may_reset = |lun: &Lun| units.may_reset(handle.nexus(), *lun, now).is_some();
         let is_done = lun.filter(may_reset).is_some_and(|lun| units.logical_unit_reset(lun));
         let aborted = self.shards.iter_mut().map(|other| other.runner.abort(handle.nexus(), |_, _| is_done));
         let awaited = aborted.flatten().collect();

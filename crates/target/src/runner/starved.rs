@@ -35,7 +35,7 @@ impl Runner {
     /// Begins what has waited, as far as memory has been given back.
     pub(super) fn feed_starved(&mut self, engine: &mut FileEngine, now: Instant, ended: &mut Vec<Ended>) {
         let mut begun = Vec::new();
-        self.starvation.serve(|handle, units, progress| begun.push((handle, units.clone(), progress)));
+        self.starvation.serve(now, |handle, units, progress| begun.push((handle, units.clone(), progress)));
         for (handle, units, progress) in begun {
             ended.extend(self.go_on(Some(handle), &units, progress, engine, now));
         }

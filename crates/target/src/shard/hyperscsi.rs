@@ -208,7 +208,7 @@ impl Shard {
     fn reset(&mut self, request: CommandHandle, lun: Option<Lun>, now: Instant) -> Option<()> {
         let by = request.nexus();
         let units = &self.visitors.by_nexus.get(&by)?.units;
-        let disk = units.may_reset(lun?, now)?;
+        let disk = units.may_reset(by, lun?, now)?;
         units.logical_unit_reset(lun?);
         self.abort_everywhere(Wanted::ByClient(request), &Selection { by, which: Which::On(vec![disk]) });
         Some(())

@@ -220,7 +220,8 @@ impl Target {
 
     /// How the quotas are used that all shards share.
     pub(crate) fn usages(&self) -> impl Iterator<Item = Usage> {
-        self.logins.usages().into_iter().chain(self.registry.usages()).chain(self.letters_usage.usages())
+        let of_logins = self.logins.usages().into_iter().chain(self.registry.usages());
+        of_logins.chain(self.exports.usages()).chain(self.letters_usage.usages())
     }
 
     /// The hosts that used this volume when the server ended, and may still come back.

@@ -1,7 +1,7 @@
 //! Task management that reaches the tasks of other sessions, on other shards (RFC 7143 11.5, SAM-5 7).
 
 use super::initiator::{GOOD, Initiator, NO_TASK, Said, TASK_ABORTED};
-use super::{DELAYED, GATED, World};
+use super::{DELAYED, GATED, PROMPT, World};
 
 const ABORT_TASK: u8 = 1;
 const ABORT_TASK_SET: u8 = 2;
@@ -10,6 +10,7 @@ const LOGICAL_UNIT_RESET: u8 = 5;
 const TARGET_WARM_RESET: u8 = 6;
 const TARGET_COLD_RESET: u8 = 7;
 const COMPLETE: u8 = 0;
+const REJECTED: u8 = 255;
 
 /// Sessions of two ports on two shards.
 fn apart(world: &World) -> (Initiator, Initiator) {
@@ -101,6 +102,29 @@ fn a_cold_reset_ends_the_sessions_of_all_shards_with_the_target() {
     elsewhere.settle(0);
     let tag = elsewhere.write(0, 0, 1);
     assert_eq!(elsewhere.hear(), Said::Status(tag, GOOD), "another target");
+}
+
+/// Each cold reset ends all sessions: whoever may log in could do it again and again, and nobody else would come to his turn.
+#[test]
+fn who_resets_a_target_cold_again_and_again_leaves_others_time_to_work() {
+    let world = World::new();
+    let (_, mut honest) = apart(&world);
+    let mut done = 0;
+    for turn in 0..40 {
+        let mut greedy = world.login(1);
+        let request = greedy.manage(TARGET_COLD_RESET, PROMPT, NO_TASK);
+        let said = greedy.hear();
+        if said == Said::Managed(request, COMPLETE) {
+            done += 1;
+            assert_eq!(honest.hear(), Said::End);
+            honest = world.login(2);
+        } else {
+            assert_eq!(said, Said::Managed(request, REJECTED));
+        }
+        let write = honest.write(PROMPT, 0, turn);
+        assert_eq!((honest.hear(), honest.read(PROMPT, 0)), (Said::Status(write, GOOD), turn));
+    }
+    assert!((4..=5).contains(&done), "{done} were done");
 }
 
 #[test]

@@ -37,7 +37,9 @@ impl Shard {
                 self.runner.leave(&forsaken, Some(&settlement), &mut self.ended);
             }
             (Function::AbortTaskSet, Some((_, disk))) => self.abort(wanted, &here(Which::OwnOn(disk))),
-            (Function::ClearTaskSet | Function::LogicalUnitReset, Some((_, disk))) if !disk.may_disturb(now) => {
+            (Function::ClearTaskSet | Function::LogicalUnitReset, Some((lun, _)))
+                if units.may_reset(by, lun, now).is_none() =>
+            {
                 self.iscsi.server.managed(request, ManageOutcome::Rejected, now);
             }
             (Function::ClearTaskSet, Some((_, disk))) => self.abort_everywhere(wanted, &here(Which::On(vec![disk]))),
@@ -45,20 +47,7 @@ impl Shard {
                 units.logical_unit_reset(lun);
                 self.abort_everywhere(wanted, &here(Which::On(vec![disk])));
             }
-            (Function::TargetReset { .. }, _) if !units.iter().iter().all(|(_, disk)| disk.may_disturb(now)) => {
-                self.iscsi.server.managed(request, ManageOutcome::Rejected, now);
-            }
-            (Function::TargetReset { is_cold }, _) => {
-                if is_cold {
-                    self.iscsi.cold_resets.insert(request, target);
-                }
-                let mut disks: Vec<Arc<Disk>> = Vec::new();
-                for (lun, disk) in units.iter() {
-                    units.logical_unit_reset(lun);
-                    disks.push(disk);
-                }
-                self.abort_everywhere(wanted, &here(Which::On(disks)));
-            }
+            (Function::TargetReset { is_cold }, _) => self.reset_target(request, target, is_cold, now),
             (Function::NexusReset, _) => {
                 units.nexus_lost(by);
                 units.nexus_established(by, Arc::clone(&ports));
@@ -69,6 +58,25 @@ impl Shard {
                 self.iscsi.server.managed(request, ManageOutcome::NoLogicalUnit, now);
             }
         }
+    }
+
+    /// Resets all units of a target. A cold reset ends its sessions when the commands have ended.
+    fn reset_target(&mut self, request: ManageHandle, target: TargetId, is_cold: bool, now: Instant) {
+        let by = request.nexus();
+        let export = self.iscsi.exports.by_id(target);
+        let reset = export.and_then(|export| Some((export.may_reset(by, is_cold, now)?, export)));
+        let Some((units, export)) = reset else {
+            return self.iscsi.server.managed(request, ManageOutcome::Rejected, now);
+        };
+        if is_cold {
+            self.iscsi.cold_resets.insert(request, target);
+        }
+        let mut disks: Vec<Arc<Disk>> = Vec::new();
+        for (lun, disk) in units {
+            export.units.logical_unit_reset(lun);
+            disks.push(disk);
+        }
+        self.abort_everywhere(Wanted::By(request), &Selection { by, which: Which::On(disks) });
     }
 
     /// Ends commands of this shard. Who wants it is told by mail when they have ended.

@@ -1,6 +1,7 @@
 //! What each I_T nexus must still be told (SAM-5 5.14, unit attention conditions), and what it asked for.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -98,10 +99,27 @@ impl Nexus {
 /// The nexuses that a logical unit has.
 #[derive(Default, Debug)]
 pub(crate) struct Nexuses {
-    /// A one where some nexus whose number has this remainder by 64 has attentions pending. It is all that a command
-    /// reads when, as nearly always, there are none.
+    /// A one where some nexus whose number has this remainder by 64 must be told something. It is all that a command reads when, as
+    /// nearly always, there is none.
     pending: AtomicU64,
-    table: Mutex<BTreeMap<NexusId, Nexus>>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    by_id: BTreeMap<NexusId, Nexus>,
+    /// How many nexuses must be told something, by the remainders of their numbers: so nobody has to look at all of them, of
+    /// whom each comes to hear of what all are told.
+    waiting: [usize; PLACES],
+}
+
+/// Remainders by which nexuses are told apart.
+const PLACES: usize = 64;
+
+impl Default for Table {
+    fn default() -> Self {
+        Table { by_id: BTreeMap::new(), waiting: [0; PLACES] }
+    }
 }
 
 impl Nexuses {
@@ -109,64 +127,55 @@ impl Nexuses {
     /// not there for the nexus: see [`Nexuses::is_unseen`].
     pub(crate) fn establish(&self, nexus: NexusId, is_unseen: bool) {
         let mut table = self.lock();
-        table.entry(nexus).or_insert(Nexus { pending: Attention::PowerOn.bit(), prevents_removal: false, is_unseen });
-        self.publish(&table);
+        if let Entry::Vacant(vacant) = table.by_id.entry(nexus) {
+            vacant.insert(Nexus { pending: Attention::PowerOn.bit(), prevents_removal: false, is_unseen });
+            self.note(&mut table, nexus, false, true);
+        }
     }
 
     /// Whether the nexus, which was there before the unit came under its number, has not yet asked who is there. Commands
     /// that were meant for the unit that had the number before may still be on their way, any number of them: a unit
     /// attention would stop the first one only.
     pub(crate) fn is_unseen(&self, nexus: NexusId) -> bool {
-        self.may_be_pending(nexus) && self.lock().get(&nexus).is_some_and(|state| state.is_unseen)
+        self.may_be_pending(nexus) && self.lock().by_id.get(&nexus).is_some_and(|state| state.is_unseen)
     }
 
     /// The nexus has asked who is there.
     pub(crate) fn see(&self, nexus: NexusId) {
-        if !self.may_be_pending(nexus) {
-            return;
+        if self.may_be_pending(nexus) {
+            self.change(&mut self.lock(), nexus, |state| state.is_unseen = false);
         }
-        let mut table = self.lock();
-        if let Some(state) = table.get_mut(&nexus) {
-            state.is_unseen = false;
-        }
-        self.publish(&table);
     }
 
     pub(crate) fn forget(&self, nexus: NexusId) {
         let mut table = self.lock();
-        table.remove(&nexus);
-        self.publish(&table);
+        if let Some(state) = table.by_id.remove(&nexus) {
+            self.note(&mut table, nexus, state.must_be_told(), false);
+        }
     }
 
     /// Queues the condition for every nexus but `except`.
     pub(crate) fn raise(&self, attention: Attention, except: Option<NexusId>) {
         let mut table = self.lock();
-        for (_, state) in table.iter_mut().filter(|(nexus, _)| Some(**nexus) != except) {
+        let Table { by_id, waiting } = &mut *table;
+        for (nexus, state) in by_id.iter_mut().filter(|(nexus, _)| Some(**nexus) != except) {
+            waiting[place(*nexus)] += usize::from(!state.must_be_told());
             state.pending |= attention.bit();
         }
-        self.publish(&table);
+        let pending = (0..).zip(&table.waiting).filter(|(_, count)| **count > 0).fold(0, |all, (at, _)| all | 1 << at);
+        self.pending.store(pending, Ordering::Release);
     }
 
     /// Queues the condition for these nexuses.
     pub(crate) fn raise_for(&self, attention: Attention, nexuses: impl Iterator<Item = NexusId>) {
         let mut table = self.lock();
-        for nexus in nexuses {
-            if let Some(state) = table.get_mut(&nexus) {
-                state.pending |= attention.bit();
-            }
-        }
-        self.publish(&table);
+        nexuses.for_each(|nexus| self.change(&mut table, nexus, |state| state.pending |= attention.bit()));
     }
 
     pub(crate) fn clear(&self, attention: Attention, nexus: NexusId) {
-        if !self.may_be_pending(nexus) {
-            return;
+        if self.may_be_pending(nexus) {
+            self.change(&mut self.lock(), nexus, |state| state.pending &= !attention.bit());
         }
-        let mut table = self.lock();
-        if let Some(state) = table.get_mut(&nexus) {
-            state.pending &= !attention.bit();
-        }
-        self.publish(&table);
     }
 
     /// The next condition that the nexus must be told of; it counts as told.
@@ -186,7 +195,7 @@ impl Nexuses {
 
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        self.lock().len()
+        self.lock().by_id.len()
     }
 
     fn take_one_of(&self, nexus: NexusId, bits: u32) -> Option<Sense> {
@@ -194,44 +203,66 @@ impl Nexuses {
             return None;
         }
         let mut table = self.lock();
-        let state = table.get_mut(&nexus)?;
-        let next = Attention::ALL.into_iter().find(|attention| state.pending & bits & attention.bit() != 0)?;
-        state.pending &= !next.bit();
-        self.publish(&table);
+        let pending = table.by_id.get(&nexus)?.pending & bits;
+        let next = Attention::ALL.into_iter().find(|attention| pending & attention.bit() != 0)?;
+        self.change(&mut table, nexus, |state| state.pending &= !next.bit());
         Some(next.sense())
     }
 
     pub(crate) fn set_prevent(&self, nexus: NexusId, prevents_removal: bool) {
-        if let Some(state) = self.lock().get_mut(&nexus) {
+        if let Some(state) = self.lock().by_id.get_mut(&nexus) {
             state.prevents_removal = prevents_removal;
         }
     }
 
     pub(crate) fn allow_all(&self) {
-        self.lock().values_mut().for_each(|state| state.prevents_removal = false);
+        self.lock().by_id.values_mut().for_each(|state| state.prevents_removal = false);
     }
 
     pub(crate) fn is_removal_prevented(&self) -> bool {
-        self.lock().values().any(|state| state.prevents_removal)
+        self.lock().by_id.values().any(|state| state.prevents_removal)
     }
 
     fn may_be_pending(&self, nexus: NexusId) -> bool {
-        self.pending.load(Ordering::Acquire) & place(nexus) != 0
+        self.pending.load(Ordering::Acquire) & 1 << place(nexus) != 0
     }
 
-    fn publish(&self, table: &BTreeMap<NexusId, Nexus>) {
-        let pending = table.iter().filter(|(_, state)| state.must_be_told()).fold(0, |all, (id, _)| all | place(*id));
-        self.pending.store(pending, Ordering::Release);
+    /// Changes what a nexus must be told, if it is there.
+    fn change(&self, table: &mut Table, nexus: NexusId, change: impl FnOnce(&mut Nexus)) {
+        let Some(state) = table.by_id.get_mut(&nexus) else { return };
+        let before = state.must_be_told();
+        change(state);
+        let after = state.must_be_told();
+        self.note(table, nexus, before, after);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NexusId, Nexus>> {
+    /// Notes whether a nexus had to be told something, and has to now.
+    fn note(&self, table: &mut Table, nexus: NexusId, before: bool, after: bool) {
+        let place = place(nexus);
+        let waiting = &mut table.waiting[place];
+        match (before, after) {
+            (false, true) => {
+                *waiting += 1;
+                self.pending.fetch_or(1 << place, Ordering::Release);
+            }
+            (true, false) => {
+                *waiting -= 1;
+                if *waiting == 0 {
+                    self.pending.fetch_and(!(1 << place), Ordering::Release);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
         // Nothing panics between two writes to the table: a poisoned one is still whole.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn place(nexus: NexusId) -> u64 {
-    1 << (nexus.0 % 64)
+fn place(nexus: NexusId) -> usize {
+    (nexus.0 % PLACES as u64) as usize
 }
 
 #[cfg(test)]
@@ -257,6 +288,34 @@ mod tests {
         nexuses.forget(other);
         assert_eq!((told(one), told(other)), (None, None));
         assert_eq!(nexuses.pending.load(Ordering::Acquire), 0);
+    }
+
+    /// Thousands of sessions that each hear of a reset must not each look at all others.
+    #[test]
+    fn what_is_shown_to_commands_is_what_the_table_says_whatever_changes() {
+        let nexuses = Nexuses::default();
+        let mut seed = 1u64;
+        let mut draw = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        for turn in 0..20_000 {
+            let (nexus, attention) = (NexusId(draw(150)), Attention::ALL[draw(13) as usize]);
+            match draw(9) {
+                0 => nexuses.establish(nexus, draw(2) == 0),
+                1 => nexuses.forget(nexus),
+                2 => nexuses.see(nexus),
+                3 if draw(20) == 0 => nexuses.raise(attention, Some(nexus)),
+                4 => nexuses.raise_for(attention, [nexus, NexusId(draw(150))].into_iter()),
+                5 => nexuses.clear(attention, nexus),
+                6 => drop(nexuses.take_reset(nexus)),
+                _ => drop(nexuses.take(nexus)),
+            }
+            let table = nexuses.lock();
+            let told = table.by_id.iter().filter(|(_, state)| state.must_be_told());
+            let pending = told.fold(0u64, |all, (nexus, _)| all | 1 << place(*nexus));
+            assert_eq!(nexuses.pending.load(Ordering::Acquire), pending, "turn {turn}");
+        }
     }
 
     #[test]

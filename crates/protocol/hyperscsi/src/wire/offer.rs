@@ -124,7 +124,6 @@ fn write_unanswered(numbers: &[u64]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::{OPTIONS_MAX, OPTIONS_MAX_BYTES, Offered, OptionNumber, Stance};
     use super::*;
 
     fn offer() -> Offer {
@@ -150,19 +149,5 @@ mod tests {
         }
         let far = Offer { unanswered: Some(vec![3, 1 << 20]), ..offer() };
         assert_eq!(Offer::read(&far.write()), Ok(offer()), "too far apart to be said");
-    }
-
-    /// Noise messages have 512 bytes, and the answer to a DISCOVERY fewer than it: 24 of prefix, 7 of fields, 96 of Noise.
-    #[test]
-    fn the_longest_offers_fit_into_the_handshake() {
-        let mut longest = Offer { name: "n".repeat(NAME_MAX_BYTES), ..offer() };
-        let room = OPTIONS_MAX_BYTES / OPTIONS_MAX - 5;
-        for number in 0..OPTIONS_MAX as u16 {
-            let offered = Offered { stance: Stance::Supported, value: vec![0; room] };
-            longest.options.set(OptionNumber::new(number).unwrap(), offered).unwrap();
-        }
-        assert!(24 + 7 + 96 + longest.write().len() <= super::super::setup::DISCOVERY_BYTES);
-        longest.unanswered = Some((0..COMMANDS_IN_TRANSIT_MAX as u64).collect());
-        assert!(96 + longest.write().len() <= 512);
     }
 }

@@ -96,14 +96,19 @@ impl Server {
         let half_open = self.half_opens.get_mut(prefix.connection, path, now)?;
         let client = half_open.client;
         let noise = read_adn_reply(body).map_err(|_| Misread::Garbage);
-        let read = noise.and_then(|noise| half_open.responder.read(client, noise));
-        let offer = read.and_then(|(payload, secrets)| {
-            Offer::read(&payload).map(|offer| (secrets, offer)).map_err(|_| Misread::Garbage)
-        });
-        match offer {
-            Ok((secrets, offer)) => {
-                self.half_opens.establish(prefix.connection).map(|half_open| (half_open, secrets, offer))
-            }
+        match noise.and_then(|noise| half_open.responder.read(client, noise)) {
+            Ok((payload, secrets)) => match Offer::read(&payload) {
+                Ok(offer) => {
+                    let established = self.half_opens.establish(prefix.connection);
+                    established.map(|half_open| (half_open, secrets, offer))
+                }
+                Err(_) => {
+                    // Only the client can have written it, and each time that it comes costs as much as the first.
+                    self.half_opens.take(prefix.connection);
+                    self.note_offence(Offence::Violation, Some(client), path, now);
+                    None
+                }
+            },
             Err(Misread::Garbage) => {
                 self.note_offence(Offence::Handshake, Some(client), path, now);
                 None

@@ -12,7 +12,7 @@ use crate::keys::Randomness;
 use crate::server::loose_packet;
 use crate::wire::setup::{AdnRequest, Discovery, steering_word, write_adn_reply};
 use crate::wire::{Opcode, Prefix, RawPacket};
-use crate::{Client, ClientConfig, Identity, Server};
+use crate::{Client, ClientConfig, Identity, Psk, Server};
 
 /// A client with this key and a wrong password that is another one for each number.
 fn guesser(key: u16, number: u16) -> Client {
@@ -105,12 +105,16 @@ fn who_has_a_session_does_not_wait_for_those_who_guess_beside_it() {
     assert!(again[0].server().is_some());
 }
 
-/// Guesses at the password in the name of client 1 with a key of one's own, another one for each number; whether the server says
-/// that it is wrong.
-fn guess_as_another(server: &mut Server, number: u16, from: Path, now: Instant) -> bool {
-    let mut private = [201; 32];
-    private[..2].copy_from_slice(&number.to_be_bytes());
-    let (own, mut random) = (Identity::from_private(private).unwrap(), Randomness::new(private));
+/// The third step, without an offer, of somebody with this key and password in the name of client 1, in another session for each
+/// number.
+fn third_step_as(
+    (own, psk): (&Identity, &Psk),
+    server: &mut Server,
+    number: u16,
+    from: Path,
+    now: Instant,
+) -> Option<Vec<u8>> {
+    let mut random = Randomness::new([number as u8; 32]);
     let mut discovery = Discovery {
         announce_only: false,
         client: id(1),
@@ -123,16 +127,36 @@ fn guess_as_another(server: &mut Server, number: u16, from: Path, now: Instant) 
     let (initiator, first) = Initiator::new(&discovery.prologue(), &mut random).unwrap();
     discovery.noise = &first;
     let attempt = u64::from(number);
-    let mut ask = |opcode, connection, body: &[u8]| {
-        server.handle_input(from, &bytes(&loose_packet(opcode, connection, attempt, body)), now);
-        server.poll_transmit(now).map(|(_, packet)| bytes(&packet))
-    };
-    let Some(answer) = ask(Opcode::DeviceDiscovery, steering_word(id(1)), &discovery.write()) else { return false };
+    let asked = loose_packet(Opcode::DeviceDiscovery, steering_word(id(1)), attempt, &discovery.write());
+    server.handle_input(from, &bytes(&asked), now);
+    let (_, answer) = server.poll_transmit(now)?;
+    let answer = bytes(&answer);
     let second = AdnRequest::read(RawPacket::read(&answer).unwrap().body).unwrap();
-    let AdnRequest::Handshake(second) = second else { return false };
+    let AdnRequest::Handshake(second) = second else { return None };
     let met = initiator.read(second).unwrap();
-    let (third, _) = met.answer((&own, &[0xee; 32]), b"an offer", &mut random).unwrap();
-    ask(Opcode::AdnReply, second.connection, &write_adn_reply(&third)).is_some()
+    let (third, _) = met.answer((own, psk), b"an offer", &mut random).unwrap();
+    Some(bytes(&loose_packet(Opcode::AdnReply, second.connection, attempt, &write_adn_reply(&third))))
+}
+
+/// Guesses at the password in the name of client 1 with a key of one's own, another one for each number; whether the server says
+/// that it is wrong.
+fn guess_as_another(server: &mut Server, number: u16, from: Path, now: Instant) -> bool {
+    let mut private = [201; 32];
+    private[..2].copy_from_slice(&number.to_be_bytes());
+    let own = Identity::from_private(private).unwrap();
+    let Some(third) = third_step_as((&own, &[0xee; 32]), server, number, from, now) else { return false };
+    server.handle_input(from, &third, now);
+    server.poll_transmit(now).is_some()
+}
+
+/// It opens, so it is computed in full: once, not as often as somebody likes.
+#[test]
+fn who_knows_the_password_and_says_what_is_no_offer_ends_his_handshake() {
+    let (mut server, now) = (server(), Instant::ZERO);
+    let third = third_step_as((&client_config(1).identity, &[0; 32]), &mut server, 1, path(5), now).unwrap();
+    (0..10).for_each(|_| server.handle_input(path(5), &third, now));
+    let counters = server.counters();
+    assert_eq!((counters.violations, counters.not_authentic, counters.unknown_connection), (1, 0, 9));
 }
 
 #[test]

@@ -66,6 +66,8 @@ pub(super) struct Seeking {
     mark_key: Option<MarkKey>,
     /// Of the other second steps since the last discovery.
     sample: Sample,
+    /// And of its own: who relays what it says to him can send many.
+    marked: Sample,
     /// Not all servers that have answered since then have a third step.
     is_crowded: bool,
     /// Who has made a second step that verifies, which anybody can: who accepts us is the server.
@@ -111,6 +113,7 @@ impl Seeking {
             tries: 0,
             mark_key,
             sample: Sample::default(),
+            marked: Sample::default(),
             is_crowded: false,
             answering: VecDeque::new(),
             thirds: VecDeque::new(),
@@ -178,9 +181,9 @@ impl Seeking {
             return None;
         }
         self.tries += 1;
-        let is_flooded = self.sample.is_flooded() || self.is_crowded;
+        let is_flooded = self.sample.is_flooded() || self.marked.is_flooded() || self.is_crowded;
         self.wait = if is_flooded { AGAIN_IN_FLOOD } else { self.wait };
-        (self.cookies, self.sample, self.is_crowded) = (0, Sample::default(), false);
+        (self.cookies, self.sample, self.marked, self.is_crowded) = (0, Sample::default(), Sample::default(), false);
         self.again_at = now + self.wait;
         self.wait = (self.wait * 2).min(AGAIN_MAX);
         Some((self.path, self.packet.clone()))
@@ -261,14 +264,15 @@ impl Seeking {
         Ok(())
     }
 
-    /// Who has made a second step, and whether it is known to be the server; but few are read of those that may be anybody's.
+    /// Who has made a second step, and whether it is known to be the server; but few are read of many.
     fn meet(&mut self, path: Path, second: SecondStep<'_>, random: &mut Randomness) -> Result<(Met, bool), Rejection> {
         if self.answering.iter().any(|answering| answering.has_said(path, second.noise)) {
             return Err(Rejection::TooMany);
         }
         let is_marked = self.mark_key.as_ref().is_some_and(|key| key.has_marked(second));
         let is_repeated = self.answering.iter().any(|answering| answering.second() == second.noise);
-        if (is_repeated || !is_marked) && !self.sample.takes(random) {
+        let sample = if is_marked && !is_repeated { &mut self.marked } else { &mut self.sample };
+        if !sample.takes(random) {
             return Err(Rejection::TooMany);
         }
         Ok((self.initiator.read(second)?, is_marked))

@@ -15,6 +15,9 @@ use crate::wire::setup::{AdnRequest, Discovery, SecondStep, read_adn_reply, writ
 use crate::wire::{Opcode, Prefix, Protection};
 use crate::{Client, ClientConfig, Identity, Server, Wishes};
 
+/// The private key of the server.
+const SERVER: [u8; 32] = [1; 32];
+
 /// Both ends, and somebody who acts before each packet of the client's is at the server.
 struct Scene<F> {
     server: Server,
@@ -68,6 +71,17 @@ fn answer(prefix: &Prefix, second: SecondStep<'_>, client: &mut Client, now: Ins
 
 /// So many servers with keys of their own that answer each discovery in the server's place.
 fn pose(seen: &[u8], number: u8, client: &mut Client, now: Instant) {
+    let keys = (100..100 + number).map(|key| [key; 32]);
+    answer_with(keys, seen, client, now);
+}
+
+/// So many second steps of the server with this key.
+fn relay(seen: &[u8], number: usize, client: &mut Client, now: Instant) {
+    answer_with(std::iter::repeat_n(SERVER, number), seen, client, now);
+}
+
+/// Second steps of servers with these keys.
+fn answer_with(keys: impl Iterator<Item = [u8; 32]>, seen: &[u8], client: &mut Client, now: Instant) {
     let (prefix, _, body) = Prefix::read(seen).unwrap();
     if prefix.header.opcode != Opcode::DeviceDiscovery {
         return;
@@ -84,13 +98,15 @@ fn pose(seen: &[u8], number: u8, client: &mut Client, now: Instant) {
         unanswered: None,
         options: Wishes::default().options(Protection::Checksum).unwrap(),
     };
-    for key in 100..100 + number {
-        let own = Identity::from_private([key; 32]).unwrap();
-        let mut random = Randomness::new([key; 32]);
-        let said = (u32::from(key), &offer.write()[..]);
+    for (connection, key) in (100..).zip(keys) {
+        let own = Identity::from_private(key).unwrap();
+        let mut seed = [connection as u8; 32];
+        seed[0] = (connection >> 8) as u8;
+        let mut random = Randomness::new(seed);
+        let said = (connection, &offer.write()[..]);
         let (_, noise, mark) =
             Responder::new((&own, &[0xee; 32]), prologue, discovery.noise, said, &mut random).unwrap();
-        answer(&prefix, SecondStep { connection: key.into(), noise: &noise, mark }, client, now);
+        answer(&prefix, SecondStep { connection, noise: &noise, mark }, client, now);
     }
 }
 
@@ -170,12 +186,30 @@ fn who_poses_as_many_servers_has_few_guesses_at_the_password() {
     assert!((8..=most).contains(&answered.len()), "{} guesses in {seconds} s", answered.len());
 }
 
+/// A client that knows the server's key.
+fn pinned() -> Client {
+    let server_key = Some(*Identity::from_private(SERVER).unwrap().public());
+    Client::new(ClientConfig { server_key, ..client_config(1) }, Instant::ZERO)
+}
+
+/// Whoever asks the server in the client's name, from however many ports, has as many second steps that are the server's own.
+#[test]
+fn who_relays_what_the_server_says_again_and_again_does_not_take_a_clients_processor() {
+    let (mut client, now) = (pinned(), Instant::ZERO);
+    let (_, discovery) = client.poll_transmit(now).unwrap();
+    relay(&bytes(&discovery), 400, &mut client, now);
+    let read = 400 - client.counters().duplicates;
+    assert!((16..=120).contains(&read), "{read} are read");
+    let mut scene = Scene::new(pinned(), |seen: &[u8], _: &mut Server, client: &mut Client, now| {
+        relay(seen, 50, client, now);
+    });
+    assert!(scene.connects_within(Duration::from_secs(5)));
+}
+
 #[test]
 fn a_client_that_knows_its_servers_key_finds_it_at_once_in_any_flood() {
-    let server_key = Some(*Identity::from_private([1; 32]).unwrap().public());
-    let pinned = Client::new(ClientConfig { server_key, ..client_config(1) }, Instant::ZERO);
     let forge = |seen: &[u8], _: &mut Server, client: &mut Client, now| garbage(seen, 1000, client, now);
-    assert!(Scene::new(pinned, forge).connects_within(3 * MS));
+    assert!(Scene::new(pinned(), forge).connects_within(3 * MS));
 
     let is_there = std::cell::Cell::new(false);
     let mut scene = Scene::new(client(1), |seen: &[u8], _: &mut Server, client: &mut Client, now| {

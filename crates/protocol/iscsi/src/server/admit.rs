@@ -18,6 +18,7 @@ use crate::wire::LoginResponse;
 /// Why a connection cannot be admitted after all: status class and detail (RFC 7143 11.13.5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Refusal {
+    Forbidden = 0x0202,
     TooManyConnections = 0x0206,
     CannotJoin = 0x0208,
     NoSession = 0x020a,
@@ -40,7 +41,7 @@ impl Server {
             return self.refuse(id, &admitted, Refusal::Unavailable, admission.nexus);
         }
         let nexus = if admitted.request.tsih == 0 {
-            Ok(self.begin_session(&admitted, admission))
+            self.begin_session(&admitted, admission)
         } else {
             self.session_to_join(&admitted, now)
         };
@@ -61,11 +62,14 @@ impl Server {
         self.settle(nexus);
     }
 
-    fn begin_session(&mut self, admitted: &Admitted, admission: Admission) -> NexusId {
+    fn begin_session(&mut self, admitted: &Admitted, admission: Admission) -> Result<NexusId, Refusal> {
+        let Admission { tsih, nexus } = admission;
         // Before its older session is gone, which has a part of the same share.
         let memory = self.memory_of(&Owner::of(admitted));
-        self.end_predecessor(admitted);
-        let Admission { tsih, nexus } = admission;
+        if let Err(refusal) = self.end_predecessor(admitted) {
+            self.shared.events.push_back(ServerEvent::SessionClosed { nexus, tsih });
+            return Err(refusal);
+        }
         let session = Session::new(admitted, admission, memory.clone(), self.shared.config.commands_max);
         if let Some(target) = session.target() {
             self.shared.events.push_back(ServerEvent::SessionOpened {
@@ -81,7 +85,7 @@ impl Server {
             });
         }
         self.sessions.insert(nexus, session);
-        nexus
+        Ok(nexus)
     }
 
     /// The share of an owner, of all its sessions together.
@@ -92,9 +96,10 @@ impl Server {
         other.map_or_else(|| self.shared.config.memory.share(guaranteed_bytes), |session| session.memory.clone())
     }
 
-    /// RFC 7143 6.3.5: the same initiator port logs in again, so its older session is over.
-    fn end_predecessor(&mut self, admitted: &Admitted) {
-        let SessionKind::Normal { target, .. } = &admitted.kind else { return };
+    /// RFC 7143 6.3.5: the same initiator port logs in again, so its older session is over. Its name and number are what anybody says:
+    /// who has shown to be another CHAP user is another, and ends nothing.
+    fn end_predecessor(&mut self, admitted: &Admitted) -> Result<(), Refusal> {
+        let SessionKind::Normal { target, .. } = &admitted.kind else { return Ok(()) };
         let is_same = |session: &Session| {
             session.target() == Some(*target)
                 && session.isid == admitted.isid
@@ -103,16 +108,21 @@ impl Server {
         };
         let old = self.sessions.values_mut().find(|session| is_same(session));
         if let Some(old) = old {
+            if !old.owner.is_user_of(admitted) {
+                return Err(Refusal::Forbidden);
+            }
             let nexus = old.nexus;
             old.close(&mut self.shared);
             self.settle(nexus);
         }
+        Ok(())
     }
 
     fn session_to_join(&mut self, admitted: &Admitted, now: Instant) -> Result<NexusId, Refusal> {
         let tsih = admitted.request.tsih;
         let session = self.sessions.values_mut().find(|session| session.tsih == tsih).ok_or(Refusal::NoSession)?;
         let is_same = session.initiator == admitted.initiator
+            && session.owner.is_user_of(admitted)
             && session.isid == admitted.isid
             && session.kind == admitted.kind
             && session.group_tag == admitted.portal.group_tag;

@@ -53,6 +53,11 @@ impl Owner {
         let Admitted { peer, initiator, user, .. } = admitted;
         Owner { address: peer.to_canonical(), initiator: initiator.clone(), user: user.clone() }
     }
+
+    /// Whether a login has shown the same CHAP user, or both have shown none.
+    pub(super) fn is_user_of(&self, admitted: &Admitted) -> bool {
+        self.user == admitted.user
+    }
 }
 
 /// A session of an initiator port.

@@ -57,6 +57,27 @@ fn joining_has_its_rules() {
     assert_eq!(LoginResponse::read(&world.take_one(7).0).status_detail, 6, "too many");
 }
 
+/// The name of an initiator and its ISID are what anybody says.
+#[test]
+fn who_shows_another_chap_user_ends_no_session_of_the_same_port_and_joins_none() {
+    let as_user = |user: &str| Admitted { user: Some(user.to_owned()), ..admitted(parameters()) };
+    let mut world = World::new(4 << 20);
+    world.admit(1, as_user("one"), 1);
+    assert!(matches!(world.server.poll_event(), Some(ServerEvent::SessionOpened { nexus: NexusId(1), .. })));
+    world.admit(2, as_user("two"), 2);
+    let refused = LoginResponse::read(&world.take_one(2).0);
+    assert_eq!((refused.status_class, refused.status_detail), (2, 2));
+    let closed = world.server.poll_event();
+    assert!(matches!(closed, Some(ServerEvent::SessionClosed { nexus: NexusId(2), tsih: 2 })), "{closed:?}");
+    let mut joining = as_user("two");
+    (joining.request.tsih, joining.request.connection) = (1, 0);
+    world.admit(3, joining, 99);
+    assert_eq!(LoginResponse::read(&world.take_one(3).0).status_detail, 8);
+    assert_eq!(world.server.sessions[&NexusId(1)].connections.len(), 1);
+    world.admit(4, as_user("one"), 4);
+    assert!(!world.server.sessions.contains_key(&NexusId(1)) && world.server.sessions.contains_key(&NexusId(4)));
+}
+
 #[test]
 fn a_connection_that_is_lost_takes_its_commands_along_and_no_others() {
     let mut world = two();

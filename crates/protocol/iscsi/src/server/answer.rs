@@ -163,7 +163,7 @@ impl Session {
         }
     }
 
-    fn answer(&mut self, at: usize, mut command: Command, reply: Reply, shared: &mut Shared) {
+    pub(super) fn answer(&mut self, at: usize, mut command: Command, reply: Reply, shared: &mut Shared) {
         let (before, is_long) = (command.answered_bytes, command.rest.is_some());
         let available = before as usize + reply.data_in.as_ref().map_or(0, |data| data.len());
         let first_number = command.data_number;

@@ -1,6 +1,7 @@
 //! Task management (RFC 7143 11.5, 11.6; RFC 7144 4).
 
 use sanwire_core::{Instant, Lun};
+use sanwire_scsi::{Reply, Status};
 
 use super::commands::Command;
 use super::event::{CommandHandle, Function, ManageOutcome};
@@ -43,6 +44,8 @@ struct Management {
     asker: Option<Asker>,
     /// The command that was to be aborted has been answered instead.
     is_too_late: bool,
+    /// Commands that it has ended here, without an answer: nothing of them was done.
+    ended: Vec<Command>,
 }
 
 /// Task management requests of a session.
@@ -57,8 +60,15 @@ pub(super) struct Managements {
 impl Managements {
     pub(super) fn begin(&mut self, function: Function, asker: Option<Asker>) -> u64 {
         self.count += 1;
-        self.under_way.push(Management { number: self.count, function, asker, is_too_late: false });
+        self.under_way.push(Management { number: self.count, function, asker, is_too_late: false, ended: Vec::new() });
         self.count
+    }
+
+    /// What the last request has ended already.
+    fn has_ended(&mut self, commands: Vec<Command>) {
+        if let Some(last) = self.under_way.last_mut() {
+            last.ended = commands;
+        }
     }
 
     /// A command was answered: whoever is aborting it comes too late.
@@ -140,8 +150,9 @@ impl Session {
             _ => return self.answer_management(asker, Answer::NotSupported, shared),
         };
         let is_whole = matches!(function, Function::TargetReset { .. } | Function::NexusReset);
-        self.end_below(|command| is_whole || of_unit(command));
+        let ended = self.end_below(|command| is_whole || of_unit(command));
         self.ask_above(function, lun.filter(|_| !is_whole), Some(asker), shared);
+        self.managements.has_ended(ended);
     }
 
     fn answer_query(&mut self, asker: Asker, is_there: bool, shared: &mut Shared) {
@@ -150,12 +161,10 @@ impl Session {
     }
 
     /// Ends commands that the layer above does not have.
-    fn end_below(&mut self, is_meant: impl Fn(&Command) -> bool) {
+    fn end_below(&mut self, is_meant: impl Fn(&Command) -> bool) -> Vec<Command> {
         let meant: Vec<u64> =
             self.commands.iter().filter(|c| !c.is_above() && is_meant(c)).map(|command| command.number).collect();
-        for number in meant {
-            self.end_command(number);
-        }
+        meant.into_iter().filter_map(|number| self.end_command(number)).collect()
     }
 
     /// RFC 7143 11.5.1 and 7.9.
@@ -194,7 +203,13 @@ impl Session {
     /// The layer above has done what it was asked.
     pub(super) fn handle_managed(&mut self, number: u64, outcome: ManageOutcome, shared: &mut Shared) -> bool {
         let Some(at) = self.managements.under_way.iter().position(|entry| entry.number == number) else { return false };
-        let Management { function, asker, is_too_late, .. } = self.managements.under_way.remove(at);
+        let Management { function, asker, is_too_late, ended, .. } = self.managements.under_way.remove(at);
+        // The initiator of a function that is not done waits for them.
+        for command in ended.into_iter().filter(|_| outcome != ManageOutcome::Complete) {
+            if let Some(at) = self.position(command.connection) {
+                self.answer(at, command, Reply::bare(Status::Busy), shared);
+            }
+        }
         if let Some(asker) = asker {
             let answer = match outcome {
                 ManageOutcome::Complete if is_too_late => Answer::NoTask,

@@ -1,7 +1,7 @@
 //! Task management.
 
 use super::*;
-use crate::wire::TaskResponse;
+use crate::wire::{ScsiResponse, TaskResponse};
 
 /// What a request is answered with at once.
 fn ask(world: &mut World, request: TaskRequest) -> u8 {
@@ -86,6 +86,25 @@ fn a_reset_ends_what_is_gathered_and_asks_for_the_rest() {
         let mut abort = task_request(1, 51, (6, other), number);
         abort.lun = [0, 1, 0, 0, 0, 0, 0, 0];
         assert_eq!(ask(&mut world, abort), u8::from(is_whole), "of another unit");
+        world.assert_home();
+    }
+}
+
+#[test]
+fn what_a_function_has_ended_is_answered_when_the_function_is_refused() {
+    for outcome in [ManageOutcome::Rejected, ManageOutcome::NoLogicalUnit] {
+        let mut world = World::with_session(parameters());
+        let number = world.next_number();
+        world.send(1, write_command(5, 65536, number).write(), &pattern(8192));
+        assert_eq!(world.take(1).len(), 1, "an R2T");
+        world.send(1, task_request(5, 50, (TAG_NONE, 0), world.command_number).write(), &[]);
+        let (handle, _) = world.manage();
+        world.server.managed(handle, outcome, world.now);
+        let taken = world.take(1);
+        let opcodes: Vec<_> = taken.iter().map(|(header, _)| header.opcode()).collect();
+        assert_eq!(opcodes, [Some(Opcode::ScsiResponse), Some(Opcode::TaskResponse)]);
+        let response = ScsiResponse::read(&taken[0].0);
+        assert_eq!((response.task_tag, response.status), (5, 8), "BUSY: nothing of it was done");
         world.assert_home();
     }
 }

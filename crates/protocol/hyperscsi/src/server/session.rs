@@ -3,7 +3,7 @@
 //!
 //! Commands are numbered without gaps. A request that comes again (the client lost its connection before the answer)
 //! finds its command still running, or is answered from memory. An answer is remembered until the client has it whole; but
-//! not the data of a READ, which is much, and which whoever never comes back would keep from others: it is read again.
+//! not the data of a READ or the like, which is much, and which whoever never comes back would keep from others: it is read again.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ pub(super) struct Unit {
     /// `None` for one that cannot exist, and of management.
     pub(super) lun: Option<Lun>,
     pub(super) terms: UnitTerms,
-    /// A READ is asked, which may be executed again.
+    /// A READ is asked, or the like, which may be executed again.
     pub(super) is_read: bool,
 }
 
@@ -178,12 +178,17 @@ impl Session {
     }
 
     /// A session that has answered nothing begins where its client's numbers are: the server may have been restarted.
-    /// What the device works on counts until the device has answered, whatever the client says.
+    /// What the device works on counts until the device has answered, whatever the client says; and what requests wait for is
+    /// remembered until then, or they would never end, nor the session.
     fn forget_below(&mut self, settled_below: u64) {
         while self.settled_below < settled_below {
-            if self.slots.pop_front().is_none() {
-                self.settled_below = settled_below;
-                return;
+            match self.slots.front() {
+                Some(Slot::Executing { awaited_by, .. }) if !awaited_by.is_empty() => return,
+                Some(_) => drop(self.slots.pop_front()),
+                None => {
+                    self.settled_below = settled_below;
+                    return;
+                }
             }
             self.settled_below += 1;
         }
@@ -371,6 +376,19 @@ mod tests {
         assert_eq!(session.executing(), 10);
         session.answer(0, kept());
         assert_eq!(session.executing(), 9);
+    }
+
+    #[test]
+    fn who_settles_what_a_request_waits_for_has_the_request_ended_all_the_same() {
+        let mut session = session();
+        (0..2).for_each(|number| drop(ask(&mut session, number, 0, number as u16)));
+        assert!(session.abort(0, 1));
+        assert!(matches!(ask(&mut session, 2, 2, 2), Asked::Execute));
+        assert_eq!(session.answer(0, kept()).awaited_by, [1]);
+        (1..3).for_each(|number| drop(session.answer(number, kept())));
+        assert_eq!(session.executing(), 0, "the session can end");
+        assert!(matches!(ask(&mut session, 3, 3, 3), Asked::Execute));
+        assert_eq!(session.slots(), 1);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use sanwire_buffer::Slice;
 use sanwire_core::{Instant, Lun, NexusId, Path};
-use sanwire_scsi::{Reply, Status, Task};
+use sanwire_scsi::{Cdb, Reply, Status, Task, operation_code};
 
 use super::connection::{Connection, Request};
 use super::session::{Asked, Kept, ReplyTo, Unit};
@@ -14,6 +14,12 @@ use crate::wire::{Protection, Tag};
 
 /// What says that a message is no session's answer: no command has this number.
 const NOT_KEPT: u64 = u64::MAX;
+
+/// Whether a command changes nothing and may read much, so that its answer is rather made again than kept: a READ, and what tells of
+/// thousands of registrations.
+fn reads_much(cdb: &Cdb) -> bool {
+    cdb.is_read() || cdb.operation_code() == operation_code::PERSISTENT_RESERVE_IN
+}
 
 impl Server {
     pub(super) fn handle_request(&mut self, nexus: NexusId, path: Path, request: Request, now: Instant) {
@@ -39,7 +45,7 @@ impl Server {
         }
         let protection = request.protection.max(terms.protection);
         let to = ReplyTo { tag: request.tag, protection, is_local: request.is_local };
-        let is_read = matches!(&ask, Ask::Command(cdb) if cdb.is_read());
+        let is_read = matches!(&ask, Ask::Command(cdb) if reads_much(cdb));
         let unit = Unit { lun: lun.filter(|_| !request.is_local), terms, is_read };
         // Who has all its commands under way may still have them ended.
         let is_management = matches!(ask, Ask::Manage { .. });

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sanwire_core::quota::{ANSWER_BYTES_OF_SESSION, ANSWERS_OF_SESSION};
-use sanwire_scsi::{Reply, build};
+use sanwire_scsi::{Cdb, Reply, build};
 
 use super::server;
 use super::world::World;
@@ -86,4 +86,17 @@ fn long_answers_that_nobody_takes_are_not_made_without_end() {
     assert_eq!(world.untaken(), (0, 0), "the client takes them");
     world.request_after(1000, 1000, ready());
     assert_eq!(world.execute(64 << 10), 1, "and is served again");
+}
+
+/// Of sessions that are away a client may have many, and of commands with much to tell, too.
+#[test]
+fn what_was_told_of_reservations_is_asked_again_after_a_lost_connection_and_not_kept() {
+    let mut world = World::new();
+    world.pass(S);
+    let full_status = || Ask::Command(Cdb::from([0x5e, 3, 0, 0, 0, 0, 0, 0xff, 0xff, 0]));
+    world.request(0, full_status());
+    assert_eq!(world.execute(64 << 10), 1);
+    world.server.sessions.values_mut().for_each(|session| session.connect(77));
+    world.request(0, full_status());
+    assert_eq!(world.execute(64 << 10), 1, "it is executed again");
 }

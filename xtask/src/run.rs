@@ -30,10 +30,10 @@ const TIMED_TESTS: [&str; 7] =
 const SKIPPED: &str = "SKIPPED: ";
 /// What a step ends with when something from elsewhere cannot be had (EX_TEMPFAIL): it says what, and nothing is wrong here.
 const UNAVAILABLE: i32 = 75;
-/// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system, as far as what it depends on can be:
-/// `hyperscsi` takes its cryptography from a library in C, `device` its stores from a crate that opens files as well.
+/// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system: all but `device`, whose stores come from
+/// a crate that opens files as well.
 const WASM32: &str = "wasm32-unknown-unknown";
-const PURE_CRATES: [&str; 4] = ["sanwire-core", "sanwire-buffer", "sanwire-scsi", "sanwire-iscsi"];
+const PURE_CRATES: [&str; 5] = ["sanwire-core", "sanwire-buffer", "sanwire-scsi", "sanwire-hyperscsi", "sanwire-iscsi"];
 /// Miri looks for undefined behaviour in the memory that all share. Random inputs would take it hours.
 const MIRI: [&str; 7] = ["+nightly", "miri", "test", "--package", "sanwire-buffer", "--lib", "--quiet"];
 /// How long each fuzz target runs.
@@ -114,7 +114,7 @@ fn steps(root: &Path, length: Length) -> Vec<Step> {
             step.command.env("SANWIRE_TIMES", LONG_TIMES);
         }
         steps.push(step("tests that the clock judges", &TIMED_TESTS));
-        steps.push(build_without_operating_system());
+        steps.push(build_without_operating_system(root));
         steps.push(miri());
         let mut fuzz = Command::new(root.join("fuzz/run.sh"));
         fuzz.arg(FUZZ_SECONDS);
@@ -136,14 +136,27 @@ fn skipped(name: &str, why: &str) -> Step {
     Step { name: name.into(), command: says }
 }
 
-fn build_without_operating_system() -> Step {
+fn build_without_operating_system(root: &Path) -> Step {
     const NAME: &str = "pure crates without an operating system";
     if !runs("rustup", &["target", "add", WASM32]) {
         return skipped(NAME, "rustup cannot install the target wasm32-unknown-unknown");
     }
     let mut step = step(NAME, &["check", "--quiet", "--target", WASM32]);
     step.command.args(PURE_CRATES.iter().flat_map(|name| ["--package", name]));
+    let lock = std::fs::read_to_string(root.join("Cargo.lock")).unwrap_or_default();
+    if let Some(version) = locked_version(&lock, "aws-lc-sys") {
+        // Nothing is linked, so the cryptography in C need not be compiled for that machine: its build script is passed over.
+        let library = format!("target.{WASM32}.aws_lc_{}", version.replace('.', "_"));
+        let settings = [r#"rustc-cfg=["universal"]"#, r#"include="/""#];
+        step.command.args(settings.iter().flat_map(|setting| ["--config".into(), format!("{library}.{setting}")]));
+    }
     step
+}
+
+/// The version of a package in the text of a Cargo.lock.
+fn locked_version<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
+    let (_, after) = lock.split_once(&format!("name = \"{package}\"\nversion = \""))?;
+    after.split_once('"').map(|(version, _)| version)
 }
 
 fn miri() -> Step {
@@ -251,6 +264,13 @@ fn counts_of(line: &str) -> Option<Counts> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_locked_version_of_a_package_is_found() {
+        let lock =
+            "[[package]]\nname = \"ab\"\nversion = \"1.2.3\"\n\n[[package]]\nname = \"b\"\nversion = \"0.4.0\"\n";
+        assert_eq!((locked_version(lock, "b"), locked_version(lock, "c")), (Some("0.4.0"), None));
+    }
 
     #[test]
     fn the_words_of_both_kinds_of_runners_are_understood() {

@@ -92,9 +92,12 @@ fn volatility_in(boot: &str, volume: &Path, state: Option<&Path>, uuid: [u8; 16]
              and their next flush fails",
             path.display()
         );
-        // What stays there would say at the next start that all of this run was stable, and of what clients have seen in the runs
-        // before: they must see something else now.
+        // What stays there would say at the next start that nothing was lost in this run, or before: clients must see something
+        // else now, and what can be removed is not believed then either.
         let is_misleading = is_untold || before.is_some_and(|kept| kept.clean);
+        if is_misleading {
+            let _ = keep(&path, None);
+        }
         // A tenure that stays from before would outlive writes of others in this run: where it cannot be ended now, they wait
         // until it can.
         if keep(&file, None).is_ok() {

@@ -68,6 +68,12 @@ pub(super) struct Wishes {
     is_retired: bool,
 }
 
+/// Why a verifier is not kept, and whether the one before is not either.
+struct Unkept {
+    error: io::Error,
+    is_removed: bool,
+}
+
 impl FileTenures {
     /// Who waits for it has so much patience.
     pub(super) fn new(records: Records, patience: Duration) -> Self {
@@ -155,11 +161,16 @@ impl Shared {
             let is_kept = tenure.is_none_or(|wish| self.keep_tenure(wish));
             let told = if is_kept { self.keep_verifier(verifier) } else { Ok(()) };
             drop(writing);
-            if let Err(error) = &told
+            if let Err(Unkept { error, is_removed }) = &told
                 && !std::mem::replace(&mut is_told, true)
             {
                 let path = self.records.verifier.display();
-                tracing::error!("{path} cannot be written: {error}; clients may not hear that writes were lost");
+                let whether = if *is_removed {
+                    "it is removed: after the next start clients hear"
+                } else {
+                    "clients may not hear"
+                };
+                tracing::error!("{path} cannot be written: {error}; {whether} that writes were lost");
             }
             if !is_kept || told.is_err() {
                 self.pause();
@@ -206,11 +217,13 @@ impl Shared {
         kept.is_ok()
     }
 
-    fn keep_verifier(&self, verifier: Option<[u8; 16]>) -> io::Result<()> {
+    /// What cannot be written is tried again. Until then nothing is believed that was written before: where there is no room for a
+    /// file, one can be removed as a rule.
+    fn keep_verifier(&self, verifier: Option<[u8; 16]>) -> Result<(), Unkept> {
         let Some(verifier) = verifier else { return Ok(()) };
         let Records { verifier: path, boot, mark, .. } = &self.records;
         let kept = Kept { boot: boot.clone(), verifier: hexadecimal(verifier), clean: false, mark: mark.clone() };
-        save(path, &kept)?;
+        save(path, &kept).map_err(|error| Unkept { error, is_removed: keep(path, None).is_ok() })?;
         self.lock().verifier.take_if(|latest| *latest == verifier);
         Ok(())
     }

@@ -288,13 +288,26 @@ fn a_failed_flush_that_could_not_be_kept_is_told_when_the_volume_is_there_again(
     opened.keeper.unwrap().renew([2; 16]);
     assert_ne!(state.open("a", UUID, 3).verifier, opened.verifier);
     fs::remove_dir_all(&beside).unwrap();
-    assert_eq!(state.start("a", 4), opened.verifier, "the record is as it was");
+    assert_ne!(state.start("a", 4), opened.verifier, "who comes later hears of it too");
     let keeper = state.open("a", UUID, 5).keeper.unwrap();
     state.obstruct(&beside);
     keeper.renew([6; 16]);
     drop(keeper);
     fs::remove_dir_all(&beside).unwrap();
     wait_until("it is kept also when the volume is gone", || state.kept_verifier() == Some([6; 16]));
+}
+
+/// There is no room for another record, perhaps for the same reason, and nobody lets the server end well.
+#[test]
+fn a_failed_flush_that_could_not_be_kept_is_told_when_the_server_was_killed_too() {
+    let state = State::new("no-room");
+    let keeper = state.open("a", UUID, 1).keeper.unwrap();
+    let beside = state.verifier_path().with_extension("json.new");
+    state.obstruct(&beside);
+    keeper.renew([2; 16]);
+    wait_until("nothing is believed", || !state.verifier_path().exists());
+    fs::remove_dir_all(&beside).unwrap();
+    wait_until("it is kept when there is room", || state.kept_verifier() == Some([2; 16]));
 }
 
 #[test]

@@ -19,10 +19,10 @@ pub(crate) enum Mail {
     Admit(Box<Arrival>),
     /// See which connections have ended before this one comes.
     Look(Arc<Newcomer>),
-    /// End tasks. The settlement is let go of when they have ended.
-    Abort(Selection, Arc<Settlement>),
-    /// All shards have ended the tasks that somebody here wanted ended.
-    Settled(Wanted),
+    /// End tasks. The barrier is dropped when they have ended.
+    Abort(Selection, Arc<AbortBarrier>),
+    /// All shards have ended the tasks that somebody here wanted ended: nobody holds the barrier any more.
+    BarrierPassed(Wanted),
     /// Ask the sessions with a target to go where it has moved.
     MoveTarget(TargetId),
     /// Drop the sessions with a target.
@@ -87,21 +87,21 @@ impl Mailbox {
     }
 }
 
-/// Shared by all who still have to end tasks. When the last one lets go, the shard that wanted it is told.
-pub(crate) struct Settlement {
+/// Shared by all who still have to end tasks. When the last one drops it, the shard that wanted it is told.
+pub(crate) struct AbortBarrier {
     home: Mailbox,
     wanted: Wanted,
 }
 
-impl Settlement {
+impl AbortBarrier {
     pub(crate) fn new(home: Mailbox, wanted: Wanted) -> Arc<Self> {
-        Arc::new(Settlement { home, wanted })
+        Arc::new(AbortBarrier { home, wanted })
     }
 }
 
-impl Drop for Settlement {
+impl Drop for AbortBarrier {
     fn drop(&mut self) {
-        self.home.send(Mail::Settled(self.wanted));
+        self.home.send(Mail::BarrierPassed(self.wanted));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Commands under way in one shard: between the device, which says what its store must do, and the engines that do it.
 
 mod abort;
-mod again;
+mod backoff;
 mod pieces;
 mod stall;
 mod starved;
@@ -19,13 +19,13 @@ use sanwire_io::file::FileEngine;
 use sanwire_scsi::{Reply, Status};
 use sanwire_store::{Completion, Delayed, KernelOp, Started};
 
-use self::abort::Settling;
+use self::abort::AtBarrier;
 pub(crate) use self::abort::{Selection, Which};
-use self::again::Again;
+use self::backoff::Backoff;
 use self::pieces::Between;
-use self::stall::{Attempt, Kept, Verdict, crowded_out};
+use self::stall::{Attempt, Kept, Verdict, no_room_to_wait};
 use crate::counting::Meter;
-use crate::mail::Settlement;
+use crate::mail::AbortBarrier;
 
 /// Which command of which protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,9 +71,9 @@ pub(crate) fn task_aborted() -> Reply {
 }
 
 /// How long a command waits before it asks again whether another one, perhaps of another shard, has left its blocks.
-const ASK_AGAIN: Duration = Duration::from_micros(100);
+const BACKOFF_FIRST: Duration = Duration::from_micros(100);
 /// And how long at the most, each wait without success being twice as long as the one before: a store may hang for long.
-const ASK_AGAIN_MAX: Duration = Duration::from_millis(5);
+const BACKOFF_MAX: Duration = Duration::from_millis(5);
 
 /// How long a command waits, or a store works for it, before it keeps its blocks: initiators take longer to find out that a path is
 /// dead, and use another one, where a server may take longer still to miss them.
@@ -94,7 +94,7 @@ struct Running {
 struct Aborted {
     by: NexusId,
     /// Held until the command has ended, for who waits for that.
-    settlements: Vec<Arc<Settlement>>,
+    barriers: Vec<Arc<AbortBarrier>>,
 }
 
 /// A command that waits for another one.
@@ -117,7 +117,7 @@ pub(crate) struct Runner {
     starvation: Starvation<Handle>,
     /// Waiting for other commands to leave their blocks, in the order of coming.
     held: VecDeque<Held>,
-    ask_again: Again,
+    backoff: Backoff,
     /// Waiting for room in the engine.
     backlog: VecDeque<(u64, KernelOp)>,
     /// Waiting for their time.
@@ -127,12 +127,12 @@ pub(crate) struct Runner {
     /// How many wait so, or ask again, and what they keep.
     kept: Rc<Cell<Kept>>,
     /// These keep too much of the memory.
-    is_crowded: bool,
+    keeps_too_much: bool,
     /// Waiting for the end of the commands that they abort, by numbers that are not used again.
-    settling: BTreeMap<u64, Settling>,
-    next_settling: u64,
+    at_barrier: BTreeMap<u64, AtBarrier>,
+    next_barrier: u64,
     /// What these want ended, in all shards.
-    wanted: Vec<(u64, Selection)>,
+    aborts: Vec<(u64, Selection)>,
 }
 
 impl Runner {
@@ -145,21 +145,21 @@ impl Runner {
             look_at: None,
             between: Vec::new(),
             held: VecDeque::new(),
-            ask_again: Again::new(ASK_AGAIN, ASK_AGAIN_MAX),
+            backoff: Backoff::new(BACKOFF_FIRST, BACKOFF_MAX),
             backlog: VecDeque::new(),
             delayed: BTreeMap::new(),
             stalled: BTreeSet::new(),
             kept: Rc::default(),
-            is_crowded: false,
-            settling: BTreeMap::new(),
-            next_settling: 0,
-            wanted: Vec::new(),
+            keeps_too_much: false,
+            at_barrier: BTreeMap::new(),
+            next_barrier: 0,
+            aborts: Vec::new(),
         }
     }
 
     /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        let waits = self.starvation.len() + self.held.len() + self.settling.len() + self.between.len();
+        let waits = self.starvation.len() + self.held.len() + self.at_barrier.len() + self.between.len();
         self.free.len() == self.running.len() && waits == 0
     }
 
@@ -172,7 +172,7 @@ impl Runner {
             is_in_vain &= matches!(progress, Progress::Wait(_));
             ended.extend(self.go_on(handle, &units, progress, engine, now));
         }
-        self.ask_again.asked(!self.held.is_empty(), is_in_vain, now);
+        self.backoff.asked(!self.held.is_empty(), is_in_vain, now);
         self.feed_starved(engine, now, ended);
         while let Some((tag, op)) = self.backlog.pop_front() {
             if let Err(op) = engine.submit(tag, op) {
@@ -201,12 +201,12 @@ impl Runner {
                 }
                 Progress::Wait(waiting) => {
                     self.held.push_back(Held { handle, units: Arc::clone(units), waiting });
-                    self.ask_again.begin(now);
+                    self.backoff.begin(now);
                     self.look_at.get_or_insert(now + SLOW);
                     return ended;
                 }
                 Progress::Abort(execution, scope) => {
-                    self.settle(Settling { handle, units: Arc::clone(units), execution }, scope);
+                    self.wait_at_barrier(AtBarrier { handle, units: Arc::clone(units), execution }, scope);
                     return ended;
                 }
                 Progress::Piece(reply, disk) => {
@@ -232,15 +232,15 @@ impl Runner {
                 (Started::Done(completion), Verdict::Over) => {
                     progress = units.resume(execution, completion, &self.memory);
                 }
-                (Started::Done(completion), Verdict::Crowded) => {
+                (Started::Done(completion), Verdict::NoRoom) => {
                     execution.abandon(&completion);
-                    return ended.or(handle.map(|handle| Ended { handle, reply: Some(crowded_out()) }));
+                    return ended.or(handle.map(|handle| Ended { handle, reply: Some(no_room_to_wait()) }));
                 }
                 (started, verdict) => {
                     self.look_at.get_or_insert(now + SLOW);
                     let units = Arc::clone(units);
                     let tag = self.park(Running { handle, since: now, units, execution, attempt, aborted: None });
-                    if let Verdict::Again(at) = verdict {
+                    if let Verdict::Retry(at) = verdict {
                         self.stalled.insert((at, tag));
                     }
                     self.wait(tag, started, engine, now);
@@ -297,21 +297,21 @@ impl Runner {
     ) {
         let Ok(tag) = u32::try_from(tag) else { return };
         let verdict = self.judge(tag, &completion, now);
-        if let Verdict::Again(_) = verdict {
+        if let Verdict::Retry(_) = verdict {
             return;
         }
         let Some(running) = self.unpark(tag) else { return };
         let Running { handle, units, execution, aborted, .. } = running;
-        if verdict == Verdict::Crowded {
+        if verdict == Verdict::NoRoom {
             execution.abandon(&completion);
-            return ended.extend(handle.map(|handle| Ended { handle, reply: Some(crowded_out()) }));
+            return ended.extend(handle.map(|handle| Ended { handle, reply: Some(no_room_to_wait()) }));
         }
-        let Some(Aborted { by, settlements }) = aborted else {
+        let Some(Aborted { by, barriers }) = aborted else {
             let progress = units.resume(execution, completion, &self.memory);
             return ended.extend(self.go_on(handle, &units, progress, engine, now));
         };
         execution.abandon(&completion);
-        drop(settlements);
+        drop(barriers);
         ended.extend(handle.map(|handle| Ended::aborted(handle, by)));
     }
 
@@ -319,7 +319,7 @@ impl Runner {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let due = self.delayed.first_key_value().map(|((at, _), _)| *at);
         let stalled = self.stalled.first().map(|(at, _)| *at);
-        let others = [stalled, self.ask_again.at(), self.look_at, self.starvation.poll_timeout()];
+        let others = [stalled, self.backoff.at(), self.look_at, self.starvation.poll_timeout()];
         due.into_iter().chain(others.into_iter().flatten()).min()
     }
 

@@ -201,12 +201,12 @@ impl Shard {
         if self.runner.is_starved() && self.iscsi.server.relieve(now) {
             self.runner.retry(&mut self.engine, now, &mut self.ended);
         }
-        let crowd = self.runner.crowding();
-        self.server.hold_back(crowd.sessions, now);
-        self.iscsi.server.hold_back(&crowd.commands, now);
+        let paused = self.runner.commands_to_pause();
+        self.server.hold_back(paused.sessions, now);
+        self.iscsi.server.hold_back(&paused.commands, now);
         // What an engine does at once (a file in memory) is answered in the same turn.
         self.reap(now);
-        self.abort_wanted();
+        self.abort_for_commands();
         self.answer(now);
     }
 

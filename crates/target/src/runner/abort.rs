@@ -9,7 +9,7 @@ use sanwire_scsi::Task;
 use sanwire_store::Outcome;
 
 use super::{Aborted, CommandHandle, Ended, Handle, Runner};
-use crate::mail::Settlement;
+use crate::mail::AbortBarrier;
 
 /// Which commands are to be ended, and who wants it.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl Selection {
 }
 
 /// A command that waits for the end of those that it aborts.
-pub(super) struct Settling {
+pub(super) struct AtBarrier {
     pub(super) handle: Option<Handle>,
     pub(super) units: Arc<LogicalUnits>,
     pub(super) execution: Execution,
@@ -73,13 +73,8 @@ pub(super) struct Settling {
 
 impl Runner {
     /// Ends the selected commands: at once those that wait for something, the others when their store has done what it is
-    /// doing. Until the last of them has ended, `settlement` is held.
-    pub(crate) fn abort(
-        &mut self,
-        selection: &Selection,
-        settlement: Option<&Arc<Settlement>>,
-        ended: &mut Vec<Ended>,
-    ) {
+    /// doing. Until the last of them has ended, `barrier` is held.
+    pub(crate) fn abort(&mut self, selection: &Selection, barrier: Option<&Arc<AbortBarrier>>, ended: &mut Vec<Ended>) {
         let by = selection.by;
         let is_selected =
             |starved: &Starved<Handle>| selection.fits_starved(starved.handle, &starved.units, &starved.task);
@@ -108,8 +103,8 @@ impl Runner {
                 ended.push(Ended::aborted(handle, by));
                 continue;
             }
-            let aborted = running.aborted.get_or_insert(Aborted { by, settlements: Vec::new() });
-            aborted.settlements.extend(settlement.map(Arc::clone));
+            let aborted = running.aborted.get_or_insert(Aborted { by, barriers: Vec::new() });
+            aborted.barriers.extend(barrier.map(Arc::clone));
             if self.withdraw(tag) {
                 self.unpark(tag);
                 ended.push(Ended::aborted(handle, by));
@@ -119,13 +114,8 @@ impl Runner {
 
     /// Ends the commands of a session or connection that is over, as by [`Runner::abort`]. Their initiator does not hear when
     /// they end, so they keep their blocks until then.
-    pub(crate) fn leave(
-        &mut self,
-        selection: &Selection,
-        settlement: Option<&Arc<Settlement>>,
-        ended: &mut Vec<Ended>,
-    ) {
-        self.abort(selection, settlement, ended);
+    pub(crate) fn leave(&mut self, selection: &Selection, barrier: Option<&Arc<AbortBarrier>>, ended: &mut Vec<Ended>) {
+        self.abort(selection, barrier, ended);
         for running in self.running.iter_mut().flatten() {
             if running.handle.is_some_and(|handle| selection.fits_execution(handle, &running.execution)) {
                 running.execution.keep_blocks();
@@ -156,23 +146,23 @@ impl Runner {
     }
 
     /// Keeps a command until those that it aborts have ended, in all shards.
-    pub(super) fn settle(&mut self, settling: Settling, scope: AbortScope) {
-        let number = self.next_settling;
-        self.next_settling += 1;
-        if let Some(handle) = settling.handle {
-            self.wanted.push((number, Selection { by: handle.nexus(), which: Which::Of(scope) }));
+    pub(super) fn wait_at_barrier(&mut self, waiting: AtBarrier, scope: AbortScope) {
+        let number = self.next_barrier;
+        self.next_barrier += 1;
+        if let Some(handle) = waiting.handle {
+            self.aborts.push((number, Selection { by: handle.nexus(), which: Which::Of(scope) }));
         }
-        self.settling.insert(number, settling);
+        self.at_barrier.insert(number, waiting);
     }
 
-    /// What commands want ended, each with its number for [`Runner::settled`].
-    pub(crate) fn take_wanted(&mut self) -> Vec<(u64, Selection)> {
-        std::mem::take(&mut self.wanted)
+    /// What commands want ended, each with its number for [`Runner::barrier_passed`].
+    pub(crate) fn take_aborts(&mut self) -> Vec<(u64, Selection)> {
+        std::mem::take(&mut self.aborts)
     }
 
     /// All that a command wanted ended has ended: it goes on.
-    pub(crate) fn settled(&mut self, number: u64, engine: &mut FileEngine, now: Instant) -> Option<Ended> {
-        let Settling { handle, units, execution } = self.settling.remove(&number)?;
+    pub(crate) fn barrier_passed(&mut self, number: u64, engine: &mut FileEngine, now: Instant) -> Option<Ended> {
+        let AtBarrier { handle, units, execution } = self.at_barrier.remove(&number)?;
         let progress = units.resume(execution, Ok(Outcome::Done), &self.memory);
         self.go_on(handle, &units, progress, engine, now)
     }

@@ -21,7 +21,7 @@ const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// When what waits for stores keeps more than such a part of the memory, its clients are to send no more; and they go on when it
 /// is less than the half of that.
-const CROWDED_PARTS: usize = 2;
+const KEPT_MAX_PARTS: usize = 2;
 
 /// What a store was asked, of a volume with patience.
 pub(super) struct Attempt {
@@ -58,7 +58,7 @@ pub(super) struct Room {
 
 /// What keeps too much of the memory while it waits for stores.
 #[derive(Default)]
-pub(crate) struct Crowd {
+pub(crate) struct ToPause {
     /// HyperSCSI sessions, which are to send no more.
     pub(crate) sessions: BTreeSet<NexusId>,
     /// iSCSI commands: of others of their logical units no data is to be asked for.
@@ -71,13 +71,13 @@ pub(super) enum Verdict {
     /// It goes on, or fails.
     Over,
     /// The store is asked again at this moment: it could not do its work, and there is patience left with that, and room.
-    Again(Instant),
+    Retry(Instant),
     /// There would be patience, but no room: its initiator is to give it again.
-    Crowded,
+    NoRoom,
 }
 
 /// The answer to a command whose store cannot do its work now, and that there is no room to wait for.
-pub(super) fn crowded_out() -> Reply {
+pub(super) fn no_room_to_wait() -> Reply {
     Reply::bare(Status::TaskSetFull)
 }
 
@@ -108,7 +108,7 @@ impl Attempt {
         let has_room = room.bytes.is_some_and(|bytes| more_bytes <= bytes);
         let until = until.filter(|until| now < *until && !stalls.is_over());
         if until.is_some() && !has_room && execution.is_repeatable() {
-            return Verdict::Crowded;
+            return Verdict::NoRoom;
         }
         let Some(until) = until.filter(|_| has_room) else {
             if self.stall.is_some() || self.patience.with(kind).is_some() && stalls.waiting() > 0 {
@@ -125,7 +125,7 @@ impl Attempt {
         tell(stalls, kind, now);
         let at = (now + stall.wait).min(until);
         stall.wait = (2 * stall.wait).min(RETRY_MAX);
-        Verdict::Again(at)
+        Verdict::Retry(at)
     }
 
     /// How the command fails, when it has waited for as long as it may.
@@ -188,7 +188,7 @@ impl Runner {
         let Some(running) = running.filter(|running| running.aborted.is_none()) else { return Verdict::Over };
         let Running { attempt: Some(attempt), execution, .. } = running else { return Verdict::Over };
         let verdict = attempt.judge(completion, execution, &room, now);
-        if let Verdict::Again(at) = verdict {
+        if let Verdict::Retry(at) = verdict {
             self.stalled.insert((at, tag));
         }
         verdict
@@ -232,20 +232,20 @@ impl Runner {
     }
 
     /// Whose commands wait for stores and keep too much of the memory together.
-    pub(crate) fn crowding(&mut self) -> Crowd {
-        let parts = if self.is_crowded { 2 * CROWDED_PARTS } else { CROWDED_PARTS };
-        self.is_crowded = self.kept_bytes() > self.memory.length_bytes() / parts;
-        if !self.is_crowded {
-            return Crowd::default();
+    pub(crate) fn commands_to_pause(&mut self) -> ToPause {
+        let parts = if self.keeps_too_much { 2 * KEPT_MAX_PARTS } else { KEPT_MAX_PARTS };
+        self.keeps_too_much = self.kept_bytes() > self.memory.length_bytes() / parts;
+        if !self.keeps_too_much {
+            return ToPause::default();
         }
-        let mut crowd = Crowd::default();
+        let mut paused = ToPause::default();
         for command in self.running.iter().flatten().filter_map(Running::stalled) {
             match command {
-                CommandHandle::HyperScsi(handle) => _ = crowd.sessions.insert(handle.nexus()),
-                CommandHandle::Iscsi(handle) => crowd.commands.push(handle),
+                CommandHandle::HyperScsi(handle) => _ = paused.sessions.insert(handle.nexus()),
+                CommandHandle::Iscsi(handle) => paused.commands.push(handle),
             }
         }
-        crowd
+        paused
     }
 }
 

@@ -198,14 +198,14 @@ impl Shard {
                     self.iscsi.streams.ask_now();
                     self.newcomers.push(newcomer);
                 }
-                Mail::Abort(selection, settlement) => {
-                    self.runner.abort(&selection, Some(&settlement), &mut self.ended);
+                Mail::Abort(selection, barrier) => {
+                    self.runner.abort(&selection, Some(&barrier), &mut self.ended);
                     self.answer(now);
                 }
-                Mail::Settled(Wanted::By(request)) => self.managed(request, now),
-                Mail::Settled(Wanted::ByClient(request)) => self.server.managed(request, true, now),
-                Mail::Settled(Wanted::ByCommand(number)) => {
-                    self.ended.extend(self.runner.settled(number, &mut self.engine, now));
+                Mail::BarrierPassed(Wanted::By(request)) => self.managed(request, now),
+                Mail::BarrierPassed(Wanted::ByClient(request)) => self.server.managed(request, true, now),
+                Mail::BarrierPassed(Wanted::ByCommand(number)) => {
+                    self.ended.extend(self.runner.barrier_passed(number, &mut self.engine, now));
                 }
                 Mail::MoveTarget(target) => self.iscsi.server.move_target(target, now),
                 Mail::DropTarget(target) => self.iscsi.server.drop_target(target, now),

@@ -7,7 +7,7 @@ use sanwire_device::Disk;
 use sanwire_iscsi::{Function, ManageHandle, ManageOutcome, TargetId};
 
 use super::Session;
-use crate::mail::{Mail, Settlement, Wanted};
+use crate::mail::{AbortBarrier, Mail, Wanted};
 use crate::runner::{self, Selection, Which};
 use crate::shard::Shard;
 use crate::writes::writer;
@@ -32,9 +32,9 @@ impl Shard {
                 self.abort(wanted, &here(Which::Command(runner::CommandHandle::Iscsi(command))))
             }
             (Function::ForsakeTask(command), _) => {
-                let settlement = Settlement::new(self.shards[self.index].clone(), wanted);
+                let barrier = AbortBarrier::new(self.shards[self.index].clone(), wanted);
                 let forsaken = here(Which::Command(runner::CommandHandle::Iscsi(command)));
-                self.runner.leave(&forsaken, Some(&settlement), &mut self.ended);
+                self.runner.leave(&forsaken, Some(&barrier), &mut self.ended);
             }
             (Function::AbortTaskSet, Some((_, disk))) => self.abort(wanted, &here(Which::OwnOn(disk))),
             (Function::ClearTaskSet | Function::LogicalUnitReset, Some((lun, _)))
@@ -81,24 +81,24 @@ impl Shard {
 
     /// Ends commands of this shard. Who wants it is told by mail when they have ended.
     fn abort(&mut self, wanted: Wanted, selection: &Selection) {
-        let settlement = Settlement::new(self.shards[self.index].clone(), wanted);
-        self.runner.abort(selection, Some(&settlement), &mut self.ended);
+        let barrier = AbortBarrier::new(self.shards[self.index].clone(), wanted);
+        self.runner.abort(selection, Some(&barrier), &mut self.ended);
     }
 
     /// Ends commands wherever they run.
     pub(in crate::shard) fn abort_everywhere(&mut self, wanted: Wanted, selection: &Selection) {
-        let settlement = Settlement::new(self.shards[self.index].clone(), wanted);
+        let barrier = AbortBarrier::new(self.shards[self.index].clone(), wanted);
         for (index, shard) in self.shards.iter().enumerate() {
             if index != self.index {
-                shard.send(Mail::Abort(selection.clone(), Arc::clone(&settlement)));
+                shard.send(Mail::Abort(selection.clone(), Arc::clone(&barrier)));
             }
         }
-        self.runner.abort(selection, Some(&settlement), &mut self.ended);
+        self.runner.abort(selection, Some(&barrier), &mut self.ended);
     }
 
     /// Ends what commands of this shard want ended.
-    pub(in crate::shard) fn abort_wanted(&mut self) {
-        for (number, selection) in self.runner.take_wanted() {
+    pub(in crate::shard) fn abort_for_commands(&mut self) {
+        for (number, selection) in self.runner.take_aborts() {
             self.abort_everywhere(Wanted::ByCommand(number), &selection);
         }
     }

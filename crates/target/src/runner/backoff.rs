@@ -5,7 +5,7 @@ use std::time::Duration;
 use sanwire_core::Instant;
 
 #[derive(Debug)]
-pub(super) struct Again {
+pub(super) struct Backoff {
     /// How long the first wait is, and the longest.
     first: Duration,
     most: Duration,
@@ -13,9 +13,9 @@ pub(super) struct Again {
     at: Option<Instant>,
 }
 
-impl Again {
+impl Backoff {
     pub(super) fn new(first: Duration, most: Duration) -> Self {
-        Again { first, most, after: first, at: None }
+        Backoff { first, most, after: first, at: None }
     }
 
     /// When it is time, as long as something waits.
@@ -51,13 +51,13 @@ mod tests {
 
     #[test]
     fn a_wait_in_vain_is_twice_as_long_as_the_one_before() {
-        let (mut again, mut now) = (Again::new(FIRST, MOST), Instant::ZERO);
-        again.begin(now);
+        let (mut backoff, mut now) = (Backoff::new(FIRST, MOST), Instant::ZERO);
+        backoff.begin(now);
         let waits = std::iter::from_fn(|| {
-            let at = again.at()?;
+            let at = backoff.at()?;
             let wait = at - now;
             now = at;
-            again.asked(true, true, now);
+            backoff.asked(true, true, now);
             Some(wait)
         });
         let waits: Vec<_> = waits.take(8).collect();
@@ -67,18 +67,18 @@ mod tests {
 
     #[test]
     fn who_asks_early_or_has_nothing_to_ask_waits_no_longer_for_it() {
-        let (mut again, now) = (Again::new(FIRST, MOST), Instant::ZERO);
+        let (mut backoff, now) = (Backoff::new(FIRST, MOST), Instant::ZERO);
         for _ in 0..100 {
-            again.asked(false, true, now);
+            backoff.asked(false, true, now);
         }
-        again.begin(now);
-        assert_eq!(again.at(), Some(now + FIRST), "nothing was asked in vain before");
+        backoff.begin(now);
+        assert_eq!(backoff.at(), Some(now + FIRST), "nothing was asked in vain before");
         for micros in 0..99 {
-            again.asked(true, true, now + Duration::from_micros(micros));
+            backoff.asked(true, true, now + Duration::from_micros(micros));
         }
-        assert_eq!(again.at(), Some(now + FIRST), "nor at its time");
-        again.asked(true, true, now + FIRST);
-        again.asked(true, false, now + FIRST);
-        assert_eq!(again.at(), Some(now + 2 * FIRST));
+        assert_eq!(backoff.at(), Some(now + FIRST), "nor at its time");
+        backoff.asked(true, true, now + FIRST);
+        backoff.asked(true, false, now + FIRST);
+        assert_eq!(backoff.at(), Some(now + 2 * FIRST));
     }
 }

@@ -8,6 +8,7 @@
 mod allow;
 mod budget;
 mod clients;
+mod command;
 mod config;
 mod counting;
 mod directory;
@@ -30,7 +31,6 @@ mod refusals;
 mod registry;
 mod removal;
 mod reservations;
-mod runner;
 mod shard;
 mod streams;
 mod target;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use sanwire_core::{ClientId, Lun, NexusId, Protection};
+use sanwire_engine::AbortBarrier;
 use sanwire_hyperscsi::CommandHandle;
 use sanwire_io::Waker;
 use sanwire_iscsi::{IscsiName, ManageHandle, TargetId};
 
+use crate::command::Selection;
 use crate::counting::Counted;
 use crate::front_desk::Arrival;
 use crate::opener::Reopened;
-use crate::runner::Selection;
 
 /// Something for a shard to do.
 pub(crate) enum Mail {
@@ -56,7 +57,7 @@ pub(crate) enum Wanted {
     By(ManageHandle),
     /// The same of a HyperSCSI client.
     ByClient(sanwire_hyperscsi::CommandHandle),
-    /// A command of the shard's runner, by the number that it has there.
+    /// A command of the shard's engine, by the number that it has there.
     ByCommand(u64),
 }
 
@@ -81,27 +82,15 @@ impl Mailbox {
         }
     }
 
+    /// A barrier for the shards that are to end tasks: this one is told when all have.
+    pub(crate) fn barrier(&self, wanted: Wanted) -> Arc<AbortBarrier> {
+        let home = self.clone();
+        AbortBarrier::new(move || home.send(Mail::BarrierPassed(wanted)))
+    }
+
     /// Has the shard look whether it is to stop.
     pub(crate) fn wake(&self) {
         self.waker.wake();
-    }
-}
-
-/// Shared by all who still have to end tasks. When the last one drops it, the shard that wanted it is told.
-pub(crate) struct AbortBarrier {
-    home: Mailbox,
-    wanted: Wanted,
-}
-
-impl AbortBarrier {
-    pub(crate) fn new(home: Mailbox, wanted: Wanted) -> Arc<Self> {
-        Arc::new(AbortBarrier { home, wanted })
-    }
-}
-
-impl Drop for AbortBarrier {
-    fn drop(&mut self) {
-        self.home.send(Mail::BarrierPassed(self.wanted));
     }
 }
 

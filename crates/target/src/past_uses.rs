@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use sanwire_core::{ClientId, Peer};
 use sanwire_device::LogicalUnits;
+use sanwire_engine::Meter;
 use sanwire_scsi::Task;
 use serde::{Deserialize, Serialize};
 
-use crate::counting::{Meter, Uses};
+use crate::counting::Uses;
 use crate::persist::{read_file, replace_file};
 
 /// Hosts that are remembered, at the most.
@@ -124,7 +125,7 @@ impl PastUses {
 
     /// Notes a command of a host's session.
     pub(crate) fn note(&self, uses: &mut Uses, host: &Host, units: &LogicalUnits, meter: &Meter, task: &Task) {
-        if let Some(slot) = uses.note(meter, task) {
+        if let Some(slot) = uses.note(meter.slot(), task) {
             self.used(host, units, slot);
         }
     }

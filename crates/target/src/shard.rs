@@ -3,6 +3,7 @@
 mod hyperscsi;
 mod iscsi;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use sanwire_buffer::Shortage;
 use sanwire_core::{Instant, LinkId, Path};
+use sanwire_engine::{Ended, Engine, VolumeCounters, Work, task_aborted};
 use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig};
 use sanwire_io::file::{EngineKind, FileEngine};
 use sanwire_io::{Clock, Poller, Port, Waker};
@@ -19,7 +21,7 @@ use sanwire_io::{Clock, Poller, Port, Waker};
 use self::hyperscsi::Visitors;
 use self::iscsi::IscsiEnd;
 use crate::clients::Clients;
-use crate::counting::Counters;
+use crate::command::CommandHandle;
 use crate::directory::Exports;
 use crate::inbox::Inbox;
 use crate::link::{Links, packet_max_bytes};
@@ -28,7 +30,6 @@ use crate::mail::{Mail, Mailbox, Newcomer};
 use crate::opener::Opener;
 use crate::past_uses::PastUses;
 use crate::registry::Registry;
-use crate::runner::{CommandHandle, Ended, Runner, task_aborted};
 
 /// Packets taken from a port before the shard looks at anything else.
 const RECEIVE_BUDGET: usize = 32;
@@ -94,14 +95,15 @@ struct Shard {
     mail: Receiver<Mail>,
     shards: Arc<[Mailbox]>,
     index: usize,
-    runner: Runner,
-    engine: FileEngine,
+    engine: Engine<CommandHandle>,
+    files: FileEngine,
     poller: Poller,
     clock: Clock,
-    ended: Vec<Ended>,
     /// Connections on their way to other shards, which wait until this one has seen which of its own have ended.
     newcomers: Vec<Arc<Newcomer>>,
-    counters: Counters,
+    counters: VolumeCounters,
+    /// Requests to manage the server from clients that may not.
+    unpermitted: u64,
     past_uses: Arc<PastUses>,
     lines: ShardLines,
     /// When it is next looked whether somebody keeps memory from others.
@@ -110,13 +112,13 @@ struct Shard {
 
 /// Runs a shard until it is told to stop.
 pub(crate) fn run(parts: ShardParts, ready: impl FnOnce(io::Result<()>)) {
-    let engine = match FileEngine::new(&parts.server.memory, ENGINE_DEPTH, parts.engine) {
-        Ok(engine) => engine,
+    let files = match FileEngine::new(&parts.server.memory, ENGINE_DEPTH, parts.engine) {
+        Ok(files) => files,
         Err(error) => return ready(Err(error)),
     };
     let (waker, stop) = (parts.waker.clone(), Arc::clone(&parts.stop));
     let index = parts.index;
-    let shard = Shard::new(parts, engine);
+    let shard = Shard::new(parts, files);
     ready(Ok(()));
     if let Err(error) = shard.serve(&waker, &stop) {
         tracing::error!("thread {index}, one of those that serve, has stopped: {error}; start the server again");
@@ -124,7 +126,7 @@ pub(crate) fn run(parts: ShardParts, ready: impl FnOnce(io::Result<()>)) {
 }
 
 impl Shard {
-    fn new(parts: ShardParts, engine: FileEngine) -> Self {
+    fn new(parts: ShardParts, files: FileEngine) -> Self {
         let memory = parts.server.memory.clone();
         Shard {
             links: Links::new(parts.ports, parts.openers),
@@ -134,13 +136,13 @@ impl Shard {
             mail: parts.mail,
             shards: parts.shards,
             index: parts.index,
-            runner: Runner::new(memory),
-            engine,
+            engine: Engine::new(memory),
+            files,
             poller: Poller::new(),
             clock: Clock::new(),
-            ended: Vec::new(),
             newcomers: Vec::new(),
-            counters: Counters::default(),
+            counters: VolumeCounters::default(),
+            unpermitted: 0,
             past_uses: parts.past_uses,
             lines: ShardLines::default(),
             relieve_at: Instant::ZERO,
@@ -167,8 +169,9 @@ impl Shard {
         self.advance(now);
         self.newcomers.clear();
         let sent = self.transmit(now) + self.iscsi.transmit(&mut self.poller, now);
-        if self.engine.in_flight() > 0 {
-            self.engine.flush()?;
+        self.submit();
+        if self.files.in_flight() > 0 {
+            self.files.flush()?;
         }
         Ok(received + sent > 0 || self.iscsi.has_events())
     }
@@ -190,24 +193,49 @@ impl Shard {
     fn advance(&mut self, now: Instant) {
         self.server.handle_timeout(now);
         self.iscsi.handle_timeout(now);
-        self.runner.handle_timeout(&mut self.engine, now, &mut self.ended);
+        self.engine.handle_timeout(now);
         self.reap(now);
         self.relieve(now);
         while let Some(event) = self.server.poll_event() {
             self.handle_event(event, now);
         }
         self.handle_iscsi_events(now);
-        self.runner.retry(&mut self.engine, now, &mut self.ended);
-        if self.runner.is_starved() && self.iscsi.server.relieve(now) {
-            self.runner.retry(&mut self.engine, now, &mut self.ended);
+        self.engine.retry(now);
+        if self.engine.is_starved() && self.iscsi.server.relieve(now) {
+            self.engine.retry(now);
         }
-        let paused = self.runner.commands_to_pause();
-        self.server.hold_back(paused.sessions, now);
-        self.iscsi.server.hold_back(&paused.commands, now);
-        // What an engine does at once (a file in memory) is answered in the same turn.
+        self.hold_back(now);
+        self.submit();
+        // What is done at once (in a file in memory) is answered in the same turn.
         self.reap(now);
         self.abort_for_commands();
         self.answer(now);
+        while let Some(notice) = self.engine.poll_notice() {
+            tracing::warn!("{notice}");
+        }
+    }
+
+    /// Has nothing more sent to commands that wait for stores and keep too much memory.
+    fn hold_back(&mut self, now: Instant) {
+        let (mut sessions, mut commands) = (BTreeSet::new(), Vec::new());
+        for command in self.engine.commands_to_pause() {
+            match command {
+                CommandHandle::HyperScsi(handle) => _ = sessions.insert(handle.nexus()),
+                // Of others of their logical units no data is asked for.
+                CommandHandle::Iscsi(handle) => commands.push(handle),
+            }
+        }
+        self.server.hold_back(sessions, now);
+        self.iscsi.server.hold_back(&commands, now);
+    }
+
+    /// Gives the kernel what it is to do, as far as there is room.
+    fn submit(&mut self) {
+        while let Some(Work { id, op }) = self.engine.poll_work() {
+            if let Err(op) = self.files.submit(id, op) {
+                return self.engine.give_back(Work { id, op });
+            }
+        }
     }
 
     /// Takes memory from those who do nothing by which it would be given back, when others have none.
@@ -216,7 +244,7 @@ impl Shard {
             return;
         }
         self.relieve_at = now + RELIEVE;
-        let starving = self.runner.starving().chain(self.server.starving()).chain(self.iscsi.server.starving());
+        let starving = self.engine.starving().chain(self.server.starving()).chain(self.iscsi.server.starving());
         let shortage: Shortage = starving.collect();
         if !shortage.is_empty() {
             self.server.relieve(&shortage, now);
@@ -225,25 +253,21 @@ impl Shard {
     }
 
     fn reap(&mut self, now: Instant) {
-        if self.engine.in_flight() == 0 {
-            return;
-        }
-        let mut completions = Vec::new();
-        self.engine.reap(&mut |tag, completion| completions.push((tag, completion)));
-        for (tag, completion) in completions {
-            self.runner.completed(tag, completion, &mut self.engine, now, &mut self.ended);
+        if self.files.in_flight() > 0 {
+            let engine = &mut self.engine;
+            self.files.reap(&mut |id, completion| engine.completed(id, completion, now));
         }
     }
 
     /// Tells the protocols what has become of commands.
     fn answer(&mut self, now: Instant) {
-        if self.ended.is_empty() {
+        if self.engine.ended().len() == 0 {
             return;
         }
         let ended_at = self.clock.now();
-        for Ended { handle, reply } in self.ended.drain(..) {
-            self.counters.note(&handle.meter, reply.as_ref(), ended_at);
-            match handle.command {
+        while let Some(Ended { handle, meter, reply }) = self.engine.poll_ended() {
+            self.counters.note(&meter, reply.as_ref(), ended_at);
+            match handle {
                 // Its clients learn of the end of their commands by answers only.
                 CommandHandle::HyperScsi(handle) => self.server.reply(handle, reply.unwrap_or_else(task_aborted), now),
                 CommandHandle::Iscsi(handle) => self.iscsi.answer(handle, reply, now),
@@ -269,13 +293,13 @@ impl Shard {
         let deadlines = [
             self.server.poll_timeout(),
             self.iscsi.poll_timeout(),
-            self.runner.poll_timeout(),
+            self.engine.poll_timeout(),
             self.links.poll_timeout(),
             limit,
         ];
         let deadline = deadlines.into_iter().flatten().min();
-        let engine: [BorrowedFd<'_>; 1] = [self.engine.as_fd()];
-        let fds = if self.engine.in_flight() > 0 { &engine[..] } else { &[] };
+        let files: [BorrowedFd<'_>; 1] = [self.files.as_fd()];
+        let fds = if self.files.in_flight() > 0 { &files[..] } else { &[] };
         if fds.is_empty() && self.iscsi.is_hot() {
             let (iscsi, clock) = (&mut self.iscsi, &self.clock);
             let spin = iscsi.spin();
@@ -304,7 +328,7 @@ impl Shard {
             if told && !busy && self.server.is_drained() && self.iscsi.is_drained() {
                 return Ok(());
             }
-            if !told && (self.runner.is_idle() || now >= begun_at + STOP_REST) {
+            if !told && (self.engine.is_idle() || now >= begun_at + STOP_REST) {
                 self.server.shut_down();
                 self.iscsi.shut_down(now);
                 told = true;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use sanwire_core::quota::{self, Quota, Usage};
+use sanwire_engine::VolumeCount;
 
 use super::request::{ConnectionStatistics, QuotaStatistics, Statistics, VolumeStatistics};
 use super::{AuditLog, Manager};
-use crate::counting::{Counted, VolumeCount};
+use crate::counting::Counted;
 
 /// Requests to manage the server from clients that may not.
 const UNPERMITTED: &str = "management without permission";

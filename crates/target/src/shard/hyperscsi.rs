@@ -7,17 +7,18 @@ use sanwire_buffer::Region;
 use sanwire_core::text::printable;
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
 use sanwire_device::{LogicalUnits, NexusPorts, Seat};
+use sanwire_engine::{Meter, Which};
 use sanwire_hyperscsi::{Agreed, CommandHandle, ServerEvent};
 use sanwire_scsi::reservation::TransportId;
 
 use super::Shard;
 use crate::clients::Clients;
-use crate::counting::{Access, Counted, Meter, User, Uses};
+use crate::command::{self, Selection};
+use crate::counting::{Access, Counted, User, Uses};
 use crate::inbox::{Content, Inbox, Letter};
 use crate::mail::Wanted;
 use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Response};
 use crate::past_uses::Host;
-use crate::runner::{self, Handle, Selection, Which};
 use crate::wire::HYPERSCSI_PORT;
 use crate::writes::writer;
 
@@ -121,16 +122,15 @@ impl Shard {
                 let Some(visitor) = self.visitors.by_nexus.get_mut(&handle.nexus()) else { return };
                 let meter = Meter::start(&visitor.units, &task, now);
                 self.past_uses.note(&mut visitor.uses, &visitor.host, &visitor.units, &meter, &task);
-                let handle = Handle { command: runner::CommandHandle::HyperScsi(handle), meter };
-                self.ended.extend(self.runner.begin(handle, visitor.seat(), task, &mut self.engine, now));
+                self.engine.begin(command::CommandHandle::HyperScsi(handle), meter, visitor.seat(), task, now);
             }
             ServerEvent::Administer { handle, request, room_bytes } => {
                 let json = request.map_or_else(Vec::new, |request| request.to_vec());
                 self.administer(handle, json, room_bytes, now);
             }
             ServerEvent::Abort { handle } => {
-                let which = Which::Command(runner::CommandHandle::HyperScsi(handle));
-                self.runner.abort(&Selection { by: handle.nexus(), which }, None, &mut self.ended);
+                let which = Which::Command(command::CommandHandle::HyperScsi(handle));
+                self.engine.abort(&Selection { by: handle.nexus(), which }, None);
             }
             ServerEvent::Reset { handle, lun } => {
                 if self.reset(handle, lun, now).is_none() {
@@ -159,7 +159,7 @@ impl Shard {
                 self.visitors.take_options(nexus, &options);
             }
             ServerEvent::Disconnected { nexus } => self.withdraw(nexus, now),
-            ServerEvent::Held { nexus, is_held } => self.runner.withhold(nexus, is_held),
+            ServerEvent::Held { nexus, is_held } => self.engine.withhold(nexus, is_held),
             ServerEvent::Options { nexus, options } => self.visitors.take_options(nexus, &options),
             ServerEvent::Refused { offence, client, path, count } => {
                 let who = client.map_or_else(|| "somebody".to_owned(), |client| format!("client {client}"));
@@ -175,8 +175,8 @@ impl Shard {
                 // It has left, or was away for longer than clients come back after.
                 self.past_uses.left(&visitor.host, true);
                 let own = Selection { by: nexus, which: Which::Own };
-                self.runner.leave(&own, None, &mut self.ended);
-                self.runner.withhold(nexus, false);
+                self.engine.leave(&own, None);
+                self.engine.withhold(nexus, false);
                 visitor.units.nexus_lost(nexus);
                 self.visitors.clients.leave(visitor.client, visitor.is_read_only);
             }
@@ -188,7 +188,7 @@ impl Shard {
     /// again.
     fn succeed_runs(&mut self, client: ClientId, by: NexusId) {
         for (nexus, _) in self.visitors.by_nexus.iter().filter(|(_, visitor)| visitor.client == client) {
-            self.runner.keep_blocks(*nexus, by, &mut self.ended);
+            self.engine.keep_blocks(*nexus, by);
         }
     }
 
@@ -197,8 +197,8 @@ impl Shard {
         if self.server.is_connected(nexus) {
             return;
         }
-        for command in self.runner.withdraw_starved(nexus) {
-            if let runner::CommandHandle::HyperScsi(handle) = command {
+        for command in self.engine.withdraw_starved(nexus) {
+            if let command::CommandHandle::HyperScsi(handle) = command {
                 self.server.withdraw(handle, now);
             }
         }
@@ -220,7 +220,7 @@ impl Shard {
         let (client, address) = (visitor.client, visitor.path.peer.to_string());
         let home = self.shards[self.index].clone();
         let refusal = if !self.visitors.clients.may_manage(client) {
-            self.counters.unpermitted += 1;
+            self.unpermitted += 1;
             // What cannot be written down was counted.
             self.visitors.inbox.put(Letter { client: Some(client), address, content: Content::Attempt });
             let verb = if self.visitors.clients.is_listed(client) { "set-client" } else { "add-client" };
@@ -268,7 +268,7 @@ impl Shard {
                 .chain(self.iscsi.server.quotas())
                 .chain(self.lines.usages())
                 .collect(),
-            unpermitted: self.counters.unpermitted,
+            unpermitted: self.unpermitted,
         }
     }
 }

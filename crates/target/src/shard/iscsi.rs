@@ -10,13 +10,15 @@ use std::time::Duration;
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
 use sanwire_device::{LogicalUnits, NexusPorts, Seat};
+use sanwire_engine::{Meter, Which};
 use sanwire_io::{Poller, Ready};
 use sanwire_iscsi::{CommandHandle, ManageHandle, Server, ServerConfig, ServerEvent, TargetId};
 use sanwire_scsi::Reply;
 use sanwire_scsi::reservation::TransportId;
 
 use super::Shard;
-use crate::counting::{Meter, User, Uses};
+use crate::command::{self, Selection};
+use crate::counting::{User, Uses};
 use crate::directory::Exports;
 use crate::front_desk::{Arrival, turn_away};
 use crate::logging::LogLines;
@@ -24,7 +26,6 @@ use crate::mail::{Mail, Wanted};
 use crate::past_uses::Host;
 use crate::reach::Guest;
 use crate::registry::Registry;
-use crate::runner::{self, Handle, Selection, Which};
 use crate::streams::Streams;
 use crate::wire::iscsi_port;
 use crate::writes::writer;
@@ -199,14 +200,12 @@ impl Shard {
                     self.newcomers.push(newcomer);
                 }
                 Mail::Abort(selection, barrier) => {
-                    self.runner.abort(&selection, Some(&barrier), &mut self.ended);
+                    self.engine.abort(&selection, Some(&barrier));
                     self.answer(now);
                 }
                 Mail::BarrierPassed(Wanted::By(request)) => self.managed(request, now),
                 Mail::BarrierPassed(Wanted::ByClient(request)) => self.server.managed(request, true, now),
-                Mail::BarrierPassed(Wanted::ByCommand(number)) => {
-                    self.ended.extend(self.runner.barrier_passed(number, &mut self.engine, now));
-                }
+                Mail::BarrierPassed(Wanted::ByCommand(number)) => self.engine.barrier_passed(number, now),
                 Mail::MoveTarget(target) => self.iscsi.server.move_target(target, now),
                 Mail::DropTarget(target) => self.iscsi.server.drop_target(target, now),
                 Mail::Pause(client, is_paused) => self.server.pause(client, is_paused, now),
@@ -247,17 +246,16 @@ impl Shard {
 
     /// Data of the answers that are to be given.
     fn answers_bytes(&self) -> usize {
-        let data = self.ended.iter().filter_map(|ended| ended.reply.as_ref()?.data_in.as_ref());
+        let data = self.engine.ended().filter_map(|ended| ended.reply.as_ref()?.data_in.as_ref());
         data.map(|data| data.len()).sum()
     }
 
     fn handle_iscsi_event(&mut self, event: ServerEvent, now: Instant) {
         match event {
             ServerEvent::Command { handle, task, .. } if task.is_further_piece() => {
-                let command = runner::CommandHandle::Iscsi(handle);
                 if let Some(session) = self.iscsi.sessions.get(&handle.nexus()) {
-                    let seat = session.seat();
-                    self.ended.extend(self.runner.go_on_with_piece(command, seat, task, &mut self.engine, now));
+                    let handle = command::CommandHandle::Iscsi(handle);
+                    self.engine.go_on_with_piece(handle, session.seat(), task, now);
                 }
             }
             ServerEvent::Command { handle, task, .. } => {
@@ -265,8 +263,7 @@ impl Shard {
                 if let Some(session) = self.iscsi.sessions.get_mut(&handle.nexus()) {
                     let meter = Meter::start(&session.units, &task, now);
                     self.past_uses.note(&mut session.uses, &session.host, &session.units, &meter, &task);
-                    let handle = Handle { command: runner::CommandHandle::Iscsi(handle), meter };
-                    self.ended.extend(self.runner.begin(handle, session.seat(), task, &mut self.engine, now));
+                    self.engine.begin(command::CommandHandle::Iscsi(handle), meter, session.seat(), task, now);
                 }
             }
             ServerEvent::Manage { handle, target, lun, function } => self.manage(handle, target, lun, function, now),
@@ -305,7 +302,7 @@ impl Shard {
                     self.past_uses.left(&host, false);
                     self.lines.sessions.info(format_args!("a session of {} is over", host.who), now);
                     let own = Selection { by: nexus, which: Which::Own };
-                    self.runner.leave(&own, None, &mut self.ended);
+                    self.engine.leave(&own, None);
                     units.nexus_lost(nexus);
                 }
                 // From now on its port may have its next session in another shard.

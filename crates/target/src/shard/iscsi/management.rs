@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use sanwire_core::{Instant, Lun};
 use sanwire_device::Disk;
+use sanwire_engine::Which;
 use sanwire_iscsi::{Function, ManageHandle, ManageOutcome, TargetId};
 
 use super::Session;
-use crate::mail::{AbortBarrier, Mail, Wanted};
-use crate::runner::{self, Selection, Which};
+use crate::command::{CommandHandle, Selection};
+use crate::mail::{Mail, Wanted};
 use crate::shard::Shard;
 use crate::writes::writer;
 
@@ -29,12 +30,12 @@ impl Shard {
         let here = |which| Selection { by, which };
         match (function, disk) {
             (Function::AbortTask(command), _) => {
-                self.abort(wanted, &here(Which::Command(runner::CommandHandle::Iscsi(command))))
+                self.abort(wanted, &here(Which::Command(CommandHandle::Iscsi(command))))
             }
             (Function::ForsakeTask(command), _) => {
-                let barrier = AbortBarrier::new(self.shards[self.index].clone(), wanted);
-                let forsaken = here(Which::Command(runner::CommandHandle::Iscsi(command)));
-                self.runner.leave(&forsaken, Some(&barrier), &mut self.ended);
+                let barrier = self.shards[self.index].barrier(wanted);
+                let forsaken = here(Which::Command(CommandHandle::Iscsi(command)));
+                self.engine.leave(&forsaken, Some(&barrier));
             }
             (Function::AbortTaskSet, Some((_, disk))) => self.abort(wanted, &here(Which::OwnOn(disk))),
             (Function::ClearTaskSet | Function::LogicalUnitReset, Some((lun, _)))
@@ -81,24 +82,24 @@ impl Shard {
 
     /// Ends commands of this shard. Who wants it is told by mail when they have ended.
     fn abort(&mut self, wanted: Wanted, selection: &Selection) {
-        let barrier = AbortBarrier::new(self.shards[self.index].clone(), wanted);
-        self.runner.abort(selection, Some(&barrier), &mut self.ended);
+        let barrier = self.shards[self.index].barrier(wanted);
+        self.engine.abort(selection, Some(&barrier));
     }
 
     /// Ends commands wherever they run.
     pub(in crate::shard) fn abort_everywhere(&mut self, wanted: Wanted, selection: &Selection) {
-        let barrier = AbortBarrier::new(self.shards[self.index].clone(), wanted);
+        let barrier = self.shards[self.index].barrier(wanted);
         for (index, shard) in self.shards.iter().enumerate() {
             if index != self.index {
                 shard.send(Mail::Abort(selection.clone(), Arc::clone(&barrier)));
             }
         }
-        self.runner.abort(selection, Some(&barrier), &mut self.ended);
+        self.engine.abort(selection, Some(&barrier));
     }
 
     /// Ends what commands of this shard want ended.
     pub(in crate::shard) fn abort_for_commands(&mut self) {
-        for (number, selection) in self.runner.take_aborts() {
+        while let Some((number, selection)) = self.engine.poll_abort() {
             self.abort_everywhere(Wanted::ByCommand(number), &selection);
         }
     }

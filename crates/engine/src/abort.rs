@@ -4,25 +4,26 @@ use std::sync::Arc;
 
 use sanwire_core::{Instant, NexusId};
 use sanwire_device::{AbortScope, Disk, Execution, LogicalUnits, Starved};
-use sanwire_io::file::FileEngine;
 use sanwire_scsi::Task;
 use sanwire_store::Outcome;
 
-use super::{Aborted, CommandHandle, Ended, Handle, Runner};
-use crate::mail::AbortBarrier;
+use crate::barrier::AbortBarrier;
+use crate::engine::{Command, Ended, Engine, Handle};
 
 /// Which commands are to be ended, and who wants it.
-#[derive(Clone)]
-pub(crate) struct Selection {
-    pub(crate) by: NexusId,
-    pub(crate) which: Which,
+#[derive(Clone, Debug)]
+pub struct Selection<H> {
+    /// Who wants it. Others are answered TASK ABORTED.
+    pub by: NexusId,
+    /// Which commands.
+    pub which: Which<H>,
 }
 
 /// Which commands.
-#[derive(Clone)]
-pub(crate) enum Which {
+#[derive(Clone, Debug)]
+pub enum Which<H> {
     /// This one.
-    Command(CommandHandle),
+    Command(H),
     /// Those of the nexus that wants it.
     Own,
     /// Those of the nexus that wants it, for this disk.
@@ -35,12 +36,12 @@ pub(crate) enum Which {
     Advancing(NexusId),
 }
 
-impl Selection {
-    fn fits(&self, handle: Handle, disk: Option<&Disk>) -> bool {
+impl<H: Handle> Selection<H> {
+    fn fits(&self, handle: H, disk: Option<&Disk>) -> bool {
         let is = |wanted: &Arc<Disk>| disk.is_some_and(|disk| std::ptr::eq(Arc::as_ptr(wanted), disk));
         let is_own = handle.nexus() == self.by;
         match &self.which {
-            Which::Command(command) => *command == handle.command,
+            Which::Command(command) => *command == handle,
             Which::Own => is_own,
             Which::OwnOn(wanted) => is_own && is(wanted),
             Which::On(disks) => disks.iter().any(is),
@@ -50,7 +51,7 @@ impl Selection {
     }
 
     /// The same for a command whose store works for it.
-    pub(super) fn fits_execution(&self, handle: Handle, execution: &Execution) -> bool {
+    fn fits_execution(&self, handle: H, execution: &Execution) -> bool {
         match &self.which {
             Which::Of(scope) => execution.is_covered_by(scope, handle.nexus()),
             Which::Advancing(nexus) => handle.nexus() == *nexus && execution.goes_from_blocks_to_blocks(),
@@ -58,66 +59,78 @@ impl Selection {
         }
     }
 
-    fn fits_starved(&self, handle: Handle, units: &LogicalUnits, task: &Task) -> bool {
+    fn fits_starved(&self, handle: H, units: &LogicalUnits, task: &Task) -> bool {
         let disk = task.lun.and_then(|lun| units.get(lun));
         self.fits(handle, disk.as_deref())
     }
 }
 
-/// A command that waits for the end of those that it aborts.
-pub(super) struct AtBarrier {
-    pub(super) handle: Option<Handle>,
-    pub(super) units: Arc<LogicalUnits>,
-    pub(super) execution: Execution,
+/// A command that is aborted while its store works for it.
+pub(crate) struct Aborted {
+    pub(crate) by: NexusId,
+    /// Held until the command has ended, for who waits for that.
+    pub(crate) barriers: Vec<Arc<AbortBarrier>>,
 }
 
-impl Runner {
+/// A command that waits for the end of those that it aborts.
+pub(crate) struct AtBarrier<H> {
+    pub(crate) command: Option<Command<H>>,
+    pub(crate) units: Arc<LogicalUnits>,
+    pub(crate) execution: Execution,
+}
+
+/// What a command wants ended in all shards, with its number for [`Engine::barrier_passed`].
+pub(crate) type AbortForCommand<H> = (u64, Selection<H>);
+
+impl<H: Handle> Engine<H> {
     /// Ends the selected commands: at once those that wait for something, the others when their store has done what it is
     /// doing. Until the last of them has ended, `barrier` is held.
-    pub(crate) fn abort(&mut self, selection: &Selection, barrier: Option<&Arc<AbortBarrier>>, ended: &mut Vec<Ended>) {
-        let by = selection.by;
-        let is_selected =
-            |starved: &Starved<Handle>| selection.fits_starved(starved.handle, &starved.units, &starved.task);
+    pub fn abort(&mut self, selection: &Selection<H>, barrier: Option<&Arc<AbortBarrier>>) {
+        let (by, ended) = (selection.by, &mut self.ended);
+        let is_selected = |starved: &Starved<Command<H>>| {
+            selection.fits_starved(starved.handle.handle, &starved.units, &starved.task)
+        };
         let starved = self.starvation.extract(is_selected);
         ended.extend(starved.into_iter().map(|starved| Ended::aborted(starved.handle, by)));
         self.between.retain(|between| {
-            let is_selected = selection.fits(between.handle, Some(&between.disk));
-            ended.extend(is_selected.then(|| Ended::aborted(between.handle, by)));
+            let is_selected = selection.fits(between.command.handle, Some(&between.disk));
+            ended.extend(is_selected.then(|| Ended::aborted(between.command, by)));
             !is_selected
         });
         self.held.retain_mut(|held| {
-            let selected = held.handle.filter(|handle| selection.fits_execution(*handle, held.waiting.execution()));
-            ended.extend(selected.map(|handle| Ended::aborted(handle, by)));
+            let fits = |command: &Command<H>| selection.fits_execution(command.handle, held.waiting.execution());
+            let selected = held.command.filter(fits);
+            ended.extend(selected.map(|command| Ended::aborted(command, by)));
             if selected.is_some() {
-                held.handle = None;
+                held.command = None;
             }
             selected.is_none() || held.waiting.execution().outlives_its_task()
         });
         for tag in 0..self.running.len() as u32 {
             let Some(running) = self.running.get_mut(tag as usize).and_then(Option::as_mut) else { continue };
             // What goes on without anybody to answer (SANITIZE) is not ended by task management (SBC-4 4.11.2).
-            let handle = running.handle.filter(|handle| selection.fits_execution(*handle, &running.execution));
-            let Some(handle) = handle else { continue };
+            let fits = |command: &Command<H>| selection.fits_execution(command.handle, &running.execution);
+            let Some(command) = running.command.filter(fits) else { continue };
             if running.execution.outlives_its_task() {
-                running.handle = None;
-                ended.push(Ended::aborted(handle, by));
+                running.command = None;
+                self.ended.push_back(Ended::aborted(command, by));
                 continue;
             }
             let aborted = running.aborted.get_or_insert(Aborted { by, barriers: Vec::new() });
             aborted.barriers.extend(barrier.map(Arc::clone));
             if self.withdraw(tag) {
                 self.unpark(tag);
-                ended.push(Ended::aborted(handle, by));
+                self.ended.push_back(Ended::aborted(command, by));
             }
         }
     }
 
-    /// Ends the commands of a session or connection that is over, as by [`Runner::abort`]. Their initiator does not hear when
+    /// Ends the commands of a session or connection that is over, as by [`Engine::abort`]. Their initiator does not hear when
     /// they end, so they keep their blocks until then.
-    pub(crate) fn leave(&mut self, selection: &Selection, barrier: Option<&Arc<AbortBarrier>>, ended: &mut Vec<Ended>) {
-        self.abort(selection, barrier, ended);
+    pub fn leave(&mut self, selection: &Selection<H>, barrier: Option<&Arc<AbortBarrier>>) {
+        self.abort(selection, barrier);
         for running in self.running.iter_mut().flatten() {
-            if running.handle.is_some_and(|handle| selection.fits_execution(handle, &running.execution)) {
+            if running.command.is_some_and(|command| selection.fits_execution(command.handle, &running.execution)) {
                 running.execution.keep_blocks();
             }
         }
@@ -125,45 +138,45 @@ impl Runner {
 
     /// Keeps the blocks of the commands of a session whose initiator may be dead, until they have ended, as `by` is its successor.
     /// Those that have not begun are refused, and those that go on from blocks to blocks end: what comes next may be newer already.
-    pub(crate) fn keep_blocks(&mut self, nexus: NexusId, by: NexusId, ended: &mut Vec<Ended>) {
-        self.refuse_starved(nexus, ended);
-        self.abort(&Selection { by, which: Which::Advancing(nexus) }, None, ended);
-        let is_own = |handle: Option<Handle>| handle.is_some_and(|handle| handle.nexus() == nexus);
-        let running = self.running.iter_mut().flatten().filter(|running| is_own(running.handle));
+    pub fn keep_blocks(&mut self, nexus: NexusId, by: NexusId) {
+        self.refuse_starved(nexus);
+        self.abort(&Selection { by, which: Which::Advancing(nexus) }, None);
+        let is_own = |command: Option<Command<H>>| command.is_some_and(|command| command.handle.nexus() == nexus);
+        let running = self.running.iter_mut().flatten().filter(|running| is_own(running.command));
         running.for_each(|running| running.execution.keep_blocks());
-        let held = self.held.iter_mut().filter(|held| is_own(held.handle));
+        let held = self.held.iter_mut().filter(|held| is_own(held.command));
         held.for_each(|held| held.waiting.keep_blocks());
     }
 
     /// Takes back what a store was to do, if it has not begun.
     fn withdraw(&mut self, tag: u32) -> bool {
-        let waiting = |runner: &Runner| runner.backlog.len() + runner.delayed.len() + runner.stalled.len();
+        let waiting = |engine: &Self| engine.work.len() + engine.delayed.len() + engine.stalled.len();
         let before = waiting(self);
-        self.backlog.retain(|(queued, _)| *queued != u64::from(tag));
+        self.work.retain(|work| work.id != u64::from(tag));
         self.delayed.retain(|(_, delayed), _| *delayed != tag);
         self.stalled.retain(|(_, stalled)| *stalled != tag);
         waiting(self) < before
     }
 
     /// Keeps a command until those that it aborts have ended, in all shards.
-    pub(super) fn wait_at_barrier(&mut self, waiting: AtBarrier, scope: AbortScope) {
+    pub(crate) fn wait_at_barrier(&mut self, waiting: AtBarrier<H>, scope: AbortScope) {
         let number = self.next_barrier;
         self.next_barrier += 1;
-        if let Some(handle) = waiting.handle {
-            self.aborts.push((number, Selection { by: handle.nexus(), which: Which::Of(scope) }));
+        if let Some(command) = waiting.command {
+            self.aborts.push_back((number, Selection { by: command.handle.nexus(), which: Which::Of(scope) }));
         }
         self.at_barrier.insert(number, waiting);
     }
 
-    /// What commands want ended, each with its number for [`Runner::barrier_passed`].
-    pub(crate) fn take_aborts(&mut self) -> Vec<(u64, Selection)> {
-        std::mem::take(&mut self.aborts)
+    /// What a command wants ended in all shards, this one among them, and its number for [`Engine::barrier_passed`] when that is done.
+    pub fn poll_abort(&mut self) -> Option<(u64, Selection<H>)> {
+        self.aborts.pop_front()
     }
 
     /// All that a command wanted ended has ended: it goes on.
-    pub(crate) fn barrier_passed(&mut self, number: u64, engine: &mut FileEngine, now: Instant) -> Option<Ended> {
-        let AtBarrier { handle, units, execution } = self.at_barrier.remove(&number)?;
+    pub fn barrier_passed(&mut self, number: u64, now: Instant) {
+        let Some(AtBarrier { command, units, execution }) = self.at_barrier.remove(&number) else { return };
         let progress = units.resume(execution, Ok(Outcome::Done), &self.memory);
-        self.go_on(handle, &units, progress, engine, now)
+        self.go_on(command, &units, progress, now);
     }
 }

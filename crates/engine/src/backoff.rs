@@ -5,7 +5,7 @@ use std::time::Duration;
 use sanwire_core::Instant;
 
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     /// How long the first wait is, and the longest.
     first: Duration,
     most: Duration,
@@ -14,23 +14,23 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    pub(super) fn new(first: Duration, most: Duration) -> Self {
+    pub(crate) fn new(first: Duration, most: Duration) -> Self {
         Backoff { first, most, after: first, at: None }
     }
 
     /// When it is time, as long as something waits.
-    pub(super) fn at(&self) -> Option<Instant> {
+    pub(crate) fn at(&self) -> Option<Instant> {
         self.at
     }
 
     /// Something waits from now on.
-    pub(super) fn begin(&mut self, now: Instant) {
+    pub(crate) fn begin(&mut self, now: Instant) {
         self.at.get_or_insert(now + self.first);
     }
 
     /// All that waits has asked, at its time or earlier, because there was something else to do. Only what was in vain at its time
     /// makes the wait longer.
-    pub(super) fn asked(&mut self, waits: bool, is_in_vain: bool, now: Instant) {
+    pub(crate) fn asked(&mut self, waits: bool, is_in_vain: bool, now: Instant) {
         if !waits {
             (self.after, self.at) = (self.first, None);
         } else if !is_in_vain {

@@ -1,19 +1,19 @@
 //! Commands that wait until their store can do its work again: it is full, or gone for a while.
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::{Region, UNIT_BYTES};
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::Instant;
 use sanwire_device::{Execution, Stalls};
-use sanwire_io::file::FileEngine;
 use sanwire_scsi::{Reply, Status};
 use sanwire_store::{Completion, ErrorKind, Patience, Request, Retry, Started, StoreError};
 
-use super::{CommandHandle, Ended, Runner, Running};
+use crate::engine::{Engine, Handle, Running};
+use crate::notice::Notice;
 
 /// A store that could not do its work is asked again after this, and then after twice as long each time.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
@@ -24,7 +24,7 @@ const RETRY_MAX: Duration = Duration::from_secs(1);
 const KEPT_MAX_PARTS: usize = 2;
 
 /// What a store was asked, of a volume with patience.
-pub(super) struct Attempt {
+pub(crate) struct Attempt {
     patience: Patience,
     retry: Retry,
     /// Where the memory of a read comes from.
@@ -42,32 +42,40 @@ struct Stall {
     _counted: Counted,
 }
 
+/// What commands of a shard that wait for stores keep, and what is to be told of them.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    kept: Cell<Kept>,
+    notices: RefCell<VecDeque<Notice>>,
+}
+
 /// The commands of a shard that wait for stores, and the memory that their data takes.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Kept {
+struct Kept {
     commands: usize,
     bytes: usize,
 }
 
+impl Ledger {
+    pub(crate) fn poll_notice(&self) -> Option<Notice> {
+        self.notices.borrow_mut().pop_front()
+    }
+
+    fn tell(&self, notice: Notice) {
+        self.notices.borrow_mut().push_back(notice);
+    }
+}
+
 /// What more may wait for stores.
-pub(super) struct Room {
-    kept: Rc<Cell<Kept>>,
+pub(crate) struct Room {
+    ledger: Rc<Ledger>,
     /// `None`: too much waits already.
     bytes: Option<usize>,
 }
 
-/// What keeps too much of the memory while it waits for stores.
-#[derive(Default)]
-pub(crate) struct ToPause {
-    /// HyperSCSI sessions, which are to send no more.
-    pub(crate) sessions: BTreeSet<NexusId>,
-    /// iSCSI commands: of others of their logical units no data is to be asked for.
-    pub(crate) commands: Vec<sanwire_iscsi::CommandHandle>,
-}
-
 /// What becomes of a command when its store has answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// It goes on, or fails.
     Over,
     /// The store is asked again at this moment: it could not do its work, and there is patience left with that, and room.
@@ -77,13 +85,13 @@ pub(super) enum Verdict {
 }
 
 /// The answer to a command whose store cannot do its work now, and that there is no room to wait for.
-pub(super) fn no_room_to_wait() -> Reply {
+pub(crate) fn no_room_to_wait() -> Reply {
     Reply::bare(Status::TaskSetFull)
 }
 
 impl Attempt {
     /// What is kept of a request that is about to be started; nothing where nobody has patience.
-    pub(super) fn of(execution: &Execution, request: &Request) -> Option<Box<Self>> {
+    pub(crate) fn of(execution: &Execution, request: &Request) -> Option<Box<Self>> {
         let patience = execution.stalls().patience();
         if patience.is_none() {
             return None;
@@ -93,7 +101,7 @@ impl Attempt {
     }
 
     /// What becomes of the command, after its store has said this.
-    pub(super) fn judge(
+    pub(crate) fn judge(
         &mut self,
         completion: &Completion,
         execution: &Execution,
@@ -118,11 +126,11 @@ impl Attempt {
         };
         let kept_bytes = self.kept_bytes();
         let stall = self.stall.get_or_insert_with(|| {
-            let _counted = Counted::new(stalls, &room.kept, kept_bytes);
+            let _counted = Counted::new(stalls, &room.ledger, kept_bytes);
             Stall { kind, offset_bytes, since, until, wait: RETRY_FIRST, _counted }
         });
         (stall.kind, stall.offset_bytes, stall.until) = (kind, offset_bytes, until);
-        tell(stalls, kind, now);
+        tell(stalls, kind, &room.ledger, now);
         let at = (now + stall.wait).min(until);
         stall.wait = (2 * stall.wait).min(RETRY_MAX);
         Verdict::Retry(at)
@@ -143,43 +151,40 @@ impl Attempt {
 /// A command that is counted among those of its disk, and of its shard, that wait.
 struct Counted {
     stalls: Arc<Stalls>,
-    kept: Rc<Cell<Kept>>,
+    ledger: Rc<Ledger>,
     bytes: usize,
 }
 
 impl Counted {
-    fn new(stalls: &Arc<Stalls>, kept: &Rc<Cell<Kept>>, bytes: usize) -> Self {
+    fn new(stalls: &Arc<Stalls>, ledger: &Rc<Ledger>, bytes: usize) -> Self {
         stalls.begin();
-        let before = kept.get();
-        kept.set(Kept { commands: before.commands + 1, bytes: before.bytes + bytes });
-        Counted { stalls: Arc::clone(stalls), kept: Rc::clone(kept), bytes }
+        let before = ledger.kept.get();
+        ledger.kept.set(Kept { commands: before.commands + 1, bytes: before.bytes + bytes });
+        Counted { stalls: Arc::clone(stalls), ledger: Rc::clone(ledger), bytes }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let before = self.kept.get();
-        self.kept.set(Kept { commands: before.commands - 1, bytes: before.bytes - self.bytes });
+        let before = self.ledger.kept.get();
+        self.ledger.kept.set(Kept { commands: before.commands - 1, bytes: before.bytes - self.bytes });
         if let Some(failed) = self.stalls.end() {
-            let volume = self.stalls.volume();
-            tracing::warn!("no command waits for the store of {volume} any more; {failed} failed meanwhile");
+            self.ledger.tell(Notice::Over { volume: self.stalls.volume().to_owned(), failed });
         }
     }
 }
 
-/// Logs that commands wait, if that is to be told.
-fn tell(stalls: &Stalls, kind: ErrorKind, now: Instant) {
-    let Some(untold) = stalls.tidings(now) else { return };
-    let (volume, what) = (stalls.volume(), if kind == ErrorKind::Full { "full" } else { "gone" });
-    let most = stalls.patience().with(kind).unwrap_or_default();
-    let before =
-        if untold == 0 { String::new() } else { format!("; it was so {untold} more times that are not logged") };
-    tracing::warn!("the store of {volume} is {what}: its commands wait, each {most:?} at the most{before}");
+/// Tells that commands wait, if that is to be told.
+fn tell(stalls: &Stalls, kind: ErrorKind, ledger: &Ledger, now: Instant) {
+    if let Some(untold) = stalls.tidings(now) {
+        let at_most = stalls.patience().with(kind).unwrap_or_default();
+        ledger.tell(Notice::Stalled { volume: stalls.volume().to_owned(), kind, at_most, untold });
+    }
 }
 
-impl Runner {
+impl<H: Handle> Engine<H> {
     /// What becomes of a parked command. It is kept if its store could not do its work, and there is patience with that.
-    pub(super) fn judge(&mut self, tag: u32, completion: &Completion, now: Instant) -> Verdict {
+    pub(crate) fn judge(&mut self, tag: u32, completion: &Completion, now: Instant) -> Verdict {
         if completion.is_ok() {
             return Verdict::Over;
         }
@@ -195,7 +200,7 @@ impl Runner {
     }
 
     /// Asks the stores again whose time has come.
-    pub(super) fn retry_stalled(&mut self, engine: &mut FileEngine, now: Instant, ended: &mut Vec<Ended>) {
+    pub(crate) fn retry_stalled(&mut self, now: Instant) {
         while let Some(&(at, tag)) = self.stalled.first()
             && at <= now
         {
@@ -205,11 +210,11 @@ impl Runner {
             let memory = attempt.memory.as_ref().unwrap_or(&self.memory);
             match attempt.retry.request(|bytes| memory.frame(bytes)) {
                 Some(request) => match running.execution.store().start(request) {
-                    Started::Done(completion) => self.completed(u64::from(tag), completion, engine, now, ended),
-                    started => self.wait(tag, started, engine, now),
+                    Started::Done(completion) => self.completed(u64::from(tag), completion, now),
+                    started => self.wait(tag, started, now),
                 },
                 None => match attempt.failure(running.execution.stalls(), now) {
-                    Some(error) => self.completed(u64::from(tag), Err(error), engine, now, ended),
+                    Some(error) => self.completed(u64::from(tag), Err(error), now),
                     None => drop(self.stalled.insert((now + RETRY_FIRST, tag))),
                 },
             }
@@ -218,7 +223,7 @@ impl Runner {
 
     /// The memory that is kept by what waits for stores, and by what waits for other commands meanwhile: perhaps for those.
     fn kept_bytes(&self) -> usize {
-        let kept = self.kept.get();
+        let kept = self.ledger.kept.get();
         let held_bytes =
             || -> usize { self.held.iter().map(|held| held.waiting.data_bytes().next_multiple_of(UNIT_BYTES)).sum() };
         if kept.commands == 0 { 0 } else { kept.bytes + held_bytes() }
@@ -226,33 +231,25 @@ impl Runner {
 
     /// What more may wait for stores: the rest of the memory, and of the three quarters that a client that is alone has, is for
     /// commands whose stores work.
-    pub(super) fn room(&self) -> Room {
+    pub(crate) fn room(&self) -> Room {
         let kept_max_bytes = self.memory.length_bytes() / 8 * 5;
-        Room { kept: Rc::clone(&self.kept), bytes: kept_max_bytes.checked_sub(self.kept_bytes()) }
+        Room { ledger: Rc::clone(&self.ledger), bytes: kept_max_bytes.checked_sub(self.kept_bytes()) }
     }
 
-    /// Whose commands wait for stores and keep too much of the memory together.
-    pub(crate) fn commands_to_pause(&mut self) -> ToPause {
+    /// The commands that wait for stores, when they keep too much of the memory together: their sessions are to send no more, or no
+    /// more for these logical units. None of them otherwise.
+    pub fn commands_to_pause(&mut self) -> impl Iterator<Item = H> {
         let parts = if self.keeps_too_much { 2 * KEPT_MAX_PARTS } else { KEPT_MAX_PARTS };
         self.keeps_too_much = self.kept_bytes() > self.memory.length_bytes() / parts;
-        if !self.keeps_too_much {
-            return ToPause::default();
-        }
-        let mut paused = ToPause::default();
-        for command in self.running.iter().flatten().filter_map(Running::stalled) {
-            match command {
-                CommandHandle::HyperScsi(handle) => _ = paused.sessions.insert(handle.nexus()),
-                CommandHandle::Iscsi(handle) => paused.commands.push(handle),
-            }
-        }
-        paused
+        let running = self.running.iter().take(if self.keeps_too_much { usize::MAX } else { 0 });
+        running.flatten().filter_map(Running::stalled)
     }
 }
 
-impl Running {
+impl<H: Handle> Running<H> {
     /// Which command waits for its store, or asks it again.
-    fn stalled(&self) -> Option<CommandHandle> {
+    fn stalled(&self) -> Option<H> {
         self.attempt.as_ref().filter(|attempt| attempt.stall.is_some())?;
-        Some(self.handle?.command)
+        Some(self.command?.handle)
     }
 }

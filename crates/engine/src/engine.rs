@@ -1,13 +1,7 @@
-//! Commands under way in one shard: between the device, which says what its store must do, and the engines that do it.
+//! Commands under way in one shard: between the device, which says what its store must do, and whoever does it.
 
-mod abort;
-mod backoff;
-mod pieces;
-mod stall;
-mod starved;
-
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,59 +9,67 @@ use std::time::Duration;
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
 use sanwire_device::{Execution, LogicalUnits, Progress, Starvation, Waiting};
-use sanwire_io::file::FileEngine;
 use sanwire_scsi::{Reply, Status};
 use sanwire_store::{Completion, Delayed, KernelOp, Started};
 
-use self::abort::AtBarrier;
-pub(crate) use self::abort::{Selection, Which};
-use self::backoff::Backoff;
-use self::pieces::Between;
-use self::stall::{Attempt, Kept, Verdict, no_room_to_wait};
-use crate::counting::Meter;
-use crate::mail::AbortBarrier;
+use crate::abort::{AbortForCommand, Aborted, AtBarrier};
+use crate::backoff::Backoff;
+use crate::meter::Meter;
+use crate::notice::Notice;
+use crate::pieces::Between;
+use crate::stall::{Attempt, Ledger, Verdict, no_room_to_wait};
 
-/// Which command of which protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CommandHandle {
-    HyperScsi(sanwire_hyperscsi::CommandHandle),
-    Iscsi(sanwire_iscsi::CommandHandle),
+/// What a front end calls its commands by.
+pub trait Handle: Copy + Eq + fmt::Debug {
+    /// The I_T nexus that gave the command.
+    fn nexus(&self) -> NexusId;
 }
 
 /// Which command, and what is measured of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Handle {
-    pub(crate) command: CommandHandle,
+pub(crate) struct Command<H> {
+    pub(crate) handle: H,
     pub(crate) meter: Meter,
-}
-
-impl Handle {
-    pub(crate) fn nexus(self) -> NexusId {
-        match self.command {
-            CommandHandle::HyperScsi(handle) => handle.nexus(),
-            CommandHandle::Iscsi(handle) => handle.nexus(),
-        }
-    }
 }
 
 /// A command that is over.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) handle: Handle,
+pub struct Ended<H> {
+    /// Which.
+    pub handle: H,
+    /// What is measured of it.
+    pub meter: Meter,
     /// What is to be answered; `None` when its initiator has aborted it. With [`Reply::rest`] only a piece of it is over.
-    pub(crate) reply: Option<Reply>,
+    pub reply: Option<Reply>,
 }
 
-impl Ended {
+impl<H: Handle> Ended<H> {
+    pub(crate) fn with(command: Command<H>, reply: Reply) -> Self {
+        let Command { handle, meter } = command;
+        Ended { handle, meter, reply: Some(reply) }
+    }
+
     /// A command that somebody has aborted. Whoever did not do it himself is told (SAM-5 5.3.1; TAS is set).
-    fn aborted(handle: Handle, by: NexusId) -> Ended {
-        Ended { handle, reply: (handle.nexus() != by).then(task_aborted) }
+    pub(crate) fn aborted(command: Command<H>, by: NexusId) -> Self {
+        let Command { handle, meter } = command;
+        Ended { handle, meter, reply: (handle.nexus() != by).then(task_aborted) }
     }
 }
 
 /// The answer to a command that somebody else has aborted.
-pub(crate) fn task_aborted() -> Reply {
+#[must_use]
+pub fn task_aborted() -> Reply {
     Reply::bare(Status::TaskAborted)
+}
+
+/// Work for the kernel.
+#[derive(Debug)]
+#[must_use = "a command waits for it"]
+pub struct Work {
+    /// For [`Engine::completed`]. Another work has the number when this one's completion was given.
+    pub id: u64,
+    /// What to do.
+    pub op: KernelOp,
 }
 
 /// How long a command waits before it asks again whether another one, perhaps of another shard, has left its blocks.
@@ -79,65 +81,61 @@ const BACKOFF_MAX: Duration = Duration::from_millis(5);
 /// dead, and use another one, where a server may take longer still to miss them.
 const SLOW: Duration = Duration::from_secs(1);
 
-struct Running {
+pub(crate) struct Running<H> {
     /// Who is to be answered; nobody when that has been done already.
-    handle: Option<Handle>,
+    pub(crate) command: Option<Command<H>>,
     since: Instant,
-    units: Arc<LogicalUnits>,
-    execution: Execution,
+    pub(crate) units: Arc<LogicalUnits>,
+    pub(crate) execution: Execution,
     /// What its store was asked, of a volume with patience.
-    attempt: Option<Box<Attempt>>,
-    aborted: Option<Aborted>,
-}
-
-/// A command that is aborted while its store works for it.
-struct Aborted {
-    by: NexusId,
-    /// Held until the command has ended, for who waits for that.
-    barriers: Vec<Arc<AbortBarrier>>,
+    pub(crate) attempt: Option<Box<Attempt>>,
+    pub(crate) aborted: Option<Aborted>,
 }
 
 /// A command that waits for another one.
-struct Held {
-    handle: Option<Handle>,
+pub(crate) struct Held<H> {
+    pub(crate) command: Option<Command<H>>,
     units: Arc<LogicalUnits>,
-    waiting: Waiting,
+    pub(crate) waiting: Waiting,
 }
 
 /// What a shard executes.
-pub(crate) struct Runner {
-    memory: Region,
-    running: Vec<Option<Running>>,
+pub struct Engine<H> {
+    pub(crate) memory: Region,
+    pub(crate) running: Vec<Option<Running<H>>>,
     free: Vec<u32>,
     /// When it is next seen which of them are slow.
     look_at: Option<Instant>,
     /// Between two pieces of their data.
-    between: Vec<Between>,
+    pub(crate) between: Vec<Between<H>>,
     /// Waiting for memory.
-    starvation: Starvation<Handle>,
+    pub(crate) starvation: Starvation<Command<H>>,
     /// Waiting for other commands to leave their blocks, in the order of coming.
-    held: VecDeque<Held>,
+    pub(crate) held: VecDeque<Held<H>>,
     backoff: Backoff,
-    /// Waiting for room in the engine.
-    backlog: VecDeque<(u64, KernelOp)>,
+    /// For the kernel, and not taken yet.
+    pub(crate) work: VecDeque<Work>,
     /// Waiting for their time.
-    delayed: BTreeMap<(Instant, u32), Delayed>,
+    pub(crate) delayed: BTreeMap<(Instant, u32), Delayed>,
     /// Waiting until their stores can do their work, and when these are asked again.
-    stalled: BTreeSet<(Instant, u32)>,
+    pub(crate) stalled: BTreeSet<(Instant, u32)>,
     /// How many wait so, or ask again, and what they keep.
-    kept: Rc<Cell<Kept>>,
+    pub(crate) ledger: Rc<Ledger>,
     /// These keep too much of the memory.
-    keeps_too_much: bool,
+    pub(crate) keeps_too_much: bool,
     /// Waiting for the end of the commands that they abort, by numbers that are not used again.
-    at_barrier: BTreeMap<u64, AtBarrier>,
-    next_barrier: u64,
+    pub(crate) at_barrier: BTreeMap<u64, AtBarrier<H>>,
+    pub(crate) next_barrier: u64,
     /// What these want ended, in all shards.
-    aborts: Vec<(u64, Selection)>,
+    pub(crate) aborts: VecDeque<AbortForCommand<H>>,
+    pub(crate) ended: VecDeque<Ended<H>>,
 }
 
-impl Runner {
-    pub(crate) fn new(memory: Region) -> Self {
-        Runner {
+impl<H: Handle> Engine<H> {
+    /// Executes nothing yet. What commands read, and the shares of all sessions, come from this memory.
+    #[must_use]
+    pub fn new(memory: Region) -> Self {
+        Engine {
             starvation: Starvation::new(&memory),
             memory,
             running: Vec::new(),
@@ -146,79 +144,99 @@ impl Runner {
             between: Vec::new(),
             held: VecDeque::new(),
             backoff: Backoff::new(BACKOFF_FIRST, BACKOFF_MAX),
-            backlog: VecDeque::new(),
+            work: VecDeque::new(),
             delayed: BTreeMap::new(),
             stalled: BTreeSet::new(),
-            kept: Rc::default(),
+            ledger: Rc::default(),
             keeps_too_much: false,
             at_barrier: BTreeMap::new(),
             next_barrier: 0,
-            aborts: Vec::new(),
+            aborts: VecDeque::new(),
+            ended: VecDeque::new(),
         }
     }
 
     /// Whether nothing is under way.
-    pub(crate) fn is_idle(&self) -> bool {
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
         let waits = self.starvation.len() + self.held.len() + self.at_barrier.len() + self.between.len();
         self.free.len() == self.running.len() && waits == 0
     }
 
-    /// Tries the commands that waited for another one, and those that found no memory.
-    pub(crate) fn retry(&mut self, engine: &mut FileEngine, now: Instant, ended: &mut Vec<Ended>) {
-        let mut is_in_vain = true;
-        for _ in 0..self.held.len() {
-            let Some(Held { handle, units, waiting }) = self.held.pop_front() else { break };
-            let progress = units.retry(waiting, &self.memory);
-            is_in_vain &= matches!(progress, Progress::Wait(_));
-            ended.extend(self.go_on(handle, &units, progress, engine, now));
-        }
-        self.backoff.asked(!self.held.is_empty(), is_in_vain, now);
-        self.feed_starved(engine, now, ended);
-        while let Some((tag, op)) = self.backlog.pop_front() {
-            if let Err(op) = engine.submit(tag, op) {
-                self.backlog.push_front((tag, op));
-                break;
-            }
-        }
+    /// What the kernel is to do next.
+    pub fn poll_work(&mut self) -> Option<Work> {
+        self.work.pop_front()
     }
 
-    fn go_on(
+    /// Takes back work for which there is no room now: it is the next again.
+    pub fn give_back(&mut self, work: Work) {
+        self.work.push_front(work);
+    }
+
+    /// A command that is over.
+    pub fn poll_ended(&mut self) -> Option<Ended<H>> {
+        self.ended.pop_front()
+    }
+
+    /// The commands that are over and were not polled yet.
+    pub fn ended(&self) -> impl ExactSizeIterator<Item = &Ended<H>> {
+        self.ended.iter()
+    }
+
+    /// What an administrator should read.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.ledger.poll_notice()
+    }
+
+    /// Tries the commands that waited for another one, and those that found no memory.
+    pub fn retry(&mut self, now: Instant) {
+        let mut is_in_vain = true;
+        for _ in 0..self.held.len() {
+            let Some(Held { command, units, waiting }) = self.held.pop_front() else { break };
+            let progress = units.retry(waiting, &self.memory);
+            is_in_vain &= matches!(progress, Progress::Wait(_));
+            self.go_on(command, &units, progress, now);
+        }
+        self.backoff.asked(!self.held.is_empty(), is_in_vain, now);
+        self.feed_starved(now);
+    }
+
+    /// A command is over, if somebody is to hear of it.
+    pub(crate) fn end(&mut self, command: Option<Command<H>>, reply: Reply) {
+        self.ended.extend(command.map(|command| Ended::with(command, reply)));
+    }
+
+    pub(crate) fn go_on(
         &mut self,
-        mut handle: Option<Handle>,
+        mut command: Option<Command<H>>,
         units: &Arc<LogicalUnits>,
         mut progress: Progress,
-        engine: &mut FileEngine,
         now: Instant,
-    ) -> Option<Ended> {
-        let mut ended = None;
+    ) {
         loop {
             let (execution, request) = match progress {
-                Progress::Done(reply) => return ended.or(handle.map(|handle| Ended { handle, reply: Some(reply) })),
+                Progress::Done(reply) => return self.end(command, reply),
                 Progress::Store(execution, request) => (execution, request),
                 Progress::Answered(execution, request) => {
-                    ended = handle.take().map(|handle| Ended { handle, reply: Some(Reply::good(None)) });
+                    self.end(command.take(), Reply::good(None));
                     (execution, request)
                 }
                 Progress::Wait(waiting) => {
-                    self.held.push_back(Held { handle, units: Arc::clone(units), waiting });
+                    self.held.push_back(Held { command, units: Arc::clone(units), waiting });
                     self.backoff.begin(now);
                     self.look_at.get_or_insert(now + SLOW);
-                    return ended;
+                    return;
                 }
                 Progress::Abort(execution, scope) => {
-                    self.wait_at_barrier(AtBarrier { handle, units: Arc::clone(units), execution }, scope);
-                    return ended;
+                    return self.wait_at_barrier(AtBarrier { command, units: Arc::clone(units), execution }, scope);
                 }
                 Progress::Piece(reply, disk) => {
-                    let handle = handle?;
-                    self.between.push(Between { handle, units: Arc::clone(units), disk });
-                    return Some(Ended { handle, reply: Some(reply) });
+                    let Some(command) = command else { return };
+                    self.between.push(Between { command, units: Arc::clone(units), disk });
+                    return self.end(Some(command), reply);
                 }
                 // Only what begins asks for memory, and waits where it began.
-                Progress::NoMemory(_) => {
-                    let refused = |handle| Ended { handle, reply: Some(Reply::bare(Status::TaskSetFull)) };
-                    return ended.or(handle.map(refused));
-                }
+                Progress::NoMemory(_) => return self.end(command, Reply::bare(Status::TaskSetFull)),
             };
             let mut attempt = Attempt::of(&execution, &request);
             let started = execution.store().start(request);
@@ -234,32 +252,25 @@ impl Runner {
                 }
                 (Started::Done(completion), Verdict::NoRoom) => {
                     execution.abandon(&completion);
-                    return ended.or(handle.map(|handle| Ended { handle, reply: Some(no_room_to_wait()) }));
+                    return self.end(command, no_room_to_wait());
                 }
                 (started, verdict) => {
                     self.look_at.get_or_insert(now + SLOW);
                     let units = Arc::clone(units);
-                    let tag = self.park(Running { handle, since: now, units, execution, attempt, aborted: None });
+                    let tag = self.park(Running { command, since: now, units, execution, attempt, aborted: None });
                     if let Verdict::Retry(at) = verdict {
                         self.stalled.insert((at, tag));
                     }
-                    self.wait(tag, started, engine, now);
-                    return ended;
+                    return self.wait(tag, started, now);
                 }
             }
         }
     }
 
-    /// Has a parked command's request done by the engine, or later.
-    fn wait(&mut self, tag: u32, started: Started, engine: &mut FileEngine, now: Instant) {
+    /// Has a parked command's request done by the kernel, or later.
+    pub(crate) fn wait(&mut self, tag: u32, started: Started, now: Instant) {
         match started {
-            Started::Kernel(op) => {
-                if !self.backlog.is_empty() {
-                    self.backlog.push_back((u64::from(tag), op));
-                } else if let Err(op) = engine.submit(u64::from(tag), op) {
-                    self.backlog.push_back((u64::from(tag), op));
-                }
-            }
+            Started::Kernel(op) => self.work.push_back(Work { id: tag.into(), op }),
             Started::Later(delayed) => {
                 self.delayed.insert((now + delayed.delay, tag), delayed);
             }
@@ -267,7 +278,7 @@ impl Runner {
         }
     }
 
-    fn park(&mut self, running: Running) -> u32 {
+    fn park(&mut self, running: Running<H>) -> u32 {
         match self.free.pop() {
             Some(tag) => {
                 self.running[tag as usize] = Some(running);
@@ -280,68 +291,79 @@ impl Runner {
         }
     }
 
-    fn unpark(&mut self, tag: u32) -> Option<Running> {
+    pub(crate) fn unpark(&mut self, tag: u32) -> Option<Running<H>> {
         let running = self.running.get_mut(tag as usize)?.take()?;
         self.free.push(tag);
         Some(running)
     }
 
-    /// The store has done what a parked command waited for.
-    pub(crate) fn completed(
-        &mut self,
-        tag: u64,
-        completion: Completion,
-        engine: &mut FileEngine,
-        now: Instant,
-        ended: &mut Vec<Ended>,
-    ) {
-        let Ok(tag) = u32::try_from(tag) else { return };
+    /// The kernel has done the work with this number, or a store what a parked command waited for.
+    pub fn completed(&mut self, id: u64, completion: Completion, now: Instant) {
+        let Ok(tag) = u32::try_from(id) else { return };
         let verdict = self.judge(tag, &completion, now);
         if let Verdict::Retry(_) = verdict {
             return;
         }
         let Some(running) = self.unpark(tag) else { return };
-        let Running { handle, units, execution, aborted, .. } = running;
+        let Running { command, units, execution, aborted, .. } = running;
         if verdict == Verdict::NoRoom {
             execution.abandon(&completion);
-            return ended.extend(handle.map(|handle| Ended { handle, reply: Some(no_room_to_wait()) }));
+            return self.end(command, no_room_to_wait());
         }
         let Some(Aborted { by, barriers }) = aborted else {
             let progress = units.resume(execution, completion, &self.memory);
-            return ended.extend(self.go_on(handle, &units, progress, engine, now));
+            return self.go_on(command, &units, progress, now);
         };
         execution.abandon(&completion);
         drop(barriers);
-        ended.extend(handle.map(|handle| Ended::aborted(handle, by)));
+        self.ended.extend(command.map(|command| Ended::aborted(command, by)));
     }
 
     /// When a delayed request is next due, or a waiting command asks again.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
         let due = self.delayed.first_key_value().map(|((at, _), _)| *at);
         let stalled = self.stalled.first().map(|(at, _)| *at);
         let others = [stalled, self.backoff.at(), self.look_at, self.starvation.poll_timeout()];
         due.into_iter().chain(others.into_iter().flatten()).min()
     }
 
-    /// Goes on with the requests whose time has come.
-    pub(crate) fn handle_timeout(&mut self, engine: &mut FileEngine, now: Instant, ended: &mut Vec<Ended>) {
+    /// Goes on with the requests whose time has come. What waits for others asks again by [`Engine::retry`].
+    pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(entry) = self.delayed.first_entry()
             && entry.key().0 <= now
         {
             let ((_, tag), delayed) = entry.remove_entry();
             match delayed.resume() {
-                Started::Done(completion) => self.completed(u64::from(tag), completion, engine, now, ended),
-                started => self.wait(tag, started, engine, now),
+                Started::Done(completion) => self.completed(u64::from(tag), completion, now),
+                started => self.wait(tag, started, now),
             }
         }
-        self.retry_stalled(engine, now, ended);
-        self.tend_starved(now, ended);
+        self.retry_stalled(now);
+        self.tend_starved(now);
         if self.look_at.is_some_and(|at| at <= now) {
-            let slow = |running: &&mut Running| now.saturating_since(running.since) >= SLOW;
+            let slow = |running: &&mut Running<H>| now.saturating_since(running.since) >= SLOW;
             self.running.iter_mut().flatten().filter(slow).for_each(|running| running.execution.keep_blocks());
             self.held.iter_mut().for_each(|held| held.waiting.keep_blocks());
             let is_over = self.free.len() == self.running.len() && self.held.is_empty();
             self.look_at = (!is_over).then_some(now + SLOW);
         }
+    }
+}
+
+impl<H> fmt::Debug for Engine<H> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Engine")
+            .field("running", &self.running.iter().flatten().count())
+            .field("for_the_kernel", &self.work.len())
+            .field("delayed", &self.delayed.len())
+            .field("stalled", &self.stalled.len())
+            .field("held", &self.held.len())
+            .field("without_memory", &self.starvation.len())
+            .field("between_pieces", &self.between.len())
+            .field("at_barriers", &self.at_barrier.len())
+            .field("memory", &self.memory)
+            .finish()
     }
 }

@@ -1,11 +1,12 @@
 //! A disk with a volatile cache, that is slow, fails now and then, and loses its cache when the power goes.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sanwire_store::{
-    Allocation, Completion, Delayed, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError,
+    Allocation, Completion, ErrorKind, Geometry, KernelOp, Outcome, Request, Started, Store, StoreError,
 };
 
 use crate::content::BLOCK_BYTES;
@@ -28,17 +29,59 @@ pub struct SimDisk {
     plan: Mutex<(DiskPlan, Random)>,
     medium: Arc<Medium>,
     broken: Arc<Broken>,
+    /// What a kernel would open: nothing of it is used.
+    file: Arc<File>,
+}
+
+/// A request that the kernel has the disk do.
+#[derive(Debug)]
+pub struct Flight {
+    /// How long it takes.
+    pub delay: Duration,
+    store: Arc<dyn Store>,
+    request: Request,
+}
+
+impl Flight {
+    /// It has taken that long: the disk does it now.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn land(self) -> Completion {
+        match self.store.start(self.request) {
+            Started::Done(completion) => completion,
+            Started::Kernel(_) | Started::Later(_) => unreachable!("the medium answers at once"),
+        }
+    }
 }
 
 impl SimDisk {
     /// An empty disk of `blocks`.
+    ///
+    /// # Panics
+    /// When the kernel has no `/dev/null`.
     #[must_use]
     pub fn new(blocks: u64, plan: DiskPlan, random: Random) -> Arc<Self> {
         let length_bytes = blocks * BLOCK_BYTES as u64;
         let bytes = vec![0; length_bytes as usize];
         let medium = Arc::new(Medium { length_bytes, state: Mutex::new(State { bytes, unflushed: BTreeMap::new() }) });
         let broken = Arc::new(Broken(Arc::clone(&medium)));
-        Arc::new(SimDisk { plan: Mutex::new((plan, random)), medium, broken })
+        let file = File::open("/dev/null").expect("every kernel has it");
+        Arc::new(SimDisk { plan: Mutex::new((plan, random)), medium, broken, file: Arc::new(file) })
+    }
+
+    /// Begins a request that [`Store::start`] has left to the kernel.
+    #[must_use]
+    pub fn take_off(&self, request: Request) -> Flight {
+        let mut plan = lock(&self.plan);
+        let (DiskPlan { delay_us, slow_per_million, error_per_million }, random) = &mut *plan;
+        let mut delay = random.micros(delay_us.0..=delay_us.1);
+        if random.chance(*slow_per_million) {
+            delay = delay * 100 + Duration::from_millis(1);
+        }
+        let fails = random.chance(*error_per_million);
+        let store: Arc<dyn Store> = if fails { self.broken.clone() } else { self.medium.clone() };
+        Flight { delay, store, request }
     }
 
     /// From now on it behaves so.
@@ -69,15 +112,7 @@ impl Store for SimDisk {
     }
 
     fn start(&self, request: Request) -> Started {
-        let mut plan = lock(&self.plan);
-        let (DiskPlan { delay_us, slow_per_million, error_per_million }, random) = &mut *plan;
-        let mut delay = random.micros(delay_us.0..=delay_us.1);
-        if random.chance(*slow_per_million) {
-            delay = delay * 100 + Duration::from_millis(1);
-        }
-        let fails = random.chance(*error_per_million);
-        let store: Arc<dyn Store> = if fails { self.broken.clone() } else { self.medium.clone() };
-        if delay.is_zero() { store.start(request) } else { Started::Later(Delayed { delay, store, request }) }
+        Started::Kernel(KernelOp { file: Arc::clone(&self.file), is_block_device: false, request })
     }
 }
 

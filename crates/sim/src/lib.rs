@@ -14,13 +14,14 @@
 
 pub mod content;
 pub mod disk;
+pub mod executor;
 pub mod hyperscsi;
 pub mod iscsi;
 pub mod model;
 pub mod plan;
+pub mod post;
 pub mod power;
 pub mod random;
-pub mod runner;
 pub mod seeds;
 pub mod task;
 pub mod workload;

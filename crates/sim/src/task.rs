@@ -4,10 +4,10 @@ use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_scsi::{Cdb, Extent, build, unmap_parameters};
 
 use crate::content::{BLOCK_BYTES, fill, version_of};
+use crate::executor::{COUNT, Counts};
 use crate::model::{Model, Range, Tick};
 use crate::plan::Work;
 use crate::random::Random;
-use crate::runner::{COUNT, Counts};
 
 /// The most blocks of a request to manage the server: several packets.
 const MANAGE_BLOCKS_MAX: u64 = 40;

@@ -14,11 +14,11 @@ use sanwire_device::Volatility;
 
 pub use self::wire::{Host, PlanOf, Wire};
 use crate::disk::{DiskPlan, SimDisk};
+use crate::executor::Counts;
 use crate::model::{Model, Range};
 use crate::plan::Fault;
 use crate::power::Records;
 use crate::random::Random;
-use crate::runner::Counts;
 use crate::task::{Kind, Shared};
 use crate::workload::{Initiator, Worker};
 
@@ -204,7 +204,7 @@ impl<W: Wire> World<W> {
         if let Some(host) = &mut self.host
             && host.poll_timeout().is_some_and(|at| at <= now)
         {
-            host.handle_timeout(now);
+            host.handle_timeout(now)?;
             W::woken(self, None)?;
             return W::drain_server(self);
         }

@@ -16,7 +16,7 @@ use super::plan::Medium;
 use super::shard::{Clients, Shard};
 use super::terms::Wanted;
 use super::wire::World;
-use crate::runner::logical_units;
+use crate::executor::logical_units;
 use crate::world::Outcome;
 
 /// The server's, and that of its clients.
@@ -60,9 +60,10 @@ impl World {
         for shard in 0..self.plan.wire.shards {
             let wanted = self.wire.wanted.clone();
             let clients = Clients { wanted, numbers: numbers.clone(), managers: self.plan.work.managers };
-            shards.push(Shard::new(self.shard_config(shard as u32, instance)?, Arc::clone(&units), clients));
+            let config = self.shard_config(shard as u32, instance)?;
+            shards.push(Shard::new(config, Arc::clone(&units), Arc::clone(self.disk()), clients));
         }
-        Ok(Host::new(shards))
+        Ok(Host::new(shards, self.random.fork()))
     }
 
     fn door(&self) -> Outcome<Door> {

@@ -1,36 +1,42 @@
 //! A server's process: its shards, which serve the same logical units, each with sessions and memory of its own.
 
-use std::collections::BTreeSet;
+use std::time::Duration;
 
 use sanwire_buffer::{Packet, Region};
-use sanwire_core::{Instant, Lun, Path};
+use sanwire_core::{Instant, Path};
+use sanwire_engine::{Selection, Which};
 use sanwire_hyperscsi::CommandHandle;
 
-use super::shard::{Shard, WantedReset};
+use super::shard::{Command, Shard, WantedReset};
+use crate::executor::Counts;
+use crate::post::{Mail, Post};
 use crate::random::Random;
-use crate::runner::Counts;
 use crate::world::{self, Outcome};
 
-/// A reset that waits for the end of what it has aborted.
-struct Reset {
-    /// Which shard was asked.
-    shard: usize,
-    handle: CommandHandle,
-    is_done: bool,
-    awaited: BTreeSet<CommandHandle>,
+/// How long mail from shard to shard takes at the most.
+const MAIL_MAX: Duration = Duration::from_micros(50);
+
+/// Who wants commands ended in all shards.
+#[derive(Clone, Copy)]
+enum AbortedBy {
+    /// A reset that a client has asked for.
+    Reset(CommandHandle),
+    /// A command, at the barrier with this number.
+    Command(u64),
 }
 
 /// A server that runs. Dropping it is killing it.
 pub struct Host {
     /// Its shards, in the order of their numbers.
     pub shards: Vec<Shard>,
-    resets: Vec<Reset>,
+    post: Post<Command, AbortedBy>,
 }
 
 impl Host {
     /// A server with these shards.
-    pub(super) fn new(shards: Vec<Shard>) -> Self {
-        Host { shards, resets: Vec::new() }
+    pub(super) fn new(shards: Vec<Shard>, random: Random) -> Self {
+        let post = Post::new(shards.len(), MAIL_MAX, random);
+        Host { shards, post }
     }
 
     /// Handles all events of all shards.
@@ -43,30 +49,52 @@ impl Host {
                 self.reset(shard, wanted, now);
             }
         }
-        self.answer(now);
-        Ok(())
+        self.answer(now)
     }
 
     /// Ends the commands of all clients of all shards for a logical unit.
     fn reset(&mut self, shard: usize, (handle, lun): WantedReset, now: Instant) {
-        let units = self.shards[shard].runner.units_of(handle.nexus());
-        let may_reset = |lun: &Lun| units.may_reset(handle.nexus(), *lun, now).is_some();
-        let is_done = lun.filter(may_reset).is_some_and(|lun| units.logical_unit_reset(lun));
-        let aborted = self.shards.iter_mut().map(|other| other.runner.abort(handle.nexus(), |_, _| is_done));
-        let awaited = aborted.flatten().collect();
-        self.resets.push(Reset { shard, handle, is_done, awaited });
+        let units = self.shards[shard].executor.units_of(handle.nexus());
+        let Some((lun, disk)) = lun.and_then(|lun| Some((lun, units.may_reset(handle.nexus(), lun, now)?))) else {
+            return self.shards[shard].server.managed(handle, false, now);
+        };
+        units.logical_unit_reset(lun);
+        let selection = Selection { by: handle.nexus(), which: Which::On(vec![disk]) };
+        self.abort_everywhere(shard, AbortedBy::Reset(handle), &selection, now);
     }
 
-    /// Answers the commands that have ended, and the resets that waited for them.
-    fn answer(&mut self, now: Instant) {
-        let Host { shards, resets } = self;
-        shards.iter_mut().for_each(|shard| shard.answer(now));
-        resets.retain(|reset| shards[reset.shard].has_session(reset.handle.nexus()));
-        let is_over = |reset: &mut Reset| !shards.iter().any(|shard| shard.runner.is_any_active(&reset.awaited));
-        let over: Vec<Reset> = resets.extract_if(.., is_over).collect();
-        for Reset { shard, handle, is_done, .. } in over {
-            shards[shard].server.managed(handle, is_done, now);
+    fn abort_everywhere(&mut self, home: usize, by: AbortedBy, selection: &Selection<Command>, now: Instant) {
+        let barrier = self.post.barrier(home, by);
+        self.post.abort_elsewhere(home, selection, &barrier, now);
+        self.shards[home].executor.abort(selection, Some(&barrier));
+    }
+
+    /// Has ended what commands want ended, and answers those that are over.
+    fn answer(&mut self, now: Instant) -> Outcome<()> {
+        for home in 0..self.shards.len() {
+            while let Some((number, selection)) = self.shards[home].executor.poll_abort() {
+                self.abort_everywhere(home, AbortedBy::Command(number), &selection, now);
+            }
         }
+        self.shards.iter_mut().try_for_each(|shard| shard.answer(now))?;
+        self.post.collect(now);
+        Ok(())
+    }
+
+    /// Reads the mail that has come.
+    fn read_mail(&mut self, now: Instant) -> Outcome<()> {
+        while let Some((number, mail)) = self.post.take(now) {
+            let shard = &mut self.shards[number];
+            match mail {
+                Mail::Abort(selection, barrier) => {
+                    shard.executor.abort(&selection, Some(&barrier));
+                    shard.answer(now)?;
+                }
+                Mail::BarrierPassed(AbortedBy::Reset(handle)) => shard.server.managed(handle, true, now),
+                Mail::BarrierPassed(AbortedBy::Command(number)) => shard.executor.barrier_passed(number, now),
+            }
+        }
+        self.answer(now)
     }
 
     /// Begins what waited for memory, for aborts or for blocks, perhaps of another shard, as far as it can.
@@ -74,9 +102,8 @@ impl Host {
     /// # Errors
     /// When a shard breaks a promise.
     pub fn feed_starved(&mut self, now: Instant) -> Outcome<()> {
-        self.shards.iter_mut().try_for_each(|shard| shard.runner.retry(now))?;
-        self.answer(now);
-        Ok(())
+        self.shards.iter_mut().for_each(|shard| shard.executor.retry(now));
+        self.answer(now)
     }
 
     /// What the shards send, each of them by its own ports.
@@ -102,7 +129,7 @@ impl Host {
         let shards = self.shards.len() as u64;
         let mut scheduled = Vec::new();
         for (number, shard) in (0..).zip(&mut self.shards) {
-            let taken = std::mem::take(&mut shard.runner.scheduled);
+            let taken = shard.executor.take_scheduled();
             // A shard counts its tokens for itself.
             scheduled.extend(taken.into_iter().map(|(at, token)| (at, token * shards + number)));
         }
@@ -131,16 +158,17 @@ impl world::Host for Host {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.shards.iter().filter_map(Shard::poll_timeout).min()
+        self.shards.iter().filter_map(Shard::poll_timeout).chain(self.post.next_at()).min()
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
+    fn handle_timeout(&mut self, now: Instant) -> Outcome<()> {
         self.shards.iter_mut().for_each(|shard| shard.handle_timeout(now));
+        self.read_mail(now)
     }
 
     fn disk_done(&mut self, token: u64, now: Instant) -> Outcome<()> {
         let (shards, token) = (self.shards.len() as u64, token);
-        self.shards[(token % shards) as usize].runner.disk_done(token / shards, now)?;
+        self.shards[(token % shards) as usize].executor.disk_done(token / shards, now);
         // The blocks are free for commands of other shards too.
         self.feed_starved(now)
     }
@@ -150,7 +178,7 @@ impl world::Host for Host {
     }
 
     fn kill(self, random: &mut Random) {
-        self.shards.into_iter().for_each(|shard| shard.runner.kill(random));
+        self.shards.into_iter().for_each(|shard| shard.executor.kill(random));
     }
 
     fn sessions(&self) -> usize {
@@ -158,14 +186,14 @@ impl world::Host for Host {
     }
 
     fn is_idle(&self) -> bool {
-        self.shards.iter().all(|shard| shard.runner.is_idle()) && self.resets.is_empty()
+        self.shards.iter().all(|shard| shard.executor.is_idle()) && self.post.is_empty()
     }
 
     fn describe(&self) -> String {
         let shards = self.shards.iter().map(|shard| {
             let (connections, counters) = (shard.server.connections(), shard.server.counters());
-            format!("shard: {connections} connections, {}, {counters:?}", shard.runner.describe())
+            format!("shard: {connections} connections, {}, {counters:?}", shard.executor.describe())
         });
-        format!("{}\n{} resets waiting", shards.collect::<Vec<_>>().join("\n"), self.resets.len())
+        format!("{}\n{:?}", shards.collect::<Vec<_>>().join("\n"), self.post)
     }
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use sanwire_buffer::{Region, Shortage, Slice};
 use sanwire_core::{ClientId, Instant, Lun, NexusId};
 use sanwire_device::{LogicalUnits, NexusPorts};
+use sanwire_engine::{Handle, Selection, Which, task_aborted};
 use sanwire_hyperscsi::{Agreed, CommandHandle, Server, ServerConfig, ServerEvent};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
-use sanwire_scsi::{Reply, Status};
 
 use super::terms::Wanted;
-use crate::runner::{Counts, Ended, Handle, Runner};
+use crate::disk::SimDisk;
+use crate::executor::{Counts, Executor};
 use crate::task::manage_request;
 
 /// What a server knows of its clients.
@@ -40,25 +41,29 @@ pub struct Shard {
     pub server: Server,
     pub(super) memory: Region,
     /// What it executes.
-    pub runner: Runner<CommandHandle>,
+    pub executor: Executor<Command>,
     clients: Clients,
     visitors: BTreeMap<NexusId, Visitor>,
     /// What the trace must know.
     pub notes: Vec<u64>,
 }
 
-impl Handle for CommandHandle {
+/// A command of HyperSCSI, as the engine knows it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Command(pub CommandHandle);
+
+impl Handle for Command {
     fn nexus(&self) -> NexusId {
-        CommandHandle::nexus(self)
+        self.0.nexus()
     }
 }
 
 impl Shard {
     /// A shard of a server with these logical units.
-    pub(super) fn new(config: ServerConfig, units: Arc<LogicalUnits>, clients: Clients) -> Self {
+    pub(super) fn new(config: ServerConfig, units: Arc<LogicalUnits>, disk: Arc<SimDisk>, clients: Clients) -> Self {
         let memory = config.memory.clone();
-        let runner = Runner::new(memory.clone(), units);
-        Shard { server: Server::new(config), memory, runner, clients, visitors: BTreeMap::new(), notes: Vec::new() }
+        let executor = Executor::new(memory.clone(), units, disk);
+        Shard { server: Server::new(config), memory, executor, clients, visitors: BTreeMap::new(), notes: Vec::new() }
     }
 
     /// Handles the events of the server up to a reset, which concerns all shards.
@@ -71,35 +76,36 @@ impl Shard {
                 ServerEvent::SessionOpened { nexus, client, run, options, memory, .. } => {
                     self.open(nexus, client, &options, memory)?;
                     let writer = u128::from_be_bytes(client.0) ^ u128::from(run);
-                    self.runner.units_of(nexus).name_writer(nexus, writer.to_be_bytes());
+                    self.executor.units_of(nexus).name_writer(nexus, writer.to_be_bytes());
                 }
                 ServerEvent::Disconnected { nexus } if self.server.is_connected(nexus) => {}
                 ServerEvent::Disconnected { nexus } => {
-                    for handle in self.runner.withdraw_starved(nexus) {
+                    for Command(handle) in self.executor.withdraw_starved(nexus) {
                         self.server.withdraw(handle, now);
                     }
                 }
                 ServerEvent::Held { nexus, is_held } => {
-                    self.runner.withhold(nexus, is_held);
-                    self.runner.retry(now)?;
+                    self.executor.withhold(nexus, is_held);
+                    self.executor.retry(now);
                 }
                 ServerEvent::Refused { .. } => {}
                 ServerEvent::Options { nexus, options } | ServerEvent::SessionResumed { nexus, options, .. } => {
-                    self.runner.units_of(nexus).lock_media(nexus, options.medium_lock);
+                    self.executor.units_of(nexus).lock_media(nexus, options.medium_lock);
                     if let Some(visitor) = self.visitors.get_mut(&nexus) {
                         visitor.is_read_only = options.peer_is_read_only;
                     }
                 }
                 ServerEvent::SessionClosed { nexus } => {
-                    self.runner.close(nexus);
+                    self.executor.close(nexus);
                     self.visitors.remove(&nexus);
                 }
                 ServerEvent::Command { handle, task } => {
                     self.notes.push(handle.number());
-                    self.runner.begin(handle, task, counts, now)?;
+                    self.executor.begin(Command(handle), task, counts, now)?;
                 }
                 ServerEvent::Abort { handle } => {
-                    self.runner.abort(handle.nexus(), |other, _| other == handle);
+                    let which = Which::Command(Command(handle));
+                    self.executor.abort(&Selection { by: handle.nexus(), which }, None);
                 }
                 ServerEvent::Administer { handle, request, .. } => {
                     let answer = self.administer(handle.nexus(), request, counts)?;
@@ -107,19 +113,18 @@ impl Shard {
                 }
                 ServerEvent::Reset { handle, lun } => return Ok(Some((handle, lun))),
             }
-            self.answer(now);
+            self.answer(now)?;
         }
         Ok(None)
     }
 
-    /// Whether a session is still there.
-    pub(super) fn has_session(&self, nexus: NexusId) -> bool {
-        self.visitors.contains_key(&nexus)
-    }
-
     fn open(&mut self, nexus: NexusId, client: ClientId, options: &Agreed, memory: Region) -> Result<(), String> {
+        // Its program may have been killed and run again.
+        for (former, _) in self.visitors.iter().filter(|(_, visitor)| visitor.client == client) {
+            self.executor.keep_blocks(*former, nexus);
+        }
         let ports = NexusPorts { initiator: TransportId::hyperscsi(client), target: TargetPort::default() };
-        let units = self.runner.open_view(nexus, Arc::new(ports), memory)?;
+        let units = self.executor.open_view(nexus, Arc::new(ports), memory)?;
         let is_read_only = options.peer_is_read_only;
         units.set_read_only(is_read_only || self.clients.wanted.of(client).read_only);
         units.lock_media(nexus, options.medium_lock);
@@ -129,14 +134,14 @@ impl Shard {
 
     /// When something is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.server.poll_timeout().into_iter().chain(self.runner.poll_timeout()).min()
+        self.server.poll_timeout().into_iter().chain(self.executor.poll_timeout()).min()
     }
 
     /// Time has passed.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.server.handle_timeout(now);
-        self.runner.handle_timeout(now);
-        let starving = self.runner.starving().chain(self.server.starving());
+        self.executor.handle_timeout(now);
+        let starving = self.executor.starving().chain(self.server.starving());
         let shortage: Shortage = starving.collect();
         self.server.relieve(&shortage, now);
     }
@@ -145,7 +150,7 @@ impl Shard {
     pub(super) fn look_after_terms(&mut self, now: Instant) {
         for (nexus, visitor) in &self.visitors {
             let is_read_only = visitor.is_read_only || self.clients.wanted.of(visitor.client).read_only;
-            self.runner.units_of(*nexus).set_read_only(is_read_only);
+            self.executor.units_of(*nexus).set_read_only(is_read_only);
         }
         self.server.refresh_options(now);
         self.server.share_windows(now);
@@ -153,7 +158,7 @@ impl Shard {
 
     /// Whether an initiator keeps the medium in.
     pub(super) fn keeps_medium(&self) -> bool {
-        self.runner.units.get(Lun::default()).is_some_and(|disk| disk.is_removal_prevented())
+        self.executor.units.get(Lun::default()).is_some_and(|disk| disk.is_removal_prevented())
     }
 
     /// Does what it is asked, which is to send it back, for a client that may ask.
@@ -185,9 +190,13 @@ impl Shard {
     }
 
     /// Tells the clients what has become of their commands.
-    pub(super) fn answer(&mut self, now: Instant) {
-        for Ended { handle, reply } in std::mem::take(&mut self.runner.ended) {
-            self.server.reply(handle, reply.unwrap_or_else(|| Reply::bare(Status::TaskAborted)), now);
+    ///
+    /// # Errors
+    /// When one was answered before.
+    pub(super) fn answer(&mut self, now: Instant) -> Result<(), String> {
+        for (Command(handle), reply) in self.executor.take_ended(now)? {
+            self.server.reply(handle, reply.unwrap_or_else(task_aborted), now);
         }
+        Ok(())
     }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sanwire_buffer::{Region, Shortage};
 use sanwire_core::{Instant, NexusId};
 use sanwire_device::NexusPorts;
+use sanwire_engine::{Handle, Selection, Which};
 use sanwire_iscsi::{
     Admission, Admitted, CommandHandle, ConnectionId, Function, ManageHandle, ManageOutcome, Server, ServerConfig,
     ServerEvent,
@@ -14,13 +16,21 @@ use sanwire_scsi::reservation::TransportId;
 
 use super::desk::target_port;
 use crate::disk::SimDisk;
+use crate::executor::{COUNT, Counts, Executor, logical_units};
+use crate::post::{Mail, Post};
 use crate::random::Random;
-use crate::runner::{COUNT, Counts, Ended, Handle, Runner, logical_units};
-use crate::world;
+use crate::world::{self, Outcome};
 
-impl Handle for CommandHandle {
+/// How long mail of the only shard to itself takes at the most.
+const MAIL_MAX: Duration = Duration::from_micros(5);
+
+/// A command of iSCSI, as the engine knows it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Command(pub CommandHandle);
+
+impl Handle for Command {
     fn nexus(&self) -> NexusId {
-        CommandHandle::nexus(self)
+        self.0.nexus()
     }
 }
 
@@ -30,9 +40,9 @@ pub struct Host {
     pub server: Server,
     memory: Region,
     /// What it executes.
-    pub runner: Runner<CommandHandle>,
-    /// Requests that wait for the end of commands.
-    managing: Vec<(ManageHandle, BTreeSet<CommandHandle>)>,
+    pub executor: Executor<Command>,
+    /// Where requests wait for the end of commands.
+    post: Post<Command, ManageHandle>,
     sessions: BTreeSet<NexusId>,
     admissions: u64,
     /// Connections that are to be closed when all is sent.
@@ -46,14 +56,14 @@ impl Host {
     ///
     /// # Errors
     /// When the disk or its name is refused.
-    pub fn new(config: ServerConfig, disk: Arc<SimDisk>, write_cache: bool) -> Result<Self, String> {
+    pub fn new(config: ServerConfig, disk: Arc<SimDisk>, write_cache: bool, random: Random) -> Result<Self, String> {
         let memory = config.memory.clone();
-        let runner = Runner::new(memory.clone(), logical_units(disk, write_cache, None)?);
+        let units = logical_units(Arc::clone(&disk), write_cache, None)?;
         Ok(Host {
             server: Server::new(config),
+            executor: Executor::new(memory.clone(), units, disk),
             memory,
-            runner,
-            managing: Vec::new(),
+            post: Post::new(1, MAIL_MAX, random),
             sessions: BTreeSet::new(),
             admissions: 0,
             closing: Vec::new(),
@@ -78,15 +88,14 @@ impl Host {
                 ServerEvent::SessionOpened { nexus, initiator, isid, memory, .. } => {
                     let initiator = TransportId::iscsi_port(initiator.as_str(), isid.0)
                         .map_err(|error| format!("{initiator}: {error}"))?;
-                    self.runner.open(nexus, Arc::new(NexusPorts { initiator, target: target_port() }), memory);
+                    self.executor.open(nexus, Arc::new(NexusPorts { initiator, target: target_port() }), memory);
                     self.sessions.insert(nexus);
                 }
                 ServerEvent::SessionClosed { nexus, .. } => {
                     if !self.sessions.remove(&nexus) {
                         return Err(format!("{nexus:?} was closed and was not open"));
                     }
-                    self.runner.close(nexus);
-                    self.managing.retain(|(handle, _)| handle.nexus() != nexus);
+                    self.executor.close(nexus);
                 }
                 ServerEvent::Command { handle, task, .. } => {
                     if !self.sessions.contains(&handle.nexus()) {
@@ -95,41 +104,50 @@ impl Host {
                     if task.cdb.operation_code() == COUNT {
                         self.counted.push(task.cdb[2..10].iter().fold(0, |id, byte| id << 8 | u64::from(*byte)));
                     }
-                    self.runner.begin(handle, task, counts, now)?;
+                    self.executor.begin(Command(handle), task, counts, now)?;
                 }
-                ServerEvent::Manage {
-                    handle,
-                    function: Function::AbortTask(command) | Function::ForsakeTask(command),
-                    ..
-                } => {
-                    let awaited = self.runner.abort(handle.nexus(), |other, _| other == command);
-                    self.managing.push((handle, awaited));
+                ServerEvent::Manage { handle, function: Function::AbortTask(command), .. } => {
+                    self.executor.abort(&this_one(command), Some(&self.post.barrier(0, handle)));
+                }
+                ServerEvent::Manage { handle, function: Function::ForsakeTask(command), .. } => {
+                    self.executor.leave(&this_one(command), Some(&self.post.barrier(0, handle)));
                 }
                 ServerEvent::Manage { function, .. } => return Err(format!("no client asks for {function:?}")),
                 ServerEvent::Close { connection } | ServerEvent::Cut { connection } => self.closing.push(connection),
             }
-            self.answer(now);
+            self.answer(now)?;
         }
-        self.runner.retry(now)?;
-        if self.runner.is_starved() && self.server.relieve(now) {
-            self.runner.retry(now)?;
+        self.executor.retry(now);
+        if self.executor.is_starved() && self.server.relieve(now) {
+            self.executor.retry(now);
         }
-        self.answer(now);
-        Ok(())
+        self.answer(now)
     }
 
-    fn answer(&mut self, now: Instant) {
-        for Ended { handle, reply } in std::mem::take(&mut self.runner.ended) {
+    fn answer(&mut self, now: Instant) -> Outcome<()> {
+        for (Command(handle), reply) in self.executor.take_ended(now)? {
             match reply {
                 Some(reply) => self.server.reply(handle, reply, now),
                 None => self.server.aborted(handle, now),
             }
         }
-        let Host { managing, runner, server, .. } = self;
-        for (handle, _) in managing.extract_if(.., |(_, awaited)| !runner.is_any_active(awaited)) {
-            server.managed(handle, ManageOutcome::Complete, now);
+        self.post.collect(now);
+        Ok(())
+    }
+
+    fn read_mail(&mut self, now: Instant) {
+        while let Some((_, mail)) = self.post.take(now) {
+            // There is one shard, and no command that ends others.
+            if let Mail::BarrierPassed(handle) = mail {
+                self.server.managed(handle, ManageOutcome::Complete, now);
+            }
         }
     }
+}
+
+/// A command that its own initiator wants ended.
+fn this_one(command: CommandHandle) -> Selection<Command> {
+    Selection { by: command.nexus(), which: Which::Command(Command(command)) }
 }
 
 impl world::Host for Host {
@@ -138,23 +156,24 @@ impl world::Host for Host {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.server.poll_timeout().into_iter().chain(self.runner.poll_timeout()).min()
+        self.server.poll_timeout().into_iter().chain(self.executor.poll_timeout()).chain(self.post.next_at()).min()
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
+    fn handle_timeout(&mut self, now: Instant) -> Outcome<()> {
         self.server.handle_timeout(now);
-        self.runner.handle_timeout(now);
-        let starving = self.runner.starving().chain(self.server.starving());
+        self.read_mail(now);
+        self.executor.handle_timeout(now);
+        let starving = self.executor.starving().chain(self.server.starving());
         let shortage: Shortage = starving.collect();
         if !shortage.is_empty() {
             self.server.drop_hoards(&shortage, now);
         }
+        self.answer(now)
     }
 
     fn disk_done(&mut self, token: u64, now: Instant) -> Result<(), String> {
-        self.runner.disk_done(token, now)?;
-        self.answer(now);
-        Ok(())
+        self.executor.disk_done(token, now);
+        self.answer(now)
     }
 
     fn shut_down(&mut self, now: Instant) {
@@ -162,7 +181,7 @@ impl world::Host for Host {
     }
 
     fn kill(self, random: &mut Random) {
-        self.runner.kill(random);
+        self.executor.kill(random);
     }
 
     fn sessions(&self) -> usize {
@@ -170,11 +189,11 @@ impl world::Host for Host {
     }
 
     fn is_idle(&self) -> bool {
-        self.runner.is_idle() && self.managing.is_empty()
+        self.executor.is_idle() && self.post.is_empty()
     }
 
     fn describe(&self) -> String {
-        let Host { sessions, managing, .. } = self;
-        format!("server: {} sessions, {}, {} requests wait", sessions.len(), self.runner.describe(), managing.len())
+        let Host { sessions, post, .. } = self;
+        format!("server: {} sessions, {}, {post:?}", sessions.len(), self.executor.describe())
     }
 }

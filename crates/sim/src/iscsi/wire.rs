@@ -112,7 +112,8 @@ impl Wire for Streams {
             commands_max: world.plan.wire.commands_max,
             transfer_max_bytes: 1 << 20,
         };
-        Host::new(config, Arc::clone(world.disk()), world.plan.write_cache)
+        let random = world.random.fork();
+        Host::new(config, Arc::clone(world.disk()), world.plan.write_cache, random)
     }
 
     fn make_client(world: &mut World, client: usize) -> Outcome<Client> {

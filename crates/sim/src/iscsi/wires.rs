@@ -241,7 +241,7 @@ impl World {
         while is_moving {
             let Some(host) = &mut self.host else { return Ok(()) };
             host.drain_events(&mut self.counts, now)?;
-            let scheduled = std::mem::take(&mut host.runner.scheduled);
+            let scheduled = host.executor.take_scheduled();
             let closing = std::mem::take(&mut host.closing);
             let mut packets = Vec::new();
             is_moving = !closing.is_empty();

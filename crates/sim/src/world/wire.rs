@@ -20,7 +20,10 @@ pub trait Host {
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// Time has passed.
-    fn handle_timeout(&mut self, now: Instant);
+    ///
+    /// # Errors
+    /// When the server breaks a promise.
+    fn handle_timeout(&mut self, now: Instant) -> Outcome<()>;
 
     /// The disk has done something.
     ///

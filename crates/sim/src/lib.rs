@@ -14,6 +14,7 @@
 
 pub mod content;
 pub mod disk;
+pub mod engine;
 pub mod executor;
 pub mod hyperscsi;
 pub mod iscsi;

@@ -89,6 +89,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
             data_out: (!data.is_empty()).then(|| data.into()),
             tells_residual: u.arbitrary()?,
             data_in_max_bytes: room,
+            may_share: u.arbitrary()?,
             piece: if u.ratio(1, 4)? {
                 Some(Piece { from_bytes: u.arbitrary()?, data_out_bytes: u.arbitrary()? })
             } else {

@@ -94,7 +94,7 @@ impl World {
 
     fn pdu(&mut self, connection: ConnectionId, header: Header, data: Vec<u8>) {
         let mut outbox = Outbox::default();
-        outbox.push(header, Some(Slice::from(data)));
+        outbox.push(header, Some(data.into()));
         while let Some(packet) = outbox.pop() {
             let payload = packet.payload.map_or(Vec::new(), |payload| payload.to_vec());
             self.bytes(connection, &[&packet.head[..], &payload].concat());

@@ -314,7 +314,7 @@ impl World {
                 1 => Some(payload(u, 3000)?.into()),
                 _ => self.memory.frame(512 * u.int_in_range(1..=32usize)?).map(|mut frame| {
                     frame.fill(CANARY);
-                    frame.freeze()
+                    frame.freeze().into()
                 }),
             };
             let status = *u.choose(&[Status::Good, Status::Good, Status::CheckCondition])?;

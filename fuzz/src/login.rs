@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use arbitrary::{Result, Unstructured};
-use sanwire_buffer::Slice;
 use sanwire_core::Instant;
 use sanwire_iscsi::wire::{Header, LoginRequest};
 use sanwire_iscsi::{
@@ -135,7 +134,7 @@ pub fn server(seed: [u8; 32]) -> ServerLogin {
 /// A PDU as it is on the wire.
 pub fn pdu(header: Header, text: Vec<u8>) -> Vec<u8> {
     let mut outbox = Outbox::default();
-    outbox.push(header, Some(Slice::from(text)));
+    outbox.push(header, Some(text.into()));
     let mut bytes = Vec::new();
     while let Some(packet) = outbox.pop() {
         bytes.extend_from_slice(&packet.head);

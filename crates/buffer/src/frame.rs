@@ -24,6 +24,8 @@ pub struct Frame {
 enum Home {
     Region(Region),
     Heap,
+    /// The heap, too; the bytes are part of what a store keeps.
+    Store,
 }
 
 // SAFETY: a frame owns its bytes alone, wherever it is.
@@ -55,8 +57,17 @@ impl Frame {
     pub fn region(&self) -> Option<&Region> {
         match &self.home {
             Home::Region(region) => Some(region),
-            Home::Heap => None,
+            Home::Heap | Home::Store => None,
         }
+    }
+
+    /// The same, kept by a store, which shares it with its answers: see [`Slice::lent_bytes`].
+    #[must_use]
+    pub fn of_store(mut self) -> Frame {
+        if let Home::Heap = self.home {
+            self.home = Home::Store;
+        }
+        self
     }
 
     /// Gives up the right to write, for slices that may be shared.
@@ -110,7 +121,7 @@ impl Drop for Frame {
     fn drop(&mut self) {
         match &self.home {
             Home::Region(region) => region.take_back(self.pointer, self.capacity),
-            Home::Heap => {
+            Home::Heap | Home::Store => {
                 let bytes = std::ptr::slice_from_raw_parts_mut(self.pointer.as_ptr(), self.capacity);
                 // SAFETY: pointer and capacity are those of the box that `From<Vec<u8>>` took apart, or of memory of the global
                 // allocator with a box's layout.
@@ -149,6 +160,19 @@ impl Slice {
     #[must_use]
     pub fn region(&self) -> Option<&Region> {
         self.frame.region()
+    }
+
+    /// Bytes of it that nobody accounts for elsewhere: it is neither of a region, which has its shares, nor of a store.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        if matches!(self.frame.home, Home::Heap) { self.len() } else { 0 }
+    }
+
+    /// What it keeps of a store's memory, in bytes: the whole frame, however short it is itself. If the store is written to
+    /// meanwhile, that is memory which the store has not any more.
+    #[must_use]
+    pub fn lent_bytes(&self) -> usize {
+        if matches!(self.frame.home, Home::Store) { self.frame.capacity } else { 0 }
     }
 
     /// The frame, writable again, when no other slice of it is left; otherwise the slice as it was.
@@ -230,6 +254,9 @@ mod tests {
         assert_eq!((&*frame, frame.capacity()), (&[1, 5][..], 3));
         assert!(Frame::from(Vec::new()).is_empty());
         assert_eq!(*Frame::zeroed(5000).unwrap(), [0; 5000]);
+        let (own, lent) = (Frame::from(vec![1; 9]).freeze(), Frame::from(vec![1; 9]).of_store().freeze());
+        assert_eq!((own.slice(2..5).heap_bytes(), own.lent_bytes()), (3, 0));
+        assert_eq!((lent.heap_bytes(), lent.slice(2..5).lent_bytes()), (0, 9));
         assert!(Frame::zeroed(0).is_none());
     }
 

@@ -3,7 +3,7 @@
 //! A [`Region`] is one mapping that kernel rings can register. It hands out [`Frame`]s: unique, contiguous runs of it
 //! that go home when dropped. Submitting an operation moves the frame into it; the completion gives the frame back.
 //! [`Frame::freeze`] turns a frame into a shared read-only [`Slice`], for what must be kept until a peer has
-//! acknowledged it.
+//! acknowledged it; what lies in several places goes as [`Slices`].
 //!
 //! A region never grows: when nothing fits, [`Region::frame`] answers `None` and the caller waits (back-pressure). Several
 //! holders of one region each have a share, by which none of them can take it all ([`Region::share`]).
@@ -15,8 +15,10 @@ mod pages;
 mod region;
 mod share;
 mod shortage;
+mod slices;
 
 pub use frame::{Frame, Slice};
 pub use packet::{HEAD_INLINE_BYTES, Head, Packet};
 pub use region::{Region, UNIT_BYTES};
 pub use shortage::Shortage;
+pub use slices::Slices;

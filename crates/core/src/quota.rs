@@ -435,6 +435,7 @@ mod tests {
         ),
         (&ANSWERS_OF_SESSION, ANSWERS, "who_says_that_it_has_answers_and_acknowledges_none_is_not_served_without_end"),
         (&ANSWER_BYTES_OF_SESSION, ANSWERS, "long_answers_that_nobody_takes_are_not_made_without_end"),
+        (&LENT_BYTES_OF_SESSION, ANSWERS, "who_holds_much_of_a_store_gets_copies_and_is_served"),
         (&ISCSI_COMMANDS_OF_SESSION, ISCSI, "how_many_commands_and_connections_sessions_have_is_counted"),
         (&ISCSI_CONNECTIONS_OF_SESSION, ISCSI, "how_many_commands_and_connections_sessions_have_is_counted"),
         (&ISCSI_EARLY_BYTES, ISCSI, "pings_that_come_early_keep_little_and_are_answered_all_the_same"),
@@ -446,6 +447,7 @@ mod tests {
         ),
         (&ISCSI_KEPT_BYTES, ISCSI_RECOVERY, "what_is_kept_is_bounded"),
         (&ISCSI_KEPT_HEAP_BYTES, ISCSI, "what_is_kept_for_recovery_is_bounded_outside_the_memory_for_data_too"),
+        (&ISCSI_LENT_BYTES, ISCSI_PLACES, "who_has_much_of_a_store_waiting_gets_copies"),
         (
             &HALF_OPENS_OF_SESSION,
             HANDSHAKES,
@@ -497,6 +499,7 @@ mod tests {
     const HANDSHAKES: &str = "protocol/hyperscsi/src/server/tests/handshakes.rs";
     const INBOX: &str = "target/src/inbox.rs";
     const ISCSI: &str = "protocol/iscsi/src/server/tests/heap.rs";
+    const ISCSI_PLACES: &str = "protocol/iscsi/src/server/tests/places.rs";
     const ISCSI_RECOVERY: &str = "protocol/iscsi/src/server/tests/recovery.rs";
     const LOGGING: &str = "target/src/logging.rs";
     const MEMORY: &str = "protocol/hyperscsi/src/server/tests/memory.rs";

@@ -334,7 +334,7 @@ impl State {
             State::Read { room_bytes } => match completion {
                 Ok(Outcome::Read(mut frame)) => {
                     frame.truncate(room_bytes);
-                    Ok(Step::Data(frame.freeze()))
+                    Ok(Step::Data(frame.freeze().into()))
                 }
                 Ok(_) => Err(fault::INTERNAL),
                 Err(error) => Err(disk.fault(&error)),

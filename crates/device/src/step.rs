@@ -14,8 +14,8 @@ pub(crate) enum Step {
     Good,
     /// GOOD, with an answer; it is cut to what the initiator has room for.
     Answer(Vec<u8>),
-    /// GOOD, with a frame of data.
-    Data(sanwire_buffer::Slice),
+    /// GOOD, with data.
+    Data(sanwire_buffer::Slices),
     /// The store's turn.
     Store(State, Request),
     /// GOOD at once; the store's turn nevertheless, and nobody hears what becomes of it.

@@ -264,6 +264,7 @@ pub(crate) fn task(cdb: impl Into<Cdb>, data_out: &[u8]) -> Task {
         data_out,
         tells_residual: false,
         data_in_max_bytes: 1 << 20,
+        may_share: true,
         piece: None,
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::{Slice, Slices};
 use sanwire_core::Lun;
 
 /// A command descriptor block of up to 32 bytes.
@@ -105,6 +105,9 @@ pub struct Task {
     pub tells_residual: bool,
     /// How many bytes of answer the initiator has room for.
     pub data_in_max_bytes: u32,
+    /// Whether the answer may be a share of what a store keeps in memory. It lives until the initiator has it; one that has much of
+    /// that under way gets copies, for which there is a share of the memory for data.
+    pub may_share: bool,
     /// Which piece of the command this is, over a wire that can carry a long transfer in pieces.
     pub piece: Option<Piece>,
 }
@@ -150,7 +153,7 @@ pub struct Reply {
     /// Fixed or descriptor format sense data, empty unless the status is [`Status::CheckCondition`].
     pub sense: Vec<u8>,
     /// The answer's data, never longer than the task had room for.
-    pub data_in: Option<Slice>,
+    pub data_in: Option<Slices>,
     /// How much data the command takes, in bytes, if that is known and is not what came with it.
     pub data_out_bytes: Option<u64>,
     /// The command is well so far, but not over: this is left of it. Never for a task without a [`Piece`].
@@ -166,7 +169,7 @@ impl Reply {
 
     /// Success, with data or without.
     #[must_use]
-    pub fn good(data_in: Option<Slice>) -> Self {
+    pub fn good(data_in: Option<Slices>) -> Self {
         Reply { data_in, ..Reply::bare(Status::Good) }
     }
 }

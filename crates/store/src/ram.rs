@@ -7,7 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use sanwire_buffer::Slice;
+use sanwire_buffer::Slices;
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 
 use self::chunk::{CHUNK_BYTES, GROUP_CHUNKS, Group, PAGE_BYTES, Pages, chunks, covered_pages, touched_pages};
@@ -30,7 +30,7 @@ const FETCHED_MAX_BYTES: usize = 16 << 10;
 /// chunk. Zeroes are not kept allocated. A request for which there is no memory fails with [`ErrorKind::Full`] and changes
 /// nothing (zeroing and discarding: nothing more); the last of the memory is left to the rest of the process.
 /// A read within one chunk is not copied, unless it is very short, but shares the chunk, which a later write then copies:
-/// each reply on its way may hold 256 KiB of the past.
+/// each reply on its way may hold 256 KiB of the past ([`sanwire_buffer::Slice::lent_bytes`]).
 pub struct RamStore {
     geometry: GrowingGeometry,
     /// Replaced as a whole when the disk grows; the groups themselves stay.
@@ -191,7 +191,7 @@ impl Store for RamStore {
         Started::Done(self.geometry.get().check(&request).and_then(|()| self.perform(request)))
     }
 
-    fn share(&self, offset_bytes: u64, length_bytes: usize) -> Option<Slice> {
+    fn share(&self, offset_bytes: u64, length_bytes: usize) -> Option<Slices> {
         let end_bytes = offset_bytes.checked_add(length_bytes as u64)?;
         if length_bytes < SHARED_MIN_BYTES || end_bytes > self.geometry.get().length_bytes {
             return None;
@@ -203,7 +203,7 @@ impl Store for RamStore {
         if length_bytes <= FETCHED_MAX_BYTES {
             shared.prefetch();
         }
-        Some(shared)
+        Some(shared.into())
     }
 
     /// What memory is still to be had is the host's, not the store's: nobody knows.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Slice};
+use sanwire_buffer::{Frame, Slice, Slices};
 
 use crate::error::{ErrorKind, StoreError};
 use crate::resize::ResizeError;
@@ -195,9 +195,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Begins a request. It never blocks on a medium.
     fn start(&self, request: Request) -> Started;
 
-    /// The bytes of a range as they are now, where the store has them together in memory: shared, not copied, and never
-    /// changed by later writes. `None` means: ask by [`Request::Read`].
-    fn share(&self, _offset_bytes: u64, _length_bytes: usize) -> Option<Slice> {
+    /// The bytes of a range as they are at one moment, where the store has them in memory: shared, not copied, and never changed by
+    /// later writes. `None` means: ask by [`Request::Read`].
+    fn share(&self, _offset_bytes: u64, _length_bytes: usize) -> Option<Slices> {
         None
     }
 

@@ -130,6 +130,7 @@ mod tests {
             tells_residual: false,
             piece: None,
             data_in_max_bytes: 0,
+            may_share: true,
         };
         let mut uses = Uses::default();
         for code in [operation_code::INQUIRY, operation_code::TEST_UNIT_READY, operation_code::READ_CAPACITY_10] {

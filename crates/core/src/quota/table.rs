@@ -124,6 +124,10 @@ pub const ANSWERS_OF_SESSION: Quota = Quota::held(
     COMMAND_NUMBERS_OF_SESSION.limit + 2 * COMMANDS_OF_SESSION.limit,
 );
 
+/// What stores keep in memory and they share, with all that it is a part of. Whoever writes there meanwhile makes it memory that no
+/// store has any more.
+pub const LENT_BYTES_OF_SESSION: Quota = Quota::bytes(Holder::Session, "memory of stores that answers share", 64 << 20);
+
 /// What of their data is in no share of the memory for data: what does not come from a store, or is compressed.
 pub const ANSWER_BYTES_OF_SESSION: Quota =
     Quota::bytes(Holder::Session, "answers that are not acknowledged, but plain data of stores", 8 << 20);
@@ -153,6 +157,10 @@ pub const ISCSI_KEPT_BYTES: Quota =
 /// What of them is in no share of the memory for data.
 pub const ISCSI_KEPT_HEAP_BYTES: Quota =
     Quota::bytes(Holder::Session, "answers kept for recovery on an iSCSI connection, but their data", 256 << 10);
+
+/// What stores keep in memory and unsent answers share, as over HyperSCSI.
+pub const ISCSI_LENT_BYTES: Quota =
+    Quota::bytes(Holder::Session, "memory of stores that answers on an iSCSI connection share", 64 << 20);
 
 /// Requests of clients to manage the server that wait for the one before.
 pub const MANAGEMENT_WAITING: Quota = Quota::held(Holder::Server, "requests to manage it that wait", 64);
@@ -224,6 +232,7 @@ pub const ALL: &[&Quota] = &[
     &INCOMING_OF_SESSION,
     &ANSWERS_OF_SESSION,
     &ANSWER_BYTES_OF_SESSION,
+    &LENT_BYTES_OF_SESSION,
     &ISCSI_COMMANDS_OF_SESSION,
     &ISCSI_CONNECTIONS_OF_SESSION,
     &ISCSI_EARLY_BYTES,
@@ -231,6 +240,7 @@ pub const ALL: &[&Quota] = &[
     &ISCSI_UNSENT_HEAP_BYTES,
     &ISCSI_KEPT_BYTES,
     &ISCSI_KEPT_HEAP_BYTES,
+    &ISCSI_LENT_BYTES,
     &HALF_OPENS_OF_SESSION,
     &REGISTRATIONS,
     &DISTURBANCES,

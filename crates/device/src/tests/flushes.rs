@@ -194,7 +194,7 @@ fn who_reads_the_write_verifier_finds_another_one_and_flushes_as_ever() {
     world.replace(Volatility { verifier: [0xff; 16], tenure: None, keeper: None });
     let world = world.with(&[NEXUS, OTHER, THIRD]);
     let ask = |nexus| {
-        let page = world.run(nexus, build::write_verifier(255), &[]).data_in.unwrap();
+        let page = world.run(nexus, build::write_verifier(255), &[]).data_in.unwrap().to_vec();
         WriteVerifier::parse(&page).unwrap().unwrap().verifier
     };
     let before = ask(NEXUS);
@@ -220,7 +220,7 @@ fn a_look_at_the_page_by_who_does_not_heed_it_is_no_hearing() {
     world.replace(Volatility { verifier: [9; 16], tenure: None, keeper: None });
     let world = world.with(&[NEXUS, OTHER]);
     let look = || {
-        let page = world.run(OTHER, build::inquiry(Some(0xc0), 255), &[]).data_in.unwrap();
+        let page = world.run(OTHER, build::inquiry(Some(0xc0), 255), &[]).data_in.unwrap().to_vec();
         WriteVerifier::parse(&page).unwrap().unwrap().verifier
     };
     assert_eq!(look(), [9; 16]);

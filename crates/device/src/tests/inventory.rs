@@ -26,8 +26,8 @@ fn a_unit_that_is_not_there_says_so() {
     let nobody = Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
     for number in [Some(1), None] {
         let run = |cdb| world.run_task(NEXUS, at(number, cdb));
-        assert_eq!(run(build::inquiry(None, 96)).data_in.unwrap()[0], 0x7f);
-        assert_eq!(Sense::parse(&run(build::request_sense(18)).data_in.unwrap()), Some(nobody));
+        assert_eq!(run(build::inquiry(None, 96)).data_in.unwrap().to_vec()[0], 0x7f);
+        assert_eq!(Sense::parse(&run(build::request_sense(18)).data_in.unwrap().to_vec()), Some(nobody));
         let read = build::read_16(Extent { lba: 0, blocks: 1 });
         for cdb in [build::test_unit_ready(), read, build::report_luns(256), Cdb::from([0xff])] {
             assert_eq!(sense(&run(cdb)), nobody);
@@ -113,7 +113,10 @@ fn a_number_that_has_passed_to_another_unit_is_nobodys_until_it_was_asked_who_ha
     let nobody = Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
     for _ in 0..3 {
         assert_eq!(sense(&write(NEXUS)), nobody);
-        assert_eq!(Sense::parse(&world.run(NEXUS, build::request_sense(18), &[]).data_in.unwrap()), Some(nobody));
+        assert_eq!(
+            Sense::parse(&world.run(NEXUS, build::request_sense(18), &[]).data_in.unwrap().to_vec()),
+            Some(nobody)
+        );
         // Neither names the unit.
         world.run(NEXUS, build::inquiry(None, 96), &[]);
         world.run(NEXUS, build::report_luns(256), &[]);

@@ -1,3 +1,4 @@
+use sanwire_buffer::Slices;
 use sanwire_core::limits::{HYPERSCSI_TRANSFER_MAX_BYTES, LONG_TRANSFER_MAX_BYTES, PIECE_BYTES};
 use sanwire_scsi::{
     AdditionalSense, Cdb, Extent, Piece, Reply, Rest, Sense, SenseKey, Status, Task, build, vpd::BlockLimits,
@@ -29,7 +30,7 @@ fn run(world: &World, cdb: Cdb, data_out: &[u8]) -> (Vec<u8>, Reply) {
         let to = (from + PIECE_BYTES).min(data_out.len());
         let reply =
             world.run_task(NEXUS, long(cdb, from as u32, data_out.get(from..to).unwrap_or(&[]), data_out.len()));
-        data_in.extend(reply.data_in.as_deref().unwrap_or(&[]));
+        data_in.extend(reply.data_in.iter().flat_map(Slices::to_vec));
         match reply.rest {
             Some(rest) => from = rest.from_bytes as usize,
             None => return (data_in, reply),
@@ -89,7 +90,7 @@ fn what_has_all_its_data_in_memory_is_done_at_once_however_long_it_may_be() {
     let (data, all) = (pattern(HYPERSCSI_TRANSFER_MAX_BYTES), extent(8, HYPERSCSI_TRANSFER_MAX_BYTES));
     assert_eq!(world.run(NEXUS, build::write_16(all, false), &data).status, Status::Good);
     let read = world.run_task(NEXUS, Task { data_in_max_bytes: data.len() as u32, ..task(build::read_16(all), &[]) });
-    assert!(read.data_in.is_some_and(|found| *found == data));
+    assert!(read.data_in.is_some_and(|found| found.to_vec() == data));
     let log = world.store.take_log();
     assert_eq!(log, [(Op::Write, 4096, data.len() as u64), (Op::Read, 4096, data.len() as u64)]);
 }
@@ -98,7 +99,7 @@ fn what_has_all_its_data_in_memory_is_done_at_once_however_long_it_may_be() {
 fn each_way_is_told_its_own_longest_transfer() {
     let world = World::new(LARGE, true);
     let limits = |task| {
-        let page = world.run_task(NEXUS, task).data_in.unwrap();
+        let page = world.run_task(NEXUS, task).data_in.unwrap().to_vec();
         let limits = BlockLimits::parse(&page).unwrap();
         (limits.maximum_transfer as usize * 512, limits.optimal_transfer as usize * 512)
     };

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use sanwire_scsi::{Cdb, Extent, Features, Operation, Sense, Status, Task, build, operation_code, unmap_parameters};
 use sanwire_store::{ErrorKind, Geometry};
 
-use crate::testing::{NEXUS, Op, SMALL, World, lun};
+use crate::testing::{NEXUS, Op, SMALL, World, task};
 
 const BLOCKS: u64 = 64;
 const TINY: Geometry = Geometry { length_bytes: BLOCKS * 512, ..SMALL };
@@ -83,7 +83,7 @@ fn apply(world: &World, model: &mut [u8], action: &Action) {
     match *action {
         Action::Read(..) => {
             let expected: Vec<u8> = place.iter().flat_map(|&byte| [byte; 512]).collect();
-            assert_eq!(reply.data_in.as_deref().unwrap_or(&[]), expected);
+            assert_eq!(reply.data_in.map_or(Vec::new(), |data| data.to_vec()), expected);
         }
         Action::Write(_, _, seed, _) | Action::Same(_, _, seed, _) => place.fill(seed),
         Action::Unmap(..) => place.fill(0),
@@ -109,7 +109,7 @@ proptest! {
             world.store.fail(op, kind);
         }
         let data_out = (!data.is_empty()).then(|| data.into());
-        let task = Task { lun: Some(lun(0)), cdb, data_out, tells_residual: false, data_in_max_bytes: room, piece: None };
+        let task = Task { data_out, data_in_max_bytes: room, ..task(cdb, &[]) };
         let reply = world.run_task(NEXUS, task);
         prop_assert!(reply.data_in.as_ref().map_or(0, |data| data.len()) <= room as usize);
         prop_assert_eq!(reply.status != Status::CheckCondition, reply.sense.is_empty());

@@ -95,7 +95,7 @@ impl Volatile {
 
     /// The tenure of which the page tells.
     fn ask(&self, nexus: NexusId) -> Option<u8> {
-        let page = self.world.run(nexus, build::write_verifier(255), &[]).data_in.unwrap();
+        let page = self.world.run(nexus, build::write_verifier(255), &[]).data_in.unwrap().to_vec();
         WriteVerifier::parse(&page).unwrap().unwrap().tenure.map(|tenure| tenure[0])
     }
 
@@ -299,7 +299,7 @@ fn a_holder_that_is_back_before_its_tenure_turns_out_to_stay_has_it_again() {
 fn who_only_looks_at_the_page_is_offered_no_tenure() {
     let disk = Volatile::new(None);
     [NEXUS, OTHER].into_iter().for_each(|nexus| disk.come(nexus));
-    let page = disk.world.run(NEXUS, build::inquiry(Some(0xc0), 255), &[]).data_in.unwrap();
+    let page = disk.world.run(NEXUS, build::inquiry(Some(0xc0), 255), &[]).data_in.unwrap().to_vec();
     assert_eq!(WriteVerifier::parse(&page).unwrap().unwrap().tenure, None);
     assert!(matches!(disk.world.begin(NEXUS, disk.write(0, 1)), Progress::Store(..)));
     assert_eq!(disk.keeper.wanted(), None);

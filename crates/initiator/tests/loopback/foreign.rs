@@ -5,7 +5,6 @@ mod target;
 
 use std::sync::{Arc, Mutex};
 
-use sanwire_buffer::Slice;
 use sanwire_initiator::{Client, ClientOptions};
 use sanwire_scsi::vpd::{BlockLimits, TargetPort, page};
 use sanwire_scsi::{
@@ -25,7 +24,7 @@ struct Disk {
 }
 
 fn good(bytes: impl Into<Vec<u8>>) -> Reply {
-    Reply::good(Some(Slice::from(bytes.into())))
+    Reply::good(Some(bytes.into().into()))
 }
 
 impl Disk {

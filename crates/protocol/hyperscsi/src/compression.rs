@@ -6,7 +6,7 @@
 //! ```
 
 use lz4_flex::block::{self, CompressTable};
-use sanwire_buffer::Slice;
+use sanwire_buffer::{Slice, Slices};
 
 use crate::wire::command::EXPANDED_MAX_KIB;
 
@@ -52,7 +52,7 @@ pub(crate) struct NotExpandable;
 
 impl Compressor {
     /// The data compressed; `None` where that gains less than an eighth.
-    pub(crate) fn compress(&mut self, data: &[u8]) -> Option<Compressed> {
+    pub(crate) fn compress(&mut self, data: &Slices) -> Option<Compressed> {
         let expanded_kib = u16::try_from(data.len().div_ceil(1024)).ok().filter(|kib| *kib <= EXPANDED_MAX_KIB)?;
         if data.len() < MIN_BYTES {
             return None;
@@ -61,9 +61,9 @@ impl Compressor {
             self.skips -= 1;
             return None;
         }
-        let sample = data.get(..SAMPLE_BYTES).filter(|sample| sample.len() < data.len());
-        let shrinks = sample.is_none_or(|sample| self.shrink(sample).is_some());
-        let length = if shrinks { self.shrink(data) } else { None };
+        let sample = (data.len() > SAMPLE_BYTES).then(|| data.cut(0..SAMPLE_BYTES));
+        let shrinks = sample.is_none_or(|sample| self.shrink(&sample).is_some());
+        let length = if shrinks { self.shrink(&data.contiguous()) } else { None };
         let Some(length) = length else {
             self.skipped = (2 * self.skipped + 1).min(SKIPPED_MAX);
             self.skips = self.skipped;
@@ -128,21 +128,21 @@ mod tests {
         let mut tried = 0;
         for _ in 0..1000 {
             tried += u32::from(compressor.skips == 0);
-            assert!(compressor.compress(&data).is_none());
+            assert!(compressor.compress(&data.clone().into()).is_none());
         }
         assert!(tried < 40, "{tried}");
-        let mut compressed = (0..64).filter_map(|_| compressor.compress(&[7; 65_536]));
+        let mut compressed = (0..64).filter_map(|_| compressor.compress(&vec![7; 65_536].into()));
         assert!(compressed.next().is_some(), "it is tried again");
     }
 
     #[test]
     fn short_data_is_left_alone() {
-        assert!(Compressor::default().compress(&[0; 512]).is_none());
+        assert!(Compressor::default().compress(&vec![0; 512].into()).is_none());
     }
 
     #[test]
     fn a_bomb_expands_to_no_more_than_was_announced() {
-        let bomb = Compressor::default().compress(&[0; 1 << 20]).unwrap();
+        let bomb = Compressor::default().compress(&vec![0; 1 << 20].into()).unwrap();
         assert!(bomb.data.len() < 8192);
         let mut room = vec![0; 4096];
         assert_eq!(expand(&bomb.data, bomb.expanded_kib, &mut room), Err(NotExpandable), "no room");
@@ -156,7 +156,7 @@ mod tests {
         #[test]
         fn whatever_is_compressed_expands_to_itself(pattern in proptest::collection::vec(any::<u8>(), 1..300), bytes in 1024usize..200_000) {
             let data: Vec<u8> = pattern.iter().copied().cycle().take(bytes).collect();
-            if let Some(compressed) = Compressor::default().compress(&data) {
+            if let Some(compressed) = Compressor::default().compress(&data.clone().into()) {
                 let mut out = vec![0; expanded_max_bytes(compressed.expanded_kib)];
                 prop_assert!(compressed.data.len() < data.len());
                 prop_assert_eq!(expand(&compressed.data, compressed.expanded_kib, &mut out), Ok(bytes));

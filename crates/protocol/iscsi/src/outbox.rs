@@ -1,10 +1,11 @@
 //! From PDUs to a stream of bytes: padding and digests are added here.
 
 use std::collections::VecDeque;
+use std::vec;
 
-use sanwire_buffer::{Head, Packet, Slice};
+use sanwire_buffer::{Head, Packet, Slice, Slices};
 
-use crate::digest::{DIGEST_BYTES, Digests, digest, padding_bytes};
+use crate::digest::{DIGEST_BYTES, Digests, RunningDigest, digest, padding_bytes};
 use crate::wire::Header;
 
 /// Places in an empty queue; those of more are given back.
@@ -16,7 +17,10 @@ pub struct Outbox {
     queue: VecDeque<Entry>,
     queued_bytes: usize,
     heap_bytes: usize,
+    lent_bytes: usize,
     digests: Digests,
+    /// The further pieces of the PDU that was begun.
+    rest: vec::IntoIter<Slice>,
     /// Padding and data digest of the packet before: they go out at the front of the next one.
     carry: Tail,
 }
@@ -24,7 +28,7 @@ pub struct Outbox {
 struct Entry {
     header: Header,
     additional: Vec<u8>,
-    data: Option<Slice>,
+    data: Option<Slices>,
     digests: Digests,
 }
 
@@ -41,25 +45,26 @@ impl Outbox {
     }
 
     /// Queues a PDU. The header is told the length of the data, which is below 2^24 bytes.
-    pub fn push(&mut self, header: Header, data: Option<Slice>) {
+    pub fn push(&mut self, header: Header, data: Option<Slices>) {
         self.push_extended(header, Vec::new(), data);
     }
 
     /// Queues a PDU with additional header segments: a multiple of four bytes, at most 1020.
-    pub fn push_extended(&mut self, mut header: Header, additional: Vec<u8>, data: Option<Slice>) {
+    pub fn push_extended(&mut self, mut header: Header, additional: Vec<u8>, data: Option<Slices>) {
         let data = data.filter(|data| !data.is_empty());
         header.set_data_bytes(data.as_ref().map_or(0, |data| data.len()));
         header.set_additional_bytes(additional.len());
         let entry = Entry { header, additional, data, digests: self.digests };
         self.queued_bytes += entry.length_bytes();
         self.heap_bytes += entry.heap_bytes();
+        self.lent_bytes += entry.lent_bytes();
         self.queue.push_back(entry);
     }
 
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.carry.length == 0
+        self.queue.is_empty() && self.rest.len() == 0 && self.carry.length == 0
     }
 
     /// Bytes that wait, without padding and digests.
@@ -68,14 +73,24 @@ impl Outbox {
         self.queued_bytes
     }
 
-    /// Bytes that what waits takes outside any region.
+    /// Bytes that what waits takes outside any region and any store.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         self.heap_bytes
     }
 
-    /// The next bytes of the stream. Packets must be sent in this order, whole.
+    /// What it keeps of the memory of stores.
+    #[must_use]
+    pub fn lent_bytes(&self) -> usize {
+        self.lent_bytes
+    }
+
+    /// The next bytes of the stream. Packets must be sent in this order, whole. A PDU whose data lies in several pieces is as many
+    /// packets, of which only the first has a head.
     pub fn pop(&mut self) -> Option<Packet> {
+        if let Some(piece) = self.rest.next() {
+            return Some(Packet { head: Head::new(), payload: Some(piece) });
+        }
         let mut head = Head::new();
         let carry = std::mem::take(&mut self.carry);
         head.extend(&carry.bytes[..carry.length]);
@@ -84,6 +99,7 @@ impl Outbox {
         };
         self.queued_bytes -= entry.length_bytes();
         self.heap_bytes -= entry.heap_bytes();
+        self.lent_bytes -= entry.lent_bytes();
         if self.queue.is_empty() {
             self.queue.shrink_to(PLACES_KEPT);
         }
@@ -93,10 +109,11 @@ impl Outbox {
         if digests.header {
             head.extend(&digest(&[header.as_bytes(), &additional]));
         }
-        if let Some(data) = &data {
-            self.carry = tail(data, digests);
-        }
-        Some(Packet { head, payload: data })
+        let Some(data) = data else { return Some(Packet { head, payload: None }) };
+        self.carry = tail(data.pieces(), digests);
+        let (first, rest) = data.split_first();
+        self.rest = rest.into_iter();
+        Some(Packet { head, payload: Some(first) })
     }
 }
 
@@ -107,23 +124,31 @@ impl Entry {
     }
 
     fn heap_bytes(&self) -> usize {
-        size_of::<Entry>() + self.additional.len() + self.data.as_ref().map_or(0, outside_regions_bytes)
+        size_of::<Entry>() + self.additional.len() + self.data.as_ref().map_or(0, Slices::heap_bytes)
+    }
+
+    fn lent_bytes(&self) -> usize {
+        self.data.as_ref().map_or(0, Slices::lent_bytes)
     }
 }
 
-/// What data takes outside any region.
-pub(crate) fn outside_regions_bytes(data: &Slice) -> usize {
-    if data.region().is_none() { data.len() } else { 0 }
-}
-
-fn tail(data: &[u8], digests: Digests) -> Tail {
-    let mut tail = Tail { length: padding_bytes(data.len()), ..Tail::default() };
+fn tail(data: &[Slice], digests: Digests) -> Tail {
+    let data_bytes = data.iter().map(|piece| piece.len()).sum();
+    let mut tail = Tail { length: padding_bytes(data_bytes), ..Tail::default() };
     if digests.data {
-        let found = digest(&[data, &tail.bytes[..tail.length]]);
+        let padding = &tail.bytes[..tail.length];
+        let found = if let [only] = data { digest(&[only, padding]) } else { digest_of_several(data, padding) };
         tail.bytes[tail.length..tail.length + DIGEST_BYTES].copy_from_slice(&found);
         tail.length += DIGEST_BYTES;
     }
     tail
+}
+
+fn digest_of_several(data: &[Slice], padding: &[u8]) -> [u8; DIGEST_BYTES] {
+    let mut running = RunningDigest::default();
+    data.iter().for_each(|piece| running.update(piece));
+    running.update(padding);
+    running.end()
 }
 
 #[cfg(test)]

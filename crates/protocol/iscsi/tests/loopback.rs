@@ -119,7 +119,7 @@ impl World {
         match cdb.operation_code() {
             0x28 => {
                 let end = at + usize::from(u16::from_be_bytes([cdb[7], cdb[8]])) * BLOCK_BYTES;
-                Reply::good(Some(Slice::from(self.disk[at..end].to_vec())))
+                Reply::good(Some(self.disk[at..end].to_vec().into()))
             }
             0x2a => {
                 let data = task.data_out.as_deref().unwrap_or(&[]);

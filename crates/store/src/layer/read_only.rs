@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::Slices;
 
 use crate::request::{Geometry, Request, Space, Started, Store};
 use crate::resize::ResizeError;
@@ -26,7 +26,7 @@ impl Store for ReadOnlyLayer {
         Geometry { read_only: true, ..self.below.geometry() }
     }
 
-    fn share(&self, offset_bytes: u64, length_bytes: usize) -> Option<Slice> {
+    fn share(&self, offset_bytes: u64, length_bytes: usize) -> Option<Slices> {
         self.below.share(offset_bytes, length_bytes)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::Slices;
 
 use crate::error::{ErrorKind, StoreError};
 use crate::request::{Allocation, Geometry, Outcome, Request, Started, Store};
@@ -27,7 +27,7 @@ impl Store for ThickLayer {
         Geometry { discards: false, ..self.below.geometry() }
     }
 
-    fn share(&self, offset_bytes: u64, length_bytes: usize) -> Option<Slice> {
+    fn share(&self, offset_bytes: u64, length_bytes: usize) -> Option<Slices> {
         self.below.share(offset_bytes, length_bytes)
     }
 

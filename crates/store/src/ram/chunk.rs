@@ -76,7 +76,7 @@ impl Pages {
 fn allocate() -> Option<Frame> {
     // Not touched, and given back at once: it asks only whether it could be had.
     drop(Region::new(RESERVE_BYTES).ok()?);
-    Frame::zeroed(CHUNK_BYTES)
+    Frame::zeroed(CHUNK_BYTES).map(Frame::of_store)
 }
 
 /// The chunks of a group, which come into being with its first one; `None` when there is no memory for them.

@@ -188,7 +188,7 @@ fn a_thousand_registrants_come_back() {
     assert_eq!(out(&world, ONE, RESERVE, 7, (9, 0)), Status::Good);
     let world = restart(&keeper);
     assert_eq!((keys(&world).len(), held(&world)), (1001, Some((0, 7))));
-    let reply = world.run(ONE, [0x5e, 3, 0, 0, 0, 0, 0, 0xff, 0xff, 0], &[]).data_in.unwrap();
+    let reply = world.run(ONE, [0x5e, 3, 0, 0, 0, 0, 0, 0xff, 0xff, 0], &[]).data_in.unwrap().to_vec();
     let whole = 1001 * 24 + many.iter().map(|id| id.as_bytes().len()).sum::<usize>() + 24;
     assert_eq!(reply[4..8], (whole as u32).to_be_bytes());
     assert_eq!(out(&world, ONE, PREEMPT, 1, (9, 0)), Status::Good);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sanwire_buffer::{Head, Slice};
+use sanwire_buffer::{Head, Slice, Slices};
 
 use crate::compression::{Compressed, Compressor};
 use crate::wire::packet::guard_bytes;
@@ -25,7 +25,8 @@ pub(crate) struct Message {
     is_local: bool,
     is_compressible: bool,
     head: Head,
-    data: Option<Slice>,
+    data: Option<Slices>,
+    data_length: u32,
     /// How long the data is when it is expanded; 0: it is not compressed.
     expanded_kib: u16,
     cut_bytes: u32,
@@ -36,8 +37,9 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    pub(crate) fn new(tag: Tag, cookie: u64, protection: Protection, head: Head, data: Option<Slice>) -> Self {
+    pub(crate) fn new(tag: Tag, cookie: u64, protection: Protection, head: Head, data: Option<Slices>) -> Self {
         let data = data.filter(|data| !data.is_empty());
+        let data_length = data.as_ref().map_or(0, |data| data.len() as u32);
         Message {
             tag,
             cookie,
@@ -46,6 +48,7 @@ impl Message {
             is_compressible: false,
             head,
             data,
+            data_length,
             expanded_kib: 0,
             cut_bytes: 0,
             next_fragment: 0,
@@ -83,7 +86,9 @@ impl Message {
         // What manages a server holds secrets beside what others may have chosen: its length must not tell of them.
         let data = self.data.as_ref().filter(|_| self.is_compressible && !self.is_local);
         match data.and_then(|data| compressor.compress(data)) {
-            Some(Compressed { data, expanded_kib }) => Message { data: Some(data), expanded_kib, ..self },
+            Some(Compressed { data, expanded_kib }) => {
+                Message { data_length: data.len() as u32, data: Some(data.into()), expanded_kib, ..self }
+            }
             None => self,
         }
     }
@@ -105,17 +110,17 @@ impl Message {
     }
 
     pub(super) fn data_length(&self) -> u32 {
-        self.data.as_ref().map_or(0, |data| data.len() as u32)
+        self.data_length
     }
 
     pub(super) fn data(&self, offset: u32, length: u32) -> Option<Slice> {
         let data = self.data.as_ref().filter(|_| length > 0)?;
-        Some(data.slice(offset as usize..(offset + length) as usize))
+        Some(data.cut(offset as usize..(offset + length) as usize))
     }
 
-    /// Data that is in no region, in bytes.
-    fn own_bytes(&self) -> u64 {
-        self.data.as_ref().filter(|data| data.region().is_none()).map_or(0, |data| data.len() as u64)
+    fn held(&self) -> Held {
+        let bytes = |of: fn(&Slices) -> usize| self.data.as_ref().map_or(0, of) as u64;
+        Held { messages: 1, heap_bytes: bytes(Slices::heap_bytes), lent_bytes: bytes(Slices::lent_bytes) }
     }
 
     fn is_cut(&self) -> bool {
@@ -139,12 +144,36 @@ impl Message {
     }
 }
 
+/// What messages hold until they are acknowledged whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) messages: usize,
+    /// Their data that nobody accounts for elsewhere.
+    pub(crate) heap_bytes: u64,
+    /// What they keep of the memory of stores.
+    pub(crate) lent_bytes: u64,
+}
+
 /// A piece of a message.
 pub(super) struct Cut {
     pub(super) data_offset: u32,
     pub(super) data_bytes: u32,
     pub(super) fragment: u16,
     pub(super) last: bool,
+}
+
+impl Held {
+    fn add(&mut self, more: Held) {
+        self.messages += more.messages;
+        self.heap_bytes += more.heap_bytes;
+        self.lent_bytes += more.lent_bytes;
+    }
+
+    fn take_off(&mut self, less: Held) {
+        self.messages -= less.messages;
+        self.heap_bytes -= less.heap_bytes;
+        self.lent_bytes -= less.lent_bytes;
+    }
 }
 
 /// In which order messages with data are cut.
@@ -168,8 +197,7 @@ pub(super) struct Messages {
     turns: Turns,
     turn: u16,
     delivered: VecDeque<u64>,
-    /// Data that is in no region.
-    own_bytes: u64,
+    held: Held,
 }
 
 impl Messages {
@@ -182,13 +210,13 @@ impl Messages {
             turns,
             turn: 0,
             delivered: VecDeque::new(),
-            own_bytes: 0,
+            held: Held::default(),
         }
     }
 
     pub(super) fn push(&mut self, message: Message) {
         let is_short = message.data.is_none();
-        self.own_bytes += message.own_bytes();
+        self.held.add(message.held());
         let id = match self.free.pop() {
             Some(id) => {
                 self.slots[id as usize] = Some(message);
@@ -215,9 +243,9 @@ impl Messages {
         self.slots.iter().flatten().any(|message| message.protection < floor)
     }
 
-    /// How many there are, and their data that is in no region.
-    pub(super) fn held(&self) -> (usize, u64) {
-        (self.slots.len() - self.free.len(), self.own_bytes)
+    /// What all of them hold.
+    pub(super) fn held(&self) -> Held {
+        self.held
     }
 
     /// The data of all of them.
@@ -280,7 +308,7 @@ impl Messages {
         message.unacknowledged -= 1;
         if message.unacknowledged == 0 && message.is_cut() {
             self.delivered.push_back(message.cookie);
-            self.own_bytes -= message.own_bytes();
+            self.held.take_off(message.held());
             *slot = None;
             self.free.push(id.0);
         }

@@ -37,7 +37,7 @@ use self::joins::Joins;
 use self::link::Link;
 pub use self::link::LinkStatus;
 pub(crate) use self::link::{Capacity, Sizes};
-pub(crate) use self::messages::Message;
+pub(crate) use self::messages::{Held, Message};
 use self::pauses::Pauses;
 use self::receive::Received;
 use self::send::Outgoing;
@@ -221,8 +221,8 @@ impl Channel {
         (self.outgoing.acknowledged_bytes(), self.outgoing.messages().data_bytes())
     }
 
-    /// How many messages the peer has not taken whole, and the bytes of their data that are in no region.
-    pub(crate) fn untaken(&self) -> (usize, u64) {
+    /// The messages that the peer has not taken whole.
+    pub(crate) fn untaken(&self) -> Held {
         self.outgoing.messages().held()
     }
 

@@ -23,7 +23,7 @@ mod wishes;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Packet, Slices};
 use sanwire_core::{Instant, Lun, Path};
 
 use self::chance::Answers;
@@ -191,7 +191,7 @@ impl Client {
         if let State::Connected(connected) = &mut self.state
             && let Some(Asking { head, data, protection, is_local, is_compressible }) = self.orders.request(tag)
         {
-            let message = Message::new(tag, 0, protection, head, data);
+            let message = Message::new(tag, 0, protection, head, data.map(Slices::from));
             connected.channel.send(message.local(is_local).compressible(is_compressible));
         }
     }

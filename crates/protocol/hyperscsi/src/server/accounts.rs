@@ -2,7 +2,7 @@
 
 use sanwire_core::quota::{
     ANSWER_BYTES_OF_SESSION, ANSWERS_OF_SESSION, Account, COMMAND_NUMBERS_OF_SESSION, COMMANDS_OF_SESSION, HINTS,
-    INCOMING_OF_SESSION, LOOSE_PACKETS, Limiter, Usage,
+    INCOMING_OF_SESSION, LENT_BYTES_OF_SESSION, LOOSE_PACKETS, Limiter, Usage,
 };
 
 /// The quotas of all sessions of a shard.
@@ -17,6 +17,8 @@ pub(super) struct Accounts {
     pub(super) answers: Account,
     /// Their data outside the memory for data.
     pub(super) answer_bytes: Account,
+    /// What stores keep in memory and they share.
+    pub(super) lent_bytes: Account,
     /// Packets without a connection that wait to be sent; more are dropped, as on a lossy wire.
     pub(super) loose: Account,
     /// Answers to packets of unknown connections.
@@ -32,6 +34,7 @@ impl Accounts {
             incoming: Account::new(&INCOMING_OF_SESSION),
             answers: Account::new(&ANSWERS_OF_SESSION),
             answer_bytes: Account::new(&ANSWER_BYTES_OF_SESSION),
+            lent_bytes: Account::new(&LENT_BYTES_OF_SESSION),
             loose: Account::new(&LOOSE_PACKETS),
             hints: Limiter::new(&HINTS),
         }
@@ -39,8 +42,8 @@ impl Accounts {
 
     /// How they are used.
     pub(super) fn usages(&self) -> impl Iterator<Item = Usage> + use<> {
-        let Accounts { commands, numbers, incoming, answers, answer_bytes, loose, hints } = self;
-        let held = [commands, numbers, incoming, answers, answer_bytes, loose].map(Account::usage);
+        let Accounts { commands, numbers, incoming, answers, answer_bytes, lent_bytes, loose, hints } = self;
+        let held = [commands, numbers, incoming, answers, answer_bytes, lent_bytes, loose].map(Account::usage);
         held.into_iter().chain([hints.usage()])
     }
 }

@@ -1,6 +1,6 @@
 //! Requests of established sessions, and their answers.
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::{Slice, Slices};
 use sanwire_core::{Instant, Lun, NexusId, Path};
 use sanwire_scsi::{Cdb, Reply, Status, Task, operation_code};
 
@@ -50,13 +50,13 @@ impl Server {
         // Who has all its commands under way may still have them ended.
         let is_management = matches!(ask, Ask::Manage { .. });
         let connection = session.connection.and_then(|id| self.connections.get(&id));
-        let (_, untaken_bytes) = connection.map_or((0, 0), |connection| connection.channel.untaken());
+        let untaken = connection.map(|connection| connection.channel.untaken()).unwrap_or_default();
         let (accounts, managing_max) = (&mut self.accounts, 2 * usize::from(self.config.commands_max));
         let asked = session.ask((number, request.head.settled_below), to, unit, &mut accounts.numbers);
         let mut is_admitted = |executing: usize| match is_management {
             true => executing <= managing_max,
             false => {
-                accounts.commands.admits(executing as u64 - 1, 1) && accounts.answer_bytes.admits(untaken_bytes, 0)
+                accounts.commands.admits(executing as u64 - 1, 1) && accounts.answer_bytes.admits(untaken.heap_bytes, 0)
             }
         };
         match asked {
@@ -66,7 +66,10 @@ impl Server {
             Asked::Abort if !matches!(ask, Ask::Manage { .. }) => {
                 self.end(CommandHandle { nexus, number }, ask, Status::TaskAborted, now)
             }
-            Asked::Execute | Asked::Abort => self.execute(CommandHandle { nexus, number }, request, now),
+            Asked::Execute | Asked::Abort => {
+                let may_share = accounts.lent_bytes.admits(untaken.lent_bytes, 0);
+                self.execute(CommandHandle { nexus, number }, request, may_share, now);
+            }
             Asked::Wait => {}
             Asked::Repeat(kept) => self.send(nexus, to, (number, kept), now),
             Asked::Refuse => self.note_offence_of(nexus, Offence::Violation, path, now),
@@ -92,14 +95,14 @@ impl Server {
         }
     }
 
-    fn execute(&mut self, handle: CommandHandle, request: Request, now: Instant) {
+    fn execute(&mut self, handle: CommandHandle, request: Request, may_share: bool, now: Instant) {
         let RequestHead { data_in_max_bytes, ask, .. } = request.head;
         let lun = request.head.logical_unit();
         match ask {
             Ask::Command(cdb) => {
                 let data_in_max_bytes = data_in_max_bytes.min(self.taken_transfer_bytes(handle.nexus));
-                let task =
-                    Task { lun, cdb, data_out: request.data, tells_residual: false, data_in_max_bytes, piece: None };
+                let (data_out, tells_residual, piece) = (request.data, false, None);
+                let task = Task { lun, cdb, data_out, tells_residual, data_in_max_bytes, may_share, piece };
                 self.events.push_back(ServerEvent::Command { handle, task });
             }
             Ask::Manage { function: Function::AbortTask, task } => {
@@ -162,7 +165,7 @@ impl Server {
 
     /// What came of a request to manage the server: not more than there is room for. Without anything, it was not begun.
     pub fn administered(&mut self, handle: CommandHandle, answer: Option<Slice>, now: Instant) {
-        self.answer(handle, Answer::Administered, answer, now);
+        self.answer(handle, Answer::Administered, answer.map(Slices::from), now);
     }
 
     /// A request that was guarded too little: it is not executed, and the client learns how to ask.
@@ -172,7 +175,7 @@ impl Server {
         self.send(nexus, to, (NOT_KEPT, Kept { head, data: None, is_compressible: false }), now);
     }
 
-    fn answer(&mut self, handle: CommandHandle, answer: Answer, data: Option<Slice>, now: Instant) {
+    fn answer(&mut self, handle: CommandHandle, answer: Answer, data: Option<Slices>, now: Instant) {
         let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
         let Unit { lun, terms, .. } = session.unit(handle.number);
         // The unit may demand more by now.
@@ -194,14 +197,14 @@ impl Server {
     fn send(&mut self, nexus: NexusId, to: ReplyTo, (cookie, kept): (u64, Kept), now: Instant) {
         let Some(id) = self.sessions.get(&nexus).and_then(|session| session.connection) else { return };
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let (untaken, untaken_bytes) = connection.channel.untaken();
-        if !self.accounts.answers.admits(untaken as u64, 1) {
+        let untaken = connection.channel.untaken();
+        if !self.accounts.answers.admits(untaken.messages as u64, 1) {
             self.counters.unheeded += 1;
             self.drop_connection(id, now);
             return self.share_windows(now);
         }
         // What is compressed is no longer in the memory for data.
-        let is_compressible = kept.is_compressible && self.accounts.answer_bytes.has_room(untaken_bytes, 0);
+        let is_compressible = kept.is_compressible && self.accounts.answer_bytes.has_room(untaken.heap_bytes, 0);
         let message = Message::new(to.tag, cookie, to.protection, kept.head, kept.data);
         connection.channel.send(message.local(to.is_local).compressible(is_compressible));
         self.touch(id);

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use sanwire_buffer::{Head, Region, Slice};
+use sanwire_buffer::{Head, Region, Slices};
 use sanwire_core::quota::{Account, COMMAND_NUMBERS_OF_SESSION};
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Peer};
 
@@ -21,7 +21,7 @@ pub(crate) const SPAN_MAX: u64 = COMMAND_NUMBERS_OF_SESSION.limit;
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) head: Head,
-    pub(super) data: Option<Slice>,
+    pub(super) data: Option<Slices>,
     pub(super) is_compressible: bool,
 }
 

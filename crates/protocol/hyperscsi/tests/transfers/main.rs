@@ -3,9 +3,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+use std::cell::Cell;
 use std::time::Duration;
 
-use sanwire_buffer::{Region, Slice};
+use sanwire_buffer::{Region, Slice, Slices};
 use sanwire_core::{ClientId, Peer, Protection};
 use sanwire_hyperscsi::wire::command::Answer;
 use sanwire_hyperscsi::{Admission, ClientConfig, LinkLimits, ServerConfig, Stance, Wishes};
@@ -44,19 +45,38 @@ fn stored(length: usize) -> Slice {
     frame.freeze()
 }
 
+thread_local!(
+    /// Where the data of answers is cut into pieces that lie in several places: again and again after so many bytes.
+    static CUT_BYTES: Cell<usize> = const { Cell::new(usize::MAX) };
+);
+
+/// The same in pieces.
+fn in_pieces(data: &Slice) -> Slices {
+    let piece_bytes = CUT_BYTES.get().min(data.len()).max(data.len().div_ceil(Slices::PIECES_MAX));
+    let pieces: Vec<Slice> = (0..data.len().div_ceil(piece_bytes))
+        .map(|piece| data.slice(piece * piece_bytes..((piece + 1) * piece_bytes).min(data.len())))
+        .collect();
+    Slices::join(pieces.into_iter()).expect("few pieces")
+}
+
 /// What is written must be the pattern; what is read is.
 fn execute(task: &Task) -> Reply {
     match &task.data_out {
         Some(data) if **data == pattern(data.len()) => Reply::good(None),
         Some(_) => Reply::bare(Status::Busy),
-        None => Reply::good(Some(stored(task.data_in_max_bytes as usize))),
+        None => Reply::good(Some(in_pieces(&stored(task.data_in_max_bytes as usize)))),
     }
 }
 
 /// Both ends, on links that take packets of so many bytes.
 fn ends(packet_max_bytes: u32, wishes: Wishes) -> Ends {
+    guarded_ends(packet_max_bytes, wishes, Protection::Checksum)
+}
+
+/// The same for units that are guarded so.
+fn guarded_ends(packet_max_bytes: u32, wishes: Wishes, level: Protection) -> Ends {
     let link = LinkLimits { packet_max_bytes, receive_capacity_packets: 1024 };
-    let server = server_config(Box::new(Everybody(wishes.clone())), Box::new(|_| Protection::Checksum));
+    let server = server_config(Box::new(Everybody(wishes.clone())), Box::new(move |_| level));
     let client = client_config(path(1));
     let transfer_max_bytes = LONGEST as u32;
     let server =
@@ -111,6 +131,37 @@ fn it_goes_before_the_size_of_packets_is_known_and_where_some_are_lost_and_chang
         });
         transfer(&mut ends, LONGEST);
         transfer(&mut ends, LONGEST - 512);
+    }
+}
+
+#[test]
+fn an_answer_in_several_places_comes_as_one() {
+    let levels = [Protection::Checksum, Protection::Hash, Protection::Aes256Gcm, Protection::ChaCha20Poly1305];
+    for (packet_max_bytes, level) in [1500, 9000].into_iter().flat_map(|bytes| levels.map(|level| (bytes, level))) {
+        let mut ends = guarded_ends(packet_max_bytes, Wishes::default(), level);
+        // Every third packet that is full is lost, until it is sent again.
+        let mut count = 0;
+        ends.network = Box::new(move |sent| {
+            count += u32::from(sent.bytes.len() > 1000);
+            if sent.bytes.len() > 1000 && count.is_multiple_of(3) { Vec::new() } else { vec![sent.bytes.clone()] }
+        });
+        for (cut_bytes, length) in [(256 << 10, 1 << 20), (1000, 16_000), (8191, 100_000), (1, 512), (5000, 5001)] {
+            CUT_BYTES.set(cut_bytes);
+            transfer(&mut ends, length);
+        }
+    }
+}
+
+#[test]
+fn an_answer_in_several_places_is_compressed_as_one() {
+    let mut ends = ends(1500, Wishes { compression: Stance::Supported, ..Wishes::default() });
+    for cut_bytes in [100_000, 1000, usize::MAX] {
+        CUT_BYTES.set(cut_bytes);
+        transfer(&mut ends, 512);
+        let before = ends.sent.len();
+        transfer(&mut ends, 1 << 20);
+        let sent_bytes: usize = ends.sent[before..].iter().map(|sent| sent.bytes.len()).sum();
+        assert!(sent_bytes < 1 << 20, "{sent_bytes}");
     }
 }
 

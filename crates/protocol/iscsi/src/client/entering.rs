@@ -1,6 +1,6 @@
 //! A connection that is logging in.
 
-use sanwire_buffer::{Frame, Packet, Slice};
+use sanwire_buffer::{Frame, Packet, Slices};
 
 use super::Failure;
 use crate::login::{ClientAdmission, ClientLogin, ClientRefusal, LoginPlan};
@@ -46,7 +46,7 @@ impl Entering {
 
     fn send(&mut self) {
         while let Some((request, text)) = self.login.poll_transmit() {
-            self.outbox.push(request.write(), Some(Slice::from(text)));
+            self.outbox.push(request.write(), Some(Slices::from(text)));
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Packet, Slice};
+use sanwire_buffer::{Frame, Packet, Slice, Slices};
 use sanwire_core::Instant;
 
 use super::Trouble;
@@ -129,7 +129,7 @@ impl Link {
 
     /// Queues a command or another request; they go out in this order.
     pub(super) fn push(&mut self, header: Header, additional: Vec<u8>, data: Option<Slice>) {
-        self.outbox.push_extended(header, additional, data);
+        self.outbox.push_extended(header, additional, data.map(Slices::from));
     }
 
     /// Queues an answer; it may overtake data.
@@ -195,7 +195,7 @@ impl Link {
             data_number: burst.data_number,
             offset_bytes: burst.offset_bytes,
         };
-        self.outbox.push(header.write(), Some(burst.data.slice(burst.offset_bytes as usize..end as usize)));
+        self.outbox.push(header.write(), Some(burst.data.slice(burst.offset_bytes as usize..end as usize).into()));
         (burst.offset_bytes, burst.data_number) = (end, burst.data_number.wrapping_add(1));
         if end == burst.end_bytes {
             self.bursts.pop_front();
@@ -302,6 +302,6 @@ impl Link {
     /// Queues a request of our own, whose answer will have this tag.
     pub(super) fn request(&mut self, tag: u32, request: Request, header: Header, data: Option<Slice>) {
         self.requests.push((tag, request));
-        self.outbox.push(header, data);
+        self.outbox.push(header, data.map(Slices::from));
     }
 }

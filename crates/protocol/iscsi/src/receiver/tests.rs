@@ -1,5 +1,4 @@
 use proptest::prelude::*;
-use sanwire_buffer::Slice;
 
 use super::*;
 use crate::outbox::Outbox;
@@ -17,7 +16,7 @@ fn stream(digests: Digests, lengths: &[usize]) -> Vec<u8> {
     outbox.set_digests(digests);
     for (number, &length) in (0..).zip(lengths) {
         let header = DataOut { data_number: number, ..DataOut::default() }.write();
-        outbox.push(header, Some(Slice::from(vec![number as u8; length])));
+        outbox.push(header, Some(vec![number as u8; length].into()));
     }
     let mut bytes = Vec::new();
     while let Some(packet) = outbox.pop() {

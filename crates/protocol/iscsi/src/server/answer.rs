@@ -1,6 +1,6 @@
 //! Answers to commands: data, status, residuals (RFC 7143 11.4, 11.7).
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::Slices;
 use sanwire_core::Instant;
 use sanwire_scsi::{Reply, Status};
 
@@ -110,7 +110,7 @@ impl Command {
     }
 
     /// As much of what comes next of its data as the initiator has room for; nothing, if there is none.
-    fn fit(&self, data: Option<Slice>) -> Option<Slice> {
+    fn fit(&self, data: Option<Slices>) -> Option<Slices> {
         let room = self.read_bytes.saturating_sub(self.answered_bytes) as usize;
         let data = data.filter(|data| room > 0 && !data.is_empty())?;
         Some(if data.len() > room { data.slice(0..room) } else { data })
@@ -200,7 +200,7 @@ impl Session {
         &mut self,
         at: usize,
         sending: Sending,
-        data: &Slice,
+        data: &Slices,
         residual: Option<Residual>,
         shared: &mut Shared,
     ) -> u32 {
@@ -229,7 +229,7 @@ impl Session {
     }
 
     /// Sends a piece of the data of a command, as far as there is room for it.
-    pub(super) fn send_piece(&mut self, at: usize, number: u64, data: Option<Slice>, shared: &mut Shared) {
+    pub(super) fn send_piece(&mut self, at: usize, number: u64, data: Option<Slices>, shared: &mut Shared) {
         let Some(command) = self.commands.get_mut(number) else { return };
         let piece_bytes = data.as_ref().map_or(0, |data| data.len() as u32);
         let (part, mut sending) = (command.fit(data), command.sending());

@@ -7,6 +7,7 @@ use sanwire_scsi::{Cdb, Piece, Task, goes_in_pieces};
 
 use super::CommandHandle;
 use super::commands::{Command, Phase};
+use super::connection::Connection;
 use super::event::ServerEvent;
 use super::gathering::{AMOUNT, Fault, Gathering, UNEXPECTED};
 use super::input::Place;
@@ -169,6 +170,8 @@ impl Session {
         let nexus = self.nexus;
         let Some(command) = self.commands.get_mut(number) else { return };
         command.phase = Phase::Executing;
+        let own = self.connections.iter_mut().find(|connection| connection.id == command.connection);
+        let may_share = own.is_some_and(Connection::may_share);
         let from_bytes = command.rest.map_or(0, |rest| rest.from_bytes);
         let task = Task {
             lun: Lun::from_wire(command.lun),
@@ -178,6 +181,7 @@ impl Session {
             tells_residual: command.is_write,
             // More than the initiator has room for is cut off, and counted: RFC 7143 11.4.5.1.
             data_in_max_bytes: shared.config.transfer_max_bytes,
+            may_share,
             piece: Some(Piece { from_bytes, data_out_bytes: command.write_bytes }),
         };
         shared.events.push_back(ServerEvent::Command { handle: CommandHandle { nexus, number }, target, task });

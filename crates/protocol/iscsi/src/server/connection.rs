@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use sanwire_buffer::{Packet, Slice};
-use sanwire_core::quota::{Account, ISCSI_UNSENT_BYTES, ISCSI_UNSENT_HEAP_BYTES, Usage};
+use sanwire_buffer::{Packet, Slices};
+use sanwire_core::quota::{Account, ISCSI_LENT_BYTES, ISCSI_UNSENT_BYTES, ISCSI_UNSENT_HEAP_BYTES, Usage};
 use sanwire_core::{Headway, Instant};
 
 use super::hoard::Delivery;
@@ -36,6 +36,8 @@ pub(super) struct Connection {
     /// What of it may wait; while it is more, nothing is read.
     unsent: Account,
     unsent_heap: Account,
+    /// Of the memory of stores.
+    lent: Account,
     heap_max_bytes: u64,
     is_crammed: bool,
     /// What waits until the outbox is shorter.
@@ -79,6 +81,7 @@ impl Connection {
             outbox: Outbox::default(),
             unsent: Account::new(&ISCSI_UNSENT_BYTES),
             unsent_heap: Account::new(&ISCSI_UNSENT_HEAP_BYTES),
+            lent: Account::new(&ISCSI_LENT_BYTES),
             heap_max_bytes,
             is_crammed: false,
             pieces: Pieces::default(),
@@ -119,6 +122,11 @@ impl Connection {
         self.is_crammed
     }
 
+    /// Whether an answer may share what a store keeps in memory. What is kept for recovery is counted as memory for data.
+    pub(super) fn may_share(&mut self) -> bool {
+        !self.memory.is_on && self.lent.admits(self.outbox.lent_bytes() as u64, 0)
+    }
+
     /// The next bytes to send, and whether what has come is to be looked at again: half of what may wait is sent.
     pub(super) fn pop(&mut self) -> (Option<Packet>, bool) {
         let packet = self.outbox.pop();
@@ -131,9 +139,9 @@ impl Connection {
     }
 
     /// How the quotas of what waits and of what is kept are used.
-    pub(super) fn usages(&self) -> [Usage; 4] {
+    pub(super) fn usages(&self) -> [Usage; 5] {
         let [kept, kept_heap] = self.memory.usages();
-        [self.unsent.usage(), self.unsent_heap.usage(), kept, kept_heap]
+        [self.unsent.usage(), self.unsent_heap.usage(), kept, kept_heap, self.lent.usage()]
     }
 
     /// The initiator says which status it expects next.
@@ -142,13 +150,13 @@ impl Connection {
     }
 
     /// Queues a PDU that carries no status.
-    pub(super) fn push(&mut self, mut header: Header, data: Option<Slice>, order: &Order) {
+    pub(super) fn push(&mut self, mut header: Header, data: Option<Slices>, order: &Order) {
         stamp(&mut header, self.status_number, order);
         self.outbox.push(header, data);
     }
 
     /// Queues a PDU that takes a status number.
-    pub(super) fn push_status(&mut self, mut header: Header, data: Option<Slice>, order: &Order) {
+    pub(super) fn push_status(&mut self, mut header: Header, data: Option<Slices>, order: &Order) {
         stamp(&mut header, self.status_number, order);
         self.memory.keep(self.status_number, header, data.as_ref());
         self.status_number = self.status_number.next();

@@ -33,7 +33,7 @@ impl Session {
             transfer_tag: TAG_NONE,
             ..NopIn::default()
         };
-        self.send_status(at, header.write(), data, shared);
+        self.send_status(at, header.write(), data.map(Into::into), shared);
     }
 
     /// An initiator answers a NOP-In. Any sign of life would do.

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::Slices;
 use sanwire_core::limits::PIECE_BYTES;
 use sanwire_core::{Instant, Lun};
 use sanwire_scsi::Rest;
@@ -43,7 +43,7 @@ impl Session {
         &mut self,
         number: u64,
         rest: Rest,
-        data: Option<Slice>,
+        data: Option<Slices>,
         shared: &mut Shared,
         now: Instant,
     ) {

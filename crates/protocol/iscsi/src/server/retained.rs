@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::Slices;
 use sanwire_core::Instant;
 use sanwire_core::quota::{Account, ISCSI_KEPT_BYTES, ISCSI_KEPT_HEAP_BYTES, Usage};
 
 use super::answer::{Cuts, data_header};
 use super::connection::{Connection, stamp};
 use super::order::Order;
-use crate::outbox::outside_regions_bytes;
 use crate::serial::Serial;
 use crate::wire::{DataIn, Header, Opcode, ScsiResponse, SnackRequest};
 
@@ -24,7 +23,7 @@ pub(super) const ACKNOWLEDGE_MAX: Duration = Duration::from_millis(100);
 pub(super) struct Retained {
     status_number: Serial,
     header: Header,
-    data: Option<Slice>,
+    data: Option<Slices>,
     read: Option<Read>,
     /// Its data was let go.
     is_data_gone: bool,
@@ -34,7 +33,7 @@ pub(super) struct Retained {
 
 /// The data that a command was answered with.
 pub(super) struct Read {
-    pub(super) data: Slice,
+    pub(super) data: Slices,
     pub(super) cuts: Cuts,
     /// The number of its first Data-In.
     pub(super) first_number: u32,
@@ -123,10 +122,10 @@ impl Memory {
         [self.kept.usage(), self.kept_heap.usage()]
     }
 
-    pub(super) fn keep(&mut self, status_number: Serial, header: Header, data: Option<&Slice>) {
+    pub(super) fn keep(&mut self, status_number: Serial, header: Header, data: Option<&Slices>) {
         if self.is_on {
             let data = data.cloned();
-            let heap_bytes = size_of::<Retained>() + data.as_ref().map_or(0, outside_regions_bytes);
+            let heap_bytes = size_of::<Retained>() + data.as_ref().map_or(0, Slices::heap_bytes);
             self.heap_bytes += heap_bytes;
             let retained = Retained { status_number, header, data, read: None, is_data_gone: false, heap_bytes };
             self.retained.push_back(retained);
@@ -137,7 +136,7 @@ impl Memory {
     /// The status that was kept last came with this data.
     pub(super) fn keep_read(&mut self, read: Read) {
         if let Some(last) = self.retained.back_mut() {
-            let heap_bytes = outside_regions_bytes(&read.data);
+            let heap_bytes = read.data.heap_bytes();
             self.read_bytes += read.data.len();
             self.heap_bytes += heap_bytes;
             last.heap_bytes += heap_bytes;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use sanwire_buffer::{Region, Slice};
+use sanwire_buffer::{Region, Slices};
 use sanwire_core::quota::{Account, ISCSI_CONNECTIONS_OF_SESSION, Usage};
 use sanwire_core::{Headway, Instant, Lun, NexusId};
 
@@ -152,14 +152,14 @@ impl Session {
     }
 
     /// Sends a PDU with a status number on one of the connections.
-    pub(super) fn send_status(&mut self, at: usize, header: Header, data: Option<Slice>, shared: &mut Shared) {
+    pub(super) fn send_status(&mut self, at: usize, header: Header, data: Option<Slices>, shared: &mut Shared) {
         let Some(connection) = self.connections.get_mut(at) else { return };
         connection.push_status(header, data, &self.order);
         shared.wake(connection);
     }
 
     /// Sends a PDU without a status number.
-    pub(super) fn send(&mut self, at: usize, header: Header, data: Option<Slice>, shared: &mut Shared) {
+    pub(super) fn send(&mut self, at: usize, header: Header, data: Option<Slices>, shared: &mut Shared) {
         let Some(connection) = self.connections.get_mut(at) else { return };
         connection.push(header, data, &self.order);
         shared.wake(connection);

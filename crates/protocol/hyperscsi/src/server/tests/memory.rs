@@ -68,7 +68,7 @@ impl World {
             let frame = share.frame(READ_BYTES);
             let waits = frame.is_none();
             if let Some(frame) = frame {
-                self.server.reply(*handle, Reply::good(Some(frame.freeze())), self.now);
+                self.server.reply(*handle, Reply::good(Some(frame.freeze().into())), self.now);
             }
             waits
         });
@@ -193,7 +193,7 @@ fn who_takes_its_answers_keeps_its_connection_however_short_memory_is() {
         let asked: Vec<ServerEvent> = std::iter::from_fn(|| world.server.poll_event()).collect();
         for event in asked {
             if let ServerEvent::Command { handle, .. } = event {
-                world.server.reply(handle, Reply::good(Some(data.clone())), world.now);
+                world.server.reply(handle, Reply::good(Some(data.clone().into())), world.now);
             }
         }
         world.server.relieve(&shortage_of(&other), world.now);

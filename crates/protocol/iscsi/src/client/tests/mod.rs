@@ -240,7 +240,7 @@ impl World {
     /// Sends a PDU as it is.
     fn send_raw(&mut self, connection: ConnectionId, header: Header, data: Vec<u8>) {
         let Some(wire) = self.wires.get_mut(&connection) else { return };
-        wire.outbox.push(header, Some(Slice::from(data)));
+        wire.outbox.push(header, Some(data.into()));
         let mut bytes = Vec::new();
         while let Some(packet) = wire.outbox.pop() {
             bytes.extend_from_slice(&packet.head);

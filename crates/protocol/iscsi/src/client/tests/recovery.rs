@@ -37,7 +37,7 @@ impl World {
 
 fn flipped(world: &mut World, connection: ConnectionId, header: Header, data: Vec<u8>) {
     let wire = world.wires.get_mut(&connection).unwrap();
-    wire.outbox.push(header, Some(Slice::from(data)));
+    wire.outbox.push(header, Some(data.into()));
     let mut bytes = Vec::new();
     while let Some(packet) = wire.outbox.pop() {
         bytes.extend_from_slice(&packet.head);

@@ -10,7 +10,7 @@ mod stages;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Slice};
+use sanwire_buffer::Frame;
 use sanwire_core::Instant;
 
 use super::*;
@@ -103,7 +103,7 @@ fn client(config: &ClientConfig, md5_only: bool) -> ClientLogin {
 /// The bytes of PDUs.
 fn bytes(pdus: impl IntoIterator<Item = (Header, Vec<u8>)>) -> Vec<u8> {
     let mut outbox = Outbox::default();
-    pdus.into_iter().for_each(|(header, text)| outbox.push(header, Some(Slice::from(text))));
+    pdus.into_iter().for_each(|(header, text)| outbox.push(header, Some(text.into())));
     let mut bytes = Vec::new();
     while let Some(packet) = outbox.pop() {
         bytes.extend_from_slice(&packet.head);

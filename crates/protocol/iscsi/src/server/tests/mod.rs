@@ -8,6 +8,7 @@ mod manage;
 mod memory;
 mod patience;
 mod pieces;
+mod places;
 mod reception;
 mod recovery;
 mod several;
@@ -18,7 +19,7 @@ mod write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_buffer::{Frame, Region, Slice, Slices};
 use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::{Reply, Task};
 
@@ -234,7 +235,7 @@ impl World {
     }
 
     fn reply(&mut self, handle: CommandHandle, data: Option<Slice>) {
-        self.server.reply(handle, Reply::good(data), self.now);
+        self.server.reply(handle, Reply::good(data.map(Slices::from)), self.now);
     }
 
     /// Nothing is left behind.

@@ -32,7 +32,7 @@ fn rest(from_bytes: u32, end_bytes: u32) -> Option<Rest> {
 impl World {
     /// A piece is done, with this data; `end` is where the command's data ends.
     fn reply_piece(&mut self, handle: CommandHandle, data: Option<Slice>, from: u32, end: u32) {
-        self.server.reply(handle, Reply { rest: rest(from, end), ..Reply::good(data) }, self.now);
+        self.server.reply(handle, Reply { rest: rest(from, end), ..Reply::good(data.map(Slices::from)) }, self.now);
     }
 
     /// Answers each R2T until a command is passed up, and says how much memory that took at the most.

@@ -4,6 +4,7 @@ mod chunk;
 
 use std::fmt;
 use std::io;
+use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
@@ -20,6 +21,8 @@ use crate::resize::{GrowingGeometry, ResizeError};
 const RUNS_MAX: usize = 4096;
 /// Shorter reads are copied: that costs less than what a write pays that finds its chunk shared.
 const SHARED_MIN_BYTES: usize = 4 << 10;
+/// Reads over several chunks are shared in one list of pieces; shorter ones are copied, which costs less than the list does.
+const SHARED_LISTS_BYTES: RangeInclusive<usize> = 32 << 10..=(Slices::PIECES_MAX - 1) * CHUNK_BYTES;
 /// Reads up to this length are fetched into the cache while the reply is made: the processor's own foresight begins anew
 /// with each page, and needs no help with longer ones.
 const FETCHED_MAX_BYTES: usize = 16 << 10;
@@ -29,8 +32,8 @@ const FETCHED_MAX_BYTES: usize = 16 << 10;
 /// writes hold all of their chunks at once, so that nobody sees a part of a write; zeroing and discarding go chunk by
 /// chunk. Zeroes are not kept allocated. A request for which there is no memory fails with [`ErrorKind::Full`] and changes
 /// nothing (zeroing and discarding: nothing more); the last of the memory is left to the rest of the process.
-/// A read within one chunk is not copied, unless it is very short, but shares the chunk, which a later write then copies:
-/// each reply on its way may hold 256 KiB of the past ([`sanwire_buffer::Slice::lent_bytes`]).
+/// A read is not copied, unless it is very short, but shares its chunks, which a later write then copies: each reply on its way may
+/// hold its chunks of the past ([`sanwire_buffer::Slice::lent_bytes`]).
 pub struct RamStore {
     geometry: GrowingGeometry,
     /// Replaced as a whole when the disk grows; the groups themselves stay.
@@ -175,7 +178,7 @@ impl RamStore {
                 self.written_chunks.fetch_sub(1, Ordering::Relaxed);
             } else {
                 let bytes = pages.own().ok_or_else(|| no_memory(offset_bytes))?;
-                bytes[piece.start..piece.start + piece.length].fill(0);
+                bytes[piece.range()].fill(0);
             }
         }
         Ok(())
@@ -196,10 +199,12 @@ impl Store for RamStore {
         if length_bytes < SHARED_MIN_BYTES || end_bytes > self.geometry.get().length_bytes {
             return None;
         }
-        let piece = pieces(offset_bytes, length_bytes as u64).next().filter(|piece| piece.length == length_bytes)?;
         let groups = self.groups.load();
+        let Some(piece) = only_piece(offset_bytes, length_bytes) else {
+            return share_several(&groups, offset_bytes, length_bytes);
+        };
         let chunk = groups[piece.group].get()?[piece.chunk].read();
-        let shared = chunk.as_ref()?.share(piece.start..piece.start + length_bytes)?;
+        let shared = chunk.as_ref()?.share(piece.range())?;
         if length_bytes <= FETCHED_MAX_BYTES {
             shared.prefetch();
         }
@@ -231,6 +236,20 @@ impl fmt::Debug for RamStore {
     }
 }
 
+/// Shares of all chunks of a range. Their locks are held together, as for a read that copies: so it shows each write wholly or not at
+/// all. Where a chunk was never written, or is not to be shared, nothing is.
+fn share_several(groups: &[Group], offset_bytes: u64, length_bytes: usize) -> Option<Slices> {
+    if !SHARED_LISTS_BYTES.contains(&length_bytes) {
+        return None;
+    }
+    let held = pieces(offset_bytes, length_bytes as u64)
+        .map(|piece| Some((groups[piece.group].get()?[piece.chunk].read(), piece)))
+        .collect::<Option<Vec<_>>>()?;
+    // All are asked: each that is wary counts this read.
+    let shares: Vec<_> = held.iter().map(|(chunk, piece)| chunk.as_ref()?.share(piece.range())).collect();
+    Slices::join(shares.into_iter().collect::<Option<Vec<_>>>()?.into_iter())
+}
+
 fn no_memory(offset_bytes: u64) -> StoreError {
     StoreError { kind: ErrorKind::Full, offset_bytes, source: Some(io::ErrorKind::OutOfMemory.into()) }
 }
@@ -248,9 +267,13 @@ struct Piece {
 }
 
 impl Piece {
+    fn range(&self) -> Range<usize> {
+        self.start..self.start + self.length
+    }
+
     fn read(&self, pages: Option<&Pages>, part: &mut [u8]) {
         match pages {
-            Some(pages) => part.copy_from_slice(&pages.bytes[self.start..self.start + self.length]),
+            Some(pages) => part.copy_from_slice(&pages.bytes[self.range()]),
             None => part.fill(0),
         }
     }
@@ -259,7 +282,7 @@ impl Piece {
     fn write(&self, chunk: &mut Option<Pages>, part: &[u8]) {
         let Some(pages) = chunk else { return };
         if let Some(bytes) = pages.bytes.get_mut() {
-            bytes[self.start..self.start + self.length].copy_from_slice(part);
+            bytes[self.range()].copy_from_slice(part);
         }
         pages.written |= touched_pages(self.start, self.length);
     }

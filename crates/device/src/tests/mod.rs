@@ -10,6 +10,7 @@ mod properties;
 mod provisioning;
 mod reservation;
 mod sanitize;
+mod shares;
 mod swap;
 mod tenure;
 mod thresholds;

@@ -41,9 +41,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
-/// Runs the steps on the store and on a plain vector, on the 3 chunks from `base_bytes` on.
+/// Runs the steps on the store and on a plain vector, on the 3 chunks from `base_bytes` on. What reads share stays as it was.
 fn run(store: &RamStore, base_bytes: u64, steps: &[Step]) {
     let mut model = vec![0u8; BLOCKS * 512];
+    let mut shared = Vec::new();
     for step in steps {
         let range =
             |at: usize, count: usize| (base_bytes + at as u64 * 512, count as u64 * 512, at * 512..(at + count) * 512);
@@ -66,10 +67,13 @@ fn run(store: &RamStore, base_bytes: u64, steps: &[Step]) {
             }
             Step::Read(at, count) => {
                 let (offset_bytes, _, bytes) = range(at, count);
+                shared
+                    .extend(store.share(offset_bytes, bytes.len()).map(|found| (found, model[bytes.clone()].to_vec())));
                 assert!(read(store, offset_bytes, bytes.len()) == model[bytes], "{step:?} of {steps:?}");
             }
         }
     }
+    assert!(shared.iter().all(|(found, then)| found.to_vec() == *then), "shares of {steps:?}");
     assert!(read(store, base_bytes, model.len()) == model, "after {steps:?}");
 }
 
@@ -160,6 +164,39 @@ fn a_shared_read_keeps_what_it_showed() {
 }
 
 #[test]
+fn a_read_over_several_chunks_shares_all_of_them() {
+    const CHUNK: u64 = CHUNK_BYTES as u64;
+    let store = RamStore::new(16 << 20, 512);
+    let write = |offset_bytes, byte, length| {
+        done(&store, Request::Write { offset_bytes, data: vec![byte; length].into() });
+    };
+    for (chunk, byte) in (0..4).zip(1..) {
+        write(chunk * CHUNK, byte, CHUNK_BYTES);
+    }
+    let (offset_bytes, length) = (CHUNK - 512, 2 * CHUNK_BYTES + 1024);
+    let before = store.share(offset_bytes, length).expect("all of them were written");
+    assert_eq!(
+        before.pieces().iter().map(|piece| piece.len()).collect::<Vec<_>>(),
+        [512, CHUNK_BYTES, CHUNK_BYTES, 512]
+    );
+    assert_eq!((before.heap_bytes(), before.lent_bytes()), (0, 4 * CHUNK_BYTES));
+    let past = read(&store, offset_bytes, length);
+    write(CHUNK + 4096, 9, CHUNK_BYTES);
+    assert!(before.to_vec() == past, "the past stays, in both chunks that were written");
+    assert_eq!(read(&store, CHUNK + 4096, 512), [9; 512]);
+    assert!(store.share(0, CHUNK_BYTES).is_some(), "a chunk that was not written is shared as before");
+    let refused = (0..).take_while(|_| store.share(offset_bytes, length).is_none()).count();
+    assert_eq!(refused, usize::from(WARY_READS), "each read counts for all chunks that had to be copied");
+    assert!(store.share(3 * CHUNK, CHUNK_BYTES + 512).is_none(), "the last one was never written");
+    assert!(store.share(CHUNK - 4096, 8192).is_none(), "a short one is copied");
+    (4..=16).for_each(|chunk| write(chunk * CHUNK, 7, CHUNK_BYTES));
+    assert!(
+        store.share(0, 15 * CHUNK_BYTES).is_some() && store.share(0, 16 * CHUNK_BYTES).is_none(),
+        "lists are short"
+    );
+}
+
+#[test]
 fn written_pages_are_told_from_the_others() {
     let store = RamStore::new(1 << 30, 512);
     let ask = |offset_bytes: u64, length_bytes| {
@@ -178,11 +215,15 @@ fn written_pages_are_told_from_the_others() {
     assert_eq!(ask(group + chunk - 512, 1024), (true, 512));
 }
 
-/// A write across chunks, which have locks of their own, is seen wholly or not at all.
+/// A write across chunks, which have locks of their own, is seen wholly or not at all: by who copies and by who shares.
 #[test]
 fn nobody_sees_a_part_of_a_write() {
     let store = Arc::new(RamStore::new(1 << 20, 512));
     let (offset_bytes, length) = (CHUNK_BYTES as u64 - 512, CHUNK_BYTES + 1024);
+    // Chunks that were not all written are not shared.
+    (0..3).for_each(|chunk| {
+        done(&store, Request::Write { offset_bytes: chunk * CHUNK_BYTES as u64, data: vec![0; CHUNK_BYTES].into() });
+    });
     let writer = {
         let store = Arc::clone(&store);
         thread::spawn(move || {
@@ -194,6 +235,9 @@ fn nobody_sees_a_part_of_a_write() {
     while !writer.is_finished() {
         let seen = read(&store, offset_bytes, length);
         assert!(seen.iter().all(|byte| *byte == seen[0]), "{} and {}", seen[0], seen[length - 1]);
+        if let Some(shared) = store.share(offset_bytes, length).map(|shared| shared.to_vec()) {
+            assert!(shared.iter().all(|byte| *byte == shared[0]), "{} and {}", shared[0], shared[length - 1]);
+        }
     }
     writer.join().unwrap();
 }

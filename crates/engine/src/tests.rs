@@ -96,6 +96,7 @@ fn task(cdb: sanwire_scsi::Cdb, room_bytes: usize, data: Option<Vec<u8>>) -> Tas
         tells_residual: false,
         piece: None,
         data_in_max_bytes: room_bytes as u32,
+        may_share: true,
     }
 }
 

@@ -103,6 +103,7 @@ pub fn task(asked: &Asked, share: &Region) -> Option<Task> {
         tells_residual: false,
         piece: None,
         data_in_max_bytes: room_bytes as u32,
+        may_share: true,
     })
 }
 

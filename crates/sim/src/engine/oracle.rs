@@ -202,7 +202,7 @@ impl Oracle {
     }
 
     fn check_read(&mut self, asked: &Asked, given: u64, reply: &Reply) -> Outcome<()> {
-        let data = reply.data_in.as_deref().unwrap_or_default();
+        let data = reply.data_in.as_ref().map_or(Vec::new(), |data| data.to_vec());
         if data.len() as u64 != asked.blocks * BLOCK_BYTES as u64 {
             return Err(format!("{asked:?} has {} bytes", data.len()));
         }

@@ -10,7 +10,6 @@ use sanwire_core::NexusId;
 use sanwire_scsi::{Reply, Rest, Sense, Status, Task};
 use sanwire_store::{Completion, Outcome, Request, Store};
 
-use self::hold::Flushing;
 pub(crate) use self::hold::{Hold, Turn};
 use self::waiting::Prepared;
 pub use self::waiting::Waiting;
@@ -215,7 +214,7 @@ impl Execution {
     /// It was aborted while its store worked for it, which has ended so: what that means to others.
     pub fn abandon(mut self, completion: &Completion) {
         let hold = self.worker_hold();
-        if hold.flushing() != Flushing::No && completion.is_err() {
+        if hold.is_flushing() && completion.is_err() {
             hold.disk.flush_failed();
         }
         hold.end_flush();
@@ -316,6 +315,18 @@ impl State {
     /// Whether each of its requests is for itself: other commands may come between, also those that want blocks undisturbed.
     fn is_by_pieces(&self) -> bool {
         matches!(self, State::Fill(_) | State::Unmap(_))
+    }
+
+    /// Whether it flushes what it writes before it is answered.
+    fn is_stable(&self) -> bool {
+        match self {
+            State::Write { flush } => *flush,
+            State::Swap(swap) => swap.is_stable(),
+            State::Fill(fill) => fill.is_stable(),
+            State::Unmap(unmapping) => unmapping.is_stable(),
+            State::Verify(verification) => verification.is_stable(),
+            _ => false,
+        }
     }
 
     /// The blocks that the command looks at or changes, seen from its first request; from each, when it goes by pieces.

@@ -76,6 +76,11 @@ pub(crate) fn write_same(
 }
 
 impl Fill {
+    /// Whether it flushes what it writes.
+    pub(crate) fn is_stable(&self) -> bool {
+        self.flush
+    }
+
     pub(crate) fn next(self, disk: &Disk, completion: Completion, memory: &Region) -> Result<Step, Sense> {
         match completion {
             Ok(_) => Ok(match self.advance() {

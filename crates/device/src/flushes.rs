@@ -49,6 +49,8 @@ struct State {
 
 #[derive(Clone, Copy, Debug)]
 enum Flush {
+    /// What it is to make stable is being written, since so many failures: a later one may have taken that along.
+    Ahead { failures: u64 },
     /// The store does it; it was the one of this number that began, after so many failures.
     Working { number: u64, failures: u64 },
     /// The store has done it when so many had begun.
@@ -110,20 +112,22 @@ impl Flushes {
         self.verifier.map(|first| verifier_after(first, self.lock().failures))
     }
 
-    /// A flush begins, by this nexus if it is somebody's: its place until [`Flushes::end`].
-    pub(crate) fn begin(&self, by: Option<NexusId>) -> u32 {
+    /// Something is written that a flush makes stable after it: the place of that flush, until [`Flushes::end`].
+    pub(crate) fn expect(&self) -> u32 {
+        let state = &mut *self.lock();
+        state.put(Flush::Ahead { failures: state.failures })
+    }
+
+    /// A flush begins, by this nexus if it is somebody's, at its place if it has one: its place until [`Flushes::end`].
+    pub(crate) fn begin(&self, by: Option<NexusId>, place: Option<u32>) -> u32 {
         let state = &mut *self.lock();
         state.begun += 1;
         if let Some(listener) = by.and_then(|nexus| state.listeners.get_mut(&nexus)) {
             listener.heard = listener.told;
         }
-        let flush = Some(Flush::Working { number: state.begun, failures: state.failures });
-        let at = state.under_way.iter().position(Option::is_none).unwrap_or(state.under_way.len());
-        match state.under_way.get_mut(at) {
-            Some(place) => *place = flush,
-            None => state.under_way.push(flush),
-        }
-        at as u32
+        let own = place.and_then(|at| state.under_way.get_mut(at as usize)?.take());
+        let failures = if let Some(Flush::Ahead { failures }) = own { failures } else { state.failures };
+        state.put(Flush::Working { number: state.begun, failures })
     }
 
     /// Whether the success of the flush at this place counts: none that began before it ended can fail any more.
@@ -131,7 +135,7 @@ impl Flushes {
         let state = &mut *self.lock();
         let Some(flush) = state.under_way.get_mut(place as usize).and_then(Option::as_mut) else { return true };
         let (before, failures) = match *flush {
-            Flush::Working { failures, .. } => (state.begun, failures),
+            Flush::Ahead { failures } | Flush::Working { failures, .. } => (state.begun, failures),
             Flush::Done { begun, failures } => (begun, failures),
         };
         *flush = Flush::Done { begun: before, failures };
@@ -162,7 +166,9 @@ impl Flushes {
     pub(crate) fn succeeded(&self, by: Option<NexusId>, place: u32, completion: Completion) -> Completion {
         let state = &mut *self.lock();
         let known = match state.under_way.get(place as usize).copied().flatten() {
-            Some(Flush::Working { failures, .. } | Flush::Done { failures, .. }) => failures,
+            Some(Flush::Ahead { failures } | Flush::Working { failures, .. } | Flush::Done { failures, .. }) => {
+                failures
+            }
             None => state.failures,
         };
         let listener = by.and_then(|nexus| state.listeners.get_mut(&nexus));
@@ -178,6 +184,16 @@ impl Flushes {
 }
 
 impl State {
+    /// Its place.
+    fn put(&mut self, flush: Flush) -> u32 {
+        let at = self.under_way.iter().position(Option::is_none).unwrap_or(self.under_way.len());
+        match self.under_way.get_mut(at) {
+            Some(place) => *place = Some(flush),
+            None => self.under_way.push(Some(flush)),
+        }
+        at as u32
+    }
+
     /// Of how many failures a nexus of this port has heard that may be the one that comes: one that is away, or has not been missed
     /// yet. `None` when there is none. Nobody can tell which of several it is, programs of one host perhaps: so each is told what any
     /// of them has missed.
@@ -227,7 +243,7 @@ impl Disk {
     /// # Errors
     /// Those of `work`; initiators are told as of any flush that has failed.
     pub fn flush_by<E>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        let place = self.flushes.begin(None);
+        let place = self.flushes.begin(None, None);
         let done = work();
         if done.is_err() {
             self.flush_failed();

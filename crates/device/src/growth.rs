@@ -12,7 +12,7 @@ impl Disk {
     pub fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
         // The store makes the length stable, and may be told there, in their place, that what others have written is lost: their
         // flushes do not succeed before that is known.
-        let place = self.flushes.begin(None);
+        let place = self.flushes.begin(None, None);
         let resized = self.store().resize(length_bytes);
         if matches!(resized, Err(ResizeError::Unstable(_))) {
             self.flush_failed();

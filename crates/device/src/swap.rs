@@ -91,6 +91,11 @@ fn begin(
 }
 
 impl Swap {
+    /// Whether it flushes what it writes.
+    pub(crate) fn is_stable(&self) -> bool {
+        self.flush
+    }
+
     pub(crate) fn claim(&self) -> Claim {
         Claim { range: self.range, access: Access::Alone }
     }

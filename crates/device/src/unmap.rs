@@ -58,6 +58,11 @@ fn check(list: UnmapList<'_>, geometry: &Geometry) -> Result<(), Sense> {
 }
 
 impl Unmapping {
+    /// Whether it flushes what it writes.
+    pub(crate) fn is_stable(&self) -> bool {
+        self.flush
+    }
+
     pub(crate) fn next(self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
         match completion {
             Ok(_) => self.advance(),

@@ -79,6 +79,11 @@ pub(crate) fn write_and_verify(
 }
 
 impl Verification {
+    /// Whether it flushes what it writes.
+    pub(crate) fn is_stable(&self) -> bool {
+        matches!(self.stage, Stage::Writing { .. })
+    }
+
     pub(crate) fn next(self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
         let Verification { expected, from_bytes, stage } = self;
         match (stage, completion) {

@@ -32,6 +32,8 @@ pub(crate) struct Hold {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flushing {
     No,
+    /// It will, when it has written what that is for.
+    Ahead,
     /// Its nexus hears how that ends.
     Heard,
     /// Nobody does.
@@ -67,15 +69,24 @@ impl Hold {
         (!self.is_copy).then_some(self.nexus)
     }
 
+    /// It begins to write what it makes stable then.
+    pub(super) fn expect_flush(&mut self) {
+        if self.flushing == Flushing::No {
+            self.flushing = Flushing::Ahead;
+            self.place = self.disk.flushes.expect();
+        }
+    }
+
     /// A flush begins.
     pub(super) fn begin_flush(&mut self, is_heard: bool) {
+        let place = (self.flushing == Flushing::Ahead).then_some(self.place);
         self.flushing = if is_heard { Flushing::Heard } else { Flushing::Unheard };
-        self.place = self.disk.flushes.begin(self.flusher());
+        self.place = self.disk.flushes.begin(self.flusher(), place);
     }
 
     /// What the flush comes to, if this was one, which has ended so at the store.
     pub(super) fn flushed(&mut self, completion: Completion) -> Completion {
-        if self.flushing == Flushing::No {
+        if !self.is_flushing() {
             return completion;
         }
         let is_heard = self.flushing != Flushing::Unheard;
@@ -87,6 +98,11 @@ impl Hold {
 
     pub(super) fn flushing(&self) -> Flushing {
         self.flushing
+    }
+
+    /// Whether its flush has begun.
+    pub(super) fn is_flushing(&self) -> bool {
+        !matches!(self.flushing, Flushing::No | Flushing::Ahead)
     }
 
     /// Whether the flush, which the store has done, is not known yet to be a success.

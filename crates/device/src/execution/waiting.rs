@@ -76,6 +76,9 @@ impl Prepared {
             let step = reserving.next(&hold.disk);
             return reserved(hold, step, account);
         }
+        if execution.state.is_stable() {
+            execution.worker_hold().expect_flush();
+        }
         if matches!(request, Request::Flush) {
             let is_heard = !is_answered && !execution.outlives_its_task();
             execution.worker_hold().begin_flush(is_heard);

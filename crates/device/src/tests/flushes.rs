@@ -264,6 +264,41 @@ fn a_flush_that_was_under_way_when_another_failed_fails_too() {
     assert_eq!(world.flushes(OTHER), [None; 3]);
 }
 
+/// The flush that failed may have taken along what the store had done of this write already; its own finds nothing amiss.
+#[test]
+fn what_is_to_be_stable_fails_with_a_flush_that_failed_while_it_was_written() {
+    let verify = Cdb::from([0x2e, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    let same = Cdb::from([0x93, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+    for (cdb, has_cache) in [(write_stable(), true), (verify, true), (write(), false), (same, false)] {
+        let world = World::new(SMALL, has_cache).with(&[NEXUS, OTHER]);
+        let what = cdb.operation_code();
+        let Progress::Store(execution, request) = world.begin(NEXUS, task(cdb, &[1; 512])) else { panic!("it writes") };
+        assert_eq!(told(&world.failing(NEXUS, flush(), &[])), Some(LOST));
+        assert_eq!(told(&world.finish(Progress::Store(execution, request))), Some(LOST), "{what:#x}");
+        assert_eq!(world.flushes(NEXUS), [None; 3], "{what:#x}");
+    }
+}
+
+/// It has no place among the flushes any more.
+#[test]
+fn a_write_that_fails_before_its_flush_is_no_failed_flush() {
+    let world = World::of(&[NEXUS, OTHER]);
+    let Progress::Store(execution, _) = world.begin(NEXUS, task(write_stable(), &[1; 512])) else {
+        panic!("it writes")
+    };
+    let over = world.units.resume(execution, Err(StoreError::new(ErrorKind::Unwritable, 0)), &world.memory);
+    assert!(matches!(over, Progress::Done(_)));
+    let Progress::Store(execution, _) = world.begin(NEXUS, task(write_stable(), &[1; 512])) else {
+        panic!("it writes")
+    };
+    execution.abandon(&Err(StoreError::new(ErrorKind::Unwritable, 0)));
+    let Progress::Store(execution, _) = world.begin(NEXUS, task(write_stable(), &[1; 512])) else {
+        panic!("it writes")
+    };
+    drop(execution);
+    assert_eq!((world.flushes(NEXUS), world.flushes(OTHER)), ([None; 3], [None; 3]));
+}
+
 /// A flush that is at the store, and the request for it.
 fn begun(world: &World, nexus: NexusId) -> Progress {
     let progress = world.begin(nexus, task(flush(), &[]));

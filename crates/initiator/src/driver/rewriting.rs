@@ -1,15 +1,17 @@
 //! Writes that a device has lost are given again, one after the other, while the other volumes are served: nothing else is given
 //! to theirs before all of them are there.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use sanwire_core::Instant;
 use sanwire_scsi::{Sense, SenseKey, Status};
 
+use super::keeping::Kept;
 use super::{BUSY_WAIT, Driver, Trust, Waiting};
-use crate::keeper::Word;
+use crate::keeper::{Keeper, Word};
 use crate::session::{Answer, Failure, OrderId};
-use crate::translate::Progress;
+use crate::translate::{Progress, Request};
 
 /// How long one of them is given again to a device that is busy.
 const BUSY_MAX: Duration = Duration::from_secs(60);
@@ -21,15 +23,16 @@ const STUCK_AFTER: Duration = Duration::from_secs(5);
 pub(super) struct Rewriting {
     /// What the unit has said.
     word: Word,
-    /// So many are there again.
-    done: usize,
-    /// How far the next one is.
+    /// So many are there again, but for what is left of the last of them.
+    begun: usize,
+    left: VecDeque<Request>,
+    /// How far the first of that is.
     progress: Progress,
-    /// The next one is on its way.
+    /// It is on its way.
     order: Option<OrderId>,
     /// The device is busy with it: not before this again.
     not_before: Option<Instant>,
-    /// Since when the next one is.
+    /// Since when it is.
     since: Instant,
 }
 
@@ -44,7 +47,8 @@ enum Step {
 
 impl Rewriting {
     pub(super) fn new(word: Word, now: Instant) -> Self {
-        Rewriting { word, done: 0, progress: Progress::default(), order: None, not_before: None, since: now }
+        let (left, progress) = (VecDeque::new(), Progress::default());
+        Rewriting { word, begun: 0, left, progress, order: None, not_before: None, since: now }
     }
 
     pub(super) fn is_for(&self, word: Word) -> bool {
@@ -55,8 +59,13 @@ impl Rewriting {
         now >= self.since + STUCK_AFTER
     }
 
+    fn begin(&mut self, left: VecDeque<Request>, now: Instant) {
+        (self.begun, self.left, self.since) = (self.begun + 1, left, now);
+    }
+
     fn has_done_one(&mut self, now: Instant) {
-        (self.done, self.progress, self.not_before, self.since) = (self.done + 1, Progress::default(), None, now);
+        self.left.pop_front();
+        (self.progress, self.not_before, self.since) = (Progress::default(), None, now);
     }
 
     /// Whether the next one, or the next part of it, may be given now.
@@ -85,11 +94,16 @@ impl Driver {
         let is_its = |served: &&super::Served| served.keeper == at && self.is_open(served, Trust::Rewriting);
         let served = self.volumes.iter().flatten().find(is_its);
         let Some((lun, limits)) = served.map(|served| (served.lun, self.limits(served))) else { return false };
-        let Some(kept) = &mut self.keepers[at] else { return false };
-        let Some(rewriting) = kept.rewriting.as_mut().filter(|begun| begun.may_go_on(now)) else { return false };
-        let Some(write) = kept.keeper.writes().nth(rewriting.done) else {
-            let (word, count) = (rewriting.word, rewriting.done);
-            self.all_written_again(at, word, count);
+        let Some(Kept { keeper, rewriting, .. }) = &mut self.keepers[at] else { return false };
+        let Some(rewriting) = rewriting.as_mut().filter(|begun| begun.may_go_on(now)) else { return false };
+        let Some(write) = rewriting.left.front() else {
+            match visible(keeper, rewriting.begun) {
+                Some(left) => rewriting.begin(left, now),
+                None => {
+                    let (word, count) = (rewriting.word, rewriting.begun);
+                    self.all_written_again(at, word, count);
+                }
+            }
             return true;
         };
         rewriting.progress.give(write, limits);
@@ -112,7 +126,7 @@ impl Driver {
         let limits = served.map(|served| self.limits(served));
         let Some(kept) = self.keepers.get_mut(at).and_then(Option::as_mut) else { return };
         let Some(rewriting) = kept.rewriting.as_mut().filter(|rewriting| rewriting.order == Some(id)) else { return };
-        let Some((write, limits)) = kept.keeper.writes().nth(rewriting.done).zip(limits) else { return };
+        let Some((write, limits)) = rewriting.left.front().zip(limits) else { return };
         rewriting.order = None;
         let word = rewriting.word;
         // In a session that takes less at once it goes in smaller parts.
@@ -170,6 +184,22 @@ impl Driver {
             self.failed(id, Failure::Closed, None, now);
         }
     }
+}
+
+/// What of a kept write no later one covers, `None` behind the last: the device may have that one still, and others may have read it.
+/// What a discard leaves may be anything, also what was there before.
+fn visible(keeper: &Keeper<Request>, at: usize) -> Option<VecDeque<Request>> {
+    let mut writes = keeper.writes().skip(at);
+    let mut left = VecDeque::from([writes.next()?.clone()]);
+    for later in writes.filter(|later| later.is_write()) {
+        if left.is_empty() {
+            break;
+        }
+        if left.iter().any(|part| part.outside(later).is_some()) {
+            left = left.into_iter().flat_map(|part| part.outside(later).unwrap_or_else(|| vec![part])).collect();
+        }
+    }
+    Some(left)
 }
 
 fn step(answer: Result<Answer, Failure>) -> Step {

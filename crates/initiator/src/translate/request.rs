@@ -147,6 +147,11 @@ impl Request {
         matches!(self.task, Task::Discard | Task::WriteZeroes | Task::Allocation)
     }
 
+    /// Its blocks have a content of its own when it is done.
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self.task, Task::Write { .. } | Task::WriteZeroes)
+    }
+
     fn bytes(&self, blocks: u64) -> usize {
         (blocks * u64::from(self.block_bytes)) as usize
     }

@@ -5,6 +5,7 @@ use sanwire_scsi::vpd::BlockLimits;
 
 use super::*;
 
+mod order;
 mod parts;
 mod stable;
 

@@ -371,8 +371,9 @@ impl Driver {
     fn fail_operations(&mut self, failure: Failure) {
         self.link = Link::Down(failure);
         let error = self.disconnected();
-        for stalled in self.stalled.drain(..) {
-            stalled.completer.complete(Err(error.clone()));
+        for Stalled { again, completer, .. } in std::mem::take(&mut self.stalled) {
+            self.note_in_doubt(&again);
+            completer.complete(Err(error.clone()));
         }
     }
 

@@ -17,7 +17,10 @@ impl Driver {
             Some(Waiting::Operation { again, completer }) if self.is_moving || self.may_be_cut(&again, &failure) => {
                 self.stalled.push_back(Stalled { not_before: now, again, data_in, completer });
             }
-            Some(Waiting::Operation { completer, .. }) => {
+            Some(Waiting::Operation { again, completer }) => {
+                if failure != Failure::TooLarge {
+                    self.note_in_doubt(&again);
+                }
                 let error = match failure {
                     Failure::InDoubt | Failure::TooLarge | Failure::Protocol(_) => {
                         VolumeError::Protocol { what: failure.to_string().into() }

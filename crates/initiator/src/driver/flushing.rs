@@ -84,11 +84,8 @@ impl Driver {
                 let is_stuck = kept.rewriting.as_ref().is_some_and(|rewriting| rewriting.is_stuck(now));
                 is_down || is_stuck || kept.flushing.refusals > REFUSALS_MAX
             };
-            if let Some(kept) = self.keepers[at].as_mut().filter(|kept| is_in_vain(kept) && !kept.keeper.is_empty()) {
-                kept.keeper.forget();
-                if kept.rewriting.is_some() {
-                    self.doubt_kept(at);
-                }
+            if self.keepers[at].as_ref().is_some_and(|kept| is_in_vain(kept) && !kept.keeper.is_empty()) {
+                self.forget_kept(at);
             }
             self.flush_kept(at, true, now);
         }

@@ -126,11 +126,36 @@ impl Driver {
         }
     }
 
+    /// The caller is told that it has failed, and it may have been done all the same, now or before it was held. What it has
+    /// overwritten must not come over it, and cannot be left out: a flush would not say that it is lost. So nothing is given
+    /// again before the next flush.
+    pub(super) fn note_in_doubt(&mut self, again: &Again) {
+        let Some(at) = self.served(again.volume).map(|served| served.keeper).filter(|_| again.request.is_write())
+        else {
+            return;
+        };
+        let Some(kept) = self.keepers.get(at).and_then(Option::as_ref) else { return };
+        if kept.keeper.writes().any(|write| write.outside(&again.request).is_some()) {
+            self.forget_kept(at);
+            self.wants_flush = true;
+        }
+    }
+
+    /// Nothing of it is given again.
+    pub(super) fn forget_kept(&mut self, at: usize) {
+        let Some(kept) = self.keepers.get_mut(at).and_then(Option::as_mut) else { return };
+        kept.keeper.forget();
+        if kept.rewriting.is_some() {
+            self.doubt_kept(at);
+        }
+    }
+
     /// What had to become stable did not, and its handle is told: the others have not been.
     pub(super) fn note_failed(&mut self, again: &Again, answer: &Answer) {
         if !may_have_lost(answer) {
             return;
         }
+        self.note_in_doubt(again);
         let Some(kept) = self.kept_mut(again.volume) else { return };
         match again.request.task {
             Task::Flush => kept.keeper.lose(),

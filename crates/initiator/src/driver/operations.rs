@@ -209,6 +209,7 @@ impl Driver {
         };
         *count += 1;
         if *count > max {
+            self.note_in_doubt(&again);
             return completer.complete(Err(VolumeError::Protocol { what: what.into() }));
         }
         self.stalled.push_back(Stalled { not_before, again, data_in, completer });

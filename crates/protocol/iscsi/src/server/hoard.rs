@@ -124,7 +124,7 @@ impl Session {
     /// Requests that have come with their data before their turn wait for a number that comes on another connection, if on any.
     fn those_who_keep_others_waiting(&mut self, now: Instant) -> Vec<ConnectionId> {
         let may_be_read = !self.connections.iter().any(Connection::is_waiting);
-        let left_bytes = if may_be_read { self.order.held().map(data_bytes).sum() } else { 0 };
+        let left_bytes = if may_be_read { self.order.early().map(data_bytes).sum() } else { 0 };
         let done_bytes = self.connections.iter().map(|connection| connection.receiver.placed_bytes()).sum();
         let is_too_slow = self.headway.is_too_slow(done_bytes, left_bytes, now);
         if is_too_slow { self.those_who_wait().collect() } else { Vec::new() }

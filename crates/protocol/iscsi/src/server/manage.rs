@@ -5,7 +5,6 @@ use sanwire_scsi::{Reply, Status};
 
 use super::commands::Command;
 use super::event::{CommandHandle, Function, ManageOutcome};
-use super::order::Held;
 use super::session::Session;
 use super::shared::Shared;
 use crate::ConnectionId;
@@ -44,6 +43,8 @@ struct Management {
     asker: Option<Asker>,
     /// The command that was to be aborted has been answered instead.
     is_too_late: bool,
+    /// Commands of its session with lower numbers count as received once it is done, and wait until then.
+    plugs_below: Option<Serial>,
     /// Commands that it has ended here, without an answer: nothing of them was done.
     ended: Vec<Command>,
 }
@@ -60,7 +61,8 @@ pub(super) struct Managements {
 impl Managements {
     pub(super) fn begin(&mut self, function: Function, asker: Option<Asker>) -> u64 {
         self.count += 1;
-        self.under_way.push(Management { number: self.count, function, asker, is_too_late: false, ended: Vec::new() });
+        let (number, is_too_late, plugs_below, ended) = (self.count, false, None, Vec::new());
+        self.under_way.push(Management { number, function, asker, is_too_late, plugs_below, ended });
         self.count
     }
 
@@ -69,6 +71,19 @@ impl Managements {
         if let Some(last) = self.under_way.last_mut() {
             last.ended = commands;
         }
+    }
+
+    /// The last request acts on all commands with lower numbers, whether they have come or not.
+    fn will_plug(&mut self, end: Serial) {
+        if let Some(last) = self.under_way.last_mut() {
+            last.plugs_below = Some(end);
+        }
+    }
+
+    /// Commands with lower numbers wait for a request that is under way.
+    fn plugs_below(&self) -> Option<Serial> {
+        let ends = self.under_way.iter().filter_map(|entry| entry.plugs_below);
+        ends.reduce(|one, other| if one < other { other } else { one })
     }
 
     /// A command was answered: whoever is aborting it comes too late.
@@ -98,10 +113,10 @@ impl Session {
         match request.function {
             2 | 4 | 5 if is_ahead => self.managements.deferred.push((asker.connection, request)),
             6 | 7 if is_ahead => {
-                // All that did not come yet counts as received (RFC 7143 4.2.3.3).
-                self.plug(number);
-                self.catch_up(shared, now);
+                // All that did not come yet counts as received (RFC 7143 4.2.3.3), unless the function is refused.
                 self.manage(asker, &request, shared, now);
+                self.managements.will_plug(number);
+                self.order.hold_below(self.managements.plugs_below());
             }
             _ => self.manage(asker, &request, shared, now),
         }
@@ -114,15 +129,6 @@ impl Session {
         let due: Vec<_> = self.managements.deferred.extract_if(.., is_due).collect();
         for (connection, request) in due {
             self.manage(Asker { connection, tag: request.task_tag }, &request, shared, now);
-        }
-    }
-
-    fn plug(&mut self, end: Serial) {
-        self.order.forget(|held| matches!(held, Held::Request(..)));
-        let mut number = self.order.expected();
-        while number < end {
-            self.order.hold(number, Held::Void);
-            number = number.next();
         }
     }
 
@@ -180,32 +186,35 @@ impl Session {
             let function = Function::AbortTask(CommandHandle { nexus: self.nexus, number });
             return self.ask_above(function, Lun::from_wire(request.lun), Some(asker), shared);
         }
-        let is_plugged = self.plug_one(request);
+        // RFC 7143 11.5.1: a command that is aborted before it has come counts as received.
+        let referenced = Serial(request.referenced_command_number);
+        let is_earlier = referenced < Serial(request.command_number);
+        let is_plugged = is_earlier && self.order.abort(request.referenced_task_tag, referenced);
         self.answer_management(asker, if is_plugged { Answer::Complete } else { Answer::NoTask }, shared);
         if is_plugged {
             self.catch_up(shared, now);
         }
     }
 
-    /// A command that is aborted before it has come counts as received.
-    fn plug_one(&mut self, request: &TaskRequest) -> bool {
-        let referenced = Serial(request.referenced_command_number);
-        let is_earlier = referenced < Serial(request.command_number);
-        if !is_earlier || !self.order.is_open(referenced) {
-            return false;
-        }
-        self.order.forget(
-            |held| matches!(held, Held::Request(_, pdu) if pdu.header.task_tag() == request.referenced_task_tag),
-        );
-        self.order.hold(referenced, Held::Void)
-    }
-
-    /// The layer above has done what it was asked.
-    pub(super) fn handle_managed(&mut self, number: u64, outcome: ManageOutcome, shared: &mut Shared) -> bool {
+    /// The layer above has done what it was asked, or refused it. `true`: all sessions of the target are to end.
+    pub(super) fn handle_managed(
+        &mut self,
+        number: u64,
+        outcome: ManageOutcome,
+        shared: &mut Shared,
+        now: Instant,
+    ) -> bool {
         let Some(at) = self.managements.under_way.iter().position(|entry| entry.number == number) else { return false };
-        let Management { function, asker, is_too_late, ended, .. } = self.managements.under_way.remove(at);
+        let Management { function, asker, is_too_late, plugs_below, ended, .. } = self.managements.under_way.remove(at);
+        let is_done = outcome == ManageOutcome::Complete;
+        if let Some(end) = plugs_below {
+            self.order.hold_below(self.managements.plugs_below());
+            if is_done {
+                self.order.void_below(end);
+            }
+        }
         // The initiator of a function that is not done waits for them.
-        for command in ended.into_iter().filter(|_| outcome != ManageOutcome::Complete) {
+        for command in ended.into_iter().filter(|_| !is_done) {
             if let Some(at) = self.position(command.connection) {
                 self.answer(at, command, Reply::bare(Status::Busy), shared);
             }
@@ -220,7 +229,10 @@ impl Session {
             };
             self.answer_management(asker, answer, shared);
         }
-        function == Function::TargetReset { is_cold: true } && outcome == ManageOutcome::Complete
+        if plugs_below.is_some() {
+            self.catch_up(shared, now);
+        }
+        function == Function::TargetReset { is_cold: true } && is_done
     }
 
     pub(super) fn answer_management(&mut self, asker: Asker, answer: Answer, shared: &mut Shared) {

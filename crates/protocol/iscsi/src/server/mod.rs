@@ -146,13 +146,15 @@ impl Server {
     }
 
     /// Task management was done.
-    pub fn managed(&mut self, handle: ManageHandle, outcome: ManageOutcome, _now: Instant) {
+    pub fn managed(&mut self, handle: ManageHandle, outcome: ManageOutcome, now: Instant) {
         let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
-        let was_cold_reset = session.handle_managed(handle.number, outcome, &mut self.shared);
+        let was_cold_reset = session.handle_managed(handle.number, outcome, &mut self.shared, now);
         if let Some(target) = session.target().filter(|_| was_cold_reset) {
             // RFC 7143 11.5.1: after its response, a cold reset ends all sessions with the target.
             self.close_sessions(|session| session.target() == Some(target));
         }
+        self.settle(handle.nexus);
+        self.feed_starved(now);
     }
 
     /// Asks initiators to leave (asynchronous message) because the server stops, and tells those that stay that they are dropped.

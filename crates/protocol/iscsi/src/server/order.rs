@@ -16,10 +16,12 @@ pub(super) struct Order {
     max: Serial,
     /// What waits for its turn: the first place is that of `expected`.
     held: VecDeque<Option<Held>>,
+    /// Nothing below this number is executed for now.
+    held_below: Option<Serial>,
     /// Numbers that have come and are not settled.
     commands: Account,
     /// What is held outside the memory for data.
-    early: Account,
+    early_data: Account,
 }
 
 /// A number that has come.
@@ -49,14 +51,15 @@ impl Order {
             expected: first,
             max: first.plus(commands_max - 1),
             held: VecDeque::new(),
+            held_below: None,
             commands: Account::within(&ISCSI_COMMANDS_OF_SESSION, commands_max.into()),
-            early: Account::new(&ISCSI_EARLY_BYTES),
+            early_data: Account::new(&ISCSI_EARLY_BYTES),
         }
     }
 
     /// How the quotas of commands, and of what is held, are used.
     pub(super) fn usages(&self) -> [Usage; 2] {
-        [self.commands.usage(), self.early.usage()]
+        [self.commands.usage(), self.early_data.usage()]
     }
 
     pub(super) fn expected(&self) -> Serial {
@@ -75,7 +78,7 @@ impl Order {
         }
         match self.held.get(at) {
             Some(Some(_)) => Turn::Never,
-            _ if at == 0 => Turn::Now,
+            _ if at == 0 && !self.is_held_back() => Turn::Now,
             _ => Turn::Later,
         }
     }
@@ -98,7 +101,7 @@ impl Order {
         let (before, more) = (self.early_bytes(), early_bytes(&held));
         if let Held::Request(_, pdu) = &mut held
             && more > 0
-            && !self.early.admits(before, more)
+            && !self.early_data.admits(before, more)
         {
             pdu.data = None;
         }
@@ -125,9 +128,55 @@ impl Order {
 
     /// What was held and has its turn now; the number counts as come.
     pub(super) fn next_held(&mut self) -> Option<Held> {
+        if self.is_held_back() {
+            return None;
+        }
         let held = self.held.front_mut()?.take()?;
         self.advance();
         Some(held)
+    }
+
+    /// Nothing with a lower number is executed from now on; `None`: all in their turn.
+    pub(super) fn hold_below(&mut self, end: Option<Serial>) {
+        self.held_below = end;
+    }
+
+    fn is_held_back(&self) -> bool {
+        self.held_below.is_some_and(|end| self.expected < end)
+    }
+
+    /// Numbers up to this one count as come, and nothing is executed for them.
+    pub(super) fn void_below(&mut self, end: Serial) {
+        let mut number = self.expected;
+        while number < end && self.void(number) {
+            number = number.next();
+        }
+    }
+
+    /// A number counts as come, and nothing is executed for it; `false` if it is not in the window.
+    fn void(&mut self, number: Serial) -> bool {
+        let Some(at) = self.place(number) else { return false };
+        if self.held.len() <= at {
+            self.held.resize_with(at + 1, || None);
+        }
+        self.held[at] = Some(Held::Void);
+        true
+    }
+
+    /// The task with this tag and number is aborted before its turn, or before it has come; `false` if something else has.
+    pub(super) fn abort(&mut self, tag: u32, number: Serial) -> bool {
+        let found = self.place(number).and_then(|at| self.held.get(at)?.as_ref());
+        let is_it = match found {
+            None => true,
+            Some(Held::Request(_, pdu)) => pdu.header.task_tag() == tag,
+            Some(Held::Void) => false,
+        };
+        is_it && self.void(number)
+    }
+
+    /// What is held and waits for numbers that the initiator has not sent.
+    pub(super) fn early(&self) -> impl Iterator<Item = &Held> {
+        self.held().filter(|_| !self.is_held_back())
     }
 
     /// The requests that are held.

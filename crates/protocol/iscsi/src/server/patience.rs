@@ -80,7 +80,7 @@ impl Session {
         patience.looked_at = Some(now);
         let receiving = self.connections.iter().filter_map(|own| Some((own.id, own.receiver.fills_frame_of()?)));
         let mut late = patience.connections.look(receiving, now);
-        let number = self.order.held().any(holds_data).then(|| ((), u64::from(self.order.expected().0)));
+        let number = self.order.early().any(holds_data).then(|| ((), u64::from(self.order.expected().0)));
         if !patience.order.look(number.into_iter(), now).is_empty() {
             late.extend(self.those_who_wait());
         }

@@ -155,3 +155,84 @@ fn task_sets_are_aborted_after_the_commands_before_have_come() {
     world.send(2, read_command(6, 512, 3).write(), &[]);
     assert!(world.server.poll_event().is_none(), "a target reset counts all that did not come as received");
 }
+
+/// RFC 7143 11.5.1: a function acts on what has lower numbers. Nobody sends the others again.
+#[test]
+fn a_target_reset_leaves_what_came_early_and_comes_after_it_to_its_turn() {
+    let mut world = two();
+    for (tag, number) in [(8, 3), (9, 4), (10, 6)] {
+        world.send(2, read_command(tag, 512, number).write(), &[]);
+    }
+    world.send(1, task_request(6, 51, (TAG_NONE, 0), 4).write(), &[]);
+    let (handle, _) = world.manage();
+    world.send(2, read_command(6, 512, 1).write(), &[]);
+    assert!(world.server.poll_event().is_none(), "a command that it acts on comes while it is under way");
+    world.server.managed(handle, ManageOutcome::Complete, world.now);
+    assert_eq!(TaskResponse::read(&world.take_one(1).0).response, 0);
+    let (task, _) = world.command();
+    assert!(world.server.poll_event().is_none());
+    world.reply(task, None);
+    assert_eq!(world.take_one(2).0.task_tag(), 9);
+    world.send(2, read_command(7, 512, 2).write(), &[]);
+    assert!(world.server.poll_event().is_none(), "it comes too late");
+    world.send(1, read_command(11, 512, 5).write(), &[]);
+    world.command();
+    let (task, _) = world.command();
+    world.reply(task, None);
+    assert_eq!(world.take_one(2).0.task_tag(), 10);
+    world.assert_home();
+}
+
+#[test]
+fn a_target_reset_that_is_refused_leaves_all_commands_to_their_turn() {
+    let mut world = two();
+    world.send(2, write_command(8, 512, 3).write(), &pattern(512));
+    world.send(1, task_request(7, 51, (TAG_NONE, 0), 4).write(), &[]);
+    let (handle, _) = world.manage();
+    world.send(1, read_command(6, 512, 1).write(), &[]);
+    assert!(world.server.poll_event().is_none(), "it waits for what comes of the reset");
+    world.server.managed(handle, ManageOutcome::Rejected, world.now);
+    assert_eq!(TaskResponse::read(&world.take_one(1).0).response, 255);
+    world.command();
+    assert!(world.server.poll_event().is_none());
+    world.send(2, read_command(7, 512, 2).write(), &[]);
+    let codes: Vec<u8> = (0..2).map(|_| world.command().1.cdb.operation_code()).collect();
+    assert_eq!(codes, [0x28, 0x2a]);
+}
+
+#[test]
+fn commands_wait_for_all_target_resets_that_act_on_them() {
+    let mut world = two();
+    world.send(1, task_request(6, 51, (TAG_NONE, 0), 2).write(), &[]);
+    world.send(1, task_request(6, 52, (TAG_NONE, 0), 3).write(), &[]);
+    let [(first, _), (second, _)] = [world.manage(), world.manage()];
+    for (tag, number) in [(6, 1), (7, 2), (8, 3)] {
+        world.send(2, read_command(tag, 512, number).write(), &[]);
+    }
+    world.server.managed(first, ManageOutcome::Complete, world.now);
+    assert!(world.server.poll_event().is_none());
+    world.server.managed(second, ManageOutcome::Rejected, world.now);
+    for tag in [7, 8] {
+        let (task, _) = world.command();
+        world.reply(task, None);
+        assert_eq!(world.take_one(2).0.task_tag(), tag);
+    }
+    assert!(world.server.poll_event().is_none());
+}
+
+#[test]
+fn an_abort_forgets_nothing_but_the_number_that_it_names() {
+    let mut world = two();
+    world.send(2, read_command(7, 512, 4).write(), &[]);
+    world.send(1, task_request(1, 50, (7, 2), 3).write(), &[]);
+    assert_eq!(TaskResponse::read(&world.take_one(1).0).response, 0, "number 2 counts as received");
+    world.send(1, task_request(1, 51, (9, 4), 5).write(), &[]);
+    assert_eq!(TaskResponse::read(&world.take_one(1).0).response, 1, "that is another task");
+    for (tag, number) in [(5, 1), (6, 3)] {
+        world.send(1, read_command(tag, 512, number).write(), &[]);
+        world.command();
+    }
+    let (task, _) = world.command();
+    world.reply(task, None);
+    assert_eq!(world.take_one(2).0.task_tag(), 7);
+}

@@ -134,12 +134,22 @@ impl Session {
             match held {
                 Held::Void => self.order.release(),
                 Held::Request(id, pdu) => match self.position(id) {
+                    // Another command that was held may have taken its tag meanwhile.
+                    Some(at) if self.is_in_progress(&pdu) => {
+                        self.order.release();
+                        self.reject(at, &pdu.header, Rejection::TaskInProgress, shared);
+                    }
                     Some(at) => self.execute(at, pdu, shared, now),
                     None => self.order.release(),
                 },
             }
         }
         self.manage_deferred(shared, now);
+    }
+
+    /// Whether there is a command with the tag of this one.
+    fn is_in_progress(&self, pdu: &Pdu) -> bool {
+        pdu.header.opcode() == Some(Opcode::ScsiCommand) && self.commands.has_tag(pdu.header.task_tag())
     }
 
     /// Why a request is not even looked at; its number does not count as come then (RFC 7143 7.3).
@@ -160,7 +170,7 @@ impl Session {
                 return Some(Rejection::InvalidField);
             }
         }
-        if is_command && self.commands.has_tag(pdu.header.task_tag()) {
+        if self.is_in_progress(pdu) {
             let is_new = is_immediate || self.order.is_open(Serial(U32::<24>::get(&pdu.header)));
             return is_new.then_some(Rejection::TaskInProgress);
         }

@@ -99,3 +99,20 @@ fn data_segments_up_to_the_largest_number_are_read_and_forgotten() {
     }
     world.assert_home();
 }
+
+#[test]
+fn of_two_requests_with_one_tag_that_come_early_one_is_executed() {
+    let mut world = World::with_session(parameters());
+    for number in [2, 3] {
+        world.send(1, write_command(5, 512, number).write(), &pattern(512));
+    }
+    world.send(1, read_command(6, 512, 1).write(), &[]);
+    let [_, (write, _)] = [world.command(), world.command()];
+    assert!(world.server.poll_event().is_none(), "a write twice");
+    assert_eq!(rejection(&world.take_one(1)), 7);
+    world.reply(write, None);
+    assert_eq!(ScsiResponse::read(&world.take_one(1).0).max_command_number, 34, "the number is settled");
+    world.send(1, read_command(5, 512, 4).write(), &[]);
+    world.command();
+    world.assert_home();
+}

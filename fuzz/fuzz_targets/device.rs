@@ -1,18 +1,19 @@
-//! A disk and whatever commands: no panic, never an answer longer than the room for it, every command ends.
+//! A disk and whatever commands, one after the other: no panic, never an answer longer than the room for it, every command ends.
 #![no_main]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::Region;
 use sanwire_core::{ClientId, Instant, Lun, NexusId};
-use sanwire_device::{Disk, DiskOptions, LogicalUnits, NexusPorts, Progress};
+use sanwire_device::{Disk, DiskOptions, LogicalUnits, NexusPorts, Seat};
+use sanwire_engine::{Engine, Meter, Selection, Which};
+use sanwire_fuzz::command::Command;
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Features, Identity, Operation, Piece, Status, Task};
-use sanwire_store::{Outcome, RamStore, Started};
+use sanwire_store::RamStore;
 
 /// A command block whose fields are mostly small, of a command that a disk may have.
 fn cdb(u: &mut Unstructured<'_>) -> Result<Cdb> {
@@ -55,10 +56,46 @@ fn copy(u: &mut Unstructured<'_>) -> Result<(Cdb, Vec<u8>)> {
     Ok((Cdb::from(cdb), list))
 }
 
+/// Brings a command to its end, and tells when that is.
+fn execute(engine: &mut Engine<Command>, command: Command, seat: Seat<'_>, task: Task, mut now: Instant) -> Instant {
+    let (shown, room_bytes) = (format!("{:?}", task.cdb), task.data_in_max_bytes as usize);
+    engine.begin(command, Meter::start(seat.units, &task, now), seat, task, now);
+    let mut answers = 0;
+    for turn in 0.. {
+        assert!(turn < 20_000, "{shown} never ends");
+        while let Some(ended) = engine.poll_ended() {
+            let reply = ended.reply.expect("nobody has aborted it");
+            assert!(reply.data_in.map_or(0, |data| data.len()) <= room_bytes, "{shown} answers too much");
+            assert_eq!(reply.sense.is_empty(), reply.status != Status::CheckCondition, "{shown}");
+            answers += 1;
+        }
+        while let Some((barrier, _)) = engine.poll_abort() {
+            engine.barrier_passed(barrier, now);
+        }
+        assert!(engine.poll_work().is_none(), "memory answers at once");
+        if engine.is_starved() {
+            answers += engine.withdraw_starved(command.nexus).len();
+        }
+        if answers > 0 {
+            // A command of which only a piece is done goes no further.
+            engine.abort(&Selection { by: command.nexus, which: Which::Own }, None);
+            while engine.poll_ended().is_some() {}
+            if engine.is_idle() {
+                break;
+            }
+        }
+        now = engine.poll_timeout().unwrap_or(now).max(now);
+        engine.handle_timeout(now);
+        engine.retry(now);
+    }
+    assert_eq!(answers, 1, "{shown}");
+    now
+}
+
 fn run(input: &[u8], memory: &Region) -> Result<()> {
     let mut u = Unstructured::new(input);
     let block_bytes = if u.arbitrary()? { 512 } else { 4096 };
-    let units = LogicalUnits::new();
+    let units = Arc::new(LogicalUnits::new());
     let store = Arc::new(RamStore::new(64 * u64::from(block_bytes), block_bytes));
     let identity = Identity::new("volume", [9; 16]).unwrap();
     let options = DiskOptions { write_cache: u.arbitrary()?, removable: u.arbitrary()?, ..DiskOptions::default() };
@@ -69,7 +106,9 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
         let ports = NexusPorts { initiator, target: TargetPort::default() };
         units.nexus_established(NexusId(number.into()), Arc::new(ports));
     }
-    for second in 0..60 {
+    let mut engine = Engine::new(memory.clone());
+    let mut now = Instant::ZERO;
+    for number in 0..60 {
         if u.is_empty() {
             break;
         }
@@ -96,28 +135,8 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
                 None
             },
         };
-        let shown = format!("{:?}", task.cdb);
-        let now = Instant::ZERO + Duration::from_secs(second);
-        let mut progress = units.begin(NexusId(1 + u64::from(u.arbitrary::<bool>()?)), task, memory, now);
-        for turn in 0.. {
-            assert!(turn < 20_000, "{shown} never ends");
-            match progress {
-                Progress::Done(reply) | Progress::Piece(reply, _) => {
-                    assert!(reply.data_in.map_or(0, |data| data.len()) <= room as usize, "{shown} answers too much");
-                    assert_eq!(reply.sense.is_empty(), reply.status != Status::CheckCondition, "{shown}");
-                    break;
-                }
-                Progress::NoMemory(_) => break,
-                Progress::Abort(execution, _) => progress = units.resume(execution, Ok(Outcome::Done), memory),
-                Progress::Wait(waiting) => progress = units.retry(waiting, memory),
-                Progress::Store(execution, request) | Progress::Answered(execution, request) => {
-                    match execution.store().start(request) {
-                        Started::Done(completion) => progress = units.resume(execution, completion, memory),
-                        _ => panic!("memory answers at once"),
-                    }
-                }
-            }
-        }
+        let command = Command { nexus: NexusId(1 + u64::from(u.arbitrary::<bool>()?)), number };
+        now = execute(&mut engine, command, Seat { units: &units, memory, weight: 1 }, task, now);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What the fuzz targets share: ends that break the rules but know the keys, and a world of two honest ends.
 #![forbid(unsafe_code)]
 
+pub mod command;
 pub mod impostor;
 pub mod login;
 pub mod steps;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ impl SimDisk {
         let length_bytes = blocks * BLOCK_BYTES as u64;
         let bytes = vec![0; length_bytes as usize];
         let medium = Arc::new(Medium { length_bytes, state: Mutex::new(State { bytes, unflushed: BTreeMap::new() }) });
-        let broken = Arc::new(Broken(Arc::clone(&medium)));
+        let broken = Arc::new(Broken { medium: Arc::clone(&medium), failed_flushes: AtomicU64::new(0) });
         let file = File::open("/dev/null").expect("every kernel has it");
         Arc::new(SimDisk { plan: Mutex::new((plan, random)), medium, broken, file: Arc::new(file) })
     }
@@ -87,6 +88,12 @@ impl SimDisk {
     /// From now on it behaves so.
     pub fn set_plan(&self, plan: DiskPlan) {
         lock(&self.plan).0 = plan;
+    }
+
+    /// How many flushes have failed.
+    #[must_use]
+    pub fn failed_flushes(&self) -> u64 {
+        self.broken.failed_flushes.load(Ordering::Relaxed)
     }
 
     /// All that was written is stable.
@@ -191,20 +198,26 @@ impl Store for Medium {
 
 /// The same medium when it fails: a write may have done its first half.
 #[derive(Debug)]
-struct Broken(Arc<Medium>);
+struct Broken {
+    medium: Arc<Medium>,
+    failed_flushes: AtomicU64,
+}
 
 impl Store for Broken {
     fn geometry(&self) -> Geometry {
-        self.0.geometry()
+        self.medium.geometry()
     }
 
     fn start(&self, request: Request) -> Started {
         let (offset_bytes, _) = request.range_bytes();
+        if matches!(request, Request::Flush) {
+            self.failed_flushes.fetch_add(1, Ordering::Relaxed);
+        }
         let kind = if request.is_write() { ErrorKind::Unwritable } else { ErrorKind::Unreadable };
         if let Request::Write { offset_bytes, data } = request {
             let half = data.len() / BLOCK_BYTES / 2 * BLOCK_BYTES;
             if half > 0 {
-                let written = self.0.execute(Request::Write { offset_bytes, data: data.slice(0..half) });
+                let written = self.medium.execute(Request::Write { offset_bytes, data: data.slice(0..half) });
                 debug_assert!(written.is_ok());
             }
         }

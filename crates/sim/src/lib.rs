@@ -16,6 +16,7 @@ pub mod content;
 pub mod disk;
 pub mod engine;
 pub mod executor;
+pub mod hearing;
 pub mod hyperscsi;
 pub mod iscsi;
 pub mod model;

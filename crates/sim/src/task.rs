@@ -85,6 +85,8 @@ pub struct Shared<'a> {
     pub blocks: u64,
     /// Numbers for operations.
     pub next_operation: &'a mut u64,
+    /// How many flushes of the disk have failed.
+    pub failed_flushes: u64,
 }
 
 impl Asked {
@@ -96,6 +98,12 @@ impl Asked {
             _ => model.tick(),
         };
         Asked { operation, kind, range, begun, read_only_since }
+    }
+
+    /// When it was given.
+    #[must_use]
+    pub fn begun(&self) -> Tick {
+        self.begun
     }
 
     /// It was answered, to a client that may only read since that change of its terms, if that is so.

@@ -9,6 +9,7 @@ use sanwire_core::Instant;
 use sanwire_scsi::Cdb;
 
 use crate::content::BLOCK_BYTES;
+use crate::hearing::Hearing;
 use crate::model::Range;
 use crate::plan::Work;
 use crate::random::Random;
@@ -99,7 +100,10 @@ pub struct Worker<C: Initiator> {
     work: Work,
     left: u64,
     moved_bytes: u64,
-    in_flight: BTreeMap<C::Id, Asked>,
+    /// What has no answer, and how many flushes of the disk had failed before.
+    in_flight: BTreeMap<C::Id, (Asked, u64)>,
+    /// What it knows of flushes that failed.
+    pub hearing: Hearing,
     /// No command before this.
     pub next_at: Instant,
     /// Final reads, to be done once all else is.
@@ -136,6 +140,7 @@ impl<C: Initiator> Worker<C> {
             left: work.commands,
             moved_bytes: 0,
             in_flight: BTreeMap::new(),
+            hearing: Hearing::default(),
             next_at: Instant::ZERO,
             verify_from: None,
             given_up: None,
@@ -209,7 +214,8 @@ impl<C: Initiator> Worker<C> {
         let Some(given) = self.given(kind, range, operation) else { return false };
         let Some(id) = self.client.give(given, now) else { return false };
         *shared.next_operation += 1;
-        self.in_flight.insert(id, Asked::begin(operation, kind, range, self.read_only_since, shared.model));
+        let asked = Asked::begin(operation, kind, range, self.read_only_since, shared.model);
+        self.in_flight.insert(id, (asked, shared.failed_flushes));
         true
     }
 
@@ -255,16 +261,22 @@ impl<C: Initiator> Worker<C> {
                 Told::Other => {}
                 Told::GivenUp(failure) => self.given_up = Some(failure),
                 Told::Answered { id, is_good, is_management, data_in } => {
-                    let asked = self.in_flight.remove(&id).ok_or(format!("{id:?} was answered twice"))?;
+                    let found = self.in_flight.remove(&id);
+                    let (asked, failed_before) = found.ok_or(format!("{id:?} was answered twice"))?;
                     self.last_answer = now;
                     if is_management != matches!(asked.kind, Kind::Abort | Kind::Reset | Kind::Manage) {
                         return Err(format!("{asked:?} was answered as something else"));
                     }
                     let data = data_in.as_ref().map(|(frame, filled)| &frame[..(*filled).min(frame.len())]);
-                    self.answered(asked, is_good, data, shared).map_err(|what| format!("{asked:?}: {what}"))?;
+                    let failed = shared.failed_flushes;
+                    let at = shared.model.tick();
+                    self.hearing
+                        .answered(&asked, is_good, at, failed_before, failed)
+                        .and_then(|()| self.answered(asked, is_good, data, shared))
+                        .map_err(|what| format!("{asked:?}: {what}"))?;
                 }
                 Told::Failed { id, is_in_doubt } => {
-                    let asked = self.in_flight.remove(&id).ok_or(format!("{id:?} was answered twice"))?;
+                    let (asked, _) = self.in_flight.remove(&id).ok_or(format!("{id:?} was answered twice"))?;
                     self.other += 1;
                     self.in_doubt += u64::from(is_in_doubt);
                     if is_in_doubt && !matches!(asked.kind, Kind::Count | Kind::Manage) {

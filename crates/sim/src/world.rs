@@ -15,6 +15,7 @@ use sanwire_device::Volatility;
 pub use self::wire::{Host, PlanOf, Wire};
 use crate::disk::{DiskPlan, SimDisk};
 use crate::executor::Counts;
+use crate::hearing::Hearing;
 use crate::model::{Model, Range};
 use crate::plan::Fault;
 use crate::power::Records;
@@ -300,6 +301,8 @@ impl<W: Wire> World<W> {
             self.retired.extend(host.memory());
             self.records.kill();
             host.kill(&mut self.random);
+            // Without a state directory a server forgets who has heard of what.
+            self.workers.iter_mut().for_each(|worker| worker.hearing = Hearing::default());
             W::killed(self);
         }
     }
@@ -357,6 +360,7 @@ impl<W: Wire> World<W> {
             counts: &self.counts,
             blocks: self.plan.blocks,
             next_operation: &mut self.next_operation,
+            failed_flushes: self.disk.failed_flushes(),
         };
         (&mut self.workers[client], shared)
     }

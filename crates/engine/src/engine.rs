@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,7 +119,7 @@ pub struct Engine<H> {
     /// Waiting until their stores can do their work, and when these are asked again.
     pub(crate) stalled: BTreeSet<(Instant, u32)>,
     /// How many wait so, or ask again, and what they keep.
-    pub(crate) ledger: Rc<Ledger>,
+    pub(crate) ledger: Arc<Ledger>,
     /// These keep too much of the memory.
     pub(crate) keeps_too_much: bool,
     /// Waiting for the end of the commands that they abort, by numbers that are not used again.
@@ -147,7 +146,7 @@ impl<H: Handle> Engine<H> {
             work: VecDeque::new(),
             delayed: BTreeMap::new(),
             stalled: BTreeSet::new(),
-            ledger: Rc::default(),
+            ledger: Arc::default(),
             keeps_too_much: false,
             at_barrier: BTreeMap::new(),
             next_barrier: 0,

@@ -1,9 +1,7 @@
 //! Commands that wait until their store can do its work again: it is full, or gone for a while.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sanwire_buffer::{Region, UNIT_BYTES};
@@ -42,11 +40,12 @@ struct Stall {
     _counted: Counted,
 }
 
-/// What commands of a shard that wait for stores keep, and what is to be told of them.
+/// What commands of a shard that wait for stores keep, and what is to be told of them. It is the engine's own, which may go to another
+/// thread as a whole.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    kept: Cell<Kept>,
-    notices: RefCell<VecDeque<Notice>>,
+    kept: Mutex<Kept>,
+    notices: Mutex<VecDeque<Notice>>,
 }
 
 /// The commands of a shard that wait for stores, and the memory that their data takes.
@@ -56,19 +55,24 @@ struct Kept {
     bytes: usize,
 }
 
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // It is replaced as a whole.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Ledger {
     pub(crate) fn poll_notice(&self) -> Option<Notice> {
-        self.notices.borrow_mut().pop_front()
+        lock(&self.notices).pop_front()
     }
 
     fn tell(&self, notice: Notice) {
-        self.notices.borrow_mut().push_back(notice);
+        lock(&self.notices).push_back(notice);
     }
 }
 
 /// What more may wait for stores.
 pub(crate) struct Room {
-    ledger: Rc<Ledger>,
+    ledger: Arc<Ledger>,
     /// `None`: too much waits already.
     bytes: Option<usize>,
 }
@@ -151,23 +155,25 @@ impl Attempt {
 /// A command that is counted among those of its disk, and of its shard, that wait.
 struct Counted {
     stalls: Arc<Stalls>,
-    ledger: Rc<Ledger>,
+    ledger: Arc<Ledger>,
     bytes: usize,
 }
 
 impl Counted {
-    fn new(stalls: &Arc<Stalls>, ledger: &Rc<Ledger>, bytes: usize) -> Self {
+    fn new(stalls: &Arc<Stalls>, ledger: &Arc<Ledger>, bytes: usize) -> Self {
         stalls.begin();
-        let before = ledger.kept.get();
-        ledger.kept.set(Kept { commands: before.commands + 1, bytes: before.bytes + bytes });
-        Counted { stalls: Arc::clone(stalls), ledger: Rc::clone(ledger), bytes }
+        let mut kept = lock(&ledger.kept);
+        *kept = Kept { commands: kept.commands + 1, bytes: kept.bytes + bytes };
+        drop(kept);
+        Counted { stalls: Arc::clone(stalls), ledger: Arc::clone(ledger), bytes }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let before = self.ledger.kept.get();
-        self.ledger.kept.set(Kept { commands: before.commands - 1, bytes: before.bytes - self.bytes });
+        let mut kept = lock(&self.ledger.kept);
+        *kept = Kept { commands: kept.commands - 1, bytes: kept.bytes - self.bytes };
+        drop(kept);
         if let Some(failed) = self.stalls.end() {
             self.ledger.tell(Notice::Over { volume: self.stalls.volume().to_owned(), failed });
         }
@@ -223,7 +229,7 @@ impl<H: Handle> Engine<H> {
 
     /// The memory that is kept by what waits for stores, and by what waits for other commands meanwhile: perhaps for those.
     fn kept_bytes(&self) -> usize {
-        let kept = self.ledger.kept.get();
+        let kept = *lock(&self.ledger.kept);
         let held_bytes =
             || -> usize { self.held.iter().map(|held| held.waiting.data_bytes().next_multiple_of(UNIT_BYTES)).sum() };
         if kept.commands == 0 { 0 } else { kept.bytes + held_bytes() }
@@ -233,7 +239,7 @@ impl<H: Handle> Engine<H> {
     /// commands whose stores work.
     pub(crate) fn room(&self) -> Room {
         let kept_max_bytes = self.memory.length_bytes() / 8 * 5;
-        Room { ledger: Rc::clone(&self.ledger), bytes: kept_max_bytes.checked_sub(self.kept_bytes()) }
+        Room { ledger: Arc::clone(&self.ledger), bytes: kept_max_bytes.checked_sub(self.kept_bytes()) }
     }
 
     /// The commands that wait for stores, when they keep too much of the memory together: their sessions are to send no more, or no

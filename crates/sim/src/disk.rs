@@ -1,15 +1,16 @@
-//! A disk with a volatile cache, that is slow, fails now and then, and loses its cache when the power goes.
+//! A disk with a volatile cache, that is slow, fails now and then, and loses its cache when the power goes. A flush of it may fail, and
+//! then has lost what it was to make stable.
 
-use std::collections::BTreeMap;
+mod medium;
+
 use std::fs::File;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sanwire_store::{
-    Allocation, Completion, ErrorKind, Geometry, KernelOp, Outcome, Request, Started, Store, StoreError,
-};
+use sanwire_store::{Completion, Geometry, KernelOp, Request, Started, Store};
 
+use self::medium::{Broken, Early, Losing, Medium, lock};
 use crate::content::BLOCK_BYTES;
 use crate::random::Random;
 
@@ -18,10 +19,25 @@ use crate::random::Random;
 pub struct DiskPlan {
     /// The shortest and longest time that a request takes, in microseconds.
     pub delay_us: (u64, u64),
+    /// What a flush takes besides, at the most, in microseconds.
+    pub flush_us: u64,
     /// How many of a million requests take a hundred times as long.
     pub slow_per_million: u32,
     /// How many of a million requests fail.
     pub error_per_million: u32,
+    /// How many of a million flushes fail and lose some of what they were to make stable. As Linux does it: reads show that still, until
+    /// it is evicted or the power goes; one flush is told, perhaps another one that is under way; and the next one succeeds.
+    pub loss_per_million: u32,
+    /// How many of a million writes are done as soon as they are asked, long before their end is seen.
+    pub early_per_million: u32,
+}
+
+impl DiskPlan {
+    /// From now on nothing goes wrong.
+    #[must_use]
+    pub const fn healed(self) -> Self {
+        DiskPlan { slow_per_million: 0, error_per_million: 0, loss_per_million: 0, ..self }
+    }
 }
 
 /// The disk. It outlives the servers that use it.
@@ -63,10 +79,8 @@ impl SimDisk {
     /// When the kernel has no `/dev/null`.
     #[must_use]
     pub fn new(blocks: u64, plan: DiskPlan, random: Random) -> Arc<Self> {
-        let length_bytes = blocks * BLOCK_BYTES as u64;
-        let bytes = vec![0; length_bytes as usize];
-        let medium = Arc::new(Medium { length_bytes, state: Mutex::new(State { bytes, unflushed: BTreeMap::new() }) });
-        let broken = Arc::new(Broken { medium: Arc::clone(&medium), failed_flushes: AtomicU64::new(0) });
+        let medium = Arc::new(Medium::new(blocks * BLOCK_BYTES as u64));
+        let broken = Arc::new(Broken::new(&medium));
         let file = File::open("/dev/null").expect("every kernel has it");
         Arc::new(SimDisk { plan: Mutex::new((plan, random)), medium, broken, file: Arc::new(file) })
     }
@@ -75,13 +89,31 @@ impl SimDisk {
     #[must_use]
     pub fn take_off(&self, request: Request) -> Flight {
         let mut plan = lock(&self.plan);
-        let (DiskPlan { delay_us, slow_per_million, error_per_million }, random) = &mut *plan;
+        let (plan, random) = &mut *plan;
+        let DiskPlan { delay_us, flush_us, slow_per_million, error_per_million, loss_per_million, early_per_million } =
+            plan;
         let mut delay = random.micros(delay_us.0..=delay_us.1);
         if random.chance(*slow_per_million) {
             delay = delay * 100 + Duration::from_millis(1);
         }
-        let fails = random.chance(*error_per_million);
-        let store: Arc<dyn Store> = if fails { self.broken.clone() } else { self.medium.clone() };
+        let mut store: Arc<dyn Store> =
+            if random.chance(*error_per_million) { self.broken.clone() } else { self.medium.clone() };
+        if matches!(request, Request::Flush) && *flush_us > 0 {
+            delay += random.micros(0..=*flush_us);
+        }
+        if matches!(request, Request::Flush) && random.chance(*loss_per_million) {
+            let mut own = random.fork();
+            // What is lost before the end may be told to another one that ends first.
+            match random.chance(500_000) {
+                true => lock(&self.medium.state).lose(&mut own),
+                false => store = Arc::new(Losing::new(&self.medium, own)),
+            }
+        }
+        if let Request::Write { offset_bytes, data } = &request
+            && random.chance(*early_per_million)
+        {
+            store = Arc::new(Early::new(&*store, Request::Write { offset_bytes: *offset_bytes, data: data.clone() }));
+        }
         Flight { delay, store, request }
     }
 
@@ -96,20 +128,37 @@ impl SimDisk {
         self.broken.failed_flushes.load(Ordering::Relaxed)
     }
 
-    /// All that was written is stable.
-    pub fn sync(&self) {
-        lock(&self.medium.state).unflushed.clear();
+    /// A server that stops makes all stable that was written; `false`: the disk has lost some of it.
+    pub fn sync(&self) -> bool {
+        let flush = {
+            let (DiskPlan { loss_per_million, .. }, random) = &mut *lock(&self.plan);
+            random.chance(*loss_per_million).then(|| random.fork())
+        };
+        if let Some(mut random) = flush {
+            lock(&self.medium.state).lose(&mut random);
+        }
+        matches!(self.medium.start(Request::Flush), Started::Done(Ok(_)))
+    }
+
+    /// Whether anybody hears of it when a flush fails. What nobody hears the next one is told: of a process that was killed in its flush
+    /// nobody knows what it was told.
+    pub fn set_heard(&self, is_heard: bool) {
+        lock(&self.medium.state).is_heard = is_heard;
+    }
+
+    /// Whether a flush was told of a loss since that was asked last.
+    pub fn was_told(&self) -> bool {
+        std::mem::take(&mut lock(&self.medium.state).was_told)
+    }
+
+    /// What failed flushes have lost is not even shown any more, if one was told of it; whether there was something.
+    pub fn evict(&self) -> bool {
+        lock(&self.medium.state).evict()
     }
 
     /// The power goes: each block written since the last flush keeps any of the contents that it had since then.
     pub fn lose_power(&self, random: &mut Random) {
-        let mut state = lock(&self.medium.state);
-        for (block, earlier) in std::mem::take(&mut state.unflushed) {
-            let choice = random.range(0..=earlier.len() as u64) as usize;
-            if let Some(content) = earlier.get(choice) {
-                state.block(block).copy_from_slice(content);
-            }
-        }
+        lock(&self.medium.state).lose_power(random);
     }
 }
 
@@ -121,110 +170,4 @@ impl Store for SimDisk {
     fn start(&self, request: Request) -> Started {
         Started::Kernel(KernelOp { file: Arc::clone(&self.file), is_block_device: false, request })
     }
-}
-
-/// What the disk holds; it does at once what it is asked.
-#[derive(Debug)]
-struct Medium {
-    length_bytes: u64,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    bytes: Vec<u8>,
-    /// What the blocks written since the last flush held before each write, the stable content first.
-    unflushed: BTreeMap<usize, Vec<Box<[u8]>>>,
-}
-
-impl State {
-    fn block(&mut self, block: usize) -> &mut [u8] {
-        &mut self.bytes[block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES]
-    }
-
-    fn put(&mut self, offset_bytes: u64, length_bytes: usize, content: impl Fn(usize) -> [u8; BLOCK_BYTES]) {
-        let first = offset_bytes as usize / BLOCK_BYTES;
-        for index in 0..length_bytes / BLOCK_BYTES {
-            let before: Box<[u8]> = (&*self.block(first + index)).into();
-            self.unflushed.entry(first + index).or_default().push(before);
-            self.block(first + index).copy_from_slice(&content(index));
-        }
-    }
-}
-
-impl Medium {
-    fn execute(&self, request: Request) -> Completion {
-        self.geometry().check(&request)?;
-        let mut state = lock(&self.state);
-        match request {
-            Request::Read { offset_bytes, mut buffer } => {
-                let start = offset_bytes as usize;
-                let end = start + buffer.len();
-                buffer.copy_from_slice(&state.bytes[start..end]);
-                return Ok(Outcome::Read(buffer));
-            }
-            Request::Write { offset_bytes, data } => {
-                let blocks = data.as_chunks::<BLOCK_BYTES>().0;
-                state.put(offset_bytes, data.len(), |index| blocks[index]);
-            }
-            Request::Discard { offset_bytes, length_bytes } | Request::WriteZeroes { offset_bytes, length_bytes } => {
-                state.put(offset_bytes, length_bytes as usize, |_| [0; BLOCK_BYTES]);
-            }
-            Request::Flush => state.unflushed.clear(),
-            Request::Allocation { length_bytes, .. } => {
-                return Ok(Outcome::Allocated(Allocation { is_mapped: true, length_bytes }));
-            }
-        }
-        Ok(Outcome::Done)
-    }
-}
-
-impl Store for Medium {
-    fn geometry(&self) -> Geometry {
-        Geometry {
-            length_bytes: self.length_bytes,
-            block_bytes: BLOCK_BYTES as u32,
-            physical_block_bytes: 4096,
-            read_only: false,
-            discards: true,
-            atomic_write_bytes: 0,
-        }
-    }
-
-    fn start(&self, request: Request) -> Started {
-        Started::Done(self.execute(request))
-    }
-}
-
-/// The same medium when it fails: a write may have done its first half.
-#[derive(Debug)]
-struct Broken {
-    medium: Arc<Medium>,
-    failed_flushes: AtomicU64,
-}
-
-impl Store for Broken {
-    fn geometry(&self) -> Geometry {
-        self.medium.geometry()
-    }
-
-    fn start(&self, request: Request) -> Started {
-        let (offset_bytes, _) = request.range_bytes();
-        if matches!(request, Request::Flush) {
-            self.failed_flushes.fetch_add(1, Ordering::Relaxed);
-        }
-        let kind = if request.is_write() { ErrorKind::Unwritable } else { ErrorKind::Unreadable };
-        if let Request::Write { offset_bytes, data } = request {
-            let half = data.len() / BLOCK_BYTES / 2 * BLOCK_BYTES;
-            if half > 0 {
-                let written = self.medium.execute(Request::Write { offset_bytes, data: data.slice(0..half) });
-                debug_assert!(written.is_ok());
-            }
-        }
-        Started::Done(Err(StoreError::new(kind, offset_bytes)))
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,7 +4,7 @@
 //! had ended before it began may be read any more; a candidate that was still under way may. When the power goes, all
 //! candidates return that no flush has ruled out.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::content::{BLOCK_BYTES, version_of};
 
@@ -16,6 +16,8 @@ pub type Tick = u64;
 struct Candidate {
     operation: u64,
     version: u64,
+    /// When it was asked.
+    begun: Tick,
     /// When it was answered: from then on it cannot land any more. `None` also for writes that nobody waits for.
     ended: Option<Tick>,
     /// Since when it must not be read.
@@ -29,9 +31,9 @@ struct Candidate {
 pub struct Model {
     blocks: Vec<Vec<Candidate>>,
     now: Tick,
-    lost_power_at: Tick,
-    /// Writes that their client keeps until they are stable: it may write them again.
-    kept: BTreeSet<u64>,
+    lost_at: Tick,
+    /// Writes that their client, which is this one, keeps until they are stable: it may write them again.
+    kept: BTreeMap<u64, usize>,
 }
 
 /// Blocks `lba..lba + blocks`.
@@ -53,8 +55,8 @@ impl Model {
     /// An empty disk.
     #[must_use]
     pub fn new(blocks: u64) -> Self {
-        let empty = Candidate { operation: 0, version: 0, ended: Some(0), removed: None, is_gone: false };
-        Model { blocks: (0..blocks).map(|_| vec![empty]).collect(), now: 1, lost_power_at: 0, kept: BTreeSet::new() }
+        let empty = Candidate { operation: 0, version: 0, begun: 0, ended: Some(0), removed: None, is_gone: false };
+        Model { blocks: (0..blocks).map(|_| vec![empty]).collect(), now: 1, lost_at: 0, kept: BTreeMap::new() }
     }
 
     /// A moment after all before.
@@ -67,7 +69,7 @@ impl Model {
     pub fn begin_write(&mut self, operation: u64, version: u64, range: Range) -> Tick {
         let begun = self.tick();
         for block in &mut self.blocks[range.indexes()] {
-            block.push(Candidate { operation, version, ended: None, removed: None, is_gone: false });
+            block.push(Candidate { operation, version, begun, ended: None, removed: None, is_gone: false });
         }
         begun
     }
@@ -75,7 +77,7 @@ impl Model {
     /// A write has been acknowledged as done.
     pub fn acknowledge_write(&mut self, operation: u64, range: Range, begun: Tick, is_stable: bool) {
         let now = self.end_write(operation, range);
-        if self.lost_power_at > begun && !is_stable {
+        if self.lost_at > begun && !is_stable {
             return;
         }
         for block in &mut self.blocks[range.indexes()] {
@@ -106,7 +108,7 @@ impl Model {
 
     /// A flush that was asked at `begun` has been acknowledged.
     pub fn acknowledge_flush(&mut self, begun: Tick) {
-        if self.lost_power_at > begun {
+        if self.lost_at > begun {
             return;
         }
         for candidate in self.blocks.iter_mut().flatten() {
@@ -114,10 +116,10 @@ impl Model {
         }
     }
 
-    /// The client of an acknowledged write answers for it from now on, through losses of the power: until [`Model::promise`] or
-    /// [`Model::disclaim`].
-    pub fn keep(&mut self, operation: u64) {
-        self.kept.insert(operation);
+    /// The client of an acknowledged write, which is this one, answers for it from now on, through losses of the power: until
+    /// [`Model::promise`] or [`Model::disclaim`].
+    pub fn keep(&mut self, operation: u64, client: usize) {
+        self.kept.insert(operation, client);
     }
 
     /// Its client was told that a write that was begun then is stable.
@@ -137,25 +139,26 @@ impl Model {
         self.kept.remove(&operation);
     }
 
-    /// When the power went last.
+    /// When something was lost last.
     #[must_use]
-    pub fn lost_power_at(&self) -> Tick {
-        self.lost_power_at
+    pub fn lost_at(&self) -> Tick {
+        self.lost_at
     }
 
-    /// The power went.
-    pub fn lose_power(&mut self) {
-        self.lost_power_at = self.tick();
+    /// What no flush has made stable may be lost, and what it has replaced is back: the power went, or what a failed flush had lost is
+    /// not shown any more.
+    pub fn lose(&mut self) {
+        self.lost_at = self.tick();
         for candidate in self.blocks.iter_mut().flatten().filter(|candidate| !candidate.is_gone) {
             candidate.removed = None;
         }
     }
 
-    /// Data has been read that was asked for at `begun`.
+    /// Data has been read that was asked for at `begun`, by this client if it keeps writes.
     ///
     /// # Errors
     /// Says which block holds what it must not.
-    pub fn check_read(&mut self, range: Range, begun: Tick, data: &[u8]) -> Result<(), String> {
+    pub fn check_read(&mut self, reader: Option<usize>, range: Range, begun: Tick, data: &[u8]) -> Result<(), String> {
         let now = self.tick();
         if data.len() as u64 != range.blocks * BLOCK_BYTES as u64 {
             return Err(format!("{} bytes were read of {range:?}", data.len()));
@@ -163,25 +166,34 @@ impl Model {
         for (block, lba) in data.chunks_exact(BLOCK_BYTES).zip(range.lba..) {
             let version =
                 version_of(block, lba).ok_or_else(|| format!("block {lba} holds what was never written there"))?;
-            if self.lost_power_at > begun {
+            if self.lost_at > begun {
                 continue;
             }
             let candidates = &mut self.blocks[lba as usize];
-            let allowed = |c: &Candidate| c.version == version && c.removed.is_none_or(|removed| removed > begun);
-            if !candidates.iter().any(allowed) {
+            let allowed = |c: &&Candidate| c.version == version && c.removed.is_none_or(|removed| removed > begun);
+            let Some(read) = candidates.iter().filter(allowed).min_by_key(|candidate| candidate.begun).copied() else {
                 return Err(format!(
                     "block {lba} holds version {version}, may hold {candidates:?}, read since {begun}"
                 ));
-            }
+            };
             // What had ended before the read began and was not read is overwritten, or was never done.
-            for other in candidates.iter_mut().filter(|c| c.version != version && !self.kept.contains(&c.operation)) {
-                if other.ended.is_some_and(|ended| ended < begun) {
+            for other in candidates.iter_mut().filter(|candidate| candidate.version != version) {
+                let is_over = other.ended.is_some_and(|ended| ended < begun);
+                if is_over && !may_come_back(&self.kept, other, &read, reader) {
                     other.removed.get_or_insert(now);
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Whether a write is seen that was over and not read, because its client writes it again: a reader knows what it has written itself; and
+/// of what is newer only that follows again which the same client keeps too.
+fn may_come_back(kept: &BTreeMap<u64, usize>, other: &Candidate, read: &Candidate, reader: Option<usize>) -> bool {
+    let Some(client) = kept.get(&other.operation).filter(|client| Some(**client) != reader) else { return false };
+    let is_older = other.ended.is_some_and(|ended| ended < read.begun);
+    !is_older || kept.get(&read.operation) == Some(client)
 }
 
 #[cfg(test)]
@@ -192,10 +204,21 @@ mod tests {
     const ONE: Range = Range { lba: 3, blocks: 1 };
 
     fn reads(model: &mut Model, version: u64) -> bool {
+        reads_as(None, model, version)
+    }
+
+    fn reads_as(reader: Option<usize>, model: &mut Model, version: u64) -> bool {
         let mut data = [0; BLOCK_BYTES];
         fill(&mut data, 3, version);
         let begun = model.tick();
-        model.check_read(ONE, begun, &data).is_ok()
+        model.check_read(reader, ONE, begun, &data).is_ok()
+    }
+
+    /// A write of the client that keeps it.
+    fn keeps(model: &mut Model, client: usize, operation: u64) {
+        let begun = model.begin_write(operation, operation, ONE);
+        model.acknowledge_write(operation, ONE, begun, false);
+        model.keep(operation, client);
     }
 
     #[test]
@@ -219,22 +242,44 @@ mod tests {
         let begun = model.begin_write(1, 1, ONE);
         model.acknowledge_write(1, ONE, begun, false);
         let mut without = model.clone_for_test();
-        without.lose_power();
+        without.lose();
         assert!(reads(&mut without.clone_for_test(), 0) && reads(&mut without, 1));
         let flush = model.tick();
         model.acknowledge_flush(flush);
-        model.lose_power();
+        model.lose();
         assert!(!reads(&mut model, 0) && reads(&mut model, 1));
+    }
+
+    #[test]
+    fn a_lost_write_is_seen_again_only_by_others_than_its_client() {
+        let mut model = Model::new(8);
+        keeps(&mut model, 1, 1);
+        keeps(&mut model, 1, 2);
+        model.lose();
+        let mut own = model.clone_for_test();
+        assert!(
+            reads_as(Some(1), &mut own, 0) && !reads_as(Some(1), &mut own, 2),
+            "its client has nothing to write again"
+        );
+        for version in [0, 1, 2] {
+            assert!(reads(&mut model, version), "it writes them again, {version}");
+        }
+        assert!(reads(&mut model, 1), "and once more");
+    }
+
+    #[test]
+    fn a_lost_write_does_not_come_over_what_somebody_else_has_written_since() {
+        let mut model = Model::new(8);
+        keeps(&mut model, 1, 1);
+        keeps(&mut model, 2, 2);
+        model.lose();
+        assert!(reads(&mut model.clone_for_test(), 1));
+        assert!(reads(&mut model, 2) && !reads(&mut model, 1));
     }
 
     impl Model {
         fn clone_for_test(&self) -> Model {
-            Model {
-                blocks: self.blocks.clone(),
-                now: self.now,
-                lost_power_at: self.lost_power_at,
-                kept: self.kept.clone(),
-            }
+            Model { blocks: self.blocks.clone(), now: self.now, lost_at: self.lost_at, kept: self.kept.clone() }
         }
     }
 }

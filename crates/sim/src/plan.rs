@@ -19,6 +19,8 @@ pub enum Fault<F> {
     ShutDown,
     /// The server makes stable what was written, if it remembers that, and is gone.
     End,
+    /// What failed flushes of the disk have lost is not even shown any more.
+    Evict,
 }
 
 /// What clients do.
@@ -40,10 +42,14 @@ pub struct Work {
     pub count_per_million: u32,
     /// How many of a million commands are requests to manage the server.
     pub manage_per_million: u32,
+    /// How many of a million commands are flushes, besides those that there are anyway.
+    pub flush_per_million: u32,
     /// So many clients may manage it: the first ones.
     pub managers: usize,
     /// The longest pause between two commands, in microseconds.
     pub think_us: u64,
+    /// How long clients wait for a server that is away before what they have asked fails; `None`: as long as it takes.
+    pub patience: Option<Duration>,
 }
 
 /// Everything about a world but its seed.
@@ -82,7 +88,14 @@ impl<P, F> Plan<P, F> {
         Plan {
             wire,
             clients: 1,
-            disk: DiskPlan { delay_us: (20, 100), slow_per_million: 0, error_per_million: 0 },
+            disk: DiskPlan {
+                delay_us: (20, 100),
+                flush_us: 0,
+                slow_per_million: 0,
+                error_per_million: 0,
+                loss_per_million: 0,
+                early_per_million: 0,
+            },
             write_cache: true,
             is_verified: false,
             is_driven: false,
@@ -98,8 +111,10 @@ impl<P, F> Plan<P, F> {
                 reset_per_million: 0,
                 count_per_million: 50_000,
                 manage_per_million: 0,
+                flush_per_million: 0,
                 managers: 0,
                 think_us: 500,
+                patience: None,
             },
             faults: Vec::new(),
             healed_after: Duration::ZERO,

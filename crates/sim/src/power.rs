@@ -30,9 +30,12 @@ impl Records {
         self.tenures.lock().is_running = false;
     }
 
-    /// The server has made all stable and is gone.
-    pub fn close(&mut self) {
+    /// The server has made all stable and is gone, or tells its clients that it could not.
+    pub fn close(&mut self, is_stable: bool) {
         self.is_clean = true;
+        if !is_stable {
+            self.tenures.lock().renew();
+        }
     }
 
     /// The host has lost its power.
@@ -40,13 +43,12 @@ impl Records {
         let mut state = self.tenures.lock();
         state.lose_power(random);
         if !self.is_clean {
-            state.drawn += 1;
-            state.verifier = field(state.drawn);
+            state.renew();
         }
     }
 }
 
-/// What is wanted is durable as soon as somebody has asked whether it is; before that, the power decides.
+/// What is wanted is durable as soon as somebody has asked whether it is, or wants something else; before that, the power decides.
 #[derive(Debug, Default)]
 struct Tenures(Mutex<State>);
 
@@ -72,6 +74,11 @@ impl State {
         (self.kept, self.durable) = (self.wishes, self.wanted);
     }
 
+    fn renew(&mut self) {
+        self.drawn += 1;
+        self.verifier = field(self.drawn);
+    }
+
     fn lose_power(&mut self, random: &mut Random) {
         if self.kept < self.wishes && random.chance(500_000) {
             self.keep();
@@ -89,6 +96,10 @@ impl TenureKeeper for Tenures {
 
     fn want(&self, tenure: Option<Tenure>) -> u64 {
         let mut state = self.lock();
+        // What was wanted before has had its time.
+        if state.kept < state.wishes {
+            state.keep();
+        }
         state.wanted = tenure;
         state.wishes += 1;
         state.wishes
@@ -114,6 +125,7 @@ impl TenureKeeper for Tenures {
     }
 }
 
+/// Far from all others: a server counts failures from there on.
 fn field(number: u64) -> [u8; 16] {
-    u128::from(number).to_be_bytes()
+    (u128::from(number) << 64).to_be_bytes()
 }

@@ -87,6 +87,47 @@ pub struct Shared<'a> {
     pub next_operation: &'a mut u64,
     /// How many flushes of the disk have failed.
     pub failed_flushes: u64,
+    /// Flushes of the disk may lose what they were to make stable: one that succeeds speaks for the writes of its client alone.
+    pub is_lossy: bool,
+    /// What a client does not wait for any more lands before what it asks later, and nobody else asks anything.
+    pub is_forsaken_for_good: bool,
+}
+
+/// The writes of a client that were acknowledged and not flushed.
+#[derive(Debug, Default)]
+pub struct Account {
+    /// Each with when it was acknowledged.
+    owed: Vec<(Asked, Tick)>,
+    /// When the client was told of a loss last: what was under way then may be lost too.
+    told_at: Tick,
+}
+
+impl Account {
+    /// A command was answered so: a flush that succeeds has made stable what was acknowledged before it was asked; one that fails, or a
+    /// write that was to be stable and is not, tells its client that all may be lost.
+    pub fn note(&mut self, asked: Asked, is_good: bool, model: &mut Model) {
+        match asked.kind {
+            Kind::Write { is_stable: false } | Kind::Unmap if is_good && asked.begun > self.told_at => {
+                self.owed.push((asked, model.tick()));
+            }
+            Kind::Flush if is_good => {
+                for (write, _) in self.owed.extract_if(.., |(_, acknowledged)| *acknowledged < asked.begun) {
+                    model.promise(write.operation, write.range, write.begun);
+                }
+            }
+            Kind::Flush | Kind::Write { is_stable: true } if !is_good => {
+                self.told_at = model.tick();
+                self.owed.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// The server has forgotten its clients: each of them knows that it may have lost what they have written.
+    pub fn close(&mut self, now: Tick) {
+        self.told_at = now;
+        self.owed.clear();
+    }
 }
 
 impl Asked {
@@ -104,6 +145,13 @@ impl Asked {
     #[must_use]
     pub fn begun(&self) -> Tick {
         self.begun
+    }
+
+    /// Nobody waits for it any more.
+    pub fn forsake(self, shared: &mut Shared<'_>) {
+        if shared.is_forsaken_for_good && matches!(self.kind, Kind::Write { .. } | Kind::Unmap) {
+            shared.model.end_write(self.operation, self.range);
+        }
     }
 
     /// It was answered, to a client that may only read since that change of its terms, if that is so.
@@ -127,13 +175,13 @@ impl Asked {
                     return Err("was done for a client that may only read".to_owned());
                 }
             }
-            Kind::Read if is_good => shared.model.check_read(range, begun, data.unwrap_or_default())?,
+            Kind::Read if is_good => shared.model.check_read(None, range, begun, data.unwrap_or_default())?,
             Kind::Write { is_stable } if is_good => shared.model.acknowledge_write(operation, range, begun, is_stable),
             Kind::Unmap if is_good => shared.model.acknowledge_write(operation, range, begun, false),
             Kind::Write { .. } | Kind::Unmap => {
                 shared.model.end_write(operation, range);
             }
-            Kind::Flush if is_good => shared.model.acknowledge_flush(begun),
+            Kind::Flush if is_good && !shared.is_lossy => shared.model.acknowledge_flush(begun),
             Kind::Count if is_good && executed != 1 => return Err(format!("acknowledged, executed {executed} times")),
             Kind::Manage if executed != u32::from(is_good) => {
                 return Err(format!("was done: {is_good}, executed {executed} times"));
@@ -176,6 +224,9 @@ pub fn draw(random: &mut Random, work: &Work, moved_bytes: u64, may_abort: bool,
     }
     if random.chance(work.manage_per_million) {
         return (Kind::Manage, Range { lba: 0, blocks: random.range(1..=work.blocks_max.min(MANAGE_BLOCKS_MAX)) });
+    }
+    if random.chance(work.flush_per_million) {
+        return (Kind::Flush, none);
     }
     match random.range(0..=19) {
         0..=8 => (Kind::Read, range),

@@ -10,10 +10,10 @@ use sanwire_scsi::Cdb;
 
 use crate::content::BLOCK_BYTES;
 use crate::hearing::Hearing;
-use crate::model::Range;
+use crate::model::{Range, Tick};
 use crate::plan::Work;
 use crate::random::Random;
-use crate::task::{Asked, Kind, Shared, command, draw, manage_range, management};
+use crate::task::{Account, Asked, Kind, Shared, command, draw, manage_range, management};
 
 /// A command that the client does not take, or for which there is no memory, is tried again after this.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
@@ -56,6 +56,8 @@ pub enum Told<Id, Failure> {
     },
     /// The client has given up.
     GivenUp(Failure),
+    /// What was asked has failed, and the client seeks the server on.
+    OutOfPatience,
     /// Something that does not matter here.
     Other,
 }
@@ -104,6 +106,7 @@ pub struct Worker<C: Initiator> {
     in_flight: BTreeMap<C::Id, (Asked, u64)>,
     /// What it knows of flushes that failed.
     pub hearing: Hearing,
+    account: Account,
     /// No command before this.
     pub next_at: Instant,
     /// Final reads, to be done once all else is.
@@ -120,6 +123,8 @@ pub struct Worker<C: Initiator> {
     pub in_doubt: u64,
     /// Sessions that it had, or had again.
     pub sessions: u64,
+    /// How often it did not wait any longer for a server that was away.
+    pub abandoned: u64,
     /// When the last command was answered.
     pub last_answer: Instant,
 }
@@ -141,6 +146,7 @@ impl<C: Initiator> Worker<C> {
             moved_bytes: 0,
             in_flight: BTreeMap::new(),
             hearing: Hearing::default(),
+            account: Account::default(),
             next_at: Instant::ZERO,
             verify_from: None,
             given_up: None,
@@ -149,6 +155,7 @@ impl<C: Initiator> Worker<C> {
             other: 0,
             in_doubt: 0,
             sessions: 0,
+            abandoned: 0,
             last_answer: Instant::ZERO,
         }
     }
@@ -184,6 +191,12 @@ impl<C: Initiator> Worker<C> {
     /// The final reads are no larger than what the world's memory is made for.
     fn verify_blocks(&self) -> u64 {
         self.work.blocks_max.clamp(8, 128)
+    }
+
+    /// The server has forgotten it: it knows that what it has written may be lost.
+    pub fn close_account(&mut self, now: Tick) {
+        self.hearing = Hearing::default();
+        self.account.close(now);
     }
 
     /// Leaves the server.
@@ -259,6 +272,7 @@ impl<C: Initiator> Worker<C> {
             match told {
                 Told::Connected => self.sessions += 1,
                 Told::Other => {}
+                Told::OutOfPatience => self.abandoned += 1,
                 Told::GivenUp(failure) => self.given_up = Some(failure),
                 Told::Answered { id, is_good, is_management, data_in } => {
                     let found = self.in_flight.remove(&id);
@@ -282,7 +296,8 @@ impl<C: Initiator> Worker<C> {
                     if is_in_doubt && !matches!(asked.kind, Kind::Count | Kind::Manage) {
                         return Err(format!("{asked:?} could have been asked again"));
                     }
-                    // A write that nobody waits for may still land: it stays a candidate without an end.
+                    // Else a write that nobody waits for may still land: it stays a candidate without an end.
+                    asked.forsake(shared);
                 }
             }
         }
@@ -305,6 +320,9 @@ impl<C: Initiator> Worker<C> {
             return Err("was done for a client that may not".to_owned());
         }
         asked.settle(is_good, data, self.read_only_since, shared)?;
+        if shared.is_lossy {
+            self.account.note(asked, is_good, shared.model);
+        }
         // Of the final reads none may fail for long.
         if !is_good && let Some(next) = self.verify_from {
             let again = next.min(asked.range.lba);

@@ -1,5 +1,6 @@
 //! The world: a clock that jumps to the next event, a server that can be killed, clients, and between them some wire.
 
+mod faults;
 mod life;
 mod wire;
 
@@ -13,9 +14,8 @@ use sanwire_core::Instant;
 use sanwire_device::Volatility;
 
 pub use self::wire::{Host, PlanOf, Wire};
-use crate::disk::{DiskPlan, SimDisk};
+use crate::disk::SimDisk;
 use crate::executor::Counts;
-use crate::hearing::Hearing;
 use crate::model::{Model, Range};
 use crate::plan::Fault;
 use crate::power::Records;
@@ -247,6 +247,7 @@ impl<W: Wire> World<W> {
             Event::DiskDone { life, token } => match &mut self.host {
                 Some(host) if life == self.life => {
                     host.disk_done(token, self.now)?;
+                    self.note_loss();
                     W::drain_server(self)
                 }
                 _ => Ok(()),
@@ -254,56 +255,10 @@ impl<W: Wire> World<W> {
             Event::Fault(fault) => self.inflict(fault),
             Event::Heal => {
                 W::heal(self)?;
-                self.disk.set_plan(DiskPlan { slow_per_million: 0, error_per_million: 0, ..self.plan.disk });
+                self.disk.set_plan(self.plan.disk.healed());
+                self.evict();
                 if self.host.is_none() { self.start_server() } else { Ok(()) }
             }
-        }
-    }
-
-    /// Lets something go wrong now.
-    ///
-    /// # Errors
-    /// When a promise is broken.
-    pub fn inflict(&mut self, fault: Fault<W::Fault>) -> Outcome<()> {
-        match fault {
-            Fault::Wire(fault) => W::fault(self, fault)?,
-            Fault::Kill => self.kill(),
-            Fault::LosePower => {
-                self.kill();
-                self.disk.lose_power(&mut self.random);
-                self.records.lose_power(&mut self.random);
-                self.model.lose_power();
-            }
-            Fault::ShutDown => {
-                let now = self.now;
-                if let Some(host) = &mut self.host {
-                    host.shut_down(now);
-                    W::drain_server(self)?;
-                    let after = self.random.micros(0..=W::STOPPING_MAX_US);
-                    self.schedule_event(now + after, Event::Fault(Fault::End));
-                }
-            }
-            Fault::End => {
-                self.kill();
-                if self.plan.is_verified {
-                    self.disk.sync();
-                    self.records.close();
-                }
-            }
-            Fault::Start if self.host.is_none() => self.start_server()?,
-            Fault::Start => {}
-        }
-        Ok(())
-    }
-
-    fn kill(&mut self) {
-        if let Some(host) = self.host.take() {
-            self.retired.extend(host.memory());
-            self.records.kill();
-            host.kill(&mut self.random);
-            // Without a state directory a server forgets who has heard of what.
-            self.workers.iter_mut().for_each(|worker| worker.hearing = Hearing::default());
-            W::killed(self);
         }
     }
 
@@ -361,6 +316,8 @@ impl<W: Wire> World<W> {
             blocks: self.plan.blocks,
             next_operation: &mut self.next_operation,
             failed_flushes: self.disk.failed_flushes(),
+            is_lossy: self.plan.disk.loss_per_million > 0,
+            is_forsaken_for_good: self.plan.work.patience.is_some() && self.plan.clients == 1,
         };
         (&mut self.workers[client], shared)
     }

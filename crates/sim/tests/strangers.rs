@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use sanwire_core::quota::{HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN};
+use sanwire_core::quota::{GUESSES_OF_NETWORK, HANDSHAKES_PROVEN, HANDSHAKES_UNPROVEN, Unit};
 use sanwire_hyperscsi::Client;
 use sanwire_sim::hyperscsi::link::LinkPlan;
 use sanwire_sim::hyperscsi::plan::{Fault, LinkFault, Medium, Plan};
@@ -43,6 +43,7 @@ fn strangers(random: &mut Random) -> StrangersPlan {
         begun_per_second: random.choose(&[0, 300, 2_000]),
         hosts,
         guessers: random.choose(&[0, 1, 8]),
+        keep_keys: false,
         greedy: random.choose(&[0, 0, 2]),
         are_next_door: random.chance(300_000),
         know_names: false,
@@ -68,10 +69,23 @@ fn answered(worker: &Worker<Client>) -> u64 {
     worker.good + worker.other
 }
 
+/// Wrong passwords that a server reads at the most in so long of these who guess: of one who keeps his key, it waits longer and longer,
+/// and of others it reads no more than an address may give to each shard.
+fn guesses_max(at_door: &StrangersPlan, shards: u64, length: Duration) -> u64 {
+    let Unit::PerSecond { burst } = GUESSES_OF_NETWORK.unit else { return 0 };
+    let of_one = match at_door.keep_keys {
+        // After 50 ms, 100 ms and so on.
+        true => u64::from((length.as_millis() / 50 + 1).ilog2()) + 2,
+        false => shards * (u64::from(burst) + GUESSES_OF_NETWORK.limit * length.as_secs() + 1),
+    };
+    at_door.guessers * of_one
+}
+
 /// Everybody is connected when the last one has come for so long, goes on while he has something to do, and no more handshakes are
 /// begun for strangers than there may be.
 fn live(plan: Plan, seed: u64) -> Outcome<()> {
     let (shards, length) = (plan.wire.shards as u64, plan.healed_after);
+    let guesses_max = plan.wire.strangers.as_ref().map_or(0, |at_door| guesses_max(at_door, shards, length));
     let mut world = World::new(plan, seed);
     world.start()?;
     for _ in 0..2 {
@@ -91,6 +105,9 @@ fn live(plan: Plan, seed: u64) -> Outcome<()> {
     if world.begun_by_strangers() > most {
         return Err(format!("{} handshakes for strangers, {most} may be", world.begun_by_strangers()));
     }
+    if world.guesses_read() > guesses_max {
+        return Err(format!("{} wrong passwords were read, {guesses_max} may be", world.guesses_read()));
+    }
     world.run_for(Duration::from_secs(1))?;
     world.run_until(world.now + Duration::from_secs(60), World::is_worked_off)?;
     world.farewell()
@@ -102,6 +119,7 @@ fn floods_and_guesses_of_strangers_keep_no_client_out() {
         let random = &mut plan_random(80, seed);
         let mut plan = clients(random);
         let mut at_door = strangers(random);
+        at_door.keep_keys = random.chance(500_000);
         // Unlisted clients share the limits of their address with who has the same.
         at_door.are_next_door &= at_door.are_clients_listed;
         plan.wire.strangers = Some(at_door);

@@ -146,7 +146,7 @@ impl World {
             wishes: terms.client,
             recovery: self.plan.wire.recovery,
             connect_patience: Duration::from_secs(120),
-            reconnect_patience: None,
+            reconnect_patience: self.plan.work.patience,
             seed: self.random.seed(),
         })
     }

@@ -39,7 +39,8 @@ impl Initiator for Client {
                 }
                 Told::Other
             }
-            ClientEvent::OutOfPatience(failure) | ClientEvent::GivenUp(failure) => Told::GivenUp(failure),
+            ClientEvent::OutOfPatience(_) => Told::OutOfPatience,
+            ClientEvent::GivenUp(failure) => Told::GivenUp(failure),
             ClientEvent::Completed { id, answer, data_in, data_in_bytes } => {
                 let (is_good, is_management) = match answer {
                     Answer::Command { status, .. } => (status == Status::Good, false),

@@ -118,6 +118,12 @@ impl Shard {
         Ok(None)
     }
 
+    /// Sessions, with a connection or without.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.visitors.len()
+    }
+
     fn open(&mut self, nexus: NexusId, client: ClientId, options: &Agreed, memory: Region) -> Result<(), String> {
         // Its program may have been killed and run again.
         for (former, _) in self.visitors.iter().filter(|(_, visitor)| visitor.client == client) {

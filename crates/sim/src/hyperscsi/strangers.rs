@@ -37,6 +37,8 @@ pub struct StrangersPlan {
     pub hosts: u64,
     /// How many guess at the password, each as fast as it can.
     pub guessers: u64,
+    /// Whether each of these keeps its key; otherwise it has another one for each guess.
+    pub keep_keys: bool,
     /// How many know the password, and begin sessions as fast as they can, each with one key.
     pub greedy: u64,
     /// Whether those with addresses of their own share that of the first client, as far as the medium lets them.
@@ -133,7 +135,8 @@ impl World {
             }
             Move::Guess(number) => {
                 let seed = self.random.seed();
-                let config = ClientConfig { psk: seed, ..self.config_of_stranger(seed)? };
+                let key = if self.guessers_keep_keys() { [100 + number as u8; 32] } else { seed };
+                let config = ClientConfig { psk: seed, ..self.config_of_stranger(key)? };
                 self.come(stranger(medium, 1000 + number, are_next_door), config);
                 GUESS_EVERY
             }
@@ -145,6 +148,10 @@ impl World {
         };
         self.schedule(self.now + pause, Event::Stranger(step));
         Ok(())
+    }
+
+    fn guessers_keep_keys(&self) -> bool {
+        self.wire.strangers_at_door.as_ref().is_some_and(|strangers| strangers.plan.keep_keys)
     }
 
     /// A first step that was computed before, as a new attempt; or as that attempt again, with the cookie that it needs.
@@ -250,5 +257,12 @@ impl World {
     #[must_use]
     pub fn begun_by_strangers(&self) -> u64 {
         self.wire.strangers_at_door.as_ref().map_or(0, |strangers| strangers.handshakes)
+    }
+
+    /// Wrong passwords that the server has read since it started.
+    #[must_use]
+    pub fn guesses_read(&self) -> u64 {
+        let shards = self.host.as_ref().map(|host| host.shards.iter()).into_iter().flatten();
+        shards.map(|shard| shard.server.counters().not_authentic).sum()
     }
 }

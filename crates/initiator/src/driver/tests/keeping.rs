@@ -6,6 +6,7 @@ use sanwire_scsi::vpd::BlockLimits;
 use super::*;
 
 mod order;
+mod overlaps;
 mod parts;
 mod stable;
 

@@ -1,6 +1,9 @@
 //! Drivers in a world whose server's host loses its power between acknowledged writes and their flush: what a flush says is true,
 //! and nothing old comes over what is newer. Driver, protocol, device and tenures are the product's own.
 
+mod away;
+mod losses;
+mod overlaps;
 mod parts;
 pub(super) mod stage;
 
@@ -48,6 +51,8 @@ struct Habits {
     think_us: u64,
     /// The server has never lost anything.
     is_lossless: bool,
+    /// How many of a million flushes that have succeeded the power goes right after.
+    power_per_million: u32,
 }
 
 /// What happened in all worlds of a theme.
@@ -103,6 +108,10 @@ impl User<'_> {
                 self.cue.with(|world| world.model.end_write(operation, range));
                 self.told(handle)?;
             }
+            // What else was lost with it the next flush tells.
+            Err(VolumeError::Medium { .. }) if is_stable && self.is_disk_lossy() => {
+                self.cue.with(|world| world.model.end_write(operation, range));
+            }
             Err(error) => return Err(unexpected(error)),
         }
         Ok(())
@@ -117,7 +126,7 @@ impl User<'_> {
         let acknowledged = self.cue.with(|world| {
             world.model.acknowledge_write(write.operation, write.range, write.begun, is_stable);
             if !is_stable {
-                world.model.keep(write.operation);
+                world.model.keep(write.operation, self.cue.client);
             }
             world.model.tick()
         });
@@ -133,7 +142,7 @@ impl User<'_> {
                 let mut owed = self.owed.borrow_mut();
                 let stable = owed.extract_if(.., |owed| owed.handle == handle && owed.acknowledged < begun);
                 let survived = self.cue.with(|world| {
-                    let lost_at = world.model.lost_power_at();
+                    let lost_at = world.model.lost_at();
                     let survived = stable.map(|Owed { operation, range, begun, acknowledged, .. }| {
                         world.model.promise(operation, range, begun);
                         acknowledged < lost_at
@@ -141,11 +150,33 @@ impl User<'_> {
                     survived.fold(false, |any, one| any | one)
                 });
                 self.seen.survived.fetch_add(survived.into(), Ordering::Relaxed);
+                self.lose_power_soon();
                 Ok(true)
             }
             Err(VolumeError::WritesLost { .. }) => self.told(handle).map(|()| false),
+            Err(VolumeError::Medium { .. }) if self.is_disk_lossy() => self.told(handle).map(|()| false),
             Err(error) => Err(unexpected(error)),
         }
+    }
+
+    /// Perhaps the power goes before anything else is flushed.
+    fn lose_power_soon(&self) {
+        let random = &mut *self.random.borrow_mut();
+        if random.chance(self.habits.power_per_million) {
+            let (after, away) = (random.micros(0..=2_000), random.micros(0..=500_000));
+            self.cue.with(|world| {
+                let at = world.now + after;
+                if at + away < Instant::from_nanos(1_000_000) + world.plan.healed_after {
+                    world.inflict_later(at, Fault::LosePower);
+                    world.inflict_later(at + away, Fault::Start);
+                }
+            });
+        }
+    }
+
+    /// Whether flushes of the disk fail.
+    fn is_disk_lossy(&self) -> bool {
+        self.cue.with(|world| world.plan.disk.loss_per_million > 0)
     }
 
     /// The handle was told that writes may be lost.
@@ -165,7 +196,7 @@ impl User<'_> {
         let buffer = Frame::from(vec![0; range.blocks as usize * BLOCK_BYTES]);
         let read = self.volumes[handle].read(range.lba * BLOCK_BYTES as u64, buffer).await.map_err(unexpected)?;
         self.note_length(handle, range);
-        self.cue.with(|world| world.model.check_read(range, begun, &read))
+        self.cue.with(|world| world.model.check_read(Some(self.cue.client), range, begun, &read))
     }
 
     async fn any(&self) -> Outcome<()> {
@@ -186,13 +217,20 @@ impl User<'_> {
         }
     }
 
-    /// All that is owed is stable, or was told; then all is read.
+    /// All that is owed is stable, or was told; then all is read, as it is on the medium.
     async fn last(&self) -> Outcome<()> {
+        // Of a disk that has lost something without the power one more flush may have to tell.
+        let tries = if self.is_disk_lossy() { 3 } else { 2 };
         for handle in 0..self.volumes.len() {
-            if !self.flush(handle).await? && !self.flush(handle).await? {
-                return Err("the same loss was told twice".to_owned());
+            let mut left = tries;
+            while !self.flush(handle).await? {
+                left -= 1;
+                if left == 0 {
+                    return Err("the same loss was told twice".to_owned());
+                }
             }
         }
+        self.cue.with(World::evict);
         let blocks = self.cue.with(|world| world.plan.blocks);
         self.read(0, Range { lba: 0, blocks }).await
     }
@@ -328,6 +366,7 @@ fn any_plan(random: &mut Random) -> (Plan, Habits) {
         operations: (life_us / think_us).min(300),
         think_us,
         is_lossless: false,
+        power_per_million: 0,
     };
     (plan, habits)
 }

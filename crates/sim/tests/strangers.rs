@@ -140,3 +140,46 @@ fn who_names_listed_clients_from_elsewhere_keeps_none_of_them_out() {
         live(plan, seed)
     });
 }
+
+/// How long a new client takes whose round trip is so long, beside a flood or not.
+fn newcomer(round_trip: Duration, at_door: Option<StrangersPlan>, seed: u64) -> Outcome<Duration> {
+    let mut plan = Plan::clean(Medium::Udp, 1500);
+    (plan.clients, plan.wire.shards, plan.work.commands) = (2, 2, 0);
+    let delay_us = round_trip.as_micros() as u64 / 2;
+    plan.wire.links = vec![plan.wire.link, LinkPlan { delay_us, ..plan.wire.link }];
+    plan.wire.strangers = at_door;
+    plan.healed_after = Duration::from_secs(60);
+    let mut world = World::new(plan, seed);
+    world.start()?;
+    let begun = world.now;
+    world.run_until(begun + Duration::from_secs(20), |world| world.workers[1].client.server().is_some())?;
+    Ok(world.now.saturating_since(begun))
+}
+
+/// A cookie costs it one more, and no fresh attempt is begun meanwhile.
+#[test]
+fn a_newcomer_far_away_is_let_in_after_three_round_trips_beside_a_flood_and_after_two_without() {
+    let flood = StrangersPlan {
+        forged_per_second: 1_000,
+        begun_per_second: 0,
+        hosts: 1,
+        guessers: 0,
+        keep_keys: false,
+        greedy: 0,
+        are_next_door: false,
+        know_names: false,
+        are_clients_listed: false,
+    };
+    for round_trip in [20, 200, 400, 700].map(Duration::from_millis) {
+        run_seeds("a_newcomer_far_away", 2, |seed| {
+            // Something was lost, or waited behind the flood.
+            let slack = Duration::from_millis(50);
+            let alone = newcomer(round_trip, None, seed)?;
+            let flooded = newcomer(round_trip, Some(flood.clone()), seed)?;
+            match (alone <= round_trip * 2 + slack, flooded <= round_trip * 3 + slack) {
+                (true, true) => Ok(()),
+                _ => Err(format!("{round_trip:?} there and back: {alone:?} alone, {flooded:?} in a flood")),
+            }
+        });
+    }
+}

@@ -87,7 +87,7 @@ impl Client {
                 if let State::Seeking(seeking) = &mut self.state
                     && seeking.is_answered_by(prefix)
                 {
-                    seeking.take_cookie(path, &cookie);
+                    seeking.take_cookie(path, &cookie, now);
                 }
             }
             Ok(AdnRequest::Announcement { .. }) => {}

@@ -76,6 +76,8 @@ pub(super) struct Seeking {
     begun_at: Instant,
     wait: Duration,
     again_at: Instant,
+    /// No fresh attempt before this: the server has had no time to answer.
+    held_until: Instant,
 }
 
 impl Seeking {
@@ -120,13 +122,17 @@ impl Seeking {
             begun_at: now,
             wait: wait.unwrap_or(AGAIN_FIRST),
             again_at: now,
+            held_until: now,
         })
     }
 
     /// When there is something to do.
     pub(super) fn again_at(&self) -> Instant {
-        let is_held = self.is_worn() && self.is_answered();
-        let own = if is_held { self.again_at.max(self.begun_at + ATTEMPT_MAX) } else { self.again_at };
+        let own = match (self.is_worn(), self.is_answered()) {
+            (true, true) => self.again_at.max(self.begun_at + ATTEMPT_MAX),
+            (true, false) => self.again_at.max(self.held_until),
+            (false, _) => self.again_at,
+        };
         self.answering.iter().map(Answering::again_at).fold(own, Instant::min)
     }
 
@@ -153,12 +159,12 @@ impl Seeking {
             self.again_at = self.again_at.min(now);
         }
         let is_late = now.saturating_since(self.begun_at) >= ATTEMPT_MAX;
-        self.is_worn() && self.again_at <= now && (is_late || !self.is_answered())
+        self.is_worn() && self.again_at.max(self.held_until) <= now && (is_late || !self.is_answered())
     }
 
     /// A server wants the discovery again, with this cookie. Anybody may have said so: of each discovery no more than a few
     /// become.
-    pub(super) fn take_cookie(&mut self, path: Path, cookie: &Cookie) {
+    pub(super) fn take_cookie(&mut self, path: Path, cookie: &Cookie, now: Instant) {
         let Ok(packet) = RawPacket::read(&self.packet.head) else { return };
         let Ok((discovery, _)) = Discovery::read(packet.body) else { return };
         if self.cookies < COOKIES_MAX {
@@ -166,6 +172,9 @@ impl Seeking {
             let Prefix { connection, number, .. } = packet.prefix;
             let body = Discovery { cookie: Some(cookie), ..discovery }.write();
             self.proofs.push_back((path, loose_packet(Opcode::DeviceDiscovery, connection, number, &body)));
+            // Its second step takes as long again, or a little longer.
+            let later = now + now.saturating_since(self.begun_at) * 2;
+            self.held_until = self.held_until.max(later.min(self.begun_at + ATTEMPT_MAX));
         }
     }
 

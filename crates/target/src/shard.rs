@@ -192,7 +192,7 @@ impl Shard {
     /// Lets time pass, executes what was asked and answers what was executed.
     fn advance(&mut self, now: Instant) {
         self.server.handle_timeout(now);
-        self.iscsi.handle_timeout(now);
+        self.iscsi.handle_timeout(&mut self.poller, now);
         self.engine.handle_timeout(now);
         self.reap(now);
         self.relieve(now);

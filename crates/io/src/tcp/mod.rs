@@ -136,6 +136,12 @@ impl Stream {
         self.outgoing.length_bytes()
     }
 
+    /// Bytes that the kernel has taken to be sent, in all.
+    #[must_use]
+    pub fn sent_bytes(&self) -> u64 {
+        self.outgoing.total_bytes()
+    }
+
     /// Whether something waits for the stream to become writable.
     #[must_use]
     pub fn wants_write(&self) -> bool {

@@ -19,6 +19,8 @@ pub(super) struct Outgoing {
     packets: VecDeque<Packet>,
     /// Bytes of the first packet that are sent.
     sent_bytes: usize,
+    /// Bytes that were sent, ever.
+    total_bytes: u64,
 }
 
 impl Outgoing {
@@ -41,6 +43,10 @@ impl Outgoing {
 
     pub(super) fn length_bytes(&self) -> usize {
         self.packets.iter().map(Packet::length_bytes).sum::<usize>() - self.sent_bytes
+    }
+
+    pub(super) fn total_bytes(&self) -> u64 {
+        self.total_bytes
     }
 
     pub(super) fn flush(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
@@ -81,6 +87,7 @@ impl Outgoing {
 
     /// Lets go of what is sent.
     fn advance(&mut self, bytes: usize) {
+        self.total_bytes += bytes as u64;
         self.sent_bytes += bytes;
         while let Some(first) = self.packets.front() {
             let length = first.length_bytes();

@@ -156,11 +156,11 @@ impl IscsiEnd {
         self.streams.transmit(&mut self.server, poller, now)
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    pub(super) fn handle_timeout(&mut self, poller: &mut Poller, now: Instant) {
         if self.server.poll_timeout().is_some_and(|at| at <= now) {
             self.server.handle_timeout(now);
         }
-        self.streams.handle_timeout(&mut self.server, now);
+        self.streams.handle_timeout(&mut self.server, poller, now);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

@@ -111,9 +111,7 @@ impl Disk {
         let watch = Watch::new(store.space().as_ref());
         let default = Settings { write_cache: options.write_cache, ..Settings::default() };
         let stalls = Arc::new(Stalls::new(identity.name(), options.patience));
-        let volatility = options.volatility.as_ref();
-        let flushes =
-            Flushes::new(volatility.map(|kept| kept.verifier), volatility.and_then(|kept| kept.keeper.clone()));
+        let flushes = Flushes::new(options.volatility.as_ref());
         Ok(Disk {
             identity,
             store,

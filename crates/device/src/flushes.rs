@@ -21,14 +21,14 @@ use sanwire_store::{Completion, ErrorKind, StoreError};
 use crate::attention::Attention;
 use crate::disk::Disk;
 use crate::nexus::NexusPorts;
-use crate::tenure::TenureKeeper;
+use crate::tenure::{TenureKeeper, Volatility};
 
 /// Of so many initiator ports that are away it is remembered what they have heard.
 const AWAY_MAX: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Flushes {
-    /// The first one; `None`: the page tells of none.
+    /// The one before any failure; `None`: the page tells of none.
     verifier: Option<[u8; 16]>,
     /// Where a later one is kept.
     keeper: Option<Arc<dyn TenureKeeper>>,
@@ -38,6 +38,8 @@ pub(crate) struct Flushes {
 #[derive(Default, Debug)]
 struct State {
     failures: u64,
+    /// How many of them were before this run: nobody has heard of these.
+    before: u64,
     listeners: BTreeMap<NexusId, Listener>,
     /// Initiator ports that may come back, each as often as it had nexuses, and how many failures these had heard of; who left last
     /// is at the end.
@@ -70,8 +72,12 @@ struct Listener {
 }
 
 impl Flushes {
-    pub(crate) fn new(verifier: Option<[u8; 16]>, keeper: Option<Arc<dyn TenureKeeper>>) -> Self {
-        Flushes { verifier, keeper, state: Mutex::default() }
+    pub(crate) fn new(volatility: Option<&Volatility>) -> Self {
+        let before = volatility.map_or(0, |kept| u64::from(kept.has_failed));
+        // That it has failed is in the verifier already.
+        let verifier = volatility.map(|kept| verifier_before(kept.verifier, before));
+        let keeper = volatility.and_then(|kept| kept.keeper.clone());
+        Flushes { verifier, keeper, state: Mutex::new(State { before, failures: before, ..State::default() }) }
     }
 
     /// Whether writes that are complete may be lost before they are flushed.
@@ -79,11 +85,12 @@ impl Flushes {
         self.verifier.is_some()
     }
 
-    /// Takes in a nexus, which has written nothing yet; but who comes back from the same port may have.
+    /// Takes in a nexus, which has written nothing yet; but who comes back from the same port may have, and so may have anybody before
+    /// this run.
     pub(crate) fn establish(&self, nexus: NexusId, ports: Arc<NexusPorts>) {
         let state = &mut *self.lock();
         if !state.listeners.contains_key(&nexus) {
-            let heard = state.come_back(&ports.initiator).unwrap_or(state.failures);
+            let heard = state.come_back(&ports.initiator).unwrap_or_else(|| state.heard_by_newcomer(&ports.initiator));
             state.listeners.insert(nexus, Listener { ports, told: heard, heard, reads_page: false });
         }
     }
@@ -194,6 +201,15 @@ impl State {
         at as u32
     }
 
+    /// Of how many failures a nexus has heard that comes from a port of which nothing is known. The initiator may have been here before
+    /// this run; what was then another one of its ports has heard.
+    fn heard_by_newcomer(&self, initiator: &TransportId) -> u64 {
+        let there = self.listeners.values().map(|listener| (&listener.ports.initiator, listener.heard));
+        let mut known = there.chain(self.away.iter().map(|(port, heard)| (port, *heard)));
+        let has_heard = known.any(|(port, heard)| heard >= self.before && port.is_of_device_of(initiator));
+        if self.before == 0 || has_heard { self.failures } else { 0 }
+    }
+
     /// Of how many failures a nexus of this port has heard that may be the one that comes: one that is away, or has not been missed
     /// yet. `None` when there is none. Nobody can tell which of several it is, programs of one host perhaps: so each is told what any
     /// of them has missed.
@@ -269,6 +285,11 @@ impl Disk {
             (None, done) => done,
         }
     }
+}
+
+/// The one of which [`verifier_after`] makes this one.
+fn verifier_before(now: [u8; 16], failures: u64) -> [u8; 16] {
+    u128::from_be_bytes(now).wrapping_sub(failures.into()).to_be_bytes()
 }
 
 /// Another one for each number of failures, and, since the first one is random, than any other volume or run has.

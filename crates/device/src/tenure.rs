@@ -26,6 +26,8 @@ use crate::exclusion::{Claim, Exclusion, Lane, Permit};
 pub struct Volatility {
     /// Another one than before, if some may be lost.
     pub verifier: [u8; 16],
+    /// A flush has failed before, and those who do not go by the verifier may not have heard of it.
+    pub has_failed: bool,
     /// The tenure that was kept last.
     pub tenure: Option<Tenure>,
     /// Keeps tenures through restarts; without it there are none.

@@ -22,7 +22,7 @@ impl Records {
         let mut state = self.tenures.lock();
         state.is_running = true;
         let State { verifier, durable, .. } = *state;
-        Volatility { verifier, tenure: durable, keeper: Some(Arc::clone(&self.tenures) as _) }
+        Volatility { verifier, has_failed: false, tenure: durable, keeper: Some(Arc::clone(&self.tenures) as _) }
     }
 
     /// The server's process ends at once: nothing that it would still do when it lets go of what it has reaches them.

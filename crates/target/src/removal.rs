@@ -80,7 +80,7 @@ mod tests {
 
     fn disk(store: &str) -> Arc<Disk> {
         let store = store.parse::<StoreSpec>().unwrap().open().unwrap();
-        let volatility = Some(Volatility { verifier: [1; 16], tenure: None, keeper: None });
+        let volatility = Some(Volatility { verifier: [1; 16], has_failed: false, tenure: None, keeper: None });
         let options = DiskOptions { volatility, ..DiskOptions::default() };
         Arc::new(Disk::new(Identity::new("a", [7; 16]).unwrap(), store, options).unwrap())
     }

@@ -2,7 +2,7 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `writes/UUID.json` | the volume's write verifier, the boot of the host in which it was served last, whether it was stopped cleanly then; a number that the volume's file carries too, where it can |
+//! | `writes/UUID.json` | the volume's write verifier, the boot of the host in which it was served last, whether it was stopped cleanly then, whether a flush has failed; a number that the volume's file carries too, where it can |
 //! | `tenures/UUID` | who is the only one that writes: number and writer, 16 bytes each; no file: nobody |
 //!
 //! A volume may be served in between with another state directory or with none, and be written to. Then its file does not carry
@@ -20,7 +20,7 @@ use sanwire_device::{Tenure, Volatility};
 use sanwire_store::{mark_records, records_mark};
 use serde::{Deserialize, Serialize};
 
-use self::keeper::{FileTenures, Records, keep, retire};
+use self::keeper::{FileTenures, Records, is_there, keep, retire};
 use crate::persist::{read_file, replace_file};
 use crate::records::fnv1a_128;
 
@@ -35,6 +35,9 @@ struct Kept {
     boot: String,
     verifier: String,
     clean: bool,
+    /// A flush has failed, and none has succeeded at a clean stop since.
+    #[serde(default)]
+    failed: bool,
     /// What the volume's file carries; `None` where it cannot.
     #[serde(default)]
     mark: Option<String>,
@@ -54,16 +57,18 @@ pub(crate) fn volatility(volume: &Path, state: Option<&Path>, uuid: [u8; 16], fr
 fn volatility_in(boot: &str, volume: &Path, state: Option<&Path>, uuid: [u8; 16], fresh: [u8; 16]) -> Volatility {
     // Without a memory: another one after each start of the host, however it was stopped.
     let of_boot = writer(&[boot.as_bytes(), &uuid]);
-    let forgetful = |verifier| {
+    let forgetful = |verifier, has_failed| {
         // Who remembers something, here or elsewhere, is to see that it has not served the volume last.
         let _ = mark_records(volume, None);
-        Volatility { verifier, tenure: None, keeper: None }
+        Volatility { verifier, has_failed, tenure: None, keeper: None }
     };
-    let Some(state) = state else { return forgetful(of_boot) };
+    let Some(state) = state else { return forgetful(of_boot, false) };
     let (path, file) = (verifier_path(state, uuid), tenure_path(state, uuid));
     // The volume may have been here before in this run.
     let is_untold = retire(&file);
     let before = load_verifier(&path);
+    // A record that is there and cannot be read may say so.
+    let has_failed = is_untold || before.as_ref().map_or_else(|| is_there(&path), |kept| kept.failed);
     // What is not remembered may be true of another run.
     let is_last = before.as_ref().is_some_and(|kept| kept.mark == records_mark(volume));
     if !is_last && let Err(error) = keep(&file, None) {
@@ -73,7 +78,7 @@ fn volatility_in(boot: &str, volume: &Path, state: Option<&Path>, uuid: [u8; 16]
             file.display(),
             volume.display()
         );
-        return forgetful(fresh);
+        return forgetful(fresh, has_failed);
     }
     let before = before.filter(|_| is_last);
     let is_valid = |kept: &&Kept| !is_untold && (kept.clean || kept.boot == boot);
@@ -83,7 +88,7 @@ fn volatility_in(boot: &str, volume: &Path, state: Option<&Path>, uuid: [u8; 16]
         let mark = hexadecimal(writer(&[b"mark", &fresh]));
         mark_records(volume, Some(&mark)).then_some(mark)
     });
-    let now = Kept { boot: boot.to_owned(), verifier: hexadecimal(verifier), clean: false, mark };
+    let now = Kept { boot: boot.to_owned(), verifier: hexadecimal(verifier), clean: false, failed: has_failed, mark };
     if before.as_ref() != Some(&now)
         && let Err(error) = save(&path, &now)
     {
@@ -101,7 +106,7 @@ fn volatility_in(boot: &str, volume: &Path, state: Option<&Path>, uuid: [u8; 16]
         // A tenure that stays from before would outlive writes of others in this run: where it cannot be ended now, they wait
         // until it can.
         if keep(&file, None).is_ok() {
-            return forgetful(if is_misleading { fresh } else { of_boot });
+            return forgetful(if is_misleading { fresh } else { of_boot }, has_failed);
         }
         if is_misleading {
             verifier = fresh;
@@ -109,7 +114,7 @@ fn volatility_in(boot: &str, volume: &Path, state: Option<&Path>, uuid: [u8; 16]
     }
     let tenure = load_tenure(&file);
     let records = Records { tenure: file, verifier: path, boot: boot.to_owned(), mark: now.mark };
-    Volatility { verifier, tenure, keeper: Some(Arc::new(FileTenures::new(records, PATIENCE))) }
+    Volatility { verifier, has_failed, tenure, keeper: Some(Arc::new(FileTenures::new(records, PATIENCE))) }
 }
 
 /// There will be no more writes to the volume in this run, and this is its verifier: all that there were are stable, or clients
@@ -120,7 +125,8 @@ pub(crate) fn stopped(state: Option<&Path>, uuid: [u8; 16], verifier: [u8; 16], 
     // A verifier of before, which is being written down now, must not come after this.
     retire(&tenure_path(state, uuid));
     let Some(kept) = load_verifier(&path) else { return };
-    let Err(error) = save(&path, &Kept { clean: true, verifier: hexadecimal(verifier), ..kept }) else { return };
+    let last = Kept { clean: true, failed: !is_flushed, verifier: hexadecimal(verifier), ..kept };
+    let Err(error) = save(&path, &last) else { return };
     if is_flushed {
         tracing::warn!(
             "{} cannot be written: {error}; clients will write again what is stable already",

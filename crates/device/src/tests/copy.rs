@@ -527,7 +527,7 @@ fn a_copy_ends_where_its_initiator_may_not_write() {
     let world = World::small();
     let (store, keeper) = (TestStore::new(SMALL), Arc::new(Slow::default()));
     let tenure = Some(Tenure { id: [7; 16], writer: [2; 16] });
-    let volatility = Some(Volatility { verifier: [9; 16], tenure, keeper: Some(keeper.clone()) });
+    let volatility = Some(Volatility { verifier: [9; 16], has_failed: false, tenure, keeper: Some(keeper.clone()) });
     let options = DiskOptions { volatility, ..DiskOptions::default() };
     let disk = Disk::new(Identity::new("vol", SECOND).unwrap(), store.clone(), options).unwrap();
     world.units.add(lun(1), disk).unwrap();

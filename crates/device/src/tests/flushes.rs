@@ -10,6 +10,8 @@ use crate::{Progress, Volatility};
 
 use super::media::{EJECT, removable};
 
+mod before;
+
 pub(super) const LOST: Sense = Sense::new(SenseKey::MediumError, AdditionalSense::WRITE_ERROR);
 const LOOK: Sense = Sense::new(SenseKey::UnitAttention, AdditionalSense::INQUIRY_DATA_HAS_CHANGED);
 const THIRD: NexusId = NexusId(3);
@@ -191,7 +193,7 @@ fn who_comes_back_before_it_is_missed_hears_of_what_failed_meanwhile() {
 #[test]
 fn who_reads_the_write_verifier_finds_another_one_and_flushes_as_ever() {
     let world = World::small();
-    world.replace(Volatility { verifier: [0xff; 16], tenure: None, keeper: None });
+    world.replace(Volatility { verifier: [0xff; 16], has_failed: false, tenure: None, keeper: None });
     let world = world.with(&[NEXUS, OTHER, THIRD]);
     let ask = |nexus| {
         let page = world.run(nexus, build::write_verifier(255), &[]).data_in.unwrap().to_vec();
@@ -217,7 +219,7 @@ fn who_reads_the_write_verifier_finds_another_one_and_flushes_as_ever() {
 #[test]
 fn a_look_at_the_page_by_who_does_not_heed_it_is_no_hearing() {
     let world = World::small();
-    world.replace(Volatility { verifier: [9; 16], tenure: None, keeper: None });
+    world.replace(Volatility { verifier: [9; 16], has_failed: false, tenure: None, keeper: None });
     let world = world.with(&[NEXUS, OTHER]);
     let look = || {
         let page = world.run(OTHER, build::inquiry(Some(0xc0), 255), &[]).data_in.unwrap().to_vec();

@@ -64,7 +64,7 @@ impl Volatile {
     /// Nobody has come yet; this tenure was kept.
     fn new(tenure: Option<Tenure>) -> Self {
         let (world, keeper) = (World::small(), Arc::new(Slow::default()));
-        world.replace(Volatility { verifier: [9; 16], tenure, keeper: Some(keeper.clone()) });
+        world.replace(Volatility { verifier: [9; 16], has_failed: false, tenure, keeper: Some(keeper.clone()) });
         let store = world.store.clone();
         Volatile { world, store, keeper }
     }

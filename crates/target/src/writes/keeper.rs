@@ -222,7 +222,13 @@ impl Shared {
     fn keep_verifier(&self, verifier: Option<[u8; 16]>) -> Result<(), Unkept> {
         let Some(verifier) = verifier else { return Ok(()) };
         let Records { verifier: path, boot, mark, .. } = &self.records;
-        let kept = Kept { boot: boot.clone(), verifier: hexadecimal(verifier), clean: false, mark: mark.clone() };
+        let kept = Kept {
+            boot: boot.clone(),
+            verifier: hexadecimal(verifier),
+            clean: false,
+            failed: true,
+            mark: mark.clone(),
+        };
         save(path, &kept).map_err(|error| Unkept { error, is_removed: keep(path, None).is_ok() })?;
         self.lock().verifier.take_if(|latest| *latest == verifier);
         Ok(())
@@ -248,11 +254,15 @@ pub(super) fn keep(path: &Path, tenure: Option<Tenure>) -> io::Result<()> {
     };
     replaced.or_else(|_| {
         // What is not there need not be removed where nothing can be.
-        let is_there = path.symlink_metadata().map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |_| true);
-        if is_there {
+        if is_there(path) {
             is_absent(fs::remove_file(path))?;
         }
         // Also when it was gone already: an earlier try may have failed right after the removal.
         path.parent().map_or(Ok(()), |directory| is_absent(File::open(directory).and_then(|file| file.sync_all())))
     })
+}
+
+/// Whether anything has this name, as far as that can be said.
+pub(super) fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |_| true)
 }

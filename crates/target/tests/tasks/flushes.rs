@@ -107,7 +107,7 @@ impl Two {
         let world = World::new();
         let memory = RamStore::new(1 << 20, BLOCK_BYTES as u32);
         let store = Arc::new(FlushStore { memory, next: Mutex::new(Next::Succeeds), changed: Condvar::new() });
-        let volatility = Some(Volatility { verifier: [9; 16], tenure: None, keeper: None });
+        let volatility = Some(Volatility { verifier: [9; 16], has_failed: false, tenure: None, keeper: None });
         let options = DiskOptions { volatility, ..DiskOptions::default() };
         let disk = Disk::new(Identity::new("flushed", [4; 16]).unwrap(), Arc::clone(&store) as _, options).unwrap();
         let lun = Lun::new(FLUSHED).unwrap();

@@ -3,8 +3,8 @@
 //! A store says once that it has not made stable what was written: Linux tells it to the next flush of an open file, lets go of the
 //! data, and calls the flush after that a success. But the data may be anybody's, and whoever flushed may have been answered before,
 //! or be gone. So a disk counts the flushes that failed, and the next flush of each nexus that has not heard of the last one fails
-//! too, once. Who reads the write verifier page, and says that it heeds it, has heard of it there: the verifier is another one after
-//! each failure.
+//! too, once, and with it those that the nexus had begun before it was told: which of their answers comes first nobody can say. Who
+//! reads the write verifier page, and says that it heeds it, has heard of it there: the verifier is another one after each failure.
 //!
 //! Of two that are at the store together one may have the error of both, and it may be known here after the other's success. So a
 //! success counts only when all that had begun before it have ended, and none has failed meanwhile: also of those of its own nexus,
@@ -53,9 +53,10 @@ struct State {
 enum Flush {
     /// What it is to make stable is being written, since so many failures: a later one may have taken that along.
     Ahead { failures: u64 },
-    /// The store does it; it was the one of this number that began, after so many failures.
+    /// The store does it; it was the one of this number that began, when its nexus had been told of so many failures, or, if it is
+    /// nobody's, after so many.
     Working { number: u64, failures: u64 },
-    /// The store has done it when so many had begun.
+    /// The store has done it when so many had begun; `failures` as before.
     Done { begun: u64, failures: u64 },
 }
 
@@ -129,11 +130,15 @@ impl Flushes {
     pub(crate) fn begin(&self, by: Option<NexusId>, place: Option<u32>) -> u32 {
         let state = &mut *self.lock();
         state.begun += 1;
+        let mut failures = state.failures;
         if let Some(listener) = by.and_then(|nexus| state.listeners.get_mut(&nexus)) {
             listener.heard = listener.told;
+            failures = listener.told;
         }
         let own = place.and_then(|at| state.under_way.get_mut(at as usize)?.take());
-        let failures = if let Some(Flush::Ahead { failures }) = own { failures } else { state.failures };
+        if let Some(Flush::Ahead { failures: before }) = own {
+            failures = failures.min(before);
+        }
         state.put(Flush::Working { number: state.begun, failures })
     }
 
@@ -178,10 +183,10 @@ impl Flushes {
             }
             None => state.failures,
         };
-        let listener = by.and_then(|nexus| state.listeners.get_mut(&nexus));
-        let is_told =
-            listener.is_none_or(|listener| std::mem::replace(&mut listener.told, state.failures) == state.failures);
-        if is_told && known == state.failures { completion } else { Err(StoreError::new(ErrorKind::Unwritable, 0)) }
+        if let Some(listener) = by.and_then(|nexus| state.listeners.get_mut(&nexus)) {
+            listener.told = state.failures;
+        }
+        if known == state.failures { completion } else { Err(StoreError::new(ErrorKind::Unwritable, 0)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -357,6 +357,18 @@ fn a_flush_waits_for_those_of_its_own_initiator_and_fails_with_them() {
     }
 }
 
+/// Their answers may change places on the way, and each may be of another file system.
+#[test]
+fn all_flushes_fail_that_began_before_their_initiator_was_told() {
+    let world = World::of(&[NEXUS, OTHER]);
+    world.failing(NEXUS, flush(), &[]);
+    let (first, second) = (begun(&world, OTHER), begun(&world, OTHER));
+    let waiting = ended(&world, first, Ok(Outcome::Done));
+    assert_eq!(told(&world.finish(second)), Some(LOST));
+    assert_eq!(told(&world.finish(retried(&world, waiting))), Some(LOST));
+    assert_eq!(world.flushes(OTHER), [None; 3]);
+}
+
 #[test]
 fn a_flush_does_not_wait_for_one_that_was_aborted_and_has_ended() {
     let world = World::of(&[NEXUS, OTHER]);

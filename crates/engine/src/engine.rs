@@ -327,7 +327,7 @@ impl<H: Handle> Engine<H> {
         due.into_iter().chain(others.into_iter().flatten()).min()
     }
 
-    /// Goes on with the requests whose time has come. What waits for others asks again by [`Engine::retry`].
+    /// Resumes the requests that are due. What waits for others asks again by [`Engine::retry`].
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(entry) = self.delayed.first_entry()
             && entry.key().0 <= now

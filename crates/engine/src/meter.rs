@@ -34,7 +34,7 @@ impl Meter {
         self.slot
     }
 
-    /// A further piece of the command's data has come.
+    /// A further piece of the command's data was received.
     pub(crate) fn add(&mut self, task: &Task) {
         self.written_bytes += task.data_out.as_ref().map_or(0, |data| data.len() as u32);
     }

@@ -205,7 +205,7 @@ impl<H: Handle> Engine<H> {
         verdict
     }
 
-    /// Asks the stores again whose time has come.
+    /// Asks those stores again that are due.
     pub(crate) fn retry_stalled(&mut self, now: Instant) {
         while let Some(&(at, tag)) = self.stalled.first()
             && at <= now

@@ -230,7 +230,7 @@ impl Shard {
         }
     }
 
-    /// Executes what has come, and answers it.
+    /// Executes what was received, and answers it.
     pub(super) fn handle_iscsi_events(&mut self, now: Instant) {
         let part = self.iscsi.part_commands();
         let mut handled = 0usize;

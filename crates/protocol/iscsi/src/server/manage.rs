@@ -186,7 +186,7 @@ impl Session {
             let function = Function::AbortTask(CommandHandle { nexus: self.nexus, number });
             return self.ask_above(function, Lun::from_wire(request.lun), Some(asker), shared);
         }
-        // RFC 7143 11.5.1: a command that is aborted before it has come counts as received.
+        // RFC 7143 11.5.1: a command that is aborted before it arrives counts as received.
         let referenced = Serial(request.referenced_command_number);
         let is_earlier = referenced < Serial(request.command_number);
         let is_plugged = is_earlier && self.order.abort(request.referenced_task_tag, referenced);

@@ -163,7 +163,7 @@ impl Order {
         true
     }
 
-    /// The task with this tag and number is aborted before its turn, or before it has come; `false` if something else has.
+    /// The task with this tag and number is aborted before its turn, or before it arrives; `false` if another one arrived under it.
     pub(super) fn abort(&mut self, tag: u32, number: Serial) -> bool {
         let found = self.place(number).and_then(|at| self.held.get(at)?.as_ref());
         let is_it = match found {

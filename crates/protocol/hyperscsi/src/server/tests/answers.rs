@@ -21,13 +21,13 @@ fn ready() -> Ask {
 }
 
 impl World {
-    /// Executes what has come, with answers of so much data that is in no region; gives how many.
+    /// Executes what was received, with answers of so much data that is in no region; gives how many.
     fn execute(&mut self, data_bytes: usize) -> usize {
         let tasks = self.answer_all(|| (data_bytes > 0).then(|| vec![7; data_bytes].into()));
         tasks.len()
     }
 
-    /// Executes what has come, with this data; gives what it was asked to do.
+    /// Executes what was received, with this data; gives what it was asked to do.
     fn answer_all(&mut self, data_in: impl Fn() -> Option<Slices>) -> Vec<Task> {
         let events = std::iter::from_fn(|| self.server.poll_event());
         let commands: Vec<_> = events

@@ -33,7 +33,7 @@ const READER: Load = Load::sequential(1 << 20, 32, false);
 const READ_FIRST_PACKETS: u64 = 20_000;
 
 /// How long that may take, and until it stands still.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
 
 const COLUMNS: [Column; 5] = [
@@ -114,10 +114,10 @@ fn is_frozen(reader: &Running) -> Result<bool> {
 }
 
 fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !is_so()? {
         if Instant::now() > end {
-            bail!("{otherwise} within {PATIENCE:?}");
+            bail!("{otherwise} within {TIMEOUT:?}");
         }
         thread::sleep(POLL);
     }

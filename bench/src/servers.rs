@@ -26,7 +26,7 @@ pub(crate) const TGT_TARGET: &str = "iqn.2026-01.net.sanwire:bench";
 const TGT_CONTROL: &str = "977";
 /// Frames that vblade says it can queue.
 const VBLADE_BUFFERS: &str = "64";
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Files in memory that the servers serve, and keys; gone with the value.
 #[derive(Debug)]
@@ -219,7 +219,7 @@ pub(crate) fn version(package: &str) -> String {
 /// # Errors
 /// That of the last attempt.
 pub(crate) fn wait_for(what: &str, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         match attempt() {
             Ok(()) => return Ok(()),

@@ -12,7 +12,7 @@ use sanwire_buffer::{Region, Slice};
 use sanwire_core::{Instant, Lun};
 use sanwire_iscsi::wire::{HEADER_BYTES, Header, LoginRequest, LoginResponse, Opcode};
 use sanwire_iscsi::{
-    Client, ClientAction, ClientConfig, ClientEvent, ConnectionId, Failure, Isid, Order, Outbox, Wishes,
+    Client, ClientAction, ClientConfig, ClientEvent, ConnectionId, DesiredParameters, Failure, Isid, Order, Outbox,
 };
 use sanwire_scsi::Cdb;
 
@@ -254,8 +254,11 @@ impl World {
 
 fn run(input: &[u8]) -> Result<()> {
     let mut u = Unstructured::new(input);
-    let wishes =
-        Wishes { digests: false, error_recovery_level: u.int_in_range(0..=2)?, connections: u.int_in_range(1..=3)? };
+    let wishes = DesiredParameters {
+        digests: false,
+        error_recovery_level: u.int_in_range(0..=2)?,
+        connections: u.int_in_range(1..=3)?,
+    };
     let name = |name: &str| name.parse().expect("a name");
     let config = ClientConfig {
         initiator: name("iqn.2026-11.org.sanwire:fuzz"),

@@ -9,7 +9,9 @@ use libfuzzer_sys::fuzz_target;
 use sanwire_core::Instant;
 use sanwire_fuzz::login::{TARGET, pdu, text};
 use sanwire_iscsi::wire::LoginResponse;
-use sanwire_iscsi::{ChapSecret, Client, ClientAction, ClientConfig, ConnectionId, Credential, Isid, Wishes};
+use sanwire_iscsi::{
+    ChapSecret, Client, ClientAction, ClientConfig, ConnectionId, Credential, DesiredParameters, Isid,
+};
 
 const ISID: [u8; 6] = [0x80, 0, 0, 0, 0, 1];
 
@@ -26,7 +28,11 @@ fn config(u: &mut Unstructured<'_>) -> Result<ClientConfig> {
         portals: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 3260))],
         credential: bool::then(has_user, || credential("user")),
         target_credential: bool::then(is_mutual, || credential("target")),
-        wishes: Wishes { digests: u.arbitrary()?, error_recovery_level: u.int_in_range(0..=2)?, connections: 1 },
+        wishes: DesiredParameters {
+            digests: u.arbitrary()?,
+            error_recovery_level: u.int_in_range(0..=2)?,
+            connections: 1,
+        },
         commands_max: 8,
         connect_patience: Duration::from_secs(5),
         reconnect_patience: None,

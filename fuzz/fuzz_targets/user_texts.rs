@@ -4,8 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 use sanwire_core::{ClientId, MacAddress, Size};
 use sanwire_initiator::Url;
+use sanwire_server::{AllowRule, Wire};
 use sanwire_store::{StoreSpec, VolumeSpec};
-use sanwire_target::{AllowRule, Wire};
 use serde::Deserialize;
 
 #[derive(Deserialize)]

@@ -12,7 +12,7 @@ use sanwire_hyperscsi::wire::setup::{
     AdnRequest, Discovery, SecondStep as Second, read_adn_reply, steering_word, write_adn_reply,
 };
 use sanwire_hyperscsi::wire::{Header, Opcode, Prefix, Protection, Tag};
-use sanwire_hyperscsi::{Identity, Psk, Randomness, Wishes};
+use sanwire_hyperscsi::{DesiredOptions, Identity, Psk, Randomness};
 
 /// Both ends' shared secret in every target.
 pub const PSK: Psk = [7; 32];
@@ -47,8 +47,11 @@ pub fn offer(compresses: bool) -> Offer {
 }
 
 /// What an end wants that is for compressing data, or not.
-pub fn wishes(compresses: bool) -> Wishes {
-    Wishes { compression: if compresses { Stance::Supported } else { Stance::Ignored }, ..Wishes::default() }
+pub fn wishes(compresses: bool) -> DesiredOptions {
+    DesiredOptions {
+        compression: if compresses { Stance::Supported } else { Stance::Ignored },
+        ..DesiredOptions::default()
+    }
 }
 
 /// The keys of a connection.

@@ -9,8 +9,8 @@ use sanwire_buffer::{Frame, Packet, Region};
 use sanwire_core::{ClientId, Instant, LinkId, Lun, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer, Ask};
 use sanwire_hyperscsi::{
-    Admission, Client, ClientConfig, ClientEvent, CommandHandle, LinkLimits, Order, Recovery, Server, ServerConfig,
-    ServerEvent, Wishes,
+    Admission, Client, ClientConfig, ClientEvent, CommandHandle, DesiredOptions, LinkLimits, Order, Recovery, Server,
+    ServerConfig, ServerEvent,
 };
 use sanwire_scsi::{Cdb, Reply, Status};
 
@@ -66,7 +66,7 @@ impl Admission for Open {
         true
     }
 
-    fn wishes(&self, _: ClientId) -> Wishes {
+    fn wishes(&self, _: ClientId) -> DesiredOptions {
         wishes(self.0.compresses)
     }
 }

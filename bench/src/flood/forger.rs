@@ -10,7 +10,7 @@ use sanwire_core::{ClientId, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::packet::put_checksum;
 use sanwire_hyperscsi::wire::setup::steering_word;
 use sanwire_hyperscsi::wire::{Prefix, RawPacket};
-use sanwire_hyperscsi::{Client, ClientConfig, ETHERTYPE, Identity, LinkLimits, Recovery, Wishes};
+use sanwire_hyperscsi::{Client, ClientConfig, DesiredOptions, ETHERTYPE, Identity, LinkLimits, Recovery};
 use sanwire_io::{PacketPort, Port, RING_BYTES_DEFAULT};
 
 use crate::random::Random;
@@ -87,7 +87,7 @@ fn first_step(to: Peer, shard_of: ClientId, random: &mut Random) -> Result<Vec<u
         commands_max: 1,
         transfer_max_bytes: 4096,
         protection_min: Protection::default(),
-        wishes: Wishes::default(),
+        wishes: DesiredOptions::default(),
         recovery: Recovery::default(),
         connect_patience: Duration::from_secs(1),
         reconnect_patience: None,

@@ -26,7 +26,7 @@ const WORKERS: usize = 2;
 const UNMOUNT_TRIES: u32 = 25;
 const UNMOUNT_INTERVAL: Duration = Duration::from_millis(40);
 /// How long one [`Attachment::detach`] waits for the kernel to write its cache of the block device back.
-const WRITE_BACK_PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_BACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How to attach.
 #[derive(Clone, Debug)]
@@ -200,7 +200,7 @@ impl Attachment {
                 None => Running::start(self.helper, DeviceJob::WriteBack, device)?,
             };
             let running = self.writing_back.insert(running);
-            let ended = running.wait(WRITE_BACK_PATIENCE).ok_or_else(|| LoopError::WritingBack(device.clone()))?;
+            let ended = running.wait(WRITE_BACK_TIMEOUT).ok_or_else(|| LoopError::WritingBack(device.clone()))?;
             self.writing_back = None;
             written_back = ended?;
             loop_device::detach(device)?;

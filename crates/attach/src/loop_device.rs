@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How long the kernel may take to let go of a device that nobody uses.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it may take to find out whether somebody uses a device; it takes longer only while its server is away.
-const CHECK_PATIENCE: Duration = Duration::from_secs(5);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const O_EXCL: i32 = 0o200;
 const EIO: i32 = 5;
@@ -163,7 +163,7 @@ pub(crate) fn detach_dead(device: &Path) -> Result<(), LoopError> {
 
 /// Whether nobody has the device mounted or opened for itself, as far as that can be told while its server is away.
 pub(crate) fn check_unused(device: &Path, helper: Helper) -> Result<(), LoopError> {
-    let checked = Running::start(helper, DeviceJob::Check, device)?.wait(CHECK_PATIENCE);
+    let checked = Running::start(helper, DeviceJob::Check, device)?.wait(CHECK_TIMEOUT);
     let failed = |source| LoopError::Io { path: device.to_owned(), source };
     checked.map_or(Ok(()), |result| result?.map_err(failed))
 }

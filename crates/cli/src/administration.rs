@@ -1,7 +1,7 @@
 //! Managing a running server: from the words of the command line to a request, and from the answer to tables.
 
 use sanwire_core::Size;
-use sanwire_target::{
+use sanwire_server::{
     Answer, ClientSettings, ClientStatus, PortState, QuotaStatistics, Request, Response, Secret, Statistics, Status,
 };
 
@@ -268,7 +268,7 @@ fn show_quotas(quotas: &[QuotaStatistics]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use sanwire_target::{GroupStatus, TargetStatus, VolumeStatus};
+    use sanwire_server::{GroupStatus, TargetStatus, VolumeStatus};
 
     use super::*;
 

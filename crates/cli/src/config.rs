@@ -1,13 +1,13 @@
 //! What `serve` is asked to do: the file and the command line as one checked value, before anything is opened.
 
 mod clients;
+mod connection_options;
 mod defaults;
 mod file;
 mod redirection;
 mod secret;
 mod server_name;
 mod targets;
-mod terms;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -17,19 +17,19 @@ use std::time::Duration;
 use sanwire_core::Protection;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::Authentication;
+use sanwire_server::{AllowList, Compression, ServerConfig, TargetNodeConfig};
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
-use sanwire_target::{AllowList, Compression, ExportConfig, TargetConfig};
 
 use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
 use crate::failure::misuse;
 use file::FileConfig;
 
 pub(crate) use clients::FileClient;
+pub(crate) use connection_options::ConnectionOptions;
 pub(crate) use defaults::{config_directory, data_directory, runtime_directory, state_directory};
-pub(crate) use sanwire_target::Wire;
+pub(crate) use sanwire_server::Wire;
 pub(crate) use secret::{Password, read_password};
 pub(crate) use server_name::ServerName;
-pub(crate) use terms::Terms;
 
 /// Shards at the most: more threads than any machine of today has cores.
 const SHARDS_MAX: u16 = 1024;
@@ -52,7 +52,7 @@ pub(crate) struct ServeConfig {
     /// The clients that are known by their ids.
     pub(crate) clients: Vec<FileClient>,
     /// The iSCSI targets: those of the file, else one for each volume.
-    pub(crate) targets: Vec<ExportConfig>,
+    pub(crate) targets: Vec<TargetNodeConfig>,
     /// How iSCSI discovery sessions show who they are.
     pub(crate) discovery: Authentication,
     /// What clients must know.
@@ -142,7 +142,7 @@ impl ServeConfig {
             rekey_interval: args
                 .rekey_interval
                 .or(file.rekey_interval)
-                .map_or(TargetConfig::REKEY_INTERVAL_DEFAULT, seconds),
+                .map_or(ServerConfig::REKEY_INTERVAL_DEFAULT, seconds),
             password: password_file.as_deref().map(read_password).transpose()?,
             secret_file,
             key_file: key_file.map_or_else(|| state_directory().map(|state| state.join("server.key")), Ok)?,

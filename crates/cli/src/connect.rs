@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use sanwire_hyperscsi::Identity;
 use sanwire_initiator::{
-    Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, Pauser, Server, Url, Volume, VolumeInfo, WishBox,
+    Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, OptionChanges, Pauser, Server, Url, Volume,
+    VolumeInfo,
 };
-use sanwire_iscsi::{ChapSecret, Credential, Wishes};
+use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
 
 use crate::args::{ClientArgs, IscsiArgs, Patience};
 use crate::config::{read_password, state_directory};
@@ -21,14 +22,14 @@ use crate::keys;
 use crate::known_servers::KnownServers;
 
 /// How long a server is sought at first: a wrong address should not take a minute to show.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long operations wait for a server that is away.
-const OPERATION_PATIENCE: Duration = Duration::from_secs(60);
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two looks for what a server is sought by: its name, or an interface.
 const TRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a program that ends waits for its connection to say goodbye.
-const LEAVE_PATIENCE: Duration = Duration::from_millis(500);
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A client that is connected to one server.
 pub(crate) struct Connection(RefCell<Client>);
@@ -45,7 +46,7 @@ impl Connection {
     }
 
     /// A way to change the connection while it works.
-    pub(crate) fn wishes(&self) -> Arc<WishBox> {
+    pub(crate) fn wishes(&self) -> Arc<OptionChanges> {
         self.0.borrow().wishes()
     }
 
@@ -88,7 +89,7 @@ impl Connection {
 
 /// Connects. Who waits for longer than usual, as hosts do that start together, waits for names and interfaces too.
 fn connect(url: &Url, options: &ClientOptions) -> Result<Client, ConnectError> {
-    let waits = options.connect_patience > CONNECT_PATIENCE;
+    let waits = options.connect_patience > CONNECT_TIMEOUT;
     let start = Instant::now();
     let mut is_told = false;
     loop {
@@ -115,7 +116,7 @@ impl Background {
     /// Waits until the server was told that the client leaves. The volumes must be dropped; a server that is away is not
     /// waited for.
     pub(crate) fn leave(self) {
-        let end = Instant::now() + LEAVE_PATIENCE;
+        let end = Instant::now() + LEAVE_TIMEOUT;
         while !self.0.is_finished() && Instant::now() < end {
             thread::sleep(Duration::from_millis(5));
         }
@@ -139,7 +140,7 @@ pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<Clie
     }
     add_iscsi(&mut options.iscsi, &args.iscsi)?;
     (options.connect_patience, options.reconnect_patience) = match args.wait {
-        None => (CONNECT_PATIENCE, Some(OPERATION_PATIENCE)),
+        None => (CONNECT_TIMEOUT, Some(OPERATION_TIMEOUT)),
         Some(Patience::For(time)) => (time, Some(time)),
         Some(Patience::Forever) => (Duration::MAX, None),
     };
@@ -160,8 +161,11 @@ fn add_iscsi(options: &mut IscsiOptions, args: &IscsiArgs) -> anyhow::Result<()>
         (Some(user), Some(path)) => Some(Credential { name: user.clone(), secret: chap_secret(path)? }),
         _ => None,
     };
-    options.wishes =
-        Wishes { digests: args.digests, error_recovery_level: args.recovery_level, connections: args.connections };
+    options.wishes = DesiredParameters {
+        digests: args.digests,
+        error_recovery_level: args.recovery_level,
+        connections: args.connections,
+    };
     options.command_patience = Some(args.command_timeout);
     Ok(())
 }

@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::net::sockopt::socket_peercred;
-use sanwire_target::{Answer, Asker, Desk, REQUEST_MAX_BYTES, Request};
+use sanwire_server::{Answer, Asker, ManagementHandle, REQUEST_MAX_BYTES, Request};
 
 use crate::administration;
 use crate::config::{ServerName, runtime_directory};
 use crate::failure::misuse;
 
 /// How long one who has connected may take to ask.
-const ASK_PATIENCE: Duration = Duration::from_secs(5);
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Those that are connected at a time, at the most.
 const CALLERS_MAX: usize = 16;
 
 /// How long an answer may take: a volume of many gigabytes may have to be made.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The server's end. Dropping it takes the socket away.
 pub(crate) struct ControlSocket {
@@ -35,7 +35,7 @@ pub(crate) struct ControlSocket {
 
 impl ControlSocket {
     /// Listens at `path`, for the owner alone, and answers on threads of its own.
-    pub(crate) fn open(path: &Path, desk: Desk) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &Path, desk: ManagementHandle) -> anyhow::Result<Self> {
         let shown = path.display();
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
@@ -133,7 +133,7 @@ impl Caller {
 
     fn serve(&self, answer: &Answering) -> io::Result<()> {
         let mut stream = &*self.stream;
-        stream.set_write_timeout(Some(ASK_PATIENCE))?;
+        stream.set_write_timeout(Some(ASK_TIMEOUT))?;
         let peer = socket_peercred(stream)?;
         let by = Asker::Process { uid: peer.uid.as_raw(), pid: peer.pid.as_raw_nonzero().get() };
         let line = read_request(stream)?;
@@ -164,7 +164,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// One line, within the time that there is for it, however slowly it comes.
 fn read_request(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
-    let end = Instant::now() + ASK_PATIENCE;
+    let end = Instant::now() + ASK_TIMEOUT;
     let (mut line, mut piece) = (Vec::new(), [0; 4096]);
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -194,7 +194,7 @@ pub(crate) fn ask(path: &Path, request: &Request) -> anyhow::Result<Answer> {
     let shown = path.display();
     let mut stream =
         UnixStream::connect(path).map_err(|error| anyhow::anyhow!("no server can be reached at {shown}: {error}"))?;
-    stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     let mut text = serde_json::to_vec(request)?;
     text.push(b'\n');
     stream.write_all(&text).with_context(|| format!("cannot ask at {shown}"))?;

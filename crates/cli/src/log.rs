@@ -18,7 +18,7 @@ use crate::args::LogLevel;
 const LINES_MAX: usize = 1024;
 
 /// How long the end of the program waits for the last lines.
-const END_PATIENCE: Duration = Duration::from_secs(1);
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often it looks whether the last line finds room.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -75,7 +75,7 @@ impl LogWriter {
 
     fn finish(&self) {
         let (done, written) = mpsc::sync_channel(1);
-        let deadline = Instant::now() + END_PATIENCE;
+        let deadline = Instant::now() + END_TIMEOUT;
         let mut end = Entry::End(done);
         while let Err(TrySendError::Full(back)) = self.queue.try_send(end) {
             if Instant::now() >= deadline {

@@ -473,7 +473,7 @@ mod tests {
             "target/tests/tasks/management.rs",
             "who_resets_a_target_cold_again_and_again_leaves_others_time_to_work",
         ),
-        (&LOGGED_STALLS, "device/src/stalls.rs", "a_store_that_comes_and_goes_fills_no_log"),
+        (&LOGGED_STALLS, "device/src/store_retry.rs", "a_store_that_comes_and_goes_fills_no_log"),
         (&HANDSHAKES_PROVEN, GATE, "no_number_of_addresses_begins_more_handshakes_than_a_shard_has_time_for"),
         (&HINTS, GATE, "who_repeats_packets_of_a_connection_that_was_hears_no_more_than_a_restart_needs"),
         (&LOOSE_PACKETS, GATE, "answers_to_strangers_that_wait_to_be_sent_are_few"),
@@ -493,20 +493,20 @@ mod tests {
     ];
 
     const ANSWERS: &str = "protocol/hyperscsi/src/server/tests/answers.rs";
-    const AUDIT: &str = "target/src/manage/audit.rs";
+    const AUDIT: &str = "server/src/manage/audit.rs";
     const GATE: &str = "protocol/hyperscsi/src/server/tests/strangers.rs";
     const GATES: &str = "protocol/hyperscsi/src/server/gate.rs";
     const HANDSHAKES: &str = "protocol/hyperscsi/src/server/tests/handshakes.rs";
-    const INBOX: &str = "target/src/inbox.rs";
+    const INBOX: &str = "server/src/management_queue.rs";
     const ISCSI: &str = "protocol/iscsi/src/server/tests/heap.rs";
     const ISCSI_PLACES: &str = "protocol/iscsi/src/server/tests/places.rs";
     const ISCSI_RECOVERY: &str = "protocol/iscsi/src/server/tests/recovery.rs";
-    const LOGGING: &str = "target/src/logging.rs";
+    const LOGGING: &str = "server/src/logging.rs";
     const MEMORY: &str = "protocol/hyperscsi/src/server/tests/memory.rs";
-    const PLACES: &str = "target/src/front_desk/places/tests.rs";
+    const PLACES: &str = "server/src/login_listener/places/tests.rs";
     const RESERVATIONS: &str = "device/src/tests/reservation/room.rs";
     const SESSION_PLACES: &str = "protocol/hyperscsi/src/server/tests/places.rs";
-    const SHARES: &str = "target/src/registry/shares.rs";
+    const SHARES: &str = "server/src/registry/shares.rs";
     const THROTTLE: &str = "protocol/hyperscsi/src/server/throttle.rs";
 
     #[test]

@@ -7,14 +7,14 @@ use sanwire_scsi::vpd::{self, BlockCharacteristics, BlockLimits, Provisioning, P
 use sanwire_scsi::{AdditionalSense, ModeForm, ModeSense, Sense, SenseKey, StartStop, Task, inquiry};
 use sanwire_store::{Geometry, Request};
 
-use crate::attention::Attention;
+use crate::compare_and_write::compare_and_write_max_blocks;
 use crate::disk::{Disk, capacity};
 use crate::dispatch::Beginning;
 use crate::execution::{State, finish};
 use crate::fault;
+use crate::provisioning_threshold;
 use crate::step::{Refusal, Step};
-use crate::swap::compare_and_write_max_blocks;
-use crate::threshold;
+use crate::unit_attention::UnitAttention;
 use crate::units::NOT_SUPPORTED;
 use crate::unmap::{DESCRIPTORS_MAX, UNMAP_MAX_BLOCKS};
 
@@ -69,7 +69,11 @@ fn provisioning(disk: &Disk, geometry: &Geometry) -> Provisioning {
     let thin = geometry.discards;
     let kind = if thin { ProvisioningType::Thin } else { ProvisioningType::Full };
     Provisioning {
-        threshold_exponent: if disk.counted().any() { threshold::exponent(geometry.block_bytes) } else { 0 },
+        threshold_exponent: if disk.counted().any() {
+            provisioning_threshold::exponent(geometry.block_bytes)
+        } else {
+            0
+        },
         unmap: thin,
         write_same_16: thin,
         write_same_10: thin,
@@ -171,7 +175,7 @@ fn load_eject(asked: StartStop, disk: &Disk, nexus: NexusId) -> Result<Step, Sen
     if asked.start {
         if disk.is_ejected() {
             disk.set_ejected(false);
-            disk.nexuses.raise(Attention::MediumChanged, Some(nexus));
+            disk.nexuses.raise(UnitAttention::MediumChanged, Some(nexus));
         }
         return Ok(Step::Good);
     }

@@ -11,12 +11,12 @@ use sanwire_scsi::copy::{self, CopyList, CopyResults};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Outcome, Request};
 
+use crate::copy_targets::Reached;
 use crate::disk::Disk;
 use crate::dispatch::{Beginning, cut};
 use crate::exclusion::Claim;
 use crate::execution::{Hold, State, Turn};
 use crate::fault;
-use crate::reach::Reached;
 use crate::reservation::AbortScope;
 use crate::step::{Refusal, Step, frame};
 

@@ -10,18 +10,18 @@ use sanwire_scsi::mode::{CountedResources, ModeValues, Settings, Thresholds};
 use sanwire_scsi::{AdditionalSense, Capacity, Features, Identity, Reply, Sense, SenseKey, Status};
 use sanwire_store::{ErrorKind, Geometry, Patience, Store, StoreError};
 
-use crate::attention::{Attention, Nexuses};
 use crate::copy::Copies;
 use crate::disturbances::Disturbances;
 use crate::exclusion::Exclusion;
 use crate::fault;
 use crate::flushes::Flushes;
 use crate::nexus::NexusPorts;
+use crate::provisioning_threshold::{self, Reached, Watch};
 use crate::reservation::{KeptError, ReservationKeeper, Reservations};
 use crate::sanitize::SanitizeState;
-use crate::stalls::Stalls;
+use crate::store_retry::StoreRetry;
 use crate::tenure::{Tenures, Volatility};
-use crate::threshold::{self, Reached, Watch};
+use crate::unit_attention::{Nexuses, UnitAttention};
 
 /// How a disk behaves, as its owner wishes.
 #[derive(Clone, Debug)]
@@ -90,7 +90,7 @@ pub struct Disk {
     pub(crate) sanitize: SanitizeState,
     /// The space behind the store.
     watch: Watch,
-    stalls: Arc<Stalls>,
+    stalls: Arc<StoreRetry>,
     pub(crate) disturbances: Disturbances,
 }
 
@@ -110,7 +110,7 @@ impl Disk {
         }
         let watch = Watch::new(store.space().as_ref());
         let default = Settings { write_cache: options.write_cache, ..Settings::default() };
-        let stalls = Arc::new(Stalls::new(identity.name(), options.patience));
+        let stalls = Arc::new(StoreRetry::new(identity.name(), options.patience));
         let flushes = Flushes::new(options.volatility.as_ref());
         Ok(Disk {
             identity,
@@ -149,7 +149,7 @@ impl Disk {
 
     /// Which commands wait for its store.
     #[must_use]
-    pub fn stalls(&self) -> &Arc<Stalls> {
+    pub fn stalls(&self) -> &Arc<StoreRetry> {
         &self.stalls
     }
 
@@ -183,7 +183,7 @@ impl Disk {
 
     /// Tells every initiator to look at the capacity again: the store has grown or shrunk.
     pub fn capacity_changed(&self) {
-        self.nexuses.raise(Attention::CapacityChanged, None);
+        self.nexuses.raise(UnitAttention::CapacityChanged, None);
     }
 
     /// Takes in a nexus; one that was there before the disk had its number finds it only when it has asked who is there.
@@ -209,7 +209,7 @@ impl Disk {
         self.nexuses.allow_all();
         self.copies.clear();
         // SAM-5 6.3.3: everybody is told, also who asked for it.
-        self.nexuses.raise(Attention::Reset, None);
+        self.nexuses.raise(UnitAttention::Reset, None);
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -231,7 +231,7 @@ impl Disk {
         if values.thresholds != self.watch.thresholds() {
             self.watch.set(values.thresholds, self.store.space().as_ref());
         }
-        self.nexuses.raise(Attention::ModeChanged, Some(by));
+        self.nexuses.raise(UnitAttention::ModeChanged, Some(by));
     }
 
     /// What LOG SENSE and the thresholds count.
@@ -242,15 +242,17 @@ impl Disk {
     /// The space behind the store; `None` when it is not counted.
     pub(crate) fn resource_counts(&self) -> Option<ResourceCounts> {
         let space = self.store.space().filter(|_| self.counted().any())?;
-        Some(threshold::counts(&space))
+        Some(provisioning_threshold::counts(&space))
     }
 
     /// Tells everybody of the thresholds that a change of the medium has reached.
     pub(crate) fn watch_space(&self) {
         let Some(space) = self.watch.is_watching().then(|| self.store.space()).flatten() else { return };
         let Reached { available, used } = self.watch.observe(&space);
-        let of_used = if self.counted().available { Attention::SecondThreshold } else { Attention::FirstThreshold };
-        for attention in [available.then_some(Attention::FirstThreshold), used.then_some(of_used)].into_iter().flatten()
+        let of_used =
+            if self.counted().available { UnitAttention::SecondThreshold } else { UnitAttention::FirstThreshold };
+        for attention in
+            [available.then_some(UnitAttention::FirstThreshold), used.then_some(of_used)].into_iter().flatten()
         {
             self.nexuses.raise(attention, None);
         }

@@ -15,7 +15,7 @@ use crate::execution::Account;
 use crate::piece::{self, Part};
 use crate::step::{Refusal, Step};
 use crate::units::{LogicalUnits, NOT_SUPPORTED};
-use crate::{allocation, control, copy, fill, port_groups, sanitize, swap, transfer, unmap, verify};
+use crate::{compare_and_write, control, copy, lba_status, port_groups, sanitize, transfer, unmap, verify, write_same};
 
 const UNKNOWN_COMMAND: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
 
@@ -219,17 +219,17 @@ impl Beginning<'_> {
                 Ok(transfer::write_atomic(extent, force_unit_access, disk, geometry, task)?)
             }
             Command::GetLbaStatus { lba, allocation_bytes } => {
-                Ok(allocation::get_lba_status(lba, allocation_bytes, geometry, task)?)
+                Ok(lba_status::get_lba_status(lba, allocation_bytes, geometry, task)?)
             }
             Command::SynchronizeCache { extent, immediate } => {
                 Ok(transfer::synchronize_cache(extent, immediate, geometry)?)
             }
             Command::PreFetch { extent, immediate } => transfer::pre_fetch(extent, immediate, geometry, memory),
             Command::CompareAndWrite { extent, force_unit_access } => {
-                swap::compare_and_write(extent, force_unit_access, disk, geometry, task, memory)
+                compare_and_write::compare_and_write(extent, force_unit_access, disk, geometry, task, memory)
             }
             Command::OrWrite { extent, force_unit_access } => {
-                swap::or_write(extent, force_unit_access, disk, geometry, task, memory)
+                compare_and_write::or_write(extent, force_unit_access, disk, geometry, task, memory)
             }
             Command::ReadDefectData(asked) => {
                 Ok(Step::Answer(cut(report::no_defects(&asked), asked.allocation_bytes as usize)))
@@ -240,7 +240,7 @@ impl Beginning<'_> {
                 verify::write_and_verify(part, check, disk, geometry, task, memory)
             }
             Command::WriteSame { extent, unmap, no_data } => {
-                fill::write_same(extent, (unmap, no_data), disk, geometry, task, memory)
+                write_same::write_same(extent, (unmap, no_data), disk, geometry, task, memory)
             }
             Command::Unmap { parameter_bytes } => Ok(unmap::unmap(parameter_bytes, disk, geometry, task)?),
             Command::ExtendedCopy { parameter_bytes } => copy::extended_copy(parameter_bytes, self, task),

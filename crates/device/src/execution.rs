@@ -13,19 +13,19 @@ use sanwire_store::{Completion, Outcome, Request, Store};
 pub(crate) use self::hold::{Hold, Turn};
 use self::waiting::Prepared;
 pub use self::waiting::Waiting;
-use crate::allocation::Mapping;
+use crate::compare_and_write::Swap;
 use crate::copy::Copying;
 use crate::disk::Disk;
 use crate::exclusion::Claim;
 use crate::fault;
-use crate::fill::Fill;
+use crate::lba_status::Mapping;
 use crate::reservation::{AbortScope, Reserving};
 use crate::sanitize::Sanitizing;
-use crate::stalls::Stalls;
 use crate::step::{Refusal, Step};
-use crate::swap::Swap;
+use crate::store_retry::StoreRetry;
 use crate::unmap::Unmapping;
 use crate::verify::Verification;
+use crate::write_same::Fill;
 
 /// What became of a task, so far.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Execution {
 
     /// Which commands wait for that store.
     #[must_use]
-    pub fn stalls(&self) -> &Arc<Stalls> {
+    pub fn stalls(&self) -> &Arc<StoreRetry> {
         self.worker().stalls()
     }
 

@@ -18,10 +18,10 @@ use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_store::{Completion, ErrorKind, StoreError};
 
-use crate::attention::Attention;
 use crate::disk::Disk;
 use crate::nexus::NexusPorts;
 use crate::tenure::{TenureKeeper, Volatility};
+use crate::unit_attention::UnitAttention;
 
 /// Of so many initiator ports that are away it is remembered what they have heard.
 const AWAY_MAX: usize = 256;
@@ -275,7 +275,7 @@ impl Disk {
 
     fn tell_failure(&self, told: Option<NexusId>) {
         let readers = self.flushes.failed(told);
-        self.nexuses.raise_for(Attention::InquiryChanged, readers.into_iter());
+        self.nexuses.raise_for(UnitAttention::InquiryChanged, readers.into_iter());
     }
 
     /// What a flush comes to that has ended so at the store; `by`: the nexus that hears of it for all that it has written, if any does;

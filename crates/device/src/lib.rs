@@ -20,44 +20,44 @@
 //! initiators change stands in atomics.
 #![forbid(unsafe_code)]
 
-mod allocation;
-mod attention;
+mod compare_and_write;
 mod control;
 mod copy;
+mod copy_targets;
 mod disk;
 mod dispatch;
 mod disturbances;
 mod exclusion;
 mod execution;
 mod fault;
-mod fill;
 mod flushes;
 mod growth;
+mod lba_status;
 mod nexus;
 mod piece;
 mod port_groups;
+mod provisioning_threshold;
 mod queues;
-mod reach;
 mod reservation;
 mod sanitize;
-mod stalls;
 mod starvation;
 mod step;
-mod swap;
+mod store_retry;
 mod tenure;
-mod threshold;
 mod transfer;
+mod unit_attention;
 mod units;
 mod unmap;
 mod verify;
+mod write_same;
 
+pub use copy_targets::{CopyTargetResolver, Reached};
 pub use disk::{Disk, DiskError, DiskOptions};
 pub use execution::{Execution, Progress, Waiting};
 pub use nexus::NexusPorts;
-pub use reach::{Reach, Reached};
 pub use reservation::{AbortScope, KeptError, RecordError, ReservationKeeper, Saved};
-pub use stalls::Stalls;
 pub use starvation::{Seat, Starvation, Starved};
+pub use store_retry::StoreRetry;
 pub use tenure::{Tenure, TenureKeeper, Volatility};
 pub use units::{AddError, LogicalUnits};
 

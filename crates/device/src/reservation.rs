@@ -21,11 +21,11 @@ use sanwire_core::quota::Usage;
 use sanwire_scsi::reservation::{Access, Order, ReservationQuery, capabilities};
 use sanwire_scsi::{Cdb, Sense};
 
-use crate::attention::Nexuses;
 use crate::disk::Disk;
 use crate::fault;
 use crate::nexus::NexusPorts;
 use crate::step::Refusal;
+use crate::unit_attention::Nexuses;
 
 pub(crate) use keeping::Reserving;
 pub use keeping::Saved;

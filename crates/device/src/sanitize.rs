@@ -13,8 +13,8 @@ use sanwire_store::{Completion, Geometry, Request};
 use crate::disk::Disk;
 use crate::exclusion::{Access, Claim};
 use crate::execution::State;
-use crate::fill::DISCARD_BYTES;
 use crate::step::{Range, Refusal, Step, frame};
+use crate::write_same::DISCARD_BYTES;
 
 /// One request of an overwrite.
 const WRITE_BYTES: u64 = 256 << 10;

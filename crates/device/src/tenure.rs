@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
 
-use crate::attention::{Attention, Nexuses};
 use crate::exclusion::{Claim, Exclusion, Lane, Permit};
+use crate::unit_attention::{Nexuses, UnitAttention};
 
 /// What may become of writes that are complete and were not flushed.
 #[derive(Clone, Debug)]
@@ -184,7 +184,7 @@ impl Tenures {
             Some(holder) if holder.nexus == Some(nexus) => return Admission::Granted,
             Some(_) if is_failing() => return Admission::Refused,
             Some(Holder { nexus: Some(other), .. }) => {
-                nexuses.raise_for(Attention::InquiryChanged, std::iter::once(*other));
+                nexuses.raise_for(UnitAttention::InquiryChanged, std::iter::once(*other));
                 state.is_contended = true;
                 None
             }
@@ -226,7 +226,7 @@ impl Tenures {
         if let Some(before) = over.before.filter(|_| !keeper.is_kept(over.wish)) {
             let _ = keeper.want(Some(before.tenure));
             // It was told that its tenure is about to end.
-            nexuses.raise_for(Attention::InquiryChanged, before.nexus.into_iter());
+            nexuses.raise_for(UnitAttention::InquiryChanged, before.nexus.into_iter());
             state.holder = Some(before);
         }
         self.publish(&state);

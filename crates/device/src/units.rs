@@ -16,16 +16,16 @@ use sanwire_scsi::{
 };
 use sanwire_store::Completion;
 
-use crate::attention::Attention;
 use crate::control;
+use crate::copy_targets::{CopyTargetResolver, Reached};
 use crate::disk::{Disk, check_condition};
 use crate::dispatch::{Beginning, cut};
 use crate::disturbances;
 use crate::execution::{Account, Execution, Progress, Waiting};
 use crate::nexus::NexusPorts;
 use crate::port_groups::PortGroups;
-use crate::reach::{Reach, Reached};
 use crate::step::Refusal;
+use crate::unit_attention::UnitAttention;
 
 /// Why a disk was not taken in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -77,7 +77,7 @@ pub struct LogicalUnits {
     /// The nexuses of the parts of this target.
     part_nexuses: Mutex<BTreeSet<NexusId>>,
     /// Where copies find their units; without it, among the units here.
-    reach: Option<Box<dyn Reach>>,
+    reach: Option<Box<dyn CopyTargetResolver>>,
     /// Whether the initiators of this target may only read.
     is_read_only: AtomicBool,
 }
@@ -91,7 +91,7 @@ impl LogicalUnits {
 
     /// A target without disks, whose copies may also go to and come from units of other targets: those that `reach` finds.
     #[must_use]
-    pub fn reaching(reach: Box<dyn Reach>) -> Self {
+    pub fn reaching(reach: Box<dyn CopyTargetResolver>) -> Self {
         LogicalUnits { reach: Some(reach), ..Self::default() }
     }
 
@@ -341,7 +341,7 @@ impl LogicalUnits {
 
     pub(crate) fn report_luns(&self, reported: ReportedLuns, nexus: NexusId) -> Vec<u8> {
         // SPC-5 6.33: who reads the list need not be told that it has changed. (Before reading it: a later change counts.)
-        self.inventory.load().values().for_each(|disk| disk.nexuses.clear(Attention::LunsChanged, nexus));
+        self.inventory.load().values().for_each(|disk| disk.nexuses.clear(UnitAttention::LunsChanged, nexus));
         match reported {
             ReportedLuns::All => report::luns(&self.inventory.load().keys().copied().collect::<Vec<_>>()),
             ReportedLuns::WellKnown => report::luns(&[]),
@@ -350,7 +350,7 @@ impl LogicalUnits {
 
     /// Tells the initiators of this target and of its parts, of all its units, but not those of other targets that share a
     /// disk with it.
-    pub(crate) fn raise(&self, attention: Attention, except: Option<NexusId>) {
+    pub(crate) fn raise(&self, attention: UnitAttention, except: Option<NexusId>) {
         if let Some(whole) = &self.whole {
             return whole.raise(attention, except);
         }
@@ -388,5 +388,5 @@ impl LogicalUnits {
 /// Tells the initiators of this target, not those of others that share a disk with it. Only after the list has changed: who
 /// is told must find the new one.
 fn raise_luns_changed(inventory: &Inventory, nexuses: &BTreeMap<NexusId, Member>) {
-    inventory.values().for_each(|disk| disk.nexuses.raise_for(Attention::LunsChanged, nexuses.keys().copied()));
+    inventory.values().for_each(|disk| disk.nexuses.raise_for(UnitAttention::LunsChanged, nexuses.keys().copied()));
 }

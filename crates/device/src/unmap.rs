@@ -6,8 +6,8 @@ use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
 use crate::disk::Disk;
 use crate::execution::{State, finish};
-use crate::fill::DISCARD_BYTES;
 use crate::step::{Range, Step};
+use crate::write_same::DISCARD_BYTES;
 
 /// The most descriptors of one UNMAP.
 pub(crate) const DESCRIPTORS_MAX: usize = 256;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Region, UNIT_BYTES};
 use sanwire_core::Instant;
-use sanwire_device::{Execution, Stalls};
+use sanwire_device::{Execution, StoreRetry};
 use sanwire_scsi::{Reply, Status};
 use sanwire_store::{Completion, ErrorKind, Patience, Request, Retry, Started, StoreError};
 
@@ -141,7 +141,7 @@ impl Attempt {
     }
 
     /// How the command fails, when it has waited for as long as it may.
-    fn failure(&self, stalls: &Stalls, now: Instant) -> Option<StoreError> {
+    fn failure(&self, stalls: &StoreRetry, now: Instant) -> Option<StoreError> {
         let stall = self.stall.as_ref().filter(|stall| stall.until <= now || stalls.is_over())?;
         Some(StoreError::new(stall.kind, stall.offset_bytes))
     }
@@ -154,13 +154,13 @@ impl Attempt {
 
 /// A command that is counted among those of its disk, and of its shard, that wait.
 struct Counted {
-    stalls: Arc<Stalls>,
+    stalls: Arc<StoreRetry>,
     ledger: Arc<Ledger>,
     bytes: usize,
 }
 
 impl Counted {
-    fn new(stalls: &Arc<Stalls>, ledger: &Arc<Ledger>, bytes: usize) -> Self {
+    fn new(stalls: &Arc<StoreRetry>, ledger: &Arc<Ledger>, bytes: usize) -> Self {
         stalls.begin();
         let mut kept = lock(&ledger.kept);
         *kept = Kept { commands: kept.commands + 1, bytes: kept.bytes + bytes };
@@ -181,7 +181,7 @@ impl Drop for Counted {
 }
 
 /// Tells that commands wait, if that is to be told.
-fn tell(stalls: &Stalls, kind: ErrorKind, ledger: &Ledger, now: Instant) {
+fn tell(stalls: &StoreRetry, kind: ErrorKind, ledger: &Ledger, now: Instant) {
     if let Some(untold) = stalls.tidings(now) {
         let at_most = stalls.patience().with(kind).unwrap_or_default();
         ledger.tell(Notice::Stalled { volume: stalls.volume().to_owned(), kind, at_most, untold });

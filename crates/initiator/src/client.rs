@@ -13,7 +13,7 @@ use sanwire_buffer::Region;
 use sanwire_hyperscsi::LinkStatus;
 use sanwire_io::{Clock, Waker};
 
-use crate::driver::{Driver, Link, WishBox};
+use crate::driver::{ConnectionState, Driver, OptionChanges};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::inventory::{self, VolumeSummary};
 use crate::options::ClientOptions;
@@ -69,7 +69,7 @@ impl Wake for Root {
 }
 
 /// How long the links of a new connection may take to be found.
-const LINKS_PATIENCE: Duration = Duration::from_secs(1);
+const LINKS_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Client {
     /// Connects to the server of a URL; a volume in it is not looked at.
@@ -112,11 +112,11 @@ impl Client {
         driver.keep_writes(options.keep_writes_bytes, buffers.clone());
         let server = loop {
             match driver.link() {
-                Link::Up(server) => break server.clone(),
-                Link::Down(failure) => {
+                ConnectionState::Up(server) => break server.clone(),
+                ConnectionState::Down(failure) => {
                     return Err(ConnectError::Handshake { server: shown.to_owned(), failure: failure.clone() });
                 }
-                Link::Seeking => driver.turn_or_sleep(),
+                ConnectionState::Seeking => driver.turn_or_sleep(),
             }
         };
         let root = Arc::new(Root { is_woken: AtomicBool::new(true), waker });
@@ -136,7 +136,7 @@ impl Client {
 
     /// The links of the connection, once it is known which there are; none over iSCSI.
     pub fn links(&mut self) -> Vec<LinkStatus> {
-        self.driver.links(LINKS_PATIENCE)
+        self.driver.links(LINKS_TIMEOUT)
     }
 
     /// Lets the server send no answers from now on, or lets it go on: for a host that cannot take them for a while. Operations wait, and
@@ -153,7 +153,7 @@ impl Client {
 
     /// A way to change the connection while it works, also on another thread.
     #[must_use]
-    pub fn wishes(&self) -> Arc<WishBox> {
+    pub fn wishes(&self) -> Arc<OptionChanges> {
         self.driver.wishes()
     }
 

@@ -15,7 +15,7 @@ use crate::url::{HyperScsiServer, Station};
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// How long others of the same name have to answer, after the first one.
-const OTHERS_PATIENCE: Duration = Duration::from_millis(250);
+const OTHERS_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Answers that are looked at.
 const ANSWERS_MAX: usize = 4096;
@@ -73,7 +73,7 @@ pub fn discover(
 
 /// The interfaces on which a server on Ethernet answers.
 pub(crate) fn locate(server: &HyperScsiServer, options: &ClientOptions) -> Result<Vec<String>, ConnectError> {
-    let mut found = ask(server, options, options.connect_patience, OTHERS_PATIENCE)?;
+    let mut found = ask(server, options, options.connect_patience, OTHERS_TIMEOUT)?;
     if let Some(error) = ambiguity(server.name(), &found) {
         return Err(error);
     }

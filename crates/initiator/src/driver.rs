@@ -4,10 +4,10 @@ mod answers;
 mod flushing;
 mod keeping;
 mod operations;
+mod option_changes;
 mod own;
 mod rewriting;
 mod verify;
-mod wishes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use sanwire_io::Waker;
 
 use self::keeping::Kept;
 pub(crate) use self::keeping::tells_of_power;
-pub use self::wishes::WishBox;
-use crate::inventory::{Mark, VolumeSummary};
+pub use self::option_changes::OptionChanges;
+use crate::inventory::{VolumeFingerprint, VolumeSummary};
 use crate::pauser::{PauseDesk, Pauser};
 use crate::queue::{Completer, OpQueue};
 use crate::session::{Answer, Event, Failure, OrderId, ServerInfo, Session};
-use crate::translate::{Again, Form, Limits};
+use crate::translate::{Again, CdbSize, Limits};
 use crate::volume::{BufferPool, InfoCell, VolumeError};
 
 /// A device that is busy is asked again after this.
@@ -67,8 +67,8 @@ pub(crate) struct Served {
     trust: Trust,
     lun: Lun,
     /// What tells the volume's content from any other.
-    mark: Mark,
-    form: Form,
+    mark: VolumeFingerprint,
+    form: CdbSize,
     block_bytes: u32,
     /// How much one command may be about, as the device has it.
     limits: Limits,
@@ -127,7 +127,7 @@ pub(crate) struct OwnAnswer {
 
 /// What is known of the connection.
 #[derive(Clone, Debug)]
-pub(crate) enum Link {
+pub(crate) enum ConnectionState {
     Seeking,
     Up(ServerInfo),
     /// There is none for longer than operations wait: they fail. It is sought on, unless there will be none any more.
@@ -139,7 +139,7 @@ pub(crate) struct Driver {
     session: Box<dyn Session>,
     waker: Waker,
     /// What other threads want of the connection.
-    wishes: Arc<WishBox>,
+    wishes: Arc<OptionChanges>,
     volumes: Vec<Option<Served>>,
     /// Where the last look for operations began.
     first_volume: usize,
@@ -152,7 +152,7 @@ pub(crate) struct Driver {
     own_until: Option<Instant>,
     /// When one of them is given again to a unit that was busy.
     rest_until: Option<Instant>,
-    link: Link,
+    link: ConnectionState,
     /// Sessions so far: connections to a server that knew of none.
     sessions: u64,
     lost_at: Option<StdInstant>,
@@ -184,7 +184,7 @@ impl Driver {
         session.hold_after_restart();
         Driver {
             session,
-            wishes: Arc::new(WishBox::new(waker.clone())),
+            wishes: Arc::new(OptionChanges::new(waker.clone())),
             waker,
             volumes: Vec::new(),
             first_volume: 0,
@@ -194,7 +194,7 @@ impl Driver {
             given_up: BTreeMap::new(),
             own_until: None,
             rest_until: None,
-            link: Link::Seeking,
+            link: ConnectionState::Seeking,
             sessions: 0,
             lost_at: None,
             server_name: Arc::from(""),
@@ -228,7 +228,7 @@ impl Driver {
         }
     }
 
-    pub(crate) fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> &ConnectionState {
         &self.link
     }
 
@@ -247,7 +247,7 @@ impl Driver {
     /// The links of the connection; `patience`: how long may be waited for those that are to come.
     pub(crate) fn links(&mut self, patience: Duration) -> Vec<LinkStatus> {
         let end = self.session.now() + patience;
-        while self.session.links().1 && self.session.now() < end && matches!(self.link, Link::Up(_)) {
+        while self.session.links().1 && self.session.now() < end && matches!(self.link, ConnectionState::Up(_)) {
             self.turn();
             std::thread::sleep(LINKS_PAUSE);
         }
@@ -300,7 +300,7 @@ impl Driver {
         let deadline = [self.session.poll_timeout(), limit].into_iter().chain(own).flatten().min();
         // Without room nothing can be taken: only packets and time bring some. While nothing is waited for, operations fail
         // at once, also those of volumes that are in doubt.
-        let is_down = matches!(self.link, Link::Down(_));
+        let is_down = matches!(self.link, ConnectionState::Down(_));
         let is_deaf = |served: &Served| !is_down && (!has_room || !self.is_served(served));
         let idle = self.volumes.iter().flatten().all(|served| is_deaf(served) || served.queue.prepare_to_sleep());
         if idle && let Err(error) = self.session.wait(&self.waker, deadline) {
@@ -329,7 +329,7 @@ impl Driver {
                     self.lost_at = Some(StdInstant::now());
                     let why = if announced { "stops" } else { "does not answer" };
                     tracing::warn!("server {} {why}; seeking it", self.server_name);
-                    self.link = Link::Seeking;
+                    self.link = ConnectionState::Seeking;
                 }
                 Event::OutOfPatience(failure) => {
                     tracing::warn!(
@@ -352,7 +352,7 @@ impl Driver {
         if let Some(lost_at) = self.lost_at.take() {
             let away = lost_at.elapsed().as_secs_f32();
             let state = match &self.link {
-                Link::Down(_) => "operations work again, those that have failed are not done any more",
+                ConnectionState::Down(_) => "operations work again, those that have failed are not done any more",
                 _ if resumed => "the session goes on",
                 _ => "a new session; commands in doubt are given again",
             };
@@ -360,16 +360,16 @@ impl Driver {
         }
         self.server_name = Arc::from(&*server.name);
         // Who was told that the server is away may rely on nothing.
-        if !resumed || matches!(self.link, Link::Down(_)) {
+        if !resumed || matches!(self.link, ConnectionState::Down(_)) {
             self.sessions += 1;
             self.must_verify = true;
         }
-        self.link = Link::Up(server);
+        self.link = ConnectionState::Up(server);
     }
 
     /// Fails what waits for the server, and what comes from now on until it is back.
     fn fail_operations(&mut self, failure: Failure) {
-        self.link = Link::Down(failure);
+        self.link = ConnectionState::Down(failure);
         let error = self.disconnected();
         for Stalled { again, completer, .. } in std::mem::take(&mut self.stalled) {
             self.note_in_doubt(&again);

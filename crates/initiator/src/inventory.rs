@@ -15,7 +15,7 @@ use crate::driver::{Driver, tells_of_power};
 use crate::endpoint::ConnectError;
 use crate::keeper::Word;
 use crate::session::{Answer, Failure};
-use crate::translate::{Form, Limits};
+use crate::translate::{CdbSize, Limits};
 
 /// How often a command is given again because the unit had something else to tell first.
 const ATTENTIONS_MAX: usize = 8;
@@ -30,15 +30,15 @@ const RANGE_BLOCKS_USUAL: u64 = 0xffff;
 
 /// The names that a logical unit has for itself, as bytes: what tells it from any other.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Mark(Vec<u8>);
+pub(crate) struct VolumeFingerprint(Vec<u8>);
 
-impl fmt::Display for Mark {
+impl fmt::Display for VolumeFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl Mark {
+impl VolumeFingerprint {
     /// Whether the unit has no name that tells it from others.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -53,7 +53,7 @@ pub(crate) struct VolumeSummary {
     /// Its name.
     pub(crate) name: String,
     /// What tells its content from any other, through restarts of the server.
-    pub(crate) mark: Mark,
+    pub(crate) mark: VolumeFingerprint,
     /// What it says of writes that it has acknowledged.
     pub(crate) word: Word,
     /// Its size.
@@ -67,7 +67,7 @@ pub(crate) struct VolumeSummary {
     /// Whether discarded blocks give space back and then read as zeroes.
     pub(crate) discards: bool,
     /// The commands that it knows.
-    pub(crate) form: Form,
+    pub(crate) form: CdbSize,
     /// How much one command may be about.
     pub(crate) limits: Limits,
     /// What is to be stable at once must be flushed: it has a write cache, and says that it knows no FUA.
@@ -95,7 +95,7 @@ pub(crate) fn luns(driver: &mut Driver) -> Result<Vec<Lun>, ConnectError> {
 }
 
 /// What tells a unit from others.
-pub(crate) fn mark(driver: &mut Driver, lun: Lun) -> Result<Mark, ConnectError> {
+pub(crate) fn mark(driver: &mut Driver, lun: Lun) -> Result<VolumeFingerprint, ConnectError> {
     Ok(names(&mut Asker::new(driver, THE_SERVER), lun)?.1)
 }
 
@@ -111,7 +111,7 @@ fn is_disk(asker: &mut Asker<'_>, lun: Lun) -> Result<bool, ConnectError> {
 
 /// What is behind a logical unit at the moment.
 pub(crate) struct Contents {
-    pub(crate) mark: Mark,
+    pub(crate) mark: VolumeFingerprint,
     /// Size and block, in bytes; `None` while the unit does not tell them.
     pub(crate) capacity: Option<(u64, u32)>,
     /// How much one command may be about; `None` while the unit does not tell it.
@@ -259,7 +259,7 @@ impl<'a> Asker<'a> {
 }
 
 /// What people call the unit, and what tells it from others.
-fn names(asker: &mut Asker<'_>, lun: Lun) -> Result<(String, Mark), ConnectError> {
+fn names(asker: &mut Asker<'_>, lun: Lun) -> Result<(String, VolumeFingerprint), ConnectError> {
     let server = asker.server;
     // A number that has become another unit's leads nowhere until this is asked: no command may come after it that was meant
     // for the unit before.
@@ -270,27 +270,27 @@ fn names(asker: &mut Asker<'_>, lun: Lun) -> Result<(String, Mark), ConnectError
     Ok((name, mark))
 }
 
-fn read_names(asker: &Asker<'_>, lun: Lun, page: &[u8]) -> Result<(String, Mark), ConnectError> {
+fn read_names(asker: &Asker<'_>, lun: Lun, page: &[u8]) -> Result<(String, VolumeFingerprint), ConnectError> {
     if page.is_empty() {
-        return Ok((format!("lun{lun}"), Mark(Vec::new())));
+        return Ok((format!("lun{lun}"), VolumeFingerprint(Vec::new())));
     }
     let identification = DeviceIdentification::parse(page).map_err(|error| asker.wrong("INQUIRY (page 83h)", error))?;
     let name = identification.identity().map_or_else(|| format!("lun{lun}"), |identity| identity.name().to_owned());
     // Names of ports and of the target depend on the way by which one came.
     let of_unit = identification.designators.into_iter().filter(|designator| designator.association == 0);
-    Ok((name, Mark(of_unit.flat_map(|designator| designator.bytes).collect())))
+    Ok((name, VolumeFingerprint(of_unit.flat_map(|designator| designator.bytes).collect())))
 }
 
 /// The unit's size, and the commands that it knows: small old ones have only the shorter forms.
-fn capacity(asker: &mut Asker<'_>, lun: Lun) -> Result<(Capacity, Form), ConnectError> {
+fn capacity(asker: &mut Asker<'_>, lun: Lun) -> Result<(Capacity, CdbSize), ConnectError> {
     const LONG: &str = "READ CAPACITY (16)";
     const SHORT: &str = "READ CAPACITY (10)";
     match asker.try_ask(lun, LONG, build::read_capacity_16(32), 32) {
-        Ok(bytes) => Ok((Capacity::parse_sixteen(&bytes).map_err(|error| asker.wrong(LONG, error))?, Form::Sixteen)),
+        Ok(bytes) => Ok((Capacity::parse_sixteen(&bytes).map_err(|error| asker.wrong(LONG, error))?, CdbSize::Sixteen)),
         // Some refuse what they do not know with any sense data that comes to mind; what else is the matter, the next refusal says.
         Err(Refusal::Unknown(_) | Refusal::Refused(_)) => {
             let bytes = asker.ask(lun, SHORT, build::read_capacity_10(), 8)?;
-            Ok((Capacity::parse_ten(&bytes).map_err(|error| asker.wrong(SHORT, error))?, Form::Ten))
+            Ok((Capacity::parse_ten(&bytes).map_err(|error| asker.wrong(SHORT, error))?, CdbSize::Ten))
         }
         Err(Refusal::Failed(error)) => Err(error),
     }
@@ -330,7 +330,7 @@ fn limits(
     lun: Lun,
     listed: Option<&[u8]>,
     block_bytes: u32,
-    form: Form,
+    form: CdbSize,
 ) -> Result<Limits, ConnectError> {
     let told = match asker.optional_page(lun, listed, page::BLOCK_LIMITS)? {
         Some(page) => BlockLimits::parse(&page).map_err(|error| asker.wrong("INQUIRY (page B0h)", error))?,

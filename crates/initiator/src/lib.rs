@@ -20,7 +20,7 @@ mod volume;
 
 pub use client::Client;
 pub use discover::{Found, FoundLink, discover};
-pub use driver::WishBox;
+pub use driver::OptionChanges;
 pub use endpoint::ConnectError;
 pub use options::{ClientOptions, IscsiOptions, Links};
 pub use pauser::Pauser;

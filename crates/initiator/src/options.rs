@@ -7,8 +7,8 @@ use std::time::Duration;
 use sanwire_core::Protection;
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, HYPERSCSI_TRANSFER_MAX_BYTES};
 use sanwire_hyperscsi::wire::links::LINKS_MAX;
-use sanwire_hyperscsi::{ClientConfig, Identity, LinkLimits, Psk, Recovery, Wishes};
-use sanwire_iscsi::{ChapSecret, ClientConfig as IscsiConfig, Credential, IscsiName, Isid, Wishes as IscsiWishes};
+use sanwire_hyperscsi::{ClientConfig, DesiredOptions, Identity, LinkLimits, Psk, Recovery};
+use sanwire_iscsi::{ChapSecret, ClientConfig as IscsiConfig, Credential, DesiredParameters, IscsiName, Isid};
 
 use crate::endpoint::{self, ConnectError};
 use crate::ports::EVERYWHERE;
@@ -66,7 +66,7 @@ pub struct ClientOptions {
     /// HyperSCSI's packets of commands and answers are never guarded less.
     pub protection_min: Protection,
     /// What HyperSCSI connections are wished to be.
-    pub connection: Wishes,
+    pub connection: DesiredOptions,
     /// How lost packets are recovered.
     pub recovery: Recovery,
     /// Name servers to ask for hosts' names; empty: the system's.
@@ -87,7 +87,7 @@ pub struct IscsiOptions {
     /// Whom the target must show to be.
     pub target: Option<Credential>,
     /// What we would like to agree on.
-    pub wishes: IscsiWishes,
+    pub wishes: DesiredParameters,
     /// How long a command may stand still at the target before it is aborted and fails; `None`: for ever.
     pub command_patience: Option<Duration>,
 }
@@ -109,7 +109,7 @@ impl ClientOptions {
             memory_bytes: 64 << 20,
             keep_writes_bytes: KEEP_WRITES_BYTES_DEFAULT,
             protection_min: Protection::Checksum,
-            connection: Wishes::default(),
+            connection: DesiredOptions::default(),
             recovery: Recovery::default(),
             name_servers: Vec::new(),
             links: Links::default(),
@@ -117,7 +117,7 @@ impl ClientOptions {
                 initiator: None,
                 secret: None,
                 target: None,
-                wishes: IscsiWishes { digests: false, error_recovery_level: 0, connections: 1 },
+                wishes: DesiredParameters { digests: false, error_recovery_level: 0, connections: 1 },
                 command_patience: Some(Duration::from_secs(60)),
             },
         })

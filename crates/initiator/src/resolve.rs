@@ -16,7 +16,7 @@ use name_server::{NameServers, Record, Srv};
 pub(crate) const ADDRESSES_MAX: usize = 16;
 
 /// How long name servers are asked for one host, all questions together.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the system says who its name servers are.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -51,7 +51,7 @@ pub(crate) fn addresses(
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
-    let resolver = Resolver { name_servers, deadline: Instant::now() + PATIENCE };
+    let resolver = Resolver { name_servers, deadline: Instant::now() + TIMEOUT };
     if port == service.usual_port && host.trim_end_matches('.').contains('.') {
         let places = resolver.places(host, service);
         if !places.is_empty() {

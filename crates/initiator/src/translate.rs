@@ -8,7 +8,7 @@ use sanwire_buffer::Frame;
 use sanwire_scsi::report::{LbaRun, parse_lba_status};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Status};
 
-pub(crate) use self::request::{Form, Limits, Progress, Request, Task};
+pub(crate) use self::request::{CdbSize, Limits, Progress, Request, Task};
 use crate::driver::VolumeId;
 use crate::queue::{AllocatedRun, OpKind, OpOutput};
 use crate::session::Answer;
@@ -32,7 +32,7 @@ pub(crate) struct Again {
 
 impl Again {
     /// A new operation, and the frame for the data of its answer.
-    pub(crate) fn new(volume: VolumeId, form: Form, block_bytes: u32, kind: OpKind) -> (Self, Option<Frame>) {
+    pub(crate) fn new(volume: VolumeId, form: CdbSize, block_bytes: u32, kind: OpKind) -> (Self, Option<Frame>) {
         let (request, data_in) = Request::new(form, block_bytes, kind);
         let progress = Progress::default();
         (Again { volume, request, progress, gathered: None, flushes_below: 0, attentions: 0, refusals: 0 }, data_in)
@@ -177,7 +177,7 @@ mod tests {
 
     /// What a device's refusal for this reason means to who gave the operation.
     fn refused(kind: OpKind, reason: AdditionalSense) -> VolumeError {
-        let (again, _) = Again::new(VolumeId::default(), Form::Sixteen, 512, kind);
+        let (again, _) = Again::new(VolumeId::default(), CdbSize::Sixteen, 512, kind);
         let sense = Sense::new(SenseKey::IllegalRequest, reason).to_fixed().to_vec();
         match verdict(&again, &Answer { status: Status::CheckCondition, sense }, None, 0) {
             Verdict::Tell(Err(error)) => error,
@@ -201,7 +201,7 @@ mod tests {
     fn runs_are_taken_from_the_block_asked_for_to_the_end_of_the_range() {
         let ask = |runs: &[(u64, u32, u8)]| {
             let kind = OpKind::Allocation { offset_bytes: 10 * 512, length_bytes: 90 * 512 };
-            let (again, data_in) = Again::new(VolumeId::default(), Form::Sixteen, 512, kind);
+            let (again, data_in) = Again::new(VolumeId::default(), CdbSize::Sixteen, 512, kind);
             let mut frame = data_in.expect("room for the answer");
             let mut answer = vec![0; 8];
             answer[..4].copy_from_slice(&(4 + 16 * runs.len() as u32).to_be_bytes());

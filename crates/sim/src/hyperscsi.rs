@@ -2,14 +2,14 @@
 //! cut, and an attacker.
 
 pub mod attacker;
-mod cast;
 pub mod host;
 mod initiator;
 pub mod link;
 mod meter;
+mod packet_path;
+mod participants;
 pub mod plan;
 mod processor;
-mod road;
 mod shard;
 pub mod stats;
 pub mod steering;

@@ -1,7 +1,7 @@
-//! The test world of iSCSI: clients, a front desk for logins, a server with a real logical unit; between them streams that
+//! The test world of iSCSI: clients, a login listener for logins, a server with a real logical unit; between them streams that
 //! come in pieces of any size, at any time, damaged where digests are agreed on, and that end anywhere.
 
-pub mod desk;
+pub mod fixed_directory;
 pub mod host;
 pub mod plan;
 pub mod stream;

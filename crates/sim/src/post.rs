@@ -1,4 +1,4 @@
-//! Mail between the shards of a simulated server: it comes in the order in which it was sent, and takes a while.
+//! ShardMessage between the shards of a simulated server: it comes in the order in which it was sent, and takes a while.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,7 +12,7 @@ use sanwire_engine::{AbortBarrier, Selection};
 use crate::random::Random;
 
 /// Something for a shard. `W` is who has wanted tasks ended.
-pub enum Mail<H, W> {
+pub enum ShardMessage<H, W> {
     /// End tasks.
     Abort(Selection<H>, Arc<AbortBarrier>),
     /// What this one wanted ended has ended in all shards.
@@ -22,7 +22,7 @@ pub enum Mail<H, W> {
 /// All mailboxes of a server.
 pub struct Post<H, W> {
     /// What is on its way to each shard, and when it comes.
-    boxes: Vec<VecDeque<(Instant, Mail<H, W>)>>,
+    boxes: Vec<VecDeque<(Instant, ShardMessage<H, W>)>>,
     passed: Receiver<(usize, W)>,
     pass: Sender<(usize, W)>,
     longest: Duration,
@@ -57,11 +57,11 @@ impl<H: Clone, W: Send + Sync + 'static> Post<H, W> {
         now: Instant,
     ) {
         for shard in (0..self.boxes.len()).filter(|shard| *shard != home) {
-            self.send(shard, Mail::Abort(selection.clone(), Arc::clone(barrier)), now);
+            self.send(shard, ShardMessage::Abort(selection.clone(), Arc::clone(barrier)), now);
         }
     }
 
-    fn send(&mut self, shard: usize, mail: Mail<H, W>, now: Instant) {
+    fn send(&mut self, shard: usize, mail: ShardMessage<H, W>, now: Instant) {
         let at = now + self.random.micros(0..=self.longest.as_micros() as u64);
         let last = self.boxes[shard].back().map_or(at, |(last, _)| *last);
         self.boxes[shard].push_back((at.max(last), mail));
@@ -70,7 +70,7 @@ impl<H: Clone, W: Send + Sync + 'static> Post<H, W> {
     /// Sends word of the barriers that were passed since the last time.
     pub fn collect(&mut self, now: Instant) {
         while let Ok((home, wanted)) = self.passed.try_recv() {
-            self.send(home, Mail::BarrierPassed(wanted), now);
+            self.send(home, ShardMessage::BarrierPassed(wanted), now);
         }
     }
 
@@ -81,7 +81,7 @@ impl<H: Clone, W: Send + Sync + 'static> Post<H, W> {
     }
 
     /// The mail that has come by now, one after the other, each with its shard.
-    pub fn take(&mut self, now: Instant) -> Option<(usize, Mail<H, W>)> {
+    pub fn take(&mut self, now: Instant) -> Option<(usize, ShardMessage<H, W>)> {
         let mut boxes = self.boxes.iter_mut().enumerate();
         boxes.find_map(|(shard, mail)| Some((shard, mail.pop_front_if(|(at, _)| *at <= now)?.1)))
     }

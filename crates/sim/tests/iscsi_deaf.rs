@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sanwire_iscsi::Wishes;
+use sanwire_iscsi::DesiredParameters;
 use sanwire_sim::iscsi::plan::{Fault, Plan, StreamFault};
 use sanwire_sim::iscsi::wire::World;
 use sanwire_sim::random::Random;
@@ -15,7 +15,7 @@ const BOUND: Duration = Duration::from_secs(4);
 
 /// Clients that do much with large blocks, in so little memory that it does not reach for one of them.
 fn crowd(random: &mut Random) -> Plan {
-    let wishes = Wishes {
+    let wishes = DesiredParameters {
         digests: random.chance(250_000),
         error_recovery_level: random.range(0..=2) as u8,
         connections: random.choose(&[1, 1, 2]),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanwire_iscsi::Wishes;
+use sanwire_iscsi::DesiredParameters;
 use sanwire_sim::iscsi::plan::{Fault, Plan, StreamFault};
 use sanwire_sim::iscsi::wire::World;
 use sanwire_sim::model::Range;
@@ -24,11 +24,11 @@ const NOWHERE: Range = Range { lba: 0, blocks: 0 };
 /// More than goes unasked with a write.
 const LARGE: Range = Range { lba: 0, blocks: 600 };
 
-fn wishes(error_recovery_level: u8, connections: u16, digests: bool) -> Wishes {
-    Wishes { digests, error_recovery_level, connections }
+fn wishes(error_recovery_level: u8, connections: u16, digests: bool) -> DesiredParameters {
+    DesiredParameters { digests, error_recovery_level, connections }
 }
 
-fn plan(wishes: Wishes) -> Plan {
+fn plan(wishes: DesiredParameters) -> Plan {
     let mut plan = Plan::clean(wishes);
     plan.work.commands = 0;
     plan
@@ -62,7 +62,7 @@ fn run(world: &mut World, commands: &[(Kind, Range)]) -> Outcome<()> {
 }
 
 /// Login with CHAP, a write of which the most is asked for, a flush, a read.
-fn small_exchange(wishes: Wishes, seed: u64, cut_after: Option<(bool, u64)>) -> Outcome<World> {
+fn small_exchange(wishes: DesiredParameters, seed: u64, cut_after: Option<(bool, u64)>) -> Outcome<World> {
     let mut plan = plan(wishes);
     plan.wire.has_chap = true;
     let mut world = World::new(plan, seed);
@@ -91,7 +91,7 @@ fn positions(ends: &[u64]) -> Vec<u64> {
         .collect()
 }
 
-fn survives_cuts(test: &str, wishes: Wishes) {
+fn survives_cuts(test: &str, wishes: DesiredParameters) {
     let baseline = small_exchange(wishes, 0, None).expect("an exchange without a cut");
     assert!(sent(&baseline, false, R2T) > 0 && sent(&baseline, true, DATA_OUT) > 0, "{}", baseline.describe());
     let [there, back] = &baseline.wire.traffic.ends;

@@ -19,21 +19,21 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ("sanwire-hyperscsi", &["core", "buffer", "scsi"]),
     ("sanwire-iscsi", &["core", "buffer", "scsi"]),
     ("sanwire-io", &["core", "buffer", "store"]),
-    ("sanwire-target", &["core", "buffer", "scsi", "store", "device", "engine", "hyperscsi", "iscsi", "io"]),
+    ("sanwire-server", &["core", "buffer", "scsi", "store", "device", "engine", "hyperscsi", "iscsi", "io"]),
     ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "io"]),
     ("sanwire-attach", &["core", "buffer", "initiator", "io"]),
     ("sanwire-testing", &[]),
     ("sanwire-sim", &["core", "buffer", "scsi", "store", "device", "engine", "hyperscsi", "iscsi"]),
     (
         "sanwire",
-        &["core", "buffer", "scsi", "store", "device", "hyperscsi", "iscsi", "io", "target", "initiator", "attach"],
+        &["core", "buffer", "scsi", "store", "device", "hyperscsi", "iscsi", "io", "server", "initiator", "attach"],
     ),
     ("sanwire-bench", &["core", "buffer", "io", "hyperscsi", "initiator"]),
     ("xtask", &[]),
 ];
 /// What only tests may name: a client is tested against a real server.
 const TEST_ARROWS: [(&str, &str); 2] =
-    [("sanwire-initiator", "sanwire-store"), ("sanwire-initiator", "sanwire-target")];
+    [("sanwire-initiator", "sanwire-store"), ("sanwire-initiator", "sanwire-server")];
 /// What all tests may name.
 const FOR_TESTS: [&str; 2] = ["sanwire-sim", "sanwire-testing"];
 
@@ -119,11 +119,11 @@ mod tests {
             ("sanwire-device", "sanwire-engine"),
             ("sanwire-engine", "sanwire-io"),
             ("sanwire-engine", "sanwire-hyperscsi"),
-            ("sanwire-sim", "sanwire-target"),
+            ("sanwire-sim", "sanwire-server"),
             ("sanwire-sim", "sanwire-io"),
             ("sanwire-io", "sanwire-hyperscsi"),
             ("sanwire-core", "sanwire-buffer"),
-            ("sanwire-initiator", "sanwire-target"),
+            ("sanwire-initiator", "sanwire-server"),
             ("sanwire", "sanwire-sim"),
         ] {
             let expected = format!("{from} may not depend on {to}: see ARCHITECTURE.md");
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn arrows_of_the_house_pass() {
-        assert!(messages("sanwire-target", "sanwire-device", Value::Null).is_empty());
+        assert!(messages("sanwire-server", "sanwire-device", Value::Null).is_empty());
         assert!(messages("sanwire-attach", "sanwire-initiator", Value::Null).is_empty());
         assert!(messages("sanwire-hyperscsi", "sanwire-sim", "dev".into()).is_empty());
         assert!(!messages("sanwire-hyperscsi", "sanwire-device", "dev".into()).is_empty());

@@ -58,13 +58,13 @@ mod tests {
     #[test]
     fn only_what_is_built_is_left_out() {
         let root = std::env::temp_dir().join(format!("sanwire-tidy-{}", std::process::id()));
-        for path in ["target/a.rs", "fuzz/target/a.rs", "crates/target/src/a.rs", "crates/x/tests/work/a.rs"] {
+        for path in ["target/a.rs", "fuzz/target/a.rs", "crates/server/src/a.rs", "crates/x/tests/work/a.rs"] {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
         }
         let paths: Vec<String> = read(&root).unwrap().into_iter().map(|file| file.path).collect();
         fs::remove_dir_all(&root).unwrap();
-        assert_eq!(paths, ["crates/target/src/a.rs", "crates/x/tests/work/a.rs"]);
+        assert_eq!(paths, ["crates/server/src/a.rs", "crates/x/tests/work/a.rs"]);
     }
 }

@@ -12,7 +12,7 @@ use crate::latch::Latch;
 use crate::test_volume::{Gate, RamVolume, TestDirectory, have};
 
 /// Nothing here takes so long unless it never happens.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn serve(volume: RamVolume, directory: &TestDirectory) -> NbdServer {
     let address = NbdAddress::Unix(directory.path().join("nbd"));
@@ -29,7 +29,7 @@ impl Client {
     fn connect(server: &NbdServer, structured: bool) -> Client {
         let NbdAddress::Unix(path) = server.address() else { panic!("a unix socket") };
         let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut client = Client { stream, structured };
         client.read(18);
         client.stream.write_all(&3u32.to_be_bytes()).unwrap();
@@ -224,7 +224,7 @@ fn stopping_answers_what_is_in_flight_and_removes_the_socket() {
     let server = serve_nbd(volume.start(), &address, stop.clone()).unwrap();
     let mut client = Client::connect(&server, false);
     client.request(CMD_READ, 0, 5, 0, 4096);
-    has_begun.recv_timeout(PATIENCE).expect("the read is in flight");
+    has_begun.recv_timeout(TIMEOUT).expect("the read is in flight");
     stop.set();
     drop(go);
     server.stop().unwrap();

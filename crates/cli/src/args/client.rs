@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use sanwire_core::{ParseProtectionError, Protection, Size};
 use sanwire_initiator::{Url, UrlError};
 use sanwire_iscsi::IscsiName;
-use sanwire_target::Compression;
+use sanwire_server::Compression;
 
 use super::RecoveryChoice;
 use super::links::LinkChoice;

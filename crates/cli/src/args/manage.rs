@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use sanwire_core::{ClientId, Protection, Size};
 use sanwire_initiator::Url;
+use sanwire_server::{Compression, PortState};
 use sanwire_store::VolumeSpec;
-use sanwire_target::{Compression, PortState};
 
 use super::ClientArgs;
 

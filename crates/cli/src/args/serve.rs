@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sanwire_core::Protection;
+use sanwire_server::{AllowRule, Compression};
 use sanwire_store::{VolumeName, VolumeSpec};
-use sanwire_target::{AllowRule, Compression};
 
 use super::{EngineChoice, RecoveryChoice};
 use crate::config::{ServerName, Wire};

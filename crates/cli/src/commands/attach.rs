@@ -14,7 +14,7 @@ use sanwire_initiator::{ClientOptions, Url, Volume};
 
 use super::device;
 use crate::args::{AttachArgs, AttachKind};
-use crate::config::{Terms, runtime_directory};
+use crate::config::{ConnectionOptions, runtime_directory};
 use crate::connect::{self, Connection};
 use crate::failure::misuse;
 use crate::{output, signals};
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
 
 /// The options, with what the file of terms says.
 fn with_terms(args: &AttachArgs, options: &ClientOptions) -> anyhow::Result<ClientOptions> {
-    let terms = args.terms.as_deref().map(Terms::read).transpose()?;
+    let terms = args.terms.as_deref().map(ConnectionOptions::read).transpose()?;
     Ok(terms.unwrap_or_default().put_on(options.clone()))
 }
 
@@ -57,7 +57,7 @@ fn heed_hangups(args: &AttachArgs, connection: &Connection, options: ClientOptio
     let Some(file) = args.terms.clone() else { return Ok(()) };
     let wishes = connection.wishes();
     let reload = move || {
-        let wish = Terms::read(&file).and_then(|terms| {
+        let wish = ConnectionOptions::read(&file).and_then(|terms| {
             let ClientOptions { connection, protection_min, .. } = terms.put_on(options.clone());
             Ok(wishes.wish(connection, protection_min)?)
         });

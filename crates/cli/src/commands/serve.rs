@@ -11,7 +11,9 @@ use anyhow::Context;
 use sanwire_core::Lun;
 use sanwire_hyperscsi::Psk;
 use sanwire_io::descriptors;
-use sanwire_target::{Answer, Asker, Desk, Manager, Request, Response, Source, Target, TargetConfig, VolumeConfig};
+use sanwire_server::{
+    Answer, Asker, ManagementHandle, Manager, Request, Response, Server, ServerConfig, Source, VolumeConfig,
+};
 
 use crate::args::{LogLevel, ServeArgs};
 use crate::config::{FileClient, ServeConfig, Wire};
@@ -33,8 +35,8 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
         tracing::warn!("the limit of open files cannot be raised ({error}): fewer sessions are possible");
     }
     let wanted = target_config(&config)?;
-    let target = Target::start(wanted.clone())?;
-    let desk = Desk::new(Manager::new(target, wanted, again(args.clone(), log)));
+    let target = Server::start(wanted.clone())?;
+    let desk = ManagementHandle::new(Manager::new(target, wanted, again(args.clone(), log)));
     let _socket = open_control(&config, &desk)?;
     let reloaded = desk.clone();
     signals::on_hangup(move || reload(&reloaded)).context("cannot catch signals")?;
@@ -49,7 +51,7 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
         anyhow::ensure!(desk.is_alive(), "a part of the server has ended: see the log above, and start it again");
     }
     eprintln!("sanwire: stopping: commands under way are finished and everything is flushed");
-    desk.end().map_or(Ok(()), Target::stop).context("not everything could be flushed")
+    desk.end().map_or(Ok(()), Server::stop).context("not everything could be flushed")
 }
 
 /// Where the configuration comes from when it is read again: where it came from at first.
@@ -64,7 +66,7 @@ fn again(mut args: ServeArgs, log: Option<LogLevel>) -> Source {
 }
 
 /// Reads the configuration again; what becomes of it is logged.
-fn reload(desk: &Desk) {
+fn reload(desk: &ManagementHandle) {
     match desk.handle(&Asker::Signal { signal: "SIGHUP" }, Request::Reload { force: false, dry_run: false }) {
         Response::Done(Answer::Changed(lines)) => lines.iter().for_each(|line| tracing::info!("reload: {line}")),
         Response::Done(_) => {}
@@ -73,7 +75,7 @@ fn reload(desk: &Desk) {
 }
 
 /// A server can be served without being managed, unless somebody has asked for it.
-fn open_control(config: &ServeConfig, desk: &Desk) -> anyhow::Result<Option<ControlSocket>> {
+fn open_control(config: &ServeConfig, desk: &ManagementHandle) -> anyhow::Result<Option<ControlSocket>> {
     if let Some(path) = &config.control {
         return ControlSocket::open(path, desk.clone()).map(Some);
     }
@@ -85,11 +87,11 @@ fn open_control(config: &ServeConfig, desk: &Desk) -> anyhow::Result<Option<Cont
 }
 
 /// The server that the configuration means. Keys are read and made here.
-fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
+fn target_config(config: &ServeConfig) -> anyhow::Result<ServerConfig> {
     let volumes = config.volumes.iter().zip(0..);
     let volumes =
         volumes.filter_map(|(spec, number)| Some(VolumeConfig { lun: Lun::new(number)?, spec: spec.clone() }));
-    Ok(TargetConfig {
+    Ok(ServerConfig {
         name: config.name.as_str().to_owned(),
         identity: keys::load_or_make(&config.key_file)?,
         psk: psk(config)?,
@@ -104,7 +106,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<TargetConfig> {
         exports: config.targets.clone(),
         discovery: config.discovery.clone(),
         shards: u32::try_from(config.shards).unwrap_or(1),
-        memory_bytes: TargetConfig::MEMORY_BYTES_DEFAULT,
+        memory_bytes: ServerConfig::MEMORY_BYTES_DEFAULT,
         ring_bytes: sanwire_io::RING_BYTES_DEFAULT / config.shards.max(1),
         engine: config.engine.into(),
         recovery: config.recovery.into(),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use sanwire_core::{ClientId, Size};
-use sanwire_target::{ClientConfig, ClientError, ClientSettings, Secret};
+use sanwire_server::{ClientConfig, ClientError, ClientSettings, Secret};
 use serde::Deserialize;
 use toml::Spanned;
 

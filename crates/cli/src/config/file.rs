@@ -10,8 +10,8 @@ use std::str::FromStr;
 
 use sanwire_core::Protection;
 use sanwire_iscsi::Authentication;
+use sanwire_server::{AllowRule, Compression};
 use sanwire_store::VolumeSpec;
-use sanwire_target::{AllowRule, Compression};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use sanwire_core::Lun;
 use sanwire_iscsi::{Authentication, ChapAlgorithm, ChapSecret, Credential, IscsiName};
+use sanwire_server::{AllowList, AllowRule, TargetNodeConfig, TargetNodeError};
 use sanwire_store::VolumeSpec;
-use sanwire_target::{AllowList, AllowRule, ExportConfig, ExportError};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -21,7 +21,7 @@ use crate::failure::misuse;
 /// A target of the file.
 #[derive(Debug)]
 pub(super) struct FileTarget {
-    pub(super) config: ExportConfig,
+    pub(super) config: TargetNodeConfig,
     /// Whether it has access rules of its own; else those of the server hold.
     pub(super) has_rules: bool,
 }
@@ -81,7 +81,7 @@ impl WrittenTarget {
         let rules = self.allow.as_deref().map(|rules| source.parse_all::<AllowRule>(rules)).transpose()?;
         let has_rules = rules.is_some();
         let rules = rules.unwrap_or_default().into_iter().map(Spanned::into_inner).collect();
-        let config = ExportConfig {
+        let config = TargetNodeConfig {
             name: source.parse::<IscsiName>(&self.name)?.into_inner(),
             alias: self.alias.clone(),
             units,
@@ -170,16 +170,16 @@ pub(super) fn made<'a>(
     volumes: impl Iterator<Item = &'a VolumeSpec>,
     wires: &[Wire],
     allow: &AllowList,
-) -> anyhow::Result<Vec<ExportConfig>> {
+) -> anyhow::Result<Vec<TargetNodeConfig>> {
     if wires.iter().all(|wire| wire.portal().is_none()) {
         return Ok(Vec::new());
     }
-    let of_volume = |volume: &VolumeSpec| ExportConfig::of_volume(&volume.name, allow.clone());
+    let of_volume = |volume: &VolumeSpec| TargetNodeConfig::of_volume(&volume.name, allow.clone());
     volumes.map(of_volume).collect::<Result<Vec<_>, _>>().map_err(|error| misuse(error.to_string()))
 }
 
 /// Refuses targets that are open to whoever `allow` names where a password or secret is set, which guards HyperSCSI only.
-pub(super) fn refuse_open(written: &[FileTarget], made: &[ExportConfig], wires: &[Wire]) -> anyhow::Result<()> {
+pub(super) fn refuse_open(written: &[FileTarget], made: &[TargetNodeConfig], wires: &[Wire]) -> anyhow::Result<()> {
     if wires.iter().all(|wire| wire.portal().is_none()) {
         return Ok(());
     }
@@ -200,30 +200,30 @@ pub(super) fn refuse_open(written: &[FileTarget], made: &[ExportConfig], wires: 
 /// The targets to serve: those of the file; without any, those that are made.
 pub(super) fn resolve(
     written: Vec<FileTarget>,
-    made: Vec<ExportConfig>,
+    made: Vec<TargetNodeConfig>,
     volumes: &[VolumeSpec],
     allow: &AllowList,
-) -> anyhow::Result<Vec<ExportConfig>> {
+) -> anyhow::Result<Vec<TargetNodeConfig>> {
     let with_rules = |FileTarget { config, has_rules }: FileTarget| {
-        if has_rules { config } else { ExportConfig { allow: allow.clone(), ..config } }
+        if has_rules { config } else { TargetNodeConfig { allow: allow.clone(), ..config } }
     };
-    let targets: Vec<ExportConfig> =
+    let targets: Vec<TargetNodeConfig> =
         if written.is_empty() { made } else { written.into_iter().map(with_rules).collect() };
     check(&targets, volumes).map_err(|error| misuse(error.to_string()))?;
     Ok(targets)
 }
 
-/// Finds what [`sanwire_target::Target::start`] would refuse, before anything is opened.
-fn check(targets: &[ExportConfig], volumes: &[VolumeSpec]) -> Result<(), ExportError> {
+/// Finds what [`sanwire_server::Server::start`] would refuse, before anything is opened.
+fn check(targets: &[TargetNodeConfig], volumes: &[VolumeSpec]) -> Result<(), TargetNodeError> {
     let mut names = BTreeSet::new();
     for target in targets {
         if !names.insert(&target.name) {
-            return Err(ExportError::NameTwice { target: target.name.clone() });
+            return Err(TargetNodeError::NameTwice { target: target.name.clone() });
         }
         for (lun, volume) in &target.units {
             if !volumes.iter().any(|served| *served.name == **volume) {
                 let (target, volume) = (target.name.clone(), volume.clone());
-                return Err(ExportError::NoVolume { target, lun: *lun, volume });
+                return Err(TargetNodeError::NoVolume { target, lun: *lun, volume });
             }
         }
     }

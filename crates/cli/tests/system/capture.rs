@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::harness::{Process, Server, Wire, World, pattern, run_ok, skip};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const ETHERNET_HEADER_BYTES: usize = 14;
 const ETHERTYPE: [u8; 2] = [0x88, 0x9a];
 /// The length of the file header and of a packet's header in the original pcap format.
@@ -98,20 +98,20 @@ fn converse(world: &World, wire: Wire, volume: &str) -> PathBuf {
     tcpdump.args(["-i", world.interface(), "-s", "0", "-B", "65536", "-U", "-Z", "root", "-w"]).arg(&file);
     tcpdump.arg(if wire == Wire::Ethernet { "ether proto 0x889a" } else { "udp port 5674" });
     let mut capture = Process::spawn("tcpdump", tcpdump, world.scratch.path("tcpdump.log"));
-    capture.wait_for("listening on", PATIENCE);
+    capture.wait_for("listening on", TIMEOUT);
     let image = world.scratch.path("image.raw");
     std::fs::write(&image, content()).expect("an image");
     if wire == Wire::Ethernet {
-        run_ok(world.sanwire(&["discover", "--interface", world.interface()]), PATIENCE);
+        run_ok(world.sanwire(&["discover", "--interface", world.interface()]), TIMEOUT);
     }
-    run_ok(world.sanwire(&["ls", &wire.server_url()]), PATIENCE);
-    run_ok(world.sanwire(&["cp", "--overwrite", &image.display().to_string(), &wire.url("disk")]), PATIENCE);
-    run_ok(world.sanwire(&["cp", "--overwrite", &wire.url("disk"), &world.scratch.text("back.raw")]), PATIENCE);
+    run_ok(world.sanwire(&["ls", &wire.server_url()]), TIMEOUT);
+    run_ok(world.sanwire(&["cp", "--overwrite", &image.display().to_string(), &wire.url("disk")]), TIMEOUT);
+    run_ok(world.sanwire(&["cp", "--overwrite", &wire.url("disk"), &world.scratch.text("back.raw")]), TIMEOUT);
     assert!(server.stop().success(), "{}", server.log());
     // The last packets pass through the kernel's buffer.
     std::thread::sleep(Duration::from_secs(1));
     capture.signal(Signal::INT);
-    capture.wait(PATIENCE);
+    capture.wait(TIMEOUT);
     assert!(capture.log().contains("0 packets dropped by kernel"), "{}", capture.log());
     file
 }
@@ -123,7 +123,7 @@ fn tshark(file: &Path, options: &[String], fields: &[&str]) -> Vec<Vec<String>> 
     for field in fields {
         command.args(["-e", field]);
     }
-    let text = run_ok(command, PATIENCE);
+    let text = run_ok(command, TIMEOUT);
     text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::harness::{Process, Server, Wire, World, pattern, run, run_ok, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const IMAGE_BYTES: u64 = 256 << 20;
 const PART_BYTES: usize = 8 << 20;
 
@@ -20,8 +20,8 @@ fn images_are_copied_both_ways_and_stay_sparse() {
     make_image(&image);
     for wire in [Wire::Ethernet, Wire::Ip, Wire::Iscsi] {
         let url = wire.url("disk");
-        run_ok(world.sanwire(&["cp", "--overwrite", &image.display().to_string(), &url]), PATIENCE);
-        run_ok(world.sanwire(&["cp", "--overwrite", &url, &back.display().to_string()]), PATIENCE);
+        run_ok(world.sanwire(&["cp", "--overwrite", &image.display().to_string(), &url]), TIMEOUT);
+        run_ok(world.sanwire(&["cp", "--overwrite", &url, &back.display().to_string()]), TIMEOUT);
         assert!(same(&image, &back), "the copy over {wire:?} differs");
         let used_bytes = fs::metadata(&back).expect("the copy").blocks() * 512;
         assert!(used_bytes < 2 * 3 * PART_BYTES as u64, "{used_bytes} bytes are no longer sparse");
@@ -34,7 +34,7 @@ fn images_are_copied_both_ways_and_stay_sparse() {
 fn interrupt(world: &World, arguments: &[&str]) {
     let mut copy = Process::spawn("cp", world.sanwire(arguments), world.scratch.path("cp.log"));
     let journals = world.state("client").join("sanwire/cp");
-    wait_until("the copy has got somewhere", PATIENCE, || {
+    wait_until("the copy has got somewhere", TIMEOUT, || {
         assert!(copy.is_alive(), "it was too fast: {}", copy.log());
         fs::read_dir(&journals).is_ok_and(|mut entries| entries.next().is_some())
     });
@@ -52,9 +52,9 @@ fn a_copy_that_was_killed_goes_on() {
     let (source, url) = (image.display().to_string(), Wire::Ethernet.url("disk"));
     let arguments = ["cp", "--depth", "4", &source, &url];
     interrupt(&world, &arguments);
-    let told = run(world.sanwire(&arguments), PATIENCE);
+    let told = run(world.sanwire(&arguments), TIMEOUT);
     assert!(told.code == Some(2) && told.stderr.contains("--resume goes on with it"), "{told:?}");
-    let told = run(world.sanwire(&[&arguments[..], &["--resume"]].concat()), PATIENCE);
+    let told = run(world.sanwire(&[&arguments[..], &["--resume"]].concat()), TIMEOUT);
     assert!(told.code == Some(0) && told.stderr.contains("going on at"), "{told:?}");
     assert!(told.stdout.contains("were there from an interrupted copy"), "{told:?}");
     assert!(same(&image, &world.scratch.path("disk.img")), "the copy differs");
@@ -71,11 +71,11 @@ fn a_volume_that_changed_since_its_copy_was_interrupted_is_copied_as_it_is_now()
     fs::write(&part, pattern(4, 64 << 10)).expect("a part");
     let url = Wire::Ip.url("disk");
     let text = |path: &Path| path.display().to_string();
-    run_ok(world.sanwire(&["cp", &text(&image), &url]), PATIENCE);
+    run_ok(world.sanwire(&["cp", &text(&image), &url]), TIMEOUT);
     let arguments = ["cp", "--depth", "4", &url, &text(&back)];
     interrupt(&world, &arguments);
-    run_ok(world.sanwire(&["cp", "--overwrite", &text(&part), &url]), PATIENCE);
-    let told = run(world.sanwire(&["cp", "--resume", "--verify", &url, &text(&back)]), PATIENCE);
+    run_ok(world.sanwire(&["cp", "--overwrite", &text(&part), &url]), TIMEOUT);
+    let told = run(world.sanwire(&["cp", "--resume", "--verify", &url, &text(&back)]), TIMEOUT);
     assert!(told.code == Some(0) && told.stderr.contains("compared with the source again"), "{told:?}");
     assert!(told.stdout.contains("verified"), "{told:?}");
     let mut expected = pattern(3, 64 << 20);
@@ -96,7 +96,7 @@ fn a_volume_goes_through_a_pipe_and_over_what_is_there_only_when_told() {
             let mut command = world.on_client("sh");
             command.args(["-c", script, env!("CARGO_BIN_EXE_sanwire"), &wire.url("disk"), &wire.url("other")]);
             command.arg(&image).arg(&back).env("XDG_STATE_HOME", world.state("client"));
-            run(command, PATIENCE)
+            run(command, TIMEOUT)
         };
         let copied = in_shell(&format!("cat \"$3\" | \"$0\" cp {options} - \"$1\""));
         assert!(copied.code == Some(0) && copied.stdout.starts_with("copied"), "{copied:?}");
@@ -111,7 +111,7 @@ fn a_volume_goes_through_a_pipe_and_over_what_is_there_only_when_told() {
         assert!(fs::read(&back).expect("the copy") == expected, "the copy over {wire:?} differs");
         let through = in_shell(&format!("\"$0\" cp \"$1\" - | \"$0\" cp {options} --json - \"$2\""));
         assert!(through.code == Some(0) && through.stdout.contains("\"data_bytes\":"), "{through:?}");
-        run_ok(world.sanwire(&["cp", "--verify", &wire.url("other"), &back.display().to_string()]), PATIENCE);
+        run_ok(world.sanwire(&["cp", "--verify", &wire.url("other"), &back.display().to_string()]), TIMEOUT);
         assert!(fs::read(&back).expect("the copy") == expected, "the copy of the copy over {wire:?} differs");
     }
     assert!(!world.scratch.path("-").exists() && !Path::new("-").exists(), "no file is called -");

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::harness::{Ran, SERVER_ADDRESS, Server, Wire, World, run, run_ok};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const SILENCE: &str = "no server answered";
 
 #[test]
 fn servers_are_found_and_their_volumes_listed() {
     let Some(world) = World::new("servers_are_found_and_their_volumes_listed", 1500, &[]) else { return };
     let mut server = Server::start(&world, &["fast=ram:8M", "big=ram:16M,block=4096,readonly"]);
-    let ask = |arguments: &[&str]| run_ok(world.sanwire(arguments), PATIENCE);
+    let ask = |arguments: &[&str]| run_ok(world.sanwire(arguments), TIMEOUT);
 
     let found = ask(&["discover", "--interface", world.interface()]);
     assert!(found.contains("box") && found.contains("hs+eth://lan0/"), "{found}");
@@ -33,7 +33,7 @@ fn servers_are_found_and_their_volumes_listed() {
         assert_eq!(told["read_only"], true, "{told}");
         assert!(ask(&["info", &wire.url("fast")]).contains("8 MiB (8388608 bytes)"));
 
-        let ran = run(world.sanwire(&["info", &wire.url("nope")]), PATIENCE);
+        let ran = run(world.sanwire(&["info", &wire.url("nope")]), TIMEOUT);
         assert_eq!(ran.code, Some(1));
         assert!(ran.stderr.contains("box has no volume 'nope' for this client; it has: fast, big"), "{}", ran.stderr);
     }
@@ -57,10 +57,10 @@ fn who_is_not_allowed_hears_nothing() {
     ] {
         let mut server = Server::start_with(&world, &["disk=ram:8M"], rules);
         for (wire, is_served) in [(Wire::Ethernet, on_ethernet), (Wire::Ip, over_ip)] {
-            let ran = run(world.sanwire(&["ls", &wire.server_url(), "--wait", "1.5"]), PATIENCE);
+            let ran = run(world.sanwire(&["ls", &wire.server_url(), "--wait", "1.5"]), TIMEOUT);
             expect(&ran, is_served, &format!("{rules:?} {wire:?}"));
         }
-        let ran = run(world.sanwire(&["discover", "--interface", "lan0"]), PATIENCE);
+        let ran = run(world.sanwire(&["discover", "--interface", "lan0"]), TIMEOUT);
         expect(&ran, on_ethernet, &format!("{rules:?} discovery"));
         assert!(server.stop().success(), "{}", server.log());
     }
@@ -70,7 +70,7 @@ fn who_is_not_allowed_hears_nothing() {
 fn a_client_is_known_by_its_id() {
     let Some(world) = World::new("a_client_is_known_by_its_id", 1500, &[]) else { return };
     let mut server = Server::start(&world, &["disk=ram:8M"]);
-    run_ok(world.sanwire(&["ls", &Wire::Ip.server_url()]), PATIENCE);
+    run_ok(world.sanwire(&["ls", &Wire::Ip.server_url()]), TIMEOUT);
     let log = server.log();
     let id =
         log.split_once("client ").and_then(|(_, rest)| rest.split(' ').next()).expect("the client's id").to_owned();
@@ -79,8 +79,8 @@ fn a_client_is_known_by_its_id() {
     let mut server = Server::start_with(&world, &["disk=ram:8M"], &["--allow", &id]);
     for wire in [Wire::Ethernet, Wire::Ip] {
         let arguments = ["ls", &wire.server_url(), "--wait", "1.5"];
-        expect(&run(world.sanwire(&arguments), PATIENCE), true, "the client with the id");
-        expect(&run(world.sanwire_of("stranger", &arguments), PATIENCE), false, "another client");
+        expect(&run(world.sanwire(&arguments), TIMEOUT), true, "the client with the id");
+        expect(&run(world.sanwire_of("stranger", &arguments), TIMEOUT), false, "another client");
     }
     assert!(server.stop().success(), "{}", server.log());
 }
@@ -93,9 +93,9 @@ fn passwords_must_agree() {
     let mut server = Server::start_with(&world, &["disk=ram:8M"], &options);
     for wire in [Wire::Ethernet, Wire::Ip] {
         let url = wire.server_url();
-        run_ok(world.sanwire(&["ls", &url, "--password-file", &right]), PATIENCE);
+        run_ok(world.sanwire(&["ls", &url, "--password-file", &right]), TIMEOUT);
         for arguments in [&["ls", &url, "--password-file", &wrong][..], &["ls", &url]] {
-            let ran = run(world.sanwire(arguments), PATIENCE);
+            let ran = run(world.sanwire(arguments), TIMEOUT);
             assert_eq!(ran.code, Some(1), "{arguments:?}");
             assert!(ran.stderr.contains("the passwords differ"), "{arguments:?} {}", ran.stderr);
         }

@@ -10,7 +10,7 @@ use crate::harness::{
     Attached, Process, SERVER_ADDRESS, Server, Wire, World, expect_pattern, pattern, run, run_ok, wait_until,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_full_disk_is_no_space_left() {
@@ -22,7 +22,7 @@ fn a_full_disk_is_no_space_left() {
     fs::write(&image, pattern(1, 32 << 20)).expect("an image");
     let source = image.display().to_string();
     for wire in [Wire::Ethernet, Wire::Ip] {
-        let ran = run(world.sanwire(&["cp", "--overwrite", &source, &wire.url("disk")]), PATIENCE);
+        let ran = run(world.sanwire(&["cp", "--overwrite", &source, &wire.url("disk")]), TIMEOUT);
         assert_eq!(ran.code, Some(1), "{}", ran.stderr);
         assert!(ran.stderr.contains("no space is left on the server"), "{}", ran.stderr);
     }
@@ -30,10 +30,10 @@ fn a_full_disk_is_no_space_left() {
     let mut dd = Command::new("dd");
     dd.args([&format!("if={source}"), &format!("of={}", attached.place.display())]);
     dd.args(["bs=1M", "seek=32", "conv=notrunc,fsync", "oflag=direct"]);
-    let ran = run(dd, PATIENCE);
+    let ran = run(dd, TIMEOUT);
     assert!(ran.stderr.contains("No space left on device"), "{}", ran.stderr);
     attached.detach(&world);
-    run_ok(world.sanwire(&["ls", &Wire::Ethernet.server_url()]), PATIENCE);
+    run_ok(world.sanwire(&["ls", &Wire::Ethernet.server_url()]), TIMEOUT);
     assert!(server.stop().success(), "{}", server.log());
 }
 
@@ -55,24 +55,24 @@ fn writes_to_a_full_disk_wait_for_room_where_the_volume_says_so() {
     let mut server = Server::start_with(&world, &volumes, &options);
     for (index, wire) in wires.into_iter().enumerate() {
         let waiting = || {
-            let status = run_ok(world.sanwire(&["ctl", "--socket", &socket, "status", "--json"]), PATIENCE);
+            let status = run_ok(world.sanwire(&["ctl", "--socket", &socket, "status", "--json"]), TIMEOUT);
             let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
             status["status"]["volumes"][index]["waiting"].as_u64().expect("a number")
         };
         let url = wire.url(&format!("{wire:?}"));
         let log = world.scratch.path(&format!("cp-{wire:?}.log"));
         let mut copy = Process::spawn("cp", world.sanwire(&["cp", "--overwrite", &image, &url]), log);
-        wait_until("commands wait for room", PATIENCE, || waiting() > 0);
+        wait_until("commands wait for room", TIMEOUT, || waiting() > 0);
         let said = format!("the store of {wire:?} is full: its commands wait");
         assert!(server.log().contains(&said), "{}", server.log());
-        run_ok(world.sanwire(&["cp", "--overwrite", &image, &wire.url("other")]), PATIENCE);
+        run_ok(world.sanwire(&["cp", "--overwrite", &image, &wire.url("other")]), TIMEOUT);
         assert!(copy.is_alive() && waiting() > 0, "{}", copy.log());
         small[index].resize("64M");
-        assert!(copy.wait(PATIENCE).success(), "{}", copy.log());
+        assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
         assert_eq!(waiting(), 0);
         let said = format!("no command waits for the store of {wire:?} any more; 0 failed");
         assert!(server.log().contains(&said), "{}", server.log());
-        run_ok(world.sanwire(&["cp", "--overwrite", &url, &back]), PATIENCE);
+        run_ok(world.sanwire(&["cp", "--overwrite", &url, &back]), TIMEOUT);
         let copied = fs::read(&back).expect("the copy");
         expect_pattern("what waited", &copied[..32 << 20], 8);
     }
@@ -86,7 +86,7 @@ fn media_errors_reach_the_reader() {
     let volume = format!("disk=file:{},size=16M,thick,error=read@1M..2M", world.scratch.text("disk.img"));
     let mut server = Server::start(&world, &[&volume]);
     let copy = world.scratch.text("copy.raw");
-    let ran = run(world.sanwire(&["cp", &Wire::Ethernet.url("disk"), &copy]), PATIENCE);
+    let ran = run(world.sanwire(&["cp", &Wire::Ethernet.url("disk"), &copy]), TIMEOUT);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("medium error at byte"), "{}", ran.stderr);
     let attached = Attached::device(&world, &Wire::Ip.url("disk"));
@@ -94,7 +94,7 @@ fn media_errors_reach_the_reader() {
     for (skip, sound) in [("skip=0", true), ("skip=1", false), ("skip=2", true)] {
         let mut dd = Command::new("dd");
         dd.args([&format!("if={device}"), "of=/dev/null", "bs=1M", "count=1", skip, "iflag=direct"]);
-        let ran = run(dd, PATIENCE);
+        let ran = run(dd, TIMEOUT);
         assert_eq!(ran.code == Some(0), sound, "{skip}: {}", ran.stderr);
         assert!(sound || ran.stderr.contains("Input/output error"), "{}", ran.stderr);
     }
@@ -114,7 +114,7 @@ fn a_flush_that_fails_is_an_error_of_fsync() {
         let error = device.sync_all().expect_err("the store cannot flush");
         assert_eq!(error.raw_os_error(), Some(5), "EIO was expected, not {error}");
     }
-    run_ok(world.sanwire(&["ls", &Wire::Ethernet.server_url()]), PATIENCE);
+    run_ok(world.sanwire(&["ls", &Wire::Ethernet.server_url()]), TIMEOUT);
     assert!(server.is_alive());
 }
 
@@ -125,16 +125,16 @@ fn a_truncated_store_is_a_media_error() {
     let volumes = [format!("disk=file:{},size=16M", store.display()), "other=ram:16M".to_owned()];
     let mut server = Server::start(&world, &volumes.each_ref().map(String::as_str));
     let (url, copy) = (Wire::Ethernet.url("disk"), world.scratch.text("copy.raw"));
-    run_ok(world.sanwire(&["cp", &url, &copy]), PATIENCE);
+    run_ok(world.sanwire(&["cp", &url, &copy]), TIMEOUT);
     File::options().write(true).open(&store).and_then(|file| file.set_len(1 << 20)).expect("the store shrinks");
-    let ran = run(world.sanwire(&["cp", "--overwrite", &url, &copy]), PATIENCE);
+    let ran = run(world.sanwire(&["cp", "--overwrite", &url, &copy]), TIMEOUT);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("medium error at byte"), "{}", ran.stderr);
-    run_ok(world.sanwire(&["cp", &Wire::Ethernet.url("other"), &copy]), PATIENCE);
+    run_ok(world.sanwire(&["cp", &Wire::Ethernet.url("other"), &copy]), TIMEOUT);
     assert!(server.is_alive());
     fs::remove_file(&store).expect("the store goes away");
-    run(world.sanwire(&["cp", "--overwrite", &url, &copy]), PATIENCE);
-    run_ok(world.sanwire(&["info", &Wire::Ip.url("other")]), PATIENCE);
+    run(world.sanwire(&["cp", "--overwrite", &url, &copy]), TIMEOUT);
+    run_ok(world.sanwire(&["info", &Wire::Ip.url("other")]), TIMEOUT);
     assert!(server.is_alive());
 }
 
@@ -149,10 +149,10 @@ fn readers_of_a_store_that_was_cut_short_wait_until_it_is_whole_where_the_volume
     let copy = world.scratch.text("copy.raw");
     let log = world.scratch.path("cp.log");
     let mut reader = Process::spawn("cp", world.sanwire(&["cp", &Wire::Ethernet.url("disk"), &copy]), log);
-    wait_until("commands wait for the store", PATIENCE, || server.log().contains("the store of disk is gone"));
+    wait_until("commands wait for the store", TIMEOUT, || server.log().contains("the store of disk is gone"));
     assert!(reader.is_alive(), "{}", reader.log());
     file.set_len(16 << 20).expect("the store is whole");
-    assert!(reader.wait(PATIENCE).success(), "{}", reader.log());
+    assert!(reader.wait(TIMEOUT).success(), "{}", reader.log());
     assert!(server.stop().success(), "{}", server.log());
 }
 
@@ -193,14 +193,12 @@ fn an_attached_volume_works_again_when_a_server_comes_back_late() {
         let device = File::options().read(true).write(true).open(&attached.place).expect("the device");
         device.write_all_at(&data, 0).and_then(|()| device.sync_all()).expect("a write");
         server.kill();
-        wait_until("the client waits no more", PATIENCE, || {
-            attached.log().contains("operations fail until it is back")
-        });
+        wait_until("the client waits no more", TIMEOUT, || attached.log().contains("operations fail until it is back"));
         let mut bytes = vec![0; data.len()];
         let error = device.read_exact_at(&mut bytes, 8 << 20).expect_err("nobody is there");
         assert_eq!(error.raw_os_error(), Some(5), "EIO was expected, not {error}");
         server.restart();
-        wait_until("it reads again", PATIENCE, || device.read_exact_at(&mut bytes, 8 << 20).is_ok());
+        wait_until("it reads again", TIMEOUT, || device.read_exact_at(&mut bytes, 8 << 20).is_ok());
         assert!(bytes.iter().all(|byte| *byte == 0));
         device.write_all_at(&data, 8 << 20).and_then(|()| device.sync_all()).expect("a write");
         drop(device);
@@ -217,7 +215,7 @@ fn a_wrong_configuration_is_told_with_its_line() {
         .expect("a file");
     let mut serve = Command::new(env!("CARGO_BIN_EXE_sanwire"));
     serve.args(["serve", "--config"]).arg(&file);
-    let ran = run(serve, PATIENCE);
+    let ran = run(serve, TIMEOUT);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     let place = format!("{}:", file.display());
     let line = ran.stderr.split_once(&place).and_then(|(_, rest)| rest.split(':').next()).map(str::to_owned);
@@ -233,14 +231,14 @@ impl SmallDisk {
         fs::create_dir_all(&directory).expect("a directory");
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&directory);
-        run_ok(mount, PATIENCE);
+        run_ok(mount, TIMEOUT);
         SmallDisk(directory)
     }
 
     fn resize(&self, size: &str) {
         let mut mount = Command::new("mount");
         mount.args(["-o", &format!("remount,size={size}")]).arg(&self.0);
-        run_ok(mount, PATIENCE);
+        run_ok(mount, TIMEOUT);
     }
 }
 
@@ -248,6 +246,6 @@ impl Drop for SmallDisk {
     fn drop(&mut self) {
         let mut unmount = Command::new("umount");
         unmount.arg("--lazy").arg(&self.0);
-        run(unmount, PATIENCE);
+        run(unmount, TIMEOUT);
     }
 }

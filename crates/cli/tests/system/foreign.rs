@@ -9,7 +9,7 @@ use crate::harness::{
     Attached, Filesystem, Process, Ran, SERVER_ADDRESS, Tgt, World, pattern, run, run_ok, wait_until,
 };
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const TARGET: &str = "iqn.2026-11.org.example:disk";
 
 /// A target with one disk on a file of this size.
@@ -34,7 +34,7 @@ fn url(user: &str) -> String {
 /// What `sanwire` says to this.
 #[track_caller]
 fn sanwire(world: &World, arguments: &[&str]) -> String {
-    run_ok(world.sanwire(arguments), PATIENCE)
+    run_ok(world.sanwire(arguments), TIMEOUT)
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn disks_of_another_make_are_found_and_described() {
     assert!(found.contains(&url("")) && found.contains("64 MiB") && found.contains(":3260"), "{found}");
     assert!(found.contains("-of-others: authentication failed"), "{found}");
     // Unit 0 is a controller, and the other target takes only its own.
-    let listed = run(world.sanwire(&["ls", &host]), PATIENCE);
+    let listed = run(world.sanwire(&["ls", &host]), TIMEOUT);
     assert!(listed.code == Some(0) && listed.stderr.contains("-of-others: authentication failed"), "{listed:?}");
     assert_eq!(listed.stdout.lines().count(), 2, "{listed:?}");
     assert!(listed.stdout.contains(&url("")), "{listed:?}");
@@ -61,9 +61,9 @@ fn disks_of_another_make_are_found_and_described() {
     assert!(told.contains("64 MiB (67108864 bytes)") && told.contains("iSCSI"), "{told}");
     let told = sanwire(&world, &["bench", &url(""), "--time", "1", "--depth", "8"]);
     assert!(told.contains("IOPS"), "{told}");
-    let refused = run(world.sanwire(&["info", &format!("{host}/{TARGET}/0")]), PATIENCE);
+    let refused = run(world.sanwire(&["info", &format!("{host}/{TARGET}/0")]), TIMEOUT);
     assert!(refused.code == Some(1) && refused.stderr.contains("it has: 1"), "{refused:?}");
-    let refused = run(world.sanwire(&["ls", &format!("{host}/{TARGET}-of-others")]), PATIENCE);
+    let refused = run(world.sanwire(&["ls", &format!("{host}/{TARGET}-of-others")]), TIMEOUT);
     assert!(refused.code == Some(1) && refused.stderr.contains("give a user and a secret"), "{refused:?}");
 }
 
@@ -118,7 +118,7 @@ fn both_show_by_chap_who_they_are() {
     let (host, target) = (world.scratch.secret("host", "secret-of-host"), world.scratch.secret("box", "secret-of-box"));
     let wrong = world.scratch.secret("wrong", "secret-of-nobody");
     let info = |user: &str, options: &[&str]| -> Ran {
-        run(world.sanwire(&[&["info", &url(user)], options].concat()), PATIENCE)
+        run(world.sanwire(&[&["info", &url(user)], options].concat()), TIMEOUT)
     };
     // To tgt, the number of SHA-256 means SHA1: the client gets in by MD5.
     let known = info("host@", &["--password-file", &host]);
@@ -151,12 +151,12 @@ pub fn copy_beyond_a_killed_target(test: &str, wait: impl FnOnce(&Process)) {
     fs::write(&image, pattern(5, SIZE_BYTES)).expect("an image");
     let arguments = ["cp", "--overwrite", "--depth", "2", &image, &url("")];
     let mut copy = Process::spawn("cp", world.sanwire(&arguments), world.scratch.path("cp.log"));
-    wait_until("the copy has begun", PATIENCE, || has_begun(&store));
+    wait_until("the copy has begun", TIMEOUT, || has_begun(&store));
     tgt.kill();
     assert!(copy.is_alive(), "it was too fast: {}", copy.log());
     wait(&copy);
     tgt.restart(&world);
-    assert!(copy.wait(PATIENCE).success(), "{}", copy.log());
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
     assert!(copy.log().contains("is back after"), "{}", copy.log());
     assert!(fs::read(&image).expect("the image") == fs::read(&store).expect("the store"), "the copy differs");
 }

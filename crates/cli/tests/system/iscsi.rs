@@ -13,7 +13,7 @@ use crate::harness::{
     run_ok, wait_until,
 };
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const INITIATOR: &str = "iqn.2026-11.org.example:initiator";
 
 fn serve(world: &World, volumes: &[&str], options: &[&str]) -> Server {
@@ -30,7 +30,7 @@ fn url(volume: &str) -> String {
 fn client(world: &World, program: &str, arguments: &[&str]) -> String {
     let mut command = world.on_client(program);
     command.args(arguments);
-    run_ok(command, PATIENCE)
+    run_ok(command, TIMEOUT)
 }
 
 #[test]
@@ -87,12 +87,12 @@ fn only_initiators_that_are_named_or_know_the_secret_get_in() {
     fs::write(&secret, "a secret of hosts\n").expect("a secret");
     let mut chmod = Command::new("chmod");
     chmod.arg("600").arg(&secret);
-    run_ok(chmod, PATIENCE);
+    run_ok(chmod, TIMEOUT);
     let mut server = serve(&world, &["disk=ram:64M"], &["--config", &config.display().to_string()]);
     let inquire = |initiator: &str, user: &str, target: &str| {
         let mut command = world.on_client("iscsi-inq");
         command.args(["-i", initiator, &format!("iscsi://{user}{SERVER_ADDRESS}/{AUTHORITY}:{target}/0")]);
-        run(command, PATIENCE).code == Some(0)
+        run(command, TIMEOUT).code == Some(0)
     };
     assert!(inquire(INITIATOR, "", "named"));
     assert!(!inquire("iqn.2026-11.org.stranger:initiator", "", "named"));
@@ -129,12 +129,12 @@ fn initiators_follow_a_target_to_where_it_is_for_now_or_for_good() {
         let url = format!("iscsi://{here}/{target}/0");
         let mut ours = Command::new(env!("CARGO_BIN_EXE_sanwire"));
         ours.args(["info", &url]).env("XDG_STATE_HOME", scratches[0].path("client-state"));
-        assert!(run_ok(ours, PATIENCE).contains("64 MiB"));
+        assert!(run_ok(ours, TIMEOUT).contains("64 MiB"));
         // libiscsi follows those that are for now.
         if status == [1, 1] && is_installed("iscsi-inq") {
             let mut inquiry = Command::new("iscsi-inq");
             inquiry.args(["-i", INITIATOR, &url]);
-            assert!(run_ok(inquiry, PATIENCE).contains("SANWIRE"));
+            assert!(run_ok(inquiry, TIMEOUT).contains("SANWIRE"));
         }
     }
     for server in &mut servers {
@@ -161,7 +161,7 @@ fn refused_logins_stand_in_the_audit_log_those_of_a_kind_together() {
         lines
     };
     let count = || refused().iter().filter_map(|line| line["count"].as_u64()).sum::<u64>();
-    wait_until("all that was refused is written down", PATIENCE, || count() == TIMES);
+    wait_until("all that was refused is written down", TIMEOUT, || count() == TIMES);
     for line in refused() {
         assert_eq!((&line["by"], &line["result"]), (&json!({"address": "127.0.0.1"}), &json!("refused")));
         let reason = line["details"][0].as_str().expect("a reason");

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::harness::{Attached, Server, Wire, World, expect_pattern, pattern, run, run_ok, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const PART_BYTES: usize = 1 << 20;
 
 #[test]
@@ -29,7 +29,7 @@ fn an_attachment_killed_while_its_server_is_stopped_leaves_nothing_that_hangs() 
         file.write_all_at(&pattern(7, PART_BYTES), 0).expect("the cache takes it");
         if is_ending {
             attached.ask_to_end();
-            wait_until("it waits for its last writes", PATIENCE, || waits_in_the_kernel(attached.pid()));
+            wait_until("it waits for its last writes", TIMEOUT, || waits_in_the_kernel(attached.pid()));
         }
         attached.kill();
         loop_devices();
@@ -60,7 +60,7 @@ fn detaching_waits_for_a_server_that_is_away_and_loses_nothing() {
     server.signal(Signal::STOP);
     file.write_all_at(&pattern(7, PART_BYTES), 0).expect("the cache takes it");
     attached.ask_to_end();
-    wait_until("it says so", PATIENCE, || attached.log().contains("is not at the server yet"));
+    wait_until("it says so", TIMEOUT, || attached.log().contains("is not at the server yet"));
     server.signal(Signal::CONT);
     drop(file);
     attached.expect_end();
@@ -107,7 +107,7 @@ fn backs_a_device(world: &World) -> bool {
 fn loop_devices() -> String {
     let mut losetup = Command::new("losetup");
     losetup.arg("--all");
-    run_ok(losetup, PATIENCE)
+    run_ok(losetup, TIMEOUT)
 }
 
 /// Whatever happens in the test, nothing may hang on this machine afterwards: lets the server go on, and ends the kernel's
@@ -131,7 +131,7 @@ impl Drop for Cleaner {
     fn drop(&mut self) {
         let mut resume = Command::new("kill");
         resume.args(["-CONT", &self.server.to_string()]);
-        run(resume, PATIENCE);
+        run(resume, TIMEOUT);
         let script = format!(
             "mount -t fusectl none /sys/fs/fuse/connections && cd /sys/fs/fuse/connections && \
              if [ -e {0} ]; then echo 1 > {0}/abort; fi",
@@ -139,6 +139,6 @@ impl Drop for Cleaner {
         );
         let mut abort = Command::new("unshare");
         abort.args(["--mount", "sh", "-c", &script]);
-        run(abort, PATIENCE);
+        run(abort, TIMEOUT);
     }
 }

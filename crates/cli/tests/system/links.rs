@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::harness::{Process, SERVER_NAME, Server, Wire, World, run_ok, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a link must carry to be said to carry data.
 pub const ENOUGH_BYTES: u64 = 4 << 20;
@@ -55,7 +55,7 @@ fn load(world: &World) -> Process {
 fn wait_for_data(world: &World, load: &mut Process, what: &str, links: &[u8]) {
     for number in links {
         let before = world.carried_bytes(*number);
-        wait_until(&format!("lan{number} carries data {what}"), PATIENCE, || {
+        wait_until(&format!("lan{number} carries data {what}"), TIMEOUT, || {
             assert!(load.is_alive(), "{}", load.log());
             world.carried_bytes(*number) > before + ENOUGH_BYTES
         });
@@ -76,7 +76,7 @@ fn a_server_is_found_by_its_name_when_two_interfaces_lead_to_it() {
     let Some(world) = two_links("a_server_is_found_by_its_name_when_two_interfaces_lead_to_it") else { return };
     let mut server = serve(&world, "disk=ram:8M");
     for _ in 0..3 {
-        let info = run_ok(world.sanwire(&["info", "--json", &format!("hs+eth:///{SERVER_NAME}/disk")]), PATIENCE);
+        let info = run_ok(world.sanwire(&["info", "--json", &format!("hs+eth:///{SERVER_NAME}/disk")]), TIMEOUT);
         let info: Value = serde_json::from_str(&info).expect("what it is");
         assert!(info.to_string().contains(SERVER_NAME), "{info}");
     }
@@ -151,7 +151,7 @@ fn a_replaced_interface_is_opened_again_for_all_shards_together() {
     let told = || {
         let mut ctl = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
         ctl.args(["ctl", "--socket"]).arg(world.scratch.path("beside.sock")).args(["statistics", "--json"]);
-        serde_json::from_str::<Value>(&run_ok(ctl, PATIENCE)).expect("JSON")["statistics"].clone()
+        serde_json::from_str::<Value>(&run_ok(ctl, TIMEOUT)).expect("JSON")["statistics"].clone()
     };
     let at = |address: &str| {
         let connections = told()["connections"].as_array().expect("connections").clone();
@@ -162,7 +162,7 @@ fn a_replaced_interface_is_opened_again_for_all_shards_together() {
             world.replace_path(1, 1500);
         }
         let address = world.client_path_mac(1);
-        wait_until("all clients are there", PATIENCE, || {
+        wait_until("all clients are there", TIMEOUT, || {
             let lost = clients.iter_mut().find_map(|client| (!client.is_alive()).then(|| client.log()));
             assert!(lost.is_none(), "{lost:?}");
             at(&address).len() == CLIENTS
@@ -184,7 +184,7 @@ fn interfaces_of_one_address_are_told_apart() {
     world.share_client_mac(1);
     let mut server = serve(&world, "disk=ram:16M");
     let url = format!("hs+eth://lan1/{SERVER_NAME}/disk");
-    let info: Value = serde_json::from_str(&run_ok(world.sanwire(&["info", "--json", &url]), PATIENCE)).expect("JSON");
+    let info: Value = serde_json::from_str(&run_ok(world.sanwire(&["info", "--json", &url]), TIMEOUT)).expect("JSON");
     let states: Vec<&Value> = info["links"].as_array().expect("links").iter().map(|link| &link["state"]).collect();
     assert_eq!(states, ["live", "live"], "{info}");
     assert!(server.stop().success(), "{}", server.log());

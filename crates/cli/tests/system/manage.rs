@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use crate::harness::{Client, Process, Ran, Scratch, Server, port, run, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn ctl(socket: &Path, arguments: &[&str]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
     command.args(["ctl", "--socket"]).arg(socket).args(arguments);
-    run(command, PATIENCE)
+    run(command, TIMEOUT)
 }
 
 #[track_caller]
@@ -30,7 +30,7 @@ fn ctl_ok(socket: &Path, arguments: &[&str]) -> String {
 fn listed(scratch: &Scratch, host: &str) -> String {
     let mut ls = Command::new(env!("CARGO_BIN_EXE_sanwire"));
     ls.args(["ls", host]).env("XDG_STATE_HOME", scratch.path("client-state"));
-    let ran = run(ls, PATIENCE);
+    let ran = run(ls, TIMEOUT);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     ran.stdout
 }
@@ -48,7 +48,7 @@ fn volumes_change_under_a_client_that_goes_on() {
     let volume = format!("{host}/iqn.2026-11.org.sanwire:disk0/0");
     bench.args(["bench", &volume, "--time", "6"]).env("XDG_STATE_HOME", scratch.path("bench-state"));
     let mut bench = Process::spawn("bench", bench, scratch.path("bench.log"));
-    wait_until("the client is there", PATIENCE, || ctl_ok(&socket, &["sessions"]).contains("disk0"));
+    wait_until("the client is there", TIMEOUT, || ctl_ok(&socket, &["sessions"]).contains("disk0"));
 
     assert!(
         ctl_ok(&socket, &["add-volume", "disk1=ram:8M"]).contains("logical unit 0 of iqn.2026-11.org.sanwire:disk1")
@@ -66,7 +66,7 @@ fn volumes_change_under_a_client_that_goes_on() {
     let status = ctl_ok(&socket, &["status", "--json"]);
     assert!(status.contains("\"disk0\"") && !status.contains("\"disk1\""), "{status}");
 
-    assert!(bench.wait(PATIENCE).success(), "{}", bench.log());
+    assert!(bench.wait(TIMEOUT).success(), "{}", bench.log());
     assert!(server.stop().success());
     assert!(ctl(&socket, &["status"]).stderr.contains("no server can be reached"));
 }
@@ -97,7 +97,7 @@ fn a_reload_applies_what_the_file_says_now() {
 
     write(&[("stays", "ram:16M")]);
     server.signal(Signal::HUP);
-    wait_until("the hangup is heard", PATIENCE, || !ctl_ok(&socket, &["status"]).contains("comes"));
+    wait_until("the hangup is heard", TIMEOUT, || !ctl_ok(&socket, &["status"]).contains("comes"));
     assert!(server.stop().success());
 }
 
@@ -118,7 +118,7 @@ fn a_volume_that_a_client_uses_is_taken_away_by_force_only() {
     let mut bench = Process::spawn("bench", bench, scratch.path("bench.log"));
     let in_use = format!("volume used is in use by client {}", client.id());
     let read = || ctl_ok(&socket, &["statistics", "--json"]);
-    wait_until("the client uses it", PATIENCE, || {
+    wait_until("the client uses it", TIMEOUT, || {
         let statistics: Value = serde_json::from_str(&read()).expect("JSON");
         statistics["statistics"]["volumes"][0]["read_bytes"].as_u64().is_some_and(|bytes| bytes > 1 << 20)
     });
@@ -138,11 +138,11 @@ fn a_volume_that_a_client_uses_is_taken_away_by_force_only() {
     let would = ctl_ok(&socket, &["reload", "--dry-run"]);
     assert!(would.contains("volume used would not be served any more") && would.contains(&in_use), "{would}");
     server.signal(Signal::HUP);
-    wait_until("the hangup is refused", PATIENCE, || server.log().contains("nothing was reloaded"));
+    wait_until("the hangup is refused", TIMEOUT, || server.log().contains("nothing was reloaded"));
     assert!(ctl_ok(&socket, &["status"]).contains("used"));
     assert!(bench.is_alive(), "it has noticed nothing: {}", bench.log());
     assert!(ctl_ok(&socket, &["reload", "--force"]).contains("volume used is not served any more"));
-    assert!(!bench.wait(PATIENCE).success(), "that was meant");
+    assert!(!bench.wait(TIMEOUT).success(), "that was meant");
     assert!(server.stop().success());
 }
 
@@ -162,14 +162,14 @@ fn a_volume_whose_file_is_missing_is_not_served_as_an_empty_one() {
         command.env("XDG_STATE_HOME", scratch.path("server-state")).env("XDG_RUNTIME_DIR", scratch.path("run"));
         command
     };
-    let refused = run(serve(&[]), PATIENCE);
+    let refused = run(serve(&[]), TIMEOUT);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("does not exist, though it held the volume disk0 before"), "{}", refused.stderr);
     assert!(refused.stderr.contains("--renew disk0") && !image.exists(), "{}", refused.stderr);
     fs::rename(&moved, &image).expect("it is mounted");
     server.restart();
     let client = Client::new(&scratch, "alice");
-    wait_until("it is served again", PATIENCE, || client.run(&["ls", &url]).code == Some(0));
+    wait_until("it is served again", TIMEOUT, || client.run(&["ls", &url]).code == Some(0));
     assert!(server.stop().success());
 }
 
@@ -187,9 +187,7 @@ fn what_a_client_may_do_changes_while_others_go_on() {
     // Longer than the rest takes, on whatever machine.
     let bench = bob.command(&["bench", &backup, "--time", "3600"]);
     let mut bench = Process::spawn("bench", bench, scratch.path("bench.log"));
-    wait_until("the other client is there", PATIENCE, || {
-        ctl_ok(&socket, &["statistics", "--json"]).contains(&bob.id())
-    });
+    wait_until("the other client is there", TIMEOUT, || ctl_ok(&socket, &["statistics", "--json"]).contains(&bob.id()));
 
     ctl_ok(&socket, &["add-client", &alice.id(), "--name", "alice", "--volumes", "vm-*", "--read-only"]);
     let listed = alice.run(&["ls", &server_url]).stdout;
@@ -209,11 +207,9 @@ fn what_a_client_may_do_changes_while_others_go_on() {
     let mut victim = alice.command(&["bench", &volume, "--time", "60", "--wait", "1", "--password-file", &secret]);
     victim.env_remove("SANWIRE_LOG");
     let mut victim = Process::spawn("victim", victim, scratch.path("victim.log"));
-    wait_until("the client is connected", PATIENCE, || {
-        ctl_ok(&socket, &["statistics", "--json"]).contains(&alice.id())
-    });
+    wait_until("the client is connected", TIMEOUT, || ctl_ok(&socket, &["statistics", "--json"]).contains(&alice.id()));
     ctl_ok(&socket, &["remove-client", "alice", "--force"]);
-    assert!(!victim.wait(PATIENCE).success(), "it is dropped");
+    assert!(!victim.wait(TIMEOUT).success(), "it is dropped");
     let statistics = ctl_ok(&socket, &["statistics", "--json"]);
     assert!(!statistics.contains(&alice.id()) && statistics.contains(&bob.id()), "{statistics}");
     // It ends at the first operation that fails.
@@ -222,7 +218,7 @@ fn what_a_client_may_do_changes_while_others_go_on() {
 
     assert!(server.stop().success());
     server.restart();
-    wait_until("the server is back", PATIENCE, || ctl(&socket, &["status"]).code == Some(0));
+    wait_until("the server is back", TIMEOUT, || ctl(&socket, &["status"]).code == Some(0));
     assert!(alice.run(&["ls", &server_url, "--password-file", &secret]).stderr.contains("no server answered"));
     ctl_ok(&socket, &["reset-client", &alice.id()]);
     assert!(alice.run(&["ls", &server_url]).stdout.contains("backup"), "this host is served without rules");
@@ -274,7 +270,7 @@ fn a_client_with_the_permission_manages_in_band_and_others_are_refused() {
     assert!(statistics.contains("\"management without permission\": 4"), "{statistics}");
     alice.run(&["manage", &url, "set-client", "alice", "--manage=false"]);
     assert!(alice.run(&["manage", &url, "status"]).stderr.contains("may not manage"), "at once");
-    assert!(bench.wait(PATIENCE).success(), "{}", bench.log());
+    assert!(bench.wait(TIMEOUT).success(), "{}", bench.log());
 
     let audit = fs::read_to_string(scratch.audit_log()).expect("the audit log");
     let of = |id: &str, result: &str| {
@@ -308,19 +304,19 @@ fn a_client_that_is_paused_waits_even_when_it_is_dropped_and_comes_again_until_i
         thread::sleep(Duration::from_millis(500));
         commands() == before
     };
-    wait_until("the client works", PATIENCE, || commands() > 1000);
+    wait_until("the client works", TIMEOUT, || commands() > 1000);
 
     ctl_ok(&socket, &["pause-client", &alice.id()]);
-    wait_until("the client waits", PATIENCE, waits);
+    wait_until("the client waits", TIMEOUT, waits);
     let (done, came) = (commands(), received().expect("it stays connected"));
     assert!(came > 1000, "{came} packets");
     ctl_ok(&socket, &["drop-client", &alice.id()]);
-    wait_until("it has come again", PATIENCE, || received().is_some_and(|packets| packets < came / 2));
-    wait_until("it waits again", PATIENCE, waits);
+    wait_until("it has come again", TIMEOUT, || received().is_some_and(|packets| packets < came / 2));
+    wait_until("it waits again", TIMEOUT, waits);
     assert!(commands() < done + 200, "its commands were not done: {} and {done}", commands());
 
     ctl_ok(&socket, &["resume-client", &alice.id()]);
-    wait_until("it goes on", PATIENCE, || commands() > done + 1000);
+    wait_until("it goes on", TIMEOUT, || commands() > done + 1000);
     assert!(bench.is_alive(), "it has noticed nothing: {}", bench.log());
     bench.kill();
     assert!(server.stop().success(), "{}", server.log());

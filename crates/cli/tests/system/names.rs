@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::harness::{SERVER_NAME, Server, Wire, World, run, run_ok, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const OTHER_MAC: &str = "02:00:5e:77:00:03";
 
 fn discover(world: &World, arguments: &[&str]) -> Vec<Value> {
     // Long enough for a busy machine.
-    let found = run_ok(world.sanwire(&[&["discover", "--json", "--time", "5"], arguments].concat()), PATIENCE);
+    let found = run_ok(world.sanwire(&[&["discover", "--json", "--time", "5"], arguments].concat()), TIMEOUT);
     serde_json::from_str(&found).expect("a list")
 }
 
@@ -26,7 +26,7 @@ fn discovery_shows_each_server_with_what_this_client_may_see() {
     let test = "discovery_shows_each_server_with_what_this_client_may_see";
     let Some(world) = World::new(test, 1500, &[]) else { return };
     let [other_interface, ethernet] = world.add_link(OTHER_MAC);
-    let id = run_ok(world.sanwire(&["id"]), PATIENCE).trim().to_owned();
+    let id = run_ok(world.sanwire(&["id"]), TIMEOUT).trim().to_owned();
     let config = world.scratch.path("clients.toml");
     let client = format!("[[client]]\nid = \"{id}\"\nname = \"alice\"\nvolumes = [\"a-*\"]\n");
     fs::write(&config, client).expect("a configuration");
@@ -53,7 +53,7 @@ fn discovery_shows_each_server_with_what_this_client_may_see() {
 
     let found = discover(&world, &["--interface", ethernet, "--password-file", &password]);
     assert_eq!(volumes(&found[1]), ["c"], "{found:?}");
-    let table = run_ok(world.sanwire(&["discover", "--time", "5", "--interface", ethernet]), PATIENCE);
+    let table = run_ok(world.sanwire(&["discover", "--time", "5", "--interface", ethernet]), TIMEOUT);
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[1][..6], ["box", "a-one", "8", "MiB", "rw", "aes-256-gcm"], "{table}");
     assert_eq!(lines[2][..5], ["box", "a-two", "16", "MiB", "ro"], "{table}");
@@ -72,11 +72,11 @@ fn a_name_alone_finds_its_server_and_no_other() {
     for (url, size) in
         [("hs+eth:///box/one", 8 << 20), ("hs+eth:///crate/two", 16 << 20), ("hs+eth://br0/crate/two", 16 << 20)]
     {
-        let told = run_ok(world.sanwire(&["info", url, "--json"]), PATIENCE);
+        let told = run_ok(world.sanwire(&["info", url, "--json"]), TIMEOUT);
         let told: Value = serde_json::from_str(&told).expect("JSON");
         assert_eq!(told["size_bytes"], size, "{told}");
     }
-    let ran = run(world.sanwire(&["info", "hs+eth:///nobody/one", "--wait", "1"]), PATIENCE);
+    let ran = run(world.sanwire(&["info", "hs+eth:///nobody/one", "--wait", "1"]), TIMEOUT);
     assert!(ran.code == Some(1) && ran.stderr.contains("no server answered"), "{}", ran.stderr);
     assert!(second.stop().success(), "{}", second.log());
 
@@ -84,8 +84,8 @@ fn a_name_alone_finds_its_server_and_no_other() {
     let mut second = Server::start_beside(&world, SERVER_NAME, other_interface, &twin, &["--allow", "any"]);
     for url in ["hs+eth:///box/one", "hs+eth://br0/box/one"] {
         // On a busy machine the second one may answer later than is waited for.
-        wait_until("both are heard", PATIENCE, || {
-            let ran = run(world.sanwire(&["info", url]), PATIENCE);
+        wait_until("both are heard", TIMEOUT, || {
+            let ran = run(world.sanwire(&["info", url]), TIMEOUT);
             ran.code == Some(1) && ran.stderr.contains("2 servers are called box: hs+eth://")
         });
     }

@@ -11,7 +11,7 @@ use crate::harness::{
     Attached, Client, Process, Ran, Scratch, Server, Wire, World, pattern, port, run, run_ok, wait_until,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const CAP_BYTES_PER_SECOND: f64 = (2 << 20) as f64;
 
 #[track_caller]
@@ -41,13 +41,13 @@ fn a_client_asks_for_compression_and_a_cap_and_has_them() {
     let text = b"all work and no play makes a dull disk. ".iter().copied().cycle().take(16 << 20);
     fs::write(&image, text.collect::<Vec<u8>>()).expect("an image");
     for (from, to) in [(&image, &url), (&url, &back)] {
-        let copied = run(alice.command(&["cp", "--compression", "required", from, to]), PATIENCE);
+        let copied = run(alice.command(&["cp", "--compression", "required", from, to]), TIMEOUT);
         assert_eq!(copied.code, Some(0), "{}", copied.stderr);
     }
     assert!(fs::read(&image).expect("the image") == fs::read(&back).expect("the copy"), "the copy differs");
 
     let bench = ["bench", "--json", "--block", "64K", "--depth", "8", "--time", "3", "--cap", "2M", &url];
-    let rate = json(&run(alice.command(&bench), PATIENCE))["bytes_per_second"].as_f64().expect("a rate");
+    let rate = json(&run(alice.command(&bench), TIMEOUT))["bytes_per_second"].as_f64().expect("a rate");
     assert!(rate > 0.0 && rate < 1.5 * CAP_BYTES_PER_SECOND, "{rate} bytes in a second");
     assert!(server.stop().success(), "{}", server.log());
 }
@@ -73,12 +73,12 @@ fn a_volumes_security_changes_while_it_is_used_and_no_operation_fails() {
         assert_eq!(statistics["statistics"]["dropped"]["guarded too little"].as_u64().unwrap_or(0), 0, "{statistics}");
         statistics["statistics"]["volumes"][0]["commands"].as_u64().expect("a number")
     };
-    wait_until("the client is there", PATIENCE, || operations() > 100);
+    wait_until("the client is there", TIMEOUT, || operations() > 100);
     for level in ["aes-256-gcm", "none", "hash", "chacha20-poly1305"] {
         let set = ctl(&["set-volume", "disk0", "--security", level]);
         assert!(set.stdout.contains(&format!("guarded by security {level} now")), "{}{}", set.stdout, set.stderr);
         let before = operations();
-        wait_until("the client goes on", PATIENCE, || operations() > before + 200);
+        wait_until("the client goes on", TIMEOUT, || operations() > before + 200);
         assert_eq!(json(&bob.run(&["info", "--json", &url]))["security"], level);
     }
     assert!(bench.is_alive(), "{}", bench.log());
@@ -102,10 +102,10 @@ fn a_client_changes_the_terms_of_a_volume_that_it_has_attached() {
         let mut dd = Command::new("dd");
         dd.args([&format!("if={image}"), &format!("of={place}"), "bs=1M", "conv=notrunc,fsync", "oflag=direct"]);
         dd.arg(format!("seek={to_mib}"));
-        run_ok(dd, PATIENCE);
+        run_ok(dd, TIMEOUT);
         let mut cmp = Command::new("cmp");
         cmp.args(["--bytes", "4194304", "--ignore-initial", &format!("0:{}", to_mib << 20), &image, &place]);
-        run_ok(cmp, PATIENCE);
+        run_ok(cmp, TIMEOUT);
     };
     let pid = Pid::from_raw(attached.pid() as i32).expect("a process");
     copy(0);
@@ -118,7 +118,7 @@ fn a_client_changes_the_terms_of_a_volume_that_it_has_attached() {
     ] {
         fs::write(&terms, text).expect("the terms");
         kill_process(pid, Signal::HUP).expect("a signal");
-        wait_until("it is agreed on, or refused", PATIENCE, || attached.log().contains(logged));
+        wait_until("it is agreed on, or refused", TIMEOUT, || attached.log().contains(logged));
         copy(to_mib);
     }
     attached.detach(&world);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::harness::{Attached, Server, Wire, World, pattern, run_ok};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[test]
 fn qemu_img_converts_and_compares() {
@@ -24,7 +24,7 @@ fn qemu_img_converts_and_compares() {
         let qemu_img = |arguments: &[&str]| {
             let mut command = Command::new("qemu-img");
             command.args(arguments);
-            run_ok(command, PATIENCE)
+            run_ok(command, TIMEOUT)
         };
         let source = image.display().to_string();
         let told = qemu_img(&["info", "--output=json", &export]);

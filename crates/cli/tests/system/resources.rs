@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::harness::{AUTHORITY, Initiator, Scratch, Server, port, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const OUT_OF_RESOURCES: [u8; 2] = [3, 2];
 const LIMIT: u32 = 192;
 
@@ -38,7 +38,7 @@ pub fn run_out_of_descriptors(wait: impl FnOnce(&Server)) {
     let refused = (0..LIMIT as u8).find_map(|number| log_in(&address, number).map(|one| sessions.push(one)).err());
     assert_eq!(refused, Some(OUT_OF_RESOURCES), "after {} sessions", sessions.len());
     assert!(sessions.len() > 20, "{}", server.log());
-    wait_until("the log says why", PATIENCE, || server.log().contains("no descriptors left"));
+    wait_until("the log says why", TIMEOUT, || server.log().contains("no descriptors left"));
 
     // Connections without a login take only a part of the rest: the oldest make room for newcomers.
     let idle: Vec<TcpStream> = (0..LIMIT).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
@@ -49,7 +49,7 @@ pub fn run_out_of_descriptors(wait: impl FnOnce(&Server)) {
     other.good(&[0; 6], &[], 0);
 
     drop((idle, other, sessions));
-    wait_until("there is room again", PATIENCE, || log_in(&address, 1).is_ok());
+    wait_until("there is room again", TIMEOUT, || log_in(&address, 1).is_ok());
     assert!(server.stop().success(), "{}", server.log());
 }
 
@@ -66,11 +66,11 @@ fn a_server_without_descriptors_says_so_once_and_takes_connections_again_when_it
     let mut session = log_in(&address, 0).expect("a session");
     limit(&server, 8);
     let waiting = TcpStream::connect(&address).expect("the kernel keeps it");
-    wait_until("the log says why", PATIENCE, || server.log().contains("no connections are taken until others end"));
+    wait_until("the log says why", TIMEOUT, || server.log().contains("no connections are taken until others end"));
     assert!(server.log().contains("LimitNOFILE="), "and what to do: {}", server.log());
     session.good(&[0; 6], &[], 0);
     limit(&server, LIMIT);
-    wait_until("connections are taken again", PATIENCE, || log_in(&address, 1).is_ok());
+    wait_until("connections are taken again", TIMEOUT, || log_in(&address, 1).is_ok());
     assert_eq!(server.log().matches("no connections are taken").count(), 1, "{}", server.log());
     drop((waiting, session));
     assert!(server.stop().success(), "{}", server.log());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::harness::{Client, Ran, Scratch, Server, port, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[track_caller]
 fn expect_done(ran: &Ran, part: &str) {
@@ -22,14 +22,14 @@ fn expect_refused(ran: &Ran, code: i32, part: &str) {
 }
 
 fn is_back(client: Client<'_>, url: &str) {
-    wait_until("the server is back", PATIENCE, || client.run(&["ls", url]).code == Some(0));
+    wait_until("the server is back", TIMEOUT, || client.run(&["ls", url]).code == Some(0));
 }
 
 /// Each of these has given one wrong password, and the audit log says so.
 #[track_caller]
 fn is_audited(scratch: &Scratch, wrong: [&Client<'_>; 3]) {
     let audit = || fs::read_to_string(scratch.audit_log()).unwrap_or_default();
-    wait_until("every wrong password is written down", PATIENCE, || audit().lines().count() >= wrong.len());
+    wait_until("every wrong password is written down", TIMEOUT, || audit().lines().count() >= wrong.len());
     for client in wrong {
         let by = format!("\"by\":{{\"client\":\"{}\",\"address\":\"127.0.0.1:", client.id());
         let of_client: Vec<String> = audit().lines().filter(|line| line.contains(&by)).map(str::to_owned).collect();

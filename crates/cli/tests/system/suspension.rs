@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::harness::{Process, Server, Wire, World, expect_pattern, pattern, run_ok, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server drops a client that is silent for 15 s and has not paused it.
 const STOPPED: Duration = Duration::from_secs(20);
@@ -24,9 +24,9 @@ fn a_copy_that_is_stopped_goes_on_over_the_same_connection() {
         Server::start_with(&world, &["disk=ram:32M,delay=read:300ms"], &["--allow", "any", "--control", &socket]);
     let url = Wire::Ethernet.url("disk");
     fs::write(&image, pattern(11, 32 << 20)).expect("an image");
-    run_ok(world.sanwire(&["cp", &image, &url]), PATIENCE);
+    run_ok(world.sanwire(&["cp", &image, &url]), TIMEOUT);
     let statistics = || {
-        let said = run_ok(world.sanwire(&["ctl", "--socket", &socket, "statistics", "--json"]), PATIENCE);
+        let said = run_ok(world.sanwire(&["ctl", "--socket", &socket, "statistics", "--json"]), TIMEOUT);
         let mut said: Value = serde_json::from_str(&said).expect("JSON");
         said["statistics"].take()
     };
@@ -34,16 +34,16 @@ fn a_copy_that_is_stopped_goes_on_over_the_same_connection() {
     let before = read_bytes();
     let log = world.scratch.path("cp.log");
     let mut copy = Process::spawn("cp", world.sanwire(&["cp", &url, &back]), log);
-    wait_until("something was read", PATIENCE, || read_bytes() > before);
+    wait_until("something was read", TIMEOUT, || read_bytes() > before);
     copy.signal(Signal::TSTP);
-    wait_until("it is stopped", PATIENCE, || {
+    wait_until("it is stopped", TIMEOUT, || {
         let status = fs::read_to_string(format!("/proc/{}/status", copy.pid())).expect("its status");
         status.lines().any(|line| line.starts_with("State:\tT"))
     });
     thread::sleep(STOPPED);
     assert_eq!(statistics()["connections"].as_array().map(Vec::len), Some(1), "{}", server.log());
     copy.signal(Signal::CONT);
-    assert!(copy.wait(PATIENCE).success(), "{}", copy.log());
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
     assert!(!copy.log().contains("is back"), "{}", copy.log());
     expect_pattern("the copy", &fs::read(&back).expect("the copy"), 11);
     assert!(server.stop().success(), "{}", server.log());

@@ -8,7 +8,7 @@ use crate::harness::{AUTHORITY, Initiator, Scratch, Server, pattern, port, run_o
 
 const HOST: &str = "iqn.2026-11.org.example:host";
 const OTHER: &str = "iqn.2026-11.org.example:other";
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const BYTES: usize = 8192;
 const BLOCKS: u8 = (BYTES / 512) as u8;
 
@@ -42,7 +42,7 @@ impl World {
     fn ctl(&self, arguments: &[&str]) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
         command.arg("ctl").arg("--socket").arg(self.scratch.path("c.sock")).args(arguments);
-        run_ok(command, PATIENCE);
+        run_ok(command, TIMEOUT);
     }
 
     fn stop(mut self) {
@@ -145,7 +145,7 @@ fn a_copy_meets_reservations_as_its_initiator_would() {
     drop(own);
     // The server hears of it on another connection than the next commands'.
     let is_free = || other.command(&[0; 6], &[], 0).status == 0;
-    wait_until("the reservation went with its session", PATIENCE, is_free);
+    wait_until("the reservation went with its session", TIMEOUT, is_free);
     assert_eq!(copy(&mut one, &from, &to), None, "nobody holds it");
 
     // PERSISTENT RESERVE OUT: REGISTER, RESERVE as write exclusive, registrants only.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::harness::{Server, Wire, World, expect_pattern, pattern, run_ok};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const HYPERSCSI_BYTES: usize = 3 << 20;
 const ISCSI_BYTES: usize = 16 << 20;
 
@@ -29,7 +29,7 @@ fn move_whole(test: &str, mtu: u32) {
     {
         for name in ["disk", "memory"] {
             let url = wire.url(name);
-            let info = run_ok(world.sanwire(&["info", "--json", &url]), PATIENCE);
+            let info = run_ok(world.sanwire(&["info", "--json", &url]), TIMEOUT);
             let info: Value = serde_json::from_str(&info).expect("what it is");
             assert_eq!(info["transfer_max_bytes"].as_u64(), Some(longest as u64), "{url}: {info}");
             world.as_client(|| {
@@ -68,7 +68,7 @@ fn bench_moves_as_much_at_once_as_each_wire_takes() {
         for reads in ["100", "0", "50"] {
             let url = wire.url("disk");
             let options = ["--block", block, "--depth", "16", "--reads", reads, "--time", "1", "--overwrite", "--json"];
-            let told = run_ok(world.sanwire(&[&["bench", &url], &options[..]].concat()), PATIENCE);
+            let told = run_ok(world.sanwire(&[&["bench", &url], &options[..]].concat()), TIMEOUT);
             let told: Value = serde_json::from_str(&told).expect("what was measured");
             let count = |what: &str| told[what].as_u64().unwrap_or(0);
             assert_eq!(count("block_bytes"), bytes, "{told}");

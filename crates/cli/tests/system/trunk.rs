@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::filesystems;
 use crate::harness::{Attached, Filesystem, Process, Server, Wire, World, pattern, run_ok, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const IMAGE_BYTES: usize = 128 << 20;
 
 /// Serves a volume on so many links: on raw Ethernet but for the last, where it is this.
@@ -28,7 +28,7 @@ fn serve(world: &World, volume: &str, links: u8, mtu: u32, last: &str) -> Server
 
 #[track_caller]
 fn assert_links(world: &World, url: &str, links: u8) {
-    let info = run_ok(world.sanwire(&["info", url]), PATIENCE);
+    let info = run_ok(world.sanwire(&["info", url]), TIMEOUT);
     let live = info.lines().filter(|line| line.starts_with("link ") && line.contains(", live, ")).count();
     assert_eq!(live, usize::from(links), "{info}");
 }
@@ -47,7 +47,7 @@ fn copies_survive(test: &str, links: u8, mtu: u32, last: &str) {
     let arguments = ["cp", "--depth", "4", &image.display().to_string(), &url];
     let mut copy = Process::spawn("cp", world.sanwire(&arguments), world.scratch.path("cp.log"));
     let journals = world.state("client").join("sanwire/cp");
-    wait_until("the copy has got somewhere", PATIENCE, || {
+    wait_until("the copy has got somewhere", TIMEOUT, || {
         assert!(copy.is_alive(), "it was too fast: {}", copy.log());
         fs::read_dir(&journals).is_ok_and(|mut entries| entries.next().is_some())
     });
@@ -58,11 +58,11 @@ fn copies_survive(test: &str, links: u8, mtu: u32, last: &str) {
         world.set_server_link(number, "up");
         thread::sleep(Duration::from_millis(1500));
     }
-    assert!(copy.wait(PATIENCE).success(), "{}", copy.log());
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
     assert!(!copy.log().contains("does not answer"), "the connection stayed: {}", copy.log());
-    run_ok(world.sanwire(&["cp", &url, &back.display().to_string()]), PATIENCE);
+    run_ok(world.sanwire(&["cp", &url, &back.display().to_string()]), TIMEOUT);
     assert!(fs::read(&image).expect("the image") == fs::read(&back).expect("the copy"), "the copy differs");
-    let alone = run_ok(world.sanwire(&["info", "--links", "1", &url]), PATIENCE);
+    let alone = run_ok(world.sanwire(&["info", "--links", "1", &url]), TIMEOUT);
     assert_eq!(alone.lines().filter(|line| line.starts_with("link ")).count(), 1, "{alone}");
     assert!(server.stop().success(), "{}", server.log());
 }
@@ -97,11 +97,11 @@ fn a_port_on_which_the_server_is_not_is_closed_when_the_search_is_over() {
     let bench = world.sanwire(&["bench", &Wire::Ethernet.url("disk"), "--time", "60"]);
     let mut bench = Process::spawn("bench", bench, world.scratch.path("bench.log"));
     let pid = bench.pid();
-    wait_until("the server is sought on all interfaces", PATIENCE, || packet_sockets(pid) == 3);
-    wait_until("it was found on two", PATIENCE, || packet_sockets(pid) == 2);
+    wait_until("the server is sought on all interfaces", TIMEOUT, || packet_sockets(pid) == 3);
+    wait_until("it was found on two", TIMEOUT, || packet_sockets(pid) == 2);
     assert!(bench.is_alive(), "{}", bench.log());
     bench.kill();
-    let info = run_ok(world.sanwire(&["info", &Wire::Ethernet.url("disk")]), PATIENCE);
+    let info = run_ok(world.sanwire(&["info", &Wire::Ethernet.url("disk")]), TIMEOUT);
     assert_eq!(info.lines().filter(|line| line.starts_with("link ")).count(), 2, "{info}");
     assert!(server.stop().success(), "{}", server.log());
 }
@@ -140,7 +140,7 @@ fn a_filesystem_survives(test: &str, links: u8, mtu: u32) {
         });
         let goes_on = |what: &str| {
             let before = written.load(Ordering::Relaxed);
-            wait_until(what, PATIENCE, || written.load(Ordering::Relaxed) >= before + 5);
+            wait_until(what, TIMEOUT, || written.load(Ordering::Relaxed) >= before + 5);
         };
         for number in 0..links {
             goes_on("files are written");

@@ -7,7 +7,7 @@ use sanwire_scsi::reservation::Access;
 use sanwire_scsi::{AdditionalSense, FailedSegment, Sense};
 use sanwire_store::Geometry;
 
-use crate::reach::Reached;
+use crate::copy_targets::Reached;
 use crate::reservation::AbortScope;
 use crate::step::{Range, Refusal};
 

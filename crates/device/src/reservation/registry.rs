@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use sanwire_scsi::reservation::{Order, ReservationType, TransportId};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
 
-use crate::attention::Attention;
 use crate::nexus::NexusPorts;
 use crate::step::Refusal;
+use crate::unit_attention::UnitAttention;
 
 /// Whose registration it is: an initiator port by its way through one target port, or through all of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -51,22 +51,25 @@ pub(crate) struct Registry {
 /// What follows for others from an order.
 #[derive(Default, Debug)]
 pub(crate) struct Effects {
-    told: BTreeMap<Attention, BTreeSet<Registrant>>,
+    told: BTreeMap<UnitAttention, BTreeSet<Registrant>>,
     /// Those whose commands are to be aborted.
     pub(crate) aborted: BTreeSet<Registrant>,
 }
 
 impl Effects {
     /// The attentions that orders raise.
-    pub(crate) const ATTENTIONS: [Attention; 3] =
-        [Attention::ReservationsPreempted, Attention::ReservationsReleased, Attention::RegistrationsPreempted];
+    pub(crate) const ATTENTIONS: [UnitAttention; 3] = [
+        UnitAttention::ReservationsPreempted,
+        UnitAttention::ReservationsReleased,
+        UnitAttention::RegistrationsPreempted,
+    ];
 
     /// Who must be told of it.
-    pub(crate) fn told(&self, attention: Attention) -> impl Iterator<Item = &Registrant> {
+    pub(crate) fn told(&self, attention: UnitAttention) -> impl Iterator<Item = &Registrant> {
         self.told.get(&attention).into_iter().flatten()
     }
 
-    fn tell(attention: Attention, told: impl Iterator<Item = Registrant>) -> Effects {
+    fn tell(attention: UnitAttention, told: impl Iterator<Item = Registrant>) -> Effects {
         Effects { told: BTreeMap::from([(attention, told.collect())]), ..Effects::default() }
     }
 }
@@ -220,7 +223,7 @@ impl Registry {
         }
         self.reservation = None;
         if kind.admits_registrants() {
-            self.tell_others(Attention::ReservationsReleased, by)
+            self.tell_others(UnitAttention::ReservationsReleased, by)
         } else {
             Effects::default()
         }
@@ -253,12 +256,12 @@ impl Registry {
         }
         self.reservation = None;
         let is_told = held.admits_registrants();
-        Ok(if is_told { self.tell_others(Attention::ReservationsReleased, by) } else { Effects::default() })
+        Ok(if is_told { self.tell_others(UnitAttention::ReservationsReleased, by) } else { Effects::default() })
     }
 
     /// SPC-5 5.14.11.6.
     fn clear(&mut self, by: &Registrant) -> Done {
-        let effects = self.tell_others(Attention::ReservationsPreempted, by);
+        let effects = self.tell_others(UnitAttention::ReservationsPreempted, by);
         self.registrations.clear();
         self.reservation = None;
         Ok(self.count(effects))
@@ -283,12 +286,12 @@ impl Registry {
             return Err(Refusal::Conflict);
         }
         let told = removed.iter().filter(|registrant| *registrant != by).cloned();
-        let mut effects = Effects::tell(Attention::RegistrationsPreempted, told);
+        let mut effects = Effects::tell(UnitAttention::RegistrationsPreempted, told);
         if let Some(held) = held.filter(|_| takes_over) {
             let kind = kind?;
             self.hold(by, kind);
             if held.kind != kind {
-                effects.told.extend(self.tell_others(Attention::ReservationsReleased, by).told);
+                effects.told.extend(self.tell_others(UnitAttention::ReservationsReleased, by).told);
             }
         }
         effects.aborted = removed;
@@ -320,7 +323,7 @@ impl Registry {
         held.holder.as_ref().map_or_else(|| self.registrations.contains_key(registrant), |holder| holder == registrant)
     }
 
-    fn tell_others(&self, attention: Attention, by: &Registrant) -> Effects {
+    fn tell_others(&self, attention: UnitAttention, by: &Registrant) -> Effects {
         Effects::tell(attention, self.registrations.keys().filter(|registrant| *registrant != by).cloned())
     }
 

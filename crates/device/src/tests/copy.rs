@@ -8,7 +8,7 @@ use sanwire_scsi::{AdditionalSense, Cdb, DeviceIdentification, Identity, Reply, 
 use sanwire_store::{ErrorKind, Geometry, Started};
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, ports, sense, task};
-use crate::{AbortScope, Disk, DiskOptions, LogicalUnits, Progress, Reach, Reached, Tenure, Volatility};
+use crate::{AbortScope, CopyTargetResolver, Disk, DiskOptions, LogicalUnits, Progress, Reached, Tenure, Volatility};
 
 use super::tenure::Slow;
 
@@ -126,7 +126,7 @@ fn a_copy_keeps_out_of_what_others_have_reserved() {
 #[derive(Debug)]
 struct Elsewhere(LogicalUnits);
 
-impl Reach for Elsewhere {
+impl CopyTargetResolver for Elsewhere {
     fn find(&self, _: NexusId, designator: &Designator) -> Option<Reached> {
         self.0.find(designator).map(|disk| Reached { disk, nexus: THERE })
     }
@@ -290,7 +290,7 @@ fn units_that_cannot_be_used_are_told_apart() {
 #[derive(Debug)]
 struct Masked(LogicalUnits);
 
-impl Reach for Masked {
+impl CopyTargetResolver for Masked {
     fn find(&self, nexus: NexusId, designator: &Designator) -> Option<Reached> {
         let disk = self.0.find(designator).filter(|disk| nexus == NEXUS || disk.identity().uuid() == UUID)?;
         Some(Reached { disk, nexus })

@@ -1,3 +1,4 @@
+mod compare_and_write;
 mod control;
 mod copy;
 mod copy_flushes;
@@ -11,7 +12,6 @@ mod provisioning;
 mod reservation;
 mod sanitize;
 mod shares;
-mod swap;
 mod tenure;
 mod thresholds;
 mod transfer;

@@ -6,7 +6,7 @@ use sanwire_core::Instant;
 use sanwire_scsi::{Sense, SenseKey, Status};
 
 use super::keeping::{Kept, tells_of_power};
-use super::{BUSY_WAIT, Driver, Link, Served, VolumeId, Waiting};
+use super::{BUSY_WAIT, ConnectionState, Driver, Served, VolumeId, Waiting};
 use crate::session::Order;
 use crate::translate::is_gone;
 use crate::volume::BufferPool;
@@ -78,7 +78,7 @@ impl Driver {
 
     /// Somebody waits for memory: what is kept goes as soon as it is stable, at once while nobody makes it so.
     fn relieve(&mut self, now: Instant) {
-        let is_down = matches!(self.link, Link::Down(_));
+        let is_down = matches!(self.link, ConnectionState::Down(_));
         for at in 0..self.keepers.len() {
             let is_in_vain = |kept: &Kept| {
                 let is_stuck = kept.rewriting.as_ref().is_some_and(|rewriting| rewriting.is_stuck(now));

@@ -5,7 +5,7 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Status};
 use super::flushing::Flushing;
 use super::rewriting::Rewriting;
 use super::{Driver, Trust, VolumeId};
-use crate::inventory::Mark;
+use crate::inventory::VolumeFingerprint;
 use crate::keeper::{Fate, Keeper, Word};
 use crate::session::Answer;
 use crate::translate::{Again, Request, Task};
@@ -17,7 +17,7 @@ const GRAIN_BYTES: u64 = 4096;
 
 /// The acknowledged writes of one volume, whichever handles gave them.
 pub(super) struct Kept {
-    mark: Mark,
+    mark: VolumeFingerprint,
     pub(super) keeper: Keeper<Request>,
     pub(super) flushing: Flushing,
     /// They are being given again.
@@ -31,7 +31,7 @@ impl Driver {
     }
 
     /// The place of what is kept of the volume; all its handles have one.
-    pub(super) fn keeper_of(&mut self, mark: &Mark, word: Word) -> usize {
+    pub(super) fn keeper_of(&mut self, mark: &VolumeFingerprint, word: Word) -> usize {
         let is_its = |kept: &Option<Kept>| kept.as_ref().is_some_and(|kept| !mark.is_empty() && kept.mark == *mark);
         if let Some(at) = self.keepers.iter().position(is_its) {
             return at;

@@ -2,7 +2,7 @@
 
 use sanwire_core::Instant;
 
-use super::{BUSY_WAIT, Driver, Link, Served, Stalled, Trust, Verifying, VolumeId, VolumeSummary, Waiting};
+use super::{BUSY_WAIT, ConnectionState, Driver, Served, Stalled, Trust, Verifying, VolumeId, VolumeSummary, Waiting};
 use crate::queue::{Completer, OpQueue};
 use crate::session::Answer;
 use crate::translate::{Again, Limits};
@@ -74,14 +74,14 @@ impl Driver {
 
     /// How much one command of the volume may be about, as its unit and the server have it.
     pub(super) fn limits(&self, served: &Served) -> Limits {
-        let Link::Up(server) = &self.link else { return served.limits };
+        let ConnectionState::Up(server) = &self.link else { return served.limits };
         let transfer_max_bytes = served.limits.transfer_max_bytes.min(server.transfer_limit_bytes);
         Limits { transfer_max_bytes, ..served.limits }
     }
 
     /// Commands of volumes that may be given now.
     pub(super) fn room(&self) -> usize {
-        let Link::Up(server) = &self.link else { return 0 };
+        let ConnectionState::Up(server) = &self.link else { return 0 };
         if self.verifying == Verifying::All || self.must_verify || self.span() >= SPAN_MAX {
             return 0;
         }
@@ -125,7 +125,7 @@ impl Driver {
     /// Takes an operation of a volume, if there is one and room for it, or its end; false when there was nothing.
     fn take_from(&mut self, index: usize, now: Instant) -> bool {
         let Some(served) = &self.volumes[index] else { return false };
-        let is_down = matches!(self.link, Link::Down(_));
+        let is_down = matches!(self.link, ConnectionState::Down(_));
         let may_go = is_down || (self.room() > 0 && self.is_served(served));
         let op = if may_go { served.queue.pop() } else { None };
         let Some(op) = op else {

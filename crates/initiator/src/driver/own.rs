@@ -6,7 +6,7 @@ use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Instant, Lun};
 use sanwire_scsi::Cdb;
 
-use super::{BUSY_WAIT, Driver, Link, OwnAnswer, Verifying, Waiting};
+use super::{BUSY_WAIT, ConnectionState, Driver, OwnAnswer, Verifying, Waiting};
 use crate::session::{Failure, Order, OrderId};
 
 /// How long a unit is asked again that is busy.
@@ -33,7 +33,7 @@ impl Driver {
         }
         let end = now + BUSY_WAIT;
         let before = self.rest_until.replace(end);
-        while self.session.now() < end && matches!(self.link, Link::Up(_)) && !self.is_too_late() {
+        while self.session.now() < end && matches!(self.link, ConnectionState::Up(_)) && !self.is_too_late() {
             self.turn_or_sleep();
         }
         self.rest_until = before;
@@ -56,7 +56,7 @@ impl Driver {
         let data_in = (data_in_bytes > 0).then(|| Frame::from(vec![0; data_in_bytes]));
         let mut order = Order { lun, cdb, data_out, data_in };
         let id = loop {
-            if let Link::Down(failure) = &self.link {
+            if let ConnectionState::Down(failure) = &self.link {
                 return Err(failure.clone());
             }
             if self.is_too_late() {
@@ -67,7 +67,7 @@ impl Driver {
                 Err(back) => order = back,
             }
             // Held commands take all places, and they stay until the verification is over.
-            if self.verifying == Verifying::All && matches!(self.link, Link::Up(_)) {
+            if self.verifying == Verifying::All && matches!(self.link, ConnectionState::Up(_)) {
                 return Err(Failure::Full);
             }
             self.turn_or_sleep();
@@ -80,7 +80,7 @@ impl Driver {
     pub(crate) fn administer(&mut self, request: &[u8], room_bytes: usize) -> Option<Result<Vec<u8>, Failure>> {
         let (mut request, mut room) = (Slice::from(request.to_vec()), Frame::from(vec![0; room_bytes]));
         let id = loop {
-            if let Link::Down(failure) = &self.link {
+            if let ConnectionState::Down(failure) = &self.link {
                 return Some(Err(failure.clone()));
             }
             match self.session.administer(request, room, self.session.now())? {

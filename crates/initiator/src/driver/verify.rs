@@ -6,9 +6,9 @@ use sanwire_scsi::AdditionalSense;
 
 use super::keeping::tells_of_power;
 use super::own::too_late;
-use super::{Driver, Link, Served, Trust, Verifying, VolumeId, Waiting};
+use super::{ConnectionState, Driver, Served, Trust, Verifying, VolumeId, Waiting};
 use crate::endpoint::ConnectError;
-use crate::inventory::{self, Contents, Mark};
+use crate::inventory::{self, Contents, VolumeFingerprint};
 use crate::session::Failure;
 use crate::volume::VolumeError;
 
@@ -61,7 +61,7 @@ impl Driver {
 
     /// Looks at volumes where there is reason to, as soon as that is safe.
     pub(super) fn settle_doubts(&mut self) {
-        if self.verifying != Verifying::Nothing || !matches!(self.link, Link::Up(_)) {
+        if self.verifying != Verifying::Nothing || !matches!(self.link, ConnectionState::Up(_)) {
             return;
         }
         if self.must_verify {
@@ -116,7 +116,7 @@ impl Driver {
                 // Another session begins with another look at all. Who has no more time for this one leaves it to the next.
                 Look::Interrupted => self.must_verify |= self.is_too_late(),
             }
-            let is_lost = !matches!(self.link, Link::Up(_));
+            let is_lost = !matches!(self.link, ConnectionState::Up(_));
             self.must_verify |= is_lost;
             if self.must_verify {
                 self.verifying = Verifying::Nothing;
@@ -177,7 +177,7 @@ impl Driver {
 
     /// Seeks a volume that has lost its number among all units, but for those whose users do not doubt them, or whose
     /// commands are under way.
-    fn find(&mut self, id: VolumeId, mark: &Mark) -> Result<Place, Failure> {
+    fn find(&mut self, id: VolumeId, mark: &VolumeFingerprint) -> Result<Place, Failure> {
         if mark.is_empty() {
             return Ok(Place::Nowhere);
         }
@@ -210,7 +210,7 @@ impl Driver {
         self.verifying != Verifying::All && self.is_in_flight(id)
     }
 
-    fn moved(&mut self, id: VolumeId, to: Lun, mark: &Mark, block_bytes: u32) -> Look {
+    fn moved(&mut self, id: VolumeId, to: Lun, mark: &VolumeFingerprint, block_bytes: u32) -> Look {
         let contents = match inventory::contents(self, to) {
             // It has moved on since it was found: it stays in doubt, and is sought again.
             Ok(contents) if contents.mark != *mark => return Look::Settled,
@@ -230,7 +230,7 @@ impl Driver {
 
     /// The volume is there.
     fn settle(&mut self, id: VolumeId, lun: Lun, contents: &Contents) -> Look {
-        let Link::Up(server) = self.link.clone() else { return Look::Interrupted };
+        let ConnectionState::Up(server) = self.link.clone() else { return Look::Interrupted };
         // At another number it was not told as this volume's.
         if let Some(served) = self.served_mut(id) {
             served.has_lost_power |= contents.has_lost_power;
@@ -304,7 +304,11 @@ impl Driver {
         let before = self.quiet.replace(lun);
         // In a session that begins meanwhile all that was given is held, until it has been seen to.
         let is_over = |driver: &Self| driver.must_verify && driver.verifying != Verifying::Nothing;
-        while self.is_busy(lun) && !matches!(self.link, Link::Down(_)) && !self.is_too_late() && !is_over(self) {
+        while self.is_busy(lun)
+            && !matches!(self.link, ConnectionState::Down(_))
+            && !self.is_too_late()
+            && !is_over(self)
+        {
             self.turn_or_sleep();
         }
         let result = if self.is_busy(lun) { Err(self.unanswered()) } else { ask(self) };
@@ -314,12 +318,12 @@ impl Driver {
 
     /// What was under way has not ended in time.
     fn unanswered(&self) -> ConnectError {
-        let failure = if let Link::Down(failure) = &self.link { failure.clone() } else { too_late() };
+        let failure = if let ConnectionState::Down(failure) = &self.link { failure.clone() } else { too_late() };
         ConnectError::Handshake { server: self.server_name.to_string(), failure }
     }
 
     /// The unit of this number has said who it is.
-    pub(crate) fn met(&mut self, lun: Lun, mark: &Mark) {
+    pub(crate) fn met(&mut self, lun: Lun, mark: &VolumeFingerprint) {
         let users = self.volumes.iter().flatten().filter(|served| served.lun == lun && served.mark != *mark);
         let others: Vec<VolumeId> = users.filter(|user| user.trust.is_found()).map(|served| served.id).collect();
         others.into_iter().for_each(|id| self.doubt(id));

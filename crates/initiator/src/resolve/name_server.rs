@@ -14,7 +14,7 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE
 const DNS_PORT: u16 = 53;
 
 /// How long one server has for one answer.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often each server is asked.
 const ROUNDS: usize = 2;
@@ -105,7 +105,7 @@ impl NameServers {
     pub(super) fn ask(&self, name: &str, kind: TYPE, deadline: Instant) -> io::Result<Vec<Record>> {
         let mut failure = io::Error::new(ErrorKind::TimedOut, "no name server has answered");
         for server in std::iter::repeat_n(&self.0, ROUNDS).flatten() {
-            let until = deadline.min(Instant::now() + ANSWER_PATIENCE);
+            let until = deadline.min(Instant::now() + ANSWER_TIMEOUT);
             match Query::new(name, kind)?.ask(*server, until) {
                 Ok(records) => return Ok(records),
                 Err(error) => failure = io::Error::new(error.kind(), format!("name server {server}: {error}")),

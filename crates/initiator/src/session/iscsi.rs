@@ -27,7 +27,7 @@ const LOOK_UP_EVERY: Duration = Duration::from_secs(2);
 
 /// How long a target may take to read what is left for it on a connection that is to be closed: until then the memory of that is
 /// not free for others.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The client's end of the protocol and its sockets.
 pub(crate) struct Iscsi {
@@ -95,7 +95,7 @@ impl Iscsi {
                 },
                 ClientAction::Close { connection } => {
                     if let Some(socket) = self.sockets.get_mut(&connection) {
-                        socket.stage = Stage::Closing { until: now + CLOSE_PATIENCE };
+                        socket.stage = Stage::Closing { until: now + CLOSE_TIMEOUT };
                     }
                 }
             }

@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Instant, Lun, Protection};
-use sanwire_hyperscsi::{Failure as WireFailure, LinkStatus, Wishes};
+use sanwire_hyperscsi::{DesiredOptions, Failure as WireFailure, LinkStatus};
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::{Cdb, Status};
 
@@ -100,7 +100,7 @@ pub(crate) struct ServerInfo {
 /// What a connection is to be from now on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Wish {
-    pub(crate) wishes: Wishes,
+    pub(crate) wishes: DesiredOptions,
     /// Packets of commands and answers are never guarded less.
     pub(crate) protection_min: Protection,
 }

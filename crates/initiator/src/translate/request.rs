@@ -12,37 +12,37 @@ const LBA_STATUS_BYTES: u32 = 8 + 63 * 16;
 
 /// Which commands a unit knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Form {
+pub(crate) enum CdbSize {
     /// Those of ten bytes.
     Ten,
     /// Those of sixteen.
     Sixteen,
 }
 
-impl Form {
+impl CdbSize {
     /// The most blocks that one command can say.
     pub(crate) fn blocks_max(self) -> u64 {
         match self {
-            Form::Ten => u16::MAX.into(),
-            Form::Sixteen => u32::MAX.into(),
+            CdbSize::Ten => u16::MAX.into(),
+            CdbSize::Sixteen => u32::MAX.into(),
         }
     }
 
     /// What the shorter form cannot say is said in the longer one: the unit refuses it.
     fn read(self, extent: Extent) -> Cdb {
-        let short = if self == Form::Ten { build::read_10(extent) } else { None };
+        let short = if self == CdbSize::Ten { build::read_10(extent) } else { None };
         short.unwrap_or_else(|| build::read_16(extent))
     }
 
     fn write(self, extent: Extent, is_stable: bool) -> Cdb {
-        let short = if self == Form::Ten { build::write_10(extent, is_stable) } else { None };
+        let short = if self == CdbSize::Ten { build::write_10(extent, is_stable) } else { None };
         short.unwrap_or_else(|| build::write_16(extent, is_stable))
     }
 
     pub(crate) fn flush(self) -> Cdb {
         match self {
-            Form::Ten => build::synchronize_cache_10(),
-            Form::Sixteen => build::synchronize_cache_16(Extent { lba: 0, blocks: 0 }),
+            CdbSize::Ten => build::synchronize_cache_10(),
+            CdbSize::Sixteen => build::synchronize_cache_16(Extent { lba: 0, blocks: 0 }),
         }
     }
 }
@@ -75,7 +75,7 @@ pub(crate) enum Task {
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) task: Task,
-    form: Form,
+    form: CdbSize,
     pub(crate) block_bytes: u32,
     pub(crate) lba: u64,
     pub(crate) blocks: u64,
@@ -85,7 +85,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// The request of an operation, and the frame for the data of its answer. Offsets and lengths were checked by the volume.
-    pub(crate) fn new(form: Form, block_bytes: u32, kind: OpKind) -> (Self, Option<Frame>) {
+    pub(crate) fn new(form: CdbSize, block_bytes: u32, kind: OpKind) -> (Self, Option<Frame>) {
         let of = |task, offset_bytes: u64, length_bytes: u64, data| {
             let block = u64::from(block_bytes.max(1));
             Request { task, form, block_bytes, lba: offset_bytes / block, blocks: length_bytes / block, data }
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn zeroes_are_sent_as_one_block_that_every_device_understands() {
         let zeroes = OpKind::WriteZeroes { offset_bytes: 512, length_bytes: 4096 };
-        let order = Request::new(Form::Sixteen, 512, zeroes).0.order(Lun::default(), None);
+        let order = Request::new(CdbSize::Sixteen, 512, zeroes).0.order(Lun::default(), None);
         assert_eq!(order.cdb, build::write_same_16(Extent { lba: 1, blocks: 8 }, false, false));
         assert_eq!(order.data_out.as_deref(), Some(&[0; 512][..]));
     }
@@ -241,7 +241,7 @@ mod tests {
         let write = |lba: u64, blocks: u64| {
             let data: Vec<u8> = (lba..lba + blocks).flat_map(|lba| [lba as u8; 512]).collect();
             let kind = OpKind::Write { offset_bytes: lba * 512, data: Slice::from(data), stable: false };
-            Request::new(Form::Sixteen, 512, kind).0
+            Request::new(CdbSize::Sixteen, 512, kind).0
         };
         let left = |lba, blocks| {
             let parts = write(10, 5).outside(&write(lba, blocks))?;
@@ -257,7 +257,7 @@ mod tests {
     /// The commands of a request of which so many blocks go at once.
     fn commands(kind: OpKind, transfer_blocks: u32, range_blocks: u64) -> Vec<Order> {
         let limits = Limits { transfer_max_bytes: transfer_blocks * 512, range_max_bytes: range_blocks * 512 };
-        let ((request, _), mut progress) = (Request::new(Form::Sixteen, 512, kind), Progress::default());
+        let ((request, _), mut progress) = (Request::new(CdbSize::Sixteen, 512, kind), Progress::default());
         let mut commands = Vec::new();
         loop {
             progress.give(&request, limits);

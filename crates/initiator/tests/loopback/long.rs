@@ -1,7 +1,7 @@
 //! Transfers that are longer than the memory of the server's thread that serves them.
 
 use sanwire_initiator::{Client, ClientOptions, Url, VolumeError};
-use sanwire_target::{AllowList, ExportConfig, Target, TargetConfig, Wire};
+use sanwire_server::{AllowList, Server, ServerConfig, TargetNodeConfig, Wire};
 
 use crate::{config, options, url};
 
@@ -9,20 +9,20 @@ const LONGEST: usize = 16 << 20;
 const LONGEST_OF_HYPERSCSI: usize = 3 << 20;
 
 /// A server whose shards have no more memory than they must.
-fn small_server(volume: &str) -> Target {
-    let settings = TargetConfig {
+fn small_server(volume: &str) -> Server {
+    let settings = ServerConfig {
         wires: vec![
             Wire::HsIp { address: "127.0.0.1:0".parse().unwrap() },
             Wire::Iscsi { address: "127.0.0.1:0".parse().unwrap(), group_tag: 1 },
         ],
-        exports: vec![ExportConfig::of_volume("disk", AllowList::default()).unwrap()],
+        exports: vec![TargetNodeConfig::of_volume("disk", AllowList::default()).unwrap()],
         memory_bytes: 0,
         ..config(&[volume])
     };
-    Target::start(settings).unwrap()
+    Server::start(settings).unwrap()
 }
 
-fn iscsi(target: &Target) -> Url {
+fn iscsi(target: &Server) -> Url {
     let (portal, _) = target.wires()[1].portal().unwrap();
     format!("iscsi://{portal}/iqn.2026-11.org.sanwire:disk/0").parse().unwrap()
 }

@@ -17,20 +17,20 @@ use sanwire_core::{Lun, Protection};
 use sanwire_hyperscsi::{Identity, Recovery, random};
 use sanwire_initiator::{Client, ClientOptions, ConnectError, VolumeError};
 use sanwire_io::file::EngineKind;
-use sanwire_target::{
-    AllowList, Answer, Asker, ClientConfig, Compression, Desk, Manager, Request, Response, Target, TargetConfig,
-    VolumeConfig, Wire,
+use sanwire_server::{
+    AllowList, Answer, Asker, ClientConfig, Compression, ManagementHandle, Manager, Request, Response, Server,
+    ServerConfig, VolumeConfig, Wire,
 };
 
-fn config(volumes: &[&str]) -> TargetConfig {
-    TargetConfig {
+fn config(volumes: &[&str]) -> ServerConfig {
+    ServerConfig {
         name: "test-server".into(),
         identity: Identity::from_private(random().unwrap()).unwrap(),
         psk: [0; 32],
         wires: vec![Wire::HsIp { address: "127.0.0.1:0".parse().unwrap() }],
         protection: Protection::Checksum,
         compression: Compression::Off,
-        rekey_interval: TargetConfig::REKEY_INTERVAL_DEFAULT,
+        rekey_interval: ServerConfig::REKEY_INTERVAL_DEFAULT,
         allow: AllowList::default(),
         volumes: volumes
             .iter()
@@ -40,7 +40,7 @@ fn config(volumes: &[&str]) -> TargetConfig {
         exports: vec![],
         discovery: Default::default(),
         shards: 2,
-        memory_bytes: TargetConfig::MEMORY_BYTES_DEFAULT,
+        memory_bytes: ServerConfig::MEMORY_BYTES_DEFAULT,
         ring_bytes: 1 << 20,
         engine: EngineKind::Auto,
         recovery: Recovery::default(),
@@ -51,14 +51,14 @@ fn config(volumes: &[&str]) -> TargetConfig {
     }
 }
 
-fn url(target: &Target, volume: &str) -> sanwire_initiator::Url {
+fn url(target: &Server, volume: &str) -> sanwire_initiator::Url {
     let Wire::HsIp { address } = &target.wires()[0] else { panic!("an IP wire") };
     format!("hs+ip://{address}/{volume}").parse().unwrap()
 }
 
 #[test]
 fn what_is_written_is_read_again() {
-    let target = Target::start(config(&["ram0=ram:64M", "big=ram:8M,block=4096"])).unwrap();
+    let target = Server::start(config(&["ram0=ram:64M", "big=ram:8M,block=4096"])).unwrap();
     let options = ClientOptions::anonymous().unwrap();
     let mut client = Client::connect(&url(&target, "ram0"), &options).unwrap();
     let names: Vec<String> = client.volumes().unwrap().into_iter().map(|volume| volume.name.to_string()).collect();
@@ -91,7 +91,7 @@ fn what_is_written_is_read_again() {
 
 #[test]
 fn errors_say_what_to_do() {
-    let target = Target::start(config(&["ram0=ram:1M"])).unwrap();
+    let target = Server::start(config(&["ram0=ram:1M"])).unwrap();
     let mut options = ClientOptions::anonymous().unwrap();
     let mut client = Client::connect(&url(&target, "nope"), &options).unwrap();
     let error = client.open("nope").unwrap_err();
@@ -108,9 +108,9 @@ fn errors_say_what_to_do() {
 #[test]
 fn two_servers_do_not_share_a_port() {
     let mut settings = config(&["ram0=ram:1M"]);
-    let target = Target::start(settings.clone()).unwrap();
+    let target = Server::start(settings.clone()).unwrap();
     settings.wires = target.wires().to_vec();
-    let error = Target::start(settings).map(|_| ()).unwrap_err().to_string();
+    let error = Server::start(settings).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("is another server running on 127.0.0.1:"), "{error}");
     target.stop().unwrap();
 }
@@ -121,7 +121,7 @@ fn a_restarted_server_is_a_pause() {
     std::fs::create_dir_all(&directory).unwrap();
     let spec = format!("disk=file:{},size=16M", directory.join("disk.img").display());
     let mut settings = config(&[&spec]);
-    let target = Target::start(settings.clone()).unwrap();
+    let target = Server::start(settings.clone()).unwrap();
     settings.wires = target.wires().to_vec();
     let mut client = Client::connect(&url(&target, "disk"), &ClientOptions::anonymous().unwrap()).unwrap();
     let volume = client.open("disk").unwrap();
@@ -130,7 +130,7 @@ fn a_restarted_server_is_a_pause() {
     target.stop().unwrap();
     let restart = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));
-        Target::start(settings).unwrap()
+        Server::start(settings).unwrap()
     });
     client.block_on(volume.write(65_536, data)).unwrap();
     let back = client.block_on(async { volume.read(0, volume.buffer(131_072).await?).await }).unwrap();
@@ -143,14 +143,14 @@ fn a_restarted_server_is_a_pause() {
 #[test]
 fn a_replaced_volume_is_not_written_to() {
     let mut settings = config(&["disk=ram:16M"]);
-    let target = Target::start(settings.clone()).unwrap();
+    let target = Server::start(settings.clone()).unwrap();
     settings.wires = target.wires().to_vec();
     let mut client = Client::connect(&url(&target, "disk"), &ClientOptions::anonymous().unwrap()).unwrap();
     let volume = client.open("disk").unwrap();
     client.block_on(volume.write(0, sanwire_buffer::Slice::from(vec![1; 4096]))).unwrap();
     target.stop().unwrap();
     // The memory is gone with the server: what comes back under the same name is another disk.
-    let target = Target::start(settings).unwrap();
+    let target = Server::start(settings).unwrap();
     let write = client.block_on(volume.write(4096, sanwire_buffer::Slice::from(vec![2; 4096])));
     assert!(write.is_err(), "{write:?}");
     let mut fresh = Client::connect(&url(&target, "disk"), &ClientOptions::anonymous().unwrap()).unwrap();
@@ -166,7 +166,7 @@ fn a_server_that_is_away_for_too_long_is_used_again_when_it_is_back() {
     let directory = std::env::temp_dir().join(format!("sanwire-late-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let mut settings = config(&[&format!("disk=file:{},size=16M", directory.join("disk.img").display())]);
-    let target = Target::start(settings.clone()).unwrap();
+    let target = Server::start(settings.clone()).unwrap();
     settings.wires = target.wires().to_vec();
     let mut options = ClientOptions::anonymous().unwrap();
     options.reconnect_patience = Some(Duration::from_millis(200));
@@ -181,7 +181,7 @@ fn a_server_that_is_away_for_too_long_is_used_again_when_it_is_back() {
         assert!(matches!(away, VolumeError::Disconnected { .. }), "{away}");
     }
     assert!(matches!(client.open("other"), Err(ConnectError::Handshake { .. })), "nothing is asked meanwhile");
-    let target = Target::start(settings).unwrap();
+    let target = Server::start(settings).unwrap();
     while write(&mut client, 3).is_err() {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -226,7 +226,7 @@ fn write_deep_beyond_a_restart() -> Duration {
     let spec = |size, more| format!("disk=file:{},size={size}{more}", directory.join("disk.img").display());
     // Slow enough that the server stops with every place taken.
     let mut settings = config(&[&spec("16M", ",delay=write:10s")]);
-    let target = Target::start(settings.clone()).unwrap();
+    let target = Server::start(settings.clone()).unwrap();
     settings.wires = target.wires().to_vec();
     settings.volumes = config(&[&spec("32M", ",grow")]).volumes;
     let mut client = Client::connect(&url(&target, "disk"), &ClientOptions::anonymous().unwrap()).unwrap();
@@ -235,7 +235,7 @@ fn write_deep_beyond_a_restart() -> Duration {
         std::thread::sleep(Duration::from_millis(300));
         target.stop().unwrap();
         std::thread::sleep(Duration::from_millis(1500));
-        Target::start(settings).unwrap()
+        Server::start(settings).unwrap()
     });
     let before = thread_cpu_nanos();
     client.block_on(all((0..200u64).map(|at| {
@@ -257,7 +257,7 @@ fn write_deep_beyond_a_restart() -> Duration {
 
 #[test]
 fn a_server_that_its_client_pauses_answers_when_it_may_go_on() {
-    let target = Target::start(config(&["disk=ram:16M"])).unwrap();
+    let target = Server::start(config(&["disk=ram:16M"])).unwrap();
     let mut client = Client::connect(&url(&target, "disk"), &ClientOptions::anonymous().unwrap()).unwrap();
     let volume = client.open("disk").unwrap();
     assert!(client.pause(true));
@@ -290,7 +290,7 @@ fn a_server_that_its_client_pauses_answers_when_it_may_go_on() {
 
 #[test]
 fn another_thread_pauses_the_server_of_a_connection_that_is_run_in_the_background() {
-    let target = Target::start(config(&["disk=ram:16M"])).unwrap();
+    let target = Server::start(config(&["disk=ram:16M"])).unwrap();
     let mut client = Client::connect(&url(&target, "disk"), &ClientOptions::anonymous().unwrap()).unwrap();
     let volume = client.open("disk").unwrap();
     let pauser = client.pauser();
@@ -308,7 +308,7 @@ fn another_thread_pauses_the_server_of_a_connection_that_is_run_in_the_backgroun
 #[test]
 fn a_connection_without_volumes_ends_also_while_the_server_is_away() {
     for patience in [None, Some(Duration::from_millis(500))] {
-        let target = Target::start(config(&["ram0=ram:1M"])).unwrap();
+        let target = Server::start(config(&["ram0=ram:1M"])).unwrap();
         let mut options = ClientOptions::anonymous().unwrap();
         options.reconnect_patience = patience;
         let mut client = Client::connect(&url(&target, "ram0"), &options).unwrap();
@@ -328,7 +328,7 @@ fn a_connection_without_volumes_ends_also_while_the_server_is_away() {
 
 #[test]
 fn a_deep_queue_does_not_shut_the_others_out() {
-    let target = Target::start(config(&["deep=ram:1M,delay=read:20ms", "other=ram:1M"])).unwrap();
+    let target = Server::start(config(&["deep=ram:1M,delay=read:20ms", "other=ram:1M"])).unwrap();
     let mut client = Client::connect(&url(&target, "deep"), &ClientOptions::anonymous().unwrap()).unwrap();
     let (deep, other) = (client.open("deep").unwrap(), client.open("other").unwrap());
     let read = async |volume: &sanwire_initiator::Volume| volume.read(0, volume.buffer(512).await?).await.map(drop);
@@ -372,10 +372,10 @@ fn a_storm_of_management_does_not_disturb_data() {
 fn manage_in_a_storm() -> usize {
     let (honest, permitted, stranger) = (options(), options(), options());
     let manages = ClientConfig { manage: true, ..ClientConfig::new(permitted.identity.client_id()) };
-    let settings = TargetConfig { clients: vec![manages], ..config(&["ram0=ram:16M"]) };
-    let target = Target::start(settings.clone()).unwrap();
+    let settings = ServerConfig { clients: vec![manages], ..config(&["ram0=ram:16M"]) };
+    let target = Server::start(settings.clone()).unwrap();
     let url = url(&target, "ram0");
-    let desk = Desk::new(Manager::new(target, settings, Box::new(|| Err("there is no file".into()))));
+    let desk = ManagementHandle::new(Manager::new(target, settings, Box::new(|| Err("there is no file".into()))));
     let storm = |options: ClientOptions, part: &'static [u8]| {
         let mut client = Client::connect(&url, &options).unwrap();
         std::thread::spawn(move || {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sanwire_initiator::{Client, ClientOptions, Url};
-use sanwire_target::{AllowList, ExportConfig, Target, TargetConfig, Wire};
+use sanwire_server::{AllowList, Server, ServerConfig, TargetNodeConfig, Wire};
 use simple_dns::rdata::{A, RData, SRV};
 use simple_dns::{CLASS, Name, Packet, QTYPE, ResourceRecord, TYPE};
 
@@ -60,10 +60,10 @@ fn goes_on_elsewhere(test: &str, url: &str, moving: &Arc<Mutex<Ipv4Addr>>) {
     let directory = std::env::temp_dir().join(format!("sanwire-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let spec = format!("disk=file:{},size=16M", directory.join("disk.img").display());
-    let exports = vec![ExportConfig::of_volume("disk", AllowList::default()).unwrap()];
+    let exports = vec![TargetNodeConfig::of_volume("disk", AllowList::default()).unwrap()];
     let port = free_port();
-    let mut settings = TargetConfig { wires: wires_at(HERE, port), exports, ..config(&[&spec]) };
-    let target = Target::start(settings.clone()).unwrap();
+    let mut settings = ServerConfig { wires: wires_at(HERE, port), exports, ..config(&[&spec]) };
+    let target = Server::start(settings.clone()).unwrap();
     let mut options = ClientOptions::anonymous().unwrap();
     options.name_servers = vec![name_server(port, Arc::clone(moving))];
     options.reconnect_patience = Some(Duration::from_secs(60));
@@ -76,7 +76,7 @@ fn goes_on_elsewhere(test: &str, url: &str, moving: &Arc<Mutex<Ipv4Addr>>) {
     target.stop().unwrap();
     *moving.lock().unwrap() = THERE;
     settings.wires = wires_at(THERE, port);
-    let target = Target::start(settings).unwrap();
+    let target = Server::start(settings).unwrap();
     client.block_on(volume.write(65_536, data)).unwrap();
     let back = client.block_on(async { volume.read(0, volume.buffer(131_072).await?).await }).unwrap();
     assert!(back.iter().all(|byte| *byte == 0x5a));
@@ -104,9 +104,9 @@ fn a_host_is_looked_up_again_while_its_server_was_never_found() {
         [("hs+ip://moving.test:PORT/disk", "disk"), ("iscsi://moving.test:PORT/iqn.2026-11.org.sanwire:disk/0", "0")]
     {
         let port = free_port();
-        let exports = vec![ExportConfig::of_volume("disk", AllowList::default()).unwrap()];
+        let exports = vec![TargetNodeConfig::of_volume("disk", AllowList::default()).unwrap()];
         let target =
-            Target::start(TargetConfig { wires: wires_at(THERE, port), exports, ..config(&["disk=ram:1M"]) }).unwrap();
+            Server::start(ServerConfig { wires: wires_at(THERE, port), exports, ..config(&["disk=ram:1M"]) }).unwrap();
         let moving = Arc::new(Mutex::new(NOBODY));
         let mut options = ClientOptions::anonymous().unwrap();
         options.name_servers = vec![name_server(port, Arc::clone(&moving))];

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sanwire_buffer::Slice;
 use sanwire_core::Lun;
 use sanwire_initiator::{Client, Url, Volume, VolumeError};
-use sanwire_target::{AllowList, ExportConfig, Target, TargetConfig, VolumeConfig, Wire};
+use sanwire_server::{AllowList, Server, ServerConfig, TargetNodeConfig, VolumeConfig, Wire};
 
 use super::{config, options, url};
 
@@ -18,7 +18,7 @@ const BLOCK_BYTES: usize = 4096;
 const DEPTH: u64 = 16;
 
 /// A server of two volumes, both of which are also units of one iSCSI target.
-struct World(Target);
+struct World(Server);
 
 fn lun(number: u16) -> Lun {
     Lun::new(number).unwrap()
@@ -28,10 +28,10 @@ impl World {
     fn new() -> World {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let units = BTreeMap::from([(lun(0), "a".to_owned()), (lun(1), "b".to_owned())]);
-        let export = ExportConfig { units, ..ExportConfig::of_volume("all", AllowList::default()).unwrap() };
+        let export = TargetNodeConfig { units, ..TargetNodeConfig::of_volume("all", AllowList::default()).unwrap() };
         let wires = vec![Wire::HsIp { address: any_port }, Wire::Iscsi { address: any_port, group_tag: 1 }];
-        let settings = TargetConfig { wires, exports: vec![export], ..config(&["a=ram:1M", "b=ram:1M"]) };
-        World(Target::start(settings).unwrap())
+        let settings = ServerConfig { wires, exports: vec![export], ..config(&["a=ram:1M", "b=ram:1M"]) };
+        World(Server::start(settings).unwrap())
     }
 
     /// Both ways to the volumes, and the names of the volumes there.

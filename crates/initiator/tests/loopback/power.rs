@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use sanwire_buffer::Slice;
 use sanwire_initiator::{Client, ClientOptions, Url, Volume, VolumeError};
-use sanwire_target::{AllowList, ExportConfig, Target, TargetConfig, Wire};
+use sanwire_server::{AllowList, Server, ServerConfig, TargetNodeConfig, Wire};
 
 use super::{config, options};
 
@@ -16,8 +16,8 @@ const BLOCK_BYTES: usize = 4096;
 
 /// A server that can lose its power, with one volume in a file.
 struct Host {
-    target: Option<Target>,
-    settings: TargetConfig,
+    target: Option<Server>,
+    settings: ServerConfig,
     directory: PathBuf,
     /// What is stable.
     stable: Vec<u8>,
@@ -34,13 +34,13 @@ impl Host {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let wires = vec![Wire::Iscsi { address: any_port, group_tag: 1 }, Wire::HsIp { address: any_port }];
         let spec = format!("disk=file:{},size=1M{layers}", directory.join("disk.img").display());
-        let mut settings = TargetConfig {
+        let mut settings = ServerConfig {
             wires,
-            exports: vec![ExportConfig::of_volume("disk", AllowList::default()).unwrap()],
+            exports: vec![TargetNodeConfig::of_volume("disk", AllowList::default()).unwrap()],
             state_directory: Some(directory.join("state")),
             ..config(&[&spec])
         };
-        let target = Target::start(settings.clone()).unwrap();
+        let target = Server::start(settings.clone()).unwrap();
         settings.wires = target.wires().to_vec();
         let stable = std::fs::read(directory.join("disk.img")).unwrap();
         Host { target: Some(target), settings, directory, stable }
@@ -74,7 +74,7 @@ impl Host {
     }
 
     fn start(&mut self) {
-        self.target = Some(Target::start(self.settings.clone()).unwrap());
+        self.target = Some(Server::start(self.settings.clone()).unwrap());
     }
 
     fn block(&self, at: usize) -> u8 {

@@ -2,19 +2,19 @@
 
 use sanwire_buffer::Slice;
 use sanwire_core::Protection;
-use sanwire_hyperscsi::Wishes;
+use sanwire_hyperscsi::DesiredOptions;
 use sanwire_initiator::Client;
-use sanwire_target::Target;
+use sanwire_server::Server;
 
 use crate::{config, options, url};
 
 #[test]
 fn what_was_cut_before_the_largest_transfer_became_smaller_is_read_and_written_all_the_same() {
-    let target = Target::start(config(&["ram0=ram:16M"])).unwrap();
+    let target = Server::start(config(&["ram0=ram:16M"])).unwrap();
     let mut client = Client::connect(&url(&target, "ram0"), &options()).unwrap();
     let volume = client.open("ram0").unwrap();
     let length = volume.info().transfer_max_bytes as usize;
-    let wishes = Wishes { transfer_max_bytes: Some(65_536), ..Wishes::default() };
+    let wishes = DesiredOptions { transfer_max_bytes: Some(65_536), ..DesiredOptions::default() };
     client.wishes().wish(wishes, Protection::Checksum).unwrap();
     client.block_on(async {
         while volume.info().transfer_max_bytes != 65_536 {

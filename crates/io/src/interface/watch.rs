@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     fn loopback(index: u32) -> Vec<Interface> {
         let interfaces = list().unwrap().into_iter().filter(|interface| interface.is_loopback);
@@ -174,20 +174,20 @@ mod tests {
         sender.send(1).unwrap();
         let look = Box::new(move || {
             let _ = begun.0.send(());
-            Ok(loopback(looks.lock().unwrap().recv_timeout(PATIENCE).map_err(io::Error::other)?))
+            Ok(loopback(looks.lock().unwrap().recv_timeout(TIMEOUT).map_err(io::Error::other)?))
         });
         let index = |watch: &Watch| watch.known().map(|interfaces| interfaces[0].index);
         let watch = Watch::begin(look, News(None));
         let first = watch.known().unwrap();
-        begun.1.recv_timeout(PATIENCE).unwrap();
-        begun.1.recv_timeout(PATIENCE).unwrap();
+        begun.1.recv_timeout(TIMEOUT).unwrap();
+        begun.1.recv_timeout(TIMEOUT).unwrap();
         let asked = Instant::now();
         for _ in 0..1000 {
-            assert!(asked.elapsed() < PATIENCE / 2);
+            assert!(asked.elapsed() < TIMEOUT / 2);
             assert!(Arc::ptr_eq(&first, &watch.known().unwrap()) && watch.contains(Peer::Ethernet(MacAddress([0; 6]))));
         }
         sender.send(2).unwrap();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while index(&watch) != Some(2) {
             assert!(Instant::now() < end, "the change was not seen");
             thread::sleep(Duration::from_millis(10));

@@ -7,7 +7,7 @@ use super::outgoing::QUEUE_PACKETS;
 use super::*;
 use crate::{Clock, Interest, Poller};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const STREAM: u64 = 7;
 
 fn loopback(address: &str) -> (Listener, SocketAddr) {
@@ -20,8 +20,8 @@ fn loopback(address: &str) -> (Listener, SocketAddr) {
 fn wait(poller: &mut Poller) -> Interest {
     let clock = Clock::new();
     let mut found = Interest::default();
-    let ready = poller.wait(&[], &[], None, Some(clock.now() + PATIENCE), &clock).unwrap();
-    assert!(ready.streams, "nothing in {PATIENCE:?}");
+    let ready = poller.wait(&[], &[], None, Some(clock.now() + TIMEOUT), &clock).unwrap();
+    assert!(ready.streams, "nothing in {TIMEOUT:?}");
     poller
         .poll_streams(&mut |key, ready| {
             assert_eq!(key, STREAM);

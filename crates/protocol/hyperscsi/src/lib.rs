@@ -18,11 +18,11 @@ mod cpace;
 pub mod handshake;
 mod keys;
 mod noise;
+mod option_exchange;
 mod options;
 mod ring;
 mod server;
 mod succession;
-mod terms;
 pub mod wire;
 
 use sanwire_core::Peer;
@@ -36,11 +36,11 @@ pub use counters::Counters;
 pub use keys::Randomness;
 pub use keys::{Identity, KeyError, Psk, random};
 pub use options::{
-    Agreed, DeviceOption, Offered, OptionConflict, OptionNumber, Options, PRIORITY_MAX, Stance, TooMany, Wishes,
+    Agreed, DesiredOptions, DeviceOption, Offered, OptionConflict, OptionNumber, Options, PRIORITY_MAX, Stance, TooMany,
 };
 pub use server::{
-    Admission, CommandHandle, Compressible, ConnectionStatus, Levels, LinkLimits, Offence, Server, ServerConfig,
-    ServerEvent,
+    Admission, CommandHandle, Compressible, ConnectionStatus, LinkLimits, ProtectionLookup, SecurityEvent, Server,
+    ServerConfig, ServerEvent,
 };
 
 /// The EtherType of HS/eth, registered for HyperSCSI.

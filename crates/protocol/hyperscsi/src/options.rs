@@ -247,7 +247,7 @@ fn bit(protection: Protection) -> u64 {
 
 /// What an end wants of its connections, beside how they are guarded.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Wishes {
+pub struct DesiredOptions {
     /// Whether data may be compressed.
     pub compression: Stance,
     /// Whether nothing is to be written.
@@ -264,7 +264,7 @@ pub struct Wishes {
     pub others: Options,
 }
 
-impl Wishes {
+impl DesiredOptions {
     /// These wishes as options of an end that takes no data packet guarded less than `protection_min`.
     ///
     /// # Errors

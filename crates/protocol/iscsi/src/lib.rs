@@ -28,7 +28,8 @@ pub mod wire;
 
 pub use chap::{ChapAlgorithm, ChapAlgorithmError, ChapSecret, Credential, SecretTooShort};
 pub use client::{
-    Client, ClientAction, ClientConfig, ClientEvent, CommandId, DiscoveredTarget, Failure, Order, ServerInfo, Wishes,
+    Client, ClientAction, ClientConfig, ClientEvent, CommandId, DesiredParameters, DiscoveredTarget, Failure, Order,
+    ServerInfo,
 };
 pub use digest::Digests;
 pub use login::{

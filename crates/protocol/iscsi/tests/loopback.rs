@@ -75,7 +75,7 @@ struct World {
     piece: usize,
 }
 
-fn config(wishes: Wishes, target: Option<IscsiName>) -> ClientConfig {
+fn config(wishes: DesiredParameters, target: Option<IscsiName>) -> ClientConfig {
     ClientConfig {
         initiator: "iqn.2026-11.org.sanwire:client".parse().unwrap(),
         isid: Isid([0x80, 0, 0, 0, 0, 1]),
@@ -287,7 +287,7 @@ fn fill(spaces: [&mut [u8]; 2], from: &mut VecDeque<u8>, count: usize) -> usize 
 
 #[test]
 fn a_discovery_session_finds_the_target() {
-    let wishes = Wishes { digests: true, error_recovery_level: 2, connections: 4 };
+    let wishes = DesiredParameters { digests: true, error_recovery_level: 2, connections: 4 };
     let mut world = World::new(config(wishes, None), 7);
     world.client.discover(world.now);
     world.run(usize::MAX);
@@ -315,7 +315,7 @@ proptest! {
         cuts in prop::collection::vec((0..60usize, 0..3usize), 0..6),
         lengths in prop::collection::vec(1..200usize, 1..10),
     ) {
-        let wishes = Wishes { digests, error_recovery_level, connections };
+        let wishes = DesiredParameters { digests, error_recovery_level, connections };
         let mut world = World::new(config(wishes, Some(name())), piece);
         let mut expected = world.disk.clone();
         let mut cuts = cuts.into_iter();

@@ -17,7 +17,7 @@ use super::initiator::{Initiator, Kind};
 use super::oracle::{Asked, Command, Oracle};
 use super::plan::Plan;
 use super::shard::{Begun, Shard};
-use crate::post::{Mail, Post};
+use crate::post::{Post, ShardMessage};
 use crate::random::Random;
 use crate::world::Outcome;
 
@@ -229,14 +229,14 @@ impl World {
         }
     }
 
-    fn read(&mut self, shard: usize, mail: Mail<Command, u64>) -> Outcome<()> {
+    fn read(&mut self, shard: usize, mail: ShardMessage<Command, u64>) -> Outcome<()> {
         match mail {
-            Mail::Abort(selection, barrier) => {
+            ShardMessage::Abort(selection, barrier) => {
                 self.shards[shard].engine.abort(&selection, Some(&barrier));
                 self.note_ended(shard)?;
                 drop(barrier);
             }
-            Mail::BarrierPassed(number) => {
+            ShardMessage::BarrierPassed(number) => {
                 let Some(Wait { by, what, covered }) = self.waits.remove(&number) else {
                     return Err(format!("barrier {number} was passed twice"));
                 };

@@ -9,7 +9,7 @@ use sanwire_hyperscsi::CommandHandle;
 
 use super::shard::{Command, Shard, WantedReset};
 use crate::executor::Counts;
-use crate::post::{Mail, Post};
+use crate::post::{Post, ShardMessage};
 use crate::random::Random;
 use crate::world::{self, Outcome};
 
@@ -86,12 +86,12 @@ impl Host {
         while let Some((number, mail)) = self.post.take(now) {
             let shard = &mut self.shards[number];
             match mail {
-                Mail::Abort(selection, barrier) => {
+                ShardMessage::Abort(selection, barrier) => {
                     shard.executor.abort(&selection, Some(&barrier));
                     shard.answer(now)?;
                 }
-                Mail::BarrierPassed(AbortedBy::Reset(handle)) => shard.server.managed(handle, true, now),
-                Mail::BarrierPassed(AbortedBy::Command(number)) => shard.executor.barrier_passed(number, now),
+                ShardMessage::BarrierPassed(AbortedBy::Reset(handle)) => shard.server.managed(handle, true, now),
+                ShardMessage::BarrierPassed(AbortedBy::Command(number)) => shard.executor.barrier_passed(number, now),
             }
         }
         self.answer(now)

@@ -11,7 +11,7 @@ use sanwire_hyperscsi::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag
 use sanwire_hyperscsi::{Client, ClientConfig, Identity};
 
 use super::attacker::loose;
-use super::cast::{PASSWORD, client_peer, server_peer};
+use super::participants::{PASSWORD, client_peer, server_peer};
 use super::plan::Medium;
 use super::wire::{Event, World};
 use crate::random::Random;

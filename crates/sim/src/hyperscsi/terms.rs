@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::limits::HYPERSCSI_TRANSFER_MAX_BYTES;
 use sanwire_core::{ClientId, Protection};
-use sanwire_hyperscsi::{Agreed, DeviceOption, Options, Stance, Wishes};
+use sanwire_hyperscsi::{Agreed, DesiredOptions, DeviceOption, Options, Stance};
 
-use super::cast::identity;
+use super::participants::identity;
 use super::plan::{PacketPlan, Plan};
 use super::wire::{Packets, World};
 use crate::random::Random;
@@ -23,9 +23,9 @@ const CAPS: [u64; 3] = [200_000, 1_000_000, 20_000_000];
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
     /// By the server, at first.
-    pub server: Wishes,
+    pub server: DesiredOptions,
     /// By the client.
-    pub client: Wishes,
+    pub client: DesiredOptions,
     /// How the client wants packets of data guarded at least.
     pub protection_min: Protection,
 }
@@ -55,7 +55,7 @@ pub(super) struct Wanted(Arc<Mutex<Now>>);
 
 #[derive(Debug)]
 struct Now {
-    wishes: BTreeMap<ClientId, Wishes>,
+    wishes: BTreeMap<ClientId, DesiredOptions>,
     protection: Protection,
 }
 
@@ -65,7 +65,7 @@ impl Wanted {
     }
 
     /// What the server wants of a client.
-    pub(super) fn of(&self, client: ClientId) -> Wishes {
+    pub(super) fn of(&self, client: ClientId) -> DesiredOptions {
         self.now().wishes.get(&client).cloned().unwrap_or_default()
     }
 
@@ -108,8 +108,8 @@ impl Terms {
     pub fn turn_on(&mut self, option: DeviceOption, random: &mut Random) {
         let (by_server, by_client) = random.choose(&[(true, false), (false, true), (true, true)]);
         let ends = [by_server.then_some(&mut self.server), by_client.then_some(&mut self.client)];
-        let mut ends: Vec<&mut Wishes> = ends.into_iter().flatten().collect();
-        let mut both = |wish: &mut dyn FnMut(&mut Wishes)| ends.iter_mut().for_each(|end| wish(end));
+        let mut ends: Vec<&mut DesiredOptions> = ends.into_iter().flatten().collect();
+        let mut both = |wish: &mut dyn FnMut(&mut DesiredOptions)| ends.iter_mut().for_each(|end| wish(end));
         match option {
             // The server's part is the plan's own.
             DeviceOption::Encryption => self.protection_min = random.choose(&Protection::ALL[2..]),
@@ -144,10 +144,10 @@ impl Terms {
     }
 
     /// What becomes of these wishes of a server that guards all its disks at least so.
-    fn agreed(&self, server: Wishes, least: Protection) -> Outcome<Agreed> {
-        let options = |wishes: Wishes, least| wishes.options(least).map_err(|error| error.to_string());
+    fn agreed(&self, server: DesiredOptions, least: Protection) -> Outcome<Agreed> {
+        let options = |wishes: DesiredOptions, least| wishes.options(least).map_err(|error| error.to_string());
         // A server grants no priority of which it says nothing.
-        let server = Wishes { priority: server.priority.or(Some(0)), ..server };
+        let server = DesiredOptions { priority: server.priority.or(Some(0)), ..server };
         let ours: Options = options(self.client.clone(), self.protection_min)?;
         Agreed::new(&ours, &options(server, least)?).map_err(|error| error.to_string())
     }
@@ -183,7 +183,7 @@ impl Change {
         }
     }
 
-    fn make(self, wishes: &mut Wishes) {
+    fn make(self, wishes: &mut DesiredOptions) {
         match self {
             Change::Compression(stance) => wishes.compression = stance,
             Change::ReadOnly(is_read_only) => wishes.read_only = is_read_only,

@@ -7,10 +7,10 @@ use sanwire_core::{Instant, LinkId, Path, Peer};
 use sanwire_hyperscsi::{Client, Psk};
 
 use super::attacker::Attacker;
-use super::cast::{client_peer, server_peer};
 use super::host::Host;
 use super::link::{Link, Queue};
 use super::meter::Meters;
+use super::participants::{client_peer, server_peer};
 use super::plan::{LinkFault, Medium, PacketPlan, Plan};
 use super::processor::Processor;
 use super::stats::Stats;

@@ -14,10 +14,10 @@ use sanwire_iscsi::{
 };
 use sanwire_scsi::reservation::TransportId;
 
-use super::desk::target_port;
+use super::fixed_directory::target_port;
 use crate::disk::SimDisk;
 use crate::executor::{COUNT, Counts, Executor, logical_units};
-use crate::post::{Mail, Post};
+use crate::post::{Post, ShardMessage};
 use crate::random::Random;
 use crate::world::{self, Outcome};
 
@@ -109,7 +109,7 @@ impl Host {
                 ServerEvent::Manage { handle, function: Function::AbortTask(command), .. } => {
                     self.executor.abort(&this_one(command), Some(&self.post.barrier(0, handle)));
                 }
-                ServerEvent::Manage { handle, function: Function::ForsakeTask(command), .. } => {
+                ServerEvent::Manage { handle, function: Function::AbandonTask(command), .. } => {
                     self.executor.leave(&this_one(command), Some(&self.post.barrier(0, handle)));
                 }
                 ServerEvent::Manage { function, .. } => return Err(format!("no client asks for {function:?}")),
@@ -138,7 +138,7 @@ impl Host {
     fn read_mail(&mut self, now: Instant) {
         while let Some((_, mail)) = self.post.take(now) {
             // There is one shard, and no command that ends others.
-            if let Mail::BarrierPassed(handle) = mail {
+            if let ShardMessage::BarrierPassed(handle) = mail {
                 self.server.managed(handle, ManageOutcome::Complete, now);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanwire_iscsi::Wishes;
+use sanwire_iscsi::DesiredParameters;
 
 use crate::plan;
 use crate::random::Random;
@@ -44,7 +44,7 @@ pub enum StreamFault {
 #[derive(Clone, Debug)]
 pub struct StreamPlan {
     /// What clients would like to agree on.
-    pub wishes: Wishes,
+    pub wishes: DesiredParameters,
     /// Both ends show who they are.
     pub has_chap: bool,
     /// All streams.
@@ -58,7 +58,7 @@ pub struct StreamPlan {
 impl Plan {
     /// A world without faults.
     #[must_use]
-    pub fn clean(wishes: Wishes) -> Self {
+    pub fn clean(wishes: DesiredParameters) -> Self {
         let wire = StreamPlan {
             wishes,
             has_chap: false,
@@ -71,7 +71,7 @@ impl Plan {
 
     /// A world of any shape, without faults.
     pub fn any(random: &mut Random) -> Self {
-        let wishes = Wishes {
+        let wishes = DesiredParameters {
             digests: random.chance(500_000),
             error_recovery_level: random.range(0..=2) as u8,
             connections: random.choose(&[1, 1, 2, 3, 4]),

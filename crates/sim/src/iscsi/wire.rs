@@ -9,7 +9,7 @@ use sanwire_core::{Instant, Lun};
 use sanwire_iscsi::{Client, ClientConfig, ClientEvent, CommandId, ConnectionId, Failure, Isid, Order, ServerConfig};
 use sanwire_scsi::Status;
 
-use super::desk::{Desk, client_credential, client_name, portal, target_credential, target_name};
+use super::fixed_directory::{FixedDirectory, client_credential, client_name, portal, target_credential, target_name};
 use super::host::Host;
 use super::plan::{Plan, StreamFault, StreamPlan};
 use super::wires::{Connection, Traffic};
@@ -31,7 +31,7 @@ pub struct Open {
 pub struct Streams {
     /// What was sent, and what is to happen to it.
     pub traffic: Traffic,
-    pub(super) desk: Arc<Desk>,
+    pub(super) desk: Arc<FixedDirectory>,
     /// By their numbers at the server.
     pub(super) connections: BTreeMap<ConnectionId, Connection>,
     pub(super) next_connection: u64,
@@ -97,7 +97,7 @@ impl Wire for Streams {
     fn new(plan: &Plan, _random: &mut Random) -> Self {
         Streams {
             traffic: Traffic::default(),
-            desk: Arc::new(Desk { has_chap: plan.wire.has_chap }),
+            desk: Arc::new(FixedDirectory { has_chap: plan.wire.has_chap }),
             connections: BTreeMap::new(),
             next_connection: 0,
             stalled: BTreeMap::new(),

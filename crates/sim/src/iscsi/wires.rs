@@ -6,7 +6,7 @@ use sanwire_buffer::Packet;
 use sanwire_core::Instant;
 use sanwire_iscsi::{ClientAction, ConnectionId, LoginOutcome, ServerLogin};
 
-use super::desk::{SERVER, portal};
+use super::fixed_directory::{SERVER, portal};
 use super::stream::{Chunk, OPENING, Stream};
 use super::wire::{Open, World};
 use crate::world::Outcome;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::harness::{run, run_ok};
 
 /// Some tests wait for resets and retries.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How one test ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,7 +57,7 @@ impl Suite {
     pub fn run(&self, part: &str, urls: &[String]) -> Vec<(String, Outcome)> {
         let mut command = Command::new("iscsi-test-cu");
         command.args(["--dataloss", "--allow-sanitize", "--test", &format!("ALL.{part}")]).args(urls);
-        let ran = run(command, PATIENCE);
+        let ran = run(command, TIMEOUT);
         let found = read(&ran.stdout);
         assert!(!found.is_empty(), "iscsi-test-cu {part} has run nothing:\n{}{}", ran.stdout, ran.stderr);
         for (name, _) in &found {

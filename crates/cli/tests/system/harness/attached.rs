@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use super::{Process, World, run, run_ok};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A volume attached on the client. Dropping it takes it away, in order or not.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Attached {
         // A new attachment of the same volume has a new log.
         let _ = fs::remove_file(&log);
         let mut process = Process::spawn("attach", world.sanwire(&arguments), log);
-        process.wait_for("ends it.", PATIENCE);
+        process.wait_for("ends it.", TIMEOUT);
         let log = process.log();
         let place = log.lines().skip_while(|line| !line.ends_with("is attached as")).nth(1).expect("a place");
         Attached { place: place.into(), process, is_detached: false }
@@ -80,8 +80,8 @@ impl Attached {
     #[track_caller]
     pub fn detach(mut self, world: &World) {
         let place = self.place.display().to_string();
-        run_ok(world.sanwire(&["detach", &place]), PATIENCE);
-        let status = self.process.wait(PATIENCE);
+        run_ok(world.sanwire(&["detach", &place]), TIMEOUT);
+        let status = self.process.wait(TIMEOUT);
         assert!(status.success(), "{status}\n{}", self.log());
         self.is_detached = true;
     }
@@ -94,7 +94,7 @@ impl Attached {
     /// Waits until the process has ended well.
     #[track_caller]
     pub fn expect_end(&mut self) {
-        let status = self.process.wait(PATIENCE);
+        let status = self.process.wait(TIMEOUT);
         assert!(status.success(), "{status}\n{}", self.log());
         self.is_detached = true;
     }
@@ -103,7 +103,7 @@ impl Attached {
     #[track_caller]
     pub fn kill(&mut self) {
         self.process.signal(Signal::KILL);
-        self.process.wait(PATIENCE);
+        self.process.wait(TIMEOUT);
         self.is_detached = true;
     }
 
@@ -122,7 +122,7 @@ impl Drop for Attached {
         // Listing attachments removes the remains of the dead.
         let mut list = Command::new(env!("CARGO_BIN_EXE_sanwire"));
         list.arg("ls");
-        run(list, PATIENCE);
+        run(list, TIMEOUT);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Ran, Scratch, run};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A client of this host with a key and pinned servers of its own.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ impl<'a> Client<'a> {
 
     /// Runs the program to its end.
     pub fn run(&self, arguments: &[&str]) -> Ran {
-        run(self.command(arguments), PATIENCE)
+        run(self.command(arguments), TIMEOUT)
     }
 
     /// What servers know it by.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Random, expect_pattern, pattern, run, run_ok};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Files that a filler keeps; then it overwrites the first one again.
 const SLOTS: u64 = 64;
@@ -49,7 +49,7 @@ impl Filesystem {
             Filesystem::Xfs => ("mkfs.xfs", &["-q", "-f"]),
             Filesystem::Vfat => ("mkfs.vfat", &["-F", "32"]),
         };
-        run_ok(on_device(program, options, device), PATIENCE);
+        run_ok(on_device(program, options, device), TIMEOUT);
     }
 
     /// Checks one that is not mounted: nothing may be wrong.
@@ -60,7 +60,7 @@ impl Filesystem {
             Filesystem::Xfs => ("xfs_repair", &["-n"]),
             Filesystem::Vfat => ("fsck.vfat", &["-n"]),
         };
-        run_ok(on_device(program, options, device), PATIENCE);
+        run_ok(on_device(program, options, device), TIMEOUT);
     }
 
     /// Mounts it below a directory, if it is one to be mounted.
@@ -70,7 +70,7 @@ impl Filesystem {
             fs::create_dir_all(directory).expect("a mount point");
             let mut mount = Command::new("mount");
             mount.arg(device).arg(directory);
-            run_ok(mount, PATIENCE);
+            run_ok(mount, TIMEOUT);
             Mounted(directory.to_owned())
         });
         Filler { device: device.to_owned(), scratch: directory.with_extension("tmp"), mounted }
@@ -93,7 +93,7 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let mut unmount = Command::new("umount");
         unmount.arg("--lazy").arg(&self.0);
-        run(unmount, PATIENCE);
+        run(unmount, TIMEOUT);
     }
 }
 
@@ -115,7 +115,7 @@ impl Filler {
                 fs::write(&self.scratch, bytes).expect("a file to copy from");
                 let mut copy = self.mtool("mcopy", &["-o", "-Q"]);
                 copy.arg(&self.scratch).arg(format!("::{name}"));
-                run_ok(copy, PATIENCE);
+                run_ok(copy, TIMEOUT);
                 File::open(&self.device).and_then(|device| device.sync_all()).expect("the device can be made stable");
             }
         }
@@ -138,7 +138,7 @@ impl Filler {
             None => {
                 let mut copy = self.mtool("mcopy", &["-o", "-n"]);
                 copy.arg(format!("::{name}")).arg(&self.scratch);
-                run_ok(copy, PATIENCE);
+                run_ok(copy, TIMEOUT);
                 self.scratch.clone()
             }
         };
@@ -160,7 +160,7 @@ impl Filler {
         let Some(mounted) = self.mounted.take() else { return };
         let mut unmount = Command::new("umount");
         unmount.arg(&mounted.0);
-        run_ok(unmount, PATIENCE);
+        run_ok(unmount, TIMEOUT);
         std::mem::forget(mounted);
     }
 }

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use super::{Process, World, is_installed, run, skip};
 
 /// A build needs some minutes, and may wait for another one.
-const BUILD_PATIENCE: Duration = Duration::from_secs(1800);
-const BOOT_PATIENCE: Duration = Duration::from_secs(180);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(1800);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
 /// How much later than its own limit a job may answer.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A link between the server and the guest: a tap device on the server's side.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ impl Guest {
         }
         let mut build = Command::new(rig("build.sh"));
         build.stdin(std::process::Stdio::null());
-        let built = run(build, BUILD_PATIENCE);
+        let built = run(build, BUILD_TIMEOUT);
         if built.code == Some(UNAVAILABLE) {
             skip(test, "what the guest is made of cannot be downloaded");
             return None;
@@ -69,7 +69,7 @@ impl Guest {
         boot.arg("--share").arg(program.parent().expect("the directory of the program"));
         let (machine, orders, answers) = Process::spawn_with_pipes("guest", boot, log);
         let mut guest = Guest { orders, answers: lines(answers), _machine: machine };
-        assert_eq!(guest.answer(Instant::now() + BOOT_PATIENCE).1, "ready", "the guest's first word");
+        assert_eq!(guest.answer(Instant::now() + BOOT_TIMEOUT).1, "ready", "the guest's first word");
         Some(guest)
     }
 
@@ -85,7 +85,7 @@ impl Guest {
             order.push_str(&format!(" '{}'", argument.replace('\'', r"'\''")));
         }
         writeln!(self.orders, "{order}").expect("the guest takes an order");
-        let (output, status) = self.answer(started + limit + ANSWER_PATIENCE);
+        let (output, status) = self.answer(started + limit + ANSWER_TIMEOUT);
         let took_s = started.elapsed().as_secs();
         println!("guest: {job} {}: {took_s} s\n{output}", arguments.join(" "));
         match status.as_str() {

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// A server that sends nothing for longer has nothing to say: the test ends.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A session of one connection (RFC 7143).
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Initiator {
     /// Class and detail of the status of a refused login.
     pub fn log_in(address: &str, name: &str, target: &str, number: u8) -> Result<Initiator, [u8; 2]> {
         let mut stream = TcpStream::connect(address).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a time");
         let text = format!("InitiatorName={name}\0SessionType=Normal\0TargetName={target}\0");
         let mut request = vec![0; HEADER_BYTES];
         request[0] = 0x43;

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::{Process, SERVER_ADDRESS, SERVER_NAME, Wire, World};
 
-const START_PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running server.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Server {
             log,
         };
         let mut process = make.process();
-        process.wait_for("Ctrl-C ends the server", START_PATIENCE);
+        process.wait_for("Ctrl-C ends the server", START_TIMEOUT);
         Server { process, make }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Process, SERVER_ADDRESS, World, run, run_ok, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -48,11 +48,11 @@ impl Tgt {
     }
 
     fn tell_all(&self) {
-        wait_until("tgtd is ready", PATIENCE, || {
-            run(self.tgtadm("--op show --mode sys"), PATIENCE).stdout.contains("State: ready")
+        wait_until("tgtd is ready", TIMEOUT, || {
+            run(self.tgtadm("--op show --mode sys"), TIMEOUT).stdout.contains("State: ready")
         });
         for line in &self.told {
-            run_ok(self.tgtadm(line), PATIENCE);
+            run_ok(self.tgtadm(line), TIMEOUT);
         }
     }
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::try_until;
 use crate::harness::{Server, Wire, World, hurry, run_ok};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Rates of the link, in Mbit/s. How exact weights are shows where a client that waits for a processor has not lost its place in
 /// the queue meanwhile.
@@ -51,7 +51,7 @@ impl Narrow {
         world.shape(0, mbit_per_second);
         let mut file = String::new();
         for (number, weight) in weights.iter().enumerate() {
-            let id = run_ok(world.sanwire_of(&format!("client{number}"), &["id"]), PATIENCE);
+            let id = run_ok(world.sanwire_of(&format!("client{number}"), &["id"]), TIMEOUT);
             writeln!(file, "[[client]]\nid = \"{}\"\nweight = {weight}", id.trim()).expect("a string");
         }
         fs::write(world.scratch.path("server.toml"), file).expect("a file");
@@ -75,7 +75,7 @@ impl Narrow {
         let measured = thread::scope(|scope| {
             let (world, arguments) = (&self.world, &arguments);
             let client =
-                |number| scope.spawn(move || run_ok(world.sanwire_of(&format!("client{number}"), arguments), PATIENCE));
+                |number| scope.spawn(move || run_ok(world.sanwire_of(&format!("client{number}"), arguments), TIMEOUT));
             let clients: Vec<_> = (0..clients).map(client).collect();
             let fifth = Duration::from_secs(u64::from(seconds)) / 5;
             thread::sleep(fifth);
@@ -107,7 +107,7 @@ impl Narrow {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
         let socket: PathBuf = self.world.scratch.path("control.sock");
         command.args(["ctl", "--json", "statistics", "--socket"]).arg(socket);
-        serde_json::from_str(&run_ok(command, PATIENCE)).expect("JSON")
+        serde_json::from_str(&run_ok(command, TIMEOUT)).expect("JSON")
     }
 
     fn stop(mut self) {

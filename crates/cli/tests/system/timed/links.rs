@@ -9,7 +9,7 @@ use super::try_until;
 use crate::harness::{Wire, World, hurry, run_ok};
 use crate::links::{CALM, ENOUGH_BYTES, serve, two_links};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a client does for so long while something happens after it has begun.
 fn measure(world: &World, reads: &str, seconds: u64, happens: impl FnOnce()) -> Value {
@@ -17,7 +17,7 @@ fn measure(world: &World, reads: &str, seconds: u64, happens: impl FnOnce()) -> 
     let arguments = ["bench", &url, "--json", "--overwrite", "--reads", reads, "--pattern", "sequential"];
     let bench = world.sanwire(&[&arguments[..], &["--block", "64K", "--depth", "8", "--time", &time]].concat());
     thread::scope(|scope| {
-        let report = scope.spawn(|| run_ok(bench, PATIENCE));
+        let report = scope.spawn(|| run_ok(bench, TIMEOUT));
         thread::sleep(Duration::from_secs(seconds) / 2);
         happens();
         serde_json::from_str(&report.join().expect("a report")).expect("JSON")

@@ -29,7 +29,7 @@ use sanwire_sim::seeds::{plan_random, run_seeds};
 use sanwire_sim::world::Outcome;
 
 use self::stage::{Cue, Simulated, Stage};
-use super::{Driver, InfoCell, Link, OpQueue, inventory};
+use super::{ConnectionState, Driver, InfoCell, OpQueue, inventory};
 use crate::volume::{BufferPool, Volume, VolumeError, VolumeInfo};
 
 /// What the clients of a world do.
@@ -283,7 +283,7 @@ fn set(wake_at: &Mutex<Option<Instant>>, at: Option<Instant>) {
 
 /// A handle of the disk, when its server can be asked.
 pub(super) fn open(driver: &mut Driver, pool: &BufferPool) -> Option<Volume> {
-    if !matches!(driver.link(), Link::Up(_)) {
+    if !matches!(driver.link(), ConnectionState::Up(_)) {
         driver.turn_or_sleep();
         return None;
     }

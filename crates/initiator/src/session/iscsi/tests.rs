@@ -31,7 +31,7 @@ fn a_connection_to_be_closed_is_not_read_and_does_not_stay_for_a_target_that_doe
         socket.stream.flush().expect("a connection");
     }
     other.write_all(b"more").expect("room");
-    let until = now + CLOSE_PATIENCE;
+    let until = now + CLOSE_TIMEOUT;
     socket.stage = Stage::Closing { until };
     session.sockets.insert(connection, socket);
     session.wait(&Waker::new().expect("an event descriptor"), Some(now)).expect("no wait");

@@ -4,8 +4,8 @@ use sanwire_core::Instant;
 
 use super::{Channel, Message};
 use crate::compression::Compressor;
+use crate::option_exchange::{Floors, GRACE, OptionExchange};
 use crate::options::Agreed;
-use crate::terms::{Floors, GRACE, Terms};
 
 impl Channel {
     /// From now on, what goes out is as both ends have agreed.
@@ -19,7 +19,7 @@ impl Channel {
     }
 
     /// The same on a connection that lives, with how its packets are guarded.
-    pub(crate) fn take_terms(&mut self, terms: &Terms, now: Instant) {
+    pub(crate) fn take_terms(&mut self, terms: &OptionExchange, now: Instant) {
         self.apply(terms.agreed());
         self.set_floors(terms.floors(), now);
     }

@@ -2,8 +2,8 @@
 
 use sanwire_buffer::Packet;
 
-use super::guard::Guard;
 use super::messages::Message;
+use super::packet_protection::PacketProtection;
 use super::send::Sent;
 use crate::wire::command::Fragment;
 use crate::wire::packet::guard_bytes;
@@ -28,7 +28,7 @@ pub(super) fn packet_bytes(message: &Message, sent: &Sent) -> u32 {
 }
 
 /// Makes the packet anew, under a number that was never used.
-pub(super) fn build(fields: &Fields, message: &Message, sent: &Sent, guard: &mut Guard) -> Option<Packet> {
+pub(super) fn build(fields: &Fields, message: &Message, sent: &Sent, guard: &mut PacketProtection) -> Option<Packet> {
     let opcode = message.opcode(fields.opcode);
     let header = Header { tag: message.tag(), last: sent.last, fragment: fragment_number(sent.fragment), opcode };
     let message_head = message_head(message, sent);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use sanwire_buffer::Packet;
 use sanwire_core::Path;
 
-use super::guard::Guard;
+use super::packet_protection::PacketProtection;
 use crate::wire::flow::Snr;
 use crate::wire::packet::TAG_BYTES;
 use crate::wire::{Opcode, PREFIX_BYTES};
@@ -40,14 +40,14 @@ impl Control {
     }
 
     /// The next one, and by which path it goes.
-    pub(super) fn poll(&mut self, guard: &mut Guard) -> Option<(Option<Path>, Packet)> {
+    pub(super) fn poll(&mut self, guard: &mut PacketProtection) -> Option<(Option<Path>, Packet)> {
         let Waiting { opcode, body, path } = self.queue.pop_front()?;
         Some((path, guard.control(opcode, &body)?))
     }
 }
 
 /// A probe that makes a packet of `size` bytes.
-pub(super) fn probe(guard: &mut Guard, size: usize) -> Option<Packet> {
+pub(super) fn probe(guard: &mut PacketProtection, size: usize) -> Option<Packet> {
     let body = Snr::Probe { size_bytes: size as u16 }.write(size - PREFIX_BYTES - TAG_BYTES);
     guard.control(Opcode::AckSnr, &body)
 }

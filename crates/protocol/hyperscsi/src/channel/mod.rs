@@ -9,11 +9,11 @@ mod build;
 mod congestion;
 mod control;
 mod drive;
-mod guard;
 mod incoming;
 mod joins;
 mod link;
 mod messages;
+mod packet_protection;
 mod pauses;
 mod probe;
 mod queries;
@@ -31,13 +31,13 @@ use std::time::Duration;
 use sanwire_core::{Instant, Path};
 
 use self::control::Control;
-use self::guard::Guard;
-pub(crate) use self::guard::Rejected;
 use self::joins::Joins;
 use self::link::Link;
 pub use self::link::LinkStatus;
 pub(crate) use self::link::{Capacity, Sizes};
 pub(crate) use self::messages::{Held, Message};
+use self::packet_protection::PacketProtection;
+pub(crate) use self::packet_protection::Rejected;
 use self::pauses::Pauses;
 use self::receive::Received;
 use self::send::Outgoing;
@@ -78,7 +78,7 @@ pub(crate) struct Channel {
     /// At least one, the one of the handshake.
     links: Vec<Link>,
     joins: Joins,
-    guard: Guard,
+    guard: PacketProtection,
     control: Control,
     outgoing: Outgoing,
     received: Received,
@@ -129,7 +129,7 @@ impl Channel {
         Channel {
             links: vec![Link::new(setup.path, setup.sizes, setup.capacity, setup.now)],
             joins: Joins::default(),
-            guard: Guard::new(setup.connection, setup.ring, setup.floor),
+            guard: PacketProtection::new(setup.connection, setup.ring, setup.floor),
             control: Control::default(),
             outgoing: Outgoing::new(setup.data_opcode, setup.window, setup.recovery),
             received: Received::new(),

@@ -9,9 +9,9 @@ use sanwire_buffer::Packet;
 use sanwire_core::Instant;
 
 use super::build::{Fields, build, packet_bytes};
-use super::guard::Guard;
 use super::link::Link;
 use super::messages::{Message, MessageId, Messages, Turns};
+use super::packet_protection::PacketProtection;
 use super::reorder::Loss;
 use crate::wire::flow::Window;
 use crate::wire::{OVERHEAD_BYTES, Opcode, Protection};
@@ -181,7 +181,7 @@ impl Outgoing {
     pub(super) fn transmit(
         &mut self,
         now: Instant,
-        guard: &mut Guard,
+        guard: &mut PacketProtection,
         (at, link): (usize, &mut Link),
         packet_max_bytes: usize,
         acknowledgement: u64,

@@ -8,7 +8,7 @@ use sanwire_core::{Instant, Path};
 use super::ServerInfo;
 use crate::channel::Channel;
 use crate::handshake::RefusalKey;
-use crate::terms::Terms;
+use crate::option_exchange::OptionExchange;
 use crate::wire::RawPacket;
 use crate::wire::setup::{Proof, Refusal};
 
@@ -24,7 +24,7 @@ const HINT_GRACE: Duration = Duration::from_millis(50);
 pub(super) struct Answering {
     pub(super) channel: Channel,
     pub(super) info: ServerInfo,
-    pub(super) terms: Terms,
+    pub(super) terms: OptionExchange,
     /// Its second step.
     second: Vec<u8>,
     packet: Packet,
@@ -40,7 +40,7 @@ pub(super) struct Answering {
 impl Answering {
     /// After this second step, which came `round_trip` after we had asked; `packet` is the third.
     pub(super) fn new(
-        (channel, info, terms): (Channel, ServerInfo, Terms),
+        (channel, info, terms): (Channel, ServerInfo, OptionExchange),
         (second, packet): (&[u8], Packet),
         refusal_key: RefusalKey,
         round_trip: Duration,

@@ -6,7 +6,7 @@ use sanwire_core::Instant;
 
 use super::ServerInfo;
 use crate::channel::Channel;
-use crate::terms::Terms;
+use crate::option_exchange::OptionExchange;
 
 /// A server that owes an answer for this long is sought anew.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ pub(super) struct Connected {
     pub(super) channel: Channel,
     /// What the server was at first.
     pub(super) first_info: ServerInfo,
-    pub(super) terms: Terms,
+    pub(super) terms: OptionExchange,
     /// The server hinted that it does not know us.
     pub(super) hinted_at: Option<Instant>,
 }

@@ -10,6 +10,7 @@
 mod answering;
 mod chance;
 mod connected;
+mod desired_options;
 mod held;
 mod input;
 mod links;
@@ -18,7 +19,6 @@ mod orders;
 mod rogue;
 mod seek;
 mod types;
-mod wishes;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,13 +28,13 @@ use sanwire_core::{Instant, Lun, Path};
 
 use self::chance::Answers;
 use self::connected::Connected;
+use self::desired_options::Wanted;
 pub use self::input::{Announcement, announcement};
 use self::orders::{Asking, Orders};
 pub use self::orders::{CommandId, Order};
 use self::seek::Seeking;
 pub use self::seek::discovery;
 pub use self::types::{ClientConfig, ClientEvent, Failure, ServerInfo};
-use self::wishes::Wanted;
 use crate::channel::Message;
 use crate::counters::Counters;
 use crate::keys::Randomness;
@@ -45,7 +45,7 @@ use crate::wire::setup::Refusal;
 use crate::wire::{Opcode, Protection, Tag, live};
 
 /// How long a client that was refused at its first connection goes on to seek.
-const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 enum State {
     Seeking(Box<Seeking>),
@@ -324,7 +324,7 @@ impl Client {
         // Another password does not become right by waiting; another server could still answer, so not at once.
         let is_refused = self.is_refused || self.met_other_server || self.conflict.is_some();
         let patience = self.config.connect_patience;
-        Some(if is_refused { patience.min(REFUSED_PATIENCE) } else { patience })
+        Some(if is_refused { patience.min(REFUSED_TIMEOUT) } else { patience })
     }
 
     /// Time has passed.

@@ -3,8 +3,8 @@
 use sanwire_core::{Instant, Protection};
 
 use super::{Client, State};
+use crate::option_exchange::Floors;
 use crate::options::Agreed;
-use crate::terms::Floors;
 use crate::wire::Opcode;
 
 impl Client {

@@ -9,7 +9,7 @@ use sanwire_core::{Path, Protection};
 use super::orders::CommandId;
 use crate::channel::Recovery;
 use crate::keys::{Identity, Psk};
-use crate::options::{Agreed, DeviceOption, Wishes};
+use crate::options::{Agreed, DesiredOptions, DeviceOption};
 use crate::server::LinkLimits;
 use crate::wire::command::Answer;
 use crate::wire::links::Address;
@@ -37,7 +37,7 @@ pub struct ClientConfig {
     /// Packets of commands and answers are never guarded less.
     pub protection_min: Protection,
     /// What we want of connections.
-    pub wishes: Wishes,
+    pub wishes: DesiredOptions,
     /// How lost packets are recovered.
     pub recovery: Recovery,
     /// How long to seek a server at first before giving up.

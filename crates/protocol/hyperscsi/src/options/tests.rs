@@ -104,7 +104,7 @@ fn a_value_that_is_none_is_as_if_nothing_was_said() {
 
 #[test]
 fn strangers_have_a_plain_connection() {
-    let ours = Wishes { compression: Supported, priority: Some(3), ..Wishes::default() };
+    let ours = DesiredOptions { compression: Supported, priority: Some(3), ..DesiredOptions::default() };
     let agreed = Agreed::new(&ours.options(Protection::Checksum).unwrap(), &Options::default()).unwrap();
     assert_eq!(agreed, Agreed { priority: 3, ..Agreed::default() });
     let both = Options::default();
@@ -127,7 +127,7 @@ fn options_that_are_not_known_are_carried_even_when_they_are_enforced() {
 fn the_stronger_of_both_demands_is_the_floor() {
     for one in Protection::ALL {
         for other in Protection::ALL {
-            let of = |protection| Wishes::default().options(protection).unwrap();
+            let of = |protection| DesiredOptions::default().options(protection).unwrap();
             let agreed = Agreed::new(&of(one), &of(other)).unwrap();
             assert_eq!(agreed.protection_min, one.max(other), "{one} {other}");
         }

@@ -7,14 +7,14 @@ use super::handshake::HalfOpen;
 use super::places::Applicant;
 use super::session::Session;
 use super::throttle::Who;
-use super::{Offence, Server, ServerEvent};
+use super::{SecurityEvent, Server, ServerEvent};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
 use crate::handshake::{Misread, Secrets};
 use crate::keys::KeyError;
+use crate::option_exchange::OptionExchange;
 use crate::options::Agreed;
 use crate::packet_base_bytes;
 use crate::succession;
-use crate::terms::Terms;
 use crate::wire::flow::Window;
 use crate::wire::offer::Offer;
 use crate::wire::setup::{Refusal, read_adn_reply};
@@ -34,7 +34,7 @@ impl Server {
     pub(super) fn handle_third_step(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
         let RawPacket { prefix, body, .. } = packet;
         if !packet.checksum_holds(None) {
-            self.note_offence(Offence::NotAuthentic, None, path, now);
+            self.note_offence(SecurityEvent::NotAuthentic, None, path, now);
             return;
         }
         if let Some(connection) = self.connections.get_mut(&prefix.connection).filter(|c| c.channel.path() == path) {
@@ -70,15 +70,16 @@ impl Server {
             let proof = half_open.responder.refusal_key().prove(Refusal::Full, body);
             self.refuse(path, prefix, Refusal::Full, Some(proof));
         } else {
-            match Terms::new(half_open.options.clone(), offer.options.clone(), self.config.transfer_max_bytes) {
+            match OptionExchange::new(half_open.options.clone(), offer.options.clone(), self.config.transfer_max_bytes)
+            {
                 Err(_) => {
                     let proof = half_open.responder.refusal_key().prove(Refusal::Options, body);
-                    self.note_offence(Offence::Conflict, Some(client), path, now);
+                    self.note_offence(SecurityEvent::Conflict, Some(client), path, now);
                     self.refuse(path, prefix, Refusal::Options, Some(proof));
                 }
                 Ok(terms) => match self.establish(half_open, secrets, &offer, terms, now) {
                     Ok(()) => self.share_windows(now),
-                    Err(_) => self.note_offence(Offence::Handshake, Some(client), path, now),
+                    Err(_) => self.note_offence(SecurityEvent::Handshake, Some(client), path, now),
                 },
             }
         }
@@ -105,12 +106,12 @@ impl Server {
                 Err(_) => {
                     // Only the client can have written it, and each time that it comes costs as much as the first.
                     self.half_opens.take(prefix.connection);
-                    self.note_offence(Offence::Violation, Some(client), path, now);
+                    self.note_offence(SecurityEvent::Violation, Some(client), path, now);
                     None
                 }
             },
             Err(Misread::Garbage) => {
-                self.note_offence(Offence::Handshake, Some(client), path, now);
+                self.note_offence(SecurityEvent::Handshake, Some(client), path, now);
                 None
             }
             Err(Misread::Guess { by }) => {
@@ -122,7 +123,7 @@ impl Server {
                     return None;
                 }
                 self.throttle.failed(who, now);
-                self.note_offence(Offence::WrongPassword, Some(client), path, now);
+                self.note_offence(SecurityEvent::WrongPassword, Some(client), path, now);
                 self.refuse(path, prefix, Refusal::NotAuthentic, Some(proof));
                 None
             }
@@ -135,7 +136,7 @@ impl Server {
         half_open: HalfOpen,
         secrets: Secrets,
         offer: &Offer,
-        mut terms: Terms,
+        mut terms: OptionExchange,
         now: Instant,
     ) -> Result<(), KeyError> {
         let path = half_open.path;

@@ -3,7 +3,7 @@
 use sanwire_core::{ClientId, Peer};
 
 use crate::keys::Psk;
-use crate::options::Wishes;
+use crate::options::DesiredOptions;
 
 /// Who may connect, and on which terms. Asked at handshakes and when windows are shared, never on the way of data; what it
 /// says may change at any time.
@@ -38,9 +38,9 @@ pub trait Admission: Send {
     }
 
     /// What the server wants of connections with this client.
-    fn wishes(&self, client: ClientId) -> Wishes {
+    fn wishes(&self, client: ClientId) -> DesiredOptions {
         let _ = client;
-        Wishes::default()
+        DesiredOptions::default()
     }
 }
 

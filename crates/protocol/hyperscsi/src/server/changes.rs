@@ -3,9 +3,9 @@
 use sanwire_core::Instant;
 
 use super::connection::Connection;
-use super::{Offence, Server, ServerEvent};
+use super::{SecurityEvent, Server, ServerEvent};
+use crate::option_exchange::{Due, Outcome, Violation};
 use crate::options::{DeviceOption, Options};
-use crate::terms::{Due, Outcome, Violation};
 use crate::wire::Opcode;
 use crate::wire::live::{LiveReply, LiveRequest, NewOptions};
 
@@ -17,9 +17,9 @@ pub(super) struct News {
     pub(super) is_deaf: bool,
 }
 
-impl From<Violation> for Offence {
+impl From<Violation> for SecurityEvent {
     fn from(_: Violation) -> Self {
-        Offence::Violation
+        SecurityEvent::Violation
     }
 }
 
@@ -38,25 +38,25 @@ impl Connection {
     /// The client has other options.
     ///
     /// # Errors
-    /// The [`Offence`] that it is. A wish that is not to be had is one, and changes nothing.
-    pub(super) fn take_request(&mut self, request: NewOptions, now: Instant) -> Result<(), Offence> {
+    /// The [`SecurityEvent`] that it is. A wish that is not to be had is one, and changes nothing.
+    pub(super) fn take_request(&mut self, request: NewOptions, now: Instant) -> Result<(), SecurityEvent> {
         let change = request.change;
         let Some((outcome, options)) = self.terms.take_request(request, now)? else { return Ok(()) };
         self.take_outcome(outcome, now);
         self.channel.send_control(Opcode::AdnReply, LiveReply::Options { change, options }.write());
-        if matches!(outcome, Outcome::Conflict(_)) { Err(Offence::Conflict) } else { Ok(()) }
+        if matches!(outcome, Outcome::Conflict(_)) { Err(SecurityEvent::Conflict) } else { Ok(()) }
     }
 
     /// The client has answered what was asked.
     ///
     /// # Errors
-    /// [`Offence::Violation`] for an answer to no question; [`Offence::Conflict`] for one with which the connection cannot go on.
-    pub(super) fn take_answer(&mut self, change: u32, theirs: NewOptions, now: Instant) -> Result<(), Offence> {
+    /// [`SecurityEvent::Violation`] for an answer to no question; [`SecurityEvent::Conflict`] for one with which the connection cannot go on.
+    pub(super) fn take_answer(&mut self, change: u32, theirs: NewOptions, now: Instant) -> Result<(), SecurityEvent> {
         let outcome = self.terms.take_answer(change, theirs, now)?;
         self.take_outcome(outcome, now);
         if matches!(outcome, Outcome::Conflict(_)) {
             self.is_refused = true;
-            return Err(Offence::Conflict);
+            return Err(SecurityEvent::Conflict);
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Server {
             self.events.push_back(ServerEvent::Options { nexus, options });
         }
         if is_deaf {
-            self.note_offence_of(nexus, Offence::Deaf, path, now);
+            self.note_offence_of(nexus, SecurityEvent::Deaf, path, now);
         }
         is_changed
     }

@@ -8,13 +8,13 @@ use sanwire_core::{Headway, Instant, NexusId};
 
 use super::changes::News;
 use super::intake::{Intake, Piece, Taken, Wanted};
-use super::offences::Offence;
+use super::security_events::SecurityEvent;
 use super::turns::Turn;
 use crate::channel::{Channel, LinkAt, Rejected, Shaper};
 use crate::counters::Counters;
 use crate::keys::KeyError;
+use crate::option_exchange::OptionExchange;
 use crate::options::Agreed;
-use crate::terms::Terms;
 use crate::wire::command::RequestHead;
 use crate::wire::flow::{Window, Windows};
 use crate::wire::links::{AddrReply, AddrReport, Address};
@@ -72,7 +72,7 @@ pub(super) struct Connection {
     pub(super) police: Shaper,
     /// For what there was no memory, if the client was told so.
     wanted: Option<Wanted>,
-    pub(super) terms: Terms,
+    pub(super) terms: OptionExchange,
     /// What has become of them and was not told yet.
     pub(super) news: News,
     /// The client does not support what the server enforces now.
@@ -95,7 +95,7 @@ impl Connection {
         channel: Channel,
         nexus: NexusId,
         memory: Region,
-        terms: Terms,
+        terms: OptionExchange,
         (keep_alive, rekey_interval): (Duration, Duration),
         now: Instant,
     ) -> Self {
@@ -184,22 +184,22 @@ impl Connection {
     /// Takes a data packet; gives the request that it completes.
     ///
     /// # Errors
-    /// The [`Offence`] that it is.
+    /// The [`SecurityEvent`] that it is.
     pub(super) fn handle_data(
         &mut self,
         packet: &RawPacket<'_>,
         plain: &mut Vec<u8>,
         (counters, incoming): (&mut Counters, &mut Account),
         now: Instant,
-    ) -> Result<Option<Request>, Offence> {
+    ) -> Result<Option<Request>, SecurityEvent> {
         let (fragment, head, data) = match self.channel.check_data(packet, plain, now) {
             Ok(parts) => parts,
             Err(Rejected::Duplicate) => {
                 counters.duplicates += 1;
                 return Ok(None);
             }
-            Err(Rejected::Bad) => return Err(Offence::NotAuthentic),
-            Err(Rejected::Weak) => return Err(Offence::Downgrade),
+            Err(Rejected::Bad) => return Err(SecurityEvent::NotAuthentic),
+            Err(Rejected::Weak) => return Err(SecurityEvent::Downgrade),
         };
         if !self.police.is_free(now) {
             counters.excess += 1;
@@ -223,7 +223,7 @@ impl Connection {
         }
         match taken {
             Taken::Request(request) => Ok(Some(request)),
-            Taken::Violation => Err(Offence::Violation),
+            Taken::Violation => Err(SecurityEvent::Violation),
             Taken::NoMemory { .. } | Taken::Noted => Ok(None),
         }
     }
@@ -262,7 +262,7 @@ impl Connection {
     /// Takes an authentic control packet that is no DISCONNECT.
     ///
     /// # Errors
-    /// [`Offence::Violation`] for a question that none is, or an answer to none; it changes nothing. [`Offence::Conflict`] for
+    /// [`SecurityEvent::Violation`] for a question that none is, or an answer to none; it changes nothing. [`SecurityEvent::Conflict`] for
     /// options with which there is no agreement.
     pub(super) fn handle_control(
         &mut self,
@@ -270,13 +270,13 @@ impl Connection {
         plain: &[u8],
         (packet_bytes, at): (usize, LinkAt),
         now: Instant,
-    ) -> Result<(), Offence> {
+    ) -> Result<(), SecurityEvent> {
         match opcode {
             Opcode::AckSnr => {
                 // No client takes more than its share.
                 let least = Window::fitting(1);
                 let most = self.offered.unwrap_or(Windows { outward: least, inward: least });
-                self.channel.handle_snr(plain, packet_bytes, (at, now), most).map_err(|_| Offence::Violation)?;
+                self.channel.handle_snr(plain, packet_bytes, (at, now), most).map_err(|_| SecurityEvent::Violation)?;
             }
             Opcode::AckReply => {
                 self.channel.handle_ack(plain, at, now);
@@ -298,11 +298,11 @@ impl Connection {
                 Ok(LiveReply::Options { change, options }) => self.take_answer(change, options, now)?,
                 // An answer to a keep-alive has done its work by being heard.
                 Ok(LiveReply::KeepAlive { .. }) => {}
-                Err(_) => return Err(Offence::Violation),
+                Err(_) => return Err(SecurityEvent::Violation),
             },
             Opcode::AdnRequest => match LiveRequest::read(plain) {
                 Ok(LiveRequest::Options(request)) => self.take_request(request, now)?,
-                _ => return Err(Offence::Violation),
+                _ => return Err(SecurityEvent::Violation),
             },
             Opcode::AddrReply if AddrReply::read(plain) == Ok(AddrReply::Addresses) => self.report_at = None,
             _ => {}

@@ -2,7 +2,7 @@
 
 use sanwire_core::{Instant, Path};
 
-use super::{Offence, Server};
+use super::{SecurityEvent, Server};
 use crate::wire::RawPacket;
 use crate::wire::links::Address;
 
@@ -37,7 +37,7 @@ impl Server {
         let before = connection.channel.capacity();
         let Some(plain) = connection.channel.open(packet, now) else {
             let nexus = connection.nexus;
-            self.note_offence_of(nexus, Offence::NotAuthentic, path, now);
+            self.note_offence_of(nexus, SecurityEvent::NotAuthentic, path, now);
             return;
         };
         // Clients have no addresses to tell.

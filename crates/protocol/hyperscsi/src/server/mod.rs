@@ -16,10 +16,10 @@ mod intake;
 mod leave;
 mod links;
 mod marks;
-mod offences;
 mod places;
 mod requests;
 mod room;
+mod security_events;
 mod session;
 mod setup;
 mod status;
@@ -39,18 +39,18 @@ use self::connection::Connection;
 use self::gate::Gate;
 use self::handshake::HalfOpens;
 use self::marks::Marks;
-pub use self::offences::Offence;
-use self::offences::Offences;
 use self::places::Places;
+use self::security_events::Offences;
+pub use self::security_events::SecurityEvent;
 pub(crate) use self::session::SPAN_MAX;
 use self::session::Session;
 pub(crate) use self::setup::loose_packet;
 pub use self::status::ConnectionStatus;
 use self::throttle::Throttle;
-pub use self::types::{CommandHandle, Compressible, Levels, ServerConfig, ServerEvent};
+pub use self::types::{CommandHandle, Compressible, ProtectionLookup, ServerConfig, ServerEvent};
 use crate::counters::Counters;
 use crate::keys::Randomness;
-use crate::terms::Former;
+use crate::option_exchange::Former;
 pub use crate::wire::links::LinkLimits;
 use crate::wire::live::LiveRequest;
 use crate::wire::{Opcode, Protection, RawPacket, live};
@@ -171,7 +171,7 @@ impl Server {
     fn handle_unsealed(&mut self, path: Path, id: u32, now: Instant) {
         let connection = self.connections.get(&id).filter(|connection| connection.channel.link_of(path).is_some());
         match connection.map(|connection| connection.nexus) {
-            Some(nexus) => self.note_offence_of(nexus, Offence::Unsealed, path, now),
+            Some(nexus) => self.note_offence_of(nexus, SecurityEvent::Unsealed, path, now),
             // It may be meant for a client of this host.
             None => self.counters.malformed += 1,
         }
@@ -212,7 +212,7 @@ impl Server {
         connection.received_packets += 1;
         let nexus = connection.nexus;
         let Some(plain) = connection.channel.open(packet, now) else {
-            self.note_offence_of(nexus, Offence::NotAuthentic, path, now);
+            self.note_offence_of(nexus, SecurityEvent::NotAuthentic, path, now);
             return;
         };
         if opcode == Opcode::Disconnect {

@@ -6,9 +6,9 @@ use sanwire_scsi::{Cdb, Reply, Status, Task, operation_code};
 
 use super::connection::{Connection, Request};
 use super::session::{Asked, Kept, ReplyTo, Unit};
-use super::{CommandHandle, Offence, Server, ServerEvent};
+use super::{CommandHandle, SecurityEvent, Server, ServerEvent};
 use crate::channel::Message;
-use crate::terms::Former;
+use crate::option_exchange::Former;
 use crate::wire::command::{Answer, Ask, Function, ReplyHead, RequestHead, UnitTerms};
 use crate::wire::{Protection, Tag};
 
@@ -26,7 +26,7 @@ impl Server {
         let Some(session) = self.sessions.get_mut(&nexus) else { return };
         let (number, ask) = (request.head.number, request.head.ask);
         if (ask == Ask::Administer) != request.is_local {
-            self.note_offence_of(nexus, Offence::Violation, path, now);
+            self.note_offence_of(nexus, SecurityEvent::Violation, path, now);
             return;
         }
         let lun = request.head.logical_unit();
@@ -38,7 +38,7 @@ impl Server {
         if request.protection < terms.protection {
             let was_enough = lun.is_some_and(|lun| self.was_enough(lun, request.protection, now));
             if !was_enough {
-                self.note_offence_of(nexus, Offence::Downgrade, path, now);
+                self.note_offence_of(nexus, SecurityEvent::Downgrade, path, now);
             }
             self.demand(nexus, request.tag, number, terms, now);
             return;
@@ -72,7 +72,7 @@ impl Server {
             }
             Asked::Wait => {}
             Asked::Repeat(kept) => self.send(nexus, to, (number, kept), now),
-            Asked::Refuse => self.note_offence_of(nexus, Offence::Violation, path, now),
+            Asked::Refuse => self.note_offence_of(nexus, SecurityEvent::Violation, path, now),
         }
     }
 

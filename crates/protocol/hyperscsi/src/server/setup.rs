@@ -11,7 +11,7 @@ use super::handshake::HalfOpen;
 use super::places::Applicant;
 use super::session::Session;
 use super::throttle::Who;
-use super::{LinkLimits, Offence, Server};
+use super::{LinkLimits, SecurityEvent, Server};
 use crate::handshake::Responder;
 use crate::keys::KeyError;
 use crate::wire::offer::Offer;
@@ -26,7 +26,7 @@ impl Server {
     pub(super) fn handle_discovery(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
         let RawPacket { prefix, body, .. } = packet;
         if !packet.checksum_holds(None) {
-            self.note_offence(Offence::NotAuthentic, None, path, now);
+            self.note_offence(SecurityEvent::NotAuthentic, None, path, now);
             return;
         }
         let Ok((discovery, prologue)) = Discovery::read(body) else {
@@ -66,7 +66,7 @@ impl Server {
         } else if self.may_begin(path, prefix, &discovery, now)
             && self.second_step(path, prefix, &discovery, prologue, link, now).is_err()
         {
-            self.note_offence(Offence::Handshake, Some(discovery.client), path, now);
+            self.note_offence(SecurityEvent::Handshake, Some(discovery.client), path, now);
         }
     }
 

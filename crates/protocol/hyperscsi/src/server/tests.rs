@@ -32,7 +32,7 @@ use crate::wire::command::{Answer, Ask, RequestHead};
 use crate::wire::flow::Window;
 use crate::wire::{Protection, Tag};
 use crate::{
-    Client, ClientConfig, ClientEvent, CommandId, Failure, Identity, Order, Psk, Recovery, ServerEvent, Wishes,
+    Client, ClientConfig, ClientEvent, CommandId, DesiredOptions, Failure, Identity, Order, Psk, Recovery, ServerEvent,
 };
 
 const LINK: LinkLimits = LinkLimits { packet_max_bytes: 1500, receive_capacity_packets: 1024 };
@@ -98,7 +98,7 @@ fn client_config(number: u8) -> ClientConfig {
         commands_max: 64,
         transfer_max_bytes: 1 << 20,
         protection_min: Protection::Checksum,
-        wishes: Wishes::default(),
+        wishes: DesiredOptions::default(),
         recovery: Recovery::default(),
         connect_patience: Duration::from_secs(5),
         reconnect_patience: Some(Duration::from_secs(60)),

@@ -9,7 +9,7 @@ use sanwire_core::{ClientId, Instant};
 
 use super::weights::{Scale, UNIT};
 use super::{Connection, Server};
-use crate::options::{Options, Wishes};
+use crate::options::{DesiredOptions, Options};
 use crate::succession;
 use crate::wire::flow::{Window, Windows};
 
@@ -165,7 +165,7 @@ impl Server {
         wishes.priority.get_or_insert(0);
         let protection_min = (self.config.levels)(None);
         wishes.options(protection_min).unwrap_or_else(|_| {
-            let without = Wishes { others: Options::default(), ..wishes };
+            let without = DesiredOptions { others: Options::default(), ..wishes };
             without.options(protection_min).unwrap_or_default()
         })
     }

@@ -6,14 +6,14 @@ use sanwire_buffer::{Region, Slice};
 use sanwire_core::{ClientId, Lun, NexusId, Path, Protection};
 use sanwire_scsi::Task;
 
-use super::{Admission, Offence};
+use super::{Admission, SecurityEvent};
 use crate::channel::Recovery;
 use crate::keys::{Identity, Psk};
 use crate::options::Agreed;
 use crate::wire::links::{Address, LinkLimits};
 
 /// How a logical unit wants its packets guarded; of none: the least that any of them wants.
-pub type Levels = Box<dyn Fn(Option<Lun>) -> Protection + Send>;
+pub type ProtectionLookup = Box<dyn Fn(Option<Lun>) -> Protection + Send>;
 
 /// Whether a logical unit's data may be compressed, with clients with whom that is agreed on.
 pub type Compressible = Box<dyn Fn(Lun) -> bool + Send>;
@@ -29,7 +29,7 @@ pub struct ServerConfig {
     /// Who may connect.
     pub admission: Box<dyn Admission>,
     /// How the logical units are guarded.
-    pub levels: Levels,
+    pub levels: ProtectionLookup,
     /// Whose data may be compressed.
     pub compressible: Compressible,
     /// Memory for what clients send.
@@ -134,7 +134,7 @@ pub enum ServerEvent {
     /// Something was refused, perhaps several times within a second. All of it is counted.
     Refused {
         /// What.
-        offence: Offence,
+        offence: SecurityEvent,
         /// The client whose it is by what the packets say, which anybody may have sent; `None`: they name none, or too many.
         client: Option<ClientId>,
         /// Where the first came from.

@@ -9,8 +9,8 @@ use sanwire_core::{Instant, LinkId, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::Prefix;
 use sanwire_hyperscsi::wire::command::{Answer, Ask};
 use sanwire_hyperscsi::{
-    Admission, Client, ClientConfig, ClientEvent, Failure, Identity, Levels, LinkLimits, Offence, Order, Recovery,
-    Server, ServerConfig, ServerEvent, UDP_PORT, Wishes,
+    Admission, Client, ClientConfig, ClientEvent, DesiredOptions, Failure, Identity, LinkLimits, Order,
+    ProtectionLookup, Recovery, SecurityEvent, Server, ServerConfig, ServerEvent, UDP_PORT,
 };
 use sanwire_scsi::{Cdb, Reply, Status, Task};
 
@@ -34,7 +34,7 @@ pub(crate) fn client_config(server: Path) -> ClientConfig {
         commands_max: 8,
         transfer_max_bytes: 1 << 20,
         protection_min: Protection::Checksum,
-        wishes: Wishes::default(),
+        wishes: DesiredOptions::default(),
         recovery: Recovery::Selective,
         connect_patience: Duration::from_secs(10),
         reconnect_patience: None,
@@ -43,7 +43,7 @@ pub(crate) fn client_config(server: Path) -> ClientConfig {
 }
 
 /// A server that takes these clients and has units of these levels.
-pub(crate) fn server_config(admission: Box<dyn Admission>, levels: Levels) -> ServerConfig {
+pub(crate) fn server_config(admission: Box<dyn Admission>, levels: ProtectionLookup) -> ServerConfig {
     ServerConfig {
         name: "store".into(),
         identity: Identity::from_private([2; 32]).unwrap(),
@@ -110,7 +110,7 @@ pub(crate) struct Ends {
     pub(crate) lost: usize,
     pub(crate) wrong_passwords: usize,
     /// What the server has told that it refused.
-    pub(crate) offences: Vec<Offence>,
+    pub(crate) offences: Vec<SecurityEvent>,
     pub(crate) given_up: Option<Failure>,
 }
 
@@ -162,7 +162,7 @@ impl Ends {
                 }
                 ServerEvent::Refused { offence, count, .. } => {
                     self.offences.push(offence);
-                    self.wrong_passwords += if offence == Offence::WrongPassword { count as usize } else { 0 };
+                    self.wrong_passwords += if offence == SecurityEvent::WrongPassword { count as usize } else { 0 };
                 }
                 ServerEvent::Reset { handle, .. } => self.server.managed(handle, true, self.now),
                 _ => {}

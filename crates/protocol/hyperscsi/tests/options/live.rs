@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanwire_core::{Lun, Protection};
-use sanwire_hyperscsi::{DeviceOption, Failure, Stance, Wishes};
+use sanwire_hyperscsi::{DesiredOptions, DeviceOption, Failure, Stance};
 
 use crate::net::{Net, READ, Terms, WRITE};
 use crate::{CALM, STORM, compressing, connected, terms, text};
@@ -41,9 +41,9 @@ fn is_unharmed(net: &Net) {
 
 #[test]
 fn the_floor_rises_and_falls_under_load_and_nothing_is_guarded_less_afterwards() {
-    let terms = terms(Wishes::default());
+    let terms = terms(DesiredOptions::default());
     let floor = terms.floor.clone();
-    let mut net = Net::new(terms, vec![Wishes::default()], STORM);
+    let mut net = Net::new(terms, vec![DesiredOptions::default()], STORM);
     net.content = text(40);
     net.run(Duration::from_secs(5));
     let levels = [Protection::Hash, Protection::Aes128Gcm, Protection::Checksum, Protection::Aes256Gcm];
@@ -64,7 +64,7 @@ fn a_unit_is_guarded_otherwise_under_load_without_an_offence_or_an_error() {
     for weather in [CALM, STORM] {
         let terms = Terms::default();
         let third = terms.third.clone();
-        let mut net = Net::new(terms, vec![Wishes::default()], weather);
+        let mut net = Net::new(terms, vec![DesiredOptions::default()], weather);
         net.content = text(40);
         net.run(Duration::from_secs(5));
         assert_eq!(guards(&mut net, 3), Some(Protection::Checksum));
@@ -84,9 +84,9 @@ fn a_unit_is_guarded_otherwise_under_load_without_an_offence_or_an_error() {
 #[test]
 fn transfers_of_the_former_size_end_well_however_late_they_come_when_the_largest_one_becomes_smaller() {
     // So they take longer than anything else of before is taken.
-    let terms = terms(Wishes { rate_cap_bytes_per_second: Some(500_000), ..Wishes::default() });
+    let terms = terms(DesiredOptions { rate_cap_bytes_per_second: Some(500_000), ..DesiredOptions::default() });
     let wishes = terms.wishes.clone();
-    let mut net = Net::new(terms, vec![Wishes::default()], STORM);
+    let mut net = Net::new(terms, vec![DesiredOptions::default()], STORM);
     net.content = text(40);
     net.run(Duration::from_secs(5));
     let large = text(1 << 20);
@@ -117,14 +117,20 @@ fn transfers_of_the_former_size_end_well_however_late_they_come_when_the_largest
 
 #[test]
 fn a_client_changes_its_options_under_load_as_far_as_the_server_agrees() {
-    let server = Wishes { rate_cap_bytes_per_second: Some(5_000_000), ..compressing() };
-    let mut net = connected(server, Wishes::default(), STORM);
+    let server = DesiredOptions { rate_cap_bytes_per_second: Some(5_000_000), ..compressing() };
+    let mut net = connected(server, DesiredOptions::default(), STORM);
     net.content = text(40);
     let wishes = [
-        (Wishes { rate_cap_bytes_per_second: Some(1_000_000), ..Wishes::default() }, Protection::Checksum),
-        (Wishes { rate_cap_bytes_per_second: Some(9_000_000), ..compressing() }, Protection::Checksum),
-        (Wishes { medium_lock: true, read_only: true, ..Wishes::default() }, Protection::Aes128Gcm),
-        (Wishes { transfer_max_bytes: Some(65_536), priority: Some(3), ..Wishes::default() }, Protection::Hash),
+        (
+            DesiredOptions { rate_cap_bytes_per_second: Some(1_000_000), ..DesiredOptions::default() },
+            Protection::Checksum,
+        ),
+        (DesiredOptions { rate_cap_bytes_per_second: Some(9_000_000), ..compressing() }, Protection::Checksum),
+        (DesiredOptions { medium_lock: true, read_only: true, ..DesiredOptions::default() }, Protection::Aes128Gcm),
+        (
+            DesiredOptions { transfer_max_bytes: Some(65_536), priority: Some(3), ..DesiredOptions::default() },
+            Protection::Hash,
+        ),
     ];
     let expected =
         [(1_000_000, false, false), (5_000_000, true, false), (5_000_000, false, true), (5_000_000, false, false)];
@@ -149,12 +155,12 @@ fn a_client_changes_its_options_under_load_as_far_as_the_server_agrees() {
 
 #[test]
 fn a_wish_that_the_server_cannot_meet_is_refused_and_what_held_before_holds_also_on_the_next_connection() {
-    let terms = terms(Wishes::default());
+    let terms = terms(DesiredOptions::default());
     let wishes = terms.wishes.clone();
-    let capped = Wishes { rate_cap_bytes_per_second: Some(1_000_000), ..Wishes::default() };
+    let capped = DesiredOptions { rate_cap_bytes_per_second: Some(1_000_000), ..DesiredOptions::default() };
     let mut net = Net::new(terms, vec![capped.clone()], STORM);
     net.run(Duration::from_secs(5));
-    let impossible = Wishes { compression: Stance::Enforced, ..Wishes::default() };
+    let impossible = DesiredOptions { compression: Stance::Enforced, ..DesiredOptions::default() };
     net.clients[0].wish(impossible, Protection::Checksum, net.now).unwrap();
     net.run(Duration::from_secs(2));
     assert_eq!(net.refused, [DeviceOption::Compression]);
@@ -164,7 +170,7 @@ fn a_wish_that_the_server_cannot_meet_is_refused_and_what_held_before_holds_also
     wishes.lock().unwrap().others = crate::wish(DeviceOption::Compression, Stance::Enforced, &[1]).others;
     net.server.refresh_options(net.now);
     net.run(Duration::from_secs(3));
-    *wishes.lock().unwrap() = Wishes::default();
+    *wishes.lock().unwrap() = DesiredOptions::default();
     net.run(Duration::from_secs(5));
     assert!(net.is_connected() && net.lost > 0);
     assert_eq!(net.agreed(0).unwrap().rate_cap_bytes_per_second, Some(1_000_000));
@@ -172,9 +178,9 @@ fn a_wish_that_the_server_cannot_meet_is_refused_and_what_held_before_holds_also
 
 #[test]
 fn a_wish_while_the_server_is_away_holds_when_it_is_back() {
-    let mut net = connected(Wishes::default(), Wishes::default(), CALM);
+    let mut net = connected(DesiredOptions::default(), DesiredOptions::default(), CALM);
     net.server.shut_down();
-    let mut capped = Some(Wishes { rate_cap_bytes_per_second: Some(1_000_000), ..Wishes::default() });
+    let mut capped = Some(DesiredOptions { rate_cap_bytes_per_second: Some(1_000_000), ..DesiredOptions::default() });
     net.run_with(Duration::from_secs(5), |net| {
         if net.clients[0].server().is_none()
             && let Some(capped) = capped.take()
@@ -189,10 +195,10 @@ fn a_wish_while_the_server_is_away_holds_when_it_is_back() {
 
 #[test]
 fn who_loses_the_question_for_a_higher_floor_does_not_see_data_guarded_less() {
-    let mut net = connected(Wishes::default(), Wishes::default(), CALM);
+    let mut net = connected(DesiredOptions::default(), DesiredOptions::default(), CALM);
     assert_eq!(guards(&mut net, 0), Some(Protection::Checksum));
     net.is_deaf = true;
-    net.clients[0].wish(Wishes::default(), Protection::Aes128Gcm, net.now).unwrap();
+    net.clients[0].wish(DesiredOptions::default(), Protection::Aes128Gcm, net.now).unwrap();
     net.run(Duration::from_secs(10));
     assert!(net.is_connected() && net.lost == 1 && net.refused.is_empty());
     assert_eq!(net.agreed(0).unwrap().protection_min, Protection::Aes128Gcm);
@@ -204,8 +210,8 @@ fn who_loses_the_question_for_a_higher_floor_does_not_see_data_guarded_less() {
 
 #[test]
 fn a_client_that_the_server_does_not_go_together_with_gets_in_when_it_wishes_what_the_server_requires() {
-    let required = Wishes { compression: Stance::Enforced, ..Wishes::default() };
-    let mut net = Net::new(terms(required), vec![Wishes::default()], CALM);
+    let required = DesiredOptions { compression: Stance::Enforced, ..DesiredOptions::default() };
+    let mut net = Net::new(terms(required), vec![DesiredOptions::default()], CALM);
     net.run(Duration::from_millis(400));
     assert!(!net.is_connected() && net.clients[0].counters().conflicts > 0);
     net.clients[0].wish(compressing(), Protection::Checksum, net.now).unwrap();
@@ -216,10 +222,10 @@ fn a_client_that_the_server_does_not_go_together_with_gets_in_when_it_wishes_wha
 
 #[test]
 fn a_wish_while_the_server_is_away_that_it_cannot_meet_is_refused_when_it_is_back() {
-    let capped = Wishes { rate_cap_bytes_per_second: Some(1_000_000), ..Wishes::default() };
-    let mut net = connected(Wishes::default(), capped, CALM);
+    let capped = DesiredOptions { rate_cap_bytes_per_second: Some(1_000_000), ..DesiredOptions::default() };
+    let mut net = connected(DesiredOptions::default(), capped, CALM);
     net.server.shut_down();
-    let mut impossible = Some(Wishes { compression: Stance::Enforced, ..Wishes::default() });
+    let mut impossible = Some(DesiredOptions { compression: Stance::Enforced, ..DesiredOptions::default() });
     net.run_with(Duration::from_secs(5), |net| {
         if net.clients[0].server().is_none()
             && let Some(impossible) = impossible.take()
@@ -234,15 +240,15 @@ fn a_wish_while_the_server_is_away_that_it_cannot_meet_is_refused_when_it_is_bac
 
 #[test]
 fn both_ends_that_change_their_options_at_once_agree_in_the_end() {
-    let terms = terms(Wishes::default());
+    let terms = terms(DesiredOptions::default());
     let (wishes, floor) = (terms.wishes.clone(), terms.floor.clone());
-    let mut net = Net::new(terms, vec![Wishes::default()], STORM);
+    let mut net = Net::new(terms, vec![DesiredOptions::default()], STORM);
     net.content = text(40);
     net.run(Duration::from_secs(5));
     let levels = [Protection::Checksum, Protection::Aes256Gcm, Protection::Hash];
     for round in 1..=9u64 {
         let (of_server, of_client) = (levels[round as usize % 3], levels[round as usize / 3 % 3]);
-        let capped = |cap: u64| Wishes { rate_cap_bytes_per_second: Some(cap), ..Wishes::default() };
+        let capped = |cap: u64| DesiredOptions { rate_cap_bytes_per_second: Some(cap), ..DesiredOptions::default() };
         (*wishes.lock().unwrap(), *floor.lock().unwrap()) = (capped(5_000_000 + round), Some(of_server));
         net.server.refresh_options(net.now);
         net.clients[0].wish(capped(5_000_009 - round), of_client, net.now).unwrap();

@@ -10,25 +10,25 @@ use std::time::Duration;
 
 use net::{Net, READ, Terms, WRITE, Weather, identity};
 use sanwire_core::Protection;
-use sanwire_hyperscsi::{Agreed, DeviceOption, Failure, Offered, OptionNumber, Options, Stance, Wishes};
+use sanwire_hyperscsi::{Agreed, DesiredOptions, DeviceOption, Failure, Offered, OptionNumber, Options, Stance};
 
 const CALM: Weather = Weather { lost_per_thousand: 0, doubled_per_thousand: 0, delay_max_us: 1 };
 const STORM: Weather = Weather { lost_per_thousand: 30, doubled_per_thousand: 30, delay_max_us: 2000 };
 
-fn terms(wishes: Wishes) -> Terms {
+fn terms(wishes: DesiredOptions) -> Terms {
     let terms = Terms::default();
     *terms.wishes.lock().unwrap() = wishes;
     terms
 }
 
-fn wish(option: DeviceOption, stance: Stance, value: &[u8]) -> Wishes {
+fn wish(option: DeviceOption, stance: Stance, value: &[u8]) -> DesiredOptions {
     let mut others = Options::default();
     others.set(option.number(), Offered { stance, value: value.to_vec() }).unwrap();
-    Wishes { others, ..Wishes::default() }
+    DesiredOptions { others, ..DesiredOptions::default() }
 }
 
-fn compressing() -> Wishes {
-    Wishes { compression: Stance::Supported, ..Wishes::default() }
+fn compressing() -> DesiredOptions {
+    DesiredOptions { compression: Stance::Supported, ..DesiredOptions::default() }
 }
 
 fn text(bytes: usize) -> Vec<u8> {
@@ -44,7 +44,7 @@ fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-fn connected(server: Wishes, client: Wishes, weather: Weather) -> Net {
+fn connected(server: DesiredOptions, client: DesiredOptions, weather: Weather) -> Net {
     let mut net = Net::new(terms(server), vec![client], weather);
     net.run(Duration::from_secs(5));
     assert!(net.is_connected(), "{:?}", net.failures);
@@ -93,7 +93,7 @@ fn every_pair_of_demands_for_encryption_and_hashing_has_the_stronger_at_both_end
     for (of_server, of_client) in Protection::ALL.into_iter().flat_map(|one| Protection::ALL.map(|other| (one, other)))
     {
         let terms = Terms { least: [of_server, of_client], ..Terms::default() };
-        let mut net = Net::new(terms, vec![Wishes::default()], STORM);
+        let mut net = Net::new(terms, vec![DesiredOptions::default()], STORM);
         net.run(Duration::from_secs(5));
         assert!(net.is_connected(), "{of_server} {of_client}: {:?}", net.failures);
         let floor = of_server.max(of_client);
@@ -114,11 +114,11 @@ fn every_pair_of_demands_for_encryption_and_hashing_has_the_stronger_at_both_end
 fn vendors_options_are_carried_to_the_other_end_and_never_fatal() {
     let number = OptionNumber::new(0x4abc).unwrap();
     let offered = Offered { stance: Stance::Enforced, value: b"of a vendor".to_vec() };
-    let mut wishes = Wishes::default();
+    let mut wishes = DesiredOptions::default();
     wishes.others.set(number, offered.clone()).unwrap();
-    let net = connected(wishes.clone(), Wishes::default(), CALM);
+    let net = connected(wishes.clone(), DesiredOptions::default(), CALM);
     assert_eq!(net.agreed(0).unwrap().unknown, [(number, offered.clone())]);
-    let net = connected(Wishes::default(), wishes, CALM);
+    let net = connected(DesiredOptions::default(), wishes, CALM);
     assert_eq!(net.opened[0].unknown, [(number, offered)]);
 }
 
@@ -147,7 +147,7 @@ fn data_is_compressed_both_ways_where_it_shrinks_and_comes_whole_whatever_the_ne
 #[test]
 fn data_that_does_not_shrink_goes_as_it_is() {
     let mut bytes = Vec::new();
-    for wishes in [Wishes::default(), compressing()] {
+    for wishes in [DesiredOptions::default(), compressing()] {
         let mut net = connected(wishes.clone(), wishes, CALM);
         let before = net.sent_by[0];
         for _ in 0..4 {
@@ -162,7 +162,7 @@ fn data_that_does_not_shrink_goes_as_it_is() {
 
 #[test]
 fn nothing_is_compressed_for_an_end_that_does_not_want_it() {
-    for (server, client) in [(compressing(), Wishes::default()), (Wishes::default(), compressing())] {
+    for (server, client) in [(compressing(), DesiredOptions::default()), (DesiredOptions::default(), compressing())] {
         let mut net = connected(server, client, CALM);
         net.order(0, 0, WRITE, &text(200_000), 0);
         net.run(Duration::from_secs(1));
@@ -190,18 +190,18 @@ fn data_of_a_unit_that_does_not_want_it_is_not_compressed_on_a_connection_that_c
 
 #[test]
 fn options_change_in_mid_transfer_without_harm() {
-    let terms = terms(Wishes::default());
+    let terms = terms(DesiredOptions::default());
     let wishes = terms.wishes.clone();
     let mut net = Net::new(terms, vec![compressing()], STORM);
     net.content = text(40);
     net.run(Duration::from_secs(5));
     let data = text(100_000);
     for round in 0..15u64 {
-        *wishes.lock().unwrap() = Wishes {
+        *wishes.lock().unwrap() = DesiredOptions {
             compression: if round % 2 == 0 { Stance::Supported } else { Stance::Ignored },
             rate_cap_bytes_per_second: (round % 3 == 0).then_some(5_000_000),
             read_only: round % 5 == 0,
-            ..Wishes::default()
+            ..DesiredOptions::default()
         };
         net.server.refresh_options(net.now);
         // Some are under way whenever the options change.
@@ -223,9 +223,9 @@ fn options_change_in_mid_transfer_without_harm() {
 
 #[test]
 fn a_change_that_an_end_cannot_take_ends_the_connection_and_is_explained_there() {
-    let terms = terms(Wishes::default());
+    let terms = terms(DesiredOptions::default());
     let wishes = terms.wishes.clone();
-    let mut net = Net::new(terms, vec![Wishes::default()], CALM);
+    let mut net = Net::new(terms, vec![DesiredOptions::default()], CALM);
     net.run(Duration::from_secs(2));
     wishes.lock().unwrap().compression = Stance::Enforced;
     net.server.refresh_options(net.now);
@@ -240,9 +240,9 @@ fn a_change_that_an_end_cannot_take_ends_the_connection_and_is_explained_there()
 
 #[test]
 fn a_storm_of_changes_is_bounded_and_leaves_the_connection_alone() {
-    let terms = terms(Wishes::default());
+    let terms = terms(DesiredOptions::default());
     let wishes = terms.wishes.clone();
-    let mut net = Net::new(terms, vec![Wishes::default()], CALM);
+    let mut net = Net::new(terms, vec![DesiredOptions::default()], CALM);
     net.run(Duration::from_secs(2));
     let before = net.sent_to[0];
     for cap in 1..=2000u64 {
@@ -263,7 +263,7 @@ fn a_storm_of_changes_is_bounded_and_leaves_the_connection_alone() {
 fn neither_end_sends_more_than_the_cap_and_not_much_less() {
     let cap = 2_000_000;
     for (server, client) in [(Some(cap), None), (None, Some(cap)), (Some(2 * cap), Some(cap))] {
-        let wishes = |cap| Wishes { rate_cap_bytes_per_second: cap, ..Wishes::default() };
+        let wishes = |cap| DesiredOptions { rate_cap_bytes_per_second: cap, ..DesiredOptions::default() };
         let mut net = connected(wishes(server), wishes(client), CALM);
         let data = noise(50_000);
         let fits =
@@ -280,7 +280,7 @@ fn neither_end_sends_more_than_the_cap_and_not_much_less() {
 
 #[test]
 fn the_smaller_largest_transfer_holds_at_both_ends() {
-    let wishes = |bytes| Wishes { transfer_max_bytes: Some(bytes), ..Wishes::default() };
+    let wishes = |bytes| DesiredOptions { transfer_max_bytes: Some(bytes), ..DesiredOptions::default() };
     let mut net = connected(wishes(65_536), wishes(131_072), CALM);
     assert_eq!(net.clients[0].server().unwrap().transfer_max_bytes, 65_536);
     net.order(0, 0, WRITE, &text(65_537), 0);
@@ -293,12 +293,13 @@ fn the_smaller_largest_transfer_holds_at_both_ends() {
 
 /// Bytes that clients of these weights and priorities got through a link that all of them fill.
 fn shares(clients: &[(u16, Option<u8>)]) -> Vec<u64> {
-    let mut terms = terms(Wishes { priority: Some(7), ..Wishes::default() });
+    let mut terms = terms(DesiredOptions { priority: Some(7), ..DesiredOptions::default() });
     for (number, (weight, _)) in clients.iter().enumerate() {
         terms.weights.insert(identity(number).client_id(), *weight);
     }
-    let wishes =
-        clients.iter().map(|(_, priority)| Wishes { priority: Some(priority.unwrap_or(0)), ..Wishes::default() });
+    let wishes = clients
+        .iter()
+        .map(|(_, priority)| DesiredOptions { priority: Some(priority.unwrap_or(0)), ..DesiredOptions::default() });
     read(Net::new(terms, wishes.collect(), CALM))
 }
 
@@ -331,9 +332,9 @@ fn a_client_of_weight_three_gets_three_times_a_client_of_weight_one() {
 
 #[test]
 fn a_priority_that_changes_counts_from_then_on() {
-    let terms = terms(Wishes::default());
+    let terms = terms(DesiredOptions::default());
     let wishes = terms.wishes.clone();
-    let of = |priority| Wishes { priority: Some(priority), ..Wishes::default() };
+    let of = |priority| DesiredOptions { priority: Some(priority), ..DesiredOptions::default() };
     let mut net = Net::new(terms, vec![of(3), of(0)], CALM);
     net.run(Duration::from_secs(1));
     wishes.lock().unwrap().priority = Some(7);

@@ -9,8 +9,8 @@ use sanwire_core::{ClientId, Instant, Lun, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::Answer;
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
 use sanwire_hyperscsi::{
-    Admission, Agreed, Client, ClientConfig, ClientEvent, DeviceOption, Failure, Identity, LinkLimits, Order, Server,
-    ServerConfig, ServerEvent, Wishes,
+    Admission, Agreed, Client, ClientConfig, ClientEvent, DesiredOptions, DeviceOption, Failure, Identity, LinkLimits,
+    Order, Server, ServerConfig, ServerEvent,
 };
 use sanwire_scsi::{Reply, Status};
 
@@ -24,7 +24,7 @@ const LINK: LinkLimits = LinkLimits { packet_max_bytes: 1500, receive_capacity_p
 /// What the server wants of each client; changed while it runs.
 #[derive(Clone, Default)]
 pub(crate) struct Terms {
-    pub(crate) wishes: Arc<Mutex<Wishes>>,
+    pub(crate) wishes: Arc<Mutex<DesiredOptions>>,
     pub(crate) weights: BTreeMap<ClientId, u16>,
     /// How every packet of data is guarded at least: what the server wants, and what its clients want.
     pub(crate) least: [Protection; 2],
@@ -42,7 +42,7 @@ impl Admission for Terms {
         self.weights.get(&client).copied().unwrap_or(1)
     }
 
-    fn wishes(&self, _: ClientId) -> Wishes {
+    fn wishes(&self, _: ClientId) -> DesiredOptions {
         self.wishes.lock().unwrap().clone()
     }
 }
@@ -77,7 +77,7 @@ pub(crate) struct Net {
     pub(crate) opened: Vec<Agreed>,
     /// What they have agreed on since, as the server was told last.
     pub(crate) changed: Option<Agreed>,
-    /// Wishes of clients that were refused.
+    /// DesiredOptions of clients that were refused.
     pub(crate) refused: Vec<DeviceOption>,
     /// Bytes of packets that were sent to each client, and by it.
     pub(crate) sent_to: Vec<u64>,
@@ -101,7 +101,7 @@ fn path(host: usize) -> Path {
     common::path(host as u8)
 }
 
-fn client(number: usize, key: usize, wishes: Wishes, protection_min: Protection) -> Client {
+fn client(number: usize, key: usize, wishes: DesiredOptions, protection_min: Protection) -> Client {
     let config = ClientConfig {
         identity: identity(key),
         link: LINK,
@@ -137,12 +137,12 @@ fn server(terms: Terms) -> Server {
 }
 
 impl Net {
-    pub(crate) fn new(terms: Terms, wishes: Vec<Wishes>, weather: Weather) -> Self {
+    pub(crate) fn new(terms: Terms, wishes: Vec<DesiredOptions>, weather: Weather) -> Self {
         Net::with_keys(terms, wishes.into_iter().enumerate().collect(), weather)
     }
 
     /// Those of one key are one client to the server.
-    pub(crate) fn with_keys(terms: Terms, clients: Vec<(usize, Wishes)>, weather: Weather) -> Self {
+    pub(crate) fn with_keys(terms: Terms, clients: Vec<(usize, DesiredOptions)>, weather: Weather) -> Self {
         let (count, least) = (clients.len(), terms.least[1]);
         let client = |(number, (key, wishes))| client(number, key, wishes, least);
         Net {

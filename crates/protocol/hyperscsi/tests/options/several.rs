@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use sanwire_hyperscsi::Wishes;
+use sanwire_hyperscsi::DesiredOptions;
 
 use crate::net::{Net, READ, WRITE, identity};
 use crate::{CALM, noise, read, terms};
 
 /// Connections of clients with these keys; each key has the weight that follows.
-fn connections(keys: &[usize], weights: &[u16], server: Wishes) -> Net {
+fn connections(keys: &[usize], weights: &[u16], server: DesiredOptions) -> Net {
     let mut terms = terms(server);
     for (key, weight) in weights.iter().enumerate() {
         terms.weights.insert(identity(key).client_id(), *weight);
     }
-    Net::with_keys(terms, keys.iter().map(|key| (*key, Wishes::default())).collect(), CALM)
+    Net::with_keys(terms, keys.iter().map(|key| (*key, DesiredOptions::default())).collect(), CALM)
 }
 
-fn capped(cap: u64) -> Wishes {
-    Wishes { rate_cap_bytes_per_second: Some(cap), ..Wishes::default() }
+fn capped(cap: u64) -> DesiredOptions {
+    DesiredOptions { rate_cap_bytes_per_second: Some(cap), ..DesiredOptions::default() }
 }
 
 fn caps(net: &Net) -> Vec<Option<u64>> {
@@ -29,7 +29,7 @@ fn a_client_with_more_connections_gets_no_more_than_one_of_the_same_weight() {
     for (keys, weights, ratio) in
         [(&[0, 0, 1][..], [1, 1], 1.0), (&[0, 1, 1][..], [3, 1], 3.0), (&[0, 0, 0, 0, 1][..], [100, 300], 1.0 / 3.0)]
     {
-        let got = read(connections(keys, &weights, Wishes::default()));
+        let got = read(connections(keys, &weights, DesiredOptions::default()));
         let of = |key| keys.iter().zip(&got).filter(|(of, _)| **of == key).map(|(_, bytes)| *bytes as f64).sum::<f64>();
         let off = of(0) / of(1) / ratio;
         assert!((0.9..1.1).contains(&off), "{keys:?} of weights {weights:?}: {got:?}");
@@ -38,7 +38,7 @@ fn a_client_with_more_connections_gets_no_more_than_one_of_the_same_weight() {
 
 #[test]
 fn what_a_server_receives_is_divided_by_clients_and_not_by_connections() {
-    let mut net = connections(&[0, 0, 1], &[1, 1], Wishes::default());
+    let mut net = connections(&[0, 0, 1], &[1, 1], DesiredOptions::default());
     net.run(Duration::from_secs(1));
     let mut packets: Vec<u32> =
         net.server.connection_statuses().iter().map(|(_, status)| status.windows.inward.in_flight_packets()).collect();

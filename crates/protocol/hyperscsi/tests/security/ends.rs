@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sanwire_core::{ClientId, Lun, Peer, Protection};
-use sanwire_hyperscsi::{ClientConfig, Levels, Server, ServerConfig};
+use sanwire_hyperscsi::{ClientConfig, ProtectionLookup, Server, ServerConfig};
 
 use crate::common::{self, nines, path};
 
@@ -43,7 +43,7 @@ pub(crate) fn client_config(protection_min: Protection) -> ClientConfig {
     ClientConfig { protection_min, ..common::client_config(path(2)) }
 }
 
-fn levels_of(levels: &LevelsOfUnits) -> Levels {
+fn levels_of(levels: &LevelsOfUnits) -> ProtectionLookup {
     let levels = Arc::clone(levels);
     Box::new(move |lun: Option<Lun>| {
         let levels = levels.lock().unwrap();

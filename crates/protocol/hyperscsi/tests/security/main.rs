@@ -13,7 +13,7 @@ use ends::{Ends, REKEY_INTERVAL};
 use sanwire_core::Protection;
 use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, PREFIX_BYTES, checksum};
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
-use sanwire_hyperscsi::{Client, ClientConfig, Failure, Identity, Offence};
+use sanwire_hyperscsi::{Client, ClientConfig, Failure, Identity, SecurityEvent};
 
 const READ: u8 = 0x28;
 const WRITE: u8 = 0x2a;
@@ -213,7 +213,7 @@ fn forged_headers_of_unprotected_packets_change_nothing() {
         assert_eq!(ends.server.counters().rejected, before + 1, "a command for unit {lun}");
     }
     ends.run(Duration::from_secs(2));
-    assert_eq!((&ends.executed[..], &ends.offences[..]), (&[][..], &[Offence::NotAuthentic][..]));
+    assert_eq!((&ends.executed[..], &ends.offences[..]), (&[][..], &[SecurityEvent::NotAuthentic][..]));
     ends.ask(0, READ, &[], 512);
     ends.ask(3, WRITE, SECRET, 0);
     assert_eq!((ends.lost, ends.server.connections()), (0, 1));
@@ -326,7 +326,7 @@ fn forged_packets_of_every_kind_do_nothing_and_are_counted() {
     ends.run(Duration::from_secs(3));
     assert_eq!((ends.lost, &ends.executed[..], ends.server.connections()), (0, &[][..], 1));
     // The last are steps of handshakes, which name no client.
-    assert_eq!(ends.offences, [Offence::NotAuthentic, Offence::Unsealed, Offence::NotAuthentic]);
+    assert_eq!(ends.offences, [SecurityEvent::NotAuthentic, SecurityEvent::Unsealed, SecurityEvent::NotAuthentic]);
     ends.ask(0, READ, &[], 512);
 }
 

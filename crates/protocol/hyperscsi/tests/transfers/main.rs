@@ -9,7 +9,7 @@ use std::time::Duration;
 use sanwire_buffer::{Region, Slice, Slices};
 use sanwire_core::{ClientId, Peer, Protection};
 use sanwire_hyperscsi::wire::command::Answer;
-use sanwire_hyperscsi::{Admission, ClientConfig, LinkLimits, ServerConfig, Stance, Wishes};
+use sanwire_hyperscsi::{Admission, ClientConfig, DesiredOptions, LinkLimits, ServerConfig, Stance};
 use sanwire_scsi::{Reply, Status, Task};
 
 use self::common::{Ends, client_config, path, server_config};
@@ -25,14 +25,14 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 /// A server for everybody, which wants this.
-struct Everybody(Wishes);
+struct Everybody(DesiredOptions);
 
 impl Admission for Everybody {
     fn permits(&self, _: Peer, _: Option<ClientId>) -> bool {
         true
     }
 
-    fn wishes(&self, _: ClientId) -> Wishes {
+    fn wishes(&self, _: ClientId) -> DesiredOptions {
         self.0.clone()
     }
 }
@@ -69,12 +69,12 @@ fn execute(task: &Task) -> Reply {
 }
 
 /// Both ends, on links that take packets of so many bytes.
-fn ends(packet_max_bytes: u32, wishes: Wishes) -> Ends {
+fn ends(packet_max_bytes: u32, wishes: DesiredOptions) -> Ends {
     guarded_ends(packet_max_bytes, wishes, Protection::Checksum)
 }
 
 /// The same for units that are guarded so.
-fn guarded_ends(packet_max_bytes: u32, wishes: Wishes, level: Protection) -> Ends {
+fn guarded_ends(packet_max_bytes: u32, wishes: DesiredOptions, level: Protection) -> Ends {
     let link = LinkLimits { packet_max_bytes, receive_capacity_packets: 1024 };
     let server = server_config(Box::new(Everybody(wishes.clone())), Box::new(move |_| level));
     let client = client_config(path(1));
@@ -102,7 +102,7 @@ fn transfer(ends: &mut Ends, length: usize) {
 #[test]
 fn the_largest_transfer_goes_in_packets_of_every_size() {
     for packet_max_bytes in [1200, 1500, 4352, 9000] {
-        let mut ends = ends(packet_max_bytes, Wishes::default());
+        let mut ends = ends(packet_max_bytes, DesiredOptions::default());
         ends.run(5 * SECOND);
         assert_eq!(ends.client.server().unwrap().transfer_max_bytes as usize, LONGEST);
         let before = ends.sent.len();
@@ -116,7 +116,7 @@ fn the_largest_transfer_goes_in_packets_of_every_size() {
 #[test]
 fn it_goes_before_the_size_of_packets_is_known_and_where_some_are_lost_and_change_places() {
     for packet_max_bytes in [1500, 9000] {
-        let mut ends = ends(packet_max_bytes, Wishes::default());
+        let mut ends = ends(packet_max_bytes, DesiredOptions::default());
         let (mut count, mut late) = (0u32, None);
         ends.network = Box::new(move |sent| {
             count = count.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -138,7 +138,7 @@ fn it_goes_before_the_size_of_packets_is_known_and_where_some_are_lost_and_chang
 fn an_answer_in_several_places_comes_as_one() {
     let levels = [Protection::Checksum, Protection::Hash, Protection::Aes256Gcm, Protection::ChaCha20Poly1305];
     for (packet_max_bytes, level) in [1500, 9000].into_iter().flat_map(|bytes| levels.map(|level| (bytes, level))) {
-        let mut ends = guarded_ends(packet_max_bytes, Wishes::default(), level);
+        let mut ends = guarded_ends(packet_max_bytes, DesiredOptions::default(), level);
         // Every third packet that is full is lost, until it is sent again.
         let mut count = 0;
         ends.network = Box::new(move |sent| {
@@ -154,7 +154,7 @@ fn an_answer_in_several_places_comes_as_one() {
 
 #[test]
 fn an_answer_in_several_places_is_compressed_as_one() {
-    let mut ends = ends(1500, Wishes { compression: Stance::Supported, ..Wishes::default() });
+    let mut ends = ends(1500, DesiredOptions { compression: Stance::Supported, ..DesiredOptions::default() });
     for cut_bytes in [100_000, 1000, usize::MAX] {
         CUT_BYTES.set(cut_bytes);
         transfer(&mut ends, 512);
@@ -167,7 +167,7 @@ fn an_answer_in_several_places_is_compressed_as_one() {
 
 #[test]
 fn what_is_too_long_to_be_announced_is_not_compressed() {
-    let mut ends = ends(1500, Wishes { compression: Stance::Supported, ..Wishes::default() });
+    let mut ends = ends(1500, DesiredOptions { compression: Stance::Supported, ..DesiredOptions::default() });
     for (length, is_compressed) in [(2047 << 10, true), ((2047 << 10) + 512, false), (LONGEST, false)] {
         // Each unit says first that its data may be.
         transfer(&mut ends, 512);
@@ -180,7 +180,7 @@ fn what_is_too_long_to_be_announced_is_not_compressed() {
 
 #[test]
 fn several_of_the_largest_transfers_do_not_wait_for_each_other_for_ever() {
-    let mut ends = ends(9000, Wishes::default());
+    let mut ends = ends(9000, DesiredOptions::default());
     for _ in 0..4 {
         ends.order(0, WRITE, &pattern(LONGEST), 0);
         ends.order(0, READ, &[], LONGEST);

@@ -11,20 +11,20 @@
 
 mod backoff;
 mod commands;
+mod connection_failure;
 mod control;
 mod data_in;
 mod discovery;
-mod entering;
 mod input;
 mod link;
-mod loss;
+mod login_phase;
 mod narrowing;
-mod patience;
 mod ranges;
 mod recovery;
 mod seek;
 mod session;
 mod tasks;
+mod timeouts;
 mod types;
 
 use std::collections::VecDeque;
@@ -35,13 +35,13 @@ use rand_chacha::rand_core::SeedableRng;
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Lun};
 
-use self::entering::Entering;
 use self::link::Link;
+use self::login_phase::Entering;
 use self::seek::Seek;
 use self::session::Session;
 use self::tasks::{Task, Tasks};
 pub use self::types::{
-    ClientAction, ClientConfig, ClientEvent, CommandId, DiscoveredTarget, Failure, Order, ServerInfo, Wishes,
+    ClientAction, ClientConfig, ClientEvent, CommandId, DesiredParameters, DiscoveredTarget, Failure, Order, ServerInfo,
 };
 use crate::ConnectionId;
 

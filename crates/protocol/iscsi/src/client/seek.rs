@@ -8,8 +8,8 @@ use rand_chacha::rand_core::RngCore;
 use sanwire_core::Instant;
 
 use super::backoff::Backoff;
-use super::entering::Entering;
 use super::link::Link;
+use super::login_phase::Entering;
 use super::session::{Beginning, FIRST_COMMAND, FIRST_CONNECTION, LostStage, Session};
 use super::{Client, ClientAction, ClientEvent, Connection, Failure, Stage, State};
 use crate::ConnectionId;

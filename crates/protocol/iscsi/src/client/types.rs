@@ -13,7 +13,7 @@ use crate::name::{IscsiName, Isid};
 
 /// What a client would like to agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wishes {
+pub struct DesiredParameters {
     /// Digests on headers and data.
     pub digests: bool,
     /// 0, 1 or 2.
@@ -38,7 +38,7 @@ pub struct ClientConfig {
     /// Whom the target must show to be.
     pub target_credential: Option<Credential>,
     /// What we would like.
-    pub wishes: Wishes,
+    pub wishes: DesiredParameters,
     /// Commands in transit.
     pub commands_max: u16,
     /// How long to try before giving up: at first, and after a loss (`None`: for ever).

@@ -3,7 +3,7 @@
 use super::client_security::{ClientSecurity, SecurityKeys};
 use super::exchange::{FULL_FEATURE, OPERATIONAL, SECURITY};
 use super::status::LoginStatus;
-use crate::client::{ClientConfig, Failure, Wishes};
+use crate::client::{ClientConfig, DesiredParameters, Failure};
 use crate::negotiation::{Negotiation, NegotiationError, Position};
 use crate::parameters::{ConnectionParameters, SessionParameters};
 use crate::serial::Serial;
@@ -262,7 +262,7 @@ impl ClientLogin {
 }
 
 /// What we would like.
-fn position(wishes: &Wishes, is_discovery: bool, is_leading: bool) -> Position {
+fn position(wishes: &DesiredParameters, is_discovery: bool, is_leading: bool) -> Position {
     let session = SessionParameters {
         initial_r2t: false,
         immediate_data: true,

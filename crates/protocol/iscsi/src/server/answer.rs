@@ -5,7 +5,7 @@ use sanwire_core::Instant;
 use sanwire_scsi::{Reply, Status};
 
 use super::commands::{Command, Phase};
-use super::retained::Read;
+use super::retransmit_buffer::Read;
 use super::session::Session;
 use super::shared::Shared;
 use crate::wire::{DataIn, ScsiResponse, TAG_NONE};

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 use sanwire_scsi::{Cdb, Reply, Rest};
 use slab::Slab;
 
-use super::gathering::Gathering;
+use super::write_transfer::Gathering;
 use crate::ConnectionId;
 
 /// Bits of a command's number that are its place in the table; the others count.

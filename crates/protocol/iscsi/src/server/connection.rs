@@ -6,10 +6,10 @@ use sanwire_buffer::{Packet, Slices};
 use sanwire_core::quota::{Account, ISCSI_LENT_BYTES, ISCSI_UNSENT_BYTES, ISCSI_UNSENT_HEAP_BYTES, Usage};
 use sanwire_core::{Headway, Instant};
 
+use super::command_window::Order;
 use super::hoard::Delivery;
-use super::order::Order;
 use super::pieces::Pieces;
-use super::retained::Memory;
+use super::retransmit_buffer::Memory;
 use super::text::Exchange;
 use crate::ConnectionId;
 use crate::login::{Admitted, Portal};

@@ -3,12 +3,12 @@
 use sanwire_core::Instant;
 use sanwire_scsi::{Reply, Sense, SenseKey, Status, length_field};
 
+use super::command_window::Held;
 use super::commands::{Command, Phase};
-use super::gathering::{DAMAGED, Fault, Gathering, Strictness, Unanswered, Verdict};
 use super::input::Place;
-use super::order::Held;
 use super::session::{Rejection, Session};
 use super::shared::Shared;
+use super::write_transfer::{DAMAGED, Fault, Gathering, Strictness, Unanswered, Verdict};
 use crate::ConnectionId;
 use crate::receiver::{Destination, Pdu};
 use crate::wire::{DataOut, Header, ReadyToTransfer, TAG_NONE};

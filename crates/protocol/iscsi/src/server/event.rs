@@ -58,7 +58,7 @@ pub enum Function {
     AbortTask(CommandHandle),
     /// The same for a command of a connection that is gone, which nobody can answer any more. Its initiator may give it
     /// again on another connection of the session: what comes after this must not overtake what is still done for it.
-    ForsakeTask(CommandHandle),
+    AbandonTask(CommandHandle),
     /// End all commands of this nexus for the logical unit.
     AbortTaskSet,
     /// End all commands of all nexuses for the logical unit.

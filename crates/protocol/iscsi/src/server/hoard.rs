@@ -4,10 +4,10 @@ use sanwire_buffer::{Packet, Region, Shortage};
 use sanwire_core::{Headway, Instant, NexusId};
 
 use super::Server;
+use super::command_window::Held;
 use super::commands::{Command, Phase};
 use super::connection::Connection;
 use super::event::ServerEvent;
-use super::order::Held;
 use super::session::Session;
 use super::shared::{Leaving, Shared};
 use crate::ConnectionId;

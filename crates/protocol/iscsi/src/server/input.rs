@@ -3,7 +3,7 @@
 use sanwire_core::Instant;
 
 use super::command;
-use super::order::{Held, Turn};
+use super::command_window::{Held, Turn};
 use super::session::{Rejection, Session};
 use super::shared::{Shared, Starved};
 use crate::ConnectionId;

@@ -14,9 +14,9 @@ use sanwire_scsi::Rest;
 
 use super::commands::Phase;
 use super::event::{CommandHandle, Function};
-use super::gathering::Gathering;
 use super::session::Session;
 use super::shared::Shared;
+use super::write_transfer::Gathering;
 
 /// Data of long answers that waits to be sent on a connection, or is being read for it.
 const AHEAD_BYTES: usize = 2 * PIECE_BYTES;
@@ -100,7 +100,7 @@ impl Session {
         command.phase = Phase::Forsaken;
         let lun = Lun::from_wire(command.lun);
         let handle = CommandHandle { nexus: self.nexus, number };
-        self.ask_above(Function::ForsakeTask(handle), lun, None, shared);
+        self.ask_above(Function::AbandonTask(handle), lun, None, shared);
     }
 
     /// A command has failed here: if the layer above waits for the next piece of it, it waits in vain.
@@ -108,6 +108,6 @@ impl Session {
         let Some(command) = self.commands.get_mut(number).filter(|command| command.rest.is_some()) else { return };
         let lun = Lun::from_wire(command.lun);
         let handle = CommandHandle { nexus: self.nexus, number };
-        self.ask_above(Function::ForsakeTask(handle), lun, None, shared);
+        self.ask_above(Function::AbandonTask(handle), lun, None, shared);
     }
 }

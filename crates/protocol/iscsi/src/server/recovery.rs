@@ -9,7 +9,7 @@ use super::commands::{Command, Phase};
 use super::connection::Connection;
 use super::data_out::r2t_header;
 use super::manage::{Answer, Asker};
-use super::retained::{ACKNOWLEDGE_MAX, Memory, Relief, is_meant};
+use super::retransmit_buffer::{ACKNOWLEDGE_MAX, Memory, Relief, is_meant};
 use super::session::{Rejection, Session};
 use super::shared::Shared;
 use crate::ConnectionId;

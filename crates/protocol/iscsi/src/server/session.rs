@@ -7,14 +7,14 @@ use sanwire_buffer::{Region, Slices};
 use sanwire_core::quota::{Account, ISCSI_CONNECTIONS_OF_SESSION, Usage};
 use sanwire_core::{Headway, Instant, Lun, NexusId};
 
+use super::command_window::{Held, Order};
 use super::commands::{Command, Commands, Phase};
 use super::connection::Connection;
 use super::event::{Admission, Function, ManageHandle, ServerEvent};
 use super::manage::{Asker, Managements};
-use super::order::{Held, Order};
-use super::patience::Patience;
 use super::recovery::Suspended;
 use super::shared::{Leaving, Shared, Starved};
+use super::timeouts::Patience;
 use crate::ConnectionId;
 use crate::login::{Admitted, SessionKind, TargetId};
 use crate::name::{IscsiName, Isid};

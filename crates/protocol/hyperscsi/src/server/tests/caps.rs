@@ -7,9 +7,9 @@ use sanwire_core::{ClientId, Peer};
 
 use super::server_for;
 use super::world::{MS, World, bytes};
-use crate::server::Offence;
+use crate::server::SecurityEvent;
 use crate::wire::{Opcode, Prefix, Protection};
-use crate::{Admission, Client, ServerEvent, Wishes};
+use crate::{Admission, Client, DesiredOptions, ServerEvent};
 
 const CAP: u64 = 1_000_000;
 
@@ -22,8 +22,8 @@ impl Admission for Cap {
         true
     }
 
-    fn wishes(&self, _: ClientId) -> Wishes {
-        Wishes { rate_cap_bytes_per_second: *self.0.lock().unwrap(), ..Wishes::default() }
+    fn wishes(&self, _: ClientId) -> DesiredOptions {
+        DesiredOptions { rate_cap_bytes_per_second: *self.0.lock().unwrap(), ..DesiredOptions::default() }
     }
 }
 
@@ -72,7 +72,7 @@ fn asks(packet: &sanwire_buffer::Packet) -> bool {
 }
 
 /// Time passes for a client that hears nothing of what it is asked; what the server tells meanwhile of offences.
-fn pass_deaf(world: &mut World, duration: Duration) -> Vec<Offence> {
+fn pass_deaf(world: &mut World, duration: Duration) -> Vec<SecurityEvent> {
     let (end, mut offences) = (world.now + duration, Vec::new());
     while world.now < end {
         // It is there: only to changes it does not answer.
@@ -99,7 +99,7 @@ fn a_client_that_never_answers_a_change_is_capped_nevertheless_and_told_of() {
     world.pass(Duration::from_secs(2));
     *cap.0.lock().unwrap() = Some(CAP);
     world.server.refresh_options(world.now);
-    assert_eq!(pass_deaf(&mut world, Duration::from_secs(5)), [Offence::Deaf]);
+    assert_eq!(pass_deaf(&mut world, Duration::from_secs(5)), [SecurityEvent::Deaf]);
     assert_eq!(world.client.server().unwrap().options.rate_cap_bytes_per_second, None, "it has heard nothing");
     let got = come(&mut world, Duration::from_secs(10));
     assert!(got < 11 * CAP, "{got} bytes in 10 s at {CAP} in a second");
@@ -118,7 +118,7 @@ fn a_client_that_never_answers_that_data_is_to_be_guarded_better_is_dropped() {
     let first = connection(&world);
     *level.lock().unwrap() = Protection::Aes128Gcm;
     world.server.refresh_options(world.now);
-    assert!(pass_deaf(&mut world, Duration::from_secs(8)).contains(&Offence::Deaf));
+    assert!(pass_deaf(&mut world, Duration::from_secs(8)).contains(&SecurityEvent::Deaf));
     world.pass(Duration::from_secs(2));
     assert_ne!(connection(&world), first, "it has come again, and heard it then");
     assert_eq!(world.client.server().unwrap().options.protection_min, Protection::Aes128Gcm);

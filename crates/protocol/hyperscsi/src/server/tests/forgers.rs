@@ -13,7 +13,7 @@ use crate::server::loose_packet;
 use crate::wire::offer::Offer;
 use crate::wire::setup::{AdnRequest, Discovery, SecondStep, read_adn_reply, write_adn_reply};
 use crate::wire::{Opcode, Prefix, Protection};
-use crate::{Client, ClientConfig, Identity, Server, Wishes};
+use crate::{Client, ClientConfig, DesiredOptions, Identity, Server};
 
 /// The private key of the server.
 const SERVER: [u8; 32] = [1; 32];
@@ -96,7 +96,7 @@ fn answer_with(keys: impl Iterator<Item = [u8; 32]>, seen: &[u8], client: &mut C
         instance: 1,
         name: "poser".into(),
         unanswered: None,
-        options: Wishes::default().options(Protection::Checksum).unwrap(),
+        options: DesiredOptions::default().options(Protection::Checksum).unwrap(),
     };
     for (connection, key) in (100..).zip(keys) {
         let own = Identity::from_private(key).unwrap();

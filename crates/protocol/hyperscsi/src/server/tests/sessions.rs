@@ -9,7 +9,7 @@ use sanwire_scsi::{Reply, build};
 use super::world::{MS, World};
 use super::{server, server_for};
 use crate::wire::command::Ask;
-use crate::{Admission, ClientEvent, CommandHandle, CommandId, Failure, Order, ServerEvent, Wishes};
+use crate::{Admission, ClientEvent, CommandHandle, CommandId, DesiredOptions, Failure, Order, ServerEvent};
 
 /// The largest transfer that the server wants.
 #[derive(Clone, Default)]
@@ -20,8 +20,8 @@ impl Admission for Most {
         true
     }
 
-    fn wishes(&self, _: ClientId) -> Wishes {
-        Wishes { transfer_max_bytes: *self.0.lock().unwrap(), ..Wishes::default() }
+    fn wishes(&self, _: ClientId) -> DesiredOptions {
+        DesiredOptions { transfer_max_bytes: *self.0.lock().unwrap(), ..DesiredOptions::default() }
     }
 }
 

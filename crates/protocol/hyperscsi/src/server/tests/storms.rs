@@ -6,7 +6,7 @@ use super::world::{MS, World, bytes};
 use super::{id, path};
 use crate::ServerEvent;
 use crate::options::{DeviceOption, Offered, Options, Stance};
-use crate::server::Offence;
+use crate::server::SecurityEvent;
 use crate::wire::live::{LiveReply, LiveRequest, NewOptions};
 use crate::wire::{Opcode, Prefix, Protection};
 
@@ -90,7 +90,7 @@ fn options_that_are_none_and_such_as_are_old_change_nothing() {
 }
 
 /// What the server has told of its clients' offences.
-fn refused(world: &mut World) -> Vec<(Offence, u64)> {
+fn refused(world: &mut World) -> Vec<(SecurityEvent, u64)> {
     let of = (Some(id(1)), path(100));
     let events = std::iter::from_fn(|| world.server.poll_event());
     let refused = events.filter_map(|event| match event {
@@ -120,7 +120,7 @@ fn a_server_counts_answers_to_what_it_did_not_ask_and_such_as_are_none_tells_of_
     assert_eq!(world.server.counters().violations, count);
     assert_eq!(refused(&mut world), [], "a burst is told when it is over");
     world.pass(Duration::from_secs(1));
-    assert_eq!(refused(&mut world), [(Offence::Violation, count)]);
+    assert_eq!(refused(&mut world), [(SecurityEvent::Violation, count)]);
     let is_capped = |connection: &crate::server::Connection| connection.agreed().rate_cap_bytes_per_second.is_some();
     assert!(!world.server.connections.values().any(is_capped));
     is_served(&mut world);
@@ -142,7 +142,7 @@ fn a_client_that_tells_other_options_without_end_is_answered_a_few_times_counted
     assert_eq!(agreed, Some(100_000_008));
     is_served(&mut world);
     world.pass(Duration::from_secs(1));
-    assert_eq!(refused(&mut world), [(Offence::Violation, 992)]);
+    assert_eq!(refused(&mut world), [(SecurityEvent::Violation, 992)]);
 }
 
 #[test]

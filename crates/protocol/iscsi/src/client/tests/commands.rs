@@ -254,7 +254,7 @@ proptest! {
         lengths in prop::collection::vec(1..9000usize, 1..8),
         digests: bool,
     ) {
-        let wishes = Wishes { digests, ..config().wishes };
+        let wishes = DesiredParameters { digests, ..config().wishes };
         let mut world = World::new(ClientConfig { wishes, ..config() });
         if digests {
             world.keys += "HeaderDigest=CRC32C\0DataDigest=CRC32C\0";

@@ -3,9 +3,9 @@
 mod commands;
 mod foreign;
 mod hostile;
-mod patience;
 mod recovery;
 mod search;
+mod timeouts;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -60,7 +60,7 @@ fn config() -> ClientConfig {
         portals: vec![portal(1)],
         credential: None,
         target_credential: None,
-        wishes: Wishes { digests: false, error_recovery_level: 0, connections: 1 },
+        wishes: DesiredParameters { digests: false, error_recovery_level: 0, connections: 1 },
         commands_max: 16,
         connect_patience: Duration::from_secs(10),
         reconnect_patience: Some(Duration::from_secs(60)),
@@ -71,7 +71,7 @@ fn config() -> ClientConfig {
 
 /// A client that asks for this recovery level and so many connections.
 fn wishing(error_recovery_level: u8, connections: u16) -> ClientConfig {
-    ClientConfig { wishes: Wishes { digests: false, error_recovery_level, connections }, ..config() }
+    ClientConfig { wishes: DesiredParameters { digests: false, error_recovery_level, connections }, ..config() }
 }
 
 impl World {

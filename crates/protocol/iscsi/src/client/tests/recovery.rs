@@ -102,7 +102,8 @@ fn held_commands_wait_until_they_are_released_or_abandoned() {
 
 #[test]
 fn damaged_data_ends_the_session_at_level_0() {
-    let mut world = World::new(ClientConfig { wishes: Wishes { digests: true, ..config().wishes }, ..config() });
+    let mut world =
+        World::new(ClientConfig { wishes: DesiredParameters { digests: true, ..config().wishes }, ..config() });
     world.keys += "HeaderDigest=CRC32C\0DataDigest=CRC32C\0";
     let connection = world.only();
     world.log_in(connection);
@@ -116,7 +117,7 @@ fn damaged_data_ends_the_session_at_level_0() {
 
 /// A session with digests that recovers data.
 fn recovering() -> (World, ConnectionId) {
-    let wishes = Wishes { digests: true, error_recovery_level: 1, connections: 1 };
+    let wishes = DesiredParameters { digests: true, error_recovery_level: 1, connections: 1 };
     let mut world = World::new(ClientConfig { wishes, ..config() });
     world.keys += "HeaderDigest=CRC32C\0DataDigest=CRC32C\0ErrorRecoveryLevel=1\0DefaultTime2Wait=0\0";
     let connection = world.only();

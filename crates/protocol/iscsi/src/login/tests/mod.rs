@@ -15,7 +15,7 @@ use sanwire_core::Instant;
 
 use super::*;
 use crate::chap::ChapSecret;
-use crate::client::{ClientConfig, Failure, Wishes};
+use crate::client::{ClientConfig, DesiredParameters, Failure};
 use crate::outbox::Outbox;
 use crate::receiver::{Destination, Receiver, Step};
 use crate::serial::Serial;
@@ -81,7 +81,7 @@ fn config() -> ClientConfig {
         portals: vec![],
         credential: None,
         target_credential: None,
-        wishes: Wishes { digests: false, error_recovery_level: 0, connections: 1 },
+        wishes: DesiredParameters { digests: false, error_recovery_level: 0, connections: 1 },
         commands_max: 32,
         connect_patience: Duration::ZERO,
         reconnect_patience: None,

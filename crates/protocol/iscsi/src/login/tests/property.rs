@@ -6,7 +6,7 @@ use super::*;
 
 #[derive(Clone, Debug)]
 struct World {
-    wishes: Wishes,
+    wishes: DesiredParameters,
     is_discovery: bool,
     has_user: bool,
     is_mutual: bool,
@@ -20,7 +20,7 @@ fn worlds() -> impl Strategy<Value = World> {
     let wishes = (any::<bool>(), 0..4u8, 0..10u16);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     (wishes, flags, 1..300usize, any::<u8>()).prop_map(|(wishes, flags, piece, seed)| World {
-        wishes: Wishes { digests: wishes.0, error_recovery_level: wishes.1, connections: wishes.2 },
+        wishes: DesiredParameters { digests: wishes.0, error_recovery_level: wishes.1, connections: wishes.2 },
         is_discovery: flags.0,
         has_user: flags.1,
         is_mutual: flags.2,

@@ -1,18 +1,18 @@
 //! A scripted initiator: PDUs made by hand, and what the server makes of them.
 
 mod basic;
+mod data_timeout;
 mod heap;
 mod hoard;
 mod hostile;
 mod manage;
 mod memory;
-mod patience;
 mod pieces;
 mod places;
-mod reception;
 mod recovery;
 mod several;
 mod text;
+mod timeouts;
 mod withheld;
 mod write;
 

@@ -216,7 +216,7 @@ fn a_long_write_whose_data_does_not_come_ends_above_too() {
         }
         world.server.handle_timeout(world.now);
         if let Some(ServerEvent::Manage { function, .. }) = world.server.poll_event() {
-            assert_eq!(function, Function::ForsakeTask(handle));
+            assert_eq!(function, Function::AbandonTask(handle));
             world.server.aborted(handle, world.now);
             assert_eq!(ScsiResponse::read(&world.take_one(1).0).status, 2);
             return world.assert_home();
@@ -257,8 +257,8 @@ fn a_command_in_the_middle_of_its_pieces_ends_with_its_connection() {
     world.server.poll_event();
     world.server.connection_lost(ConnectionId(1), world.now);
     let mut ended = [world.manage().1, world.manage().1];
-    ended.sort_by_key(|function| matches!(function, Function::ForsakeTask(handle) if *handle == read));
-    assert_eq!(ended, [Function::ForsakeTask(written), Function::ForsakeTask(read)]);
+    ended.sort_by_key(|function| matches!(function, Function::AbandonTask(handle) if *handle == read));
+    assert_eq!(ended, [Function::AbandonTask(written), Function::AbandonTask(read)]);
     for (tag, handle) in [(5, written), (6, read)] {
         world.server.aborted(handle, world.now);
         let number = world.command_number;

@@ -233,7 +233,7 @@ fn a_connection_is_removed_for_recovery_and_its_commands_end_in_time() {
     assert!(matches!(world.server.poll_event(), Some(ServerEvent::Close { connection: ConnectionId(2) })));
     world.now += Duration::from_secs(22);
     world.server.handle_timeout(world.now);
-    assert_eq!(world.manage().1, Function::ForsakeTask(handle));
+    assert_eq!(world.manage().1, Function::AbandonTask(handle));
     world.take(1);
     assert_eq!(reassign(&mut world, 5, 0), 1, "too late");
 }

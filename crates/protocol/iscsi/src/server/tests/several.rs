@@ -88,7 +88,7 @@ fn a_connection_that_is_lost_takes_its_commands_along_and_no_others() {
     world.send(2, read_command(8, 512, 5).write(), &[]);
     world.server.connection_lost(ConnectionId(2), world.now);
     let (handle, function) = world.manage();
-    assert_eq!(function, Function::ForsakeTask(second));
+    assert_eq!(function, Function::AbandonTask(second));
     world.server.aborted(second, world.now);
     world.server.managed(handle, ManageOutcome::Complete, world.now);
     assert!(world.take(1).is_empty());

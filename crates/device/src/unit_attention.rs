@@ -1,0 +1,330 @@
+//! What each I_T nexus must still be told (SAM-5 5.14, unit attention conditions), and what it asked for.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sanwire_core::NexusId;
+use sanwire_scsi::mode::threshold_at;
+use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
+
+/// A unit attention condition; the first of the list is reported first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(crate) enum UnitAttention {
+    PowerOn = 0,
+    Reset = 1,
+    LunsChanged = 2,
+    CapacityChanged = 3,
+    ModeChanged = 4,
+    AccessStateChanged = 5,
+    ReservationsPreempted = 6,
+    ReservationsReleased = 7,
+    RegistrationsPreempted = 8,
+    MediumChanged = 9,
+    /// A threshold was reached: that of the first descriptor of the mode page, ...
+    FirstThreshold = 10,
+    /// ... that of the second.
+    SecondThreshold = 11,
+    /// Others have written: what was said of that in the write verifier page holds no more.
+    InquiryChanged = 12,
+}
+
+impl UnitAttention {
+    const ALL: [UnitAttention; 13] = [
+        UnitAttention::PowerOn,
+        UnitAttention::Reset,
+        UnitAttention::LunsChanged,
+        UnitAttention::CapacityChanged,
+        UnitAttention::ModeChanged,
+        UnitAttention::AccessStateChanged,
+        UnitAttention::ReservationsPreempted,
+        UnitAttention::ReservationsReleased,
+        UnitAttention::RegistrationsPreempted,
+        UnitAttention::MediumChanged,
+        UnitAttention::FirstThreshold,
+        UnitAttention::SecondThreshold,
+        UnitAttention::InquiryChanged,
+    ];
+
+    /// Those that a RESERVATION CONFLICT does not hide (SAM-5 5.3.3).
+    const RESETS: u32 = UnitAttention::PowerOn.bit() | UnitAttention::Reset.bit();
+
+    const fn bit(self) -> u32 {
+        1 << self as u8
+    }
+
+    fn sense(self) -> Sense {
+        let additional = match self {
+            UnitAttention::PowerOn => AdditionalSense::POWER_ON_OR_RESET_OCCURRED,
+            UnitAttention::Reset => AdditionalSense::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
+            UnitAttention::LunsChanged => AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED,
+            UnitAttention::CapacityChanged => AdditionalSense::CAPACITY_DATA_HAS_CHANGED,
+            UnitAttention::ModeChanged => AdditionalSense::MODE_PARAMETERS_CHANGED,
+            UnitAttention::AccessStateChanged => AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED,
+            UnitAttention::ReservationsPreempted => AdditionalSense::RESERVATIONS_PREEMPTED,
+            UnitAttention::ReservationsReleased => AdditionalSense::RESERVATIONS_RELEASED,
+            UnitAttention::RegistrationsPreempted => AdditionalSense::REGISTRATIONS_PREEMPTED,
+            UnitAttention::MediumChanged => AdditionalSense::NOT_READY_TO_READY_CHANGE,
+            UnitAttention::InquiryChanged => AdditionalSense::INQUIRY_DATA_HAS_CHANGED,
+            UnitAttention::FirstThreshold => return threshold_reached(0),
+            UnitAttention::SecondThreshold => return threshold_reached(1),
+        };
+        Sense::new(SenseKey::UnitAttention, additional)
+    }
+}
+
+/// SBC-4 4.7.3.8.4: the place of the threshold's descriptor in its mode page tells which it was.
+fn threshold_reached(descriptor: u8) -> Sense {
+    let sense = Sense::new(SenseKey::UnitAttention, AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED);
+    sense.with_information(threshold_at(descriptor).into())
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Nexus {
+    /// One bit for each [`UnitAttention`] that is pending.
+    pending: u32,
+    prevents_removal: bool,
+    /// The unit was added under a number by which this nexus may have known another unit before.
+    is_unseen: bool,
+}
+
+impl Nexus {
+    fn must_be_told(&self) -> bool {
+        self.pending != 0 || self.is_unseen
+    }
+}
+
+/// The nexuses that a logical unit has.
+#[derive(Default, Debug)]
+pub(crate) struct Nexuses {
+    /// A one where some nexus whose number has this remainder by 64 must be told something. It is all that a command reads when, as
+    /// nearly always, there is none.
+    pending: AtomicU64,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    by_id: BTreeMap<NexusId, Nexus>,
+    /// How many nexuses must be told something, by the remainders of their numbers: so nobody has to look at all of them, of
+    /// whom each comes to hear of what all are told.
+    waiting: [usize; PLACES],
+}
+
+/// Remainders by which nexuses are told apart.
+const PLACES: usize = 64;
+
+impl Default for Table {
+    fn default() -> Self {
+        Table { by_id: BTreeMap::new(), waiting: [0; PLACES] }
+    }
+}
+
+impl Nexuses {
+    /// Takes in a nexus, which must be told of power on; one that is known stays as it is. While it `is_unseen`, the unit is
+    /// not there for the nexus: see [`Nexuses::is_unseen`].
+    pub(crate) fn establish(&self, nexus: NexusId, is_unseen: bool) {
+        let mut table = self.lock();
+        if let Entry::Vacant(vacant) = table.by_id.entry(nexus) {
+            vacant.insert(Nexus { pending: UnitAttention::PowerOn.bit(), prevents_removal: false, is_unseen });
+            self.note(&mut table, nexus, false, true);
+        }
+    }
+
+    /// Whether the nexus, which was there before the unit came under its number, has not yet asked who is there. Commands
+    /// that were meant for the unit that had the number before may still be on their way, any number of them: a unit
+    /// attention would stop the first one only.
+    pub(crate) fn is_unseen(&self, nexus: NexusId) -> bool {
+        self.may_be_pending(nexus) && self.lock().by_id.get(&nexus).is_some_and(|state| state.is_unseen)
+    }
+
+    /// The nexus has asked who is there.
+    pub(crate) fn see(&self, nexus: NexusId) {
+        if self.may_be_pending(nexus) {
+            self.change(&mut self.lock(), nexus, |state| state.is_unseen = false);
+        }
+    }
+
+    pub(crate) fn forget(&self, nexus: NexusId) {
+        let mut table = self.lock();
+        if let Some(state) = table.by_id.remove(&nexus) {
+            self.note(&mut table, nexus, state.must_be_told(), false);
+        }
+    }
+
+    /// Queues the condition for every nexus but `except`.
+    pub(crate) fn raise(&self, attention: UnitAttention, except: Option<NexusId>) {
+        let mut table = self.lock();
+        let Table { by_id, waiting } = &mut *table;
+        for (nexus, state) in by_id.iter_mut().filter(|(nexus, _)| Some(**nexus) != except) {
+            waiting[place(*nexus)] += usize::from(!state.must_be_told());
+            state.pending |= attention.bit();
+        }
+        let pending = (0..).zip(&table.waiting).filter(|(_, count)| **count > 0).fold(0, |all, (at, _)| all | 1 << at);
+        self.pending.store(pending, Ordering::Release);
+    }
+
+    /// Queues the condition for these nexuses.
+    pub(crate) fn raise_for(&self, attention: UnitAttention, nexuses: impl Iterator<Item = NexusId>) {
+        let mut table = self.lock();
+        nexuses.for_each(|nexus| self.change(&mut table, nexus, |state| state.pending |= attention.bit()));
+    }
+
+    pub(crate) fn clear(&self, attention: UnitAttention, nexus: NexusId) {
+        if self.may_be_pending(nexus) {
+            self.change(&mut self.lock(), nexus, |state| state.pending &= !attention.bit());
+        }
+    }
+
+    /// The next condition that the nexus must be told of; it counts as told.
+    pub(crate) fn take(&self, nexus: NexusId) -> Option<Sense> {
+        self.take_one_of(nexus, u32::MAX)
+    }
+
+    /// The same, for what precedes a reservation conflict.
+    pub(crate) fn take_reset(&self, nexus: NexusId) -> Option<Sense> {
+        self.take_one_of(nexus, UnitAttention::RESETS)
+    }
+
+    /// The same, for what stops a write that others have overtaken.
+    pub(crate) fn take_inquiry_changed(&self, nexus: NexusId) -> Option<Sense> {
+        self.take_one_of(nexus, UnitAttention::InquiryChanged.bit())
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().by_id.len()
+    }
+
+    fn take_one_of(&self, nexus: NexusId, bits: u32) -> Option<Sense> {
+        if !self.may_be_pending(nexus) {
+            return None;
+        }
+        let mut table = self.lock();
+        let pending = table.by_id.get(&nexus)?.pending & bits;
+        let next = UnitAttention::ALL.into_iter().find(|attention| pending & attention.bit() != 0)?;
+        self.change(&mut table, nexus, |state| state.pending &= !next.bit());
+        Some(next.sense())
+    }
+
+    pub(crate) fn set_prevent(&self, nexus: NexusId, prevents_removal: bool) {
+        if let Some(state) = self.lock().by_id.get_mut(&nexus) {
+            state.prevents_removal = prevents_removal;
+        }
+    }
+
+    pub(crate) fn allow_all(&self) {
+        self.lock().by_id.values_mut().for_each(|state| state.prevents_removal = false);
+    }
+
+    pub(crate) fn is_removal_prevented(&self) -> bool {
+        self.lock().by_id.values().any(|state| state.prevents_removal)
+    }
+
+    fn may_be_pending(&self, nexus: NexusId) -> bool {
+        self.pending.load(Ordering::Acquire) & 1 << place(nexus) != 0
+    }
+
+    /// Changes what a nexus must be told, if it is there.
+    fn change(&self, table: &mut Table, nexus: NexusId, change: impl FnOnce(&mut Nexus)) {
+        let Some(state) = table.by_id.get_mut(&nexus) else { return };
+        let before = state.must_be_told();
+        change(state);
+        let after = state.must_be_told();
+        self.note(table, nexus, before, after);
+    }
+
+    /// Notes whether a nexus had to be told something, and has to now.
+    fn note(&self, table: &mut Table, nexus: NexusId, before: bool, after: bool) {
+        let place = place(nexus);
+        let waiting = &mut table.waiting[place];
+        match (before, after) {
+            (false, true) => {
+                *waiting += 1;
+                self.pending.fetch_or(1 << place, Ordering::Release);
+            }
+            (true, false) => {
+                *waiting -= 1;
+                if *waiting == 0 {
+                    self.pending.fetch_and(!(1 << place), Ordering::Release);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Nothing panics between two writes to the table: a poisoned one is still whole.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn place(nexus: NexusId) -> usize {
+    (nexus.0 % PLACES as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_nexus_is_told_once_in_order_of_weight() {
+        let nexuses = Nexuses::default();
+        let (one, other) = (NexusId(1), NexusId(65));
+        nexuses.establish(one, false);
+        nexuses.establish(other, false);
+        nexuses.raise(UnitAttention::ModeChanged, Some(other));
+        let told = |nexus| nexuses.take(nexus).map(|sense| sense.additional);
+        assert_eq!(told(one), Some(AdditionalSense::POWER_ON_OR_RESET_OCCURRED));
+        assert_eq!(told(one), Some(AdditionalSense::MODE_PARAMETERS_CHANGED));
+        assert_eq!(told(one), None);
+        assert_eq!(told(other), Some(AdditionalSense::POWER_ON_OR_RESET_OCCURRED), "shares a bit with the first");
+        assert_eq!(told(other), None);
+        assert_eq!(nexuses.pending.load(Ordering::Acquire), 0);
+        nexuses.raise(UnitAttention::LunsChanged, None);
+        nexuses.clear(UnitAttention::LunsChanged, one);
+        nexuses.forget(other);
+        assert_eq!((told(one), told(other)), (None, None));
+        assert_eq!(nexuses.pending.load(Ordering::Acquire), 0);
+    }
+
+    /// Thousands of sessions that each hear of a reset must not each look at all others.
+    #[test]
+    fn what_is_shown_to_commands_is_what_the_table_says_whatever_changes() {
+        let nexuses = Nexuses::default();
+        let mut seed = 1u64;
+        let mut draw = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        for turn in 0..20_000 {
+            let (nexus, attention) = (NexusId(draw(150)), UnitAttention::ALL[draw(13) as usize]);
+            match draw(9) {
+                0 => nexuses.establish(nexus, draw(2) == 0),
+                1 => nexuses.forget(nexus),
+                2 => nexuses.see(nexus),
+                3 if draw(20) == 0 => nexuses.raise(attention, Some(nexus)),
+                4 => nexuses.raise_for(attention, [nexus, NexusId(draw(150))].into_iter()),
+                5 => nexuses.clear(attention, nexus),
+                6 => drop(nexuses.take_reset(nexus)),
+                _ => drop(nexuses.take(nexus)),
+            }
+            let table = nexuses.lock();
+            let told = table.by_id.iter().filter(|(_, state)| state.must_be_told());
+            let pending = told.fold(0u64, |all, (nexus, _)| all | 1 << place(*nexus));
+            assert_eq!(nexuses.pending.load(Ordering::Acquire), pending, "turn {turn}");
+        }
+    }
+
+    #[test]
+    fn removal_is_prevented_while_one_nexus_asks() {
+        let nexuses = Nexuses::default();
+        nexuses.establish(NexusId(1), false);
+        nexuses.set_prevent(NexusId(1), true);
+        assert!(nexuses.is_removal_prevented());
+        nexuses.forget(NexusId(1));
+        assert!(!nexuses.is_removal_prevented());
+    }
+}

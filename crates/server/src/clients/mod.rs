@@ -1,0 +1,380 @@
+//! The HyperSCSI clients that a server knows by their ids: what each may do, and on which terms. They change while it runs.
+
+mod compression;
+mod config;
+mod prospect;
+mod state;
+mod views;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use sanwire_core::{ClientId, Peer};
+use sanwire_device::LogicalUnits;
+use sanwire_hyperscsi::{Admission, DesiredOptions, Psk};
+use sanwire_io::interface::{Watch, watch};
+
+pub use self::compression::{Compression, NoCompression};
+pub(crate) use self::config::text;
+pub use self::config::{ClientConfig, ClientError, ClientSettings, NoSecret, Secret, WEIGHT_MAX};
+pub(crate) use self::prospect::Prospect;
+use self::state::{Changes, StateFile};
+use self::views::Views;
+use crate::allow::AllowList;
+
+/// What holds for clients, as it is at one moment.
+#[derive(Clone, Debug)]
+struct Table {
+    /// Who is served without being known.
+    allow: AllowList,
+    /// What those must know who have no secret of their own.
+    psk: Secret,
+    compression: Compression,
+    configured: BTreeMap<ClientId, ClientConfig>,
+    changes: Changes,
+}
+
+/// All clients of a server, shared by its threads. Asked at handshakes and when sessions begin, never on the way of data.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    table: ArcSwap<Table>,
+    local: &'static Watch,
+    /// Held while the table changes.
+    changing: Mutex<StateFile>,
+    views: Views,
+}
+
+/// What the configuration says of clients.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientsConfig {
+    pub(crate) allow: AllowList,
+    pub(crate) psk: Secret,
+    /// Whether data may be compressed for those that say nothing of it.
+    pub(crate) compression: Compression,
+    pub(crate) clients: Vec<ClientConfig>,
+}
+
+impl ClientsConfig {
+    /// # Errors
+    /// [`ClientError`] when an id or a name is there twice.
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
+        let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
+        for client in &self.clients {
+            if !ids.insert(client.id) {
+                return Err(ClientError::Twice(client.id));
+            }
+            if !client.name.is_empty() && !names.insert(&client.name) {
+                return Err(ClientError::NameTaken(client.name.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A change of one client while the server runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change<'a> {
+    /// It is known from now on, be it one that was removed.
+    Add(ClientId, &'a ClientSettings),
+    /// One that is known, by its id or name, is to be otherwise.
+    Set(&'a str, &'a ClientSettings),
+    /// It is served no longer, whatever the rules say, until it is added again. One that is not known may be named by its id.
+    Remove(&'a str),
+    /// What was changed of it while the server ran is forgotten: the configuration holds again.
+    Reset(&'a str),
+}
+
+/// Why clients were not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// They cannot be so.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// What was changed in earlier runs cannot be read.
+    #[error("what was changed of clients cannot be read from {path}: {source}; correct the file, or move it away")]
+    Load {
+        /// Where.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A change that would not survive a restart is none.
+    #[error("the change cannot be kept in {path}: {source}; nothing was changed")]
+    Keep {
+        /// Where.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Clients {
+    /// The clients of the configuration, with what was changed of them in earlier runs. `path` is the file that keeps
+    /// changes; without it they end with the server. `volumes` are all there are.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(crate) fn open(
+        terms: ClientsConfig,
+        path: Option<PathBuf>,
+        volumes: Arc<LogicalUnits>,
+    ) -> Result<Self, ChangeError> {
+        terms.check()?;
+        let file = StateFile(path);
+        let changes = file.load().map_err(|source| ChangeError::Load { path: file.shown(), source })?;
+        Ok(Clients {
+            table: ArcSwap::from_pointee(Table::new(terms, changes)),
+            local: watch(),
+            changing: Mutex::new(file),
+            views: Views::new(volumes),
+        })
+    }
+
+    /// Puts another configuration in the place of the old one. What was changed while the server ran holds on.
+    pub(crate) fn configure(&self, terms: ClientsConfig) -> Result<(), ClientError> {
+        terms.check()?;
+        let _changing = self.lock();
+        let table = Table::new(terms, self.table.load().changes.clone());
+        self.table.store(Arc::new(table));
+        self.refresh_views();
+        Ok(())
+    }
+
+    /// What clients would see with another configuration.
+    pub(crate) fn foresee_terms(&self, terms: ClientsConfig) -> Prospect<'_> {
+        let before = self.table.load_full();
+        let after = Table::new(terms, before.changes.clone());
+        Prospect::new(before, after, self.local)
+    }
+
+    /// Those that are known, by their ids.
+    pub(crate) fn list(&self) -> Vec<ClientConfig> {
+        self.table.load().known().cloned().collect()
+    }
+
+    /// The client of this id or name.
+    ///
+    /// # Errors
+    /// [`ClientError::Unknown`].
+    pub(crate) fn find(&self, client: &str) -> Result<ClientConfig, ClientError> {
+        self.table.load().find(client).cloned()
+    }
+
+    /// Whether changes survive a restart.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.lock().0.is_some()
+    }
+
+    /// Whether a client is named, and not only served because `allow` permits it.
+    pub(crate) fn is_listed(&self, client: ClientId) -> bool {
+        self.table.load().get(client).is_some()
+    }
+
+    /// Whether a client may manage the server.
+    pub(crate) fn may_manage(&self, client: ClientId) -> bool {
+        self.table.load().get(client).is_some_and(|client| client.manage)
+    }
+
+    /// Changes a client; gives who that is.
+    pub(crate) fn change(&self, change: Change<'_>) -> Result<ClientId, ChangeError> {
+        let file = self.lock();
+        let mut table = Table::clone(&self.table.load());
+        let id = table.apply(change)?;
+        file.save(&table.changes).map_err(|source| ChangeError::Keep { path: file.shown(), source })?;
+        self.table.store(Arc::new(table));
+        self.refresh_views();
+        Ok(id)
+    }
+
+    /// What clients would see after a change.
+    pub(crate) fn foresee(&self, change: Change<'_>) -> Result<Prospect<'_>, ClientError> {
+        let before = self.table.load_full();
+        let mut after = Table::clone(&before);
+        after.apply(change)?;
+        Ok(Prospect::new(before, after, self.local))
+    }
+
+    /// The units that a client sees, and changes nothing of in a session that is read only; they follow what it may see until [`Clients::leave`].
+    pub(crate) fn enter(&self, client: ClientId, peer: Peer, is_read_only: bool) -> Arc<LogicalUnits> {
+        self.views.enter((client, is_read_only), peer, || self.table.load().terms(client, peer, self.local))
+    }
+
+    /// A session is over that had [`Clients::enter`]ed.
+    pub(crate) fn leave(&self, client: ClientId, is_read_only: bool) {
+        self.views.leave((client, is_read_only));
+    }
+
+    /// Shows each client what it may see, after volumes came or went.
+    pub(crate) fn refresh_views(&self) {
+        self.views.refresh(|client, peer| self.table.load().terms(client, peer, self.local));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StateFile> {
+        // The table is replaced as a whole: nobody leaves it half changed.
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn new(terms: ClientsConfig, changes: Changes) -> Self {
+        let ClientsConfig { allow, psk, compression, clients } = terms;
+        let configured = clients.into_iter().map(|client| (client.id, client)).collect();
+        Table { allow, psk, compression, configured, changes }
+    }
+
+    /// Changes a client; gives who that is.
+    fn apply(&mut self, change: Change<'_>) -> Result<ClientId, ClientError> {
+        match change {
+            Change::Add(id, settings) => {
+                if self.get(id).is_some() {
+                    return Err(ClientError::Known(id));
+                }
+                self.put(ClientConfig::new(id).with(settings)?)
+            }
+            Change::Set(client, settings) => self.put(self.find(client)?.clone().with(settings)?),
+            Change::Remove(client) => {
+                let id = self.id_of(client)?;
+                self.changes.clients.remove(&id);
+                self.changes.removed.insert(id);
+                Ok(id)
+            }
+            Change::Reset(client) => {
+                let id = self.id_of(client)?;
+                self.changes.clients.remove(&id);
+                self.changes.removed.remove(&id);
+                self.check_name(id)?;
+                Ok(id)
+            }
+        }
+    }
+
+    fn get(&self, id: ClientId) -> Option<&ClientConfig> {
+        if self.changes.removed.contains(&id) {
+            return None;
+        }
+        self.changes.clients.get(&id).or_else(|| self.configured.get(&id))
+    }
+
+    /// What holds for a client that has a session. One that would not be served any more sees nothing until it is dropped.
+    fn terms(&self, id: ClientId, peer: Peer, local: &Watch) -> ClientConfig {
+        match self.get(id) {
+            Some(client) => client.clone(),
+            None if self.permits(peer, Some(id), local) => ClientConfig::new(id),
+            None => ClientConfig { volumes: Vec::new(), ..ClientConfig::new(id) },
+        }
+    }
+
+    fn known(&self) -> impl Iterator<Item = &ClientConfig> {
+        let ids: BTreeSet<ClientId> = self.configured.keys().chain(self.changes.clients.keys()).copied().collect();
+        ids.into_iter().filter_map(|id| self.get(id))
+    }
+
+    fn find(&self, client: &str) -> Result<&ClientConfig, ClientError> {
+        let found = match client.parse() {
+            Ok(id) => self.get(id),
+            Err(_) => self.known().find(|known| !known.name.is_empty() && known.name == client),
+        };
+        found.ok_or_else(|| ClientError::Unknown(client.to_owned()))
+    }
+
+    fn knows_anybody(&self) -> bool {
+        self.configured.keys().chain(self.changes.clients.keys()).any(|id| self.get(*id).is_some())
+    }
+
+    fn id_of(&self, client: &str) -> Result<ClientId, ClientError> {
+        client.parse().or_else(|_| self.find(client).map(|client| client.id))
+    }
+
+    fn put(&mut self, client: ClientConfig) -> Result<ClientId, ClientError> {
+        let id = client.id;
+        self.changes.removed.remove(&id);
+        self.changes.clients.insert(id, client);
+        self.check_name(id)?;
+        Ok(id)
+    }
+
+    fn check_name(&self, id: ClientId) -> Result<(), ClientError> {
+        let name = self.get(id).map_or("", |client| &client.name);
+        if !name.is_empty() && self.known().any(|other| other.id != id && other.name == name) {
+            return Err(ClientError::NameTaken(name.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn permits(&self, peer: Peer, client: Option<ClientId>, local: &Watch) -> bool {
+        match client {
+            Some(id) if self.changes.removed.contains(&id) => return false,
+            Some(id) if self.get(id).is_some() => return true,
+            // It may be one of them.
+            None if self.knows_anybody() => return true,
+            _ => {}
+        }
+        let is_local = self.allow.rules().is_empty() && local.contains(peer);
+        self.allow.permits(peer, client, is_local)
+    }
+}
+
+/// What the protocol asks, of the clients as they are at that moment.
+pub(crate) struct Gate(pub(crate) Arc<Clients>);
+
+impl Admission for Gate {
+    fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool {
+        self.0.permits(peer, client)
+    }
+
+    fn is_listed(&self, client: ClientId) -> bool {
+        self.0.is_listed(client)
+    }
+
+    fn psk(&self, client: ClientId) -> Option<Psk> {
+        let table = self.0.table.load();
+        let own = table.get(client).and_then(|client| client.psk);
+        Some(own.unwrap_or(table.psk).0)
+    }
+
+    fn window_max_packets(&self, client: ClientId) -> Option<u32> {
+        self.0.table.load().get(client)?.window_packets
+    }
+
+    fn weight(&self, client: ClientId) -> u16 {
+        self.0.table.load().get(client).map_or(1, |client| client.weight)
+    }
+
+    fn wishes(&self, client: ClientId) -> DesiredOptions {
+        let table = self.0.table.load();
+        let known = table.get(client);
+        let compression = known.and_then(|client| client.compression).unwrap_or(table.compression);
+        let Some(client) = known else {
+            return DesiredOptions { compression: compression.into(), ..DesiredOptions::default() };
+        };
+        DesiredOptions {
+            compression: compression.into(),
+            read_only: client.read_only,
+            medium_lock: client.lock_media,
+            transfer_max_bytes: client.transfer_max_bytes,
+            rate_cap_bytes_per_second: client.cap_bytes_per_second,
+            priority: client.priority,
+            ..DesiredOptions::default()
+        }
+    }
+}
+
+impl Clients {
+    /// How much of memory that comes free a client has beside others of weight 1, as of what is sent: its weight, times its priority
+    /// and one.
+    pub(crate) fn memory_weight(&self, client: ClientId, priority: u8) -> u32 {
+        let weight = self.table.load().get(client).map_or(1, |client| client.weight);
+        u32::from(weight) * (u32::from(priority) + 1)
+    }
+
+    /// Whether a client is served.
+    pub(crate) fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool {
+        self.table.load().permits(peer, client, self.local)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+use std::fs;
+use std::net::IpAddr;
+
+use sanwire_core::Lun;
+use sanwire_device::{Disk, DiskOptions};
+use sanwire_scsi::Identity;
+use sanwire_store::RamStore;
+
+use super::*;
+use crate::allow::AllowRule;
+
+const ALICE: ClientId = ClientId([0xa1; 16]);
+const BOB: ClientId = ClientId([0xb0; 16]);
+
+fn anywhere() -> Peer {
+    Peer::Udp(("203.0.113.9".parse::<IpAddr>().unwrap(), 5674).into())
+}
+
+fn volumes(names: &[&str]) -> Arc<LogicalUnits> {
+    let units = Arc::new(LogicalUnits::new());
+    for (name, number) in names.iter().zip(0..) {
+        let identity = Identity::new(name, [number as u8; 16]).unwrap();
+        let disk = Disk::new(identity, Arc::new(RamStore::new(1 << 20, 512)), DiskOptions::default()).unwrap();
+        units.add(Lun::new(number).unwrap(), disk).unwrap();
+    }
+    units
+}
+
+fn terms(clients: &[ClientConfig]) -> ClientsConfig {
+    let allow = AllowList::new(vec!["203.0.113.0/24".parse().unwrap()]);
+    ClientsConfig { allow, psk: Secret([9; 32]), compression: Compression::Off, clients: clients.to_vec() }
+}
+
+fn clients(configured: &[ClientConfig]) -> Clients {
+    Clients::open(terms(configured), None, volumes(&["vm-1", "vm-2", "backup"])).unwrap()
+}
+
+fn named(id: ClientId, name: &str) -> ClientConfig {
+    ClientConfig { name: name.into(), ..ClientConfig::new(id) }
+}
+
+fn seen(units: &LogicalUnits) -> Vec<String> {
+    units.iter().iter().map(|(_, disk)| disk.identity().name().to_owned()).collect()
+}
+
+fn settings(change: impl FnOnce(&mut ClientSettings)) -> ClientSettings {
+    let mut settings = ClientSettings::default();
+    change(&mut settings);
+    settings
+}
+
+#[test]
+fn a_client_that_is_known_is_served_from_anywhere_until_it_is_removed() {
+    let clients = clients(&[named(ALICE, "alice")]);
+    let elsewhere = Peer::Udp(("198.51.100.1".parse::<IpAddr>().unwrap(), 1).into());
+    assert!(clients.permits(elsewhere, Some(ALICE)) && clients.permits(elsewhere, None));
+    assert!(!clients.permits(elsewhere, Some(BOB)) && clients.permits(anywhere(), Some(BOB)));
+    clients.change(Change::Remove("alice")).unwrap();
+    clients.change(Change::Remove(&BOB.to_string())).unwrap();
+    for client in [ALICE, BOB] {
+        assert!(!clients.permits(anywhere(), Some(client)), "also against the rules");
+    }
+    clients.change(Change::Add(BOB, &ClientSettings::default())).unwrap();
+    assert!(clients.permits(elsewhere, Some(BOB)));
+    assert!(
+        matches!(clients.change(Change::Remove("alice")), Err(ChangeError::Client(ClientError::Unknown(_)))),
+        "no name any more"
+    );
+    clients.change(Change::Reset(&ALICE.to_string())).unwrap();
+    assert!(clients.permits(elsewhere, Some(ALICE)));
+}
+
+#[test]
+fn secrets_are_the_clients_own_or_the_servers() {
+    let own = ClientConfig { psk: Some(Secret([1; 32])), ..named(ALICE, "alice") };
+    let gate = Gate(Arc::new(clients(&[own])));
+    assert_eq!((gate.psk(ALICE), gate.psk(BOB)), (Some([1; 32]), Some([9; 32])));
+    let with_secret = settings(|change| change.psk = Some(Secret([2; 32])));
+    gate.0.change(Change::Set("alice", &with_secret)).unwrap();
+    assert_eq!(gate.psk(ALICE), Some([2; 32]));
+    let without = settings(|change| change.no_password = true);
+    gate.0.change(Change::Set("alice", &without)).unwrap();
+    assert_eq!(gate.psk(ALICE), Some([9; 32]));
+}
+
+#[test]
+fn connections_with_a_client_are_to_be_as_it_was_set_last() {
+    let gate = Gate(Arc::new(clients(&[named(ALICE, "alice")])));
+    assert!(!gate.wishes(ALICE).medium_lock && !gate.wishes(BOB).medium_lock);
+    let set = |lock_media| {
+        let settings = ClientSettings { lock_media, ..ClientSettings::default() };
+        gate.0.change(Change::Set("alice", &settings)).unwrap();
+        gate.0.find("alice").unwrap()
+    };
+    for (setting, is_locked) in [(Some(true), true), (None, true), (Some(false), false)] {
+        assert_eq!((set(setting).lock_media, gate.wishes(ALICE).medium_lock), (is_locked, is_locked));
+    }
+}
+
+#[test]
+fn a_client_sees_the_volumes_that_it_may_use_also_when_that_changes() {
+    let restricted = ClientConfig { volumes: vec!["vm-*".parse().unwrap()], ..named(ALICE, "alice") };
+    let clients = clients(&[restricted]);
+    let (alice, bob) = (clients.enter(ALICE, anywhere(), false), clients.enter(BOB, anywhere(), false));
+    assert_eq!((seen(&alice), seen(&bob).len()), (vec!["vm-1".into(), "vm-2".into()], 3));
+    let only_backup = settings(|change| change.volumes = Some(vec!["back??".into()]));
+    clients.change(Change::Set("alice", &only_backup)).unwrap();
+    assert_eq!(seen(&alice), ["backup"], "its sessions see it at once");
+    assert!(Arc::ptr_eq(&alice, &clients.enter(ALICE, anywhere(), false)), "all of them");
+    clients.change(Change::Remove(&ALICE.to_string())).unwrap();
+    assert!(seen(&alice).is_empty(), "until it is dropped");
+    clients.change(Change::Reset(&ALICE.to_string())).unwrap();
+    assert_eq!(seen(&alice).len(), 2);
+    clients.configure(ClientsConfig { allow: AllowList::new(vec![AllowRule::Client(BOB)]), ..terms(&[]) }).unwrap();
+    assert_eq!((seen(&alice).len(), seen(&bob).len()), (0, 3));
+}
+
+#[test]
+fn changes_survive_a_restart_and_override_the_configuration() {
+    let path = std::env::temp_dir().join(format!("sanwire-clients-{}.json", std::process::id()));
+    let _ = fs::remove_file(&path);
+    let open = |configured: &[ClientConfig]| {
+        Clients::open(terms(configured), Some(path.clone()), volumes(&[])).map(|clients| (clients.list(), clients))
+    };
+    let configured = [named(ALICE, "alice"), named(ClientId([3; 16]), "carol")];
+    let (_, clients) = open(&configured).unwrap();
+    let changes = settings(|change| {
+        change.psk = Some(Secret([5; 32]));
+        change.manage = Some(true);
+        change.window_packets = Some(16);
+    });
+    clients.change(Change::Set("alice", &changes)).unwrap();
+    let alice = clients.find("alice").unwrap();
+    let called_bob = settings(|change| change.name = Some("bob".into()));
+    clients.change(Change::Add(BOB, &called_bob)).unwrap();
+    let bob = clients.find("bob").unwrap();
+    clients.change(Change::Remove("carol")).unwrap();
+    let (list, again) = open(&configured).unwrap();
+    assert_eq!(list, [alice, bob.clone()]);
+    again.change(Change::Reset("alice")).unwrap();
+    again.change(Change::Reset(&configured[1].id.to_string())).unwrap();
+    assert_eq!(open(&configured).unwrap().0, [configured[1].clone(), configured[0].clone(), bob]);
+
+    fs::write(&path, "{").unwrap();
+    assert!(matches!(open(&configured), Err(ChangeError::Load { .. })), "a damaged file is not taken for an empty one");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    let error = clients.change(Change::Add(ClientId([4; 16]), &ClientSettings::default())).unwrap_err().to_string();
+    assert!(error.contains("nothing was changed") && clients.list().len() == 2, "{error}");
+    fs::remove_dir(&path).unwrap();
+    let _ = fs::remove_file(path.with_extension("json.new"));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let clients = clients(&[named(ALICE, "alice"), named(BOB, "bob")]);
+    for (change, part) in [
+        (settings(|change| change.name = Some("bob".into())), "another client is called bob"),
+        (settings(|change| change.name = Some(BOB.to_string())), "is no name for a client"),
+        (settings(|change| change.name = Some("a b".into())), "is no name for a client"),
+        (settings(|change| change.volumes = Some(vec!["a/b".into()])), "'a/b' names no volumes"),
+        (settings(|change| change.weight = Some(0)), "a weight is a number from 1 to 1000"),
+    ] {
+        let error = clients.change(Change::Set("alice", &change)).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    assert_eq!(clients.find("alice"), Ok(named(ALICE, "alice")));
+    assert!(matches!(
+        clients.change(Change::Add(ALICE, &ClientSettings::default())),
+        Err(ChangeError::Client(ClientError::Known(_)))
+    ));
+    assert_eq!(terms(&[named(ALICE, "x"), named(BOB, "x")]).check(), Err(ClientError::NameTaken("x".into())));
+    assert_eq!(terms(&[named(ALICE, "x"), named(ALICE, "y")]).check(), Err(ClientError::Twice(ALICE)));
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let client = ClientConfig { psk: Some(Secret([0xab; 32])), ..named(ALICE, "alice") };
+    assert!(!format!("{client:?}").contains("171") && format!("{client:?}").contains("Secret(...)"));
+    let kept = serde_json::to_string(&client).unwrap();
+    assert!(kept.contains(&"ab".repeat(32)), "but kept");
+    assert_eq!(serde_json::from_str::<ClientConfig>(&kept).unwrap(), client);
+    assert!(serde_json::from_str::<ClientConfig>(&kept.replace("abab", "xyxy")).is_err());
+}

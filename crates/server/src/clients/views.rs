@@ -1,0 +1,72 @@
+//! What clients see: each has units of its own, which show those volumes that it may use.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sanwire_core::{ClientId, Peer};
+use sanwire_device::LogicalUnits;
+
+use super::config::ClientConfig;
+use crate::target_node::change_units;
+
+/// The units of the clients that have sessions.
+#[derive(Debug)]
+pub(super) struct Views {
+    volumes: Arc<LogicalUnits>,
+    by_client: Mutex<BTreeMap<Viewer, View>>,
+}
+
+/// A client, and whether its sessions are read only because it wants so.
+pub(super) type Viewer = (ClientId, bool);
+
+#[derive(Debug)]
+struct View {
+    units: Arc<LogicalUnits>,
+    /// Where the client was seen last.
+    peer: Peer,
+    sessions: usize,
+}
+
+impl Views {
+    pub(super) fn new(volumes: Arc<LogicalUnits>) -> Self {
+        Views { volumes, by_client: Mutex::default() }
+    }
+
+    /// One more session of a client; `terms` are asked while no change can come between.
+    pub(super) fn enter(&self, viewer: Viewer, peer: Peer, terms: impl FnOnce() -> ClientConfig) -> Arc<LogicalUnits> {
+        let mut views = self.lock();
+        let part = || Arc::new(LogicalUnits::part_of(Arc::clone(&self.volumes)));
+        let view = views.entry(viewer).or_insert_with(|| View { units: part(), peer, sessions: 0 });
+        view.peer = peer;
+        view.sessions += 1;
+        self.show(&view.units, viewer, &terms());
+        Arc::clone(&view.units)
+    }
+
+    pub(super) fn leave(&self, viewer: Viewer) {
+        let mut views = self.lock();
+        if let Some(view) = views.get_mut(&viewer) {
+            view.sessions -= 1;
+            if view.sessions == 0 {
+                views.remove(&viewer);
+            }
+        }
+    }
+
+    pub(super) fn refresh(&self, terms: impl Fn(ClientId, Peer) -> ClientConfig) {
+        for (viewer, view) in self.lock().iter() {
+            self.show(&view.units, *viewer, &terms(viewer.0, view.peer));
+        }
+    }
+
+    fn show(&self, units: &LogicalUnits, (_, is_read_only): Viewer, client: &ClientConfig) {
+        units.set_read_only(client.read_only || is_read_only);
+        let volumes = self.volumes.iter().into_iter();
+        change_units(units, volumes.filter(|(_, disk)| client.sees(disk.identity().name())).collect());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Viewer, View>> {
+        // Views are brought to what they should be whenever something changes.
+        self.by_client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,106 @@
+//! What a server is told to be.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sanwire_core::{Lun, Protection};
+use sanwire_hyperscsi::{Identity, Psk, Recovery};
+use sanwire_io::file::EngineKind;
+use sanwire_iscsi::Authentication;
+use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
+
+use crate::allow::AllowList;
+use crate::clients::{ClientConfig, ClientsConfig, Compression, Secret};
+use crate::target_node::TargetNodeConfig;
+use crate::wire::Wire;
+
+/// One volume of a server.
+#[derive(Clone, Debug)]
+pub struct VolumeConfig {
+    /// Its logical unit number.
+    pub lun: Lun,
+    /// Its name and store.
+    pub spec: VolumeSpec,
+}
+
+/// A server, before anything of it is opened.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// The name that clients see.
+    pub name: String,
+    /// The static key.
+    pub identity: Identity,
+    /// The shared secret; all zeroes without a password.
+    pub psk: Psk,
+    /// Where to listen.
+    pub wires: Vec<Wire>,
+    /// How volumes are guarded on HyperSCSI's wires that do not say so themselves.
+    pub protection: Protection,
+    /// Whether data of HyperSCSI connections may be compressed.
+    pub compression: Compression,
+    /// How long the keys of a connection are used.
+    pub rekey_interval: Duration,
+    /// Who is served over HyperSCSI, besides the clients below.
+    pub allow: AllowList,
+    /// The clients that are known by their ids, with what they may do.
+    pub clients: Vec<ClientConfig>,
+    /// The volumes.
+    pub volumes: Vec<VolumeConfig>,
+    /// Those of which something else than what is remembered is taken at this start.
+    pub accepted: BTreeMap<VolumeName, Acceptance>,
+    /// The iSCSI targets.
+    pub exports: Vec<TargetNodeConfig>,
+    /// How iSCSI discovery sessions show who they are.
+    pub discovery: Authentication,
+    /// Threads, each with sessions of its own.
+    pub shards: u32,
+    /// Memory for data in transit, of all shards together, in bytes.
+    pub memory_bytes: usize,
+    /// The receive ring of each Ethernet port, in bytes.
+    pub ring_bytes: usize,
+    /// How files and block devices are read and written.
+    pub engine: EngineKind,
+    /// How lost packets are recovered.
+    pub recovery: Recovery,
+    /// Where the volumes' identities and reservations, and changes of clients, are kept through restarts; `None` to offer no such thing.
+    pub state_directory: Option<PathBuf>,
+    /// Where changes by management are noted; without it, in the state directory.
+    pub audit_log: Option<PathBuf>,
+}
+
+impl ServerConfig {
+    /// Data in transit on a server of the usual kind, of which a client that is alone has three quarters in its shard: a small part of
+    /// what all clients together could ask for at once; beyond it, commands wait.
+    pub const MEMORY_BYTES_DEFAULT: usize = 32 << 20;
+
+    /// The keys of a connection are used for an hour.
+    pub const REKEY_INTERVAL_DEFAULT: Duration = Duration::from_secs(3600);
+
+    /// Where changes by management are noted; nowhere without any place for it.
+    pub(crate) fn audit_file(&self) -> Option<PathBuf> {
+        self.audit_log.clone().or_else(|| self.state_file("audit", "jsonl"))
+    }
+
+    /// Whether HyperSCSI clients that have no secret of their own must know a password, or a key in its place.
+    pub(crate) fn has_password(&self) -> bool {
+        self.psk != [0; 32]
+    }
+
+    /// What it says of clients.
+    pub(crate) fn terms(&self) -> ClientsConfig {
+        ClientsConfig {
+            allow: self.allow.clone(),
+            psk: Secret(self.psk),
+            compression: self.compression,
+            clients: self.clients.clone(),
+        }
+    }
+
+    /// A file of this server in the state directory, which servers of several names may share.
+    pub(crate) fn state_file(&self, kind: &str, extension: &str) -> Option<PathBuf> {
+        let is_plain = |c: char| c.is_alphanumeric() || "-._".contains(c);
+        let name: String = self.name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+        Some(self.state_directory.as_ref()?.join(format!("{kind}-{name}.{extension}")))
+    }
+}

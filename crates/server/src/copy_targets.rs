@@ -1,0 +1,123 @@
+//! Copies from one iSCSI target to another: what they may reach, and as whom.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use sanwire_core::NexusId;
+use sanwire_device::{CopyTargetResolver, Disk, LogicalUnits, Reached};
+use sanwire_iscsi::{Credential, IscsiName, Isid, TargetId};
+use sanwire_scsi::vpd::Designator;
+
+use crate::directory::TargetNodes;
+use crate::target_node::TargetNode;
+
+/// Who has a session with a target.
+#[derive(Clone, Debug)]
+pub(crate) struct Guest {
+    pub(crate) target: TargetId,
+    pub(crate) initiator: IscsiName,
+    pub(crate) isid: Isid,
+    /// Whom it showed to be, by CHAP.
+    pub(crate) credential: Option<Credential>,
+    /// Where it is.
+    pub(crate) peer: IpAddr,
+    /// The portal group through which it came.
+    pub(crate) group_tag: u16,
+}
+
+/// The initiators behind the nexuses of all shards. Told of begins and ends of sessions, asked by copies: never on the way of
+/// other data.
+#[derive(Default, Debug)]
+pub(crate) struct Guests(Mutex<BTreeMap<NexusId, Guest>>);
+
+impl Guests {
+    pub(crate) fn came(&self, nexus: NexusId, guest: Guest) {
+        self.lock().insert(nexus, guest);
+    }
+
+    pub(crate) fn left(&self, nexus: NexusId) {
+        self.lock().remove(&nexus);
+    }
+
+    fn find(&self, nexus: NexusId) -> Option<Guest> {
+        self.lock().get(&nexus).cloned()
+    }
+
+    /// The nexus that the same initiator has with a target, best that of the same port.
+    fn nexus_with(&self, target: TargetId, guest: &Guest) -> Option<NexusId> {
+        let guests = self.lock();
+        let is_same = |other: &Guest| {
+            other.target == target && other.initiator == guest.initiator && other.credential == guest.credential
+        };
+        let is_same_port = |other: &Guest| other.isid == guest.isid && other.group_tag == guest.group_tag;
+        let own = guests.iter().filter(|(_, other)| is_same(other));
+        own.min_by_key(|(_, other)| !is_same_port(other)).map(|(nexus, _)| *nexus)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NexusId, Guest>> {
+        // Nothing panics between two writes to the table.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The targets among which copies find their units: those that the initiator could log in to from where it is, as they are
+/// at that moment. They own the units whose copies ask, so they are not owned here.
+#[derive(Clone, Debug)]
+pub(crate) struct Neighbours(Weak<TargetNodes>);
+
+impl Neighbours {
+    pub(crate) fn new(exports: &Weak<TargetNodes>) -> Self {
+        Neighbours(Weak::clone(exports))
+    }
+
+    /// The units of a target that is new, for copies from and to all of them.
+    pub(crate) fn units(&self) -> Arc<LogicalUnits> {
+        Arc::new(LogicalUnits::reaching(Box::new(self.clone())))
+    }
+}
+
+impl CopyTargetResolver for Neighbours {
+    fn find(&self, nexus: NexusId, designator: &Designator) -> Option<Reached> {
+        let exports = self.0.upgrade()?;
+        let guest = exports.guests().find(nexus)?;
+        let table = exports.table();
+        // A disk that the session has is used as that session; of the others, as the one that has it.
+        let own = table.by_id(guest.target).into_iter();
+        let others = table.iter().filter(|export| export.id != guest.target);
+        let named = own.chain(others).filter_map(|export| Some((export, export.units.find(designator)?)));
+        let mut found: Option<(&Arc<TargetNode>, Arc<Disk>)> = None;
+        for (export, disk) in named.filter(|(export, _)| guest.may_use(export)) {
+            match &found {
+                None => found = Some((export, disk)),
+                Some((_, first)) if Arc::ptr_eq(first, &disk) => {}
+                // Two are called so.
+                Some(_) => return None,
+            }
+        }
+        let (export, disk) = found?;
+        let there = if export.id == guest.target { None } else { exports.guests().nexus_with(export.id, &guest) };
+        Some(Reached { disk, nexus: there.unwrap_or(nexus) })
+    }
+}
+
+impl Guest {
+    /// Whether the initiator may use the units of a target: its own, and those that it could log in to.
+    fn may_use(&self, export: &TargetNode) -> bool {
+        export.id == self.target
+            || export.config.redirect.is_none()
+                && export.has_portal(self.group_tag)
+                && export.permits(&self.initiator, self.peer)
+                && self.is_authentic(export)
+    }
+
+    /// Whether a login would have to show nothing, or what this initiator has shown. A user of the same name with another
+    /// secret is somebody else.
+    fn is_authentic(&self, export: &TargetNode) -> bool {
+        let users = &export.config.authentication.users;
+        users.is_empty() || self.credential.as_ref().is_some_and(|credential| users.contains(credential))
+    }
+}
+
+#[cfg(test)]
+mod tests;

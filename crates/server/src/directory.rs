@@ -1,0 +1,183 @@
+//! What a login asks of a server's targets. It always sees one whole configuration, however often that changes.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak};
+
+use arc_swap::{ArcSwap, Guard};
+use sanwire_core::quota::Usage;
+use sanwire_device::LogicalUnits;
+use sanwire_iscsi::{
+    Admitted, Authentication, Directory, IscsiName, LoginRefusal, Portal, SessionKind, TargetEntry, TargetId,
+};
+use sanwire_scsi::port_groups::AccessState;
+
+use crate::copy_targets::{Guests, Neighbours};
+use crate::target_node::{Departures, TargetNode, TargetNodeConfig, TargetNodeError, TargetNodeTable};
+use crate::wire::iscsi_port_id;
+
+/// The targets of a server, shared by all its threads.
+#[derive(Debug)]
+pub(crate) struct TargetNodes {
+    table: ArcSwap<TargetNodeTable>,
+    /// For the units of targets that are new.
+    neighbours: Neighbours,
+    guests: Guests,
+    /// How discovery sessions authenticate.
+    discovery: Authentication,
+    /// Where the server listens, with the tags of the portal groups.
+    portals: Vec<(SocketAddr, u16)>,
+}
+
+impl TargetNodes {
+    pub(crate) fn new(discovery: Authentication, portals: Vec<(SocketAddr, u16)>) -> Arc<Self> {
+        Arc::new_cyclic(|exports: &Weak<TargetNodes>| TargetNodes {
+            table: ArcSwap::default(),
+            neighbours: Neighbours::new(exports),
+            guests: Guests::default(),
+            discovery,
+            portals,
+        })
+    }
+
+    /// Replaces all targets; tells which are gone, or have moved. One thread at a time does this.
+    ///
+    /// # Errors
+    /// [`TargetNodeError`]; then nothing has changed.
+    pub(crate) fn replace(
+        &self,
+        configs: Vec<TargetNodeConfig>,
+        volumes: &LogicalUnits,
+    ) -> Result<Departures, TargetNodeError> {
+        let (table, departures) = self.table.load().with(configs, volumes, &self.neighbours)?;
+        for export in table.iter() {
+            export.units.set_target_ports(&self.ports(export));
+        }
+        self.table.store(Arc::new(table));
+        Ok(departures)
+    }
+
+    /// What the targets are now, as it was configured.
+    pub(crate) fn configs(&self) -> Vec<TargetNodeConfig> {
+        self.table.load().iter().map(|export| export.config.clone()).collect()
+    }
+
+    /// The targets as they are now.
+    pub(crate) fn table(&self) -> Guard<Arc<TargetNodeTable>> {
+        self.table.load()
+    }
+
+    /// Who uses them.
+    pub(crate) fn guests(&self) -> &Guests {
+        &self.guests
+    }
+
+    /// A target that is served.
+    pub(crate) fn by_id(&self, target: TargetId) -> Option<Arc<TargetNode>> {
+        self.table.load().by_id(target).map(Arc::clone)
+    }
+
+    /// How the quotas of the targets are used.
+    pub(crate) fn usages(&self) -> Vec<Usage> {
+        self.table.load().iter().map(|export| export.usage()).collect()
+    }
+
+    /// Gives the ports of a portal group another state, for one target or all. Tells whose state has changed; `None` when none
+    /// of them is reached there.
+    pub(crate) fn set_access_state(
+        &self,
+        group_tag: u16,
+        state: AccessState,
+        only: Option<&IscsiName>,
+    ) -> Option<Vec<String>> {
+        let table = self.table.load();
+        let asked = table.iter().filter(|export| only.is_none_or(|name| export.config.name == *name));
+        let states = asked.map(|export| (export, export.units.set_access_state(group_tag, state)));
+        let reached: Vec<_> = states.filter_map(|(export, has_changed)| Some((export, has_changed?))).collect();
+        let changed = reached.iter().filter(|(_, has_changed)| *has_changed);
+        let names = changed.map(|(export, _)| export.config.name.to_string()).collect();
+        (!reached.is_empty()).then_some(names)
+    }
+
+    /// Whether some initiator at this address may use some target, as far as can be known before its name is.
+    pub(crate) fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool {
+        self.table.load().iter().any(|export| export.may_permit(peer, is_local))
+    }
+
+    /// Whether it is a discovery session of somebody who has shown nothing, and could use no target before he does.
+    pub(crate) fn is_stranger(&self, admitted: &Admitted) -> bool {
+        let Admitted { initiator, peer, user, kind, .. } = admitted;
+        let may_use =
+            |export: &TargetNode| export.config.authentication.users.is_empty() && export.permits(initiator, *peer);
+        *kind == SessionKind::Discovery && user.is_none() && !self.table.load().iter().any(|export| may_use(export))
+    }
+
+    /// The groups of a target's ports: one for each portal group through which it is reached.
+    fn ports(&self, export: &TargetNode) -> BTreeMap<u16, Vec<u16>> {
+        let groups = &export.config.group_tags;
+        let tags = self.portals.iter().map(|(_, tag)| *tag).filter(|tag| groups.is_empty() || groups.contains(tag));
+        tags.map(|tag| (tag, vec![iscsi_port_id(tag)])).collect()
+    }
+
+    /// The portals through which a target is told to who came in at `portal`: of a wildcard the address that was reached, and
+    /// none that only this host reaches to who is elsewhere.
+    fn addresses(&self, export: &TargetNode, portal: &Portal) -> Vec<String> {
+        let here = portal.address.ip().to_canonical();
+        let listed = self.portals.iter().filter(|(_, tag)| export.has_portal(*tag));
+        let reached = listed.filter_map(|(address, tag)| {
+            let ip = match address.ip() {
+                ip if !ip.is_unspecified() => ip,
+                ip if ip.is_ipv4() == here.is_ipv4() => here,
+                _ => return None,
+            };
+            let is_reached = here.is_loopback() || !ip.is_loopback();
+            is_reached.then(|| format!("{},{tag}", SocketAddr::new(ip, address.port())))
+        });
+        reached.collect()
+    }
+}
+
+impl Directory for TargetNodes {
+    fn target(
+        &self,
+        name: &IscsiName,
+        initiator: &IscsiName,
+        peer: IpAddr,
+        portal: &Portal,
+    ) -> Result<TargetEntry, LoginRefusal> {
+        let table = self.table.load();
+        let export =
+            table.by_name(name).filter(|export| export.has_portal(portal.group_tag)).ok_or(LoginRefusal::NotFound)?;
+        if !export.permits(initiator, peer) {
+            return Err(LoginRefusal::Forbidden);
+        }
+        let config = &export.config;
+        Ok(TargetEntry {
+            id: export.id,
+            alias: config.alias.clone(),
+            authentication: config.authentication.clone(),
+            requires_digests: config.requires_digests,
+            redirect: config.redirect.clone(),
+        })
+    }
+
+    fn permits_user(&self, target: TargetId, _initiator: &IscsiName, user: &str) -> bool {
+        let table = self.table.load();
+        let users = table.by_id(target).map(|export| export.config.authentication.users.as_slice());
+        users.unwrap_or_default().iter().any(|credential| credential.name == user)
+    }
+
+    fn discovery_authentication(&self, _initiator: &IscsiName, _peer: IpAddr) -> Result<Authentication, LoginRefusal> {
+        Ok(self.discovery.clone())
+    }
+
+    fn visible(&self, initiator: &IscsiName, peer: IpAddr, portal: &Portal) -> Vec<(IscsiName, Vec<String>)> {
+        let table = self.table.load();
+        let permitted = table.iter().filter(|export| export.permits(initiator, peer));
+        let listed = permitted.map(|export| (export.config.name.clone(), self.addresses(export, portal)));
+        listed.filter(|(_, addresses)| !addresses.is_empty()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

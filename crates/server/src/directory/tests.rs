@@ -1,0 +1,138 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sanwire_iscsi::{ChapSecret, Credential};
+
+use super::*;
+use crate::allow::AllowList;
+
+const FAR: &str = "192.0.2.9";
+
+fn name(text: &str) -> IscsiName {
+    format!("iqn.2026-11.org.sanwire:{text}").parse().unwrap()
+}
+
+fn portal(address: &str, group_tag: u16) -> Portal {
+    Portal { address: address.parse().unwrap(), group_tag }
+}
+
+fn user(name: &str) -> Credential {
+    Credential { name: name.into(), secret: ChapSecret::new(b"twelve bytes".to_vec()).unwrap() }
+}
+
+fn target(label: &str, rules: &[&str]) -> TargetNodeConfig {
+    let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    let config = TargetNodeConfig::of_volume(label, AllowList::new(rules)).unwrap();
+    TargetNodeConfig { units: std::collections::BTreeMap::new(), ..config }
+}
+
+fn exports(portals: &[(&str, u16)], configs: Vec<TargetNodeConfig>) -> Arc<TargetNodes> {
+    let portals = portals.iter().map(|(address, tag)| (address.parse().unwrap(), *tag)).collect();
+    let exports = TargetNodes::new(Authentication::default(), portals);
+    exports.replace(configs, &LogicalUnits::new()).unwrap();
+    exports
+}
+
+#[test]
+fn only_who_may_use_a_target_finds_it() {
+    let secret = Authentication { users: vec![user("admin")], ..Authentication::default() };
+    let configs = vec![
+        target("here", &[]),
+        target("all", &["any"]),
+        target("named", &["iqn.2026-11.org.sanwire:host-*"]),
+        target("near", &["10.0.0.0/8"]),
+        TargetNodeConfig { authentication: secret, ..target("secret", &[]) },
+    ];
+    let exports = exports(&[("0.0.0.0:3260", 1)], configs);
+    for (initiator, peer, expected) in [
+        ("host-1", FAR, &["all", "named", "secret"][..]),
+        ("other", FAR, &["all", "secret"]),
+        ("other", "10.9.8.7", &["all", "near", "secret"]),
+        ("other", "127.0.0.1", &["all", "here", "secret"]),
+    ] {
+        let (initiator, peer, portal) = (name(initiator), peer.parse().unwrap(), portal("10.0.0.1:3260", 1));
+        let found: Vec<IscsiName> =
+            exports.visible(&initiator, peer, &portal).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(found, expected.iter().map(|label| name(label)).collect::<Vec<_>>(), "{initiator} at {peer}");
+        for label in ["here", "all", "named", "near", "secret"] {
+            let entry = exports.target(&name(label), &initiator, peer, &portal).map(drop);
+            let allowed = if expected.contains(&label) { Ok(()) } else { Err(LoginRefusal::Forbidden) };
+            assert_eq!(entry, allowed, "{initiator} at {peer} to {label}");
+        }
+    }
+    let far = FAR.parse().unwrap();
+    let nobody = exports.target(&name("nobody"), &name("other"), far, &portal("10.0.0.1:3260", 1));
+    assert_eq!(nobody.map(drop), Err(LoginRefusal::NotFound));
+    let secret = exports.target(&name("secret"), &name("other"), far, &portal("10.0.0.1:3260", 1)).unwrap();
+    assert!(exports.permits_user(secret.id, &name("other"), "admin"));
+    assert!(!exports.permits_user(secret.id, &name("other"), "root"));
+}
+
+#[test]
+fn portals_are_told_as_they_are_reached() {
+    let portals = [("0.0.0.0:3260", 1), ("[::]:3261", 1), ("127.0.0.1:3262", 1), ("10.0.0.5:3260", 2)];
+    let configs = vec![target("all", &["any"]), TargetNodeConfig { group_tags: vec![2], ..target("two", &["any"]) }];
+    let exports = exports(&portals, configs);
+    let told = |at: Portal| -> Vec<Vec<String>> {
+        let list = exports.visible(&name("host"), FAR.parse().unwrap(), &at);
+        list.into_iter().map(|(_, addresses)| addresses).collect()
+    };
+    assert_eq!(told(portal("10.0.0.1:3260", 1)), [vec!["10.0.0.1:3260,1", "10.0.0.5:3260,2"], vec!["10.0.0.5:3260,2"]]);
+    assert_eq!(told(portal("[2001:db8::1]:3261", 1))[0], ["[2001:db8::1]:3261,1", "10.0.0.5:3260,2"]);
+    assert!(told(portal("127.0.0.1:3262", 1))[0].contains(&"127.0.0.1:3262,1".to_owned()));
+    let refused = exports.target(&name("two"), &name("host"), FAR.parse().unwrap(), &portal("10.0.0.1:3260", 1));
+    assert_eq!(refused.map(drop), Err(LoginRefusal::NotFound), "not through this group");
+}
+
+#[test]
+fn a_reconfiguration_under_a_login_storm_shows_each_login_one_whole_configuration() {
+    let with = |label: &str| {
+        let users = Authentication { users: vec![user(label)], ..Authentication::default() };
+        vec![TargetNodeConfig { alias: label.into(), authentication: users, ..target("disk", &[]) }]
+    };
+    let exports = exports(&[("0.0.0.0:3260", 1)], with("before"));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let portal = portal("10.0.0.1:3260", 1);
+                while !is_over.load(Ordering::Relaxed) {
+                    let found = exports.target(&name("disk"), &name("host"), FAR.parse().unwrap(), &portal).unwrap();
+                    assert_eq!(found.alias, found.authentication.users[0].name);
+                    exports.visible(&name("host"), FAR.parse().unwrap(), &portal);
+                }
+            });
+        }
+        for round in 0..2000 {
+            let label = if round % 2 == 0 { "after" } else { "before" };
+            assert_eq!(exports.replace(with(label), &LogicalUnits::new()).unwrap(), Departures::default());
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// SPC-5 6.36: REPORT TARGET PORT GROUPS lists the ports that initiators come through.
+#[test]
+fn each_portal_group_is_a_group_of_one_port() {
+    let both = target("both", &[]);
+    let second = TargetNodeConfig { group_tags: vec![2], ..target("second", &[]) };
+    let portals = [("10.0.0.1:3260", 1), ("10.0.0.2:3260", 1), ("10.0.1.1:3260", 2)];
+    let exports = exports(&portals, vec![both.clone(), second.clone()]);
+    let groups = |label: &str| {
+        let export = exports.table.load().by_name(&name(label)).unwrap().clone();
+        let groups = export.units.target_port_groups().into_iter();
+        groups.map(|group| (group.id, group.state, group.ports)).collect::<Vec<_>>()
+    };
+    let (active, standby) = (AccessState::ActiveOptimized, AccessState::Standby);
+    assert_eq!(groups("both"), [(1, active, vec![2]), (2, active, vec![3])]);
+    assert_eq!(groups("second"), [(2, active, vec![3])]);
+    let port = crate::wire::iscsi_port(&name("both"), 2);
+    assert_eq!((port.group, port.relative_id), (2, 3), "page 83h says the same");
+
+    let set = |group, state, only: Option<&str>| exports.set_access_state(group, state, only.map(name).as_ref());
+    assert_eq!(set(1, standby, None), Some(vec![name("both").to_string()]));
+    assert_eq!(set(2, standby, Some("second")), Some(vec![name("second").to_string()]));
+    assert_eq!((set(2, standby, Some("second")), set(1, standby, Some("second"))), (Some(vec![]), None));
+    assert_eq!(groups("both"), [(1, standby, vec![2]), (2, active, vec![3])]);
+    exports.replace(vec![both], &LogicalUnits::new()).unwrap();
+    assert_eq!(groups("both"), [(1, standby, vec![2]), (2, active, vec![3])], "a reload keeps the states");
+}

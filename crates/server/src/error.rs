@@ -1,0 +1,106 @@
+//! Why a server does not start, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use sanwire_device::DiskError;
+use sanwire_store::OpenError;
+
+use crate::clients::ChangeError;
+use crate::target_node::TargetNodeError;
+use crate::wire::Wire;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A volume's store cannot be opened.
+    #[error("volume {volume}: {source}")]
+    Store {
+        /// Which.
+        volume: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// It cannot be known which volume a file should hold.
+    #[error(
+        "volume {volume}: what is remembered of it in {} cannot be read: {source}; make that file readable, or remove it after checking \
+         that {} is the right one, or make another volume of what is there by `--renew {volume}`", place.display(), file.display()
+    )]
+    Record {
+        /// Which.
+        volume: String,
+        /// Where it is remembered.
+        place: PathBuf,
+        /// Its file or device.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A store on which no disk can stand.
+    #[error("volume {volume}: {source}")]
+    Disk {
+        /// Which.
+        volume: String,
+        /// Why.
+        source: DiskError,
+    },
+    /// A volume's name or number is wrong or taken.
+    #[error("volume {volume}: {reason}")]
+    Volume {
+        /// Which.
+        volume: String,
+        /// Why.
+        reason: String,
+    },
+    /// A wire cannot be opened.
+    #[error("wire {wire}: {source}{}", hint(.wire, .source))]
+    Wire {
+        /// Which.
+        wire: Wire,
+        /// Why.
+        source: io::Error,
+    },
+    /// The clients cannot be as they are configured, or what was changed of them cannot be read.
+    #[error(transparent)]
+    Clients(#[from] ChangeError),
+    /// The audit log cannot be written.
+    #[error("the audit log {} cannot be written: {source}", path.display())]
+    Audit {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The iSCSI targets cannot be as they are configured.
+    #[error(transparent)]
+    TargetNode(#[from] TargetNodeError),
+    /// The machine refuses memory, threads or randomness.
+    #[error("the server cannot get {what}: {source}")]
+    Resource {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn hint(wire: &Wire, source: &io::Error) -> String {
+    match (wire, source.kind()) {
+        (Wire::HsEth { .. }, io::ErrorKind::PermissionDenied) => {
+            "; raw Ethernet needs root or the capability CAP_NET_RAW (`setcap cap_net_raw+ep sanwire`)".into()
+        }
+        (Wire::HsIp { address }, io::ErrorKind::AddrInUse) => {
+            format!("; is another server running on {address}? choose another port with hs-ip:{}:PORT", address.ip())
+        }
+        (Wire::Iscsi { address, .. }, io::ErrorKind::AddrInUse) => {
+            format!("; is another target running on {address}? choose another port with iscsi:{}:PORT", address.ip())
+        }
+        (Wire::HsIp { .. } | Wire::Iscsi { .. }, io::ErrorKind::AddrNotAvailable) => {
+            "; this host does not have that address".into()
+        }
+        (Wire::HsIp { .. } | Wire::Iscsi { .. }, io::ErrorKind::PermissionDenied) => {
+            "; ports below 1024 take root or the capability CAP_NET_BIND_SERVICE: choose another one".into()
+        }
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,57 @@
+//! The server: volumes, wires, access rules, and the shards that bring them together.
+//!
+//! [`Server::start`] opens everything and starts one thread for each shard; each thread owns its ports, its sessions and
+//! its I/O engine, and they share the logical units only. One more thread, the login listener, takes TCP connections and hands
+//! them to a shard when their login has passed.
+#![forbid(unsafe_code)]
+
+mod allow;
+mod budget;
+mod clients;
+mod command;
+mod config;
+mod copy_targets;
+mod counting;
+mod directory;
+mod error;
+mod link;
+mod logging;
+mod login_listener;
+mod manage;
+mod management_queue;
+mod messages;
+mod opener;
+mod past_uses;
+mod pattern;
+mod persist;
+mod protection_table;
+mod records;
+mod refusals;
+mod registry;
+mod removal;
+mod reservations;
+mod server;
+mod shard;
+mod streams;
+mod target_node;
+mod volumes;
+mod wire;
+mod writes;
+
+pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
+pub use clients::{
+    ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,
+};
+pub use config::{ServerConfig, VolumeConfig};
+pub use error::StartError;
+pub use manage::{
+    Answer, Asker, ClientStatus, ConnectionStatistics, GroupStatus, ManageError, ManagementHandle, Manager, PortState,
+    QuotaStatistics, REQUEST_MAX_BYTES, Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics,
+    VolumeStatus,
+};
+pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
+pub use registry::SessionStatus;
+pub use removal::Removal;
+pub use server::Server;
+pub use target_node::{TargetNodeConfig, TargetNodeError};
+pub use wire::{Wire, WireError};

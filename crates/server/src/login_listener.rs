@@ -1,0 +1,363 @@
+//! The thread that takes TCP connections and sees them through their logins, so that logins never disturb the shards.
+
+mod accounts;
+mod places;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sanwire_core::Instant;
+use sanwire_io::tcp::{Listener, Received, Stream};
+use sanwire_io::{Clock, Interest, Poller, Waker, descriptors};
+use sanwire_iscsi::{Admission, Admitted, LoginOutcome, Portal, ServerLogin};
+
+pub(crate) use self::accounts::LoginAccounts;
+use self::places::Places;
+use crate::budget::Budget;
+use crate::directory::TargetNodes;
+use crate::management_queue::{Content, ManagementQueue, QueuedRequest};
+use crate::messages::{AdmittedConnection, Mailbox, ShardMessage};
+use crate::refusals::{Burst, Refusals};
+use crate::registry::{Place, Registry, Seat};
+
+/// Connections that one listener has accepted before those that have input get their turn: fewer than the logins that are
+/// attended to in a turn, so that no flood of newcomers pushes out those who go on with theirs.
+const ACCEPTS_MAX: usize = 16;
+
+/// How long no connection is taken after the system was short of something.
+const BREATHER: Duration = Duration::from_millis(100);
+
+/// Bytes that one login receives at a time.
+const INPUT_BYTES: usize = 16 << 10;
+
+/// Why a login was given up that nobody refused.
+const PUSHED_OUT: &str = "too many logins at once, and the most of them from there: a newer one has its place";
+
+/// What to do about it.
+const LIMIT_ADVICE: &str = "; allow it more (`ulimit -n`, or LimitNOFILE= of its service) and start it again";
+
+/// Keys below this are those of listeners.
+const FIRST_LOGIN: u64 = 1 << 16;
+
+/// A connection that has passed its login, on its way to a shard.
+pub(crate) struct Arrival {
+    pub(crate) stream: Stream,
+    pub(crate) admitted: Box<Admitted>,
+    pub(crate) admission: Admission,
+    pub(crate) seat: Arc<Seat>,
+}
+
+/// What the thread is made of.
+pub(crate) struct FrontDeskParts {
+    /// The listeners with the tags of their portal groups.
+    pub(crate) listeners: Vec<(Listener, u16)>,
+    pub(crate) exports: Arc<TargetNodes>,
+    pub(crate) registry: Arc<Registry>,
+    /// Where refusals go.
+    pub(crate) inbox: ManagementQueue,
+    pub(crate) budget: Budget,
+    /// How many logins there may be.
+    pub(crate) accounts: Arc<LoginAccounts>,
+    pub(crate) shards: Arc<[Mailbox]>,
+    pub(crate) waker: Waker,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+struct Login {
+    stream: Stream,
+    machine: ServerLogin,
+    peer: IpAddr,
+    watched: Interest,
+    /// So few descriptors are left that it can have no session.
+    is_beyond: bool,
+    /// It was refused: close it when all is sent.
+    is_over: bool,
+}
+
+struct LoginListener {
+    parts: FrontDeskParts,
+    poller: Poller,
+    clock: Clock,
+    /// By keys that are not used again.
+    logins: BTreeMap<u64, Login>,
+    /// Which of them there is room for.
+    places: Places,
+    next_key: u64,
+    refusals: Refusals,
+    /// Listeners are not watched until then.
+    pause_until: Option<Instant>,
+    /// Somebody was told that the system is short of something, and no connection was taken since.
+    has_warned: bool,
+}
+
+/// Runs until it is told to stop.
+pub(crate) fn run(parts: FrontDeskParts) {
+    let desk = LoginListener {
+        places: Places::new(Arc::clone(&parts.accounts)),
+        parts,
+        poller: Poller::with_spin(Duration::ZERO),
+        clock: Clock::new(),
+        logins: BTreeMap::new(),
+        next_key: FIRST_LOGIN,
+        refusals: Refusals::default(),
+        pause_until: None,
+        has_warned: false,
+    };
+    if let Err(error) = desk.serve() {
+        tracing::error!("no more iSCSI connections are taken: {error}; start the server again");
+    }
+}
+
+impl LoginListener {
+    fn serve(mut self) -> io::Result<()> {
+        for ((listener, _), key) in self.parts.listeners.iter().zip(0..) {
+            self.poller.add_stream(listener, key, Interest::READABLE)?;
+        }
+        let mut ready = Vec::new();
+        while !self.parts.stop.load(Ordering::Acquire) {
+            let deadlines = self.logins.values().filter_map(|login| login.machine.poll_timeout());
+            let deadline = deadlines.chain(self.pause_until).chain(self.refusals.poll_timeout()).min();
+            self.poller.wait(&[], &[], Some(&self.parts.waker), deadline, &self.clock)?;
+            self.poller.poll_streams(&mut |key, interest| ready.push((key, interest)))?;
+            let now = self.clock.now();
+            // Who is here already goes first: newcomers may push out who has not said anything.
+            for (key, interest) in ready.iter().filter(|(key, _)| *key >= FIRST_LOGIN) {
+                self.attend(*key, interest.readable, now);
+            }
+            for (key, _) in ready.drain(..).filter(|(key, _)| *key < FIRST_LOGIN) {
+                self.accept(key as usize, now);
+            }
+            self.handle_timeouts(now);
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, listener: usize, now: Instant) {
+        for _ in 0..ACCEPTS_MAX {
+            let Some((socket, group_tag)) = self.parts.listeners.get(listener) else { return };
+            match socket.accept() {
+                Ok(Some((stream, peer))) => {
+                    let group_tag = *group_tag;
+                    self.has_warned = false;
+                    if let Err(error) = self.begin(stream, peer, group_tag, now) {
+                        self.note(peer.ip().to_canonical(), &format!("the connection is turned away: {error}"), now);
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    self.warn(&error, now);
+                    return self.pause(now);
+                }
+            }
+        }
+    }
+
+    /// Says once why no connections are taken, however often it is tried again.
+    fn warn(&mut self, error: &io::Error, now: Instant) {
+        if std::mem::replace(&mut self.has_warned, true) {
+            return;
+        }
+        let advice = if descriptors::are_used_up(error) { LIMIT_ADVICE } else { "" };
+        if let Some(unlogged) = self.parts.accounts.next_line(now) {
+            tracing::warn!("no connections are taken until others end: {error}{advice}{unlogged}");
+        }
+    }
+
+    fn begin(&mut self, stream: Stream, peer: SocketAddr, group_tag: u16, now: Instant) -> io::Result<()> {
+        let address = peer.ip().to_canonical();
+        let portal = Portal { address: stream.local_address()?, group_tag };
+        let seed = sanwire_hyperscsi::random().map_err(|_| io::Error::other("the system has no random numbers"))?;
+        let key = self.next_key;
+        self.poller.add_stream(&stream, key, Interest::READABLE)?;
+        self.next_key += 1;
+        let machine = ServerLogin::new(portal, address, seed, now);
+        let is_beyond = descriptors::number(stream.as_fd()) >= self.parts.budget.descriptors_max;
+        let login = Login { stream, machine, peer: address, watched: Interest::READABLE, is_beyond, is_over: false };
+        self.logins.insert(key, login);
+        let is_local = address.is_loopback() || address == portal.address.ip().to_canonical();
+        let is_stranger = !self.parts.exports.may_permit(address, is_local);
+        if let Some(victim) = self.places.take(key, address, is_stranger)
+            && let Some(login) = self.logins.remove(&victim)
+        {
+            self.note(login.peer, PUSHED_OUT, now);
+        }
+        Ok(())
+    }
+
+    /// A login has failed: the log and the audit log are to say so.
+    fn note(&mut self, peer: IpAddr, reason: &str, now: Instant) {
+        if self.refusals.note(peer, reason, now)
+            && let Some(unlogged) = self.parts.accounts.next_line(now)
+        {
+            tracing::warn!("a login from {peer} is refused: {reason}{unlogged}");
+        }
+    }
+
+    /// The connection is gone, or goes to a shard.
+    fn remove(&mut self, key: u64) -> Option<Login> {
+        self.places.leave(key);
+        self.logins.remove(&key)
+    }
+
+    /// Goes on with a login that has input, or room for output.
+    fn attend(&mut self, key: u64, is_readable: bool, now: Instant) {
+        let Some(login) = self.logins.get_mut(&key) else { return };
+        let mut is_lost = false;
+        if is_readable {
+            let mut input = [0; INPUT_BYTES];
+            match login.stream.receive([&mut [], &mut input]) {
+                // What a refused initiator still says is not heard.
+                Ok(Received::Bytes(count)) if !login.is_over => {
+                    login.machine.handle_input(&input[..count], &*self.parts.exports, now);
+                    if login.machine.has_spoken() {
+                        self.places.has_spoken(key);
+                    }
+                }
+                Ok(Received::Bytes(_) | Received::Nothing) => {}
+                Ok(Received::End) | Err(_) => is_lost = true,
+            }
+        }
+        if is_lost {
+            self.remove(key);
+        } else {
+            self.advance(key, now);
+        }
+    }
+
+    /// Sends what a login has to say, and sees whether it has come to an end.
+    fn advance(&mut self, key: u64, now: Instant) {
+        let Some(login) = self.logins.get_mut(&key) else { return };
+        let outcome = login.machine.poll_outcome();
+        if login.transmit().is_err() {
+            self.remove(key);
+            return;
+        }
+        match outcome {
+            Some(LoginOutcome::Admitted(admitted)) => return self.hand_over(key, admitted, now),
+            Some(LoginOutcome::Refused(reason)) => {
+                login.is_over = true;
+                let peer = login.peer;
+                self.note(peer, &reason, now);
+            }
+            Some(LoginOutcome::Redirected(note)) => {
+                if let Some(unlogged) = self.parts.accounts.next_line(now) {
+                    tracing::info!("a login from {} is redirected: {note}{unlogged}", login.peer);
+                }
+                login.is_over = true;
+            }
+            None => {}
+        }
+        let Some(login) = self.logins.get_mut(&key) else { return };
+        if login.is_over && !login.stream.wants_write() {
+            self.remove(key);
+            return;
+        }
+        let wanted = Interest { readable: true, writable: login.stream.wants_write() };
+        if wanted != login.watched && self.poller.change_stream(&login.stream, key, wanted).is_ok() {
+            login.watched = wanted;
+        }
+    }
+
+    fn hand_over(&mut self, key: u64, admitted: Box<Admitted>, now: Instant) {
+        let Some(login) = self.remove(key) else { return };
+        let place = match self.place_for(&login, &admitted) {
+            Ok(place) => place,
+            Err(why) => {
+                turn_away(login.stream, &admitted);
+                return self.note(login.peer, &format!("{} is turned away: {why}", admitted.initiator), now);
+            }
+        };
+        let Place { shard, admission, seat, loser } = place;
+        if let Some((shard, nexus)) = loser {
+            self.parts.shards[shard].send(ShardMessage::CutSession(nexus));
+        }
+        let arrival = Arrival { stream: login.stream, admitted, admission, seat };
+        let newcomer = AdmittedConnection::new(self.parts.shards[shard].clone(), Box::new(arrival));
+        // All of them each time, so that newcomers keep their order.
+        for (index, other) in self.parts.shards.iter().enumerate() {
+            if index != shard {
+                other.send(ShardMessage::Look(Arc::clone(&newcomer)));
+            }
+        }
+    }
+
+    /// Where a login goes on, or why it cannot.
+    fn place_for(&mut self, login: &Login, admitted: &Admitted) -> Result<Place, String> {
+        self.poller.remove_stream(&login.stream).map_err(|error| error.to_string())?;
+        if login.is_beyond {
+            return Err(format!("the process has no descriptors left{LIMIT_ADVICE}"));
+        }
+        let is_stranger = self.parts.exports.is_stranger(admitted);
+        self.parts.registry.place(admitted, is_stranger).map_err(|full| {
+            let advice = if full.lacks_descriptors { LIMIT_ADVICE } else { "" };
+            let cause = if full.lacks_descriptors { ", and no descriptors left for more" } else { "" };
+            format!("{full}{cause}{advice}")
+        })
+    }
+
+    fn handle_timeouts(&mut self, now: Instant) {
+        if self.pause_until.is_some_and(|until| until <= now) {
+            self.watch_listeners(Interest::READABLE);
+            self.pause_until = None;
+        }
+        let is_due = |login: &Login| login.machine.poll_timeout().is_some_and(|at| at <= now);
+        let due: Vec<u64> = self.logins.iter().filter(|(_, login)| is_due(login)).map(|(key, _)| *key).collect();
+        for key in due {
+            if let Some(login) = self.logins.get_mut(&key) {
+                login.machine.handle_timeout(now);
+            }
+            self.advance(key, now);
+        }
+        while let Some(Burst { from, reason, count, .. }) = self.refusals.poll(now) {
+            if count > 1
+                && let Some(unlogged) = self.parts.accounts.next_line(now)
+            {
+                let more = count - 1;
+                tracing::warn!("logins from {from} were refused {more} more times within a second: {reason}{unlogged}");
+            }
+            // What cannot be written down stands in the log.
+            let content = Content::Logins(format!("an iSCSI login: {reason}"), count);
+            self.parts.inbox.put(QueuedRequest { client: None, address: from.to_string(), content });
+        }
+    }
+
+    /// Takes no connections for a moment.
+    fn pause(&mut self, now: Instant) {
+        self.watch_listeners(Interest::default());
+        self.pause_until = Some(now + BREATHER);
+    }
+
+    fn watch_listeners(&mut self, interest: Interest) {
+        for ((listener, _), key) in self.parts.listeners.iter().zip(0..) {
+            // A listener was added when the thread began.
+            drop(self.poller.change_stream(listener, key, interest));
+        }
+    }
+}
+
+/// Tells an initiator that passed its login that there is no room for it.
+pub(crate) fn turn_away(mut stream: Stream, admitted: &Admitted) {
+    let mut answer = admitted.out_of_resources();
+    while let Some(packet) = answer.pop() {
+        drop(stream.queue(packet));
+    }
+    // So little fits into the socket of a connection that has just begun; who has gone need not be told.
+    drop(stream.flush());
+}
+
+impl Login {
+    /// Sends what the login has to say; it is little.
+    fn transmit(&mut self) -> io::Result<()> {
+        while self.stream.has_room()
+            && let Some(packet) = self.machine.poll_transmit()
+        {
+            drop(self.stream.queue(packet));
+        }
+        self.stream.flush()
+    }
+}

@@ -1,0 +1,62 @@
+//! How many logins may be under way, and be logged, and how these quotas are used: kept to by the login listener, read by whoever
+//! manages.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sanwire_core::Instant;
+use sanwire_core::quota::{Account, LOGINS, LOGINS_OF_NETWORK, LOGINS_OF_STRANGERS, Usage};
+
+use crate::budget::Budget;
+use crate::logging::{LogLines, Unlogged};
+
+/// Shared by both.
+#[derive(Debug)]
+pub(crate) struct LoginAccounts(Mutex<Accounts>);
+
+#[derive(Debug)]
+struct Accounts {
+    strangers: Account,
+    network: Account,
+    known: Account,
+    lines: LogLines,
+}
+
+impl LoginAccounts {
+    pub(crate) fn new(budget: &Budget) -> Self {
+        LoginAccounts(Mutex::new(Accounts {
+            strangers: Account::within(&LOGINS_OF_STRANGERS, budget.logins_of_strangers),
+            network: Account::within(&LOGINS_OF_NETWORK, budget.logins),
+            known: Account::within(&LOGINS, budget.logins),
+            lines: LogLines::of_logins(),
+        }))
+    }
+
+    /// Whether there is room for a login beside so many of its class.
+    pub(super) fn admits(&self, is_stranger: bool, held: u64) -> bool {
+        let mut accounts = self.lock();
+        let Accounts { strangers, known, .. } = &mut *accounts;
+        if is_stranger { strangers } else { known }.admits(held, 1)
+    }
+
+    /// Whether there is room for one beside so many of its network.
+    pub(super) fn admits_of_network(&self, held: u64) -> bool {
+        self.lock().network.admits(held, 1)
+    }
+
+    /// How the quotas are used.
+    pub(crate) fn usages(&self) -> [Usage; 4] {
+        let accounts = self.lock();
+        let Accounts { strangers, network, known, lines } = &*accounts;
+        [strangers.usage(), network.usage(), known.usage(), lines.usage()]
+    }
+
+    /// Whether a line may be logged now: see [`LogLines::next`].
+    pub(super) fn next_line(&self, now: Instant) -> Option<Unlogged> {
+        self.lock().lines.next(now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Accounts> {
+        // Nothing panics between two writes to the accounts.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

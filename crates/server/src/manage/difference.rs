@@ -1,0 +1,101 @@
+//! What a new configuration wants that the old one did not.
+
+use std::collections::BTreeMap;
+
+use sanwire_core::Size;
+use sanwire_store::{Backing, VolumeSpec};
+
+use crate::config::VolumeConfig;
+use crate::target_node::TargetNodeConfig;
+
+/// Volumes that come, go and change, by their names.
+#[derive(Default, Debug)]
+pub(super) struct Difference {
+    pub(super) added: Vec<VolumeSpec>,
+    pub(super) removed: Vec<String>,
+    /// How their packets are to be guarded differs, and at the most the size besides.
+    pub(super) secured: Vec<VolumeSpec>,
+    /// Besides that only the size differs: the name, the new description, the new size.
+    pub(super) resized: Vec<(String, VolumeSpec, u64)>,
+    /// They differ in what cannot be changed while they are served.
+    pub(super) kept: Vec<String>,
+}
+
+impl Difference {
+    pub(super) fn between(before: &[VolumeConfig], after: &[VolumeConfig]) -> Self {
+        let old: BTreeMap<&str, &VolumeSpec> = before.iter().map(|volume| (&*volume.spec.name, &volume.spec)).collect();
+        let mut difference = Difference::default();
+        for VolumeConfig { spec, .. } in after {
+            let name = spec.name.to_string();
+            match old.get(&*name) {
+                None => difference.added.push(spec.clone()),
+                Some(old) if *old == spec => {}
+                Some(old) => {
+                    let secured = VolumeSpec { security: spec.security, ..(*old).clone() };
+                    let size_bytes = new_size(&secured, spec);
+                    if secured != *spec && size_bytes.is_none() {
+                        difference.kept.push(name);
+                        continue;
+                    }
+                    if let Some(size_bytes) = size_bytes.filter(|_| secured != *spec) {
+                        difference.resized.push((name, spec.clone(), size_bytes));
+                    }
+                    if secured.security != old.security {
+                        difference.secured.push(secured);
+                    }
+                }
+            }
+        }
+        let is_gone = |name: &&str| !after.iter().any(|volume| *volume.spec.name == **name);
+        difference.removed = old.keys().filter(|name| is_gone(name)).map(|name| (*name).to_owned()).collect();
+        difference
+    }
+}
+
+impl Difference {
+    /// What would become of the volumes, one line for each that is not what it was.
+    pub(super) fn would(&self) -> impl Iterator<Item = String> {
+        let added = self.added.iter().map(|spec| format!("volume {} would be served", spec.name));
+        let removed = self.removed.iter().map(|name| format!("volume {name} would not be served any more"));
+        let secured = self.secured.iter().map(|spec| format!("volume {} would be guarded otherwise", spec.name));
+        let resized = self.resized.iter().map(|(name, _, size)| format!("volume {name} would have {}", Size(*size)));
+        let kept = self.kept.iter().map(|name| format!("volume {name} would stay as it is: remove and add it"));
+        added.chain(removed).chain(secured).chain(resized).chain(kept)
+    }
+}
+
+/// The size that a volume gets, if nothing else differs.
+fn new_size(old: &VolumeSpec, new: &VolumeSpec) -> Option<u64> {
+    let mut resized = old.clone();
+    let size_bytes = match (&mut resized.store.backing, &new.store.backing) {
+        (Backing::Ram { size_bytes: old }, Backing::Ram { size_bytes: new })
+        | (Backing::Null { size_bytes: old }, Backing::Null { size_bytes: new }) => {
+            *old = *new;
+            *new
+        }
+        (Backing::File { options: old, .. }, Backing::File { options: new, .. }) => {
+            (old.size_bytes, old.grow) = (new.size_bytes, new.grow);
+            new.size_bytes?
+        }
+        _ => return None,
+    };
+    (resized == *new).then_some(size_bytes)
+}
+
+/// What has become of the targets, one line for each that is not what it was.
+pub(super) fn of_exports(before: &[TargetNodeConfig], after: &[TargetNodeConfig]) -> Vec<String> {
+    let find = |list: &[TargetNodeConfig], export: &TargetNodeConfig| {
+        list.iter().find(|other| other.name == export.name).cloned()
+    };
+    let mut lines = Vec::new();
+    for export in after {
+        match find(before, export) {
+            None => lines.push(format!("target {} is there", export.name)),
+            Some(old) if old != *export => lines.push(format!("target {} has changed", export.name)),
+            Some(_) => {}
+        }
+    }
+    let gone = before.iter().filter(|export| find(after, export).is_none());
+    lines.extend(gone.map(|export| format!("target {} is gone, and its sessions with it", export.name)));
+    lines
+}

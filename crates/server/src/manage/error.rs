@@ -1,0 +1,148 @@
+//! Why something that was asked of a running server was not done.
+
+use sanwire_core::limits::LUNS_MAX;
+use sanwire_core::{Lun, ParseProtectionError};
+
+use crate::clients::{ChangeError, ClientError};
+use crate::error::StartError;
+use crate::target_node::TargetNodeError;
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ManageError {
+    /// The text is no volume.
+    #[error("{0}")]
+    Spec(#[from] sanwire_store::SpecError),
+    /// There is a volume of that name already.
+    #[error("a volume called {0} is served already: choose another name")]
+    Taken(String),
+    /// It is to be the same volume, and another one.
+    #[error(
+        "a volume is either adopted, and stays what it was, or renewed, and becomes another one: give one of the two"
+    )]
+    RenewAndAdopt,
+    /// There is no such volume.
+    #[error("no volume called {0} is served")]
+    NoVolume(String),
+    /// Somebody uses it.
+    #[error("volume {name} is in use by {users}: have it detached there first, or add --force")]
+    InUse {
+        /// Which.
+        name: String,
+        /// Who, for people.
+        users: String,
+    },
+    /// The configuration would take volumes away from their users.
+    #[error(
+        "nothing was reloaded, for that would take away what is in use: {0}; have it detached there first, say it in the configuration, \
+         or use `sanwire ctl reload --force`"
+    )]
+    TakesAway(String),
+    /// Clients use volumes that they would not see any more.
+    #[error(
+        "nothing was changed, for that would take away what is in use: {0}; have it detached there first, or add --force"
+    )]
+    Hides(String),
+    /// Nobody knows who uses it.
+    #[error(
+        "it cannot be seen who uses the volumes, since a part of the server does not answer: ask again, or add --force"
+    )]
+    Silent,
+    /// There is no such target.
+    #[error("there is no iSCSI target {0}")]
+    NoTarget(String),
+    /// There is no such portal group, or the target is not reached through it.
+    #[error("no iSCSI target is reached through portal group {0}: see the wires and the targets' groups")]
+    NoGroup(u16),
+    /// There is no such group of HyperSCSI ports.
+    #[error("over HyperSCSI all volumes are reached through port group 1, not {0}")]
+    NoHyperScsiGroup(u16),
+    /// All numbers are taken.
+    #[error("there are {LUNS_MAX} volumes already: remove one first, or start another server")]
+    Full,
+    /// The text is no size.
+    #[error("'{0}' is no size: use a number with K, M, G or T, like 20G")]
+    Size(String),
+    /// The text is no level of protection.
+    #[error("volume {name}: {source}")]
+    Security {
+        /// Which.
+        name: String,
+        /// Why.
+        source: ParseProtectionError,
+    },
+    /// The store stays as it is.
+    #[error("volume {name}: {source}")]
+    Resize {
+        /// Which.
+        name: String,
+        /// Why.
+        source: sanwire_store::ResizeError,
+    },
+    /// The volume is gone, and what was written to it may be lost.
+    #[error(
+        "volume {name} is not served any more, but what was written to it last may not be stable: {source}; see to its store before \
+         you take that away, or rely on what it holds"
+    )]
+    Unstable {
+        /// Which.
+        name: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The volume cannot be opened.
+    #[error(transparent)]
+    Open(#[from] StartError),
+    /// The targets cannot be so.
+    #[error(transparent)]
+    TargetNode(#[from] TargetNodeError),
+    /// A client cannot be changed so.
+    #[error(transparent)]
+    Client(#[from] ChangeError),
+    /// Where a volume is to be was not said.
+    #[error("say where volume {0} is to be: --lun NUMBER over HyperSCSI, or --target IQN with or without --lun")]
+    Where(String),
+    /// The number is not one.
+    #[error("{0} is no logical unit number: use a number from 0 to {max}", max = Lun::MAX)]
+    Lun(u16),
+    /// The number is taken.
+    #[error("logical unit {lun} of {place} is taken: choose another number")]
+    LunTaken {
+        /// The number.
+        lun: Lun,
+        /// Where.
+        place: String,
+    },
+    /// Not the name of a target.
+    #[error("'{0}' is no name of an iSCSI target: use iqn.YYYY-MM.domain:name")]
+    TargetName(String),
+    /// The target would be open to whoever `allow` names.
+    #[error(
+        "there is no iSCSI target {0}, and a new one would be open, for the password guards HyperSCSI only: put it into the \
+         configuration file, with chap, and reload"
+    )]
+    OpenTarget(String),
+    /// A client is to have a secret, and the target is open to whoever `allow` names.
+    #[error(
+        "nothing was changed: the secret would guard HyperSCSI only, and the iSCSI target {0} is open to whoever `allow` names: give it \
+         chap in a [[target]] of the configuration file (chap = [] if it is meant to be open), and reload"
+    )]
+    OpenBeside(String),
+    /// The volume is not a unit of the target.
+    #[error("volume {volume} is no logical unit of {target}")]
+    NotThere {
+        /// The volume.
+        volume: String,
+        /// The target.
+        target: String,
+    },
+    /// The configuration cannot be read.
+    #[error("{0}")]
+    Configuration(String),
+}
+
+impl From<ClientError> for ManageError {
+    fn from(error: ClientError) -> Self {
+        ManageError::Client(error.into())
+    }
+}

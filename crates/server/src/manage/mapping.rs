@@ -1,0 +1,104 @@
+//! Under which numbers volumes are found.
+
+use std::collections::BTreeMap;
+
+use sanwire_core::Lun;
+use sanwire_core::limits::LUNS_MAX;
+use sanwire_iscsi::IscsiName;
+
+use super::request::Answer;
+use super::usage::Way;
+use super::{ManageError, Manager, for_now};
+use crate::target_node::TargetNodeConfig;
+
+impl Manager {
+    pub(super) fn map_volume(
+        &mut self,
+        name: &str,
+        number: Option<u16>,
+        target: Option<&str>,
+        force: bool,
+    ) -> Result<Answer, ManageError> {
+        let (served_as, _) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        let lun = number.map(|number| Lun::new(number).ok_or(ManageError::Lun(number))).transpose()?;
+        match (target, lun) {
+            (Some(target), lun) => self.map_to_target(name, target, lun, force),
+            (None, Some(lun)) => self.renumber(name, served_as, lun, force),
+            (None, None) => Err(ManageError::Where(name.to_owned())),
+        }
+    }
+
+    fn renumber(&mut self, name: &str, from: Lun, to: Lun, force: bool) -> Result<Answer, ManageError> {
+        if from == to {
+            return Ok(Answer::Changed(Vec::new()));
+        }
+        if !force {
+            self.check_unused(name, Way::HyperScsi)?;
+        }
+        let taken = |_| ManageError::LunTaken { lun: to, place: "the server".into() };
+        self.target.renumber_volume(from, to).map_err(taken)?;
+        self.volumes.iter_mut().filter(|volume| *volume.spec.name == *name).for_each(|volume| volume.lun = to);
+        Ok(for_now(format!("volume {name} is logical unit {to} now, {from} before")))
+    }
+
+    fn map_to_target(
+        &mut self,
+        volume: &str,
+        target: &str,
+        lun: Option<Lun>,
+        force: bool,
+    ) -> Result<Answer, ManageError> {
+        let target: IscsiName = target.parse().map_err(|_| ManageError::TargetName(target.to_owned()))?;
+        let mut exports = self.target.exports();
+        let at = match exports.iter().position(|export| export.name == target) {
+            Some(at) => at,
+            None => {
+                exports.push(self.new_target(target.clone(), volume)?);
+                exports.len() - 1
+            }
+        };
+        let units = &mut exports[at].units;
+        let before = units.len();
+        units.retain(|_, mapped| mapped != volume);
+        let is_moved = units.len() != before;
+        let mut numbers = (0..).take(LUNS_MAX).filter_map(Lun::new);
+        let free = || numbers.find(|lun| !units.contains_key(lun));
+        let lun = lun.or_else(free).ok_or(ManageError::Full)?;
+        if units.insert(lun, volume.to_owned()).is_some() {
+            return Err(ManageError::LunTaken { lun, place: target.to_string() });
+        }
+        if is_moved && !force {
+            self.check_unused(volume, Way::Target(target.as_str()))?;
+        }
+        self.target.set_exports(exports)?;
+        Ok(for_now(format!("volume {volume} is logical unit {lun} of {target}")))
+    }
+
+    /// A target without units, for whom the server's `allow` names.
+    fn new_target(&self, name: IscsiName, volume: &str) -> Result<TargetNodeConfig, ManageError> {
+        if self.has_secrets() {
+            return Err(ManageError::OpenTarget(name.to_string()));
+        }
+        let like = TargetNodeConfig::of_volume(volume, self.allow.clone());
+        let like = like.map_err(|_| ManageError::TargetName(name.to_string()))?;
+        Ok(TargetNodeConfig { name, units: BTreeMap::new(), ..like })
+    }
+
+    pub(super) fn unmap_volume(&mut self, volume: &str, target: &str, force: bool) -> Result<Answer, ManageError> {
+        let name: Option<IscsiName> = target.parse().ok();
+        let mut exports = self.target.exports();
+        let export = exports.iter_mut().find(|export| Some(&export.name) == name.as_ref());
+        let export = export.ok_or_else(|| ManageError::NoTarget(target.to_owned()))?;
+        let before = export.units.len();
+        export.units.retain(|_, mapped| mapped != volume);
+        if export.units.len() == before {
+            return Err(ManageError::NotThere { volume: volume.to_owned(), target: target.to_owned() });
+        }
+        if !force {
+            self.check_unused(volume, Way::Target(export.name.as_str()))?;
+        }
+        exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
+        self.target.set_exports(exports)?;
+        Ok(for_now(format!("volume {volume} is no logical unit of {target} any more")))
+    }
+}

@@ -1,0 +1,550 @@
+use sanwire_hyperscsi::{Identity, Recovery, SecurityEvent, random};
+use sanwire_io::file::EngineKind;
+use sanwire_iscsi::Authentication;
+
+use super::*;
+use crate::clients::{ClientSettings, Compression, Secret};
+use crate::target_node::TargetNodeError;
+
+const RELOAD: Request = Request::Reload { force: false, dry_run: false };
+
+fn config(volumes: &[&str]) -> ServerConfig {
+    let volumes: Vec<VolumeConfig> = (0..)
+        .zip(volumes)
+        .map(|(lun, spec)| VolumeConfig { lun: Lun::new(lun).unwrap(), spec: spec.parse().unwrap() })
+        .collect();
+    let exports =
+        volumes.iter().map(|volume| TargetNodeConfig::of_volume(&volume.spec.name, AllowList::default()).unwrap());
+    ServerConfig {
+        name: "test".into(),
+        identity: Identity::from_private(random().unwrap()).unwrap(),
+        psk: [0; 32],
+        wires: vec!["hs-ip:127.0.0.1:1".parse().unwrap()].into_iter().map(any_port).collect(),
+        protection: Protection::Checksum,
+        compression: Compression::Off,
+        rekey_interval: ServerConfig::REKEY_INTERVAL_DEFAULT,
+        allow: AllowList::default(),
+        clients: Vec::new(),
+        exports: exports.collect(),
+        volumes,
+        accepted: Default::default(),
+        discovery: Authentication::default(),
+        state_directory: None,
+        audit_log: None,
+        shards: 1,
+        memory_bytes: ServerConfig::MEMORY_BYTES_DEFAULT,
+        ring_bytes: 1 << 20,
+        engine: EngineKind::Auto,
+        recovery: Recovery::default(),
+    }
+}
+
+fn any_port(wire: crate::Wire) -> crate::Wire {
+    match wire {
+        crate::Wire::HsIp { mut address } => {
+            address.set_port(0);
+            crate::Wire::HsIp { address }
+        }
+        crate::Wire::Iscsi { mut address, group_tag } => {
+            address.set_port(0);
+            crate::Wire::Iscsi { address, group_tag }
+        }
+        other => other,
+    }
+}
+
+fn manager(before: &[&str], after: &'static [&'static str]) -> Manager {
+    let config = config(before);
+    let target = Server::start(config.clone()).unwrap();
+    Manager::new(target, config, Box::new(move || Ok(self::config(after))))
+}
+
+fn volumes(manager: &mut Manager) -> Vec<(String, u16, u64)> {
+    let Ok(Answer::Status(status)) = manager.execute(Request::Status) else { panic!("the status") };
+    status.volumes.into_iter().map(|volume| (volume.name, volume.lun, volume.size_bytes)).collect()
+}
+
+fn targets(manager: &mut Manager) -> Vec<(String, Vec<(u16, String)>)> {
+    let Ok(Answer::Status(status)) = manager.execute(Request::Status) else { panic!("the status") };
+    status.targets.into_iter().map(|target| (target.name, target.units)).collect()
+}
+
+const FOR_NOW: &str = "this lasts until the server ends or reloads: say it in the configuration too, if it is to stay";
+
+fn changed(manager: &mut Manager, request: Request) -> Vec<String> {
+    match manager.execute(request).unwrap() {
+        Answer::Changed(lines) => lines,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn volumes_come_grow_and_go_while_the_server_runs() {
+    let mut manager = manager(&["a=ram:1M"], &[]);
+    let add = |volume: &str, target: Option<&str>| Request::AddVolume {
+        volume: volume.into(),
+        target: target.map(str::to_owned),
+        renew: false,
+        adopt: false,
+    };
+    let own = "iqn.2026-11.org.sanwire:a";
+    assert_eq!(changed(&mut manager, add("b=ram:2M", None)), ["volume b is served", FOR_NOW], "no wire of iSCSI");
+    let lines = changed(&mut manager, add("c=ram:3M", Some(own)));
+    assert_eq!(lines, [&format!("volume c is served, as logical unit 1 of {own}"), FOR_NOW]);
+    assert_eq!(targets(&mut manager)[0], (own.into(), vec![(0, "a".into()), (1, "c".into())]));
+    assert!(matches!(manager.execute(add("a=ram:1M", None)), Err(ManageError::Taken(_))));
+    assert!(matches!(manager.execute(add("d=ram:1M", Some("iqn.x"))), Err(ManageError::NoTarget(_))));
+    assert!(matches!(manager.execute(add("nonsense", None)), Err(ManageError::Spec(_))));
+
+    let resize = |size: &str| Request::ResizeVolume { name: "b".into(), size: size.into() };
+    assert_eq!(changed(&mut manager, resize("4M")), ["volume b has 4 MiB now, 2 MiB before"]);
+    assert!(manager.execute(resize("1M")).unwrap_err().to_string().contains("never made shorter"));
+    assert!(matches!(manager.execute(resize("much")), Err(ManageError::Size(_))));
+
+    changed(&mut manager, Request::RemoveVolume { name: "a".into(), force: false });
+    assert_eq!(volumes(&mut manager), [("b".into(), 1, 4 << 20), ("c".into(), 2, 3 << 20)]);
+    assert_eq!(targets(&mut manager)[0], (own.into(), vec![(1, "c".into())]));
+    assert!(matches!(
+        manager.execute(Request::RemoveVolume { name: "a".into(), force: false }),
+        Err(ManageError::NoVolume(_))
+    ));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn volumes_are_guarded_otherwise_while_they_are_served_but_not_while_they_pass_in_the_clear() {
+    let in_the_clear = |volumes: &[&str], clear: &'static [&'static str]| {
+        let mut config = config(volumes);
+        config.exports.retain(|export| export.units.values().any(|volume| clear.contains(&volume.as_str())));
+        config
+    };
+    let before = in_the_clear(&["a=ram:1M", "b=ram:1M,security=hash"], &["a"]);
+    let target = Server::start(before.clone()).unwrap();
+    let after = move || Ok(in_the_clear(&["a=ram:1M,security=aes-256-gcm", "b=ram:2M,security=none"], &["b"]));
+    let mut manager = Manager::new(target, before, Box::new(after));
+    let set = |security: &str| Request::SetVolume { name: "a".into(), security: security.into() };
+    let level = |manager: &Manager, lun| manager.target().security(Lun::new(lun).unwrap());
+    assert!(manager.execute(set("hash")).unwrap_err().to_string().contains("iqn.2026-11.org.sanwire:a"));
+    assert_eq!(level(&manager, 0), Protection::Checksum);
+    changed(
+        &mut manager,
+        Request::UnmapVolume { name: "a".into(), target: "iqn.2026-11.org.sanwire:a".into(), force: false },
+    );
+    assert_eq!(changed(&mut manager, set("hash")), ["volume a is guarded by security hash now, none before", FOR_NOW]);
+    assert_eq!(level(&manager, 0), Protection::Hash);
+    assert!(manager.execute(set("rot13")).unwrap_err().to_string().starts_with("volume a: "));
+    let unknown = Request::SetVolume { name: "z".into(), security: "none".into() };
+    assert!(matches!(manager.execute(unknown), Err(ManageError::NoVolume(_))));
+    let lines = changed(&mut manager, RELOAD);
+    assert_eq!([0, 1].map(|lun| level(&manager, lun)), [Protection::Aes256Gcm, Protection::Checksum], "{lines:?}");
+    assert!(lines.contains(&"volume a is guarded by security aes-256-gcm now, hash before".into()), "{lines:?}");
+    assert!(lines.contains(&"volume b has 2 MiB now, 1 MiB before".into()), "{lines:?}");
+    assert_eq!(changed(&mut manager, RELOAD).len(), 0);
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn targets_that_are_refused_lower_no_volume_and_those_that_are_not_may_have_what_is_about_to_be_lowered() {
+    let mut before = config(&["a=ram:1M,security=hash", "b=ram:1M,security=hash"]);
+    let exports = std::mem::take(&mut before.exports);
+    let target = Server::start(before.clone()).unwrap();
+    let level = |target: &Server| target.security(Lun::new(0).unwrap());
+    let lower: VolumeSpec = "a=ram:1M,security=none".parse().unwrap();
+    let refused = target.set_exports_where(exports.clone(), &[&lower]).unwrap_err();
+    assert!(refused.to_string().contains("iqn.2026-11.org.sanwire:b"), "{refused}");
+    assert_eq!((target.exports().len(), level(&target)), (0, Protection::Hash));
+    target.set_exports_where(exports[..1].to_vec(), &[&lower]).unwrap();
+    assert_eq!((target.exports().len(), level(&target)), (1, Protection::Hash), "not yet");
+    target.secure_volume(Lun::new(0).unwrap(), &lower).unwrap();
+    assert_eq!(level(&target), Protection::Checksum);
+    target.stop().unwrap();
+}
+
+#[test]
+fn a_reload_applies_differences_only() {
+    let mut manager = manager(
+        &["stays=ram:1M", "goes=ram:1M", "grows=ram:1M", "differs=ram:1M"],
+        &["comes=ram:1M", "grows=ram:2M", "differs=null:1M", "stays=ram:1M"],
+    );
+    let lines = changed(&mut manager, RELOAD);
+    for expected in ["volume comes is served", "volume goes is not served any more", "volume grows has 2 MiB now"] {
+        assert!(lines.iter().any(|line| line.starts_with(expected)), "{expected}\n{lines:?}");
+    }
+    assert!(lines.iter().any(|line| line.starts_with("not changed: volume differs")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("stays")), "{lines:?}");
+    let found = volumes(&mut manager);
+    let expected = [("stays", 0, 1 << 20), ("grows", 2, 2 << 20), ("differs", 3, 1 << 20), ("comes", 4, 1 << 20)];
+    assert_eq!(found, expected.map(|(name, lun, size)| (name.to_owned(), lun, size)));
+    assert_eq!(changed(&mut manager, RELOAD).len(), 1, "only what differs for ever");
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn a_reload_that_fails_changes_nothing() {
+    let mut manager = manager(&["a=ram:1M"], &["b=ram:1M", "c=file:/nowhere/at/all"]);
+    assert!(matches!(manager.execute(RELOAD), Err(ManageError::Open(_))));
+    assert_eq!(volumes(&mut manager), [("a".into(), 0, 1 << 20)]);
+    assert_eq!(targets(&mut manager).len(), 1);
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn only_groups_that_are_there_have_states() {
+    let mut manager = manager(&["a=ram:1M"], &[]);
+    let mut set = |target: Option<&str>| {
+        let target = target.map(str::to_owned);
+        manager.execute(Request::SetAccessState { group: 1, state: PortState::Standby, target })
+    };
+    assert!(matches!(set(None), Err(ManageError::NoGroup(1))), "no wire of iSCSI");
+    assert!(matches!(set(Some("iqn.2026-11.org.sanwire:a")), Err(ManageError::NoGroup(1))));
+    for unknown in ["iqn.2026-11.org.sanwire:b", "nonsense"] {
+        assert!(matches!(set(Some(unknown)), Err(ManageError::NoTarget(name)) if name == unknown));
+    }
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn requests_are_written_as_json() {
+    let request: Request = serde_json::from_str(r#"{"do": "add-volume", "volume": "disk1=ram:1G"}"#).unwrap();
+    assert_eq!(request, Request::AddVolume { volume: "disk1=ram:1G".into(), target: None, renew: false, adopt: false });
+    let standby: Request =
+        serde_json::from_str(r#"{"do": "set-access-state", "group": 2, "state": "standby"}"#).unwrap();
+    assert_eq!(standby, Request::SetAccessState { group: 2, state: PortState::Standby, target: None });
+    let misspelt = r#"{"do": "add-volume", "volume": "a=ram:1M", "traget": "x"}"#;
+    assert!(serde_json::from_str::<Request>(misspelt).is_err());
+}
+
+const ALICE: &str = "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1";
+
+#[test]
+fn clients_are_added_changed_and_removed() {
+    let mut manager = manager(&["a=ram:1M"], &["a=ram:1M"]);
+    let settings =
+        ClientSettings { name: Some("alice".into()), volumes: Some(vec!["a*".into()]), ..Default::default() };
+    let lines = changed(&mut manager, Request::AddClient { id: ALICE.into(), settings, force: false });
+    assert_eq!(lines[0], format!("client alice ({ALICE}) is served: volumes a*, read and write"));
+    assert!(lines[1].contains("forgotten when the server ends"), "{lines:?}");
+    let settings = ClientSettings { manage: Some(true), psk: Some(Secret([1; 32])), ..Default::default() };
+    let lines = changed(&mut manager, Request::SetClient { client: "alice".into(), settings, force: false });
+    assert!(lines[0].ends_with("may manage the server; its password holds from its next handshake on"), "{lines:?}");
+    let Ok(Answer::Clients(clients)) = manager.execute(Request::Clients) else { panic!("the clients") };
+    let [alice] = &clients[..] else { panic!("{clients:?}") };
+    assert!(alice.has_password && alice.client.psk.is_none() && alice.client.manage, "the secret is not told");
+    let text = serde_json::to_string(&Answer::Clients(clients.clone())).unwrap();
+    assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), Answer::Clients(clients));
+    assert!(changed(&mut manager, RELOAD).is_empty(), "it stays through a reload");
+    changed(&mut manager, Request::RemoveClient { client: "alice".into(), force: false });
+    assert!(manager.execute(Request::DropClient { client: "alice".into() }).is_err(), "there is no such name any more");
+    changed(&mut manager, Request::DropClient { client: "iqn.2026-11.org.example:host".into() });
+    let id = "00112233445566778899aabbccddeeff".to_owned();
+    changed(&mut manager, Request::PauseClient { client: id.clone() });
+    changed(&mut manager, Request::ResumeClient { client: id });
+    assert!(manager.execute(Request::PauseClient { client: "nobody".into() }).is_err());
+    let lines = changed(&mut manager, Request::ResetClient { client: ALICE.into(), force: false });
+    assert!(lines[0].contains("is not configured"), "{lines:?}");
+    assert!(matches!(
+        manager.execute(Request::AddClient { id: "alice".into(), settings: ClientSettings::default(), force: false }),
+        Err(ManageError::Client(_))
+    ));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn a_file_that_has_grown_is_not_forgotten_in_the_configuration() {
+    let path = std::env::temp_dir().join(format!("sanwire-grown-{}", std::process::id()));
+    let spec = format!("a=file:{},size=1M", path.display());
+    let mut manager = manager(&[&spec, "b=ram:1M"], &[]);
+    let resize = |name: &str, size: &str| Request::ResizeVolume { name: name.into(), size: size.into() };
+    let lines = changed(&mut manager, resize("a", "2M"));
+    assert_eq!(lines[0], "volume a has 2 MiB now, 1 MiB before");
+    assert!(lines[1].starts_with("if the configuration says its size, correct it"), "{lines:?}");
+    assert_eq!(changed(&mut manager, resize("a", "2M")), [""; 0]);
+    assert_eq!(changed(&mut manager, resize("b", "2M")).len(), 1);
+    manager.into_target().stop().unwrap();
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn the_ports_of_hyperscsi_have_a_state_of_their_own() {
+    let mut manager = manager(&["a=ram:1M"], &[]);
+    let set = |group, target: Option<&str>| Request::SetAccessState {
+        group,
+        state: PortState::Standby,
+        target: target.map(str::to_owned),
+    };
+    let states = |manager: &mut Manager| {
+        let Ok(Answer::Status(status)) = manager.execute(Request::Status) else { panic!("the status") };
+        (status.groups, status.targets[0].groups.clone())
+    };
+    let group = |state| vec![GroupStatus { group: 1, state: Some(state) }];
+    assert_eq!(states(&mut manager), (group(PortState::ActiveOptimized), Vec::new()), "no portal of iSCSI");
+    let line = "hyperscsi: group 1 has another state now";
+    assert_eq!(changed(&mut manager, set(1, Some("hyperscsi"))), [line]);
+    assert_eq!(changed(&mut manager, set(1, Some("hyperscsi"))), [""; 0]);
+    assert_eq!(states(&mut manager).0, group(PortState::Standby));
+    assert!(matches!(manager.execute(set(2, Some("hyperscsi"))), Err(ManageError::NoHyperScsiGroup(2))));
+    assert!(matches!(manager.execute(set(1, None)), Err(ManageError::NoGroup(1))));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn volumes_are_mapped() {
+    let mut manager = manager(&["a=ram:1M", "b=ram:1M"], &[]);
+    let map = |name: &str, lun: Option<u16>, target: Option<&str>| Request::MapVolume {
+        name: name.into(),
+        lun,
+        target: target.map(str::to_owned),
+        force: false,
+    };
+    assert_eq!(changed(&mut manager, map("a", Some(7), None)), ["volume a is logical unit 7 now, 0 before", FOR_NOW]);
+    assert_eq!(volumes(&mut manager), [("b".into(), 1, 1 << 20), ("a".into(), 7, 1 << 20)]);
+    assert!(matches!(manager.execute(map("a", Some(1), None)), Err(ManageError::LunTaken { .. })));
+    assert!(matches!(manager.execute(map("a", None, None)), Err(ManageError::Where(_))));
+    assert!(matches!(manager.execute(map("a", Some(20_000), None)), Err(ManageError::Lun(20_000))));
+    assert!(matches!(manager.execute(map("x", Some(1), None)), Err(ManageError::NoVolume(_))));
+
+    let (own, other) = ("iqn.2026-11.org.sanwire:a", "iqn.2026-11.org.example:both");
+    changed(&mut manager, map("a", None, Some(other)));
+    assert_eq!(changed(&mut manager, map("b", None, Some(other)))[0], format!("volume b is logical unit 1 of {other}"));
+    assert!(matches!(manager.execute(map("a", Some(1), Some(other))), Err(ManageError::LunTaken { .. })));
+    changed(&mut manager, map("a", Some(5), Some(other)));
+    assert_eq!(targets(&mut manager)[0], (other.into(), vec![(1, "b".into()), (5, "a".into())]));
+    assert!(matches!(manager.execute(map("a", None, Some("nonsense"))), Err(ManageError::TargetName(_))));
+    let unmap =
+        |name: &str, target: &str| Request::UnmapVolume { name: name.into(), target: target.into(), force: false };
+    changed(&mut manager, unmap("a", own));
+    assert!(targets(&mut manager).iter().all(|(name, _)| name != own), "a target without units goes");
+    assert!(matches!(manager.execute(unmap("a", own)), Err(ManageError::NoTarget(_))));
+    changed(&mut manager, unmap("a", other));
+    assert!(matches!(manager.execute(unmap("a", other)), Err(ManageError::NotThere { .. })));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn every_change_and_every_refusal_is_written_down() {
+    let path = std::env::temp_dir().join(format!("sanwire-audit-{}/log.jsonl", std::process::id()));
+    let config = ServerConfig { audit_log: Some(path.clone()), ..config(&["a=ram:1M"]) };
+    let target = Server::start(config.clone()).unwrap();
+    let mut manager = Manager::new(target, config, Box::new(|| Err("it cannot be read".into())));
+    let process = Asker::Process { uid: 1000, pid: 42 };
+    manager.handle(&process, Request::Status);
+    let settings = ClientSettings { psk: Some(Secret([0xab; 32])), ..Default::default() };
+    manager.handle(&process, Request::AddClient { id: ALICE.into(), settings, force: false });
+    manager.handle(&Asker::Signal { signal: "SIGHUP" }, RELOAD);
+    let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
+    for _ in 0..100 {
+        manager.refuse(&client, "it may not manage the server".into());
+    }
+    manager.handle(&process, Request::RemoveClient { client: ALICE.into(), force: false });
+
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(!text.contains("abab"), "no secrets");
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["by"]["uid"], &lines[0]["request"]["do"]), (&1000.into(), &"add-client".into()));
+    assert_eq!((&lines[0]["result"], &lines[0]["request"]["settings"]["psk"]), (&"done".into(), &"(secret)".into()));
+    assert!(lines[0]["time"].as_str().is_some_and(|time| time.ends_with('Z')));
+    assert_eq!((&lines[1]["by"]["signal"], &lines[1]["result"]), (&"SIGHUP".into(), &"refused".into()));
+    assert_eq!(lines[1]["details"][0], "it cannot be read");
+    assert_eq!((&lines[2]["by"]["client"], &lines[2]["by"]["address"]), (&ALICE.into(), &"10.0.0.1:5674".into()));
+    let last = lines.last().unwrap();
+    assert_eq!(last["request"]["do"], "remove-client");
+    let unwritten: u64 = lines.iter().filter_map(|line| line["unwritten"].as_u64()).sum();
+    let refusals = lines.iter().filter(|line| line["by"]["address"].is_string()).count() as u64;
+    assert_eq!(refusals + unwritten, 100, "none is lost without a trace");
+    manager.into_target().stop().unwrap();
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+}
+
+#[test]
+fn what_is_refused_in_a_flood_is_counted_and_hides_no_refused_management() {
+    let path = std::env::temp_dir().join(format!("sanwire-audit-{}-flood/log.jsonl", std::process::id()));
+    let config = ServerConfig { audit_log: Some(path.clone()), ..config(&["a=ram:1M"]) };
+    let target = Server::start(config.clone()).unwrap();
+    let mut manager = Manager::new(target, config, Box::new(|| Err("it cannot be read".into())));
+    let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
+    let stranger = Asker::Stranger { address: "10.0.0.2:1".into() };
+    manager.note_offence(&client, &SecurityEvent::WrongPassword, false, 3);
+    for _ in 0..100 {
+        manager.note_offence(&stranger, &SecurityEvent::NotAuthentic, false, 1000);
+    }
+    manager.refuse(&client, "it may not manage the server".into());
+
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["by"]["client"], &lines[0]["by"]["address"]), (&ALICE.into(), &"10.0.0.1:5674".into()));
+    assert_eq!((&lines[0]["result"], &lines[0]["count"]), (&"refused".into(), &3.into()));
+    assert_eq!(lines[0]["details"][0], "it does not know the password, or is not who it says it is");
+    assert_eq!(lines[1]["by"], serde_json::json!({"address": "10.0.0.2:1"}));
+    assert_eq!(lines.last().unwrap()["details"][0], "it may not manage the server");
+    let sum = |key: &str| lines.iter().filter_map(|line| line[key].as_u64()).sum::<u64>();
+    assert_eq!(sum("count") + sum("unwritten"), 100_003, "none is lost without a trace");
+    manager.into_target().stop().unwrap();
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+}
+
+#[test]
+fn a_server_whose_audit_log_cannot_be_written_does_not_start() {
+    let config = ServerConfig { audit_log: Some("/proc/nowhere/log".into()), ..config(&["a=ram:1M"]) };
+    let Err(error) = Server::start(config) else { panic!("it starts") };
+    assert!(error.to_string().starts_with("the audit log /proc/nowhere/log cannot be written"), "{error}");
+}
+
+#[test]
+fn a_volume_whose_adding_failed_is_not_remembered() {
+    let directory = std::env::temp_dir().join(format!("sanwire-take-back-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let config = ServerConfig { state_directory: Some(directory.join("state")), ..config(&["a=ram:1M"]) };
+    let target = Server::start(config.clone()).unwrap();
+    let mut manager = Manager::new(target, config, Box::new(|| Err("nobody reloads".into())));
+    let file = directory.join("b.img");
+    let add = |keys: &str, target: Option<&str>| Request::AddVolume {
+        volume: format!("b=file:{},size=1M{keys}", file.display()),
+        target: target.map(str::to_owned),
+        renew: false,
+        adopt: false,
+    };
+    let refused = manager.execute(add(",security=aes-256-gcm", Some("iqn.2026-11.org.sanwire:a")));
+    assert!(matches!(refused, Err(ManageError::TargetNode(TargetNodeError::Protected { .. }))), "{refused:?}");
+    std::fs::remove_file(&file).unwrap();
+    changed(&mut manager, add("", None));
+    manager.into_target().stop().unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// Who is told so takes its disk away, or switches the host off.
+#[test]
+fn a_volume_is_gone_when_all_that_was_written_to_it_is_stable_and_it_says_when_that_is_not() {
+    let directory = std::env::temp_dir().join(format!("sanwire-removed-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let records = directory.join("state/writes");
+    let kept = || {
+        let entry = std::fs::read_dir(&records).unwrap().next().unwrap().unwrap();
+        std::fs::read_to_string(entry.path()).unwrap()
+    };
+    let [good, bad] = ["", ",error=flush"].map(|keys| format!("a=file:{}/a.img,size=1M{keys}", directory.display()));
+    let remove = || Request::RemoveVolume { name: "a".into(), force: false };
+    let add = || Request::AddVolume { volume: bad.clone(), target: None, renew: false, adopt: false };
+    let config = ServerConfig { state_directory: Some(directory.join("state")), ..config(&[&good]) };
+    let target = Server::start(config.clone()).unwrap();
+    let mut manager = Manager::new(target, config, Box::new(move || Ok(self::config(&[]))));
+    assert!(kept().contains("\"clean\":false"), "{}", kept());
+    assert_eq!(changed(&mut manager, remove()), ["volume a is not served any more", FOR_NOW]);
+    let stable = kept();
+    assert!(stable.contains("\"clean\":true"), "{stable}");
+    changed(&mut manager, add());
+    let told = manager.execute(remove()).unwrap_err().to_string();
+    assert!(told.starts_with("volume a is not served any more, but what was written to it last may not be"), "{told}");
+    assert!(volumes(&mut manager).is_empty());
+    assert_ne!(kept(), stable, "who comes back to it hears that");
+    changed(&mut manager, add());
+    assert_eq!(changed(&mut manager, RELOAD), [told]);
+    manager.into_target().stop().unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn statistics_begin_with_zero_also_for_a_volume_that_takes_the_place_of_another() {
+    let mut manager = manager(&["a=ram:1M"], &[]);
+    changed(&mut manager, Request::RemoveVolume { name: "a".into(), force: false });
+    changed(&mut manager, Request::AddVolume { volume: "b=ram:1M".into(), target: None, renew: false, adopt: false });
+    let Ok(Answer::Statistics(statistics)) = manager.execute(Request::Statistics) else { panic!("statistics") };
+    assert_eq!((&*statistics.volumes[0].name, statistics.volumes[0].commands), ("b", 0));
+    assert!(statistics.connections.is_empty() && statistics.dropped.values().all(|count| *count == 0));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn no_open_target_is_made_beside_a_password() {
+    refuses_open_targets([7; 32], |_| ());
+}
+
+#[test]
+fn no_open_target_is_made_beside_a_password_of_a_client() {
+    refuses_open_targets([0; 32], |manager| {
+        let settings = ClientSettings { psk: Some(Secret([1; 32])), ..ClientSettings::default() };
+        changed(manager, Request::AddClient { id: ALICE.into(), settings, force: false });
+    });
+}
+
+fn refuses_open_targets(psk: [u8; 32], prepare: impl FnOnce(&mut Manager)) {
+    let config = ServerConfig {
+        psk,
+        wires: ["hs-ip:127.0.0.1:1", "iscsi:127.0.0.1:1"].map(|wire| any_port(wire.parse().unwrap())).to_vec(),
+        exports: Vec::new(),
+        ..config(&["a=ram:1M"])
+    };
+    let target = Server::start(config.clone()).unwrap();
+    let mut manager = Manager::new(target, config, Box::new(|| Err("nobody reloads".into())));
+    prepare(&mut manager);
+    let add = Request::AddVolume { volume: "b=ram:1M".into(), target: None, renew: false, adopt: false };
+    assert!(changed(&mut manager, add)[0].starts_with("volume b is served, over HyperSCSI only: the password"));
+    let map =
+        Request::MapVolume { name: "a".into(), lun: None, target: Some("iqn.2026-11.org.x".into()), force: false };
+    assert!(matches!(manager.execute(map), Err(ManageError::OpenTarget(_))));
+    assert_eq!(targets(&mut manager), []);
+}
+
+/// For as long as a client finds a volume, nobody reaches it less guarded than it demands.
+#[test]
+fn a_volume_that_goes_is_guarded_to_its_end() {
+    use sanwire_core::{ClientId, Peer};
+    let config = ServerConfig { exports: Vec::new(), ..config(&["open=ram:1M"]) };
+    let target = Server::start(config).unwrap();
+    let (lun, other) = (Lun::new(1).unwrap(), Lun::new(2).unwrap());
+    let spec: VolumeSpec = "sealed=ram:1M,security=aes-256-gcm".parse().unwrap();
+    let peer = Peer::Udp(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
+    // The last of many clients to learn of a change.
+    let views: Vec<_> = (0..100).map(|id| target.clients().enter(ClientId([id; 16]), peer, false)).collect();
+    let view = views.last().unwrap();
+    for round in 0..50 {
+        target.add_volume(&VolumeConfig { lun, spec: spec.clone() }, Acceptance::Known).unwrap();
+        let is_watched = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watches = scope.spawn(|| {
+                // As a shard does: first how a request must be guarded, then whether there is such a volume.
+                loop {
+                    let level = target.security(lun);
+                    if view.get(lun).is_none() {
+                        return;
+                    }
+                    assert_eq!(level, Protection::Aes256Gcm, "round {round}");
+                    is_watched.store(true, std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+            while !is_watched.load(std::sync::atomic::Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+            if round % 2 == 1 {
+                target.renumber_volume(lun, other).unwrap();
+                drop(target.remove_volume(other));
+            } else {
+                drop(target.remove_volume(lun));
+            }
+            watches.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_server_serves_on_as_many_wires_as_it_may_have() {
+    let wires = (0..255).map(|_| any_port("hs-ip:127.0.0.1:1".parse().unwrap())).collect();
+    let target = Server::start(ServerConfig { wires, exports: Vec::new(), ..config(&["a=ram:1M"]) }).unwrap();
+    for _ in 0..3 {
+        assert_eq!(target.count().len(), 1, "its shard goes on after each wait");
+    }
+    assert!(target.is_alive());
+}
+
+#[test]
+fn every_quota_is_kept_to_by_somebody_and_shown() {
+    let directory = std::env::temp_dir().join(format!("sanwire-quotas-{}", std::process::id()));
+    let config = ServerConfig { audit_log: Some(directory.join("audit.jsonl")), ..config(&["a=ram:1M"]) };
+    let target = Server::start(config.clone()).unwrap();
+    let mut manager = Manager::new(target, config.clone(), Box::new(move || Ok(config.clone())));
+    let Ok(Answer::Statistics(statistics)) = manager.execute(Request::Statistics) else { panic!("statistics") };
+    let shown: Vec<_> = statistics.quotas.iter().map(|quota| (quota.holder.as_str(), quota.name.as_str())).collect();
+    let all: Vec<_> = sanwire_core::quota::ALL.iter().map(|quota| (quota.holder.name(), quota.name)).collect();
+    assert_eq!(shown, all);
+    drop(manager);
+    std::fs::remove_dir_all(directory).unwrap();
+}

@@ -1,0 +1,117 @@
+//! What threads of a server tell each other.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use sanwire_core::{ClientId, Lun, NexusId, Protection};
+use sanwire_engine::AbortBarrier;
+use sanwire_hyperscsi::CommandHandle;
+use sanwire_io::Waker;
+use sanwire_iscsi::{IscsiName, ManageHandle, TargetId};
+
+use crate::command::Selection;
+use crate::counting::Counted;
+use crate::login_listener::Arrival;
+use crate::opener::Reopened;
+
+/// Something for a shard to do.
+pub(crate) enum ShardMessage {
+    /// Take over a connection that has passed its login.
+    Admit(Box<Arrival>),
+    /// See which connections have ended before this one comes.
+    Look(Arc<AdmittedConnection>),
+    /// End tasks. The barrier is dropped when they have ended.
+    Abort(Selection, Arc<AbortBarrier>),
+    /// All shards have ended the tasks that somebody here wanted ended: nobody holds the barrier any more.
+    BarrierPassed(Wanted),
+    /// Ask the sessions with a target to go where it has moved.
+    MoveTarget(TargetId),
+    /// Drop the sessions with a target.
+    DropTarget(TargetId),
+    /// Drop the sessions of a HyperSCSI client.
+    DropClient(ClientId),
+    /// Let a HyperSCSI client send nothing, or go on.
+    Pause(ClientId, bool),
+    /// Drop the sessions of an iSCSI initiator.
+    DropInitiator(IscsiName),
+    /// Other terms hold for clients: drop those that are not served any more, share the windows anew.
+    ClientsConfig,
+    /// A volume is about to demand more of its packets than this.
+    DemandsMore(Lun, Protection),
+    /// End a session, whose place another has.
+    CutSession(NexusId),
+    /// Tell what was counted.
+    Count(Sender<Counted>),
+    /// This came of a request to manage the server.
+    Administered(CommandHandle, Vec<u8>),
+    /// Count a volume from zero.
+    CountFromZero(u16),
+    /// Go on with this port of a wire that was away.
+    Reopened(Reopened),
+}
+
+/// Who wants tasks ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted {
+    /// A task management request.
+    By(ManageHandle),
+    /// The same of a HyperSCSI client.
+    ByClient(sanwire_hyperscsi::CommandHandle),
+    /// A command of the shard's engine, by the number that it has there.
+    ByCommand(u64),
+}
+
+/// The way to a shard.
+#[derive(Clone)]
+pub(crate) struct Mailbox {
+    sender: Sender<ShardMessage>,
+    waker: Waker,
+}
+
+impl Mailbox {
+    /// A mailbox, and the end that the shard itself reads.
+    pub(crate) fn new(waker: Waker) -> (Mailbox, Receiver<ShardMessage>) {
+        let (sender, receiver) = mpsc::channel();
+        (Mailbox { sender, waker }, receiver)
+    }
+
+    pub(crate) fn send(&self, mail: ShardMessage) {
+        // A shard that has ended has no tasks and takes no connections.
+        if self.sender.send(mail).is_ok() {
+            self.waker.wake();
+        }
+    }
+
+    /// A barrier for the shards that are to end tasks: this one is told when all have.
+    pub(crate) fn barrier(&self, wanted: Wanted) -> Arc<AbortBarrier> {
+        let home = self.clone();
+        AbortBarrier::new(move || home.send(ShardMessage::BarrierPassed(wanted)))
+    }
+
+    /// Has the shard look whether it is to stop.
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+}
+
+/// A connection on its way to its shard. The other shards look first which of theirs have ended, and when the last one has let go of
+/// it, it goes on: an initiator that comes back under another port finds its former nexus lost, and all over that ends with one
+/// (SAM-5 6.3.4), also where another shard had that.
+pub(crate) struct AdmittedConnection {
+    home: Mailbox,
+    arrival: Option<Box<Arrival>>,
+}
+
+impl AdmittedConnection {
+    pub(crate) fn new(home: Mailbox, arrival: Box<Arrival>) -> Arc<Self> {
+        Arc::new(AdmittedConnection { home, arrival: Some(arrival) })
+    }
+}
+
+impl Drop for AdmittedConnection {
+    fn drop(&mut self) {
+        if let Some(arrival) = self.arrival.take() {
+            self.home.send(ShardMessage::Admit(arrival));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The end of a volume that is served no longer: all that was written to it becomes stable. Who is told that it is gone may take
+//! its store away then.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sanwire_device::Disk;
+
+use crate::volumes::flush_volume;
+
+/// How long commands that a volume has begun may take to end before what they have written is made stable.
+const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether they have ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// A volume that is served no longer. What was written to it is being made stable, whether somebody waits for that or not.
+#[derive(Debug)]
+pub struct Removal {
+    /// How it ended; `None` for a volume that loses nothing.
+    ended: Option<Receiver<io::Result<()>>>,
+}
+
+impl Removal {
+    /// Begins with that for a disk that nobody finds any more.
+    pub(crate) fn begin(disk: Arc<Disk>, state: Option<PathBuf>) -> Removal {
+        Removal::begin_within(COMMANDS_TIMEOUT, disk, state)
+    }
+
+    fn begin_within(patience: Duration, disk: Arc<Disk>, state: Option<PathBuf>) -> Removal {
+        if !disk.is_volatile() {
+            return Removal { ended: None };
+        }
+        let (sender, ended) = mpsc::channel();
+        let work = move || {
+            let give_up_at = Instant::now() + patience;
+            // Whoever has a command of it under way has it.
+            let is_last = || Arc::strong_count(&disk) == 1;
+            while !is_last() && Instant::now() < give_up_at {
+                thread::sleep(LOOK_INTERVAL);
+            }
+            let is_last = is_last();
+            let flushed = flush_volume(&disk, state.as_deref(), is_last);
+            // Its file is free before anybody is told.
+            drop(disk);
+            let under_way = || io::Error::other("commands that it had begun are still under way");
+            let _ = sender.send(flushed.and_then(|()| if is_last { Ok(()) } else { Err(under_way()) }));
+        };
+        // Without a thread nobody sends anything.
+        drop(thread::Builder::new().name("removal".into()).spawn(work));
+        Removal { ended: Some(ended) }
+    }
+
+    /// Waits until all is stable, and for so long at the most.
+    ///
+    /// # Errors
+    /// When it is not, and may never be.
+    pub fn wait(self, patience: Duration) -> io::Result<()> {
+        let Some(ended) = self.ended else { return Ok(()) };
+        match ended.recv_timeout(patience) {
+            Ok(result) => result,
+            Err(RecvTimeoutError::Timeout) => {
+                Err(io::Error::other(format!("its store has not done that within {patience:?}")))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the system has no thread for that")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sanwire_device::{DiskOptions, Volatility};
+    use sanwire_scsi::Identity;
+    use sanwire_store::StoreSpec;
+
+    fn disk(store: &str) -> Arc<Disk> {
+        let store = store.parse::<StoreSpec>().unwrap().open().unwrap();
+        let volatility = Some(Volatility { verifier: [1; 16], has_failed: false, tenure: None, keeper: None });
+        let options = DiskOptions { volatility, ..DiskOptions::default() };
+        Arc::new(Disk::new(Identity::new("a", [7; 16]).unwrap(), store, options).unwrap())
+    }
+
+    fn ended(patience: Duration, disk: Arc<Disk>) -> Result<(), String> {
+        Removal::begin_within(patience, disk, None).wait(Duration::from_secs(20)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_removal_ends_well_when_all_is_stable_and_nothing_is_under_way() {
+        assert_eq!(ended(Duration::from_secs(20), disk("ram:1M")), Ok(()));
+        assert!(ended(Duration::from_secs(20), disk("ram:1M,error=flush")).is_err());
+        let (used, patience) = (disk("ram:1M"), Duration::ZERO);
+        assert!(ended(patience, Arc::clone(&used)).unwrap_err().contains("still under way"));
+        let user = Arc::clone(&used);
+        let removal = Removal::begin_within(Duration::from_secs(20), used, None);
+        drop(user);
+        assert!(removal.wait(Duration::from_secs(20)).is_ok(), "it has ended meanwhile");
+    }
+
+    #[test]
+    fn who_waits_for_a_removal_has_patience() {
+        let used = disk("ram:1M");
+        let removal = Removal::begin(Arc::clone(&used), None);
+        assert!(removal.wait(Duration::ZERO).unwrap_err().to_string().contains("within"));
+    }
+}

@@ -1,0 +1,374 @@
+//! A running server: opened whole or not at all.
+
+mod changes;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sanwire_buffer::Region;
+use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, HYPERSCSI_TRANSFER_MAX_BYTES, LONG_TRANSFER_MAX_BYTES};
+use sanwire_core::quota::ISCSI_COMMANDS_OF_SESSION;
+use sanwire_core::{Lun, Protection};
+use sanwire_device::LogicalUnits;
+use sanwire_hyperscsi::ServerConfig as ProtocolConfig;
+use sanwire_io::tcp::Listener;
+use sanwire_io::{Port, Waker, interface};
+
+use crate::budget::Budget;
+use crate::clients::{Clients, Gate};
+use crate::config::ServerConfig;
+use crate::directory::TargetNodes;
+use crate::error::StartError;
+use crate::link;
+use crate::login_listener::{self, FrontDeskParts, LoginAccounts};
+use crate::manage::AuditLog;
+use crate::management_queue::{InboxUsage, Letters, ManagementQueue};
+use crate::messages::{Mailbox, ShardMessage};
+use crate::opener::Opener;
+use crate::past_uses::PastUses;
+use crate::protection_table::ProtectionTable;
+use crate::registry::{Registry, SessionStatus};
+use crate::shard::{self, ShardParts, link_limits};
+use crate::target_node::{TargetNodeConfig, TargetNodeError};
+use crate::volumes::{Opening, add_volume, flush_all};
+use crate::wire::Wire;
+
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+const SESSION_IDLE_MAX: Duration = Duration::from_secs(600);
+
+/// How long a server that starts waits for files that others still have: after the end of a process that was killed, the kernel
+/// keeps them until what it had begun to write is written.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Memory of a shard, at least: what is guaranteed to each of two clients is there at once.
+const SHARD_MEMORY_MIN_BYTES: usize = 4 * HYPERSCSI_TRANSFER_MAX_BYTES;
+
+/// A server that runs. Dropping it stops it.
+pub struct Server {
+    units: Arc<LogicalUnits>,
+    clients: Arc<Clients>,
+    /// Requests to manage the server, for who manages it.
+    letters: Mutex<Option<Letters>>,
+    levels: Arc<ProtectionTable>,
+    exports: Arc<TargetNodes>,
+    /// Held while the targets change.
+    changing: Mutex<()>,
+    state_directory: Option<PathBuf>,
+    registry: Arc<Registry>,
+    past_uses: Arc<PastUses>,
+    instance: u64,
+    shards: Arc<[Mailbox]>,
+    login_listener: Waker,
+    budget: Budget,
+    logins: Arc<LoginAccounts>,
+    letters_usage: InboxUsage,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    wires: Vec<Wire>,
+}
+
+/// What starting shards takes, besides the configuration.
+struct Start {
+    inbox: ManagementQueue,
+    registry: Arc<Registry>,
+    /// The wires of packets.
+    openers: Vec<Arc<Opener>>,
+}
+
+/// By shards, then by wires.
+type PortsOfShards = Vec<Vec<Port>>;
+
+impl Server {
+    /// Opens every volume and wire, and starts to serve. When something fails, nothing stays open.
+    ///
+    /// # Errors
+    /// [`StartError`] says what, where, and what to do.
+    pub fn start(config: ServerConfig) -> Result<Server, StartError> {
+        let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(ProtectionTable::new(config.protection)));
+        let until = Some(Instant::now() + LOCK_TIMEOUT);
+        for (volume, slot) in config.volumes.iter().zip(0..) {
+            levels.set(volume.lun, &volume.spec);
+            let acceptance = config.accepted.get(&volume.spec.name).copied().unwrap_or_default();
+            let opening = Opening { state: config.state_directory.as_deref(), acceptance, until };
+            add_volume(&units, volume, &opening, slot)?;
+        }
+        let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
+        if let Some(path) = &config.audit_log {
+            AuditLog::check(path).map_err(|source| StartError::Audit { path: path.clone(), source })?;
+        }
+        let shards = config.shards.max(1);
+        let mut wires = config.wires.clone();
+        let listeners = listeners(&mut wires)?;
+        let portals = wires.iter().filter_map(Wire::portal).collect();
+        let exports = TargetNodes::new(config.discovery.clone(), portals);
+        refuse_in_the_clear(&config.exports, &units, |lun, _| levels.of(Some(lun)))?;
+        exports.replace(config.exports.clone(), &units)?;
+        let (wakers, mailboxes, mail) = mailboxes(shards)?;
+        let (inbox, letters) = ManagementQueue::new();
+        let budget = Budget::of_process();
+        let mut target = Server {
+            units,
+            clients: Arc::new(clients),
+            letters: Mutex::new(Some(letters)),
+            levels,
+            exports,
+            changing: Mutex::default(),
+            state_directory: config.state_directory.clone(),
+            registry: Arc::new(Registry::new(shards as usize, &budget)),
+            past_uses: Arc::new(PastUses::open(config.state_file("uses", "json"))),
+            instance: u64::from_be_bytes(random()?),
+            shards: mailboxes.into(),
+            login_listener: waker()?,
+            budget,
+            logins: Arc::new(LoginAccounts::new(&budget)),
+            letters_usage: inbox.usage(),
+            stop: Arc::new(AtomicBool::new(false)),
+            threads: Vec::new(),
+            wires,
+        };
+        let (openers, ports) = target.open_wires(&config)?;
+        let start = Start { inbox, registry: Arc::clone(&target.registry), openers };
+        let mut parts = Vec::new();
+        for (((index, ports), waker), mail) in (0..).zip(ports).zip(wakers).zip(mail) {
+            parts.push(target.shard_parts(&config, index, &start, (ports, waker, mail))?);
+        }
+        for (index, parts) in parts.into_iter().enumerate() {
+            target.spawn_shard(index, parts)?;
+        }
+        if !listeners.is_empty() {
+            target.spawn_login_listener(listeners, start.registry, start.inbox)?;
+        }
+        Ok(target)
+    }
+
+    /// Where the server listens; port 0 is replaced by the port that the kernel chose.
+    #[must_use]
+    pub fn wires(&self) -> &[Wire] {
+        &self.wires
+    }
+
+    /// The logical units.
+    #[must_use]
+    pub fn units(&self) -> &Arc<LogicalUnits> {
+        &self.units
+    }
+
+    /// The iSCSI targets.
+    #[must_use]
+    pub fn exports(&self) -> Vec<TargetNodeConfig> {
+        self.exports.configs()
+    }
+
+    /// The iSCSI sessions.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionStatus> {
+        self.registry.list()
+    }
+
+    /// Opens the wires of packets, and gives the ports of each shard.
+    fn open_wires(&mut self, config: &ServerConfig) -> Result<(Vec<Arc<Opener>>, PortsOfShards), StartError> {
+        let shards = config.shards.max(1);
+        let (mut openers, mut ports) = (Vec::new(), Vec::new());
+        ports.resize_with(shards as usize, Vec::new);
+        for (wire, number) in self.wires.iter_mut().zip(0..).filter(|(wire, _)| wire.portal().is_none()) {
+            let opened = Opener::open(wire, number, shards, config.ring_bytes);
+            let (opener, opened) = opened.map_err(|source| StartError::Wire { wire: wire.clone(), source })?;
+            ports.iter_mut().zip(opened).for_each(|(ports, port)| ports.push(port));
+            *wire = opener.wire().clone();
+            openers.push(Arc::new(opener));
+        }
+        Ok((openers, ports))
+    }
+
+    fn shard_parts(
+        &self,
+        config: &ServerConfig,
+        index: u32,
+        start: &Start,
+        (ports, waker, mail): (Vec<Port>, Waker, Receiver<ShardMessage>),
+    ) -> Result<ShardParts, StartError> {
+        let memory_bytes = (config.memory_bytes / config.shards.max(1) as usize).max(SHARD_MEMORY_MIN_BYTES);
+        let memory = Region::new(memory_bytes).map_err(|source| StartError::Resource { what: "memory", source })?;
+        Ok(ShardParts {
+            server: self.hyperscsi_config(config, &ports, index, memory.clone())?,
+            iscsi: sanwire_iscsi::ServerConfig {
+                memory,
+                directory: Arc::clone(&self.exports) as Arc<dyn sanwire_iscsi::Directory>,
+                commands_max: ISCSI_COMMANDS_OF_SESSION.limit as u32,
+                transfer_max_bytes: LONG_TRANSFER_MAX_BYTES as u32,
+            },
+            ports,
+            openers: start.openers.clone(),
+            clients: Arc::clone(&self.clients),
+            inbox: start.inbox.clone(),
+            exports: Arc::clone(&self.exports),
+            registry: Arc::clone(&start.registry),
+            past_uses: Arc::clone(&self.past_uses),
+            engine: config.engine,
+            waker,
+            mail,
+            shards: Arc::clone(&self.shards),
+            index: index as usize,
+            stop: Arc::clone(&self.stop),
+        })
+    }
+
+    fn hyperscsi_config(
+        &self,
+        config: &ServerConfig,
+        ports: &[Port],
+        shard: u32,
+        memory: Region,
+    ) -> Result<ProtocolConfig, StartError> {
+        let (shards, levels, others) = (config.shards.max(1), Arc::clone(&self.levels), Arc::clone(&self.levels));
+        Ok(ProtocolConfig {
+            name: config.name.clone(),
+            identity: config.identity.clone(),
+            psk: config.psk,
+            admission: Box::new(Gate(Arc::clone(&self.clients))),
+            levels: Box::new(move |lun| levels.of(lun)),
+            compressible: Box::new(move |lun| others.is_compressible(lun)),
+            memory,
+            links: ports.iter().map(|port| link_limits(port, shards)).collect(),
+            addresses: interface::watch().known().map_or_else(Vec::new, |known| link::addresses(ports, &known)),
+            shard,
+            shards,
+            instance: self.instance,
+            keep_alive: KEEP_ALIVE,
+            rekey_interval: config.rekey_interval,
+            session_idle_max: SESSION_IDLE_MAX,
+            commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
+            transfer_max_bytes: HYPERSCSI_TRANSFER_MAX_BYTES as u32,
+            recovery: config.recovery,
+            seed: random()?,
+        })
+    }
+
+    fn spawn_shard(&mut self, index: usize, parts: ShardParts) -> Result<(), StartError> {
+        let (sender, receiver) = mpsc::channel();
+        self.spawn(format!("shard-{index}"), move || {
+            shard::run(parts, |result| {
+                // Nobody listens any more when the start has failed elsewhere.
+                drop(sender.send(result));
+            });
+        })?;
+        let started = receiver.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended at once")));
+        started.map_err(|source| StartError::Resource { what: "an I/O engine", source })
+    }
+
+    fn spawn_login_listener(
+        &mut self,
+        listeners: Vec<(Listener, u16)>,
+        registry: Arc<Registry>,
+        inbox: ManagementQueue,
+    ) -> Result<(), StartError> {
+        let parts = FrontDeskParts {
+            listeners,
+            exports: Arc::clone(&self.exports),
+            registry,
+            inbox,
+            budget: self.budget,
+            accounts: Arc::clone(&self.logins),
+            shards: Arc::clone(&self.shards),
+            waker: self.login_listener.clone(),
+            stop: Arc::clone(&self.stop),
+        };
+        self.spawn("front-desk".into(), move || login_listener::run(parts))
+    }
+
+    fn spawn(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+        let spawned = std::thread::Builder::new().name(name).spawn(work);
+        self.threads.push(spawned.map_err(|source| StartError::Resource { what: "a thread", source })?);
+        Ok(())
+    }
+
+    /// Whether every thread still runs.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        !self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Stops: commands under way are finished, clients are told, everything is flushed.
+    ///
+    /// # Errors
+    /// The first store that could not be flushed: what it had acknowledged may not be stable.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.halt();
+        flush_all(&self.units, self.state_directory.as_deref())
+    }
+
+    fn halt(&mut self) {
+        self.past_uses.close();
+        self.stop.store(true, Ordering::Release);
+        self.login_listener.wake();
+        self.shards.iter().for_each(Mailbox::wake);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread has panicked; this is a defect of Sanwire, please report it");
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+fn waker() -> Result<Waker, StartError> {
+    Waker::new().map_err(|source| StartError::Resource { what: "an event descriptor", source })
+}
+
+type Mailboxes = (Vec<Waker>, Vec<Mailbox>, Vec<Receiver<ShardMessage>>);
+
+fn mailboxes(shards: u32) -> Result<Mailboxes, StartError> {
+    let wakers = (0..shards).map(|_| waker()).collect::<Result<Vec<_>, _>>()?;
+    let (mailboxes, mail) = wakers.iter().map(|waker| Mailbox::new(waker.clone())).unzip();
+    Ok((wakers, mailboxes, mail))
+}
+
+/// Opens the portals; those with port 0 learn which port they have.
+fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16)>, StartError> {
+    let mut listeners = Vec::new();
+    for wire in wires {
+        let Some((address, group_tag)) = wire.portal() else { continue };
+        let failed = |source| StartError::Wire { wire: wire.clone(), source };
+        let listener = Listener::open(address).map_err(failed)?;
+        let address = listener.local_address().map_err(failed)?;
+        *wire = Wire::Iscsi { address, group_tag };
+        listeners.push((listener, group_tag));
+    }
+    Ok(listeners)
+}
+
+/// iSCSI protects nothing that it carries.
+fn refuse_in_the_clear(
+    configs: &[TargetNodeConfig],
+    units: &LogicalUnits,
+    level: impl Fn(Lun, &str) -> Protection,
+) -> Result<(), TargetNodeError> {
+    let served = units.iter();
+    let is_protected = |volume: &str| {
+        let unit = served.iter().find(|(_, disk)| disk.identity().name() == volume);
+        unit.is_some_and(|(lun, _)| level(*lun, volume) > Protection::Checksum)
+    };
+    let mut named = configs.iter().flat_map(|config| config.units.values().map(move |volume| (&config.name, volume)));
+    match named.find(|(_, volume)| is_protected(volume)) {
+        Some((target, volume)) => Err(TargetNodeError::Protected { target: target.clone(), volume: volume.clone() }),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], StartError> {
+    sanwire_hyperscsi::random().map_err(|_| StartError::Resource {
+        what: "random numbers",
+        source: io::Error::other("the system's generator failed"),
+    })
+}

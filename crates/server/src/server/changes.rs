@@ -1,0 +1,252 @@
+//! Changes of a running server, and what it has counted.
+
+use std::sync::mpsc;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use sanwire_core::limits::LUNS_MAX;
+use sanwire_core::quota::Usage;
+use sanwire_core::{ClientId, Lun, Protection};
+use sanwire_device::{AddError, Disk, LogicalUnits};
+use sanwire_iscsi::IscsiName;
+use sanwire_scsi::port_groups::{AccessState, PortGroup};
+use sanwire_store::{Acceptance, VolumeSpec};
+
+use super::{Server, refuse_in_the_clear};
+use crate::clients::{Clients, ClientsConfig};
+use crate::config::VolumeConfig;
+use crate::counting::Counted;
+use crate::error::StartError;
+use crate::management_queue::Letters;
+use crate::messages::ShardMessage;
+use crate::past_uses::Host;
+use crate::removal::Removal;
+use crate::target_node::{TargetNodeConfig, TargetNodeError};
+use crate::volumes::{Opening, add_volume, forget_volume, remember_length};
+
+/// How long shards may take to tell what they have counted.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Server {
+    /// Serves these iSCSI targets from now on. Sessions with a target that stays go on, and learn of units that come and go;
+    /// sessions with others are ended, those with targets that have moved asked to go there.
+    ///
+    /// # Errors
+    /// [`TargetNodeError`]; then nothing has changed.
+    pub fn set_exports(&self, configs: Vec<TargetNodeConfig>) -> Result<(), TargetNodeError> {
+        self.set_exports_where(configs, &[])
+    }
+
+    /// As [`Server::set_exports`], where volumes are about to be guarded as these say, and no worse before that is done.
+    pub(crate) fn set_exports_where(
+        &self,
+        configs: Vec<TargetNodeConfig>,
+        lower: &[&VolumeSpec],
+    ) -> Result<(), TargetNodeError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        refuse_in_the_clear(&configs, &self.units, |lun, volume| {
+            let spec = lower.iter().find(|spec| *spec.name == *volume);
+            spec.map_or_else(|| self.levels.of(Some(lun)), |spec| self.levels.wanted(spec))
+        })?;
+        let departures = self.exports.replace(configs, &self.units)?;
+        departures.gone.iter().for_each(|target| self.post(|| ShardMessage::DropTarget(*target)));
+        departures.moved.iter().for_each(|target| self.post(|| ShardMessage::MoveTarget(*target)));
+        Ok(())
+    }
+
+    /// The portal groups through which an iSCSI target is reached, with their states; none when there is no such target.
+    #[must_use]
+    pub fn portal_groups(&self, target: &IscsiName) -> Vec<PortGroup> {
+        let export = self.exports.table().by_name(target).map(Arc::clone);
+        export.map(|export| export.units.target_port_groups()).unwrap_or_default()
+    }
+
+    /// Gives the ports of an iSCSI portal group another state, for one target or all; their initiators are told. The names of
+    /// the targets that had another one; `None` when none of them is reached through that group.
+    #[must_use]
+    pub fn set_access_state(
+        &self,
+        group_tag: u16,
+        state: AccessState,
+        only: Option<&IscsiName>,
+    ) -> Option<Vec<String>> {
+        self.exports.set_access_state(group_tag, state, only)
+    }
+
+    /// Serves one more volume; `acceptance` says what is done when it is not what is remembered of it. iSCSI targets have it only
+    /// when [`Server::set_exports`] says so. Whether it was never served before.
+    ///
+    /// # Errors
+    /// [`StartError`], as for a volume at the start; then nothing is remembered of it that was not before.
+    pub fn add_volume(&self, volume: &VolumeConfig, acceptance: Acceptance) -> Result<bool, StartError> {
+        let slot = free_slot(&self.units);
+        self.post(|| ShardMessage::CountFromZero(slot));
+        self.levels.set(volume.lun, &volume.spec);
+        let opening = Opening { state: self.state_directory.as_deref(), acceptance, until: None };
+        let added = add_volume(&self.units, volume, &opening, slot);
+        let is_first = added.inspect_err(|_| self.levels.clear(volume.lun))?;
+        self.clients.refresh_views();
+        Ok(is_first)
+    }
+
+    /// Forgets a volume that was added for the first time just now, and is not served after all.
+    pub(crate) fn forget_volume(&self, spec: &VolumeSpec) {
+        forget_volume(spec, self.state_directory.as_deref());
+    }
+
+    /// Serves a volume no longer, over HyperSCSI; take it out of the iSCSI targets first. What its commands have begun goes on
+    /// to its end, and all becomes stable. `None` when there is none.
+    pub fn remove_volume(&self, lun: Lun) -> Option<Removal> {
+        let removed = self.units.remove(lun);
+        if let Some(disk) = &removed {
+            disk.stalls().give_up();
+            self.past_uses.forget(disk.identity().uuid());
+        }
+        self.clients.refresh_views();
+        if removed.is_some() {
+            // Last: as long as clients find the volume, it demands what it did.
+            self.levels.clear(lun);
+        }
+        removed.map(|disk| Removal::begin(disk, self.state_directory.clone()))
+    }
+
+    /// Gives a volume another HyperSCSI number: for its clients one unit goes and another comes. `false` when there is none.
+    ///
+    /// # Errors
+    /// [`AddError`] when the number is taken; then nothing has changed.
+    pub fn renumber_volume(&self, from: Lun, to: Lun) -> Result<bool, AddError> {
+        if self.units.get(to).is_some() {
+            return Err(AddError::Occupied(to));
+        }
+        let Some(disk) = self.units.remove(from) else { return Ok(false) };
+        // As long as clients find the volume under either number, it demands there what it does.
+        self.levels.copy(from, to);
+        let added = self.units.add_shared(to, disk);
+        self.clients.refresh_views();
+        self.levels.clear(if added.is_ok() { from } else { to });
+        added.map(|()| true)
+    }
+
+    /// How a volume's packets are guarded over HyperSCSI.
+    #[must_use]
+    pub fn security(&self, lun: Lun) -> Protection {
+        self.levels.of(Some(lun))
+    }
+
+    /// Guards a volume's packets so from now on; `spec` is the volume as it is to be. Its clients go on: what they send by the old
+    /// level is not executed, and comes again. A level below which nobody goes rises and falls with it.
+    ///
+    /// # Errors
+    /// [`TargetNodeError::Protected`] when it also passes in the clear, over iSCSI; then nothing has changed.
+    pub fn secure_volume(&self, lun: Lun, spec: &VolumeSpec) -> Result<(), TargetNodeError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, after) = (self.levels.of(Some(lun)), self.levels.wanted(spec));
+        let exports = self.exports();
+        let in_the_clear = exports.iter().find(|export| export.units.values().any(|volume| *volume == *spec.name));
+        match in_the_clear {
+            Some(export) if after > Protection::Checksum => {
+                return Err(TargetNodeError::Protected { target: export.name.clone(), volume: spec.name.to_string() });
+            }
+            _ => {}
+        }
+        if after > before {
+            self.post(|| ShardMessage::DemandsMore(lun, before));
+            // A shard that has counted has read its mail.
+            self.count();
+        }
+        self.levels.set(lun, spec);
+        self.terms_changed();
+        Ok(())
+    }
+
+    /// Tells who uses a volume that its store has grown. `false` when there is none.
+    pub fn volume_resized(&self, lun: Lun) -> bool {
+        let disk = self.units.get(lun);
+        if let Some(disk) = &disk {
+            disk.capacity_changed();
+        }
+        disk.is_some()
+    }
+
+    /// Remembers how long a volume is now: a shorter file is not the same volume any more.
+    pub(crate) fn remember_length(&self, spec: &VolumeSpec, length_bytes: u64) {
+        remember_length(spec, self.state_directory.as_deref(), length_bytes);
+    }
+
+    /// What comes in band for who manages the server: there is one.
+    pub(crate) fn take_letters(&self) -> Option<Letters> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The HyperSCSI clients that the server knows.
+    pub(crate) fn clients(&self) -> &Arc<Clients> {
+        &self.clients
+    }
+
+    /// Has the shards see to what holds for clients now: who is not served any more is dropped.
+    pub(crate) fn terms_changed(&self) {
+        self.post(|| ShardMessage::ClientsConfig);
+    }
+
+    /// Takes over what a new configuration says of clients.
+    ///
+    /// # Errors
+    /// [`crate::ClientError`]; then nothing has changed.
+    pub(crate) fn configure_clients(&self, terms: ClientsConfig) -> Result<(), crate::ClientError> {
+        self.clients.configure(terms)?;
+        self.terms_changed();
+        Ok(())
+    }
+
+    /// Lets a HyperSCSI client send nothing, or go on.
+    pub(crate) fn pause_client(&self, client: ClientId, is_paused: bool) {
+        self.post(|| ShardMessage::Pause(client, is_paused));
+    }
+
+    /// Ends the sessions of a HyperSCSI client; it may come again.
+    pub(crate) fn drop_client(&self, client: ClientId) {
+        self.post(|| ShardMessage::DropClient(client));
+    }
+
+    /// Ends the sessions of an iSCSI initiator; it may come again.
+    pub(crate) fn drop_initiator(&self, initiator: &IscsiName) {
+        self.post(|| ShardMessage::DropInitiator(initiator.clone()));
+    }
+
+    /// How many shards there are.
+    pub(crate) fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// How the quotas are used that all shards share.
+    pub(crate) fn usages(&self) -> impl Iterator<Item = Usage> {
+        let of_logins = self.logins.usages().into_iter().chain(self.registry.usages());
+        of_logins.chain(self.exports.usages()).chain(self.letters_usage.usages())
+    }
+
+    /// The hosts that used this volume when the server ended, and may still come back.
+    pub(crate) fn awaited(&self, volume: &Disk) -> Vec<Host> {
+        self.past_uses.awaited(volume.identity().uuid())
+    }
+
+    /// What the shards have counted; a shard that does not answer is left out.
+    pub(crate) fn count(&self) -> Vec<Counted> {
+        let (sender, counted) = mpsc::channel();
+        self.post(|| ShardMessage::Count(sender.clone()));
+        drop(sender);
+        let end = Instant::now() + COUNT_TIMEOUT;
+        let next = || counted.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
+        std::iter::from_fn(next).take(self.shards.len()).collect()
+    }
+
+    fn post(&self, mail: impl Fn() -> ShardMessage) {
+        self.shards.iter().for_each(|shard| shard.send(mail()));
+    }
+}
+
+/// The lowest slot that no volume has; there are as many as volumes at the most.
+fn free_slot(units: &LogicalUnits) -> u16 {
+    let disks = units.iter();
+    let is_free = |slot: &u16| disks.iter().all(|(_, disk)| disk.slot() != *slot);
+    (0..LUNS_MAX as u16).find(is_free).unwrap_or_default()
+}

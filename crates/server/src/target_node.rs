@@ -1,0 +1,280 @@
+//! The iSCSI targets of a server: what they have and who may use them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sanwire_core::quota::{COLD_RESETS, Limiter, Usage};
+use sanwire_core::{Instant, Lun, NexusId, Peer};
+use sanwire_device::{Disk, LogicalUnits};
+use sanwire_io::interface;
+use sanwire_iscsi::{Authentication, Credential, IscsiName, NameError, TargetId};
+
+use crate::allow::AllowList;
+use crate::copy_targets::Neighbours;
+
+/// The authority that names the targets of volumes for which the configuration has none.
+const AUTHORITY: &str = "iqn.2026-11.org.sanwire";
+
+/// One iSCSI target, as it is configured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TargetNodeConfig {
+    /// Its name.
+    pub name: IscsiName,
+    /// What people call it; may be empty.
+    pub alias: String,
+    /// Its logical units: the names of volumes by their numbers here.
+    pub units: BTreeMap<Lun, String>,
+    /// Who may use it.
+    pub allow: AllowList,
+    /// How they show who they are.
+    pub authentication: Authentication,
+    /// Whether it is meant that they need not, also where clients of HyperSCSI must know a secret.
+    pub is_meant_open: bool,
+    /// Whether digests may be refused: `true` insists on both.
+    pub requires_digests: bool,
+    /// The portal groups it is reached through; empty: all.
+    pub group_tags: Vec<u16>,
+    /// Log in there (`ADDRESS[:PORT][,TAG]`) instead; `true`: for good.
+    pub redirect: Option<(String, bool)>,
+}
+
+impl TargetNodeConfig {
+    /// The target that a volume has when nothing is configured: logical unit 0 of a target with the volume's name.
+    ///
+    /// # Errors
+    /// [`NameError`] when there is no such name.
+    pub fn of_volume(volume: &str, allow: AllowList) -> Result<Self, NameError> {
+        // RFC 3722 forbids what a volume's name may have besides letters, digits, dots and dashes.
+        let name = format!("{AUTHORITY}:{}", volume.replace('_', "-")).parse()?;
+        Ok(TargetNodeConfig {
+            name,
+            alias: volume.to_owned(),
+            units: BTreeMap::from([(Lun::default(), volume.to_owned())]),
+            allow,
+            authentication: Authentication::default(),
+            is_meant_open: false,
+            requires_digests: false,
+            group_tags: Vec::new(),
+            redirect: None,
+        })
+    }
+
+    /// Whether it is open to whoever `allow` names, and nobody has said that this is meant.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.authentication.users.is_empty() && !self.is_meant_open && self.redirect.is_none()
+    }
+}
+
+/// Why the targets cannot be as they are configured. Nothing was changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TargetNodeError {
+    /// A unit's volume is not there.
+    #[error(
+        "target {target}: logical unit {lun} is to be volume {volume}, which is not served: add it or correct the name"
+    )]
+    NoVolume {
+        /// Which target.
+        target: IscsiName,
+        /// Which unit.
+        lun: Lun,
+        /// The volume.
+        volume: String,
+    },
+    /// A volume is there twice.
+    #[error("target {target}: volume {volume} has two numbers: choose one")]
+    VolumeTwice {
+        /// Which target.
+        target: IscsiName,
+        /// The volume.
+        volume: String,
+    },
+    /// A volume that must be guarded would pass in the clear.
+    #[error(
+        "target {target}: volume {volume} is protected by its key `security`, and iSCSI would carry it in the clear: take it out of the target, or give it security=none"
+    )]
+    Protected {
+        /// Which target.
+        target: IscsiName,
+        /// The volume.
+        volume: String,
+    },
+    /// A name is there twice.
+    #[error("two targets are called {target}: give each a name of its own")]
+    NameTwice {
+        /// The name.
+        target: IscsiName,
+    },
+}
+
+/// One iSCSI target that is served.
+#[derive(Debug)]
+pub(crate) struct TargetNode {
+    pub(crate) id: TargetId,
+    pub(crate) config: TargetNodeConfig,
+    pub(crate) units: Arc<LogicalUnits>,
+    /// Those that end its sessions, on whatever shard.
+    cold_resets: Arc<Mutex<Limiter>>,
+}
+
+impl TargetNode {
+    /// Its units, if they may all be reset now by this initiator, and with a cold reset its sessions be ended. What is refused counts
+    /// for nothing.
+    pub(crate) fn may_reset(&self, by: NexusId, is_cold: bool, now: Instant) -> Option<Vec<(Lun, Arc<Disk>)>> {
+        let mut cold = is_cold.then(|| self.lock_cold_resets());
+        if cold.as_mut().is_some_and(|cold| !cold.has_left(now)) {
+            return None;
+        }
+        let units = self.units.may_reset_all(by, now)?;
+        if let Some(mut cold) = cold {
+            cold.take(now);
+        }
+        Some(units)
+    }
+
+    /// How the quota of the target is used.
+    pub(crate) fn usage(&self) -> Usage {
+        self.lock_cold_resets().usage()
+    }
+
+    fn lock_cold_resets(&self) -> MutexGuard<'_, Limiter> {
+        // Whatever stands in it is a pace.
+        self.cold_resets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the initiator of this name at this address may use it, provided that it shows who it is where that is wanted.
+    pub(crate) fn permits(&self, initiator: &IscsiName, peer: IpAddr) -> bool {
+        let (allow, authentication) = (&self.config.allow, &self.config.authentication);
+        // Who knows the secret needs no rule.
+        if allow.rules().is_empty() && !authentication.users.is_empty() {
+            return true;
+        }
+        let is_local = || interface::watch().contains(Peer::Udp((peer, 0).into()));
+        allow.permits_initiator(initiator, peer, allow.rules().is_empty() && is_local())
+    }
+
+    /// Whether some initiator at this address may use it.
+    pub(crate) fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool {
+        let allow = &self.config.allow;
+        let is_open = allow.rules().is_empty() && !self.config.authentication.users.is_empty();
+        is_open || allow.may_permit(peer, is_local)
+    }
+
+    /// What a user of it has shown to know.
+    pub(crate) fn credential(&self, user: Option<&str>) -> Option<Credential> {
+        self.config.authentication.users.iter().find(|credential| Some(&*credential.name) == user).cloned()
+    }
+
+    /// Whether it is reached through this portal group.
+    pub(crate) fn has_portal(&self, group_tag: u16) -> bool {
+        let groups = &self.config.group_tags;
+        groups.is_empty() || groups.contains(&group_tag)
+    }
+}
+
+/// Targets whose sessions must learn of a change.
+#[derive(PartialEq, Eq, Default, Debug)]
+pub(crate) struct Departures {
+    /// They are not there any more.
+    pub(crate) gone: Vec<TargetId>,
+    /// They are elsewhere now.
+    pub(crate) moved: Vec<TargetId>,
+}
+
+/// All that are served, as they are at one moment.
+#[derive(Default, Debug)]
+pub(crate) struct TargetNodeTable {
+    by_name: BTreeMap<IscsiName, Arc<TargetNode>>,
+    by_id: BTreeMap<TargetId, Arc<TargetNode>>,
+    next_id: u32,
+}
+
+impl TargetNodeTable {
+    pub(crate) fn by_name(&self, name: &IscsiName) -> Option<&Arc<TargetNode>> {
+        self.by_name.get(name)
+    }
+
+    pub(crate) fn by_id(&self, id: TargetId) -> Option<&Arc<TargetNode>> {
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<TargetNode>> {
+        self.by_name.values()
+    }
+
+    /// The table with these targets. A target that stays keeps its number and its sessions; only the units that differ come
+    /// and go. The units of one that is new reach its `neighbours`. Also gives the targets that are gone
+    /// or have moved.
+    ///
+    /// # Errors
+    /// [`TargetNodeError`]; then nothing has changed.
+    pub(crate) fn with(
+        &self,
+        configs: Vec<TargetNodeConfig>,
+        volumes: &LogicalUnits,
+        neighbours: &Neighbours,
+    ) -> Result<(TargetNodeTable, Departures), TargetNodeError> {
+        let mut names = BTreeSet::new();
+        if let Some(twice) = configs.iter().find(|config| !names.insert(&config.name)) {
+            return Err(TargetNodeError::NameTwice { target: twice.name.clone() });
+        }
+        let disks = configs.iter().map(|config| disks_of(config, volumes)).collect::<Result<Vec<_>, _>>()?;
+        let mut table = TargetNodeTable { next_id: self.next_id, ..TargetNodeTable::default() };
+        for (config, disks) in configs.into_iter().zip(disks) {
+            let (id, units, cold_resets) = match self.by_name(&config.name) {
+                Some(old) => (old.id, Arc::clone(&old.units), Arc::clone(&old.cold_resets)),
+                None => {
+                    table.next_id += 1;
+                    (TargetId(table.next_id), neighbours.units(), Arc::new(Mutex::new(Limiter::new(&COLD_RESETS))))
+                }
+            };
+            change_units(&units, disks);
+            let export = Arc::new(TargetNode { id, config, units, cold_resets });
+            table.by_id.insert(id, Arc::clone(&export));
+            table.by_name.insert(export.config.name.clone(), export);
+        }
+        let gone = self.by_id.keys().filter(|id| !table.by_id.contains_key(id)).copied().collect();
+        let has_moved = |id: &TargetId, export: &TargetNode| {
+            let before = self.by_id(*id).map(|before| &before.config.redirect);
+            export.config.redirect.is_some() && before.is_some_and(|before| *before != export.config.redirect)
+        };
+        let moved = table.by_id.iter().filter(|(id, export)| has_moved(id, export)).map(|(id, _)| *id).collect();
+        Ok((table, Departures { gone, moved }))
+    }
+}
+
+type Disks = BTreeMap<Lun, Arc<Disk>>;
+
+fn disks_of(config: &TargetNodeConfig, volumes: &LogicalUnits) -> Result<Disks, TargetNodeError> {
+    let served = volumes.iter();
+    let mut seen = BTreeSet::new();
+    let disk_of = |(lun, volume): (&Lun, &String)| {
+        let (target, volume) = (config.name.clone(), volume.clone());
+        if !seen.insert(volume.clone()) {
+            return Err(TargetNodeError::VolumeTwice { target, volume });
+        }
+        match served.iter().find(|(_, disk)| disk.identity().name() == volume) {
+            Some((_, disk)) => Ok((*lun, Arc::clone(disk))),
+            None => Err(TargetNodeError::NoVolume { target, lun: *lun, volume }),
+        }
+    };
+    config.units.iter().map(disk_of).collect()
+}
+
+/// Brings the units of a target to what they should be; those that stay are not touched.
+pub(crate) fn change_units(units: &LogicalUnits, mut disks: Disks) {
+    for (lun, old) in units.iter() {
+        match disks.get(&lun) {
+            Some(disk) if Arc::ptr_eq(disk, &old) => drop(disks.remove(&lun)),
+            _ => drop(units.remove(lun)),
+        }
+    }
+    for (lun, disk) in disks {
+        let added = units.add_shared(lun, disk);
+        debug_assert!(added.is_ok(), "a target has no more units than there are volumes, and the number is free");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Volumes: from what is configured to disks, and their end.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sanwire_device::{AddError, Disk, DiskOptions, LogicalUnits, ReservationKeeper};
+use sanwire_scsi::Identity;
+use sanwire_store::{
+    Acceptance, Backing, Completion, Expectation, Known, OpenError, Request, Started, Store, VolumeSpec, blocking,
+};
+
+use crate::config::VolumeConfig;
+use crate::error::StartError;
+use crate::records::Record;
+use crate::reservations::FileKeeper;
+use crate::server::random;
+use crate::writes;
+
+/// How volumes are opened at one server.
+pub(crate) struct Opening<'a> {
+    /// Where reservations and identities are kept; `None` to keep none.
+    pub(crate) state: Option<&'a Path>,
+    /// What is done when there is something else than what is remembered.
+    pub(crate) acceptance: Acceptance,
+    /// Until when a file that somebody else has is waited for.
+    pub(crate) until: Option<Instant>,
+}
+
+/// How often a file that somebody else has is tried.
+const LOCK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Opens a volume and puts it among the others; what is counted of it is found by `slot`. Whether it was never served before.
+pub(crate) fn add_volume(
+    units: &LogicalUnits,
+    volume: &VolumeConfig,
+    opening: &Opening<'_>,
+    slot: u16,
+) -> Result<bool, StartError> {
+    let is_first = record(&volume.spec, opening.state).is_some_and(|record| matches!(record.load(), Ok(None)));
+    let added = put_among(units, volume, opening, slot);
+    if added.is_err() && is_first {
+        forget_volume(&volume.spec, opening.state);
+    }
+    added.map(|()| is_first)
+}
+
+/// Forgets a volume that was added for the first time just now, and is not wanted after all.
+pub(crate) fn forget_volume(spec: &VolumeSpec, state: Option<&Path>) {
+    record(spec, state).iter().for_each(Record::forget);
+}
+
+/// What is remembered of a volume in a file or on a device.
+fn record(spec: &VolumeSpec, state: Option<&Path>) -> Option<Record> {
+    match &spec.store.backing {
+        Backing::Ram { .. } | Backing::Null { .. } => None,
+        Backing::File { path, .. } => Some(Record::new(&spec.name, path, state)),
+    }
+}
+
+fn put_among(units: &LogicalUnits, volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<(), StartError> {
+    let name = volume.spec.name.to_string();
+    let backing = &volume.spec.store.backing;
+    let (store, uuid) = match backing {
+        Backing::Ram { .. } | Backing::Null { .. } => {
+            let failed = |source| StartError::Store { volume: name.clone(), source };
+            // Another one each time it is made: no client goes on with an empty disk as if nothing had happened.
+            (volume.spec.store.open().map_err(failed)?, random()?)
+        }
+        Backing::File { path, .. } => open_known(volume, path, opening)?,
+    };
+    let identity = Identity::new(&name, uuid)
+        .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
+    let reservations = keeper(backing, opening.state, uuid);
+    let VolumeSpec { removable, patience, .. } = volume.spec;
+    let volatility = match backing {
+        Backing::File { path, .. } if !volume.spec.store.read_only => {
+            Some(writes::volatility(path, opening.state, uuid, random()?))
+        }
+        // What is in memory is as lasting as the volume.
+        _ => None,
+    };
+    let options = DiskOptions { removable, reservations, slot, patience, volatility, ..DiskOptions::default() };
+    let disk =
+        Disk::new(identity, store, options).map_err(|source| StartError::Disk { volume: name.clone(), source })?;
+    units
+        .add(volume.lun, disk)
+        .map(drop)
+        .map_err(|error: AddError| StartError::Volume { volume: name, reason: error.to_string() })
+}
+
+/// Opens a file or device if it holds the volume that it held before, and remembers which one that is before anybody uses it.
+fn open_known(
+    volume: &VolumeConfig,
+    path: &Path,
+    opening: &Opening<'_>,
+) -> Result<(Arc<dyn Store>, [u8; 16]), StartError> {
+    let name = &*volume.spec.name;
+    let record = Record::new(name, path, opening.state);
+    let unreadable =
+        |source| StartError::Record { volume: name.to_owned(), place: record.place(), file: path.into(), source };
+    let expected = Expectation {
+        name,
+        known: match record.load() {
+            // Whatever it was: the volume is another one now.
+            Err(_) if opening.acceptance == Acceptance::Renewed => None,
+            loaded => loaded.map_err(unreadable)?,
+        },
+        is_kept: record.has_place(),
+        acceptance: opening.acceptance,
+        fresh: random()?,
+        fallback: record.fallback(),
+    };
+    let failed = |source| StartError::Store { volume: name.to_owned(), source };
+    let (store, known) = open_patiently(&volume.spec, &expected, opening.until).map_err(failed)?;
+    let Some(known) = known else { return Ok((store, expected.fallback)) };
+    if !volume.spec.store.read_only {
+        remember(&volume.spec, &record, &known);
+    }
+    Ok((store, known.uuid))
+}
+
+/// Opens a file as soon as nobody else has it, and until then at the latest.
+fn open_patiently(
+    spec: &VolumeSpec,
+    expected: &Expectation<'_>,
+    until: Option<Instant>,
+) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
+    let mut is_told = false;
+    loop {
+        let opened = spec.store.open_volume(expected);
+        let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+        match opened {
+            Err(OpenError::Locked { path }) if !left.is_zero() => {
+                if !is_told {
+                    let (name, path, seconds) = (&spec.name, path.display(), left.as_secs_f32());
+                    tracing::warn!("volume {name}: {path} is still in use: waiting for up to {seconds:.0} s");
+                    is_told = true;
+                }
+                thread::sleep(LOCK_INTERVAL.min(left));
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// A volume is served also where nothing can be written for it; that is said.
+fn remember(spec: &VolumeSpec, record: &Record, known: &Known) {
+    let Backing::File { options, .. } = &spec.store.backing else { return };
+    let reason = match record.save(known) {
+        Ok(()) if record.has_place() => return,
+        Ok(()) => "there is no state directory (set XDG_STATE_HOME or HOME)".to_owned(),
+        Err(error) => format!("{} cannot be written: {error}", record.place().display()),
+    };
+    if options.size_bytes.is_some() {
+        tracing::warn!(
+            "volume {}: it cannot be remembered that it was served, since {reason}; if its file is missing at a later start, an \
+             empty one will be made in its place",
+            spec.name
+        );
+    }
+}
+
+/// Remembers how long a volume is now.
+pub(crate) fn remember_length(spec: &VolumeSpec, state: Option<&Path>, length_bytes: u64) {
+    let Some(record) = record(spec, state) else { return };
+    if let Ok(Some(known)) = record.load() {
+        remember(spec, &record, &Known { length_bytes, ..known });
+    }
+}
+
+/// What keeps a volume's reservations: nothing for those in memory, which no restart survives either.
+fn keeper(backing: &Backing, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc<dyn ReservationKeeper>> {
+    match backing {
+        Backing::Ram { .. } | Backing::Null { .. } => None,
+        Backing::File { .. } => Some(Arc::new(FileKeeper::new(state?, uuid))),
+    }
+}
+
+/// Makes stable what was written to all volumes, and remembers for which it was done.
+///
+/// # Errors
+/// The first that could not be flushed; the others are all the same.
+pub(crate) fn flush_all(units: &LogicalUnits, state: Option<&Path>) -> io::Result<()> {
+    let mut result = Ok(());
+    for (_, disk) in units.iter() {
+        let named = |error| io::Error::other(format!("volume {}: {error}", disk.identity().name()));
+        result = result.and(flush_volume(&disk, state, true).map_err(named));
+    }
+    result
+}
+
+/// Makes stable what was written to a volume; `is_last`: there will be no more writes, and that is remembered.
+pub(crate) fn flush_volume(disk: &Disk, state: Option<&Path>, is_last: bool) -> io::Result<()> {
+    let flushed = disk.flush_by(|| flush(disk.store()).map(drop));
+    if is_last && let Some(verifier) = disk.verifier() {
+        writes::stopped(state, disk.identity().uuid(), verifier, flushed.is_ok());
+    }
+    flushed.map_err(|error| io::Error::other(error.to_string()))
+}
+
+fn flush(store: &Arc<dyn Store>) -> Completion {
+    let mut started = store.start(Request::Flush);
+    loop {
+        match started {
+            Started::Done(completion) => return completion,
+            Started::Kernel(op) => return blocking::perform(op),
+            Started::Later(delayed) => started = delayed.resume(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Tasks of several sessions on several shards of one server: who waits for whom, and who ends whose.
+
+mod addresses;
+mod attentions;
+mod copy;
+mod flushes;
+mod frozen;
+mod hyperscsi;
+mod initiator;
+mod logins;
+mod management;
+mod nexus_loss;
+mod pieces;
+mod residuals;
+mod stalls;
+mod steering;
+mod store;
+mod timed;
+mod usage;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sanwire_core::{Lun, Protection};
+use sanwire_device::{Disk, DiskOptions};
+use sanwire_hyperscsi::{Identity, Recovery, random};
+use sanwire_io::file::EngineKind;
+use sanwire_scsi::Identity as DiskIdentity;
+use sanwire_server::{AllowList, Compression, Server, ServerConfig, TargetNodeConfig, VolumeConfig, Wire};
+use sanwire_store::Patience;
+
+use self::initiator::Initiator;
+use self::store::GatedStore;
+
+/// Nothing here takes so long unless it never happens.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The unit whose store can be made to hold writes back: they cannot be withdrawn.
+const GATED: u16 = 0;
+/// The unit whose writes wait for an hour before they begin: they can be withdrawn.
+const DELAYED: u16 = 1;
+/// The unit that does everything at once.
+const PROMPT: u16 = 2;
+
+/// The unit whose medium can be ejected; no export has it.
+const REMOVABLE: u16 = 3;
+
+/// The unit of which the test says how flushes end.
+const FLUSHED: u16 = 4;
+
+/// A server with two shards, and one target of three units.
+struct World {
+    target: Server,
+    store: Arc<GatedStore>,
+}
+
+/// The units but the gated one, on two shards, over both wires.
+fn config() -> ServerConfig {
+    let volume = |lun, spec: &str| VolumeConfig { lun: Lun::new(lun).unwrap(), spec: spec.parse().unwrap() };
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    ServerConfig {
+        name: "test".into(),
+        identity: Identity::from_private(random().unwrap()).unwrap(),
+        psk: [0; 32],
+        wires: vec![Wire::Iscsi { address: any_port, group_tag: 1 }, Wire::HsIp { address: any_port }],
+        protection: Protection::Checksum,
+        compression: Compression::Off,
+        rekey_interval: ServerConfig::REKEY_INTERVAL_DEFAULT,
+        allow: AllowList::default(),
+        volumes: vec![
+            volume(DELAYED, "delayed=ram:1M,delay=write:3600s"),
+            volume(PROMPT, "prompt=ram:1M"),
+            volume(REMOVABLE, "removable=ram:1M,removable"),
+        ],
+        exports: vec![TargetNodeConfig::of_volume("prompt", AllowList::default()).unwrap()],
+        discovery: Default::default(),
+        shards: 2,
+        memory_bytes: ServerConfig::MEMORY_BYTES_DEFAULT,
+        ring_bytes: 1 << 20,
+        // Only a ring can wait for a socket as if it were a disk.
+        engine: EngineKind::IoUring,
+        recovery: Recovery::default(),
+        accepted: Default::default(),
+        state_directory: None,
+        audit_log: None,
+        clients: Vec::new(),
+    }
+}
+
+impl World {
+    fn new() -> World {
+        World::with(Patience::default())
+    }
+
+    /// With such patience with the gated store.
+    fn with(patience: Patience) -> World {
+        let target = Server::start(config()).unwrap();
+        let store = Arc::new(GatedStore::new());
+        let identity = DiskIdentity::new("gated", [7; 16]).unwrap();
+        let disk =
+            Disk::new(identity, Arc::clone(&store) as _, DiskOptions { patience, ..DiskOptions::default() }).unwrap();
+        target.units().add(Lun::new(GATED).unwrap(), disk).unwrap();
+        let units = [(GATED, "gated"), (DELAYED, "delayed"), (PROMPT, "prompt")];
+        let units = units.map(|(lun, name)| (Lun::new(lun).unwrap(), name.to_owned()));
+        let export = TargetNodeConfig {
+            units: units.into(),
+            ..TargetNodeConfig::of_volume("all", AllowList::default()).unwrap()
+        };
+        let exports = [target.exports(), vec![export]].concat();
+        target.set_exports(exports).unwrap();
+        World { target, store }
+    }
+
+    fn portal(&self) -> SocketAddr {
+        self.target.wires().iter().find_map(Wire::portal).unwrap().0
+    }
+
+    fn hyperscsi_address(&self) -> SocketAddr {
+        let address = |wire: &Wire| if let Wire::HsIp { address } = wire { Some(*address) } else { None };
+        self.target.wires().iter().find_map(address).unwrap()
+    }
+
+    /// A session of the initiator port with this number, whose unit attentions are over.
+    fn login(&self, port: u8) -> Initiator {
+        Initiator::login(self.portal(), "iqn.2026-11.org.sanwire:all", port)
+    }
+
+    /// The shard that has the session of a port.
+    fn shard_of(&self, port: u8) -> usize {
+        let isid = format!("{port:02x}");
+        let sessions = self.target.sessions();
+        sessions.iter().find(|session| session.isid.replace(':', "").ends_with(&isid)).unwrap().shard
+    }
+
+    /// Waits until so many commands wait for the gated store.
+    fn wait_for_stalls(&self, count: u32) {
+        let disk = self.target.units().get(Lun::new(GATED).unwrap()).unwrap();
+        wait_until("so many commands wait for the store", || disk.stalls().waiting() == count);
+    }
+
+    fn wait_for_sessions(&self, count: usize) {
+        wait_until("the sessions are so many", || self.target.sessions().len() == count);
+    }
+}
+
+impl Drop for World {
+    /// A server waits for its stores before it ends.
+    fn drop(&mut self) {
+        self.store.release();
+    }
+}
+
+/// Waits for what happens soon.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up_at = Instant::now() + TIMEOUT;
+    while !is_so() {
+        assert!(Instant::now() < give_up_at, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

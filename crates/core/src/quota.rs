@@ -470,7 +470,7 @@ mod tests {
         ),
         (
             &COLD_RESETS,
-            "target/tests/tasks/management.rs",
+            "server/tests/tasks/management.rs",
             "who_resets_a_target_cold_again_and_again_leaves_others_time_to_work",
         ),
         (&LOGGED_STALLS, "device/src/store_retry.rs", "a_store_that_comes_and_goes_fills_no_log"),

@@ -40,7 +40,7 @@ const OWN: [(&str, &str, &str); 12] = [
     (
         "iSCSIResiduals.Write10Residuals, Write12Residuals, Write16Residuals (data that ends within a block)",
         "nobody_is_told_that_data_was_written_which_was_not",
-        "target/tests/tasks/residuals.rs",
+        "server/tests/tasks/residuals.rs",
     ),
     (
         "iSCSITMF.LogoutDuringIOAsync",

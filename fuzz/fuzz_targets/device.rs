@@ -7,7 +7,7 @@ use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::Region;
 use sanwire_core::{ClientId, Instant, Lun, NexusId};
-use sanwire_device::{Disk, DiskOptions, LogicalUnits, NexusPorts, Seat};
+use sanwire_device::{LogicalUnit, UnitOptions, LogicalUnits, NexusPorts, Seat};
 use sanwire_engine::{Engine, Meter, Selection, Which};
 use sanwire_fuzz::command::Command;
 use sanwire_scsi::reservation::TransportId;
@@ -98,8 +98,8 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
     let units = Arc::new(LogicalUnits::new());
     let store = Arc::new(RamStore::new(64 * u64::from(block_bytes), block_bytes));
     let identity = Identity::new("volume", [9; 16]).unwrap();
-    let options = DiskOptions { write_cache: u.arbitrary()?, removable: u.arbitrary()?, ..DiskOptions::default() };
-    let disk = Disk::new(identity, store, options).unwrap();
+    let options = UnitOptions { write_cache: u.arbitrary()?, removable: u.arbitrary()?, ..UnitOptions::default() };
+    let disk = LogicalUnit::new(identity, store, options).unwrap();
     units.add(Lun::default(), disk).unwrap();
     for number in [1, 2] {
         let initiator = TransportId::hyperscsi(ClientId([number; 16]));

@@ -12,7 +12,7 @@ use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::{Frame, Region};
 use sanwire_core::{ClientId, Instant, Lun, NexusId};
-use sanwire_device::{Disk, DiskOptions, LogicalUnits, NexusPorts, Seat};
+use sanwire_device::{LogicalUnit, UnitOptions, LogicalUnits, NexusPorts, Seat};
 use sanwire_engine::{AbortBarrier, Engine, Meter, Selection, Which, Work};
 use sanwire_fuzz::command::Command;
 use sanwire_scsi::reservation::TransportId;
@@ -71,13 +71,13 @@ impl World {
         let ram = RamStore::new(BLOCKS * u64::from(BLOCK_BYTES), BLOCK_BYTES);
         let store = Arc::new(KernelStore { ram, file: Arc::new(File::open("/dev/null").unwrap()) });
         let patience = u.arbitrary::<bool>()?.then_some(Duration::from_secs(5));
-        let options = DiskOptions {
+        let options = UnitOptions {
             write_cache: u.arbitrary()?,
             patience: Patience { full: patience, gone: patience },
-            ..DiskOptions::default()
+            ..UnitOptions::default()
         };
         let units = Arc::new(LogicalUnits::new());
-        let disk = Disk::new(Identity::new("volume", [9; 16]).unwrap(), store.clone(), options).unwrap();
+        let disk = LogicalUnit::new(Identity::new("volume", [9; 16]).unwrap(), store.clone(), options).unwrap();
         units.add(Lun::default(), disk).unwrap();
         let (pass, passed) = mpsc::channel();
         let mut world = World {

@@ -7,20 +7,20 @@ use sanwire_scsi::vpd::{self, BlockCharacteristics, BlockLimits, Provisioning, P
 use sanwire_scsi::{AdditionalSense, ModeForm, ModeSense, Sense, SenseKey, StartStop, Task, inquiry};
 use sanwire_store::{Geometry, Request};
 
-use crate::compare_and_write::compare_and_write_max_blocks;
-use crate::disk::{Disk, capacity};
+use crate::disk::compare_and_write::compare_and_write_max_blocks;
+use crate::disk::provisioning_threshold;
+use crate::disk::unmap::{DESCRIPTORS_MAX, UNMAP_MAX_BLOCKS};
 use crate::dispatch::Beginning;
 use crate::execution::{State, finish};
 use crate::fault;
-use crate::provisioning_threshold;
+use crate::logical_unit::{LogicalUnit, capacity};
 use crate::step::{Refusal, Step};
 use crate::unit_attention::UnitAttention;
 use crate::units::NOT_SUPPORTED;
-use crate::unmap::{DESCRIPTORS_MAX, UNMAP_MAX_BLOCKS};
 
 pub(crate) fn inquiry(
     page: Option<u8>,
-    disk: &Disk,
+    disk: &LogicalUnit,
     port: &TargetPort,
     geometry: &Geometry,
     transfer_max_bytes: usize,
@@ -65,7 +65,7 @@ fn block_limits(geometry: &Geometry, transfer_max_bytes: usize) -> BlockLimits {
     limits
 }
 
-fn provisioning(disk: &Disk, geometry: &Geometry) -> Provisioning {
+fn provisioning(disk: &LogicalUnit, geometry: &Geometry) -> Provisioning {
     let thin = geometry.discards;
     let kind = if thin { ProvisioningType::Thin } else { ProvisioningType::Full };
     Provisioning {
@@ -82,12 +82,17 @@ fn provisioning(disk: &Disk, geometry: &Geometry) -> Provisioning {
     }
 }
 
-pub(crate) fn test_unit_ready(disk: &Disk) -> Result<Step, Sense> {
+pub(crate) fn test_unit_ready(disk: &LogicalUnit) -> Result<Step, Sense> {
     if disk.is_gone() { Err(fault::NOT_ACCESSIBLE) } else { Ok(Step::Good) }
 }
 
 /// REQUEST SENSE tells, in its data, what another command would have been refused with (SPC-5 6.39).
-pub(crate) fn request_sense(descriptor: bool, disk: &Disk, nexus: NexusId, not_accessible: Option<Sense>) -> Vec<u8> {
+pub(crate) fn request_sense(
+    descriptor: bool,
+    disk: &LogicalUnit,
+    nexus: NexusId,
+    not_accessible: Option<Sense>,
+) -> Vec<u8> {
     if disk.nexuses.is_unseen(nexus) {
         return sense_bytes(&NOT_SUPPORTED, descriptor);
     }
@@ -104,7 +109,7 @@ pub(crate) fn sense_bytes(sense: &Sense, descriptor: bool) -> Vec<u8> {
 
 const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, AdditionalSense::NONE);
 
-pub(crate) fn mode_sense(asked: &ModeSense, disk: &Disk, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
+pub(crate) fn mode_sense(asked: &ModeSense, disk: &LogicalUnit, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
     mode::sense(asked, &mode_state(disk, geometry))
 }
 
@@ -134,7 +139,7 @@ pub(crate) fn mode_select(
     Ok(finish(before.settings.write_cache && !after.settings.write_cache))
 }
 
-fn mode_state(disk: &Disk, geometry: &Geometry) -> ModeState {
+fn mode_state(disk: &LogicalUnit, geometry: &Geometry) -> ModeState {
     let capacity = capacity(geometry);
     ModeState {
         current: disk.mode_values(),
@@ -147,7 +152,7 @@ fn mode_state(disk: &Disk, geometry: &Geometry) -> ModeState {
 }
 
 /// START STOP UNIT (SBC-4 5.31).
-pub(crate) fn start_stop(asked: StartStop, disk: &Disk, nexus: NexusId) -> Result<Step, Sense> {
+pub(crate) fn start_stop(asked: StartStop, disk: &LogicalUnit, nexus: NexusId) -> Result<Step, Sense> {
     if asked.power_condition != 0 {
         // There is no power to save: every condition is entered by doing nothing, and wakes up by itself.
         return Ok(Step::Good);
@@ -165,7 +170,7 @@ pub(crate) fn start_stop(asked: StartStop, disk: &Disk, nexus: NexusId) -> Resul
     Ok(Step::Store(if stops { State::Stop } else { State::Flush }, Request::Flush))
 }
 
-fn load_eject(asked: StartStop, disk: &Disk, nexus: NexusId) -> Result<Step, Sense> {
+fn load_eject(asked: StartStop, disk: &LogicalUnit, nexus: NexusId) -> Result<Step, Sense> {
     if !disk.is_removable() {
         return Err(Sense::invalid_field_in_cdb(4, Some(1)));
     }

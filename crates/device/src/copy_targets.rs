@@ -7,7 +7,7 @@ use sanwire_core::NexusId;
 use sanwire_scsi::reservation::Access;
 use sanwire_scsi::vpd::Designator;
 
-use crate::disk::Disk;
+use crate::logical_unit::LogicalUnit;
 use crate::reservation::AbortScope;
 use crate::step::Refusal;
 
@@ -24,7 +24,7 @@ pub trait CopyTargetResolver: fmt::Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub struct Reached {
     /// The unit.
-    pub disk: Arc<Disk>,
+    pub disk: Arc<LogicalUnit>,
     /// As whom the copy uses it, by which the reservations of the unit know it: the nexus that the initiator itself has with
     /// the unit's target; without one, that of the copy, which has registered and reserved nothing there.
     pub nexus: NexusId,

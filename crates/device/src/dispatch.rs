@@ -10,19 +10,20 @@ use sanwire_scsi::vpd::page;
 use sanwire_scsi::{AdditionalSense, ByteCheck, Command, Extent, Sense, SenseKey, Task, log, operation_code, report};
 use sanwire_store::Geometry;
 
-use crate::disk::{Disk, features};
+use crate::disk::{compare_and_write, copy, lba_status, sanitize, unmap, verify, write_same};
 use crate::execution::Account;
+use crate::logical_unit::{LogicalUnit, features};
 use crate::piece::{self, Part};
 use crate::step::{Refusal, Step};
 use crate::units::{LogicalUnits, NOT_SUPPORTED};
-use crate::{compare_and_write, control, copy, lba_status, port_groups, sanitize, transfer, unmap, verify, write_same};
+use crate::{control, port_groups, transfer};
 
 const UNKNOWN_COMMAND: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
 
 /// A task that has found its disk.
 pub(crate) struct Beginning<'a> {
     pub(crate) units: &'a LogicalUnits,
-    pub(crate) disk: &'a Arc<Disk>,
+    pub(crate) disk: &'a Arc<LogicalUnit>,
     pub(crate) geometry: Geometry,
     pub(crate) nexus: NexusId,
     pub(crate) memory: &'a Region,
@@ -244,9 +245,9 @@ impl Beginning<'_> {
             }
             Command::Unmap { parameter_bytes } => Ok(unmap::unmap(parameter_bytes, disk, geometry, task)?),
             Command::ExtendedCopy { parameter_bytes } => copy::extended_copy(parameter_bytes, self, task),
-            Command::ReadCapacity10 => Ok(Step::Answer(crate::disk::capacity(geometry).to_ten().to_vec())),
+            Command::ReadCapacity10 => Ok(Step::Answer(crate::logical_unit::capacity(geometry).to_ten().to_vec())),
             Command::ReadCapacity16 { allocation_bytes } => {
-                let bytes = crate::disk::capacity(geometry).to_sixteen().to_vec();
+                let bytes = crate::logical_unit::capacity(geometry).to_sixteen().to_vec();
                 Ok(Step::Answer(cut(bytes, allocation_bytes as usize)))
             }
             Command::TestUnitReady => Ok(control::test_unit_ready(disk)?),

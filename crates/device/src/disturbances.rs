@@ -7,7 +7,7 @@ use sanwire_core::Instant;
 use sanwire_core::quota::{DISTURBANCES, DISTURBANCES_OF_CLIENT, Limiter, Pace, Usage};
 use sanwire_scsi::reservation::TransportId;
 
-use crate::disk::Disk;
+use crate::logical_unit::LogicalUnit;
 
 /// Those of one unit.
 #[derive(Debug)]
@@ -70,9 +70,9 @@ impl Done {
 
 /// Whether an initiator may do something now of which all others of these disks are told: to all of them, or to none, and then it
 /// counts for none.
-pub(crate) fn may_disturb(disks: &[Arc<Disk>], by: Option<&TransportId>, now: Instant) -> bool {
+pub(crate) fn may_disturb(disks: &[Arc<LogicalUnit>], by: Option<&TransportId>, now: Instant) -> bool {
     // In one order, so that no two wait for each other; targets have the same disks under other numbers.
-    let mut ordered: Vec<&Arc<Disk>> = disks.iter().collect();
+    let mut ordered: Vec<&Arc<LogicalUnit>> = disks.iter().collect();
     ordered.sort_by_key(|disk| Arc::as_ptr(disk).addr());
     ordered.dedup_by(|one, other| Arc::ptr_eq(one, other));
     let mut all: Vec<_> = ordered.into_iter().map(|disk| disk.disturbances.lock()).collect();

@@ -13,19 +13,19 @@ use sanwire_store::{Completion, Outcome, Request, Store};
 pub(crate) use self::hold::{Hold, Turn};
 use self::waiting::Prepared;
 pub use self::waiting::Waiting;
-use crate::compare_and_write::Swap;
-use crate::copy::Copying;
-use crate::disk::Disk;
+use crate::disk::compare_and_write::Swap;
+use crate::disk::copy::Copying;
+use crate::disk::lba_status::Mapping;
+use crate::disk::sanitize::Sanitizing;
+use crate::disk::unmap::Unmapping;
+use crate::disk::verify::Verification;
+use crate::disk::write_same::Fill;
 use crate::exclusion::Claim;
 use crate::fault;
-use crate::lba_status::Mapping;
+use crate::logical_unit::LogicalUnit;
 use crate::reservation::{AbortScope, Reserving};
-use crate::sanitize::Sanitizing;
 use crate::step::{Refusal, Step};
 use crate::store_retry::StoreRetry;
-use crate::unmap::Unmapping;
-use crate::verify::Verification;
-use crate::write_same::Fill;
 
 /// What became of a task, so far.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub enum Progress {
     /// A piece of it is done, on this disk. When its data has been sent, or more of what the initiator sends has come, the same task
     /// begins with the next [`sanwire_scsi::Piece`]: [`Reply::rest`] says which. Until then nothing is held; who aborts the command
     /// forgets it.
-    Piece(Reply, Arc<Disk>),
+    Piece(Reply, Arc<LogicalUnit>),
     /// The region has no frame free: nothing has happened, begin the task again later.
     NoMemory(Task),
 }
@@ -121,7 +121,7 @@ impl Execution {
     }
 
     /// The disk whose store works for the command: its own, or one that it copies from or to.
-    fn worker(&self) -> &Disk {
+    fn worker(&self) -> &LogicalUnit {
         match &self.state {
             State::Copy(copying) => copying.disk(),
             _ => &self.hold.disk,
@@ -168,7 +168,7 @@ impl Execution {
 
     /// The disk that executes the command.
     #[must_use]
-    pub fn disk(&self) -> &Disk {
+    pub fn disk(&self) -> &LogicalUnit {
         &self.hold.disk
     }
 
@@ -188,7 +188,7 @@ impl Execution {
 
     /// Wraps the first step.
     pub(crate) fn begin(
-        disk: Arc<Disk>,
+        disk: Arc<LogicalUnit>,
         step: Result<Step, Sense>,
         room_bytes: usize,
         account: Account,
@@ -265,7 +265,7 @@ impl Execution {
 
 impl Account {
     /// The end of a command, or of a piece of it.
-    fn close(self, disk: &Arc<Disk>, reply: Reply) -> Progress {
+    fn close(self, disk: &Arc<LogicalUnit>, reply: Reply) -> Progress {
         match self {
             Account::Left(rest) if reply.status == Status::Good => {
                 Progress::Piece(Reply { rest: Some(rest), ..reply }, Arc::clone(disk))
@@ -296,7 +296,7 @@ fn reserved(hold: Hold, step: Result<Step, Refusal>, account: Account) -> Progre
 }
 
 /// The reply to a command that is over.
-fn reply(disk: &Disk, step: Result<Step, Sense>, room_bytes: usize) -> Reply {
+fn reply(disk: &LogicalUnit, step: Result<Step, Sense>, room_bytes: usize) -> Reply {
     match step {
         Ok(Step::Answer(mut bytes)) => {
             bytes.truncate(room_bytes);
@@ -340,7 +340,7 @@ impl State {
         }
     }
 
-    fn next(self, disk: &Disk, completion: Completion, memory: &Region) -> Result<Step, Sense> {
+    fn next(self, disk: &LogicalUnit, completion: Completion, memory: &Region) -> Result<Step, Sense> {
         match self {
             State::Read { room_bytes } => match completion {
                 Ok(Outcome::Read(mut frame)) => {

@@ -18,7 +18,7 @@ use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_store::{Completion, ErrorKind, StoreError};
 
-use crate::disk::Disk;
+use crate::logical_unit::LogicalUnit;
 use crate::nexus::NexusPorts;
 use crate::tenure::{TenureKeeper, Volatility};
 use crate::unit_attention::UnitAttention;
@@ -228,7 +228,7 @@ impl State {
     }
 }
 
-impl Disk {
+impl LogicalUnit {
     /// Whether writes that are complete may be lost before they are flushed.
     #[must_use]
     pub fn is_volatile(&self) -> bool {

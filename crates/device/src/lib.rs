@@ -20,9 +20,7 @@
 //! initiators change stands in atomics.
 #![forbid(unsafe_code)]
 
-mod compare_and_write;
 mod control;
-mod copy;
 mod copy_targets;
 mod disk;
 mod dispatch;
@@ -31,15 +29,12 @@ mod exclusion;
 mod execution;
 mod fault;
 mod flushes;
-mod growth;
-mod lba_status;
+mod logical_unit;
 mod nexus;
 mod piece;
 mod port_groups;
-mod provisioning_threshold;
 mod queues;
 mod reservation;
-mod sanitize;
 mod starvation;
 mod step;
 mod store_retry;
@@ -47,13 +42,10 @@ mod tenure;
 mod transfer;
 mod unit_attention;
 mod units;
-mod unmap;
-mod verify;
-mod write_same;
 
 pub use copy_targets::{CopyTargetResolver, Reached};
-pub use disk::{Disk, DiskError, DiskOptions};
 pub use execution::{Execution, Progress, Waiting};
+pub use logical_unit::{LogicalUnit, UnitError, UnitOptions};
 pub use nexus::NexusPorts;
 pub use reservation::{AbortScope, KeptError, RecordError, ReservationKeeper, Saved};
 pub use starvation::{Seat, Starvation, Starved};

@@ -21,8 +21,8 @@ use sanwire_core::quota::Usage;
 use sanwire_scsi::reservation::{Access, Order, ReservationQuery, capabilities};
 use sanwire_scsi::{Cdb, Sense};
 
-use crate::disk::Disk;
 use crate::fault;
+use crate::logical_unit::LogicalUnit;
 use crate::nexus::NexusPorts;
 use crate::step::Refusal;
 use crate::unit_attention::Nexuses;
@@ -79,18 +79,18 @@ pub enum KeptError {
 /// The commands that a PREEMPT AND ABORT ends: those of these nexuses, on this disk.
 #[derive(Clone, Debug)]
 pub struct AbortScope {
-    disk: Arc<Disk>,
+    disk: Arc<LogicalUnit>,
     nexuses: BTreeSet<NexusId>,
 }
 
 impl AbortScope {
-    pub(crate) fn new(disk: Arc<Disk>, nexuses: BTreeSet<NexusId>) -> Self {
+    pub(crate) fn new(disk: Arc<LogicalUnit>, nexuses: BTreeSet<NexusId>) -> Self {
         AbortScope { disk, nexuses }
     }
 
     /// Whether a command of this nexus for this disk is to be ended.
     #[must_use]
-    pub fn covers(&self, disk: &Disk, nexus: NexusId) -> bool {
+    pub fn covers(&self, disk: &LogicalUnit, nexus: NexusId) -> bool {
         std::ptr::eq(disk, Arc::as_ptr(&self.disk)) && self.nexuses.contains(&nexus)
     }
 }

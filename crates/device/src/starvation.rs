@@ -8,8 +8,8 @@ use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::{Reply, Status, Task};
 
-use crate::disk::Disk;
 use crate::execution::Progress;
+use crate::logical_unit::LogicalUnit;
 use crate::queues::{Queues, Tried};
 use crate::units::LogicalUnits;
 
@@ -42,7 +42,7 @@ pub struct Starved<H> {
     memory: Region,
     since: Instant,
     /// Where it has begun, when a piece of it is done.
-    disk: Option<Arc<Disk>>,
+    disk: Option<Arc<LogicalUnit>>,
 }
 
 impl<H> Starved<H> {

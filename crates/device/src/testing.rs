@@ -12,7 +12,7 @@ use sanwire_store::{
     Allocation, ErrorKind, Geometry, Outcome, Request, ResizeError, Space, Started, Store, StoreError,
 };
 
-use crate::{Disk, DiskOptions, LogicalUnits, NexusPorts, Progress, Volatility};
+use crate::{LogicalUnit, LogicalUnits, NexusPorts, Progress, UnitOptions, Volatility};
 
 pub(crate) const UUID: [u8; 16] = [0x5a; 16];
 pub(crate) const NEXUS: NexusId = NexusId(1);
@@ -177,8 +177,8 @@ impl World {
     /// Its disk may lose writes from now on.
     pub(crate) fn replace(&self, volatility: Volatility) {
         self.units.remove(lun(0)).unwrap();
-        let options = DiskOptions { volatility: Some(volatility), ..DiskOptions::default() };
-        let disk = Disk::new(Identity::new("vol", UUID).unwrap(), self.store.clone(), options).unwrap();
+        let options = UnitOptions { volatility: Some(volatility), ..UnitOptions::default() };
+        let disk = LogicalUnit::new(Identity::new("vol", UUID).unwrap(), self.store.clone(), options).unwrap();
         self.units.add(lun(0), disk).unwrap();
     }
 
@@ -240,8 +240,9 @@ pub(crate) fn sense(reply: &Reply) -> Sense {
     Sense::parse(&reply.sense).unwrap()
 }
 
-pub(crate) fn disk(name: &str, store: Arc<TestStore>, write_cache: bool) -> Disk {
-    Disk::new(Identity::new(name, UUID).unwrap(), store, DiskOptions { write_cache, ..DiskOptions::default() }).unwrap()
+pub(crate) fn disk(name: &str, store: Arc<TestStore>, write_cache: bool) -> LogicalUnit {
+    LogicalUnit::new(Identity::new(name, UUID).unwrap(), store, UnitOptions { write_cache, ..UnitOptions::default() })
+        .unwrap()
 }
 
 /// The initiator port with this number, at a target port.

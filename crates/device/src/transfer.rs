@@ -5,14 +5,14 @@ use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Geometry, Request};
 
-use crate::disk::Disk;
 use crate::execution::State;
+use crate::logical_unit::LogicalUnit;
 use crate::piece::memory_max_bytes;
 use crate::step::{Range, Refusal, Step, frame, length_error, take_data, written_bytes};
 
 pub(crate) fn read(
     extent: Extent,
-    disk: &Disk,
+    disk: &LogicalUnit,
     geometry: &Geometry,
     task: &Task,
     memory: &Region,
@@ -38,7 +38,7 @@ pub(crate) fn read(
 pub(crate) fn write(
     extent: Extent,
     (force_unit_access, is_last): (bool, bool),
-    disk: &Disk,
+    disk: &LogicalUnit,
     geometry: &Geometry,
     task: &mut Task,
 ) -> Result<Step, Sense> {
@@ -58,7 +58,7 @@ pub(crate) fn write(
 pub(crate) fn write_atomic(
     extent: Extent,
     force_unit_access: bool,
-    disk: &Disk,
+    disk: &LogicalUnit,
     geometry: &Geometry,
     task: &mut Task,
 ) -> Result<Step, Sense> {

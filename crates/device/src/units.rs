@@ -18,10 +18,10 @@ use sanwire_store::Completion;
 
 use crate::control;
 use crate::copy_targets::{CopyTargetResolver, Reached};
-use crate::disk::{Disk, check_condition};
 use crate::dispatch::{Beginning, cut};
 use crate::disturbances;
 use crate::execution::{Account, Execution, Progress, Waiting};
+use crate::logical_unit::{LogicalUnit, check_condition};
 use crate::nexus::NexusPorts;
 use crate::port_groups::PortGroups;
 use crate::step::Refusal;
@@ -42,7 +42,7 @@ pub enum AddError {
 pub(crate) const NOT_SUPPORTED: Sense =
     Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
 
-type Inventory = BTreeMap<Lun, Arc<Disk>>;
+type Inventory = BTreeMap<Lun, Arc<LogicalUnit>>;
 
 /// An initiator that uses the target.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ struct Member {
 
 impl Member {
     /// A disk comes under a number that may have been another disk's.
-    fn meet(&self, nexus: NexusId, disk: &Disk) {
+    fn meet(&self, nexus: NexusId, disk: &LogicalUnit) {
         disk.establish(nexus, &self.ports, true);
         if self.locks_media {
             disk.prevent_removal(nexus, true);
@@ -108,7 +108,7 @@ impl LogicalUnits {
     ///
     /// # Errors
     /// [`AddError`] when the number is taken or there are too many.
-    pub fn add(&self, lun: Lun, disk: Disk) -> Result<Arc<Disk>, AddError> {
+    pub fn add(&self, lun: Lun, disk: LogicalUnit) -> Result<Arc<LogicalUnit>, AddError> {
         let disk = Arc::new(disk);
         self.add_shared(lun, Arc::clone(&disk)).map(|()| disk)
     }
@@ -117,7 +117,7 @@ impl LogicalUnits {
     ///
     /// # Errors
     /// [`AddError`] when the number is taken or there are too many.
-    pub fn add_shared(&self, lun: Lun, disk: Arc<Disk>) -> Result<(), AddError> {
+    pub fn add_shared(&self, lun: Lun, disk: Arc<LogicalUnit>) -> Result<(), AddError> {
         let nexuses = self.lock();
         let mut inventory = Inventory::clone(&self.inventory.load());
         if inventory.contains_key(&lun) {
@@ -135,7 +135,7 @@ impl LogicalUnits {
     }
 
     /// Takes a disk out and tells every initiator. Commands that it has begun go on to their end.
-    pub fn remove(&self, lun: Lun) -> Option<Arc<Disk>> {
+    pub fn remove(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
         let nexuses = self.lock();
         let mut inventory = Inventory::clone(&self.inventory.load());
         let disk = inventory.remove(&lun)?;
@@ -147,11 +147,11 @@ impl LogicalUnits {
 
     /// The disk with this number.
     #[must_use]
-    pub fn get(&self, lun: Lun) -> Option<Arc<Disk>> {
+    pub fn get(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
         self.inventory.load().get(&lun).map(Arc::clone)
     }
 
-    /// The number that its owner gave to the disk with this logical unit number ([`crate::DiskOptions::slot`]).
+    /// The number that its owner gave to the disk with this logical unit number ([`crate::UnitOptions::slot`]).
     #[must_use]
     pub fn slot(&self, lun: Lun) -> Option<u16> {
         self.inventory.load().get(&lun).map(|disk| disk.slot())
@@ -168,7 +168,7 @@ impl LogicalUnits {
 
     /// The disk that is called so, whatever its number; `None` also when two are.
     #[must_use]
-    pub fn find(&self, designator: &Designator) -> Option<Arc<Disk>> {
+    pub fn find(&self, designator: &Designator) -> Option<Arc<LogicalUnit>> {
         let inventory = self.inventory.load();
         let mut found = inventory.values().filter(|disk| disk.identity().is_named(designator));
         let disk = found.next()?;
@@ -185,7 +185,7 @@ impl LogicalUnits {
 
     /// The disks as they are now, ascending by number.
     #[must_use]
-    pub fn iter(&self) -> Vec<(Lun, Arc<Disk>)> {
+    pub fn iter(&self) -> Vec<(Lun, Arc<LogicalUnit>)> {
         self.inventory.load().iter().map(|(lun, disk)| (*lun, Arc::clone(disk))).collect()
     }
 
@@ -211,7 +211,7 @@ impl LogicalUnits {
     }
 
     /// What the initiator is told of its writes; `as_writer`: it heeds that.
-    pub(crate) fn write_verifier(&self, nexus: NexusId, disk: &Disk, as_writer: bool) -> WriteVerifier {
+    pub(crate) fn write_verifier(&self, nexus: NexusId, disk: &LogicalUnit, as_writer: bool) -> WriteVerifier {
         let writer = self.lock().get(&nexus).and_then(|member| member.writer);
         disk.write_verifier(as_writer.then_some(nexus), writer)
     }
@@ -235,7 +235,7 @@ impl LogicalUnits {
         }
         let mut nexuses = to.lock();
         let (ours, theirs) = (self.inventory.load_full(), to.inventory.load_full());
-        let stays = |lun: &Lun, disk: &Arc<Disk>| theirs.get(lun).is_some_and(|other| Arc::ptr_eq(disk, other));
+        let stays = |lun: &Lun, disk: &Arc<LogicalUnit>| theirs.get(lun).is_some_and(|other| Arc::ptr_eq(disk, other));
         ours.iter().filter(|(lun, disk)| !stays(lun, disk)).for_each(|(_, disk)| disk.forget(nexus));
         theirs.values().for_each(|disk| member.meet(nexus, disk));
         if let Some(whole) = &to.whole {
@@ -269,20 +269,20 @@ impl LogicalUnits {
     /// The unit, if this initiator may reset it now, or end the commands of all: those who may only read never (they would end what
     /// others do, and change the unit), and nobody too often.
     #[must_use]
-    pub fn may_reset(&self, by: NexusId, lun: Lun, now: Instant) -> Option<Arc<Disk>> {
+    pub fn may_reset(&self, by: NexusId, lun: Lun, now: Instant) -> Option<Arc<LogicalUnit>> {
         let disk = self.get(lun).filter(|_| !self.is_read_only())?;
         self.may_disturb(std::slice::from_ref(&disk), by, now).then_some(disk)
     }
 
     /// All units, if this initiator may reset them now. When it may not reset one of them, that counts for none.
     #[must_use]
-    pub fn may_reset_all(&self, by: NexusId, now: Instant) -> Option<Vec<(Lun, Arc<Disk>)>> {
+    pub fn may_reset_all(&self, by: NexusId, now: Instant) -> Option<Vec<(Lun, Arc<LogicalUnit>)>> {
         let units = self.iter();
         let disks: Vec<_> = units.iter().map(|(_, disk)| Arc::clone(disk)).collect();
         (!self.is_read_only() && self.may_disturb(&disks, by, now)).then_some(units)
     }
 
-    pub(crate) fn may_disturb(&self, disks: &[Arc<Disk>], by: NexusId, now: Instant) -> bool {
+    pub(crate) fn may_disturb(&self, disks: &[Arc<LogicalUnit>], by: NexusId, now: Instant) -> bool {
         disturbances::may_disturb(disks, self.ports(by).as_ref().map(|ports| &ports.initiator), now)
     }
 

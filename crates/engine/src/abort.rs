@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_core::{Instant, NexusId};
-use sanwire_device::{AbortScope, Disk, Execution, LogicalUnits, Starved};
+use sanwire_device::{AbortScope, Execution, LogicalUnit, LogicalUnits, Starved};
 use sanwire_scsi::Task;
 use sanwire_store::Outcome;
 
@@ -27,9 +27,9 @@ pub enum Which<H> {
     /// Those of the nexus that wants it.
     Own,
     /// Those of the nexus that wants it, for this disk.
-    OwnOn(Arc<Disk>),
+    OwnOn(Arc<LogicalUnit>),
     /// Those for these disks.
-    On(Vec<Arc<Disk>>),
+    On(Vec<Arc<LogicalUnit>>),
     /// What PREEMPT AND ABORT ends.
     Of(AbortScope),
     /// Those of this nexus that have begun and go on from blocks to blocks.
@@ -37,8 +37,8 @@ pub enum Which<H> {
 }
 
 impl<H: Handle> Selection<H> {
-    fn fits(&self, handle: H, disk: Option<&Disk>) -> bool {
-        let is = |wanted: &Arc<Disk>| disk.is_some_and(|disk| std::ptr::eq(Arc::as_ptr(wanted), disk));
+    fn fits(&self, handle: H, disk: Option<&LogicalUnit>) -> bool {
+        let is = |wanted: &Arc<LogicalUnit>| disk.is_some_and(|disk| std::ptr::eq(Arc::as_ptr(wanted), disk));
         let is_own = handle.nexus() == self.by;
         match &self.which {
             Which::Command(command) => *command == handle,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_core::Instant;
-use sanwire_device::{Disk, LogicalUnits, Seat};
+use sanwire_device::{LogicalUnit, LogicalUnits, Seat};
 use sanwire_scsi::Task;
 
 use crate::engine::{Command, Engine, Handle, task_aborted};
@@ -13,7 +13,7 @@ pub(crate) struct Between<H> {
     pub(crate) command: Command<H>,
     pub(crate) units: Arc<LogicalUnits>,
     /// Where it has begun.
-    pub(crate) disk: Arc<Disk>,
+    pub(crate) disk: Arc<LogicalUnit>,
 }
 
 impl<H> Between<H> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::{ClientId, Instant, Lun, NexusId};
-use sanwire_device::{Disk, DiskOptions, LogicalUnits, NexusPorts, Seat};
+use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Extent, Identity, Reply, Status, Task, build};
@@ -58,8 +58,8 @@ struct World {
 impl World {
     fn new(patience: Patience) -> Self {
         let store = Arc::new(KernelStore(Arc::new(File::open("/dev/null").unwrap())));
-        let options = DiskOptions { patience, ..DiskOptions::default() };
-        let disk = Disk::new(Identity::new("disk", [1; 16]).unwrap(), store, options).unwrap();
+        let options = UnitOptions { patience, ..UnitOptions::default() };
+        let disk = LogicalUnit::new(Identity::new("disk", [1; 16]).unwrap(), store, options).unwrap();
         let units = Arc::new(LogicalUnits::new());
         units.add(Lun::default(), disk).unwrap();
         let world = World { units, memory: Region::new(1 << 20).unwrap(), now: Instant::ZERO };

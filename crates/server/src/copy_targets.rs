@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sanwire_core::NexusId;
-use sanwire_device::{CopyTargetResolver, Disk, LogicalUnits, Reached};
+use sanwire_device::{CopyTargetResolver, LogicalUnit, LogicalUnits, Reached};
 use sanwire_iscsi::{Credential, IscsiName, Isid, TargetId};
 use sanwire_scsi::vpd::Designator;
 
@@ -86,7 +86,7 @@ impl CopyTargetResolver for Neighbours {
         let own = table.by_id(guest.target).into_iter();
         let others = table.iter().filter(|export| export.id != guest.target);
         let named = own.chain(others).filter_map(|export| Some((export, export.units.find(designator)?)));
-        let mut found: Option<(&Arc<TargetNode>, Arc<Disk>)> = None;
+        let mut found: Option<(&Arc<TargetNode>, Arc<LogicalUnit>)> = None;
         for (export, disk) in named.filter(|(export, _)| guest.may_use(export)) {
             match &found {
                 None => found = Some((export, disk)),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use sanwire_device::DiskError;
+use sanwire_device::UnitError;
 use sanwire_store::OpenError;
 
 use crate::clients::ChangeError;
@@ -38,11 +38,11 @@ pub enum StartError {
     },
     /// A store on which no disk can stand.
     #[error("volume {volume}: {source}")]
-    Disk {
+    Unit {
         /// Which.
         volume: String,
         /// Why.
-        source: DiskError,
+        source: UnitError,
     },
     /// A volume's name or number is wrong or taken.
     #[error("volume {volume}: {reason}")]

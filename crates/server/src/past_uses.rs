@@ -275,7 +275,7 @@ fn hexadecimal(uuid: [u8; 16]) -> String {
 mod tests {
     use super::*;
     use sanwire_core::Lun;
-    use sanwire_device::{Disk, DiskOptions};
+    use sanwire_device::{LogicalUnit, UnitOptions};
     use sanwire_scsi::Identity;
     use sanwire_store::{RamStore, Store};
 
@@ -303,9 +303,11 @@ mod tests {
 
     fn units() -> LogicalUnits {
         let store: Arc<dyn Store> = Arc::new(RamStore::new(1 << 20, 512));
-        let options = DiskOptions { slot: SLOT, ..DiskOptions::default() };
+        let options = UnitOptions { slot: SLOT, ..UnitOptions::default() };
         let units = LogicalUnits::new();
-        units.add(Lun::default(), Disk::new(Identity::new("a", UUID).unwrap(), store, options).unwrap()).unwrap();
+        units
+            .add(Lun::default(), LogicalUnit::new(Identity::new("a", UUID).unwrap(), store, options).unwrap())
+            .unwrap();
         units
     }
 

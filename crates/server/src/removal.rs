@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sanwire_device::Disk;
+use sanwire_device::LogicalUnit;
 
 use crate::volumes::flush_volume;
 
@@ -27,11 +27,11 @@ pub struct Removal {
 
 impl Removal {
     /// Begins with that for a disk that nobody finds any more.
-    pub(crate) fn begin(disk: Arc<Disk>, state: Option<PathBuf>) -> Removal {
+    pub(crate) fn begin(disk: Arc<LogicalUnit>, state: Option<PathBuf>) -> Removal {
         Removal::begin_within(COMMANDS_TIMEOUT, disk, state)
     }
 
-    fn begin_within(patience: Duration, disk: Arc<Disk>, state: Option<PathBuf>) -> Removal {
+    fn begin_within(patience: Duration, disk: Arc<LogicalUnit>, state: Option<PathBuf>) -> Removal {
         if !disk.is_volatile() {
             return Removal { ended: None };
         }
@@ -74,18 +74,18 @@ impl Removal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sanwire_device::{DiskOptions, Volatility};
+    use sanwire_device::{UnitOptions, Volatility};
     use sanwire_scsi::Identity;
     use sanwire_store::StoreSpec;
 
-    fn disk(store: &str) -> Arc<Disk> {
+    fn disk(store: &str) -> Arc<LogicalUnit> {
         let store = store.parse::<StoreSpec>().unwrap().open().unwrap();
         let volatility = Some(Volatility { verifier: [1; 16], has_failed: false, tenure: None, keeper: None });
-        let options = DiskOptions { volatility, ..DiskOptions::default() };
-        Arc::new(Disk::new(Identity::new("a", [7; 16]).unwrap(), store, options).unwrap())
+        let options = UnitOptions { volatility, ..UnitOptions::default() };
+        Arc::new(LogicalUnit::new(Identity::new("a", [7; 16]).unwrap(), store, options).unwrap())
     }
 
-    fn ended(patience: Duration, disk: Arc<Disk>) -> Result<(), String> {
+    fn ended(patience: Duration, disk: Arc<LogicalUnit>) -> Result<(), String> {
         Removal::begin_within(patience, disk, None).wait(Duration::from_secs(20)).map_err(|error| error.to_string())
     }
 

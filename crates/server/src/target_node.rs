@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::quota::{COLD_RESETS, Limiter, Usage};
 use sanwire_core::{Instant, Lun, NexusId, Peer};
-use sanwire_device::{Disk, LogicalUnits};
+use sanwire_device::{LogicalUnit, LogicalUnits};
 use sanwire_io::interface;
 use sanwire_iscsi::{Authentication, Credential, IscsiName, NameError, TargetId};
 
@@ -121,7 +121,7 @@ pub(crate) struct TargetNode {
 impl TargetNode {
     /// Its units, if they may all be reset now by this initiator, and with a cold reset its sessions be ended. What is refused counts
     /// for nothing.
-    pub(crate) fn may_reset(&self, by: NexusId, is_cold: bool, now: Instant) -> Option<Vec<(Lun, Arc<Disk>)>> {
+    pub(crate) fn may_reset(&self, by: NexusId, is_cold: bool, now: Instant) -> Option<Vec<(Lun, Arc<LogicalUnit>)>> {
         let mut cold = is_cold.then(|| self.lock_cold_resets());
         if cold.as_mut().is_some_and(|cold| !cold.has_left(now)) {
             return None;
@@ -244,7 +244,7 @@ impl TargetNodeTable {
     }
 }
 
-type Disks = BTreeMap<Lun, Arc<Disk>>;
+type Disks = BTreeMap<Lun, Arc<LogicalUnit>>;
 
 fn disks_of(config: &TargetNodeConfig, volumes: &LogicalUnits) -> Result<Disks, TargetNodeError> {
     let served = volumes.iter();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sanwire_device::{AddError, Disk, DiskOptions, LogicalUnits, ReservationKeeper};
+use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, UnitOptions};
 use sanwire_scsi::Identity;
 use sanwire_store::{
     Acceptance, Backing, Completion, Expectation, Known, OpenError, Request, Started, Store, VolumeSpec, blocking,
@@ -82,9 +82,9 @@ fn put_among(units: &LogicalUnits, volume: &VolumeConfig, opening: &Opening<'_>,
         // What is in memory is as lasting as the volume.
         _ => None,
     };
-    let options = DiskOptions { removable, reservations, slot, patience, volatility, ..DiskOptions::default() };
-    let disk =
-        Disk::new(identity, store, options).map_err(|source| StartError::Disk { volume: name.clone(), source })?;
+    let options = UnitOptions { removable, reservations, slot, patience, volatility, ..UnitOptions::default() };
+    let disk = LogicalUnit::new(identity, store, options)
+        .map_err(|source| StartError::Unit { volume: name.clone(), source })?;
     units
         .add(volume.lun, disk)
         .map(drop)
@@ -193,7 +193,7 @@ pub(crate) fn flush_all(units: &LogicalUnits, state: Option<&Path>) -> io::Resul
 }
 
 /// Makes stable what was written to a volume; `is_last`: there will be no more writes, and that is remembered.
-pub(crate) fn flush_volume(disk: &Disk, state: Option<&Path>, is_last: bool) -> io::Result<()> {
+pub(crate) fn flush_volume(disk: &LogicalUnit, state: Option<&Path>, is_last: bool) -> io::Result<()> {
     let flushed = disk.flush_by(|| flush(disk.store()).map(drop));
     if is_last && let Some(verifier) = disk.verifier() {
         writes::stopped(state, disk.identity().uuid(), verifier, flushed.is_ok());

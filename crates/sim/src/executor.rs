@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
-use sanwire_device::{Disk, DiskOptions, LogicalUnits, NexusPorts, Seat, Volatility};
+use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions, Volatility};
 use sanwire_engine::{AbortBarrier, Engine, Handle, Meter, Selection, VolumeCounters, Which, Work};
 use sanwire_scsi::{Identity, Reply, Task};
 
@@ -55,7 +55,7 @@ pub fn logical_units(
 ) -> Result<Arc<LogicalUnits>, String> {
     let units = Arc::new(LogicalUnits::new());
     let identity = Identity::new("simulated", [7; 16]).map_err(|error| format!("{error:?}"))?;
-    let disk = Disk::new(identity, disk, DiskOptions { write_cache, volatility, ..DiskOptions::default() })
+    let disk = LogicalUnit::new(identity, disk, UnitOptions { write_cache, volatility, ..UnitOptions::default() })
         .map_err(|error| error.to_string())?;
     units.add(Lun::default(), disk).map_err(|error| error.to_string())?;
     Ok(units)

@@ -6,15 +6,15 @@ use sanwire_core::NexusId;
 use sanwire_scsi::Sense;
 use sanwire_store::Completion;
 
-use crate::disk::Disk;
 use crate::exclusion::{Claim, Lane, Permit};
 use crate::fault::NOT_ACCESSIBLE;
+use crate::logical_unit::LogicalUnit;
 use crate::tenure::Admission;
 
 /// A disk, and what a command holds of it.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) disk: Arc<Disk>,
+    pub(crate) disk: Arc<LogicalUnit>,
     nexus: NexusId,
     /// It may change what it claims, whoever else writes.
     is_admitted: bool,
@@ -43,7 +43,7 @@ pub(super) enum Flushing {
 }
 
 impl Hold {
-    pub(crate) fn new(disk: Arc<Disk>, claim: Option<Claim>, nexus: NexusId) -> Hold {
+    pub(crate) fn new(disk: Arc<LogicalUnit>, claim: Option<Claim>, nexus: NexusId) -> Hold {
         let (permit, flushing) = (Permit::Nothing, Flushing::No);
         let mut hold =
             Hold { disk, nexus, is_admitted: true, is_copy: false, permit, sanitizes: None, flushing, place: 0 };
@@ -51,7 +51,7 @@ impl Hold {
         hold
     }
 
-    pub(crate) fn of_copy(disk: Arc<Disk>, claim: Option<Claim>, nexus: NexusId) -> Hold {
+    pub(crate) fn of_copy(disk: Arc<LogicalUnit>, claim: Option<Claim>, nexus: NexusId) -> Hold {
         let mut hold = Hold::new(disk, claim, nexus);
         hold.is_copy = true;
         hold

@@ -7,11 +7,11 @@ use sanwire_scsi::reservation::{OrderAction, order};
 use sanwire_scsi::{AdditionalSense, Command, Sense, SenseKey, Task};
 
 use super::Reserving;
-use crate::disk::Disk;
 use crate::dispatch::cut;
+use crate::logical_unit::LogicalUnit;
 use crate::step::{Refusal, Step};
 
-impl Disk {
+impl LogicalUnit {
     /// Executes a command of reservations; `None` for all others.
     pub(crate) fn reservation(
         self: &Arc<Self>,

@@ -9,7 +9,7 @@ use sanwire_scsi::reservation::Order;
 
 use super::registry::{Effects, Registry};
 use super::{AbortScope, ReservationKeeper};
-use crate::disk::Disk;
+use crate::logical_unit::LogicalUnit;
 use crate::step::{Refusal, Step};
 
 /// Who waits until a record is kept. Dropped untold, it is told that it was not.
@@ -87,7 +87,7 @@ impl Reserving {
     }
 
     /// Begins, ends, or waits on. Once its record is being kept, it is done with or without its command.
-    pub(crate) fn next(mut self: Box<Self>, disk: &Arc<Disk>) -> Result<Step, Refusal> {
+    pub(crate) fn next(mut self: Box<Self>, disk: &Arc<LogicalUnit>) -> Result<Step, Refusal> {
         if self.outcome.is_none() {
             match disk.reservations.begin(&self.order, self.nexus, &disk.nexuses)? {
                 Begun::Done(aborted) => return Ok(step(disk, aborted)),
@@ -103,7 +103,7 @@ impl Reserving {
 }
 
 fn keep(
-    disk: &Arc<Disk>,
+    disk: &Arc<LogicalUnit>,
     keeper: &dyn ReservationKeeper,
     record: Vec<u8>,
     change: Change,
@@ -117,7 +117,7 @@ fn keep(
     outcome
 }
 
-fn step(disk: &Arc<Disk>, aborted: BTreeSet<NexusId>) -> Step {
+fn step(disk: &Arc<LogicalUnit>, aborted: BTreeSet<NexusId>) -> Step {
     if aborted.is_empty() { Step::Good } else { Step::Abort(AbortScope::new(Arc::clone(disk), aborted)) }
 }
 

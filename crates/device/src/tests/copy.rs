@@ -8,7 +8,9 @@ use sanwire_scsi::{AdditionalSense, Cdb, DeviceIdentification, Identity, Reply, 
 use sanwire_store::{ErrorKind, Geometry, Started};
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, ports, sense, task};
-use crate::{AbortScope, CopyTargetResolver, Disk, DiskOptions, LogicalUnits, Progress, Reached, Tenure, Volatility};
+use crate::{
+    AbortScope, CopyTargetResolver, LogicalUnit, LogicalUnits, Progress, Reached, Tenure, UnitOptions, Volatility,
+};
 
 use super::tenure::Slow;
 
@@ -16,9 +18,13 @@ pub(super) const A: u8 = 0;
 pub(super) const B: u8 = 1;
 const SECOND: [u8; 16] = *b"the second unit.";
 
-fn disk(uuid: [u8; 16], store: &Arc<TestStore>, write_cache: bool) -> Disk {
-    Disk::new(Identity::new("vol", uuid).unwrap(), store.clone(), DiskOptions { write_cache, ..DiskOptions::default() })
-        .unwrap()
+fn disk(uuid: [u8; 16], store: &Arc<TestStore>, write_cache: bool) -> LogicalUnit {
+    LogicalUnit::new(
+        Identity::new("vol", uuid).unwrap(),
+        store.clone(),
+        UnitOptions { write_cache, ..UnitOptions::default() },
+    )
+    .unwrap()
 }
 
 /// A unit of a number of its own, beside the world's unit zero.
@@ -528,8 +534,8 @@ fn a_copy_ends_where_its_initiator_may_not_write() {
     let (store, keeper) = (TestStore::new(SMALL), Arc::new(Slow::default()));
     let tenure = Some(Tenure { id: [7; 16], writer: [2; 16] });
     let volatility = Some(Volatility { verifier: [9; 16], has_failed: false, tenure, keeper: Some(keeper.clone()) });
-    let options = DiskOptions { volatility, ..DiskOptions::default() };
-    let disk = Disk::new(Identity::new("vol", SECOND).unwrap(), store.clone(), options).unwrap();
+    let options = UnitOptions { volatility, ..UnitOptions::default() };
+    let disk = LogicalUnit::new(Identity::new("vol", SECOND).unwrap(), store.clone(), options).unwrap();
     world.units.add(lun(1), disk).unwrap();
     fill(&world.store, 4 * 512);
     keeper.is_failing.store(true, Ordering::SeqCst);

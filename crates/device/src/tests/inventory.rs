@@ -4,7 +4,7 @@ use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, Task, 
 use sanwire_store::Geometry;
 
 use crate::testing::{NEXUS, OTHER, SMALL, TestStore, World, disk, lun, sense, task};
-use crate::{AddError, Disk, DiskError, DiskOptions};
+use crate::{AddError, LogicalUnit, UnitError, UnitOptions};
 
 fn attention(additional: AdditionalSense) -> Option<Sense> {
     Some(Sense::new(SenseKey::UnitAttention, additional))
@@ -208,12 +208,12 @@ fn a_command_outlives_its_disk_in_the_inventory() {
 fn impossible_stores_are_refused() {
     let new = |geometry| {
         let identity = sanwire_scsi::Identity::new("x", [0; 16]).unwrap();
-        Disk::new(identity, TestStore::new(geometry), DiskOptions::default()).map(|_| ())
+        LogicalUnit::new(identity, TestStore::new(geometry), UnitOptions::default()).map(|_| ())
     };
-    assert_eq!(new(Geometry { block_bytes: 520, ..SMALL }), Err(DiskError::BlockSize(520)));
-    assert_eq!(new(Geometry { block_bytes: 8192, ..SMALL }), Err(DiskError::BlockSize(8192)));
-    assert_eq!(new(Geometry { block_bytes: 0, ..SMALL }), Err(DiskError::BlockSize(0)));
-    assert_eq!(new(Geometry { length_bytes: 511, ..SMALL }), Err(DiskError::Empty(512)));
+    assert_eq!(new(Geometry { block_bytes: 520, ..SMALL }), Err(UnitError::BlockSize(520)));
+    assert_eq!(new(Geometry { block_bytes: 8192, ..SMALL }), Err(UnitError::BlockSize(8192)));
+    assert_eq!(new(Geometry { block_bytes: 0, ..SMALL }), Err(UnitError::BlockSize(0)));
+    assert_eq!(new(Geometry { length_bytes: 511, ..SMALL }), Err(UnitError::Empty(512)));
 }
 
 /// Readers never see a torn inventory, and each is told of the change.

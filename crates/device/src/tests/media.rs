@@ -3,7 +3,7 @@ use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, StandardInquiry, St
 use sanwire_store::Geometry;
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, World, lun, task};
-use crate::{Disk, DiskOptions, LogicalUnits};
+use crate::{LogicalUnit, LogicalUnits, UnitOptions};
 
 pub(super) const EJECT: [u8; 6] = [0x1b, 0, 0, 0, 0x02, 0];
 const LOAD: [u8; 6] = [0x1b, 0, 0, 0, 0x03, 0];
@@ -15,8 +15,8 @@ pub(super) fn removable() -> World {
     let world = World::small();
     world.units.remove(lun(0)).unwrap();
     let identity = sanwire_scsi::Identity::new("vol", crate::testing::UUID).unwrap();
-    let options = DiskOptions { removable: true, ..DiskOptions::default() };
-    world.units.add(lun(0), Disk::new(identity, world.store.clone(), options).unwrap()).unwrap();
+    let options = UnitOptions { removable: true, ..UnitOptions::default() };
+    world.units.add(lun(0), LogicalUnit::new(identity, world.store.clone(), options).unwrap()).unwrap();
     world
 }
 

@@ -10,7 +10,7 @@ use sanwire_scsi::{Extent, Identity, Piece, Reply, Status, Task, build};
 use sanwire_store::{RamStore, Request, Started, Store};
 
 use crate::testing::{NEXUS, OTHER, UUID, World, lun, task};
-use crate::{Disk, DiskOptions, Progress};
+use crate::{LogicalUnit, Progress, UnitOptions};
 
 /// What the store in memory is made of.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -29,7 +29,7 @@ fn world() -> World {
         let _ = store.start(Request::Write { offset_bytes: offset_bytes as u64, data });
     }
     world.units.remove(lun(0)).unwrap();
-    let disk = Disk::new(Identity::new("ram", UUID).unwrap(), Arc::new(store), DiskOptions::default()).unwrap();
+    let disk = LogicalUnit::new(Identity::new("ram", UUID).unwrap(), Arc::new(store), UnitOptions::default()).unwrap();
     world.units.add(lun(0), disk).unwrap();
     world.memory = Region::new(4096).unwrap();
     world

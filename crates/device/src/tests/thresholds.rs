@@ -5,7 +5,7 @@ use sanwire_scsi::{AdditionalSense, Cdb, Extent, Identity, PageControl, Sense, S
 use sanwire_store::{RamStore, Store};
 
 use crate::testing::{NEXUS, OTHER, Op, World, disk, lun};
-use crate::{Disk, DiskOptions};
+use crate::{LogicalUnit, UnitOptions};
 
 const LOG_SENSE: [u8; 10] = [0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 255, 0];
 
@@ -23,7 +23,7 @@ fn on(store: RamStore) -> World {
     let world = World::small();
     world.units.remove(lun(0)).unwrap();
     let identity = Identity::new("ram", crate::testing::UUID).unwrap();
-    let disk = Disk::new(identity, Arc::new(store) as Arc<dyn Store>, DiskOptions::default()).unwrap();
+    let disk = LogicalUnit::new(identity, Arc::new(store) as Arc<dyn Store>, UnitOptions::default()).unwrap();
     world.units.add(lun(0), disk).unwrap();
     world
 }

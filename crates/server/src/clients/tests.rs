@@ -2,7 +2,7 @@ use std::fs;
 use std::net::IpAddr;
 
 use sanwire_core::Lun;
-use sanwire_device::{Disk, DiskOptions};
+use sanwire_device::{LogicalUnit, UnitOptions};
 use sanwire_scsi::Identity;
 use sanwire_store::RamStore;
 
@@ -20,7 +20,7 @@ fn volumes(names: &[&str]) -> Arc<LogicalUnits> {
     let units = Arc::new(LogicalUnits::new());
     for (name, number) in names.iter().zip(0..) {
         let identity = Identity::new(name, [number as u8; 16]).unwrap();
-        let disk = Disk::new(identity, Arc::new(RamStore::new(1 << 20, 512)), DiskOptions::default()).unwrap();
+        let disk = LogicalUnit::new(identity, Arc::new(RamStore::new(1 << 20, 512)), UnitOptions::default()).unwrap();
         units.add(Lun::new(number).unwrap(), disk).unwrap();
     }
     units

@@ -1,5 +1,5 @@
 use sanwire_core::Lun;
-use sanwire_device::DiskOptions;
+use sanwire_device::UnitOptions;
 use sanwire_iscsi::{Authentication, ChapSecret};
 use sanwire_scsi::vpd::{DesignatorKind, TargetPort};
 use sanwire_scsi::{DeviceIdentification, Identity};
@@ -26,7 +26,7 @@ fn volumes(names: &[&str]) -> LogicalUnits {
     let units = LogicalUnits::new();
     for (name, number) in names.iter().zip(0..) {
         let store = Arc::new(RamStore::new(1 << 20, 512));
-        units.add(lun(number), Disk::new(identity(name), store, DiskOptions::default()).unwrap()).unwrap();
+        units.add(lun(number), LogicalUnit::new(identity(name), store, UnitOptions::default()).unwrap()).unwrap();
     }
     units
 }
@@ -185,7 +185,7 @@ fn a_disk_of_several_targets_is_one_and_two_disks_of_one_name_are_none() {
     assert!(world.reaches("b"));
     let twin = Identity::new("d", identity("b").uuid()).unwrap();
     let store = Arc::new(RamStore::new(1 << 20, 512));
-    world.volumes.add(lun(9), Disk::new(twin, store, DiskOptions::default()).unwrap()).unwrap();
+    world.volumes.add(lun(9), LogicalUnit::new(twin, store, UnitOptions::default()).unwrap()).unwrap();
     let configs = ["a", "b", "d"].map(|volume| target(volume, &["any"])).to_vec();
     world.exports.replace(configs, &world.volumes).unwrap();
     assert_eq!(world.reach("b"), None);

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, Protection};
-use sanwire_device::Disk;
+use sanwire_device::LogicalUnit;
 use sanwire_iscsi::IscsiName;
 use sanwire_store::{Acceptance, VolumeSpec};
 
@@ -247,7 +247,7 @@ impl Manager {
         Ok(for_now(format!("volume {name} is not served any more")))
     }
 
-    fn find(&self, name: &str) -> Option<(Lun, Arc<Disk>)> {
+    fn find(&self, name: &str) -> Option<(Lun, Arc<LogicalUnit>)> {
         self.target.units().iter().into_iter().find(|(_, disk)| disk.identity().name() == name)
     }
 

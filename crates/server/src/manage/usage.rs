@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use sanwire_device::Disk;
+use sanwire_device::LogicalUnit;
 
 use super::difference::Difference;
 use super::{ManageError, Manager};
@@ -105,7 +105,7 @@ impl Manager {
         prospect: &Prospect<'_>,
         removed: &[String],
     ) -> Result<Vec<String>, ManageError> {
-        let takes = |user: &User, disk: &Disk| match user.access {
+        let takes = |user: &User, disk: &LogicalUnit| match user.access {
             Access::HyperScsi { client, peer, is_read_only } => {
                 let may_write = !is_read_only && !disk.store().geometry().read_only;
                 let volume = disk.identity().name();

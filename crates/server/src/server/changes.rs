@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Lun, Protection};
-use sanwire_device::{AddError, Disk, LogicalUnits};
+use sanwire_device::{AddError, LogicalUnit, LogicalUnits};
 use sanwire_iscsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
 use sanwire_store::{Acceptance, VolumeSpec};
@@ -225,7 +225,7 @@ impl Server {
     }
 
     /// The hosts that used this volume when the server ended, and may still come back.
-    pub(crate) fn awaited(&self, volume: &Disk) -> Vec<Host> {
+    pub(crate) fn awaited(&self, volume: &LogicalUnit) -> Vec<Host> {
         self.past_uses.awaited(volume.identity().uuid())
     }
 

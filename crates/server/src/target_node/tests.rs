@@ -1,6 +1,6 @@
 use std::sync::Weak;
 
-use sanwire_device::DiskOptions;
+use sanwire_device::UnitOptions;
 use sanwire_scsi::Identity;
 use sanwire_store::RamStore;
 
@@ -15,7 +15,7 @@ fn volumes(names: &[&str]) -> LogicalUnits {
     for (name, number) in names.iter().zip(0..) {
         let identity = Identity::new(name, [number as u8; 16]).unwrap();
         let store = Arc::new(RamStore::new(1 << 20, 512));
-        units.add(lun(number), Disk::new(identity, store, DiskOptions::default()).unwrap()).unwrap();
+        units.add(lun(number), LogicalUnit::new(identity, store, UnitOptions::default()).unwrap()).unwrap();
     }
     units
 }

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
 
 use sanwire_core::Lun;
-use sanwire_device::{Disk, DiskOptions, Volatility};
+use sanwire_device::{LogicalUnit, UnitOptions, Volatility};
 use sanwire_scsi::{AdditionalSense, Cdb, Identity, Sense, SenseKey, Status, build};
 use sanwire_store::{ErrorKind, Geometry, KernelOp, Outcome, RamStore, Request, Started, Store, StoreError};
 
@@ -98,7 +98,7 @@ struct Two {
     here: Initiator,
     there: Initiator,
     store: Arc<FlushStore>,
-    disk: Arc<Disk>,
+    disk: Arc<LogicalUnit>,
     world: World,
 }
 
@@ -108,8 +108,9 @@ impl Two {
         let memory = RamStore::new(1 << 20, BLOCK_BYTES as u32);
         let store = Arc::new(FlushStore { memory, next: Mutex::new(Next::Succeeds), changed: Condvar::new() });
         let volatility = Some(Volatility { verifier: [9; 16], has_failed: false, tenure: None, keeper: None });
-        let options = DiskOptions { volatility, ..DiskOptions::default() };
-        let disk = Disk::new(Identity::new("flushed", [4; 16]).unwrap(), Arc::clone(&store) as _, options).unwrap();
+        let options = UnitOptions { volatility, ..UnitOptions::default() };
+        let disk =
+            LogicalUnit::new(Identity::new("flushed", [4; 16]).unwrap(), Arc::clone(&store) as _, options).unwrap();
         let lun = Lun::new(FLUSHED).unwrap();
         let disk = world.target.units().add(lun, disk).unwrap();
         let mut exports = world.target.exports();

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sanwire_core::{Lun, Protection};
-use sanwire_device::{Disk, DiskOptions};
+use sanwire_device::{LogicalUnit, UnitOptions};
 use sanwire_hyperscsi::{Identity, Recovery, random};
 use sanwire_io::file::EngineKind;
 use sanwire_scsi::Identity as DiskIdentity;
@@ -99,7 +99,8 @@ impl World {
         let store = Arc::new(GatedStore::new());
         let identity = DiskIdentity::new("gated", [7; 16]).unwrap();
         let disk =
-            Disk::new(identity, Arc::clone(&store) as _, DiskOptions { patience, ..DiskOptions::default() }).unwrap();
+            LogicalUnit::new(identity, Arc::clone(&store) as _, UnitOptions { patience, ..UnitOptions::default() })
+                .unwrap();
         target.units().add(Lun::new(GATED).unwrap(), disk).unwrap();
         let units = [(GATED, "gated"), (DELAYED, "delayed"), (PROMPT, "prompt")];
         let units = units.map(|(lun, name)| (Lun::new(lun).unwrap(), name.to_owned()));

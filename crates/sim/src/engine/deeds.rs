@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_core::{Lun, NexusId};
-use sanwire_device::Disk;
+use sanwire_device::LogicalUnit;
 use sanwire_engine::{Selection, Which};
 
 use super::initiator::{Initiator, Kind};
@@ -134,7 +134,7 @@ impl World {
         let all = self.units_by_number();
         let (chosen, _) = self.random.choose(&all);
         let meant = self.units.iter().into_iter().enumerate().filter(|(at, _)| is_of_all || *at == chosen);
-        let meant: Vec<(Lun, Arc<Disk>)> = meant.map(|(_, unit)| unit).collect();
+        let meant: Vec<(Lun, Arc<LogicalUnit>)> = meant.map(|(_, unit)| unit).collect();
         meant.iter().for_each(|(lun, _)| _ = self.units.logical_unit_reset(*lun));
         let which = Which::On(meant.into_iter().map(|(_, disk)| disk).collect());
         self.abort_everywhere(shard, AbortedBy::Function, Selection { by: nexus, which })?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_core::{Instant, Lun, NexusId};
-use sanwire_device::{Disk, DiskOptions, LogicalUnits};
+use sanwire_device::{LogicalUnit, LogicalUnits, UnitOptions};
 use sanwire_engine::{Selection, Which};
 use sanwire_scsi::Identity;
 use sanwire_store::{ErrorKind, Patience};
@@ -94,9 +94,9 @@ impl World {
         let patience = Patience { full: plan.patience, gone: plan.patience };
         for (number, disk) in disks.iter().enumerate() {
             let name = Identity::new(&format!("disk{number}"), [number as u8 + 1; 16]);
-            let options = DiskOptions { slot: number as u16, patience, ..DiskOptions::default() };
+            let options = UnitOptions { slot: number as u16, patience, ..UnitOptions::default() };
             let store = Arc::new(DiskStore(Arc::clone(disk)));
-            let disk = Disk::new(name.map_err(|error| format!("{error:?}"))?, store, options);
+            let disk = LogicalUnit::new(name.map_err(|error| format!("{error:?}"))?, store, options);
             let lun = Lun::new(number as u16).unwrap_or_default();
             units.add(lun, disk.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
         }

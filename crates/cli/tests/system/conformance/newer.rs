@@ -11,7 +11,11 @@ const RUN: &str = "libiscsi's repository at 65ebd14 (June 2026), run by hand in 
 
 /// Tests of the suite, the tests of our own that stand for them, and where these are.
 const OWN: [(&str, &str, &str); 12] = [
-    ("CompareAndWrite.MiscompareSense", "a_miscompare_tells_each_place_of_a_block", "device/src/tests/compare_and_write.rs"),
+    (
+        "CompareAndWrite.MiscompareSense",
+        "a_miscompare_tells_each_place_of_a_block",
+        "device/src/tests/compare_and_write.rs",
+    ),
     ("ExtendedCopy.Large", "one_segment_copies_as_much_as_the_unit_says_that_it_may", "device/src/tests/copy.rs"),
     ("Inquiry.VPDPageCodesSorted", "pages_have_the_bytes_of_the_standard", "scsi/src/vpd.rs"),
     (

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{SMALL, TestStore, UUID, lun, ports};
-use crate::{Disk, DiskError, DiskOptions, KeptError, Progress, RecordError, ReservationKeeper, Saved};
+use crate::{KeptError, LogicalUnit, Progress, RecordError, ReservationKeeper, Saved, UnitError, UnitOptions};
 use sanwire_scsi::Identity;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,10 +54,10 @@ impl ReservationKeeper for Keeper {
     }
 }
 
-fn open(keeper: &Arc<Keeper>) -> Result<Disk, DiskError> {
+fn open(keeper: &Arc<Keeper>) -> Result<LogicalUnit, UnitError> {
     let keeper: Arc<dyn ReservationKeeper> = keeper.clone();
-    let options = DiskOptions { reservations: Some(keeper), ..DiskOptions::default() };
-    Disk::new(Identity::new("vol", UUID).unwrap(), TestStore::new(SMALL), options)
+    let options = UnitOptions { reservations: Some(keeper), ..UnitOptions::default() };
+    LogicalUnit::new(Identity::new("vol", UUID).unwrap(), TestStore::new(SMALL), options)
 }
 
 /// The disk as it is after a restart; the nexuses come anew.
@@ -202,10 +202,10 @@ fn a_disk_does_not_begin_without_knowing_what_is_reserved() {
     keeper.record.lock().unwrap().as_mut().unwrap()[20] ^= 1;
     let error = open(&keeper).map(drop).unwrap_err();
     let (place, reason) = ("memory".to_owned(), RecordError::Damaged);
-    assert_eq!(error, DiskError::Reservations(KeptError::Damaged { place, reason }));
+    assert_eq!(error, UnitError::Reservations(KeptError::Damaged { place, reason }));
     assert!(error.to_string().contains("kept in memory are not usable: it is damaged; restore the file"), "{error}");
     keeper.fails.store(true, Ordering::Relaxed);
-    assert!(matches!(open(&keeper), Err(DiskError::Reservations(KeptError::Unreadable { .. }))));
+    assert!(matches!(open(&keeper), Err(UnitError::Reservations(KeptError::Unreadable { .. }))));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_core::{Instant, Lun};
-use sanwire_device::Disk;
+use sanwire_device::LogicalUnit;
 use sanwire_engine::Which;
 use sanwire_iscsi::{Function, ManageHandle, ManageOutcome, TargetId};
 
@@ -72,7 +72,7 @@ impl Shard {
         if is_cold {
             self.iscsi.cold_resets.insert(request, target);
         }
-        let mut disks: Vec<Arc<Disk>> = Vec::new();
+        let mut disks: Vec<Arc<LogicalUnit>> = Vec::new();
         for (lun, disk) in units {
             export.units.logical_unit_reset(lun);
             disks.push(disk);

@@ -5,12 +5,12 @@ use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Completion, Geometry, Outcome, Request};
 
-use crate::disk::Disk;
+use crate::disk::verify::compare;
 use crate::exclusion::{Access, Claim};
 use crate::execution::{State, finish};
 use crate::fault;
+use crate::logical_unit::LogicalUnit;
 use crate::step::{Range, Refusal, Step, frame, length_error, take_data};
-use crate::verify::compare;
 
 /// A swap under way.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) fn compare_and_write_max_blocks(geometry: &Geometry) -> u8 {
 pub(crate) fn compare_and_write(
     extent: Extent,
     force_unit_access: bool,
-    disk: &Disk,
+    disk: &LogicalUnit,
     geometry: &Geometry,
     task: &mut Task,
     memory: &Region,
@@ -60,7 +60,7 @@ pub(crate) fn compare_and_write(
 pub(crate) fn or_write(
     extent: Extent,
     force_unit_access: bool,
-    disk: &Disk,
+    disk: &LogicalUnit,
     geometry: &Geometry,
     task: &mut Task,
     memory: &Region,
@@ -76,7 +76,7 @@ fn begin(
     range: Range,
     sent_bytes: usize,
     force_unit_access: bool,
-    disk: &Disk,
+    disk: &LogicalUnit,
     task: &mut Task,
     memory: &Region,
 ) -> Result<Step, Refusal> {
@@ -100,7 +100,7 @@ impl Swap {
         Claim { range: self.range, access: Access::Alone }
     }
 
-    pub(crate) fn next(mut self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
+    pub(crate) fn next(mut self, disk: &LogicalUnit, completion: Completion) -> Result<Step, Sense> {
         let outcome = completion.map_err(|error| disk.fault(&error))?;
         let Some(sent) = self.sent.take() else { return Ok(finish(self.flush)) };
         let Outcome::Read(mut found) = outcome else { return Err(fault::INTERNAL) };

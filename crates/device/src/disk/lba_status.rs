@@ -3,9 +3,9 @@
 use sanwire_scsi::{Sense, Task};
 use sanwire_store::{Allocation, Completion, Geometry, Outcome, Request};
 
-use crate::disk::Disk;
 use crate::execution::State;
 use crate::fault;
+use crate::logical_unit::LogicalUnit;
 use crate::step::{Range, Step};
 
 const HEADER_BYTES: usize = 8;
@@ -56,7 +56,7 @@ pub(crate) fn get_lba_status(lba: u64, allocation_bytes: u32, geometry: &Geometr
 }
 
 impl Mapping {
-    pub(crate) fn next(mut self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
+    pub(crate) fn next(mut self, disk: &LogicalUnit, completion: Completion) -> Result<Step, Sense> {
         match completion.map_err(|error| disk.fault(&error))? {
             Outcome::Allocated(allocation) => self.take(allocation),
             _ => return Err(fault::INTERNAL),

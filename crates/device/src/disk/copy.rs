@@ -12,11 +12,11 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Outcome, Request};
 
 use crate::copy_targets::Reached;
-use crate::disk::Disk;
 use crate::dispatch::{Beginning, cut};
 use crate::exclusion::Claim;
 use crate::execution::{Hold, State, Turn};
 use crate::fault;
+use crate::logical_unit::LogicalUnit;
 use crate::reservation::AbortScope;
 use crate::step::{Refusal, Step, frame};
 
@@ -113,7 +113,7 @@ pub(crate) fn receive_copy_results(
 
 impl Copying {
     /// The disk that works for it now.
-    pub(crate) fn disk(&self) -> &Arc<Disk> {
+    pub(crate) fn disk(&self) -> &Arc<LogicalUnit> {
         match self.stage {
             Stage::Reading { .. } => &self.leg.source.disk,
             Stage::Writing { .. } | Stage::Flushing => &self.leg.destination.disk,

@@ -4,9 +4,9 @@ use sanwire_buffer::{Region, Slice};
 use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
-use crate::disk::Disk;
 use crate::execution::{State, finish};
 use crate::fault;
+use crate::logical_unit::LogicalUnit;
 use crate::step::{Range, Refusal, Step, frame, length_error, take_data};
 
 /// One request of the series: so much is written at once, ...
@@ -38,7 +38,7 @@ enum Method {
 pub(crate) fn write_same(
     extent: Extent,
     (unmap, no_data): (bool, bool),
-    disk: &Disk,
+    disk: &LogicalUnit,
     geometry: &Geometry,
     task: &mut Task,
     memory: &Region,
@@ -81,7 +81,7 @@ impl Fill {
         self.flush
     }
 
-    pub(crate) fn next(self, disk: &Disk, completion: Completion, memory: &Region) -> Result<Step, Sense> {
+    pub(crate) fn next(self, disk: &LogicalUnit, completion: Completion, memory: &Region) -> Result<Step, Sense> {
         match completion {
             Ok(_) => Ok(match self.advance() {
                 // It may take long: others have their turn between, and may abort it.

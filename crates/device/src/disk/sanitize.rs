@@ -10,11 +10,11 @@ use sanwire_buffer::{Region, Slice};
 use sanwire_scsi::{AdditionalSense, Sanitize, SanitizeMethod, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Geometry, Request};
 
-use crate::disk::Disk;
+use crate::disk::write_same::DISCARD_BYTES;
 use crate::exclusion::{Access, Claim};
 use crate::execution::State;
+use crate::logical_unit::LogicalUnit;
 use crate::step::{Range, Refusal, Step, frame};
-use crate::write_same::DISCARD_BYTES;
 
 /// One request of an overwrite.
 const WRITE_BYTES: u64 = 256 << 10;
@@ -111,7 +111,7 @@ enum Method {
 
 pub(crate) fn sanitize(
     asked: Sanitize,
-    disk: &Disk,
+    disk: &LogicalUnit,
     geometry: &Geometry,
     task: &Task,
     memory: &Region,
@@ -179,7 +179,7 @@ impl Sanitizing {
         Claim { range: Range { offset_bytes: 0, length_bytes: u64::MAX }, access: Access::Alone }
     }
 
-    pub(crate) fn next(mut self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
+    pub(crate) fn next(mut self, disk: &LogicalUnit, completion: Completion) -> Result<Step, Sense> {
         if completion.is_err() {
             disk.sanitize.fail(self.may_be_given_up);
             return Err(COMMAND_FAILED);

@@ -4,10 +4,10 @@ use sanwire_buffer::Slice;
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task, UnmapList};
 use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
-use crate::disk::Disk;
+use crate::disk::write_same::DISCARD_BYTES;
 use crate::execution::{State, finish};
+use crate::logical_unit::LogicalUnit;
 use crate::step::{Range, Step};
-use crate::write_same::DISCARD_BYTES;
 
 /// The most descriptors of one UNMAP.
 pub(crate) const DESCRIPTORS_MAX: usize = 256;
@@ -26,7 +26,12 @@ pub(crate) struct Unmapping {
     flush: bool,
 }
 
-pub(crate) fn unmap(parameter_bytes: u16, disk: &Disk, geometry: &Geometry, task: &mut Task) -> Result<Step, Sense> {
+pub(crate) fn unmap(
+    parameter_bytes: u16,
+    disk: &LogicalUnit,
+    geometry: &Geometry,
+    task: &mut Task,
+) -> Result<Step, Sense> {
     disk.check_writable(geometry)?;
     if parameter_bytes == 0 {
         return Ok(Step::Good);
@@ -63,7 +68,7 @@ impl Unmapping {
         self.flush
     }
 
-    pub(crate) fn next(self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
+    pub(crate) fn next(self, disk: &LogicalUnit, completion: Completion) -> Result<Step, Sense> {
         match completion {
             Ok(_) => self.advance(),
             // SBC-4 4.7.3.4: unmapping is a request, not an order. What cannot be given back stays.

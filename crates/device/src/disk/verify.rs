@@ -4,9 +4,9 @@ use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Geometry, Outcome, Request};
 
-use crate::disk::Disk;
 use crate::execution::State;
 use crate::fault;
+use crate::logical_unit::LogicalUnit;
 use crate::piece::{Part, memory_max_bytes};
 use crate::step::{Range, Refusal, Step, frame, take_data, written_bytes};
 
@@ -55,7 +55,7 @@ pub(crate) fn verify(
 pub(crate) fn write_and_verify(
     Part { extent, from_bytes, .. }: Part,
     check: ByteCheck,
-    disk: &Disk,
+    disk: &LogicalUnit,
     geometry: &Geometry,
     task: &mut Task,
     memory: &Region,
@@ -84,7 +84,7 @@ impl Verification {
         matches!(self.stage, Stage::Writing { .. })
     }
 
-    pub(crate) fn next(self, disk: &Disk, completion: Completion) -> Result<Step, Sense> {
+    pub(crate) fn next(self, disk: &LogicalUnit, completion: Completion) -> Result<Step, Sense> {
         let Verification { expected, from_bytes, stage } = self;
         match (stage, completion) {
             (Stage::Writing { offset_bytes, buffer }, Ok(_)) => {

@@ -43,6 +43,7 @@
 mod name;
 mod raw;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -56,8 +57,9 @@ use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, ReadOnlyLayer, 
 use crate::memory;
 use crate::{Expectation, FileOptions, FileStore, Known, NullStore, OpenError, Patience, RamStore, Store};
 
-/// A volume: its name and its store. Made from text by `parse`, or from a TOML table by serde.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+/// A volume: its name and its store. Made from text by `parse`, or from a TOML table by serde; as text it is the form of one
+/// line, from which the same volume is made again. Two are equal that mean the same, however they were written.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "raw::RawVolume")]
 pub struct VolumeSpec {
     /// What clients call it.
@@ -72,6 +74,75 @@ pub struct VolumeSpec {
     pub compressible: bool,
     /// How long its commands wait for a store that cannot do its work now.
     pub patience: Patience,
+    /// As it was written, in either form.
+    written: raw::RawVolume,
+}
+
+impl PartialEq for VolumeSpec {
+    fn eq(&self, other: &Self) -> bool {
+        let VolumeSpec { name, store, removable, security, compressible, patience, written: _ } = self;
+        *name == other.name
+            && *store == other.store
+            && (removable, security, compressible) == (&other.removable, &other.security, &other.compressible)
+            && *patience == other.patience
+    }
+}
+
+impl fmt::Display for VolumeSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.written.fmt(f)
+    }
+}
+
+impl VolumeSpec {
+    /// The same volume with another protection on the wire; `None`: as the server's other volumes.
+    #[must_use]
+    pub fn with_security(mut self, security: Option<Protection>) -> Self {
+        self.written.set("security", security.map(|level| level.to_string()));
+        self.security = security;
+        self
+    }
+
+    /// The same volume, wherever the process that opens it stands: a relative path is made absolute.
+    #[must_use]
+    pub fn with_absolute_path(mut self) -> Self {
+        if let Backing::File { path, options } = &mut self.store.backing
+            && let Ok(absolute) = std::path::absolute(&*path)
+            && let (false, Some(text)) = (options.only_block_device, absolute.to_str())
+        {
+            self.written.store = format!("file:{text}");
+            *path = absolute;
+        }
+        self
+    }
+
+    /// The size that is written, where one is: what has the size that it has, like a block device, says none.
+    #[must_use]
+    pub fn size_bytes(&self) -> Option<u64> {
+        match &self.store.backing {
+            Backing::Ram { size_bytes } | Backing::Null { size_bytes } => Some(*size_bytes),
+            Backing::File { options, .. } => options.size_bytes,
+        }
+    }
+
+    /// The same volume with another size, if it says one; a file that is shorter is made longer when it is opened.
+    #[must_use]
+    pub fn with_size(mut self, size_bytes: u64) -> Self {
+        match &mut self.store.backing {
+            Backing::Ram { size_bytes: size } | Backing::Null { size_bytes: size } => {
+                *size = size_bytes;
+                let kind = self.written.store.split(':').next().unwrap_or_default();
+                self.written.store = format!("{kind}:{size_bytes}");
+            }
+            Backing::File { options, .. } if options.size_bytes.is_some() => {
+                (options.size_bytes, options.grow) = (Some(size_bytes), true);
+                self.written.set("size", Some(size_bytes.to_string()));
+                self.written.set("grow", Some(true.to_string()));
+            }
+            Backing::File { .. } => {}
+        }
+        self
+    }
 }
 
 /// What is at the bottom.

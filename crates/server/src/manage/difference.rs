@@ -31,7 +31,7 @@ impl Difference {
                 None => difference.added.push(spec.clone()),
                 Some(old) if *old == spec => {}
                 Some(old) => {
-                    let secured = VolumeSpec { security: spec.security, ..(*old).clone() };
+                    let secured = VolumeSpec::clone(old).with_security(spec.security);
                     let size_bytes = new_size(&secured, spec);
                     if secured != *spec && size_bytes.is_none() {
                         difference.kept.push(name);

@@ -39,7 +39,7 @@ impl Manager {
         let missing = || ManageError::NoVolume(name.to_owned());
         let (lun, _) = self.find(name).ok_or_else(missing)?;
         let volume = self.volumes.iter_mut().find(|volume| *volume.spec.name == *name).ok_or_else(missing)?;
-        let wanted = VolumeSpec { security, ..volume.spec.clone() };
+        let wanted = volume.spec.clone().with_security(security);
         let usual = self.protection;
         let [before, after] = [&volume.spec, &wanted].map(|spec| spec.security.unwrap_or(usual));
         self.target.secure_volume(lun, &wanted)?;

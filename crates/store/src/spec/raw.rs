@@ -1,5 +1,6 @@
 //! The two written forms of a volume, and their one way into [`VolumeSpec`].
 
+use std::fmt;
 use std::str::FromStr;
 
 use sanwire_core::Size;
@@ -85,8 +86,8 @@ const LEVELS: &str = "none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305"
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawVolume {
-    name: String,
-    store: String,
+    pub(super) name: String,
+    pub(super) store: String,
     #[serde(default)]
     size: Values,
     #[serde(default)]
@@ -201,6 +202,13 @@ impl RawVolume {
         Ok(raw)
     }
 
+    /// Gives a key this value alone; none: takes it away.
+    pub(super) fn set(&mut self, key: &str, value: Option<String>) {
+        if let Some(values) = self.values_mut(key) {
+            values.0 = value.into_iter().collect();
+        }
+    }
+
     fn values_mut(&mut self, key: &str) -> Option<&mut Values> {
         Some(match key {
             "size" => &mut self.size,
@@ -219,6 +227,27 @@ impl RawVolume {
             "seed" => &mut self.seed,
             _ => return None,
         })
+    }
+
+    fn values(&self, key: &str) -> &[String] {
+        let values = match key {
+            "size" => &self.size,
+            "grow" => &self.grow,
+            "block" => &self.block,
+            "readonly" => &self.readonly,
+            "removable" => &self.removable,
+            "security" => &self.security,
+            "compression" => &self.compression,
+            "when-full" => &self.when_full,
+            "when-gone" => &self.when_gone,
+            "thick" => &self.thick,
+            "direct" => &self.direct,
+            "delay" => &self.delay,
+            "error" => &self.error,
+            "seed" => &self.seed,
+            _ => return &[],
+        };
+        &values.0
     }
 
     fn to_patience(&self) -> Result<Patience, SpecError> {
@@ -293,8 +322,24 @@ impl TryFrom<RawVolume> for VolumeSpec {
         })?;
         let compressible = compressible.unwrap_or(true);
         let (name, store, patience) = (raw.name.parse()?, raw.to_store()?, raw.to_patience()?);
-        Ok(VolumeSpec { name, store, removable, security, compressible, patience })
+        Ok(VolumeSpec { name, store, removable, security, compressible, patience, written: raw })
     }
+}
+
+/// The form of one line, from which the same volume is made again.
+impl fmt::Display for RawVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, escaped(&self.store))?;
+        for key in KEYS {
+            self.values(key).iter().try_for_each(|value| write!(f, ",{key}={}", escaped(value)))?;
+        }
+        Ok(())
+    }
+}
+
+/// What [`split_at_commas`] takes for one part that is this text.
+fn escaped(text: &str) -> String {
+    text.replace('\\', r"\\").replace(',', r"\,")
 }
 
 impl FromStr for VolumeSpec {

@@ -180,3 +180,48 @@ fn more_memory_than_the_machine_has_is_refused() {
     assert!(store.resize(1 << 50).unwrap_err().to_string().contains("this machine has less memory"));
     assert_eq!(store.geometry().length_bytes, 1 << 20);
 }
+
+#[test]
+fn a_volume_is_written_as_the_text_that_makes_it_again() {
+    for text in [
+        "a=ram:1M",
+        "a=null:512M,block=4096,security=aes-128-gcm,compression=off",
+        r"disk0=file:/srv/a\,b\\\,c.img,size=10G,grow,readonly,removable,when-full=wait:60s,delay=read:5ms,delay=1s,error=read:0.01,seed=7",
+        "sdb=/dev/sdb,thick,direct,when-gone=error",
+    ] {
+        let spec = volume(text);
+        assert_eq!(volume(&spec.to_string()), spec, "{text}");
+    }
+    let table: VolumeSpec =
+        toml::from_str("name = \"a\"\nstore = \"file:/x,y\"\nsize = 1048576\nremovable = true").unwrap();
+    assert_eq!(table.to_string(), r"a=file:/x\,y,size=1048576,removable=true");
+}
+
+#[test]
+fn a_volume_with_another_size_or_protection_is_written_so() {
+    let changed = |text: &str| volume(text).with_size(3 << 20).with_security(Some(Protection::Hash));
+    for (text, expected) in [
+        ("a=ram:1M", "a=ram:3M,security=hash"),
+        ("a=null:1M,security=none,readonly", "a=null:3M,security=hash,readonly"),
+        ("a=file:/x,size=1M", "a=file:/x,size=3M,grow,security=hash"),
+        ("a=file:/x", "a=file:/x,security=hash"),
+        ("a=/dev/sda", "a=/dev/sda,security=hash"),
+    ] {
+        let (changed, expected) = (changed(text), volume(expected));
+        assert_eq!(changed, expected, "{text}");
+        assert_eq!(volume(&changed.to_string()), expected, "{text}");
+        assert_eq!(changed.size_bytes(), expected.size_bytes(), "{text}");
+    }
+    assert_eq!(volume("a=ram:1M,security=hash").with_security(None), volume("a=ram:1M"));
+}
+
+#[test]
+fn a_relative_path_is_made_absolute() {
+    let here = std::env::current_dir().unwrap();
+    let expected = volume(&format!("a=file:{}/x.img,size=1M", here.display()));
+    let absolute = volume("a=file:x.img,size=1M").with_absolute_path();
+    assert_eq!((&absolute, volume(&absolute.to_string())), (&expected, expected.clone()));
+    for text in ["a=ram:1M", "a=file:/x", "a=/dev/sda"] {
+        assert_eq!(volume(text).with_absolute_path(), volume(text), "{text}");
+    }
+}

@@ -13,7 +13,7 @@ use sanwire_fuzz::command::Command;
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Features, Identity, Operation, Piece, Status, Task};
-use sanwire_store::RamStore;
+use sanwire_store::{CompletionQueue, RamStore};
 
 /// A command block whose fields are mostly small, of a command that a disk may have.
 fn cdb(u: &mut Unstructured<'_>) -> Result<Cdb> {
@@ -106,7 +106,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
         let ports = NexusPorts { initiator, target: TargetPort::default() };
         units.nexus_established(NexusId(number.into()), Arc::new(ports));
     }
-    let mut engine = Engine::new(memory.clone());
+    let mut engine = Engine::new(memory.clone(), CompletionQueue::new(|| ()));
     let mut now = Instant::ZERO;
     for number in 0..60 {
         if u.is_empty() {

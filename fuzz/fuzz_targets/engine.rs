@@ -19,7 +19,8 @@ use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Extent, Identity, Task, build, unmap_parameters};
 use sanwire_store::{
-    Completion, ErrorKind, Geometry, KernelOp, Outcome, Patience, RamStore, Request, Started, Store, StoreError,
+    Completion, CompletionQueue, ErrorKind, Geometry, KernelOp, Patience, RamStore, Request, Started, Store,
+    StoreError, blocking,
 };
 
 const BLOCK_BYTES: u32 = 512;
@@ -41,7 +42,7 @@ impl Store for KernelStore {
         self.ram.geometry()
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, _: &CompletionQueue) -> Started {
         Started::Kernel(KernelOp { file: Arc::clone(&self.file), is_block_device: false, request })
     }
 }
@@ -84,7 +85,7 @@ impl World {
             units,
             store,
             memory: memory.clone(),
-            shards: [(); 2].map(|()| Engine::new(memory.clone())),
+            shards: [(); 2].map(|()| Engine::new(memory.clone(), CompletionQueue::new(|| ()))),
             in_flight: Vec::new(),
             active: BTreeSet::new(),
             preempting: BTreeSet::new(),
@@ -149,10 +150,9 @@ impl World {
 
     fn finish(&mut self, shard: usize, work: Work, failure: Option<ErrorKind>) {
         let Work { id, op } = work;
-        let completion: Completion = match (failure, self.store.ram.start(op.request)) {
+        let completion: Completion = match (failure, blocking::run(&self.store.ram, op.request)) {
             (Some(kind), _) => Err(StoreError::new(kind, 0)),
-            (None, Started::Done(completion)) => completion,
-            (None, _) => Ok(Outcome::Done),
+            (None, completion) => completion,
         };
         self.shards[shard].completed(id, completion, self.now);
     }

@@ -7,7 +7,7 @@ use sanwire_core::Lun;
 use sanwire_initiator::{
     AllocatedRun, BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo, WireUnit,
 };
-use sanwire_store::{Outcome, RamStore, Request, Started, Store};
+use sanwire_store::{Outcome, RamStore, Request, blocking};
 
 /// What a volume of this size tells.
 pub(crate) fn info(size_bytes: u64, block_bytes: u32) -> VolumeInfo {
@@ -64,9 +64,7 @@ pub(crate) fn serve(info: VolumeInfo, refuses: impl Fn(&OpKind) -> Option<Volume
 fn perform(store: &RamStore, op: Op) {
     if let OpKind::Allocation { offset_bytes, length_bytes } = op.kind {
         let question = Request::Allocation { offset_bytes, length_bytes };
-        let Started::Done(Ok(Outcome::Allocated(run))) = store.start(question) else {
-            panic!("memory answers at once")
-        };
+        let Ok(Outcome::Allocated(run)) = blocking::run(store, question) else { panic!("nothing else is answered") };
         let run = AllocatedRun { length_bytes: run.length_bytes, is_mapped: run.is_mapped };
         return op.completer.complete(Ok(OpOutput::Allocation(vec![run])));
     }
@@ -78,8 +76,7 @@ fn perform(store: &RamStore, op: Op) {
         OpKind::WriteZeroes { offset_bytes, length_bytes } => Request::WriteZeroes { offset_bytes, length_bytes },
         OpKind::Allocation { offset_bytes, length_bytes } => Request::Allocation { offset_bytes, length_bytes },
     };
-    let Started::Done(Ok(outcome)) = store.start(request) else { panic!("memory answers at once") };
-    op.completer.complete(Ok(match outcome {
+    op.completer.complete(Ok(match blocking::run(store, request).expect("memory takes it") {
         Outcome::Read(frame) => OpOutput::Frame(frame),
         Outcome::Done | Outcome::Allocated(_) => OpOutput::Done,
     }));

@@ -33,7 +33,7 @@ use crate::store_retry::StoreRetry;
 pub enum Progress {
     /// It is over.
     Done(Reply),
-    /// The store must do this, by `execution.store().start(request)`; its completion goes to
+    /// The store must do this, by `execution.store().start(request, ..)`; its completion goes to
     /// [`crate::LogicalUnits::resume`] together with the execution.
     Store(Execution, Request),
     /// [`Reply::good`] without data is to be sent now; the work goes on as with [`Progress::Store`], and what comes in

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! begin(nexus, task) -> Done(reply)
-//!                    -> Store(execution, request)   execution.store().start(request) -> completion
+//!                    -> Store(execution, request)   execution.store().start(request, ..) -> completion
 //!                          resume(execution, completion) -> Done or Store, a bounded number of times
 //!                    -> Abort(execution, scope)      end what the scope covers, then resume(execution, Ok(Done))
 //!                    -> Answered(execution, request) the same, but GOOD is answered before

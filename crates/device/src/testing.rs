@@ -9,7 +9,8 @@ use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Identity, Reply, Sense, Status, Task};
 use sanwire_store::{
-    Allocation, ErrorKind, Geometry, Outcome, Request, ResizeError, Space, Started, Store, StoreError,
+    Allocation, CompletionQueue, ErrorKind, Geometry, Outcome, Request, ResizeError, Space, Started, Store, StoreError,
+    blocking,
 };
 
 use crate::{LogicalUnit, LogicalUnits, NexusPorts, Progress, UnitOptions, Volatility};
@@ -123,7 +124,7 @@ impl Store for TestStore {
         *self.space.lock().unwrap()
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, _: &CompletionQueue) -> Started {
         let (offset, length) = request.range_bytes();
         let geometry = self.geometry();
         assert!(offset.checked_add(length).unwrap() <= geometry.length_bytes, "{request:?} is out of range");
@@ -209,7 +210,7 @@ impl World {
                     return Reply::good(None);
                 }
                 Progress::Store(execution, request) => {
-                    let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+                    let completion = blocking::run(&**execution.store(), request);
                     progress = self.units.resume(execution, completion, &self.memory);
                 }
             }

@@ -150,12 +150,13 @@ impl<H: Handle> Engine<H> {
 
     /// Takes back what a store was to do, if it has not begun.
     fn withdraw(&mut self, tag: u32) -> bool {
-        let waiting = |engine: &Self| engine.work.len() + engine.delayed.len() + engine.stalled.len();
-        let before = waiting(self);
-        self.work.retain(|work| work.id != u64::from(tag));
-        self.delayed.retain(|(_, delayed), _| *delayed != tag);
+        let before = self.stalled.len();
         self.stalled.retain(|(_, stalled)| *stalled != tag);
-        waiting(self) < before
+        if self.stalled.len() < before {
+            return true;
+        }
+        let running = self.running.get(tag as usize).and_then(Option::as_ref);
+        running.is_some_and(|running| self.flights.withdraw(tag, running.course.under_way()))
     }
 
     /// Keeps a command until those that it aborts have ended, in all shards.

@@ -9,10 +9,11 @@ use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
 use sanwire_device::{Execution, LogicalUnits, Progress, Starvation, Waiting};
 use sanwire_scsi::{Reply, Status};
-use sanwire_store::{Completion, Delayed, KernelOp, Started};
+use sanwire_store::{Completion, CompletionQueue, Course, KernelOp, Started};
 
 use crate::abort::{AbortForCommand, Aborted, AtBarrier};
 use crate::backoff::Backoff;
+use crate::flights::Flights;
 use crate::meter::Meter;
 use crate::notice::Notice;
 use crate::pieces::Between;
@@ -65,7 +66,7 @@ pub fn task_aborted() -> Reply {
 #[derive(Debug)]
 #[must_use = "a command waits for it"]
 pub struct Work {
-    /// For [`Engine::completed`]. Another work has the number when this one's completion was given.
+    /// For [`Engine::completed`].
     pub id: u64,
     /// What to do.
     pub op: KernelOp,
@@ -86,6 +87,8 @@ pub(crate) struct Running<H> {
     since: Instant,
     pub(crate) units: Arc<LogicalUnits>,
     pub(crate) execution: Execution,
+    /// What its store has under way for it.
+    pub(crate) course: Course,
     /// What its store was asked, of a volume with patience.
     pub(crate) attempt: Option<Box<Attempt>>,
     pub(crate) aborted: Option<Aborted>,
@@ -112,10 +115,10 @@ pub struct Engine<H> {
     /// Waiting for other commands to leave their blocks, in the order of coming.
     pub(crate) held: VecDeque<Held<H>>,
     backoff: Backoff,
-    /// For the kernel, and not taken yet.
-    pub(crate) work: VecDeque<Work>,
-    /// Waiting for their time.
-    pub(crate) delayed: BTreeMap<(Instant, u32), Delayed>,
+    /// Where stores complete what they do themselves.
+    pub(crate) completions: CompletionQueue,
+    /// What stores have under way for those that run.
+    pub(crate) flights: Flights,
     /// Waiting until their stores can do their work, and when these are asked again.
     pub(crate) stalled: BTreeSet<(Instant, u32)>,
     /// How many wait so, or ask again, and what they keep.
@@ -131,9 +134,10 @@ pub struct Engine<H> {
 }
 
 impl<H: Handle> Engine<H> {
-    /// Executes nothing yet. What commands read, and the shares of all sessions, come from this memory.
+    /// Executes nothing yet. What commands read, and the shares of all sessions, come from this memory. What stores do themselves they
+    /// complete by this queue, which is the engine's own: it wakes the driver, and the driver calls [`Engine::reap`].
     #[must_use]
-    pub fn new(memory: Region) -> Self {
+    pub fn new(memory: Region, completions: CompletionQueue) -> Self {
         Engine {
             starvation: Starvation::new(&memory),
             memory,
@@ -143,8 +147,8 @@ impl<H: Handle> Engine<H> {
             between: Vec::new(),
             held: VecDeque::new(),
             backoff: Backoff::new(BACKOFF_FIRST, BACKOFF_MAX),
-            work: VecDeque::new(),
-            delayed: BTreeMap::new(),
+            completions,
+            flights: Flights::default(),
             stalled: BTreeSet::new(),
             ledger: Arc::default(),
             keeps_too_much: false,
@@ -164,12 +168,12 @@ impl<H: Handle> Engine<H> {
 
     /// What the kernel is to do next.
     pub fn poll_work(&mut self) -> Option<Work> {
-        self.work.pop_front()
+        self.flights.work.pop_front()
     }
 
     /// Takes back work for which there is no room now: it is the next again.
     pub fn give_back(&mut self, work: Work) {
-        self.work.push_front(work);
+        self.flights.work.push_front(work);
     }
 
     /// A command that is over.
@@ -238,7 +242,7 @@ impl<H: Handle> Engine<H> {
                 Progress::NoMemory(_) => return self.end(command, Reply::bare(Status::TaskSetFull)),
             };
             let mut attempt = Attempt::of(&execution, &request);
-            let started = execution.store().start(request);
+            let started = execution.store().start(request, &self.completions);
             let verdict = match (&started, &mut attempt) {
                 (Started::Done(completion @ Err(_)), Some(attempt)) => {
                     attempt.judge(completion, &execution, &self.room(), now)
@@ -255,25 +259,26 @@ impl<H: Handle> Engine<H> {
                 }
                 (started, verdict) => {
                     self.look_at.get_or_insert(now + SLOW);
-                    let units = Arc::clone(units);
-                    let tag = self.park(Running { command, since: now, units, execution, attempt, aborted: None });
-                    if let Verdict::Retry(at) = verdict {
-                        self.stalled.insert((at, tag));
+                    let (units, course) = (Arc::clone(units), Course::default());
+                    let running = Running { command, since: now, units, execution, course, attempt, aborted: None };
+                    let tag = self.park(running);
+                    match verdict {
+                        Verdict::Retry(at) => _ = self.stalled.insert((at, tag)),
+                        _ => self.take_off(tag, started, now),
                     }
-                    return self.wait(tag, started, now);
+                    return;
                 }
             }
         }
     }
 
-    /// Has a parked command's request done by the kernel, or later.
-    pub(crate) fn wait(&mut self, tag: u32, started: Started, now: Instant) {
-        match started {
-            Started::Kernel(op) => self.work.push_back(Work { id: tag.into(), op }),
-            Started::Later(delayed) => {
-                self.delayed.insert((now + delayed.delay, tag), delayed);
-            }
-            Started::Done(_) => {}
+    /// Has done what a parked command's store has left to others.
+    pub(crate) fn take_off(&mut self, tag: u32, started: Started, now: Instant) {
+        let Some(running) = self.running.get_mut(tag as usize).and_then(Option::as_mut) else { return };
+        let flights = &mut self.flights;
+        let end = running.course.begin(started, &mut |number, operation| flights.begin(tag, number, operation, now));
+        if let Some(completion) = end {
+            self.finish(tag, completion, now);
         }
     }
 
@@ -296,9 +301,36 @@ impl<H: Handle> Engine<H> {
         Some(running)
     }
 
-    /// The kernel has done the work with this number, or a store what a parked command waited for.
+    /// The kernel has done the work with this number.
     pub fn completed(&mut self, id: u64, completion: Completion, now: Instant) {
-        let Ok(tag) = u32::try_from(id) else { return };
+        self.advance(id, Started::Done(completion), now);
+    }
+
+    /// Goes on with what stores have completed themselves: when the queue has woken its driver, or in each of its turns.
+    pub fn reap(&mut self, now: Instant) {
+        if !self.flights.has_pending() {
+            return;
+        }
+        for (pending, completion) in self.completions.take() {
+            if let Some(id) = self.flights.landed(pending) {
+                self.completed(id, completion, now);
+            }
+        }
+    }
+
+    /// An operation of a parked command has come to this.
+    fn advance(&mut self, id: u64, started: Started, now: Instant) {
+        let (tag, number) = Flights::split(id);
+        let Some(running) = self.running.get_mut(tag as usize).and_then(Option::as_mut) else { return };
+        let flights = &mut self.flights;
+        let mut begin = |number, operation| flights.begin(tag, number, operation, now);
+        if let Some(completion) = running.course.go_on(number, started, &self.completions, &mut begin) {
+            self.finish(tag, completion, now);
+        }
+    }
+
+    /// The store has ended what it did for a parked command.
+    pub(crate) fn finish(&mut self, tag: u32, completion: Completion, now: Instant) {
         let verdict = self.judge(tag, &completion, now);
         if let Verdict::Retry(_) = verdict {
             return;
@@ -321,7 +353,7 @@ impl<H: Handle> Engine<H> {
     /// When a delayed request is next due, or a waiting command asks again.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let due = self.delayed.first_key_value().map(|((at, _), _)| *at);
+        let due = self.flights.due_at();
         let stalled = self.stalled.first().map(|(at, _)| *at);
         let others = [stalled, self.backoff.at(), self.look_at, self.starvation.poll_timeout()];
         due.into_iter().chain(others.into_iter().flatten()).min()
@@ -329,14 +361,9 @@ impl<H: Handle> Engine<H> {
 
     /// Resumes the requests that are due. What waits for others asks again by [`Engine::retry`].
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(entry) = self.delayed.first_entry()
-            && entry.key().0 <= now
-        {
-            let ((_, tag), delayed) = entry.remove_entry();
-            match delayed.resume() {
-                Started::Done(completion) => self.completed(u64::from(tag), completion, now),
-                started => self.wait(tag, started, now),
-            }
+        while let Some((id, delayed)) = self.flights.take_due(now) {
+            let started = delayed.resume(&self.completions);
+            self.advance(id, started, now);
         }
         self.retry_stalled(now);
         self.tend_starved(now);
@@ -355,8 +382,7 @@ impl<H> fmt::Debug for Engine<H> {
         formatter
             .debug_struct("Engine")
             .field("running", &self.running.iter().flatten().count())
-            .field("for_the_kernel", &self.work.len())
-            .field("delayed", &self.delayed.len())
+            .field("flights", &self.flights)
             .field("stalled", &self.stalled.len())
             .field("held", &self.held.len())
             .field("without_memory", &self.starvation.len())

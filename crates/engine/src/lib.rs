@@ -8,6 +8,7 @@
 //! begin(handle, ..), go_on_with_piece(..)   commands, as front ends bring them
 //! abort(..), leave(..), keep_blocks(..)     their early ends, and what is lost
 //! completed(id, completion)                 the kernel has done this work
+//! reap(now)                                 stores have completed what they did themselves: the queue has woken the driver
 //! barrier_passed(number)                    all shards have ended what a command wanted ended
 //! retry(now)                                in each turn: what waits for others, or for memory, may go on
 //! handle_timeout(now)                       when poll_timeout() says so
@@ -30,6 +31,7 @@ mod abort;
 mod backoff;
 mod barrier;
 mod engine;
+mod flights;
 mod meter;
 mod notice;
 mod pieces;

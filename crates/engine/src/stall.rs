@@ -8,7 +8,7 @@ use sanwire_buffer::{Region, UNIT_BYTES};
 use sanwire_core::Instant;
 use sanwire_device::{Execution, StoreRetry};
 use sanwire_scsi::{Reply, Status};
-use sanwire_store::{Completion, ErrorKind, Patience, Request, Retry, Started, StoreError};
+use sanwire_store::{Completion, ErrorKind, Patience, Request, Retry, StoreError};
 
 use crate::engine::{Engine, Handle, Running};
 use crate::notice::Notice;
@@ -215,12 +215,12 @@ impl<H: Handle> Engine<H> {
             let Some(attempt) = &running.attempt else { continue };
             let memory = attempt.memory.as_ref().unwrap_or(&self.memory);
             match attempt.retry.request(|bytes| memory.frame(bytes)) {
-                Some(request) => match running.execution.store().start(request) {
-                    Started::Done(completion) => self.completed(u64::from(tag), completion, now),
-                    started => self.wait(tag, started, now),
-                },
+                Some(request) => {
+                    let started = running.execution.store().start(request, &self.completions);
+                    self.take_off(tag, started, now);
+                }
                 None => match attempt.failure(running.execution.stalls(), now) {
-                    Some(error) => self.completed(u64::from(tag), Err(error), now),
+                    Some(error) => self.finish(tag, Err(error), now),
                     None => drop(self.stalled.insert((now + RETRY_FIRST, tag))),
                 },
             }

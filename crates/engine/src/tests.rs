@@ -1,3 +1,5 @@
+mod pending;
+
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +11,9 @@ use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Extent, Identity, Reply, Status, Task, build};
-use sanwire_store::{ErrorKind, Geometry, KernelOp, Outcome, Patience, Request, Started, Store, StoreError};
+use sanwire_store::{
+    CompletionQueue, ErrorKind, Geometry, KernelOp, Outcome, Patience, Request, Started, Store, StoreError,
+};
 
 use crate::{AbortBarrier, Engine, Handle, Meter, Notice, Selection, Which, Work};
 
@@ -27,23 +31,25 @@ impl Handle for Command {
     }
 }
 
+const GEOMETRY: Geometry = Geometry {
+    length_bytes: 1 << 20,
+    block_bytes: BLOCK_BYTES as u32,
+    physical_block_bytes: 4096,
+    read_only: false,
+    discards: false,
+    atomic_write_bytes: 0,
+};
+
 /// Leaves all to the kernel.
 #[derive(Debug)]
 struct KernelStore(Arc<File>);
 
 impl Store for KernelStore {
     fn geometry(&self) -> Geometry {
-        Geometry {
-            length_bytes: 1 << 20,
-            block_bytes: BLOCK_BYTES as u32,
-            physical_block_bytes: 4096,
-            read_only: false,
-            discards: false,
-            atomic_write_bytes: 0,
-        }
+        GEOMETRY
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, _: &CompletionQueue) -> Started {
         Started::Kernel(KernelOp { file: Arc::clone(&self.0), is_block_device: false, request })
     }
 }
@@ -57,7 +63,10 @@ struct World {
 
 impl World {
     fn new(patience: Patience) -> Self {
-        let store = Arc::new(KernelStore(Arc::new(File::open("/dev/null").unwrap())));
+        World::over(Arc::new(KernelStore(Arc::new(File::open("/dev/null").unwrap()))), patience)
+    }
+
+    fn over(store: Arc<dyn Store>, patience: Patience) -> Self {
         let options = UnitOptions { patience, ..UnitOptions::default() };
         let disk = LogicalUnit::new(Identity::new("disk", [1; 16]).unwrap(), store, options).unwrap();
         let units = Arc::new(LogicalUnits::new());
@@ -74,7 +83,7 @@ impl World {
     }
 
     fn shard(&self) -> Engine<Command> {
-        Engine::new(self.memory.clone())
+        Engine::new(self.memory.clone(), CompletionQueue::new(|| ()))
     }
 
     fn begin(&self, shard: &mut Engine<Command>, command: Command, task: Task) {

@@ -17,6 +17,7 @@ use sanwire_engine::{Ended, Engine, VolumeCounters, Work, task_aborted};
 use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig as ProtocolConfig};
 use sanwire_io::file::{EngineKind, FileEngine};
 use sanwire_io::{Clock, Poller, Port, Waker};
+use sanwire_store::CompletionQueue;
 
 use self::hyperscsi::Visitors;
 use self::iscsi::IscsiEnd;
@@ -127,7 +128,7 @@ pub(crate) fn run(parts: ShardParts, ready: impl FnOnce(io::Result<()>)) {
 
 impl Shard {
     fn new(parts: ShardParts, files: FileEngine) -> Self {
-        let memory = parts.server.memory.clone();
+        let (memory, waker) = (parts.server.memory.clone(), parts.waker.clone());
         Shard {
             links: Links::new(parts.ports, parts.openers),
             server: Server::new(parts.server),
@@ -136,7 +137,7 @@ impl Shard {
             mail: parts.mail,
             shards: parts.shards,
             index: parts.index,
-            engine: Engine::new(memory),
+            engine: Engine::new(memory, CompletionQueue::new(move || waker.wake())),
             files,
             poller: Poller::new(),
             clock: Clock::new(),
@@ -257,6 +258,7 @@ impl Shard {
             let engine = &mut self.engine;
             self.files.reap(&mut |id, completion| engine.completed(id, completion, now));
         }
+        self.engine.reap(now);
     }
 
     /// Tells the protocols what has become of commands.

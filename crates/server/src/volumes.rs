@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, UnitOptions};
 use sanwire_scsi::Identity;
-use sanwire_store::{
-    Acceptance, Backing, Completion, Expectation, Known, OpenError, Request, Started, Store, VolumeSpec, blocking,
-};
+use sanwire_store::{Acceptance, Backing, Expectation, Known, OpenError, Request, Store, VolumeSpec, blocking};
 
 use crate::config::VolumeConfig;
 use crate::error::StartError;
@@ -194,22 +192,11 @@ pub(crate) fn flush_all(units: &LogicalUnits, state: Option<&Path>) -> io::Resul
 
 /// Makes stable what was written to a volume; `is_last`: there will be no more writes, and that is remembered.
 pub(crate) fn flush_volume(disk: &LogicalUnit, state: Option<&Path>, is_last: bool) -> io::Result<()> {
-    let flushed = disk.flush_by(|| flush(disk.store()).map(drop));
+    let flushed = disk.flush_by(|| blocking::run(&**disk.store(), Request::Flush).map(drop));
     if is_last && let Some(verifier) = disk.verifier() {
         writes::stopped(state, disk.identity().uuid(), verifier, flushed.is_ok());
     }
     flushed.map_err(|error| io::Error::other(error.to_string()))
-}
-
-fn flush(store: &Arc<dyn Store>) -> Completion {
-    let mut started = store.start(Request::Flush);
-    loop {
-        match started {
-            Started::Done(completion) => return completion,
-            Started::Kernel(op) => return blocking::perform(op),
-            Started::Later(delayed) => started = delayed.resume(),
-        }
-    }
 }
 
 #[cfg(test)]

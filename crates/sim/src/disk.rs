@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sanwire_store::{Completion, Geometry, KernelOp, Request, Started, Store};
+use sanwire_store::{Completion, CompletionQueue, Geometry, KernelOp, Request, Started, Store, blocking};
 
 use self::medium::{Broken, Early, Losing, Medium, lock};
 use crate::content::BLOCK_BYTES;
@@ -61,14 +61,8 @@ pub struct Flight {
 
 impl Flight {
     /// It has taken that long: the disk does it now.
-    ///
-    /// # Panics
-    /// When it does not.
     pub fn land(self) -> Completion {
-        match self.store.start(self.request) {
-            Started::Done(completion) => completion,
-            Started::Kernel(_) | Started::Later(_) => unreachable!("the medium answers at once"),
-        }
+        blocking::run(&*self.store, self.request)
     }
 }
 
@@ -137,7 +131,7 @@ impl SimDisk {
         if let Some(mut random) = flush {
             lock(&self.medium.state).lose(&mut random);
         }
-        matches!(self.medium.start(Request::Flush), Started::Done(Ok(_)))
+        blocking::run(&*self.medium, Request::Flush).is_ok()
     }
 
     /// Whether anybody hears of it when a flush fails. What nobody hears the next one is told: of a process that was killed in its flush
@@ -167,7 +161,7 @@ impl Store for SimDisk {
         self.medium.geometry()
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, _: &CompletionQueue) -> Started {
         Started::Kernel(KernelOp { file: Arc::clone(&self.file), is_block_device: false, request })
     }
 }

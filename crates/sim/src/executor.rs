@@ -8,6 +8,7 @@ use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions, Volatility};
 use sanwire_engine::{AbortBarrier, Engine, Handle, Meter, Selection, VolumeCounters, Which, Work};
 use sanwire_scsi::{Identity, Reply, Task};
+use sanwire_store::CompletionQueue;
 
 use crate::disk::{Flight, SimDisk};
 use crate::random::Random;
@@ -69,7 +70,7 @@ impl<H: Handle + Ord> Executor<H> {
             units,
             views: BTreeMap::new(),
             shares: BTreeMap::new(),
-            engine: Engine::new(memory),
+            engine: Engine::new(memory, CompletionQueue::new(|| ())),
             counters: VolumeCounters::default(),
             disk,
             flights: BTreeMap::new(),

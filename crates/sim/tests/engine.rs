@@ -92,3 +92,18 @@ fn everything_at_once_ends_well() {
         live(plan, seed)
     });
 }
+
+/// Their ends come in any order, late, for what was done twice, or never: then the request is taken for lost.
+#[test]
+fn stores_that_do_their_requests_in_other_threads_are_like_any_other() {
+    run_seeds("stores_that_do_their_requests_in_other_threads_are_like_any_other", 400, |seed| {
+        let random = &mut plan_random(45, seed);
+        let mut plan = Plan::any(random);
+        trouble(&mut plan, random);
+        plan.pending_per_million = random.choose(&[500_000, 1_000_000]);
+        plan.split_per_million = random.choose(&[0, 500_000]);
+        plan.dropped_per_million = random.choose(&[0, 20_000, 100_000]);
+        plan.deeds = any_deeds(random);
+        live(plan, seed)
+    });
+}

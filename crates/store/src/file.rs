@@ -16,6 +16,7 @@ pub use open::{FileOptions, OpenError};
 pub use records::{mark_records, records_mark};
 
 use self::whole::{Watch, known_length};
+use crate::completion::CompletionQueue;
 use crate::error::{ErrorKind, StoreError};
 use crate::request::{Geometry, KernelOp, Request, Space, Started, Store};
 use crate::resize::{GrowingGeometry, ResizeError};
@@ -54,7 +55,7 @@ impl Store for FileStore {
         self.geometry.get()
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, _: &CompletionQueue) -> Started {
         let geometry = self.geometry.get();
         if let Err(error) = geometry.check(&request) {
             return Started::Done(Err(error));

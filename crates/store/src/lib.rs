@@ -1,13 +1,17 @@
 //! Where blocks live: RAM, nothing, files and block devices, and layers over them.
 //!
 //! A store is asked by [`Store::start`] and never waits. What it can do at once it answers at once; what the kernel
-//! must do it hands back as a [`KernelOp`] for the caller's I/O engine; what must come later it hands back as
-//! [`Delayed`]. So a store is the same thing under io_uring, under a thread pool and in a simulation.
+//! must do it hands back as a [`KernelOp`] for the caller's I/O engine; what it does itself, or has others do, it leaves
+//! [`Pending`], and completes it by its [`Completer`] from whichever thread learns of the end. So a store is the same thing under
+//! io_uring, under a thread pool and in a simulation. Layers see a request on its way down and its completion on its way up
+//! ([`Started::then`], [`Started::join`]); a driver follows all of that by a [`Course`].
 //!
 //! [`VolumeSpec`] is the way in: it reads what the user wrote, checks it whole, and only then opens anything.
 #![forbid(unsafe_code)]
 
 pub mod blocking;
+mod completion;
+mod course;
 mod error;
 mod file;
 pub mod layer;
@@ -19,6 +23,8 @@ mod resize;
 mod spec;
 mod unavailable_policy;
 
+pub use completion::{Completer, CompletionQueue, Pending};
+pub use course::{Course, Layered, Operation};
 pub use error::{Access, ErrorKind, StoreError};
 pub use file::{Acceptance, Expectation, FileOptions, FileStore, Known, OpenError, mark_records, records_mark};
 pub use null::NullStore;

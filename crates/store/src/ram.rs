@@ -12,6 +12,7 @@ use sanwire_buffer::Slices;
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 
 use self::chunk::{CHUNK_BYTES, GROUP_CHUNKS, Group, PAGE_BYTES, Pages, chunks, covered_pages, touched_pages};
+use crate::completion::CompletionQueue;
 use crate::error::{ErrorKind, StoreError};
 use crate::memory;
 use crate::request::{Allocation, Completion, Geometry, Outcome, Request, Space, Started, Store};
@@ -190,7 +191,7 @@ impl Store for RamStore {
         self.geometry.get()
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, _: &CompletionQueue) -> Started {
         Started::Done(self.geometry.get().check(&request).and_then(|()| self.perform(request)))
     }
 

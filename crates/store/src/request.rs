@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use sanwire_buffer::{Frame, Slice, Slices};
 
+use crate::completion::{CompletionQueue, Pending};
+use crate::course::Layered;
 use crate::error::{ErrorKind, StoreError};
 use crate::resize::ResizeError;
 
@@ -150,8 +152,12 @@ pub enum Started {
     Done(Completion),
     /// The kernel must do it: give it to an I/O engine.
     Kernel(KernelOp),
+    /// The store does it, and completes it by its [`crate::Completer`], from any thread. Until then it cannot be called back.
+    Pending(Pending),
     /// Nothing happens for a while; then [`Delayed::resume`].
     Later(Delayed),
+    /// Layers wait for the ends of such: see [`Started::then`] and [`Started::join`]. A driver has a [`crate::Course`] for it.
+    Layered(Box<Layered>),
 }
 
 /// A request for the kernel on an open file or block device. The engine keeps `file` open until it is done.
@@ -179,8 +185,8 @@ pub struct Delayed {
 impl Delayed {
     /// Goes on, once the delay has passed.
     #[must_use]
-    pub fn resume(self) -> Started {
-        self.store.start(self.request)
+    pub fn resume(self, completions: &CompletionQueue) -> Started {
+        self.store.start(self.request, completions)
     }
 }
 
@@ -192,8 +198,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// What the store is now; its length may change while it runs.
     fn geometry(&self) -> Geometry;
 
-    /// Begins a request. It never blocks on a medium.
-    fn start(&self, request: Request) -> Started;
+    /// Begins a request. It never blocks on a medium. What is to be completed later takes its [`crate::Completer`] from
+    /// `completions`, the queue of the driver that asks.
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started;
 
     /// The bytes of a range as they are at one moment, where the store has them in memory: shared, not copied, and never changed by
     /// later writes. `None` means: ask by [`Request::Read`].

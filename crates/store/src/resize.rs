@@ -74,7 +74,8 @@ mod tests {
     use std::fs::File;
 
     use super::*;
-    use crate::request::{Outcome, Request, Started, Store};
+    use crate::blocking;
+    use crate::request::{Outcome, Request, Store};
     use crate::{FileOptions, FileStore, NullStore, RamStore};
 
     const OLD: u64 = 1 << 20;
@@ -92,14 +93,14 @@ mod tests {
     #[test]
     fn what_is_stored_stays_when_a_store_grows() {
         let store = RamStore::new(OLD, 512);
-        let write = |offset_bytes| store.start(Request::Write { offset_bytes, data: vec![7; 512].into() });
-        assert!(matches!(write(OLD - 512), Started::Done(Ok(_))));
-        assert!(matches!(write(NEW - 512), Started::Done(Err(_))), "beyond the end");
+        let write = |offset_bytes| blocking::run(&store, Request::Write { offset_bytes, data: vec![7; 512].into() });
+        assert!(matches!(write(OLD - 512), Ok(_)));
+        assert!(matches!(write(NEW - 512), Err(_)), "beyond the end");
         grows(&store);
-        assert!(matches!(write(NEW - 512), Started::Done(Ok(_))));
+        assert!(matches!(write(NEW - 512), Ok(_)));
         for (offset_bytes, byte) in [(OLD - 512, 7), (OLD, 0), (NEW - 1024, 0), (NEW - 512, 7)] {
-            let read = store.start(Request::Read { offset_bytes, buffer: vec![1; 512].into() });
-            let Started::Done(Ok(Outcome::Read(frame))) = read else { panic!("RAM answers at once") };
+            let read = blocking::run(&store, Request::Read { offset_bytes, buffer: vec![1; 512].into() });
+            let Ok(Outcome::Read(frame)) = read else { panic!("RAM answers at once") };
             assert_eq!(*frame, [byte; 512], "at {offset_bytes}");
         }
     }

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sanwire_store::{Acceptance, Expectation, FileOptions, FileStore, Request, Started, Store, blocking};
+use sanwire_store::{Acceptance, Expectation, FileOptions, FileStore, Request, blocking};
 
 const FILE_BYTES: usize = 16 << 20;
 
@@ -69,10 +69,7 @@ impl Drop for Lossy {
 }
 
 fn flush(store: &FileStore) -> bool {
-    match store.start(Request::Flush) {
-        Started::Kernel(op) => blocking::perform(op).is_ok(),
-        other => panic!("{other:?}"),
-    }
+    blocking::run(store, Request::Flush).is_ok()
 }
 
 /// As after the end of a server of which the file had no mark yet.

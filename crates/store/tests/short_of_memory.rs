@@ -4,13 +4,12 @@
 use std::fs;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sanwire_store::{ErrorKind, Outcome, RamStore, Request, Started, Store};
+use sanwire_store::{ErrorKind, Outcome, RamStore, Request, Store, blocking};
 
 const CHUNK_BYTES: u64 = 256 << 10;
 
 fn run(store: &RamStore, request: Request) -> Result<Outcome, ErrorKind> {
-    let Started::Done(completion) = store.start(request) else { panic!("memory answers at once") };
-    completion.map_err(|error| error.kind)
+    blocking::run(store, request).map_err(|error| error.kind)
 }
 
 fn write(store: &RamStore, offset_bytes: u64, length: usize, byte: u8) -> Result<(), ErrorKind> {

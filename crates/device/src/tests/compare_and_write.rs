@@ -1,5 +1,5 @@
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Reply, Sense, SenseKey, Status, build};
-use sanwire_store::{ErrorKind, Geometry, Started};
+use sanwire_store::{ErrorKind, Geometry, blocking};
 
 use crate::Progress;
 use crate::testing::{NEXUS, OTHER, Op, SMALL, World, task};
@@ -99,7 +99,7 @@ fn swaps_near_the_end_of_all_numbers_are_refused() {
 /// Begins a command and has the store do its first request only.
 fn first_step(world: &World, nexus: sanwire_core::NexusId, cdb: Cdb, data: &[u8]) -> Progress {
     let Progress::Store(execution, request) = world.begin(nexus, task(cdb, data)) else { panic!("it must begin") };
-    let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+    let completion = blocking::run(&**execution.store(), request);
     world.units.resume(execution, completion, &world.memory)
 }
 

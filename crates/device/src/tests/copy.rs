@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use sanwire_core::NexusId;
 use sanwire_scsi::vpd::{Designator, TargetPort};
 use sanwire_scsi::{AdditionalSense, Cdb, DeviceIdentification, Identity, Reply, Sense, SenseKey, Status, Task, copy};
-use sanwire_store::{ErrorKind, Geometry, Started};
+use sanwire_store::{ErrorKind, Geometry, blocking};
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, ports, sense, task};
 use crate::{
@@ -168,7 +168,7 @@ fn at_another_target_a_copy_is_bound_by_what_its_initiator_has_reserved_there() 
     assert!(copying.is_covered_by(&scope(THERE), NEXUS) && !copying.is_covered_by(&scope(OTHER), NEXUS));
     destination.reservations.release(THERE).unwrap();
     destination.reservations.reserve(OTHER).unwrap();
-    let Started::Done(completion) = copying.store().start(read) else { unreachable!() };
+    let completion = blocking::run(&**copying.store(), read);
     let reply = done(world.units.resume(copying, completion, &world.memory));
     assert_eq!(Err(cause(sense(&reply))), aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
     assert_eq!(second.take_log(), []);
@@ -461,7 +461,7 @@ fn each_segment_meets_the_units_as_they_are() {
         match progress {
             Progress::Done(reply) => break reply,
             Progress::Store(execution, request) => {
-                let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+                let completion = blocking::run(&**execution.store(), request);
                 progress = world.units.resume(execution, completion, &world.memory);
             }
             other => panic!("{other:?}"),
@@ -484,10 +484,7 @@ fn a_copy_waits_for_a_swap_of_its_destination() {
     let Progress::Store(copying, request) = begin(&world, NEXUS, &list(1, &[segment(A, B, 1, 0, 0)])) else {
         panic!("the copy reads first")
     };
-    let start = |execution: &crate::Execution, request| {
-        let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
-        completion
-    };
+    let start = |execution: &crate::Execution, request| blocking::run(&**execution.store(), request);
     let completion = start(&copying, request);
     let Progress::Wait(waiting) = world.units.resume(copying, completion, &world.memory) else { panic!("it waits") };
     let completion = start(&swapping, read);
@@ -510,10 +507,7 @@ fn a_copy_waits_for_a_swap_of_its_destination() {
 #[test]
 fn a_copy_under_way_ends_when_a_sanitize_begins() {
     let (world, second) = with_second(SMALL, true);
-    let start = |execution: &crate::Execution, request| {
-        let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
-        completion
-    };
+    let start = |execution: &crate::Execution, request| blocking::run(&**execution.store(), request);
     let Progress::Store(copying, request) = begin(&world, NEXUS, &list(1, &[segment(A, B, 1, 0, 0)])) else {
         panic!("the copy reads first")
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sanwire_core::NexusId;
 use sanwire_scsi::{AdditionalSense, Cdb, Sense, build};
-use sanwire_store::{ErrorKind, Outcome, Request, Started, StoreError};
+use sanwire_store::{ErrorKind, Outcome, Request, StoreError, blocking};
 
 use super::copy::{A, B, aborted, begin, list, run, segment, with_second};
 use super::flushes::{LOST, flush, told};
@@ -34,7 +34,7 @@ fn flushing(world: &World) -> Progress {
         match progress {
             Progress::Store(execution, Request::Flush) => return Progress::Store(execution, Request::Flush),
             Progress::Store(execution, request) => {
-                let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+                let completion = blocking::run(&**execution.store(), request);
                 progress = world.units.resume(execution, completion, &world.memory);
             }
             other => panic!("it does not flush: {other:?}"),

@@ -3,7 +3,7 @@
 use sanwire_core::NexusId;
 use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Reply, Sense, SenseKey, Status, build};
-use sanwire_store::{Completion, ErrorKind, Outcome, ResizeError, Started, StoreError};
+use sanwire_store::{Completion, ErrorKind, Outcome, ResizeError, StoreError, blocking};
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, World, lun, ports, sense, task};
 use crate::{Progress, Volatility};
@@ -130,7 +130,7 @@ fn a_flush_that_fails_after_it_was_aborted_is_told_all_the_same() {
     let world = World::of(&[NEXUS, OTHER]);
     let Progress::Store(execution, request) = world.begin(NEXUS, task(flush(), &[])) else { panic!("it flushes") };
     world.store.fail(Op::Flush, ErrorKind::Unwritable);
-    let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+    let completion = blocking::run(&**execution.store(), request);
     world.store.heal();
     execution.abandon(&completion);
     assert_eq!(world.flushes(NEXUS), [Some(LOST), None, None]);

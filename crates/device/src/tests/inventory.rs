@@ -1,7 +1,7 @@
 use sanwire_core::Instant;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, Task, build, report};
-use sanwire_store::Geometry;
+use sanwire_store::{Geometry, blocking};
 
 use crate::testing::{NEXUS, OTHER, SMALL, TestStore, World, disk, lun, sense, task};
 use crate::{AddError, LogicalUnit, UnitError, UnitOptions};
@@ -199,7 +199,7 @@ fn a_command_outlives_its_disk_in_the_inventory() {
         panic!("a read goes to the store");
     };
     world.units.remove(lun(0)).unwrap();
-    let sanwire_store::Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+    let completion = blocking::run(&**execution.store(), request);
     let crate::Progress::Done(reply) = world.units.resume(execution, completion, &world.memory) else { unreachable!() };
     assert_eq!(reply.data_in.unwrap().len(), 512);
 }

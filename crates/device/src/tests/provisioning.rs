@@ -1,5 +1,5 @@
 use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, Status, build, unmap_parameters};
-use sanwire_store::{ErrorKind, Geometry, Started};
+use sanwire_store::{ErrorKind, Geometry, blocking};
 
 use crate::Progress;
 use crate::testing::{NEXUS, OTHER, Op, SMALL, World, sense, task};
@@ -170,7 +170,7 @@ fn a_long_write_same_lets_others_come_between() {
     let begin = |nexus, cdb: sanwire_scsi::Cdb, data: &[u8]| world.begin(nexus, task(cdb, data));
     let turn = |progress| match progress {
         Progress::Store(execution, request) => {
-            let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+            let completion = blocking::run(&**execution.store(), request);
             world.units.resume(execution, completion, &world.memory)
         }
         over => panic!("{over:?}"),
@@ -197,7 +197,7 @@ fn a_write_same_under_way_ends_when_a_sanitize_begins() {
     let Progress::Store(execution, request) = world.begin(OTHER, fill) else { panic!("it writes") };
     let erase = task([0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0], &[]);
     let Progress::Wait(erasing) = world.begin(NEXUS, erase) else { panic!("a piece is being written") };
-    let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+    let completion = blocking::run(&**execution.store(), request);
     let Progress::Done(reply) = world.units.resume(execution, completion, &world.memory) else { panic!("it goes on") };
     assert_eq!(sense(&reply).additional, AdditionalSense::NOT_READY_SANITIZE_IN_PROGRESS);
     assert_eq!(world.finish(world.units.retry(erasing, &world.memory)).status, Status::Good);

@@ -1,5 +1,5 @@
 use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, Status, build};
-use sanwire_store::{ErrorKind, Geometry, Started};
+use sanwire_store::{ErrorKind, Geometry, blocking};
 
 use crate::Progress;
 use crate::testing::{NEXUS, OTHER, Op, SMALL, World, lun, task};
@@ -28,7 +28,7 @@ fn begun(world: &World, cdb: [u8; 10], list: &[u8], turns: usize) -> Progress {
     for _ in 0..turns {
         progress = match progress {
             Progress::Store(execution, request) | Progress::Answered(execution, request) => {
-                let Started::Done(completion) = execution.store().start(request) else { unreachable!() };
+                let completion = blocking::run(&**execution.store(), request);
                 world.units.resume(execution, completion, &world.memory)
             }
             Progress::Wait(waiting) => {

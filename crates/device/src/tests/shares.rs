@@ -7,7 +7,7 @@ use sanwire_buffer::{Region, Slices};
 use sanwire_core::Instant;
 use sanwire_core::limits::{LONG_TRANSFER_MAX_BYTES, PIECE_BYTES};
 use sanwire_scsi::{Extent, Identity, Piece, Reply, Status, Task, build};
-use sanwire_store::{RamStore, Request, Started, Store};
+use sanwire_store::{RamStore, Request, blocking};
 
 use crate::testing::{NEXUS, OTHER, UUID, World, lun, task};
 use crate::{LogicalUnit, Progress, UnitOptions};
@@ -26,7 +26,7 @@ fn world() -> World {
     let store = RamStore::new(LENGTH_BYTES as u64, 512);
     for offset_bytes in (0..LENGTH_BYTES).step_by(CHUNK_BYTES) {
         let data = pattern(offset_bytes, CHUNK_BYTES).into();
-        let _ = store.start(Request::Write { offset_bytes: offset_bytes as u64, data });
+        let _ = blocking::run(&store, Request::Write { offset_bytes: offset_bytes as u64, data });
     }
     world.units.remove(lun(0)).unwrap();
     let disk = LogicalUnit::new(Identity::new("ram", UUID).unwrap(), Arc::new(store), UnitOptions::default()).unwrap();
@@ -113,7 +113,7 @@ fn a_shared_read_shows_each_write_wholly_or_not_at_all() {
             match progress {
                 Progress::Done(reply) => return reply,
                 Progress::Store(execution, request) => {
-                    let Started::Done(completion) = execution.store().start(request) else { panic!() };
+                    let completion = blocking::run(&**execution.store(), request);
                     progress = units.resume(execution, completion, &memory);
                 }
                 Progress::Wait(waiting) => progress = units.retry(waiting, &memory),

@@ -7,7 +7,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use sanwire_core::Lun;
 use sanwire_device::{LogicalUnit, UnitOptions, Volatility};
 use sanwire_scsi::{AdditionalSense, Cdb, Identity, Sense, SenseKey, Status, build};
-use sanwire_store::{ErrorKind, Geometry, KernelOp, Outcome, RamStore, Request, Started, Store, StoreError};
+use sanwire_store::{
+    CompletionQueue, ErrorKind, Geometry, KernelOp, Outcome, RamStore, Request, Started, Store, StoreError,
+};
 
 use super::hyperscsi::connect;
 use super::initiator::{BLOCK_BYTES, GOOD, Initiator, Said};
@@ -71,9 +73,9 @@ impl Store for FlushStore {
         self.memory.geometry()
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
         if !matches!(request, Request::Flush) {
-            return self.memory.start(request);
+            return self.memory.start(request, completions);
         }
         let mut next = self.next.lock().unwrap();
         match std::mem::replace(&mut *next, Next::Succeeds) {

@@ -10,6 +10,7 @@ mod initiator;
 mod logins;
 mod management;
 mod nexus_loss;
+mod pending;
 mod pieces;
 mod residuals;
 mod stalls;

@@ -8,7 +8,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use sanwire_buffer::Slice;
-use sanwire_store::{Completion, Delayed, ErrorKind, Geometry, KernelOp, Outcome, Request, Started, Store, StoreError};
+use sanwire_store::{
+    Completion, CompletionQueue, Delayed, ErrorKind, Geometry, KernelOp, Outcome, Request, Started, Store, StoreError,
+};
 
 use super::TIMEOUT;
 
@@ -141,7 +143,7 @@ impl Store for Failing {
         GEOMETRY
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, _: &CompletionQueue) -> Started {
         Started::Done(Err(StoreError::new(self.0, request.range_bytes().0)))
     }
 }
@@ -151,13 +153,13 @@ impl Store for GatedStore {
         GEOMETRY
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
         let mut state = self.state.lock().unwrap();
         if let Some(kind) = state.failure {
             let delay = state.failure_delay;
             let failing = Failing(kind);
             if delay.is_zero() {
-                return failing.start(request);
+                return failing.start(request, completions);
             }
             return Started::Later(Delayed { delay, store: Arc::new(failing), request });
         }

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sanwire_store::{Allocation, Completion, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError};
+use sanwire_store::{
+    Allocation, Completion, CompletionQueue, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError,
+    blocking,
+};
 
 use crate::content::BLOCK_BYTES;
 use crate::random::Random;
@@ -144,7 +147,7 @@ impl Store for Medium {
         }
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, _: &CompletionQueue) -> Started {
         Started::Done(self.execute(request))
     }
 }
@@ -167,7 +170,7 @@ impl Store for Broken {
         self.medium.geometry()
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, _: &CompletionQueue) -> Started {
         let (offset_bytes, _) = request.range_bytes();
         if matches!(request, Request::Flush) {
             self.failed_flushes.fetch_add(1, Ordering::Relaxed);
@@ -202,9 +205,9 @@ impl Store for Losing {
         self.medium.geometry()
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, _: &CompletionQueue) -> Started {
         lock(&self.medium.state).lose(&mut lock(&self.random));
-        self.medium.start(request)
+        Started::Done(self.medium.execute(request))
     }
 }
 
@@ -214,11 +217,7 @@ pub(super) struct Early(Geometry, Mutex<Option<Completion>>);
 
 impl Early {
     pub(super) fn new(store: &dyn Store, request: Request) -> Self {
-        let geometry = store.geometry();
-        match store.start(request) {
-            Started::Done(completion) => Early(geometry, Mutex::new(Some(completion))),
-            _ => Early(geometry, Mutex::new(None)),
-        }
+        Early(store.geometry(), Mutex::new(Some(blocking::run(store, request))))
     }
 }
 
@@ -227,7 +226,7 @@ impl Store for Early {
         self.0
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, _: &CompletionQueue) -> Started {
         let (offset_bytes, _) = request.range_bytes();
         let completion = lock(&self.1).take();
         Started::Done(completion.unwrap_or_else(|| Err(StoreError::new(ErrorKind::Unwritable, offset_bytes))))

@@ -1,11 +1,15 @@
-//! Disks that may also answer at once, hold requests back, hang, and be full or gone for a while; and that tell what they wrote.
+//! Disks that may also answer at once, hold requests back, do them themselves, hang, and be full or gone for a while; and that tell what
+//! they wrote.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sanwire_store::{Completion, Delayed, ErrorKind, Geometry, KernelOp, Request, Started, Store, StoreError};
+use sanwire_store::{
+    Completer, Completion, CompletionQueue, Delayed, ErrorKind, Geometry, KernelOp, Outcome, Request, Started, Store,
+    StoreError,
+};
 
 use super::plan::Plan;
 use crate::content::{BLOCK_BYTES, version_of};
@@ -37,7 +41,12 @@ struct State {
     random: Random,
     at_once_per_million: u32,
     later_per_million: u32,
+    pending_per_million: u32,
+    dropped_per_million: u32,
+    split_per_million: u32,
     hanging_per_million: u32,
+    /// What it does itself, and nobody has looked at yet.
+    begun: Vec<AtStore>,
     stall: Option<ErrorKind>,
     journal: Vec<Written>,
     /// What each block holds.
@@ -72,6 +81,10 @@ impl MoodyDisk {
             random: random.fork(),
             at_once_per_million: plan.at_once_per_million,
             later_per_million: plan.later_per_million,
+            pending_per_million: plan.pending_per_million,
+            dropped_per_million: plan.dropped_per_million,
+            split_per_million: plan.split_per_million,
+            begun: Vec::new(),
             hanging_per_million: plan.hanging_per_million,
             stall: None,
             journal: Vec::new(),
@@ -100,6 +113,7 @@ impl MoodyDisk {
     pub fn heal(&self, plan: &Plan) {
         let mut state = self.lock();
         (state.hanging_per_million, state.stall) = (0, None);
+        state.dropped_per_million = 0;
         let disk = crate::disk::DiskPlan { slow_per_million: 0, error_per_million: 0, ..plan.disk };
         self.medium.set_plan(disk);
     }
@@ -107,6 +121,11 @@ impl MoodyDisk {
     /// What was written since the last look.
     pub fn take_journal(&self) -> Vec<Written> {
         std::mem::take(&mut self.lock().journal)
+    }
+
+    /// What it has begun to do itself since the last look.
+    pub fn take_begun(&self) -> Vec<AtStore> {
+        std::mem::take(&mut self.lock().begun)
     }
 
     /// Which version a block holds.
@@ -172,7 +191,36 @@ impl MoodyFlight {
     }
 }
 
-/// The same disk when it does at once what it is asked, or leaves it to the kernel.
+/// A request that such a disk does itself.
+#[derive(Debug)]
+pub struct AtStore {
+    /// What it does.
+    pub flight: MoodyFlight,
+    /// It does this first: the same once more.
+    pub twin: Option<MoodyFlight>,
+    /// How long it takes until its end is told, after it is done.
+    pub silence: Duration,
+    completer: Completer,
+    is_dropped: bool,
+}
+
+impl AtStore {
+    /// What is done, and what its end is told by: nothing, when it is lost track of.
+    pub fn land(self) -> (Option<Completer>, Completion) {
+        let AtStore { flight, twin, completer, is_dropped, .. } = self;
+        if let Some(twin) = twin {
+            let _ = twin.land();
+        }
+        let completion = flight.land();
+        if is_dropped {
+            drop(completer);
+            return (None, completion);
+        }
+        (Some(completer), completion)
+    }
+}
+
+/// The same disk when it is asked by engines.
 #[derive(Debug)]
 pub struct DiskStore(pub Arc<MoodyDisk>);
 
@@ -180,18 +228,42 @@ pub struct DiskStore(pub Arc<MoodyDisk>);
 #[derive(Debug)]
 struct Resumed(Arc<MoodyDisk>);
 
+impl MoodyDisk {
+    /// Does a request itself.
+    fn pend(self: &Arc<Self>, request: Request, completions: &CompletionQueue) -> Started {
+        let (is_doubled, is_dropped, silence) = {
+            let state = &mut *self.lock();
+            let is_dropped = state.random.chance(state.dropped_per_million);
+            (state.random.chance(50_000), is_dropped, state.random.micros(0..=2_000))
+        };
+        let twin = match &request {
+            Request::Write { offset_bytes, data } if is_doubled => {
+                Some(self.take_off(Request::Write { offset_bytes: *offset_bytes, data: data.clone() }))
+            }
+            _ => None,
+        };
+        let flight = self.take_off(request);
+        let (pending, completer) = completions.pend();
+        self.lock().begun.push(AtStore { flight, twin, silence, completer, is_dropped });
+        Started::Pending(pending)
+    }
+}
+
 impl Store for Resumed {
     fn geometry(&self) -> Geometry {
         self.0.medium.geometry()
     }
 
-    fn start(&self, request: Request) -> Started {
-        let at_once = {
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        let (at_once, is_pending) = {
             let state = &mut *self.0.lock();
-            state.random.chance(state.at_once_per_million)
+            (state.random.chance(state.at_once_per_million), state.random.chance(state.pending_per_million))
         };
         if at_once {
             return Started::Done(self.0.take_off(request).land());
+        }
+        if is_pending {
+            return self.0.pend(request, completions);
         }
         Started::Kernel(KernelOp { file: Arc::clone(&self.0.file), is_block_device: false, request })
     }
@@ -202,12 +274,38 @@ impl Store for DiskStore {
         self.0.medium.geometry()
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        let is_split = {
+            let state = &mut *self.0.lock();
+            state.random.chance(state.split_per_million)
+        };
+        match request {
+            Request::Write { offset_bytes, data } if is_split && data.len() > BLOCK_BYTES => {
+                let cut = data.len() / BLOCK_BYTES / 2 * BLOCK_BYTES;
+                let (first, second) = (data.slice(0..cut), data.slice(cut..data.len()));
+                let parts = [(offset_bytes, first), (offset_bytes + cut as u64, second)];
+                let begin = |(offset_bytes, data)| self.begin(Request::Write { offset_bytes, data }, completions);
+                Started::join(parts.map(begin).into(), completions, |ends, _| {
+                    let failed = ends.into_iter().find(Result::is_err);
+                    Started::Done(failed.unwrap_or(Ok(Outcome::Done)))
+                })
+            }
+            request => self.begin(request, completions),
+        }
+    }
+}
+
+impl DiskStore {
+    fn begin(&self, request: Request, completions: &CompletionQueue) -> Started {
         let (is_later, delay) = {
             let state = &mut *self.0.lock();
             (state.random.chance(state.later_per_million), state.random.micros(1..=5_000))
         };
         let store = Resumed(Arc::clone(&self.0));
-        if is_later { Started::Later(Delayed { delay, store: Arc::new(store), request }) } else { store.start(request) }
+        if is_later {
+            Started::Later(Delayed { delay, store: Arc::new(store), request })
+        } else {
+            store.start(request, completions)
+        }
     }
 }

@@ -53,6 +53,12 @@ pub struct Plan {
     pub at_once_per_million: u32,
     /// See there.
     pub later_per_million: u32,
+    /// How many of a million requests their stores do themselves, and complete from another thread.
+    pub pending_per_million: u32,
+    /// How many of a million such are given up when they are done: their stores do not say how they ended.
+    pub dropped_per_million: u32,
+    /// How many of a million writes are done in two parts, side by side.
+    pub split_per_million: u32,
     /// How many of a million requests take until the world is healed.
     pub hanging_per_million: u32,
     /// How long commands wait for a store that is full or gone.
@@ -94,6 +100,9 @@ impl Plan {
             },
             at_once_per_million: random.choose(&[0, 100_000]),
             later_per_million: random.choose(&[0, 100_000]),
+            pending_per_million: random.choose(&[0, 300_000, 1_000_000]),
+            dropped_per_million: random.choose(&[0, 20_000]),
+            split_per_million: random.choose(&[0, 200_000]),
             hanging_per_million: 0,
             patience: None,
             stalls: 0,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sanwire_buffer::Region;
@@ -9,6 +10,7 @@ use sanwire_core::{Instant, NexusId};
 use sanwire_device::{LogicalUnits, Seat};
 use sanwire_engine::{Engine, Meter, VolumeCounters, Work};
 use sanwire_scsi::Reply;
+use sanwire_store::CompletionQueue;
 
 use super::disks::{MoodyDisk, MoodyFlight};
 use super::initiator::task;
@@ -32,6 +34,8 @@ pub struct Begun {
 pub struct Shard {
     /// The product's.
     pub engine: Engine<Command>,
+    /// It is to look for what stores have completed.
+    woken: Arc<AtomicBool>,
     /// All its memory.
     pub memory: Region,
     counters: VolumeCounters,
@@ -49,8 +53,11 @@ impl Shard {
     #[must_use]
     pub fn new(memory_bytes: usize, depth: usize) -> Self {
         let memory = Region::new(memory_bytes).expect("a small region");
+        let woken = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&woken);
         Shard {
-            engine: Engine::new(memory.clone()),
+            engine: Engine::new(memory.clone(), CompletionQueue::new(move || flag.store(true, Ordering::Relaxed))),
+            woken,
             memory,
             counters: VolumeCounters::default(),
             shares: BTreeMap::new(),
@@ -58,6 +65,11 @@ impl Shard {
             next_token: 0,
             depth,
         }
+    }
+
+    /// Whether a store has woken it since that was asked last.
+    pub fn take_woken(&self) -> bool {
+        self.woken.swap(false, Ordering::Relaxed)
     }
 
     /// A nexus comes.

@@ -9,9 +9,9 @@ use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_device::{LogicalUnit, LogicalUnits, UnitOptions};
 use sanwire_engine::{Selection, Which};
 use sanwire_scsi::Identity;
-use sanwire_store::{ErrorKind, Patience};
+use sanwire_store::{Completer, Completion, ErrorKind, Patience};
 
-use super::disks::{DiskStore, MoodyDisk};
+use super::disks::{AtStore, DiskStore, MoodyDisk};
 use super::farewell::RECOVERY;
 use super::initiator::{Initiator, Kind};
 use super::oracle::{Asked, Command, Oracle};
@@ -29,6 +29,12 @@ pub(super) enum Event {
     Act(usize),
     /// The kernel has done something for a shard.
     Done { shard: usize, token: u64 },
+    /// A disk has done something itself.
+    Landed(u64),
+    /// And tells it, from a thread of its own.
+    Told(u64),
+    /// A shard has woken.
+    Wake(usize),
     /// A disk is full or gone, or not any more.
     Stall { disk: usize, kind: Option<ErrorKind> },
     /// A nexus is over whose initiator has another one.
@@ -68,7 +74,11 @@ pub struct World {
     pub oracle: Oracle,
     queue: BinaryHeap<Reverse<(Instant, u64)>>,
     events: BTreeMap<u64, Event>,
-    hanging: Vec<(usize, u64)>,
+    /// What takes until all is healed.
+    hanging: Vec<Event>,
+    at_stores: BTreeMap<u64, AtStore>,
+    told: BTreeMap<u64, (Option<Completer>, Completion)>,
+    next_at_store: u64,
     next_event: u64,
     pub(super) next_command: u64,
     next_nexus: u64,
@@ -113,6 +123,9 @@ impl World {
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
             hanging: Vec::new(),
+            at_stores: BTreeMap::new(),
+            told: BTreeMap::new(),
+            next_at_store: 0,
             next_event: 0,
             next_command: 1,
             next_nexus: 1,
@@ -213,6 +226,26 @@ impl World {
                 self.shards[shard].engine.completed(id, completion, self.now);
                 self.turn(shard)
             }
+            Event::Landed(token) => {
+                let Some(at_store) = self.at_stores.remove(&token) else { return Ok(()) };
+                let silence = at_store.silence;
+                self.told.insert(token, at_store.land());
+                self.note_written()?;
+                self.schedule(silence, Event::Told(token));
+                self.wake();
+                Ok(())
+            }
+            Event::Told(token) => {
+                if let Some((Some(completer), completion)) = self.told.remove(&token) {
+                    completer.complete(completion);
+                }
+                self.wake();
+                Ok(())
+            }
+            Event::Wake(shard) => {
+                self.shards[shard].engine.reap(self.now);
+                self.turn(shard)
+            }
             Event::Stall { disk, kind } => {
                 self.disks[disk].stall(kind);
                 Ok(())
@@ -220,9 +253,9 @@ impl World {
             Event::Close { shard, nexus } => self.lose(shard, nexus),
             Event::Heal => {
                 self.disks.iter().for_each(|disk| disk.heal(&self.plan));
-                for (shard, token) in std::mem::take(&mut self.hanging) {
+                for event in std::mem::take(&mut self.hanging) {
                     let after = self.random.micros(0..=5_000);
-                    self.schedule(after, Event::Done { shard, token });
+                    self.schedule(after, event);
                 }
                 Ok(())
             }
@@ -256,11 +289,9 @@ impl World {
         let now = self.now;
         self.shards[number].engine.retry(now);
         for Begun { token, delay } in self.shards[number].submit(&self.disks, &mut self.oracle, now) {
-            match delay {
-                Some(delay) => self.schedule(delay, Event::Done { shard: number, token }),
-                None => self.hanging.push((number, token)),
-            }
+            self.take_off(delay, Event::Done { shard: number, token });
         }
+        self.note_pending(now);
         while let Some((barrier, selection)) = self.shards[number].engine.poll_abort() {
             self.abort_everywhere(number, AbortedBy::Command(barrier), selection)?;
         }
@@ -268,6 +299,36 @@ impl World {
         while self.shards[number].engine.poll_notice().is_some() {}
         self.post.collect(now);
         Ok(())
+    }
+
+    fn take_off(&mut self, delay: Option<Duration>, end: Event) {
+        match delay {
+            Some(delay) => self.schedule(delay, end),
+            None => self.hanging.push(end),
+        }
+    }
+
+    /// Looks what disks have begun to do themselves.
+    fn note_pending(&mut self, now: Instant) {
+        let begun: Vec<_> = self.disks.iter().flat_map(|disk| disk.take_begun()).collect();
+        for at_store in begun {
+            self.oracle.begin_write(at_store.flight.versions(), now);
+            let token = self.next_at_store;
+            self.next_at_store += 1;
+            self.take_off(at_store.flight.delay, Event::Landed(token));
+            self.at_stores.insert(token, at_store);
+        }
+        self.wake();
+    }
+
+    /// Shards that stores have woken wake up, a little later.
+    fn wake(&mut self) {
+        for shard in 0..self.shards.len() {
+            if self.shards[shard].take_woken() {
+                let after = self.random.micros(0..=100);
+                self.schedule(after, Event::Wake(shard));
+            }
+        }
     }
 
     fn note_written(&mut self) -> Outcome<()> {

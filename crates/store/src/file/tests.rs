@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use super::identity::MARK;
 use super::*;
-use crate::blocking::perform;
+use crate::blocking;
 use crate::request::{Completion, Outcome};
 
 /// A path of its own for each test, gone afterwards.
@@ -28,11 +28,7 @@ fn sized(size_bytes: u64) -> FileOptions {
 }
 
 fn run(store: &FileStore, request: Request) -> Completion {
-    match store.start(request) {
-        Started::Done(completion) => completion,
-        Started::Kernel(op) => perform(op),
-        Started::Later(delayed) => panic!("{delayed:?}"),
-    }
+    blocking::run(store, request)
 }
 
 fn read(store: &FileStore, offset_bytes: u64, length: usize) -> Vec<u8> {
@@ -238,5 +234,5 @@ fn a_full_medium_is_full() {
         is_block_device: false,
         request: Request::Write { offset_bytes: 4096, data: vec![1; 512].into() },
     };
-    assert_eq!(kind(perform(full)), ErrorKind::Full);
+    assert_eq!(kind(blocking::perform(full)), ErrorKind::Full);
 }

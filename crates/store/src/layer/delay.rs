@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Which;
+use crate::completion::CompletionQueue;
 use crate::request::{Delayed, Geometry, Request, Space, Started, Store};
 use crate::resize::ResizeError;
 
@@ -77,11 +78,11 @@ impl Store for DelayLayer {
         self.below.resize(length_bytes)
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
         let rules = self.rules.iter().filter(|rule| rule.which.covers(&request));
         let delay = rules.fold(Duration::ZERO, |sum, rule| sum.saturating_add(rule.delay));
         if delay.is_zero() {
-            return self.below.start(request);
+            return self.below.start(request, completions);
         }
         Started::Later(Delayed { delay, store: Arc::clone(&self.below), request })
     }

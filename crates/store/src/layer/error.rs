@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sanwire_core::Size;
 
 use super::Which;
+use crate::completion::CompletionQueue;
 use crate::error::{ErrorKind, StoreError};
 use crate::request::{Geometry, Request, Space, Started, Store};
 use crate::resize::ResizeError;
@@ -143,8 +144,8 @@ impl Store for ErrorLayer {
         }
     }
 
-    fn start(&self, request: Request) -> Started {
-        let Some(offset_bytes) = self.failure_bytes(&request) else { return self.below.start(request) };
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        let Some(offset_bytes) = self.failure_bytes(&request) else { return self.below.start(request, completions) };
         let kind = match request {
             Request::Read { .. } => ErrorKind::Unreadable,
             _ => ErrorKind::Unwritable,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sanwire_buffer::Slices;
 
+use crate::completion::CompletionQueue;
 use crate::request::{Geometry, Request, Space, Started, Store};
 use crate::resize::ResizeError;
 
@@ -38,9 +39,9 @@ impl Store for ReadOnlyLayer {
         self.below.resize(length_bytes)
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
         match self.geometry().check(&request) {
-            Ok(()) => self.below.start(request),
+            Ok(()) => self.below.start(request, completions),
             Err(error) => Started::Done(Err(error)),
         }
     }

@@ -2,7 +2,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::{Allocation, ErrorKind, NullStore, Outcome, Started, Store};
+use crate::{Allocation, CompletionQueue, ErrorKind, NullStore, Outcome, Started, Store};
+
+fn queue() -> CompletionQueue {
+    CompletionQueue::new(|| ())
+}
 
 fn null() -> Arc<dyn Store> {
     Arc::new(NullStore::new(16 << 20, 512))
@@ -17,7 +21,7 @@ fn write(offset_bytes: u64, length: usize) -> Request {
 }
 
 fn failure(store: &dyn Store, request: Request) -> Option<(ErrorKind, u64)> {
-    match store.start(request) {
+    match store.start(request, &queue()) {
         Started::Done(completion) => completion.err().map(|error| (error.kind, error.offset_bytes)),
         other => panic!("{other:?}"),
     }
@@ -31,7 +35,7 @@ fn a_thick_store_gives_nothing_back_and_is_mapped_everywhere() {
     let discard = Request::Discard { offset_bytes, length_bytes };
     assert_eq!(failure(&store, discard), Some((ErrorKind::Unsupported, 512)));
     let Started::Done(Ok(Outcome::Allocated(allocation))) =
-        store.start(Request::Allocation { offset_bytes, length_bytes })
+        store.start(Request::Allocation { offset_bytes, length_bytes }, &queue())
     else {
         panic!("it answers at once");
     };
@@ -62,12 +66,12 @@ fn delays_hold_only_what_they_are_for() {
     let rules = ["5ms", "read:250us"].map(|text| text.parse().unwrap()).to_vec();
     let store = DelayLayer::new(null(), rules);
     for (request, delay_us) in [(read(0, 512), 5250), (write(0, 512), 5000)] {
-        let Started::Later(delayed) = store.start(request) else { panic!("at once") };
+        let Started::Later(delayed) = store.start(request, &queue()) else { panic!("at once") };
         assert_eq!(delayed.delay, Duration::from_micros(delay_us));
-        assert!(matches!(delayed.resume(), Started::Done(Ok(_))));
+        assert!(matches!(delayed.resume(&queue()), Started::Done(Ok(_))));
     }
     let store = DelayLayer::new(null(), vec!["read:1s".parse().unwrap()]);
-    assert!(matches!(store.start(Request::Flush), Started::Done(Ok(_))));
+    assert!(matches!(store.start(Request::Flush, &queue()), Started::Done(Ok(_))));
 }
 
 #[test]

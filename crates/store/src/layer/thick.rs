@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sanwire_buffer::Slices;
 
+use crate::completion::CompletionQueue;
 use crate::error::{ErrorKind, StoreError};
 use crate::request::{Allocation, Geometry, Outcome, Request, Started, Store};
 use crate::resize::ResizeError;
@@ -35,7 +36,7 @@ impl Store for ThickLayer {
         self.below.resize(length_bytes)
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
         match request {
             Request::Discard { offset_bytes, .. } => {
                 Started::Done(Err(StoreError::new(ErrorKind::Unsupported, offset_bytes)))
@@ -45,7 +46,7 @@ impl Store for ThickLayer {
                     .check(&request)
                     .map(|()| Outcome::Allocated(Allocation { is_mapped: true, length_bytes })),
             ),
-            request => self.below.start(request),
+            request => self.below.start(request, completions),
         }
     }
 }

@@ -6,16 +6,17 @@ use sanwire_buffer::Slice;
 
 use super::chunk::WARY_READS;
 use super::*;
+use crate::blocking;
 
 fn read(store: &RamStore, offset_bytes: u64, length: usize) -> Vec<u8> {
-    match store.start(Request::Read { offset_bytes, buffer: vec![0xee; length].into() }) {
-        Started::Done(Ok(Outcome::Read(frame))) => frame.to_vec(),
+    match blocking::run(store, Request::Read { offset_bytes, buffer: vec![0xee; length].into() }) {
+        Ok(Outcome::Read(frame)) => frame.to_vec(),
         other => panic!("read at {offset_bytes}: {other:?}"),
     }
 }
 
 fn done(store: &RamStore, request: Request) {
-    assert!(matches!(store.start(request), Started::Done(Ok(Outcome::Done))));
+    assert!(matches!(blocking::run(store, request), Ok(Outcome::Done)));
 }
 
 #[derive(Clone, Debug)]
@@ -115,9 +116,9 @@ fn memory_comes_with_writes_and_goes_with_discards() {
 fn what_is_not_within_the_store_is_refused() {
     let store = RamStore::new(8192, 4096);
     for (offset_bytes, length) in [(8192, 4096), (4096, 8192), (512, 4096), (0, 512), (u64::MAX - 4095, 4096)] {
-        let answer = store.start(Request::Read { offset_bytes, buffer: vec![0; length].into() });
+        let answer = blocking::run(&store, Request::Read { offset_bytes, buffer: vec![0; length].into() });
         assert!(
-            matches!(&answer, Started::Done(Err(error)) if error.kind == crate::ErrorKind::OutOfRange),
+            matches!(&answer, Err(error) if error.kind == crate::ErrorKind::OutOfRange),
             "{offset_bytes}+{length}: {answer:?}"
         );
     }
@@ -146,8 +147,8 @@ fn readers_never_see_half_a_block() {
 fn a_shared_read_keeps_what_it_showed() {
     let store = RamStore::new(1 << 20, 512);
     let write = |offset_bytes, byte: u8, length| {
-        let outcome = store.start(Request::Write { offset_bytes, data: vec![byte; length].into() });
-        assert!(matches!(outcome, Started::Done(Ok(_))));
+        let outcome = blocking::run(&store, Request::Write { offset_bytes, data: vec![byte; length].into() });
+        assert!(matches!(outcome, Ok(_)));
     };
     assert!(store.share(0, 32 << 10).is_none(), "never written");
     write(0, 1, 256 << 10);
@@ -201,7 +202,7 @@ fn written_pages_are_told_from_the_others() {
     let store = RamStore::new(1 << 30, 512);
     let ask = |offset_bytes: u64, length_bytes| {
         let asked = Request::Allocation { offset_bytes, length_bytes };
-        let Started::Done(Ok(Outcome::Allocated(allocation))) = store.start(asked) else { panic!("at once") };
+        let Ok(Outcome::Allocated(allocation)) = blocking::run(&store, asked) else { panic!("at once") };
         (allocation.is_mapped, allocation.length_bytes)
     };
     assert_eq!(ask(512, (1 << 30) - 512), (false, (1 << 30) - 512));

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
 use super::*;
+use crate::blocking;
 use crate::layer::Which;
-use crate::{ErrorKind, Request, Started};
+use crate::{CompletionQueue, ErrorKind, Request, Started};
 
 fn volume(text: &str) -> VolumeSpec {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -155,11 +156,13 @@ fn layers_lie_in_their_order() {
     let store = volume("a=ram:1M,readonly,delay=read:1ms,error=read").store.open().unwrap();
     assert!(store.geometry().read_only);
     let write = Request::Write { offset_bytes: 0, data: vec![0; 512].into() };
-    assert!(matches!(store.start(write), Started::Done(Err(error)) if error.kind == ErrorKind::ReadOnly));
-    let Started::Later(delayed) = store.start(Request::Read { offset_bytes: 0, buffer: vec![0; 512].into() }) else {
+    assert!(matches!(blocking::run(&*store, write), Err(error) if error.kind == ErrorKind::ReadOnly));
+    let queue = CompletionQueue::new(|| ());
+    let read = Request::Read { offset_bytes: 0, buffer: vec![0; 512].into() };
+    let Started::Later(delayed) = store.start(read, &queue) else {
         panic!("the delay is above the error");
     };
-    assert!(matches!(delayed.resume(), Started::Done(Err(error)) if error.kind == ErrorKind::Unreadable));
+    assert!(matches!(delayed.resume(&queue), Started::Done(Err(error)) if error.kind == ErrorKind::Unreadable));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::Region;
 use sanwire_core::{ClientId, Instant, Lun, NexusId};
-use sanwire_device::{LogicalUnit, UnitOptions, LogicalUnits, NexusPorts, Seat};
+use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions};
 use sanwire_engine::{Engine, Meter, Selection, Which};
 use sanwire_fuzz::command::Command;
 use sanwire_scsi::reservation::TransportId;

@@ -12,7 +12,7 @@ use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::{Frame, Region};
 use sanwire_core::{ClientId, Instant, Lun, NexusId};
-use sanwire_device::{LogicalUnit, UnitOptions, LogicalUnits, NexusPorts, Seat};
+use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions};
 use sanwire_engine::{AbortBarrier, Engine, Meter, Selection, Which, Work};
 use sanwire_fuzz::command::Command;
 use sanwire_scsi::reservation::TransportId;

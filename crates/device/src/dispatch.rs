@@ -7,23 +7,24 @@ use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::port_groups::AccessState;
 use sanwire_scsi::vpd::page;
-use sanwire_scsi::{AdditionalSense, ByteCheck, Command, Extent, Sense, SenseKey, Task, log, operation_code, report};
+use sanwire_scsi::{
+    AdditionalSense, CommandSet, CommandStandard, Operation, PrimaryCommand, Sense, SenseKey, Task, log,
+    operation_code, report,
+};
 use sanwire_store::Geometry;
 
-use crate::disk::{compare_and_write, copy, lba_status, sanitize, unmap, verify, write_same};
 use crate::execution::Account;
-use crate::logical_unit::{LogicalUnit, features};
-use crate::piece::{self, Part};
+use crate::logical_unit::LogicalUnit;
+use crate::piece::Part;
+use crate::reservation::persistent_reserve_out;
 use crate::step::{Refusal, Step};
 use crate::units::{LogicalUnits, NOT_SUPPORTED};
-use crate::{control, port_groups, transfer};
+use crate::{control, piece, port_groups};
 
-const UNKNOWN_COMMAND: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
-
-/// A task that has found its disk.
+/// A task that has found its unit.
 pub(crate) struct Beginning<'a> {
     pub(crate) units: &'a LogicalUnits,
-    pub(crate) disk: &'a Arc<LogicalUnit>,
+    pub(crate) unit: &'a Arc<LogicalUnit>,
     pub(crate) geometry: Geometry,
     pub(crate) nexus: NexusId,
     pub(crate) memory: &'a Region,
@@ -35,49 +36,53 @@ pub(crate) struct Beginning<'a> {
 impl Beginning<'_> {
     pub(crate) fn step(&self, task: &mut Task) -> Result<Step, Refusal> {
         self.check_seen(task)?;
+        let commands = self.unit.server().commands(&self.geometry);
         // An attention, a reset or another's reservation between two pieces is for the commands after this one.
         if !task.is_further_piece() {
             self.check_resets(task)?;
-            self.disk.reservations.check(&task.cdb, self.nexus)?;
+            self.unit.reservations.check(&task.cdb, commands, self.nexus)?;
             self.check_attention(task)?;
             self.check_access_state(task)?;
         }
-        let command = Command::parse(&task.cdb, features(&self.geometry))?;
-        self.check_read_only(&command)?;
-        let taken = command.data_out_bytes(self.geometry.block_bytes);
-        let sent = task.data_out_bytes();
-        self.account.set(if taken == sent { Account::Even } else { Account::Takes(taken) });
-        self.check_sanitize(&command)?;
-        if let Some(step) = self.disk.reservation(&command, self.nexus, task) {
-            return step;
-        }
-        match self.control(&command, task) {
-            Some(step) => step,
-            None => {
-                if let Command::Sanitize(asked) = command {
-                    // It looks at the disk itself: it is what ends the state that refuses all others.
-                    return sanitize::sanitize(asked, self.disk, &self.geometry, task, self.memory);
+        let operation = commands.find(&task.cdb)?;
+        self.check_read_only(operation)?;
+        match operation.standard {
+            CommandStandard::Primary => {
+                let command = PrimaryCommand::parse(operation, &task.cdb)?;
+                self.takes(command.data_out_bytes(), task);
+                // SBC-4 4.11.3: what is answered whatever the unit does.
+                if !ends_no_attention(task) {
+                    self.unit.check_not_busy()?;
                 }
-                self.disk.check_ready(&self.geometry)?;
-                self.access(&command, task)
+                self.primary(command, commands, task)
+            }
+            _ => {
+                self.unit.check_not_busy()?;
+                self.unit.server().begin(operation, self, task)
             }
         }
     }
 
+    /// Notes how much data the command takes from its initiator.
+    pub(crate) fn takes(&self, taken_bytes: u64, task: &Task) {
+        let is_even = taken_bytes == task.data_out_bytes();
+        self.account.set(if is_even { Account::Even } else { Account::Takes(taken_bytes) });
+    }
+
     /// A unit that was added while the nexus existed stays hidden from it until the nexus has asked for its identity.
     fn check_seen(&self, task: &Task) -> Result<(), Sense> {
-        let is_hidden = !ends_no_attention(task) && self.disk.nexuses.is_unseen(self.nexus);
+        let is_hidden = !ends_no_attention(task) && self.unit.nexuses.is_unseen(self.nexus);
         if is_hidden { Err(NOT_SUPPORTED) } else { Ok(()) }
     }
 
     /// SPC-5 table 52 (and SAM-5 5.14.3): all but three commands end with a pending unit attention.
     fn check_attention(&self, task: &Task) -> Result<(), Sense> {
-        if ends_no_attention(task) { Ok(()) } else { self.disk.nexuses.take(self.nexus).map_or(Ok(()), Err) }
+        if ends_no_attention(task) { Ok(()) } else { self.unit.nexuses.take(self.nexus).map_or(Ok(()), Err) }
     }
 
     /// SAM-5 5.3.3: that the unit was reset is told before a reservation conflict, other attentions are told after it.
     fn check_resets(&self, task: &Task) -> Result<(), Sense> {
-        if ends_no_attention(task) { Ok(()) } else { self.disk.nexuses.take_reset(self.nexus).map_or(Ok(()), Err) }
+        if ends_no_attention(task) { Ok(()) } else { self.unit.nexuses.take_reset(self.nexus).map_or(Ok(()), Err) }
     }
 
     /// SPC-5 5.17.2: what the ports of a group do not pass while they are not active.
@@ -96,182 +101,90 @@ impl Beginning<'_> {
 
     /// Who may only read changes nothing else either: no state of the unit that others would notice. Writes themselves are
     /// refused where those to a read-only store are.
-    fn check_read_only(&self, command: &Command) -> Result<(), Sense> {
-        match command {
-            Command::ModeSelect { .. }
-            | Command::StartStopUnit(_)
-            | Command::PreventAllowMediumRemoval { .. }
-            | Command::ExtendedCopy { .. }
-            | Command::SetTargetPortGroups { .. }
-            | Command::PersistentReserveOut { .. }
-            | Command::Reserve
-                if self.units.is_read_only() =>
-            {
-                Err(Sense::new(SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// SBC-4 4.11.3: what is answered while all of the medium is being made unreadable.
-    fn check_sanitize(&self, command: &Command) -> Result<(), Sense> {
-        match command {
-            Command::Inquiry { .. } | Command::RequestSense { .. } | Command::ReportLuns { .. } => Ok(()),
-            _ => self.disk.sanitize.check_not_running(),
-        }
+    fn check_read_only(&self, operation: &Operation) -> Result<(), Sense> {
+        let is_refused = operation.changes_unit && self.units.is_read_only();
+        if is_refused { Err(Sense::new(SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED)) } else { Ok(()) }
     }
 
     /// Whether something may be done now that the unit's other initiators are told of.
     pub(crate) fn check_quiet(&self) -> Result<(), Refusal> {
-        let may_disturb = self.units.may_disturb(std::slice::from_ref(self.disk), self.nexus, self.now);
+        let may_disturb = self.units.may_disturb(std::slice::from_ref(self.unit), self.nexus, self.now);
         if may_disturb { Ok(()) } else { Err(Refusal::Busy) }
     }
 
-    /// The commands that work also on a unit that is stopped; `None` for all others.
-    fn control(&self, command: &Command, task: &Task) -> Option<Result<Step, Refusal>> {
-        if let Command::ModeSelect { form, page_format, parameter_bytes } = *command {
-            return Some(control::mode_select(form, page_format, parameter_bytes, self, task));
-        }
+    /// The commands that every unit has; they work also on one that is stopped, but for the first.
+    fn primary(&self, command: PrimaryCommand, commands: CommandSet, task: &Task) -> Result<Step, Refusal> {
         let answer = |bytes, allocation_bytes: u32| Step::Answer(cut(bytes, allocation_bytes as usize));
-        let (disk, geometry) = (&**self.disk, &self.geometry);
-        let step = match *command {
-            Command::Inquiry { page, allocation_bytes, as_writer } => {
-                if matches!(page, Some(page::UNIT_SERIAL_NUMBER | page::DEVICE_IDENTIFICATION)) {
-                    disk.nexuses.see(self.nexus);
-                }
-                let bytes = if page == Some(page::WRITE_VERIFIER) {
-                    Ok(self.units.write_verifier(self.nexus, disk, as_writer).to_page())
-                } else {
-                    let transfer_max_bytes = piece::transfer_max_bytes(task);
-                    control::inquiry(page, disk, &self.units.port(self.nexus), geometry, transfer_max_bytes)
-                };
-                bytes.map(|bytes| answer(bytes, allocation_bytes))
+        let (unit, geometry) = (&**self.unit, &self.geometry);
+        Ok(match command {
+            PrimaryCommand::TestUnitReady => {
+                unit.check_ready(geometry)?;
+                control::test_unit_ready(unit)?
             }
-            Command::RequestSense { descriptor, allocation_bytes } => Ok(answer(
-                control::request_sense(descriptor, disk, self.nexus, self.not_accessible()),
-                allocation_bytes,
-            )),
-            Command::ReportLuns { reported, allocation_bytes } => {
-                Ok(answer(self.units.report_luns(reported, self.nexus), allocation_bytes))
+            PrimaryCommand::Inquiry { page, allocation_bytes, as_writer } => {
+                answer(self.inquiry(page, as_writer, task)?, allocation_bytes)
             }
-            Command::ReportSupportedOperations { reported, timeouts, allocation_bytes } => {
+            PrimaryCommand::RequestSense { descriptor, allocation_bytes } => {
+                answer(control::request_sense(descriptor, unit, self.nexus, self.not_accessible()), allocation_bytes)
+            }
+            PrimaryCommand::ReportLuns { reported, allocation_bytes } => {
+                answer(self.units.report_luns(reported, self.nexus), allocation_bytes)
+            }
+            PrimaryCommand::ReportSupportedOperations { reported, timeouts, allocation_bytes } => {
                 let timeouts = timeouts.then_some(geometry.length_bytes);
-                report::operations(reported, timeouts, features(geometry)).map(|bytes| answer(bytes, allocation_bytes))
+                answer(report::operations(reported, timeouts, commands)?, allocation_bytes)
             }
-            Command::ReportTaskManagementFunctions { extended, allocation_bytes } => {
-                Ok(answer(report::task_management_functions(extended), allocation_bytes))
+            PrimaryCommand::ReportTaskManagementFunctions { extended, allocation_bytes } => {
+                answer(report::task_management_functions(extended), allocation_bytes)
             }
-            Command::ModeSense(asked) => {
-                control::mode_sense(&asked, disk, geometry).map(|bytes| answer(bytes, asked.allocation_bytes))
+            PrimaryCommand::ModeSense(asked) => {
+                answer(unit.server().mode_sense(&asked, unit, geometry)?, asked.allocation_bytes)
             }
-            Command::LogSense(asked) => {
-                log::sense(&asked, disk.resource_counts()).map(|bytes| answer(bytes, asked.allocation_bytes))
+            PrimaryCommand::LogSense(asked) => {
+                answer(log::sense(&asked, unit.server().resource_counts(unit))?, asked.allocation_bytes)
             }
-            Command::StartStopUnit(asked) => control::start_stop(asked, disk, self.nexus),
-            Command::PreventAllowMediumRemoval { prevent } => {
-                disk.nexuses.set_prevent(self.nexus, prevent);
-                Ok(Step::Good)
+            PrimaryCommand::ModeSelect { form, page_format, parameter_bytes } => {
+                let list = control::mode_parameters(page_format, parameter_bytes, task)?;
+                unit.server().mode_select(form, list, self)?
             }
-            Command::ReceiveCopyResults { asked, list_id, allocation_bytes } => {
-                copy::receive_copy_results(asked, list_id, allocation_bytes, self)
+            PrimaryCommand::ReportTargetPortGroups { extended_header, allocation_bytes } => {
+                answer(self.units.port_groups().report(extended_header), allocation_bytes)
             }
-            Command::ReportTargetPortGroups { extended_header, allocation_bytes } => {
-                Ok(answer(self.units.port_groups().report(extended_header), allocation_bytes))
+            PrimaryCommand::SetTargetPortGroups { parameter_bytes } => {
+                self.units.set_port_states(parameter_bytes, task, self.nexus)?
             }
-            Command::SetTargetPortGroups { parameter_bytes } => {
-                self.units.set_port_states(parameter_bytes, task, self.nexus)
+            PrimaryCommand::Reserve => {
+                unit.reservations.reserve(self.nexus)?;
+                Step::Good
             }
-            _ => return None,
-        };
-        Some(step.map_err(Refusal::from))
+            PrimaryCommand::Release => {
+                unit.reservations.release(self.nexus)?;
+                Step::Good
+            }
+            PrimaryCommand::PersistentReserveIn { query, allocation_bytes } => {
+                answer(unit.reservations.answer(query)?, allocation_bytes)
+            }
+            PrimaryCommand::PersistentReserveOut { action, scope_and_type, parameter_bytes } => {
+                persistent_reserve_out((action, scope_and_type, parameter_bytes), self.unit, self.nexus, task)?
+            }
+        })
+    }
+
+    fn inquiry(&self, page: Option<u8>, as_writer: bool, task: &Task) -> Result<Vec<u8>, Sense> {
+        let unit = &**self.unit;
+        if matches!(page, Some(page::UNIT_SERIAL_NUMBER | page::DEVICE_IDENTIFICATION)) {
+            unit.nexuses.see(self.nexus);
+        }
+        if page == Some(page::WRITE_VERIFIER) {
+            return Ok(self.units.write_verifier(self.nexus, unit, as_writer).to_page());
+        }
+        control::inquiry(page, unit, &self.units.port(self.nexus), &self.geometry, piece::transfer_max_bytes(task))
     }
 
     /// Notes what comes after a part of a command.
-    fn part(&self, part: Part) -> Part {
+    pub(crate) fn part(&self, part: Part) -> Part {
         part.rest.into_iter().for_each(|rest| self.account.set(Account::Left(rest)));
         part
-    }
-
-    fn write(&self, extent: Extent, force_unit_access: bool, task: &mut Task) -> Result<Step, Refusal> {
-        let part = self.part(piece::of_write(extent, &self.geometry, task)?);
-        let stable = (force_unit_access, part.rest.is_none());
-        Ok(transfer::write(part.extent, stable, self.disk, &self.geometry, task)?)
-    }
-
-    fn verify(&self, extent: Extent, check: ByteCheck, task: &mut Task) -> Result<Step, Refusal> {
-        let part = self.part(match check {
-            ByteCheck::Data => piece::of_check(extent, &self.geometry, task)?,
-            ByteCheck::Medium => piece::of_read(extent, &self.geometry, task)?,
-            ByteCheck::OneBlock => Part::whole(extent),
-        });
-        verify::verify(part, check, &self.geometry, task, self.memory)
-    }
-
-    /// The commands that need the medium.
-    fn access(&self, command: &Command, task: &mut Task) -> Result<Step, Refusal> {
-        let (disk, geometry, memory) = (&**self.disk, &self.geometry, self.memory);
-        match *command {
-            Command::Read { extent } => {
-                let part = self.part(piece::of_read(extent, geometry, task)?);
-                transfer::read(part.extent, disk, geometry, task, memory)
-            }
-            Command::Write { extent, force_unit_access } => self.write(extent, force_unit_access, task),
-            Command::WriteAtomic { extent, force_unit_access } => {
-                Ok(transfer::write_atomic(extent, force_unit_access, disk, geometry, task)?)
-            }
-            Command::GetLbaStatus { lba, allocation_bytes } => {
-                Ok(lba_status::get_lba_status(lba, allocation_bytes, geometry, task)?)
-            }
-            Command::SynchronizeCache { extent, immediate } => {
-                Ok(transfer::synchronize_cache(extent, immediate, geometry)?)
-            }
-            Command::PreFetch { extent, immediate } => transfer::pre_fetch(extent, immediate, geometry, memory),
-            Command::CompareAndWrite { extent, force_unit_access } => {
-                compare_and_write::compare_and_write(extent, force_unit_access, disk, geometry, task, memory)
-            }
-            Command::OrWrite { extent, force_unit_access } => {
-                compare_and_write::or_write(extent, force_unit_access, disk, geometry, task, memory)
-            }
-            Command::ReadDefectData(asked) => {
-                Ok(Step::Answer(cut(report::no_defects(&asked), asked.allocation_bytes as usize)))
-            }
-            Command::Verify { extent, check } => self.verify(extent, check, task),
-            Command::WriteAndVerify { extent, check } => {
-                let part = self.part(piece::of_write(extent, geometry, task)?);
-                verify::write_and_verify(part, check, disk, geometry, task, memory)
-            }
-            Command::WriteSame { extent, unmap, no_data } => {
-                write_same::write_same(extent, (unmap, no_data), disk, geometry, task, memory)
-            }
-            Command::Unmap { parameter_bytes } => Ok(unmap::unmap(parameter_bytes, disk, geometry, task)?),
-            Command::ExtendedCopy { parameter_bytes } => copy::extended_copy(parameter_bytes, self, task),
-            Command::ReadCapacity10 => Ok(Step::Answer(crate::logical_unit::capacity(geometry).to_ten().to_vec())),
-            Command::ReadCapacity16 { allocation_bytes } => {
-                let bytes = crate::logical_unit::capacity(geometry).to_sixteen().to_vec();
-                Ok(Step::Answer(cut(bytes, allocation_bytes as usize)))
-            }
-            Command::TestUnitReady => Ok(control::test_unit_ready(disk)?),
-            // What does not need the medium was executed before. Named one by one, so that no command of the table gets
-            // here without anybody who executes it.
-            Command::Inquiry { .. }
-            | Command::RequestSense { .. }
-            | Command::ReportLuns { .. }
-            | Command::ReportSupportedOperations { .. }
-            | Command::ReportTaskManagementFunctions { .. }
-            | Command::ModeSense(_)
-            | Command::LogSense(_)
-            | Command::ModeSelect { .. }
-            | Command::StartStopUnit(_)
-            | Command::PreventAllowMediumRemoval { .. }
-            | Command::ReceiveCopyResults { .. }
-            | Command::ReportTargetPortGroups { .. }
-            | Command::SetTargetPortGroups { .. }
-            | Command::Sanitize(_)
-            | Command::PersistentReserveIn { .. }
-            | Command::PersistentReserveOut { .. }
-            | Command::Reserve
-            | Command::Release => Err(UNKNOWN_COMMAND.into()),
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A command that is on its way: what it has done, what comes next.
 
 mod hold;
+mod ongoing;
 mod waiting;
 
 use std::sync::Arc;
@@ -11,15 +12,9 @@ use sanwire_scsi::{Reply, Rest, Sense, Status, Task};
 use sanwire_store::{Completion, Outcome, Request, Store};
 
 pub(crate) use self::hold::{Hold, Turn};
+pub(crate) use self::ongoing::Ongoing;
 use self::waiting::Prepared;
 pub use self::waiting::Waiting;
-use crate::disk::compare_and_write::Swap;
-use crate::disk::copy::Copying;
-use crate::disk::lba_status::Mapping;
-use crate::disk::sanitize::Sanitizing;
-use crate::disk::unmap::Unmapping;
-use crate::disk::verify::Verification;
-use crate::disk::write_same::Fill;
 use crate::exclusion::Claim;
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
@@ -85,26 +80,10 @@ pub(crate) enum State {
     Abort,
     /// Waiting until its reservation, or another one, is kept.
     Reserve(Box<Reserving>),
-    /// Flushing before the unit is stopped.
-    Stop,
-    /// Flushing before the medium is ejected.
-    Eject,
-    /// Asking which blocks have space behind them.
-    Mapping(Box<Mapping>),
-    /// Making all of the medium unreadable.
-    Sanitize(Box<Sanitizing>),
-    /// Reading and comparing, perhaps after writing.
-    Verify(Box<Verification>),
-    /// Reading what is to be replaced, or replacing it.
-    Swap(Swap),
     /// Reading what nobody wants yet; all of it, or only the beginning.
     PreFetch { is_all: bool },
-    /// Writing the same block again and again.
-    Fill(Box<Fill>),
-    /// Giving space back, extent after extent.
-    Unmap(Unmapping),
-    /// Reading from one store and writing to another.
-    Copy(Box<Copying>),
+    /// In a command of the unit's device type, which knows itself how it goes on.
+    Ongoing(Box<dyn Ongoing>),
 }
 
 impl Execution {
@@ -123,7 +102,7 @@ impl Execution {
     /// The disk whose store works for the command: its own, or one that it copies from or to.
     fn worker(&self) -> &LogicalUnit {
         match &self.state {
-            State::Copy(copying) => copying.disk(),
+            State::Ongoing(ongoing) => ongoing.worker().unwrap_or(&self.hold.disk),
             _ => &self.hold.disk,
         }
     }
@@ -131,14 +110,14 @@ impl Execution {
     /// What it holds of that disk.
     fn worker_hold(&mut self) -> &mut Hold {
         match &mut self.state {
-            State::Copy(copying) => copying.piece().unwrap_or(&mut self.hold),
+            State::Ongoing(ongoing) => ongoing.worker_hold().unwrap_or(&mut self.hold),
             _ => &mut self.hold,
         }
     }
 
     fn may_go(&mut self) -> Turn {
         let turn = match &mut self.state {
-            State::Copy(copying) => copying.may_go(),
+            State::Ongoing(ongoing) => ongoing.may_go(),
             State::Reserve(reserving) if !reserving.may_go() => Turn::Later,
             _ => Turn::Now,
         };
@@ -149,8 +128,8 @@ impl Execution {
     /// command of whomever touches those that it changes.
     pub fn keep_blocks(&mut self) {
         self.hold.keep();
-        if let State::Copy(copying) = &mut self.state {
-            copying.keep_blocks();
+        if let State::Ongoing(ongoing) = &mut self.state {
+            ongoing.keep_blocks();
         }
     }
 
@@ -163,7 +142,7 @@ impl Execution {
     /// Whether it goes on to other blocks, which others may have written meanwhile, when its store has done what it is doing.
     #[must_use]
     pub fn goes_from_blocks_to_blocks(&self) -> bool {
-        self.state.is_by_pieces() || matches!(self.state, State::Copy(_))
+        matches!(&self.state, State::Ongoing(ongoing) if ongoing.goes_from_blocks_to_blocks())
     }
 
     /// The disk that executes the command.
@@ -175,15 +154,15 @@ impl Execution {
     /// Whether PREEMPT AND ABORT ends it, when it is a command of this nexus: for its disk, or as a copy from or to the scope's.
     #[must_use]
     pub fn is_covered_by(&self, scope: &AbortScope, nexus: NexusId) -> bool {
-        let is_copy_covered = || matches!(&self.state, State::Copy(copying) if copying.is_covered_by(scope));
-        scope.covers(self.disk(), nexus) || is_copy_covered()
+        let is_covered_elsewhere = || matches!(&self.state, State::Ongoing(ongoing) if ongoing.is_covered_by(scope));
+        scope.covers(self.disk(), nexus) || is_covered_elsewhere()
     }
 
     /// Whether neither a reset nor an abort nor the loss of the nexus may end it: a sanitize goes on without the one
     /// who asked for it (SBC-4 4.11.2). Its reply is then for nobody.
     #[must_use]
     pub fn outlives_its_task(&self) -> bool {
-        self.hold.sanitizes.is_some()
+        self.hold.outlives_its_task
     }
 
     /// Wraps the first step.
@@ -202,12 +181,9 @@ impl Execution {
             }
             over => return account.close(&disk, reply(&disk, over, room_bytes)),
         };
-        let sanitizes = match &state {
-            State::Sanitize(sanitizing) => Some(sanitizing.may_be_given_up()),
-            _ => None,
-        };
+        let outlives_its_task = matches!(&state, State::Ongoing(ongoing) if ongoing.outlives_its_task());
         let mut hold = Hold::new(disk, state.claim(&request), nexus);
-        hold.sanitizes = sanitizes;
+        hold.outlives_its_task = outlives_its_task;
         Prepared { execution: Execution { hold, state, account }, request, is_answered }.progress()
     }
 
@@ -233,7 +209,7 @@ impl Execution {
     fn go_on(mut self, completion: Completion, memory: &Region) -> Progress {
         let completion = self.worker_hold().flushed(completion);
         if !matches!(self.state, State::Read { .. }) {
-            self.worker().watch_space();
+            self.worker().medium_changed();
         }
         let Execution { mut hold, state, account } = self;
         let step = state.next(&hold.disk, completion, memory).and_then(|step| {
@@ -241,7 +217,7 @@ impl Execution {
                 && state.is_by_pieces()
             {
                 hold.go_to(state.claim(request));
-                hold.check_not_sanitizing()?;
+                hold.check_not_busy()?;
             }
             Ok(step)
         });
@@ -255,10 +231,7 @@ impl Execution {
                 Progress::Wait(Waiting::of(Prepared { execution, request, is_answered: false }))
             }
             // The steps after the first bring what was cut already.
-            over => {
-                hold.sanitizes = None;
-                account.close(&hold.disk, reply(&hold.disk, over, usize::MAX))
-            }
+            over => account.close(&hold.disk, reply(&hold.disk, over, usize::MAX)),
         }
     }
 }
@@ -314,17 +287,14 @@ fn reply(disk: &LogicalUnit, step: Result<Step, Sense>, room_bytes: usize) -> Re
 impl State {
     /// Whether each of its requests is for itself: other commands may come between, also those that want blocks undisturbed.
     fn is_by_pieces(&self) -> bool {
-        matches!(self, State::Fill(_) | State::Unmap(_))
+        matches!(self, State::Ongoing(ongoing) if ongoing.is_by_pieces())
     }
 
     /// Whether it flushes what it writes before it is answered.
     fn is_stable(&self) -> bool {
         match self {
             State::Write { flush } => *flush,
-            State::Swap(swap) => swap.is_stable(),
-            State::Fill(fill) => fill.is_stable(),
-            State::Unmap(unmapping) => unmapping.is_stable(),
-            State::Verify(verification) => verification.is_stable(),
+            State::Ongoing(ongoing) => ongoing.is_stable(),
             _ => false,
         }
     }
@@ -332,10 +302,7 @@ impl State {
     /// The blocks that the command looks at or changes, seen from its first request; from each, when it goes by pieces.
     fn claim(&self, first: &Request) -> Option<Claim> {
         match self {
-            State::Swap(swap) => Some(swap.claim()),
-            State::Sanitize(_) => Some(Sanitizing::claim()),
-            // It claims its pieces itself, at the disks where they are.
-            State::Copy(_) => None,
+            State::Ongoing(ongoing) => ongoing.claim(first),
             _ => Claim::of(first),
         }
     }
@@ -355,27 +322,11 @@ impl State {
                 Ok(finish(flush))
             }
             State::Flush | State::Abort | State::Reserve(_) => flushed(completion),
-            State::Stop => {
-                flushed(completion)?;
-                disk.set_stopped(true);
-                Ok(Step::Good)
-            }
-            State::Eject => {
-                flushed(completion)?;
-                disk.set_ejected(true);
-                Ok(Step::Good)
-            }
-            State::Mapping(mapping) => mapping.next(disk, completion),
-            State::Sanitize(sanitizing) => sanitizing.next(disk, completion),
-            State::Verify(verification) => verification.next(disk, completion),
-            State::Swap(swap) => swap.next(disk, completion),
             State::PreFetch { is_all } => {
                 completion.map_err(|error| disk.fault(&error))?;
                 Ok(if is_all { Step::ConditionMet } else { Step::Good })
             }
-            State::Fill(fill) => fill.next(disk, completion, memory),
-            State::Unmap(unmapping) => unmapping.next(disk, completion),
-            State::Copy(copying) => copying.next(completion, memory),
+            State::Ongoing(ongoing) => ongoing.next(disk, completion, memory),
         }
     }
 }
@@ -385,7 +336,7 @@ pub(crate) fn finish(flush: bool) -> Step {
     if flush { Step::Store(State::Flush, Request::Flush) } else { Step::Good }
 }
 
-fn flushed(completion: Completion) -> Result<Step, Sense> {
+pub(crate) fn flushed(completion: Completion) -> Result<Step, Sense> {
     completion.map(|_| Step::Good).map_err(|error| fault::sense(&error, None))
 }
 

@@ -1,4 +1,5 @@
-//! Device servers: what executes a SCSI command. So far there is one kind, the disk.
+//! Logical units and their device servers: what executes a SCSI command. A [`LogicalUnit`] does what SPC asks of every unit; what a
+//! device type does besides is a server of its own, in a folder of its own.
 //!
 //! Pure: no clock, no thread, no I/O. [`LogicalUnits::begin`] looks at a task and either answers it or says what the
 //! store must do; the caller does it and hands the completion to [`LogicalUnits::resume`], until there is an answer:
@@ -22,6 +23,7 @@
 
 mod control;
 mod copy_targets;
+mod device_server;
 mod disk;
 mod dispatch;
 mod disturbances;

@@ -1,18 +1,16 @@
-//! One disk: a logical unit on a store.
+//! One logical unit: what SPC asks of it whatever its type, and the store that its medium is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use sanwire_core::NexusId;
 use sanwire_core::quota::Usage;
-use sanwire_scsi::log::ResourceCounts;
-use sanwire_scsi::mode::{CountedResources, ModeValues, Settings, Thresholds};
-use sanwire_scsi::{AdditionalSense, Capacity, Features, Identity, Reply, Sense, SenseKey, Status};
+use sanwire_scsi::mode::Settings;
+use sanwire_scsi::{AdditionalSense, Identity, Reply, Sense, SenseKey, Status};
 use sanwire_store::{ErrorKind, Geometry, Patience, Store, StoreError};
 
-use crate::disk::copy::Copies;
-use crate::disk::provisioning_threshold::{self, Reached, Watch};
-use crate::disk::sanitize::SanitizeState;
+use crate::device_server::DeviceServer;
+use crate::disk::Disk;
 use crate::disturbances::Disturbances;
 use crate::exclusion::Exclusion;
 use crate::fault;
@@ -75,23 +73,16 @@ pub struct LogicalUnit {
     default: Settings,
     /// The mode pages in effect, as [`Settings::to_bits`].
     settings: AtomicU8,
-    is_removable: bool,
     slot: u16,
-    is_stopped: AtomicBool,
-    is_ejected: AtomicBool,
     is_gone: AtomicBool,
     pub(crate) nexuses: Nexuses,
     pub(crate) exclusion: Exclusion,
     pub(crate) tenures: Tenures,
     pub(crate) flushes: Flushes,
-    /// What it was asked to copy.
-    pub(crate) copies: Arc<Copies>,
     pub(crate) reservations: Reservations,
-    pub(crate) sanitize: SanitizeState,
-    /// The space behind the store.
-    watch: Watch,
     stalls: Arc<StoreRetry>,
     pub(crate) disturbances: Disturbances,
+    server: Box<dyn DeviceServer>,
 }
 
 impl LogicalUnit {
@@ -108,7 +99,7 @@ impl LogicalUnit {
         if geometry.length_bytes < u64::from(block_bytes) {
             return Err(UnitError::Empty(block_bytes));
         }
-        let watch = Watch::new(store.space().as_ref());
+        let server = Disk::new(options.removable, store.space().as_ref());
         let default = Settings { write_cache: options.write_cache, ..Settings::default() };
         let stalls = Arc::new(StoreRetry::new(identity.name(), options.patience));
         let flushes = Flushes::new(options.volatility.as_ref());
@@ -117,21 +108,16 @@ impl LogicalUnit {
             store,
             default,
             settings: AtomicU8::new(default.to_bits()),
-            is_removable: options.removable,
             slot: options.slot,
-            is_stopped: AtomicBool::new(false),
-            is_ejected: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             nexuses: Nexuses::default(),
             exclusion: Exclusion::default(),
             tenures: Tenures::new(options.volatility),
             flushes,
-            copies: Arc::default(),
             reservations: Reservations::load(options.reservations)?,
-            sanitize: SanitizeState::default(),
-            watch,
             stalls,
             disturbances: Disturbances::default(),
+            server: Box::new(server),
         })
     }
 
@@ -197,111 +183,56 @@ impl LogicalUnit {
         self.nexuses.forget(nexus);
         self.flushes.forget(nexus);
         self.tenures.forget(nexus);
-        self.copies.forget(nexus);
+        self.server.forget(nexus);
         self.reservations.forget(nexus);
     }
 
     pub(crate) fn reset(&self) {
         self.reservations.reset();
         self.settings.store(self.default.to_bits(), Ordering::Release);
-        self.watch.set(Thresholds::default(), None);
-        self.is_stopped.store(false, Ordering::Release);
+        self.server.reset();
         self.nexuses.allow_all();
-        self.copies.clear();
         // SAM-5 6.3.3: everybody is told, also who asked for it.
         self.nexuses.raise(UnitAttention::Reset, None);
+    }
+
+    /// What its type does of it.
+    pub(crate) fn server(&self) -> &dyn DeviceServer {
+        &*self.server
+    }
+
+    /// See [`DeviceServer::check_not_busy`].
+    pub(crate) fn check_not_busy(&self) -> Result<(), Sense> {
+        self.server.check_not_busy()
+    }
+
+    /// See [`DeviceServer::check_ready`].
+    pub(crate) fn check_ready(&self, geometry: &Geometry) -> Result<(), Sense> {
+        self.server.check_ready(geometry)
+    }
+
+    /// See [`DeviceServer::medium_changed`].
+    pub(crate) fn medium_changed(&self) {
+        self.server.medium_changed(self);
+    }
+
+    /// The mode page bits after a reset.
+    pub(crate) fn default_settings(&self) -> Settings {
+        self.default
+    }
+
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        self.settings.store(settings.to_bits(), Ordering::Release);
     }
 
     pub(crate) fn settings(&self) -> Settings {
         Settings::from_bits(self.settings.load(Ordering::Acquire))
     }
 
-    /// What the mode pages say.
-    pub(crate) fn mode_values(&self) -> ModeValues {
-        ModeValues { settings: self.settings(), thresholds: self.watch.thresholds() }
-    }
-
-    /// What they say after a reset.
-    pub(crate) fn default_values(&self) -> ModeValues {
-        ModeValues { settings: self.default, ..ModeValues::default() }
-    }
-
-    pub(crate) fn change_values(&self, values: ModeValues, by: NexusId) {
-        self.settings.store(values.settings.to_bits(), Ordering::Release);
-        if values.thresholds != self.watch.thresholds() {
-            self.watch.set(values.thresholds, self.store.space().as_ref());
-        }
-        self.nexuses.raise(UnitAttention::ModeChanged, Some(by));
-    }
-
-    /// What LOG SENSE and the thresholds count.
-    pub(crate) fn counted(&self) -> CountedResources {
-        self.watch.counted()
-    }
-
-    /// The space behind the store; `None` when it is not counted.
-    pub(crate) fn resource_counts(&self) -> Option<ResourceCounts> {
-        let space = self.store.space().filter(|_| self.counted().any())?;
-        Some(provisioning_threshold::counts(&space))
-    }
-
-    /// Tells everybody of the thresholds that a change of the medium has reached.
-    pub(crate) fn watch_space(&self) {
-        let Some(space) = self.watch.is_watching().then(|| self.store.space()).flatten() else { return };
-        let Reached { available, used } = self.watch.observe(&space);
-        let of_used =
-            if self.counted().available { UnitAttention::SecondThreshold } else { UnitAttention::FirstThreshold };
-        for attention in
-            [available.then_some(UnitAttention::FirstThreshold), used.then_some(of_used)].into_iter().flatten()
-        {
-            self.nexuses.raise(attention, None);
-        }
-    }
-
-    pub(crate) fn set_stopped(&self, is_stopped: bool) {
-        self.is_stopped.store(is_stopped, Ordering::Release);
-    }
-
     /// The number that its owner gave it.
     #[must_use]
     pub fn slot(&self) -> u16 {
         self.slot
-    }
-
-    pub(crate) fn is_removable(&self) -> bool {
-        self.is_removable
-    }
-
-    pub(crate) fn is_ejected(&self) -> bool {
-        self.is_ejected.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_ejected(&self, is_ejected: bool) {
-        self.is_ejected.store(is_ejected, Ordering::Release);
-    }
-
-    /// Refuses access to the medium while there is none, it cannot be reached, or a sanitize has left it undefined.
-    pub(crate) fn check_ready(&self, geometry: &Geometry) -> Result<(), Sense> {
-        self.sanitize.check_not_running()?;
-        self.check_present(geometry)?;
-        self.sanitize.check_not_failed()
-    }
-
-    /// Refuses access to the medium while the unit is stopped (SBC-4 4.21), or when the store has shrunk to nothing.
-    pub(crate) fn check_present(&self, geometry: &Geometry) -> Result<(), Sense> {
-        self.check_started()?;
-        if geometry.length_bytes < u64::from(geometry.block_bytes) { Err(fault::NOT_ACCESSIBLE) } else { Ok(()) }
-    }
-
-    /// Refuses access to the medium while it is ejected or the unit stopped.
-    pub(crate) fn check_started(&self) -> Result<(), Sense> {
-        if self.is_ejected() {
-            return Err(Sense::new(SenseKey::NotReady, AdditionalSense::MEDIUM_NOT_PRESENT));
-        }
-        if self.is_stopped.load(Ordering::Acquire) {
-            return Err(Sense::new(SenseKey::NotReady, AdditionalSense::NOT_READY_INITIALIZING_COMMAND_REQUIRED));
-        }
-        Ok(())
     }
 
     /// Refuses to change the medium while it is protected (SBC-4 4.13).
@@ -338,21 +269,4 @@ impl LogicalUnit {
 pub(crate) fn check_condition(sense: &Sense, descriptor: bool) -> Reply {
     let sense = if descriptor { sense.to_descriptor() } else { sense.to_fixed() };
     Reply { sense, ..Reply::bare(Status::CheckCondition) }
-}
-
-/// What a disk on this store can do beyond the least.
-pub(crate) fn features(geometry: &Geometry) -> Features {
-    Features { thin: geometry.discards, atomic: geometry.atomic_write_bytes >= geometry.block_bytes }
-}
-
-pub(crate) fn capacity(geometry: &Geometry) -> Capacity {
-    let block_bytes = geometry.block_bytes.max(1);
-    let ratio = (geometry.physical_block_bytes / block_bytes).max(1);
-    Capacity {
-        blocks: geometry.length_bytes / u64::from(block_bytes),
-        block_bytes,
-        physical_block_exponent: ratio.ilog2().min(15) as u8,
-        provisioning_management: geometry.discards,
-        reads_zeroes: geometry.discards,
-    }
 }

@@ -19,7 +19,7 @@ use arc_swap::ArcSwapOption;
 use sanwire_core::NexusId;
 use sanwire_core::quota::Usage;
 use sanwire_scsi::reservation::{Access, Order, ReservationQuery, capabilities};
-use sanwire_scsi::{Cdb, Sense};
+use sanwire_scsi::{Cdb, CommandSet, Sense};
 
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
@@ -27,6 +27,7 @@ use crate::nexus::NexusPorts;
 use crate::step::Refusal;
 use crate::unit_attention::Nexuses;
 
+pub(crate) use command::persistent_reserve_out;
 pub(crate) use keeping::Reserving;
 pub use keeping::Saved;
 use keeping::{Begun, Change};
@@ -158,11 +159,11 @@ impl Reservations {
     }
 
     /// Refuses a command that a reservation of others forbids.
-    pub(crate) fn check(&self, cdb: &Cdb, nexus: NexusId) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, cdb: &Cdb, commands: CommandSet, nexus: NexusId) -> Result<(), Refusal> {
         if !self.is_restricted.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.check_access(Access::of(cdb), nexus)
+        self.check_access(commands.access(cdb), nexus)
     }
 
     /// The same for one kind of access, whatever the command.

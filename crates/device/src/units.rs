@@ -12,7 +12,7 @@ use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_scsi::vpd::{Designator, TargetPort, WriteVerifier};
 use sanwire_scsi::{
-    AdditionalSense, Command, Features, Reply, ReportedLuns, Sense, SenseKey, Status, Task, inquiry, report,
+    AdditionalSense, CommandSet, PrimaryCommand, Reply, ReportedLuns, Sense, SenseKey, Status, Task, inquiry, report,
 };
 use sanwire_store::Completion;
 
@@ -295,7 +295,7 @@ impl LogicalUnits {
         let mut geometry = disk.store().geometry();
         geometry.read_only |= self.is_read_only();
         let account = Cell::new(Account::Even);
-        let begun = Beginning { units: self, disk: &disk, geometry, nexus, memory, account, now };
+        let begun = Beginning { units: self, unit: &disk, geometry, nexus, memory, account, now };
         let step = match begun.step(&mut task) {
             Ok(step) => Ok(step),
             Err(Refusal::Sense(sense)) => Err(sense),
@@ -322,14 +322,17 @@ impl LogicalUnits {
     /// What a target says in the name of a logical unit that is not there (SAM-5 4.7.1, SPC-5 4.5.1).
     fn answer_for_nobody(&self, task: &Task, nexus: NexusId) -> Reply {
         let nobody = NOT_SUPPORTED;
-        let (bytes, allocation_bytes) = match Command::parse(&task.cdb, Features::default()) {
-            Ok(Command::Inquiry { page: None, allocation_bytes, .. }) => {
+        let (bytes, allocation_bytes) = match CommandSet::primary()
+            .find(&task.cdb)
+            .and_then(|operation| PrimaryCommand::parse(operation, &task.cdb))
+        {
+            Ok(PrimaryCommand::Inquiry { page: None, allocation_bytes, .. }) => {
                 (inquiry::absent_inquiry().to_vec(), allocation_bytes)
             }
-            Ok(Command::RequestSense { descriptor, allocation_bytes }) => {
+            Ok(PrimaryCommand::RequestSense { descriptor, allocation_bytes }) => {
                 (control::sense_bytes(&nobody, descriptor), allocation_bytes)
             }
-            Ok(Command::ReportLuns { reported, allocation_bytes }) if task.lun == Some(Lun::default()) => {
+            Ok(PrimaryCommand::ReportLuns { reported, allocation_bytes }) if task.lun == Some(Lun::default()) => {
                 (self.report_luns(reported, nexus), allocation_bytes)
             }
             _ => return check_condition(&nobody, false),

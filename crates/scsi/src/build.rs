@@ -155,7 +155,8 @@ fn sixteen(code: u8, flags: u8, extent: Extent) -> Cdb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Command, ModeForm, ModeSense, ReportedLuns, StartStop};
+    use crate::command::tests::{Command, parse_with};
+    use crate::command::{BlockCommand, ModeForm, ModeSense, PrimaryCommand, ReportedLuns, StartStop};
     use crate::operation::Features;
 
     #[test]
@@ -172,25 +173,53 @@ mod tests {
             allocation_bytes: 64,
         };
         for (cdb, command) in [
-            (test_unit_ready(), Command::TestUnitReady),
-            (request_sense(18), Command::RequestSense { descriptor: false, allocation_bytes: 18 }),
-            (inquiry(None, 0x1234), Command::Inquiry { page: None, allocation_bytes: 0x1234, as_writer: false }),
-            (inquiry(Some(0x83), 255), Command::Inquiry { page: Some(0x83), allocation_bytes: 255, as_writer: false }),
-            (report_luns(1 << 20), Command::ReportLuns { reported: ReportedLuns::All, allocation_bytes: 1 << 20 }),
-            (read_capacity_16(32), Command::ReadCapacity16 { allocation_bytes: 32 }),
-            (get_lba_status(1 << 40, 24), Command::GetLbaStatus { lba: 1 << 40, allocation_bytes: 24 }),
-            (mode_sense_6(PageControl::Changeable, 8, 64), Command::ModeSense(mode_sense)),
-            (mode_select_6(24), Command::ModeSelect { form: ModeForm::Six, page_format: true, parameter_bytes: 24 }),
-            (read_16(extent), Command::Read { extent }),
-            (write_16(extent, true), Command::Write { extent, force_unit_access: true }),
-            (write_16(extent, false), Command::Write { extent, force_unit_access: false }),
-            (synchronize_cache_16(extent), Command::SynchronizeCache { extent, immediate: false }),
-            (write_same_16(extent, true, false), Command::WriteSame { extent, unmap: true, no_data: false }),
-            (write_same_16(extent, false, true), Command::WriteSame { extent, unmap: false, no_data: true }),
-            (unmap(24), Command::Unmap { parameter_bytes: 24 }),
-            (start_stop_unit(true), Command::StartStopUnit(START)),
+            (test_unit_ready(), Command::Primary(PrimaryCommand::TestUnitReady)),
+            (
+                request_sense(18),
+                Command::Primary(PrimaryCommand::RequestSense { descriptor: false, allocation_bytes: 18 }),
+            ),
+            (
+                inquiry(None, 0x1234),
+                Command::Primary(PrimaryCommand::Inquiry { page: None, allocation_bytes: 0x1234, as_writer: false }),
+            ),
+            (
+                inquiry(Some(0x83), 255),
+                Command::Primary(PrimaryCommand::Inquiry { page: Some(0x83), allocation_bytes: 255, as_writer: false }),
+            ),
+            (
+                report_luns(1 << 20),
+                Command::Primary(PrimaryCommand::ReportLuns { reported: ReportedLuns::All, allocation_bytes: 1 << 20 }),
+            ),
+            (read_capacity_16(32), Command::Block(BlockCommand::ReadCapacity16 { allocation_bytes: 32 })),
+            (
+                get_lba_status(1 << 40, 24),
+                Command::Block(BlockCommand::GetLbaStatus { lba: 1 << 40, allocation_bytes: 24 }),
+            ),
+            (mode_sense_6(PageControl::Changeable, 8, 64), Command::Primary(PrimaryCommand::ModeSense(mode_sense))),
+            (
+                mode_select_6(24),
+                Command::Primary(PrimaryCommand::ModeSelect {
+                    form: ModeForm::Six,
+                    page_format: true,
+                    parameter_bytes: 24,
+                }),
+            ),
+            (read_16(extent), Command::Block(BlockCommand::Read { extent })),
+            (write_16(extent, true), Command::Block(BlockCommand::Write { extent, force_unit_access: true })),
+            (write_16(extent, false), Command::Block(BlockCommand::Write { extent, force_unit_access: false })),
+            (synchronize_cache_16(extent), Command::Block(BlockCommand::SynchronizeCache { extent, immediate: false })),
+            (
+                write_same_16(extent, true, false),
+                Command::Block(BlockCommand::WriteSame { extent, unmap: true, no_data: false }),
+            ),
+            (
+                write_same_16(extent, false, true),
+                Command::Block(BlockCommand::WriteSame { extent, unmap: false, no_data: true }),
+            ),
+            (unmap(24), Command::Block(BlockCommand::Unmap { parameter_bytes: 24 })),
+            (start_stop_unit(true), Command::Block(BlockCommand::StartStopUnit(START))),
         ] {
-            assert_eq!(Command::parse(&cdb, Features { thin: true, ..Features::default() }), Ok(command));
+            assert_eq!(parse_with(&cdb, Features { thin: true, ..Features::default() }), Ok(command));
         }
     }
 }

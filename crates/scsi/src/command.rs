@@ -1,9 +1,13 @@
-//! What a CDB asks of a disk.
+//! What a CDB asks of a logical unit: an enum for each standard, which reads what its table of operations has.
 
-mod parse;
+mod fields;
+mod mmc;
+mod sbc;
+mod spc;
 
-use crate::copy::CopyResults;
-use crate::reservation::{OrderAction, ReservationQuery};
+pub use mmc::{ConfigurationRequest, DiscStructure, MultimediaCommand, TocFormat, TrackAddress};
+pub use sbc::BlockCommand;
+pub use spc::PrimaryCommand;
 
 /// A run of logical blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -150,96 +154,5 @@ pub enum ReportedLuns {
     WellKnown,
 }
 
-/// A command that a disk knows, with its fields.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "the fields are those of the command, explained at their types")]
-pub enum Command {
-    TestUnitReady,
-    RequestSense { descriptor: bool, allocation_bytes: u32 },
-    Inquiry { page: Option<u8>, allocation_bytes: u32, as_writer: bool },
-    ReportLuns { reported: ReportedLuns, allocation_bytes: u32 },
-    ReportSupportedOperations { reported: ReportedOperations, timeouts: bool, allocation_bytes: u32 },
-    ReadCapacity10,
-    ReadCapacity16 { allocation_bytes: u32 },
-    Read { extent: Extent },
-    Write { extent: Extent, force_unit_access: bool },
-    WriteAndVerify { extent: Extent, check: ByteCheck },
-    Verify { extent: Extent, check: ByteCheck },
-    SynchronizeCache { extent: Extent, immediate: bool },
-    WriteSame { extent: Extent, unmap: bool, no_data: bool },
-    Unmap { parameter_bytes: u16 },
-    CompareAndWrite { extent: Extent, force_unit_access: bool },
-    WriteAtomic { extent: Extent, force_unit_access: bool },
-    Sanitize(Sanitize),
-    OrWrite { extent: Extent, force_unit_access: bool },
-    PreFetch { extent: Extent, immediate: bool },
-    GetLbaStatus { lba: u64, allocation_bytes: u32 },
-    ReadDefectData(ReadDefectData),
-    ReportTaskManagementFunctions { extended: bool, allocation_bytes: u32 },
-    ModeSense(ModeSense),
-    LogSense(LogSense),
-    ModeSelect { form: ModeForm, page_format: bool, parameter_bytes: u16 },
-    StartStopUnit(StartStop),
-    PreventAllowMediumRemoval { prevent: bool },
-    ExtendedCopy { parameter_bytes: u32 },
-    ReceiveCopyResults { asked: CopyResults, list_id: u8, allocation_bytes: u32 },
-    ReportTargetPortGroups { extended_header: bool, allocation_bytes: u32 },
-    SetTargetPortGroups { parameter_bytes: u32 },
-    PersistentReserveIn { query: ReservationQuery, allocation_bytes: u32 },
-    PersistentReserveOut { action: OrderAction, scope_and_type: u8, parameter_bytes: u32 },
-    Reserve,
-    Release,
-}
-
-impl Command {
-    /// How much data it takes from the initiator, in bytes, on a disk with blocks of so many.
-    #[must_use]
-    pub fn data_out_bytes(&self, block_bytes: u32) -> u64 {
-        let of_blocks = |extent: &Extent| u64::from(extent.blocks) * u64::from(block_bytes);
-        match self {
-            Command::Write { extent, .. } | Command::WriteAtomic { extent, .. } | Command::OrWrite { extent, .. } => {
-                of_blocks(extent)
-            }
-            Command::CompareAndWrite { extent, .. } => 2 * of_blocks(extent),
-            Command::WriteAndVerify { extent, .. } | Command::Verify { extent, check: ByteCheck::Data } => {
-                of_blocks(extent)
-            }
-            Command::Verify { extent, check: ByteCheck::OneBlock } if extent.blocks > 0 => u64::from(block_bytes),
-            Command::WriteSame { no_data: false, .. } => u64::from(block_bytes),
-            Command::Unmap { parameter_bytes } | Command::ModeSelect { parameter_bytes, .. } => {
-                u64::from(*parameter_bytes)
-            }
-            Command::Sanitize(Sanitize { parameter_bytes, .. }) => u64::from(*parameter_bytes),
-            Command::ExtendedCopy { parameter_bytes }
-            | Command::SetTargetPortGroups { parameter_bytes }
-            | Command::PersistentReserveOut { parameter_bytes, .. } => u64::from(*parameter_bytes),
-            Command::TestUnitReady
-            | Command::RequestSense { .. }
-            | Command::Inquiry { .. }
-            | Command::ReportLuns { .. }
-            | Command::ReportSupportedOperations { .. }
-            | Command::ReadCapacity10
-            | Command::ReadCapacity16 { .. }
-            | Command::Read { .. }
-            | Command::Verify { .. }
-            | Command::SynchronizeCache { .. }
-            | Command::WriteSame { .. }
-            | Command::PreFetch { .. }
-            | Command::GetLbaStatus { .. }
-            | Command::ReadDefectData(_)
-            | Command::ReportTaskManagementFunctions { .. }
-            | Command::ModeSense(_)
-            | Command::LogSense(_)
-            | Command::StartStopUnit { .. }
-            | Command::PreventAllowMediumRemoval { .. }
-            | Command::ReceiveCopyResults { .. }
-            | Command::ReportTargetPortGroups { .. }
-            | Command::PersistentReserveIn { .. }
-            | Command::Reserve
-            | Command::Release => 0,
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -2,7 +2,8 @@
 //!
 //! Pure: bytes in, meaning out, and back. Nothing here knows a device's state or a wire.
 //!
-//! The target's way: [`Command::parse`] reads a CDB, the functions that return bytes build the answer. The initiator's
+//! The target's way: [`CommandSet::find`] says which operation a CDB asks for, and the command of its standard
+//! ([`PrimaryCommand::parse`], ...) reads the fields; the functions that return bytes build the answer. The initiator's
 //! way: [`build`] makes the CDB, the `parse` functions read the answer.
 #![forbid(unsafe_code)]
 
@@ -26,11 +27,14 @@ pub mod vpd;
 pub use bytes::AnswerError;
 pub use capacity::Capacity;
 pub use command::{
-    ByteCheck, Command, Extent, LogSense, ModeForm, ModeSense, PageControl, ReadDefectData, ReportedLuns,
-    ReportedOperations, Sanitize, SanitizeMethod, StartStop,
+    BlockCommand, ByteCheck, ConfigurationRequest, DiscStructure, Extent, LogSense, ModeForm, ModeSense,
+    MultimediaCommand, PageControl, PrimaryCommand, ReadDefectData, ReportedLuns, ReportedOperations, Sanitize,
+    SanitizeMethod, StartStop, TocFormat, TrackAddress,
 };
 pub use inquiry::StandardInquiry;
-pub use operation::{Features, Operation, code as operation_code, goes_in_pieces, length_field};
+pub use operation::{
+    CommandSet, CommandStandard, Features, Operation, code as operation_code, goes_in_pieces, length_field,
+};
 pub use sense::{AdditionalSense, FIXED_BYTES, FailedSegment, FieldPointer, Sense, SenseKey};
 pub use task::{Cdb, Piece, Reply, Rest, Status, Task};
 pub use unmap::{UnmapList, unmap_parameters};

@@ -1,20 +1,38 @@
-//! The operations of a disk: one table that the parser obeys and REPORT SUPPORTED OPERATION CODES prints.
+//! The operations of each device type: tables that the parsers obey and REPORT SUPPORTED OPERATION CODES prints. What a code means
+//! depends on the type: that of SEND KEY is, elsewhere, that of MAINTENANCE IN.
 
 pub mod code;
-mod table;
+mod mmc;
+mod row;
+mod sbc;
+mod spc;
 
 use crate::bytes::put;
+use crate::reservation::Access;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::task::Cdb;
 
-use table::OPERATIONS;
+use row::merged;
 
 /// Of INQUIRY's CONTROL byte (bits 7 and 6 are vendor specific, SAM-5 5.2): who reads the write verifier page heeds what it says.
 pub(crate) const AS_WRITER: u8 = 0x80;
 
-/// One command that a disk knows.
-#[derive(Debug)]
+/// The standard that says what an operation is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CommandStandard {
+    /// SPC: [`crate::PrimaryCommand`] reads it.
+    Primary,
+    /// SBC: [`crate::BlockCommand`] reads it.
+    Block,
+    /// MMC: [`crate::MultimediaCommand`] reads it.
+    Multimedia,
+}
+
+/// One command that a logical unit knows.
+#[derive(Clone, Copy, Debug)]
 pub struct Operation {
+    /// Whose command it is.
+    pub standard: CommandStandard,
     /// Byte 0.
     pub code: u8,
     /// Byte 1 bits 4 to 0, for the codes that several commands share.
@@ -25,12 +43,14 @@ pub struct Operation {
     evaluated: u128,
     effort: Effort,
     need: Need,
+    /// Whether it changes the unit otherwise than by writing blocks: state that others would notice.
+    pub changes_unit: bool,
 }
 
 /// Without which a unit does not have an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
-    /// Every disk has it.
+    /// Every unit of the type has it.
     Nothing,
     /// Blocks can be unmapped.
     Thin,
@@ -66,28 +86,85 @@ pub struct Features {
     pub atomic: bool,
 }
 
-/// For each code, where its operations begin in the table; past its end when it has none.
-static FIRST_BY_CODE: [u8; 256] = {
-    let mut first = [u8::MAX; 256];
-    let mut at = OPERATIONS.len();
-    while at > 0 {
-        at -= 1;
-        first[OPERATIONS[at].code as usize] = at as u8;
+/// The operations of one device type.
+#[derive(Debug)]
+struct Table {
+    operations: &'static [Operation],
+    /// For each code, where its operations begin; past the end when it has none.
+    first_by_code: [u8; 256],
+    access: fn(&Cdb) -> Access,
+}
+
+impl Table {
+    const fn of(operations: &'static [Operation], access: fn(&Cdb) -> Access) -> Table {
+        assert!(operations.len() < u8::MAX as usize);
+        let mut first_by_code = [u8::MAX; 256];
+        let mut at = operations.len();
+        while at > 0 {
+            at -= 1;
+            first_by_code[operations[at].code as usize] = at as u8;
+        }
+        Table { operations, first_by_code, access }
     }
-    first
+}
+
+static PRIMARY: Table = Table::of(spc::OPERATIONS, Access::of_block_device);
+
+static DISK: Table = {
+    const OF_BLOCKS: [Operation; spc::OPERATIONS.len() + sbc::OPERATIONS.len()] =
+        merged(spc::OPERATIONS, sbc::OPERATIONS);
+    const ALL: [Operation; OF_BLOCKS.len() + spc::MAINTENANCE.len()] = merged(&OF_BLOCKS, spc::MAINTENANCE);
+    Table::of(&ALL, Access::of_block_device)
 };
 
-impl Operation {
-    /// The operations that a unit with these features has, ascending by code.
-    pub fn supported(features: Features) -> impl Iterator<Item = &'static Operation> {
-        OPERATIONS.iter().filter(move |operation| operation.is_supported(features))
+static OPTICAL: Table = {
+    const ALL: [Operation; spc::OPERATIONS.len() + mmc::OPERATIONS.len()] = merged(spc::OPERATIONS, mmc::OPERATIONS);
+    Table::of(&ALL, Access::of_optical_drive)
+};
+
+/// The operations that a logical unit has.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandSet {
+    table: &'static Table,
+    features: Features,
+}
+
+impl CommandSet {
+    /// Those that every unit has, whatever its type.
+    #[must_use]
+    pub fn primary() -> CommandSet {
+        CommandSet { table: &PRIMARY, features: Features::default() }
+    }
+
+    /// Those of a disk.
+    #[must_use]
+    pub const fn disk(features: Features) -> CommandSet {
+        CommandSet { table: &DISK, features }
+    }
+
+    /// Those of a CD, DVD or BD drive that only reads.
+    #[must_use]
+    pub const fn optical() -> CommandSet {
+        CommandSet { table: &OPTICAL, features: Features { thin: false, atomic: false } }
+    }
+
+    /// What the command is to reservations.
+    #[must_use]
+    pub fn access(self, cdb: &Cdb) -> Access {
+        (self.table.access)(cdb)
+    }
+
+    /// All of them, ascending by code.
+    pub fn operations(self) -> impl Iterator<Item = &'static Operation> {
+        self.table.operations.iter().filter(move |operation| operation.is_supported(self.features))
     }
 
     /// All operations of one code (several when it takes service actions).
-    pub fn of_code(code: u8, features: Features) -> impl Iterator<Item = &'static Operation> {
-        let first = usize::from(FIRST_BY_CODE[usize::from(code)]);
-        let rest = OPERATIONS.get(first..).unwrap_or(&[]);
-        rest.iter().take_while(move |operation| operation.code == code).filter(move |o| o.is_supported(features))
+    pub fn of_code(self, code: u8) -> impl Iterator<Item = &'static Operation> {
+        let first = usize::from(self.table.first_by_code[usize::from(code)]);
+        let rest = self.table.operations.get(first..).unwrap_or(&[]);
+        let of_code = rest.iter().take_while(move |operation| operation.code == code);
+        of_code.filter(move |operation| operation.is_supported(self.features))
     }
 
     /// Finds what the CDB asks and checks each of its bits against the usage data.
@@ -96,8 +173,8 @@ impl Operation {
     ///
     /// # Errors
     /// The sense data to answer: an unknown code, an unknown service action, or a bit that is not supported.
-    pub fn find(cdb: &Cdb, features: Features) -> Result<&'static Operation, Sense> {
-        let operation = Self::find_code(cdb, features)?;
+    pub fn find(self, cdb: &Cdb) -> Result<&'static Operation, Sense> {
+        let operation = self.find_code(cdb)?;
         let (first, padding) = cdb.as_numbers();
         let stray = first & !operation.evaluated;
         if stray != 0 || padding != 0 {
@@ -110,10 +187,10 @@ impl Operation {
         Ok(operation)
     }
 
-    fn find_code(cdb: &Cdb, features: Features) -> Result<&'static Operation, Sense> {
+    fn find_code(self, cdb: &Cdb) -> Result<&'static Operation, Sense> {
         let asked_action = cdb.get(1).map_or(0, |byte| byte & 0x1f);
         let mut is_known_code = false;
-        for operation in Self::of_code(cdb.operation_code(), features) {
+        for operation in self.of_code(cdb.operation_code()) {
             is_known_code = true;
             if operation.service_action.is_none_or(|action| action == asked_action) {
                 return Ok(operation);
@@ -124,7 +201,9 @@ impl Operation {
         }
         Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE))
     }
+}
 
+impl Operation {
     fn is_supported(&self, features: Features) -> bool {
         match self.need {
             Need::Nothing => true,
@@ -202,18 +281,33 @@ mod tests {
 
     #[test]
     fn the_table_is_in_order_and_lengths_follow_the_group_code() {
-        let keys: Vec<_> = OPERATIONS.iter().map(|o| (o.code, o.service_action)).collect();
-        assert!(keys.is_sorted());
-        for operation in OPERATIONS {
-            let length = [6, 10, 10, 0, 16, 12][usize::from(operation.code >> 5)];
-            assert_eq!(operation.cdb_bytes(), length, "{:02x}", operation.code);
+        for table in [&PRIMARY, &DISK, &OPTICAL] {
+            let keys: Vec<_> = table.operations.iter().map(|o| (o.code, o.service_action)).collect();
+            assert!(keys.is_sorted());
+            for operation in table.operations {
+                let length = [6, 10, 10, 0, 16, 12][usize::from(operation.code >> 5)];
+                assert_eq!(operation.cdb_bytes(), length, "{:02x}", operation.code);
+            }
         }
+    }
+
+    #[test]
+    fn what_a_code_means_depends_on_the_type() {
+        let of = |set: CommandSet, code| set.of_code(code).map(|o| o.standard).collect::<Vec<_>>();
+        let (disk, optical) = (CommandSet::disk(Features { thin: true, atomic: true }), CommandSet::optical());
+        assert_eq!(of(disk, 0x42), [CommandStandard::Block], "UNMAP");
+        assert_eq!(of(optical, 0x42), [], "READ SUB-CHANNEL");
+        assert_eq!(of(disk, 0xa3), [CommandStandard::Primary; 3], "MAINTENANCE IN");
+        assert_eq!(of(optical, 0xa3), [], "SEND KEY");
+        assert_eq!((of(disk, 0x43), of(optical, 0x43)), (vec![], vec![CommandStandard::Multimedia]));
+        let codes: Vec<u8> = [0x12, 0x25, 0x28].into();
+        codes.iter().for_each(|code| assert_eq!((of(disk, *code).len(), of(optical, *code).len()), (1, 1)));
     }
 
     #[test]
     fn stray_bits_are_pointed_at() {
         let mut bytes = [0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
-        let find = |bytes: &[u8]| Operation::find(&Cdb::new(bytes).unwrap(), Features::default()).map(|o| o.code);
+        let find = |bytes: &[u8]| CommandSet::disk(Features::default()).find(&Cdb::new(bytes).unwrap()).map(|o| o.code);
         assert_eq!(find(&bytes), Ok(0x88));
         bytes[1] = 0x20;
         assert_eq!(find(&bytes), Err(Sense::invalid_field_in_cdb(1, Some(5))), "RDPROTECT");

@@ -4,7 +4,7 @@ use sanwire_core::Lun;
 
 use crate::bytes::{AnswerError, put, u32_at, u64_at};
 use crate::command::{ReadDefectData, ReportedOperations};
-use crate::operation::{Features, Operation};
+use crate::operation::{CommandSet, Operation};
 use crate::sense::Sense;
 
 /// REPORT LUNS data.
@@ -67,42 +67,42 @@ pub fn parse_lba_status(bytes: &[u8]) -> Result<Vec<LbaRun>, AnswerError> {
 ///
 /// # Errors
 /// INVALID FIELD IN CDB when a service action is asked of an operation that has none, or the reverse.
-pub fn operations(reported: ReportedOperations, timeouts: Option<u64>, features: Features) -> Result<Vec<u8>, Sense> {
+pub fn operations(reported: ReportedOperations, timeouts: Option<u64>, set: CommandSet) -> Result<Vec<u8>, Sense> {
     match reported {
-        ReportedOperations::All => Ok(all_operations(timeouts, features)),
+        ReportedOperations::All => Ok(all_operations(timeouts, set)),
         ReportedOperations::Code(code) => {
-            if takes_actions(code, features) {
+            if takes_actions(code, set) {
                 return Err(Sense::invalid_field_in_cdb(2, Some(2)));
             }
-            Ok(one_operation(find(code, None, features), timeouts))
+            Ok(one_operation(find(code, None, set), timeouts))
         }
         ReportedOperations::CodeAndAction(code, action) => {
-            if Operation::of_code(code, features).next().is_some() && !takes_actions(code, features) {
+            if set.of_code(code).next().is_some() && !takes_actions(code, set) {
                 return Err(Sense::invalid_field_in_cdb(2, Some(2)));
             }
-            Ok(one_operation(find(code, Some(action), features), timeouts))
+            Ok(one_operation(find(code, Some(action), set), timeouts))
         }
         ReportedOperations::Either(code, action) => {
-            let asked = if takes_actions(code, features) { Some(action) } else { None };
+            let asked = if takes_actions(code, set) { Some(action) } else { None };
             // SPC-5 6.35.1: without service actions, a requested one other than zero is not supported.
-            let found = find(code, asked, features).filter(|_| asked.is_some() || action == 0);
+            let found = find(code, asked, set).filter(|_| asked.is_some() || action == 0);
             Ok(one_operation(found, timeouts))
         }
     }
 }
 
-fn takes_actions(code: u8, features: Features) -> bool {
-    Operation::of_code(code, features).any(|operation| operation.service_action.is_some())
+fn takes_actions(code: u8, set: CommandSet) -> bool {
+    set.of_code(code).any(|operation| operation.service_action.is_some())
 }
 
-fn find(code: u8, action: Option<u16>, features: Features) -> Option<&'static Operation> {
-    Operation::of_code(code, features).find(|operation| operation.service_action.map(u16::from) == action)
+fn find(code: u8, action: Option<u16>, set: CommandSet) -> Option<&'static Operation> {
+    set.of_code(code).find(|operation| operation.service_action.map(u16::from) == action)
 }
 
 /// The all_commands parameter data (SPC-5 6.35.2).
-fn all_operations(timeouts: Option<u64>, features: Features) -> Vec<u8> {
+fn all_operations(timeouts: Option<u64>, set: CommandSet) -> Vec<u8> {
     let mut bytes = vec![0; 4];
-    for operation in Operation::supported(features) {
+    for operation in set.operations() {
         let flags = u8::from(timeouts.is_some()) << 1 | u8::from(operation.service_action.is_some());
         let [_, length] = (operation.cdb_bytes() as u16).to_be_bytes();
         bytes.extend([operation.code, 0, 0, operation.service_action.unwrap_or(0), 0, flags, 0, length]);
@@ -150,8 +150,9 @@ pub fn no_defects(asked: &ReadDefectData) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operation::Features;
 
-    const THIN: Features = Features { thin: true, atomic: false };
+    const THIN: CommandSet = CommandSet::disk(Features { thin: true, atomic: false });
 
     #[test]
     fn lun_lists_survive() {
@@ -208,7 +209,7 @@ mod tests {
         let no = Ok(vec![0, 1, 0, 0]);
         assert_eq!(operations(ReportedOperations::Code(0xc0), Some(0), THIN), no);
         assert_eq!(operations(ReportedOperations::CodeAndAction(0x9e, 0x13), None, THIN), no);
-        assert_eq!(operations(ReportedOperations::Code(0x42), None, Features::default()), no);
+        assert_eq!(operations(ReportedOperations::Code(0x42), None, CommandSet::disk(Features::default())), no);
         assert_ne!(operations(ReportedOperations::Code(0x42), None, THIN), no);
         assert_eq!(operations(ReportedOperations::Either(0x2a, 7), None, THIN), no);
         let wrong = Err(Sense::invalid_field_in_cdb(2, Some(2)));
@@ -220,7 +221,7 @@ mod tests {
     fn all_operations_are_listed_once() {
         for (timeouts, each) in [(None, 8), (Some(0), 20)] {
             let bytes = operations(ReportedOperations::All, timeouts, THIN).unwrap();
-            assert_eq!(bytes.len(), 4 + each * Operation::supported(THIN).count());
+            assert_eq!(bytes.len(), 4 + each * THIN.operations().count());
             assert_eq!(bytes[..4], ((bytes.len() - 4) as u32).to_be_bytes());
         }
     }

@@ -27,24 +27,14 @@ pub mod page {
     pub const WRITE_VERIFIER: u8 = 0xc0;
 }
 
-/// The pages that a disk has, ascending.
-const SUPPORTED: [u8; 10] = [
-    page::SUPPORTED_PAGES,
-    page::UNIT_SERIAL_NUMBER,
-    page::DEVICE_IDENTIFICATION,
-    page::EXTENDED_INQUIRY,
-    page::THIRD_PARTY_COPY,
-    page::BLOCK_LIMITS,
-    page::BLOCK_DEVICE_CHARACTERISTICS,
-    page::LOGICAL_BLOCK_PROVISIONING,
-    page::SUPPORTED_BLOCK_LENGTHS,
-    page::WRITE_VERIFIER,
-];
+/// The pages that every unit has; those of its type come before the last, which is of the vendor.
+const OF_ALL: [u8; 4] =
+    [page::SUPPORTED_PAGES, page::UNIT_SERIAL_NUMBER, page::DEVICE_IDENTIFICATION, page::EXTENDED_INQUIRY];
 
-/// The page that lists the pages (SPC-5 7.7.16).
+/// The page that lists the pages (SPC-5 7.7.16) of a unit whose type has these besides.
 #[must_use]
-pub fn supported_pages() -> Vec<u8> {
-    build(page::SUPPORTED_PAGES, &SUPPORTED)
+pub fn supported_pages(of_type: &[u8]) -> Vec<u8> {
+    build(page::SUPPORTED_PAGES, &[&OF_ALL, of_type, &[page::WRITE_VERIFIER]].concat())
 }
 
 /// The pages that a unit lists.
@@ -96,10 +86,11 @@ mod tests {
 
     #[test]
     fn pages_have_the_bytes_of_the_standard() {
-        assert_eq!(supported_pages(), [0, 0, 0, 10, 0, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2, 0xb4, 0xc0]);
-        assert_eq!(parse_supported_pages(&supported_pages()).unwrap(), SUPPORTED);
-        assert!(parse_supported_pages(&supported_pages()[..9]).is_err());
-        assert!(SUPPORTED.is_sorted(), "SPC-5 7.7.16: ascending");
+        let of_disk = [0x8f, 0xb0, 0xb1, 0xb2, 0xb4];
+        let page = supported_pages(&of_disk);
+        assert_eq!(page, [0, 0, 0, 10, 0, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2, 0xb4, 0xc0]);
+        assert_eq!(parse_supported_pages(&page).unwrap(), page[4..]);
+        assert!(parse_supported_pages(&page[..9]).is_err());
         let serial = unit_serial_number("4711");
         assert_eq!(serial, [0, 0x80, 0, 4, b'4', b'7', b'1', b'1']);
         let extended = extended_inquiry();

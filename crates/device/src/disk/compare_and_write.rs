@@ -7,7 +7,7 @@ use sanwire_store::{Completion, Geometry, Outcome, Request};
 
 use crate::disk::verify::compare;
 use crate::exclusion::{Access, Claim};
-use crate::execution::{State, finish};
+use crate::execution::{Ongoing, State, finish};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::step::{Range, Refusal, Step, frame, length_error, take_data};
@@ -87,20 +87,19 @@ fn begin(
     let sent = Some(take_data(task, sent_bytes)?);
     let flush = force_unit_access || !disk.settings().write_cache;
     let request = Request::Read { offset_bytes: range.offset_bytes, buffer };
-    Ok(Step::Store(State::Swap(Swap { range, kind, sent, flush }), request))
+    Ok(Step::Store(State::Ongoing(Box::new(Swap { range, kind, sent, flush })), request))
 }
 
-impl Swap {
-    /// Whether it flushes what it writes.
-    pub(crate) fn is_stable(&self) -> bool {
+impl Ongoing for Swap {
+    fn is_stable(&self) -> bool {
         self.flush
     }
 
-    pub(crate) fn claim(&self) -> Claim {
-        Claim { range: self.range, access: Access::Alone }
+    fn claim(&self, _first: &Request) -> Option<Claim> {
+        Some(Claim { range: self.range, access: Access::Alone })
     }
 
-    pub(crate) fn next(mut self, disk: &LogicalUnit, completion: Completion) -> Result<Step, Sense> {
+    fn next(mut self: Box<Self>, disk: &LogicalUnit, completion: Completion, _: &Region) -> Result<Step, Sense> {
         let outcome = completion.map_err(|error| disk.fault(&error))?;
         let Some(sent) = self.sent.take() else { return Ok(finish(self.flush)) };
         let Outcome::Read(mut found) = outcome else { return Err(fault::INTERNAL) };
@@ -116,6 +115,6 @@ impl Swap {
             }
         };
         let request = Request::Write { offset_bytes: self.range.offset_bytes, data };
-        Ok(Step::Store(State::Swap(self), request))
+        Ok(Step::Store(State::Ongoing(self), request))
     }
 }

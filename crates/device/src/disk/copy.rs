@@ -14,7 +14,7 @@ use sanwire_store::{Completion, Outcome, Request};
 use crate::copy_targets::Reached;
 use crate::dispatch::{Beginning, cut};
 use crate::exclusion::Claim;
-use crate::execution::{Hold, State, Turn};
+use crate::execution::{Hold, Ongoing, State, Turn};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::reservation::AbortScope;
@@ -55,7 +55,12 @@ enum Stage {
     Flushing,
 }
 
-pub(crate) fn extended_copy(parameter_bytes: u32, begun: &Beginning<'_>, task: &Task) -> Result<Step, Refusal> {
+pub(crate) fn extended_copy(
+    parameter_bytes: u32,
+    copies: &Arc<Copies>,
+    begun: &Beginning<'_>,
+    task: &Task,
+) -> Result<Step, Refusal> {
     if parameter_bytes == 0 {
         return Ok(Step::Good);
     }
@@ -70,7 +75,7 @@ pub(crate) fn extended_copy(parameter_bytes: u32, begun: &Beginning<'_>, task: &
         Ok(longest_bytes @ 1..) => Some(frame(begun.memory, longest_bytes.min(PIECE_BYTES) as usize)?),
         _ => None,
     };
-    let mut ticket = list_id.map_or(Ok(Ticket::NONE), |id| begun.disk.copies.begin(begun.nexus, id))?;
+    let mut ticket = list_id.map_or(Ok(Ticket::NONE), |id| copies.begin(begun.nexus, id))?;
     match checked.and_then(|_| plan.leg(0)) {
         Ok(Some(leg)) => {
             let nexus = begun.nexus;
@@ -93,9 +98,10 @@ pub(crate) fn receive_copy_results(
     asked: CopyResults,
     list_id: u8,
     allocation_bytes: u32,
+    copies: &Copies,
     begun: &Beginning<'_>,
 ) -> Result<Step, Sense> {
-    let (copies, nexus) = (&begun.disk.copies, begun.nexus);
+    let nexus = begun.nexus;
     let unknown = || Sense::invalid_field_in_cdb(2, None);
     let bytes = match asked {
         CopyResults::Status => copies.status(nexus, list_id).ok_or_else(unknown)?.to_bytes().to_vec(),
@@ -111,26 +117,29 @@ pub(crate) fn receive_copy_results(
     Ok(Step::Answer(cut(bytes, allocation_bytes as usize)))
 }
 
-impl Copying {
-    /// The disk that works for it now.
-    pub(crate) fn disk(&self) -> &Arc<LogicalUnit> {
-        match self.stage {
-            Stage::Reading { .. } => &self.leg.source.disk,
-            Stage::Writing { .. } | Stage::Flushing => &self.leg.destination.disk,
-        }
+impl Ongoing for Copying {
+    fn next(self: Box<Self>, _: &LogicalUnit, completion: Completion, memory: &Region) -> Result<Step, Sense> {
+        self.go_on(|copying| copying.completed(completion, memory))
     }
 
-    /// What it holds of that disk.
-    pub(crate) fn piece(&mut self) -> Option<&mut Hold> {
+    /// It claims its pieces itself, at the disks where they are.
+    fn claim(&self, _first: &Request) -> Option<Claim> {
+        None
+    }
+
+    fn goes_from_blocks_to_blocks(&self) -> bool {
+        true
+    }
+
+    fn worker(&self) -> Option<&LogicalUnit> {
+        Some(self.disk())
+    }
+
+    fn worker_hold(&mut self) -> Option<&mut Hold> {
         self.piece.as_mut()
     }
 
-    pub(crate) fn is_covered_by(&self, scope: &AbortScope) -> bool {
-        self.leg.is_covered_by(scope)
-    }
-
-    /// Whether no other command is in the way of what it is to read or write.
-    pub(crate) fn may_go(&mut self) -> Turn {
+    fn may_go(&mut self) -> Turn {
         match self.piece.as_mut().map_or(Turn::Now, Hold::may_go) {
             Turn::Never(sense) => {
                 let sense = aborted(self.at, None, sense.additional);
@@ -141,17 +150,26 @@ impl Copying {
         }
     }
 
-    /// See [`crate::Execution::keep_blocks`].
-    pub(crate) fn keep_blocks(&mut self) {
+    fn keep_blocks(&mut self) {
         self.piece.iter_mut().for_each(Hold::keep);
+    }
+
+    fn is_covered_by(&self, scope: &AbortScope) -> bool {
+        self.leg.is_covered_by(scope)
+    }
+}
+
+impl Copying {
+    /// The disk that works for it now.
+    fn disk(&self) -> &Arc<LogicalUnit> {
+        match self.stage {
+            Stage::Reading { .. } => &self.leg.source.disk,
+            Stage::Writing { .. } | Stage::Flushing => &self.leg.destination.disk,
+        }
     }
 
     fn claim(&self, reached: &Reached, request: &Request) -> Hold {
         Hold::of_copy(Arc::clone(&reached.disk), Claim::of(request), self.nexus)
-    }
-
-    pub(crate) fn next(self: Box<Self>, completion: Completion, memory: &Region) -> Result<Step, Sense> {
-        self.go_on(|copying| copying.completed(completion, memory))
     }
 
     /// Takes the next turn, which gives the request for the store or `None` at the end, and notes how it ends.
@@ -160,7 +178,7 @@ impl Copying {
         turn: impl FnOnce(&mut Self) -> Result<Option<Request>, Sense>,
     ) -> Result<Step, Sense> {
         match turn(&mut self) {
-            Ok(Some(request)) => Ok(Step::Store(State::Copy(self), request)),
+            Ok(Some(request)) => Ok(Step::Store(State::Ongoing(self), request)),
             Ok(None) => {
                 self.ticket.end(None);
                 Ok(Step::Good)
@@ -181,7 +199,7 @@ impl Copying {
                 self.stage = Stage::Writing { data: data.clone() };
                 let request = Request::Write { offset_bytes, data };
                 let hold = self.claim(&self.leg.destination, &request);
-                hold.check_not_sanitizing().map_err(|sense| aborted(self.at, None, sense.additional))?;
+                hold.check_not_busy().map_err(|sense| aborted(self.at, None, sense.additional))?;
                 self.piece = Some(hold);
                 return Ok(Some(request));
             }

@@ -1,9 +1,10 @@
 //! GET LBA STATUS (SBC-4 5.6): which blocks have space behind them, run after run.
 
+use sanwire_buffer::Region;
 use sanwire_scsi::{Sense, Task};
 use sanwire_store::{Allocation, Completion, Geometry, Outcome, Request};
 
-use crate::execution::State;
+use crate::execution::{Ongoing, State};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::step::{Range, Step};
@@ -52,18 +53,20 @@ pub(crate) fn get_lba_status(lba: u64, allocation_bytes: u32, geometry: &Geometr
     if !geometry.discards {
         mapping.take(Allocation { is_mapped: true, length_bytes: rest.length_bytes });
     }
-    Ok(mapping.advance())
+    Ok(Box::new(mapping).advance())
 }
 
-impl Mapping {
-    pub(crate) fn next(mut self, disk: &LogicalUnit, completion: Completion) -> Result<Step, Sense> {
+impl Ongoing for Mapping {
+    fn next(mut self: Box<Self>, disk: &LogicalUnit, completion: Completion, _: &Region) -> Result<Step, Sense> {
         match completion.map_err(|error| disk.fault(&error))? {
             Outcome::Allocated(allocation) => self.take(allocation),
             _ => return Err(fault::INTERNAL),
         }
         Ok(self.advance())
     }
+}
 
+impl Mapping {
     /// A part of a block that has space makes it a block that has.
     fn take(&mut self, allocation: Allocation) {
         let blocks = match allocation.is_mapped {
@@ -79,7 +82,7 @@ impl Mapping {
         }
     }
 
-    fn advance(mut self) -> Step {
+    fn advance(mut self: Box<Self>) -> Step {
         // One run more than fits has to be seen, to know where the last one ends.
         if self.rest.length_bytes == 0 || self.runs.len() > self.runs_max || self.questions == QUESTIONS_MAX {
             let mut bytes = self.answer();
@@ -88,7 +91,7 @@ impl Mapping {
         }
         self.questions += 1;
         let Range { offset_bytes, length_bytes } = self.rest;
-        Step::Store(State::Mapping(Box::new(self)), Request::Allocation { offset_bytes, length_bytes })
+        Step::Store(State::Ongoing(self), Request::Allocation { offset_bytes, length_bytes })
     }
 
     fn answer(&self) -> Vec<u8> {

@@ -4,15 +4,17 @@
 //! ends it; what ends it early leaves the disk failed, until a sanitize succeeds or, where that was allowed, somebody
 //! gives up on it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use sanwire_buffer::{Region, Slice};
 use sanwire_scsi::{AdditionalSense, Sanitize, SanitizeMethod, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Geometry, Request};
 
+use crate::disk::start_stop::Load;
 use crate::disk::write_same::DISCARD_BYTES;
 use crate::exclusion::{Access, Claim};
-use crate::execution::State;
+use crate::execution::{Ongoing, State};
 use crate::logical_unit::LogicalUnit;
 use crate::step::{Range, Refusal, Step, frame};
 
@@ -67,7 +69,7 @@ impl SanitizeState {
     }
 
     /// What was under way will not be done.
-    pub(crate) fn fail(&self, may_be_given_up: bool) {
+    fn fail(&self, may_be_given_up: bool) {
         self.0.store(if may_be_given_up { FAILED } else { FAILED_RESTRICTED }, Ordering::Release);
     }
 
@@ -92,8 +94,24 @@ pub(crate) struct Sanitizing {
     length_bytes: u64,
     /// What is left of this pass.
     rest: Range,
-    may_be_given_up: bool,
+    run: Run,
     is_flushing: bool,
+}
+
+/// A sanitize that is not over. What ends it early leaves the disk failed.
+#[derive(Debug)]
+struct Run {
+    state: Arc<SanitizeState>,
+    may_be_given_up: bool,
+    is_over: bool,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.state.fail(self.may_be_given_up);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -111,6 +129,7 @@ enum Method {
 
 pub(crate) fn sanitize(
     asked: Sanitize,
+    (states, load): (&Arc<SanitizeState>, &Load),
     disk: &LogicalUnit,
     geometry: &Geometry,
     task: &Task,
@@ -120,19 +139,19 @@ pub(crate) fn sanitize(
         return Err(Sense::invalid_field_in_cdb(7, None).into());
     }
     if asked.method == SanitizeMethod::ExitFailureMode {
-        disk.sanitize.give_up()?;
+        states.give_up()?;
         return Ok(Step::Good);
     }
-    disk.check_present(geometry)?;
+    load.check_present(geometry)?;
     disk.check_writable(geometry)?;
     let method = match asked.method {
         SanitizeMethod::Overwrite => overwrite(asked.parameter_bytes, geometry, task, memory)?,
         SanitizeMethod::BlockErase | SanitizeMethod::ExitFailureMode => Method::Discard,
     };
-    disk.sanitize.begin()?;
+    states.begin()?;
     let rest = Range { offset_bytes: 0, length_bytes: geometry.length_bytes };
-    let may_be_given_up = asked.unrestricted_exit;
-    let all = Sanitizing { method, length_bytes: geometry.length_bytes, rest, may_be_given_up, is_flushing: false };
+    let run = Run { state: Arc::clone(states), may_be_given_up: asked.unrestricted_exit, is_over: false };
+    let all = Box::new(Sanitizing { method, length_bytes: geometry.length_bytes, rest, run, is_flushing: false });
     let (state, request) = all.advance();
     Ok(if asked.immediate { Step::Detached(state, request) } else { Step::Store(state, request) })
 }
@@ -173,19 +192,23 @@ fn repeated(seed: &[u8], mask: u8, block_bytes: usize, geometry: &Geometry, memo
     Ok(bytes.freeze())
 }
 
-impl Sanitizing {
+impl Ongoing for Sanitizing {
     /// It waits for every write that came before.
-    pub(crate) fn claim() -> Claim {
-        Claim { range: Range { offset_bytes: 0, length_bytes: u64::MAX }, access: Access::Alone }
+    fn claim(&self, _first: &Request) -> Option<Claim> {
+        Some(Claim { range: Range { offset_bytes: 0, length_bytes: u64::MAX }, access: Access::Alone })
     }
 
-    pub(crate) fn next(mut self, disk: &LogicalUnit, completion: Completion) -> Result<Step, Sense> {
+    fn outlives_its_task(&self) -> bool {
+        true
+    }
+
+    fn next(mut self: Box<Self>, _: &LogicalUnit, completion: Completion, _: &Region) -> Result<Step, Sense> {
         if completion.is_err() {
-            disk.sanitize.fail(self.may_be_given_up);
             return Err(COMMAND_FAILED);
         }
         if self.is_flushing {
-            disk.sanitize.end();
+            self.run.state.end();
+            self.run.is_over = true;
             return Ok(Step::Good);
         }
         if self.rest.length_bytes == 0
@@ -195,19 +218,17 @@ impl Sanitizing {
             *pass += 1;
             self.rest = Range { offset_bytes: 0, length_bytes: self.length_bytes };
         }
-        disk.sanitize.set_progress(self.progress());
+        self.run.state.set_progress(self.progress());
         let (state, request) = self.advance();
         Ok(Step::Later(state, request))
     }
+}
 
-    pub(crate) fn may_be_given_up(&self) -> bool {
-        self.may_be_given_up
-    }
-
-    fn advance(mut self) -> (State, Request) {
+impl Sanitizing {
+    fn advance(mut self: Box<Self>) -> (State, Request) {
         if self.rest.length_bytes == 0 {
             self.is_flushing = true;
-            return (State::Sanitize(Box::new(self)), Request::Flush);
+            return (State::Ongoing(self), Request::Flush);
         }
         let request = match &self.method {
             Method::Discard => {
@@ -220,7 +241,7 @@ impl Sanitizing {
                 Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize) }
             }
         };
-        (State::Sanitize(Box::new(self)), request)
+        (State::Ongoing(self), request)
     }
 
     /// In parts of 65,536 of all passes.

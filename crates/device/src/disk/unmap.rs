@@ -1,11 +1,11 @@
 //! UNMAP (SBC-4 5.35): a bounded series of discards.
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::{Region, Slice};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task, UnmapList};
 use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
 use crate::disk::write_same::DISCARD_BYTES;
-use crate::execution::{State, finish};
+use crate::execution::{Ongoing, State, finish};
 use crate::logical_unit::LogicalUnit;
 use crate::step::{Range, Step};
 
@@ -43,7 +43,7 @@ pub(crate) fn unmap(
     check(UnmapList::parse(&list)?, geometry)?;
     let rest = Range { offset_bytes: 0, length_bytes: 0 };
     let flush = !disk.settings().write_cache;
-    Unmapping { list, geometry: *geometry, next: 0, rest, flush }.advance()
+    Box::new(Unmapping { list, geometry: *geometry, next: 0, rest, flush }).advance()
 }
 
 /// All of the list is checked before anything is unmapped.
@@ -62,13 +62,16 @@ fn check(list: UnmapList<'_>, geometry: &Geometry) -> Result<(), Sense> {
     Ok(())
 }
 
-impl Unmapping {
-    /// Whether it flushes what it writes.
-    pub(crate) fn is_stable(&self) -> bool {
+impl Ongoing for Unmapping {
+    fn is_by_pieces(&self) -> bool {
+        true
+    }
+
+    fn is_stable(&self) -> bool {
         self.flush
     }
 
-    pub(crate) fn next(self, disk: &LogicalUnit, completion: Completion) -> Result<Step, Sense> {
+    fn next(self: Box<Self>, disk: &LogicalUnit, completion: Completion, _: &Region) -> Result<Step, Sense> {
         match completion {
             Ok(_) => self.advance(),
             // SBC-4 4.7.3.4: unmapping is a request, not an order. What cannot be given back stays.
@@ -76,8 +79,10 @@ impl Unmapping {
             Err(error) => Err(disk.fault(&error)),
         }
     }
+}
 
-    fn advance(mut self) -> Result<Step, Sense> {
+impl Unmapping {
+    fn advance(mut self: Box<Self>) -> Result<Step, Sense> {
         while self.rest.length_bytes == 0 {
             let Some(extent) = UnmapList::parse(&self.list)?.extents().nth(self.next) else {
                 return Ok(finish(self.flush));
@@ -86,6 +91,6 @@ impl Unmapping {
             self.rest = Range::of(extent, &self.geometry)?;
         }
         let Range { offset_bytes, length_bytes } = self.rest.split_front(DISCARD_BYTES);
-        Ok(Step::Store(State::Unmap(self), Request::Discard { offset_bytes, length_bytes }))
+        Ok(Step::Store(State::Ongoing(self), Request::Discard { offset_bytes, length_bytes }))
     }
 }

@@ -4,7 +4,7 @@ use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Geometry, Outcome, Request};
 
-use crate::execution::State;
+use crate::execution::{Ongoing, State};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::piece::{Part, memory_max_bytes};
@@ -75,21 +75,20 @@ pub(crate) fn write_and_verify(
     let expected = (check == ByteCheck::Data).then(|| data.clone());
     let offset_bytes = range.offset_bytes;
     let verification = Verification { expected, from_bytes, stage: Stage::Writing { offset_bytes, buffer } };
-    Ok(Step::Store(State::Verify(Box::new(verification)), Request::Write { offset_bytes, data }))
+    Ok(Step::Store(State::Ongoing(Box::new(verification)), Request::Write { offset_bytes, data }))
 }
 
-impl Verification {
-    /// Whether it flushes what it writes.
-    pub(crate) fn is_stable(&self) -> bool {
+impl Ongoing for Verification {
+    fn is_stable(&self) -> bool {
         matches!(self.stage, Stage::Writing { .. })
     }
 
-    pub(crate) fn next(self, disk: &LogicalUnit, completion: Completion) -> Result<Step, Sense> {
-        let Verification { expected, from_bytes, stage } = self;
+    fn next(self: Box<Self>, disk: &LogicalUnit, completion: Completion, _: &Region) -> Result<Step, Sense> {
+        let Verification { expected, from_bytes, stage } = *self;
         match (stage, completion) {
             (Stage::Writing { offset_bytes, buffer }, Ok(_)) => {
                 let stage = Stage::Flushing { offset_bytes, buffer };
-                Ok(Step::Store(State::Verify(Box::new(Verification { expected, from_bytes, stage })), Request::Flush))
+                Ok(Step::Store(State::Ongoing(Box::new(Verification { expected, from_bytes, stage })), Request::Flush))
             }
             (Stage::Flushing { offset_bytes, buffer }, Ok(_)) => {
                 Ok(Verification { expected, from_bytes, stage: Stage::Reading }.read(offset_bytes, buffer))
@@ -102,9 +101,11 @@ impl Verification {
             (Stage::Writing { .. } | Stage::Reading, Err(error)) => Err(disk.fault(&error)),
         }
     }
+}
 
+impl Verification {
     fn read(self, offset_bytes: u64, buffer: Frame) -> Step {
-        Step::Store(State::Verify(Box::new(self)), Request::Read { offset_bytes, buffer })
+        Step::Store(State::Ongoing(Box::new(self)), Request::Read { offset_bytes, buffer })
     }
 }
 

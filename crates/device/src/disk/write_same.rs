@@ -4,7 +4,7 @@ use sanwire_buffer::{Region, Slice};
 use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
-use crate::execution::{State, finish};
+use crate::execution::{Ongoing, State, finish};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::step::{Range, Refusal, Step, frame, length_error, take_data};
@@ -72,20 +72,23 @@ pub(crate) fn write_same(
     };
     let flush = !disk.settings().write_cache;
     let none = Range { length_bytes: 0, ..range };
-    Ok(Fill { method, current: none, rest: range, flush }.advance())
+    Ok(Box::new(Fill { method, current: none, rest: range, flush }).advance())
 }
 
-impl Fill {
-    /// Whether it flushes what it writes.
-    pub(crate) fn is_stable(&self) -> bool {
+impl Ongoing for Fill {
+    fn is_by_pieces(&self) -> bool {
+        true
+    }
+
+    fn is_stable(&self) -> bool {
         self.flush
     }
 
-    pub(crate) fn next(self, disk: &LogicalUnit, completion: Completion, memory: &Region) -> Result<Step, Sense> {
+    fn next(self: Box<Self>, disk: &LogicalUnit, completion: Completion, memory: &Region) -> Result<Step, Sense> {
         match completion {
             Ok(_) => Ok(match self.advance() {
                 // It may take long: others have their turn between, and may abort it.
-                Step::Store(state @ State::Fill(_), request) => Step::Later(state, request),
+                Step::Store(state @ State::Ongoing(_), request) => Step::Later(state, request),
                 step => step,
             }),
             Err(error) if error.kind == ErrorKind::Unsupported => {
@@ -94,8 +97,10 @@ impl Fill {
             Err(error) => Err(disk.fault(&error)),
         }
     }
+}
 
-    fn advance(mut self) -> Step {
+impl Fill {
+    fn advance(mut self: Box<Self>) -> Step {
         if self.rest.length_bytes == 0 {
             return finish(self.flush);
         }
@@ -104,7 +109,7 @@ impl Fill {
     }
 
     /// The store cannot do it this way: the same range again, in the next harder way.
-    fn fall_back(mut self, memory: &Region) -> Option<Step> {
+    fn fall_back(mut self: Box<Self>, memory: &Region) -> Option<Step> {
         self.method = match self.method {
             Method::Discard => Method::Zero,
             Method::Zero => Method::Write(zeroes(memory)),
@@ -115,14 +120,14 @@ impl Fill {
         Some(self.advance())
     }
 
-    fn start(self) -> Step {
+    fn start(self: Box<Self>) -> Step {
         let Range { offset_bytes, length_bytes } = self.current;
         let request = match &self.method {
             Method::Discard => Request::Discard { offset_bytes, length_bytes },
             Method::Zero => Request::WriteZeroes { offset_bytes, length_bytes },
             Method::Write(pattern) => Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize) },
         };
-        Step::Store(State::Fill(Box::new(self)), request)
+        Step::Store(State::Ongoing(self), request)
     }
 }
 

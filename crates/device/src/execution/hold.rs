@@ -21,8 +21,8 @@ pub(crate) struct Hold {
     /// It is a piece of a copy, of which nobody gives what was written again.
     is_copy: bool,
     permit: Permit,
-    /// A sanitize is not over; whether its failure may be given up.
-    pub(crate) sanitizes: Option<bool>,
+    /// Nothing but its own end ends the command.
+    pub(super) outlives_its_task: bool,
     flushing: Flushing,
     /// The flush's place among those of the disk, while there is one.
     place: u32,
@@ -45,8 +45,16 @@ pub(super) enum Flushing {
 impl Hold {
     pub(crate) fn new(disk: Arc<LogicalUnit>, claim: Option<Claim>, nexus: NexusId) -> Hold {
         let (permit, flushing) = (Permit::Nothing, Flushing::No);
-        let mut hold =
-            Hold { disk, nexus, is_admitted: true, is_copy: false, permit, sanitizes: None, flushing, place: 0 };
+        let mut hold = Hold {
+            disk,
+            nexus,
+            is_admitted: true,
+            is_copy: false,
+            permit,
+            outlives_its_task: false,
+            flushing,
+            place: 0,
+        };
         hold.enter(claim);
         hold
     }
@@ -130,8 +138,8 @@ impl Hold {
 
     /// Refuses a piece that is written after a sanitize has begun. Asked while the piece is claimed: either this sees the
     /// sanitize, or the sanitize waits for the piece.
-    pub(crate) fn check_not_sanitizing(&self) -> Result<(), Sense> {
-        self.disk.sanitize.check_not_running()
+    pub(crate) fn check_not_busy(&self) -> Result<(), Sense> {
+        self.disk.check_not_busy()
     }
 
     /// Whether it may begin, or go on with its piece.
@@ -149,7 +157,7 @@ impl Hold {
         }
         // Who is not the only writer any more, and has not heard of it yet, has given this write before: it must not come after
         // those of others.
-        if self.sanitizes.is_none()
+        if !self.outlives_its_task
             && !self.is_copy
             && let Some(sense) = disk.nexuses.take_inquiry_changed(self.nexus)
         {
@@ -182,9 +190,6 @@ pub(crate) enum Turn {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if let Some(may_be_given_up) = self.sanitizes {
-            self.disk.sanitize.fail(may_be_given_up);
-        }
         // How it ended nobody has seen: a server that stops waits for its stores for some seconds only. It may have had the one
         // error that the store tells, so that the flush of the server's own end succeeds.
         if matches!(self.flushing, Flushing::Heard | Flushing::Unheard) {

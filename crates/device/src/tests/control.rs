@@ -1,7 +1,7 @@
 use sanwire_scsi::mode::{ModeData, caching_parameters};
 use sanwire_scsi::vpd::{BlockCharacteristics, BlockLimits, Provisioning};
 use sanwire_scsi::{
-    AdditionalSense, Capacity, DeviceIdentification, Extent, Features, ModeForm, Operation, PageControl, Sense,
+    AdditionalSense, Capacity, CommandSet, DeviceIdentification, Extent, Features, ModeForm, PageControl, Sense,
     SenseKey, StandardInquiry, Status, build, operation_code,
 };
 use sanwire_store::{ErrorKind, Geometry};
@@ -159,7 +159,7 @@ fn every_reported_operation_is_executed() {
     world.establish(NEXUS);
     world.bad(build::test_unit_ready(), &[]);
     let list = world.good([0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0], &[]);
-    assert_eq!(list.len(), 4 + 8 * Operation::supported(Features { thin: true, atomic: true }).count());
+    assert_eq!(list.len(), 4 + 8 * CommandSet::disk(Features { thin: true, atomic: true }).operations().count());
     for entry in list[4..].chunks_exact(8) {
         let mut cdb = vec![0; usize::from(entry[7])];
         (cdb[0], cdb[1]) = (entry[0], entry[3]);

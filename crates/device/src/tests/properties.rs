@@ -1,5 +1,7 @@
 use proptest::prelude::*;
-use sanwire_scsi::{Cdb, Extent, Features, Operation, Sense, Status, Task, build, operation_code, unmap_parameters};
+use sanwire_scsi::{
+    Cdb, CommandSet, Extent, Features, Operation, Sense, Status, Task, build, operation_code, unmap_parameters,
+};
 use sanwire_store::{ErrorKind, Geometry};
 
 use crate::testing::{NEXUS, Op, SMALL, World, task};
@@ -9,7 +11,7 @@ const TINY: Geometry = Geometry { length_bytes: BLOCKS * 512, ..SMALL };
 
 /// A CDB of a known operation with random fields, or just random bytes.
 fn cdb() -> impl Strategy<Value = Cdb> {
-    let known: Vec<&'static Operation> = Operation::supported(Features { thin: true, atomic: true }).collect();
+    let known: Vec<&'static Operation> = CommandSet::disk(Features { thin: true, atomic: true }).operations().collect();
     let known = (prop::sample::select(known), prop::collection::vec(any::<u8>(), 16), any::<u32>()).prop_map(
         |(operation, noise, keep)| {
             // A quarter of the bits that may be set are, so that many CDBs are legal.

@@ -19,9 +19,20 @@ pub enum Access {
 }
 
 impl Access {
-    /// The kind of access of a command. What is not known to be harmless counts as a write.
-    #[must_use]
-    pub fn of(cdb: &Cdb) -> Access {
+    /// The kind of access of a command for an optical drive (MMC-6 table 21).
+    pub(crate) fn of_optical_drive(cdb: &Cdb) -> Access {
+        match cdb.operation_code() {
+            code::GET_CONFIGURATION | code::GET_EVENT_STATUS_NOTIFICATION | code::MECHANISM_STATUS => Access::Free,
+            code::READ_FORMAT_CAPACITIES | code::READ_DISC_INFORMATION | code::READ_TRACK_INFORMATION => Access::Free,
+            code::READ_TOC_PMA_ATIP | code::READ_DISC_STRUCTURE | code::READ_CD | code::SEEK_10 => Access::Read,
+            // Elsewhere they are other commands.
+            code::MAINTENANCE_IN | code::SERVICE_ACTION_IN_16 => Access::Write,
+            _ => Access::of_block_device(cdb),
+        }
+    }
+
+    /// The kind of access of a command for a disk. What is not known to be harmless counts as a write.
+    pub(crate) fn of_block_device(cdb: &Cdb) -> Access {
         let byte = |at: usize| cdb.get(at).copied().unwrap_or(0);
         match cdb.operation_code() {
             code::INQUIRY | code::REPORT_LUNS | code::REQUEST_SENSE | code::READ_CAPACITY_10 | code::LOG_SENSE => {
@@ -100,7 +111,7 @@ mod tests {
             (&[0x17], Access::Reservation),
             (&[0xff], Access::Write),
         ] {
-            assert_eq!(Access::of(&Cdb::new(cdb).unwrap()), access, "{cdb:02x?}");
+            assert_eq!(Access::of_block_device(&Cdb::new(cdb).unwrap()), access, "{cdb:02x?}");
         }
     }
 }

@@ -6,13 +6,11 @@
 mod handshake;
 #[path = "../../crates/attach/src/nbd/request.rs"]
 mod request;
-#[path = "../../crates/attach/src/nbd/wire.rs"]
-mod wire;
 
 use handshake::{Export, Handshake, Progress};
 use libfuzzer_sys::fuzz_target;
 use request::{Bounds, Command};
-use wire::{REQUEST_BYTES, RawRequest};
+use sanwire_nbd::wire::{REQUEST_BYTES, RawRequest};
 
 fuzz_target!(|input: &[u8]| {
     let export = Export {

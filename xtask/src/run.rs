@@ -33,7 +33,8 @@ const UNAVAILABLE: i32 = 75;
 /// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system: all but `device`, whose stores come from
 /// a crate that opens files as well.
 const WASM32: &str = "wasm32-unknown-unknown";
-const PURE_CRATES: [&str; 5] = ["sanwire-core", "sanwire-buffer", "sanwire-scsi", "sanwire-hyperscsi", "sanwire-iscsi"];
+const PURE_CRATES: [&str; 6] =
+    ["sanwire-core", "sanwire-buffer", "sanwire-scsi", "sanwire-hyperscsi", "sanwire-iscsi", "sanwire-nbd"];
 /// Miri looks for undefined behaviour in the memory that all share. Random inputs would take it hours.
 const MIRI: [&str; 7] = ["+nightly", "miri", "test", "--package", "sanwire-buffer", "--lib", "--quiet"];
 /// How long each fuzz target runs.

@@ -6,7 +6,6 @@ mod request;
 mod server;
 mod socket;
 mod window;
-mod wire;
 
 pub use server::{NbdError, NbdServer, serve_nbd};
 pub use socket::NbdAddress;

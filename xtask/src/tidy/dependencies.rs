@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -18,10 +18,11 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ("sanwire-engine", &["core", "buffer", "scsi", "store", "device"]),
     ("sanwire-hyperscsi", &["core", "buffer", "scsi"]),
     ("sanwire-iscsi", &["core", "buffer", "scsi"]),
+    ("sanwire-nbd", &["core", "buffer"]),
     ("sanwire-io", &["core", "buffer", "store"]),
     ("sanwire-server", &["core", "buffer", "scsi", "store", "device", "engine", "hyperscsi", "iscsi", "io"]),
     ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "io"]),
-    ("sanwire-attach", &["core", "buffer", "initiator", "io"]),
+    ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),
     ("sanwire-testing", &[]),
     ("sanwire-sim", &["core", "buffer", "scsi", "store", "device", "engine", "hyperscsi", "iscsi"]),
     (

@@ -12,9 +12,11 @@ use super::handshake::{Ending, Export, Handshake, Progress};
 use super::request::{Bounds, Command, Refusal, errno_of};
 use super::socket::Socket;
 use super::window::{Permit, Window};
-use super::wire::{CMD_BLOCK_STATUS, CMD_READ, Errno, REQUEST_BYTES, RawRequest, ReplyHead, STATE_HOLE, STATE_ZERO};
 use crate::bytes::{ByteVolume, ReadData};
 use crate::executor::{Executor, block_on};
+use sanwire_nbd::wire::{
+    CMD_BLOCK_STATUS, CMD_READ, Errno, REQUEST_BYTES, RawRequest, ReplyHead, STATE_HOLE, STATE_ZERO,
+};
 
 /// A client that says nothing for so long while negotiating is sent away.
 const NEGOTIATION_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,6 +1,6 @@
 //! The negotiation of fixed newstyle NBD, from the server's side: bytes in, bytes out, no socket.
 
-use super::wire::*;
+use sanwire_nbd::wire::*;
 
 /// Option data longer than this ends the connection: a name has at most 4096 bytes.
 const OPTION_DATA_MAX_BYTES: u32 = 8192;

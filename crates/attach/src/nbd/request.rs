@@ -2,7 +2,7 @@
 
 use sanwire_initiator::VolumeError;
 
-use super::wire::*;
+use sanwire_nbd::wire::*;
 
 /// The longest read or write of one request. Clients take 32 MiB for granted when nothing else is said.
 pub(crate) const REQUEST_MAX_BYTES: u32 = 32 << 20;

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::wire::*;
 use super::*;
 use crate::latch::Latch;
 use crate::test_volume::{Gate, RamVolume, TestDirectory, have};
+use sanwire_nbd::wire::*;
 
 /// Nothing here takes so long unless it never happens.
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -2,7 +2,8 @@
 
 use sanwire_core::Size;
 use sanwire_server::{
-    Answer, ClientSettings, ClientStatus, PortState, QuotaStatistics, Request, Response, Secret, Statistics, Status,
+    Answer, ClientSettings, ClientStatus, ConnectionStatistics, PortState, QuotaStatistics, Request, Response, Secret,
+    Statistics, Status,
 };
 
 use crate::args::{self, ManageCommand, SettingsArgs};
@@ -216,35 +217,50 @@ fn show_statistics(statistics: &Statistics) -> String {
             ]
         })
         .collect();
-    let connections: Vec<_> = statistics
-        .connections
-        .iter()
-        .map(|connection| {
-            [
-                connection.client.clone(),
-                connection.address.clone(),
-                connection.sent_packets.to_string(),
-                connection.received_packets.to_string(),
-                connection.resent_packets.to_string(),
-                connection.timeouts.to_string(),
-                connection.window_out_packets.to_string(),
-                connection.window_in_packets.to_string(),
-                connection.round_trip_us.map_or_else(|| "-".into(), |time_us| format!("{time_us} us")),
-            ]
-        })
-        .collect();
+    let connections: Vec<_> = statistics.connections.iter().map(connection_row).collect();
+    let packets: Vec<_> = statistics.connections.iter().filter(|it| it.sent_packets > 0).map(packet_row).collect();
     let volume_head = ["VOLUME", "COMMANDS", "READ", "WRITTEN", "ERRORS", "MEAN", "MEDIAN", "P99", "MAX"];
-    let connection_head =
+    let connection_head = ["CLIENT", "FROM", "OVER", "COMMANDS", "READ", "WRITTEN", "ERRORS"];
+    let packet_head =
         ["CLIENT", "FROM", "SENT", "RECEIVED", "SENT AGAIN", "TIMEOUTS", "WINDOW OUT", "WINDOW IN", "ROUND TRIP"];
     let dropped: Vec<_> =
         statistics.dropped.iter().map(|(reason, count)| [reason.clone(), count.to_string()]).collect();
     format!(
-        "{}\n{}\n{}\n{}",
+        "{}\n{}\n{}\n{}\n{}",
         output::table(volume_head, &volumes),
         output::table(connection_head, &connections),
+        output::table(packet_head, &packets),
         output::table(["NOT TAKEN", "PACKETS"], &dropped),
         show_quotas(&statistics.quotas)
     )
+}
+
+/// What commands of a connection came to, over whichever wire.
+fn connection_row(connection: &ConnectionStatistics) -> [String; 7] {
+    [
+        connection.client.clone(),
+        connection.address.clone(),
+        connection.wire.clone(),
+        connection.commands.to_string(),
+        Size(connection.read_bytes).to_string(),
+        Size(connection.written_bytes).to_string(),
+        connection.errors.to_string(),
+    ]
+}
+
+/// How the packets of a connection are doing.
+fn packet_row(connection: &ConnectionStatistics) -> [String; 9] {
+    [
+        connection.client.clone(),
+        connection.address.clone(),
+        connection.sent_packets.to_string(),
+        connection.received_packets.to_string(),
+        connection.resent_packets.to_string(),
+        connection.timeouts.to_string(),
+        connection.window_out_packets.to_string(),
+        connection.window_in_packets.to_string(),
+        connection.round_trip_us.map_or_else(|| "-".into(), |time_us| format!("{time_us} us")),
+    ]
 }
 
 fn show_quotas(quotas: &[QuotaStatistics]) -> String {

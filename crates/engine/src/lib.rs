@@ -41,7 +41,7 @@ mod starved;
 pub use abort::{Selection, Which};
 pub use barrier::AbortBarrier;
 pub use engine::{Ended, Engine, Handle, Work, task_aborted};
-pub use meter::{Meter, VolumeCount, VolumeCounters};
+pub use meter::{Meter, NexusCount, VolumeCount, VolumeCounters};
 pub use notice::Notice;
 
 #[cfg(test)]

@@ -62,13 +62,13 @@ pub struct VolumeCount {
 impl VolumeCount {
     fn note(&mut self, written_bytes: u32, reply: Option<&Reply>, latency: Duration) {
         self.commands += 1;
-        match reply {
-            Some(reply) if matches!(reply.status, Status::Good | Status::ConditionMet) => {
-                self.read_bytes += reply.data_in.as_ref().map_or(0, |data| data.len() as u64);
+        match Outcome::of(reply) {
+            Outcome::Done { read_bytes } => {
+                self.read_bytes += read_bytes;
                 self.written_bytes += u64::from(written_bytes);
             }
-            Some(reply) if is_attention(&reply.sense) => {}
-            _ => self.errors += 1,
+            Outcome::Attention => {}
+            Outcome::Failed => self.errors += 1,
         }
         let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         self.latency_us = self.latency_us.saturating_add(latency_us);
@@ -98,6 +98,54 @@ impl VolumeCount {
             count >= wanted
         });
         place.map_or(0, |place| (1 << place) - 1).min(self.latency_max_us)
+    }
+}
+
+/// What was counted of the commands of one I_T nexus.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct NexusCount {
+    /// Commands that have ended.
+    pub commands: u64,
+    /// Bytes that they have read.
+    pub read_bytes: u64,
+    /// Bytes that they have written.
+    pub written_bytes: u64,
+    /// Commands that failed or were aborted.
+    pub errors: u64,
+}
+
+impl NexusCount {
+    /// A command is over, or a piece of it; without a reply it was aborted.
+    pub fn note(&mut self, meter: &Meter, reply: Option<&Reply>) {
+        let is_over = reply.is_none_or(|reply| reply.rest.is_none());
+        self.commands += u64::from(is_over);
+        match Outcome::of(reply) {
+            Outcome::Done { read_bytes } => {
+                self.read_bytes += read_bytes;
+                self.written_bytes += if is_over { u64::from(meter.written_bytes) } else { 0 };
+            }
+            Outcome::Attention => {}
+            Outcome::Failed => self.errors += 1,
+        }
+    }
+}
+
+/// How a command has ended.
+enum Outcome {
+    Done { read_bytes: u64 },
+    Attention,
+    Failed,
+}
+
+impl Outcome {
+    fn of(reply: Option<&Reply>) -> Outcome {
+        match reply {
+            Some(reply) if matches!(reply.status, Status::Good | Status::ConditionMet) => {
+                Outcome::Done { read_bytes: reply.data_in.as_ref().map_or(0, |data| data.len() as u64) }
+            }
+            Some(reply) if is_attention(&reply.sense) => Outcome::Attention,
+            _ => Outcome::Failed,
+        }
     }
 }
 

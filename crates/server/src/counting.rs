@@ -1,13 +1,12 @@
 //! What a shard counts: plain numbers of its own, which are added up when somebody asks.
 
+use std::time::Duration;
+
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::quota::Usage;
-use sanwire_core::{ClientId, Peer};
-use sanwire_engine::VolumeCount;
-use sanwire_hyperscsi::ConnectionStatus;
+use sanwire_core::{ClientId, NexusId, Peer};
+use sanwire_engine::{NexusCount, VolumeCount};
 use sanwire_scsi::{Task, operation_code};
-
-use crate::past_uses::Host;
 
 /// The volumes that a session has used since it began, by their slots.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -74,14 +73,6 @@ pub(crate) struct User {
     pub(crate) uses: Uses,
 }
 
-impl User {
-    /// A session with an iSCSI target.
-    pub(crate) fn of_target(host: &Host, uses: Uses) -> Self {
-        let access = Access::Target(host.target.clone().unwrap_or_default());
-        User { who: host.who.clone(), access, uses }
-    }
-}
-
 /// By which way a session has its volumes.
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
@@ -107,14 +98,41 @@ pub(crate) struct Counted {
     pub(crate) shard: usize,
     /// By slots.
     pub(crate) volumes: Vec<VolumeCount>,
-    pub(crate) connections: Vec<(ClientId, ConnectionStatus)>,
+    pub(crate) connections: Vec<ConnectionCount>,
     /// The sessions that have used volumes.
     pub(crate) users: Vec<User>,
-    pub(crate) dropped: sanwire_hyperscsi::Counters,
+    /// What was not taken, by reasons.
+    pub(crate) dropped: Vec<(&'static str, u64)>,
     /// How quotas are used.
     pub(crate) quotas: Vec<Usage>,
-    /// Requests to manage the server from clients that may not.
-    pub(crate) unpermitted: u64,
+}
+
+/// What was counted of one connection, or of a session where its connections are not told apart.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionCount {
+    pub(crate) nexus: NexusId,
+    /// The name of its front end.
+    pub(crate) wire: &'static str,
+    /// Whose it is: a client by its id, or an initiator by its name.
+    pub(crate) principal: String,
+    pub(crate) address: String,
+    pub(crate) commands: NexusCount,
+    pub(crate) packets: Option<PacketCount>,
+}
+
+/// What was counted of a connection that goes by packets.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct PacketCount {
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) resent: u64,
+    /// How often nothing was acknowledged in time.
+    pub(crate) timeouts: u64,
+    /// Packets that may be in flight to the client, and from it.
+    pub(crate) window_out: u32,
+    pub(crate) window_in: u32,
+    /// Once it was measured.
+    pub(crate) round_trip: Option<Duration>,
 }
 
 #[cfg(test)]

@@ -1,25 +1,34 @@
 //! The ports of one shard. A link that goes away must not take the others with it, and comes back by itself.
 
-use std::cmp::Reverse;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::Packet;
-use sanwire_core::{Instant, Peer};
-use sanwire_hyperscsi::wire::links::{Address, LINKS_MAX};
+use sanwire_core::{Instant, LinkId, Path, Peer};
 use sanwire_io::interface::Interface;
 use sanwire_io::{LocalAddress, Port, interface};
 
+use crate::front::{FrontEnd, Fronts};
 use crate::messages::{Mailbox, ShardMessage};
 use crate::opener::{Opener, Reopened};
 
 /// How often the links are looked after.
 const TEND_EVERY: Duration = Duration::from_secs(2);
 
-/// Where clients can reach these ports.
-pub(crate) fn addresses(ports: &[Port], interfaces: &[Interface]) -> Vec<Address> {
+/// A place where initiators reach a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LinkAddress {
+    pub(crate) peer: Peer,
+    /// The largest packet of the port.
+    pub(crate) packet_max_bytes: usize,
+    /// Zero where the link does not say.
+    pub(crate) speed_mbit: u32,
+}
+
+/// Where initiators reach these ports.
+pub(crate) fn addresses<'a>(ports: impl IntoIterator<Item = &'a Port>, interfaces: &[Interface]) -> Vec<LinkAddress> {
     let mut addresses = Vec::new();
     for port in ports {
         let peers: Vec<Peer> = match port.local_address() {
@@ -32,23 +41,16 @@ pub(crate) fn addresses(ports: &[Port], interfaces: &[Interface]) -> Vec<Address
                 fitting.map(|ip| Peer::Udp(SocketAddr::new(*ip, any.port()))).collect()
             }
         };
-        let packet_max_bytes = packet_max_bytes(port);
+        let packet_max_bytes = port.payload_max_bytes();
         let speed_mbit =
             |peer| interfaces.iter().find(|interface| is_at(interface, peer)).and_then(|found| found.speed_mbit);
         let told = peers.into_iter();
-        addresses.extend(told.map(|peer| Address {
+        addresses.extend(told.map(|peer| LinkAddress {
             peer,
             packet_max_bytes,
             speed_mbit: speed_mbit(peer).unwrap_or(0),
         }));
     }
-    fastest(addresses)
-}
-
-/// As many as a connection may have links, the fastest first; of those that do not say how fast they are, the first.
-fn fastest(mut addresses: Vec<Address>) -> Vec<Address> {
-    addresses.sort_by_key(|address| Reverse(address.speed_mbit));
-    addresses.truncate(LINKS_MAX);
     addresses
 }
 
@@ -67,15 +69,12 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// The largest packet of a port. HyperSCSI counts body bytes in 16 bits.
-pub(crate) fn packet_max_bytes(port: &Port) -> u32 {
-    port.payload_max_bytes().min(65_000) as u32
-}
-
 /// What a shard receives from and sends to.
 pub(crate) struct Links {
     ports: Vec<Port>,
     wires: Vec<LinkWire>,
+    /// By front ends: the places of their ports among all, by the links' numbers.
+    places: Vec<Vec<usize>>,
     tend_at: Instant,
     /// As they were when the links were last looked after.
     interfaces: Option<Arc<Vec<Interface>>>,
@@ -86,6 +85,9 @@ pub(crate) struct Links {
 /// The wire that a port belongs to.
 struct LinkWire {
     opener: Arc<Opener>,
+    /// Which link of which front end it is.
+    front: u8,
+    link: u8,
     /// Which opening of its ports this is.
     round: u32,
     is_broken: bool,
@@ -94,37 +96,69 @@ struct LinkWire {
 impl Links {
     /// `ports` were opened by `openers`, in this order.
     pub(crate) fn new(ports: Vec<Port>, openers: Vec<Arc<Opener>>) -> Self {
-        let wire = |opener| LinkWire { opener, round: 0, is_broken: false };
-        let wires = openers.into_iter().map(wire).collect();
-        Links { ports, wires, tend_at: Instant::ZERO, interfaces: None, is_put_off: false }
+        let (mut places, mut wires) = (Vec::<Vec<usize>>::new(), Vec::new());
+        for (place, opener) in openers.into_iter().enumerate() {
+            let front = opener.wire().front();
+            places.resize(places.len().max(usize::from(front) + 1), Vec::new());
+            let links = &mut places[usize::from(front)];
+            wires.push(LinkWire { opener, front, link: links.len() as u8, round: 0, is_broken: false });
+            links.push(place);
+        }
+        Links { ports, wires, places, tend_at: Instant::ZERO, interfaces: None, is_put_off: false }
     }
 
     pub(crate) fn ports(&self) -> &[Port] {
         &self.ports
     }
 
-    /// Hands out up to `budget` packets of each link.
-    pub(crate) fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(usize, Peer, &[u8])) -> usize {
+    /// Hands up to `budget` packets of each link to the front ends.
+    pub(crate) fn receive(&mut self, budget: usize, fronts: &mut Fronts, now: Instant) -> usize {
         let mut received = 0;
         for index in 0..self.ports.len() {
-            let result = self.ports[index].receive(budget, &mut |peer, bytes| handler(index, peer, bytes));
+            let LinkWire { front, link, .. } = self.wires[index];
+            let Some(end) = fronts.get(front).and_then(FrontEnd::datagrams) else { continue };
+            let handle = &mut |peer, bytes: &[u8]| end.handle_input(Path { link: LinkId(link), peer }, bytes, now);
+            let result = self.ports[index].receive(budget, handle);
             received += self.note(index, result).unwrap_or(0);
         }
         received
     }
 
+    /// Sends up to `budget` packets of each front end; gives how many.
+    pub(crate) fn transmit(&mut self, budget: usize, fronts: &mut Fronts, now: Instant) -> usize {
+        let mut sent = 0;
+        for front in 0..self.places.len() {
+            let mut left = budget;
+            if let Some(end) = fronts.get(front as u8).and_then(FrontEnd::datagrams) {
+                while left > 0
+                    && let Some((path, packet)) = end.poll_transmit(now)
+                {
+                    left -= 1;
+                    if let Some(place) = self.places[front].get(usize::from(path.link.0)).copied() {
+                        self.queue(place, path.peer, packet);
+                    }
+                }
+            }
+            sent += budget - left;
+        }
+        if sent > 0 {
+            self.flush();
+        }
+        sent
+    }
+
     /// Queues a packet; a link that is away loses it.
-    pub(crate) fn queue(&mut self, link: usize, to: Peer, packet: Packet) {
-        let Some(port) = self.ports.get_mut(link) else { return };
+    fn queue(&mut self, place: usize, to: Peer, packet: Packet) {
+        let port = &mut self.ports[place];
         if let Err(packet) = port.queue(to, packet) {
             let result = port.flush();
-            self.note(link, result);
+            self.note(place, result);
             // An empty batch takes a packet.
-            drop(self.ports[link].queue(to, packet));
+            drop(self.ports[place].queue(to, packet));
         }
     }
 
-    pub(crate) fn flush(&mut self) {
+    fn flush(&mut self) {
         for index in 0..self.ports.len() {
             let result = self.ports[index].flush();
             self.note(index, result);
@@ -173,9 +207,14 @@ impl Links {
         true
     }
 
-    /// Where clients can reach the links, as they were when they were last looked after.
-    pub(crate) fn addresses(&self) -> Option<Vec<Address>> {
-        self.interfaces.as_ref().map(|interfaces| addresses(&self.ports, interfaces))
+    /// Tells the front ends where initiators reach their links, as they were when they were last looked after.
+    pub(crate) fn tell_addresses(&self, fronts: &mut Fronts, now: Instant) {
+        let Some(interfaces) = &self.interfaces else { return };
+        for (front, places) in (0..).zip(&self.places) {
+            if let Some(end) = fronts.get(front).and_then(FrontEnd::datagrams) {
+                end.set_addresses(&addresses(places.iter().map(|place| &self.ports[*place]), interfaces), now);
+            }
+        }
     }
 
     /// Goes on with a port that was opened again.
@@ -211,19 +250,6 @@ impl LinkWire {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn of_too_many_addresses_the_fastest_are_told() {
-        let speeds = [1000, 0, 100, 1000, 0, 1000, 100, 1000, 10_000, 25_000];
-        let address = |(place, speed_mbit)| {
-            let peer = Peer::Udp(SocketAddr::new(IpAddr::from([10, 0, 0, place]), 5674));
-            Address { peer, packet_max_bytes: 1500, speed_mbit }
-        };
-        let told = fastest((0..).zip(speeds).map(address).collect());
-        assert_eq!(told.len(), LINKS_MAX);
-        assert_eq!(told.iter().map(|one| one.speed_mbit).take(3).collect::<Vec<_>>(), [25_000, 10_000, 1000]);
-        assert!(told.iter().all(|one| one.speed_mbit > 0) && told[2].peer == address((0, 1000)).peer);
-    }
 
     /// A shard without clients is woken once when an interface goes, and only then has it opened again.
     #[test]

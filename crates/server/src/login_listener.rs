@@ -14,14 +14,14 @@ use std::time::Duration;
 use sanwire_core::Instant;
 use sanwire_io::tcp::{Listener, Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, Waker, descriptors};
-use sanwire_iscsi::{Admission, Admitted, LoginOutcome, Portal, ServerLogin};
 
 pub(crate) use self::accounts::LoginAccounts;
 use self::places::Places;
 use crate::budget::Budget;
-use crate::directory::TargetNodes;
+use crate::front::{Admission, LoginOutcome, LoginPhase, LoginService, Newcomer, NexusSelection, Offence, PassedLogin};
 use crate::management_queue::{Content, ManagementQueue, QueuedRequest};
 use crate::messages::{AdmittedConnection, Mailbox, ShardMessage};
+use crate::random;
 use crate::refusals::{Burst, Refusals};
 use crate::registry::{Place, Registry, Seat};
 
@@ -47,16 +47,22 @@ const FIRST_LOGIN: u64 = 1 << 16;
 /// A connection that has passed its login, on its way to a shard.
 pub(crate) struct Arrival {
     pub(crate) stream: Stream,
-    pub(crate) admitted: Box<Admitted>,
+    pub(crate) newcomer: Newcomer,
     pub(crate) admission: Admission,
     pub(crate) seat: Arc<Seat>,
 }
 
+/// Where connections come in.
+pub(crate) struct Portal {
+    pub(crate) listener: Listener,
+    /// The tag of its portal group.
+    pub(crate) group_tag: u16,
+    pub(crate) logins: Arc<dyn LoginService>,
+}
+
 /// What the thread is made of.
 pub(crate) struct FrontDeskParts {
-    /// The listeners with the tags of their portal groups.
-    pub(crate) listeners: Vec<(Listener, u16)>,
-    pub(crate) exports: Arc<TargetNodes>,
+    pub(crate) portals: Vec<Portal>,
     pub(crate) registry: Arc<Registry>,
     /// Where refusals go.
     pub(crate) inbox: ManagementQueue,
@@ -70,7 +76,9 @@ pub(crate) struct FrontDeskParts {
 
 struct Login {
     stream: Stream,
-    machine: ServerLogin,
+    machine: Box<dyn LoginPhase>,
+    /// What it is called.
+    name: &'static str,
     peer: IpAddr,
     watched: Interest,
     /// So few descriptors are left that it can have no session.
@@ -109,13 +117,13 @@ pub(crate) fn run(parts: FrontDeskParts) {
         has_warned: false,
     };
     if let Err(error) = desk.serve() {
-        tracing::error!("no more iSCSI connections are taken: {error}; start the server again");
+        tracing::error!("no more connections are taken: {error}; start the server again");
     }
 }
 
 impl LoginListener {
     fn serve(mut self) -> io::Result<()> {
-        for ((listener, _), key) in self.parts.listeners.iter().zip(0..) {
+        for (Portal { listener, .. }, key) in self.parts.portals.iter().zip(0..) {
             self.poller.add_stream(listener, key, Interest::READABLE)?;
         }
         let mut ready = Vec::new();
@@ -137,15 +145,16 @@ impl LoginListener {
         Ok(())
     }
 
-    fn accept(&mut self, listener: usize, now: Instant) {
+    fn accept(&mut self, portal: usize, now: Instant) {
         for _ in 0..ACCEPTS_MAX {
-            let Some((socket, group_tag)) = self.parts.listeners.get(listener) else { return };
-            match socket.accept() {
+            let Some(Portal { listener, group_tag, logins }) = self.parts.portals.get(portal) else { return };
+            match listener.accept() {
                 Ok(Some((stream, peer))) => {
-                    let group_tag = *group_tag;
+                    let (group_tag, logins) = (*group_tag, Arc::clone(logins));
                     self.has_warned = false;
-                    if let Err(error) = self.begin(stream, peer, group_tag, now) {
-                        self.note(peer.ip().to_canonical(), &format!("the connection is turned away: {error}"), now);
+                    if let Err(error) = self.begin(stream, peer, group_tag, &*logins, now) {
+                        let reason = format!("the connection is turned away: {error}");
+                        self.note(peer.ip().to_canonical(), logins.name(), &reason, now);
                     }
                 }
                 Ok(None) => return,
@@ -168,30 +177,37 @@ impl LoginListener {
         }
     }
 
-    fn begin(&mut self, stream: Stream, peer: SocketAddr, group_tag: u16, now: Instant) -> io::Result<()> {
-        let address = peer.ip().to_canonical();
-        let portal = Portal { address: stream.local_address()?, group_tag };
-        let seed = sanwire_hyperscsi::random().map_err(|_| io::Error::other("the system has no random numbers"))?;
+    fn begin(
+        &mut self,
+        stream: Stream,
+        peer: SocketAddr,
+        group_tag: u16,
+        logins: &dyn LoginService,
+        now: Instant,
+    ) -> io::Result<()> {
+        let (address, portal) = (peer.ip().to_canonical(), stream.local_address()?);
+        let seed = random::bytes()?;
         let key = self.next_key;
         self.poller.add_stream(&stream, key, Interest::READABLE)?;
         self.next_key += 1;
-        let machine = ServerLogin::new(portal, address, seed, now);
+        let machine = logins.begin((portal, group_tag), address, seed, now);
         let is_beyond = descriptors::number(stream.as_fd()) >= self.parts.budget.descriptors_max;
-        let login = Login { stream, machine, peer: address, watched: Interest::READABLE, is_beyond, is_over: false };
+        let (name, watched) = (logins.name(), Interest::READABLE);
+        let login = Login { stream, machine, name, peer: address, watched, is_beyond, is_over: false };
         self.logins.insert(key, login);
-        let is_local = address.is_loopback() || address == portal.address.ip().to_canonical();
-        let is_stranger = !self.parts.exports.may_permit(address, is_local);
+        let is_local = address.is_loopback() || address == portal.ip().to_canonical();
+        let is_stranger = !logins.may_permit(address, is_local);
         if let Some(victim) = self.places.take(key, address, is_stranger)
             && let Some(login) = self.logins.remove(&victim)
         {
-            self.note(login.peer, PUSHED_OUT, now);
+            self.note(login.peer, login.name, PUSHED_OUT, now);
         }
         Ok(())
     }
 
     /// A login has failed: the log and the audit log are to say so.
-    fn note(&mut self, peer: IpAddr, reason: &str, now: Instant) {
-        if self.refusals.note(peer, reason, now)
+    fn note(&mut self, peer: IpAddr, login: &'static str, reason: &str, now: Instant) {
+        if self.refusals.note(peer, login, reason, now)
             && let Some(unlogged) = self.parts.accounts.next_line(now)
         {
             tracing::warn!("a login from {peer} is refused: {reason}{unlogged}");
@@ -213,7 +229,7 @@ impl LoginListener {
             match login.stream.receive([&mut [], &mut input]) {
                 // What a refused initiator still says is not heard.
                 Ok(Received::Bytes(count)) if !login.is_over => {
-                    login.machine.handle_input(&input[..count], &*self.parts.exports, now);
+                    login.machine.handle_input(&input[..count], now);
                     if login.machine.has_spoken() {
                         self.places.has_spoken(key);
                     }
@@ -238,11 +254,11 @@ impl LoginListener {
             return;
         }
         match outcome {
-            Some(LoginOutcome::Admitted(admitted)) => return self.hand_over(key, admitted, now),
+            Some(LoginOutcome::Passed(newcomer)) => return self.hand_over(key, newcomer, now),
             Some(LoginOutcome::Refused(reason)) => {
                 login.is_over = true;
-                let peer = login.peer;
-                self.note(peer, &reason, now);
+                let (peer, name) = (login.peer, login.name);
+                self.note(peer, name, &reason, now);
             }
             Some(LoginOutcome::Redirected(note)) => {
                 if let Some(unlogged) = self.parts.accounts.next_line(now) {
@@ -263,20 +279,21 @@ impl LoginListener {
         }
     }
 
-    fn hand_over(&mut self, key: u64, admitted: Box<Admitted>, now: Instant) {
+    fn hand_over(&mut self, key: u64, newcomer: Newcomer, now: Instant) {
         let Some(login) = self.remove(key) else { return };
-        let place = match self.place_for(&login, &admitted) {
+        let place = match self.place_for(&login, &newcomer) {
             Ok(place) => place,
             Err(why) => {
-                turn_away(login.stream, &admitted);
-                return self.note(login.peer, &format!("{} is turned away: {why}", admitted.initiator), now);
+                turn_away(login.stream, &*newcomer.login);
+                let reason = format!("{} is turned away: {why}", newcomer.port.initiator);
+                return self.note(login.peer, login.name, &reason, now);
             }
         };
         let Place { shard, admission, seat, loser } = place;
         if let Some((shard, nexus)) = loser {
-            self.parts.shards[shard].send(ShardMessage::CutSession(nexus));
+            self.parts.shards[shard].send(ShardMessage::Drop(NexusSelection::One(nexus)));
         }
-        let arrival = Arrival { stream: login.stream, admitted, admission, seat };
+        let arrival = Arrival { stream: login.stream, newcomer, admission, seat };
         let newcomer = AdmittedConnection::new(self.parts.shards[shard].clone(), Box::new(arrival));
         // All of them each time, so that newcomers keep their order.
         for (index, other) in self.parts.shards.iter().enumerate() {
@@ -287,13 +304,12 @@ impl LoginListener {
     }
 
     /// Where a login goes on, or why it cannot.
-    fn place_for(&mut self, login: &Login, admitted: &Admitted) -> Result<Place, String> {
+    fn place_for(&mut self, login: &Login, newcomer: &Newcomer) -> Result<Place, String> {
         self.poller.remove_stream(&login.stream).map_err(|error| error.to_string())?;
         if login.is_beyond {
             return Err(format!("the process has no descriptors left{LIMIT_ADVICE}"));
         }
-        let is_stranger = self.parts.exports.is_stranger(admitted);
-        self.parts.registry.place(admitted, is_stranger).map_err(|full| {
+        self.parts.registry.place(newcomer).map_err(|full| {
             let advice = if full.lacks_descriptors { LIMIT_ADVICE } else { "" };
             let cause = if full.lacks_descriptors { ", and no descriptors left for more" } else { "" };
             format!("{full}{cause}{advice}")
@@ -313,7 +329,7 @@ impl LoginListener {
             }
             self.advance(key, now);
         }
-        while let Some(Burst { from, reason, count, .. }) = self.refusals.poll(now) {
+        while let Some(Burst { from, login, reason, count, .. }) = self.refusals.poll(now) {
             if count > 1
                 && let Some(unlogged) = self.parts.accounts.next_line(now)
             {
@@ -321,7 +337,8 @@ impl LoginListener {
                 tracing::warn!("logins from {from} were refused {more} more times within a second: {reason}{unlogged}");
             }
             // What cannot be written down stands in the log.
-            let content = Content::Logins(format!("an iSCSI login: {reason}"), count);
+            let offence = Offence { what: format!("{login}: {reason}"), is_proven: false };
+            let content = Content::Refused(offence, count);
             self.parts.inbox.put(QueuedRequest { client: None, address: from.to_string(), content });
         }
     }
@@ -333,7 +350,7 @@ impl LoginListener {
     }
 
     fn watch_listeners(&mut self, interest: Interest) {
-        for ((listener, _), key) in self.parts.listeners.iter().zip(0..) {
+        for (Portal { listener, .. }, key) in self.parts.portals.iter().zip(0..) {
             // A listener was added when the thread began.
             drop(self.poller.change_stream(listener, key, interest));
         }
@@ -341,9 +358,8 @@ impl LoginListener {
 }
 
 /// Tells an initiator that passed its login that there is no room for it.
-pub(crate) fn turn_away(mut stream: Stream, admitted: &Admitted) {
-    let mut answer = admitted.out_of_resources();
-    while let Some(packet) = answer.pop() {
+pub(crate) fn turn_away(mut stream: Stream, login: &dyn PassedLogin) {
+    for packet in login.out_of_resources() {
         drop(stream.queue(packet));
     }
     // So little fits into the socket of a connection that has just begun; who has gone need not be told.

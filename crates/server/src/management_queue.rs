@@ -10,8 +10,9 @@ use sanwire_core::quota::{
     ATTEMPTS_WAITING, Account, MANAGEMENT_OF_CLIENT, MANAGEMENT_WAITING, OFFENCES_WAITING, Quota, REFUSALS_WAITING,
     Usage,
 };
-use sanwire_hyperscsi::{CommandHandle, SecurityEvent};
 
+use crate::command::CommandRef;
+use crate::front::Offence;
 use crate::messages::Mailbox;
 
 /// Something for the thread that manages.
@@ -26,13 +27,11 @@ pub(crate) struct QueuedRequest {
 /// What a client wants.
 pub(crate) enum Content {
     /// A request, and where its answer is awaited.
-    Request { json: Vec<u8>, room_bytes: u32, handle: CommandHandle, home: Mailbox },
+    Request { json: Vec<u8>, room_bytes: u32, request: CommandRef, home: Mailbox },
     /// It may not manage the server; it was told so.
     Attempt,
     /// This was refused, so many times.
-    SecurityEvent(SecurityEvent, u64),
-    /// Logins were refused for this reason, so many times.
-    Logins(String, u64),
+    Refused(Offence, u64),
 }
 
 /// How many letters of each sort wait.
@@ -122,11 +121,11 @@ impl Default for Waiting {
 
 impl Waiting {
     fn of(&self, letter: &QueuedRequest) -> MutexGuard<'_, Sort> {
-        lock(match letter.content {
+        lock(match &letter.content {
             Content::Request { .. } => &self.requests,
             Content::Attempt => &self.attempts,
-            Content::SecurityEvent(offence, _) if offence.is_proven() => &self.refusals,
-            Content::SecurityEvent(..) | Content::Logins(..) => &self.offences,
+            Content::Refused(Offence { is_proven: true, .. }, _) => &self.refusals,
+            Content::Refused(..) => &self.offences,
         })
     }
 }
@@ -189,10 +188,14 @@ mod tests {
         QueuedRequest { client: Some(ClientId([1; 16])), address: "127.0.0.1:1".into(), content: Content::Attempt }
     }
 
+    fn refused(is_proven: bool) -> Content {
+        Content::Refused(Offence { what: "no".into(), is_proven }, 1)
+    }
+
     #[test]
     fn what_is_refused_and_waits_is_bounded_by_its_sort() {
         let (inbox, _letters) = ManagementQueue::new();
-        let logins = || QueuedRequest { content: Content::Logins("no".into(), 1), ..attempt() };
+        let logins = || QueuedRequest { content: refused(false), ..attempt() };
         let taken = (0..1000).filter(|_| inbox.put(logins())).count();
         assert!(inbox.put(attempt()), "another sort");
         let usages = inbox.usage().usages().into_iter();
@@ -205,10 +208,10 @@ mod tests {
     #[test]
     fn what_strangers_do_leaves_room_for_what_clients_are_refused() {
         let (inbox, _letters) = ManagementQueue::new();
-        let put = |offence| inbox.put(QueuedRequest { content: Content::SecurityEvent(offence, 1), ..attempt() });
-        let taken = |offence| (0..1000).filter(|_| put(offence)).count() as u64;
-        assert_eq!(taken(SecurityEvent::NotAuthentic), OFFENCES_WAITING.limit);
-        assert_eq!(taken(SecurityEvent::Violation), REFUSALS_WAITING.limit);
+        let put = |is_proven| inbox.put(QueuedRequest { content: refused(is_proven), ..attempt() });
+        let taken = |is_proven| (0..1000).filter(|_| put(is_proven)).count() as u64;
+        assert_eq!(taken(false), OFFENCES_WAITING.limit);
+        assert_eq!(taken(true), REFUSALS_WAITING.limit);
     }
 
     #[test]

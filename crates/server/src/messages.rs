@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use sanwire_core::{ClientId, Lun, NexusId, Protection};
+use sanwire_core::{Lun, Protection};
 use sanwire_engine::AbortBarrier;
-use sanwire_hyperscsi::CommandHandle;
 use sanwire_io::Waker;
-use sanwire_iscsi::{IscsiName, ManageHandle, TargetId};
 
-use crate::command::Selection;
+use crate::command::{CommandRef, Selection};
 use crate::counting::Counted;
+use crate::front::NexusSelection;
 use crate::login_listener::Arrival;
 use crate::opener::Reopened;
 
@@ -24,26 +23,20 @@ pub(crate) enum ShardMessage {
     Abort(Selection, Arc<AbortBarrier>),
     /// All shards have ended the tasks that somebody here wanted ended: nobody holds the barrier any more.
     BarrierPassed(Wanted),
-    /// Ask the sessions with a target to go where it has moved.
-    MoveTarget(TargetId),
-    /// Drop the sessions with a target.
-    DropTarget(TargetId),
-    /// Drop the sessions of a HyperSCSI client.
-    DropClient(ClientId),
-    /// Let a HyperSCSI client send nothing, or go on.
-    Pause(ClientId, bool),
-    /// Drop the sessions of an iSCSI initiator.
-    DropInitiator(IscsiName),
+    /// Ask the sessions with a target node to go where it has moved.
+    Redirect(u32),
+    /// End these nexuses.
+    Drop(NexusSelection),
+    /// Let a principal send nothing, or go on.
+    Pause(String, bool),
     /// Other terms hold for clients: drop those that are not served any more, share the windows anew.
     ClientsConfig,
     /// A volume is about to demand more of its packets than this.
     DemandsMore(Lun, Protection),
-    /// End a session, whose place another has.
-    CutSession(NexusId),
     /// Tell what was counted.
     Count(Sender<Counted>),
     /// This came of a request to manage the server.
-    Administered(CommandHandle, Vec<u8>),
+    Administered(CommandRef, Vec<u8>),
     /// Count a volume from zero.
     CountFromZero(u16),
     /// Go on with this port of a wire that was away.
@@ -54,9 +47,7 @@ pub(crate) enum ShardMessage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted {
     /// A task management request.
-    By(ManageHandle),
-    /// The same of a HyperSCSI client.
-    ByClient(sanwire_hyperscsi::CommandHandle),
+    ByRequest(CommandRef),
     /// A command of the shard's engine, by the number that it has there.
     ByCommand(u64),
 }

@@ -19,6 +19,8 @@ const OTHERS: &str = "logins of many kinds";
 pub(crate) struct Burst {
     /// Of logins of many kinds: that of the first.
     pub(crate) from: IpAddr,
+    /// What the login is called.
+    pub(crate) login: &'static str,
     pub(crate) reason: String,
     pub(crate) count: u64,
     ends_at: Instant,
@@ -30,8 +32,9 @@ pub(crate) struct Refusals(VecDeque<Burst>);
 
 impl Refusals {
     /// Counts a refusal; tells whether it is the first of its burst.
-    pub(crate) fn note(&mut self, from: IpAddr, reason: &str, now: Instant) -> bool {
-        let known = self.0.iter_mut().find(|burst| burst.from == from && burst.reason == reason);
+    pub(crate) fn note(&mut self, from: IpAddr, login: &'static str, reason: &str, now: Instant) -> bool {
+        let is_known = |burst: &&mut Burst| (burst.from, burst.login, &*burst.reason) == (from, login, reason);
+        let known = self.0.iter_mut().find(is_known);
         if let Some(burst) = known {
             burst.count += 1;
             return false;
@@ -43,7 +46,7 @@ impl Refusals {
                 false
             }
             None => {
-                self.0.push_back(Burst { from, reason: reason.to_owned(), count: 1, ends_at: now + BURST });
+                self.0.push_back(Burst { from, login, reason: reason.to_owned(), count: 1, ends_at: now + BURST });
                 true
             }
         }
@@ -69,7 +72,7 @@ mod tests {
         let (mut refusals, now) = (Refusals::default(), Instant::ZERO);
         let hosts = |host: u8| IpAddr::from([10, 0, 0, host]);
         let mut firsts = 0;
-        let mut note = |host, reason: &str, at| firsts += usize::from(refusals.note(host, reason, at));
+        let mut note = |host, reason: &str, at| firsts += usize::from(refusals.note(host, "a login", reason, at));
         (0..100).for_each(|_| note(hosts(1), "wrong secret", now));
         note(hosts(2), "wrong secret", now + BURST / 2);
         (0..10_000).for_each(|number| note(hosts(3), &format!("no target {number}"), now + BURST / 2));

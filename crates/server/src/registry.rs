@@ -9,21 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sanwire_core::NexusId;
 use sanwire_core::quota::{DISCOVERIES_OF_STRANGERS, Usage};
-use sanwire_iscsi::{Admission, Admitted, IscsiName, Isid, SessionKind};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::shares::{Full, Seat};
 use self::shares::{Owner, Shares};
 use crate::budget::Budget;
+use crate::front::{Admission, Newcomer, SessionPort};
 
-/// What tells the nexuses of iSCSI from those of HyperSCSI, which count from zero.
+/// What tells the nexuses of these sessions from those of HyperSCSI, which count from zero.
 const NEXUS_BASE: u64 = 1 << 63;
 
-/// An initiator port and the target that it is connected to; `None` for discovery. A target that is taken away and served
-/// again is the same: it has another number then, not another name.
-type Port = (IscsiName, Isid, Option<IscsiName>);
-
-/// An iSCSI session, for people.
+/// A session whose connections came through the login listener, for people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SessionStatus {
     /// Who.
@@ -56,7 +52,7 @@ pub(crate) struct Registry(Mutex<Sessions>);
 #[derive(Debug)]
 struct Sessions {
     by_tsih: BTreeMap<u16, Session>,
-    by_port: BTreeMap<Port, Home>,
+    by_port: BTreeMap<SessionPort, Home>,
     /// Those without a target, the oldest first.
     discoveries: BTreeSet<(NexusId, u16)>,
     /// Such that are over, and whose connections are not closed yet: their ends do not read what is left.
@@ -70,7 +66,7 @@ struct Sessions {
 
 #[derive(Debug)]
 struct Session {
-    port: Port,
+    port: SessionPort,
     shard: usize,
     nexus: NexusId,
     /// The portal group through which it came.
@@ -119,20 +115,16 @@ impl Registry {
     ///
     /// # Errors
     /// [`Full`] when there is no room.
-    pub(crate) fn place(&self, admitted: &Admitted, is_stranger: bool) -> Result<Place, Full> {
-        let target = match &admitted.kind {
-            SessionKind::Discovery => None,
-            SessionKind::Normal { name, .. } => Some(name.clone()),
-        };
-        let port = (admitted.initiator.clone(), admitted.isid, target);
-        let owner = Owner::new(admitted.peer, admitted.initiator.clone(), is_stranger);
-        self.lock().place(port, admitted.portal.group_tag, owner, admitted.request.tsih)
+    pub(crate) fn place(&self, newcomer: &Newcomer) -> Result<Place, Full> {
+        let Newcomer { port, peer, group_tag, joined, is_stranger, .. } = newcomer;
+        let owner = Owner::new(*peer, port.initiator.clone(), *is_stranger);
+        self.lock().place(port.clone(), *group_tag, owner, *joined)
     }
 
     /// Whether a session has lost its place to another before it began.
     pub(crate) fn has_lost_place(&self, admission: &Admission) -> bool {
         let sessions = self.lock();
-        let session = sessions.by_tsih.get(&admission.tsih).filter(|session| session.nexus == admission.nexus);
+        let session = sessions.by_tsih.get(&admission.session).filter(|session| session.nexus == admission.nexus);
         session.is_some_and(|session| session.is_leaving)
     }
 
@@ -146,11 +138,11 @@ impl Registry {
     pub(crate) fn list(&self) -> Vec<SessionStatus> {
         let sessions = self.lock();
         let status = |(tsih, session): (&u16, &Session)| {
-            let (initiator, isid, target) = &session.port;
+            let SessionPort { initiator, id, target, .. } = &session.port;
             Some(SessionStatus {
-                initiator: initiator.to_string(),
-                isid: isid.to_string(),
-                target: target.as_ref()?.to_string(),
+                initiator: initiator.clone(),
+                isid: id.clone(),
+                target: target.clone()?,
                 tsih: *tsih,
                 shard: session.shard,
             })
@@ -179,7 +171,7 @@ impl Session {
 
 impl Sessions {
     /// `joined` is the session that the connection wants to be part of; zero for one of its own (RFC 7143 11.12.6).
-    fn place(&mut self, port: Port, group_tag: u16, owner: Owner, joined: u16) -> Result<Place, Full> {
+    fn place(&mut self, port: SessionPort, group_tag: u16, owner: Owner, joined: u16) -> Result<Place, Full> {
         if joined != 0 {
             let session = self.by_tsih.get(&joined);
             let seat = match session.and_then(|session| session.seat_left(&owner)) {
@@ -191,7 +183,7 @@ impl Sessions {
             };
             // The shard refuses who asks for a session that is not there, or not his.
             let (shard, nexus) = session.map_or((0, NexusId(NEXUS_BASE)), |session| (session.shard, session.nexus));
-            return Ok(Place { shard, admission: Admission { tsih: joined, nexus }, seat, loser: None });
+            return Ok(Place { shard, admission: Admission { session: joined, nexus }, seat, loser: None });
         }
         let loser = match self.shares.check(&owner) {
             Ok(()) => None,
@@ -205,22 +197,26 @@ impl Sessions {
         let shard = self.by_port.get(&port).map_or_else(least, |home| home.shard);
         let admission = self.admission();
         self.loads[shard] += 1;
-        self.by_port.entry(port.clone()).or_insert(Home { shard, sessions: Vec::new() }).sessions.push(admission.tsih);
-        if port.2.is_none() {
-            self.discoveries.insert((admission.nexus, admission.tsih));
+        self.by_port
+            .entry(port.clone())
+            .or_insert(Home { shard, sessions: Vec::new() })
+            .sessions
+            .push(admission.session);
+        if port.target.is_none() {
+            self.discoveries.insert((admission.nexus, admission.session));
         }
         let session =
             Session { port, shard, nexus: admission.nexus, group_tag, seat: Arc::clone(&seat), is_leaving: false };
-        self.by_tsih.insert(admission.tsih, session);
+        self.by_tsih.insert(admission.session, session);
         Ok(Place { shard, admission, seat, loser })
     }
 
     /// Finds the session that a new one of this port ends anyhow (RFC 7143 6.3.5): who lost his connections, and comes again, needs no
     /// more than he has. None while one of the port is ending already.
-    fn take_predecessor(&mut self, port: &Port, group_tag: u16, owner: &Owner) -> Option<(usize, NexusId)> {
+    fn take_predecessor(&mut self, port: &SessionPort, group_tag: u16, owner: &Owner) -> Option<(usize, NexusId)> {
         let tsihs = &self.by_port.get(port)?.sessions;
         let own = || tsihs.iter().filter_map(|tsih| Some((*tsih, self.by_tsih.get(tsih)?)));
-        if port.2.is_none() || own().any(|(_, session)| session.is_leaving) {
+        if port.target.is_none() || own().any(|(_, session)| session.is_leaving) {
             return None;
         }
         let (tsih, _) = own().find(|(_, session)| session.group_tag == group_tag && session.seat.owner() == owner)?;
@@ -274,7 +270,7 @@ impl Sessions {
     fn admission(&mut self) -> Admission {
         self.last_tsih = self.free_tsih();
         self.last_nexus += 1;
-        Admission { tsih: self.last_tsih, nexus: NexusId(self.last_nexus) }
+        Admission { session: self.last_tsih, nexus: NexusId(self.last_nexus) }
     }
 
     /// The next number that no session has; there are fewer sessions than numbers.
@@ -295,7 +291,7 @@ impl Sessions {
         if let Some(session) = self.by_tsih.remove(&tsih) {
             self.loads[session.shard] -= 1;
             self.discoveries.remove(&(nexus, tsih));
-            if session.port.2.is_none() && Arc::strong_count(&session.seat) > 1 {
+            if session.port.target.is_none() && Arc::strong_count(&session.seat) > 1 {
                 let (seat, is_leaving) = (Arc::downgrade(&session.seat), session.is_leaving);
                 self.leavers.retain(|leaver| leaver.seat.strong_count() > 0);
                 self.leavers.push(Leaver { seat, shard: session.shard, nexus, is_leaving });

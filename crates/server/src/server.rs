@@ -12,21 +12,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sanwire_buffer::Region;
-use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, HYPERSCSI_TRANSFER_MAX_BYTES, LONG_TRANSFER_MAX_BYTES};
-use sanwire_core::quota::ISCSI_COMMANDS_OF_SESSION;
+use sanwire_core::limits::HYPERSCSI_TRANSFER_MAX_BYTES;
 use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnits;
-use sanwire_hyperscsi::ServerConfig as ProtocolConfig;
 use sanwire_io::tcp::Listener;
-use sanwire_io::{Port, Waker, interface};
+use sanwire_io::{Port, Waker};
 
 use crate::budget::Budget;
-use crate::clients::{Clients, Gate};
+use crate::clients::Clients;
 use crate::config::ServerConfig;
 use crate::directory::TargetNodes;
 use crate::error::StartError;
-use crate::link;
-use crate::login_listener::{self, FrontDeskParts, LoginAccounts};
+use crate::front::{self, FrontParts};
+use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
 use crate::manage::AuditLog;
 use crate::management_queue::{InboxUsage, Letters, ManagementQueue};
 use crate::messages::{Mailbox, ShardMessage};
@@ -34,13 +32,10 @@ use crate::opener::Opener;
 use crate::past_uses::PastUses;
 use crate::protection_table::ProtectionTable;
 use crate::registry::{Registry, SessionStatus};
-use crate::shard::{self, ShardParts, link_limits};
+use crate::shard::{self, ShardParts};
 use crate::target_node::{TargetNodeConfig, TargetNodeError};
 use crate::volumes::{Opening, add_volume, flush_all};
 use crate::wire::Wire;
-
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
-const SESSION_IDLE_MAX: Duration = Duration::from_secs(600);
 
 /// How long a server that starts waits for files that others still have: after the end of a process that was killed, the kernel
 /// keeps them until what it had begun to write is written.
@@ -142,7 +137,11 @@ impl Server {
             target.spawn_shard(index, parts)?;
         }
         if !listeners.is_empty() {
-            target.spawn_login_listener(listeners, start.registry, start.inbox)?;
+            let portal = |(listener, group_tag, front)| {
+                Some(Portal { listener, group_tag, logins: front::logins(front, &target.exports)? })
+            };
+            let portals = listeners.into_iter().filter_map(portal).collect();
+            target.spawn_login_listener(portals, start.registry, start.inbox)?;
         }
         Ok(target)
     }
@@ -195,19 +194,28 @@ impl Server {
     ) -> Result<ShardParts, StartError> {
         let memory_bytes = (config.memory_bytes / config.shards.max(1) as usize).max(SHARD_MEMORY_MIN_BYTES);
         let memory = Region::new(memory_bytes).map_err(|source| StartError::Resource { what: "memory", source })?;
+        let of_front = |front| {
+            let wires = start.openers.iter().zip(&ports).filter(move |(opener, _)| opener.wire().front() == front);
+            wires.map(|(_, port)| port).collect()
+        };
+        let fronts = FrontParts {
+            config,
+            ports: Vec::new(),
+            shard: index,
+            memory: memory.clone(),
+            clients: &self.clients,
+            levels: &self.levels,
+            targets: &self.exports,
+            instance: self.instance,
+            inbox: &start.inbox,
+            home: &self.shards[index as usize],
+        };
         Ok(ShardParts {
-            server: self.hyperscsi_config(config, &ports, index, memory.clone())?,
-            iscsi: sanwire_iscsi::ServerConfig {
-                memory,
-                directory: Arc::clone(&self.exports) as Arc<dyn sanwire_iscsi::Directory>,
-                commands_max: ISCSI_COMMANDS_OF_SESSION.limit as u32,
-                transfer_max_bytes: LONG_TRANSFER_MAX_BYTES as u32,
-            },
-            ports,
+            fronts: front::builders(fronts, of_front)?,
+            memory,
             openers: start.openers.clone(),
-            clients: Arc::clone(&self.clients),
+            ports,
             inbox: start.inbox.clone(),
-            exports: Arc::clone(&self.exports),
             registry: Arc::clone(&start.registry),
             past_uses: Arc::clone(&self.past_uses),
             engine: config.engine,
@@ -216,37 +224,6 @@ impl Server {
             shards: Arc::clone(&self.shards),
             index: index as usize,
             stop: Arc::clone(&self.stop),
-        })
-    }
-
-    fn hyperscsi_config(
-        &self,
-        config: &ServerConfig,
-        ports: &[Port],
-        shard: u32,
-        memory: Region,
-    ) -> Result<ProtocolConfig, StartError> {
-        let (shards, levels, others) = (config.shards.max(1), Arc::clone(&self.levels), Arc::clone(&self.levels));
-        Ok(ProtocolConfig {
-            name: config.name.clone(),
-            identity: config.identity.clone(),
-            psk: config.psk,
-            admission: Box::new(Gate(Arc::clone(&self.clients))),
-            levels: Box::new(move |lun| levels.of(lun)),
-            compressible: Box::new(move |lun| others.is_compressible(lun)),
-            memory,
-            links: ports.iter().map(|port| link_limits(port, shards)).collect(),
-            addresses: interface::watch().known().map_or_else(Vec::new, |known| link::addresses(ports, &known)),
-            shard,
-            shards,
-            instance: self.instance,
-            keep_alive: KEEP_ALIVE,
-            rekey_interval: config.rekey_interval,
-            session_idle_max: SESSION_IDLE_MAX,
-            commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
-            transfer_max_bytes: HYPERSCSI_TRANSFER_MAX_BYTES as u32,
-            recovery: config.recovery,
-            seed: random()?,
         })
     }
 
@@ -264,13 +241,12 @@ impl Server {
 
     fn spawn_login_listener(
         &mut self,
-        listeners: Vec<(Listener, u16)>,
+        portals: Vec<Portal>,
         registry: Arc<Registry>,
         inbox: ManagementQueue,
     ) -> Result<(), StartError> {
         let parts = FrontDeskParts {
-            listeners,
-            exports: Arc::clone(&self.exports),
+            portals,
             registry,
             inbox,
             budget: self.budget,
@@ -335,7 +311,7 @@ fn mailboxes(shards: u32) -> Result<Mailboxes, StartError> {
 }
 
 /// Opens the portals; those with port 0 learn which port they have.
-fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16)>, StartError> {
+fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16, u8)>, StartError> {
     let mut listeners = Vec::new();
     for wire in wires {
         let Some((address, group_tag)) = wire.portal() else { continue };
@@ -343,7 +319,7 @@ fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16)>, StartError> {
         let listener = Listener::open(address).map_err(failed)?;
         let address = listener.local_address().map_err(failed)?;
         *wire = Wire::Iscsi { address, group_tag };
-        listeners.push((listener, group_tag));
+        listeners.push((listener, group_tag, wire.front()));
     }
     Ok(listeners)
 }
@@ -367,8 +343,5 @@ fn refuse_in_the_clear(
 }
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], StartError> {
-    sanwire_hyperscsi::random().map_err(|_| StartError::Resource {
-        what: "random numbers",
-        source: io::Error::other("the system's generator failed"),
-    })
+    crate::random::bytes().map_err(|source| StartError::Resource { what: "random numbers", source })
 }

@@ -8,6 +8,8 @@ use sanwire_hyperscsi::UDP_PORT as HS_IP_PORT;
 use sanwire_iscsi::{ISCSI_PORT, IscsiName};
 use sanwire_scsi::vpd::TargetPort;
 
+use crate::front;
+
 /// The longest name of a network interface (Linux, IFNAMSIZ less the final zero).
 const INTERFACE_NAME_MAX_BYTES: usize = 15;
 
@@ -63,6 +65,16 @@ impl Wire {
         match self {
             Wire::Iscsi { address, group_tag } => Some((*address, *group_tag)),
             Wire::HsEth { .. } | Wire::HsIp { .. } => None,
+        }
+    }
+}
+
+impl Wire {
+    /// The place of its front end in each shard.
+    pub(crate) fn front(&self) -> u8 {
+        match self {
+            Wire::HsEth { .. } | Wire::HsIp { .. } => front::HYPERSCSI,
+            Wire::Iscsi { .. } => front::ISCSI,
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) enum ManageCommand {
     Status,
     /// Show who uses iSCSI targets
     Sessions,
-    /// Show what was counted: volumes, HyperSCSI connections, packets that were not taken
+    /// Show what was counted: volumes, connections over all wires, packets that were not taken
     Statistics,
     /// Serve one more volume; with file:PATH,size=SIZE its file is made
     AddVolume {

@@ -12,10 +12,11 @@ impl Manager {
     pub(super) fn clients(&self) -> Vec<ClientStatus> {
         let connections: Vec<_> = self.target.count().into_iter().flat_map(|counted| counted.connections).collect();
         let status = |client: ClientConfig| {
-            let own = connections.iter().filter(|(id, _)| *id == client.id);
+            let id = client.id.to_string();
+            let own = connections.iter().filter(|connection| connection.principal == id);
             ClientStatus {
                 has_password: client.psk.is_some(),
-                addresses: own.map(|(_, status)| status.path.peer.to_string()).collect(),
+                addresses: own.map(|connection| connection.address.clone()).collect(),
                 client: ClientConfig { psk: None, ..client },
             }
         };

@@ -7,6 +7,7 @@ use std::thread;
 use sanwire_core::text::shortened;
 
 use super::{Asker, Manager, NOT_PERMITTED, Request, Response};
+use crate::front::Offence;
 use crate::management_queue::{Content, Letters, QueuedRequest};
 use crate::messages::ShardMessage;
 use crate::server::Server;
@@ -93,11 +94,10 @@ fn work(letters: &Letters, desk: &Weak<Mutex<Option<Manager>>>) {
         };
         match content {
             Content::Attempt => drop(desk.refuse(&by, NOT_PERMITTED.into())),
-            Content::SecurityEvent(offence, count) => desk.note_offence(&by, &offence, offence.is_proven(), count),
-            Content::Logins(reason, count) => desk.note_offence(&by, &reason, false, count),
-            Content::Request { json, room_bytes, handle, home } => {
+            Content::Refused(Offence { what, is_proven }, count) => desk.note_offence(&by, &what, is_proven, count),
+            Content::Request { json, room_bytes, request, home } => {
                 let response = desk.handle_json(&by, &json);
-                home.send(ShardMessage::Administered(handle, response.to_json(room_bytes)));
+                home.send(ShardMessage::Administered(request, response.to_json(room_bytes)));
             }
         }
     }

@@ -319,16 +319,31 @@ pub struct VolumeStatistics {
     pub latency_max_us: u64,
 }
 
-/// What was counted of one HyperSCSI connection.
+/// What was counted of one connection, or of a session over streams.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ConnectionStatistics {
-    /// Who.
+    /// Over which wire: `hyperscsi` or `iscsi`.
+    #[serde(default)]
+    pub wire: String,
+    /// Who: a client by its id, or an initiator by its name.
     pub client: String,
     /// From where.
     pub address: String,
     /// The shard that serves it.
     pub shard: usize,
-    /// Packets that went to the client.
+    /// Commands of its session that have ended.
+    #[serde(default)]
+    pub commands: u64,
+    /// Bytes that they have read.
+    #[serde(default)]
+    pub read_bytes: u64,
+    /// Bytes that they have written.
+    #[serde(default)]
+    pub written_bytes: u64,
+    /// Commands that failed or were aborted.
+    #[serde(default)]
+    pub errors: u64,
+    /// Packets that went to the client; of streams, which have none, this and what follows is zero.
     pub sent_packets: u64,
     /// Packets that came.
     pub received_packets: u64,

@@ -9,9 +9,6 @@ use super::request::{ConnectionStatistics, QuotaStatistics, Statistics, VolumeSt
 use super::{AuditLog, Manager};
 use crate::counting::Counted;
 
-/// Requests to manage the server from clients that may not.
-const UNPERMITTED: &str = "management without permission";
-
 impl Manager {
     pub(super) fn statistics(&self) -> Statistics {
         let counted = self.target.count();
@@ -73,25 +70,32 @@ fn of_volume(name: String, count: &VolumeCount) -> VolumeStatistics {
 }
 
 fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> {
-    counted.connections.iter().map(|(client, status)| ConnectionStatistics {
-        client: client.to_string(),
-        address: status.path.peer.to_string(),
-        shard: counted.shard,
-        sent_packets: status.sent_packets,
-        received_packets: status.received_packets,
-        resent_packets: status.resent_packets,
-        timeouts: status.timeouts,
-        window_out_packets: status.windows.outward.in_flight_packets(),
-        window_in_packets: status.windows.inward.in_flight_packets(),
-        round_trip_us: status.round_trip.and_then(|time| u64::try_from(time.as_micros()).ok()),
+    counted.connections.iter().map(|connection| {
+        let (count, packets) = (connection.commands, connection.packets.clone().unwrap_or_default());
+        ConnectionStatistics {
+            wire: connection.wire.to_owned(),
+            client: connection.principal.clone(),
+            address: connection.address.clone(),
+            shard: counted.shard,
+            commands: count.commands,
+            read_bytes: count.read_bytes,
+            written_bytes: count.written_bytes,
+            errors: count.errors,
+            sent_packets: packets.sent,
+            received_packets: packets.received,
+            resent_packets: packets.resent,
+            timeouts: packets.timeouts,
+            window_out_packets: packets.window_out,
+            window_in_packets: packets.window_in,
+            round_trip_us: packets.round_trip.and_then(|time| u64::try_from(time.as_micros()).ok()),
+        }
     })
 }
 
 /// Adds what a shard has counted, by reasons.
 fn add(mut sum: BTreeMap<String, u64>, shard: &Counted) -> BTreeMap<String, u64> {
-    let unpermitted = (UNPERMITTED, shard.unpermitted);
-    for (reason, count) in shard.dropped.reasons().chain([unpermitted]) {
-        *sum.entry(reason.to_owned()).or_default() += count;
+    for (reason, count) in &shard.dropped {
+        *sum.entry((*reason).to_owned()).or_default() += count;
     }
     sum
 }

@@ -15,7 +15,6 @@ use sanwire_core::quota::{
     ISCSI_CONNECTIONS_OF_CLIENT, ISCSI_CONNECTIONS_OF_NETWORK, Quota, Usage,
 };
 use sanwire_core::source;
-use sanwire_iscsi::IscsiName;
 
 use crate::budget::Budget;
 
@@ -39,7 +38,7 @@ const NETWORKS_WITH_FEW: u64 = 64;
 pub(super) struct Owner {
     pub(super) network: IpAddr,
     pub(super) address: IpAddr,
-    initiator: IscsiName,
+    initiator: String,
     /// He has shown nothing, and could use nothing.
     is_stranger: bool,
 }
@@ -50,7 +49,7 @@ enum Part {
     Network(IpAddr),
     Address(IpAddr),
     /// A name is what anybody says: the same at another address is another's.
-    Initiator(IpAddr, IscsiName),
+    Initiator(IpAddr, String),
 }
 
 /// There is no room for another connection.
@@ -88,7 +87,7 @@ struct Taken {
 }
 
 impl Owner {
-    pub(super) fn new(address: IpAddr, initiator: IscsiName, is_stranger: bool) -> Self {
+    pub(super) fn new(address: IpAddr, initiator: String, is_stranger: bool) -> Self {
         Owner { network: source(address), address: address.to_canonical(), initiator, is_stranger }
     }
 
@@ -114,7 +113,7 @@ impl Seat {
     /// One for a test of something else.
     pub(crate) fn for_test() -> Arc<Seat> {
         let shares = Arc::new(Shares::new(&Budget::new(1 << 20)));
-        let initiator = "iqn.2026-11.org.sanwire:test".parse().unwrap();
+        let initiator = "iqn.2026-11.org.sanwire:test".to_owned();
         Arc::new(shares.take(Owner::new(IpAddr::from([127, 0, 0, 1]), initiator, false)))
     }
 }
@@ -242,7 +241,7 @@ mod tests {
         Arc::new(Shares::new(&Budget { connections, ..Budget::new(1 << 20) }))
     }
 
-    fn name(number: u32) -> IscsiName {
+    fn name(number: u32) -> String {
         format!("iqn.2026-11.org.sanwire:{number}").parse().unwrap()
     }
 

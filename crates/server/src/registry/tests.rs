@@ -1,8 +1,8 @@
 use super::*;
 
-fn port(number: u8, target: u32) -> Port {
-    let target = format!("iqn.2026-11.org.sanwire:{target}").parse().unwrap();
-    ("iqn.2026-11.org.sanwire:test".parse().unwrap(), Isid([0, 0, 0, 0, 0, number]), Some(target))
+fn port(number: u8, target: u32) -> SessionPort {
+    let target = Some(format!("iqn.2026-11.org.sanwire:{target}"));
+    SessionPort { front: 1, initiator: "iqn.2026-11.org.sanwire:test".into(), id: number.to_string(), target }
 }
 
 fn registry(shards: usize) -> MutexGuard<'static, Sessions> {
@@ -10,18 +10,17 @@ fn registry(shards: usize) -> MutexGuard<'static, Sessions> {
 }
 
 fn owner(address: &str, is_stranger: bool) -> Owner {
-    Owner::new(address.parse().unwrap(), "iqn.2026-11.org.sanwire:test".parse().unwrap(), is_stranger)
+    Owner::new(address.parse().unwrap(), "iqn.2026-11.org.sanwire:test".into(), is_stranger)
 }
 
-fn place(sessions: &mut Sessions, port: Port, joined: u16) -> Option<(usize, Admission)> {
+fn place(sessions: &mut Sessions, port: SessionPort, joined: u16) -> Option<(usize, Admission)> {
     let place = sessions.place(port, 1, owner("10.0.0.1", false), joined).ok()?;
     Some((place.shard, place.admission))
 }
 
 /// A discovery session; also gives the one that ends for it.
 fn discover(sessions: &mut Sessions, owner: Owner) -> Result<(Admission, Option<NexusId>), Full> {
-    let (name, isid, _) = port(0, 0);
-    let place = sessions.place((name, isid, None), 1, owner, 0)?;
+    let place = sessions.place(SessionPort { target: None, ..port(0, 0) }, 1, owner, 0)?;
     Ok((place.admission, place.loser.map(|(_, nexus)| nexus)))
 }
 
@@ -40,7 +39,7 @@ fn of_strangers_the_oldest_of_the_address_with_the_most_ends() {
     }
     assert!(discover(&mut sessions, owner("10.0.0.3", true)).unwrap().1.is_some());
     assert!(discover(&mut sessions, owner("10.0.0.3", true)).is_err(), "those that were told to end have not");
-    sessions.closed(own[0].nexus, own[0].tsih);
+    sessions.closed(own[0].nexus, own[0].session);
     assert!(discover(&mut sessions, owner("10.0.0.3", true)).is_ok());
 }
 
@@ -54,7 +53,7 @@ fn who_has_too_many_connections_loses_a_discovery_session_or_gets_no_more() {
         match sessions.place(port(others, 0), 1, owner("10.0.0.1", false), 0) {
             Ok(Place { loser: Some((_, nexus)), .. }) => {
                 assert_eq!(nexus, discovery.nexus);
-                sessions.closed(nexus, discovery.tsih);
+                sessions.closed(nexus, discovery.session);
             }
             Ok(_) => {}
             Err(full) => break full,
@@ -71,9 +70,9 @@ fn new_sessions_go_where_the_fewest_are() {
         (0..6).map(|number| place(&mut sessions, port(number, 0), 0).unwrap()).collect();
     assert_eq!(places.iter().map(|(shard, _)| *shard).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
     let (_, second) = places[1];
-    sessions.closed(second.nexus, second.tsih);
+    sessions.closed(second.nexus, second.session);
     assert_eq!(place(&mut sessions, port(9, 0), 0).unwrap().0, 1);
-    assert!(places.iter().all(|(_, admission)| admission.tsih != 0 && admission.nexus.0 > NEXUS_BASE));
+    assert!(places.iter().all(|(_, admission)| admission.session != 0 && admission.nexus.0 > NEXUS_BASE));
 }
 
 #[test]
@@ -83,8 +82,8 @@ fn a_port_that_comes_again_finds_its_shard_and_has_a_new_session() {
     let (shard, old) = place(&mut sessions, port(1, 0), 0).unwrap();
     let (again, new) = place(&mut sessions, port(1, 0), 0).unwrap();
     assert_eq!((shard, again), (1, 1), "though the other shard has fewer");
-    assert_ne!((old.tsih, old.nexus), (new.tsih, new.nexus));
-    sessions.closed(new.nexus, new.tsih);
+    assert_ne!((old.session, old.nexus), (new.session, new.nexus));
+    sessions.closed(new.nexus, new.session);
     assert_eq!(place(&mut sessions, port(1, 0), 0).unwrap().0, 1, "the older one is still there");
     assert_eq!(place(&mut sessions, port(1, 1), 0).unwrap().0, 0, "another target is another session");
 }
@@ -94,7 +93,7 @@ fn a_further_connection_goes_to_its_session() {
     let mut sessions = registry(2);
     place(&mut sessions, port(0, 0), 0).unwrap();
     let (_, leading) = place(&mut sessions, port(1, 0), 0).unwrap();
-    assert_eq!(place(&mut sessions, port(1, 0), leading.tsih), Some((1, leading)));
+    assert_eq!(place(&mut sessions, port(1, 0), leading.session), Some((1, leading)));
     let count = sessions.by_tsih.len();
     assert!(place(&mut sessions, port(1, 0), 4711).is_some(), "the shard refuses it");
     assert_eq!(sessions.by_tsih.len(), count);
@@ -106,9 +105,9 @@ fn numbers_of_live_sessions_are_not_given_again() {
     let (_, first) = place(&mut sessions, port(0, 0), 0).unwrap();
     sessions.last_tsih = u16::MAX;
     let (_, second) = place(&mut sessions, port(1, 0), 0).unwrap();
-    assert_eq!((first.tsih, second.tsih), (1, 2));
-    sessions.closed(second.nexus, first.tsih);
-    assert!(sessions.by_tsih.contains_key(&first.tsih), "not that session");
+    assert_eq!((first.session, second.session), (1, 2));
+    sessions.closed(second.nexus, first.session);
+    assert!(sessions.by_tsih.contains_key(&first.session), "not that session");
 }
 
 #[test]
@@ -126,28 +125,28 @@ fn who_has_all_it_may_have_comes_again_in_the_place_of_what_it_lost() {
     assert!(sessions.place(port(1, 0), 2, own(), 0).is_err(), "a session through another portal group replaces none");
     assert!(sessions.place(port(1, 0), 1, owner("10.0.0.1", true), 0).is_err(), "nor does somebody else's");
     let old = places.remove(0).admission;
-    sessions.closed(old.nexus, old.tsih);
+    sessions.closed(old.nexus, old.session);
 
     // It is, and the session waits for another.
     let waiting = places.remove(0).admission;
-    let joined = sessions.place(port(1, 0), 1, own(), waiting.tsih).unwrap();
-    assert!(sessions.place(port(1, 0), 1, own(), waiting.tsih).is_err(), "a second one is one more");
+    let joined = sessions.place(port(1, 0), 1, own(), waiting.session).unwrap();
+    assert!(sessions.place(port(1, 0), 1, own(), waiting.session).is_err(), "a second one is one more");
     drop(joined);
 }
 
 #[test]
 fn who_has_logged_out_and_does_not_read_keeps_no_place_from_others() {
     let mut sessions = registry(2);
-    let (name, isid, _) = port(0, 0);
-    let mut place = |address: &str| sessions.place((name.clone(), isid, None), 1, owner(address, true), 0);
+    let port = SessionPort { target: None, ..port(0, 0) };
+    let mut place = |address: &str| sessions.place(port.clone(), 1, owner(address, true), 0);
     let mut greedy: Vec<Place> = Vec::new();
     for _ in 0..DISCOVERIES_OF_STRANGERS.limit {
         let place = place("10.0.0.1").unwrap();
         assert_eq!(place.loser, None);
         greedy.push(place);
     }
-    greedy.iter().for_each(|place| sessions.closed(place.admission.nexus, place.admission.tsih));
-    let mut place = |address: &str| sessions.place((name.clone(), isid, None), 1, owner(address, true), 0);
+    greedy.iter().for_each(|place| sessions.closed(place.admission.nexus, place.admission.session));
+    let mut place = |address: &str| sessions.place(port.clone(), 1, owner(address, true), 0);
     let mut kept = Vec::new();
     for number in 0..3 {
         let other = place("10.0.0.2").unwrap();

@@ -17,6 +17,7 @@ use crate::clients::{Clients, ClientsConfig};
 use crate::config::VolumeConfig;
 use crate::counting::Counted;
 use crate::error::StartError;
+use crate::front::NexusSelection;
 use crate::management_queue::Letters;
 use crate::messages::ShardMessage;
 use crate::past_uses::Host;
@@ -49,8 +50,8 @@ impl Server {
             spec.map_or_else(|| self.levels.of(Some(lun)), |spec| self.levels.wanted(spec))
         })?;
         let departures = self.exports.replace(configs, &self.units)?;
-        departures.gone.iter().for_each(|target| self.post(|| ShardMessage::DropTarget(*target)));
-        departures.moved.iter().for_each(|target| self.post(|| ShardMessage::MoveTarget(*target)));
+        departures.gone.iter().for_each(|target| self.post(|| ShardMessage::Drop(NexusSelection::With(target.0))));
+        departures.moved.iter().for_each(|target| self.post(|| ShardMessage::Redirect(target.0)));
         Ok(())
     }
 
@@ -200,17 +201,21 @@ impl Server {
 
     /// Lets a HyperSCSI client send nothing, or go on.
     pub(crate) fn pause_client(&self, client: ClientId, is_paused: bool) {
-        self.post(|| ShardMessage::Pause(client, is_paused));
+        self.post(|| ShardMessage::Pause(client.to_string(), is_paused));
     }
 
     /// Ends the sessions of a HyperSCSI client; it may come again.
     pub(crate) fn drop_client(&self, client: ClientId) {
-        self.post(|| ShardMessage::DropClient(client));
+        self.drop_principal(&client.to_string());
     }
 
     /// Ends the sessions of an iSCSI initiator; it may come again.
     pub(crate) fn drop_initiator(&self, initiator: &IscsiName) {
-        self.post(|| ShardMessage::DropInitiator(initiator.clone()));
+        self.drop_principal(initiator.as_str());
+    }
+
+    fn drop_principal(&self, principal: &str) {
+        self.post(|| ShardMessage::Drop(NexusSelection::Of(principal.to_owned())));
     }
 
     /// How many shards there are.

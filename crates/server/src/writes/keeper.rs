@@ -16,6 +16,7 @@ use sanwire_device::{Tenure, TenureKeeper};
 
 use super::{Kept, hexadecimal, save};
 use crate::persist::replace_file;
+use crate::random;
 
 /// What could not be made durable is tried again after this.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -97,7 +98,7 @@ impl Drop for FileTenures {
 
 impl TenureKeeper for FileTenures {
     fn draw(&self) -> Option<[u8; 16]> {
-        sanwire_hyperscsi::random().ok()
+        random::bytes().ok()
     }
 
     fn want(&self, tenure: Option<Tenure>) -> u64 {

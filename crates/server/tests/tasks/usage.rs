@@ -12,7 +12,7 @@ use sanwire_server::{
 };
 
 use super::hyperscsi::{self, Driver};
-use super::initiator::Initiator;
+use super::initiator::{BLOCK_BYTES, GOOD, Initiator, Said};
 use super::{PROMPT, config};
 
 const TARGET: &str = "iqn.2026-11.org.sanwire:prompt";
@@ -301,4 +301,32 @@ fn a_client_gets_no_secret_beside_an_iscsi_target_that_is_open_without_a_word() 
     managed.configured.lock().unwrap().exports.iter_mut().for_each(|export| export.is_meant_open = true);
     managed.ask(Request::Reload { force: false, dry_run: false }).unwrap();
     managed.ask(add(false)).expect("it is meant to be open");
+}
+
+/// What was counted of the connections over a wire: commands, bytes read, bytes written, errors.
+fn counted(managed: &mut Managed, wire: &str) -> Vec<[u64; 4]> {
+    let response = managed.manager.handle(&Asker::Signal { signal: "test" }, Request::Statistics);
+    let Response::Done(Answer::Statistics(statistics)) = response else { panic!("{response:?}") };
+    let own = statistics.connections.iter().filter(|connection| connection.wire == wire);
+    own.map(|it| [it.commands, it.read_bytes, it.written_bytes, it.errors]).collect()
+}
+
+#[test]
+fn sessions_of_every_wire_have_the_same_counters() {
+    let mut managed = Managed::new();
+    let mut initiator = managed.login();
+    let (mut driver, _) = managed.attach();
+    let before = ["iscsi", "hyperscsi"].map(|wire| counted(&mut managed, wire));
+    assert_eq!(before.each_ref().map(Vec::len), [1, 1]);
+    let beyond_the_end = [0x28, 0, 0xff, 0, 0, 0, 0, 0, 1, 0];
+    assert_eq!(initiator.read(0, 0), 0);
+    let written = initiator.write(0, 0, 1);
+    assert_eq!(initiator.hear(), Said::Status(written, GOOD));
+    assert_eq!(initiator.ask(0, beyond_the_end.into(), &[]).0, Status::CheckCondition);
+    let write_10 = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    assert_eq!(driver.ask(PROMPT, write_10.into(), &[1; BLOCK_BYTES]).0, Status::Good);
+    let after = ["iscsi", "hyperscsi"].map(|wire| counted(&mut managed, wire));
+    let more = |wire: usize| std::array::from_fn(|count| after[wire][0][count] - before[wire][0][count]);
+    let block = BLOCK_BYTES as u64;
+    assert_eq!((more(0), more(1)), ([3, block, block, 1], [1, 0, block, 0]));
 }

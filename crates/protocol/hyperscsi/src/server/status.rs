@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanwire_core::quota::Usage;
-use sanwire_core::{ClientId, Path};
+use sanwire_core::{ClientId, NexusId, Path};
 
 use super::Server;
 use crate::wire::flow::Windows;
@@ -11,6 +11,8 @@ use crate::wire::flow::Windows;
 /// One connection as it is now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectionStatus {
+    /// The nexus of its session.
+    pub nexus: NexusId,
     /// Where the client is.
     pub path: Path,
     /// Packets of all kinds that went to it.
@@ -46,6 +48,7 @@ impl Server {
             let client = self.sessions.get(&connection.nexus)?.client;
             let channel = &connection.channel;
             let status = ConnectionStatus {
+                nexus: connection.nexus,
                 path: channel.path(),
                 sent_packets: connection.sent_packets,
                 received_packets: connection.received_packets,

@@ -69,6 +69,12 @@ pub struct CommandHandle {
 }
 
 impl CommandHandle {
+    /// The handle of which [`CommandHandle::nexus`] and [`CommandHandle::number`] are these.
+    #[must_use]
+    pub fn new(nexus: NexusId, number: u64) -> Self {
+        CommandHandle { nexus, number }
+    }
+
     /// The session's nexus.
     #[must_use]
     pub fn nexus(&self) -> NexusId {

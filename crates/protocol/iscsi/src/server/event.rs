@@ -28,10 +28,22 @@ pub struct CommandHandle {
 }
 
 impl CommandHandle {
+    /// The handle of which [`CommandHandle::nexus`] and [`CommandHandle::number`] are these.
+    #[must_use]
+    pub fn new(nexus: NexusId, number: u64) -> Self {
+        CommandHandle { nexus, number }
+    }
+
     /// The session's nexus.
     #[must_use]
     pub fn nexus(&self) -> NexusId {
         self.nexus
+    }
+
+    /// The number in its session.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
     }
 }
 
@@ -43,10 +55,22 @@ pub struct ManageHandle {
 }
 
 impl ManageHandle {
+    /// The handle of which [`ManageHandle::nexus`] and [`ManageHandle::number`] are these.
+    #[must_use]
+    pub fn new(nexus: NexusId, number: u64) -> Self {
+        ManageHandle { nexus, number }
+    }
+
     /// The session's nexus.
     #[must_use]
     pub fn nexus(&self) -> NexusId {
         self.nexus
+    }
+
+    /// The number in its session.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
     }
 }
 

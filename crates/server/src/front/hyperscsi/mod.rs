@@ -1,0 +1,404 @@
+//! HyperSCSI in a shard: its sessions, and what the client of each of them sees.
+
+mod open;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use sanwire_buffer::{Packet, Region, Shortage};
+use sanwire_core::quota::Usage;
+use sanwire_core::text::printable;
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Protection};
+use sanwire_device::{LogicalUnits, NexusPorts};
+use sanwire_engine::{NexusCount, task_aborted};
+use sanwire_hyperscsi::wire::links::{Address, LINKS_MAX};
+use sanwire_hyperscsi::{Agreed, CommandHandle, Server, ServerEvent};
+use sanwire_scsi::Reply;
+use sanwire_scsi::reservation::TransportId;
+
+pub(crate) use self::open::open;
+use super::{DatagramEnd, FrontEnd, FrontEvent, Function, ManageOutcome, NewNexus, NexusSelection, NexusView, Offence};
+use crate::clients::Clients;
+use crate::command::CommandRef;
+use crate::counting::{Access, ConnectionCount, PacketCount};
+use crate::link::LinkAddress;
+use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Response};
+use crate::management_queue::{Content, ManagementQueue, QueuedRequest};
+use crate::messages::Mailbox;
+use crate::past_uses::Host;
+use crate::wire::HYPERSCSI_PORT;
+use crate::writes::writer;
+
+/// Requests to manage the server from clients that may not.
+const UNPERMITTED: &str = "management without permission";
+
+/// What the shard calls this wire.
+pub(crate) const NAME: &str = "hyperscsi";
+
+/// The session of a client.
+struct Session {
+    client: ClientId,
+    /// Where it is, by the handshake of its connection.
+    path: Path,
+    /// It wants to write nothing.
+    is_read_only: bool,
+    units: Arc<LogicalUnits>,
+    priority: u8,
+    locks_media: bool,
+}
+
+/// The server's end of HyperSCSI in one shard.
+pub(crate) struct HyperScsi {
+    /// Its place among the front ends.
+    front: u8,
+    server: Server,
+    clients: Arc<Clients>,
+    inbox: ManagementQueue,
+    /// The way to this shard.
+    home: Mailbox,
+    sessions: BTreeMap<NexusId, Session>,
+    /// What is to be told besides what the protocol tells.
+    events: VecDeque<FrontEvent>,
+    /// Requests to manage the server from clients that may not.
+    unpermitted: u64,
+}
+
+impl HyperScsi {
+    fn command(&self, handle: CommandHandle) -> CommandRef {
+        CommandRef { front: self.front, nexus: handle.nexus(), number: handle.number() }
+    }
+
+    /// What the front end tells of what the protocol has told; `None` when the shard need not know.
+    fn translate(&mut self, event: ServerEvent, now: Instant) -> Option<FrontEvent> {
+        match event {
+            ServerEvent::Command { handle, task } => Some(FrontEvent::Command { command: self.command(handle), task }),
+            ServerEvent::Administer { handle, request, room_bytes } => {
+                let json = request.map_or_else(Vec::new, |request| request.to_vec());
+                self.administer(handle, json, room_bytes, now);
+                None
+            }
+            ServerEvent::Abort { handle } => Some(FrontEvent::Abort(self.command(handle))),
+            ServerEvent::Reset { handle, lun } => {
+                let function = Function::LogicalUnitReset(lun);
+                Some(FrontEvent::TaskManagement { request: self.command(handle), function })
+            }
+            ServerEvent::SessionOpened { nexus, client, run, name, path, options, memory } => {
+                let line = format!("client {client} ({}) connected from {path}", printable(&name));
+                Some(self.session_opened(nexus, (client, run), path, &options, memory, line))
+            }
+            ServerEvent::SessionResumed { nexus, path, options } => {
+                self.moved(nexus, path);
+                self.take_options(nexus, &options)
+            }
+            ServerEvent::Disconnected { nexus } => {
+                (!self.server.is_connected(nexus)).then_some(FrontEvent::Disconnected(nexus))
+            }
+            ServerEvent::Held { nexus, is_held } => Some(FrontEvent::Held { nexus, is_held }),
+            ServerEvent::Options { nexus, options } => self.take_options(nexus, &options),
+            ServerEvent::Refused { offence, client, path, count } => {
+                let offence = Offence { what: offence.to_string(), is_proven: offence.is_proven() };
+                Some(FrontEvent::Refused { client, path, offence, count })
+            }
+            ServerEvent::SessionClosed { nexus } => {
+                let session = self.sessions.remove(&nexus)?;
+                self.clients.leave(session.client, session.is_read_only);
+                // It has left, or was away for longer than clients come back after.
+                Some(FrontEvent::NexusClosed { nexus, session: None, is_for_good: true })
+            }
+        }
+    }
+
+    fn session_opened(
+        &mut self,
+        nexus: NexusId,
+        (client, run): (ClientId, u64),
+        path: Path,
+        options: &Agreed,
+        memory: Region,
+        line: String,
+    ) -> FrontEvent {
+        // A program that was killed says nothing, and may run again before it is missed here: what it has under way must not come
+        // after what its next run writes. Programs of the client that live lose no more by it than their turn for memory, and give
+        // what is ended again.
+        let own = self.sessions.iter().filter(|(_, session)| session.client == client);
+        let succeeds = own.map(|(nexus, _)| *nexus).collect();
+        let is_read_only = options.peer_is_read_only;
+        let session = Session {
+            client,
+            path,
+            is_read_only,
+            units: self.clients.enter(client, path.peer, is_read_only),
+            priority: options.priority,
+            locks_media: options.medium_lock,
+        };
+        let view = self.view(&session);
+        let (port, address) = (format!("{client},{run:016x}"), Some(path.peer.to_string()));
+        self.sessions.insert(nexus, session);
+        FrontEvent::NexusOpened(Box::new(NewNexus {
+            nexus,
+            ports: Arc::new(NexusPorts { initiator: TransportId::hyperscsi(client), target: HYPERSCSI_PORT }),
+            writer: writer(&[&client.0, &run.to_be_bytes()]),
+            host: Host { port, who: self.shown(client, path), target: None, address },
+            memory,
+            view,
+            succeeds,
+            line,
+        }))
+    }
+
+    fn view(&self, session: &Session) -> NexusView {
+        let Session { client, path, is_read_only, units, priority, locks_media } = session;
+        NexusView {
+            units: Arc::clone(units),
+            access: Access::HyperScsi { client: *client, peer: path.peer, is_read_only: *is_read_only },
+            weight: self.clients.memory_weight(*client, *priority),
+            locks_media: *locks_media,
+        }
+    }
+
+    /// A client goes on with its session from here: whether it may is asked by its address.
+    fn moved(&mut self, nexus: NexusId, path: Path) {
+        let Some(session) = self.sessions.get_mut(&nexus) else { return };
+        session.path = path;
+        // What it may see may depend on the address too.
+        self.clients.enter(session.client, path.peer, session.is_read_only);
+        self.clients.leave(session.client, session.is_read_only);
+    }
+
+    /// What was agreed on with a client has changed.
+    fn take_options(&mut self, nexus: NexusId, options: &Agreed) -> Option<FrontEvent> {
+        let session = self.sessions.get_mut(&nexus)?;
+        if options.peer_is_read_only != session.is_read_only {
+            let before = std::mem::replace(&mut session.is_read_only, options.peer_is_read_only);
+            let units = self.clients.enter(session.client, session.path.peer, session.is_read_only);
+            session.units.hand_over(&units, nexus);
+            session.units = units;
+            self.clients.leave(session.client, before);
+        }
+        (session.priority, session.locks_media) = (options.priority, options.medium_lock);
+        Some(FrontEvent::NexusChanged(nexus, self.view(self.sessions.get(&nexus)?)))
+    }
+
+    /// A client, for people.
+    fn shown(&self, client: ClientId, path: Path) -> String {
+        let known = self.clients.find(&client.to_string()).ok().filter(|known| !known.name.is_empty());
+        let name = known.map(|known| format!(" ({})", known.name)).unwrap_or_default();
+        format!("client {client}{name} at {}", path.peer)
+    }
+
+    /// Passes on a request to manage the server, of a client that may. No shard works on one itself.
+    fn administer(&mut self, handle: CommandHandle, json: Vec<u8>, room_bytes: u32, now: Instant) {
+        let Some(session) = self.sessions.get(&handle.nexus()) else { return };
+        let (client, address) = (session.client, session.path.peer.to_string());
+        let refusal = if !self.clients.may_manage(client) {
+            self.unpermitted += 1;
+            // What cannot be written down was counted.
+            self.inbox.put(QueuedRequest { client: Some(client), address, content: Content::Attempt });
+            let verb = if self.clients.is_listed(client) { "set-client" } else { "add-client" };
+            format!("{NOT_PERMITTED}: `sanwire ctl {verb} {client} --manage` on its host permits it")
+        } else if json.len() > REQUEST_MAX_BYTES {
+            "the request is too long".to_owned()
+        } else {
+            let content = Content::Request { json, room_bytes, request: self.command(handle), home: self.home.clone() };
+            if self.inbox.put(QueuedRequest { client: Some(client), address, content }) {
+                return;
+            }
+            "the server has too many other requests to do, or is not managed: ask again".to_owned()
+        };
+        let answer = Response::Refused(refusal).to_json(room_bytes);
+        self.server.administered(handle, Some(answer.into()), now);
+    }
+
+    fn drop_client(&mut self, client: ClientId, now: Instant) {
+        tracing::info!("client {client} is dropped");
+        self.server.drop_client(client, now);
+    }
+}
+
+fn handle(command: CommandRef) -> CommandHandle {
+    CommandHandle::new(command.nexus, command.number)
+}
+
+impl FrontEnd for HyperScsi {
+    fn poll_event(&mut self, now: Instant) -> Option<FrontEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        while let Some(event) = self.server.poll_event() {
+            let told = self.translate(event, now);
+            if told.is_some() {
+                return told;
+            }
+        }
+        None
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.server.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.server.poll_timeout()
+    }
+
+    fn datagrams(&mut self) -> Option<&mut dyn DatagramEnd> {
+        Some(&mut self.server)
+    }
+
+    fn reply(&mut self, command: CommandRef, reply: Option<Reply>, now: Instant) {
+        // Clients learn of the end of their commands by answers only.
+        self.server.reply(handle(command), reply.unwrap_or_else(task_aborted), now);
+    }
+
+    fn managed(&mut self, request: CommandRef, outcome: ManageOutcome, now: Instant) {
+        self.server.managed(handle(request), outcome == ManageOutcome::Complete, now);
+    }
+
+    fn withdrawn(&mut self, command: CommandRef, now: Instant) {
+        self.server.withdraw(handle(command), now);
+    }
+
+    fn administered(&mut self, request: CommandRef, answer: Vec<u8>, now: Instant) {
+        self.server.administered(handle(request), Some(answer.into()), now);
+    }
+
+    fn hold_back(&mut self, commands: &[CommandRef], now: Instant) {
+        let own = commands.iter().filter(|command| command.front == self.front);
+        let sessions: BTreeSet<NexusId> = own.map(|command| command.nexus).collect();
+        self.server.hold_back(sessions, now);
+    }
+
+    fn starving(&self) -> Box<dyn Iterator<Item = (NexusId, &Region)> + '_> {
+        Box::new(self.server.starving())
+    }
+
+    fn relieve(&mut self, shortage: &Shortage, now: Instant) {
+        self.server.relieve(shortage, now);
+    }
+
+    fn drop_nexuses(&mut self, selection: &NexusSelection, now: Instant) {
+        if let NexusSelection::Of(principal) = selection
+            && let Ok(client) = principal.parse()
+        {
+            self.drop_client(client, now);
+        }
+    }
+
+    fn pause(&mut self, principal: &str, is_paused: bool, now: Instant) {
+        if let Ok(client) = principal.parse() {
+            self.server.pause(client, is_paused, now);
+        }
+    }
+
+    /// Drops the clients that are not served any more, and shares windows by the terms that hold now.
+    fn terms_changed(&mut self, now: Instant) {
+        let is_unwelcome = |session: &&Session| !self.clients.permits(session.path.peer, Some(session.client));
+        let unwelcome = self.sessions.values().filter(is_unwelcome);
+        let unwelcome: Vec<ClientId> = unwelcome.map(|session| session.client).collect();
+        unwelcome.into_iter().for_each(|client| self.drop_client(client, now));
+        let views = self.sessions.iter().map(|(nexus, session)| (*nexus, self.view(session)));
+        let changed: Vec<_> = views.map(|(nexus, view)| FrontEvent::NexusChanged(nexus, view)).collect();
+        self.events.extend(changed);
+        self.server.refresh_options(now);
+        self.server.share_windows(now);
+    }
+
+    fn demands_more(&mut self, lun: Lun, than: Protection, now: Instant) {
+        self.server.unit_demands_more(lun, than, now);
+    }
+
+    fn shut_down(&mut self, _now: Instant) {
+        self.server.shut_down();
+    }
+
+    fn is_drained(&self) -> bool {
+        self.server.is_drained()
+    }
+
+    fn connections(&self) -> Vec<ConnectionCount> {
+        let statuses = self.server.connection_statuses().into_iter();
+        let count = statuses.map(|(client, status)| ConnectionCount {
+            nexus: status.nexus,
+            wire: NAME,
+            principal: client.to_string(),
+            address: status.path.peer.to_string(),
+            commands: NexusCount::default(),
+            packets: Some(PacketCount {
+                sent: status.sent_packets,
+                received: status.received_packets,
+                resent: status.resent_packets,
+                timeouts: status.timeouts,
+                window_out: status.windows.outward.in_flight_packets(),
+                window_in: status.windows.inward.in_flight_packets(),
+                round_trip: status.round_trip,
+            }),
+        });
+        count.collect()
+    }
+
+    fn dropped(&self) -> Vec<(&'static str, u64)> {
+        self.server.counters().reasons().chain([(UNPERMITTED, self.unpermitted)]).collect()
+    }
+
+    fn quotas(&self) -> Vec<Usage> {
+        self.server.quotas()
+    }
+
+    fn describe(&self, nexus: NexusId) -> Option<String> {
+        self.sessions.get(&nexus).map(|session| self.shown(session.client, session.path))
+    }
+}
+
+impl DatagramEnd for Server {
+    fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
+        Server::handle_input(self, path, bytes, now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<(Path, Packet)> {
+        Server::poll_transmit(self, now)
+    }
+
+    fn set_addresses(&mut self, addresses: &[LinkAddress], now: Instant) {
+        Server::set_addresses(self, fastest(addresses), now);
+    }
+}
+
+/// The largest packet of a link: the protocol counts body bytes in 16 bits.
+fn packet_max_bytes(of_port: usize) -> u32 {
+    of_port.min(65_000) as u32
+}
+
+/// As many as a connection may have links, the fastest first; of those that do not say how fast they are, the first.
+fn fastest(addresses: &[LinkAddress]) -> Vec<Address> {
+    let told = addresses.iter().map(|address| Address {
+        peer: address.peer,
+        packet_max_bytes: packet_max_bytes(address.packet_max_bytes),
+        speed_mbit: address.speed_mbit,
+    });
+    let mut addresses: Vec<Address> = told.collect();
+    addresses.sort_by_key(|address| std::cmp::Reverse(address.speed_mbit));
+    addresses.truncate(LINKS_MAX);
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, SocketAddr};
+
+    use sanwire_core::Peer;
+
+    use super::*;
+
+    #[test]
+    fn of_too_many_addresses_the_fastest_are_told() {
+        let speeds = [1000, 0, 100, 1000, 0, 1000, 100, 1000, 10_000, 25_000];
+        let address = |(place, speed_mbit)| {
+            let peer = Peer::Udp(SocketAddr::new(IpAddr::from([10, 0, 0, place]), 5674));
+            LinkAddress { peer, packet_max_bytes: 1500, speed_mbit }
+        };
+        let told = fastest(&(0..).zip(speeds).map(address).collect::<Vec<_>>());
+        assert_eq!(told.len(), LINKS_MAX);
+        assert_eq!(told.iter().map(|one| one.speed_mbit).take(3).collect::<Vec<_>>(), [25_000, 10_000, 1000]);
+        assert!(told.iter().all(|one| one.speed_mbit > 0) && told[2].peer == address((0, 1000)).peer);
+    }
+}

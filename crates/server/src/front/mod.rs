@@ -1,0 +1,390 @@
+//! What a shard knows of a wire: a front end.
+//!
+//! A front end joins one protocol's server to the shard. The shard drives all of them alike and names none; what a protocol says and
+//! does is known only in its folder here. After every call that lets a front end go on, the shard drains its events, then what it has
+//! to send, and then reads its timeout.
+//!
+//! What a front end sends and receives goes by one of two carriers, which belong to the shard: packets by the ports of
+//! [`crate::link::Links`] ([`DatagramEnd`]), bytes by the connections of [`crate::streams::Streams`] ([`StreamEnd`]).
+
+pub(crate) mod hyperscsi;
+pub(crate) mod iscsi;
+mod table;
+
+use std::any::Any;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use sanwire_buffer::{Packet, Region, Shortage};
+use sanwire_core::quota::Usage;
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Protection};
+use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts};
+use sanwire_scsi::{Reply, Task};
+
+pub(crate) use self::table::{FrontParts, HYPERSCSI, ISCSI, builders, logins};
+use crate::command::CommandRef;
+use crate::counting::{Access, ConnectionCount};
+use crate::link::LinkAddress;
+use crate::past_uses::Host;
+
+/// One protocol's server in one shard.
+pub(crate) trait FrontEnd {
+    /// What the shard must know or do.
+    fn poll_event(&mut self, now: Instant) -> Option<FrontEvent>;
+
+    /// How many events wait, as far as that is known: many commands are answered in parts. What a lost connection has raised counts.
+    fn events_waiting(&self) -> usize {
+        0
+    }
+
+    /// Lets time pass.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// When [`FrontEnd::handle_timeout`] is next due.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Its end of packets, if its carrier is the ports.
+    fn datagrams(&mut self) -> Option<&mut dyn DatagramEnd> {
+        None
+    }
+
+    /// Its end of connections, if its carrier is the streams.
+    fn streams(&mut self) -> Option<&mut dyn StreamEnd> {
+        None
+    }
+
+    /// A command is over; `None` when its own nexus has aborted it. With [`Reply::rest`] only a piece of it is over.
+    fn reply(&mut self, command: CommandRef, reply: Option<Reply>, now: Instant);
+
+    /// Task management is over.
+    fn managed(&mut self, request: CommandRef, outcome: ManageOutcome, now: Instant);
+
+    /// A command of a nexus without a connection was not begun, and is forgotten.
+    fn withdrawn(&mut self, _command: CommandRef, _now: Instant) {}
+
+    /// The answer to a request to manage the server.
+    fn administered(&mut self, _request: CommandRef, _answer: Vec<u8>, _now: Instant) {}
+
+    /// Of these commands, its own wait for stores and keep too much memory: no more data is taken for them. Those that were named
+    /// before and are not named now go on.
+    fn hold_back(&mut self, commands: &[CommandRef], now: Instant);
+
+    /// The nexuses that wait for memory, with their shares of it.
+    fn starving(&self) -> Box<dyn Iterator<Item = (NexusId, &Region)> + '_>;
+
+    /// Takes memory from connections that do nothing by which it would be given back.
+    fn relieve(&mut self, shortage: &Shortage, now: Instant);
+
+    /// Gives memory back that it keeps for what it has not begun, because commands wait for some; whether it did.
+    fn give_memory_back(&mut self, _now: Instant) -> bool {
+        false
+    }
+
+    /// Takes over a connection whose login has passed.
+    fn admit(&mut self, _stream: StreamId, _login: Box<dyn PassedLogin>, _admission: Admission, _now: Instant) {}
+
+    /// Ends nexuses.
+    fn drop_nexuses(&mut self, selection: &NexusSelection, now: Instant);
+
+    /// Asks the nexuses with a target node to go where it has moved.
+    fn redirect(&mut self, _target: u32, _now: Instant) {}
+
+    /// Lets a principal send nothing, or go on.
+    fn pause(&mut self, _principal: &str, _is_paused: bool, _now: Instant) {}
+
+    /// What principals may do has changed.
+    fn terms_changed(&mut self, _now: Instant) {}
+
+    /// A volume is about to demand more of its packets than this.
+    fn demands_more(&mut self, _lun: Lun, _than: Protection, _now: Instant) {}
+
+    /// The server ends: initiators are told.
+    fn shut_down(&mut self, now: Instant);
+
+    /// Whether nobody need be told any more. Connections of the stream carrier are looked at by the shard itself.
+    fn is_drained(&self) -> bool {
+        true
+    }
+
+    /// Its connections and what was counted of them; the shard adds what commands have come to.
+    fn connections(&self) -> Vec<ConnectionCount>;
+
+    /// What it did not take, with the reasons.
+    fn dropped(&self) -> Vec<(&'static str, u64)>;
+
+    /// How its quotas are used.
+    fn quotas(&self) -> Vec<Usage>;
+
+    /// Who a nexus belongs to, for people, if that is more than was known when it began.
+    fn describe(&self, _nexus: NexusId) -> Option<String> {
+        None
+    }
+}
+
+/// Something for the shard to know or to do.
+pub(crate) enum FrontEvent {
+    /// An I_T nexus begins.
+    NexusOpened(Box<NewNexus>),
+    /// A nexus sees something else, or has another share, from now on.
+    NexusChanged(NexusId, NexusView),
+    /// A nexus is gone. What it has under way is to be ended, and not to be answered.
+    NexusClosed {
+        nexus: NexusId,
+        /// Its number in the registry, for sessions whose connections came through the login listener.
+        session: Option<u16>,
+        /// Whether its initiator has left, or was away for longer than it would come back after.
+        is_for_good: bool,
+    },
+    /// Execute this, and call [`FrontEnd::reply`].
+    Command { command: CommandRef, task: Task },
+    /// End a command as soon as that can be done; it is replied to in any case.
+    Abort(CommandRef),
+    /// Manage tasks, and call [`FrontEnd::managed`] once every command that it ends has been replied to.
+    TaskManagement { request: CommandRef, function: Function },
+    /// A nexus has no connection for now: what it has given and was not begun is not to wait for memory.
+    Disconnected(NexusId),
+    /// A nexus takes no answers for a while, or takes them again: what needs memory for its answer is to wait meanwhile.
+    Held { nexus: NexusId, is_held: bool },
+    /// End these nexuses in all shards.
+    Drop(NexusSelection),
+    /// Something was refused, so many times within a second.
+    Refused { client: Option<ClientId>, path: Path, offence: Offence, count: u64 },
+    /// Close a connection, now or when all is sent.
+    CloseStream { stream: StreamId, is_at_once: bool },
+}
+
+/// A nexus that begins.
+pub(crate) struct NewNexus {
+    pub(crate) nexus: NexusId,
+    /// The names of its two ports.
+    pub(crate) ports: Arc<NexusPorts>,
+    /// A name that its initiator has again after a restart of the server.
+    pub(crate) writer: [u8; 16],
+    pub(crate) host: Host,
+    /// Its share of the memory.
+    pub(crate) memory: Region,
+    pub(crate) view: NexusView,
+    /// Nexuses of the same initiator that may be of an earlier run of it: what they have under way keeps its blocks.
+    pub(crate) succeeds: Vec<NexusId>,
+    /// That it begins, for the log.
+    pub(crate) line: String,
+}
+
+/// What a nexus sees and has.
+pub(crate) struct NexusView {
+    pub(crate) units: Arc<LogicalUnits>,
+    pub(crate) access: Access,
+    /// How much of what memory comes free it has beside others.
+    pub(crate) weight: u32,
+    /// Whether its units keep their media in while it is there.
+    pub(crate) locks_media: bool,
+}
+
+/// What task management is to do (SAM-5 7).
+pub(crate) enum Function {
+    /// End one command.
+    AbortTask(CommandRef),
+    /// The same for a command that nobody can answer any more: only what is done for it is waited for.
+    AbandonTask(CommandRef),
+    /// End all commands of this nexus for the logical unit; `None` for one that cannot exist.
+    AbortTaskSet(Option<Lun>),
+    /// End all commands of all nexuses for the logical unit.
+    ClearTaskSet(Option<Lun>),
+    LogicalUnitReset(Option<Lun>),
+    /// Reset these logical units, which are all that the nexus sees and may be reset.
+    TargetReset(Vec<(Lun, Arc<LogicalUnit>)>),
+    /// End what this nexus has under way, and forget what its units know of it.
+    NexusReset,
+}
+
+/// How task management ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ManageOutcome {
+    Complete,
+    /// There is no such logical unit.
+    NoLogicalUnit,
+    /// Not now.
+    Rejected,
+}
+
+/// Nexuses, of whichever front end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum NexusSelection {
+    /// This one.
+    One(NexusId),
+    /// Those of a principal: a client by its id, or an initiator by its name.
+    Of(String),
+    /// Those with this target node.
+    With(u32),
+}
+
+/// Something that a peer did against the rules.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Offence {
+    pub(crate) what: String,
+    /// Whether it is proven who did it.
+    pub(crate) is_proven: bool,
+}
+
+/// A protocol's end of the packet carrier. Links are numbered within the front end.
+pub(crate) trait DatagramEnd {
+    fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant);
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<(Path, Packet)>;
+
+    /// Where initiators can reach the links has changed, perhaps.
+    fn set_addresses(&mut self, addresses: &[LinkAddress], now: Instant);
+}
+
+/// One connection of a shard; no number comes twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct StreamId(pub(crate) u64);
+
+/// A protocol's end of the stream carrier.
+pub(crate) trait StreamEnd {
+    /// Where the next bytes of a connection go; both empty while there is no room.
+    fn spaces(&mut self, stream: StreamId) -> [&mut [u8]; 2];
+
+    /// So many bytes are there now.
+    fn filled(&mut self, stream: StreamId, count: usize, now: Instant);
+
+    /// A connection is gone.
+    fn lost(&mut self, stream: StreamId, now: Instant);
+
+    /// A connection that has something to send, or has room for input again.
+    fn poll_ready(&mut self) -> Option<StreamId>;
+
+    /// The next packet for a connection.
+    fn poll_transmit(&mut self, stream: StreamId) -> Option<Packet>;
+
+    /// So many bytes that were taken are not sent yet: they keep memory.
+    fn note_unsent(&mut self, stream: StreamId, unsent_bytes: usize);
+}
+
+/// Where the stream carrier finds the ends of its connections.
+pub(crate) trait StreamEnds {
+    /// How many front ends there are.
+    fn count(&self) -> u8;
+
+    /// The end of the connections of a front end.
+    fn end(&mut self, front: u8) -> Option<&mut dyn StreamEnd>;
+}
+
+/// A connection that has passed its login, as its front end knows it.
+pub(crate) trait PassedLogin: Any + Send + Sync {
+    /// What to tell it when there is no room for it after all, before it is closed.
+    fn out_of_resources(&self) -> Vec<Packet>;
+}
+
+/// The identity of a session that begins, or is joined by a further connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Admission {
+    /// Its number among the sessions of the server: not zero, not that of another session that is there.
+    pub(crate) session: u16,
+    pub(crate) nexus: NexusId,
+}
+
+/// What the login listener needs of a wire whose connections begin with a login.
+pub(crate) trait LoginService: Send + Sync {
+    /// What one of its logins is called, for people, with its article.
+    fn name(&self) -> &'static str;
+
+    /// Whether an initiator at this address may use something, as far as can be known before it says who it is.
+    fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool;
+
+    /// The login of a connection that came in at a portal (its address here, and the tag of its group).
+    fn begin(&self, portal: (SocketAddr, u16), peer: IpAddr, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase>;
+}
+
+/// A connection until its login has passed.
+pub(crate) trait LoginPhase {
+    fn handle_input(&mut self, bytes: &[u8], now: Instant);
+
+    /// Lets time pass: a login that takes too long is refused.
+    fn handle_timeout(&mut self, now: Instant);
+
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Whether a whole request has come.
+    fn has_spoken(&self) -> bool;
+
+    fn poll_transmit(&mut self) -> Option<Packet>;
+
+    /// How it has ended, once.
+    fn poll_outcome(&mut self) -> Option<LoginOutcome>;
+}
+
+/// How a login has ended.
+pub(crate) enum LoginOutcome {
+    /// It goes on in a session.
+    Passed(Newcomer),
+    /// It is refused; the reason is for the log.
+    Refused(String),
+    /// It was sent to another address, which is no refusal; who went where is for the log.
+    Redirected(String),
+}
+
+/// A connection whose login has passed, and what tells where it belongs.
+pub(crate) struct Newcomer {
+    pub(crate) port: SessionPort,
+    pub(crate) peer: IpAddr,
+    /// The portal group through which it came.
+    pub(crate) group_tag: u16,
+    /// The number of the session that it wants to be part of; zero for one of its own.
+    pub(crate) joined: u16,
+    /// It has shown nothing, and could use nothing.
+    pub(crate) is_stranger: bool,
+    pub(crate) login: Box<dyn PassedLogin>,
+}
+
+/// An initiator port, and the target that it is connected to. A target that is taken away and served again is the same: it has
+/// another number then, not another name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct SessionPort {
+    /// The place of the front end: what is called the same over another wire is something else.
+    pub(crate) front: u8,
+    pub(crate) initiator: String,
+    /// Which port of the initiator.
+    pub(crate) id: String,
+    /// `None` for a session that only looks for targets.
+    pub(crate) target: Option<String>,
+}
+
+/// Makes a front end in the thread of its shard. It is told its place there.
+pub(crate) type FrontBuilder = Box<dyn FnOnce(u8) -> Box<dyn FrontEnd> + Send>;
+
+/// The front ends of a shard.
+pub(crate) struct Fronts(Vec<Box<dyn FrontEnd>>);
+
+impl Fronts {
+    pub(crate) fn new(builders: Vec<FrontBuilder>) -> Self {
+        Fronts((0..).zip(builders).map(|(place, build)| build(place)).collect())
+    }
+
+    pub(crate) fn get(&mut self, front: u8) -> Option<&mut dyn FrontEnd> {
+        self.0.get_mut(usize::from(front)).map(|front| &mut **front as &mut dyn FrontEnd)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn FrontEnd> {
+        self.0.iter().map(|front| &**front)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn FrontEnd>> {
+        self.0.iter_mut()
+    }
+
+    /// Whether something has happened that waits to be polled.
+    pub(crate) fn have_events(&self) -> bool {
+        self.0.iter().any(|front| front.events_waiting() > 0)
+    }
+}
+
+impl StreamEnds for Fronts {
+    fn count(&self) -> u8 {
+        self.0.len() as u8
+    }
+
+    fn end(&mut self, front: u8) -> Option<&mut dyn StreamEnd> {
+        self.0.get_mut(usize::from(front))?.streams()
+    }
+}

@@ -1,0 +1,189 @@
+//! What front ends tell: nexuses that come and go, and their commands.
+
+use std::sync::Arc;
+
+use sanwire_buffer::Region;
+use sanwire_core::{Instant, NexusId};
+use sanwire_device::{LogicalUnits, NexusPorts, Seat};
+use sanwire_engine::{Meter, NexusCount, Which};
+use sanwire_scsi::Task;
+
+use super::Shard;
+use crate::command::{CommandRef, Selection};
+use crate::counting::{Access, Counted, User, Uses};
+use crate::front::{FrontEvent, NewNexus, NexusView, Offence, StreamEnds};
+use crate::management_queue::{Content, QueuedRequest};
+use crate::messages::ShardMessage;
+use crate::past_uses::Host;
+
+/// So many commands at once are answered in parts, so that the initiator works on the first answers while we make the next,
+/// instead of each end waiting for the other's whole batch.
+const CROWD_COMMANDS: usize = 24;
+const PART_COMMANDS: usize = 8;
+/// Longer answers keep both ends busy anyhow, and are sent with fewer calls.
+const PART_MAX_BYTES: usize = PART_COMMANDS * (16 << 10);
+
+/// An I_T nexus of the shard.
+pub(super) struct Nexus {
+    front: u8,
+    pub(super) units: Arc<LogicalUnits>,
+    pub(super) ports: Arc<NexusPorts>,
+    pub(super) writer: [u8; 16],
+    host: Host,
+    access: Access,
+    uses: Uses,
+    /// Its share of the memory, and how much of what comes free it has beside others.
+    memory: Region,
+    weight: u32,
+    pub(super) count: NexusCount,
+}
+
+impl Nexus {
+    fn seat(&self) -> Seat<'_> {
+        Seat { units: &self.units, memory: &self.memory, weight: self.weight }
+    }
+
+    /// Another volume has this slot now.
+    pub(super) fn forget_use(&mut self, slot: u16) {
+        self.uses.clear(slot);
+    }
+}
+
+impl Shard {
+    /// Executes what was received. Of many commands some are answered before the others are begun.
+    pub(super) fn handle_events(&mut self, now: Instant) {
+        for place in 0..self.fronts.count() {
+            let has_streams = self.fronts.end(place).is_some();
+            let is_crowd = self.fronts.get(place).is_some_and(|front| front.events_waiting() >= CROWD_COMMANDS);
+            let mut handled = 0usize;
+            while let Some(event) = self.fronts.get(place).and_then(|front| front.poll_event(now)) {
+                if has_streams {
+                    self.streams.note_event();
+                }
+                self.handle_event(place, event, now);
+                handled += 1;
+                if is_crowd && handled.is_multiple_of(PART_COMMANDS) && self.answers_bytes() <= PART_MAX_BYTES {
+                    self.answer(now);
+                    self.transmit_streams(now);
+                }
+            }
+        }
+    }
+
+    /// Data of the answers that are to be given.
+    fn answers_bytes(&self) -> usize {
+        let data = self.engine.ended().filter_map(|ended| ended.reply.as_ref()?.data_in.as_ref());
+        data.map(|data| data.len()).sum()
+    }
+
+    fn handle_event(&mut self, front: u8, event: FrontEvent, now: Instant) {
+        match event {
+            FrontEvent::Command { command, task } => self.begin(command, task, now),
+            FrontEvent::Abort(command) => {
+                self.engine.abort(&Selection { by: command.nexus, which: Which::Command(command) }, None);
+            }
+            FrontEvent::TaskManagement { request, function } => self.manage(request, function, now),
+            FrontEvent::NexusOpened(opened) => self.open_nexus(front, *opened, now),
+            FrontEvent::NexusChanged(id, view) => {
+                let Some(nexus) = self.nexuses.get_mut(&id) else { return };
+                let NexusView { units, access, weight, locks_media } = view;
+                units.lock_media(id, locks_media);
+                (nexus.units, nexus.access, nexus.weight) = (units, access, weight);
+            }
+            FrontEvent::NexusClosed { nexus, session, is_for_good } => {
+                self.close_nexus(nexus, is_for_good, now);
+                if let Some(session) = session {
+                    // From now on its port may have its next session in another shard.
+                    self.registry.closed(nexus, session);
+                }
+            }
+            FrontEvent::Disconnected(nexus) => {
+                for command in self.engine.withdraw_starved(nexus) {
+                    if let Some(front) = self.fronts.get(command.front) {
+                        front.withdrawn(command, now);
+                    }
+                }
+            }
+            FrontEvent::Held { nexus, is_held } => self.engine.withhold(nexus, is_held),
+            FrontEvent::Drop(selection) => {
+                self.fronts.iter_mut().for_each(|front| front.drop_nexuses(&selection, now));
+                let others = self.shards.iter().enumerate().filter(|(index, _)| *index != self.index);
+                others.for_each(|(_, shard)| shard.send(ShardMessage::Drop(selection.clone())));
+            }
+            FrontEvent::Refused { client, path, offence, count } => {
+                let who = client.map_or_else(|| "somebody".to_owned(), |client| format!("client {client}"));
+                let (lines, Offence { what, is_proven }) = (&mut self.lines, &offence);
+                let line = format_args!("{who} at {path} is refused: {what} ({count} within a second)");
+                lines.about(*is_proven).warn(line, now);
+                // What cannot be written down was counted.
+                let (address, content) = (path.peer.to_string(), Content::Refused(offence, count));
+                self.inbox.put(QueuedRequest { client, address, content });
+            }
+            FrontEvent::CloseStream { stream, is_at_once: true } => self.streams.cut(stream),
+            FrontEvent::CloseStream { stream, is_at_once: false } => {
+                self.streams.close(stream, &mut self.fronts, &mut self.poller, now);
+            }
+        }
+    }
+
+    fn begin(&mut self, command: CommandRef, task: Task, now: Instant) {
+        // A session whose target went away meanwhile gets no answers.
+        let Some(nexus) = self.nexuses.get_mut(&command.nexus) else { return };
+        if task.is_further_piece() {
+            return self.engine.go_on_with_piece(command, nexus.seat(), task, now);
+        }
+        let meter = Meter::start(&nexus.units, &task, now);
+        self.past_uses.note(&mut nexus.uses, &nexus.host, &nexus.units, &meter, &task);
+        self.engine.begin(command, meter, nexus.seat(), task, now);
+    }
+
+    fn open_nexus(&mut self, front: u8, opened: NewNexus, now: Instant) {
+        let NewNexus { nexus, ports, writer, host, memory, view, succeeds, line } = opened;
+        let NexusView { units, access, weight, locks_media } = view;
+        self.lines.sessions.info(format_args!("{line}"), now);
+        succeeds.into_iter().for_each(|former| self.engine.keep_blocks(former, nexus));
+        units.nexus_established(nexus, Arc::clone(&ports));
+        units.name_writer(nexus, writer);
+        units.lock_media(nexus, locks_media);
+        let (uses, count) = (self.past_uses.came(&host, &units), NexusCount::default());
+        self.nexuses.insert(nexus, Nexus { front, units, ports, writer, host, access, uses, memory, weight, count });
+    }
+
+    fn close_nexus(&mut self, id: NexusId, is_for_good: bool, now: Instant) {
+        let Some(Nexus { units, host, .. }) = self.nexuses.remove(&id) else { return };
+        self.lines.sessions.info(format_args!("a session of {} is over", host.who), now);
+        self.past_uses.left(&host, is_for_good);
+        self.engine.leave(&Selection { by: id, which: Which::Own }, None);
+        self.engine.withhold(id, false);
+        units.nexus_lost(id);
+    }
+
+    /// What this shard has counted.
+    pub(super) fn count(&self) -> Counted {
+        let mut connections: Vec<_> = self.fronts.iter().flat_map(|front| front.connections()).collect();
+        for connection in &mut connections {
+            let nexus = self.nexuses.get(&connection.nexus);
+            connection.commands = nexus.map(|nexus| nexus.count).unwrap_or_default();
+        }
+        Counted {
+            shard: self.index,
+            volumes: self.counters.volumes(),
+            connections,
+            users: self.users(),
+            dropped: self.fronts.iter().flat_map(|front| front.dropped()).collect(),
+            quotas: (self.fronts.iter().flat_map(|front| front.quotas())).chain(self.lines.usages()).collect(),
+        }
+    }
+
+    /// The nexuses that have used volumes.
+    fn users(&self) -> Vec<User> {
+        let fronts: Vec<_> = self.fronts.iter().collect();
+        let using = self.nexuses.iter().filter(|(_, nexus)| nexus.uses != Uses::default());
+        let user = |(id, nexus): (&NexusId, &Nexus)| {
+            let described = fronts.get(usize::from(nexus.front)).and_then(|front| front.describe(*id));
+            let who = described.unwrap_or_else(|| nexus.host.who.clone());
+            User { who, access: nexus.access.clone(), uses: nexus.uses }
+        };
+        using.map(user).collect()
+    }
+}

@@ -1,0 +1,409 @@
+//! A wire that is in no table, a line for each command, is served by the login listener and a shard as all others are.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use sanwire_buffer::{Head, Packet};
+use sanwire_core::{ClientId, Lun};
+use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, UnitOptions};
+use sanwire_engine::NexusCount;
+use sanwire_io::tcp::Listener;
+use sanwire_scsi::reservation::TransportId;
+use sanwire_scsi::vpd::TargetPort;
+use sanwire_scsi::{Cdb, Identity, Reply, Task};
+use sanwire_store::{RamStore, Store};
+
+use super::*;
+use crate::budget::Budget;
+use crate::counting::{Access, ConnectionCount, Counted};
+use crate::front::{
+    Admission, FrontEnd, FrontEvent, LoginOutcome, LoginPhase, LoginService, ManageOutcome, NewNexus, Newcomer,
+    NexusSelection, NexusView, PassedLogin, SessionPort, StreamEnd, StreamId,
+};
+use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
+use crate::past_uses::Host;
+
+const BLOCK_BYTES: usize = 512;
+
+/// A line protocol: `read LBA` is answered with a block, `write LBA BYTE` with the status.
+struct Lines {
+    front: u8,
+    units: Arc<LogicalUnits>,
+    memory: Region,
+    connections: BTreeMap<StreamId, Connection>,
+    events: Vec<FrontEvent>,
+}
+
+struct Connection {
+    name: String,
+    admission: Admission,
+    space: [u8; 64],
+    line: Vec<u8>,
+    answers: Vec<Packet>,
+    given: u64,
+}
+
+/// The only line of a login, and what has come behind it.
+struct Greeted {
+    name: String,
+    rest: Vec<u8>,
+}
+
+impl PassedLogin for Greeted {
+    fn out_of_resources(&self) -> Vec<Packet> {
+        Vec::new()
+    }
+}
+
+impl FrontEnd for Lines {
+    fn poll_event(&mut self, _: Instant) -> Option<FrontEvent> {
+        (!self.events.is_empty()).then(|| self.events.remove(0))
+    }
+
+    fn events_waiting(&self) -> usize {
+        self.events.len()
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn streams(&mut self) -> Option<&mut dyn StreamEnd> {
+        Some(self)
+    }
+
+    fn reply(&mut self, command: CommandRef, reply: Option<Reply>, _: Instant) {
+        let of_nexus = |connection: &&mut Connection| connection.admission.nexus == command.nexus;
+        let Some(connection) = self.connections.values_mut().find(of_nexus) else { return };
+        let reply = reply.expect("nobody aborts anything");
+        let status = || format!("{:?}\n", reply.status).into_bytes().into();
+        let pieces = reply.data_in.as_ref().map_or_else(|| vec![status()], |data| data.pieces().to_vec());
+        let packets = pieces.into_iter().map(|piece| Packet { head: Head::new(), payload: Some(piece) });
+        connection.answers.extend(packets);
+    }
+
+    fn managed(&mut self, _: CommandRef, _: ManageOutcome, _: Instant) {}
+
+    fn hold_back(&mut self, _: &[CommandRef], _: Instant) {}
+
+    fn starving(&self) -> Box<dyn Iterator<Item = (NexusId, &Region)> + '_> {
+        Box::new(std::iter::empty())
+    }
+
+    fn relieve(&mut self, _: &Shortage, _: Instant) {}
+
+    fn admit(&mut self, stream: StreamId, login: Box<dyn PassedLogin>, admission: Admission, _: Instant) {
+        let Greeted { name, rest } = *(login as Box<dyn std::any::Any>).downcast::<Greeted>().unwrap();
+        let target = TargetPort { relative_id: 9, group: 9, port_name: None, device_name: None };
+        let initiator = TransportId::hyperscsi(ClientId([9; 16]));
+        self.events.push(FrontEvent::NexusOpened(Box::new(NewNexus {
+            nexus: admission.nexus,
+            ports: Arc::new(NexusPorts { initiator, target }),
+            writer: [9; 16],
+            host: Host { port: name.clone(), who: name.clone(), target: None, address: None },
+            memory: self.memory.clone(),
+            view: NexusView {
+                units: Arc::clone(&self.units),
+                access: Access::Target("lines".into()),
+                weight: 1,
+                locks_media: false,
+            },
+            succeeds: Vec::new(),
+            line: format!("{name} is there"),
+        })));
+        let connection =
+            Connection { name, admission, space: [0; 64], line: Vec::new(), answers: Vec::new(), given: 0 };
+        self.connections.insert(stream, connection);
+        self.hear(stream, &rest);
+    }
+
+    fn drop_nexuses(&mut self, selection: &NexusSelection, _: Instant) {
+        for (stream, connection) in &self.connections {
+            if *selection == NexusSelection::Of(connection.name.clone()) {
+                self.events.push(FrontEvent::CloseStream { stream: *stream, is_at_once: false });
+            }
+        }
+    }
+
+    fn shut_down(&mut self, _: Instant) {
+        let close = |stream: &StreamId| FrontEvent::CloseStream { stream: *stream, is_at_once: false };
+        self.events.extend(self.connections.keys().map(close));
+    }
+
+    fn connections(&self) -> Vec<ConnectionCount> {
+        let count = |connection: &Connection| ConnectionCount {
+            nexus: connection.admission.nexus,
+            wire: "lines",
+            principal: connection.name.clone(),
+            address: "here".into(),
+            commands: NexusCount::default(),
+            packets: None,
+        };
+        self.connections.values().map(count).collect()
+    }
+
+    fn dropped(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    fn quotas(&self) -> Vec<sanwire_core::quota::Usage> {
+        Vec::new()
+    }
+}
+
+impl StreamEnd for Lines {
+    fn spaces(&mut self, stream: StreamId) -> [&mut [u8]; 2] {
+        self.connections.get_mut(&stream).map_or([&mut [], &mut []], |connection| [&mut connection.space, &mut []])
+    }
+
+    fn filled(&mut self, stream: StreamId, count: usize, _: Instant) {
+        let space = self.connections.get(&stream).map_or([0; 64], |connection| connection.space);
+        self.hear(stream, &space[..count]);
+    }
+
+    fn lost(&mut self, stream: StreamId, _: Instant) {
+        let Some(Connection { admission, .. }) = self.connections.remove(&stream) else { return };
+        let Admission { session, nexus } = admission;
+        self.events.push(FrontEvent::NexusClosed { nexus, session: Some(session), is_for_good: true });
+    }
+
+    fn poll_ready(&mut self) -> Option<StreamId> {
+        let ready = self.connections.iter().find(|(_, connection)| !connection.answers.is_empty());
+        ready.map(|(stream, _)| *stream)
+    }
+
+    fn poll_transmit(&mut self, stream: StreamId) -> Option<Packet> {
+        let answers = &mut self.connections.get_mut(&stream)?.answers;
+        (!answers.is_empty()).then(|| answers.remove(0))
+    }
+
+    fn note_unsent(&mut self, _: StreamId, _: usize) {}
+}
+
+impl Lines {
+    fn hear(&mut self, stream: StreamId, bytes: &[u8]) {
+        let Some(connection) = self.connections.get_mut(&stream) else { return };
+        for byte in bytes {
+            connection.line.push(*byte);
+            if *byte != b'\n' {
+                continue;
+            }
+            connection.given += 1;
+            let line = String::from_utf8(std::mem::take(&mut connection.line)).unwrap();
+            let (nexus, number) = (connection.admission.nexus, connection.given);
+            let command = CommandRef { front: self.front, nexus, number };
+            self.events.push(FrontEvent::Command { command, task: task(&line) });
+        }
+    }
+}
+
+fn task(line: &str) -> Task {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let lba: u8 = words[1].parse().unwrap();
+    let byte = words.get(2).map(|byte| byte.parse::<u8>().unwrap());
+    let code = if byte.is_some() { 0x2a } else { 0x28 };
+    Task {
+        lun: Some(Lun::default()),
+        cdb: Cdb::from([code, 0, 0, 0, 0, lba, 0, 0, 1, 0]),
+        data_out: byte.map(|byte| vec![byte; BLOCK_BYTES].into()),
+        tells_residual: false,
+        piece: None,
+        data_in_max_bytes: if byte.is_some() { 0 } else { BLOCK_BYTES as u32 },
+        may_share: true,
+    }
+}
+
+/// Logins of one line: the name of who it is.
+struct Greetings;
+
+impl LoginService for Greetings {
+    fn name(&self) -> &'static str {
+        "a greeting"
+    }
+
+    fn may_permit(&self, _: IpAddr, _: bool) -> bool {
+        true
+    }
+
+    fn begin(&self, _: (SocketAddr, u16), peer: IpAddr, _: [u8; 32], _: Instant) -> Box<dyn LoginPhase> {
+        Box::new(Greeting { peer, said: Vec::new() })
+    }
+}
+
+struct Greeting {
+    peer: IpAddr,
+    said: Vec<u8>,
+}
+
+impl LoginPhase for Greeting {
+    fn handle_input(&mut self, bytes: &[u8], _: Instant) {
+        self.said.extend_from_slice(bytes);
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn has_spoken(&self) -> bool {
+        self.said.contains(&b'\n')
+    }
+
+    fn poll_transmit(&mut self) -> Option<Packet> {
+        None
+    }
+
+    fn poll_outcome(&mut self) -> Option<LoginOutcome> {
+        if !self.has_spoken() {
+            return None;
+        }
+        let said = std::mem::take(&mut self.said);
+        let end = said.iter().position(|byte| *byte == b'\n')?;
+        let (name, rest) = (String::from_utf8(said[..end].to_vec()).unwrap(), said[end + 1..].to_vec());
+        if name == "nobody" {
+            return Some(LoginOutcome::Refused("nobody is not served".into()));
+        }
+        let port = SessionPort { front: 0, initiator: name.clone(), id: "1".into(), target: Some("lines".into()) };
+        let login = Box::new(Greeted { name, rest });
+        let newcomer = Newcomer { port, peer: self.peer, group_tag: 1, joined: 0, is_stranger: false, login };
+        Some(LoginOutcome::Passed(newcomer))
+    }
+}
+
+/// One shard with one front end, and the login listener.
+struct World {
+    address: SocketAddr,
+    registry: Arc<Registry>,
+    shards: Arc<[Mailbox]>,
+    listener: Waker,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl World {
+    fn new() -> World {
+        let (units, memory) = (Arc::new(LogicalUnits::new()), Region::new(1 << 20).unwrap());
+        let store: Arc<dyn Store> = Arc::new(RamStore::new(1 << 20, BLOCK_BYTES as u32));
+        let disk = LogicalUnit::new(Identity::new("a", [7; 16]).unwrap(), store, UnitOptions::default()).unwrap();
+        units.add(Lun::default(), disk).unwrap();
+        let (waker, listener_waker) = (Waker::new().unwrap(), Waker::new().unwrap());
+        let (mailbox, mail) = Mailbox::new(waker.clone());
+        let (inbox, _) = ManagementQueue::new();
+        let (stop, budget) = (Arc::new(AtomicBool::new(false)), Budget::new(1 << 20));
+        let registry = Arc::new(Registry::new(1, &budget));
+        let (shards, of_lines): (Arc<[Mailbox]>, _) = (vec![mailbox].into(), memory.clone());
+        let build: FrontBuilder = Box::new(move |front| {
+            Box::new(Lines { front, units, memory: of_lines, connections: BTreeMap::new(), events: Vec::new() })
+        });
+        let parts = ShardParts {
+            ports: Vec::new(),
+            openers: Vec::new(),
+            fronts: vec![build],
+            memory,
+            inbox: inbox.clone(),
+            registry: Arc::clone(&registry),
+            past_uses: Arc::new(PastUses::open(None)),
+            engine: EngineKind::Threads,
+            waker,
+            mail,
+            shards: Arc::clone(&shards),
+            index: 0,
+            stop: Arc::clone(&stop),
+        };
+        let listener = Listener::open((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = listener.local_address().unwrap();
+        let desk = FrontDeskParts {
+            portals: vec![Portal { listener, group_tag: 1, logins: Arc::new(Greetings) }],
+            registry: Arc::clone(&registry),
+            inbox,
+            budget,
+            accounts: Arc::new(LoginAccounts::new(&budget)),
+            shards: Arc::clone(&shards),
+            waker: listener_waker.clone(),
+            stop: Arc::clone(&stop),
+        };
+        let threads = vec![
+            thread::spawn(move || run(parts, |started| started.unwrap())),
+            thread::spawn(move || login_listener::run(desk)),
+        ];
+        World { address, registry, shards, listener: listener_waker, stop, threads }
+    }
+
+    fn login(&self, name: &str) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        writeln!(stream, "{name}").unwrap();
+        BufReader::new(stream)
+    }
+
+    fn count(&self) -> Counted {
+        let (sender, counted) = mpsc::channel();
+        self.shards[0].send(ShardMessage::Count(sender));
+        counted.recv().unwrap()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.listener.wake();
+        self.shards[0].wake();
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+fn write(client: &mut BufReader<TcpStream>, lba: u8, byte: u8) -> String {
+    writeln!(client.get_mut(), "write {lba} {byte}").unwrap();
+    let mut status = String::new();
+    client.read_line(&mut status).unwrap();
+    status.trim().to_owned()
+}
+
+fn read(client: &mut BufReader<TcpStream>, lba: u8) -> u8 {
+    writeln!(client.get_mut(), "read {lba}").unwrap();
+    let mut block = [0; BLOCK_BYTES];
+    client.read_exact(&mut block).unwrap();
+    assert!(block.iter().all(|byte| *byte == block[0]));
+    block[0]
+}
+
+/// Writes until the unit has told its attentions.
+fn settle(client: &mut BufReader<TcpStream>) {
+    assert!((0..4).any(|_| write(client, 0, 0) == "Good"));
+}
+
+#[test]
+fn a_wire_that_is_new_logs_in_reads_and_writes() {
+    let world = World::new();
+    let [mut one, mut other] = ["one", "other"].map(|name| world.login(name));
+    [&mut one, &mut other].into_iter().for_each(settle);
+    assert_eq!(write(&mut one, 3, 0xab), "Good");
+    assert_eq!((read(&mut other, 3), read(&mut other, 4)), (0xab, 0));
+    let sessions = world.registry.list();
+    let names: Vec<&str> = sessions.iter().map(|session| &*session.initiator).collect();
+    assert_eq!(names, ["one", "other"]);
+    let counted = world.count();
+    let of = |name: &str| counted.connections.iter().find(|it| it.principal == name).unwrap().commands;
+    assert_eq!((of("other").read_bytes, of("other").errors), (2 * BLOCK_BYTES as u64, 0));
+    assert_eq!(of("one").read_bytes, 0);
+    assert!(of("one").written_bytes >= BLOCK_BYTES as u64 && of("one").commands >= 2);
+    assert_eq!(counted.users.iter().map(|user| &*user.who).collect::<Vec<_>>(), ["one", "other"]);
+}
+
+#[test]
+fn principals_of_a_new_wire_are_dropped_and_strangers_refused() {
+    let world = World::new();
+    let [mut one, mut other] = ["one", "other"].map(|name| world.login(name));
+    [&mut one, &mut other].into_iter().for_each(settle);
+    world.shards[0].send(ShardMessage::Drop(NexusSelection::Of("one".into())));
+    assert_eq!(one.read(&mut [0]).unwrap(), 0, "its connection is closed");
+    assert_eq!(write(&mut other, 1, 1), "Good");
+    assert_eq!(world.login("nobody").read(&mut [0]).unwrap(), 0);
+    assert_eq!(world.registry.list().len(), 1);
+}

@@ -17,7 +17,7 @@ use std::time::Duration;
 use sanwire_core::Protection;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::Authentication;
-use sanwire_server::{AllowList, Compression, ServerConfig, TargetNodeConfig};
+use sanwire_server::{AllowList, Compression, Origin, ServerConfig, TargetNodeConfig};
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
 
 use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
@@ -41,6 +41,8 @@ pub(crate) struct ServeConfig {
     pub(crate) name: ServerName,
     /// The volumes, by their numbers; at least one.
     pub(crate) volumes: Vec<VolumeSpec>,
+    /// Where each of them is said.
+    pub(crate) origins: Vec<Origin>,
     /// Those of which something else than what is remembered is taken.
     pub(crate) accepted: BTreeMap<VolumeName, Acceptance>,
     /// A directory to make first: that of the default volume.
@@ -67,7 +69,7 @@ pub(crate) struct ServeConfig {
     pub(crate) rekey_interval: Duration,
     /// Where its static key is kept.
     pub(crate) key_file: PathBuf,
-    /// Where reservations, and changes of clients, are kept; `None` when the user has no place for state.
+    /// Where reservations and changes of the running server are kept; `None` when the user has no place for state.
     pub(crate) state_directory: Option<PathBuf>,
     /// Where it is managed, when the user has said so.
     pub(crate) control: Option<PathBuf>,
@@ -97,12 +99,16 @@ impl ServeConfig {
     }
 
     fn combine(file: FileConfig, args: ServeArgs, log: Option<LogLevel>) -> anyhow::Result<Self> {
+        let in_file = file.volumes.len();
         let mut volumes = join(file.volumes, args.volumes);
         check_names(&volumes)?;
+        let mut origins: Vec<Origin> =
+            (0..volumes.len()).map(|at| if at < in_file { Origin::File } else { Origin::CommandLine }).collect();
         let mut make_directory = None;
         if volumes.is_empty() {
             let directory = data_directory()?;
             volumes.push(defaults::volume(&directory)?);
+            origins.push(Origin::Default);
             make_directory = Some(directory);
         }
         let accepted = accepted(args.renewed, args.adopted, &volumes)?;
@@ -127,9 +133,11 @@ impl ServeConfig {
             return Err(misuse(format!("password file {password} and secret file {secret}: give one of them")));
         }
         let key_file = args.key_file.or(file.key_file);
+        let state_directory = args.state_directory.or(file.state_directory).map_or_else(state_directory, Ok);
         Ok(ServeConfig {
             name: args.name.or(file.name).map_or_else(defaults::server_name, Ok)?,
             volumes,
+            origins,
             accepted,
             make_directory,
             wires,
@@ -145,8 +153,12 @@ impl ServeConfig {
                 .map_or(ServerConfig::REKEY_INTERVAL_DEFAULT, seconds),
             password: password_file.as_deref().map(read_password).transpose()?,
             secret_file,
-            key_file: key_file.map_or_else(|| state_directory().map(|state| state.join("server.key")), Ok)?,
-            state_directory: state_directory().ok(),
+            key_file: match (key_file, &state_directory) {
+                (Some(file), _) => file,
+                (None, Ok(state)) => state.join("server.key"),
+                (None, Err(error)) => return Err(misuse(format!("{error}, or give --state-directory"))),
+            },
+            state_directory: state_directory.ok(),
             control: args.control.or(file.control),
             audit_log: args.audit_log.or(file.audit_log),
             shards: shards(args.shards.or(file.shards).map(Into::into))?,

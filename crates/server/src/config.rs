@@ -9,9 +9,11 @@ use sanwire_hyperscsi::{Identity, Psk, Recovery};
 use sanwire_io::file::EngineKind;
 use sanwire_iscsi::Authentication;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
+use serde::{Deserialize, Serialize};
 
 use crate::allow::AllowList;
 use crate::clients::{ClientConfig, ClientsConfig, Compression, Secret};
+use crate::kept::{StateError, StateFile, StateLock};
 use crate::target_node::TargetNodeConfig;
 use crate::wire::Wire;
 
@@ -22,6 +24,22 @@ pub struct VolumeConfig {
     pub lun: Lun,
     /// Its name and store.
     pub spec: VolumeSpec,
+    /// Who has said that it is to be served.
+    pub origin: Origin,
+}
+
+/// Where something of a server is said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// In the configuration file.
+    File,
+    /// On the command line.
+    CommandLine,
+    /// Nowhere: it is what is served when nothing is said.
+    Default,
+    /// By management, while it ran. If it cannot be opened when the server starts, the rest is served without it.
+    Management,
 }
 
 /// A server, before anything of it is opened.
@@ -63,7 +81,8 @@ pub struct ServerConfig {
     pub engine: EngineKind,
     /// How lost packets are recovered.
     pub recovery: Recovery,
-    /// Where the volumes' identities and reservations, and changes of clients, are kept through restarts; `None` to offer no such thing.
+    /// Where the volumes' identities and reservations, and what is changed while the server runs, are kept through restarts; `None` to
+    /// offer no such thing.
     pub state_directory: Option<PathBuf>,
     /// Where changes by management are noted; without it, in the state directory.
     pub audit_log: Option<PathBuf>,
@@ -87,6 +106,11 @@ impl ServerConfig {
         self.psk != [0; 32]
     }
 
+    /// Whether any clients must know a secret: beside those no target is open without one.
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.has_password() || self.clients.iter().any(|client| client.psk.is_some())
+    }
+
     /// What it says of clients.
     pub(crate) fn terms(&self) -> ClientsConfig {
         ClientsConfig {
@@ -95,6 +119,16 @@ impl ServerConfig {
             compression: self.compression,
             clients: self.clients.clone(),
         }
+    }
+
+    /// Takes the lock of this server's files in the state directory, if it has one.
+    pub(crate) fn lock(&self) -> Result<Option<StateLock>, StateError> {
+        self.state_file("server", "lock").map_or(Ok(None), |path| StateLock::take(&path, &self.name))
+    }
+
+    /// Where what is changed while the server runs is kept, but for clients.
+    pub(crate) fn changes_file(&self) -> Option<StateFile> {
+        self.state_file("changes", "json").map(StateFile::new)
     }
 
     /// A file of this server in the state directory, which servers of several names may share.

@@ -7,6 +7,7 @@ use sanwire_device::UnitError;
 use sanwire_store::OpenError;
 
 use crate::clients::ChangeError;
+use crate::kept::StateError;
 use crate::target_node::TargetNodeError;
 use crate::wire::Wire;
 
@@ -63,6 +64,17 @@ pub enum StartError {
     /// The clients cannot be as they are configured, or what was changed of them cannot be read.
     #[error(transparent)]
     Clients(#[from] ChangeError),
+    /// What was changed while the server ran cannot be brought back, or another server keeps it.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The server cannot be what it was changed to.
+    #[error("{source}; this is the configuration with what was changed by ctl, which {} keeps", path.display())]
+    Changed {
+        /// Where the changes are kept.
+        path: PathBuf,
+        /// Why.
+        source: Box<StartError>,
+    },
     /// The audit log cannot be written.
     #[error("the audit log {} cannot be written: {source}", path.display())]
     Audit {

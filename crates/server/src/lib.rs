@@ -15,6 +15,7 @@ mod counting;
 mod directory;
 mod error;
 mod front;
+mod kept;
 mod link;
 mod logging;
 mod login_listener;
@@ -44,8 +45,9 @@ pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
 pub use clients::{
     ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,
 };
-pub use config::{ServerConfig, VolumeConfig};
+pub use config::{Origin, ServerConfig, VolumeConfig};
 pub use error::StartError;
+pub use kept::StateError;
 pub use manage::{
     Answer, Asker, ClientStatus, ConnectionStatistics, GroupStatus, ManageError, ManagementHandle, Manager, PortState,
     QuotaStatistics, REQUEST_MAX_BYTES, Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics,

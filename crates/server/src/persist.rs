@@ -8,13 +8,37 @@ use std::path::Path;
 /// Puts `content` in the place of the file: written beside, made stable, and renamed, so that a crash leaves the old one or
 /// the new one. Its directory, below one that is there, is made when it is missing.
 pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_file_by_steps(path, content, |_| Ok(()))
+}
+
+/// The steps, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Create,
+    Write,
+    Sync,
+    Rename,
+    SyncDirectory,
+}
+
+/// `before` is called before each step, and may fail in its place.
+fn replace_file_by_steps(
+    path: &Path,
+    content: &[u8],
+    mut before: impl FnMut(Step) -> io::Result<()>,
+) -> io::Result<()> {
     let directory = make_directory_of(path)?;
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
+    before(Step::Create)?;
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    before(Step::Write)?;
     file.write_all(content)?;
+    before(Step::Sync)?;
     file.sync_all()?;
+    before(Step::Rename)?;
     fs::rename(&beside, path)?;
+    before(Step::SyncDirectory)?;
     File::open(directory)?.sync_all()
 }
 
@@ -37,4 +61,39 @@ pub(crate) fn make_directory_of(path: &Path) -> io::Result<&Path> {
         }
     }
     Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEPS: [Step; 5] = [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::SyncDirectory];
+
+    /// What a power failure leaves of a file that was not made stable may be anything; so is what a full disk leaves.
+    #[test]
+    fn a_crash_at_any_step_leaves_the_old_content_or_the_new_one() {
+        let directory = std::env::temp_dir().join(format!("sanwire-persist-{}", std::process::id()));
+        let path = directory.join("file");
+        let beside = directory.join("file.new");
+        for at in STEPS {
+            let _ = fs::remove_dir_all(&directory);
+            replace_file(&path, b"old").unwrap();
+            let mut seen = Vec::new();
+            let crash = |step| {
+                seen.push(step);
+                let unstable = matches!(step, Step::Write | Step::Sync) && step == at;
+                if unstable {
+                    fs::write(&beside, b"rubbish")?;
+                }
+                if step == at { Err(io::Error::other("the power fails")) } else { Ok(()) }
+            };
+            replace_file_by_steps(&path, b"new", crash).unwrap_err();
+            assert_eq!(seen, STEPS[..seen.len()], "each step comes after what it needs");
+            let expected: &[u8] = if at == Step::SyncDirectory { b"new" } else { b"old" };
+            assert_eq!(read_file(&path).unwrap().unwrap(), expected, "{at:?}");
+            replace_file(&path, b"after").unwrap();
+            assert_eq!(read_file(&path).unwrap().unwrap(), b"after", "what was left behind is in nobody's way");
+        }
+        fs::remove_dir_all(directory).unwrap();
+    }
 }

@@ -20,10 +20,11 @@ use sanwire_io::{Port, Waker};
 
 use crate::budget::Budget;
 use crate::clients::Clients;
-use crate::config::ServerConfig;
+use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::directory::TargetNodes;
 use crate::error::StartError;
 use crate::front::{self, FrontParts};
+use crate::kept::StateLock;
 use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
 use crate::manage::AuditLog;
 use crate::management_queue::{InboxUsage, Letters, ManagementQueue};
@@ -66,6 +67,20 @@ pub struct Server {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     wires: Vec<Wire>,
+    /// Volumes that were added while an earlier run went on, and cannot be opened now.
+    missing: Mutex<Vec<MissingVolume>>,
+    /// Last, so that no other server of this name begins before this one has ended.
+    _lock: Option<StateLock>,
+}
+
+/// A volume that is not served, though it should be.
+#[derive(Clone, Debug)]
+pub(crate) struct MissingVolume {
+    pub(crate) volume: VolumeConfig,
+    /// Its numbers in iSCSI targets.
+    pub(crate) units: Vec<(String, Lun)>,
+    /// Why.
+    pub(crate) reason: String,
 }
 
 /// What starting shards takes, besides the configuration.
@@ -85,14 +100,14 @@ impl Server {
     /// # Errors
     /// [`StartError`] says what, where, and what to do.
     pub fn start(config: ServerConfig) -> Result<Server, StartError> {
+        let lock = config.lock()?;
+        Server::start_locked(config, lock)
+    }
+
+    /// The same for who has the lock of its state directory already.
+    pub(crate) fn start_locked(mut config: ServerConfig, lock: Option<StateLock>) -> Result<Server, StartError> {
         let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(ProtectionTable::new(config.protection)));
-        let until = Some(Instant::now() + LOCK_TIMEOUT);
-        for (volume, slot) in config.volumes.iter().zip(0..) {
-            levels.set(volume.lun, &volume.spec);
-            let acceptance = config.accepted.get(&volume.spec.name).copied().unwrap_or_default();
-            let opening = Opening { state: config.state_directory.as_deref(), acceptance, until };
-            add_volume(&units, volume, &opening, slot)?;
-        }
+        let missing = add_volumes(&units, &levels, &mut config)?;
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
         if let Some(path) = &config.audit_log {
             AuditLog::check(path).map_err(|source| StartError::Audit { path: path.clone(), source })?;
@@ -126,6 +141,8 @@ impl Server {
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
             wires,
+            missing: Mutex::new(missing),
+            _lock: lock,
         };
         let (openers, ports) = target.open_wires(&config)?;
         let start = Start { inbox, registry: Arc::clone(&target.registry), openers };
@@ -296,6 +313,39 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.halt();
     }
+}
+
+/// Opens all volumes. Those that were added by management and cannot be opened are left out, also of the targets, and told.
+fn add_volumes(
+    units: &LogicalUnits,
+    levels: &ProtectionTable,
+    config: &mut ServerConfig,
+) -> Result<Vec<MissingVolume>, StartError> {
+    let until = Some(Instant::now() + LOCK_TIMEOUT);
+    let mut missing = Vec::new();
+    for (volume, slot) in config.volumes.iter().zip(0..) {
+        levels.set(volume.lun, &volume.spec);
+        let acceptance = config.accepted.get(&volume.spec.name).copied().unwrap_or_default();
+        let opening = Opening { state: config.state_directory.as_deref(), acceptance, until };
+        let Err(error) = add_volume(units, volume, &opening, slot) else { continue };
+        if volume.origin != Origin::Management {
+            return Err(error);
+        }
+        let (name, reason) = (&volume.spec.name, error.to_string());
+        tracing::error!("volume {name}, which was added by ctl, is not served: {reason}");
+        levels.clear(volume.lun);
+        let mut places = Vec::new();
+        for TargetNodeConfig { name: target, units, .. } in &mut config.exports {
+            let there = units.iter().filter(|(_, unit)| **unit == **name).map(|(lun, _)| (target.to_string(), *lun));
+            places.extend(there);
+            units.retain(|_, unit| **unit != **name);
+        }
+        missing.push(MissingVolume { volume: volume.clone(), units: places, reason });
+    }
+    if !missing.is_empty() {
+        config.exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
+    }
+    Ok(missing)
 }
 
 fn waker() -> Result<Waker, StartError> {

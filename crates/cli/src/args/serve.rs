@@ -99,6 +99,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
 
+    /// The directory in which this server keeps what a restart brings back: changes by `sanwire ctl`, reservations, its key [default:
+    /// in the user's state directory]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) state_directory: Option<PathBuf>,
+
     /// What clients call this server [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<ServerName>,

@@ -35,8 +35,7 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
         tracing::warn!("the limit of open files cannot be raised ({error}): fewer sessions are possible");
     }
     let wanted = target_config(&config)?;
-    let target = Server::start(wanted.clone())?;
-    let desk = ManagementHandle::new(Manager::new(target, wanted, again(args.clone(), log)));
+    let desk = ManagementHandle::new(Manager::start(wanted, again(args.clone(), log))?);
     let _socket = open_control(&config, &desk)?;
     let reloaded = desk.clone();
     signals::on_hangup(move || reload(&reloaded)).context("cannot catch signals")?;
@@ -88,9 +87,10 @@ fn open_control(config: &ServeConfig, desk: &ManagementHandle) -> anyhow::Result
 
 /// The server that the configuration means. Keys are read and made here.
 fn target_config(config: &ServeConfig) -> anyhow::Result<ServerConfig> {
-    let volumes = config.volumes.iter().zip(0..);
-    let volumes =
-        volumes.filter_map(|(spec, number)| Some(VolumeConfig { lun: Lun::new(number)?, spec: spec.clone() }));
+    let volumes = config.volumes.iter().zip(&config.origins).zip(0..);
+    let volumes = volumes.filter_map(|((spec, origin), number)| {
+        Some(VolumeConfig { lun: Lun::new(number)?, spec: spec.clone(), origin: *origin })
+    });
     Ok(ServerConfig {
         name: config.name.as_str().to_owned(),
         identity: keys::load_or_make(&config.key_file)?,

@@ -15,6 +15,7 @@ mod foreign;
 mod guest;
 mod harness;
 mod iscsi;
+mod kept;
 mod killed;
 mod links;
 mod manage;

@@ -18,7 +18,7 @@ use sanwire_hyperscsi::{Identity, Recovery, random};
 use sanwire_initiator::{Client, ClientOptions, ConnectError, VolumeError};
 use sanwire_io::file::EngineKind;
 use sanwire_server::{
-    AllowList, Answer, Asker, ClientConfig, Compression, ManagementHandle, Manager, Request, Response, Server,
+    AllowList, Answer, Asker, ClientConfig, Compression, ManagementHandle, Manager, Origin, Request, Response, Server,
     ServerConfig, VolumeConfig, Wire,
 };
 
@@ -35,7 +35,11 @@ fn config(volumes: &[&str]) -> ServerConfig {
         volumes: volumes
             .iter()
             .enumerate()
-            .map(|(lun, spec)| VolumeConfig { lun: Lun::new(lun as u16).unwrap(), spec: spec.parse().unwrap() })
+            .map(|(lun, spec)| VolumeConfig {
+                lun: Lun::new(lun as u16).unwrap(),
+                spec: spec.parse().unwrap(),
+                origin: Origin::CommandLine,
+            })
             .collect(),
         exports: vec![],
         discovery: Default::default(),
@@ -373,9 +377,9 @@ fn manage_in_a_storm() -> usize {
     let (honest, permitted, stranger) = (options(), options(), options());
     let manages = ClientConfig { manage: true, ..ClientConfig::new(permitted.identity.client_id()) };
     let settings = ServerConfig { clients: vec![manages], ..config(&["ram0=ram:16M"]) };
-    let target = Server::start(settings.clone()).unwrap();
-    let url = url(&target, "ram0");
-    let desk = ManagementHandle::new(Manager::new(target, settings, Box::new(|| Err("there is no file".into()))));
+    let manager = Manager::start(settings, Box::new(|| Err("there is no file".into()))).unwrap();
+    let url = url(manager.target(), "ram0");
+    let desk = ManagementHandle::new(manager);
     let storm = |options: ClientOptions, part: &'static [u8]| {
         let mut client = Client::connect(&url, &options).unwrap();
         std::thread::spawn(move || {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sanwire_buffer::Slice;
 use sanwire_core::Lun;
 use sanwire_initiator::{Client, Url, Volume, VolumeError};
-use sanwire_server::{AllowList, Server, ServerConfig, TargetNodeConfig, VolumeConfig, Wire};
+use sanwire_server::{AllowList, Origin, Server, ServerConfig, TargetNodeConfig, VolumeConfig, Wire};
 
 use super::{config, options, url};
 
@@ -61,7 +61,7 @@ impl World {
     }
 
     fn add(&self, number: u16, spec: &str) {
-        let volume = VolumeConfig { lun: lun(number), spec: spec.parse().unwrap() };
+        let volume = VolumeConfig { lun: lun(number), spec: spec.parse().unwrap(), origin: Origin::CommandLine };
         self.0.add_volume(&volume, Default::default()).unwrap();
         self.map(|units| drop(units.insert(lun(number), volume.spec.name.to_string())));
     }

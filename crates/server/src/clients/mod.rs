@@ -163,11 +163,6 @@ impl Clients {
         self.table.load().find(client).cloned()
     }
 
-    /// Whether changes survive a restart.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.lock().0.is_some()
-    }
-
     /// Whether a client is named, and not only served because `allow` permits it.
     pub(crate) fn is_listed(&self, client: ClientId) -> bool {
         self.table.load().get(client).is_some()

@@ -117,13 +117,6 @@ impl Manager {
         let other = after.iter().filter(|new| !before.contains(new));
         Ok(gone.chain(other.map(|new| format!("client {}: {}", new.shown(), rights(new)))).collect())
     }
-
-    /// A change of clients, which is kept where there is a place for it.
-    fn changed(&self, line: String) -> Answer {
-        let note = "this is forgotten when the server ends: it has no state directory";
-        let is_kept = self.target.clients().is_kept();
-        Answer::Changed([Some(line), (!is_kept).then(|| note.to_owned())].into_iter().flatten().collect())
-    }
 }
 
 fn rights(client: &ClientConfig) -> String {

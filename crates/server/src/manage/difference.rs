@@ -11,30 +11,31 @@ use crate::target_node::TargetNodeConfig;
 /// Volumes that come, go and change, by their names.
 #[derive(Default, Debug)]
 pub(super) struct Difference {
-    pub(super) added: Vec<VolumeSpec>,
+    pub(super) added: Vec<VolumeConfig>,
     pub(super) removed: Vec<String>,
     /// How their packets are to be guarded differs, and at the most the size besides.
     pub(super) secured: Vec<VolumeSpec>,
     /// Besides that only the size differs: the name, the new description, the new size.
     pub(super) resized: Vec<(String, VolumeSpec, u64)>,
     /// They differ in what cannot be changed while they are served.
-    pub(super) kept: Vec<String>,
+    pub(super) kept: Vec<VolumeSpec>,
 }
 
 impl Difference {
     pub(super) fn between(before: &[VolumeConfig], after: &[VolumeConfig]) -> Self {
         let old: BTreeMap<&str, &VolumeSpec> = before.iter().map(|volume| (&*volume.spec.name, &volume.spec)).collect();
         let mut difference = Difference::default();
-        for VolumeConfig { spec, .. } in after {
+        for volume in after {
+            let spec = &volume.spec;
             let name = spec.name.to_string();
             match old.get(&*name) {
-                None => difference.added.push(spec.clone()),
+                None => difference.added.push(volume.clone()),
                 Some(old) if *old == spec => {}
                 Some(old) => {
                     let secured = VolumeSpec::clone(old).with_security(spec.security);
                     let size_bytes = new_size(&secured, spec);
                     if secured != *spec && size_bytes.is_none() {
-                        difference.kept.push(name);
+                        difference.kept.push(spec.clone());
                         continue;
                     }
                     if let Some(size_bytes) = size_bytes.filter(|_| secured != *spec) {
@@ -55,11 +56,11 @@ impl Difference {
 impl Difference {
     /// What would become of the volumes, one line for each that is not what it was.
     pub(super) fn would(&self) -> impl Iterator<Item = String> {
-        let added = self.added.iter().map(|spec| format!("volume {} would be served", spec.name));
+        let added = self.added.iter().map(|volume| format!("volume {} would be served", volume.spec.name));
         let removed = self.removed.iter().map(|name| format!("volume {name} would not be served any more"));
         let secured = self.secured.iter().map(|spec| format!("volume {} would be guarded otherwise", spec.name));
         let resized = self.resized.iter().map(|(name, _, size)| format!("volume {name} would have {}", Size(*size)));
-        let kept = self.kept.iter().map(|name| format!("volume {name} would stay as it is: remove and add it"));
+        let kept = self.kept.iter().map(|spec| format!("volume {} would stay as it is: remove and add it", spec.name));
         added.chain(removed).chain(secured).chain(resized).chain(kept)
     }
 }

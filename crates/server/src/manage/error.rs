@@ -1,5 +1,7 @@
 //! Why something that was asked of a running server was not done.
 
+use std::path::PathBuf;
+
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, ParseProtectionError};
 
@@ -135,6 +137,24 @@ pub enum ManageError {
         volume: String,
         /// The target.
         target: String,
+    },
+    /// It should be served already.
+    #[error(
+        "volume {name} is to be served already, and is not: {reason}; mend that and reload, or remove the volume first"
+    )]
+    Missing {
+        /// Which.
+        name: String,
+        /// Why it is not.
+        reason: String,
+    },
+    /// A change that would not survive a restart is none.
+    #[error("nothing was changed, since it could not be kept in {}: {source}", path.display())]
+    Keep {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
     },
     /// The configuration cannot be read.
     #[error("{0}")]

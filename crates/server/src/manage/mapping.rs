@@ -8,7 +8,8 @@ use sanwire_iscsi::IscsiName;
 
 use super::request::Answer;
 use super::usage::Way;
-use super::{ManageError, Manager, for_now};
+use super::{ManageError, Manager};
+use crate::config::VolumeConfig;
 use crate::target_node::TargetNodeConfig;
 
 impl Manager {
@@ -35,10 +36,18 @@ impl Manager {
         if !force {
             self.check_unused(name, Way::HyperScsi)?;
         }
-        let taken = |_| ManageError::LunTaken { lun: to, place: "the server".into() };
-        self.target.renumber_volume(from, to).map_err(taken)?;
-        self.volumes.iter_mut().filter(|volume| *volume.spec.name == *name).for_each(|volume| volume.lun = to);
-        Ok(for_now(format!("volume {name} is logical unit {to} now, {from} before")))
+        let taken = |()| ManageError::LunTaken { lun: to, place: "the server".into() };
+        if self.is_taken(to) {
+            return Err(taken(()));
+        }
+        let volumes = self.volumes_with(name, |volume| VolumeConfig { lun: to, ..volume });
+        self.keep(&volumes, &self.target.exports())?;
+        if self.target.renumber_volume(from, to).is_err() {
+            self.keep_served();
+            return Err(taken(()));
+        }
+        self.volumes = volumes;
+        Ok(self.changed(format!("volume {name} is logical unit {to} now, {from} before")))
     }
 
     fn map_to_target(
@@ -70,12 +79,25 @@ impl Manager {
         if is_moved && !force {
             self.check_unused(volume, Way::Target(target.as_str()))?;
         }
-        self.target.set_exports(exports)?;
-        Ok(for_now(format!("volume {volume} is logical unit {lun} of {target}")))
+        self.set_exports(exports)?;
+        Ok(self.changed(format!("volume {volume} is logical unit {lun} of {target}")))
     }
 
-    /// A target without units, for whom the server's `allow` names.
+    /// Keeps other targets, and serves them.
+    fn set_exports(&mut self, exports: Vec<TargetNodeConfig>) -> Result<(), ManageError> {
+        self.keep(&self.volumes.clone(), &exports)?;
+        if let Err(error) = self.target.set_exports(exports) {
+            self.keep_served();
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// A target without units: as it is configured, else for whom the server's `allow` names.
     fn new_target(&self, name: IscsiName, volume: &str) -> Result<TargetNodeConfig, ManageError> {
+        if let Some(configured) = self.configured_target(name.as_str()) {
+            return Ok(configured);
+        }
         if self.has_secrets() {
             return Err(ManageError::OpenTarget(name.to_string()));
         }
@@ -98,7 +120,7 @@ impl Manager {
             self.check_unused(volume, Way::Target(export.name.as_str()))?;
         }
         exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
-        self.target.set_exports(exports)?;
-        Ok(for_now(format!("volume {volume} is no logical unit of {target} any more")))
+        self.set_exports(exports)?;
+        Ok(self.changed(format!("volume {volume} is no logical unit of {target} any more")))
     }
 }

@@ -4,14 +4,22 @@ use sanwire_core::Size;
 use sanwire_store::{Backing, VolumeSpec};
 
 use super::{Answer, ManageError, Manager};
+use crate::config::VolumeConfig;
 
 impl Manager {
     /// As somebody asks who may not know what the configuration says.
     pub(super) fn resize_by_request(&mut self, name: &str, size: &str) -> Result<Answer, ManageError> {
         let size = size.parse::<Size>().map_err(|_| ManageError::Size(size.to_owned()))?;
-        let mut lines = self.resize_volume(name, size.0)?;
+        let volumes = self.volumes_with(name, |volume| with_size(&volume, size.0));
+        // A file that was kept to be longer is made so when it is opened: nothing is lost between this and that.
+        self.keep(&volumes, &self.target.exports())?;
+        let lines = self.resize_volume(name, size.0);
+        let mut lines = lines.inspect_err(|_| self.keep_served())?;
+        self.volumes = volumes;
+        let pending = self.kept.pending.get_mut(name).into_iter();
+        pending.for_each(|spec| *spec = spec.clone().with_size(size.0));
         let mut specs = self.volumes.iter().map(|volume| &volume.spec);
-        if !lines.is_empty() && specs.any(|spec| *spec.name == *name && must_have_size(spec)) {
+        if !lines.is_empty() && !self.is_kept() && specs.any(|spec| *spec.name == *name && must_have_size(spec)) {
             lines.push("if the configuration says its size, correct it: a file with another one is not served".into());
         }
         Ok(Answer::Changed(lines))
@@ -44,6 +52,13 @@ impl Manager {
             Err(error) => vec![format!("not changed: {error}")],
         }
     }
+}
+
+/// The volume with another size, if it has another one.
+fn with_size(volume: &VolumeConfig, size_bytes: u64) -> VolumeConfig {
+    let is_other = volume.spec.size_bytes() != Some(size_bytes);
+    let spec = volume.spec.clone();
+    VolumeConfig { spec: if is_other { spec.with_size(size_bytes) } else { spec }, ..volume.clone() }
 }
 
 /// Whether it is opened with one size only, whatever became of it meanwhile.

@@ -3,7 +3,8 @@
 use sanwire_core::{ParseProtectionError, Protection};
 use sanwire_store::VolumeSpec;
 
-use super::{Answer, ManageError, Manager, for_now};
+use super::{Answer, ManageError, Manager};
+use crate::config::VolumeConfig;
 
 impl Manager {
     /// Guards a volume's packets otherwise from now on.
@@ -11,8 +12,13 @@ impl Manager {
         let security: Protection = security
             .parse()
             .map_err(|source: ParseProtectionError| ManageError::Security { name: name.to_owned(), source })?;
-        let lines = self.secure_volume(name, Some(security))?;
-        Ok(lines.map_or(Answer::Changed(Vec::new()), for_now))
+        let with_level =
+            |volume: VolumeConfig| VolumeConfig { spec: volume.spec.clone().with_security(Some(security)), ..volume };
+        self.keep(&self.volumes_with(name, with_level), &self.target.exports())?;
+        let line = self.secure_volume(name, Some(security)).inspect_err(|_| self.keep_served())?;
+        let pending = self.kept.pending.get_mut(name).into_iter();
+        pending.for_each(|spec| *spec = spec.clone().with_security(Some(security)));
+        Ok(line.map_or(Answer::Changed(Vec::new()), |line| self.changed(line)))
     }
 
     /// Whether a volume is to be guarded less than it is.

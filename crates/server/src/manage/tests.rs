@@ -1,62 +1,16 @@
-use sanwire_hyperscsi::{Identity, Recovery, SecurityEvent, random};
-use sanwire_io::file::EngineKind;
-use sanwire_iscsi::Authentication;
+use sanwire_hyperscsi::SecurityEvent;
+use sanwire_store::{Acceptance, VolumeSpec};
 
+use super::testing::{any_port, config};
 use super::*;
-use crate::clients::{ClientSettings, Compression, Secret};
+use crate::clients::{ClientSettings, Secret};
+use crate::config::Origin;
 use crate::target_node::TargetNodeError;
 
 const RELOAD: Request = Request::Reload { force: false, dry_run: false };
 
-fn config(volumes: &[&str]) -> ServerConfig {
-    let volumes: Vec<VolumeConfig> = (0..)
-        .zip(volumes)
-        .map(|(lun, spec)| VolumeConfig { lun: Lun::new(lun).unwrap(), spec: spec.parse().unwrap() })
-        .collect();
-    let exports =
-        volumes.iter().map(|volume| TargetNodeConfig::of_volume(&volume.spec.name, AllowList::default()).unwrap());
-    ServerConfig {
-        name: "test".into(),
-        identity: Identity::from_private(random().unwrap()).unwrap(),
-        psk: [0; 32],
-        wires: vec!["hs-ip:127.0.0.1:1".parse().unwrap()].into_iter().map(any_port).collect(),
-        protection: Protection::Checksum,
-        compression: Compression::Off,
-        rekey_interval: ServerConfig::REKEY_INTERVAL_DEFAULT,
-        allow: AllowList::default(),
-        clients: Vec::new(),
-        exports: exports.collect(),
-        volumes,
-        accepted: Default::default(),
-        discovery: Authentication::default(),
-        state_directory: None,
-        audit_log: None,
-        shards: 1,
-        memory_bytes: ServerConfig::MEMORY_BYTES_DEFAULT,
-        ring_bytes: 1 << 20,
-        engine: EngineKind::Auto,
-        recovery: Recovery::default(),
-    }
-}
-
-fn any_port(wire: crate::Wire) -> crate::Wire {
-    match wire {
-        crate::Wire::HsIp { mut address } => {
-            address.set_port(0);
-            crate::Wire::HsIp { address }
-        }
-        crate::Wire::Iscsi { mut address, group_tag } => {
-            address.set_port(0);
-            crate::Wire::Iscsi { address, group_tag }
-        }
-        other => other,
-    }
-}
-
 fn manager(before: &[&str], after: &'static [&'static str]) -> Manager {
-    let config = config(before);
-    let target = Server::start(config.clone()).unwrap();
-    Manager::new(target, config, Box::new(move || Ok(self::config(after))))
+    Manager::start(config(before), Box::new(move || Ok(super::testing::config(after)))).unwrap()
 }
 
 fn volumes(manager: &mut Manager) -> Vec<(String, u16, u64)> {
@@ -69,7 +23,7 @@ fn targets(manager: &mut Manager) -> Vec<(String, Vec<(u16, String)>)> {
     status.targets.into_iter().map(|target| (target.name, target.units)).collect()
 }
 
-const FOR_NOW: &str = "this lasts until the server ends or reloads: say it in the configuration too, if it is to stay";
+const FOR_NOW: &str = "this is forgotten when the server ends: it has no state directory";
 
 fn changed(manager: &mut Manager, request: Request) -> Vec<String> {
     match manager.execute(request).unwrap() {
@@ -119,9 +73,8 @@ fn volumes_are_guarded_otherwise_while_they_are_served_but_not_while_they_pass_i
         config
     };
     let before = in_the_clear(&["a=ram:1M", "b=ram:1M,security=hash"], &["a"]);
-    let target = Server::start(before.clone()).unwrap();
     let after = move || Ok(in_the_clear(&["a=ram:1M,security=aes-256-gcm", "b=ram:2M,security=none"], &["b"]));
-    let mut manager = Manager::new(target, before, Box::new(after));
+    let mut manager = Manager::start(before, Box::new(after)).unwrap();
     let set = |security: &str| Request::SetVolume { name: "a".into(), security: security.into() };
     let level = |manager: &Manager, lun| manager.target().security(Lun::new(lun).unwrap());
     assert!(manager.execute(set("hash")).unwrap_err().to_string().contains("iqn.2026-11.org.sanwire:a"));
@@ -324,8 +277,7 @@ fn volumes_are_mapped() {
 fn every_change_and_every_refusal_is_written_down() {
     let path = std::env::temp_dir().join(format!("sanwire-audit-{}/log.jsonl", std::process::id()));
     let config = ServerConfig { audit_log: Some(path.clone()), ..config(&["a=ram:1M"]) };
-    let target = Server::start(config.clone()).unwrap();
-    let mut manager = Manager::new(target, config, Box::new(|| Err("it cannot be read".into())));
+    let mut manager = Manager::start(config, Box::new(|| Err("it cannot be read".into()))).unwrap();
     let process = Asker::Process { uid: 1000, pid: 42 };
     manager.handle(&process, Request::Status);
     let settings = ClientSettings { psk: Some(Secret([0xab; 32])), ..Default::default() };
@@ -359,8 +311,7 @@ fn every_change_and_every_refusal_is_written_down() {
 fn what_is_refused_in_a_flood_is_counted_and_hides_no_refused_management() {
     let path = std::env::temp_dir().join(format!("sanwire-audit-{}-flood/log.jsonl", std::process::id()));
     let config = ServerConfig { audit_log: Some(path.clone()), ..config(&["a=ram:1M"]) };
-    let target = Server::start(config.clone()).unwrap();
-    let mut manager = Manager::new(target, config, Box::new(|| Err("it cannot be read".into())));
+    let mut manager = Manager::start(config, Box::new(|| Err("it cannot be read".into()))).unwrap();
     let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
     let stranger = Asker::Stranger { address: "10.0.0.2:1".into() };
     manager.note_offence(&client, &SecurityEvent::WrongPassword, false, 3);
@@ -394,8 +345,7 @@ fn a_volume_whose_adding_failed_is_not_remembered() {
     let directory = std::env::temp_dir().join(format!("sanwire-take-back-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let config = ServerConfig { state_directory: Some(directory.join("state")), ..config(&["a=ram:1M"]) };
-    let target = Server::start(config.clone()).unwrap();
-    let mut manager = Manager::new(target, config, Box::new(|| Err("nobody reloads".into())));
+    let mut manager = Manager::start(config, Box::new(|| Err("nobody reloads".into()))).unwrap();
     let file = directory.join("b.img");
     let add = |keys: &str, target: Option<&str>| Request::AddVolume {
         volume: format!("b=file:{},size=1M{keys}", file.display()),
@@ -425,10 +375,9 @@ fn a_volume_is_gone_when_all_that_was_written_to_it_is_stable_and_it_says_when_t
     let remove = || Request::RemoveVolume { name: "a".into(), force: false };
     let add = || Request::AddVolume { volume: bad.clone(), target: None, renew: false, adopt: false };
     let config = ServerConfig { state_directory: Some(directory.join("state")), ..config(&[&good]) };
-    let target = Server::start(config.clone()).unwrap();
-    let mut manager = Manager::new(target, config, Box::new(move || Ok(self::config(&[]))));
+    let mut manager = Manager::start(config, Box::new(move || Ok(super::testing::config(&[])))).unwrap();
     assert!(kept().contains("\"clean\":false"), "{}", kept());
-    assert_eq!(changed(&mut manager, remove()), ["volume a is not served any more", FOR_NOW]);
+    assert_eq!(changed(&mut manager, remove()), ["volume a is not served any more"]);
     let stable = kept();
     assert!(stable.contains("\"clean\":true"), "{stable}");
     changed(&mut manager, add());
@@ -437,7 +386,8 @@ fn a_volume_is_gone_when_all_that_was_written_to_it_is_stable_and_it_says_when_t
     assert!(volumes(&mut manager).is_empty());
     assert_ne!(kept(), stable, "who comes back to it hears that");
     changed(&mut manager, add());
-    assert_eq!(changed(&mut manager, RELOAD), [told]);
+    let gone = "volume a, which was changed by ctl, is not in the configuration any more: it is not served";
+    assert_eq!(changed(&mut manager, RELOAD), [told.as_str(), gone]);
     manager.into_target().stop().unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
 }
@@ -473,8 +423,7 @@ fn refuses_open_targets(psk: [u8; 32], prepare: impl FnOnce(&mut Manager)) {
         exports: Vec::new(),
         ..config(&["a=ram:1M"])
     };
-    let target = Server::start(config.clone()).unwrap();
-    let mut manager = Manager::new(target, config, Box::new(|| Err("nobody reloads".into())));
+    let mut manager = Manager::start(config, Box::new(|| Err("nobody reloads".into()))).unwrap();
     prepare(&mut manager);
     let add = Request::AddVolume { volume: "b=ram:1M".into(), target: None, renew: false, adopt: false };
     assert!(changed(&mut manager, add)[0].starts_with("volume b is served, over HyperSCSI only: the password"));
@@ -497,7 +446,9 @@ fn a_volume_that_goes_is_guarded_to_its_end() {
     let views: Vec<_> = (0..100).map(|id| target.clients().enter(ClientId([id; 16]), peer, false)).collect();
     let view = views.last().unwrap();
     for round in 0..50 {
-        target.add_volume(&VolumeConfig { lun, spec: spec.clone() }, Acceptance::Known).unwrap();
+        target
+            .add_volume(&VolumeConfig { lun, spec: spec.clone(), origin: Origin::CommandLine }, Acceptance::Known)
+            .unwrap();
         let is_watched = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             let watches = scope.spawn(|| {
@@ -539,12 +490,189 @@ fn a_server_serves_on_as_many_wires_as_it_may_have() {
 fn every_quota_is_kept_to_by_somebody_and_shown() {
     let directory = std::env::temp_dir().join(format!("sanwire-quotas-{}", std::process::id()));
     let config = ServerConfig { audit_log: Some(directory.join("audit.jsonl")), ..config(&["a=ram:1M"]) };
-    let target = Server::start(config.clone()).unwrap();
-    let mut manager = Manager::new(target, config.clone(), Box::new(move || Ok(config.clone())));
+    let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
     let Ok(Answer::Statistics(statistics)) = manager.execute(Request::Statistics) else { panic!("statistics") };
     let shown: Vec<_> = statistics.quotas.iter().map(|quota| (quota.holder.as_str(), quota.name.as_str())).collect();
     let all: Vec<_> = sanwire_core::quota::ALL.iter().map(|quota| (quota.holder.name(), quota.name)).collect();
     assert_eq!(shown, all);
     drop(manager);
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// A server that keeps its state there, and what it is configured to be.
+struct Kept {
+    directory: std::path::PathBuf,
+    configured: Vec<String>,
+}
+
+impl Kept {
+    fn new(label: &str, configured: &[&str]) -> Kept {
+        let directory = std::env::temp_dir().join(format!("sanwire-kept-manager-{label}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        Kept { directory, configured: configured.iter().map(|text| (*text).to_owned()).collect() }
+    }
+
+    fn config(&self) -> ServerConfig {
+        let volumes: Vec<&str> = self.configured.iter().map(String::as_str).collect();
+        ServerConfig { state_directory: Some(self.directory.join("state")), ..config(&volumes) }
+    }
+
+    fn start(&self) -> Result<Manager, crate::StartError> {
+        let config = self.config();
+        Manager::start(config.clone(), Box::new(move || Ok(config.clone())))
+    }
+
+    fn changes(&self) -> std::path::PathBuf {
+        self.directory.join("state/changes-test.json")
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn add(volume: impl Into<String>) -> Request {
+    Request::AddVolume { volume: volume.into(), target: None, renew: false, adopt: false }
+}
+
+#[test]
+fn what_is_changed_survives_a_restart_and_a_reload() {
+    let kept = Kept::new("survives", &["a=ram:1M", "b=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    let file = kept.directory.join("c.img");
+    changed(&mut manager, add(format!("c=file:{},size=1M", file.display())));
+    changed(&mut manager, Request::RemoveVolume { name: "a".into(), force: false });
+    changed(&mut manager, Request::ResizeVolume { name: "c".into(), size: "2M".into() });
+    changed(&mut manager, Request::ResizeVolume { name: "b".into(), size: "3M".into() });
+    let map = |name: &str, lun, target: Option<&str>| Request::MapVolume {
+        name: name.into(),
+        lun,
+        target: target.map(str::to_owned),
+        force: false,
+    };
+    changed(&mut manager, map("b", Some(9), None));
+    changed(&mut manager, map("c", None, Some("iqn.2026-11.org.example:both")));
+    changed(&mut manager, map("b", Some(4), Some("iqn.2026-11.org.example:both")));
+    let (before, targets_before) = (volumes(&mut manager), targets(&mut manager));
+    assert_eq!(before, [("c".into(), 2, 2 << 20), ("b".into(), 9, 3 << 20)]);
+    let uuid = |manager: &Manager| manager.find("c").unwrap().1.identity().uuid();
+    let identity = uuid(&manager);
+    for round in 0..2 {
+        assert_eq!(changed(&mut manager, RELOAD), [""; 0], "round {round}: that is what is wanted");
+        drop(manager);
+        manager = kept.start().unwrap();
+        assert_eq!((volumes(&mut manager), targets(&mut manager)), (before.clone(), targets_before.clone()));
+        assert_eq!(uuid(&manager), identity);
+    }
+    changed(&mut manager, Request::SetVolume { name: "c".into(), security: "none".into() });
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn an_interrupted_resize_is_completed_when_the_volume_is_opened() {
+    let kept = Kept::new("resize", &[]);
+    let file = kept.directory.join("a.img");
+    let mut manager = kept.start().unwrap();
+    changed(&mut manager, add(format!("a=file:{},size=1M", file.display())));
+    let longer =
+        manager.volumes_with("a", |volume| VolumeConfig { spec: volume.spec.clone().with_size(2 << 20), ..volume });
+    manager.keep(&longer, &manager.target().exports()).unwrap();
+    drop(manager);
+    let mut manager = kept.start().unwrap();
+    assert_eq!(volumes(&mut manager), [("a".into(), 0, 2 << 20)]);
+}
+
+#[test]
+fn a_change_that_cannot_be_kept_is_not_made() {
+    let kept = Kept::new("full", &["a=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    // As on a disk that is full: nothing can be written there.
+    std::fs::create_dir(kept.changes().with_extension("json.new")).unwrap();
+    let map = Request::MapVolume { name: "a".into(), lun: Some(3), target: None, force: false };
+    for request in [
+        add("b=ram:1M"),
+        Request::RemoveVolume { name: "a".into(), force: false },
+        Request::ResizeVolume { name: "a".into(), size: "2M".into() },
+        Request::SetVolume { name: "a".into(), security: "none".into() },
+        map,
+        Request::UnmapVolume { name: "a".into(), target: "iqn.2026-11.org.sanwire:a".into(), force: false },
+    ] {
+        let refused = manager.execute(request.clone());
+        assert!(matches!(refused, Err(ManageError::Keep { .. })), "{request:?}: {refused:?}");
+        assert_eq!((volumes(&mut manager), targets(&mut manager).len()), (vec![("a".into(), 0, 1 << 20)], 1));
+    }
+    drop(manager);
+    let mut manager = kept.start().unwrap();
+    assert_eq!(volumes(&mut manager), [("a".into(), 0, 1 << 20)]);
+}
+
+#[test]
+fn a_volume_that_was_added_and_cannot_be_opened_keeps_no_other_from_being_served() {
+    let kept = Kept::new("missing", &["a=ram:1M"]);
+    let file = kept.directory.join("b.img");
+    let mut manager = kept.start().unwrap();
+    changed(&mut manager, add(format!("b=file:{},size=1M", file.display())));
+    let both = "iqn.2026-11.org.example:both";
+    let map = |name: &str| Request::MapVolume { name: name.into(), lun: None, target: Some(both.into()), force: false };
+    changed(&mut manager, map("b"));
+    let everything = (volumes(&mut manager), targets(&mut manager));
+    drop(manager);
+    let aside = kept.directory.join("aside");
+    std::fs::rename(&file, &aside).unwrap();
+    let mut manager = kept.start().unwrap();
+    assert_eq!(volumes(&mut manager), [("a".into(), 0, 1 << 20)]);
+    assert!(matches!(manager.execute(add("b=ram:1M")), Err(ManageError::Missing { .. })));
+    changed(&mut manager, add("c=ram:1M"));
+    assert_eq!(volumes(&mut manager)[1], ("c".into(), 2, 1 << 20), "its number is not given away");
+    changed(&mut manager, Request::RemoveVolume { name: "c".into(), force: false });
+    assert!(changed(&mut manager, RELOAD)[0].starts_with("volume b is still not served"));
+    std::fs::rename(&aside, &file).unwrap();
+    assert_eq!(changed(&mut manager, RELOAD)[0], "volume b is served");
+    assert_eq!((volumes(&mut manager), targets(&mut manager)), everything, "with its numbers");
+    drop(manager);
+    std::fs::remove_file(&file).unwrap();
+    let mut manager = kept.start().unwrap();
+    changed(&mut manager, Request::RemoveVolume { name: "b".into(), force: false });
+    drop(manager);
+    assert_eq!(volumes(&mut kept.start().unwrap()).len(), 1, "it is not sought any more");
+}
+
+#[test]
+fn what_differs_for_ever_from_an_edited_configuration_is_so_from_the_next_start_on() {
+    let mut kept = Kept::new("pending", &["a=ram:1M"]);
+    let mut edited = Kept { directory: kept.directory.clone(), configured: vec!["a=null:1M".into()] };
+    let wanted = edited.config();
+    let mut manager = Manager::start(kept.config(), Box::new(move || Ok(wanted.clone()))).unwrap();
+    assert!(changed(&mut manager, RELOAD)[0].starts_with("not changed: volume a"));
+    changed(&mut manager, Request::MapVolume { name: "a".into(), lun: Some(5), target: None, force: false });
+    drop(manager);
+    let manager = edited.start().unwrap();
+    assert_eq!(manager.volumes[0].spec, "a=null:1M".parse().unwrap());
+    drop(manager);
+    std::mem::swap(&mut kept, &mut edited);
+    std::mem::forget(edited);
+}
+
+#[test]
+fn a_state_directory_that_is_damaged_newer_or_used_stops_the_start_and_is_not_touched() {
+    let kept = Kept::new("refused", &["a=ram:1M"]);
+    let refusal = |kept: &Kept| kept.start().map(drop).unwrap_err().to_string();
+    let mut manager = kept.start().unwrap();
+    changed(&mut manager, add("b=ram:1M"));
+    let told = refusal(&kept);
+    assert!(told.contains("another server called test") && told.contains("--state-directory"), "{told}");
+    drop(manager);
+    let good = std::fs::read(kept.changes()).unwrap();
+    let newer = String::from_utf8(good.clone()).unwrap().replacen("\"sanwire\":1", "\"sanwire\":2", 1);
+    for (content, part) in [(&good[..good.len() - 2], "is damaged"), (newer.as_bytes(), "newer version of Sanwire")] {
+        std::fs::write(kept.changes(), content).unwrap();
+        let told = refusal(&kept);
+        assert!(told.contains(part) && told.contains("mv "), "{told}");
+        assert_eq!(std::fs::read(kept.changes()).unwrap(), content);
+    }
+    std::fs::write(kept.changes(), good).unwrap();
+    assert_eq!(volumes(&mut kept.start().unwrap()).len(), 2);
 }

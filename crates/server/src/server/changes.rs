@@ -12,7 +12,7 @@ use sanwire_iscsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
 use sanwire_store::{Acceptance, VolumeSpec};
 
-use super::{Server, refuse_in_the_clear};
+use super::{MissingVolume, Server, refuse_in_the_clear};
 use crate::clients::{Clients, ClientsConfig};
 use crate::config::VolumeConfig;
 use crate::counting::Counted;
@@ -172,6 +172,11 @@ impl Server {
     /// Remembers how long a volume is now: a shorter file is not the same volume any more.
     pub(crate) fn remember_length(&self, spec: &VolumeSpec, length_bytes: u64) {
         remember_length(spec, self.state_directory.as_deref(), length_bytes);
+    }
+
+    /// The volumes that could not be opened at the start, for who manages the server.
+    pub(crate) fn take_missing(&self) -> Vec<MissingVolume> {
+        std::mem::take(&mut self.missing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What comes in band for who manages the server: there is one.

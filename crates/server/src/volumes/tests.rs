@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use sanwire_core::Lun;
 
 use super::*;
+use crate::config::Origin;
 use crate::records::fnv1a_128;
 
 /// A host: where its volumes are, and what its server remembers.
@@ -44,7 +45,7 @@ impl Host {
 
     fn volume_called(&self, name: &str, keys: &str) -> VolumeConfig {
         let spec = format!("{name}=file:{}{keys}", self.file().display()).parse().unwrap();
-        VolumeConfig { lun: Lun::default(), spec }
+        VolumeConfig { lun: Lun::default(), spec, origin: Origin::CommandLine }
     }
 
     /// Puts another file of that length in the place of the volume's.
@@ -240,7 +241,13 @@ fn a_volume_that_cannot_be_added_is_not_remembered() {
     let host = Host::new("not-added");
     let (units, state) = (LogicalUnits::new(), host.state());
     let opening = Opening { state: Some(&state), acceptance: Acceptance::Known, until: None };
-    add_volume(&units, &VolumeConfig { lun: Lun::default(), spec: "z=ram:1M".parse().unwrap() }, &opening, 0).unwrap();
+    add_volume(
+        &units,
+        &VolumeConfig { lun: Lun::default(), spec: "z=ram:1M".parse().unwrap(), origin: Origin::CommandLine },
+        &opening,
+        0,
+    )
+    .unwrap();
     add_volume(&units, &host.volume(",size=1M"), &opening, 1).expect_err("the number is taken");
     fs::remove_file(host.file()).unwrap();
     host.start(Acceptance::Known).expect("it was never served");

@@ -28,7 +28,7 @@ use sanwire_device::{LogicalUnit, UnitOptions};
 use sanwire_hyperscsi::{Identity, Recovery, random};
 use sanwire_io::file::EngineKind;
 use sanwire_scsi::Identity as DiskIdentity;
-use sanwire_server::{AllowList, Compression, Server, ServerConfig, TargetNodeConfig, VolumeConfig, Wire};
+use sanwire_server::{AllowList, Compression, Origin, Server, ServerConfig, TargetNodeConfig, VolumeConfig, Wire};
 use sanwire_store::Patience;
 
 use self::initiator::Initiator;
@@ -58,7 +58,11 @@ struct World {
 
 /// The units but the gated one, on two shards, over both wires.
 fn config() -> ServerConfig {
-    let volume = |lun, spec: &str| VolumeConfig { lun: Lun::new(lun).unwrap(), spec: spec.parse().unwrap() };
+    let volume = |lun, spec: &str| VolumeConfig {
+        lun: Lun::new(lun).unwrap(),
+        spec: spec.parse().unwrap(),
+        origin: Origin::CommandLine,
+    };
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
     ServerConfig {
         name: "test".into(),

@@ -7,7 +7,7 @@ use sanwire_core::Lun;
 use sanwire_hyperscsi::Identity;
 use sanwire_scsi::Status;
 use sanwire_server::{
-    AllowList, Answer, Asker, ClientConfig, ClientSettings, Manager, Request, Response, Secret, Server, ServerConfig,
+    AllowList, Answer, Asker, ClientConfig, ClientSettings, Manager, Origin, Request, Response, Secret, ServerConfig,
     VolumeConfig, Wire,
 };
 
@@ -35,9 +35,8 @@ impl Managed {
     fn start(config: ServerConfig) -> Managed {
         let configured = Arc::new(Mutex::new(config.clone()));
         let source = Arc::clone(&configured);
-        let target = Server::start(config.clone()).unwrap();
         let again = Box::new(move || Ok(source.lock().unwrap().clone()));
-        Managed { manager: Manager::new(target, config, again), configured }
+        Managed { manager: Manager::start(config, again).unwrap(), configured }
     }
 
     /// A session that has only looked around.
@@ -163,7 +162,7 @@ fn remembering(test: &str) -> (PathBuf, ServerConfig) {
     let directory = std::env::temp_dir().join(format!("sanwire-{test}-{}", std::process::id()));
     let spec = format!("prompt=file:{},size=1M", directory.join("prompt.img").display()).parse().unwrap();
     std::fs::create_dir_all(&directory).unwrap();
-    let volumes = vec![VolumeConfig { lun: Lun::new(PROMPT).unwrap(), spec }];
+    let volumes = vec![VolumeConfig { lun: Lun::new(PROMPT).unwrap(), spec, origin: Origin::CommandLine }];
     let state_directory = Some(directory.join("state"));
     (directory, ServerConfig { shards: 1, volumes, state_directory, ..config() })
 }

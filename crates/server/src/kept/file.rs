@@ -1,0 +1,199 @@
+//! One file of the state directory: versioned, with a checksum, replaced as a whole.
+//!
+//! Its first line is `{"sanwire":VERSION,"sum":"..."}`, with the FNV-1a hash (128 bits) of all that follows, which is JSON.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::persist::{read_file, replace_file};
+use crate::records::fnv1a_128;
+
+/// The version that is written. One that knows more must have a higher one, for older programs understand only a part of it.
+const VERSION: u32 = 1;
+
+/// Why what is kept cannot be used. Nothing was overwritten.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The system refuses it.
+    #[error("{} cannot be read: {source}; make it readable for the server's user, and start again", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not what was written.
+    #[error(
+        "{0}, which keeps what was changed by ctl, is damaged: {reason}; nothing was overwritten. Restore it from a backup, or move it \
+         away (mv {0} {0}.damaged): then the configuration alone holds, and changes by ctl have to be made again", path.display()
+    )]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A newer program wrote it.
+    #[error(
+        "{0}, which keeps what was changed by ctl, was written by a newer version of Sanwire (format {version}; this one reads up to \
+         {VERSION}); nothing was overwritten. Start that version, or move the file away (mv {0} {0}.newer): then the configuration \
+         alone holds", path.display()
+    )]
+    Newer {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// Another server has it.
+    #[error(
+        "another server called {name} uses the state directory {}{}: stop it, or give this one another --name or --state-directory",
+        directory.display(), holder.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    )]
+    InUse {
+        /// Where.
+        directory: PathBuf,
+        /// The name that both have.
+        name: String,
+        /// Its process, if that is known.
+        holder: Option<u32>,
+    },
+}
+
+/// A file that keeps something.
+#[derive(Clone, Debug)]
+pub(crate) struct StateFile(PathBuf);
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    sanwire: u32,
+    sum: String,
+}
+
+impl StateFile {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        StateFile(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// What is kept; `None` when there is nothing yet.
+    ///
+    /// # Errors
+    /// [`StateError`]. A file that cannot be understood is not taken for an empty one.
+    pub(crate) fn load<T: DeserializeOwned>(&self) -> Result<Option<T>, StateError> {
+        let content = read_file(&self.0).map_err(|source| StateError::Read { path: self.0.clone(), source })?;
+        content.map(|content| self.parse(&content)).transpose()
+    }
+
+    fn parse<T: DeserializeOwned>(&self, content: &[u8]) -> Result<T, StateError> {
+        let damaged = |reason: &str| StateError::Damaged { path: self.0.clone(), reason: reason.to_owned() };
+        let end = content.iter().position(|byte| *byte == b'\n').ok_or_else(|| damaged("its first line has no end"))?;
+        let (head, body) = (&content[..end], &content[end + 1..]);
+        let Head { sanwire: version, sum } =
+            serde_json::from_slice(head).map_err(|_| damaged("its first line is not one of Sanwire"))?;
+        if version > VERSION {
+            return Err(StateError::Newer { path: self.0.clone(), version });
+        }
+        if sum != sum_of(body) {
+            return Err(damaged("its content does not have the checksum that was written"));
+        }
+        serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))
+    }
+
+    /// Keeps this in place of what was kept.
+    ///
+    /// # Errors
+    /// What the system says; then what was kept still is.
+    pub(crate) fn save<T: Serialize>(&self, content: &T) -> io::Result<()> {
+        replace_file(&self.0, &written(content)?)
+    }
+
+    /// Puts what is kept aside, as `PATH.old`, before something else takes its place.
+    pub(crate) fn put_aside(&self) -> io::Result<()> {
+        let mut aside = self.0.clone().into_os_string();
+        aside.push(".old");
+        read_file(&self.0)?.map_or(Ok(()), |content| replace_file(Path::new(&aside), &content))
+    }
+}
+
+fn written<T: Serialize>(content: &T) -> io::Result<Vec<u8>> {
+    let mut body = serde_json::to_vec_pretty(content)?;
+    body.push(b'\n');
+    let mut text = serde_json::to_vec(&Head { sanwire: VERSION, sum: sum_of(&body) })?;
+    text.push(b'\n');
+    text.extend(body);
+    Ok(text)
+}
+
+fn sum_of(body: &[u8]) -> String {
+    format!("{:032x}", fnv1a_128(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn file(label: &str) -> (PathBuf, StateFile) {
+        let directory = std::env::temp_dir().join(format!("sanwire-kept-{label}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).unwrap();
+        (directory.clone(), StateFile::new(directory.join("changes.json")))
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded_and_nothing_is_nothing() {
+        let (directory, file) = file("saved");
+        assert_eq!(file.load::<Vec<u32>>().unwrap(), None);
+        file.put_aside().unwrap();
+        for content in [vec![1, 2, 3], vec![]] {
+            file.save(&content).unwrap();
+            assert_eq!(file.load::<Vec<u32>>().unwrap(), Some(content));
+        }
+        file.put_aside().unwrap();
+        assert!(directory.join("changes.json.old").is_file());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn every_damaged_byte_and_every_cut_is_noticed_and_nothing_overwritten() {
+        let (directory, file) = file("damaged");
+        file.save(&vec!["one".to_owned(), "two".to_owned()]).unwrap();
+        let good = fs::read(file.path()).unwrap();
+        let load = |content: &[u8]| {
+            fs::write(file.path(), content).unwrap();
+            let loaded = file.load::<Vec<String>>();
+            assert_eq!(fs::read(file.path()).unwrap(), content, "nothing was overwritten");
+            loaded
+        };
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            // Another white space or version of one's own is no damage that matters.
+            let is_same = load(&bad).ok().flatten() == Some(vec!["one".to_owned(), "two".to_owned()]);
+            assert!(load(&bad).is_err() || is_same && at < good.iter().position(|byte| *byte == b'\n').unwrap());
+            let cut = load(&good[..at]);
+            assert!(matches!(cut, Err(StateError::Damaged { .. })), "{at}: {cut:?}");
+        }
+        let refusal = load(b"{}\n").unwrap_err().to_string();
+        assert!(refusal.contains("is damaged") && refusal.contains("mv "), "{refusal}");
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_newer_file_is_refused_whatever_is_in_it() {
+        let (directory, file) = file("newer");
+        fs::write(file.path(), "{\"sanwire\":2,\"sum\":\"?\",\"more\":1}\nwhatever").unwrap();
+        let refusal = file.load::<Vec<u32>>().unwrap_err();
+        assert!(matches!(refusal, StateError::Newer { version: 2, .. }), "{refusal}");
+        assert!(refusal.to_string().contains("newer version of Sanwire"), "{refusal}");
+        fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,239 @@
+//! What a server is to be: its configuration, with what was changed while it ran.
+//!
+//! A change holds as long as the configuration says the same of that thing as when it was changed. Where the configuration was
+//! edited since, it holds, and that is said: a volume's size, its protection and the rest of it are one thing each, and so is its
+//! number in an iSCSI target.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sanwire_core::limits::LUNS_MAX;
+use sanwire_core::{Lun, Protection, Size};
+use sanwire_store::VolumeSpec;
+
+use super::{Changed, Changes, VolumeDefinition};
+use crate::config::{Origin, ServerConfig, VolumeConfig};
+use crate::target_node::TargetNodeConfig;
+
+/// The configuration with the changes, and a line for each change that does not hold any more.
+pub(crate) fn merge(configured: &ServerConfig, changes: &Changes) -> (ServerConfig, Vec<String>) {
+    let mut merging = Merging { configured, changes, notes: Vec::new() };
+    let volumes = merging.volumes();
+    let exports = merging.exports(&volumes);
+    (ServerConfig { volumes, exports, ..configured.clone() }, merging.notes)
+}
+
+struct Merging<'a> {
+    configured: &'a ServerConfig,
+    changes: &'a Changes,
+    notes: Vec<String>,
+}
+
+/// A volume, and the number that it has if that is not the one of its place in the configuration.
+type Wanted = (VolumeConfig, Option<Lun>);
+
+impl Merging<'_> {
+    fn volumes(&mut self) -> Vec<VolumeConfig> {
+        let mut wanted: Vec<Wanted> = Vec::new();
+        for volume in &self.configured.volumes {
+            match self.changes.volumes.get(&*volume.spec.name) {
+                None => wanted.push((volume.clone(), None)),
+                Some(change) => wanted.extend(self.of_configured(volume, change)),
+            }
+        }
+        let configured = &self.configured.volumes;
+        let is_configured = |name: &str| configured.iter().any(|volume| *volume.spec.name == *name);
+        for (name, change) in self.changes.volumes.iter().filter(|(name, _)| !is_configured(name)) {
+            match change {
+                Changed { configured: None, now: Some(VolumeDefinition { volume, lun }) } => {
+                    let config = VolumeConfig {
+                        lun: Lun::new(*lun).unwrap_or_default(),
+                        spec: volume.clone(),
+                        origin: Origin::Management,
+                    };
+                    wanted.push((config, Lun::new(*lun)));
+                }
+                Changed { now: Some(_), .. } => self.notes.push(format!(
+                    "volume {name}, which was changed by ctl, is not in the configuration any more: it is not served"
+                )),
+                Changed { now: None, .. } => {}
+            }
+        }
+        self.numbered(wanted)
+    }
+
+    /// A volume that is configured and was changed; `None` when it is not to be served.
+    fn of_configured(&mut self, volume: &VolumeConfig, change: &Changed<VolumeDefinition>) -> Option<Wanted> {
+        let name = &volume.spec.name;
+        match (&change.configured, &change.now) {
+            (Some(before), None) if before.volume == volume.spec => None,
+            (_, None) => {
+                self.notes.push(format!(
+                    "volume {name} was removed by ctl, and the configuration of it was edited since: it is served again"
+                ));
+                Some((volume.clone(), None))
+            }
+            (None, Some(now)) => {
+                if now.volume != volume.spec {
+                    self.notes.push(format!(
+                        "volume {name} was added by ctl, and is in the configuration now: it is what stands there"
+                    ));
+                }
+                Some((volume.clone(), Lun::new(now.lun)))
+            }
+            (Some(before), Some(now)) => {
+                let spec = self.spec(&before.volume, &now.volume, &volume.spec);
+                let lun = Some(now.lun).filter(|lun| *lun != before.lun).and_then(Lun::new);
+                Some((VolumeConfig { spec, ..volume.clone() }, lun))
+            }
+        }
+    }
+
+    /// What a volume is: as it was configured, was changed to, and is configured now.
+    fn spec(&mut self, before: &VolumeSpec, now: &VolumeSpec, configured: &VolumeSpec) -> VolumeSpec {
+        let name = &configured.name;
+        let mut chosen = |what: &str, before_is_configured: bool, is_same: bool, is_other: bool| {
+            if !before_is_configured && is_same && is_other {
+                self.notes.push(format!(
+                    "{what} of volume {name} was changed by ctl, and is another one in the configuration since: that holds"
+                ));
+            }
+            before_is_configured
+        };
+        let [old, new, theirs] = [before, now, configured].map(plain);
+        let rest = chosen("the store", old == theirs, new != old, new != theirs);
+        let [old, new, theirs] = [before, now, configured].map(|spec| spec.security);
+        let security = if chosen("the protection", old == theirs, new != old, new != theirs) { new } else { theirs };
+        let [old, new, theirs] = [before, now, configured].map(VolumeSpec::size_bytes);
+        let size = if chosen("the size", old == theirs, new != old, new != theirs) { new } else { theirs };
+        let spec = if rest { now } else { configured }.clone().with_security(security);
+        let spec = match size {
+            Some(size_bytes) if spec.size_bytes() != size => spec.with_size(size_bytes),
+            _ => spec,
+        };
+        // In the words of the configuration, where it says the same.
+        if spec == *configured { configured.clone() } else { spec }
+    }
+
+    /// Gives each volume a number of its own: first to those that were given one, then to those whose place says one.
+    fn numbered(&mut self, wanted: Vec<Wanted>) -> Vec<VolumeConfig> {
+        let mut taken = BTreeSet::new();
+        let mut given: Vec<Option<Lun>> = wanted.iter().map(|(_, lun)| lun.filter(|lun| taken.insert(*lun))).collect();
+        for (given, (volume, _)) in given.iter_mut().zip(&wanted) {
+            *given = given.or_else(|| Some(volume.lun).filter(|lun| taken.insert(*lun)));
+        }
+        let mut volumes = Vec::new();
+        for ((volume, _), given) in wanted.into_iter().zip(given) {
+            match given.or_else(|| numbers().find(|lun| taken.insert(*lun))) {
+                Some(lun) => volumes.push(VolumeConfig { lun, ..volume }),
+                None => self.notes.push(format!("volume {} is one too many: it is not served", volume.spec.name)),
+            }
+        }
+        volumes
+    }
+
+    fn exports(&mut self, volumes: &[VolumeConfig]) -> Vec<TargetNodeConfig> {
+        let mut exports = self.configured.exports.clone();
+        for (target, changes) in &self.changes.mappings {
+            self.change_units(&mut exports, target, changes);
+        }
+        let was_removed = |volume: &str| {
+            self.changes.volumes.contains_key(volume) && volumes.iter().all(|served| *served.spec.name != *volume)
+        };
+        for export in &mut exports {
+            export.units.retain(|_, volume| !was_removed(volume));
+        }
+        self.keep_out_of_the_clear(&mut exports, volumes);
+        exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
+        exports
+    }
+
+    fn change_units(
+        &mut self,
+        exports: &mut Vec<TargetNodeConfig>,
+        target: &str,
+        changes: &BTreeMap<String, Changed<u16>>,
+    ) {
+        let at = match exports.iter().position(|export| export.name.as_str() == target) {
+            Some(at) => at,
+            None => match self.new_target(target) {
+                Some(export) => {
+                    exports.push(export);
+                    exports.len() - 1
+                }
+                None => return,
+            },
+        };
+        let units = &mut exports[at].units;
+        let mut moved = Vec::new();
+        for (volume, change) in changes {
+            let there = units.iter().find(|(_, unit)| *unit == volume).map(|(lun, _)| lun.number());
+            if there == change.configured {
+                units.retain(|_, unit| unit != volume);
+                moved.extend(change.now.and_then(Lun::new).map(|lun| (lun, volume)));
+            } else if there != change.now {
+                self.notes.push(format!(
+                    "volume {volume} was mapped by ctl in {target}, and the configuration of that was edited since: that holds"
+                ));
+            }
+        }
+        for (lun, volume) in moved {
+            let free = || numbers().find(|lun| !units.contains_key(lun));
+            let Some(place) = Some(lun).filter(|lun| !units.contains_key(lun)).or_else(free) else { continue };
+            if place != lun {
+                self.notes.push(format!(
+                    "the configuration gives logical unit {lun} of {target} to another volume: {volume} is {place} there"
+                ));
+            }
+            units.insert(place, volume.clone());
+        }
+    }
+
+    /// A target that was made while the server ran: as then, for whom `allow` names, and none where that would be too open.
+    fn new_target(&mut self, target: &str) -> Option<TargetNodeConfig> {
+        let alias = self.changes.targets.get(target)?;
+        let name = target.parse().ok()?;
+        if self.configured.has_secrets() {
+            self.notes.push(format!(
+                "the iSCSI target {target} was made by ctl, and is not served since there is a password, which would not guard it: put it \
+                 into the configuration, with chap"
+            ));
+            return None;
+        }
+        let like = TargetNodeConfig::of_volume("volume", self.configured.allow.clone()).ok()?;
+        Some(TargetNodeConfig { name, alias: alias.clone(), units: BTreeMap::new(), ..like })
+    }
+
+    /// Takes volumes out of targets that must not pass in the clear, where a change has brought that about.
+    fn keep_out_of_the_clear(&mut self, exports: &mut [TargetNodeConfig], volumes: &[VolumeConfig]) {
+        let usual = self.configured.protection;
+        let is_protected = |name: &str| {
+            let spec = volumes.iter().map(|volume| &volume.spec).find(|spec| *spec.name == *name);
+            spec.is_some_and(|spec| spec.security.unwrap_or(usual) > Protection::Checksum)
+        };
+        for TargetNodeConfig { name, units, .. } in exports {
+            let mappings = self.changes.mappings.get(name.as_str());
+            let was_changed = |volume: &str| {
+                self.changes.volumes.contains_key(volume) || mappings.is_some_and(|units| units.contains_key(volume))
+            };
+            let (notes, is_gone) = (&mut self.notes, |volume: &str| was_changed(volume) && is_protected(volume));
+            units.retain(|_, volume| {
+                let is_gone = is_gone(volume);
+                if is_gone {
+                    notes.push(format!(
+                        "volume {volume} is no unit of {name}: it is protected, and iSCSI would carry it in the clear"
+                    ));
+                }
+                !is_gone
+            });
+        }
+    }
+}
+
+/// What a volume is besides its size and its protection.
+fn plain(spec: &VolumeSpec) -> VolumeSpec {
+    spec.clone().with_security(None).with_size(Size(1 << 30).0)
+}
+
+fn numbers() -> impl Iterator<Item = Lun> {
+    (0..).take(LUNS_MAX).filter_map(Lun::new)
+}

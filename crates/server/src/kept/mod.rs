@@ -1,0 +1,65 @@
+//! What was changed while the server ran, kept so that a restart brings it back.
+//!
+//! What a server is to be is its configuration (file and command line) with these changes. Each change is kept beside what was
+//! configured when it was made; so it is known when the configuration was edited since, which then holds ([`merge`]).
+
+mod difference;
+mod file;
+mod lock;
+mod merge;
+
+use std::collections::BTreeMap;
+
+use sanwire_store::VolumeSpec;
+use serde::{Deserialize, Serialize};
+
+use crate::clients::text;
+
+pub(crate) use self::difference::difference;
+pub use self::file::StateError;
+pub(crate) use self::file::StateFile;
+pub(crate) use self::lock::StateLock;
+pub(crate) use self::merge::merge;
+
+/// What differs from the configuration, by names.
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct Changes {
+    /// Volumes that were added, removed, resized, renumbered or protected otherwise.
+    pub(crate) volumes: BTreeMap<String, Changed<VolumeDefinition>>,
+    /// The numbers of volumes in iSCSI targets: by targets, then by volumes.
+    pub(crate) mappings: BTreeMap<String, BTreeMap<String, Changed<u16>>>,
+    /// The iSCSI targets that are not configured, with what people call them.
+    pub(crate) targets: BTreeMap<String, String>,
+}
+
+/// One thing that is not as it is configured.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Changed<T> {
+    /// What was configured when it was changed; `None`: there was no such thing.
+    pub(crate) configured: Option<T>,
+    /// What it is now; `None`: it was removed.
+    pub(crate) now: Option<T>,
+}
+
+/// A volume, as it is kept.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VolumeDefinition {
+    /// What it is, as the text that makes it.
+    #[serde(with = "text")]
+    pub(crate) volume: VolumeSpec,
+    /// Its HyperSCSI number. One of the configuration has it by its place there, which is no word of the configuration about it.
+    pub(crate) lun: u16,
+}
+
+impl Changes {
+    /// Whether everything is as it is configured.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Changes::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! What differs from the configuration is kept, before it is done: a change that would not survive a restart is none.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use sanwire_core::Lun;
+use sanwire_store::VolumeSpec;
+
+use super::{Answer, AuditLog, ManageError, Manager, Source};
+use crate::config::{ServerConfig, VolumeConfig};
+use crate::error::StartError;
+use crate::kept::{self, Changes, StateFile};
+use crate::server::{MissingVolume, Server};
+use crate::target_node::TargetNodeConfig;
+
+/// What is kept of a server, and what it is compared with.
+pub(super) struct Keeping {
+    /// What file and command line say.
+    pub(super) configured: ServerConfig,
+    /// Nowhere: then changes end with the server.
+    file: Option<StateFile>,
+    pub(super) changes: Changes,
+    /// What should be served and is not.
+    pub(super) missing: Vec<MissingVolume>,
+    /// Volumes that are configured otherwise in what cannot be changed while they are served: so from the next start on.
+    pub(super) pending: BTreeMap<String, VolumeSpec>,
+}
+
+impl Manager {
+    /// Starts the server of this configuration, with what was changed of it while earlier runs went on; `source` is where the
+    /// configuration comes from when it is read again.
+    ///
+    /// # Errors
+    /// [`StartError`], as for [`Server::start`]; and when what was changed cannot be brought back: then nothing is overwritten.
+    pub fn start(configured: ServerConfig, source: Source) -> Result<Manager, StartError> {
+        let lock = configured.lock()?;
+        let file = configured.changes_file();
+        let kept: Option<Changes> = file.as_ref().map(StateFile::load).transpose()?.flatten();
+        let kept = kept.unwrap_or_default();
+        let (wanted, notes) = kept::merge(&configured, &kept);
+        let target = Server::start_locked(wanted.clone(), lock).map_err(|source| match &file {
+            Some(file) if !kept.is_empty() => {
+                StartError::Changed { path: file.path().to_owned(), source: Box::new(source) }
+            }
+            _ => source,
+        })?;
+        notes.iter().for_each(|note| tracing::warn!("{note}"));
+        let missing = target.take_missing();
+        let is_missing = |volume: &VolumeConfig| missing.iter().any(|other| other.volume.spec.name == volume.spec.name);
+        let (audit, has_password) = (configured.audit_file().map(AuditLog::new), configured.has_password());
+        let ServerConfig { name, allow, protection, .. } = configured.clone();
+        let volumes = wanted.volumes.into_iter().filter(|volume| !is_missing(volume)).collect();
+        let kept = Keeping { configured, file, changes: kept, missing, pending: BTreeMap::new() };
+        let mut manager = Manager { target, name, volumes, allow, protection, has_password, kept, source, audit };
+        if let Err(error) = manager.drop_overridden(!notes.is_empty()) {
+            tracing::warn!("{error}");
+        }
+        Ok(manager)
+    }
+
+    /// Keeps no longer what the configuration has overridden: an older change does not come back when the configuration does.
+    fn drop_overridden(&mut self, is_overridden: bool) -> Result<(), ManageError> {
+        if let Some(file) = self.kept.file.as_ref().filter(|_| is_overridden) {
+            file.put_aside().map_err(|source| not_kept(file, source))?;
+        }
+        self.keep(&self.volumes.clone(), &self.target.exports())
+    }
+
+    /// Keeps what is about to be served in place of what is.
+    ///
+    /// # Errors
+    /// [`ManageError::Keep`]; then what was kept still is.
+    pub(super) fn keep(&mut self, volumes: &[VolumeConfig], exports: &[TargetNodeConfig]) -> Result<(), ManageError> {
+        let changes = self.kept.changes_to(volumes, exports);
+        if changes != self.kept.changes {
+            if let Some(file) = &self.kept.file {
+                file.save(&changes).map_err(|source| not_kept(file, source))?;
+            }
+            self.kept.changes = changes;
+        }
+        Ok(())
+    }
+
+    /// Keeps what is served: what was about to be has failed.
+    pub(super) fn keep_served(&mut self) {
+        if let Err(error) = self.keep(&self.volumes.clone(), &self.target.exports()) {
+            tracing::error!("what was kept for a change that has failed is still kept: {error}");
+        }
+    }
+
+    /// The volumes, of which one is to be otherwise.
+    pub(super) fn volumes_with(&self, name: &str, change: impl Fn(VolumeConfig) -> VolumeConfig) -> Vec<VolumeConfig> {
+        let change = |volume: &VolumeConfig| {
+            if *volume.spec.name == *name { change(volume.clone()) } else { volume.clone() }
+        };
+        self.volumes.iter().map(change).collect()
+    }
+
+    /// Whether a volume, or one that should be there, has this HyperSCSI number.
+    pub(super) fn is_taken(&self, lun: Lun) -> bool {
+        let mut missing = self.kept.missing.iter();
+        self.target.units().get(lun).is_some() || missing.any(|missing| missing.volume.lun == lun)
+    }
+
+    /// A target of this name as it is configured, without its units.
+    pub(super) fn configured_target(&self, name: &str) -> Option<TargetNodeConfig> {
+        let configured = self.kept.configured.exports.iter().find(|export| export.name.as_str() == name)?;
+        Some(TargetNodeConfig { units: BTreeMap::new(), ..configured.clone() })
+    }
+
+    /// Whether changes survive a restart.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept.file.is_some()
+    }
+
+    /// A change that was made; where nothing is kept, that is said.
+    pub(super) fn changed(&self, line: String) -> Answer {
+        let note = "this is forgotten when the server ends: it has no state directory";
+        Answer::Changed([Some(line), (!self.is_kept()).then(|| note.to_owned())].into_iter().flatten().collect())
+    }
+}
+
+impl Keeping {
+    /// What leads from the configuration to these volumes and targets, with what is missing.
+    fn changes_to(&self, volumes: &[VolumeConfig], exports: &[TargetNodeConfig]) -> Changes {
+        let mut exports = exports.to_vec();
+        for MissingVolume { volume, units, .. } in &self.missing {
+            for (target, lun) in units {
+                let name = volume.spec.name.to_string();
+                match exports.iter_mut().find(|export| export.name.as_str() == target) {
+                    Some(export) => drop(export.units.entry(*lun).or_insert(name)),
+                    None => {
+                        let like = TargetNodeConfig::of_volume(&name, self.configured.allow.clone()).ok();
+                        let units = BTreeMap::from([(*lun, name)]);
+                        let named = like.zip(target.parse().ok());
+                        exports.extend(named.map(|(like, name)| TargetNodeConfig { name, units, ..like }));
+                    }
+                }
+            }
+        }
+        let intended = |volume: &VolumeConfig| match self.pending.get(&*volume.spec.name) {
+            Some(spec) => VolumeConfig { spec: spec.clone(), ..volume.clone() },
+            None => volume.clone(),
+        };
+        let missing = self.missing.iter().map(|missing| missing.volume.clone());
+        let volumes: Vec<VolumeConfig> = volumes.iter().map(intended).chain(missing).collect();
+        kept::difference(&self.configured, &volumes, &exports)
+    }
+}
+
+fn not_kept(file: &StateFile, source: io::Error) -> ManageError {
+    ManageError::Keep { path: file.path().to_owned(), source }
+}

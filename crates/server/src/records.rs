@@ -54,6 +54,18 @@ impl Record {
         Record { name: name.to_owned(), written, real, places }
     }
 
+    /// The record of a volume whose blocks are elsewhere, at the place with this name.
+    pub(crate) fn elsewhere(name: &str, place: &str, state: Option<&Path>) -> Self {
+        let at = PathBuf::from(place);
+        let places = state.map(|state| vec![state.join(DIRECTORY).join(format!("{:032x}.json", hash(name, place)))]);
+        Record { name: name.to_owned(), written: at.clone(), real: at, places: places.unwrap_or_default() }
+    }
+
+    /// Of what: a file, a device, or the name of another place.
+    pub(crate) fn of(&self) -> &Path {
+        &self.written
+    }
+
     /// The identity of a volume that nobody remembers.
     pub(crate) fn fallback(&self) -> [u8; 16] {
         hash(&self.name, &self.real.to_string_lossy()).to_be_bytes()

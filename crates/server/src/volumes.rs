@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, UnitOptions};
+use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, UnitOptions, Volatility};
 use sanwire_scsi::Identity;
-use sanwire_store::{Acceptance, Backing, Expectation, Known, OpenError, Request, Store, VolumeSpec, blocking};
+use sanwire_store::kind::Place;
+use sanwire_store::{Acceptance, Expectation, Known, OpenError, Request, Store, VolumeSpec, blocking};
 
 use crate::config::VolumeConfig;
 use crate::error::StartError;
@@ -50,35 +51,37 @@ pub(crate) fn forget_volume(spec: &VolumeSpec, state: Option<&Path>) {
     record(spec, state).iter().for_each(Record::forget);
 }
 
-/// What is remembered of a volume in a file or on a device.
+/// What is remembered of a volume that outlives this process.
 fn record(spec: &VolumeSpec, state: Option<&Path>) -> Option<Record> {
-    match &spec.store.backing {
-        Backing::Ram { .. } | Backing::Null { .. } => None,
-        Backing::File { path, .. } => Some(Record::new(&spec.name, path, state)),
+    match spec.store.backing.place() {
+        Place::Memory => None,
+        Place::File(path) => Some(Record::new(&spec.name, path, state)),
+        Place::Elsewhere(text) => Some(Record::elsewhere(&spec.name, text, state)),
     }
 }
 
 fn put_among(units: &LogicalUnits, volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<(), StartError> {
     let name = volume.spec.name.to_string();
-    let backing = &volume.spec.store.backing;
-    let (store, uuid) = match backing {
-        Backing::Ram { .. } | Backing::Null { .. } => {
+    let place = volume.spec.store.backing.place();
+    let (store, uuid) = match record(&volume.spec, opening.state) {
+        None => {
             let failed = |source| StartError::Store { volume: name.clone(), source };
             // Another one each time it is made: no client goes on with an empty disk as if nothing had happened.
             (volume.spec.store.open().map_err(failed)?, random()?)
         }
-        Backing::File { path, .. } => open_known(volume, path, opening)?,
+        Some(record) => open_known(volume, &record, opening)?,
     };
     let identity = Identity::new(&name, uuid)
         .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
-    let reservations = keeper(backing, opening.state, uuid);
+    let reservations = keeper(place, opening.state, uuid);
     let VolumeSpec { removable, patience, .. } = volume.spec;
-    let volatility = match backing {
-        Backing::File { path, .. } if !volume.spec.store.read_only => {
-            Some(writes::volatility(path, opening.state, uuid, random()?))
-        }
+    let volatility = match place {
+        _ if volume.spec.store.read_only => None,
         // What is in memory is as lasting as the volume.
-        _ => None,
+        Place::Memory => None,
+        Place::File(path) => Some(writes::volatility(path, opening.state, uuid, random()?)),
+        // Nobody here knows what became of unflushed writes while this server did not run.
+        Place::Elsewhere(_) => Some(Volatility { verifier: random()?, has_failed: false, tenure: None, keeper: None }),
     };
     let options = UnitOptions { removable, reservations, slot, patience, volatility, ..UnitOptions::default() };
     let disk = LogicalUnit::new(identity, store, options)
@@ -92,13 +95,16 @@ fn put_among(units: &LogicalUnits, volume: &VolumeConfig, opening: &Opening<'_>,
 /// Opens a file or device if it holds the volume that it held before, and remembers which one that is before anybody uses it.
 fn open_known(
     volume: &VolumeConfig,
-    path: &Path,
+    record: &Record,
     opening: &Opening<'_>,
 ) -> Result<(Arc<dyn Store>, [u8; 16]), StartError> {
     let name = &*volume.spec.name;
-    let record = Record::new(name, path, opening.state);
-    let unreadable =
-        |source| StartError::Record { volume: name.to_owned(), place: record.place(), file: path.into(), source };
+    let unreadable = |source| StartError::Record {
+        volume: name.to_owned(),
+        place: record.place(),
+        file: record.of().to_owned(),
+        source,
+    };
     let expected = Expectation {
         name,
         known: match record.load() {
@@ -115,7 +121,7 @@ fn open_known(
     let (store, known) = open_patiently(&volume.spec, &expected, opening.until).map_err(failed)?;
     let Some(known) = known else { return Ok((store, expected.fallback)) };
     if !volume.spec.store.read_only {
-        remember(&volume.spec, &record, &known);
+        remember(&volume.spec, record, &known);
     }
     Ok((store, known.uuid))
 }
@@ -146,13 +152,12 @@ fn open_patiently(
 
 /// A volume is served also where nothing can be written for it; that is said.
 fn remember(spec: &VolumeSpec, record: &Record, known: &Known) {
-    let Backing::File { options, .. } = &spec.store.backing else { return };
     let reason = match record.save(known) {
         Ok(()) if record.has_place() => return,
         Ok(()) => "there is no state directory (set XDG_STATE_HOME or HOME)".to_owned(),
         Err(error) => format!("{} cannot be written: {error}", record.place().display()),
     };
-    if options.size_bytes.is_some() {
+    if spec.size_bytes().is_some() {
         tracing::warn!(
             "volume {}: it cannot be remembered that it was served, since {reason}; if its file is missing at a later start, an \
              empty one will be made in its place",
@@ -170,10 +175,10 @@ pub(crate) fn remember_length(spec: &VolumeSpec, state: Option<&Path>, length_by
 }
 
 /// What keeps a volume's reservations: nothing for those in memory, which no restart survives either.
-fn keeper(backing: &Backing, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc<dyn ReservationKeeper>> {
-    match backing {
-        Backing::Ram { .. } | Backing::Null { .. } => None,
-        Backing::File { .. } => Some(Arc::new(FileKeeper::new(state?, uuid))),
+fn keeper(place: Place<'_>, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc<dyn ReservationKeeper>> {
+    match place {
+        Place::Memory => None,
+        Place::File(_) | Place::Elsewhere(_) => Some(Arc::new(FileKeeper::new(state?, uuid))),
     }
 }
 

@@ -11,8 +11,9 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+pub(crate) use identity::MARK;
 pub use identity::{Acceptance, Expectation, Known};
-pub use open::{FileOptions, OpenError};
+pub use open::FileOptions;
 pub use records::{mark_records, records_mark};
 
 use self::whole::{Watch, known_length};

@@ -15,10 +15,12 @@
 //!
 //! | store | what it is |
 //! |---|---|
-//! | `ram:SIZE` | memory, taken as it is written ([`RamStore`]); no more than the machine has with its swap space |
-//! | `null:SIZE` | zeroes, for measuring ([`NullStore`]) |
-//! | `file:PATH` | a regular file or a block device ([`FileStore`]) |
+//! | `ram:SIZE` | memory, taken as it is written ([`crate::RamStore`]); no more than the machine has with its swap space |
+//! | `null:SIZE` | zeroes, for measuring ([`crate::NullStore`]) |
+//! | `file:PATH` | a regular file or a block device ([`crate::FileStore`]) |
 //! | `/dev/...` | a block device, and nothing else, given by its absolute path |
+//!
+//! Other crates add kinds with keys of their own ([`crate::kind::register`]).
 //!
 //! | key | meaning |
 //! |---|---|
@@ -42,9 +44,9 @@
 
 mod name;
 mod raw;
+mod written;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use sanwire_core::Protection;
@@ -52,10 +54,11 @@ use serde::Deserialize;
 
 pub use name::VolumeName;
 pub use raw::SpecError;
+pub use written::Written;
 
+use crate::kind::{Backing, Likeness, Rewritten};
 use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, ReadOnlyLayer, ThickLayer};
-use crate::memory;
-use crate::{Expectation, FileOptions, FileStore, Known, NullStore, OpenError, Patience, RamStore, Store};
+use crate::{Expectation, Known, OpenError, Patience, Store};
 
 /// A volume: its name and its store. Made from text by `parse`, or from a TOML table by serde; as text it is the form of one
 /// line, from which the same volume is made again. Two are equal that mean the same, however they were written.
@@ -105,75 +108,47 @@ impl VolumeSpec {
 
     /// The same volume, wherever the process that opens it stands: a relative path is made absolute.
     #[must_use]
-    pub fn with_absolute_path(mut self) -> Self {
-        if let Backing::File { path, options } = &mut self.store.backing
-            && let Ok(absolute) = std::path::absolute(&*path)
-            && let (false, Some(text)) = (options.only_block_device, absolute.to_str())
-        {
-            self.written.store = format!("file:{text}");
-            *path = absolute;
-        }
-        self
+    pub fn with_absolute_path(self) -> Self {
+        let rewritten = self.store.backing.absolute();
+        self.rewritten(rewritten)
     }
 
     /// The size that is written, where one is: what has the size that it has, like a block device, says none.
     #[must_use]
     pub fn size_bytes(&self) -> Option<u64> {
-        match &self.store.backing {
-            Backing::Ram { size_bytes } | Backing::Null { size_bytes } => Some(*size_bytes),
-            Backing::File { options, .. } => options.size_bytes,
-        }
+        self.store.backing.size_bytes()
     }
 
     /// The same volume with another size, if it says one; a file that is shorter is made longer when it is opened.
     #[must_use]
-    pub fn with_size(mut self, size_bytes: u64) -> Self {
-        match &mut self.store.backing {
-            Backing::Ram { size_bytes: size } | Backing::Null { size_bytes: size } => {
-                *size = size_bytes;
-                let kind = self.written.store.split(':').next().unwrap_or_default();
-                self.written.store = format!("{kind}:{size_bytes}");
-            }
-            Backing::File { options, .. } if options.size_bytes.is_some() => {
-                (options.size_bytes, options.grow) = (Some(size_bytes), true);
-                self.written.set("size", Some(size_bytes.to_string()));
-                self.written.set("grow", Some(true.to_string()));
-            }
-            Backing::File { .. } => {}
-        }
-        self
+    pub fn with_size(self, size_bytes: u64) -> Self {
+        let rewritten = self.store.backing.resized(size_bytes);
+        self.rewritten(rewritten)
+    }
+
+    /// The same volume, written so; nothing: as it is. What cannot be read is not written.
+    fn rewritten(self, rewritten: Option<Rewritten>) -> Self {
+        let Some(rewritten) = rewritten else { return self };
+        let mut written = self.written.clone();
+        written.rewrite(rewritten);
+        written.try_into().unwrap_or(self)
+    }
+
+    /// The size that this volume is to have as `other`, if they differ in nothing else.
+    #[must_use]
+    pub fn differs_in_size(&self, other: &VolumeSpec) -> Option<u64> {
+        let backing = Arc::clone(&other.store.backing);
+        let is_size = self.store.backing.compare(&*backing) == Likeness::OtherSize;
+        let resized = VolumeSpec { store: StoreSpec { backing, ..self.store.clone() }, ..self.clone() };
+        other.size_bytes().filter(|_| is_size && resized == *other)
     }
 }
 
-/// What is at the bottom.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Backing {
-    /// Memory.
-    Ram {
-        /// Its length.
-        size_bytes: u64,
-    },
-    /// Nothing.
-    Null {
-        /// Its pretended length.
-        size_bytes: u64,
-    },
-    /// A regular file or a block device.
-    File {
-        /// Where it is.
-        path: PathBuf,
-        /// How to open it.
-        options: FileOptions,
-    },
-}
-
 /// A store and the layers over it. Made from `STORE[,KEY[=VALUE]]...` by `parse`.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct StoreSpec {
     /// What is at the bottom.
-    pub backing: Backing,
-    /// The logical block, when the user chose one.
-    pub block_bytes: Option<u32>,
+    pub backing: Arc<dyn Backing>,
     /// Whether writes are refused.
     pub read_only: bool,
     /// Whether no space is given back.
@@ -186,12 +161,21 @@ pub struct StoreSpec {
     pub delays: Vec<DelayRule>,
 }
 
+impl PartialEq for StoreSpec {
+    fn eq(&self, other: &Self) -> bool {
+        let StoreSpec { backing, read_only, thick, errors, seed, delays } = self;
+        **backing == *other.backing
+            && (read_only, thick, seed) == (&other.read_only, &other.thick, &other.seed)
+            && (errors, delays) == (&other.errors, &other.delays)
+    }
+}
+
 impl StoreSpec {
     /// Opens what is at the bottom and lays the layers over it: errors, delays, thick, read-only at the
     /// top.
     ///
     /// # Errors
-    /// Those of [`FileStore::open`].
+    /// Those of [`Backing::open`].
     pub fn open(&self) -> Result<Arc<dyn Store>, OpenError> {
         self.open_backing(None).map(|(store, _)| store)
     }
@@ -200,27 +184,13 @@ impl StoreSpec {
     /// not known from before.
     ///
     /// # Errors
-    /// Those of [`FileStore::open_volume`].
+    /// Those of [`Backing::open`].
     pub fn open_volume(&self, expected: &Expectation<'_>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
         self.open_backing(Some(expected))
     }
 
     fn open_backing(&self, expected: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
-        let block_bytes = self.block_bytes.unwrap_or(512);
-        let mut known = None;
-        let mut store: Arc<dyn Store> = match (&self.backing, expected) {
-            (Backing::Ram { size_bytes }, _) => {
-                check_memory(*size_bytes)?;
-                Arc::new(RamStore::new(*size_bytes, block_bytes))
-            }
-            (Backing::Null { size_bytes }, _) => Arc::new(NullStore::new(*size_bytes, block_bytes)),
-            (Backing::File { path, options }, None) => Arc::new(FileStore::open(path, options)?),
-            (Backing::File { path, options }, Some(expected)) => {
-                let (store, found) = FileStore::open_volume(path, options, expected)?;
-                known = found;
-                Arc::new(store)
-            }
-        };
+        let (mut store, known) = self.backing.open(expected)?;
         if !self.errors.is_empty() {
             store = Arc::new(ErrorLayer::new(store, self.errors.clone(), self.seed));
         }
@@ -234,14 +204,6 @@ impl StoreSpec {
             store = Arc::new(ReadOnlyLayer::new(store));
         }
         Ok((store, known))
-    }
-}
-
-/// Refuses what no machine of this kind could hold. Several volumes together may be larger: they take memory as they are written.
-fn check_memory(wanted_bytes: u64) -> Result<(), OpenError> {
-    match memory::total_bytes() {
-        Some(total_bytes) if wanted_bytes > total_bytes => Err(OpenError::Memory { wanted_bytes, total_bytes }),
-        _ => Ok(()),
     }
 }
 

@@ -57,8 +57,8 @@ fn the_command_line_adds_to_the_file_and_overrides_it() {
 fn nothing_said_means_a_volume_of_one_gibibyte_on_loopback() {
     let directory = Path::new("/home/a,b");
     let volume = defaults::volume(directory).unwrap();
-    let sanwire_store::Backing::File { path, options } = volume.store.backing else { panic!("a file") };
-    assert_eq!((path.as_path(), options.size_bytes), (Path::new("/home/a,b/disk0.img"), Some(1 << 30)));
+    let file = sanwire_store::kind::Place::File(Path::new("/home/a,b/disk0.img"));
+    assert_eq!((volume.store.backing.place(), volume.size_bytes()), (file, Some(1 << 30)));
     assert_eq!(Wire::default().to_string(), "hs-ip:127.0.0.1:5674");
 }
 

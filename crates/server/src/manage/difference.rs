@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sanwire_core::Size;
-use sanwire_store::{Backing, VolumeSpec};
+use sanwire_store::VolumeSpec;
 
 use crate::config::VolumeConfig;
 use crate::target_node::TargetNodeConfig;
@@ -33,7 +33,7 @@ impl Difference {
                 Some(old) if *old == spec => {}
                 Some(old) => {
                     let secured = VolumeSpec::clone(old).with_security(spec.security);
-                    let size_bytes = new_size(&secured, spec);
+                    let size_bytes = secured.differs_in_size(spec);
                     if secured != *spec && size_bytes.is_none() {
                         difference.kept.push(spec.clone());
                         continue;
@@ -63,24 +63,6 @@ impl Difference {
         let kept = self.kept.iter().map(|spec| format!("volume {} would stay as it is: remove and add it", spec.name));
         added.chain(removed).chain(secured).chain(resized).chain(kept)
     }
-}
-
-/// The size that a volume gets, if nothing else differs.
-fn new_size(old: &VolumeSpec, new: &VolumeSpec) -> Option<u64> {
-    let mut resized = old.clone();
-    let size_bytes = match (&mut resized.store.backing, &new.store.backing) {
-        (Backing::Ram { size_bytes: old }, Backing::Ram { size_bytes: new })
-        | (Backing::Null { size_bytes: old }, Backing::Null { size_bytes: new }) => {
-            *old = *new;
-            *new
-        }
-        (Backing::File { options: old, .. }, Backing::File { options: new, .. }) => {
-            (old.size_bytes, old.grow) = (new.size_bytes, new.grow);
-            new.size_bytes?
-        }
-        _ => return None,
-    };
-    (resized == *new).then_some(size_bytes)
 }
 
 /// What has become of the targets, one line for each that is not what it was.

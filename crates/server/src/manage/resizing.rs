@@ -1,7 +1,8 @@
 //! Other sizes of volumes.
 
 use sanwire_core::Size;
-use sanwire_store::{Backing, VolumeSpec};
+use sanwire_store::VolumeSpec;
+use sanwire_store::kind::Place;
 
 use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
@@ -63,5 +64,5 @@ fn with_size(volume: &VolumeConfig, size_bytes: u64) -> VolumeConfig {
 
 /// Whether it is opened with one size only, whatever became of it meanwhile.
 fn must_have_size(spec: &VolumeSpec) -> bool {
-    matches!(&spec.store.backing, Backing::File { options, .. } if options.size_bytes.is_some())
+    matches!(spec.store.backing.place(), Place::File(_)) && spec.size_bytes().is_some()
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::open::OpenError;
+use crate::open_error::OpenError;
 
 /// The extended attribute of a file that holds a volume: a line for each name under which it was served, since under another name
 /// the same file is another volume. A line is the uuid in hexadecimal, a space, the name.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use super::identity::MARK;
 use super::*;
 use crate::blocking;
+use crate::open_error::OpenError;
 use crate::request::{Completion, Outcome};
 
 /// A path of its own for each test, gone afterwards.

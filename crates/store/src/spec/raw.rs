@@ -1,14 +1,16 @@
 //! The two written forms of a volume, and their one way into [`VolumeSpec`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use sanwire_core::Size;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 
-use super::{Backing, StoreSpec, VolumeSpec};
+use super::{StoreSpec, VolumeSpec, Written};
+use crate::Patience;
+use crate::kind::{self, Rewritten};
 use crate::layer::parse_time;
-use crate::{FileOptions, Patience};
 
 /// What is wrong with what the user wrote.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -26,13 +28,13 @@ pub enum SpecError {
         name: String,
     },
     /// Not one of the stores.
-    #[error("'{store}' is no store: use ram:SIZE, null:SIZE, file:PATH or the absolute path of a block device")]
+    #[error("'{store}' is no store: use {}", kind::forms())]
     Store {
         /// What was written.
         store: String,
     },
     /// No such key.
-    #[error("there is no key '{key}': use {}", KEYS.join(", "))]
+    #[error("there is no key '{key}': use {}", all_keys().collect::<Vec<_>>().join(", "))]
     Key {
         /// What was written.
         key: String,
@@ -63,9 +65,8 @@ pub enum SpecError {
     },
 }
 
-const KEYS: [&str; 14] = [
-    "size",
-    "grow",
+/// The keys that volumes of all kinds have.
+const KEYS: [&str; 11] = [
     "block",
     "readonly",
     "removable",
@@ -74,7 +75,6 @@ const KEYS: [&str; 14] = [
     "when-full",
     "when-gone",
     "thick",
-    "direct",
     "delay",
     "error",
     "seed",
@@ -82,91 +82,96 @@ const KEYS: [&str; 14] = [
 
 const LEVELS: &str = "none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305";
 
-/// A volume as written, from either form: each value is kept as text, however often it was given.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawVolume {
-    pub(super) name: String,
-    pub(super) store: String,
-    #[serde(default)]
-    size: Values,
-    #[serde(default)]
-    grow: Values,
-    #[serde(default)]
-    block: Values,
-    #[serde(default)]
-    readonly: Values,
-    #[serde(default)]
-    removable: Values,
-    #[serde(default)]
-    security: Values,
-    #[serde(default)]
-    compression: Values,
-    #[serde(default, rename = "when-full")]
-    when_full: Values,
-    #[serde(default, rename = "when-gone")]
-    when_gone: Values,
-    #[serde(default)]
-    thick: Values,
-    #[serde(default)]
-    direct: Values,
-    #[serde(default)]
-    delay: Values,
-    #[serde(default)]
-    error: Values,
-    #[serde(default)]
-    seed: Values,
+/// All keys that there are, in the order in which they are told and written.
+fn all_keys() -> impl Iterator<Item = &'static str> {
+    kind::keys().into_iter().chain(KEYS)
 }
 
-/// What was given for one key.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(from = "Written")]
-struct Values(Vec<String>);
+/// A volume as written, from either form: each value is kept as text, however often it was given.
+#[derive(Clone, Debug)]
+pub(super) struct RawVolume {
+    name: String,
+    pub(super) store: String,
+    values: BTreeMap<&'static str, Vec<String>>,
+}
+
+/// One of the keys that there are.
+struct Key(&'static str);
+
+impl Key {
+    fn of(key: &str) -> Option<Key> {
+        all_keys().find(|known| *known == key).map(Key)
+    }
+}
+
+/// A field of a table.
+enum Field {
+    Name,
+    Store,
+    Key(&'static str),
+}
+
+impl<'de> Deserialize<'de> for Field {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let field = String::deserialize(deserializer)?;
+        match &*field {
+            "name" => Ok(Field::Name),
+            "store" => Ok(Field::Store),
+            key => Key::of(key).map(|Key(key)| Field::Key(key)).ok_or_else(|| {
+                let keys: Vec<_> = all_keys().collect();
+                de::Error::custom(format!("unknown field `{key}`, expected name, store or {}", keys.join(", ")))
+            }),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RawVolume {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Table)
+    }
+}
+
+struct Table;
+
+impl<'de> de::Visitor<'de> for Table {
+    type Value = RawVolume;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table of a volume")
+    }
+
+    fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<RawVolume, A::Error> {
+        let (mut name, mut store, mut values) = (None, None, BTreeMap::new());
+        while let Some(field) = map.next_key()? {
+            match field {
+                Field::Name => name = Some(map.next_value()?),
+                Field::Store => store = Some(map.next_value()?),
+                Field::Key(key) => _ = values.insert(key, Vec::from(map.next_value::<Scalar>()?)),
+            }
+        }
+        let name = name.ok_or_else(|| de::Error::missing_field("name"))?;
+        Ok(RawVolume { name, store: store.ok_or_else(|| de::Error::missing_field("store"))?, values })
+    }
+}
 
 /// The ways to write a value in TOML.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a text, a number, true, false or an array of texts")]
-enum Written {
+enum Scalar {
     Flag(bool),
     Number(u64),
     Text(String),
     Texts(Vec<String>),
 }
 
-impl From<Written> for Values {
-    fn from(written: Written) -> Self {
-        Values(match written {
-            Written::Flag(flag) => vec![flag.to_string()],
-            Written::Number(number) => vec![number.to_string()],
-            Written::Text(text) => vec![text],
-            Written::Texts(texts) => texts,
-        })
-    }
-}
-
-impl Values {
-    /// The only value, parsed; `None` when there was none.
-    fn single<T>(
-        &self,
-        key: &'static str,
-        expected: &'static str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<Option<T>, SpecError> {
-        match &self.0[..] {
-            [] => Ok(None),
-            [value] => parse(value).map(Some).ok_or_else(|| SpecError::Value { key, value: value.clone(), expected }),
-            _ => Err(SpecError::Twice { key }),
+impl From<Scalar> for Vec<String> {
+    fn from(scalar: Scalar) -> Self {
+        match scalar {
+            Scalar::Flag(flag) => vec![flag.to_string()],
+            Scalar::Number(number) => vec![number.to_string()],
+            Scalar::Text(text) => vec![text],
+            Scalar::Texts(texts) => texts,
         }
-    }
-
-    fn flag(&self, key: &'static str) -> Result<bool, SpecError> {
-        Ok(self.single(key, "true, false or the key alone", |text| text.parse().ok())?.unwrap_or(false))
-    }
-
-    fn all<T: FromStr<Err = &'static str>>(&self, key: &'static str) -> Result<Vec<T>, SpecError> {
-        let parse =
-            |value: &String| value.parse().map_err(|expected| SpecError::Value { key, value: value.clone(), expected });
-        self.0.iter().map(parse).collect()
     }
 }
 
@@ -174,80 +179,54 @@ impl RawVolume {
     /// Reads `STORE[,KEY[=VALUE]]...`.
     fn from_text(name: &str, text: &str) -> Result<Self, SpecError> {
         let mut parts = split_at_commas(text).into_iter();
-        let none = Values::default;
-        let mut raw = RawVolume {
-            name: name.into(),
-            store: parts.next().unwrap_or_default(),
-            size: none(),
-            grow: none(),
-            block: none(),
-            readonly: none(),
-            removable: none(),
-            security: none(),
-            compression: none(),
-            when_full: none(),
-            when_gone: none(),
-            thick: none(),
-            direct: none(),
-            delay: none(),
-            error: none(),
-            seed: none(),
-        };
+        let store = parts.next().unwrap_or_default();
+        let mut raw = RawVolume { name: name.into(), store, values: BTreeMap::new() };
         for part in parts {
             // A key alone is a flag that is set.
             let (key, value) = part.split_once('=').unwrap_or((&part, "true"));
-            let values = raw.values_mut(key).ok_or_else(|| SpecError::Key { key: key.into() })?;
-            values.0.push(value.into());
+            let Key(key) = Key::of(key).ok_or_else(|| SpecError::Key { key: key.into() })?;
+            raw.values.entry(key).or_default().push(value.into());
         }
         Ok(raw)
     }
 
     /// Gives a key this value alone; none: takes it away.
-    pub(super) fn set(&mut self, key: &str, value: Option<String>) {
-        if let Some(values) = self.values_mut(key) {
-            values.0 = value.into_iter().collect();
-        }
+    pub(super) fn set(&mut self, key: &'static str, value: Option<String>) {
+        self.values.insert(key, value.into_iter().collect());
     }
 
-    fn values_mut(&mut self, key: &str) -> Option<&mut Values> {
-        Some(match key {
-            "size" => &mut self.size,
-            "grow" => &mut self.grow,
-            "block" => &mut self.block,
-            "readonly" => &mut self.readonly,
-            "removable" => &mut self.removable,
-            "security" => &mut self.security,
-            "compression" => &mut self.compression,
-            "when-full" => &mut self.when_full,
-            "when-gone" => &mut self.when_gone,
-            "thick" => &mut self.thick,
-            "direct" => &mut self.direct,
-            "delay" => &mut self.delay,
-            "error" => &mut self.error,
-            "seed" => &mut self.seed,
-            _ => return None,
-        })
+    /// The same, written so.
+    pub(super) fn rewrite(&mut self, Rewritten { store, keys }: Rewritten) {
+        self.store = store.unwrap_or_else(|| std::mem::take(&mut self.store));
+        keys.into_iter().for_each(|(key, value)| self.set(key, Some(value)));
     }
 
     fn values(&self, key: &str) -> &[String] {
-        let values = match key {
-            "size" => &self.size,
-            "grow" => &self.grow,
-            "block" => &self.block,
-            "readonly" => &self.readonly,
-            "removable" => &self.removable,
-            "security" => &self.security,
-            "compression" => &self.compression,
-            "when-full" => &self.when_full,
-            "when-gone" => &self.when_gone,
-            "thick" => &self.thick,
-            "direct" => &self.direct,
-            "delay" => &self.delay,
-            "error" => &self.error,
-            "seed" => &self.seed,
-            _ => return &[],
-        };
-        &values.0
+        self.values.get(key).map_or(&[], |values| values)
+    }
+
+    /// The only value, parsed; `None` when there was none.
+    pub(super) fn single<T>(
+        &self,
+        key: &'static str,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, SpecError> {
+        match self.values(key) {
+            [] => Ok(None),
+            [value] => parse(value).map(Some).ok_or_else(|| SpecError::Value { key, value: value.clone(), expected }),
+            _ => Err(SpecError::Twice { key }),
+        }
+    }
+
+    pub(super) fn flag(&self, key: &'static str) -> Result<bool, SpecError> {
+        Ok(self.single(key, "true, false or the key alone", |text| text.parse().ok())?.unwrap_or(false))
+    }
+
+    fn all<T: FromStr<Err = &'static str>>(&self, key: &'static str) -> Result<Vec<T>, SpecError> {
+        let parse =
+            |value: &String| value.parse().map_err(|expected| SpecError::Value { key, value: value.clone(), expected });
+        self.values(key).iter().map(parse).collect()
     }
 
     fn to_patience(&self) -> Result<Patience, SpecError> {
@@ -256,56 +235,29 @@ impl RawVolume {
             "error" => Some(None),
             _ => text.strip_prefix("wait:").and_then(parse_time).filter(|time| !time.is_zero()).map(Some),
         };
-        let of = |values: &Values, key| Ok(values.single(key, EXPECTED, parse)?.flatten());
-        Ok(Patience { full: of(&self.when_full, "when-full")?, gone: of(&self.when_gone, "when-gone")? })
+        let of = |key| Ok(self.single(key, EXPECTED, parse)?.flatten());
+        Ok(Patience { full: of("when-full")?, gone: of("when-gone")? })
     }
 
     fn to_store(&self) -> Result<StoreSpec, SpecError> {
-        let block_bytes = self.block.single("block", "512 or 4096", |text| match text.parse() {
+        let block_bytes = self.single("block", "512 or 4096", |text| match text.parse() {
             Ok(block @ (512 | 4096)) => Some(block),
             _ => None,
         })?;
-        let options = FileOptions {
-            size_bytes: self.size.single("size", "a positive size, like 10G", parse_size)?,
-            grow: self.grow.flag("grow")?,
-            read_only: self.readonly.flag("readonly")?,
-            direct: self.direct.flag("direct")?,
-            block_bytes,
-            only_block_device: false,
-        };
-        Ok(StoreSpec {
-            block_bytes,
-            read_only: options.read_only,
-            thick: self.thick.flag("thick")?,
-            errors: self.error.all("error")?,
-            seed: self.seed.single("seed", "a number below 2^64", |text| text.parse().ok())?.unwrap_or(0),
-            delays: self.delay.all("delay")?,
-            backing: self.to_backing(options)?,
-        })
-    }
-
-    fn to_backing(&self, options: FileOptions) -> Result<Backing, SpecError> {
+        let read_only = self.flag("readonly")?;
         let unknown = || SpecError::Store { store: self.store.clone() };
-        if self.store.starts_with('/') {
-            refuse(options.size_bytes.is_some(), "size", "a block device has the size it has (a file is file:PATH)")?;
-            refuse(options.grow, "grow", "a block device has the size it has (a file is file:PATH)")?;
-            let options = FileOptions { only_block_device: true, ..options };
-            return Ok(Backing::File { path: (&self.store).into(), options });
+        let (kind, place) = kind::find(&self.store).ok_or_else(unknown)?;
+        for key in kind::keys().into_iter().filter(|key| !kind.keys().contains(key)) {
+            refuse(self.values(key).iter().any(|value| value != "false"), key, kind.lacks(key))?;
         }
-        let (kind, place) = self.store.split_once(':').ok_or_else(unknown)?;
-        if kind == "file" {
-            refuse(options.grow && options.size_bytes.is_none(), "grow", "it needs size=, the length to grow to")?;
-            return if place.is_empty() { Err(unknown()) } else { Ok(Backing::File { path: place.into(), options }) };
-        }
-        if !matches!(kind, "ram" | "null") {
-            return Err(unknown());
-        }
-        refuse(options.size_bytes.is_some(), "size", "the size stands right behind ram: or null:")?;
-        refuse(options.grow, "grow", "only a file grows")?;
-        refuse(options.direct, "direct", "only files and block devices have a page cache to go past")?;
-        let size_bytes = parse_size(place).filter(|size| *size >= u64::from(options.block_bytes.unwrap_or(512)));
-        let size_bytes = size_bytes.ok_or_else(unknown)?;
-        Ok(if kind == "ram" { Backing::Ram { size_bytes } } else { Backing::Null { size_bytes } })
+        Ok(StoreSpec {
+            read_only,
+            thick: self.flag("thick")?,
+            errors: self.all("error")?,
+            seed: self.single("seed", "a number below 2^64", |text| text.parse().ok())?.unwrap_or(0),
+            delays: self.all("delay")?,
+            backing: kind.read(&Written { raw: self, place, block_bytes, read_only })?,
+        })
     }
 }
 
@@ -313,9 +265,9 @@ impl TryFrom<RawVolume> for VolumeSpec {
     type Error = SpecError;
 
     fn try_from(raw: RawVolume) -> Result<Self, SpecError> {
-        let removable = raw.removable.flag("removable")?;
-        let security = raw.security.single("security", LEVELS, |text| text.parse().ok())?;
-        let compressible = raw.compression.single("compression", "off or allowed", |text| match text {
+        let removable = raw.flag("removable")?;
+        let security = raw.single("security", LEVELS, |text| text.parse().ok())?;
+        let compressible = raw.single("compression", "off or allowed", |text| match text {
             "off" => Some(false),
             "allowed" => Some(true),
             _ => None,
@@ -330,7 +282,7 @@ impl TryFrom<RawVolume> for VolumeSpec {
 impl fmt::Display for RawVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.name, escaped(&self.store))?;
-        for key in KEYS {
+        for key in all_keys() {
             self.values(key).iter().try_for_each(|value| write!(f, ",{key}={}", escaped(value)))?;
         }
         Ok(())
@@ -357,9 +309,9 @@ impl FromStr for StoreSpec {
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let raw = RawVolume::from_text("", text)?;
         const NOT_SERVED: &str = "only a volume with a name is served to initiators";
-        refuse(raw.removable.flag("removable")?, "removable", NOT_SERVED)?;
-        refuse(!raw.when_full.0.is_empty(), "when-full", NOT_SERVED)?;
-        refuse(!raw.when_gone.0.is_empty(), "when-gone", NOT_SERVED)?;
+        refuse(raw.flag("removable")?, "removable", NOT_SERVED)?;
+        refuse(!raw.values("when-full").is_empty(), "when-full", NOT_SERVED)?;
+        refuse(!raw.values("when-gone").is_empty(), "when-gone", NOT_SERVED)?;
         raw.to_store()
     }
 }
@@ -368,7 +320,7 @@ fn refuse(is_given: bool, key: &'static str, reason: &'static str) -> Result<(),
     if is_given { Err(SpecError::NotHere { key, reason }) } else { Ok(()) }
 }
 
-fn parse_size(text: &str) -> Option<u64> {
+pub(super) fn parse_size(text: &str) -> Option<u64> {
     text.parse().ok().map(|Size(bytes)| bytes).filter(|bytes| *bytes > 0)
 }
 

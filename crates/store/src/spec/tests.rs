@@ -1,7 +1,9 @@
+use std::path::Path;
 use std::time::Duration;
 
 use super::*;
 use crate::blocking;
+use crate::kind::Place;
 use crate::layer::Which;
 use crate::{CompletionQueue, ErrorKind, Request, Started};
 
@@ -37,15 +39,13 @@ fn both_forms_say_the_same() {
     assert_eq!(&*text.name, "disk0");
     assert_eq!(text.store.delays[0].which, Which::Read);
     assert_eq!(text.store.delays[1].delay, Duration::from_secs(1));
-    let options = FileOptions {
-        size_bytes: Some(10 << 30),
-        grow: true,
-        read_only: true,
-        direct: true,
-        block_bytes: Some(4096),
-        only_block_device: false,
-    };
-    assert_eq!(text.store.backing, Backing::File { path: "/srv/a.img".into(), options });
+    assert_eq!(text.store.backing.place(), Place::File(Path::new("/srv/a.img")));
+    let said = format!("{:?}", text.store.backing);
+    for option in
+        ["size_bytes: Some(10737418240)", "grow: true", "read_only: true", "direct: true", "block_bytes: Some(4096)"]
+    {
+        assert!(said.contains(option), "{option}: {said}");
+    }
 }
 
 #[test]
@@ -78,19 +78,23 @@ fn a_volume_says_how_long_its_commands_wait_for_its_store() {
 
 #[test]
 fn every_kind_of_store_is_read() {
-    assert_eq!(volume("a=ram:1.5G").store.backing, Backing::Ram { size_bytes: 3 << 29 });
-    assert_eq!(volume("a=null:1T,readonly=false").store.backing, Backing::Null { size_bytes: 1 << 40 });
-    let only_block_device = FileOptions { only_block_device: true, ..FileOptions::default() };
-    assert_eq!(
-        volume("a=/dev/sdb").store.backing,
-        Backing::File { path: "/dev/sdb".into(), options: only_block_device }
-    );
+    for (text, place, size_bytes) in [
+        ("a=ram:1.5G", Place::Memory, Some(3 << 29)),
+        ("a=null:1T,readonly=false", Place::Memory, Some(1 << 40)),
+        ("a=file:/dev/sdb", Place::File(Path::new("/dev/sdb")), None),
+        ("a=/dev/sdb", Place::File(Path::new("/dev/sdb")), None),
+    ] {
+        let spec = volume(text);
+        assert_eq!((spec.store.backing.place(), spec.size_bytes()), (place, size_bytes), "{text}");
+    }
+    assert_ne!(volume("a=ram:1M").store, volume("a=null:1M").store);
+    assert_ne!(volume("a=file:/dev/sdb").store, volume("a=/dev/sdb").store, "only a block device");
 }
 
 #[test]
 fn commas_of_paths_are_escaped_and_other_backslashes_are_not() {
-    let path = |text: &str| match volume(text).store.backing {
-        Backing::File { path, .. } => path.into_os_string().into_string().unwrap(),
+    let path = |text: &str| match volume(text).store.backing.place() {
+        Place::File(path) => path.to_str().unwrap().to_owned(),
         other => panic!("{other:?}"),
     };
     assert_eq!(path(r"a=file:x\,y=z\\,readonly"), r"x,y=z\");
@@ -109,8 +113,8 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
         ),
         (
             "a=ram:1G,speed=3",
-            "there is no key 'speed': use size, grow, block, readonly, removable, security, compression, \
-             when-full, when-gone, thick, direct, delay, error, seed",
+            "there is no key 'speed': use size, grow, direct, block, readonly, removable, security, compression, \
+             when-full, when-gone, thick, delay, error, seed",
         ),
         (
             "a=ram:1G,when-full=wait",
@@ -226,5 +230,21 @@ fn a_relative_path_is_made_absolute() {
     assert_eq!((&absolute, volume(&absolute.to_string())), (&expected, expected.clone()));
     for text in ["a=ram:1M", "a=file:/x", "a=/dev/sda"] {
         assert_eq!(volume(text).with_absolute_path(), volume(text), "{text}");
+    }
+}
+
+#[test]
+fn volumes_that_differ_in_their_size_alone_say_so() {
+    for (one, other, size_bytes) in [
+        ("a=ram:1M", "a=ram:2M", Some(2 << 20)),
+        ("a=ram:1M", "a=ram:1M", None),
+        ("a=ram:1M", "a=null:2M", None),
+        ("a=ram:1M", "a=ram:2M,block=4096", None),
+        ("a=ram:1M", "a=ram:2M,thick", None),
+        ("a=file:/x", "a=file:/x,size=2M,grow", Some(2 << 20)),
+        ("a=file:/x,size=1M", "a=file:/y,size=2M", None),
+        ("a=file:/x,size=1M", "a=file:/x,size=2M,direct", None),
+    ] {
+        assert_eq!(volume(one).differs_in_size(&volume(other)), size_bytes, "{one} {other}");
     }
 }

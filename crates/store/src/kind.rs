@@ -1,0 +1,156 @@
+//! The kinds of stores: each has words before the colon, keys of its own, and a way to open what they mean.
+//!
+//! Kinds that need more than files, like clients of other servers, are added by the crates that have them ([`register`]), before any
+//! volume is read.
+
+mod file;
+mod null;
+mod ram;
+
+use std::any::Any;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::spec::{SpecError, Written};
+use crate::{Expectation, Known, OpenError, Store};
+
+/// One kind of store.
+pub trait StoreKind: Send + Sync {
+    /// The words that may stand before the colon.
+    fn words(&self) -> &'static [&'static str];
+
+    /// How a store of this kind is written, for those who wrote something else: `ram:SIZE`.
+    fn form(&self) -> &'static str;
+
+    /// Its keys, beside those that all kinds have.
+    fn keys(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Why it does not have this key, which another kind has.
+    fn lacks(&self, _key: &str) -> &'static str {
+        "stores of its kind have no such key"
+    }
+
+    /// Reads what is written. Nothing is opened.
+    ///
+    /// # Errors
+    /// When it does not mean such a store.
+    fn read(&self, written: &Written<'_>) -> Result<Arc<dyn Backing>, SpecError>;
+}
+
+/// What is at the bottom of a volume: what was written of it, read and checked.
+pub trait Backing: Any + fmt::Debug + Send + Sync {
+    /// Opens it. With `expected` only if that volume is there; gives then what is to be known of it from now on, where it has a
+    /// memory of that itself. It may block.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is another volume.
+    fn open(&self, expected: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError>;
+
+    /// Where the blocks are.
+    fn place(&self) -> Place<'_>;
+
+    /// How it differs from another one.
+    fn compare(&self, other: &dyn Backing) -> Likeness;
+
+    /// The size that is written, where one is: what has the size that it has, like a block device, says none.
+    fn size_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// How the same with another size is written, if it says one.
+    fn resized(&self, _size_bytes: u64) -> Option<Rewritten> {
+        None
+    }
+
+    /// How the same is written so that it means the same in every directory.
+    fn absolute(&self) -> Option<Rewritten> {
+        None
+    }
+}
+
+impl PartialEq for dyn Backing {
+    fn eq(&self, other: &Self) -> bool {
+        self.compare(other) == Likeness::Same
+    }
+}
+
+/// Where a volume's blocks are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place<'a> {
+    /// In the memory of this process, and gone with it: another volume each time.
+    Memory,
+    /// In a file or on a block device of this machine.
+    File(&'a Path),
+    /// Elsewhere. The text tells one such place from all others.
+    Elsewhere(&'a str),
+}
+
+/// How one thing at the bottom of a volume differs from another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Likeness {
+    /// Not at all.
+    Same,
+    /// In its size.
+    OtherSize,
+    /// In more than that.
+    Other,
+}
+
+/// A change of what is written.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Rewritten {
+    /// The store.
+    pub store: Option<String>,
+    /// Values of keys, each the only one.
+    pub keys: Vec<(&'static str, String)>,
+}
+
+static ADDED: RwLock<Vec<&'static dyn StoreKind>> = RwLock::new(Vec::new());
+
+/// Adds a kind, for all that is read from now on; what comes first keeps a word that several have.
+pub fn register(kind: &'static dyn StoreKind) {
+    let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
+    if !added.iter().any(|known| known.words() == kind.words()) {
+        added.push(kind);
+    }
+}
+
+/// All kinds, in the order in which they are told to people.
+fn kinds() -> Vec<&'static dyn StoreKind> {
+    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
+    let first: [&dyn StoreKind; 3] = [&ram::RamKind, &null::NullKind, &file::FileKind];
+    let last: &dyn StoreKind = &file::DeviceKind;
+    first.into_iter().chain(added.iter().copied()).chain([last]).collect()
+}
+
+/// The forms of all kinds, for people.
+pub(crate) fn forms() -> String {
+    let forms: Vec<_> = kinds().into_iter().map(|kind| kind.form()).collect();
+    match forms.split_last() {
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// The keys that only some kinds have.
+pub(crate) fn keys() -> Vec<&'static str> {
+    let mut keys = Vec::new();
+    for key in kinds().into_iter().flat_map(|kind| kind.keys()) {
+        if !keys.contains(key) {
+            keys.push(key);
+        }
+    }
+    keys
+}
+
+/// The kind that a store is of, and what stands behind the colon. A path is a device's, and stands there whole.
+pub(crate) fn find(store: &str) -> Option<(&'static dyn StoreKind, &str)> {
+    if store.starts_with('/') {
+        return Some((&file::DeviceKind, store));
+    }
+    let (word, place) = store.split_once(':')?;
+    kinds().into_iter().find(|kind| kind.words().contains(&word)).map(|kind| (kind, place))
+}

@@ -157,7 +157,7 @@ impl Exclusion {
     /// Takes a claim in. It may go on when [`Exclusion::may_go`] says so.
     pub(crate) fn enter(&self, claim: Claim, lane: Lane) -> Permit {
         match claim.access {
-            Access::Look if self.left.load(Ordering::SeqCst) == 0 => return Permit::Nothing,
+            Access::Look if self.is_open() => return Permit::Nothing,
             Access::Change => {
                 let counted = self.counted(lane);
                 // Either this write sees the exclusive claim, or that claim sees this write: one of the two comes first in
@@ -180,6 +180,11 @@ impl Exclusion {
         let entry = queue.push(claim);
         self.count(entry);
         entry.number
+    }
+
+    /// Whether every block may be looked at now: none is kept for somebody who is lost.
+    pub(crate) fn is_open(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0
     }
 
     /// Whether nothing that came before, or was left, is in the way.

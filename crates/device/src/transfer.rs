@@ -25,7 +25,9 @@ pub(crate) fn read(
     }
     // What the initiator has no room for is not read.
     let whole_blocks = room_bytes.next_multiple_of(geometry.block_bytes as usize).min(length);
+    // What a lost command may still change is waited for, as by every read that copies.
     if task.may_share
+        && disk.exclusion.is_open()
         && let Some(data) = disk.store().share(range.offset_bytes, whole_blocks)
     {
         return Ok(Step::Data(if whole_blocks == room_bytes { data } else { data.slice(0..room_bytes) }));

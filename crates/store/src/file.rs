@@ -19,7 +19,7 @@ pub use records::{mark_records, records_mark};
 use self::whole::{Watch, known_length};
 use crate::completion::CompletionQueue;
 use crate::error::{ErrorKind, StoreError};
-use crate::request::{Geometry, KernelOp, Request, Space, Started, Store};
+use crate::request::{Capabilities, Geometry, KernelOp, Request, Space, Started, Store};
 use crate::resize::{GrowingGeometry, ResizeError};
 
 /// The unit of `st_blocks`, whatever the file system's block is.
@@ -54,6 +54,10 @@ impl FileStore {
 impl Store for FileStore {
     fn geometry(&self) -> Geometry {
         self.geometry.get()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { tells_space: true, grows: true, ..Capabilities::of(self.geometry()) }
     }
 
     fn start(&self, request: Request, _: &CompletionQueue) -> Started {

@@ -32,7 +32,9 @@ pub use file::{Acceptance, Expectation, FileOptions, FileStore, Known, mark_reco
 pub use null::NullStore;
 pub use open_error::OpenError;
 pub use ram::RamStore;
-pub use request::{Allocation, Completion, Delayed, Geometry, KernelOp, Outcome, Request, Space, Started, Store};
+pub use request::{
+    Allocation, Capabilities, Completion, Delayed, Geometry, KernelOp, Outcome, Request, Space, Started, Store,
+};
 pub use resize::ResizeError;
 pub use spec::{SpecError, StoreSpec, VolumeName, VolumeSpec, Written};
 pub use unavailable_policy::{Patience, Retry};

@@ -3,7 +3,7 @@
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 
 use crate::completion::CompletionQueue;
-use crate::request::{Allocation, Geometry, Outcome, Request, Started, Store};
+use crate::request::{Allocation, Capabilities, Geometry, Outcome, Request, Started, Store};
 use crate::resize::{GrowingGeometry, ResizeError};
 
 /// Reads as zeroes, forgets what is written.
@@ -36,6 +36,10 @@ impl NullStore {
 impl Store for NullStore {
     fn geometry(&self) -> Geometry {
         self.geometry.get()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { grows: true, ..Capabilities::of(self.geometry()) }
     }
 
     fn start(&self, request: Request, _: &CompletionQueue) -> Started {

@@ -15,7 +15,7 @@ use self::chunk::{CHUNK_BYTES, GROUP_CHUNKS, Group, PAGE_BYTES, Pages, chunks, c
 use crate::completion::CompletionQueue;
 use crate::error::{ErrorKind, StoreError};
 use crate::memory;
-use crate::request::{Allocation, Completion, Geometry, Outcome, Request, Space, Started, Store};
+use crate::request::{Allocation, Capabilities, Completion, Geometry, Outcome, Request, Space, Started, Store};
 use crate::resize::{GrowingGeometry, ResizeError};
 
 /// Runs looked at for one answer about allocation.
@@ -189,6 +189,10 @@ impl RamStore {
 impl Store for RamStore {
     fn geometry(&self) -> Geometry {
         self.geometry.get()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { shares: true, tells_space: true, grows: true, ..Capabilities::of(self.geometry()) }
     }
 
     fn start(&self, request: Request, _: &CompletionQueue) -> Started {

@@ -50,6 +50,29 @@ impl Geometry {
     }
 }
 
+/// What a store can do beside its requests. A layer passes on that of the store below, or narrows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// What it is.
+    pub geometry: Geometry,
+    /// Whether [`Store::share`] may find something.
+    pub shares: bool,
+    /// Whether [`Store::space`] may tell something.
+    pub tells_space: bool,
+    /// Whether [`Store::resize`] may make it longer.
+    pub grows: bool,
+    /// The longest range that is discarded, or written with zeroes, at once; a positive multiple of the block. `None`: any.
+    pub range_max_bytes: Option<u64>,
+}
+
+impl Capabilities {
+    /// Those of a store of this geometry that can do nothing beside its requests.
+    #[must_use]
+    pub fn of(geometry: Geometry) -> Self {
+        Capabilities { geometry, shares: false, tells_space: false, grows: false, range_max_bytes: None }
+    }
+}
+
 /// One operation on a store. Offsets and lengths are bytes.
 #[derive(Debug)]
 pub enum Request {
@@ -197,6 +220,11 @@ impl Delayed {
 pub trait Store: Send + Sync + std::fmt::Debug {
     /// What the store is now; its length may change while it runs.
     fn geometry(&self) -> Geometry;
+
+    /// What it can do beside its requests, and what it is.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::of(self.geometry())
+    }
 
     /// Begins a request. It never blocks on a medium. What is to be completed later takes its [`crate::Completer`] from
     /// `completions`, the queue of the driver that asks.

@@ -57,7 +57,7 @@ pub use raw::SpecError;
 pub use written::Written;
 
 use crate::kind::{Backing, Likeness, Rewritten};
-use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, ReadOnlyLayer, ThickLayer};
+use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, Over, ReadOnlyLayer, SplitLayer, ThickLayer};
 use crate::{Expectation, Known, OpenError, Patience, Store};
 
 /// A volume: its name and its store. Made from text by `parse`, or from a TOML table by serde; as text it is the form of one
@@ -171,8 +171,8 @@ impl PartialEq for StoreSpec {
 }
 
 impl StoreSpec {
-    /// Opens what is at the bottom and lays the layers over it: errors, delays, thick, read-only at the
-    /// top.
+    /// Opens what is at the bottom and lays the layers over it: ranges cut where it takes short ones only, errors, delays, thick,
+    /// read-only at the top.
     ///
     /// # Errors
     /// Those of [`Backing::open`].
@@ -191,17 +191,20 @@ impl StoreSpec {
 
     fn open_backing(&self, expected: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
         let (mut store, known) = self.backing.open(expected)?;
+        if store.capabilities().range_max_bytes.is_some() {
+            store = Arc::new(Over::new(SplitLayer, store));
+        }
         if !self.errors.is_empty() {
-            store = Arc::new(ErrorLayer::new(store, self.errors.clone(), self.seed));
+            store = Arc::new(Over::new(ErrorLayer::new(self.errors.clone(), self.seed), store));
         }
         if !self.delays.is_empty() {
-            store = Arc::new(DelayLayer::new(store, self.delays.clone()));
+            store = Arc::new(Over::new(DelayLayer::new(self.delays.clone()), store));
         }
         if self.thick {
-            store = Arc::new(ThickLayer::new(store));
+            store = Arc::new(Over::new(ThickLayer, store));
         }
         if self.read_only {
-            store = Arc::new(ReadOnlyLayer::new(store));
+            store = Arc::new(Over::new(ReadOnlyLayer, store));
         }
         Ok((store, known))
     }

@@ -58,6 +58,22 @@ fn a_read_over_several_chunks_takes_no_memory() {
 }
 
 #[test]
+fn blocks_that_a_lost_write_may_still_change_are_not_shared() {
+    let world = world();
+    let extent = Extent { lba: 8, blocks: 8 };
+    let write = Task { data_out: Some(vec![7; 4096].into()), ..task(build::write_16(extent, false), &[]) };
+    let Progress::Store(mut lost, request) = world.begin(OTHER, write) else { panic!("it begins") };
+    lost.keep_blocks();
+    let Progress::Wait(waiting) = world.begin(NEXUS, read(4096, 4096)) else { panic!("shared with a lost write") };
+    let completion = blocking::run(&**lost.store(), request);
+    let _ = world.units.resume(lost, completion, &world.memory);
+    let Progress::Store(read, request) = world.units.retry(waiting, &world.memory) else { panic!("it may go") };
+    let completion = blocking::run(&**read.store(), request);
+    let Progress::Done(reply) = world.units.resume(read, completion, &world.memory) else { panic!("it is over") };
+    assert_eq!(data(reply), [7; 4096]);
+}
+
+#[test]
 fn who_may_not_share_gets_copies_as_memory_comes() {
     let mut world = world();
     let task = Task { may_share: false, ..read(CHUNK_BYTES - 4096, 64 << 10) };

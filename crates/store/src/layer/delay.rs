@@ -4,10 +4,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Which;
+use super::{Layer, Which};
 use crate::completion::CompletionQueue;
-use crate::request::{Delayed, Geometry, Request, Space, Started, Store};
-use crate::resize::ResizeError;
+use crate::request::{Capabilities, Delayed, Request, Started, Store};
 
 /// The longest time: past it, clients have long given up.
 const TIME_MAX: Duration = Duration::from_secs(3600);
@@ -53,37 +52,29 @@ pub(crate) fn parse_time(text: &str) -> Option<Duration> {
 /// Holds requests back before the store below sees them.
 #[derive(Debug)]
 pub struct DelayLayer {
-    below: Arc<dyn Store>,
     rules: Vec<DelayRule>,
 }
 
 impl DelayLayer {
-    /// `below`, slowed down. The delays of all rules for a request add up.
+    /// The delays of all rules for a request add up.
     #[must_use]
-    pub fn new(below: Arc<dyn Store>, rules: Vec<DelayRule>) -> Self {
-        DelayLayer { below, rules }
+    pub fn new(rules: Vec<DelayRule>) -> Self {
+        DelayLayer { rules }
     }
 }
 
-impl Store for DelayLayer {
-    fn geometry(&self) -> Geometry {
-        self.below.geometry()
+impl Layer for DelayLayer {
+    /// What is shared would not be late.
+    fn narrow(&self, below: Capabilities) -> Capabilities {
+        Capabilities { shares: false, ..below }
     }
 
-    fn space(&self) -> Option<Space> {
-        self.below.space()
-    }
-
-    fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
-        self.below.resize(length_bytes)
-    }
-
-    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+    fn start(&self, request: Request, below: &Arc<dyn Store>, completions: &CompletionQueue) -> Started {
         let rules = self.rules.iter().filter(|rule| rule.which.covers(&request));
         let delay = rules.fold(Duration::ZERO, |sum, rule| sum.saturating_add(rule.delay));
         if delay.is_zero() {
-            return self.below.start(request, completions);
+            return below.start(request, completions);
         }
-        Started::Later(Delayed { delay, store: Arc::clone(&self.below), request })
+        Started::Later(Delayed { delay, store: Arc::clone(below), request })
     }
 }

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sanwire_core::Size;
 
-use super::Which;
+use super::{Layer, Which};
 use crate::completion::CompletionQueue;
 use crate::error::{ErrorKind, StoreError};
-use crate::request::{Geometry, Request, Space, Started, Store};
+use crate::request::{Capabilities, Request, Started, Store};
 use crate::resize::ResizeError;
 
 /// Where a rule holds.
@@ -77,21 +77,20 @@ fn parse_range(text: &str, number: impl Fn(&str) -> Option<u64>) -> Option<Range
 /// Chance comes from a seed, so a single client that repeats its requests sees the same failures again.
 #[derive(Debug)]
 pub struct ErrorLayer {
-    below: Arc<dyn Store>,
     rules: Vec<ErrorRule>,
     state: AtomicU64,
 }
 
 impl ErrorLayer {
-    /// `below`, with failures.
+    /// Failures by these rules, by chances from this seed.
     #[must_use]
-    pub fn new(below: Arc<dyn Store>, rules: Vec<ErrorRule>, seed: u64) -> Self {
-        ErrorLayer { below, rules, state: AtomicU64::new(seed) }
+    pub fn new(rules: Vec<ErrorRule>, seed: u64) -> Self {
+        ErrorLayer { rules, state: AtomicU64::new(seed) }
     }
 
     /// The first byte of the request that fails, if it does.
-    fn failure_bytes(&self, request: &Request) -> Option<u64> {
-        let block_bytes = u64::from(self.below.geometry().block_bytes);
+    fn failure_bytes(&self, request: &Request, below: &dyn Store) -> Option<u64> {
+        let block_bytes = u64::from(below.geometry().block_bytes);
         self.rules.iter().find_map(|rule| {
             let first = rule.first_hit_bytes(request, block_bytes)?;
             (rule.probability >= 1.0 || self.chance() < rule.probability).then_some(first)
@@ -126,26 +125,24 @@ impl ErrorRule {
     }
 }
 
-impl Store for ErrorLayer {
-    fn geometry(&self) -> Geometry {
-        self.below.geometry()
-    }
-
-    fn space(&self) -> Option<Space> {
-        self.below.space()
+impl Layer for ErrorLayer {
+    /// What is shared would not fail.
+    fn narrow(&self, below: Capabilities) -> Capabilities {
+        Capabilities { shares: false, ..below }
     }
 
     /// The new length is made stable by a flush.
-    fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
-        self.below.resize(length_bytes)?;
-        match self.failure_bytes(&Request::Flush) {
+    fn resized(&self, below: &dyn Store) -> Result<(), ResizeError> {
+        match self.failure_bytes(&Request::Flush, below) {
             Some(_) => Err(ResizeError::Unstable(io::Error::other("the store fails on purpose"))),
             None => Ok(()),
         }
     }
 
-    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
-        let Some(offset_bytes) = self.failure_bytes(&request) else { return self.below.start(request, completions) };
+    fn start(&self, request: Request, below: &Arc<dyn Store>, completions: &CompletionQueue) -> Started {
+        let Some(offset_bytes) = self.failure_bytes(&request, &**below) else {
+            return below.start(request, completions);
+        };
         let kind = match request {
             Request::Read { .. } => ErrorKind::Unreadable,
             _ => ErrorKind::Unwritable,

@@ -3,6 +3,7 @@
 mod dependencies;
 mod documented;
 mod lengths;
+mod protocols;
 mod ratchet;
 mod seeds;
 mod source;
@@ -54,6 +55,7 @@ pub fn check(root: &Path) -> Result<bool, String> {
     for source in &sources {
         findings.extend(documented::check(source));
         findings.extend(unsafety::check(source));
+        findings.extend(protocols::check(source));
     }
     findings.extend(ratchet.check(&lengths::measure(&sources)));
     findings.sort();

@@ -15,6 +15,7 @@ pub mod copy;
 pub mod inquiry;
 pub mod log;
 pub mod mode;
+mod node_name;
 mod operation;
 pub mod port_groups;
 pub mod report;
@@ -32,6 +33,7 @@ pub use command::{
     SanitizeMethod, StartStop, TocFormat, TrackAddress,
 };
 pub use inquiry::StandardInquiry;
+pub use node_name::{IscsiName, NameError};
 pub use operation::{
     CommandSet, CommandStandard, Features, Operation, code as operation_code, goes_in_pieces, length_field,
 };

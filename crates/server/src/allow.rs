@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use sanwire_core::{ClientId, MacAddress, Peer};
-use sanwire_iscsi::IscsiName;
+use sanwire_scsi::IscsiName;
 
 use crate::pattern::InitiatorPattern;
 

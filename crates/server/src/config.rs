@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sanwire_core::{Lun, Protection};
-use sanwire_hyperscsi::{Identity, Psk, Recovery};
 use sanwire_io::file::EngineKind;
-use sanwire_iscsi::Authentication;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::allow::AllowList;
-use crate::clients::{ClientConfig, ClientsConfig, Compression, Secret};
+use crate::front::hyperscsi::clients::{ClientConfig, ClientsConfig, Compression, Secret};
+use crate::front::hyperscsi::{Identity, Psk, Recovery};
+use crate::front::iscsi::Authentication;
+use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::kept::{StateError, StateFile, StateLock};
-use crate::target_node::TargetNodeConfig;
 use crate::wire::Wire;
 
 /// One volume of a server.

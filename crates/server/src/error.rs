@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use sanwire_device::UnitError;
 use sanwire_store::OpenError;
 
-use crate::clients::ChangeError;
+use crate::front::hyperscsi::clients::ChangeError;
+use crate::front::iscsi::target_node::TargetNodeError;
 use crate::kept::StateError;
-use crate::target_node::TargetNodeError;
 use crate::wire::Wire;
 
 /// Why a server does not start.
@@ -97,20 +97,13 @@ pub enum StartError {
 }
 
 fn hint(wire: &Wire, source: &io::Error) -> String {
-    match (wire, source.kind()) {
-        (Wire::HsEth { .. }, io::ErrorKind::PermissionDenied) => {
+    match (wire.address(), source.kind()) {
+        (None, io::ErrorKind::PermissionDenied) => {
             "; raw Ethernet needs root or the capability CAP_NET_RAW (`setcap cap_net_raw+ep sanwire`)".into()
         }
-        (Wire::HsIp { address }, io::ErrorKind::AddrInUse) => {
-            format!("; is another server running on {address}? choose another port with hs-ip:{}:PORT", address.ip())
-        }
-        (Wire::Iscsi { address, .. }, io::ErrorKind::AddrInUse) => {
-            format!("; is another target running on {address}? choose another port with iscsi:{}:PORT", address.ip())
-        }
-        (Wire::HsIp { .. } | Wire::Iscsi { .. }, io::ErrorKind::AddrNotAvailable) => {
-            "; this host does not have that address".into()
-        }
-        (Wire::HsIp { .. } | Wire::Iscsi { .. }, io::ErrorKind::PermissionDenied) => {
+        (Some(_), io::ErrorKind::AddrInUse) => wire.port_advice(),
+        (Some(_), io::ErrorKind::AddrNotAvailable) => "; this host does not have that address".into(),
+        (Some(_), io::ErrorKind::PermissionDenied) => {
             "; ports below 1024 take root or the capability CAP_NET_BIND_SERVICE: choose another one".into()
         }
         _ => String::new(),

@@ -7,14 +7,12 @@
 
 mod allow;
 mod budget;
-mod clients;
 mod command;
 mod config;
-mod copy_targets;
 mod counting;
-mod directory;
 mod error;
 mod front;
+mod inventory;
 mod kept;
 mod link;
 mod logging;
@@ -36,17 +34,17 @@ mod reservations;
 mod server;
 mod shard;
 mod streams;
-mod target_node;
 mod volumes;
 mod wire;
 mod writes;
 
 pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
-pub use clients::{
-    ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,
-};
 pub use config::{Origin, ServerConfig, VolumeConfig};
 pub use error::StartError;
+pub use front::hyperscsi::clients::{
+    ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,
+};
+pub use front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 pub use kept::StateError;
 pub use manage::{
     Answer, Asker, ClientStatus, ConnectionStatistics, GroupStatus, ManageError, ManagementHandle, Manager, PortState,
@@ -57,5 +55,4 @@ pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use registry::SessionStatus;
 pub use removal::Removal;
 pub use server::Server;
-pub use target_node::{TargetNodeConfig, TargetNodeError};
 pub use wire::{Wire, WireError};

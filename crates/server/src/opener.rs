@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use sanwire_hyperscsi::ETHERTYPE;
 use sanwire_io::interface::Interface;
 use sanwire_io::{LocalAddress, PacketPort, Port, UdpPort};
 
@@ -39,10 +38,8 @@ impl Opener {
     pub(crate) fn open(wire: &Wire, number: u16, shards: u32, ring_bytes: usize) -> io::Result<(Opener, Vec<Port>)> {
         let mut opener = Opener { wire: wire.clone(), number, shards, ring_bytes, round: Mutex::default() };
         let ports = opener.open_round(0)?;
-        if let (Wire::HsIp { address }, Some(LocalAddress::Udp(bound))) =
-            (&mut opener.wire, ports.first().map(Port::local_address))
-        {
-            *address = bound;
+        if let Some(LocalAddress::Udp(bound)) = ports.first().map(Port::local_address) {
+            opener.wire = opener.wire.at(bound);
         }
         Ok((opener, ports))
     }
@@ -59,15 +56,13 @@ impl Opener {
 
     /// Whether the link can go away: a UDP socket is bound to an address, and works again when that is back.
     pub(crate) fn is_bound_to_an_interface(&self) -> bool {
-        matches!(self.wire, Wire::HsEth { .. })
+        self.wire.interface().is_some()
     }
 
     /// Whether the link is there again, or never goes.
     pub(crate) fn is_there(&self, interfaces: &[Interface]) -> bool {
-        match &self.wire {
-            Wire::HsEth { interface } => interfaces.iter().any(|known| known.name == *interface),
-            Wire::HsIp { .. } | Wire::Iscsi { .. } => true,
-        }
+        let interface = self.wire.interface();
+        interface.is_none_or(|interface| interfaces.iter().any(|known| known.name == *interface))
     }
 
     /// Opens the ports again, if nobody has done so since this round.
@@ -86,24 +81,25 @@ impl Opener {
     }
 
     fn open_round(&self, round: u32) -> io::Result<Vec<Port>> {
-        match &self.wire {
-            Wire::HsEth { interface } if self.shards == 1 => {
-                PacketPort::open(interface, ETHERTYPE, self.ring_bytes).map(|port| vec![port.into()])
+        let shards = self.shards;
+        match (self.wire.interface().zip(self.wire.ethertype()), self.wire.address()) {
+            (Some((interface, ethertype)), _) if shards == 1 => {
+                PacketPort::open(interface, ethertype, self.ring_bytes).map(|port| vec![port.into()])
             }
-            Wire::HsEth { interface } => {
+            (Some((interface, ethertype)), _) => {
                 // Another group each time: the former one is bound to the interface that is gone.
                 let group = group(std::process::id(), self.number, round);
-                let ports = PacketPort::open_shards(interface, ETHERTYPE, self.ring_bytes, self.shards, group)?;
+                let ports = PacketPort::open_shards(interface, ethertype, self.ring_bytes, shards, group)?;
                 Ok(ports.into_iter().map(Port::from).collect())
             }
-            Wire::HsIp { address } if self.shards == 1 => UdpPort::open(*address).map(|port| vec![port.into()]),
-            Wire::HsIp { address } => {
+            (None, Some(address)) if shards == 1 => UdpPort::open(address).map(|port| vec![port.into()]),
+            (None, Some(address)) => {
                 // It says whether another process has the port, which ours share among themselves.
-                drop(UdpPort::open(*address)?);
-                Ok(UdpPort::open_shards(*address, self.shards)?.into_iter().map(Port::from).collect())
+                drop(UdpPort::open(address)?);
+                Ok(UdpPort::open_shards(address, shards)?.into_iter().map(Port::from).collect())
             }
-            // Its connections are taken elsewhere.
-            Wire::Iscsi { .. } => Err(io::ErrorKind::Unsupported.into()),
+            // A wire without packets.
+            (None, None) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }

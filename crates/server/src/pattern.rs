@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use sanwire_core::limits::VOLUME_NAME_MAX_BYTES;
-use sanwire_iscsi::IscsiName;
+use sanwire_scsi::IscsiName;
 
 /// The longest name has as many bytes (RFC 7143 4.2.7.1).
 const PATTERN_MAX_BYTES: usize = 223;

@@ -19,10 +19,11 @@ use sanwire_io::tcp::Listener;
 use sanwire_io::{Port, Waker};
 
 use crate::budget::Budget;
-use crate::clients::Clients;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
-use crate::directory::TargetNodes;
 use crate::error::StartError;
+use crate::front::hyperscsi::clients::Clients;
+use crate::front::iscsi::directory::TargetNodes;
+use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 use crate::front::{self, FrontParts};
 use crate::kept::StateLock;
 use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
@@ -34,7 +35,6 @@ use crate::past_uses::PastUses;
 use crate::protection_table::ProtectionTable;
 use crate::registry::{Registry, SessionStatus};
 use crate::shard::{self, ShardParts};
-use crate::target_node::{TargetNodeConfig, TargetNodeError};
 use crate::volumes::{Opening, add_volume, flush_all};
 use crate::wire::Wire;
 
@@ -368,7 +368,7 @@ fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16, u8)>, StartError>
         let failed = |source| StartError::Wire { wire: wire.clone(), source };
         let listener = Listener::open(address).map_err(failed)?;
         let address = listener.local_address().map_err(failed)?;
-        *wire = Wire::Iscsi { address, group_tag };
+        *wire = wire.clone().at(address);
         listeners.push((listener, group_tag, wire.front()));
     }
     Ok(listeners)

@@ -1,88 +1,139 @@
-//! Where a server listens, as people write it: `hs-eth:IF`, `hs-ip:ADDR[:5674]` or `iscsi:ADDR[:3260][,TAG]`.
+//! Where a server listens, as people write it: `WORD:IF`, `WORD:ADDR[:PORT]` or `WORD:ADDR[:PORT][,TAG]`. Which words there are
+//! stands in the table of the front ends.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
-use sanwire_hyperscsi::UDP_PORT as HS_IP_PORT;
-use sanwire_iscsi::{ISCSI_PORT, IscsiName};
-use sanwire_scsi::vpd::TargetPort;
-
-use crate::front;
+use crate::front::{WIRE_DEFAULT, WIRES};
 
 /// The longest name of a network interface (Linux, IFNAMSIZ less the final zero).
 const INTERFACE_NAME_MAX_BYTES: usize = 15;
 
-/// The target port of all HyperSCSI wires: a session goes over any of them, so they are one port.
-pub(crate) const HYPERSCSI_PORT: TargetPort =
-    TargetPort { relative_id: 1, group: 1, port_name: None, device_name: None };
-
-/// The target port that a portal group is to an iSCSI target (RFC 7143 4.4.1), in a target port group of its own: states are
-/// those of portal groups. Numbers begin behind that of HyperSCSI.
-pub(crate) fn iscsi_port(target: &IscsiName, group_tag: u16) -> TargetPort {
-    TargetPort {
-        relative_id: iscsi_port_id(group_tag),
-        group: group_tag,
-        port_name: Some(format!("{target},t,0x{group_tag:04x}")),
-        device_name: Some(target.to_string()),
-    }
-}
-
-/// The relative identifier of the port that a portal group is.
-pub(crate) fn iscsi_port_id(group_tag: u16) -> u16 {
-    group_tag.saturating_add(1)
-}
-
 /// The portal group of a portal for which none is said.
 const GROUP_TAG_DEFAULT: u16 = 1;
 
-/// One wire of a server. Made from `hs-eth:IF`, `hs-ip:ADDR[:5674]` or `iscsi:ADDR[:3260][,TAG]` by `parse`.
+/// A kind of wire.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct WireKind {
+    /// What people write before the colon.
+    pub(crate) word: &'static str,
+    /// The scheme of its URLs.
+    pub(crate) scheme: &'static str,
+    pub(crate) carrier: Carrier,
+    /// The place of its front end in each shard.
+    pub(crate) front: u8,
+    /// Who else may have taken its port.
+    pub(crate) listener: &'static str,
+}
+
+/// What a wire goes by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Carrier {
+    /// Packets on raw Ethernet.
+    Ethernet { ethertype: u16 },
+    /// Packets over UDP; the port is that for which none is said.
+    Datagrams { port: u16 },
+    /// Connections over TCP, in portal groups.
+    Streams { port: u16 },
+}
+
+/// One wire of a server. Made by `parse` from what people write.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wire {
-    /// HyperSCSI on raw Ethernet.
-    HsEth {
-        /// The network interface.
-        interface: String,
-    },
-    /// HyperSCSI over UDP.
-    HsIp {
-        /// What to bind.
-        address: SocketAddr,
-    },
-    /// iSCSI over TCP: a network portal.
-    Iscsi {
-        /// What to bind.
-        address: SocketAddr,
-        /// The tag of the portal's group (RFC 7143 4.3.1): portals through which one session may have connections.
-        group_tag: u16,
-    },
+pub struct Wire {
+    kind: &'static WireKind,
+    place: Place,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Place {
+    Interface(String),
+    Address(SocketAddr),
+    /// A network portal, and the tag of its group (RFC 7143 4.3.1): portals through which one session may have connections.
+    Portal(SocketAddr, u16),
 }
 
 impl Wire {
-    /// Where it listens and the tag of its group, if it is an iSCSI portal.
+    /// Where it listens and the tag of its group, if it takes connections.
     #[must_use]
     pub fn portal(&self) -> Option<(SocketAddr, u16)> {
-        match self {
-            Wire::Iscsi { address, group_tag } => Some((*address, *group_tag)),
-            Wire::HsEth { .. } | Wire::HsIp { .. } => None,
+        match self.place {
+            Place::Portal(address, group_tag) => Some((address, group_tag)),
+            Place::Interface(_) | Place::Address(_) => None,
         }
     }
-}
 
-impl Wire {
+    /// The address that it binds, over IP.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self.place {
+            Place::Address(address) | Place::Portal(address, _) => Some(address),
+            Place::Interface(_) => None,
+        }
+    }
+
+    /// The network interface, on raw Ethernet.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        match &self.place {
+            Place::Interface(interface) => Some(interface),
+            Place::Address(_) | Place::Portal(..) => None,
+        }
+    }
+
+    /// The same wire at another address; with port 0, where the kernel chooses. One without an address stays as it is.
+    #[must_use]
+    pub fn at(self, address: SocketAddr) -> Wire {
+        let place = match self.place {
+            Place::Address(_) => Place::Address(address),
+            Place::Portal(_, group_tag) => Place::Portal(address, group_tag),
+            place @ Place::Interface(_) => place,
+        };
+        Wire { place, ..self }
+    }
+
+    /// The scheme of the URLs by which clients find what is served here.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        self.kind.scheme
+    }
+
+    /// The port that URLs need not name.
+    #[must_use]
+    pub fn usual_port(&self) -> Option<u16> {
+        match self.kind.carrier {
+            Carrier::Ethernet { .. } => None,
+            Carrier::Datagrams { port } | Carrier::Streams { port } => Some(port),
+        }
+    }
+
+    /// The EtherType of its packets, on raw Ethernet.
+    pub(crate) fn ethertype(&self) -> Option<u16> {
+        match self.kind.carrier {
+            Carrier::Ethernet { ethertype } => Some(ethertype),
+            Carrier::Datagrams { .. } | Carrier::Streams { .. } => None,
+        }
+    }
+
     /// The place of its front end in each shard.
     pub(crate) fn front(&self) -> u8 {
-        match self {
-            Wire::HsEth { .. } | Wire::HsIp { .. } => front::HYPERSCSI,
-            Wire::Iscsi { .. } => front::ISCSI,
-        }
+        self.kind.front
+    }
+
+    /// What to do about a port that another program has, for messages.
+    pub(crate) fn port_advice(&self) -> String {
+        let WireKind { word, listener, .. } = self.kind;
+        let Some(address) = self.address() else { return String::new() };
+        format!("; is another {listener} running on {address}? choose another port with {word}:{}:PORT", address.ip())
     }
 }
 
 impl Default for Wire {
-    /// HyperSCSI over UDP on this host alone: what needs no root.
+    /// On this host alone: what needs no root.
     fn default() -> Self {
-        Wire::HsIp { address: (Ipv4Addr::LOCALHOST, HS_IP_PORT).into() }
+        let wire = Wire { kind: WIRE_DEFAULT, place: Place::Interface(String::new()) };
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, wire.usual_port().unwrap_or_default()));
+        Wire { place: Place::Address(address), ..wire }
     }
 }
 
@@ -90,10 +141,7 @@ impl Default for Wire {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WireError {
     /// Not one of the wires.
-    #[error(
-        "'{0}' is no wire: use hs-eth:IF (like hs-eth:eth0), hs-ip:ADDR[:{HS_IP_PORT}] (like hs-ip:0.0.0.0) or \
-         iscsi:ADDR[:{ISCSI_PORT}] (like iscsi:0.0.0.0)"
-    )]
+    #[error("'{0}' is no wire: use {known}", known = known())]
     Unknown(String),
     /// Not the name of an interface.
     #[error("'{0}' is no network interface: use its name as `ip link` shows it, like eth0")]
@@ -102,40 +150,58 @@ pub enum WireError {
     #[error("'{0}' is no address to listen on: use an IPv4 address, or IPv6 in brackets, and perhaps :PORT")]
     Address(String),
     /// Not the tag of a portal group.
-    #[error("'{0}' is no tag of a portal group: use a number from 1 to 65535, as in iscsi:192.0.2.1,2")]
+    #[error("'{0}' is no tag of a portal group: use a number from 1 to 65535 behind the address, as in 192.0.2.1,2")]
     GroupTag(String),
+}
+
+/// The wires that there are, for messages.
+fn known() -> String {
+    let usages = WIRES.iter().map(|WireKind { word, carrier, .. }| match carrier {
+        Carrier::Ethernet { .. } => format!("{word}:IF (like {word}:eth0)"),
+        Carrier::Datagrams { port } | Carrier::Streams { port } => {
+            format!("{word}:ADDR[:{port}] (like {word}:0.0.0.0)")
+        }
+    });
+    let usages: Vec<String> = usages.collect();
+    let (last, others) = usages.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));
+    format!("{} or {last}", others.join(", "))
 }
 
 impl FromStr for Wire {
     type Err = WireError;
 
     fn from_str(text: &str) -> Result<Self, WireError> {
-        match text.split_once(':') {
-            Some(("hs-eth", interface)) => parse_interface(interface),
-            Some(("hs-ip", address)) => Ok(Wire::HsIp { address: parse_address(address, HS_IP_PORT)? }),
-            Some(("iscsi", portal)) => parse_portal(portal),
-            _ => Err(WireError::Unknown(text.into())),
-        }
+        let found = text.split_once(':').and_then(|(word, rest)| {
+            let kind = WIRES.iter().find(|kind| kind.word == word)?;
+            Some((kind, rest))
+        });
+        let (kind, rest) = found.ok_or_else(|| WireError::Unknown(text.into()))?;
+        let place = match kind.carrier {
+            Carrier::Ethernet { .. } => parse_interface(rest)?,
+            Carrier::Datagrams { port } => Place::Address(parse_address(rest, port)?),
+            Carrier::Streams { port } => parse_portal(rest, port)?,
+        };
+        Ok(Wire { kind, place })
     }
 }
 
-fn parse_interface(text: &str) -> Result<Wire, WireError> {
+fn parse_interface(text: &str) -> Result<Place, WireError> {
     let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
     if (1..=INTERFACE_NAME_MAX_BYTES).contains(&text.len()) && text.bytes().all(is_allowed) {
-        Ok(Wire::HsEth { interface: text.into() })
+        Ok(Place::Interface(text.into()))
     } else {
         Err(WireError::Interface(text.into()))
     }
 }
 
-fn parse_portal(text: &str) -> Result<Wire, WireError> {
+fn parse_portal(text: &str, port: u16) -> Result<Place, WireError> {
     let (address, tag) = text.split_once(',').map_or((text, None), |(address, tag)| (address, Some(tag)));
-    let address = parse_address(address, ISCSI_PORT)?;
+    let address = parse_address(address, port)?;
     let group_tag = match tag {
         None => GROUP_TAG_DEFAULT,
         Some(tag) => tag.parse().ok().filter(|tag| *tag != 0).ok_or_else(|| WireError::GroupTag(tag.into()))?,
     };
-    Ok(Wire::Iscsi { address, group_tag })
+    Ok(Place::Portal(address, group_tag))
 }
 
 /// `1.2.3.4`, `1.2.3.4:5`, `[::1]` or `[::1]:5`.
@@ -151,11 +217,11 @@ fn parse_address(text: &str, port: u16) -> Result<SocketAddr, WireError> {
 
 impl fmt::Display for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Wire::HsEth { interface } => write!(f, "hs-eth:{interface}"),
-            Wire::HsIp { address } => write!(f, "hs-ip:{address}"),
-            Wire::Iscsi { address, group_tag: GROUP_TAG_DEFAULT } => write!(f, "iscsi:{address}"),
-            Wire::Iscsi { address, group_tag } => write!(f, "iscsi:{address},{group_tag}"),
+        let word = self.kind.word;
+        match &self.place {
+            Place::Interface(interface) => write!(f, "{word}:{interface}"),
+            Place::Address(address) | Place::Portal(address, GROUP_TAG_DEFAULT) => write!(f, "{word}:{address}"),
+            Place::Portal(address, group_tag) => write!(f, "{word}:{address},{group_tag}"),
         }
     }
 }

@@ -151,30 +151,31 @@ fn welcome(program: &str, config: &ServeConfig) -> String {
 
 /// The logical units of the iSCSI targets, as an initiator finds them at the first portal.
 fn target_urls(config: &ServeConfig) -> Vec<String> {
-    let Some((address, _)) = config.wires.iter().find_map(Wire::portal) else { return vec![] };
-    let host = client_address(config.name.as_str(), address, sanwire_iscsi::ISCSI_PORT);
+    let Some(wire) = config.wires.iter().find(|wire| wire.portal().is_some()) else { return vec![] };
+    let server = server_url(config, wire);
     let units = config.targets.iter().flat_map(|target| target.units.keys().map(|lun| (&target.name, lun)));
-    units.map(|(target, lun)| format!("iscsi://{host}/{target}/{lun}")).collect()
+    units.map(|(target, lun)| format!("{server}/{target}/{lun}")).collect()
 }
 
 /// The server and its first volume as a client sees them on the first wire; where that cannot be known, a word to replace.
 fn urls(config: &ServeConfig) -> (String, String) {
-    let name = config.name.as_str();
-    let server = match config.wires.first() {
-        Some(Wire::HsIp { address }) => {
-            format!("hs+ip://{}", client_address(name, *address, sanwire_initiator::HS_IP_PORT))
-        }
-        Some(Wire::HsEth { .. }) => format!("hs+eth://INTERFACE/{name}"),
-        Some(Wire::Iscsi { address, .. }) => {
-            let server = format!("iscsi://{}", client_address(name, *address, sanwire_iscsi::ISCSI_PORT));
-            let first = target_urls(config).into_iter().next().unwrap_or_else(|| format!("{server}/TARGET/LUN"));
-            return (server, first);
-        }
-        None => format!("hs+ip://{name}"),
+    let wire = config.wires.first().cloned().unwrap_or_default();
+    let server = server_url(config, &wire);
+    let first = if wire.portal().is_some() {
+        target_urls(config).into_iter().next().unwrap_or_else(|| format!("{server}/TARGET/LUN"))
+    } else {
+        config.volumes.first().map_or_else(|| format!("{server}/VOLUME"), |volume| format!("{server}/{}", volume.name))
     };
-    let first =
-        config.volumes.first().map_or_else(|| format!("{server}/VOLUME"), |volume| format!("{server}/{}", volume.name));
     (server, first)
+}
+
+/// The server as clients find it on one of its wires.
+fn server_url(config: &ServeConfig, wire: &Wire) -> String {
+    let (scheme, name) = (wire.scheme(), config.name.as_str());
+    match wire.address().zip(wire.usual_port()) {
+        Some((address, port)) => format!("{scheme}://{}", client_address(name, address, port)),
+        None => format!("{scheme}://INTERFACE/{name}"),
+    }
 }
 
 fn client_address(name: &str, address: SocketAddr, port: u16) -> String {

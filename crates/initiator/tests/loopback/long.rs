@@ -1,7 +1,7 @@
 //! Transfers that are longer than the memory of the server's thread that serves them.
 
 use sanwire_initiator::{Client, ClientOptions, Url, VolumeError};
-use sanwire_server::{AllowList, Server, ServerConfig, TargetNodeConfig, Wire};
+use sanwire_server::{AllowList, Server, ServerConfig, TargetNodeConfig};
 
 use crate::{config, options, url};
 
@@ -11,10 +11,7 @@ const LONGEST_OF_HYPERSCSI: usize = 3 << 20;
 /// A server whose shards have no more memory than they must.
 fn small_server(volume: &str) -> Server {
     let settings = ServerConfig {
-        wires: vec![
-            Wire::HsIp { address: "127.0.0.1:0".parse().unwrap() },
-            Wire::Iscsi { address: "127.0.0.1:0".parse().unwrap(), group_tag: 1 },
-        ],
+        wires: vec![super::wire("hs-ip"), super::wire("iscsi")],
         exports: vec![TargetNodeConfig::of_volume("disk", AllowList::default()).unwrap()],
         memory_bytes: 0,
         ..config(&[volume])

@@ -27,7 +27,7 @@ fn config(volumes: &[&str]) -> ServerConfig {
         name: "test-server".into(),
         identity: Identity::from_private(random().unwrap()).unwrap(),
         psk: [0; 32],
-        wires: vec![Wire::HsIp { address: "127.0.0.1:0".parse().unwrap() }],
+        wires: vec![wire("hs-ip")],
         protection: Protection::Checksum,
         compression: Compression::Off,
         rekey_interval: ServerConfig::REKEY_INTERVAL_DEFAULT,
@@ -55,8 +55,13 @@ fn config(volumes: &[&str]) -> ServerConfig {
     }
 }
 
+/// A wire of this kind on the loopback, with whichever port is free.
+fn wire(word: &str) -> Wire {
+    format!("{word}:127.0.0.1").parse::<Wire>().unwrap().at(([127, 0, 0, 1], 0).into())
+}
+
 fn url(target: &Server, volume: &str) -> sanwire_initiator::Url {
-    let Wire::HsIp { address } = &target.wires()[0] else { panic!("an IP wire") };
+    let address = target.wires()[0].address().unwrap();
     format!("hs+ip://{address}/{volume}").parse().unwrap()
 }
 

@@ -47,7 +47,7 @@ fn name_server(port: u16, moving: Arc<Mutex<Ipv4Addr>>) -> SocketAddr {
 /// By HyperSCSI and by iSCSI, at the same port number.
 fn wires_at(address: Ipv4Addr, port: u16) -> Vec<Wire> {
     let address = SocketAddr::from((address, port));
-    vec![Wire::HsIp { address }, Wire::Iscsi { address, group_tag: 1 }]
+    ["hs-ip", "iscsi"].map(|word| super::wire(word).at(address)).to_vec()
 }
 
 /// A port that is free by UDP, and by TCP when it is tried.

@@ -1,7 +1,6 @@
 //! Volumes that get other numbers while they are in use: each keeps its own content, by HyperSCSI and by iSCSI.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -26,10 +25,9 @@ fn lun(number: u16) -> Lun {
 
 impl World {
     fn new() -> World {
-        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let units = BTreeMap::from([(lun(0), "a".to_owned()), (lun(1), "b".to_owned())]);
         let export = TargetNodeConfig { units, ..TargetNodeConfig::of_volume("all", AllowList::default()).unwrap() };
-        let wires = vec![Wire::HsIp { address: any_port }, Wire::Iscsi { address: any_port, group_tag: 1 }];
+        let wires = ["hs-ip", "iscsi"].map(super::wire).to_vec();
         let settings = ServerConfig { wires, exports: vec![export], ..config(&["a=ram:1M", "b=ram:1M"]) };
         World(Server::start(settings).unwrap())
     }

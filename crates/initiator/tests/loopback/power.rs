@@ -3,7 +3,6 @@
 //! The server of these tests ends without a clean stop, its file gets back the content that it had at the last flush, and its
 //! records say that it was another boot of the host.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use sanwire_buffer::Slice;
@@ -31,8 +30,7 @@ impl Host {
     fn with(name: &str, layers: &str) -> Host {
         let directory = std::env::temp_dir().join(format!("sanwire-power-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-        let wires = vec![Wire::Iscsi { address: any_port, group_tag: 1 }, Wire::HsIp { address: any_port }];
+        let wires = ["iscsi", "hs-ip"].map(super::wire).to_vec();
         let spec = format!("disk=file:{},size=1M{layers}", directory.join("disk.img").display());
         let mut settings = ServerConfig {
             wires,
@@ -50,7 +48,7 @@ impl Host {
     fn ways(&self) -> [(Url, &'static str); 2] {
         let target = self.target.as_ref().unwrap();
         let (portal, _) = target.wires().iter().find_map(Wire::portal).unwrap();
-        let address = |wire: &Wire| if let Wire::HsIp { address } = wire { Some(*address) } else { None };
+        let address = |wire: &Wire| if wire.portal().is_none() { wire.address() } else { None };
         let address = target.wires().iter().find_map(address).unwrap();
         let iscsi = format!("iscsi://{portal}/iqn.2026-11.org.sanwire:disk/0").parse().unwrap();
         [(format!("hs+ip://{address}/disk").parse().unwrap(), "disk"), (iscsi, "0")]

@@ -21,7 +21,7 @@ use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Protection};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts};
 use sanwire_scsi::{Reply, Task};
 
-pub(crate) use self::table::{FrontParts, HYPERSCSI, ISCSI, builders, logins};
+pub(crate) use self::table::{FrontParts, WIRE_DEFAULT, WIRES, builders, logins};
 use crate::command::CommandRef;
 use crate::counting::{Access, ConnectionCount};
 use crate::link::LinkAddress;

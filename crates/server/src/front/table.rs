@@ -6,13 +6,14 @@ use sanwire_buffer::Region;
 use sanwire_io::Port;
 
 use super::{FrontBuilder, LoginService, hyperscsi, iscsi};
-use crate::clients::Clients;
 use crate::config::ServerConfig;
-use crate::directory::TargetNodes;
 use crate::error::StartError;
+use crate::front::hyperscsi::clients::Clients;
+use crate::front::iscsi::directory::TargetNodes;
 use crate::management_queue::ManagementQueue;
 use crate::messages::Mailbox;
 use crate::protection_table::ProtectionTable;
+use crate::wire::{Carrier, WireKind};
 
 /// What the front ends of a shard are made of.
 pub(crate) struct FrontParts<'a> {
@@ -39,9 +40,37 @@ type Open = fn(&FrontParts<'_>) -> Result<FrontBuilder, StartError>;
 const FRONTS: [Open; 2] = [hyperscsi::open, iscsi::open];
 
 /// The place of HyperSCSI.
-pub(crate) const HYPERSCSI: u8 = 0;
+const HYPERSCSI: u8 = 0;
 /// The place of iSCSI.
-pub(crate) const ISCSI: u8 = 1;
+const ISCSI: u8 = 1;
+
+/// The wires: their words on the command line and in the configuration, their schemes in URLs, and what they go by.
+pub(crate) static WIRES: [WireKind; 3] = [
+    WireKind {
+        word: "hs-eth",
+        scheme: "hs+eth",
+        carrier: Carrier::Ethernet { ethertype: hyperscsi::ETHERTYPE },
+        front: HYPERSCSI,
+        listener: "server",
+    },
+    WireKind {
+        word: "hs-ip",
+        scheme: "hs+ip",
+        carrier: Carrier::Datagrams { port: hyperscsi::UDP_PORT },
+        front: HYPERSCSI,
+        listener: "server",
+    },
+    WireKind {
+        word: "iscsi",
+        scheme: "iscsi",
+        carrier: Carrier::Streams { port: iscsi::PORT },
+        front: ISCSI,
+        listener: "target",
+    },
+];
+
+/// Where a server listens that is not told: over UDP.
+pub(crate) static WIRE_DEFAULT: &WireKind = &WIRES[1];
 
 /// Prepares the front ends of a shard; `ports` gives those of each.
 pub(crate) fn builders<'a>(

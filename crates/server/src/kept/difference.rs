@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Changed, Changes, VolumeDefinition};
 use crate::config::{ServerConfig, VolumeConfig};
-use crate::target_node::TargetNodeConfig;
+use crate::front::iscsi::target_node::TargetNodeConfig;
 
 /// The changes that lead from what is configured to these volumes and targets.
 pub(crate) fn difference(configured: &ServerConfig, volumes: &[VolumeConfig], exports: &[TargetNodeConfig]) -> Changes {

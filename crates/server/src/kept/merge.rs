@@ -12,7 +12,7 @@ use sanwire_store::VolumeSpec;
 
 use super::{Changed, Changes, VolumeDefinition};
 use crate::config::{Origin, ServerConfig, VolumeConfig};
-use crate::target_node::TargetNodeConfig;
+use crate::front::iscsi::target_node::TargetNodeConfig;
 
 /// The configuration with the changes, and a line for each change that does not hold any more.
 pub(crate) fn merge(configured: &ServerConfig, changes: &Changes) -> (ServerConfig, Vec<String>) {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use sanwire_store::VolumeSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::clients::text;
+use crate::front::hyperscsi::clients::text;
 
 pub(crate) use self::difference::difference;
 pub use self::file::StateError;

@@ -4,8 +4,8 @@ use sanwire_core::Lun;
 
 use super::*;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
+use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::manage::testing::config;
-use crate::target_node::TargetNodeConfig;
 
 /// A configuration in which each volume has a target of its own.
 fn configured(volumes: &[&str]) -> ServerConfig {

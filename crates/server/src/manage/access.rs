@@ -1,6 +1,6 @@
 //! The states of portal groups: implicit asymmetric logical unit access.
 
-use sanwire_iscsi::IscsiName;
+use sanwire_scsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
 use serde::{Deserialize, Serialize};
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::request::{Answer, Request, Response};
-use crate::clients::text;
+use crate::front::hyperscsi::clients::text;
 use crate::persist::make_directory_of;
 
 /// Files of the audit log: the one that is written, and older ones.

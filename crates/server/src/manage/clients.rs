@@ -1,12 +1,12 @@
 //! Managing clients.
 
 use sanwire_core::ClientId;
-use sanwire_iscsi::IscsiName;
+use sanwire_scsi::IscsiName;
 
 use super::request::{Answer, ClientStatus};
 use super::{ManageError, Manager};
-use crate::clients::{Change, ChangeError, ClientConfig, ClientError, ClientSettings, ClientsConfig};
-use crate::target_node::TargetNodeConfig;
+use crate::front::hyperscsi::clients::{Change, ChangeError, ClientConfig, ClientError, ClientSettings, ClientsConfig};
+use crate::front::iscsi::target_node::TargetNodeConfig;
 
 impl Manager {
     pub(super) fn clients(&self) -> Vec<ClientStatus> {

@@ -6,7 +6,7 @@ use sanwire_core::Size;
 use sanwire_store::VolumeSpec;
 
 use crate::config::VolumeConfig;
-use crate::target_node::TargetNodeConfig;
+use crate::front::iscsi::target_node::TargetNodeConfig;
 
 /// Volumes that come, go and change, by their names.
 #[derive(Default, Debug)]

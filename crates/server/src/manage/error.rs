@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, ParseProtectionError};
 
-use crate::clients::{ChangeError, ClientError};
 use crate::error::StartError;
-use crate::target_node::TargetNodeError;
+use crate::front::hyperscsi::clients::{ChangeError, ClientError};
+use crate::front::iscsi::target_node::TargetNodeError;
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]

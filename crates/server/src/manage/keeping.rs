@@ -9,9 +9,9 @@ use sanwire_store::VolumeSpec;
 use super::{Answer, AuditLog, ManageError, Manager, Source};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::error::StartError;
+use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::kept::{self, Changes, StateFile};
 use crate::server::{MissingVolume, Server};
-use crate::target_node::TargetNodeConfig;
 
 /// What is kept of a server, and what it is compared with.
 pub(super) struct Keeping {

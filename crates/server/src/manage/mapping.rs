@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use sanwire_core::Lun;
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_iscsi::IscsiName;
+use sanwire_scsi::IscsiName;
 
 use super::request::Answer;
 use super::usage::Way;
 use super::{ManageError, Manager};
 use crate::config::VolumeConfig;
-use crate::target_node::TargetNodeConfig;
+use crate::front::iscsi::target_node::TargetNodeConfig;
 
 impl Manager {
     pub(super) fn map_volume(

@@ -6,8 +6,8 @@ use super::difference::{self, Difference};
 use super::volumes::Opened;
 use super::{Answer, ManageError, Manager};
 use crate::config::{ServerConfig, VolumeConfig};
+use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::kept;
-use crate::target_node::TargetNodeConfig;
 
 /// What a server is to be.
 struct Wanted {

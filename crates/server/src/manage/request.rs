@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clients::{ClientConfig, ClientSettings};
+use crate::front::hyperscsi::clients::{ClientConfig, ClientSettings};
 use crate::manage::access::PortState;
 use crate::registry::SessionStatus;
 

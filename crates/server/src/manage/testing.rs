@@ -1,14 +1,14 @@
 //! A small server for tests.
 
 use sanwire_core::{Lun, Protection};
-use sanwire_hyperscsi::{Identity, Recovery, random};
 use sanwire_io::file::EngineKind;
-use sanwire_iscsi::Authentication;
 
 use crate::allow::AllowList;
-use crate::clients::Compression;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
-use crate::target_node::TargetNodeConfig;
+use crate::front::hyperscsi::clients::Compression;
+use crate::front::hyperscsi::{Identity, Recovery};
+use crate::front::iscsi::Authentication;
+use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::wire::Wire;
 
 /// A server of these volumes, each with a target of its own.
@@ -25,7 +25,7 @@ pub(crate) fn config(volumes: &[&str]) -> ServerConfig {
         volumes.iter().map(|volume| TargetNodeConfig::of_volume(&volume.spec.name, AllowList::default()).unwrap());
     ServerConfig {
         name: "test".into(),
-        identity: Identity::from_private(random().unwrap()).unwrap(),
+        identity: Identity::from_private(crate::random::bytes().unwrap()).unwrap(),
         psk: [0; 32],
         wires: vec!["hs-ip:127.0.0.1:1".parse().unwrap()].into_iter().map(any_port).collect(),
         protection: Protection::Checksum,
@@ -48,15 +48,8 @@ pub(crate) fn config(volumes: &[&str]) -> ServerConfig {
 }
 
 pub(crate) fn any_port(wire: Wire) -> Wire {
-    match wire {
-        Wire::HsIp { mut address } => {
-            address.set_port(0);
-            Wire::HsIp { address }
-        }
-        Wire::Iscsi { mut address, group_tag } => {
-            address.set_port(0);
-            Wire::Iscsi { address, group_tag }
-        }
-        other => other,
+    match wire.address() {
+        Some(address) => wire.at((address.ip(), 0).into()),
+        None => wire,
     }
 }

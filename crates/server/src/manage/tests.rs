@@ -1,11 +1,10 @@
-use sanwire_hyperscsi::SecurityEvent;
 use sanwire_store::{Acceptance, VolumeSpec};
 
 use super::testing::{any_port, config};
 use super::*;
-use crate::clients::{ClientSettings, Secret};
 use crate::config::Origin;
-use crate::target_node::TargetNodeError;
+use crate::front::hyperscsi::clients::{ClientSettings, Secret};
+use crate::front::iscsi::target_node::TargetNodeError;
 
 const RELOAD: Request = Request::Reload { force: false, dry_run: false };
 
@@ -314,9 +313,9 @@ fn what_is_refused_in_a_flood_is_counted_and_hides_no_refused_management() {
     let mut manager = Manager::start(config, Box::new(|| Err("it cannot be read".into()))).unwrap();
     let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
     let stranger = Asker::Stranger { address: "10.0.0.2:1".into() };
-    manager.note_offence(&client, &SecurityEvent::WrongPassword, false, 3);
+    manager.note_offence(&client, &"it does not know the password, or is not who it says it is", false, 3);
     for _ in 0..100 {
-        manager.note_offence(&stranger, &SecurityEvent::NotAuthentic, false, 1000);
+        manager.note_offence(&stranger, &"packets that are forged", false, 1000);
     }
     manager.refuse(&client, "it may not manage the server".into());
 

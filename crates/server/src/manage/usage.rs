@@ -7,10 +7,10 @@ use sanwire_device::LogicalUnit;
 
 use super::difference::Difference;
 use super::{ManageError, Manager};
-use crate::clients::Prospect;
 use crate::counting::{Access, User};
+use crate::front::hyperscsi::clients::Prospect;
+use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::past_uses::Host;
-use crate::target_node::TargetNodeConfig;
 
 /// Users that a refusal names.
 const NAMED_MAX: usize = 4;

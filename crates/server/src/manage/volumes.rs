@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, Protection};
-use sanwire_iscsi::IscsiName;
+use sanwire_scsi::IscsiName;
 use sanwire_store::{Acceptance, VolumeSpec};
 
 use super::usage::Way;
 use super::{Answer, ManageError, Manager};
 use crate::config::{Origin, VolumeConfig};
-use crate::target_node::TargetNodeConfig;
+use crate::front::iscsi::target_node::TargetNodeConfig;
 
 /// How long who removes a volume waits until all that was written to it is stable.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);

@@ -8,21 +8,21 @@ use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Lun, Protection};
 use sanwire_device::{AddError, LogicalUnit, LogicalUnits};
-use sanwire_iscsi::IscsiName;
+use sanwire_scsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
 use sanwire_store::{Acceptance, VolumeSpec};
 
 use super::{MissingVolume, Server, refuse_in_the_clear};
-use crate::clients::{Clients, ClientsConfig};
 use crate::config::VolumeConfig;
 use crate::counting::Counted;
 use crate::error::StartError;
 use crate::front::NexusSelection;
+use crate::front::hyperscsi::clients::{Clients, ClientsConfig};
+use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 use crate::management_queue::Letters;
 use crate::messages::ShardMessage;
 use crate::past_uses::Host;
 use crate::removal::Removal;
-use crate::target_node::{TargetNodeConfig, TargetNodeError};
 use crate::volumes::{Opening, add_volume, forget_volume, remember_length};
 
 /// How long shards may take to tell what they have counted.

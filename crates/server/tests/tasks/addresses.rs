@@ -1,7 +1,7 @@
 //! Clients that go on from another address: whether they may is asked by the address that they have, not the one that they had.
 
 use sanwire_hyperscsi::random;
-use sanwire_server::{AllowList, Answer, Asker, Manager, Request, Response, ServerConfig, Wire};
+use sanwire_server::{AllowList, Answer, Asker, Manager, Request, Response, ServerConfig};
 
 use super::hyperscsi::{Driver, connect};
 use super::{config, wait_until};
@@ -20,8 +20,7 @@ fn after_a_move(allowed: &'static str) -> (Manager, Driver) {
     let config = allowing(&[FIRST, SECOND], &config());
     let narrower = allowing(&[allowed], &config);
     let mut manager = Manager::start(config, Box::new(move || Ok(narrower.clone()))).unwrap();
-    let address = |wire: &Wire| if let Wire::HsIp { address } = wire { Some(*address) } else { None };
-    let mut client = connect(manager.target().wires().iter().find_map(address).unwrap(), random().unwrap());
+    let mut client = connect(super::hyperscsi_address(manager.target()), random().unwrap());
     client.lose_connection();
     client.move_to([127, 0, 0, 2]);
     assert!(client.is_resumed());

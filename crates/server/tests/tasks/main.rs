@@ -68,7 +68,7 @@ fn config() -> ServerConfig {
         name: "test".into(),
         identity: Identity::from_private(random().unwrap()).unwrap(),
         psk: [0; 32],
-        wires: vec![Wire::Iscsi { address: any_port, group_tag: 1 }, Wire::HsIp { address: any_port }],
+        wires: ["iscsi:127.0.0.1", "hs-ip:127.0.0.1"].map(|wire| wire.parse::<Wire>().unwrap().at(any_port)).into(),
         protection: Protection::Checksum,
         compression: Compression::Off,
         rekey_interval: ServerConfig::REKEY_INTERVAL_DEFAULT,
@@ -91,6 +91,11 @@ fn config() -> ServerConfig {
         audit_log: None,
         clients: Vec::new(),
     }
+}
+
+/// Where a server is reached over HyperSCSI.
+fn hyperscsi_address(server: &Server) -> SocketAddr {
+    server.wires().iter().filter(|wire| wire.portal().is_none()).find_map(Wire::address).unwrap()
 }
 
 impl World {
@@ -123,8 +128,7 @@ impl World {
     }
 
     fn hyperscsi_address(&self) -> SocketAddr {
-        let address = |wire: &Wire| if let Wire::HsIp { address } = wire { Some(*address) } else { None };
-        self.target.wires().iter().find_map(address).unwrap()
+        hyperscsi_address(&self.target)
     }
 
     /// A session of the initiator port with this number, whose unit attentions are over.

@@ -47,8 +47,7 @@ impl Managed {
 
     /// A HyperSCSI client that uses the volume, and its id.
     fn attach(&self) -> (Driver, String) {
-        let address = |wire: &Wire| if let Wire::HsIp { address } = wire { Some(*address) } else { None };
-        let address = self.manager.target().wires().iter().find_map(address).unwrap();
+        let address = super::hyperscsi_address(self.manager.target());
         let mut driver = hyperscsi::connect(address, KEY);
         assert!(goes_on(&mut driver));
         (driver, Identity::from_private(KEY).unwrap().client_id().to_string())

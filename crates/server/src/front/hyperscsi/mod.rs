@@ -1,5 +1,6 @@
 //! HyperSCSI in a shard: its sessions, and what the client of each of them sees.
 
+pub(crate) mod clients;
 mod open;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,22 +16,27 @@ use sanwire_hyperscsi::wire::links::{Address, LINKS_MAX};
 use sanwire_hyperscsi::{Agreed, CommandHandle, Server, ServerEvent};
 use sanwire_scsi::Reply;
 use sanwire_scsi::reservation::TransportId;
+use sanwire_scsi::vpd::TargetPort;
+
+pub(crate) use sanwire_hyperscsi::{ETHERTYPE, Identity, Psk, Recovery, UDP_PORT};
 
 pub(crate) use self::open::open;
 use super::{DatagramEnd, FrontEnd, FrontEvent, Function, ManageOutcome, NewNexus, NexusSelection, NexusView, Offence};
-use crate::clients::Clients;
 use crate::command::CommandRef;
 use crate::counting::{Access, ConnectionCount, PacketCount};
+use crate::front::hyperscsi::clients::Clients;
 use crate::link::LinkAddress;
 use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Response};
 use crate::management_queue::{Content, ManagementQueue, QueuedRequest};
 use crate::messages::Mailbox;
 use crate::past_uses::Host;
-use crate::wire::HYPERSCSI_PORT;
 use crate::writes::writer;
 
 /// Requests to manage the server from clients that may not.
 const UNPERMITTED: &str = "management without permission";
+
+/// The target port of all HyperSCSI wires: a session goes over any of them, so they are one port.
+const HYPERSCSI_PORT: TargetPort = TargetPort { relative_id: 1, group: 1, port_name: None, device_name: None };
 
 /// What the shard calls this wire.
 pub(crate) const NAME: &str = "hyperscsi";

@@ -9,8 +9,8 @@ use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig};
 use sanwire_io::{Port, interface};
 
 use super::{HyperScsi, fastest, packet_max_bytes};
-use crate::clients::Gate;
 use crate::error::StartError;
+use crate::front::hyperscsi::clients::Gate;
 use crate::front::{FrontBuilder, FrontParts};
 use crate::link;
 use crate::management_queue::ManagementQueue;

@@ -7,7 +7,7 @@ use sanwire_buffer::Packet;
 use sanwire_core::Instant;
 use sanwire_iscsi::{Admitted, LoginOutcome as Outcome, Portal, ServerLogin, SessionKind};
 
-use crate::directory::TargetNodes;
+use crate::front::iscsi::directory::TargetNodes;
 use crate::front::{LoginOutcome, LoginPhase, LoginService, Newcomer, PassedLogin, SessionPort};
 
 /// The logins to the targets of a server.

@@ -1,6 +1,9 @@
 //! iSCSI in a shard: its sessions, and what the initiator of each of them sees.
 
+pub(crate) mod copy_targets;
+pub(crate) mod directory;
 mod login;
+pub(crate) mod target_node;
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,19 +23,21 @@ use sanwire_iscsi::{
 use sanwire_scsi::Reply;
 use sanwire_scsi::reservation::TransportId;
 
+pub(crate) use sanwire_iscsi::{Authentication, ISCSI_PORT as PORT};
+
 pub(crate) use self::login::Logins;
 use self::login::Passed;
+use self::target_node::iscsi_port;
 use super::{
     Admission, FrontBuilder, FrontEnd, FrontEvent, FrontParts, Function, ManageOutcome, NewNexus, NexusSelection,
     NexusView, PassedLogin, StreamEnd, StreamId,
 };
 use crate::command::CommandRef;
-use crate::copy_targets::Guest;
 use crate::counting::{Access, ConnectionCount};
-use crate::directory::TargetNodes;
 use crate::error::StartError;
+use crate::front::iscsi::copy_targets::Guest;
+use crate::front::iscsi::directory::TargetNodes;
 use crate::past_uses::Host;
-use crate::wire::iscsi_port;
 use crate::writes::writer;
 
 /// What the shard calls this wire.

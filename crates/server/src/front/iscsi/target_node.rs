@@ -9,9 +9,11 @@ use sanwire_core::{Instant, Lun, NexusId, Peer};
 use sanwire_device::{LogicalUnit, LogicalUnits};
 use sanwire_io::interface;
 use sanwire_iscsi::{Authentication, Credential, IscsiName, NameError, TargetId};
+use sanwire_scsi::vpd::TargetPort;
 
 use crate::allow::AllowList;
-use crate::copy_targets::Neighbours;
+use crate::front::iscsi::copy_targets::Neighbours;
+use crate::inventory::{Inventory, change_units};
 
 /// The authority that names the targets of volumes for which the configuration has none.
 const AUTHORITY: &str = "iqn.2026-11.org.sanwire";
@@ -106,6 +108,22 @@ pub enum TargetNodeError {
         /// The name.
         target: IscsiName,
     },
+}
+
+/// The target port that a portal group is to an iSCSI target (RFC 7143 4.4.1), in a target port group of its own: states are
+/// those of portal groups. Numbers begin behind that of HyperSCSI.
+pub(crate) fn iscsi_port(target: &IscsiName, group_tag: u16) -> TargetPort {
+    TargetPort {
+        relative_id: iscsi_port_id(group_tag),
+        group: group_tag,
+        port_name: Some(format!("{target},t,0x{group_tag:04x}")),
+        device_name: Some(target.to_string()),
+    }
+}
+
+/// The relative identifier of the port that a portal group is.
+pub(crate) fn iscsi_port_id(group_tag: u16) -> u16 {
+    group_tag.saturating_add(1)
 }
 
 /// One iSCSI target that is served.
@@ -244,9 +262,7 @@ impl TargetNodeTable {
     }
 }
 
-type Disks = BTreeMap<Lun, Arc<LogicalUnit>>;
-
-fn disks_of(config: &TargetNodeConfig, volumes: &LogicalUnits) -> Result<Disks, TargetNodeError> {
+fn disks_of(config: &TargetNodeConfig, volumes: &LogicalUnits) -> Result<Inventory, TargetNodeError> {
     let served = volumes.iter();
     let mut seen = BTreeSet::new();
     let disk_of = |(lun, volume): (&Lun, &String)| {
@@ -260,20 +276,6 @@ fn disks_of(config: &TargetNodeConfig, volumes: &LogicalUnits) -> Result<Disks, 
         }
     };
     config.units.iter().map(disk_of).collect()
-}
-
-/// Brings the units of a target to what they should be; those that stay are not touched.
-pub(crate) fn change_units(units: &LogicalUnits, mut disks: Disks) {
-    for (lun, old) in units.iter() {
-        match disks.get(&lun) {
-            Some(disk) if Arc::ptr_eq(disk, &old) => drop(disks.remove(&lun)),
-            _ => drop(units.remove(lun)),
-        }
-    }
-    for (lun, disk) in disks {
-        let added = units.add_shared(lun, disk);
-        debug_assert!(added.is_ok(), "a target has no more units than there are volumes, and the number is free");
-    }
 }
 
 #[cfg(test)]

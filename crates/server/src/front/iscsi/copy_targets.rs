@@ -9,8 +9,8 @@ use sanwire_device::{CopyTargetResolver, LogicalUnit, LogicalUnits, Reached};
 use sanwire_iscsi::{Credential, IscsiName, Isid, TargetId};
 use sanwire_scsi::vpd::Designator;
 
-use crate::directory::TargetNodes;
-use crate::target_node::TargetNode;
+use crate::front::iscsi::directory::TargetNodes;
+use crate::front::iscsi::target_node::TargetNode;
 
 /// Who has a session with a target.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use sanwire_core::{ClientId, Peer};
 use sanwire_device::LogicalUnits;
 
 use super::config::ClientConfig;
-use crate::target_node::change_units;
+use crate::inventory::change_units;
 
 /// The units of the clients that have sessions.
 #[derive(Debug)]

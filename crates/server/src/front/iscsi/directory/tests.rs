@@ -125,7 +125,7 @@ fn each_portal_group_is_a_group_of_one_port() {
     let (active, standby) = (AccessState::ActiveOptimized, AccessState::Standby);
     assert_eq!(groups("both"), [(1, active, vec![2]), (2, active, vec![3])]);
     assert_eq!(groups("second"), [(2, active, vec![3])]);
-    let port = crate::wire::iscsi_port(&name("both"), 2);
+    let port = crate::front::iscsi::target_node::iscsi_port(&name("both"), 2);
     assert_eq!((port.group, port.relative_id), (2, 3), "page 83h says the same");
 
     let set = |group, state, only: Option<&str>| exports.set_access_state(group, state, only.map(name).as_ref());

@@ -12,9 +12,10 @@ use sanwire_iscsi::{
 };
 use sanwire_scsi::port_groups::AccessState;
 
-use crate::copy_targets::{Guests, Neighbours};
-use crate::target_node::{Departures, TargetNode, TargetNodeConfig, TargetNodeError, TargetNodeTable};
-use crate::wire::iscsi_port_id;
+use crate::front::iscsi::copy_targets::{Guests, Neighbours};
+use crate::front::iscsi::target_node::{
+    Departures, TargetNode, TargetNodeConfig, TargetNodeError, TargetNodeTable, iscsi_port_id,
+};
 
 /// The targets of a server, shared by all its threads.
 #[derive(Debug)]

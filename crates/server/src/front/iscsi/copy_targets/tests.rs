@@ -7,7 +7,7 @@ use sanwire_store::RamStore;
 
 use super::*;
 use crate::allow::AllowList;
-use crate::target_node::TargetNodeConfig;
+use crate::front::iscsi::target_node::TargetNodeConfig;
 
 const FAR: &str = "192.0.2.9";
 const ASKING: NexusId = NexusId(1);

@@ -127,6 +127,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
             cdb,
             data_out: (!data.is_empty()).then(|| data.into()),
             tells_residual: u.arbitrary()?,
+            receipts: 0,
             data_in_max_bytes: room,
             may_share: u.arbitrary()?,
             piece: if u.ratio(1, 4)? {

@@ -121,6 +121,7 @@ impl World {
             data_out,
             tells_residual: false,
             piece: None,
+            receipts: 0,
             data_in_max_bytes: 1 << 20,
             may_share: true,
         };

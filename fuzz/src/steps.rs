@@ -197,7 +197,7 @@ fn message_head(u: &mut Unstructured<'_>, numbers: &mut Numbers, opcode: Opcode)
         let protection = *u.choose(&Protection::ALL)?;
         let answer = (!u.ratio(1, 8)?).then_some(answer);
         let unit = UnitTerms { protection, is_compressible: u.arbitrary()? };
-        return Ok(ReplyHead { number, unit, answer }.write().to_vec());
+        return Ok(ReplyHead { number, unit, receipt: u.int_in_range(0..=3)?, answer }.write().to_vec());
     }
     numbers.command = numbers.command.max(number.saturating_add(1)).min(number.saturating_add(2000));
     let ask = match u.int_in_range(0..=7u8)? {
@@ -210,6 +210,7 @@ fn message_head(u: &mut Unstructured<'_>, numbers: &mut Numbers, opcode: Opcode)
     let head = RequestHead {
         number,
         settled_below,
+        receipts: u.int_in_range(0..=3)?,
         lun: [0, u.int_in_range(0..=2u8)?, 0, 0, 0, 0, 0, 0],
         data_in_max_bytes: u32::from(u.arbitrary::<u16>()?),
         ask,

@@ -67,6 +67,8 @@ local f = {
     data = ProtoField.bytes("sanwire.data", "Data"),
 
     command = ProtoField.uint64("sanwire.command", "Command number", base.DEC),
+    receipts = ProtoField.uint16("sanwire.receipts", "Receipts that the client had", base.DEC),
+    receipt = ProtoField.uint16("sanwire.receipt", "Receipt", base.DEC),
     settled_below = ProtoField.uint64("sanwire.settled_below", "Settled below", base.DEC),
     lun = ProtoField.bytes("sanwire.lun", "LUN"),
     lun_number = ProtoField.uint16("sanwire.lun.number", "LUN number", base.DEC),
@@ -231,7 +233,7 @@ local function request_head(r, pinfo, connection)
     if kind == 0 then
         local taken, length_item = r:add(f.cdb_length, 1)
         local length = taken:uint()
-        r:add(f.reserved, 2)
+        r:add(f.receipts, 2)
         if length == 0 or length > 32 then
             r:illegal(length_item)
             return "bad command block"
@@ -242,7 +244,7 @@ local function request_head(r, pinfo, connection)
         return string.format("#%s %s", tostring(number), COMMANDS[code] or string.format("operation 0x%02x", code))
     end
     local code = r:enum(f.task_function, FUNCTIONS)
-    r:add(f.reserved, 2)
+    r:add(f.receipts, 2)
     local task = r:add(f.task, 8):uint64()
     return string.format("#%s %s of #%s", tostring(number), FUNCTIONS[code] or "function?", tostring(task))
 end
@@ -270,7 +272,7 @@ local function reply_head(r, pinfo, connection)
     end
     r:enum(f.demanded, PROTECTIONS)
     r:add(f.incompressible, 1)
-    r:add(f.reserved, 2)
+    r:add(f.receipt, 2)
     r:add(f.sense, length:uint())
     link(r.tree, replies, requests, f.request_in, key(connection, number), pinfo)
     return string.format("#%s %s", tostring(number), text)

@@ -8,7 +8,7 @@ use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::port_groups::AccessState;
 use sanwire_scsi::vpd::page;
 use sanwire_scsi::{
-    AdditionalSense, CommandSet, CommandStandard, Operation, PrimaryCommand, Sense, SenseKey, Task, log,
+    AdditionalSense, CommandSet, CommandStandard, Operation, PrimaryCommand, Receipt, Sense, SenseKey, Task, log,
     operation_code, report,
 };
 use sanwire_store::Geometry;
@@ -30,6 +30,8 @@ pub(crate) struct Beginning<'a> {
     pub(crate) memory: &'a Region,
     /// What its reply will say of its data.
     pub(crate) account: Cell<Account>,
+    /// Of the answer, if it is one at once and must be known to have arrived.
+    pub(crate) receipt: Cell<Option<Receipt>>,
     pub(crate) now: Instant,
 }
 
@@ -176,7 +178,9 @@ impl Beginning<'_> {
             unit.nexuses.see(self.nexus);
         }
         if page == Some(page::WRITE_VERIFIER) {
-            return Ok(self.units.write_verifier(self.nexus, unit, as_writer).to_page());
+            let (verifier, receipt) = self.units.write_verifier(self.nexus, unit, as_writer);
+            self.receipt.set(receipt);
+            return Ok(verifier.to_page());
         }
         control::inquiry(page, unit, &self.units.port(self.nexus), &self.geometry, piece::transfer_max_bytes(task))
     }

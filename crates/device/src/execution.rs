@@ -171,7 +171,7 @@ impl Execution {
         step: Result<Step, Sense>,
         room_bytes: usize,
         account: Account,
-        nexus: NexusId,
+        (nexus, receipts): (NexusId, u64),
     ) -> Progress {
         let (state, request, is_answered) = match step {
             Ok(Step::Store(state, request) | Step::Later(state, request)) => (state, request, false),
@@ -183,7 +183,7 @@ impl Execution {
         };
         let outlives_its_task = matches!(&state, State::Ongoing(ongoing) if ongoing.outlives_its_task());
         let mut hold = Hold::new(disk, state.claim(&request), nexus);
-        hold.outlives_its_task = outlives_its_task;
+        (hold.outlives_its_task, hold.receipts) = (outlives_its_task, receipts);
         Prepared { execution: Execution { hold, state, account }, request, is_answered }.progress()
     }
 
@@ -207,7 +207,7 @@ impl Execution {
     }
 
     fn go_on(mut self, completion: Completion, memory: &Region) -> Progress {
-        let completion = self.worker_hold().flushed(completion);
+        let (completion, receipt) = self.worker_hold().flushed(completion);
         if !matches!(self.state, State::Read { .. }) {
             self.worker().medium_changed();
         }
@@ -231,7 +231,7 @@ impl Execution {
                 Progress::Wait(Waiting::of(Prepared { execution, request, is_answered: false }))
             }
             // The steps after the first bring what was cut already.
-            over => account.close(&hold.disk, reply(&hold.disk, over, usize::MAX)),
+            over => account.close(&hold.disk, Reply { receipt, ..reply(&hold.disk, over, usize::MAX) }),
         }
     }
 }

@@ -3,8 +3,9 @@
 //! A store says once that it has not made stable what was written: Linux tells it to the next flush of an open file, lets go of the
 //! data, and calls the flush after that a success. But the data may be anybody's, and whoever flushed may have been answered before,
 //! or be gone. So a disk counts the flushes that failed, and the next flush of each nexus that has not heard of the last one fails
-//! too, once, and with it those that the nexus had begun before it was told: which of their answers comes first nobody can say. Who
-//! reads the write verifier page, and says that it heeds it, has heard of it there: the verifier is another one after each failure.
+//! too, and with it all that the nexus gives before the answer is known to have arrived (its [`Receipt`]): which of several answers
+//! comes first nobody can say, and one may be lost with its connection. An initiator that reads the write verifier page, and says that
+//! it heeds it, hears of it there: the verifier is another one after each failure.
 //!
 //! Of two that are at the store together one may have the error of both, and it may be known here after the other's success. So a
 //! success counts only when all that had begun before it have ended, and none has failed meanwhile: also of those of its own nexus,
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
+use sanwire_scsi::Receipt;
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_store::{Completion, ErrorKind, StoreError};
@@ -25,6 +27,11 @@ use crate::unit_attention::UnitAttention;
 
 /// Of so many initiator ports that are away it is remembered what they have heard.
 const AWAY_MAX: usize = 256;
+/// So many answers to one nexus, the last of those that told of failures, are looked for.
+const TOLD_MAX: usize = 64;
+
+/// What an initiator is told, and the receipt of that answer if it tells of failures.
+pub(crate) type Told<T> = (T, Option<Receipt>);
 
 #[derive(Debug)]
 pub(crate) struct Flushes {
@@ -53,8 +60,8 @@ struct State {
 enum Flush {
     /// What it is to make stable is being written, since so many failures: a later one may have taken that along.
     Ahead { failures: u64 },
-    /// The store does it; it was the one of this number that began, when its nexus had been told of so many failures, or, if it is
-    /// nobody's, after so many.
+    /// The store does it; it was the one of this number that began. Its nexus had heard of so many failures when it gave the flush;
+    /// if it is nobody's, it began after so many.
     Working { number: u64, failures: u64 },
     /// The store has done it when so many had begun; `failures` as before.
     Done { begun: u64, failures: u64 },
@@ -63,10 +70,12 @@ enum Flush {
 #[derive(Debug)]
 struct Listener {
     ports: Arc<NexusPorts>,
-    /// How many failures it was told of.
-    told: u64,
-    /// Of how many of them it has heard for certain: it has flushed again since. Who comes back from the same port is told of the
-    /// others once more, for the answer may have been lost with the connection.
+    /// Of how many failures the nexus that it continues had heard.
+    before: u64,
+    /// Which answers told it of failures, and of how many: the last of these.
+    told: VecDeque<(Receipt, u64)>,
+    /// Of how many it has heard for certain: it has given a command since. An initiator that comes back from the same port is told
+    /// of the others once more, for the answer may have been lost with the connection.
     heard: u64,
     /// It heeds the write verifier page: it looks there when it is told to.
     reads_page: bool,
@@ -92,7 +101,9 @@ impl Flushes {
         let state = &mut *self.lock();
         if !state.listeners.contains_key(&nexus) {
             let heard = state.come_back(&ports.initiator).unwrap_or_else(|| state.heard_by_newcomer(&ports.initiator));
-            state.listeners.insert(nexus, Listener { ports, told: heard, heard, reads_page: false });
+            state
+                .listeners
+                .insert(nexus, Listener { ports, before: heard, told: VecDeque::new(), heard, reads_page: false });
         }
     }
 
@@ -105,14 +116,17 @@ impl Flushes {
         state.away.push_back((ports.initiator.clone(), heard));
     }
 
-    /// The verifier as it is now, for a nexus that heeds it; `None` when there is none.
-    pub(crate) fn tell_verifier(&self, nexus: NexusId) -> Option<[u8; 16]> {
+    /// The verifier as it is now, for a nexus that heeds it, with the receipt of the answer if that tells of failures; `None` when
+    /// there is none.
+    pub(crate) fn tell_verifier(&self, nexus: NexusId) -> Option<Told<[u8; 16]>> {
         let first = self.verifier?;
         let state = &mut *self.lock();
-        if let Some(listener) = state.listeners.get_mut(&nexus) {
-            (listener.told, listener.reads_page) = (state.failures, true);
-        }
-        Some(verifier_after(first, state.failures))
+        let failures = state.failures;
+        let receipt = state.listeners.get_mut(&nexus).and_then(|listener| {
+            listener.reads_page = true;
+            listener.tell(failures)
+        });
+        Some((verifier_after(first, failures), receipt))
     }
 
     /// The verifier as it is now.
@@ -126,14 +140,16 @@ impl Flushes {
         state.put(Flush::Ahead { failures: state.failures })
     }
 
-    /// A flush begins, by this nexus if it is somebody's, at its place if it has one: its place until [`Flushes::end`].
-    pub(crate) fn begin(&self, by: Option<NexusId>, place: Option<u32>) -> u32 {
+    /// A flush begins, by this nexus if it is somebody's, which had the answers up to this receipt when it gave the flush; at its place
+    /// if it has one: its place until [`Flushes::end`].
+    pub(crate) fn begin(&self, by: Option<(NexusId, u64)>, place: Option<u32>) -> u32 {
         let state = &mut *self.lock();
         state.begun += 1;
         let mut failures = state.failures;
-        if let Some(listener) = by.and_then(|nexus| state.listeners.get_mut(&nexus)) {
-            listener.heard = listener.told;
-            failures = listener.told;
+        if let Some((nexus, receipts)) = by
+            && let Some(listener) = state.listeners.get_mut(&nexus)
+        {
+            failures = listener.heard_with(receipts);
         }
         let own = place.and_then(|at| state.under_way.get_mut(at as usize)?.take());
         if let Some(Flush::Ahead { failures: before }) = own {
@@ -160,22 +176,23 @@ impl Flushes {
         self.lock().under_way.get_mut(place as usize).into_iter().for_each(|flush| *flush = None);
     }
 
-    /// A flush has failed, and this nexus is told. Gives those that must look at the page.
+    /// A flush has failed, and this nexus is told. Gives those that must look at the page, and the receipt of the answer.
     #[must_use]
-    pub(crate) fn failed(&self, told: Option<NexusId>) -> Vec<NexusId> {
+    pub(crate) fn failed(&self, told: Option<NexusId>) -> (Vec<NexusId>, Option<Receipt>) {
         let state = &mut *self.lock();
         state.failures += 1;
-        if let Some(listener) = told.and_then(|nexus| state.listeners.get_mut(&nexus)) {
-            listener.told = state.failures;
-        }
+        let listener = told.and_then(|nexus| state.listeners.get_mut(&nexus));
+        let receipt = listener.and_then(|listener| listener.tell(state.failures));
         if let (Some(first), Some(keeper)) = (self.verifier, &self.keeper) {
             keeper.renew(verifier_after(first, state.failures));
         }
-        state.listeners.iter().filter(|(_, listener)| listener.reads_page).map(|(nexus, _)| *nexus).collect()
+        let readers = state.listeners.iter().filter(|(_, listener)| listener.reads_page);
+        (readers.map(|(nexus, _)| *nexus).collect(), receipt)
     }
 
-    /// The flush at this place has succeeded: what this nexus is told, if it is one's.
-    pub(crate) fn succeeded(&self, by: Option<NexusId>, place: u32, completion: Completion) -> Completion {
+    /// The flush at this place has succeeded: what this nexus is told, if it is one's, and the receipt of the answer if that tells of
+    /// failures.
+    fn succeeded(&self, by: Option<NexusId>, place: u32, completion: Completion) -> Told<Completion> {
         let state = &mut *self.lock();
         let known = match state.under_way.get(place as usize).copied().flatten() {
             Some(Flush::Ahead { failures } | Flush::Working { failures, .. } | Flush::Done { failures, .. }) => {
@@ -183,15 +200,41 @@ impl Flushes {
             }
             None => state.failures,
         };
-        if let Some(listener) = by.and_then(|nexus| state.listeners.get_mut(&nexus)) {
-            listener.told = state.failures;
+        if known == state.failures {
+            return (completion, None);
         }
-        if known == state.failures { completion } else { Err(StoreError::new(ErrorKind::Unwritable, 0)) }
+        let listener = by.and_then(|nexus| state.listeners.get_mut(&nexus));
+        let receipt = listener.and_then(|listener| listener.tell(state.failures));
+        (Err(StoreError::new(ErrorKind::Unwritable, 0)), receipt)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics between two writes to the state: a poisoned one is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener {
+    /// An answer tells it of so many failures: the receipt of that, unless it has heard of them.
+    fn tell(&mut self, failures: u64) -> Option<Receipt> {
+        if self.heard == failures {
+            return None;
+        }
+        if self.told.len() == TOLD_MAX {
+            let first = self.told.pop_front().map(|(_, failures)| failures);
+            self.before = first.filter(|failures| *failures <= self.heard).unwrap_or(self.before);
+        }
+        let receipt = Receipt::default();
+        self.told.push_back((receipt.clone(), failures));
+        Some(receipt)
+    }
+
+    /// Of how many failures it had heard when it gave a command and had the answers up to this receipt.
+    fn heard_with(&mut self, receipts: u64) -> u64 {
+        let had = self.told.iter().rev().find(|(receipt, _)| receipt.is_among(receipts));
+        let heard = had.map_or(self.before, |(_, failures)| *failures);
+        self.heard = self.heard.max(heard);
+        heard
     }
 }
 
@@ -242,14 +285,18 @@ impl LogicalUnit {
     }
 
     /// What the write verifier page tells; `heeding`: the nexus that goes by that, which is the writer of this name.
-    pub(crate) fn write_verifier(&self, heeding: Option<NexusId>, writer: Option<[u8; 16]>) -> WriteVerifier {
-        let verifier = heeding.map_or_else(|| self.flushes.verifier(), |nexus| self.flushes.tell_verifier(nexus));
-        let Some(verifier) = verifier else {
-            return WriteVerifier { is_stable: true, verifier: [0; 16], tenure: None };
+    /// With the receipt of the answer, if it tells of failures.
+    pub(crate) fn write_verifier(&self, heeding: Option<NexusId>, writer: Option<[u8; 16]>) -> Told<WriteVerifier> {
+        let told = match heeding {
+            Some(nexus) => self.flushes.tell_verifier(nexus),
+            None => self.flushes.verifier().map(|verifier| (verifier, None)),
+        };
+        let Some((verifier, receipt)) = told else {
+            return (WriteVerifier { is_stable: true, verifier: [0; 16], tenure: None }, None);
         };
         let offer = |(nexus, writer)| self.tenures.offer(nexus, writer, &self.exclusion, &self.nexuses);
         let tenure = heeding.zip(writer).and_then(offer);
-        WriteVerifier { is_stable: false, verifier, tenure: tenure.map(|tenure| tenure.id) }
+        (WriteVerifier { is_stable: false, verifier, tenure: tenure.map(|tenure| tenure.id) }, receipt)
     }
 
     /// The store could not make stable what was written, by whomever, and may have let go of it: everybody hears of that with his
@@ -273,21 +320,19 @@ impl LogicalUnit {
         done
     }
 
-    fn tell_failure(&self, told: Option<NexusId>) {
-        let readers = self.flushes.failed(told);
+    fn tell_failure(&self, told: Option<NexusId>) -> Option<Receipt> {
+        let (readers, receipt) = self.flushes.failed(told);
         self.nexuses.raise_for(UnitAttention::InquiryChanged, readers.into_iter());
+        receipt
     }
 
     /// What a flush comes to that has ended so at the store; `by`: the nexus that hears of it for all that it has written, if any does;
-    /// `place`: its own, if it must be a success for somebody.
-    pub(crate) fn flushed(&self, by: Option<NexusId>, place: Option<u32>, completion: Completion) -> Completion {
+    /// `place`: its own, if it must be a success for somebody. With the receipt of the answer, if that tells of failures.
+    pub(crate) fn flushed(&self, by: Option<NexusId>, place: Option<u32>, completion: Completion) -> Told<Completion> {
         match (place, completion) {
-            (_, failed @ Err(_)) => {
-                self.tell_failure(by);
-                failed
-            }
+            (_, failed @ Err(_)) => (failed, self.tell_failure(by)),
             (Some(place), done) => self.flushes.succeeded(by, place, done),
-            (None, done) => done,
+            (None, done) => (done, None),
         }
     }
 }

@@ -7,7 +7,7 @@ use sanwire_buffer::Region;
 use sanwire_core::{ClientId, Instant, Lun, NexusId};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
-use sanwire_scsi::{Cdb, Identity, Reply, Sense, Status, Task};
+use sanwire_scsi::{Cdb, Identity, Receipts, Reply, Sense, Status, Task};
 use sanwire_store::{
     Allocation, CompletionQueue, ErrorKind, Geometry, Outcome, Request, ResizeError, Space, Started, Store, StoreError,
     blocking,
@@ -162,13 +162,15 @@ pub(crate) struct World {
     pub(crate) units: LogicalUnits,
     pub(crate) store: Arc<TestStore>,
     pub(crate) memory: Region,
+    /// The answers that are on their way to their initiators.
+    pub(crate) receipts: Mutex<Receipts<()>>,
 }
 
 impl World {
     pub(crate) fn new(geometry: Geometry, write_cache: bool) -> Self {
         let (units, store) = (LogicalUnits::new(), TestStore::new(geometry));
         units.add(lun(0), disk("vol", store.clone(), write_cache)).unwrap();
-        World { units, store, memory: Region::new(4 << 20).unwrap() }
+        World { units, store, memory: Region::new(4 << 20).unwrap(), receipts: Mutex::default() }
     }
 
     pub(crate) fn small() -> Self {
@@ -199,7 +201,15 @@ impl World {
     pub(crate) fn finish(&self, mut progress: Progress) -> Reply {
         for _ in 0..20_000 {
             match progress {
-                Progress::Done(reply) | Progress::Piece(reply, _) => return reply,
+                Progress::Done(reply) | Progress::Piece(reply, _) => {
+                    let receipt = reply.receipt.clone();
+                    if let Some(receipt) = receipt {
+                        let receipts = &mut *self.receipts.lock().unwrap();
+                        receipts.retain(|()| false);
+                        receipts.issue(receipt, ());
+                    }
+                    return reply;
+                }
                 Progress::Abort(execution, _) => {
                     progress = self.units.resume(execution, Ok(Outcome::Done), &self.memory);
                 }
@@ -258,6 +268,9 @@ pub(crate) fn lun(number: u16) -> Lun {
     Lun::new(number).unwrap()
 }
 
+/// The initiator had all answers that were sent when it gave the command.
+const HAS_ALL: u64 = u64::MAX - 1;
+
 pub(crate) fn task(cdb: impl Into<Cdb>, data_out: &[u8]) -> Task {
     let data_out = (!data_out.is_empty()).then(|| data_out.to_vec().into());
     Task {
@@ -268,5 +281,6 @@ pub(crate) fn task(cdb: impl Into<Cdb>, data_out: &[u8]) -> Task {
         data_in_max_bytes: 1 << 20,
         may_share: true,
         piece: None,
+        receipts: HAS_ALL,
     }
 }

@@ -21,6 +21,7 @@ use crate::copy_targets::{CopyTargetResolver, Reached};
 use crate::dispatch::{Beginning, cut};
 use crate::disturbances;
 use crate::execution::{Account, Execution, Progress, Waiting};
+use crate::flushes::Told;
 use crate::logical_unit::{LogicalUnit, check_condition};
 use crate::nexus::NexusPorts;
 use crate::port_groups::PortGroups;
@@ -211,7 +212,7 @@ impl LogicalUnits {
     }
 
     /// What the initiator is told of its writes; `as_writer`: it heeds that.
-    pub(crate) fn write_verifier(&self, nexus: NexusId, disk: &LogicalUnit, as_writer: bool) -> WriteVerifier {
+    pub(crate) fn write_verifier(&self, nexus: NexusId, disk: &LogicalUnit, as_writer: bool) -> Told<WriteVerifier> {
         let writer = self.lock().get(&nexus).and_then(|member| member.writer);
         disk.write_verifier(as_writer.then_some(nexus), writer)
     }
@@ -294,8 +295,8 @@ impl LogicalUnits {
         let room_bytes = task.data_in_max_bytes as usize;
         let mut geometry = disk.store().geometry();
         geometry.read_only |= self.is_read_only();
-        let account = Cell::new(Account::Even);
-        let begun = Beginning { units: self, unit: &disk, geometry, nexus, memory, account, now };
+        let (account, receipt) = (Cell::new(Account::Even), Cell::new(None));
+        let begun = Beginning { units: self, unit: &disk, geometry, nexus, memory, account, receipt, now };
         let step = match begun.step(&mut task) {
             Ok(step) => Ok(step),
             Err(Refusal::Sense(sense)) => Err(sense),
@@ -305,8 +306,11 @@ impl LogicalUnits {
             Err(Refusal::Busy) => return Progress::Done(Reply::bare(Status::Busy)),
             Err(Refusal::NoMemory) => return Progress::NoMemory(task),
         };
-        let account = begun.account.get();
-        Execution::begin(disk, step, room_bytes, account, nexus)
+        let (account, receipt) = (begun.account.get(), begun.receipt.take());
+        match Execution::begin(disk, step, room_bytes, account, (nexus, task.receipts)) {
+            Progress::Done(reply) => Progress::Done(Reply { receipt, ..reply }),
+            progress => progress,
+        }
     }
 
     /// Asks again whether a command may go on.

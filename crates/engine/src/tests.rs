@@ -104,6 +104,7 @@ fn task(cdb: sanwire_scsi::Cdb, room_bytes: usize, data: Option<Vec<u8>>) -> Tas
         data_out: data.map(Into::into),
         tells_residual: false,
         piece: None,
+        receipts: 0,
         data_in_max_bytes: room_bytes as u32,
         may_share: true,
     }

@@ -18,6 +18,7 @@ pub mod mode;
 mod node_name;
 mod operation;
 pub mod port_groups;
+mod receipt;
 pub mod report;
 pub mod reservation;
 mod sense;
@@ -37,6 +38,7 @@ pub use node_name::{IscsiName, NameError};
 pub use operation::{
     CommandSet, CommandStandard, Features, Operation, code as operation_code, goes_in_pieces, length_field,
 };
+pub use receipt::{Receipt, Receipts};
 pub use sense::{AdditionalSense, FIXED_BYTES, FailedSegment, FieldPointer, Sense, SenseKey};
 pub use task::{Cdb, Piece, Reply, Rest, Status, Task};
 pub use unmap::{UnmapList, unmap_parameters};

@@ -6,6 +6,8 @@ use std::ops::Deref;
 use sanwire_buffer::{Slice, Slices};
 use sanwire_core::Lun;
 
+use crate::Receipt;
+
 /// A command descriptor block of up to 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Cdb {
@@ -110,6 +112,8 @@ pub struct Task {
     pub may_share: bool,
     /// Which piece of the command this is, over a wire that can carry a long transfer in pieces.
     pub piece: Option<Piece>,
+    /// Of the answers of its nexus with a [`Receipt`], the initiator had all up to this number when it gave the command.
+    pub receipts: u64,
 }
 
 impl Task {
@@ -158,13 +162,15 @@ pub struct Reply {
     pub data_out_bytes: Option<u64>,
     /// The command is well so far, but not over: this is left of it. Never for a task without a [`Piece`].
     pub rest: Option<Rest>,
+    /// Must be known to have arrived.
+    pub receipt: Option<Receipt>,
 }
 
 impl Reply {
     /// A status and nothing else.
     #[must_use]
     pub fn bare(status: Status) -> Self {
-        Reply { status, sense: Vec::new(), data_in: None, data_out_bytes: None, rest: None }
+        Reply { status, sense: Vec::new(), data_in: None, data_out_bytes: None, rest: None, receipt: None }
     }
 
     /// Success, with data or without.

@@ -147,6 +147,7 @@ mod tests {
             data_out: None,
             tells_residual: false,
             piece: None,
+            receipts: 0,
             data_in_max_bytes: 0,
             may_share: true,
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_core::NexusId;
-use sanwire_scsi::Sense;
+use sanwire_scsi::{Receipt, Sense};
 use sanwire_store::Completion;
 
 use crate::exclusion::{Claim, Lane, Permit};
@@ -26,6 +26,8 @@ pub(crate) struct Hold {
     flushing: Flushing,
     /// The flush's place among those of the disk, while there is one.
     place: u32,
+    /// Up to which receipt its initiator had the answers when it gave the command.
+    pub(super) receipts: u64,
 }
 
 /// Whether a command's store makes stable what was written.
@@ -54,6 +56,7 @@ impl Hold {
             outlives_its_task: false,
             flushing,
             place: 0,
+            receipts: 0,
         };
         hold.enter(claim);
         hold
@@ -89,19 +92,20 @@ impl Hold {
     pub(super) fn begin_flush(&mut self, is_heard: bool) {
         let place = (self.flushing == Flushing::Ahead).then_some(self.place);
         self.flushing = if is_heard { Flushing::Heard } else { Flushing::Unheard };
-        self.place = self.disk.flushes.begin(self.flusher(), place);
+        self.place = self.disk.flushes.begin(self.flusher().map(|nexus| (nexus, self.receipts)), place);
     }
 
-    /// What the flush comes to, if this was one, which has ended so at the store.
-    pub(super) fn flushed(&mut self, completion: Completion) -> Completion {
+    /// What the flush comes to, if this was one, which has ended so at the store; with the receipt of the answer, if that tells of
+    /// flushes that failed.
+    pub(super) fn flushed(&mut self, completion: Completion) -> (Completion, Option<Receipt>) {
         if !self.is_flushing() {
-            return completion;
+            return (completion, None);
         }
         let is_heard = self.flushing != Flushing::Unheard;
         let by = self.flusher().filter(|_| is_heard);
-        let completion = self.disk.flushed(by, is_heard.then_some(self.place), completion);
+        let told = self.disk.flushed(by, is_heard.then_some(self.place), completion);
         self.end_flush();
-        completion
+        told
     }
 
     pub(super) fn flushing(&self) -> Flushing {

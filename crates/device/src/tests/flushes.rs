@@ -2,7 +2,7 @@
 
 use sanwire_core::NexusId;
 use sanwire_scsi::vpd::WriteVerifier;
-use sanwire_scsi::{AdditionalSense, Cdb, Extent, Reply, Sense, SenseKey, Status, build};
+use sanwire_scsi::{AdditionalSense, Cdb, Extent, Reply, Sense, SenseKey, Status, Task, build};
 use sanwire_store::{Completion, ErrorKind, Outcome, ResizeError, StoreError, blocking};
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, World, lun, ports, sense, task};
@@ -397,4 +397,46 @@ fn who_comes_back_before_it_has_flushed_again_is_told_once_more() {
     world.units.nexus_established(again, ports(OTHER.0, 1));
     world.run(again, build::test_unit_ready(), &[]);
     assert_eq!(world.flushes(again), [Some(LOST), None, None]);
+}
+
+/// Two programs behind one initiator: the second flush was on its way when the first one failed.
+#[test]
+fn a_flush_given_before_the_answer_of_a_failed_one_has_arrived_fails_too() {
+    let world = World::of(&[NEXUS]);
+    let given = |receipts| Task { receipts, ..task(flush(), &[]) };
+    assert_eq!(told(&world.failing(NEXUS, flush(), &[])), Some(LOST));
+    assert_eq!(told(&world.run_task(NEXUS, given(0))), Some(LOST));
+    assert_eq!(told(&world.run_task(NEXUS, given(1))), None);
+    assert_eq!(told(&world.run_task(NEXUS, given(0))), Some(LOST), "it was given before that");
+    assert_eq!(told(&world.run_task(NEXUS, given(2))), None);
+}
+
+/// The connection of the answer is gone; what was given meanwhile is given again in the next session.
+#[test]
+fn a_lost_answer_of_a_failed_flush_is_given_again_after_another_flush() {
+    let world = World::of(&[OTHER]);
+    assert_eq!(told(&world.failing(OTHER, flush(), &[])), Some(LOST));
+    let under_way = world.begin(OTHER, Task { receipts: 0, ..task(flush(), &[]) });
+    world.units.nexus_lost(OTHER);
+    world.finish(under_way);
+    let again = NexusId(4);
+    world.units.nexus_established(again, ports(OTHER.0, 1));
+    world.run(again, build::test_unit_ready(), &[]);
+    assert_eq!(world.flushes(again), [Some(LOST), None, None]);
+}
+
+/// Its answer may have come later than the flush was given.
+#[test]
+fn a_flush_given_before_the_verifier_was_read_fails() {
+    let world = World::small();
+    world.replace(Volatility { verifier: [9; 16], has_failed: false, tenure: None, keeper: None });
+    let world = world.with(&[NEXUS, OTHER]);
+    let look = || world.run(OTHER, build::write_verifier(255), &[]);
+    look();
+    world.failing(NEXUS, flush(), &[]);
+    assert_eq!(told(&world.run(OTHER, build::test_unit_ready(), &[])), Some(LOOK));
+    let had = world.receipts.lock().unwrap().issued();
+    look();
+    assert_eq!(told(&world.run_task(OTHER, Task { receipts: had, ..task(flush(), &[]) })), Some(LOST));
+    assert_eq!(world.flushes(OTHER), [None; 3]);
 }

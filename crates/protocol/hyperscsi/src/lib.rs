@@ -20,6 +20,7 @@ mod keys;
 mod noise;
 mod option_exchange;
 mod options;
+mod receipts;
 mod ring;
 mod server;
 mod succession;

@@ -213,6 +213,7 @@ fn task(line: &str) -> Task {
         data_out: byte.map(|byte| vec![byte; BLOCK_BYTES].into()),
         tells_residual: false,
         piece: None,
+        receipts: 0,
         data_in_max_bytes: if byte.is_some() { 0 } else { BLOCK_BYTES as u32 },
         may_share: true,
     }

@@ -102,6 +102,7 @@ pub fn task(asked: &Asked, share: &Region) -> Option<Task> {
         data_out,
         tells_residual: false,
         piece: None,
+        receipts: 0,
         data_in_max_bytes: room_bytes as u32,
         may_share: true,
     })

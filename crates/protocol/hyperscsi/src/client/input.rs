@@ -269,6 +269,7 @@ impl Client {
             terms.keep_transfer_limit(self.session_limit_bytes);
             info.transfer_limit_bytes = terms.transfer_limit_bytes();
         } else if self.was_connected {
+            self.orders.forget_receipts();
             self.fail(Orders::take_in_doubt, Failure::InDoubt);
             if self.holds_after_restart {
                 self.orders.hold();

@@ -8,6 +8,7 @@ use sanwire_core::{Lun, Protection};
 
 use crate::assembly::Assembly;
 use crate::compression::{expand, expanded_max_bytes};
+use crate::receipts::Received;
 use crate::server::SPAN_MAX;
 use crate::wire::command::{Answer, Ask, Fragment, ReplyHead, RequestHead, UnitTerms};
 use crate::wire::{Header, Opcode, Tag};
@@ -67,6 +68,9 @@ pub(super) enum Placed {
 
 struct Pending {
     number: u64,
+    /// What was settled, and had, when it was given: see [`RequestHead`].
+    settled_below: u64,
+    receipts: u16,
     order: Order,
     assembly: Option<Box<Assembly>>,
     /// The answer's data as far as it has come, when it is compressed.
@@ -94,6 +98,7 @@ pub(super) struct Orders {
     slot_numbers: [u64; COMMANDS_IN_TRANSIT_MAX],
     free: Vec<u16>,
     next_number: u64,
+    received: Received,
     /// What logical units say of their packets; those that have said nothing yet are guarded as strongly as can be, in plain.
     units: BTreeMap<Lun, UnitTerms>,
 }
@@ -109,6 +114,7 @@ impl Orders {
             slot_numbers: [NO_NUMBER; COMMANDS_IN_TRANSIT_MAX],
             free: (0..tags).rev().collect(),
             next_number: 0,
+            received: Received::default(),
             units: BTreeMap::new(),
         }
     }
@@ -124,7 +130,8 @@ impl Orders {
     /// Takes an order in, if a tag is free and fewer than `limit` are taken.
     pub(super) fn insert(&mut self, order: Order, limit: usize) -> Result<(Tag, CommandId), Order> {
         // The server keeps track of so many numbers only: one command that takes long makes the others wait.
-        if self.in_transit() >= limit || self.next_number - self.settled_below() >= SPAN_MAX {
+        let settled_below = self.settled_below();
+        if self.in_transit() >= limit || self.next_number - settled_below >= SPAN_MAX {
             return Err(order);
         }
         let Some(tag) = self.free.pop() else { return Err(order) };
@@ -133,6 +140,8 @@ impl Orders {
         self.slot_numbers[usize::from(tag)] = number;
         self.slots[usize::from(tag)] = Some(Pending {
             number,
+            settled_below,
+            receipts: self.received.up_to(),
             order,
             assembly: None,
             compressed: Vec::new(),
@@ -149,7 +158,6 @@ impl Orders {
 
     /// The request of a tag, to be sent (again).
     pub(super) fn request(&mut self, tag: Tag) -> Option<Asking> {
-        let settled_below = self.settled_below();
         let pending = self.slots.get_mut(usize::from(tag.number()))?.as_mut()?;
         pending.asked = true;
         pending.was_asked = true;
@@ -161,7 +169,8 @@ impl Orders {
         let data_in_max_bytes = pending.order.data_in.as_ref().map_or(0, |frame| frame.len() as u32);
         let head = RequestHead {
             number: pending.number,
-            settled_below,
+            settled_below: pending.settled_below,
+            receipts: pending.receipts,
             lun: lun.to_wire(),
             data_in_max_bytes,
             ask: pending.order.ask,
@@ -202,6 +211,12 @@ impl Orders {
     pub(super) fn unask(&mut self) {
         self.units.clear();
         self.slots.iter_mut().flatten().for_each(|pending| pending.asked = false);
+    }
+
+    /// The server has forgotten the session, and with it which of its replies have arrived.
+    pub(super) fn forget_receipts(&mut self) {
+        self.received = Received::default();
+        self.slots.iter_mut().flatten().for_each(|pending| pending.receipts = 0);
     }
 
     /// The server has forgotten the session: all commands that there are wait.
@@ -324,6 +339,7 @@ impl Orders {
         };
         let data_in_bytes = pending.finish(fragment)?;
         let Some(pending) = slot.take() else { return Ok(Placed::Noted) };
+        self.received.note(reply.receipt);
         if !is_local {
             self.units.insert(pending.order.lun, reply.unit);
         }

@@ -2,7 +2,7 @@
 
 use sanwire_buffer::{Slice, Slices};
 use sanwire_core::{Instant, Lun, NexusId, Path};
-use sanwire_scsi::{Cdb, Reply, Status, Task, operation_code};
+use sanwire_scsi::{Cdb, Receipt, Reply, Status, Task, operation_code};
 
 use super::connection::{Connection, Request};
 use super::session::{Asked, Kept, ReplyTo, Unit};
@@ -96,13 +96,15 @@ impl Server {
     }
 
     fn execute(&mut self, handle: CommandHandle, request: Request, may_share: bool, now: Instant) {
-        let RequestHead { data_in_max_bytes, ask, .. } = request.head;
+        let RequestHead { data_in_max_bytes, ask, settled_below, receipts, .. } = request.head;
         let lun = request.head.logical_unit();
         match ask {
             Ask::Command(cdb) => {
                 let data_in_max_bytes = data_in_max_bytes.min(self.taken_transfer_bytes(handle.nexus));
                 let (data_out, tells_residual, piece) = (request.data, false, None);
-                let task = Task { lun, cdb, data_out, tells_residual, data_in_max_bytes, may_share, piece };
+                let session = self.sessions.get(&handle.nexus);
+                let receipts = session.map_or(0, |session| session.received(settled_below, receipts));
+                let task = Task { lun, cdb, data_out, tells_residual, data_in_max_bytes, may_share, piece, receipts };
                 self.events.push_back(ServerEvent::Command { handle, task });
             }
             Ask::Manage { function: Function::AbortTask, task } => {
@@ -147,7 +149,7 @@ impl Server {
     /// The device has executed a command.
     pub fn reply(&mut self, handle: CommandHandle, reply: Reply, now: Instant) {
         let answer = Answer::Command { status: reply.status, sense: reply.sense };
-        self.answer(handle, answer, reply.data_in, now);
+        self.answer(handle, answer, (reply.data_in, reply.receipt), now);
     }
 
     /// A command has not begun and is not going to, because its session has no connection: it runs when it is asked again.
@@ -160,28 +162,35 @@ impl Server {
 
     /// A task management function has ended.
     pub fn managed(&mut self, handle: CommandHandle, done: bool, now: Instant) {
-        self.answer(handle, Answer::Managed { done }, None, now);
+        self.answer(handle, Answer::Managed { done }, (None, None), now);
     }
 
     /// What came of a request to manage the server: not more than there is room for. Without anything, it was not begun.
     pub fn administered(&mut self, handle: CommandHandle, answer: Option<Slice>, now: Instant) {
-        self.answer(handle, Answer::Administered, answer.map(Slices::from), now);
+        self.answer(handle, Answer::Administered, (answer.map(Slices::from), None), now);
     }
 
     /// A request that was guarded too little: it is not executed, and the client learns how to ask.
     fn demand(&mut self, nexus: NexusId, tag: Tag, number: u64, unit: UnitTerms, now: Instant) {
-        let head = ReplyHead { number, unit, answer: None }.write();
+        let head = ReplyHead { number, unit, receipt: 0, answer: None }.write();
         let to = ReplyTo { tag, protection: Protection::STRONGEST, is_local: false };
         self.send(nexus, to, (NOT_KEPT, Kept { head, data: None, is_compressible: false }), now);
     }
 
-    fn answer(&mut self, handle: CommandHandle, answer: Answer, data: Option<Slices>, now: Instant) {
+    fn answer(
+        &mut self,
+        handle: CommandHandle,
+        answer: Answer,
+        (data, receipt): (Option<Slices>, Option<Receipt>),
+        now: Instant,
+    ) {
         let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
         let Unit { lun, terms, .. } = session.unit(handle.number);
         // The unit may demand more by now.
         let level = lun.map_or(terms.protection, |lun| (self.config.levels)(Some(lun)).max(terms.protection));
         let unit = UnitTerms { protection: level, ..terms };
-        let head = ReplyHead { number: handle.number, unit, answer: Some(answer) }.write();
+        let receipt = receipt.map_or(0, |receipt| session.issue(receipt, handle.number));
+        let head = ReplyHead { number: handle.number, unit, receipt, answer: Some(answer) }.write();
         let kept = Kept { head, data, is_compressible: unit.is_compressible };
         let answered = session.answer(handle.number, kept.clone());
         if let Some(to) = answered.to {

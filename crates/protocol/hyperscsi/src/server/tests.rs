@@ -10,6 +10,7 @@ mod handshakes;
 mod memory;
 mod pauses;
 mod places;
+mod receipts;
 mod refusals;
 mod sessions;
 mod shards;
@@ -402,7 +403,7 @@ fn what_came_in_the_open_is_no_management_and_what_came_sealed_is_no_command() {
     exchange(&mut server, &mut clients, Instant::ZERO);
     let nexus = *server.sessions.keys().next().unwrap();
     for (ask, is_local) in [(Ask::Administer, false), (Ask::Command(build::test_unit_ready()), true)] {
-        let head = RequestHead { number: 0, settled_below: 0, lun: [0; 8], data_in_max_bytes: 512, ask };
+        let head = RequestHead { number: 0, settled_below: 0, receipts: 0, lun: [0; 8], data_in_max_bytes: 512, ask };
         let protection = Protection::STRONGEST;
         let request = Request { tag: Tag::default(), head, data: None, protection, is_local };
         server.handle_request(nexus, path(100), request, Instant::ZERO);

@@ -16,12 +16,13 @@
 //! offset bytes   head of a request                  head of a reply
 //!      0     8  command number                      command number
 //!      8     8  settled below: no lower number      1 byte kind, 1 byte status, 2 bytes sense length,
-//!               will ever be asked about again     1 byte protection of the logical unit, 3 reserved
+//!               will ever be asked about again     1 byte protection of the logical unit, 1 byte flags,
+//!                                                   2 bytes receipt: 0, or a number that is to be told again
 //!     16     8  LUN (SAM-5 4.7)                     sense data
 //!     24     4  room for data-in, in bytes
 //!     28     1  kind: 0 command, 1 task management, 2 management of the server
 //!     29     1  length of the command block, or the function
-//!     30     2  reserved, sent 0
+//!     30     2  the last receipt up to which the client had all when it first gave the command; 0: none
 //!     32        command block, or the number of the task to manage
 //! ```
 
@@ -156,8 +157,10 @@ pub enum Ask {
 pub struct RequestHead {
     /// The command's number in its session: counts from 0, never used twice.
     pub number: u64,
-    /// No lower number will be asked about again.
+    /// No lower number will be asked about again: so it was when the command was first given.
     pub settled_below: u64,
+    /// The client had the replies up to this [`ReplyHead::receipt`] then; 0: it had none, or does not tell.
+    pub receipts: u16,
     /// The eight bytes of the logical unit number.
     pub lun: [u8; 8],
     /// Bytes that the client has room for.
@@ -178,7 +181,7 @@ impl RequestHead {
         let lun = reader.array()?;
         let data_in_max_bytes = reader.u32()?;
         let (kind, detail) = (reader.u8()?, reader.u8()?);
-        reader.u16()?;
+        let receipts = reader.u16()?;
         let ask = match kind {
             0 => Ask::Command(Cdb::new(reader.bytes(usize::from(detail))?).ok_or(Malformed::Field("command block"))?),
             1 => {
@@ -195,7 +198,7 @@ impl RequestHead {
         if settled_below > number {
             return Err(Malformed::Field("settled below"));
         }
-        Ok(RequestHead { number, settled_below, lun, data_in_max_bytes, ask })
+        Ok(RequestHead { number, settled_below, receipts, lun, data_in_max_bytes, ask })
     }
 
     /// The bytes of the head.
@@ -206,16 +209,17 @@ impl RequestHead {
         out.extend(&self.settled_below.to_be_bytes());
         out.extend(&self.lun);
         out.extend(&self.data_in_max_bytes.to_be_bytes());
+        let [high, low] = self.receipts.to_be_bytes();
         match &self.ask {
             Ask::Command(cdb) => {
-                out.extend(&[0, cdb.len() as u8, 0, 0]);
+                out.extend(&[0, cdb.len() as u8, high, low]);
                 out.extend(cdb);
             }
             Ask::Manage { function, task } => {
-                out.extend(&[1, *function as u8, 0, 0]);
+                out.extend(&[1, *function as u8, high, low]);
                 out.extend(&task.to_be_bytes());
             }
-            Ask::Administer => out.extend(&[2, 0, 0, 0]),
+            Ask::Administer => out.extend(&[2, 0, high, low]),
         }
         out
     }
@@ -262,6 +266,8 @@ pub struct ReplyHead {
     pub number: u64,
     /// What the logical unit says.
     pub unit: UnitTerms,
+    /// Not 0: the client is to tell when it has this reply. Such replies are numbered from 1, and after 65,535 from 1 again.
+    pub receipt: u16,
     /// What became of it; `None` when it was not executed because the request was guarded less than that.
     pub answer: Option<Answer>,
 }
@@ -278,7 +284,7 @@ impl ReplyHead {
         let sense_length = usize::from(reader.u16()?);
         let protection = Protection::from_code(reader.u8()?).ok_or(Malformed::Field("protection"))?;
         let is_compressible = reader.u8()? & INCOMPRESSIBLE == 0;
-        reader.array::<2>()?;
+        let receipt = reader.u16()?;
         let answer = match kind {
             0 => {
                 let status = Status::from_code(code).ok_or(Malformed::Field("status"))?;
@@ -292,7 +298,7 @@ impl ReplyHead {
             TOO_WEAK => None,
             _ => return Err(Malformed::Field("kind of reply")),
         };
-        Ok(ReplyHead { number, unit: UnitTerms { protection, is_compressible }, answer })
+        Ok(ReplyHead { number, unit: UnitTerms { protection, is_compressible }, receipt, answer })
     }
 
     /// The bytes of the head. Sense data beyond [`SENSE_MAX_BYTES`] is cut.
@@ -321,6 +327,7 @@ impl ReplyHead {
         };
         fixed[12] = self.unit.protection as u8;
         fixed[13] = if self.unit.is_compressible { 0 } else { INCOMPRESSIBLE };
+        fixed[14..16].copy_from_slice(&self.receipt.to_be_bytes());
         fixed[10..12].copy_from_slice(&(sense.len() as u16).to_be_bytes());
         let mut out = Head::new();
         out.extend(&fixed);
@@ -341,8 +348,8 @@ mod tests {
             Ask::Manage { function: Function::LogicalUnitReset, task: 77 },
             Ask::Administer,
         ] {
-            let head =
-                RequestHead { number: 9, settled_below: 3, lun: [0, 4, 0, 0, 0, 0, 0, 0], data_in_max_bytes: 7, ask };
+            let lun = [0, 4, 0, 0, 0, 0, 0, 0];
+            let head = RequestHead { number: 9, settled_below: 3, receipts: 0x102, lun, data_in_max_bytes: 7, ask };
             let bytes = head.write();
             assert_eq!(RequestHead::read(&bytes), Ok(head));
             for length in 0..bytes.len() {
@@ -362,7 +369,7 @@ mod tests {
         ] {
             for is_compressible in [true, false] {
                 let unit = UnitTerms { protection: Protection::Aes128Gcm, is_compressible };
-                let head = ReplyHead { number: 1 << 40, unit, answer: answer.clone() };
+                let head = ReplyHead { number: 1 << 40, unit, receipt: 0x304, answer: answer.clone() };
                 assert_eq!(ReplyHead::read(&head.write()), Ok(head));
             }
         }

@@ -11,7 +11,7 @@ use sanwire_hyperscsi::wire::{Opcode, Prefix, Protection};
 #[derive(Default)]
 pub(crate) struct Expected(pub(crate) BTreeMap<&'static str, String>);
 
-pub(crate) const BODY_FIELDS: [&str; 46] = [
+pub(crate) const BODY_FIELDS: [&str; 48] = [
     "sanwire.protection",
     "sanwire.epoch",
     "sanwire.length",
@@ -32,6 +32,8 @@ pub(crate) const BODY_FIELDS: [&str; 46] = [
     "sanwire.data",
     "sanwire.command",
     "sanwire.settled_below",
+    "sanwire.receipts",
+    "sanwire.receipt",
     "sanwire.lun.number",
     "sanwire.room",
     "sanwire.request_kind",
@@ -128,6 +130,7 @@ impl Expected {
             self.set("sanwire.command", head.number);
             self.set("sanwire.demanded", head.unit.protection as u8);
             self.set("sanwire.incompressible", flag(!head.unit.is_compressible));
+            self.set("sanwire.receipt", head.receipt);
             match head.answer {
                 Some(Answer::Command { status, sense }) => {
                     self.set("sanwire.reply_kind", 0);
@@ -147,6 +150,7 @@ impl Expected {
         let head = RequestHead::read(head).unwrap();
         self.set("sanwire.command", head.number);
         self.set("sanwire.settled_below", head.settled_below);
+        self.set("sanwire.receipts", head.receipts);
         self.set("sanwire.lun.number", head.logical_unit().unwrap());
         self.set("sanwire.room", head.data_in_max_bytes);
         match head.ask {

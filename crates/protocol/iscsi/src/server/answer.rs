@@ -164,6 +164,7 @@ impl Session {
     }
 
     pub(super) fn answer(&mut self, at: usize, mut command: Command, reply: Reply, shared: &mut Shared) {
+        reply.receipt.into_iter().for_each(|receipt| self.note_receipt(at, receipt));
         let (before, is_long) = (command.answered_bytes, command.rest.is_some());
         let available = before as usize + reply.data_in.as_ref().map_or(0, |data| data.len());
         let first_number = command.data_number;

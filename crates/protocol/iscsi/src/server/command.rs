@@ -139,6 +139,7 @@ impl Session {
             rest: None,
             answered_bytes: 0,
             phase: Phase::Executing,
+            receipts: self.received_at(Serial(request.command_number)),
         };
         if fault.is_none() && immediate == write_bytes && !announces {
             let number = self.commands.insert(command);
@@ -182,6 +183,7 @@ impl Session {
             // More than the initiator has room for is cut off, and counted: RFC 7143 11.4.5.1.
             data_in_max_bytes: shared.config.transfer_max_bytes,
             may_share,
+            receipts: command.receipts,
             piece: Some(Piece { from_bytes, data_out_bytes: command.write_bytes }),
         };
         shared.events.push_back(ServerEvent::Command { handle: CommandHandle { nexus, number }, target, task });

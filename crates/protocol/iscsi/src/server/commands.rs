@@ -35,6 +35,8 @@ pub(super) struct Command {
     /// Data that was sent with pieces, or that there was no room for, in bytes.
     pub(super) answered_bytes: u32,
     pub(super) phase: Phase,
+    /// Up to which receipt its initiator had the answers when it gave it.
+    pub(super) receipts: u64,
 }
 
 impl Command {

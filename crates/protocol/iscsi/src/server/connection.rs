@@ -149,6 +149,11 @@ impl Connection {
         self.memory.acknowledge(expected, self.status_number);
     }
 
+    /// The number that the next status gets.
+    pub(super) fn status_number(&self) -> Serial {
+        self.status_number
+    }
+
     /// Queues a PDU that carries no status.
     pub(super) fn push(&mut self, mut header: Header, data: Option<Slices>, order: &Order) {
         stamp(&mut header, self.status_number, order);

@@ -85,6 +85,9 @@ impl Session {
         if self.parameters.error_recovery_level > 0 {
             self.connections[at].acknowledge(Serial(U32::<28>::get(&header)));
         }
+        if !matches!(header.opcode(), Some(Opcode::DataOut | Opcode::SnackRequest)) {
+            self.note_received(at, &header);
+        }
         match header.opcode() {
             Some(Opcode::DataOut) => self.handle_data(at, DataOut::read(&header), pdu, shared, now),
             Some(Opcode::SnackRequest) => self.handle_snack(at, SnackRequest::read(&header), &header, shared),

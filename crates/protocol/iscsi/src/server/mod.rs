@@ -15,6 +15,7 @@ mod logout;
 mod manage;
 mod nop;
 mod pieces;
+mod receipts;
 mod recovery;
 mod retransmit_buffer;
 mod session;

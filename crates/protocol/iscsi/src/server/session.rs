@@ -6,12 +6,14 @@ use std::net::IpAddr;
 use sanwire_buffer::{Region, Slices};
 use sanwire_core::quota::{Account, ISCSI_CONNECTIONS_OF_SESSION, Usage};
 use sanwire_core::{Headway, Instant, Lun, NexusId};
+use sanwire_scsi::Receipts;
 
 use super::command_window::{Held, Order};
 use super::commands::{Command, Commands, Phase};
 use super::connection::Connection;
 use super::event::{Admission, Function, ManageHandle, ServerEvent};
 use super::manage::{Asker, Managements};
+use super::receipts::Sent;
 use super::recovery::Suspended;
 use super::shared::{Leaving, Shared, Starved};
 use super::timeouts::Patience;
@@ -83,6 +85,8 @@ pub(super) struct Session {
     pub(super) order: Order,
     pub(super) commands: Commands,
     pub(super) managements: Managements,
+    /// Answers of which it must be known that they have arrived.
+    pub(super) receipts: Receipts<Sent>,
     /// The tag of the next R2T.
     pub(super) next_transfer_tag: u32,
     /// Commands that ended while their data was on its way: it is read and forgotten.
@@ -118,6 +122,7 @@ impl Session {
             order: Order::new(Serial(admitted.request.command_number), commands_max),
             commands: Commands::default(),
             managements: Managements::default(),
+            receipts: Receipts::default(),
             next_transfer_tag: 0,
             lingering: VecDeque::new(),
             patience: Patience::default(),
@@ -248,6 +253,7 @@ impl Session {
         }
         let connection = self.connections.remove(at);
         shared.usages.add(connection.usages());
+        self.lose_receipts(connection.id);
         // What was not acknowledged is sent again by the initiator (RFC 7143 7.2.1).
         self.order.forget(|held| matches!(held, Held::Request(from, _) if *from == connection.id));
         shared.starved.retain(|starved| *starved != Starved::Connection(connection.id));

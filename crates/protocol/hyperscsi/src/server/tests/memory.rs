@@ -83,7 +83,7 @@ impl World {
     /// The same, of a client that says that it has all answers below a number.
     pub(super) fn request_after(&mut self, settled_below: u64, number: u64, ask: Ask) {
         let nexus = *self.server.sessions.keys().next().unwrap();
-        let head = RequestHead { number, settled_below, lun: [0; 8], data_in_max_bytes: 0, ask };
+        let head = RequestHead { number, settled_below, receipts: 0, lun: [0; 8], data_in_max_bytes: 0, ask };
         let protection = Protection::Checksum;
         let request = Request { tag: Tag::default(), head, data: None, protection, is_local: false };
         self.server.handle_request(nexus, path(100), request, self.now);

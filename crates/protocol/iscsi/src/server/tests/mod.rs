@@ -9,6 +9,7 @@ mod manage;
 mod memory;
 mod pieces;
 mod places;
+mod receipts;
 mod recovery;
 mod several;
 mod text;

@@ -95,7 +95,7 @@ pub(crate) enum Permit {
 pub(crate) struct Exclusion {
     /// How many claims are in the queue for which changes may have to wait: also changes that wait themselves.
     exclusive: AtomicU32,
-    /// How many of them are left: for these, reads wait too.
+    /// How many of them are left, or will be: for these, reads wait too.
     left: AtomicU32,
     /// How many writes are under way that did not queue.
     counted: [Stripe; STRIPES],
@@ -118,7 +118,7 @@ struct Entry {
     number: u64,
     claim: Claim,
     has_begun: bool,
-    /// Who holds it is lost, or may be: the claim is left from when it begins.
+    /// Whoever holds it is lost, or may be: the claim is left from when it begins, and what comes later waits for that.
     is_lost: bool,
 }
 
@@ -145,11 +145,17 @@ impl Entry {
         }
     }
 
+    /// Whether reads wait for this one: also before it has begun, for whoever gave it may have given it up long ago.
+    fn is_lost_change(&self) -> bool {
+        self.claim.access == Access::Left || self.is_lost && self.claim.access.is_change()
+    }
+
     fn is_in_the_way_of(&self, other: &Entry) -> bool {
         let is_left = self.claim.access == Access::Left;
         let waits = self.is_exclusive() && self.claim.access == Access::Change && other.claim.access == Access::Change;
+        let is_first = self.is_lost_change() || waits;
         (self.number < other.number || is_left)
-            && (other.claim.conflicts_with(self.claim) || waits && other.claim.range.overlaps(self.claim.range))
+            && (other.claim.conflicts_with(self.claim) || is_first && other.claim.range.overlaps(self.claim.range))
     }
 }
 
@@ -233,7 +239,7 @@ impl Exclusion {
     }
 
     /// Who holds the permit is lost, or may be, and his store works on: nobody comes to the blocks that he changes until he leaves.
-    /// If he waits still, that begins when he may go.
+    /// If he waits still, what has come before goes first.
     pub(crate) fn keep(&self, permit: &mut Permit) {
         let queue = &mut *self.lock();
         match *permit {
@@ -247,10 +253,12 @@ impl Exclusion {
             Permit::Queued(number) => {
                 let own = queue.entries.iter_mut().find(|entry| entry.number == number);
                 let Some(own) = own.filter(|entry| entry.claim.access != Access::Look) else { return };
-                own.is_lost = true;
-                if own.has_begun {
-                    self.alter(own, |entry| entry.claim.access = Access::Left);
-                }
+                self.alter(own, |entry| {
+                    entry.is_lost = true;
+                    if entry.has_begun {
+                        entry.claim.access = Access::Left;
+                    }
+                });
             }
         }
     }
@@ -288,7 +296,7 @@ impl Exclusion {
     /// What tells others that they may have to wait for such a claim.
     fn waiters_of(&self, entry: &Entry) -> impl Iterator<Item = &AtomicU32> {
         let exclusive = entry.is_exclusive().then_some(&self.exclusive);
-        exclusive.into_iter().chain((entry.claim.access == Access::Left).then_some(&self.left))
+        exclusive.into_iter().chain(entry.is_lost_change().then_some(&self.left))
     }
 
     fn counted(&self, lane: Lane) -> &AtomicU32 {

@@ -111,12 +111,15 @@ fn a_change_that_waits_is_not_overtaken() {
 }
 
 #[test]
-fn a_change_that_is_lost_while_it_waits_keeps_its_blocks_when_it_has_begun() {
+fn a_change_that_is_lost_while_it_waits_keeps_its_blocks_from_then_on() {
     let exclusion = Exclusion::default();
     let alone = exclusion.enter(claim(0, 10, Alone), ONE);
     let mut lost = exclusion.enter(claim(0, 10, Change), ONE);
-    exclusion.keep(&mut lost);
     assert!(!exclusion.may_go(&lost) && exclusion.may_go(&exclusion.enter(claim(0, 1, Look), ONE)));
+    exclusion.keep(&mut lost);
+    let read = exclusion.enter(claim(0, 1, Look), ONE);
+    assert!(!exclusion.may_go(&lost) && !exclusion.may_go(&read), "it would see what is overwritten then");
+    exclusion.leave(&read);
     exclusion.requeue(&mut lost);
     exclusion.leave(&alone);
     assert!(exclusion.may_go(&lost));

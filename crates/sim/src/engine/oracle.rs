@@ -48,7 +48,7 @@ struct Entry {
     given: u64,
     /// The order of its end among all that happened.
     ended: Option<u64>,
-    /// Since when nobody else comes to its blocks, while its store works.
+    /// Since when nobody else comes to its blocks.
     kept: Option<u64>,
     /// Since when its store works for it.
     at_store: Option<Instant>,
@@ -121,14 +121,12 @@ impl Oracle {
         }
     }
 
-    /// Nobody comes to the blocks of these commands from now on, as long as their store works for them.
+    /// Nobody comes to the blocks of these commands from now on, until they have ended.
     pub fn keep(&mut self, is_meant: impl Fn(&Asked) -> bool) {
         let step = self.tick();
         for number in &self.active {
             let Some(entry) = self.entries.get_mut(number).filter(|entry| is_meant(&entry.asked)) else { continue };
-            if entry.at_store.is_some() {
-                entry.kept.get_or_insert(step);
-            }
+            entry.kept.get_or_insert(step);
         }
     }
 

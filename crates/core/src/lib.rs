@@ -4,6 +4,7 @@
 //! device can speak of the same logical unit without knowing each other.
 #![forbid(unsafe_code)]
 
+mod device_type;
 mod headway;
 mod id;
 pub mod limits;
@@ -14,6 +15,7 @@ mod size;
 pub mod text;
 mod time;
 
+pub use device_type::DeviceType;
 pub use headway::Headway;
 pub use id::{ClientId, Lun, NexusId, ParseClientIdError};
 pub use net::{LinkId, MacAddress, ParseMacAddressError, Path, Peer, source};

@@ -1,14 +1,15 @@
 //! What a device type has to say: the seam between a logical unit and what it is.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use sanwire_core::NexusId;
 use sanwire_scsi::log::ResourceCounts;
 use sanwire_scsi::{CommandSet, ModeForm, ModeSense, Operation, Sense, Task};
-use sanwire_store::Geometry;
+use sanwire_store::{Geometry, Store};
 
 use crate::dispatch::Beginning;
-use crate::logical_unit::LogicalUnit;
+use crate::logical_unit::{LogicalUnit, MediumError};
 use crate::step::{Refusal, Step};
 
 /// The device server of one type (SAM-5 4.6.4), as far as types differ: [`LogicalUnit`] does what SPC asks of all of them.
@@ -57,6 +58,12 @@ pub(crate) trait DeviceServer: Debug + Send + Sync {
 
     /// A command has done something to the medium.
     fn medium_changed(&self, _unit: &LogicalUnit) {}
+
+    /// Takes the medium out, whether initiators have asked that it stays or not if `is_forced`.
+    fn eject(&self, unit: &LogicalUnit, is_forced: bool) -> Result<(), MediumError>;
+
+    /// Puts a medium in, or the one back that was there.
+    fn load(&self, medium: Option<Arc<dyn Store>>, unit: &LogicalUnit) -> Result<(), MediumError>;
 
     /// The unit is reset.
     fn reset(&self);

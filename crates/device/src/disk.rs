@@ -20,11 +20,11 @@ use sanwire_core::NexusId;
 use sanwire_scsi::log::ResourceCounts;
 use sanwire_scsi::mode::Thresholds;
 use sanwire_scsi::{BlockCommand, CommandSet, Features, ModeForm, ModeSense, Operation, Sense, Task};
-use sanwire_store::{Geometry, Space};
+use sanwire_store::{Geometry, Space, Store};
 
 use crate::device_server::DeviceServer;
 use crate::dispatch::Beginning;
-use crate::logical_unit::LogicalUnit;
+use crate::logical_unit::{LogicalUnit, MediumError};
 use crate::step::{Refusal, Step};
 use crate::unit_attention::UnitAttention;
 
@@ -136,6 +136,25 @@ impl DeviceServer for Disk {
         let of_used = if is_second { UnitAttention::SecondThreshold } else { UnitAttention::FirstThreshold };
         let attentions = [available.then_some(UnitAttention::FirstThreshold), used.then_some(of_used)];
         attentions.into_iter().flatten().for_each(|attention| unit.nexuses.raise(attention, None));
+    }
+
+    fn eject(&self, unit: &LogicalUnit, is_forced: bool) -> Result<(), MediumError> {
+        if !self.load.is_removable() {
+            return Err(MediumError::Fixed);
+        }
+        if unit.is_removal_prevented() && !is_forced {
+            return Err(MediumError::Prevented);
+        }
+        self.load.eject();
+        Ok(())
+    }
+
+    fn load(&self, medium: Option<Arc<dyn Store>>, unit: &LogicalUnit) -> Result<(), MediumError> {
+        if medium.is_some() || !self.load.is_removable() {
+            return Err(MediumError::Fixed);
+        }
+        self.load.load(unit, None);
+        Ok(())
     }
 
     fn reset(&self) {

@@ -41,9 +41,10 @@ impl Beginning<'_> {
         let commands = self.unit.server().commands(&self.geometry);
         // An attention, a reset or another's reservation between two pieces is for the commands after this one.
         if !task.is_further_piece() {
-            self.check_resets(task)?;
+            let ends_attention = !commands.ends_no_attention(&task.cdb);
+            self.check_resets(ends_attention)?;
             self.unit.reservations.check(&task.cdb, commands, self.nexus)?;
-            self.check_attention(task)?;
+            self.check_attention(ends_attention)?;
             self.check_access_state(task)?;
         }
         let operation = commands.find(&task.cdb)?;
@@ -53,7 +54,7 @@ impl Beginning<'_> {
                 let command = PrimaryCommand::parse(operation, &task.cdb)?;
                 self.takes(command.data_out_bytes(), task);
                 // SBC-4 4.11.3: what is answered whatever the unit does.
-                if !ends_no_attention(task) {
+                if !asks_who_is_there(task) {
                     self.unit.check_not_busy()?;
                 }
                 self.primary(command, commands, task)
@@ -73,18 +74,18 @@ impl Beginning<'_> {
 
     /// A unit that was added while the nexus existed stays hidden from it until the nexus has asked for its identity.
     fn check_seen(&self, task: &Task) -> Result<(), Sense> {
-        let is_hidden = !ends_no_attention(task) && self.unit.nexuses.is_unseen(self.nexus);
+        let is_hidden = !asks_who_is_there(task) && self.unit.nexuses.is_unseen(self.nexus);
         if is_hidden { Err(NOT_SUPPORTED) } else { Ok(()) }
     }
 
-    /// SPC-5 table 52 (and SAM-5 5.14.3): all but three commands end with a pending unit attention.
-    fn check_attention(&self, task: &Task) -> Result<(), Sense> {
-        if ends_no_attention(task) { Ok(()) } else { self.unit.nexuses.take(self.nexus).map_or(Ok(()), Err) }
+    /// SPC-5 table 52 (and SAM-5 5.14.3): all but a few commands end with a pending unit attention.
+    fn check_attention(&self, ends_attention: bool) -> Result<(), Sense> {
+        if ends_attention { self.unit.nexuses.take(self.nexus).map_or(Ok(()), Err) } else { Ok(()) }
     }
 
     /// SAM-5 5.3.3: that the unit was reset is told before a reservation conflict, other attentions are told after it.
-    fn check_resets(&self, task: &Task) -> Result<(), Sense> {
-        if ends_no_attention(task) { Ok(()) } else { self.unit.nexuses.take_reset(self.nexus).map_or(Ok(()), Err) }
+    fn check_resets(&self, ends_attention: bool) -> Result<(), Sense> {
+        if ends_attention { self.unit.nexuses.take_reset(self.nexus).map_or(Ok(()), Err) } else { Ok(()) }
     }
 
     /// SPC-5 5.17.2: what the ports of a group do not pass while they are not active.
@@ -192,7 +193,8 @@ impl Beginning<'_> {
     }
 }
 
-fn ends_no_attention(task: &Task) -> bool {
+/// What is answered also by a unit that is hidden, or busy.
+fn asks_who_is_there(task: &Task) -> bool {
     use operation_code::{INQUIRY, REPORT_LUNS, REQUEST_SENSE};
     matches!(task.cdb.operation_code(), INQUIRY | REPORT_LUNS | REQUEST_SENSE)
 }

@@ -33,6 +33,7 @@ mod fault;
 mod flushes;
 mod logical_unit;
 mod nexus;
+mod optical;
 mod piece;
 mod port_groups;
 mod queues;
@@ -47,7 +48,7 @@ mod units;
 
 pub use copy_targets::{CopyTargetResolver, Reached};
 pub use execution::{Execution, Progress, Waiting};
-pub use logical_unit::{LogicalUnit, UnitError, UnitOptions};
+pub use logical_unit::{LogicalUnit, MediumError, UnitError, UnitOptions};
 pub use nexus::NexusPorts;
 pub use reservation::{AbortScope, KeptError, RecordError, ReservationKeeper, Saved};
 pub use starvation::{Seat, Starvation, Starved};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use sanwire_core::NexusId;
 use sanwire_core::quota::Usage;
+use sanwire_core::{DeviceType, NexusId};
 use sanwire_scsi::mode::Settings;
 use sanwire_scsi::{AdditionalSense, Identity, Reply, Sense, SenseKey, Status};
 use sanwire_store::{ErrorKind, Geometry, Patience, Store, StoreError};
@@ -16,6 +16,7 @@ use crate::exclusion::Exclusion;
 use crate::fault;
 use crate::flushes::Flushes;
 use crate::nexus::NexusPorts;
+use crate::optical::Optical;
 use crate::reservation::{KeptError, ReservationKeeper, Reservations};
 use crate::store_retry::StoreRetry;
 use crate::tenure::{Tenures, Volatility};
@@ -24,6 +25,8 @@ use crate::unit_attention::{Nexuses, UnitAttention};
 /// How a disk behaves, as its owner wishes.
 #[derive(Clone, Debug)]
 pub struct UnitOptions {
+    /// What it is to initiators.
+    pub device_type: DeviceType,
     /// Whether the write cache is on after a reset: without it every write is flushed before it is answered.
     pub write_cache: bool,
     /// Where reservations are kept through restarts; `None` when they cannot be.
@@ -41,6 +44,7 @@ pub struct UnitOptions {
 impl Default for UnitOptions {
     fn default() -> Self {
         UnitOptions {
+            device_type: DeviceType::Disk,
             write_cache: true,
             removable: false,
             reservations: None,
@@ -51,7 +55,32 @@ impl Default for UnitOptions {
     }
 }
 
-/// A store on which no disk can stand.
+/// Why a medium cannot be taken out or put in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MediumError {
+    /// It is not removable, or there is no other one for it.
+    #[error(
+        "it has no such medium: one with type=optical has discs, one that is removable can be ejected and loaded again"
+    )]
+    Fixed,
+    /// An initiator has locked it.
+    #[error("an initiator has locked its medium: it was asked to let go; --force ejects it all the same")]
+    Prevented,
+    /// One is in.
+    #[error("there is a medium in it: eject it first")]
+    NotEjected,
+    /// It has not one block.
+    #[error("the image is shorter than one block of {} bytes", sanwire_scsi::mmc::BLOCK_BYTES)]
+    Empty,
+    /// It has more blocks than a drive can address.
+    #[error("the image is longer than a disc can be")]
+    TooLong,
+    /// Its store has blocks that do not fit into those of a disc.
+    #[error("a disc cannot be on a store with blocks of {0} bytes")]
+    BlockSize(u32),
+}
+
+/// A store on which no unit can stand.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UnitError {
     /// Blocks have 512 or 4096 bytes.
@@ -60,6 +89,9 @@ pub enum UnitError {
     /// There is not one block.
     #[error("a disk must have at least one block: the store is shorter than {0} bytes")]
     Empty(u32),
+    /// It is no disc.
+    #[error(transparent)]
+    Medium(#[from] MediumError),
     /// It cannot be known what is reserved.
     #[error(transparent)]
     Reservations(#[from] KeptError),
@@ -86,20 +118,12 @@ pub struct LogicalUnit {
 }
 
 impl LogicalUnit {
-    /// A disk on `store`.
+    /// A unit on `store`, which is the disc in it if it is a drive.
     ///
     /// # Errors
-    /// [`UnitError`] when the store's geometry is not one that a disk can have, or the kept reservations cannot be had.
+    /// [`UnitError`] when the store's geometry is not one that such a unit can have, or the kept reservations cannot be had.
     pub fn new(identity: Identity, store: Arc<dyn Store>, options: UnitOptions) -> Result<Self, UnitError> {
-        let geometry = store.geometry();
-        let block_bytes = geometry.block_bytes;
-        if !matches!(block_bytes, 512 | 4096) {
-            return Err(UnitError::BlockSize(block_bytes));
-        }
-        if geometry.length_bytes < u64::from(block_bytes) {
-            return Err(UnitError::Empty(block_bytes));
-        }
-        let server = Disk::new(options.removable, store.space().as_ref());
+        let (store, server) = server(store, &options)?;
         let default = Settings { write_cache: options.write_cache, ..Settings::default() };
         let stalls = Arc::new(StoreRetry::new(identity.name(), options.patience));
         let flushes = Flushes::new(options.volatility.as_ref());
@@ -117,7 +141,7 @@ impl LogicalUnit {
             reservations: Reservations::load(options.reservations)?,
             stalls,
             disturbances: Disturbances::default(),
-            server: Box::new(server),
+            server,
         })
     }
 
@@ -155,6 +179,22 @@ impl LogicalUnit {
     /// Marks the backing object as gone or back, when the owner of the store knows before a request does.
     pub fn set_gone(&self, is_gone: bool) {
         self.is_gone.store(is_gone, Ordering::Relaxed);
+    }
+
+    /// Takes the medium out, whether initiators have locked it or not if `is_forced`.
+    ///
+    /// # Errors
+    /// [`MediumError`]: it stays in. Who has locked it may have been asked to let go.
+    pub fn eject(&self, is_forced: bool) -> Result<(), MediumError> {
+        self.server.eject(self, is_forced)
+    }
+
+    /// Puts a medium in, or the one back that was taken out, and tells initiators.
+    ///
+    /// # Errors
+    /// [`MediumError`]: it stays out.
+    pub fn load(&self, medium: Option<Arc<dyn Store>>) -> Result<(), MediumError> {
+        self.server.load(medium, self)
     }
 
     pub(crate) fn prevent_removal(&self, nexus: NexusId, is_prevented: bool) {
@@ -262,6 +302,30 @@ impl LogicalUnit {
     /// CHECK CONDITION, in the format that the control mode page asks for.
     pub(crate) fn check_condition(&self, sense: &Sense) -> Reply {
         check_condition(sense, self.settings().descriptor_sense)
+    }
+}
+
+/// What a unit reads and writes, and what it does with that.
+type Served = (Arc<dyn Store>, Box<dyn DeviceServer>);
+
+/// Those of a unit of the type.
+fn server(store: Arc<dyn Store>, options: &UnitOptions) -> Result<Served, UnitError> {
+    match options.device_type {
+        DeviceType::Disk => {
+            let Geometry { length_bytes, block_bytes, .. } = store.geometry();
+            if !matches!(block_bytes, 512 | 4096) {
+                return Err(UnitError::BlockSize(block_bytes));
+            }
+            if length_bytes < u64::from(block_bytes) {
+                return Err(UnitError::Empty(block_bytes));
+            }
+            let disk = Disk::new(options.removable, store.space().as_ref());
+            Ok((store, Box::new(disk)))
+        }
+        DeviceType::Optical => {
+            let drive = Optical::new(store)?;
+            Ok((Arc::clone(drive.tray()) as Arc<dyn Store>, Box::new(drive)))
+        }
     }
 }
 

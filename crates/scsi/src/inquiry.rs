@@ -41,21 +41,44 @@ pub struct StandardInquiry {
     pub revision: String,
 }
 
+/// Peripheral device types.
+pub mod device_type {
+    /// A block device.
+    pub const DISK: u8 = 0x00;
+    /// A CD, DVD or BD drive.
+    pub const OPTICAL: u8 = 0x05;
+    /// None that is known.
+    pub const NONE: u8 = 0x1f;
+}
+
 /// The bytes of a disk's standard INQUIRY data.
 #[must_use]
 pub fn standard_inquiry(is_removable: bool) -> [u8; STANDARD_INQUIRY_BYTES] {
+    // TPGS: states of port groups change by themselves and by command; 3PC: third-party copy. SBC-3.
+    build(device_type::DISK, is_removable, PRODUCT, 0x38, &[0x04c0])
+}
+
+/// The bytes of an optical drive's standard INQUIRY data.
+#[must_use]
+pub fn optical_inquiry() -> [u8; STANDARD_INQUIRY_BYTES] {
+    build(device_type::OPTICAL, true, "Optical", 0, &[])
+}
+
+fn build(device_type: u8, is_removable: bool, product: &str, flags: u8, own: &[u16]) -> [u8; STANDARD_INQUIRY_BYTES] {
     let mut bytes = [0; STANDARD_INQUIRY_BYTES];
+    bytes[0] = device_type;
     bytes[1] = u8::from(is_removable) << 7;
     bytes[2] = 0x06; // SPC-4: initiators in the field take a later version for an unknown one
     bytes[3] = 0x12; // HISUP: REPORT LUNS tells all; response data format 2
     bytes[4] = (STANDARD_INQUIRY_BYTES - 5) as u8;
-    bytes[5] = 0x38; // TPGS: states of port groups change by themselves and by command; 3PC: third-party copy
+    bytes[5] = flags;
     bytes[7] = 0x02; // CMDQUE
     put(&mut bytes, 8, padded::<8>(VENDOR));
-    put(&mut bytes, 16, padded::<16>(PRODUCT));
+    put(&mut bytes, 16, padded::<16>(product));
     put(&mut bytes, 32, padded::<4>(REVISION));
-    // Version descriptors: SAM-5, SPC-4, SBC-3, iSCSI, no version claimed.
-    for (at, version) in [0x00a0_u16, 0x0460, 0x04c0, 0x0960].into_iter().enumerate() {
+    // Version descriptors: SAM-5, SPC-4, those of the type, iSCSI; no version claimed.
+    let versions = [0x00a0_u16, 0x0460].iter().chain(own).chain(&[0x0960]);
+    for (at, version) in versions.enumerate() {
         put(&mut bytes, 58 + 2 * at, version.to_be_bytes());
     }
     bytes
@@ -65,7 +88,7 @@ pub fn standard_inquiry(is_removable: bool) -> [u8; STANDARD_INQUIRY_BYTES] {
 #[must_use]
 pub fn absent_inquiry() -> [u8; STANDARD_INQUIRY_BYTES] {
     let mut bytes = standard_inquiry(false);
-    bytes[0] = (Qualifier::Incapable as u8) << 5 | 0x1f;
+    bytes[0] = (Qualifier::Incapable as u8) << 5 | device_type::NONE;
     bytes[5] = 0;
     bytes
 }

@@ -14,6 +14,7 @@ mod command;
 pub mod copy;
 pub mod inquiry;
 pub mod log;
+pub mod mmc;
 pub mod mode;
 mod node_name;
 mod operation;

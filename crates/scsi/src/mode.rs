@@ -1,18 +1,19 @@
 //! Mode pages (SPC-5 7.5, SBC-4 6.5): what MODE SENSE tells and what MODE SELECT may change.
 
 mod answer;
+mod frame;
 mod pages;
 mod select;
 
 pub use answer::{ModeData, ModePage};
+pub use frame::{ModeHeader, PageValues, select_pages, sense_pages};
 pub use pages::threshold_at;
 pub use select::{caching_parameters, select};
 
 use pages::PageId;
 
-use crate::bytes::put;
-use crate::command::{ModeForm, ModeSense, PageControl};
-use crate::sense::{AdditionalSense, Sense, SenseKey};
+use crate::command::ModeSense;
+use crate::sense::Sense;
 
 /// Page codes.
 #[allow(missing_docs, reason = "each is named by its page")]
@@ -112,79 +113,49 @@ pub struct ModeState {
     pub block_bytes: u32,
 }
 
-/// MODE SENSE data, whole; the caller cuts it to the allocation length.
+/// The control page of a unit that takes no writes: only the format of sense data can be changed.
+#[must_use]
+pub fn control_page(current: Settings, default: Settings) -> PageValues {
+    let page = |settings| {
+        let values = ModeValues { settings, ..ModeValues::default() };
+        pages::page(PageId::CONTROL, &values, CountedResources::default())
+    };
+    let all = Settings { descriptor_sense: true, ..Settings::default() };
+    let (none, all) = (page(Settings::default()), page(all));
+    let mut changeable: Vec<u8> = all.iter().zip(&none).map(|(all, none)| all ^ none).collect();
+    changeable[..2].copy_from_slice(&none[..2]);
+    PageValues { current: page(current), default: page(default), changeable }
+}
+
+/// Whether a control page asks for descriptor format sense data.
+#[must_use]
+pub fn has_descriptor_sense(page: &[u8]) -> bool {
+    page.get(2).is_some_and(|byte| byte & 0x04 != 0)
+}
+
+impl ModeState {
+    fn header(&self) -> ModeHeader {
+        // SBC-4 6.5.1: WP and DPOFUA.
+        let device_specific = u8::from(self.write_protected) << 7 | 0x10;
+        ModeHeader { device_specific, blocks: Some((self.blocks, self.block_bytes)) }
+    }
+
+    fn pages(&self) -> Vec<PageValues> {
+        let values = |id| PageValues {
+            current: pages::page(id, &self.current, self.counted),
+            default: pages::page(id, &self.default, self.counted),
+            changeable: pages::changeable(id, self.counted),
+        };
+        PageId::of(self.counted).map(values).collect()
+    }
+}
+
+/// MODE SENSE data of a disk, whole; the caller cuts it to the allocation length.
 ///
 /// # Errors
-/// SAVING PARAMETERS NOT SUPPORTED for saved values, INVALID FIELD IN CDB for a page or a subpage that is not there.
+/// Those of [`sense_pages`].
 pub fn sense(asked: &ModeSense, state: &ModeState) -> Result<Vec<u8>, Sense> {
-    if asked.control == PageControl::Saved {
-        return Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::SAVING_PARAMETERS_NOT_SUPPORTED));
-    }
-    let pages = asked_pages(asked, state)?;
-    let mut bytes = header(asked, state);
-    for id in pages {
-        bytes.extend(match asked.control {
-            PageControl::Changeable => pages::changeable(id, state.counted),
-            PageControl::Default => pages::page(id, &state.default, state.counted),
-            PageControl::Current | PageControl::Saved => pages::page(id, &state.current, state.counted),
-        });
-    }
-    match asked.form {
-        ModeForm::Six => bytes[0] = (bytes.len() - 1) as u8,
-        ModeForm::Ten => {
-            let length = (bytes.len() - 2) as u16;
-            put(&mut bytes, 0, length.to_be_bytes());
-        }
-    }
-    Ok(bytes)
-}
-
-/// SPC-5 table 175: one page, or all pages, with one subpage, or with all of them.
-fn asked_pages(asked: &ModeSense, state: &ModeState) -> Result<Vec<PageId>, Sense> {
-    const ALL_SUBPAGES: u8 = 0xff;
-    let of_page: Vec<PageId> =
-        PageId::of(state.counted).filter(|id| asked.page == page::ALL || asked.page == id.code).collect();
-    if of_page.is_empty() {
-        return Err(Sense::invalid_field_in_cdb(2, Some(5)));
-    }
-    let is_asked = |id: &PageId| asked.subpage == ALL_SUBPAGES || asked.subpage == id.subpage;
-    let found: Vec<PageId> = of_page.into_iter().filter(is_asked).collect();
-    // All pages are asked for with all subpages or with none.
-    let is_legal = asked.page != page::ALL || matches!(asked.subpage, 0 | ALL_SUBPAGES);
-    if found.is_empty() || !is_legal { Err(Sense::invalid_field_in_cdb(3, None)) } else { Ok(found) }
-}
-
-/// The mode parameter header with its block descriptor (SPC-5 7.5.5 and 7.5.6); the length comes later.
-fn header(asked: &ModeSense, state: &ModeState) -> Vec<u8> {
-    // SBC-4 6.5.1: WP and DPOFUA.
-    let device_specific = u8::from(state.write_protected) << 7 | 0x10;
-    let long = asked.long_lba && asked.form == ModeForm::Ten;
-    let descriptor = match (asked.no_descriptors, long) {
-        (true, _) => Vec::new(),
-        (false, false) => short_descriptor(state).to_vec(),
-        (false, true) => long_descriptor(state).to_vec(),
-    };
-    let length = descriptor.len() as u8;
-    let mut bytes = match asked.form {
-        ModeForm::Six => vec![0, 0, device_specific, length],
-        ModeForm::Ten => vec![0, 0, 0, device_specific, u8::from(long && length != 0), 0, 0, length],
-    };
-    bytes.extend(descriptor);
-    bytes
-}
-
-fn short_descriptor(state: &ModeState) -> [u8; 8] {
-    let mut bytes = [0; 8];
-    put(&mut bytes, 0, u32::try_from(state.blocks).unwrap_or(u32::MAX).to_be_bytes());
-    put(&mut bytes, 4, state.block_bytes.to_be_bytes());
-    bytes
-}
-
-fn long_descriptor(state: &ModeState) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    put(&mut bytes, 0, state.blocks.to_be_bytes());
-    put(&mut bytes, 12, state.block_bytes.to_be_bytes());
-    bytes
+    sense_pages(asked, state.header(), &state.pages())
 }
 
 #[cfg(test)]

@@ -45,6 +45,8 @@ pub struct Operation {
     need: Need,
     /// Whether it changes the unit otherwise than by writing blocks: state that others would notice.
     pub changes_unit: bool,
+    /// Whether it is executed also while its initiator must be told of a unit attention condition, which stays.
+    ends_no_attention: bool,
 }
 
 /// Without which a unit does not have an operation.
@@ -146,6 +148,13 @@ impl CommandSet {
     #[must_use]
     pub const fn optical() -> CommandSet {
         CommandSet { table: &OPTICAL, features: Features { thin: false, atomic: false } }
+    }
+
+    /// Whether the command is executed also while its initiator must be told of a unit attention condition (SPC-5 table 52, MMC-6
+    /// 4.1.7).
+    #[must_use]
+    pub fn ends_no_attention(self, cdb: &Cdb) -> bool {
+        self.of_code(cdb.operation_code()).any(|operation| operation.ends_no_attention)
     }
 
     /// What the command is to reservations.

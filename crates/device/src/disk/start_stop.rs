@@ -37,6 +37,17 @@ impl Load {
         self.is_stopped.store(false, Ordering::Release);
     }
 
+    pub(super) fn eject(&self) {
+        self.is_ejected.store(true, Ordering::Release);
+    }
+
+    /// The medium is back; all others are told.
+    pub(super) fn load(&self, unit: &LogicalUnit, by: Option<NexusId>) {
+        if self.is_ejected.swap(false, Ordering::AcqRel) {
+            unit.nexuses.raise(UnitAttention::MediumChanged, by);
+        }
+    }
+
     fn is_ejected(&self) -> bool {
         self.is_ejected.load(Ordering::Acquire)
     }
@@ -91,13 +102,11 @@ fn load_eject(asked: StartStop, load: &Arc<Load>, unit: &LogicalUnit, nexus: Nex
         return Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::MEDIUM_REMOVAL_PREVENTED));
     }
     if asked.start {
-        if load.is_ejected.swap(false, Ordering::AcqRel) {
-            unit.nexuses.raise(UnitAttention::MediumChanged, Some(nexus));
-        }
+        load.load(unit, Some(nexus));
         return Ok(Step::Good);
     }
     if asked.no_flush || load.is_ejected() {
-        load.is_ejected.store(true, Ordering::Release);
+        load.eject();
         return Ok(Step::Good);
     }
     Ok(Step::Store(Unloading::of(load, Change::Eject), Request::Flush))
@@ -127,7 +136,7 @@ impl Ongoing for Unloading {
         let step = flushed(completion)?;
         match self.change {
             Change::Stop => self.load.is_stopped.store(true, Ordering::Release),
-            Change::Eject => self.load.is_ejected.store(true, Ordering::Release),
+            Change::Eject => self.load.eject(),
         }
         Ok(step)
     }

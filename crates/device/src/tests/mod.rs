@@ -5,6 +5,7 @@ mod copy_flushes;
 mod flushes;
 mod inventory;
 mod media;
+mod optical;
 mod pieces;
 mod port_groups;
 mod properties;

@@ -45,9 +45,17 @@ const CHANGEABLE: ModeValues = {
 };
 
 impl PageId {
+    pub(super) const CONTROL: PageId = CONTROL;
+
     /// The pages of a unit that counts these resources.
     pub(super) fn of(counted: CountedResources) -> impl Iterator<Item = PageId> {
         PAGES.into_iter().filter(move |id| *id != LOGICAL_BLOCK_PROVISIONING || counted.any())
+    }
+
+    /// Whether these are the bytes of it.
+    pub(super) fn is_of(self, page: &[u8]) -> bool {
+        let subpage = if page[0] & 0x40 != 0 { page[1] } else { 0 };
+        (page[0] & 0x3f, subpage) == (self.code, self.subpage)
     }
 
     /// Bytes before the first field: code, subpage and length.

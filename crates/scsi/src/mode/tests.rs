@@ -1,4 +1,6 @@
 use super::*;
+use crate::command::{ModeForm, PageControl};
+use crate::sense::{AdditionalSense, SenseKey};
 use proptest::prelude::*;
 
 const NOT_REPORTING: Thresholds = {

@@ -19,8 +19,9 @@ pub(super) const OPERATIONS: &[Operation] = {
         operation(MMC, READ_10, Transfer, &[0, 0x18, F, F, F, F, 0, F, F, 0]),
         operation(MMC, SEEK_10, Control, &[0, 0, F, F, F, F, 0, 0, 0, 0]),
         operation(MMC, READ_TOC_PMA_ATIP, Control, &[0, 0x02, 0x0f, 0, 0, 0, F, F, F, 0xc0]),
-        operation(MMC, GET_CONFIGURATION, Control, &[0, 0x03, F, F, 0, 0, 0, F, F, 0]),
-        operation(MMC, GET_EVENT_STATUS_NOTIFICATION, Control, &[0, 0x01, 0, 0, F, 0, 0, F, F, 0]),
+        operation(MMC, GET_CONFIGURATION, Control, &[0, 0x03, F, F, 0, 0, 0, F, F, 0]).ending_no_attention(),
+        operation(MMC, GET_EVENT_STATUS_NOTIFICATION, Control, &[0, 0x01, 0, 0, F, 0, 0, F, F, 0])
+            .ending_no_attention(),
         operation(MMC, READ_DISC_INFORMATION, Control, &[0, 0x07, 0, 0, 0, 0, 0, F, F, 0]),
         operation(MMC, READ_TRACK_INFORMATION, Control, &[0, 0x03, F, F, F, F, 0, F, F, 0]),
         operation(MMC, READ_12, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, 0x80, 0]),

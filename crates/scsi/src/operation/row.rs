@@ -13,6 +13,7 @@ pub(super) const fn operation(standard: CommandStandard, code: u8, effort: Effor
         effort,
         need: Need::Nothing,
         changes_unit: false,
+        ends_no_attention: false,
     }
 }
 
@@ -28,6 +29,7 @@ pub(super) const fn action(standard: CommandStandard, code: u8, service_action: 
         effort: Effort::Control,
         need: Need::Nothing,
         changes_unit: false,
+        ends_no_attention: false,
     }
 }
 
@@ -43,6 +45,11 @@ impl Operation {
     /// The same, taking more time.
     pub(super) const fn taking(self, effort: Effort) -> Operation {
         Operation { effort, ..self }
+    }
+
+    /// The same, whatever its initiator must still be told.
+    pub(super) const fn ending_no_attention(self) -> Operation {
+        Operation { ends_no_attention: true, ..self }
     }
 
     /// The same, not for those who may only read.

@@ -15,8 +15,8 @@ pub(super) const OPERATIONS: &[Operation] = {
     const RESERVE_OUT: &[u8] = &[0, 0, F, 0, 0, F, F, F, F, 0];
     &[
         operation(SPC, TEST_UNIT_READY, Control, &[0, 0, 0, 0, 0, 0]),
-        operation(SPC, REQUEST_SENSE, Control, &[0, 1, 0, 0, F, 0]),
-        operation(SPC, INQUIRY, Control, &[0, 1, F, F, F, AS_WRITER]),
+        operation(SPC, REQUEST_SENSE, Control, &[0, 1, 0, 0, F, 0]).ending_no_attention(),
+        operation(SPC, INQUIRY, Control, &[0, 1, F, F, F, AS_WRITER]).ending_no_attention(),
         operation(SPC, MODE_SELECT_6, Control, &[0, 0x10, 0, 0, F, 0]).changing_unit(),
         operation(SPC, RESERVE_6, Control, &[0, 0, 0, 0, 0, 0]).changing_unit(),
         operation(SPC, RELEASE_6, Control, &[0, 0, 0, 0, 0, 0]),
@@ -38,7 +38,7 @@ pub(super) const OPERATIONS: &[Operation] = {
         action(SPC, PERSISTENT_RESERVE_OUT, 5, RESERVE_OUT).changing_unit(),
         action(SPC, PERSISTENT_RESERVE_OUT, 6, RESERVE_OUT).changing_unit(),
         action(SPC, PERSISTENT_RESERVE_OUT, 7, RESERVE_OUT).changing_unit(),
-        operation(SPC, REPORT_LUNS, Control, &[0, 0, F, 0, 0, 0, F, F, F, F, 0, 0]),
+        operation(SPC, REPORT_LUNS, Control, &[0, 0, F, 0, 0, 0, F, F, F, F, 0, 0]).ending_no_attention(),
     ]
 };
 

@@ -78,10 +78,13 @@ additional_sense! {
     REGISTRATIONS_PREEMPTED = 0x2a 0x05 "Registrations preempted";
     ASYMMETRIC_ACCESS_STATE_CHANGED = 0x2a 0x06 "Asymmetric access state changed";
     CAPACITY_DATA_HAS_CHANGED = 0x2a 0x09 "Capacity data has changed";
+    INCOMPATIBLE_FORMAT = 0x30 0x02 "Cannot read medium - incompatible format";
     SANITIZE_COMMAND_FAILED = 0x31 0x03 "SANITIZE command failed";
     THIN_PROVISIONING_SOFT_THRESHOLD_REACHED = 0x38 0x07 "Thin provisioning soft threshold reached";
     SAVING_PARAMETERS_NOT_SUPPORTED = 0x39 0x00 "Saving parameters not supported";
     MEDIUM_NOT_PRESENT = 0x3a 0x00 "Medium not present";
+    MEDIUM_NOT_PRESENT_TRAY_CLOSED = 0x3a 0x01 "Medium not present - tray closed";
+    MEDIUM_NOT_PRESENT_TRAY_OPEN = 0x3a 0x02 "Medium not present - tray open";
     INQUIRY_DATA_HAS_CHANGED = 0x3f 0x03 "INQUIRY data has changed";
     REPORTED_LUNS_DATA_HAS_CHANGED = 0x3f 0x0e "Reported LUNs data has changed";
     INTERNAL_TARGET_FAILURE = 0x44 0x00 "Internal target failure";
@@ -190,8 +193,6 @@ static FOREIGN: &[(u8, u8, &str)] = &[
     (0x34, 0x00, "Enclosure failure"),
     (0x35, 0x00, "Enclosure services failure"),
     (0x37, 0x00, "Rounded parameter"),
-    (0x3a, 0x01, "Medium not present - tray closed"),
-    (0x3a, 0x02, "Medium not present - tray open"),
     (0x3e, 0x00, "Logical unit has not self-configured yet"),
     (0x3e, 0x01, "Logical unit failure"),
     (0x3e, 0x02, "Timeout on logical unit"),

@@ -1,0 +1,236 @@
+//! CD, DVD and BD drives that only read (MMC-6): the device server of a drive.
+
+mod events;
+mod tray;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sanwire_core::NexusId;
+use sanwire_scsi::mmc::{self, ConfiguredDrive, Disc, MediaEvent};
+use sanwire_scsi::mode::{self, ModeHeader, PageValues};
+use sanwire_scsi::{
+    AdditionalSense, CommandSet, ModeForm, ModeSense, MultimediaCommand, Operation, Sense, SenseKey, StartStop, Task,
+    inquiry,
+};
+use sanwire_store::{Geometry, Store};
+
+use crate::device_server::DeviceServer;
+use crate::dispatch::{Beginning, cut};
+use crate::logical_unit::{LogicalUnit, MediumError};
+use crate::step::{Refusal, Step};
+use crate::unit_attention::UnitAttention;
+use crate::{fault, piece, transfer};
+
+use events::Events;
+pub(crate) use tray::Tray;
+
+/// The state of a drive that its initiators share, besides that of the unit.
+#[derive(Debug)]
+pub(crate) struct Optical {
+    tray: Arc<Tray>,
+    /// Whether the tray is out. The disc stays on it, and comes back with it.
+    is_open: AtomicBool,
+    events: Events,
+}
+
+impl Optical {
+    /// A closed drive with this disc in it.
+    pub(crate) fn new(disc: Arc<dyn Store>) -> Result<Optical, MediumError> {
+        let tray = Arc::new(Tray::default());
+        tray.put(disc)?;
+        Ok(Optical { tray, is_open: AtomicBool::new(false), events: Events::default() })
+    }
+
+    /// What the unit reads from.
+    pub(crate) fn tray(&self) -> &Arc<Tray> {
+        &self.tray
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    /// The disc, if it can be read.
+    fn disc(&self, geometry: &Geometry) -> Result<Disc, Sense> {
+        let not_ready = |additional| Err(Sense::new(SenseKey::NotReady, additional));
+        if self.is_open() {
+            return not_ready(AdditionalSense::MEDIUM_NOT_PRESENT_TRAY_OPEN);
+        }
+        match u32::try_from(geometry.length_bytes / u64::from(mmc::BLOCK_BYTES)) {
+            Ok(0) | Err(_) => not_ready(AdditionalSense::MEDIUM_NOT_PRESENT_TRAY_CLOSED),
+            Ok(blocks) => Ok(Disc { blocks }),
+        }
+    }
+
+    fn open(&self) {
+        if !self.is_open.swap(true, Ordering::AcqRel) {
+            self.events.raise(MediaEvent::Removal);
+        }
+    }
+
+    fn close(&self, unit: &LogicalUnit) {
+        if self.is_open.swap(false, Ordering::AcqRel) {
+            // MMC-6 4.1.6.1: who has closed it is told too.
+            unit.nexuses.raise(UnitAttention::MediumChanged, None);
+            self.events.raise(MediaEvent::NewMedia);
+        }
+    }
+
+    /// START STOP UNIT (MMC-6 6.45). Nothing turns: starting and stopping are done at once.
+    fn start_stop(&self, asked: StartStop, unit: &LogicalUnit) -> Result<Step, Sense> {
+        if asked.power_condition != 0 || !asked.load_eject {
+            return Ok(Step::Good);
+        }
+        if asked.start {
+            self.close(unit);
+        } else if unit.is_removal_prevented() {
+            return Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::MEDIUM_REMOVAL_PREVENTED));
+        } else {
+            self.open();
+        }
+        Ok(Step::Good)
+    }
+
+    fn event_status(&self, classes: u8, allocation_bytes: u32, begun: &Beginning<'_>) -> Vec<u8> {
+        if classes & mmc::MEDIA_CLASS == 0 {
+            return mmc::event_status();
+        }
+        // Who has no room for the event is not told of it.
+        let event = if allocation_bytes > 4 { self.events.take(begun.nexus) } else { None };
+        mmc::media_event_status(event, self.is_open(), self.disc(&begun.geometry).is_ok())
+    }
+
+    fn pages(&self, unit: &LogicalUnit) -> [PageValues; 2] {
+        let control = mode::control_page(unit.settings(), unit.default_settings());
+        [control, mmc::capabilities_page(unit.is_removal_prevented())]
+    }
+
+    /// The commands that need no disc; the others have it.
+    fn answer(&self, command: MultimediaCommand, begun: &Beginning<'_>, task: &Task) -> Result<Step, Refusal> {
+        use MultimediaCommand as Command;
+        let (unit, disc) = (&**begun.unit, self.disc(&begun.geometry));
+        let (bytes, allocation_bytes) = match command {
+            Command::StartStopUnit(asked) => return Ok(self.start_stop(asked, unit)?),
+            Command::PreventAllowMediumRemoval { prevent } => {
+                unit.prevent_removal(begun.nexus, prevent);
+                return Ok(Step::Good);
+            }
+            Command::SetSpeed => return Ok(Step::Good),
+            Command::GetConfiguration { request, first, allocation_bytes } => {
+                let drive = ConfiguredDrive { disc: disc.ok(), serial: &unit.identity().serial() };
+                (mmc::configuration(request, first, drive), allocation_bytes)
+            }
+            Command::GetEventStatus { classes, allocation_bytes } => {
+                (self.event_status(classes, allocation_bytes, begun), allocation_bytes)
+            }
+            Command::MechanismStatus { allocation_bytes } => (mmc::mechanism_status(self.is_open()), allocation_bytes),
+            Command::ReadFormatCapacities { allocation_bytes } => (mmc::format_capacities(disc.ok()), allocation_bytes),
+            Command::Read { extent } => {
+                disc?;
+                let part = begun.part(piece::of_read(extent, &begun.geometry, task)?);
+                return transfer::read(part.extent, unit, &begun.geometry, task, begun.memory);
+            }
+            Command::Seek { lba } if lba < disc?.blocks => return Ok(Step::Good),
+            Command::Seek { .. } => return Err(fault::LBA_OUT_OF_RANGE.into()),
+            Command::ReadCapacity => {
+                let last_lba = disc?.blocks.saturating_sub(1).to_be_bytes();
+                ([last_lba, mmc::BLOCK_BYTES.to_be_bytes()].concat(), 8)
+            }
+            Command::ReadToc { format, in_time, allocation_bytes } => {
+                (mmc::table_of_contents(format, in_time, disc?)?, allocation_bytes)
+            }
+            Command::ReadDiscInformation { allocation_bytes } => {
+                disc?;
+                (mmc::disc_information(), allocation_bytes)
+            }
+            Command::ReadTrackInformation { address, allocation_bytes } => {
+                (mmc::track_information(address, disc?)?, allocation_bytes)
+            }
+            Command::ReadDiscStructure { structure, allocation_bytes } => {
+                (mmc::disc_structure(structure, disc?)?, allocation_bytes)
+            }
+        };
+        Ok(Step::Answer(cut(bytes, allocation_bytes as usize)))
+    }
+}
+
+/// There are no block descriptors, and no bits of the type, before the mode pages of a drive.
+const MODE_HEADER: ModeHeader = ModeHeader { device_specific: 0, blocks: None };
+
+impl DeviceServer for Optical {
+    fn commands(&self, _geometry: &Geometry) -> CommandSet {
+        CommandSet::optical()
+    }
+
+    fn standard_inquiry(&self) -> Vec<u8> {
+        inquiry::optical_inquiry().to_vec()
+    }
+
+    fn vpd_pages(&self) -> &'static [u8] {
+        &[]
+    }
+
+    fn vpd_page(&self, _: u8, _: &LogicalUnit, _: &Geometry, _transfer_max_bytes: usize) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn mode_sense(&self, asked: &ModeSense, unit: &LogicalUnit, _geometry: &Geometry) -> Result<Vec<u8>, Sense> {
+        mode::sense_pages(asked, MODE_HEADER, &self.pages(unit))
+    }
+
+    fn mode_select(&self, form: ModeForm, list: &[u8], begun: &Beginning<'_>) -> Result<Step, Refusal> {
+        let unit = &**begun.unit;
+        let selected = mode::select_pages(form, list, MODE_HEADER, &self.pages(unit))?;
+        let mut settings = unit.settings();
+        let control = selected.into_iter().rfind(|page| page[0] & 0x3f == mode::page::CONTROL);
+        control.into_iter().for_each(|page| settings.descriptor_sense = mode::has_descriptor_sense(page));
+        if settings != unit.settings() {
+            begun.check_quiet()?;
+            unit.set_settings(settings);
+            unit.nexuses.raise(UnitAttention::ModeChanged, Some(begun.nexus));
+        }
+        Ok(Step::Good)
+    }
+
+    fn check_started(&self) -> Result<(), Sense> {
+        self.disc(&self.tray.geometry()).map(drop)
+    }
+
+    fn check_ready(&self, geometry: &Geometry) -> Result<(), Sense> {
+        self.disc(geometry).map(drop)
+    }
+
+    fn begin(&self, operation: &Operation, begun: &Beginning<'_>, task: &mut Task) -> Result<Step, Refusal> {
+        let command = MultimediaCommand::parse(operation, &task.cdb)?;
+        begun.takes(0, task);
+        self.answer(command, begun, task)
+    }
+
+    fn eject(&self, unit: &LogicalUnit, is_forced: bool) -> Result<(), MediumError> {
+        if unit.is_removal_prevented() && !is_forced {
+            // Who has locked it is asked to let go, as by the button of a drive.
+            self.events.raise(MediaEvent::EjectRequest);
+            return Err(MediumError::Prevented);
+        }
+        self.open();
+        Ok(())
+    }
+
+    fn load(&self, disc: Option<Arc<dyn Store>>, unit: &LogicalUnit) -> Result<(), MediumError> {
+        if let Some(disc) = disc {
+            if !self.is_open() {
+                return Err(MediumError::NotEjected);
+            }
+            self.tray.put(disc)?;
+        }
+        self.close(unit);
+        Ok(())
+    }
+
+    fn reset(&self) {}
+
+    fn forget(&self, nexus: NexusId) {
+        self.events.forget(nexus);
+    }
+}

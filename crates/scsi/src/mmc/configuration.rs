@@ -1,0 +1,89 @@
+//! GET CONFIGURATION (MMC-6 6.6): the features of a drive, of which those are current that fit the disc in it.
+
+use super::{BLOCK_BYTES, Disc, Profile};
+use crate::command::ConfigurationRequest;
+
+/// The drive whose features are asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConfiguredDrive<'a> {
+    /// The disc in it, if it is ready.
+    pub disc: Option<Disc>,
+    /// Its serial number.
+    pub serial: &'a str,
+}
+
+struct Feature {
+    code: u16,
+    version: u8,
+    is_persistent: bool,
+    is_current: bool,
+    data: Vec<u8>,
+}
+
+/// GET CONFIGURATION data: the features from this one on, whole.
+#[must_use]
+pub fn configuration(request: ConfigurationRequest, first: u16, drive: ConfiguredDrive<'_>) -> Vec<u8> {
+    let is_wanted = |feature: &Feature| match request {
+        ConfigurationRequest::All => feature.code >= first,
+        ConfigurationRequest::Current => feature.code >= first && feature.is_current,
+        ConfigurationRequest::One => feature.code == first,
+    };
+    let profile = drive.disc.map_or(0, |disc| disc.profile() as u16);
+    let mut bytes = vec![0; 6];
+    bytes.extend(profile.to_be_bytes());
+    for feature in features(drive).iter().filter(|feature| is_wanted(feature)) {
+        let flags = feature.version << 2 | u8::from(feature.is_persistent) << 1 | u8::from(feature.is_current);
+        bytes.extend(feature.code.to_be_bytes());
+        bytes.extend([flags, feature.data.len() as u8]);
+        bytes.extend(&feature.data);
+    }
+    let length = (bytes.len() - 4) as u32;
+    bytes[..4].copy_from_slice(&length.to_be_bytes());
+    bytes
+}
+
+/// Ascending by code.
+fn features(drive: ConfiguredDrive<'_>) -> Vec<Feature> {
+    let profile = drive.disc.map(Disc::profile);
+    let always = |code, version, data: &[u8]| Feature {
+        code,
+        version,
+        is_persistent: true,
+        is_current: true,
+        data: data.to_vec(),
+    };
+    let sometimes = |code, version, is_current, data: &[u8]| Feature {
+        code,
+        version,
+        is_persistent: false,
+        is_current,
+        data: data.to_vec(),
+    };
+    let [b0, b1, b2, b3] = BLOCK_BYTES.to_be_bytes();
+    let is = |wanted| profile == Some(wanted);
+    let mut serial = drive.serial.as_bytes().to_vec();
+    serial.resize(serial.len().next_multiple_of(4), b' ');
+    vec![
+        always(0x0000, 0, &profiles(profile)),
+        always(0x0001, 2, &[0, 0, 0, 1, 0, 0, 0, 0]), // core: SCSI
+        always(0x0002, 1, &[0, 0, 0, 0]),             // morphing: events are polled
+        always(0x0003, 0, &[0x29, 0, 0, 0]),          // removable medium: a tray, which ejects and locks
+        sometimes(0x0010, 0, profile.is_some(), &[b0, b1, b2, b3, 0, 1, 0, 0]), // random readable, block by block
+        sometimes(0x001d, 0, is(Profile::Cd), &[]),   // multi-read
+        sometimes(0x001e, 2, is(Profile::Cd), &[0, 0, 0, 0]), // CD read
+        sometimes(0x001f, 0, is(Profile::Dvd), &[]),  // DVD read
+        sometimes(0x0040, 0, is(Profile::BluRay), &[0; 28]), // BD read
+        always(0x0100, 0, &[]),                       // power management
+        always(0x0105, 0, &[]),                       // timeout
+        always(0x0108, 0, &serial),
+    ]
+}
+
+/// The profile list, in descending order of preference.
+fn profiles(current: Option<Profile>) -> Vec<u8> {
+    let entry = |profile: Profile| {
+        let [high, low] = (profile as u16).to_be_bytes();
+        [high, low, u8::from(current == Some(profile)), 0]
+    };
+    [Profile::BluRay, Profile::Dvd, Profile::Cd].into_iter().flat_map(entry).collect()
+}

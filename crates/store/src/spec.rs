@@ -24,6 +24,7 @@
 //!
 //! | key | meaning |
 //! |---|---|
+//! | `type=disk\|optical` | volumes only: what it is to initiators; of an optical drive the store is the disc, an ISO image for one |
 //! | `size=SIZE` | `file:` only: the length; an absent file is made, sparse |
 //! | `grow` | `file:` only: `size` may make an existing file longer |
 //! | `block=512\|4096` | the logical block |
@@ -49,7 +50,7 @@ mod written;
 use std::fmt;
 use std::sync::Arc;
 
-use sanwire_core::Protection;
+use sanwire_core::{DeviceType, Protection};
 use serde::Deserialize;
 
 pub use name::VolumeName;
@@ -67,6 +68,8 @@ use crate::{Expectation, Known, OpenError, Patience, Store};
 pub struct VolumeSpec {
     /// What clients call it.
     pub name: VolumeName,
+    /// What it is to those who use it.
+    pub device_type: DeviceType,
     /// Where its blocks live.
     pub store: StoreSpec,
     /// Whether its medium can be ejected.
@@ -83,8 +86,8 @@ pub struct VolumeSpec {
 
 impl PartialEq for VolumeSpec {
     fn eq(&self, other: &Self) -> bool {
-        let VolumeSpec { name, store, removable, security, compressible, patience, written: _ } = self;
-        *name == other.name
+        let VolumeSpec { name, device_type, store, removable, security, compressible, patience, written: _ } = self;
+        (name, device_type) == (&other.name, &other.device_type)
             && *store == other.store
             && (removable, security, compressible) == (&other.removable, &other.security, &other.compressible)
             && *patience == other.patience
@@ -111,6 +114,16 @@ impl VolumeSpec {
     pub fn with_absolute_path(self) -> Self {
         let rewritten = self.store.backing.absolute();
         self.rewritten(rewritten)
+    }
+
+    /// The same drive with another disc in it: `STORE` as in the text of a volume.
+    ///
+    /// # Errors
+    /// [`SpecError`] when that is no store.
+    pub fn with_disc(self, store: &str) -> Result<Self, SpecError> {
+        let mut written = self.written;
+        store.clone_into(&mut written.store);
+        written.try_into()
     }
 
     /// The size that is written, where one is: what has the size that it has, like a block device, says none.

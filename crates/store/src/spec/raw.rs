@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use sanwire_core::Size;
+use sanwire_core::{DeviceType, Size};
 use serde::{Deserialize, Deserializer, de};
 
 use super::{StoreSpec, VolumeSpec, Written};
@@ -66,7 +66,8 @@ pub enum SpecError {
 }
 
 /// The keys that volumes of all kinds have.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
+    "type",
     "block",
     "readonly",
     "removable",
@@ -239,12 +240,14 @@ impl RawVolume {
         Ok(Patience { full: of("when-full")?, gone: of("when-gone")? })
     }
 
-    fn to_store(&self) -> Result<StoreSpec, SpecError> {
+    fn to_store(&self, device_type: DeviceType) -> Result<StoreSpec, SpecError> {
         let block_bytes = self.single("block", "512 or 4096", |text| match text.parse() {
             Ok(block @ (512 | 4096)) => Some(block),
             _ => None,
         })?;
-        let read_only = self.flag("readonly")?;
+        let is_disc = device_type == DeviceType::Optical;
+        refuse(is_disc && block_bytes.is_some(), "block", "a disc has blocks of 2048 bytes")?;
+        let read_only = self.flag("readonly")? || is_disc;
         let unknown = || SpecError::Store { store: self.store.clone() };
         let (kind, place) = kind::find(&self.store).ok_or_else(unknown)?;
         for key in kind::keys().into_iter().filter(|key| !kind.keys().contains(key)) {
@@ -273,8 +276,9 @@ impl TryFrom<RawVolume> for VolumeSpec {
             _ => None,
         })?;
         let compressible = compressible.unwrap_or(true);
-        let (name, store, patience) = (raw.name.parse()?, raw.to_store()?, raw.to_patience()?);
-        Ok(VolumeSpec { name, store, removable, security, compressible, patience, written: raw })
+        let device_type = raw.single("type", DeviceType::EXPECTED, DeviceType::from_word)?.unwrap_or_default();
+        let (name, store, patience) = (raw.name.parse()?, raw.to_store(device_type)?, raw.to_patience()?);
+        Ok(VolumeSpec { name, device_type, store, removable, security, compressible, patience, written: raw })
     }
 }
 
@@ -312,7 +316,8 @@ impl FromStr for StoreSpec {
         refuse(raw.flag("removable")?, "removable", NOT_SERVED)?;
         refuse(!raw.values("when-full").is_empty(), "when-full", NOT_SERVED)?;
         refuse(!raw.values("when-gone").is_empty(), "when-gone", NOT_SERVED)?;
-        raw.to_store()
+        refuse(!raw.values("type").is_empty(), "type", NOT_SERVED)?;
+        raw.to_store(DeviceType::Disk)
     }
 }
 

@@ -113,14 +113,16 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
         ),
         (
             "a=ram:1G,speed=3",
-            "there is no key 'speed': use size, grow, direct, block, readonly, removable, security, compression, \
-             when-full, when-gone, thick, delay, error, seed",
+            "there is no key 'speed': use size, grow, direct, type, block, readonly, removable, security, \
+             compression, when-full, when-gone, thick, delay, error, seed",
         ),
         (
             "a=ram:1G,when-full=wait",
             "'wait' is no value for when-full: use error, or wait: and a time of up to an hour, like wait:60s",
         ),
         ("a=ram:1G,block=1024", "'1024' is no value for block: use 512 or 4096"),
+        ("a=ram:1G,type=tape", "'tape' is no value for type: use disk or optical"),
+        ("a=ram:1G,type=optical,block=512", "block is not for this store: a disc has blocks of 2048 bytes"),
         ("a=ram:1G,compression=lz4", "'lz4' is no value for compression: use off or allowed"),
         ("a=ram:1G,block=512,block=512", "block is given twice"),
         ("a=file:x,size=0", "'0' is no value for size: use a positive size, like 10G"),
@@ -177,6 +179,19 @@ fn a_volume_may_be_removable_or_thick() {
     assert!(!spec.removable && !spec.store.thick && spec.store.open().unwrap().geometry().discards);
     let refused = "ram:1M,removable".parse::<StoreSpec>().unwrap_err();
     assert!(matches!(refused, SpecError::NotHere { key: "removable", .. }), "{refused}");
+}
+
+#[test]
+fn a_drive_is_given_discs_that_nobody_writes() {
+    let drive = volume("cd0=file:a.iso,type=optical");
+    assert_eq!((drive.device_type, drive.store.read_only), (DeviceType::Optical, true));
+    assert_eq!(drive, volume("cd0=file:a.iso,type=optical,readonly"));
+    assert_ne!(drive, volume("cd0=file:a.iso,readonly"));
+    let other = drive.clone().with_disc("file:b.iso").unwrap();
+    assert_eq!(other.to_string(), "cd0=file:b.iso,type=optical");
+    assert_eq!(other, volume("cd0=file:b.iso,type=optical"));
+    assert!(drive.with_disc("floppy:b").is_err());
+    assert_eq!(volume("a=ram:1M").device_type, DeviceType::Disk);
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub(crate) fn request(command: &ManageCommand) -> anyhow::Result<Request> {
         ManageCommand::ResizeVolume { name, size } => {
             Request::ResizeVolume { name: name.clone(), size: size.0.to_string() }
         }
+        ManageCommand::EjectVolume { name, force } => Request::EjectVolume { name: name.clone(), force: *force },
+        ManageCommand::LoadVolume { name, store } => Request::LoadVolume { name: name.clone(), store: store.clone() },
         ManageCommand::SetVolume { name, security } => {
             Request::SetVolume { name: name.clone(), security: security.to_string() }
         }

@@ -62,6 +62,11 @@ pub(crate) trait DeviceServer: Debug + Send + Sync {
     /// Takes the medium out, whether initiators have asked that it stays or not if `is_forced`.
     fn eject(&self, unit: &LogicalUnit, is_forced: bool) -> Result<(), MediumError>;
 
+    /// Whether such a medium could be put in.
+    fn check_medium(&self, _medium: &Arc<dyn Store>) -> Result<(), MediumError> {
+        Err(MediumError::Fixed)
+    }
+
     /// Puts a medium in, or the one back that was there.
     fn load(&self, medium: Option<Arc<dyn Store>>, unit: &LogicalUnit) -> Result<(), MediumError>;
 

@@ -189,6 +189,14 @@ impl LogicalUnit {
         self.server.eject(self, is_forced)
     }
 
+    /// Whether such a medium could be put in.
+    ///
+    /// # Errors
+    /// [`MediumError`]: why not.
+    pub fn check_medium(&self, medium: &Arc<dyn Store>) -> Result<(), MediumError> {
+        self.server.check_medium(medium)
+    }
+
     /// Puts a medium in, or the one back that was taken out, and tells initiators.
     ///
     /// # Errors

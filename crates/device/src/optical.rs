@@ -217,6 +217,10 @@ impl DeviceServer for Optical {
         Ok(())
     }
 
+    fn check_medium(&self, medium: &Arc<dyn Store>) -> Result<(), MediumError> {
+        tray::check(medium)
+    }
+
     fn load(&self, disc: Option<Arc<dyn Store>>, unit: &LogicalUnit) -> Result<(), MediumError> {
         if let Some(disc) = disc {
             if !self.is_open() {

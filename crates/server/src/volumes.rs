@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sanwire_core::DeviceType;
 use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, UnitOptions, Volatility};
 use sanwire_scsi::Identity;
 use sanwire_store::kind::Place;
@@ -51,8 +52,11 @@ pub(crate) fn forget_volume(spec: &VolumeSpec, state: Option<&Path>) {
     record(spec, state).iter().for_each(Record::forget);
 }
 
-/// What is remembered of a volume that outlives this process.
+/// What is remembered of a volume that outlives this process. A drive is the same whichever disc is in it.
 fn record(spec: &VolumeSpec, state: Option<&Path>) -> Option<Record> {
+    if spec.device_type == DeviceType::Optical {
+        return None;
+    }
     match spec.store.backing.place() {
         Place::Memory => None,
         Place::File(path) => Some(Record::new(&spec.name, path, state)),
@@ -66,15 +70,17 @@ fn put_among(units: &LogicalUnits, volume: &VolumeConfig, opening: &Opening<'_>,
     let (store, uuid) = match record(&volume.spec, opening.state) {
         None => {
             let failed = |source| StartError::Store { volume: name.clone(), source };
+            let store = volume.spec.store.open().map_err(failed)?;
             // Another one each time it is made: no client goes on with an empty disk as if nothing had happened.
-            (volume.spec.store.open().map_err(failed)?, random()?)
+            let is_drive = volume.spec.device_type == DeviceType::Optical;
+            (store, if is_drive { Record::elsewhere(&name, "drive", None).fallback() } else { random()? })
         }
         Some(record) => open_known(volume, &record, opening)?,
     };
     let identity = Identity::new(&name, uuid)
         .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
     let reservations = keeper(place, opening.state, uuid);
-    let VolumeSpec { removable, patience, .. } = volume.spec;
+    let VolumeSpec { device_type, removable, patience, .. } = volume.spec;
     let volatility = match place {
         _ if volume.spec.store.read_only => None,
         // What is in memory is as lasting as the volume.
@@ -83,7 +89,8 @@ fn put_among(units: &LogicalUnits, volume: &VolumeConfig, opening: &Opening<'_>,
         // Nobody here knows what became of unflushed writes while this server did not run.
         Place::Elsewhere(_) => Some(Volatility { verifier: random()?, has_failed: false, tenure: None, keeper: None }),
     };
-    let options = UnitOptions { removable, reservations, slot, patience, volatility, ..UnitOptions::default() };
+    let options =
+        UnitOptions { device_type, removable, reservations, slot, patience, volatility, ..UnitOptions::default() };
     let disk = LogicalUnit::new(identity, store, options)
         .map_err(|source| StartError::Unit { volume: name.clone(), source })?;
     units

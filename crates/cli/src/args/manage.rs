@@ -74,6 +74,21 @@ pub(crate) enum ManageCommand {
         /// The new size, like 20G
         size: Size,
     },
+    /// Take the medium of a drive (type=optical), or of a removable volume, out
+    EjectVolume {
+        /// The volume's name
+        name: String,
+        /// Do it also while a client has locked it
+        #[arg(long)]
+        force: bool,
+    },
+    /// Put the medium back in, or another disc into a drive
+    LoadVolume {
+        /// The volume's name
+        name: String,
+        /// What is to be the disc: file:PATH [default: the one that was taken out]
+        store: Option<String>,
+    },
     /// Guard a volume's packets otherwise from now on, while it is used
     SetVolume {
         /// The volume's name

@@ -18,22 +18,26 @@ pub(crate) struct Tray {
 impl Tray {
     /// Puts a disc in, in place of the one that is there.
     pub(super) fn put(&self, disc: Arc<dyn Store>) -> Result<(), MediumError> {
-        let Geometry { length_bytes, block_bytes, .. } = disc.geometry();
-        if block_bytes == 0 || !BLOCK_BYTES.is_multiple_of(block_bytes) {
-            return Err(MediumError::BlockSize(block_bytes));
-        }
-        match length_bytes / u64::from(BLOCK_BYTES) {
-            0 => Err(MediumError::Empty),
-            blocks if u32::try_from(blocks).is_err() => Err(MediumError::TooLong),
-            _ => {
-                self.disc.store(Some(Arc::new(disc)));
-                Ok(())
-            }
-        }
+        check(&disc)?;
+        self.disc.store(Some(Arc::new(disc)));
+        Ok(())
     }
 
     fn disc(&self) -> Option<Arc<dyn Store>> {
         self.disc.load().as_ref().map(|disc| Arc::clone(&**disc))
+    }
+}
+
+/// Whether this can be a disc.
+pub(super) fn check(disc: &Arc<dyn Store>) -> Result<(), MediumError> {
+    let Geometry { length_bytes, block_bytes, .. } = disc.geometry();
+    if block_bytes == 0 || !BLOCK_BYTES.is_multiple_of(block_bytes) {
+        return Err(MediumError::BlockSize(block_bytes));
+    }
+    match length_bytes / u64::from(BLOCK_BYTES) {
+        0 => Err(MediumError::Empty),
+        blocks if u32::try_from(blocks).is_err() => Err(MediumError::TooLong),
+        _ => Ok(()),
     }
 }
 

@@ -81,6 +81,14 @@ pub enum ManageError {
         /// Why.
         source: sanwire_store::ResizeError,
     },
+    /// The medium stays where it is.
+    #[error("volume {name}: {source}")]
+    Medium {
+        /// Which.
+        name: String,
+        /// Why.
+        source: sanwire_device::MediumError,
+    },
     /// The volume is gone, and what was written to it may be lost.
     #[error(
         "volume {name} is not served any more, but what was written to it last may not be stable: {source}; see to its store before \

@@ -9,6 +9,7 @@ mod error;
 mod handle;
 mod keeping;
 mod mapping;
+mod media;
 mod reload;
 mod request;
 mod resizing;
@@ -118,6 +119,8 @@ impl Manager {
                 self.add_volume(volume.parse()?, target, volumes::acceptance(renew, adopt)?)
             }
             Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
+            Request::EjectVolume { name, force } => self.eject_volume(&name, force),
+            Request::LoadVolume { name, store } => self.load_volume(&name, store.as_deref()),
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
             Request::SetVolume { name, security } => self.secure_by_request(&name, &security),
             Request::MapVolume { name, lun, target, force } => self.map_volume(&name, lun, target.as_deref(), force),

@@ -46,6 +46,22 @@ pub enum Request {
         /// Its new length: `20G`.
         size: String,
     },
+    /// Take the medium of a drive, or of a removable volume, out.
+    EjectVolume {
+        /// Its name.
+        name: String,
+        /// Whether that is done also while an initiator has locked it.
+        #[serde(default)]
+        force: bool,
+    },
+    /// Put the medium back, or another disc into a drive.
+    LoadVolume {
+        /// Its name.
+        name: String,
+        /// What is to be the disc, as the store of a volume: `file:PATH`.
+        #[serde(default)]
+        store: Option<String>,
+    },
     /// Guard a volume's packets otherwise, while it is used.
     SetVolume {
         /// Its name.

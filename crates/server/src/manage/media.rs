@@ -1,0 +1,106 @@
+//! Media that are taken out and put in: the discs of drives, and what is removable.
+
+use std::sync::Arc;
+
+use sanwire_device::{LogicalUnit, MediumError};
+
+use super::{Answer, ManageError, Manager};
+use crate::config::VolumeConfig;
+use crate::error::StartError;
+
+impl Manager {
+    /// Takes the medium of a volume out; who has locked it is asked to let go, or not asked.
+    pub(super) fn eject_volume(&self, name: &str, force: bool) -> Result<Answer, ManageError> {
+        self.unit(name)?.eject(force).map_err(medium_error(name))?;
+        Ok(Answer::Changed(vec![format!("the medium of {name} is out")]))
+    }
+
+    /// Puts another medium into a volume, or the one back that was taken out.
+    pub(super) fn load_volume(&mut self, name: &str, store: Option<&str>) -> Result<Answer, ManageError> {
+        let unit = self.unit(name)?;
+        let Some(store) = store else {
+            unit.load(None).map_err(medium_error(name))?;
+            return Ok(Answer::Changed(vec![format!("the medium of {name} is in")]));
+        };
+        let volume = self.volumes.iter().find(|volume| *volume.spec.name == *name);
+        let volume = volume.ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        let spec = volume.spec.clone().with_disc(store)?.with_absolute_path();
+        let failed = |source| StartError::Store { volume: name.to_owned(), source };
+        let disc = spec.store.open().map_err(failed)?;
+        // Nobody has looked at the other disc when it is not wanted.
+        unit.check_medium(&disc).map_err(medium_error(name))?;
+        unit.eject(false).map_err(medium_error(name))?;
+        let volumes = self.volumes_with(name, |volume| VolumeConfig { spec: spec.clone(), ..volume });
+        self.keep(&volumes, &self.target.exports())?;
+        unit.load(Some(disc)).map_err(medium_error(name)).inspect_err(|_| self.keep_served())?;
+        self.volumes = volumes;
+        Ok(self.changed(format!("{store} is in {name}")))
+    }
+
+    fn unit(&self, name: &str) -> Result<Arc<LogicalUnit>, ManageError> {
+        let found = self.find(name).map(|(_, unit)| unit);
+        found.ok_or_else(|| ManageError::NoVolume(name.to_owned()))
+    }
+}
+
+fn medium_error(name: &str) -> impl Fn(MediumError) -> ManageError {
+    move |source| ManageError::Medium { name: name.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::testing::config;
+    use super::super::{Answer, ManageError, Manager, Request};
+
+    fn eject(name: &str) -> Request {
+        Request::EjectVolume { name: name.into(), force: false }
+    }
+
+    fn load(name: &str, store: Option<String>) -> Request {
+        Request::LoadVolume { name: name.into(), store }
+    }
+
+    #[test]
+    fn a_disc_is_changed_and_a_bad_one_is_refused_before_anything_moves() {
+        let directory = std::env::temp_dir().join(format!("sanwire-media-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let image = |name: &str, bytes: usize| {
+            fs::write(directory.join(name), vec![0; bytes]).unwrap();
+            format!("file:{}", directory.join(name).display())
+        };
+        let (first, second) = (image("a.iso", 2 * 2048), image("b.iso", 3 * 2048));
+        let (short, empty) = (image("short.iso", 1536), image("empty.iso", 0));
+        let drive = format!("cd0={first},type=optical");
+        let removable = "disk0=ram:1M,removable";
+        let start = config(&[&drive, removable, "fixed=ram:1M"]);
+        let mut manager = Manager::start(start, Box::new(|| Ok(config(&[])))).unwrap();
+        let size = |manager: &mut Manager| match manager.execute(Request::Status) {
+            Ok(Answer::Status(status)) => status.volumes[0].size_bytes,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(size(&mut manager), 4096);
+        let refusal = |manager: &mut Manager, request| manager.execute(request).unwrap_err().to_string();
+        assert!(refusal(&mut manager, load("cd0", Some(short))).contains("shorter than one block of 2048 bytes"));
+        assert!(matches!(manager.execute(load("cd0", Some(empty))), Err(ManageError::Open(_))));
+        let missing = format!("file:{}", directory.join("missing.iso").display());
+        assert!(matches!(manager.execute(load("cd0", Some(missing))), Err(ManageError::Open(_))));
+        assert!(refusal(&mut manager, load("cd0", Some("floppy:1".into()))).contains("is no store"));
+        assert_eq!(size(&mut manager), 4096);
+        manager.execute(load("cd0", Some(second))).unwrap();
+        assert_eq!(size(&mut manager), 3 * 2048);
+        assert!(manager.volumes[0].spec.to_string().contains("b.iso,type=optical"), "it is kept so");
+        manager.execute(eject("cd0")).unwrap();
+        manager.execute(load("cd0", None)).unwrap();
+        manager.execute(eject("disk0")).unwrap();
+        manager.execute(load("disk0", None)).unwrap();
+        for name in ["disk0", "fixed"] {
+            assert!(refusal(&mut manager, load(name, Some(first.clone()))).contains("type=optical"), "{name}");
+        }
+        assert!(refusal(&mut manager, eject("fixed")).contains("type=optical"));
+        assert!(matches!(manager.execute(eject("x")), Err(ManageError::NoVolume(_))));
+        manager.into_target().stop().unwrap();
+        fs::remove_dir_all(directory).unwrap();
+    }
+}

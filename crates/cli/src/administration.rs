@@ -2,8 +2,8 @@
 
 use sanwire_core::Size;
 use sanwire_server::{
-    Answer, ClientSettings, ClientStatus, ConnectionStatistics, PortState, QuotaStatistics, Request, Response, Secret,
-    Statistics, Status,
+    Answer, ClientSettings, ClientStatus, ConnectionStatistics, Deviation, Origin, PortState, QuotaStatistics, Request,
+    Response, Secret, Statistics, Status,
 };
 
 use crate::args::{self, ManageCommand, SettingsArgs};
@@ -85,7 +85,7 @@ fn client_settings(args: &SettingsArgs) -> anyhow::Result<ClientSettings> {
 pub(crate) fn answer_of(response: Response) -> anyhow::Result<Answer> {
     match response {
         Response::Done(answer) => Ok(answer),
-        Response::Refused(reason) => anyhow::bail!(reason),
+        Response::Refused(refusal) => anyhow::bail!(refusal.reason),
     }
 }
 
@@ -122,10 +122,12 @@ fn show_status(status: &Status) -> String {
             let mode = if volume.read_only { "ro" } else { "rw" };
             let waiting = if volume.waiting == 0 { "-".into() } else { volume.waiting.to_string() };
             let size = Size(volume.size_bytes).to_string();
-            [volume.lun.to_string(), volume.name.clone(), size, mode.to_owned(), volume.security.clone(), waiting]
+            let origin = origin_name(volume.origin).to_owned();
+            let security = volume.security.clone();
+            [volume.lun.to_string(), volume.name.clone(), size, mode.to_owned(), security, waiting, origin]
         })
         .collect();
-    let mut tables = vec![output::table(["LUN", "VOLUME", "SIZE", "MODE", "SECURITY", "WAITING"], &volumes)];
+    let mut tables = vec![output::table(["LUN", "VOLUME", "SIZE", "MODE", "SECURITY", "WAITING", "SAID BY"], &volumes)];
     let units = status.targets.iter().flat_map(|target| target.units.iter().map(|unit| (&target.name, unit)));
     let units: Vec<_> =
         units.map(|(target, (lun, volume))| [target.clone(), lun.to_string(), volume.clone()]).collect();
@@ -133,8 +135,35 @@ fn show_status(status: &Status) -> String {
         tables.push(output::table(["TARGET", "LUN", "VOLUME"], &units));
     }
     tables.push(output::table(["PORTS OF", "GROUP", "STATE"], &groups(status)));
+    let missing: Vec<_> = status.missing.iter().map(|volume| [volume.name.clone(), volume.reason.clone()]).collect();
+    if !missing.is_empty() {
+        tables.push(output::table(["NOT SERVED", "WHY"], &missing));
+    }
+    if !status.deviations.is_empty() {
+        tables.push(show_deviations(&status.deviations));
+    }
     let wires: String = status.wires.iter().map(|wire| format!("\n  on {wire}")).collect();
     format!("{}{wires}\n\n{}", status.name, tables.join("\n"))
+}
+
+fn origin_name(origin: Origin) -> &'static str {
+    match origin {
+        Origin::File => "file",
+        Origin::CommandLine => "command line",
+        Origin::Default => "default",
+        Origin::Management => "ctl",
+    }
+}
+
+/// What differs from file and command line.
+fn show_deviations(deviations: &[Deviation]) -> String {
+    let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
+    let row = |deviation: &Deviation| {
+        let Deviation { resource, name, configured, now } = deviation;
+        [resource.clone(), name.clone(), shown(configured), shown(now)]
+    };
+    let rows: Vec<_> = deviations.iter().map(row).collect();
+    output::table(["CHANGED BY CTL", "NAME", "CONFIGURED", "NOW"], &rows)
 }
 
 /// The groups of ports: HyperSCSI's where it is served, and those of the iSCSI targets.
@@ -150,13 +179,7 @@ fn groups(status: &Status) -> Vec<[String; 3]> {
 }
 
 fn state_name(state: Option<PortState>) -> &'static str {
-    match state {
-        Some(PortState::ActiveOptimized) => "active-optimized",
-        Some(PortState::ActiveNonOptimized) => "active-non-optimized",
-        Some(PortState::Standby) => "standby",
-        Some(PortState::Unavailable) => "unavailable",
-        None => "transitioning",
-    }
+    state.map_or("transitioning", PortState::name)
 }
 
 fn show_clients(clients: &[ClientStatus]) -> String {
@@ -296,7 +319,12 @@ mod tests {
         let mut status = Status {
             name: "box".into(),
             wires: vec!["hs-ip:127.0.0.1:5674".into()],
+            revision: 1,
+            deviations: Vec::new(),
+            missing: Vec::new(),
             volumes: vec![VolumeStatus {
+                id: "0".repeat(32),
+                origin: Origin::CommandLine,
                 name: "disk0".into(),
                 lun: 0,
                 size_bytes: 1 << 30,
@@ -312,14 +340,21 @@ mod tests {
             }],
             groups: groups(Some(PortState::Standby)),
         };
-        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  SECURITY  WAITING\n0    disk0   1 GiB  rw    hash      -\n\n\
+        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  SECURITY  WAITING  SAID BY\n0    disk0   1 GiB  rw    hash      -        command line\n\n\
                         TARGET       LUN  VOLUME\niqn.x:disk0  0    disk0\n\n\
                         PORTS OF     GROUP  STATE\nhyperscsi    1      standby\niqn.x:disk0  1      transitioning\n";
         assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
         status.targets.clear();
-        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  SECURITY  WAITING\n0    disk0   1 GiB  rw    hash      -\n\n\
+        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  SECURITY  WAITING  SAID BY\n0    disk0   1 GiB  rw    hash      -        command line\n\n\
                         PORTS OF   GROUP  STATE\nhyperscsi  1      standby\n";
-        assert_eq!(show(&Answer::Status(status), false).unwrap(), expected);
+        assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
+        let (resource, name) = ("volume".to_owned(), "disk1".to_owned());
+        status.deviations = vec![Deviation { resource, name, configured: None, now: Some("ram:1M".into()) }];
+        let shown = show(&Answer::Status(status), false).unwrap();
+        assert!(
+            shown.ends_with("CHANGED BY CTL  NAME   CONFIGURED  NOW\nvolume          disk1  -           ram:1M\n"),
+            "{shown}"
+        );
         assert_eq!(show(&Answer::Changed(Vec::new()), false).unwrap(), "nothing differs\n");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Changed, Changes, VolumeDefinition};
+use super::{AccessStates, Changed, Changes, VolumeDefinition};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 
@@ -14,6 +14,7 @@ pub(crate) fn difference(configured: &ServerConfig, volumes: &[VolumeConfig], ex
         volumes: changed(&definitions(&configured.volumes), &definitions(volumes)),
         mappings: of_mappings(&numbers(&configured.exports), &numbers(exports)),
         targets: new.map(|export| (export.name.to_string(), export.alias.clone())).collect(),
+        access_states: AccessStates::default(),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -104,6 +105,25 @@ impl StateFile {
             return Err(damaged("its content does not have the checksum that was written"));
         }
         serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))
+    }
+
+    /// What a file holds that is JSON alone, as those of the first versions were; `None` when it is another one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn load_plain<T: DeserializeOwned>(&self) -> Result<Option<T>, StateError> {
+        let content = read_file(&self.0).map_err(|source| StateError::Read { path: self.0.clone(), source })?;
+        Ok(content.and_then(|content| serde_json::from_slice(&content).ok()))
+    }
+
+    /// A value that stands in the file as text.
+    ///
+    /// # Errors
+    /// [`StateError::Damaged`] when the text is not one.
+    pub(crate) fn parsed<T: FromStr>(&self, text: &str) -> Result<T, StateError> {
+        let damaged =
+            |_| StateError::Damaged { path: self.0.clone(), reason: format!("'{text}' is nothing it can hold") };
+        text.parse().map_err(damaged)
     }
 
     /// Keeps this in place of what was kept.

@@ -14,6 +14,7 @@ use sanwire_store::VolumeSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::front::hyperscsi::clients::text;
+use crate::manage::PortState;
 
 pub(crate) use self::difference::difference;
 pub use self::file::StateError;
@@ -31,7 +32,12 @@ pub(crate) struct Changes {
     pub(crate) mappings: BTreeMap<String, BTreeMap<String, Changed<u16>>>,
     /// The iSCSI targets that are not configured, with what people call them.
     pub(crate) targets: BTreeMap<String, String>,
+    /// The port groups that are not active and optimized: by targets (`hyperscsi` for HyperSCSI's), then by numbers.
+    pub(crate) access_states: AccessStates,
 }
+
+/// States of port groups: by targets, then by numbers.
+pub(crate) type AccessStates = BTreeMap<String, BTreeMap<u16, PortState>>;
 
 /// One thing that is not as it is configured.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

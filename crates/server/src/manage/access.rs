@@ -1,10 +1,10 @@
 //! The states of portal groups: implicit asymmetric logical unit access.
 
-use sanwire_scsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, GroupStatus, ManageError, Manager};
+use crate::front::iscsi::target_node::TargetNodeConfig;
 
 /// How the ports of a portal group reach their units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -18,6 +18,19 @@ pub enum PortState {
     Standby,
     /// No way at all, until that changes.
     Unavailable,
+}
+
+impl PortState {
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            PortState::ActiveOptimized => "active-optimized",
+            PortState::ActiveNonOptimized => "active-non-optimized",
+            PortState::Standby => "standby",
+            PortState::Unavailable => "unavailable",
+        }
+    }
 }
 
 impl From<PortState> for AccessState {
@@ -54,23 +67,62 @@ impl Manager {
         state: PortState,
         target: Option<String>,
     ) -> Result<Answer, ManageError> {
-        if target.as_deref() == Some(HYPERSCSI) {
-            let has_changed = self.target.units().set_access_state(group, state.into());
-            let has_changed = has_changed.ok_or(ManageError::NoHyperScsiGroup(group))?;
-            return Ok(Answer::Changed(has_changed.then(|| changed(HYPERSCSI, group)).into_iter().collect()));
+        let places = self.places_of(group, target.as_deref())?;
+        let before = self.kept.access_states.clone();
+        for place in &places {
+            let states = self.kept.access_states.entry(place.clone()).or_default();
+            match state {
+                PortState::ActiveOptimized => drop(states.remove(&group)),
+                _ => drop(states.insert(group, state)),
+            }
         }
-        let name: Option<IscsiName> = match target {
-            Some(text) => Some(text.parse().map_err(|_| ManageError::NoTarget(text))?),
-            None => None,
-        };
-        if let Some(name) = &name
-            && self.target.exports().iter().all(|export| export.name != *name)
-        {
-            return Err(ManageError::NoTarget(name.to_string()));
+        self.kept.access_states.retain(|_, states| !states.is_empty());
+        if let Err(error) = self.keep(&self.volumes.clone(), &self.target.exports()) {
+            self.kept.access_states = before;
+            return Err(error);
         }
-        let targets = self.target.set_access_state(group, state.into(), name.as_ref());
-        let targets = targets.ok_or(ManageError::NoGroup(group))?;
-        Ok(Answer::Changed(targets.iter().map(|name| changed(name, group)).collect()))
+        let changed_places = places.iter().filter(|place| self.apply_access_state(place, group, state));
+        Ok(Answer::Changed(changed_places.map(|place| changed(place, group)).collect()))
+    }
+
+    /// The targets that are reached through a group, or those of HyperSCSI.
+    fn places_of(&self, group: u16, target: Option<&str>) -> Result<Vec<String>, ManageError> {
+        let has = |groups: Vec<PortGroup>| groups.iter().any(|known| known.id == group);
+        if target == Some(HYPERSCSI) {
+            let is_there = has(self.target.units().target_port_groups());
+            return if is_there { Ok(vec![HYPERSCSI.to_owned()]) } else { Err(ManageError::NoHyperScsiGroup(group)) };
+        }
+        let exports = self.target.exports();
+        // A name is one however it is written.
+        let wanted = target.map(|text| text.parse().map_err(|_| ManageError::NoTarget(text.to_owned()))).transpose()?;
+        let is_meant = |export: &&TargetNodeConfig| wanted.as_ref().is_none_or(|name| export.name == *name);
+        let meant: Vec<&TargetNodeConfig> = exports.iter().filter(is_meant).collect();
+        if let (true, Some(target)) = (meant.is_empty(), target) {
+            return Err(ManageError::NoTarget(target.to_owned()));
+        }
+        let reached = meant.into_iter().filter(|export| has(self.target.portal_groups(&export.name)));
+        let places: Vec<String> = reached.map(|export| export.name.to_string()).collect();
+        if places.is_empty() { Err(ManageError::NoGroup(group)) } else { Ok(places) }
+    }
+
+    /// Whether the group had another state.
+    fn apply_access_state(&self, place: &str, group: u16, state: PortState) -> bool {
+        if place == HYPERSCSI {
+            return self.target.units().set_access_state(group, state.into()) == Some(true);
+        }
+        let changed =
+            place.parse().ok().and_then(|name| self.target.set_access_state(group, state.into(), Some(&name)));
+        changed.is_some_and(|targets| !targets.is_empty())
+    }
+
+    /// Gives the groups the states that they had in an earlier run.
+    pub(super) fn restore_access_states(&self) {
+        for (place, groups) in &self.kept.access_states {
+            for (group, state) in groups {
+                // A group that is not there any more has no state.
+                let _ = self.apply_access_state(place, *group, *state);
+            }
+        }
     }
 }
 

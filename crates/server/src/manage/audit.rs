@@ -14,7 +14,8 @@ use sanwire_core::text::{printable, shortened};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::request::{Answer, Request, Response};
+use super::request::Request;
+use super::response::{Answer, Response};
 use crate::front::hyperscsi::clients::text;
 use crate::persist::make_directory_of;
 
@@ -142,7 +143,7 @@ impl AuditLog {
                 self.unwritten += 1;
                 return;
             }
-            Response::Refused(reason) => ("refused", vec![cut(reason)]),
+            Response::Refused(refusal) => ("refused", vec![cut(&refusal.reason)]),
         };
         self.write(Line { request: request.and_then(shown), ..Line::new(by, result, details) });
     }
@@ -225,6 +226,7 @@ fn without_secrets(request: &Request) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manage::Refusal;
 
     fn log(name: &str) -> AuditLog {
         let path = std::env::temp_dir().join(format!("sanwire-audit-{}-{name}/log.jsonl", std::process::id()));
@@ -300,7 +302,9 @@ mod tests {
         let process = Asker::Process { uid: 0, pid: 1 };
         (0..1000).for_each(|_| log.note_offence(&stranger, &"a flood", false, 1));
         (0..1000).for_each(|_| log.note_offence(&client, &"against the rules", true, 1));
-        (0..100).for_each(|_| log.note(&process, None, &Response::Refused("there is no such volume".into())));
+        (0..100).for_each(|_| {
+            log.note(&process, None, &Response::Refused(Refusal::new("volume-unknown", "there is no such volume")))
+        });
         let count = |reason: &str| lines(&log).iter().filter(|line| line["details"][0] == reason).count();
         let counts = [count("a flood"), count("against the rules"), count("there is no such volume")];
         assert_eq!(counts, [20, 60, 100]);
@@ -314,7 +318,7 @@ mod tests {
         let mut log = log("long-request");
         let by = Asker::Process { uid: 0, pid: 1 };
         let request = Request::RemoveVolume { name: "v".repeat(60_000), force: false };
-        log.note(&by, Some(&request), &Response::Refused("x".repeat(60_000)));
+        log.note(&by, Some(&request), &Response::Refused(Refusal::new("x", "x".repeat(60_000))));
         assert!(fs::metadata(&log.path).unwrap().len() < 3000);
         let line = &lines(&log)[0];
         let said = [&line["request"], &line["details"][0]].map(|text| text.as_str().unwrap());

@@ -3,7 +3,7 @@
 use sanwire_core::ClientId;
 use sanwire_scsi::IscsiName;
 
-use super::request::{Answer, ClientStatus};
+use super::response::{Answer, ClientStatus};
 use super::{ManageError, Manager};
 use crate::front::hyperscsi::clients::{Change, ChangeError, ClientConfig, ClientError, ClientSettings, ClientsConfig};
 use crate::front::iscsi::target_node::TargetNodeConfig;
@@ -110,16 +110,17 @@ impl Manager {
     /// Takes over what a new configuration says of clients; tells what differs.
     pub(super) fn configure_clients(&self, terms: ClientsConfig) -> Result<Vec<String>, ManageError> {
         let before = self.target.clients().list();
-        self.target.configure_clients(terms)?;
+        let overridden = self.target.configure_clients(terms)?;
         let after = self.target.clients().list();
         let gone = before.iter().filter(|old| !after.iter().any(|new| new.id == old.id));
         let gone = gone.map(|old| format!("client {} is not known any more", old.shown()));
         let other = after.iter().filter(|new| !before.contains(new));
-        Ok(gone.chain(other.map(|new| format!("client {}: {}", new.shown(), rights(new)))).collect())
+        let lines = gone.chain(other.map(|new| format!("client {}: {}", new.shown(), rights(new))));
+        Ok(lines.chain(overridden).collect())
     }
 }
 
-fn rights(client: &ClientConfig) -> String {
+pub(super) fn rights(client: &ClientConfig) -> String {
     let volumes: Vec<String> = client.volumes.iter().map(ToString::to_string).collect();
     let volumes = if volumes.is_empty() { "no volumes".to_owned() } else { format!("volumes {}", volumes.join(",")) };
     let mut text = format!("{volumes}, {}", if client.read_only { "read only" } else { "read and write" });

@@ -6,7 +6,7 @@ use std::thread;
 
 use sanwire_core::text::shortened;
 
-use super::{Asker, Manager, NOT_PERMITTED, Request, Response};
+use super::{Asker, Manager, NOT_PERMITTED, Refusal, Request, Response};
 use crate::front::Offence;
 use crate::management_queue::{Content, Letters, QueuedRequest};
 use crate::messages::ShardMessage;
@@ -40,7 +40,7 @@ impl ManagementHandle {
     pub fn handle_json(&self, by: &Asker, json: &[u8]) -> Response {
         match serde_json::from_slice::<Request>(json) {
             Ok(request) => self.handle(by, request),
-            Err(error) => self.refuse(by, format!("this is no request: {error}")),
+            Err(error) => self.refuse(by, Refusal::new("request-invalid", format!("this is no request: {error}"))),
         }
     }
 
@@ -51,8 +51,8 @@ impl ManagementHandle {
     }
 
     /// Refuses what is no request, or what somebody may not ask.
-    fn refuse(&self, by: &Asker, reason: String) -> Response {
-        self.with(|manager| manager.refuse(by, reason))
+    fn refuse(&self, by: &Asker, refusal: Refusal) -> Response {
+        self.with(|manager| manager.refuse(by, refusal))
     }
 
     fn note_offence(&self, by: &Asker, offence: &dyn Display, is_proven: bool, count: u64) {
@@ -74,7 +74,9 @@ impl ManagementHandle {
     }
 
     fn with(&self, serve: impl FnOnce(&mut Manager) -> Response) -> Response {
-        self.lock().as_mut().map_or_else(|| Response::Refused("the server is stopping".into()), serve)
+        self.lock()
+            .as_mut()
+            .map_or_else(|| Response::Refused(Refusal::new("stopping", "the server is stopping")), serve)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Manager>> {
@@ -93,7 +95,7 @@ fn work(letters: &Letters, desk: &Weak<Mutex<Option<Manager>>>) {
             None => Asker::Stranger { address },
         };
         match content {
-            Content::Attempt => drop(desk.refuse(&by, NOT_PERMITTED.into())),
+            Content::Attempt => drop(desk.refuse(&by, Refusal::new("not-permitted", NOT_PERMITTED))),
             Content::Refused(Offence { what, is_proven }, count) => desk.note_offence(&by, &what, is_proven, count),
             Content::Request { json, room_bytes, request, home } => {
                 let response = desk.handle_json(&by, &json);

@@ -10,7 +10,7 @@ use super::{Answer, AuditLog, ManageError, Manager, Source};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::error::StartError;
 use crate::front::iscsi::target_node::TargetNodeConfig;
-use crate::kept::{self, Changes, StateFile};
+use crate::kept::{self, AccessStates, Changes, StateFile};
 use crate::server::{MissingVolume, Server};
 
 /// What is kept of a server, and what it is compared with.
@@ -22,6 +22,8 @@ pub(super) struct Keeping {
     pub(super) changes: Changes,
     /// What should be served and is not.
     pub(super) missing: Vec<MissingVolume>,
+    /// The port groups that are not active and optimized.
+    pub(super) access_states: AccessStates,
     /// Volumes that are configured otherwise in what cannot be changed while they are served: so from the next start on.
     pub(super) pending: BTreeMap<String, VolumeSpec>,
 }
@@ -50,8 +52,12 @@ impl Manager {
         let (audit, has_password) = (configured.audit_file().map(AuditLog::new), configured.has_password());
         let ServerConfig { name, allow, protection, .. } = configured.clone();
         let volumes = wanted.volumes.into_iter().filter(|volume| !is_missing(volume)).collect();
-        let kept = Keeping { configured, file, changes: kept, missing, pending: BTreeMap::new() };
-        let mut manager = Manager { target, name, volumes, allow, protection, has_password, kept, source, audit };
+        let access_states = kept.access_states.clone();
+        let kept = Keeping { configured, file, changes: kept, missing, access_states, pending: BTreeMap::new() };
+        let revision = 1;
+        let mut manager =
+            Manager { target, name, volumes, allow, protection, has_password, kept, source, audit, revision };
+        manager.restore_access_states();
         if let Err(error) = manager.drop_overridden(!notes.is_empty()) {
             tracing::warn!("{error}");
         }
@@ -77,6 +83,7 @@ impl Manager {
                 file.save(&changes).map_err(|source| not_kept(file, source))?;
             }
             self.kept.changes = changes;
+            self.revision += 1;
         }
         Ok(())
     }
@@ -144,7 +151,8 @@ impl Keeping {
         };
         let missing = self.missing.iter().map(|missing| missing.volume.clone());
         let volumes: Vec<VolumeConfig> = volumes.iter().map(intended).chain(missing).collect();
-        kept::difference(&self.configured, &volumes, &exports)
+        let access_states = self.access_states.clone();
+        Changes { access_states, ..kept::difference(&self.configured, &volumes, &exports) }
     }
 }
 

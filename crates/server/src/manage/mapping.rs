@@ -6,7 +6,7 @@ use sanwire_core::Lun;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_scsi::IscsiName;
 
-use super::request::Answer;
+use super::response::Answer;
 use super::usage::Way;
 use super::{ManageError, Manager};
 use crate::config::VolumeConfig;

@@ -4,15 +4,18 @@
 mod access;
 mod audit;
 mod clients;
+mod deviations;
 mod difference;
 mod error;
 mod handle;
 mod keeping;
 mod mapping;
 mod media;
+mod refusal;
 mod reload;
 mod request;
 mod resizing;
+mod response;
 mod securing;
 mod statistics;
 mod usage;
@@ -30,12 +33,14 @@ pub(crate) use self::audit::AuditLog;
 pub use self::error::ManageError;
 pub use self::handle::ManagementHandle;
 use self::keeping::Keeping;
-pub use self::request::{
-    Answer, ClientStatus, ConnectionStatistics, GroupStatus, QuotaStatistics, Request, Response, Statistics, Status,
-    TargetStatus, VolumeStatistics, VolumeStatus,
+pub use self::refusal::Refusal;
+pub use self::request::Request;
+pub use self::response::{
+    Answer, ClientStatus, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics, Response,
+    Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 use crate::allow::AllowList;
-use crate::config::{ServerConfig, VolumeConfig};
+use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::server::Server;
 
 /// The longest request, in bytes of JSON.
@@ -59,6 +64,8 @@ pub struct Manager {
     kept: Keeping,
     source: Source,
     audit: Option<AuditLog>,
+    /// Grows with each change.
+    revision: u64,
 }
 
 impl Manager {
@@ -79,7 +86,7 @@ impl Manager {
         let asked = request.clone();
         let response = match self.execute(request) {
             Ok(answer) => Response::Done(answer),
-            Err(error) => Response::Refused(error.to_string()),
+            Err(error) => Response::Refused(error.into()),
         };
         if asked.is_change() {
             self.note(by, Some(&asked), &response);
@@ -88,8 +95,8 @@ impl Manager {
     }
 
     /// Refuses an attempt, and writes it down.
-    pub fn refuse(&mut self, by: &Asker, reason: String) -> Response {
-        let response = Response::Refused(reason);
+    pub fn refuse(&mut self, by: &Asker, refusal: Refusal) -> Response {
+        let response = Response::Refused(refusal);
         self.note(by, None, &response);
         response
     }
@@ -143,7 +150,10 @@ impl Manager {
     fn status(&self) -> Status {
         let volumes = self.target.units().iter().into_iter().map(|(lun, disk)| {
             let geometry = disk.store().geometry();
+            let configured = self.volumes.iter().find(|volume| *volume.spec.name == *disk.identity().name());
             VolumeStatus {
+                id: format!("{:032x}", u128::from_be_bytes(disk.identity().uuid())),
+                origin: configured.map_or(Origin::Management, |volume| volume.origin),
                 name: disk.identity().name().to_owned(),
                 lun: lun.number(),
                 size_bytes: geometry.length_bytes,
@@ -160,6 +170,9 @@ impl Manager {
         });
         Status {
             name: self.name.clone(),
+            revision: self.revision,
+            deviations: self.deviations(),
+            missing: self.missing(),
             wires: self.target.wires().iter().map(ToString::to_string).collect(),
             volumes: volumes.collect(),
             targets: targets.collect(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sanwire_core::quota::{self, Quota, Usage};
 use sanwire_engine::VolumeCount;
 
-use super::request::{ConnectionStatistics, QuotaStatistics, Statistics, VolumeStatistics};
+use super::response::{ConnectionStatistics, QuotaStatistics, Statistics, VolumeStatistics};
 use super::{AuditLog, Manager};
 use crate::counting::Counted;
 

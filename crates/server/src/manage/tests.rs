@@ -284,7 +284,7 @@ fn every_change_and_every_refusal_is_written_down() {
     manager.handle(&Asker::Signal { signal: "SIGHUP" }, RELOAD);
     let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
     for _ in 0..100 {
-        manager.refuse(&client, "it may not manage the server".into());
+        manager.refuse(&client, Refusal::new("not-permitted", "it may not manage the server"));
     }
     manager.handle(&process, Request::RemoveClient { client: ALICE.into(), force: false });
 
@@ -317,7 +317,7 @@ fn what_is_refused_in_a_flood_is_counted_and_hides_no_refused_management() {
     for _ in 0..100 {
         manager.note_offence(&stranger, &"packets that are forged", false, 1000);
     }
-    manager.refuse(&client, "it may not manage the server".into());
+    manager.refuse(&client, Refusal::new("not-permitted", "it may not manage the server"));
 
     let text = std::fs::read_to_string(&path).unwrap();
     let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -674,4 +674,68 @@ fn a_state_directory_that_is_damaged_newer_or_used_stops_the_start_and_is_not_to
     }
     std::fs::write(kept.changes(), good).unwrap();
     assert_eq!(volumes(&mut kept.start().unwrap()).len(), 2);
+}
+
+#[test]
+fn the_status_says_what_differs_and_who_has_said_what_is_there() {
+    let kept = Kept::new("status", &["a=ram:1M", "b=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    let status = |manager: &mut Manager| match manager.execute(Request::Status) {
+        Ok(Answer::Status(status)) => status,
+        other => panic!("{other:?}"),
+    };
+    let first = status(&mut manager);
+    assert_eq!(first.deviations, []);
+    changed(&mut manager, add("c=ram:1M"));
+    changed(&mut manager, Request::RemoveVolume { name: "a".into(), force: false });
+    let add_client = Request::AddClient { id: ALICE.into(), settings: ClientSettings::default(), force: false };
+    changed(&mut manager, add_client);
+    let set = |state| Request::SetAccessState { group: 1, state, target: Some("hyperscsi".into()) };
+    changed(&mut manager, set(PortState::Standby));
+    let second = status(&mut manager);
+    assert!(second.revision > first.revision);
+    let origins: Vec<_> = second.volumes.iter().map(|volume| (volume.name.as_str(), volume.origin)).collect();
+    assert_eq!(origins, [("b", Origin::CommandLine), ("c", Origin::Management)]);
+    let shown: Vec<String> = second
+        .deviations
+        .iter()
+        .map(|Deviation { resource, name, configured, now }| format!("{resource} {name}: {configured:?}, {now:?}"))
+        .collect();
+    let expected = [
+        "volume a: Some(\"ram:1M as logical unit 0\"), None",
+        "volume c: None, Some(\"ram:1M as logical unit 2\")",
+        "mapping a in iqn.2026-11.org.sanwire:a: Some(\"logical unit 0\"), None",
+        &format!("client {ALICE}: None, Some(\"volumes *, read and write\")"),
+        "access-state group 1 of hyperscsi: Some(\"active-optimized\"), Some(\"standby\")",
+    ];
+    assert_eq!(shown, expected);
+    drop(manager);
+    let mut manager = kept.start().unwrap();
+    let again = status(&mut manager);
+    assert_eq!((again.deviations, &again.groups), (second.deviations, &second.groups), "also the states");
+    changed(&mut manager, set(PortState::ActiveOptimized));
+    assert!(status(&mut manager).deviations.iter().all(|deviation| deviation.resource != "access-state"));
+}
+
+#[test]
+fn a_refusal_has_a_code_that_programs_understand() {
+    let mut manager = manager(&["a=ram:1M"], &[]);
+    let by = Asker::Signal { signal: "test" };
+    for (request, code) in [
+        (add("a=ram:1M"), "volume-exists"),
+        (add("nonsense"), "volume-text-invalid"),
+        (Request::RemoveVolume { name: "b".into(), force: false }, "volume-unknown"),
+        (Request::DropClient { client: "nobody".into() }, "client-unknown"),
+        (Request::ResizeVolume { name: "a".into(), size: "512".into() }, "resize-refused"),
+    ] {
+        let response = manager.handle(&by, request);
+        let Response::Refused(refusal) = &response else { panic!("{response:?}") };
+        assert_eq!(refusal.code, code);
+        let json = serde_json::to_string(&response).unwrap();
+        assert!(json.contains(&format!("\"code\":\"{code}\"")) && json.starts_with("{\"refused\":\""), "{json}");
+        assert_eq!(serde_json::from_str::<Response>(&json).unwrap(), response);
+    }
+    let of_older = serde_json::from_str::<Response>("{\"refused\": \"why\"}").unwrap();
+    assert_eq!(of_older, Response::Refused(Refusal::new("refused", "why")));
+    manager.into_target().stop().unwrap();
 }

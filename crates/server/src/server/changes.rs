@@ -194,14 +194,14 @@ impl Server {
         self.post(|| ShardMessage::ClientsConfig);
     }
 
-    /// Takes over what a new configuration says of clients.
+    /// Takes over what a new configuration says of clients; a line for each change that it overrides.
     ///
     /// # Errors
     /// [`crate::ClientError`]; then nothing has changed.
-    pub(crate) fn configure_clients(&self, terms: ClientsConfig) -> Result<(), crate::ClientError> {
-        self.clients.configure(terms)?;
+    pub(crate) fn configure_clients(&self, terms: ClientsConfig) -> Result<Vec<String>, crate::ClientError> {
+        let overridden = self.clients.configure(terms)?;
         self.terms_changed();
-        Ok(())
+        Ok(overridden)
     }
 
     /// Lets a HyperSCSI client send nothing, or go on.

@@ -56,7 +56,7 @@ impl Managed {
     fn ask(&mut self, request: Request) -> Result<Vec<String>, String> {
         match self.manager.handle(&Asker::Signal { signal: "test" }, request) {
             Response::Done(Answer::Changed(lines)) => Ok(lines),
-            Response::Refused(reason) => Err(reason),
+            Response::Refused(refusal) => Err(refusal.reason),
             Response::Done(other) => panic!("{other:?}"),
         }
     }

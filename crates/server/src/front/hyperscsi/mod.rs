@@ -26,7 +26,7 @@ use crate::command::CommandRef;
 use crate::counting::{Access, ConnectionCount, PacketCount};
 use crate::front::hyperscsi::clients::Clients;
 use crate::link::LinkAddress;
-use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Response};
+use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Refusal, Response};
 use crate::management_queue::{Content, ManagementQueue, QueuedRequest};
 use crate::messages::Mailbox;
 use crate::past_uses::Host;
@@ -201,15 +201,18 @@ impl HyperScsi {
             // What cannot be written down was counted.
             self.inbox.put(QueuedRequest { client: Some(client), address, content: Content::Attempt });
             let verb = if self.clients.is_listed(client) { "set-client" } else { "add-client" };
-            format!("{NOT_PERMITTED}: `sanwire ctl {verb} {client} --manage` on its host permits it")
+            Refusal::new(
+                "not-permitted",
+                format!("{NOT_PERMITTED}: `sanwire ctl {verb} {client} --manage` on its host permits it"),
+            )
         } else if json.len() > REQUEST_MAX_BYTES {
-            "the request is too long".to_owned()
+            Refusal::new("request-too-long", "the request is too long")
         } else {
             let content = Content::Request { json, room_bytes, request: self.command(handle), home: self.home.clone() };
             if self.inbox.put(QueuedRequest { client: Some(client), address, content }) {
                 return;
             }
-            "the server has too many other requests to do, or is not managed: ask again".to_owned()
+            Refusal::new("busy", "the server has too many other requests to do, or is not managed: ask again")
         };
         let answer = Response::Refused(refusal).to_json(room_bytes);
         self.server.administered(handle, Some(answer.into()), now);

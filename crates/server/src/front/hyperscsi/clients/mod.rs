@@ -21,9 +21,10 @@ pub use self::compression::{Compression, NoCompression};
 pub(crate) use self::config::text;
 pub use self::config::{ClientConfig, ClientError, ClientSettings, NoSecret, Secret, WEIGHT_MAX};
 pub(crate) use self::prospect::Prospect;
-use self::state::{Changes, StateFile};
+use self::state::{Changes, ClientsFile};
 use self::views::Views;
 use crate::allow::AllowList;
+use crate::kept::{Changed, StateError};
 
 /// What holds for clients, as it is at one moment.
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ pub(crate) struct Clients {
     table: ArcSwap<Table>,
     local: &'static Watch,
     /// Held while the table changes.
-    changing: Mutex<StateFile>,
+    changing: Mutex<ClientsFile>,
     views: Views,
 }
 
@@ -94,13 +95,8 @@ pub enum ChangeError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// What was changed in earlier runs cannot be read.
-    #[error("what was changed of clients cannot be read from {path}: {source}; correct the file, or move it away")]
-    Load {
-        /// Where.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Load(#[from] StateError),
     /// A change that would not survive a restart is none.
     #[error("the change cannot be kept in {path}: {source}; nothing was changed")]
     Keep {
@@ -123,30 +119,40 @@ impl Clients {
         volumes: Arc<LogicalUnits>,
     ) -> Result<Self, ChangeError> {
         terms.check()?;
-        let file = StateFile(path);
-        let changes = file.load().map_err(|source| ChangeError::Load { path: file.shown(), source })?;
+        let file = ClientsFile::new(path);
+        let mut table = Table::new(terms, Changes::default());
+        table.changes = file.load(&table.configured)?;
+        table.drop_overridden(&file).iter().for_each(|line| tracing::warn!("{line}"));
         Ok(Clients {
-            table: ArcSwap::from_pointee(Table::new(terms, changes)),
+            table: ArcSwap::from_pointee(table),
             local: watch(),
             changing: Mutex::new(file),
             views: Views::new(volumes),
         })
     }
 
-    /// Puts another configuration in the place of the old one. What was changed while the server ran holds on.
-    pub(crate) fn configure(&self, terms: ClientsConfig) -> Result<(), ClientError> {
+    /// Puts another configuration in the place of the old one. What was changed while the server ran holds on, but of clients that are
+    /// configured otherwise since then; a line for each of these.
+    pub(crate) fn configure(&self, terms: ClientsConfig) -> Result<Vec<String>, ClientError> {
         terms.check()?;
-        let _changing = self.lock();
-        let table = Table::new(terms, self.table.load().changes.clone());
+        let file = self.lock();
+        let mut table = Table::new(terms, self.table.load().changes.clone());
+        let overridden = table.drop_overridden(&file);
         self.table.store(Arc::new(table));
         self.refresh_views();
-        Ok(())
+        Ok(overridden)
+    }
+
+    /// Those that are not as they are configured.
+    pub(crate) fn changed(&self) -> Vec<(ClientId, Changed<ClientConfig>)> {
+        self.table.load().changes.0.iter().map(|(id, change)| (*id, change.clone())).collect()
     }
 
     /// What clients would see with another configuration.
     pub(crate) fn foresee_terms(&self, terms: ClientsConfig) -> Prospect<'_> {
         let before = self.table.load_full();
-        let after = Table::new(terms, before.changes.clone());
+        let mut after = Table::new(terms, before.changes.clone());
+        after.changes.drop_overridden(&after.configured);
         Prospect::new(before, after, self.local)
     }
 
@@ -207,7 +213,7 @@ impl Clients {
         self.views.refresh(|client, peer| self.table.load().terms(client, peer, self.local));
     }
 
-    fn lock(&self) -> MutexGuard<'_, StateFile> {
+    fn lock(&self) -> MutexGuard<'_, ClientsFile> {
         // The table is replaced as a whole: nobody leaves it half changed.
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,14 +238,12 @@ impl Table {
             Change::Set(client, settings) => self.put(self.find(client)?.clone().with(settings)?),
             Change::Remove(client) => {
                 let id = self.id_of(client)?;
-                self.changes.clients.remove(&id);
-                self.changes.removed.insert(id);
+                self.note(id, None);
                 Ok(id)
             }
             Change::Reset(client) => {
                 let id = self.id_of(client)?;
-                self.changes.clients.remove(&id);
-                self.changes.removed.remove(&id);
+                self.changes.0.remove(&id);
                 self.check_name(id)?;
                 Ok(id)
             }
@@ -247,10 +251,7 @@ impl Table {
     }
 
     fn get(&self, id: ClientId) -> Option<&ClientConfig> {
-        if self.changes.removed.contains(&id) {
-            return None;
-        }
-        self.changes.clients.get(&id).or_else(|| self.configured.get(&id))
+        self.changes.0.get(&id).map_or_else(|| self.configured.get(&id), |change| change.now.as_ref())
     }
 
     /// What holds for a client that has a session. One that would not be served any more sees nothing until it is dropped.
@@ -263,7 +264,7 @@ impl Table {
     }
 
     fn known(&self) -> impl Iterator<Item = &ClientConfig> {
-        let ids: BTreeSet<ClientId> = self.configured.keys().chain(self.changes.clients.keys()).copied().collect();
+        let ids: BTreeSet<ClientId> = self.configured.keys().chain(self.changes.0.keys()).copied().collect();
         ids.into_iter().filter_map(|id| self.get(id))
     }
 
@@ -276,7 +277,7 @@ impl Table {
     }
 
     fn knows_anybody(&self) -> bool {
-        self.configured.keys().chain(self.changes.clients.keys()).any(|id| self.get(*id).is_some())
+        self.configured.keys().chain(self.changes.0.keys()).any(|id| self.get(*id).is_some())
     }
 
     fn id_of(&self, client: &str) -> Result<ClientId, ClientError> {
@@ -285,10 +286,23 @@ impl Table {
 
     fn put(&mut self, client: ClientConfig) -> Result<ClientId, ClientError> {
         let id = client.id;
-        self.changes.removed.remove(&id);
-        self.changes.clients.insert(id, client);
+        self.note(id, Some(client));
         self.check_name(id)?;
         Ok(id)
+    }
+
+    fn note(&mut self, id: ClientId, now: Option<ClientConfig>) {
+        self.changes.0.insert(id, Changed { configured: self.configured.get(&id).cloned(), now });
+    }
+
+    /// Forgets changes that the configuration overrides; a line for each.
+    fn drop_overridden(&mut self, file: &ClientsFile) -> Vec<String> {
+        let overridden = self.changes.drop_overridden(&self.configured);
+        if let (false, Err(error)) = (overridden.is_empty(), file.save(&self.changes)) {
+            tracing::error!("{} still has what the configuration overrides: {error}", file.shown());
+        }
+        let line = |id| format!("client {id} was changed by ctl, and is configured otherwise since: that holds");
+        overridden.into_iter().map(line).collect()
     }
 
     fn check_name(&self, id: ClientId) -> Result<(), ClientError> {
@@ -301,7 +315,7 @@ impl Table {
 
     fn permits(&self, peer: Peer, client: Option<ClientId>, local: &Watch) -> bool {
         match client {
-            Some(id) if self.changes.removed.contains(&id) => return false,
+            Some(id) if self.changes.has_removed(id) => return false,
             Some(id) if self.get(id).is_some() => return true,
             // It may be one of them.
             None if self.knows_anybody() => return true,

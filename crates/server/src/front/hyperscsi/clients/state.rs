@@ -8,50 +8,75 @@ use sanwire_core::ClientId;
 use serde::{Deserialize, Serialize};
 
 use super::config::ClientConfig;
-use crate::persist::{read_file, replace_file};
+use crate::kept::{Changed, StateError, StateFile};
 
-/// What holds instead of the configuration.
-#[derive(Clone, Default, Debug)]
-pub(super) struct Changes {
-    /// Clients that are new or were changed.
-    pub(super) clients: BTreeMap<ClientId, ClientConfig>,
-    /// Clients that were removed.
-    pub(super) removed: BTreeSet<ClientId>,
+/// What holds instead of the configuration, with what was configured when it was changed.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(super) struct Changes(pub(super) BTreeMap<ClientId, Changed<ClientConfig>>);
+
+impl Changes {
+    /// Whether a client was removed, whatever else would permit it.
+    pub(super) fn has_removed(&self, id: ClientId) -> bool {
+        self.0.get(&id).is_some_and(|change| change.now.is_none())
+    }
+
+    /// Forgets the changes of clients that are configured otherwise since; who that is.
+    pub(super) fn drop_overridden(&mut self, configured: &BTreeMap<ClientId, ClientConfig>) -> Vec<ClientId> {
+        let is_overridden =
+            |(id, change): &(&ClientId, &Changed<ClientConfig>)| change.configured.as_ref() != configured.get(*id);
+        let overridden: Vec<ClientId> = self.0.iter().filter(is_overridden).map(|(id, _)| *id).collect();
+        overridden.iter().for_each(|id| drop(self.0.remove(id)));
+        overridden
+    }
 }
 
 /// The file's content.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
+    clients: BTreeMap<String, Changed<ClientConfig>>,
+}
+
+/// The content of the files of the first versions, which did not say what was configured.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenFirst {
     clients: Vec<ClientConfig>,
-    removed: Vec<String>,
+    removed: BTreeSet<String>,
 }
 
 /// The file that keeps them; nothing where there is no place for state.
 #[derive(Debug)]
-pub(super) struct StateFile(pub(super) Option<PathBuf>);
+pub(super) struct ClientsFile(Option<StateFile>);
 
-impl StateFile {
-    pub(super) fn load(&self) -> io::Result<Changes> {
-        let content = self.0.as_deref().map(read_file).transpose()?.flatten();
-        let Some(content) = content else { return Ok(Changes::default()) };
-        let written: Written = serde_json::from_slice(&content)?;
-        let removed =
-            written.removed.iter().map(|id| id.parse().map_err(io::Error::other)).collect::<Result<_, _>>()?;
-        Ok(Changes { clients: written.clients.into_iter().map(|client| (client.id, client)).collect(), removed })
+impl ClientsFile {
+    pub(super) fn new(path: Option<PathBuf>) -> Self {
+        ClientsFile(path.map(StateFile::new))
+    }
+
+    /// What is kept. Of the first versions it is taken to be a change of what is `configured` now.
+    pub(super) fn load(&self, configured: &BTreeMap<ClientId, ClientConfig>) -> Result<Changes, StateError> {
+        let Some(file) = &self.0 else { return Ok(Changes::default()) };
+        if let Some(first) = file.load_plain::<WrittenFirst>()? {
+            let clients = first.clients.into_iter().map(|client| (client.id, Some(client)));
+            let removed = first.removed.iter().map(|id| Ok((file.parsed(id)?, None)));
+            let all = clients.map(Ok).chain(removed).collect::<Result<Vec<_>, StateError>>()?;
+            let change = |(id, now)| (id, Changed { configured: configured.get(&id).cloned(), now });
+            return Ok(Changes(all.into_iter().map(change).collect()));
+        }
+        let Some(Written { clients }) = file.load()? else { return Ok(Changes::default()) };
+        let parsed = clients.into_iter().map(|(id, change)| Ok((file.parsed(&id)?, change)));
+        parsed.collect::<Result<_, StateError>>().map(Changes)
     }
 
     pub(super) fn save(&self, changes: &Changes) -> io::Result<()> {
-        let Some(path) = &self.0 else { return Ok(()) };
-        let written = Written {
-            clients: changes.clients.values().cloned().collect(),
-            removed: changes.removed.iter().map(ToString::to_string).collect(),
-        };
-        replace_file(path, &serde_json::to_vec_pretty(&written)?)
+        let Some(file) = &self.0 else { return Ok(()) };
+        let clients = changes.0.iter().map(|(id, change)| (id.to_string(), change.clone())).collect();
+        file.save(&Written { clients })
     }
 
     /// For messages.
     pub(super) fn shown(&self) -> String {
-        self.0.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
+        self.0.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default()
     }
 }

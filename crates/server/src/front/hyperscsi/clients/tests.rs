@@ -142,7 +142,7 @@ fn changes_survive_a_restart_and_override_the_configuration() {
     assert_eq!(open(&configured).unwrap().0, [configured[1].clone(), configured[0].clone(), bob]);
 
     fs::write(&path, "{").unwrap();
-    assert!(matches!(open(&configured), Err(ChangeError::Load { .. })), "a damaged file is not taken for an empty one");
+    assert!(matches!(open(&configured), Err(ChangeError::Load(_))), "a damaged file is not taken for an empty one");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     let error = clients.change(Change::Add(ClientId([4; 16]), &ClientSettings::default())).unwrap_err().to_string();
@@ -181,4 +181,42 @@ fn secrets_are_not_shown() {
     assert!(kept.contains(&"ab".repeat(32)), "but kept");
     assert_eq!(serde_json::from_str::<ClientConfig>(&kept).unwrap(), client);
     assert!(serde_json::from_str::<ClientConfig>(&kept.replace("abab", "xyxy")).is_err());
+}
+
+#[test]
+fn a_client_that_is_configured_otherwise_since_it_was_changed_is_as_configured() {
+    let path = std::env::temp_dir().join(format!("sanwire-clients-edited-{}.json", std::process::id()));
+    let _ = fs::remove_file(&path);
+    let open =
+        |configured: &[ClientConfig]| Clients::open(terms(configured), Some(path.clone()), volumes(&[])).unwrap();
+    let (alice, bob) = (named(ALICE, "alice"), named(BOB, "bob"));
+    let heavy = settings(|change| change.weight = Some(9));
+    let clients = open(&[alice.clone(), bob.clone()]);
+    clients.change(Change::Set("alice", &heavy)).unwrap();
+    clients.change(Change::Remove("bob")).unwrap();
+    drop(clients);
+    let edited = ClientConfig { read_only: true, ..alice.clone() };
+    let clients = open(&[edited.clone(), bob.clone()]);
+    assert_eq!(clients.list(), [edited], "bob stays removed");
+    drop(clients);
+    let clients = open(&[alice.clone(), bob.clone()]);
+    assert_eq!(clients.list(), std::slice::from_ref(&alice), "what was overridden does not come back");
+    let edited = ClientConfig { weight: 2, ..bob };
+    assert_eq!(clients.configure(terms(&[alice.clone(), edited.clone()])).unwrap().len(), 1, "it is said");
+    assert_eq!(clients.list(), [alice, edited]);
+    fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn changes_that_the_first_versions_kept_still_hold() {
+    let path = std::env::temp_dir().join(format!("sanwire-clients-first-{}.json", std::process::id()));
+    let heavy = ClientConfig { weight: 9, ..named(ALICE, "alice") };
+    let content = serde_json::json!({ "clients": [heavy], "removed": [BOB.to_string()] });
+    fs::write(&path, serde_json::to_vec_pretty(&content).unwrap()).unwrap();
+    let open =
+        || Clients::open(terms(&[named(ALICE, "alice"), named(BOB, "bob")]), Some(path.clone()), volumes(&[])).unwrap();
+    assert_eq!(open().list(), std::slice::from_ref(&heavy));
+    open().change(Change::Set("alice", &settings(|change| change.weight = Some(3)))).unwrap();
+    assert_eq!(open().list(), [ClientConfig { weight: 3, ..heavy }], "in the file of today");
+    fs::remove_file(&path).unwrap();
 }

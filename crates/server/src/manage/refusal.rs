@@ -1,0 +1,79 @@
+//! What who asks is told when nothing is done: a sentence for people, and a code for programs.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::ManageError;
+use crate::front::hyperscsi::clients::{ChangeError, ClientError};
+
+/// Why something that was asked was not done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Which error it is, in words that stay the same from version to version: `volume-in-use`.
+    pub code: Cow<'static, str>,
+    /// Why, and what to do.
+    pub reason: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: &'static str, reason: impl Into<String>) -> Self {
+        Refusal { code: code.into(), reason: reason.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl From<ManageError> for Refusal {
+    fn from(error: ManageError) -> Self {
+        Refusal::new(error.code(), error.to_string())
+    }
+}
+
+impl ManageError {
+    /// The code of the error. It is part of the interface: programs decide by it.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            ManageError::Spec(_) => "volume-text-invalid",
+            ManageError::Taken(_) => "volume-exists",
+            ManageError::RenewAndAdopt => "renew-and-adopt",
+            ManageError::NoVolume(_) => "volume-unknown",
+            ManageError::InUse { .. } | ManageError::TakesAway(_) | ManageError::Hides(_) => "volume-in-use",
+            ManageError::Silent => "users-unknown",
+            ManageError::NoTarget(_) => "target-unknown",
+            ManageError::NoGroup(_) | ManageError::NoHyperScsiGroup(_) => "port-group-unknown",
+            ManageError::Full => "volumes-too-many",
+            ManageError::Size(_) => "size-invalid",
+            ManageError::Security { .. } => "security-invalid",
+            ManageError::Resize { .. } => "resize-refused",
+            ManageError::Medium { .. } => "medium-refused",
+            ManageError::Unstable { .. } => "volume-removed-unstable",
+            ManageError::Open(_) => "volume-not-opened",
+            ManageError::TargetNode(_) => "targets-invalid",
+            ManageError::Client(error) => of_client(error),
+            ManageError::Where(_) => "lun-or-target-missing",
+            ManageError::Lun(_) => "lun-invalid",
+            ManageError::LunTaken { .. } => "lun-taken",
+            ManageError::TargetName(_) => "target-name-invalid",
+            ManageError::OpenTarget(_) | ManageError::OpenBeside(_) => "target-open",
+            ManageError::NotThere { .. } => "mapping-unknown",
+            ManageError::Missing { .. } => "volume-missing",
+            ManageError::Keep { .. } => "not-kept",
+            ManageError::Configuration(_) => "configuration-invalid",
+        }
+    }
+}
+
+fn of_client(error: &ChangeError) -> &'static str {
+    match error {
+        ChangeError::Client(ClientError::Unknown(_)) => "client-unknown",
+        ChangeError::Client(ClientError::Known(_)) => "client-exists",
+        ChangeError::Client(_) => "client-invalid",
+        ChangeError::Load(_) => "state-unreadable",
+        ChangeError::Keep { .. } => "not-kept",
+    }
+}

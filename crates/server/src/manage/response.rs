@@ -1,0 +1,278 @@
+//! What an administrator is answered.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::access::PortState;
+use super::refusal::Refusal;
+use crate::config::Origin;
+use crate::front::hyperscsi::clients::ClientConfig;
+use crate::registry::SessionStatus;
+
+/// An answer on its way. As JSON: `{"done": ...}` or `{"refused": "why", "code": "volume-unknown"}`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "WrittenResponse", into = "WrittenResponse")]
+pub enum Response {
+    /// It was done.
+    Done(Answer),
+    /// It was not, for this reason.
+    Refused(Refusal),
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct WrittenResponse {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<Answer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+}
+
+impl From<Response> for WrittenResponse {
+    fn from(response: Response) -> Self {
+        match response {
+            Response::Done(answer) => WrittenResponse { done: Some(answer), ..WrittenResponse::default() },
+            Response::Refused(Refusal { code, reason }) => {
+                WrittenResponse { done: None, refused: Some(reason), code: Some(code.into_owned()) }
+            }
+        }
+    }
+}
+
+impl TryFrom<WrittenResponse> for Response {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenResponse) -> Result<Self, &'static str> {
+        let WrittenResponse { done, refused, code } = written;
+        // A server of an older version gives no code.
+        let refusal = |reason| Refusal { code: code.map_or("refused".into(), Into::into), reason };
+        let refused = refused.map(|reason| Response::Refused(refusal(reason)));
+        done.map(Response::Done).or(refused).ok_or("it is neither done nor refused")
+    }
+}
+
+/// What was done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// To [`super::Request::Status`].
+    Status(Status),
+    /// To [`super::Request::Sessions`].
+    Sessions(Vec<SessionStatus>),
+    /// To [`super::Request::Clients`].
+    Clients(Vec<ClientStatus>),
+    /// To [`super::Request::Statistics`].
+    Statistics(Statistics),
+    /// What has changed, one line for each thing.
+    Changed(Vec<String>),
+}
+
+impl Response {
+    /// The response for who has room for so many bytes.
+    pub(crate) fn to_json(&self, room_bytes: u32) -> Vec<u8> {
+        let is_fitting = |json: &Vec<u8>| json.len() <= room_bytes as usize;
+        let too_long =
+            || serde_json::to_vec(&Response::Refused(Refusal::new("answer-too-long", "the answer is too long"))).ok();
+        let json = serde_json::to_vec(self).ok().filter(is_fitting);
+        json.or_else(|| too_long().filter(is_fitting)).unwrap_or_default()
+    }
+}
+
+/// A server as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// What clients call it.
+    pub name: String,
+    /// Grows with each change of what is served: who has seen it can tell whether there was one since.
+    #[serde(default)]
+    pub revision: u64,
+    /// What differs from the configuration.
+    #[serde(default)]
+    pub deviations: Vec<Deviation>,
+    /// Volumes that should be served and could not be opened when the server started.
+    #[serde(default)]
+    pub missing: Vec<MissingStatus>,
+    /// Where it listens.
+    pub wires: Vec<String>,
+    /// The volumes, by their numbers.
+    pub volumes: Vec<VolumeStatus>,
+    /// The iSCSI targets.
+    pub targets: Vec<TargetStatus>,
+    /// The port groups through which HyperSCSI clients reach the volumes.
+    pub groups: Vec<GroupStatus>,
+}
+
+/// One thing that is not as file and command line say.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Deviation {
+    /// What it is: `volume`, `mapping` (a volume in an iSCSI target), `client` or `access-state`.
+    pub resource: String,
+    /// Which.
+    pub name: String,
+    /// As it is configured; `None`: it is not.
+    pub configured: Option<String>,
+    /// As it is now; `None`: it was removed.
+    pub now: Option<String>,
+}
+
+/// A volume that should be served and is not.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MissingStatus {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A group of ports as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its number: over iSCSI, the portal group's tag.
+    pub group: u16,
+    /// How its ports reach their units; `None` on the way from one state to another.
+    pub state: Option<PortState>,
+}
+
+/// A volume as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// Its identity, which stays when it gets another number: 32 hexadecimal digits.
+    #[serde(default)]
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Who has said that it is to be served.
+    pub origin: Origin,
+    /// Its HyperSCSI number.
+    pub lun: u16,
+    /// Its length.
+    pub size_bytes: u64,
+    /// The logical block.
+    pub block_bytes: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Commands that wait until its store, which is full or gone, can do its work.
+    #[serde(default)]
+    pub waiting: u32,
+    /// How its packets are guarded over HyperSCSI, as in the key of a volume.
+    pub security: String,
+}
+
+/// An iSCSI target as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TargetStatus {
+    /// Its name.
+    pub name: String,
+    /// Its volumes, by their numbers there.
+    pub units: Vec<(u16, String)>,
+    /// The portal groups through which it is reached.
+    pub groups: Vec<GroupStatus>,
+}
+
+/// A client as it is known; its secret is not told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClientStatus {
+    /// What it is and may do.
+    pub client: ClientConfig,
+    /// Whether it has a password of its own.
+    pub has_password: bool,
+    /// Where it is connected from; empty when it is not.
+    pub addresses: Vec<String>,
+}
+
+/// What was counted since the server started.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Statistics {
+    /// The volumes, by their numbers.
+    pub volumes: Vec<VolumeStatistics>,
+    /// The HyperSCSI connections there are now.
+    pub connections: Vec<ConnectionStatistics>,
+    /// HyperSCSI packets and messages that were not taken, by the reason in words.
+    pub dropped: BTreeMap<String, u64>,
+    /// What strangers, addresses, clients and sessions may hold, and how much of it they have used.
+    #[serde(default)]
+    pub quotas: Vec<QuotaStatistics>,
+}
+
+/// How one quota is used, over all shards.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct QuotaStatistics {
+    /// Whose share it bounds: `strangers`, `address`, `client`, `session`, `shard` or `server`.
+    pub holder: String,
+    /// What is held or done.
+    pub name: String,
+    /// How much of it each holder may have.
+    pub limit: u64,
+    /// In what: `held`, `bytes`, `per second` or `per minute`.
+    pub unit: String,
+    /// The most that one holder has had at once; `None` of rates.
+    pub most: Option<u64>,
+    /// How often somebody was refused more.
+    pub refused: u64,
+}
+
+/// What was counted of one volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VolumeStatistics {
+    /// Its name.
+    pub name: String,
+    /// Commands that are over.
+    pub commands: u64,
+    /// Bytes that initiators were given.
+    pub read_bytes: u64,
+    /// Bytes that they gave.
+    pub written_bytes: u64,
+    /// Commands that failed, or were aborted.
+    pub errors: u64,
+    /// Time from the command to its answer, at the server: the mean.
+    pub latency_mean_us: u64,
+    /// What half of the commands took at the most, to a factor of two.
+    pub latency_median_us: u64,
+    /// What 99 of 100 took at the most, to a factor of two.
+    pub latency_p99_us: u64,
+    /// What the slowest took.
+    pub latency_max_us: u64,
+}
+
+/// What was counted of one connection, or of a session over streams.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ConnectionStatistics {
+    /// Over which wire: `hyperscsi` or `iscsi`.
+    #[serde(default)]
+    pub wire: String,
+    /// Who: a client by its id, or an initiator by its name.
+    pub client: String,
+    /// From where.
+    pub address: String,
+    /// The shard that serves it.
+    pub shard: usize,
+    /// Commands of its session that have ended.
+    #[serde(default)]
+    pub commands: u64,
+    /// Bytes that they have read.
+    #[serde(default)]
+    pub read_bytes: u64,
+    /// Bytes that they have written.
+    #[serde(default)]
+    pub written_bytes: u64,
+    /// Commands that failed or were aborted.
+    #[serde(default)]
+    pub errors: u64,
+    /// Packets that went to the client; of streams, which have none, this and what follows is zero.
+    pub sent_packets: u64,
+    /// Packets that came.
+    pub received_packets: u64,
+    /// Data packets that were sent again.
+    pub resent_packets: u64,
+    /// How often nothing was acknowledged in time, and the client was asked what has come.
+    pub timeouts: u64,
+    /// Packets that may be in flight to the client.
+    pub window_out_packets: u32,
+    /// Packets that may be in flight from it.
+    pub window_in_packets: u32,
+    /// The round trip, once it was measured.
+    pub round_trip_us: Option<u64>,
+}

@@ -10,17 +10,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_hyperscsi::LinkStatus;
 use sanwire_io::{Clock, Waker};
 
 use crate::driver::{ConnectionState, Driver, OptionChanges};
-use crate::endpoint::{ConnectError, Endpoint};
+use crate::endpoint::ConnectError;
 use crate::inventory::{self, VolumeSummary};
 use crate::options::ClientOptions;
 use crate::pauser::Pauser;
 use crate::queue::OpQueue;
-use crate::resolve;
-use crate::session::{HyperScsi, Iscsi, Lookup, ServerInfo, Session};
+use crate::session::table::{self, Opened};
+use crate::session::{LinkStatus, ServerInfo};
 use crate::url::{Server, Url};
 use crate::volume::{BufferPool, InfoCell, Volume, VolumeInfo};
 
@@ -88,24 +87,7 @@ impl Client {
         let region = Region::new(memory_bytes).map_err(resource("memory"))?;
         let waker = Waker::new().map_err(resource("an event descriptor"))?;
         let now = Clock::new().now();
-        let (session, wire): (Box<dyn Session>, Arc<str>) = match server {
-            Server::HyperScsi(server) => {
-                let mut endpoint = Endpoint::open(server, options)?;
-                endpoint.lookup = endpoint.lookup.map(|lookup| lookup.waking(waker.clone()));
-                let config = options.hyperscsi(server.name(), endpoint.ports.limits())?;
-                let wire = Arc::from(endpoint.wire());
-                (Box::new(HyperScsi::new(endpoint, config, options.links.clone(), now)), wire)
-            }
-            Server::Iscsi(server) => {
-                let target =
-                    server.target.clone().ok_or_else(|| ConnectError::NoTarget { host: server.to_string() })?;
-                let lookup = Lookup::of(&server.host, server.port, resolve::ISCSI, &options.name_servers);
-                let lookup = lookup.map(|lookup| lookup.waking(waker.clone()));
-                let config = options.iscsi(server, Some(target))?;
-                (Box::new(Iscsi::new(config, lookup, now)), Arc::from("iSCSI"))
-            }
-        };
-        let named_by_lun = matches!(server, Server::Iscsi(_));
+        let Opened { session, wire, is_named_by_lun } = table::open(server, options, &waker, now)?;
         let mut driver = Driver::new(session, waker.clone());
         let woken = waker.clone();
         let buffers = BufferPool::new(region).notifying(Arc::new(move || woken.wake()));
@@ -120,7 +102,7 @@ impl Client {
             }
         };
         let root = Arc::new(Root { is_woken: AtomicBool::new(true), waker });
-        Ok(Client { driver, root, buffers, server, wire, named_by_lun })
+        Ok(Client { driver, root, buffers, server, wire, named_by_lun: is_named_by_lun })
     }
 
     /// The server, with the packet size that is known by now.

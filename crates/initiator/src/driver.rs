@@ -15,7 +15,6 @@ use std::time::{Duration, Instant as StdInstant};
 
 use sanwire_buffer::Frame;
 use sanwire_core::{Instant, Lun, Protection};
-use sanwire_hyperscsi::LinkStatus;
 use sanwire_io::Waker;
 
 use self::keeping::Kept;
@@ -24,7 +23,7 @@ pub use self::option_changes::OptionChanges;
 use crate::inventory::{VolumeFingerprint, VolumeSummary};
 use crate::pauser::{PauseDesk, Pauser};
 use crate::queue::{Completer, OpQueue};
-use crate::session::{Answer, Event, Failure, OrderId, ServerInfo, Session};
+use crate::session::{Answer, Event, Failure, LinkStatus, OrderId, ServerInfo, Session};
 use crate::translate::{Again, CdbSize, Limits};
 use crate::volume::{BufferPool, InfoCell, VolumeError};
 

@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use sanwire_core::{MacAddress, Path, Peer};
 use sanwire_io::{RING_BYTES_DEFAULT, interface};
 
-use crate::discover;
 use crate::options::ClientOptions;
 use crate::ports::{Door, PORTS_MAX, Ports};
 use crate::resolve::{self, Service};
-use crate::session::{Failure, Lookup};
+use crate::session::table::{ETHERTYPE, HYPERSCSI};
+use crate::session::{self, Failure, Lookup};
 use crate::url::{HyperScsiServer, Station};
 
 /// Why there is no connection.
@@ -125,7 +125,7 @@ impl Endpoint {
                 Endpoint::ethernet(std::slice::from_ref(interface), *mac, RING_BYTES_DEFAULT)
             }
             HyperScsiServer::Ethernet { server: station, .. } => {
-                let interfaces = discover::locate(server, options)?;
+                let interfaces = session::locate(server, options)?;
                 Endpoint::ethernet(&interfaces, station.address(), RING_BYTES_DEFAULT)
             }
             HyperScsiServer::Ip { host, port } => Endpoint::ip(host, *port, &options.name_servers),
@@ -154,7 +154,7 @@ impl Endpoint {
     fn ethernet(interfaces: &[String], mac: MacAddress, ring_bytes: usize) -> Result<Endpoint, ConnectError> {
         let peer = Peer::Ethernet(mac);
         let doors = interfaces.iter().map(|interface| {
-            let door = Door::Ethernet { interface: interface.clone(), ring_bytes };
+            let door = Door::Ethernet { interface: interface.clone(), ethertype: ETHERTYPE, ring_bytes };
             (Ok(door), peer, format!("raw Ethernet on {interface}"))
         });
         Endpoint::through(doors, |source| match source.kind() {
@@ -165,11 +165,11 @@ impl Endpoint {
     }
 
     fn ip(host: &str, port: u16, name_servers: &[SocketAddr]) -> Result<Endpoint, ConnectError> {
-        let doors = addresses(host, port, resolve::HYPERSCSI, name_servers)?
+        let doors = addresses(host, port, HYPERSCSI, name_servers)?
             .into_iter()
             .map(|address| (Door::udp(address), Peer::Udp(address), format!("a UDP socket towards {address}")));
         let endpoint = Endpoint::through(doors, |_| "; check that there is a route (`ip route get ADDRESS`)")?;
-        Ok(Endpoint { lookup: Lookup::of(host, port, resolve::HYPERSCSI, name_servers), ..endpoint })
+        Ok(Endpoint { lookup: Lookup::of(host, port, HYPERSCSI, name_servers), ..endpoint })
     }
 
     /// What cannot be opened is left out; when nothing can, the first failure counts.

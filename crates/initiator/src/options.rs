@@ -5,18 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use sanwire_core::Protection;
-use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, HYPERSCSI_TRANSFER_MAX_BYTES};
-use sanwire_hyperscsi::wire::links::LINKS_MAX;
-use sanwire_hyperscsi::{ClientConfig, DesiredOptions, Identity, LinkLimits, Psk, Recovery};
-use sanwire_iscsi::{ChapSecret, ClientConfig as IscsiConfig, Credential, DesiredParameters, IscsiName, Isid};
+use sanwire_scsi::IscsiName;
 
-use crate::endpoint::{self, ConnectError};
-use crate::ports::EVERYWHERE;
-use crate::resolve;
-use crate::url::IscsiServer;
-
-/// Commands of one iSCSI session in transit; the target's window may be smaller.
-const ISCSI_COMMANDS_MAX: u16 = 128;
+use crate::endpoint::ConnectError;
+use crate::random;
+use crate::session::{ChapSecret, Credential, DesiredOptions, DesiredParameters, Identity, LINKS_MAX, Psk, Recovery};
 
 /// What is kept of a volume's unflushed writes, as a rule.
 pub const KEEP_WRITES_BYTES_DEFAULT: u64 = 64 << 20;
@@ -98,7 +91,8 @@ impl ClientOptions {
     /// # Errors
     /// [`ConnectError::Resource`] when the system has no randomness.
     pub fn anonymous() -> Result<Self, ConnectError> {
-        let identity = Identity::from_private(random()?).map_err(|_| no_randomness())?;
+        let identity = Identity::from_private(random::bytes().map_err(no_randomness)?)
+            .map_err(|error| no_randomness(io::Error::other(error)))?;
         Ok(ClientOptions {
             name: String::from("sanwire"),
             identity,
@@ -122,72 +116,8 @@ impl ClientOptions {
             },
         })
     }
-
-    pub(crate) fn hyperscsi(&self, server_name: &str, link: LinkLimits) -> Result<ClientConfig, ConnectError> {
-        Ok(ClientConfig {
-            name: self.name.clone(),
-            identity: self.identity.clone(),
-            psk: self.psk,
-            server_key: self.server_key,
-            path: EVERYWHERE,
-            server_name: server_name.to_owned(),
-            link,
-            commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
-            transfer_max_bytes: HYPERSCSI_TRANSFER_MAX_BYTES as u32,
-            protection_min: self.protection_min,
-            wishes: self.connection.clone(),
-            recovery: self.recovery,
-            connect_patience: self.connect_patience,
-            reconnect_patience: self.reconnect_patience,
-            seed: random()?,
-        })
-    }
-
-    /// What a session with a target of the host needs; without a target it is a discovery session.
-    pub(crate) fn iscsi(&self, server: &IscsiServer, target: Option<IscsiName>) -> Result<IscsiConfig, ConnectError> {
-        let credential = match (&server.user, &self.iscsi.secret) {
-            (Some(user), Some(secret)) => Some(Credential { name: user.clone(), secret: secret.clone() }),
-            (Some(user), None) => return Err(ConnectError::NoSecret { user: user.clone() }),
-            (None, _) => None,
-        };
-        Ok(IscsiConfig {
-            initiator: self.initiator_name()?,
-            isid: random_isid()?,
-            target,
-            portals: endpoint::addresses(&server.host, server.port, resolve::ISCSI, &self.name_servers)?,
-            credential,
-            target_credential: self.iscsi.target.clone(),
-            wishes: self.iscsi.wishes,
-            commands_max: ISCSI_COMMANDS_MAX,
-            connect_patience: self.connect_patience,
-            reconnect_patience: self.reconnect_patience,
-            command_patience: self.iscsi.command_patience,
-            seed: random()?,
-        })
-    }
-
-    /// The name by which targets know this client.
-    fn initiator_name(&self) -> Result<IscsiName, ConnectError> {
-        match &self.iscsi.initiator {
-            Some(name) => Ok(name.clone()),
-            // A client id is hexadecimal: the name is always a legal one.
-            None => format!("iqn.2026-11.org.sanwire:client-{}", self.identity.client_id())
-                .parse()
-                .map_err(|_| no_randomness()),
-        }
-    }
 }
 
-/// A random qualifier for this process (RFC 7143 11.12.5, type 10b): two clients on one host are two initiator ports.
-fn random_isid() -> Result<Isid, ConnectError> {
-    let [a, b, c, d, e] = random()?;
-    Ok(Isid([0x80, a, b, c, d, e]))
-}
-
-fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
-    sanwire_hyperscsi::random().map_err(|_| no_randomness())
-}
-
-fn no_randomness() -> ConnectError {
-    ConnectError::Resource { what: "random numbers", source: io::Error::other("generator failed") }
+pub(crate) fn no_randomness(source: io::Error) -> ConnectError {
+    ConnectError::Resource { what: "random numbers", source }
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, LinkId, MacAddress, Path, Peer};
-use sanwire_hyperscsi::{ETHERTYPE, LinkLimits};
 use sanwire_io::interface::Interface;
 use sanwire_io::{Clock, LocalAddress, PacketPort, Poller, Port, UdpPort, Waker, interface};
+
+use crate::session::LinkLimits;
 
 /// Ports of a client at the most.
 pub(crate) const PORTS_MAX: usize = 32;
@@ -24,7 +25,7 @@ const JUMBO_BYTES: usize = 9000;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Door {
     /// Raw Ethernet on an interface.
-    Ethernet { interface: String, ring_bytes: usize },
+    Ethernet { interface: String, ethertype: u16, ring_bytes: usize },
     /// UDP, from the address that leads to this server.
     Udp { server: SocketAddr, source: IpAddr },
 }
@@ -36,8 +37,8 @@ impl Door {
 
     pub(crate) fn open(&self) -> io::Result<Port> {
         match self {
-            Door::Ethernet { interface, ring_bytes } => {
-                PacketPort::open(interface, ETHERTYPE, *ring_bytes).map(Port::from)
+            Door::Ethernet { interface, ethertype, ring_bytes } => {
+                PacketPort::open(interface, *ethertype, *ring_bytes).map(Port::from)
             }
             Door::Udp { source, .. } => UdpPort::open(SocketAddr::new(*source, 0)).map(Port::from),
         }

@@ -25,16 +25,10 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Service {
     /// Its name and protocol, before the domain.
-    label: &'static str,
+    pub(crate) label: &'static str,
     /// Its port when nobody names one.
-    usual_port: u16,
+    pub(crate) usual_port: u16,
 }
-
-/// HyperSCSI over UDP.
-pub(crate) const HYPERSCSI: Service = Service { label: "_hyperscsi._udp", usual_port: crate::url::HS_IP_PORT };
-
-/// iSCSI (registered by IANA under this name).
-pub(crate) const ISCSI: Service = Service { label: "_iscsi-target._tcp", usual_port: sanwire_iscsi::ISCSI_PORT };
 
 /// The addresses at which the service of a host may be, at least one and at most 16. SRV records are asked for when the host
 /// is a domain and the port the usual one. Without `name_servers` the system's are asked, and for addresses the system itself,
@@ -152,7 +146,7 @@ fn in_order(mut records: Vec<Srv>, random: &mut dyn FnMut() -> u32) -> Vec<Srv> 
 
 fn random() -> u32 {
     // Without randomness the order is still one that the priorities allow.
-    sanwire_hyperscsi::random().map_or(0, u32::from_be_bytes)
+    crate::random::bytes().map_or(0, u32::from_be_bytes)
 }
 
 #[cfg(test)]

@@ -7,13 +7,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use sanwire_core::MacAddress;
-use sanwire_iscsi::{ISCSI_PORT, IscsiName};
+use sanwire_scsi::IscsiName;
 
+use crate::session::table::{HS_IP_PORT, ISCSI_PORT, SCHEMES, Scheme};
 use crate::volume::VolumeInfo;
-use parser::Parser;
-
-/// The UDP port of HyperSCSI over IP when the URL names none.
-pub const HS_IP_PORT: u16 = 5674;
+pub(crate) use parser::Parser;
 
 /// A server, and one of its volumes unless the whole server is meant. Made from text by `parse`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,9 +76,7 @@ pub enum Station {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UrlError {
     /// It does not begin with a known scheme.
-    #[error(
-        "'{url}' is no volume URL: expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME or iscsi://[USER@]HOST[:3260]/TARGET/LUN"
-    )]
+    #[error("'{url}' is no volume URL: expected {shapes}", shapes = shapes())]
     Scheme {
         /// What was written.
         url: String,
@@ -168,17 +164,17 @@ impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let parser = Parser::new(text);
-        if let Some(rest) = text.strip_prefix("hs+ip://") {
-            parser.ip(rest)
-        } else if let Some(rest) = text.strip_prefix("hs+eth://") {
-            parser.ethernet(rest)
-        } else if let Some(rest) = text.strip_prefix("iscsi://") {
-            parser.iscsi(rest)
-        } else {
-            Err(UrlError::Scheme { url: text.into() })
-        }
+        let rest_of = |scheme: &Scheme| text.strip_prefix(scheme.name)?.strip_prefix("://");
+        let found = SCHEMES.iter().find_map(|scheme| Some((scheme, rest_of(scheme)?)));
+        let (scheme, rest) = found.ok_or_else(|| UrlError::Scheme { url: text.into() })?;
+        (scheme.parse)(&Parser::new(text), rest)
     }
+}
+
+/// The shapes of URLs, for messages.
+fn shapes() -> String {
+    let [others @ .., last] = SCHEMES.map(|scheme| scheme.shape);
+    format!("{} or {last}", others.join(", "))
 }
 
 impl fmt::Display for Url {

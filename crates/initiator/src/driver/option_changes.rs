@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::{Instant, Protection};
-use sanwire_hyperscsi::{DesiredOptions, TooMany};
 use sanwire_io::Waker;
 
 use super::{ConnectionState, Driver, Served};
-use crate::session::{ServerInfo, Session, Wish};
+use crate::session::{DesiredOptions, ServerInfo, Session, TooMany, Wish};
 
 /// A way to change a HyperSCSI connection while it works, on whatever thread that is. Over iSCSI it changes nothing.
 #[derive(Debug)]

@@ -148,7 +148,7 @@ enum Reply {
 impl<'a> Query<'a> {
     fn new(name: &'a str, kind: TYPE) -> io::Result<Self> {
         let name = Name::new(name).map_err(|_| io::Error::new(ErrorKind::InvalidInput, "this is no name for DNS"))?;
-        let number = sanwire_hyperscsi::random().map_err(|_| io::Error::other("no random numbers"))?;
+        let number = crate::random::bytes()?;
         Ok(Query { number: u16::from_be_bytes(number), name, kind })
     }
 

@@ -9,6 +9,7 @@ use simple_dns::rdata::{A, AAAA, CNAME, RData, SRV};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord};
 
 use super::*;
+use crate::session::table::HYPERSCSI;
 
 const DOMAIN: &str = "storage.example";
 

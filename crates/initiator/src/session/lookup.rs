@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn an_answer_wakes_the_one_who_polls() {
         let waker = Waker::new().expect("an event descriptor");
-        let mut lookup = Lookup::new("localhost", 3260, resolve::ISCSI, &[]).waking(waker.clone());
+        let mut lookup = Lookup::new("localhost", 3260, crate::session::table::ISCSI, &[]).waking(waker.clone());
         lookup.start();
         // Nothing else ends this wait.
         Poller::new().wait(&[], &[], Some(&waker), None, &Clock::new()).expect("an answer");

@@ -39,24 +39,34 @@ macro_rules! pass_to_protocol {
     };
 }
 
+mod configs;
+mod discover;
 pub(crate) mod hyperscsi;
 mod iscsi;
 mod lookup;
+pub(crate) mod table;
+mod targets;
 mod trunk;
 
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Instant, Lun, Protection};
-use sanwire_hyperscsi::{DesiredOptions, Failure as WireFailure, LinkStatus};
+use sanwire_hyperscsi::Failure as WireFailure;
+pub(crate) use sanwire_hyperscsi::wire::links::LINKS_MAX;
+pub use sanwire_hyperscsi::{DesiredOptions, Identity, LinkLimits, LinkStatus, Psk, Recovery, TooMany};
 use sanwire_io::{Clock, Waker};
+pub use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
 use sanwire_scsi::{Cdb, Status};
 
 use crate::volume::WireUnit;
 
+pub(crate) use discover::locate;
+pub use discover::{Found, FoundLink, discover};
 pub(crate) use hyperscsi::HyperScsi;
 pub(crate) use iscsi::{Iscsi, IscsiDiscovery};
 pub(crate) use lookup::Lookup;
+pub use targets::targets;
 
 /// The number of a command in its session: counts up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

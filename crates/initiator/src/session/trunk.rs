@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use sanwire_core::{Instant, LinkId, Path, Peer};
-use sanwire_hyperscsi::LinkLimits;
 use sanwire_hyperscsi::wire::links::Address;
+use sanwire_hyperscsi::{ETHERTYPE, LinkLimits};
 use sanwire_io::interface::{self, Interface};
 use sanwire_io::{LocalAddress, RING_BYTES_DEFAULT};
 
@@ -274,7 +274,11 @@ fn routed(peers: &[Peer], interface: &Interface, all: &[Interface]) -> Vec<Peer>
 
 fn door(interface: &Interface, peer: Peer) -> std::io::Result<Door> {
     match peer {
-        Peer::Ethernet(_) => Ok(Door::Ethernet { interface: interface.name.clone(), ring_bytes: RING_BYTES_DEFAULT }),
+        Peer::Ethernet(_) => Ok(Door::Ethernet {
+            interface: interface.name.clone(),
+            ethertype: ETHERTYPE,
+            ring_bytes: RING_BYTES_DEFAULT,
+        }),
         Peer::Udp(address) => Door::udp(address),
     }
 }

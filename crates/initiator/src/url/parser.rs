@@ -4,9 +4,9 @@ use std::net::Ipv6Addr;
 
 use sanwire_core::Lun;
 use sanwire_core::limits::VOLUME_NAME_MAX_BYTES;
-use sanwire_iscsi::ISCSI_PORT;
 
-use super::{HS_IP_PORT, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
+use super::{HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
+use crate::session::table::{ETHERNET_SHAPE, HS_IP_PORT, IP_SHAPE, ISCSI_PORT, ISCSI_SHAPE};
 
 /// The longest name of a network interface (Linux, IFNAMSIZ less the final zero).
 const INTERFACE_NAME_MAX_BYTES: usize = 15;
@@ -17,27 +17,23 @@ const HOST_NAME_MAX_BYTES: usize = 253;
 const USER_NAME_MAX_BYTES: usize = 255;
 
 /// Reads the parts; keeps the whole for messages.
-pub(super) struct Parser<'a> {
+pub(crate) struct Parser<'a> {
     url: &'a str,
 }
 
 impl<'a> Parser<'a> {
-    const IP_SHAPE: &'static str = "hs+ip://HOST[:5674]/VOLUME";
-    const ETHERNET_SHAPE: &'static str = "hs+eth://[IF]/SERVER/VOLUME";
-    const ISCSI_SHAPE: &'static str = "iscsi://[USER@]HOST[:3260]/TARGET/LUN";
-
-    pub(super) fn new(url: &'a str) -> Self {
+    pub(crate) fn new(url: &'a str) -> Self {
         Parser { url }
     }
 
-    pub(super) fn ip(&self, rest: &str) -> Result<Url, UrlError> {
+    pub(crate) fn ip(&self, rest: &str) -> Result<Url, UrlError> {
         let mut parts = rest.split('/');
         let (host, port) = self.authority(parts.next().unwrap_or_default(), HS_IP_PORT)?;
-        let volume = self.volume(&mut parts, Self::IP_SHAPE)?;
+        let volume = self.volume(&mut parts, IP_SHAPE)?;
         Ok(Url { server: Server::HyperScsi(HyperScsiServer::Ip { host, port }), volume })
     }
 
-    pub(super) fn ethernet(&self, rest: &str) -> Result<Url, UrlError> {
+    pub(crate) fn ethernet(&self, rest: &str) -> Result<Url, UrlError> {
         let mut parts = rest.split('/');
         let interface = parts.next().unwrap_or_default();
         let is_interface =
@@ -48,14 +44,14 @@ impl<'a> Parser<'a> {
         }
         let interface = Some(interface.to_owned()).filter(|interface| !interface.is_empty());
         let server = match parts.next().filter(|server| !server.is_empty()) {
-            None => return Err(self.shape("no server", Self::ETHERNET_SHAPE)),
+            None => return Err(self.shape("no server", ETHERNET_SHAPE)),
             Some(text) => self.station(text)?,
         };
-        let volume = self.volume(&mut parts, Self::ETHERNET_SHAPE)?;
+        let volume = self.volume(&mut parts, ETHERNET_SHAPE)?;
         Ok(Url { server: Server::HyperScsi(HyperScsiServer::Ethernet { interface, server }), volume })
     }
 
-    pub(super) fn iscsi(&self, rest: &str) -> Result<Url, UrlError> {
+    pub(crate) fn iscsi(&self, rest: &str) -> Result<Url, UrlError> {
         let mut parts = rest.split('/');
         let authority = parts.next().unwrap_or_default();
         let (user, authority) = match authority.rsplit_once('@') {
@@ -75,10 +71,10 @@ impl<'a> Parser<'a> {
         };
         let lun = parts.next().filter(|lun| !lun.is_empty());
         if target.is_none() && lun.is_some() {
-            return Err(self.shape("no target", Self::ISCSI_SHAPE));
+            return Err(self.shape("no target", ISCSI_SHAPE));
         }
         if parts.next().is_some() {
-            return Err(self.shape("a part too many", Self::ISCSI_SHAPE));
+            return Err(self.shape("a part too many", ISCSI_SHAPE));
         }
         let volume = match lun {
             None => None,

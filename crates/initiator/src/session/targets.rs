@@ -3,9 +3,9 @@
 use sanwire_io::{Clock, Waker};
 use sanwire_iscsi::DiscoveredTarget;
 
+use super::IscsiDiscovery;
 use crate::endpoint::ConnectError;
 use crate::options::ClientOptions;
-use crate::session::IscsiDiscovery;
 use crate::url::IscsiServer;
 
 /// Asks the host for the targets that this client may know of, with their addresses.

@@ -6,9 +6,9 @@ use sanwire_core::{Instant, Path, Peer};
 use sanwire_hyperscsi::{Announcement, announcement, discovery};
 use sanwire_io::Clock;
 
+use super::Failure;
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::options::ClientOptions;
-use crate::session::Failure;
 use crate::url::{HyperScsiServer, Station};
 
 /// The question is repeated this often, because it or its answers may get lost.

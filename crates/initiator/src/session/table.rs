@@ -1,0 +1,95 @@
+//! The wires of a client: the one place that names them all. Their schemes, the shapes of their URLs, how hosts offer them in DNS,
+//! and what opens a session.
+
+use std::sync::Arc;
+
+use sanwire_core::Instant;
+pub(crate) use sanwire_hyperscsi::ETHERTYPE;
+use sanwire_hyperscsi::UDP_PORT;
+use sanwire_io::Waker;
+pub(crate) use sanwire_iscsi::ISCSI_PORT;
+
+use super::{HyperScsi, Iscsi, Lookup, Session};
+use crate::endpoint::{ConnectError, Endpoint};
+use crate::options::ClientOptions;
+use crate::resolve::Service;
+use crate::url::{HyperScsiServer, IscsiServer, Parser, Server, Url, UrlError};
+
+/// The UDP port of HyperSCSI over IP when the URL names none.
+pub const HS_IP_PORT: u16 = UDP_PORT;
+
+/// HyperSCSI over UDP, in DNS.
+pub(crate) const HYPERSCSI: Service = Service { label: "_hyperscsi._udp", usual_port: UDP_PORT };
+
+/// iSCSI, in DNS (registered by IANA under this name).
+pub(crate) const ISCSI: Service = Service { label: "_iscsi-target._tcp", usual_port: ISCSI_PORT };
+
+/// The shapes of URLs, by wires.
+pub(crate) const IP_SHAPE: &str = "hs+ip://HOST[:5674]/VOLUME";
+pub(crate) const ETHERNET_SHAPE: &str = "hs+eth://[IF]/SERVER/VOLUME";
+pub(crate) const ISCSI_SHAPE: &str = "iscsi://[USER@]HOST[:3260]/TARGET/LUN";
+
+/// How URLs of one wire are read.
+pub(crate) struct Scheme {
+    /// What stands before `://`.
+    pub(crate) name: &'static str,
+    pub(crate) shape: &'static str,
+    /// Reads what stands behind it.
+    pub(crate) parse: fn(&Parser<'_>, &str) -> Result<Url, UrlError>,
+}
+
+/// Those that there are.
+pub(crate) const SCHEMES: [Scheme; 3] = [
+    Scheme { name: "hs+ip", shape: IP_SHAPE, parse: |parser, rest| parser.ip(rest) },
+    Scheme { name: "hs+eth", shape: ETHERNET_SHAPE, parse: |parser, rest| parser.ethernet(rest) },
+    Scheme { name: "iscsi", shape: ISCSI_SHAPE, parse: |parser, rest| parser.iscsi(rest) },
+];
+
+/// A session that seeks its server.
+pub(crate) struct Opened {
+    pub(crate) session: Box<dyn Session>,
+    /// Its wire, for people.
+    pub(crate) wire: Arc<str>,
+    /// URLs name volumes by their LUNs.
+    pub(crate) is_named_by_lun: bool,
+}
+
+/// Begins to seek a server. Who learns of its addresses later wakes the driver.
+pub(crate) fn open(
+    server: &Server,
+    options: &ClientOptions,
+    waker: &Waker,
+    now: Instant,
+) -> Result<Opened, ConnectError> {
+    match server {
+        Server::HyperScsi(server) => open_hyperscsi(server, options, waker, now),
+        Server::Iscsi(server) => open_iscsi(server, options, waker, now),
+    }
+}
+
+fn open_hyperscsi(
+    server: &HyperScsiServer,
+    options: &ClientOptions,
+    waker: &Waker,
+    now: Instant,
+) -> Result<Opened, ConnectError> {
+    let mut endpoint = Endpoint::open(server, options)?;
+    endpoint.lookup = endpoint.lookup.map(|lookup| lookup.waking(waker.clone()));
+    let config = options.hyperscsi(server.name(), endpoint.ports.limits())?;
+    let wire = Arc::from(endpoint.wire());
+    let session = Box::new(HyperScsi::new(endpoint, config, options.links.clone(), now));
+    Ok(Opened { session, wire, is_named_by_lun: false })
+}
+
+fn open_iscsi(
+    server: &IscsiServer,
+    options: &ClientOptions,
+    waker: &Waker,
+    now: Instant,
+) -> Result<Opened, ConnectError> {
+    let target = server.target.clone().ok_or_else(|| ConnectError::NoTarget { host: server.to_string() })?;
+    let lookup = Lookup::of(&server.host, server.port, ISCSI, &options.name_servers);
+    let lookup = lookup.map(|lookup| lookup.waking(waker.clone()));
+    let config = options.iscsi(server, Some(target))?;
+    Ok(Opened { session: Box::new(Iscsi::new(config, lookup, now)), wire: Arc::from("iSCSI"), is_named_by_lun: true })
+}

@@ -100,6 +100,14 @@ impl<T> Keeper<T> {
         self.kept.push_back(Item { number, cost_bytes, write: write() });
     }
 
+    /// A write was acknowledged of which nobody knows whether it came before or after one that is kept.
+    pub(crate) fn not_kept(&mut self) {
+        if !self.word.is_stable() {
+            self.next += 1;
+            self.forget();
+        }
+    }
+
     /// A write was acknowledged that is stable: what it has overwritten is not given again, for nobody may come to the end of that.
     /// `rest_of` gives what is left of a write that was kept, `None` if that is all of it; each part but the first takes
     /// `part_bytes` more, for the data stays where it is.

@@ -24,6 +24,8 @@ pub(crate) struct Again {
     gathered: Option<Frame>,
     /// A flush makes stable what was acknowledged before this number of the volume's keeper.
     pub(crate) flushes_below: u64,
+    /// Another write of the same blocks was acknowledged while this one was under way: which of them came last nobody knows.
+    pub(crate) is_unordered: bool,
     /// How often the device had a unit attention to tell instead.
     pub(crate) attentions: u32,
     /// How often it was busy.
@@ -35,7 +37,17 @@ impl Again {
     pub(crate) fn new(volume: VolumeId, form: CdbSize, block_bytes: u32, kind: OpKind) -> (Self, Option<Frame>) {
         let (request, data_in) = Request::new(form, block_bytes, kind);
         let progress = Progress::default();
-        (Again { volume, request, progress, gathered: None, flushes_below: 0, attentions: 0, refusals: 0 }, data_in)
+        let again = Again {
+            volume,
+            request,
+            progress,
+            gathered: None,
+            flushes_below: 0,
+            is_unordered: false,
+            attentions: 0,
+            refusals: 0,
+        };
+        (again, data_in)
     }
 
     /// Makes the next command of what is left to do; gives the frame for its data.

@@ -4,7 +4,7 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Status};
 
 use super::flushing::Flushing;
 use super::rewriting::Rewriting;
-use super::{Driver, Trust, VolumeId};
+use super::{Driver, Trust, VolumeId, Waiting};
 use crate::inventory::VolumeFingerprint;
 use crate::keeper::{Fate, Keeper, Word};
 use crate::session::Answer;
@@ -87,7 +87,9 @@ impl Driver {
                 let is_stable = task == Task::Write { is_stable: true };
                 let Some(kept) = self.kept_mut(volume).filter(|kept| kept.keeper.is_needed()) else { return Ok(()) };
                 let written = again.part();
-                if is_stable {
+                if again.is_unordered {
+                    kept.keeper.not_kept();
+                } else if is_stable {
                     kept.keeper.overwritten(COST_BYTES, |before| before.outside(&written));
                 } else {
                     let cost_bytes = written.data_bytes().next_multiple_of(GRAIN_BYTES) + COST_BYTES;
@@ -100,6 +102,7 @@ impl Driver {
                 if is_first {
                     self.log_silence(volume);
                 }
+                self.note_order(again);
                 if !is_stable {
                     return Ok(());
                 }
@@ -111,6 +114,24 @@ impl Driver {
             }
         }
         self.tell_losses(volume)
+    }
+
+    /// A write was acknowledged. With those of the same blocks that are under way beside it nobody knows which comes last at the
+    /// device: none of them may be given again over the other.
+    fn note_order(&mut self, again: &Again) {
+        let volumes = &self.volumes;
+        let served = |id: VolumeId| volumes.get(id.index)?.as_ref().filter(|served| served.id == id);
+        let keeper = |id| served(id).map(|served| served.keeper);
+        let own = keeper(again.volume);
+        for waiting in self.waiting.values_mut() {
+            if let Waiting::Operation { again: other, .. } = waiting
+                && other.request.is_write()
+                && other.request.overlaps(&again.request)
+                && keeper(other.volume) == own
+            {
+                other.is_unordered = true;
+            }
+        }
     }
 
     /// Fails once for each handle that has not been told of all losses.

@@ -170,6 +170,11 @@ impl Request {
         Request { lba: self.lba + from, blocks, data, ..*self }
     }
 
+    /// Whether another one is about some of its blocks.
+    pub(crate) fn overlaps(&self, other: &Request) -> bool {
+        self.lba < other.lba + other.blocks && other.lba < self.lba + self.blocks
+    }
+
     /// What of it is outside of another one, in parts; `None` if that is all of it.
     pub(crate) fn outside(&self, other: &Request) -> Option<Vec<Request>> {
         let from = other.lba.saturating_sub(self.lba).min(self.blocks);

@@ -4,7 +4,7 @@
 //! A command that reads and then writes claims its blocks for itself. While no such claim is there, a write only counts
 //! itself, on a cache line that it shares with few others, and a read does nothing at all. While one is there, writes queue
 //! up behind it where they touch its blocks, and it waits for those that came before; those that queue begin in order of coming.
-//! So nobody waits forever. Nothing blocks: a command that may not go on yet tries again later.
+//! So nobody waits forever. Nothing blocks: a command that may not go on yet tries again when the bell has rung.
 //!
 //! What a store has begun cannot be called back. Whoever lost the I_T nexus by which he gave a write gives it again in the next
 //! session, over another path, or not at all, and goes on from there: the lost write must not come after that. So it keeps
@@ -17,6 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use sanwire_core::NexusId;
 use sanwire_store::Request;
 
+use crate::bell::Bell;
 use crate::step::Range;
 
 /// Lines of counters: nexuses that are on different ones do not fight over them.
@@ -100,6 +101,8 @@ pub(crate) struct Exclusion {
     /// How many writes are under way that did not queue.
     counted: [Stripe; STRIPES],
     queue: Mutex<Queue>,
+    /// Rung when somebody may go on who could not before.
+    pub(crate) bell: Bell,
 }
 
 #[derive(Default, Debug)]
@@ -172,7 +175,9 @@ impl Exclusion {
                 if self.exclusive.load(Ordering::SeqCst) == 0 {
                     return Permit::Counted(lane, claim.range);
                 }
+                // It was in nobody's way for longer than they look: but who looked meanwhile is to look again.
                 counted.fetch_sub(1, Ordering::SeqCst);
+                self.bell.ring();
             }
             _ => {}
         }
@@ -212,6 +217,8 @@ impl Exclusion {
         if !own.has_begun {
             let access = if own.is_lost { Access::Left } else { own.claim.access };
             self.alter(&mut queue.entries[at], |entry| (entry.has_begun, entry.claim.access) = (true, access));
+            // Changes that it was in the way of as long as it waited may begin.
+            self.bell.ring();
         }
         true
     }
@@ -223,7 +230,7 @@ impl Exclusion {
             Permit::Nothing => {}
             Permit::Counted(lane, range) => {
                 *permit = Permit::Queued(self.push(queue, Claim { range, access: Access::Change }));
-                self.counted(lane).fetch_sub(1, Ordering::SeqCst);
+                self.uncount_change(lane);
             }
             Permit::Queued(number) => {
                 if let Some(at) = queue.position(number) {
@@ -233,6 +240,7 @@ impl Exclusion {
                     self.count(entry);
                     self.uncount(&before);
                     *permit = Permit::Queued(entry.number);
+                    self.bell.ring();
                 }
             }
         }
@@ -248,7 +256,7 @@ impl Exclusion {
                 let number = self.push(queue, Claim { range, access: Access::Left });
                 self.begin(queue, number);
                 *permit = Permit::Queued(number);
-                self.counted(lane).fetch_sub(1, Ordering::SeqCst);
+                self.uncount_change(lane);
             }
             Permit::Queued(number) => {
                 let own = queue.entries.iter_mut().find(|entry| entry.number == number);
@@ -266,15 +274,20 @@ impl Exclusion {
     pub(crate) fn leave(&self, permit: &Permit) {
         match *permit {
             Permit::Nothing => {}
-            Permit::Counted(lane, _) => {
-                self.counted(lane).fetch_sub(1, Ordering::SeqCst);
-            }
+            Permit::Counted(lane, _) => self.uncount_change(lane),
             Permit::Queued(number) => {
                 let queue = &mut *self.lock();
                 let Some(at) = queue.position(number) else { return };
                 self.uncount(&queue.entries.remove(at));
+                self.bell.ring();
             }
         }
+    }
+
+    /// A change that is counted on this lane is over, or stands elsewhere.
+    fn uncount_change(&self, lane: Lane) {
+        self.counted(lane).fetch_sub(1, Ordering::SeqCst);
+        self.bell.ring();
     }
 
     /// Counts what it is afterwards before what it was is not counted any more: nobody sees neither.

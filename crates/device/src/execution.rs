@@ -9,7 +9,7 @@ use std::sync::Arc;
 use sanwire_buffer::Region;
 use sanwire_core::NexusId;
 use sanwire_scsi::{Reply, Rest, Sense, Status, Task};
-use sanwire_store::{Completion, Outcome, Request, Store};
+use sanwire_store::{Completion, CompletionQueue, Outcome, Request, Store};
 
 pub(crate) use self::hold::{Hold, Turn};
 pub(crate) use self::ongoing::Ongoing;
@@ -122,6 +122,17 @@ impl Execution {
             _ => Turn::Now,
         };
         if turn == Turn::Now { self.hold.may_go() } else { turn }
+    }
+
+    /// Has this driver woken when what it waits for may have ended.
+    fn wake(&mut self, driver: &CompletionQueue) {
+        self.hold.wake(driver);
+        self.worker_hold().wake(driver);
+    }
+
+    fn waits_for_a_record(&mut self) -> bool {
+        let is_reserving = matches!(self.state, State::Reserve(_));
+        is_reserving || self.hold.waits_for_a_record() || self.worker_hold().waits_for_a_record()
     }
 
     /// Its nexus is lost while its store works for it, or may be: until it has ended or goes on to its next blocks, no other

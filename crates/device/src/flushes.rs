@@ -317,6 +317,7 @@ impl LogicalUnit {
             self.flush_failed();
         }
         self.flushes.end(place);
+        self.exclusion.bell.ring();
         done
     }
 

@@ -21,6 +21,7 @@
 //! initiators change stands in atomics.
 #![forbid(unsafe_code)]
 
+mod bell;
 mod control;
 mod copy_targets;
 mod device_server;

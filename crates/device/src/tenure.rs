@@ -166,6 +166,11 @@ impl Tenures {
         self.gate.load(Ordering::SeqCst) == gate_of(nexus)
     }
 
+    /// Whether changes may have to wait until something is durable.
+    pub(crate) fn are_closed(&self) -> bool {
+        self.gate.load(Ordering::SeqCst) == CLOSED
+    }
+
     /// Whether a change by this nexus, whose claim is entered, may begin.
     pub(crate) fn admits(&self, nexus: NexusId, exclusion: &Exclusion, nexuses: &Nexuses) -> Admission {
         if self.gate.load(Ordering::SeqCst) == OPEN {

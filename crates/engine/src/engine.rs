@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
-use sanwire_device::{Execution, LogicalUnits, Progress, Starvation, Waiting};
+use sanwire_device::{Execution, LogicalUnits, Progress, Starvation};
 use sanwire_scsi::{Reply, Status};
 use sanwire_store::{Completion, CompletionQueue, Course, KernelOp, Started};
 
 use crate::abort::{AbortForCommand, Aborted, AtBarrier};
 use crate::backoff::Backoff;
 use crate::flights::Flights;
+use crate::held::Held;
 use crate::meter::Meter;
 use crate::notice::Notice;
 use crate::pieces::Between;
@@ -72,14 +73,15 @@ pub struct Work {
     pub op: KernelOp,
 }
 
-/// How long a command waits before it asks again whether another one, perhaps of another shard, has left its blocks.
+/// How long a command waits before it asks again whether what somebody writes down for it is durable. The end of other commands it is
+/// told.
 const BACKOFF_FIRST: Duration = Duration::from_micros(100);
 /// And how long at the most, each wait without success being twice as long as the one before: a store may hang for long.
 const BACKOFF_MAX: Duration = Duration::from_millis(5);
 
 /// How long a command waits, or a store works for it, before it keeps its blocks: initiators take longer to find out that a path is
 /// dead, and use another one, where a server may take longer still to miss them.
-const SLOW: Duration = Duration::from_secs(1);
+pub(crate) const SLOW: Duration = Duration::from_secs(1);
 
 pub(crate) struct Running<H> {
     /// Who is to be answered; nobody when that has been done already.
@@ -94,27 +96,20 @@ pub(crate) struct Running<H> {
     pub(crate) aborted: Option<Aborted>,
 }
 
-/// A command that waits for another one.
-pub(crate) struct Held<H> {
-    pub(crate) command: Option<Command<H>>,
-    units: Arc<LogicalUnits>,
-    pub(crate) waiting: Waiting,
-}
-
 /// What a shard executes.
 pub struct Engine<H> {
     pub(crate) memory: Region,
     pub(crate) running: Vec<Option<Running<H>>>,
     free: Vec<u32>,
     /// When it is next seen which of them are slow.
-    look_at: Option<Instant>,
+    pub(crate) look_at: Option<Instant>,
     /// Between two pieces of their data.
     pub(crate) between: Vec<Between<H>>,
     /// Waiting for memory.
     pub(crate) starvation: Starvation<Command<H>>,
     /// Waiting for other commands to leave their blocks, in the order of coming.
     pub(crate) held: VecDeque<Held<H>>,
-    backoff: Backoff,
+    pub(crate) backoff: Backoff,
     /// Where stores complete what they do themselves.
     pub(crate) completions: CompletionQueue,
     /// What stores have under way for those that run.
@@ -191,19 +186,6 @@ impl<H: Handle> Engine<H> {
         self.ledger.poll_notice()
     }
 
-    /// Tries the commands that waited for another one, and those that found no memory.
-    pub fn retry(&mut self, now: Instant) {
-        let mut is_in_vain = true;
-        for _ in 0..self.held.len() {
-            let Some(Held { command, units, waiting }) = self.held.pop_front() else { break };
-            let progress = units.retry(waiting, &self.memory);
-            is_in_vain &= matches!(progress, Progress::Wait(_));
-            self.go_on(command, &units, progress, now);
-        }
-        self.backoff.asked(!self.held.is_empty(), is_in_vain, now);
-        self.feed_starved(now);
-    }
-
     /// A command is over, if somebody is to hear of it.
     pub(crate) fn end(&mut self, command: Option<Command<H>>, reply: Reply) {
         self.ended.extend(command.map(|command| Ended::with(command, reply)));
@@ -224,12 +206,7 @@ impl<H: Handle> Engine<H> {
                     self.end(command.take(), Reply::good(None));
                     (execution, request)
                 }
-                Progress::Wait(waiting) => {
-                    self.held.push_back(Held { command, units: Arc::clone(units), waiting });
-                    self.backoff.begin(now);
-                    self.look_at.get_or_insert(now + SLOW);
-                    return;
-                }
+                Progress::Wait(waiting) => return self.hold(command, units, waiting, now),
                 Progress::Abort(execution, scope) => {
                     return self.wait_at_barrier(AtBarrier { command, units: Arc::clone(units), execution }, scope);
                 }

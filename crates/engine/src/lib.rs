@@ -32,6 +32,7 @@ mod backoff;
 mod barrier;
 mod engine;
 mod flights;
+mod held;
 mod meter;
 mod notice;
 mod pieces;

@@ -2,7 +2,7 @@ mod pending;
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use sanwire_buffer::Region;
@@ -175,6 +175,28 @@ fn blocks_of_a_lost_nexus_are_nobodys_in_any_shard_until_its_write_has_ended() {
     here.completed(late.id, Ok(Outcome::Done), world.now);
     let at = there.poll_timeout().unwrap();
     there.retry(at);
+    assert!(there.poll_work().is_some());
+}
+
+#[test]
+fn who_waits_for_blocks_is_woken_when_they_are_free_and_does_not_ask_meanwhile() {
+    let world = World::new(Patience::default());
+    let wakes = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&wakes);
+    let mut here = world.shard();
+    let mut there =
+        Engine::new(world.memory.clone(), CompletionQueue::new(move || _ = counted.fetch_add(1, Ordering::Relaxed)));
+    world.begin(&mut here, Command(ONE, 1), write(0));
+    let late = here.poll_work().unwrap();
+    here.leave(&Selection { by: ONE, which: Which::Own }, None);
+    world.begin(&mut there, Command(TWO, 1), read(0));
+    there.retry(world.now);
+    let before = wakes.load(Ordering::Relaxed);
+    let looks_at = there.poll_timeout().unwrap();
+    assert!(looks_at >= world.now + Duration::from_secs(1), "only slow commands are looked after");
+    here.completed(late.id, Ok(Outcome::Done), world.now);
+    assert_eq!(wakes.load(Ordering::Relaxed), before + 1);
+    there.retry(world.now);
     assert!(there.poll_work().is_some());
 }
 

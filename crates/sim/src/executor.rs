@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
@@ -31,6 +32,10 @@ pub struct Executor<H> {
     /// The shares of the memory.
     shares: BTreeMap<NexusId, Region>,
     engine: Engine<H>,
+    /// It is to be retried: something has ended that its commands wait for.
+    woken: Arc<AtomicBool>,
+    /// When it was retried last.
+    now: Instant,
     counters: VolumeCounters,
     disk: Arc<SimDisk>,
     /// What the kernel does, by numbers of the world.
@@ -66,11 +71,15 @@ impl<H: Handle + Ord> Executor<H> {
     /// Executes commands for these logical units, which others may do too; their stores are of this disk.
     #[must_use]
     pub fn new(memory: Region, units: Arc<LogicalUnits>, disk: Arc<SimDisk>) -> Self {
+        let woken = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&woken);
         Executor {
             units,
             views: BTreeMap::new(),
             shares: BTreeMap::new(),
-            engine: Engine::new(memory, CompletionQueue::new(|| ())),
+            engine: Engine::new(memory, CompletionQueue::new(move || flag.store(true, Ordering::Relaxed))),
+            woken,
+            now: Instant::ZERO,
             counters: VolumeCounters::default(),
             disk,
             flights: BTreeMap::new(),
@@ -236,6 +245,8 @@ impl<H: Handle + Ord> Executor<H> {
 
     /// Goes on with what waited for memory or for blocks, as far as it can.
     pub fn retry(&mut self, now: Instant) {
+        self.now = now;
+        self.woken.store(false, Ordering::Relaxed);
         self.engine.retry(now);
         self.submit(now);
     }
@@ -243,7 +254,8 @@ impl<H: Handle + Ord> Executor<H> {
     /// When something is due though nothing happens.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.engine.poll_timeout()
+        let woken = self.woken.load(Ordering::Relaxed).then_some(self.now);
+        woken.into_iter().chain(self.engine.poll_timeout()).min()
     }
 
     /// Time has passed.

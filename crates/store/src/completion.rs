@@ -39,6 +39,17 @@ impl CompletionQueue {
         (pending, Completer { queue: Arc::clone(&self.0), pending, is_complete: false })
     }
 
+    /// Wakes the driver: it may have something to do, also where nothing has arrived.
+    pub fn wake(&self) {
+        (self.0.wake)();
+    }
+
+    /// Whether they are the same queue.
+    #[must_use]
+    pub fn is(&self, other: &CompletionQueue) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// For the driver: what has arrived since it last asked.
     #[must_use]
     pub fn take(&self) -> Vec<(Pending, Completion)> {

@@ -18,6 +18,7 @@ impl LogicalUnit {
             self.flush_failed();
         }
         self.flushes.end(place);
+        self.exclusion.bell.ring();
         resized
     }
 }

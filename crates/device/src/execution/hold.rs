@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sanwire_core::NexusId;
 use sanwire_scsi::{Receipt, Sense};
-use sanwire_store::Completion;
+use sanwire_store::{Completion, CompletionQueue};
 
 use crate::exclusion::{Claim, Lane, Permit};
 use crate::fault::NOT_ACCESSIBLE;
@@ -121,8 +121,10 @@ impl Hold {
     pub(super) fn must_settle(&mut self) -> bool {
         let must_settle =
             matches!(self.flushing, Flushing::Heard | Flushing::Settling) && !self.disk.flushes.may_succeed(self.place);
-        if must_settle {
+        if must_settle && self.flushing != Flushing::Settling {
             self.flushing = Flushing::Settling;
+            // Those that its store's work kept waiting look again.
+            self.disk.exclusion.bell.ring();
         }
         must_settle
     }
@@ -131,6 +133,7 @@ impl Hold {
     pub(super) fn end_flush(&mut self) {
         if std::mem::replace(&mut self.flushing, Flushing::No) != Flushing::No {
             self.disk.flushes.end(self.place);
+            self.disk.exclusion.bell.ring();
         }
     }
 
@@ -177,6 +180,16 @@ impl Hold {
             }
             Admission::Refused => Turn::Never(NOT_ACCESSIBLE),
         }
+    }
+
+    /// Has this driver woken when what it waits for may have ended.
+    pub(super) fn wake(&self, driver: &CompletionQueue) {
+        self.disk.exclusion.bell.wait(driver);
+    }
+
+    /// Whether it may wait for what somebody writes down, who does not say when that is done.
+    pub(super) fn waits_for_a_record(&self) -> bool {
+        self.disk.tenures.are_closed()
     }
 
     pub(crate) fn keep(&mut self) {

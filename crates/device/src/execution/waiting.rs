@@ -2,7 +2,7 @@
 
 use sanwire_buffer::Region;
 use sanwire_scsi::Sense;
-use sanwire_store::{Outcome, Request};
+use sanwire_store::{CompletionQueue, Outcome, Request};
 
 use super::hold::{Flushing, Turn};
 use super::{Execution, Progress, State, reserved};
@@ -28,6 +28,17 @@ impl Waiting {
     #[must_use]
     pub fn execution(&self) -> &Execution {
         &self.0.execution
+    }
+
+    /// Has this driver woken, once, when what it waits for may have ended; it is to be retried after this call in any case.
+    pub fn wake(&mut self, driver: &CompletionQueue) {
+        self.0.execution.wake(driver);
+    }
+
+    /// Whether it waits for what nobody tells the end of, a record that becomes durable: it is to be retried from time to time.
+    #[must_use]
+    pub fn is_untold(&mut self) -> bool {
+        self.0.execution.waits_for_a_record()
     }
 
     /// Bytes of data that it is going to write, and keeps until then.

@@ -1,0 +1,42 @@
+//! Who is told when commands of a logical unit may go on that wait for others: the drivers of all shards where some wait.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sanwire_store::CompletionQueue;
+
+/// Rung whenever something has ended that commands may wait for. As long as none waits, that costs one look at one word.
+#[derive(Default, Debug)]
+pub(crate) struct Bell {
+    is_awaited: AtomicBool,
+    waiting: Mutex<Vec<CompletionQueue>>,
+}
+
+impl Bell {
+    /// The driver of this queue is woken when the bell rings next, once. It looks after this call whether it may go on: either it
+    /// sees what has changed, or whoever changed it sees that it waits.
+    pub(crate) fn wait(&self, driver: &CompletionQueue) {
+        let waiting = &mut *self.lock();
+        if !waiting.iter().any(|known| known.is(driver)) {
+            waiting.push(driver.clone());
+        }
+        self.is_awaited.store(true, Ordering::SeqCst);
+    }
+
+    /// Something has ended.
+    pub(crate) fn ring(&self) {
+        if self.is_awaited.load(Ordering::SeqCst) {
+            let waiting = {
+                let waiting = &mut *self.lock();
+                self.is_awaited.store(false, Ordering::SeqCst);
+                std::mem::take(waiting)
+            };
+            waiting.iter().for_each(CompletionQueue::wake);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<CompletionQueue>> {
+        // Nothing panics while it is changed: a poisoned one is still whole.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

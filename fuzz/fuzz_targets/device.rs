@@ -12,12 +12,12 @@ use sanwire_engine::{Engine, Meter, Selection, Which};
 use sanwire_fuzz::command::Command;
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
-use sanwire_scsi::{Cdb, Features, Identity, Operation, Piece, Status, Task};
+use sanwire_scsi::{Cdb, CommandSet, Features, Identity, Operation, Piece, Status, Task};
 use sanwire_store::{CompletionQueue, RamStore};
 
 /// A command block whose fields are mostly small, of a command that a disk may have.
 fn cdb(u: &mut Unstructured<'_>) -> Result<Cdb> {
-    let known: Vec<&Operation> = Operation::supported(Features { thin: true, atomic: true }).collect();
+    let known: Vec<&Operation> = CommandSet::disk(Features { thin: true, atomic: true }).operations().collect();
     let operation = u.choose(&known)?;
     let mut bytes = vec![0; operation.cdb_bytes()];
     for byte in &mut bytes {

@@ -124,7 +124,8 @@ impl World {
             bytes.extend(kind.to_be_bytes());
             bytes.extend(cookie.to_be_bytes());
             let skip = u64::from(u.arbitrary::<u16>()?) % u64::from(length_bytes.max(1));
-            let (at, rest) = (offset_bytes + if u.arbitrary()? { skip } else { 0 }, length_bytes.saturating_sub(skip as u32));
+            let (at, rest) =
+                (offset_bytes + if u.arbitrary()? { skip } else { 0 }, length_bytes.saturating_sub(skip as u32));
             let mut body = match kind {
                 0 => Vec::new(),
                 5 => [1u32, rest, 3].map(u32::to_be_bytes).concat(),

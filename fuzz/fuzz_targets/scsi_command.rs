@@ -3,13 +3,31 @@
 
 use libfuzzer_sys::fuzz_target;
 use sanwire_scsi::mode::ModeData;
-use sanwire_scsi::{Capacity, Cdb, Command, DeviceIdentification, Features, ModeForm, Sense, StandardInquiry};
+use sanwire_scsi::{
+    BlockCommand, Capacity, Cdb, CommandSet, CommandStandard, DeviceIdentification, Features, ModeForm,
+    MultimediaCommand, PrimaryCommand, Sense, StandardInquiry,
+};
+
+/// What is wrong with a command block for a device of these commands.
+fn refusal(commands: CommandSet, cdb: &Cdb) -> Option<Sense> {
+    let operation = match commands.find(cdb) {
+        Ok(operation) => operation,
+        Err(sense) => return Some(sense),
+    };
+    match operation.standard {
+        CommandStandard::Primary => PrimaryCommand::parse(operation, cdb).err(),
+        CommandStandard::Block => BlockCommand::parse(operation, cdb).err(),
+        CommandStandard::Multimedia => MultimediaCommand::parse(operation, cdb).err(),
+    }
+}
 
 fuzz_target!(|input: &[u8]| {
     for length in 1..=input.len().min(Cdb::MAX_BYTES) {
         let Some(cdb) = Cdb::new(&input[..length]) else { continue };
-        for (thin, atomic) in [(false, false), (false, true), (true, false), (true, true)] {
-            if let Err(sense) = Command::parse(&cdb, Features { thin, atomic }) {
+        let disks = [(false, false), (false, true), (true, false), (true, true)]
+            .map(|(thin, atomic)| CommandSet::disk(Features { thin, atomic }));
+        for commands in disks.into_iter().chain([CommandSet::optical()]) {
+            if let Some(sense) = refusal(commands, &cdb) {
                 assert_eq!(Sense::parse(&sense.to_fixed()).map(|read| read.key), Some(sense.key));
                 assert_eq!(Sense::parse(&sense.to_descriptor()).map(|read| read.key), Some(sense.key));
             }

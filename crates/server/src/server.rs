@@ -2,6 +2,8 @@
 
 mod changes;
 
+pub(crate) use self::changes::Counter;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,12 +5,13 @@ use sanwire_scsi::IscsiName;
 
 use super::response::{Answer, ClientStatus};
 use super::{ManageError, Manager};
+use crate::counting::Counted;
 use crate::front::hyperscsi::clients::{Change, ChangeError, ClientConfig, ClientError, ClientSettings, ClientsConfig};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 
 impl Manager {
-    pub(super) fn clients(&self) -> Vec<ClientStatus> {
-        let connections: Vec<_> = self.target.count().into_iter().flat_map(|counted| counted.connections).collect();
+    pub(super) fn clients(&self, counted: Vec<Counted>) -> Vec<ClientStatus> {
+        let connections: Vec<_> = counted.into_iter().flat_map(|counted| counted.connections).collect();
         let status = |client: ClientConfig| {
             let id = client.id.to_string();
             let own = connections.iter().filter(|connection| connection.principal == id);

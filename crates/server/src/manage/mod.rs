@@ -17,6 +17,7 @@ mod request;
 mod resizing;
 mod response;
 mod securing;
+mod slow;
 mod statistics;
 mod usage;
 mod volumes;
@@ -39,6 +40,7 @@ pub use self::response::{
     Answer, ClientStatus, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics, Response,
     Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
+use self::slow::Step;
 use crate::allow::AllowList;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::server::Server;
@@ -84,12 +86,15 @@ impl Manager {
     /// Does what is asked, and writes down who has changed what, or was refused.
     pub fn handle(&mut self, by: &Asker, request: Request) -> Response {
         let asked = request.clone();
-        let response = match self.execute(request) {
-            Ok(answer) => Response::Done(answer),
-            Err(error) => Response::Refused(error.into()),
-        };
+        let result = self.execute(request);
+        self.respond(by, &asked, result)
+    }
+
+    /// The response to what was asked; it is written down.
+    fn respond(&mut self, by: &Asker, asked: &Request, result: Result<Answer, ManageError>) -> Response {
+        let response = response_of(result);
         if asked.is_change() {
-            self.note(by, Some(&asked), &response);
+            self.note(by, Some(asked), &response);
         }
         response
     }
@@ -119,20 +124,26 @@ impl Manager {
     /// # Errors
     /// [`ManageError`]; then nothing has changed, unless it says so.
     fn execute(&mut self, request: Request) -> Result<Answer, ManageError> {
+        match self.begin(request)? {
+            Step::Done(answer) => Ok(answer),
+            Step::Slow(slow) => self.finish(slow.run()),
+        }
+    }
+
+    fn execute_at_once(&mut self, request: Request) -> Result<Answer, ManageError> {
         match request {
             Request::Status => Ok(Answer::Status(self.status())),
             Request::Sessions => Ok(Answer::Sessions(self.target.sessions())),
             Request::AddVolume { volume, target, renew, adopt } => {
                 self.add_volume(volume.parse()?, target, volumes::acceptance(renew, adopt)?)
             }
-            Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
             Request::EjectVolume { name, force } => self.eject_volume(&name, force),
             Request::LoadVolume { name, store } => self.load_volume(&name, store.as_deref()),
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
             Request::SetVolume { name, security } => self.secure_by_request(&name, &security),
             Request::MapVolume { name, lun, target, force } => self.map_volume(&name, lun, target.as_deref(), force),
             Request::UnmapVolume { name, target, force } => self.unmap_volume(&name, &target, force),
-            Request::Clients => Ok(Answer::Clients(self.clients())),
+            Request::Statistics | Request::Clients | Request::RemoveVolume { .. } => self.execute(request),
             Request::AddClient { id, settings, force } => self.add_client(&id, &settings, force),
             Request::SetClient { client, settings, force } => self.set_client(&client, &settings, force),
             Request::RemoveClient { client, force } => self.remove_client(&client, force),
@@ -140,7 +151,6 @@ impl Manager {
             Request::DropClient { client } => self.drop_client(&client),
             Request::PauseClient { client } => self.pause_client(&client, true),
             Request::ResumeClient { client } => self.pause_client(&client, false),
-            Request::Statistics => Ok(Answer::Statistics(self.statistics())),
             Request::SetAccessState { group, state, target } => self.set_access_state(group, state, target),
             Request::Reload { dry_run: true, .. } => self.compare(),
             Request::Reload { force, .. } => self.reload(force),
@@ -182,6 +192,13 @@ impl Manager {
 
     fn find(&self, name: &str) -> Option<(Lun, Arc<LogicalUnit>)> {
         self.target.units().iter().into_iter().find(|(_, disk)| disk.identity().name() == name)
+    }
+}
+
+fn response_of(result: Result<Answer, ManageError>) -> Response {
+    match result {
+        Ok(answer) => Response::Done(answer),
+        Err(error) => Response::Refused(error.into()),
     }
 }
 

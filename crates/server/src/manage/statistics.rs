@@ -10,8 +10,7 @@ use super::{AuditLog, Manager};
 use crate::counting::Counted;
 
 impl Manager {
-    pub(super) fn statistics(&self) -> Statistics {
-        let counted = self.target.count();
+    pub(super) fn statistics(&self, counted: &[Counted]) -> Statistics {
         let audited = self.audit.iter().flat_map(AuditLog::usages);
         let disks = self.target.units().iter();
         let of_volumes = disks.iter().flat_map(|(_, disk)| disk.quotas());

@@ -739,3 +739,32 @@ fn a_refusal_has_a_code_that_programs_understand() {
     assert_eq!(of_older, Response::Refused(Refusal::new("refused", "why")));
     manager.into_target().stop().unwrap();
 }
+
+#[test]
+fn a_volume_that_is_slow_to_go_keeps_no_other_request_waiting() {
+    let kept = Kept::new("slow", &["a=ram:1M"]);
+    let desk = ManagementHandle::new(kept.start().unwrap());
+    let by = Asker::Signal { signal: "test" };
+    let file = kept.directory.join("b.img");
+    let added = desk.handle(&by, add(format!("b=file:{},size=1M,delay=flush:5s", file.display())));
+    assert!(matches!(added, Response::Done(_)), "{added:?}");
+    std::thread::scope(|scope| {
+        let remove = Request::RemoveVolume { name: "b".into(), force: false };
+        let removal = scope.spawn(|| desk.handle(&by, remove));
+        let is_there = || match desk.handle(&by, Request::Status) {
+            Response::Done(Answer::Status(status)) => status.volumes.iter().any(|volume| volume.name == "b"),
+            other => panic!("{other:?}"),
+        };
+        while is_there() {
+            std::thread::yield_now();
+        }
+        assert!(matches!(desk.handle(&by, Request::Statistics), Response::Done(Answer::Statistics(_))));
+        assert!(!removal.is_finished(), "its store still flushes");
+        let server = desk.end();
+        assert!(
+            removal.is_finished() || matches!(removal.join(), Ok(Response::Done(_))),
+            "it is stable before the end"
+        );
+        server.unwrap().stop().unwrap();
+    });
+}

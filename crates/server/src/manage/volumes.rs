@@ -1,19 +1,16 @@
 //! Volumes that come and go.
 
-use std::time::Duration;
-
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, Protection};
 use sanwire_scsi::IscsiName;
 use sanwire_store::{Acceptance, VolumeSpec};
 
+use super::slow::{FLUSH_TIMEOUT, Slow, Step};
 use super::usage::Way;
 use super::{Answer, ManageError, Manager};
 use crate::config::{Origin, VolumeConfig};
 use crate::front::iscsi::target_node::TargetNodeConfig;
-
-/// How long who removes a volume waits until all that was written to it is stable.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+use crate::removal::Removal;
 
 impl Manager {
     pub(super) fn add_volume(
@@ -76,9 +73,9 @@ impl Manager {
         }
     }
 
-    pub(super) fn remove_volume(&mut self, name: &str, force: bool) -> Result<Answer, ManageError> {
+    pub(super) fn remove_volume(&mut self, name: &str, force: bool) -> Result<Step, ManageError> {
         if self.find(name).is_none() {
-            return self.remove_missing(name);
+            return self.remove_missing(name).map(Step::Done);
         }
         if !force {
             self.check_unused(name, Way::Any)?;
@@ -95,8 +92,11 @@ impl Manager {
             self.keep_served();
             return Err(error.into());
         }
-        self.close_volume(name)?;
-        Ok(self.changed(format!("volume {name} is not served any more")))
+        let answer = self.changed(format!("volume {name} is not served any more"));
+        Ok(match self.begin_to_close(name) {
+            Some(removal) => Step::Slow(Slow::Flush { name: name.to_owned(), removal, answer }),
+            None => Step::Done(answer),
+        })
     }
 
     /// Serves a volume no longer that could not be opened when the server started.
@@ -144,12 +144,17 @@ impl Manager {
     /// # Errors
     /// [`ManageError::Unstable`] when it is not: the volume is gone all the same.
     pub(super) fn close_volume(&mut self, name: &str) -> Result<(), ManageError> {
+        let unstable = |source| ManageError::Unstable { name: name.to_owned(), source };
+        self.begin_to_close(name).map_or(Ok(()), |removal| removal.wait(FLUSH_TIMEOUT)).map_err(unstable)
+    }
+
+    /// Serves a volume over HyperSCSI no longer; what was written to it is being made stable.
+    fn begin_to_close(&mut self, name: &str) -> Option<Removal> {
         let lun = self.find(name).map(|(lun, _)| lun);
         let removal = lun.and_then(|lun| self.target.remove_volume(lun));
         self.volumes.retain(|volume| *volume.spec.name != *name);
         self.kept.pending.remove(name);
-        let unstable = |source| ManageError::Unstable { name: name.to_owned(), source };
-        removal.map_or(Ok(()), |removal| removal.wait(FLUSH_TIMEOUT)).map_err(unstable)
+        removal
     }
 }
 

@@ -20,7 +20,7 @@ use crate::front::NexusSelection;
 use crate::front::hyperscsi::clients::{Clients, ClientsConfig};
 use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 use crate::management_queue::Letters;
-use crate::messages::ShardMessage;
+use crate::messages::{Mailbox, ShardMessage};
 use crate::past_uses::Host;
 use crate::removal::Removal;
 use crate::volumes::{Opening, add_volume, forget_volume, remember_length};
@@ -241,16 +241,31 @@ impl Server {
 
     /// What the shards have counted; a shard that does not answer is left out.
     pub(crate) fn count(&self) -> Vec<Counted> {
-        let (sender, counted) = mpsc::channel();
-        self.post(|| ShardMessage::Count(sender.clone()));
-        drop(sender);
-        let end = Instant::now() + COUNT_TIMEOUT;
-        let next = || counted.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
-        std::iter::from_fn(next).take(self.shards.len()).collect()
+        self.counter().count()
+    }
+
+    /// Who asks the shards for what they have counted.
+    pub(crate) fn counter(&self) -> Counter {
+        Counter(Arc::clone(&self.shards))
     }
 
     fn post(&self, mail: impl Fn() -> ShardMessage) {
         self.shards.iter().for_each(|shard| shard.send(mail()));
+    }
+}
+
+/// The way to what the shards have counted.
+pub(crate) struct Counter(Arc<[Mailbox]>);
+
+impl Counter {
+    /// What the shards have counted; a shard that does not answer is left out.
+    pub(crate) fn count(&self) -> Vec<Counted> {
+        let (sender, counted) = mpsc::channel();
+        self.0.iter().for_each(|shard| shard.send(ShardMessage::Count(sender.clone())));
+        drop(sender);
+        let end = Instant::now() + COUNT_TIMEOUT;
+        let next = || counted.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
+        std::iter::from_fn(next).take(self.0.len()).collect()
     }
 }
 

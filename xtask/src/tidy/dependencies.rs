@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 18] = [
+const ALLOWED: [(&str, &[&str]); 19] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -20,6 +20,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
     ("sanwire-iscsi", &["core", "buffer", "scsi"]),
     ("sanwire-nbd", &["core", "buffer"]),
     ("sanwire-io", &["core", "buffer", "store"]),
+    ("sanwire-remote", &["core", "buffer", "store", "io", "nbd"]),
     ("sanwire-server", &["core", "buffer", "scsi", "store", "device", "engine", "hyperscsi", "iscsi", "io"]),
     ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "io"]),
     ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),

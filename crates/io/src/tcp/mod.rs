@@ -9,6 +9,7 @@ mod tests;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use sanwire_buffer::Packet;
 
@@ -37,6 +38,15 @@ pub struct Stream {
 impl Stream {
     fn new(socket: OwnedFd) -> Self {
         Stream { socket, outgoing: Outgoing::default() }
+    }
+
+    /// A stream over a unix socket, which is connected.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local(socket: UnixStream) -> io::Result<Stream> {
+        socket.set_nonblocking(true)?;
+        Ok(Stream::new(socket.into()))
     }
 
     /// Begins to connect. The stream becomes writable when that has ended: then ask [`Stream::is_connected`].

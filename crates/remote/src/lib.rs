@@ -1,0 +1,8 @@
+//! Stores whose blocks are on another server.
+//!
+//! A request is handed to a thread that talks to that server, and stays pending until the server has answered: see
+//! [`sanwire_store::Started::Pending`]. An outage is a pause; what lasts longer than a store waits fails as
+//! [`sanwire_store::ErrorKind::Gone`].
+#![forbid(unsafe_code)]
+
+pub mod nbd;

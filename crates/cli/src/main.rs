@@ -16,6 +16,7 @@ mod log;
 mod output;
 mod parking;
 mod signals;
+mod stores;
 #[cfg(test)]
 mod test_volume;
 
@@ -26,6 +27,7 @@ use clap::Parser;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
+    stores::register();
     let result = run(Cli::parse());
     log::end();
     match result {

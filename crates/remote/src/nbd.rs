@@ -2,6 +2,7 @@
 
 mod address;
 mod driver;
+mod kind;
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -12,6 +13,7 @@ use sanwire_store::{CompletionQueue, ErrorKind, Geometry, Request, Started, Stor
 
 pub use address::Address;
 use driver::{Driver, Mailbox};
+pub use kind::NbdKind;
 
 /// How long a connection may take until the server has told about its export.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

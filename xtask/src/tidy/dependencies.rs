@@ -20,7 +20,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("sanwire-iscsi", &["core", "buffer", "scsi"]),
     ("sanwire-nbd", &["core", "buffer"]),
     ("sanwire-io", &["core", "buffer", "store"]),
-    ("sanwire-remote", &["core", "buffer", "store", "io", "nbd"]),
+    ("sanwire-remote", &["core", "buffer", "store", "io", "nbd", "initiator"]),
     ("sanwire-server", &["core", "buffer", "scsi", "store", "device", "engine", "hyperscsi", "iscsi", "io"]),
     ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "io"]),
     ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),
@@ -28,7 +28,10 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("sanwire-sim", &["core", "buffer", "scsi", "store", "device", "engine", "hyperscsi", "iscsi"]),
     (
         "sanwire",
-        &["core", "buffer", "scsi", "store", "device", "hyperscsi", "iscsi", "io", "server", "initiator", "attach"],
+        &[
+            "core", "buffer", "scsi", "store", "device", "hyperscsi", "iscsi", "io", "server", "initiator", "attach",
+            "remote",
+        ],
     ),
     ("sanwire-bench", &["core", "buffer", "io", "hyperscsi", "initiator"]),
     ("xtask", &[]),

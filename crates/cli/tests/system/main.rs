@@ -23,6 +23,7 @@ mod name_servers;
 mod names;
 mod options;
 mod qemu;
+mod remote;
 mod resources;
 mod security;
 mod suspension;

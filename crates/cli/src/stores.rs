@@ -1,0 +1,35 @@
+//! The kinds of stores that need more than files: the one place that names them.
+
+use std::error::Error;
+use std::ffi::OsString;
+
+use clap::Parser;
+use sanwire_initiator::{ClientOptions, Server};
+use sanwire_remote::nbd::NbdKind;
+use sanwire_remote::volume::{Access, VolumeKind};
+use sanwire_store::kind;
+
+use crate::args::ClientArgs;
+use crate::connect;
+
+/// What a client of another server is told unless its volume says more: the same as one on the command line.
+#[derive(Parser)]
+struct Usual {
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+/// Makes them known, before any volume is read.
+pub(crate) fn register() {
+    kind::register(&NbdKind);
+    kind::register(&VolumeKind { options });
+}
+
+fn options(server: &Server, access: &Access) -> Result<ClientOptions, Box<dyn Error + Send + Sync>> {
+    let mut arguments = vec![OsString::from("sanwire")];
+    for (name, file) in [("--password-file", &access.password_file), ("--key-file", &access.key_file)] {
+        arguments.extend(file.iter().flat_map(|file| [OsString::from(name), file.clone().into_os_string()]));
+    }
+    let usual = Usual::try_parse_from(arguments)?;
+    Ok(connect::options(&usual.client, server)?)
+}

@@ -1,0 +1,171 @@
+//! A volume of another server as store, over whichever wire its URL names: what a server has is exported again.
+
+mod kind;
+mod operation;
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::task::{Poll, Waker};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use sanwire_initiator::{Client, ClientOptions, ConnectError, Url, UrlError, Volume, VolumeInfo};
+use sanwire_store::{Completer, CompletionQueue, ErrorKind, Geometry, Request, Started, Store, StoreError};
+
+pub use kind::{Access, MakeOptions, VolumeKind};
+use operation::perform;
+
+/// Why a volume of another server cannot be a store.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// It cannot be reached, or has no such volume.
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
+    /// The URL names no volume.
+    #[error("{0}")]
+    Url(#[from] UrlError),
+    /// Its blocks are not those of volumes here.
+    #[error("its blocks have {0} bytes: only 512 and 4096 are served")]
+    Block(u32),
+    /// This machine lacks something.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// A volume of another server.
+///
+/// One thread has the connection and all that goes over it. The client behind it survives outages: it gives again what was not
+/// answered, and what the other server may have lost.
+#[derive(Debug)]
+pub struct RemoteStore {
+    volume: Volume,
+    mailbox: Arc<Mailbox>,
+}
+
+#[derive(Debug, Default)]
+struct Mailbox(Mutex<Mail>);
+
+#[derive(Debug, Default)]
+struct Mail {
+    requests: VecDeque<(Request, Completer)>,
+    is_closed: bool,
+    waker: Option<Waker>,
+}
+
+impl Mailbox {
+    fn lock(&self) -> MutexGuard<'_, Mail> {
+        // Nothing panics while it is locked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is there, and has the thread look.
+    fn put(&self, change: impl FnOnce(&mut Mail)) {
+        let waker = {
+            let mut mail = self.lock();
+            change(&mut mail);
+            mail.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl RemoteStore {
+    /// Connects, and opens the volume. It blocks for as long as that takes.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub fn open(url: &Url, options: ClientOptions) -> Result<RemoteStore, RemoteError> {
+        let (tell, told) = mpsc::sync_channel(1);
+        let mailbox = Arc::<Mailbox>::default();
+        let (url, mail) = (url.clone(), Arc::clone(&mailbox));
+        // The thread that connects drives the connection: its sockets never change hands.
+        std::thread::Builder::new().name("remote".to_owned()).spawn(move || match connect(&url, &options) {
+            Ok((mut client, volume)) => {
+                if tell.send(Ok(volume.clone())).is_ok() {
+                    client.block_on(serve(&volume, &mail));
+                }
+            }
+            Err(error) => drop(tell.send(Err(error))),
+        })?;
+        let volume = told.recv().map_err(|_| io::Error::other("its thread has ended"))??;
+        Ok(RemoteStore { volume, mailbox })
+    }
+}
+
+fn connect(url: &Url, options: &ClientOptions) -> Result<(Client, Volume), RemoteError> {
+    let mut client = Client::connect(url, options)?;
+    let volume = client.open(url.volume()?)?;
+    match volume.info().block_bytes {
+        512 | 4096 => Ok((client, volume)),
+        other => Err(RemoteError::Block(other)),
+    }
+}
+
+/// Does requests until the store is not used any more; what is under way then is given up.
+async fn serve(volume: &Volume, mailbox: &Mailbox) {
+    let mut under_way = FuturesUnordered::new();
+    poll_fn(|context| {
+        loop {
+            let (requests, is_closed) = {
+                let mut mail = mailbox.lock();
+                mail.waker = Some(context.waker().clone());
+                (std::mem::take(&mut mail.requests), mail.is_closed)
+            };
+            if is_closed {
+                return Poll::Ready(());
+            }
+            let has_new = !requests.is_empty();
+            under_way.extend(requests.into_iter().map(|(request, completer)| async {
+                completer.complete(perform(volume, request).await);
+            }));
+            let has_ended = matches!(pin!(&mut under_way).poll_next_unpin(context), Poll::Ready(Some(())));
+            if !has_new && !has_ended {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await;
+}
+
+fn geometry(info: &VolumeInfo) -> Geometry {
+    Geometry {
+        length_bytes: info.size_bytes,
+        block_bytes: info.block_bytes,
+        physical_block_bytes: info.physical_block_bytes.max(info.block_bytes),
+        read_only: info.read_only,
+        discards: info.discards,
+        atomic_write_bytes: 0,
+    }
+}
+
+impl Store for RemoteStore {
+    fn geometry(&self) -> Geometry {
+        geometry(&self.volume.info())
+    }
+
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        let geometry = self.geometry();
+        if let Err(error) = geometry.check(&request) {
+            return Started::Done(Err(error));
+        }
+        if let (Request::Discard { offset_bytes, .. }, false) = (&request, geometry.discards) {
+            return Started::Done(Err(StoreError::new(ErrorKind::Unsupported, *offset_bytes)));
+        }
+        let (pending, completer) = completions.pend();
+        self.mailbox.put(|mail| mail.requests.push_back((request, completer)));
+        Started::Pending(pending)
+    }
+}
+
+impl Drop for RemoteStore {
+    fn drop(&mut self) {
+        self.mailbox.put(|mail| {
+            mail.is_closed = true;
+            mail.requests.clear();
+        });
+    }
+}

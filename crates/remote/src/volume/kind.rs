@@ -1,0 +1,113 @@
+//! How a volume of another server is written as a store: as its URL.
+
+use std::any::Any;
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sanwire_initiator::{ClientOptions, Server, Url};
+use sanwire_store::kind::{Backing, Likeness, Place, StoreKind};
+use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, Written};
+
+use super::RemoteStore;
+
+/// How long requests wait for a server that is away, as a rule, and at the most.
+const PATIENCE_DEFAULT: Duration = Duration::from_secs(60);
+const PATIENCE_MAX: Duration = Duration::from_hours(1);
+
+/// What the other server must be shown.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Access {
+    /// A file with a password: HyperSCSI's, or the CHAP secret of the URL's user.
+    pub password_file: Option<PathBuf>,
+    /// The file with the key by which a HyperSCSI server knows its clients.
+    pub key_file: Option<PathBuf>,
+}
+
+/// Makes a client's options for a server: the program's own knows where keys are kept.
+pub type MakeOptions = fn(&Server, &Access) -> Result<ClientOptions, Box<dyn Error + Send + Sync>>;
+
+/// Volumes of other servers.
+pub struct VolumeKind {
+    /// Makes the options of each client.
+    pub options: MakeOptions,
+}
+
+#[derive(Debug)]
+struct VolumeBacking {
+    url: Url,
+    /// The same, as it is told.
+    place: String,
+    access: Access,
+    patience: Duration,
+    options: MakeOptions,
+}
+
+impl StoreKind for VolumeKind {
+    fn words(&self) -> &'static [&'static str] {
+        &["hs+ip", "hs+eth", "iscsi"]
+    }
+
+    fn form(&self) -> &'static str {
+        "the URL of another server's volume, like hs+ip://HOST/VOLUME"
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["reconnect", "password-file", "key-file"]
+    }
+
+    fn lacks(&self, key: &str) -> &'static str {
+        match key {
+            "size" | "grow" => "another server's volume has the size that it has there",
+            _ => "stores of its kind have no such key",
+        }
+    }
+
+    fn read(&self, written: &Written<'_>) -> Result<Arc<dyn Backing>, SpecError> {
+        let url: Url = written.store().parse().map_err(|_| written.is_no_store())?;
+        url.volume().map_err(|_| written.is_no_store())?;
+        if written.block_bytes().is_some() {
+            return Err(SpecError::NotHere {
+                key: "block",
+                reason: "another server's volume has the blocks that it has",
+            });
+        }
+        let patience = written.value("reconnect", "a time of up to an hour, like 60s", |text| {
+            humantime::parse_duration(text).ok().filter(|time| *time <= PATIENCE_MAX)
+        })?;
+        let file = |key| written.value(key, "a file's path", |text| Some(PathBuf::from(text)));
+        let access = Access { password_file: file("password-file")?, key_file: file("key-file")? };
+        let (place, patience) = (url.to_string(), patience.unwrap_or(PATIENCE_DEFAULT));
+        Ok(Arc::new(VolumeBacking { url, place, access, patience, options: self.options }))
+    }
+}
+
+impl Backing for VolumeBacking {
+    fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
+        let failed = |source| OpenError::Elsewhere { store: self.place.clone(), source };
+        let mut options = (self.options)(&self.url.server, &self.access).map_err(failed)?;
+        options.reconnect_patience = Some(self.patience);
+        // What was handed over may be done for as long as its server lives: only its word, or its absence, ends a request.
+        options.iscsi.command_patience = None;
+        match RemoteStore::open(&self.url, options) {
+            Ok(store) => Ok((Arc::new(store), None)),
+            Err(error) => Err(failed(Box::new(error))),
+        }
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place::Elsewhere(&self.place)
+    }
+
+    fn compare(&self, other: &dyn Backing) -> Likeness {
+        match (other as &dyn Any).downcast_ref::<Self>() {
+            Some(other)
+                if (&other.place, &other.access, other.patience) == (&self.place, &self.access, self.patience) =>
+            {
+                Likeness::Same
+            }
+            _ => Likeness::Other,
+        }
+    }
+}

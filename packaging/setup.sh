@@ -3,7 +3,8 @@
 set -euo pipefail
 
 build_packages=(build-essential cmake)
-test_packages=(tshark tcpdump qemu-utils qemu-block-extra xfsprogs dosfstools mtools fuse3 nbd-client libnbd-bin fio ethtool nftables iproute2 tgt
+test_packages=(tshark tcpdump qemu-utils qemu-block-extra xfsprogs dosfstools mtools fuse3 nbd-client libnbd-bin nbdkit fio ethtool nftables
+    iproute2 tgt ceph-mon ceph-osd ceph-common
     libiscsi-bin vblade util-linux e2fsprogs jq qemu-system-x86 debootstrap debian-archive-keyring xz-utils)
 bench_packages=(fio ethtool iproute2 tgt libiscsi-bin vblade util-linux e2fsprogs fuse3 nfs-ganesha nfs-ganesha-vfs rpcbind
     libnfs-utils)

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use clap::Parser;
 use sanwire_initiator::{ClientOptions, Server};
+use sanwire_rbd::RbdKind;
 use sanwire_remote::nbd::NbdKind;
 use sanwire_remote::volume::{Access, VolumeKind};
 use sanwire_store::kind;
@@ -22,6 +23,7 @@ struct Usual {
 /// Makes them known, before any volume is read.
 pub(crate) fn register() {
     kind::register(&NbdKind);
+    kind::register(&RbdKind);
     kind::register(&VolumeKind { options });
 }
 

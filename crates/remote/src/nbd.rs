@@ -134,7 +134,7 @@ fn warn_of(export: &Export, address: &Address) {
     if !export.flushes() && !export.is_read_only() {
         tracing::warn!("NBD server {address}: it has no flush: whether what it answers is stable is its own affair");
     }
-    if export.size_bytes % u64::from(BLOCKS_BYTES[0]) != 0 {
+    if !export.size_bytes.is_multiple_of(u64::from(BLOCKS_BYTES[0])) {
         tracing::warn!("NBD server {address}: the export's last bytes are no whole block, and are left out");
     }
     if !export.has(wire::TRANSMISSION_HAS_FLAGS) {

@@ -1,6 +1,8 @@
 //! What tests of several crates share: whether this machine has what they need, and words that are seen also of tests that pass.
 #![forbid(unsafe_code)]
 
+pub mod ceph;
+
 use std::io::Write;
 
 /// Says that the test called `test` does not run here, for instance since it takes root. The caller then returns.

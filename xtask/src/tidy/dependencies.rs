@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -20,6 +20,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("sanwire-iscsi", &["core", "buffer", "scsi"]),
     ("sanwire-nbd", &["core", "buffer"]),
     ("sanwire-io", &["core", "buffer", "store"]),
+    ("sanwire-rbd", &["buffer", "store"]),
     ("sanwire-remote", &["core", "buffer", "store", "io", "nbd", "initiator"]),
     ("sanwire-server", &["core", "buffer", "scsi", "store", "device", "engine", "hyperscsi", "iscsi", "io"]),
     ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "io"]),
@@ -29,8 +30,19 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     (
         "sanwire",
         &[
-            "core", "buffer", "scsi", "store", "device", "hyperscsi", "iscsi", "io", "server", "initiator", "attach",
+            "core",
+            "buffer",
+            "scsi",
+            "store",
+            "device",
+            "hyperscsi",
+            "iscsi",
+            "io",
+            "server",
+            "initiator",
+            "attach",
             "remote",
+            "rbd",
         ],
     ),
     ("sanwire-bench", &["core", "buffer", "io", "hyperscsi", "initiator"]),

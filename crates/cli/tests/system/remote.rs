@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use sanwire_testing::ceph::Ceph;
+
 use crate::harness::{Client, Process, Scratch, Server, can_run, pattern, port, run_ok, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -117,4 +119,35 @@ fn a_volume_of_another_server_is_served_again_and_that_server_may_be_killed() {
     assert!(behind.stop().success(), "{}", behind.log());
     let content = pattern(6, SIZE_BYTES);
     assert!(fs::read(first.path("disk.img")).expect("the image") == content, "it is not in the file behind it");
+}
+
+#[test]
+fn an_rbd_image_fails_over_to_another_server_when_the_first_is_killed_under_load() {
+    let name = "an_rbd_image_fails_over_to_another_server_when_the_first_is_killed_under_load";
+    if !Ceph::can_run() {
+        return sanwire_testing::skip(name, "it takes Ceph's daemons (packages ceph-mon, ceph-osd and ceph-common)");
+    }
+    let ceph = Ceph::start();
+    ceph.create("disk", "48M");
+    let (first, second, iscsi) = (Scratch::new(), Scratch::new(), port());
+    let wire = format!("iscsi:127.0.0.1:{iscsi}");
+    let volume = format!("disk=rbd:rbd/disk,ceph-config={}", ceph.config().display());
+    let mut server = Server::start_on(&first, &[&wire], &[&volume], &[]);
+    let refused = {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        command.env("XDG_STATE_HOME", second.path("state"));
+        command.args(["serve", "--wire", &format!("iscsi:127.0.0.1:{}", port()), "--volume", &volume]);
+        crate::harness::run(command, TIMEOUT)
+    };
+    assert!(refused.code != Some(0) && refused.stderr.contains("takeover"), "{refused:?}");
+    let url = format!("iscsi://127.0.0.1:{iscsi}/iqn.2026-11.org.sanwire:disk/0");
+    let mut other = None;
+    copy_both_ways(&first, &url, 9, || {
+        server.kill();
+        // The same address: what moves it with the volume is not the server's affair.
+        other = Some(Server::start_on(&second, &[&wire], &[&format!("{volume},takeover")], &[]));
+    });
+    let mut other = other.expect("the other server");
+    assert!(other.log().contains("taken over from"), "{}", other.log());
+    assert!(other.stop().success(), "{}", other.log());
 }

@@ -66,7 +66,10 @@ async fn write(volume: &Volume, offset_bytes: u64, data: &Slice) -> Result<(), V
     let mut done = 0;
     while done < data.len() {
         let end = data.len().min(done + part_bytes);
-        volume.write(offset_bytes + done as u64, data.slice(done..end)).await?;
+        // The client keeps what is not flushed, and the server's memory is for what is under way.
+        let mut frame = volume.buffer(end - done).await?;
+        frame[..end - done].copy_from_slice(&data[done..end]);
+        volume.write(offset_bytes + done as u64, frame.freeze()).await?;
         done = end;
     }
     Ok(())

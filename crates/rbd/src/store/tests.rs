@@ -1,0 +1,171 @@
+//! Against a real cluster, which each test starts.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
+
+use sanwire_buffer::Frame;
+use sanwire_store::blocking::run;
+use sanwire_store::{Completion, ErrorKind};
+use sanwire_testing::ceph::Ceph;
+use sanwire_testing::{skip, this_test};
+
+use super::*;
+
+const SIZE_BYTES: u64 = 64 << 20;
+const OBJECT_BYTES: u64 = 4 << 20;
+/// Nothing here takes so long unless it never happens.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A cluster with an image; `None`, and the test is skipped, where there can be none.
+fn cluster() -> Option<Ceph> {
+    if !Ceph::can_run() || crate::api::api().is_err() {
+        skip(&this_test(), "it takes librbd1 and Ceph's daemons (packages ceph-mon, ceph-osd and ceph-common)");
+        return None;
+    }
+    let ceph = Ceph::start();
+    ceph.create("disk", "64M");
+    Some(ceph)
+}
+
+fn options(ceph: &Ceph) -> Options {
+    Options { config: Some(ceph.config()), ..Options::default() }
+}
+
+fn open(ceph: &Ceph, options: &Options) -> Result<RbdStore, RbdError> {
+    let _ = ceph;
+    RbdStore::open(&"rbd/disk".parse().unwrap(), options)
+}
+
+fn write(store: &RbdStore, offset_bytes: u64, byte: u8, length: usize) -> Completion {
+    run(store, Request::Write { offset_bytes, data: vec![byte; length].into() })
+}
+
+fn read(store: &RbdStore, offset_bytes: u64, length: usize) -> Vec<u8> {
+    match run(store, Request::Read { offset_bytes, buffer: Frame::from(vec![0xee; length]) }) {
+        Ok(Outcome::Read(frame)) => frame.to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn extent(store: &RbdStore, offset_bytes: u64, length_bytes: u64) -> (bool, u64) {
+    match run(store, Request::Allocation { offset_bytes, length_bytes }) {
+        Ok(Outcome::Allocated(allocation)) => (allocation.is_mapped, allocation.length_bytes),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn everything_that_a_store_does_is_done_by_a_cluster() {
+    let Some(ceph) = cluster() else { return };
+    let store = open(&ceph, &options(&ceph)).unwrap();
+    assert_eq!((store.geometry().length_bytes, store.geometry().block_bytes), (SIZE_BYTES, 512));
+    assert_eq!(extent(&store, 0, SIZE_BYTES), (false, SIZE_BYTES));
+    write(&store, OBJECT_BYTES - 1024, 7, 300 << 10).unwrap();
+    run(&store, Request::Flush).unwrap();
+    assert_eq!(read(&store, OBJECT_BYTES - 1024, 300 << 10), vec![7; 300 << 10]);
+    assert!(extent(&store, 0, SIZE_BYTES).0, "an object that was written");
+    assert!(!extent(&store, 4 * OBJECT_BYTES, OBJECT_BYTES).0);
+    // Smaller than what librbd discards, which would silently stay.
+    run(&store, Request::Discard { offset_bytes: OBJECT_BYTES, length_bytes: 1024 }).unwrap();
+    run(&store, Request::WriteZeroes { offset_bytes: OBJECT_BYTES + 2048, length_bytes: 512 }).unwrap();
+    let mut expected = vec![7; 4096];
+    expected[..1024].fill(0);
+    expected[2048..2560].fill(0);
+    assert_eq!(read(&store, OBJECT_BYTES, 4096), expected);
+    run(&store, Request::Discard { offset_bytes: 0, length_bytes: SIZE_BYTES }).unwrap();
+    assert_eq!(extent(&store, 0, SIZE_BYTES), (false, SIZE_BYTES), "all of it was given back");
+    assert_eq!(write(&store, SIZE_BYTES, 1, 512).unwrap_err().kind, ErrorKind::OutOfRange);
+    store.resize(2 * SIZE_BYTES).unwrap();
+    write(&store, SIZE_BYTES, 1, 512).unwrap();
+    assert!(store.resize(SIZE_BYTES).is_err());
+    ceph.run("rbd", &["resize", "rbd/disk", "--size", "256M"]);
+    let since = Instant::now();
+    while store.geometry().length_bytes != 4 * SIZE_BYTES {
+        assert!(since.elapsed() < TIMEOUT, "it does not hear that others resize the image");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_image_is_had_by_one_and_taken_over_only_when_told_so() {
+    let Some(ceph) = cluster() else { return };
+    let first = open(&ceph, &options(&ceph)).unwrap();
+    write(&first, 0, 1, 4096).unwrap();
+    let refused = open(&ceph, &options(&ceph)).unwrap_err();
+    assert!(matches!(refused, RbdError::Locked { .. }), "{refused}");
+    let reader = open(&ceph, &Options { read_only: true, ..options(&ceph) }).unwrap();
+    assert_eq!(read(&reader, 0, 4096), [1; 4096]);
+    assert_eq!(write(&reader, 0, 1, 512).unwrap_err().kind, ErrorKind::ReadOnly);
+    let since = Instant::now();
+    let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let second = std::thread::scope(|scope| {
+        // It writes on until it is shut out, and never hears of a write that was done after that.
+        let writer = scope.spawn(|| {
+            loop {
+                let next = written.load(Ordering::Acquire) + 1;
+                let data = next.to_be_bytes().repeat(64).into();
+                if since.elapsed() > TIMEOUT {
+                    panic!("it is never shut out");
+                }
+                match run(&first, Request::Write { offset_bytes: 8192, data }) {
+                    Ok(_) if is_over.load(Ordering::Acquire) => panic!("a write was done after the takeover"),
+                    Ok(_) => written.store(next, Ordering::Release),
+                    Err(error) => return error,
+                }
+            }
+        });
+        while written.load(Ordering::Acquire) < 50 && since.elapsed() < TIMEOUT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let second = open(&ceph, &Options { takes_over: true, ..options(&ceph) }).unwrap();
+        is_over.store(true, Ordering::Release);
+        let error = writer.join().unwrap();
+        assert_eq!(error.kind, ErrorKind::Gone);
+        assert!(error.to_string().contains("taken the image over"), "{error}");
+        second
+    });
+    // All that was answered is there; the one that was not may be.
+    let number = u64::from_be_bytes(read(&second, 8192, 512)[..8].try_into().unwrap());
+    let answered = written.load(Ordering::Acquire);
+    assert!(number == answered || number == answered + 1, "{number}, and {answered} were answered");
+    write(&second, 8192, 9, 512).unwrap();
+    assert_eq!(write(&first, 8192, 1, 512).unwrap_err().kind, ErrorKind::Gone);
+    assert_eq!(read(&second, 8192, 512), [9; 512]);
+    drop(second);
+    drop(first);
+    open(&ceph, &options(&ceph)).unwrap();
+}
+
+#[test]
+fn many_requests_at_once_all_end() {
+    let Some(ceph) = cluster() else { return };
+    let store = open(&ceph, &options(&ceph)).unwrap();
+    let completions = CompletionQueue::new(|| ());
+    const REQUESTS: u64 = 2000;
+    for index in 0..REQUESTS {
+        let (offset_bytes, data) = (index % 1000 * 65_536, vec![index as u8; 4096].into());
+        let started = store.start(Request::Write { offset_bytes, data }, &completions);
+        assert!(matches!(started, Started::Pending(_)), "{started:?}");
+    }
+    let (mut ended, since) = (0, Instant::now());
+    while ended < REQUESTS as usize {
+        assert!(since.elapsed() < TIMEOUT);
+        for (_, completion) in completions.take() {
+            completion.unwrap();
+            ended += 1;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    assert!("disk".parse::<ImageName>().is_err() && "a/b/c".parse::<ImageName>().is_err());
+    let Some(ceph) = cluster() else { return };
+    let missing = RbdStore::open(&"rbd/none".parse().unwrap(), &options(&ceph)).unwrap_err().to_string();
+    assert!(missing.contains("cannot open the image") && missing.contains("No such file"), "{missing}");
+    let missing = RbdStore::open(&"none/disk".parse().unwrap(), &options(&ceph)).unwrap_err().to_string();
+    assert!(missing.contains("cannot open the pool"), "{missing}");
+    let nowhere = Options { config: Some(ceph.directory().join("none")), ..Options::default() };
+    assert!(open(&ceph, &nowhere).unwrap_err().to_string().contains("cannot read the Ceph configuration"));
+}

@@ -45,12 +45,10 @@ impl ManagementHandle {
 
     /// Does what is asked in JSON. Requests that take long keep no others waiting.
     pub fn handle_json(&self, by: &Asker, json: &[u8]) -> Response {
-        self.request_of(by, json).map_or_else(|refused| refused, |request| self.handle(by, request))
-    }
-
-    fn request_of(&self, by: &Asker, json: &[u8]) -> Result<Request, Response> {
-        serde_json::from_slice(json)
-            .map_err(|error| self.refuse(by, Refusal::new("request-invalid", format!("this is no request: {error}"))))
+        match request_of(json) {
+            Ok(request) => self.handle(by, request),
+            Err(refusal) => self.refuse(by, refusal),
+        }
     }
 
     /// Does what is asked. What takes long is done without the manager, while others are served.
@@ -113,6 +111,11 @@ impl ManagementHandle {
     }
 }
 
+fn request_of(json: &[u8]) -> Result<Request, Refusal> {
+    serde_json::from_slice(json)
+        .map_err(|error| Refusal::new("request-invalid", format!("this is no request: {error}")))
+}
+
 fn stopping() -> Response {
     Response::Refused(Refusal::new("stopping", "the server is stopping"))
 }
@@ -133,7 +136,7 @@ fn work(letters: &Letters, desk: &Weak<Desk>) {
                 let answer = move |response: Response| {
                     home.send(ShardMessage::Administered(request, response.to_json(room_bytes)));
                 };
-                match desk.request_of(&by, &json) {
+                match request_of(&json) {
                     // There are no more of these than commands that clients may have under way.
                     Ok(removal @ Request::RemoveVolume { .. }) => {
                         let work = move || answer(desk.handle(&by, removal));
@@ -142,7 +145,7 @@ fn work(letters: &Letters, desk: &Weak<Desk>) {
                         }
                     }
                     Ok(request) => answer(desk.handle(&by, request)),
-                    Err(refused) => answer(refused),
+                    Err(refusal) => answer(desk.refuse(&by, refusal)),
                 }
             }
         }

@@ -207,19 +207,23 @@ impl Exclusion {
     fn begin(&self, queue: &mut Queue, number: u64) -> bool {
         let Some(at) = queue.position(number) else { return true };
         let own = queue.entries[at];
-        // Who is at his store already goes on there.
+        if own.has_begun {
+            // It goes on at its store; what was kept ahead of it is not all its own yet.
+            let is_in_the_way = |entry: &Entry| {
+                entry.has_begun && entry.claim.access == Access::Alone && entry.claim.range.overlaps(own.claim.range)
+            };
+            return own.claim.access != Access::Left || !queue.entries.iter().any(is_in_the_way);
+        }
         if own.claim.access != Access::Left && queue.entries.iter().any(|entry| entry.is_in_the_way_of(&own)) {
             return false;
         }
         if own.claim.access == Access::Alone && self.counted.iter().any(|stripe| stripe.0.load(Ordering::SeqCst) != 0) {
             return false;
         }
-        if !own.has_begun {
-            let access = if own.is_lost { Access::Left } else { own.claim.access };
-            self.alter(&mut queue.entries[at], |entry| (entry.has_begun, entry.claim.access) = (true, access));
-            // Changes that it was in the way of as long as it waited may begin.
-            self.bell.ring();
-        }
+        let access = if own.is_lost { Access::Left } else { own.claim.access };
+        self.alter(&mut queue.entries[at], |entry| (entry.has_begun, entry.claim.access) = (true, access));
+        // Changes that it was in the way of as long as it waited may begin.
+        self.bell.ring();
         true
     }
 
@@ -248,12 +252,13 @@ impl Exclusion {
 
     /// Who holds the permit is lost, or may be, and his store works on: nobody comes to the blocks that he changes until he leaves.
     /// If he waits still, what has come before goes first.
-    pub(crate) fn keep(&self, permit: &mut Permit) {
+    /// `ahead`: these blocks, its own among them, which it is going to change one after the other.
+    pub(crate) fn keep(&self, permit: &mut Permit, ahead: Option<Range>) {
         let queue = &mut *self.lock();
         match *permit {
             Permit::Nothing => {}
             Permit::Counted(lane, range) => {
-                let number = self.push(queue, Claim { range, access: Access::Left });
+                let number = self.push(queue, Claim { range: ahead.unwrap_or(range), access: Access::Left });
                 self.begin(queue, number);
                 *permit = Permit::Queued(number);
                 self.uncount_change(lane);
@@ -263,6 +268,7 @@ impl Exclusion {
                 let Some(own) = own.filter(|entry| entry.claim.access != Access::Look) else { return };
                 self.alter(own, |entry| {
                     entry.is_lost = true;
+                    entry.claim.range = ahead.unwrap_or(entry.claim.range);
                     if entry.has_begun {
                         entry.claim.access = Access::Left;
                     }

@@ -138,7 +138,8 @@ impl Execution {
     /// Its nexus is lost while its store works for it, or may be: until it has ended or goes on to its next blocks, no other
     /// command of whomever touches those that it changes.
     pub fn keep_blocks(&mut self) {
-        self.hold.keep();
+        let ahead = if let State::Ongoing(ongoing) = &self.state { ongoing.ahead() } else { None };
+        self.hold.keep(ahead);
         if let State::Ongoing(ongoing) = &mut self.state {
             ongoing.keep_blocks();
         }

@@ -237,7 +237,8 @@ impl<H: Handle> Engine<H> {
                 (started, verdict) => {
                     self.look_at.get_or_insert(now + SLOW);
                     let (units, course) = (Arc::clone(units), Course::default());
-                    let running = Running { command, since: now, units, execution, course, attempt, aborted: None };
+                    let since = command.map_or(now, |command| command.meter.begun_at);
+                    let running = Running { command, since, units, execution, course, attempt, aborted: None };
                     let tag = self.park(running);
                     match verdict {
                         Verdict::Retry(at) => _ = self.stalled.insert((at, tag)),

@@ -16,7 +16,7 @@ pub struct Meter {
     /// Which volume; none has the number [`LUNS_MAX`].
     slot: u16,
     written_bytes: u32,
-    begun_at: Instant,
+    pub(crate) begun_at: Instant,
 }
 
 impl Meter {

@@ -253,3 +253,28 @@ fn a_stall_that_was_often_not_told_of_says_how_often() {
         "the store of disk is gone: its commands wait, each 1s at the most; it was so 3 more times that are not logged";
     assert_eq!(notice.to_string(), told);
 }
+
+/// Its initiator may have given it again by another path long ago, and gone on from there.
+#[test]
+fn a_command_that_goes_by_pieces_keeps_all_that_is_ahead_of_it_when_it_is_slow() {
+    let world = World::new(Patience::default());
+    let mut shard = world.shard();
+    let mut same = [0; 16];
+    (same[0], same[12]) = (0x93, 8);
+    let fill = task(same.into(), 0, Some(vec![1; BLOCK_BYTES]));
+    world.begin(&mut shard, Command(ONE, 1), fill);
+    for ms in [600, 900, 1200] {
+        let work = shard.poll_work().unwrap();
+        let now = world.now + Duration::from_millis(ms);
+        shard.handle_timeout(now);
+        if ms == 1200 {
+            world.begin(&mut shard, Command(TWO, 1), write(2047));
+            world.begin(&mut shard, Command(TWO, 2), write(0));
+            let other = shard.poll_work().unwrap();
+            assert_eq!(other.op.request.range_bytes().0, 0, "what it has done is free");
+            assert!(shard.poll_work().is_none(), "and what is ahead is not");
+        }
+        shard.completed(work.id, Ok(Outcome::Done), now);
+        shard.retry(now);
+    }
+}

@@ -151,7 +151,7 @@ impl Ongoing for Copying {
     }
 
     fn keep_blocks(&mut self) {
-        self.piece.iter_mut().for_each(Hold::keep);
+        self.piece.iter_mut().for_each(|hold| hold.keep(None));
     }
 
     fn is_covered_by(&self, scope: &AbortScope) -> bool {

@@ -67,6 +67,16 @@ impl Ongoing for Unmapping {
         true
     }
 
+    /// What lies between the extents of the list that are not done is kept too.
+    fn ahead(&self) -> Option<Range> {
+        let list = UnmapList::parse(&self.list).ok()?;
+        let rest = list.extents().skip(self.next.saturating_sub(1));
+        let ranges = rest.filter_map(|extent| Range::of(extent, &self.geometry).ok());
+        let ends = ranges.map(|range| (range.offset_bytes, range.offset_bytes + range.length_bytes));
+        let (from, to) = ends.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))?;
+        Some(Range { offset_bytes: from, length_bytes: to - from })
+    }
+
     fn is_stable(&self) -> bool {
         self.flush
     }

@@ -80,6 +80,10 @@ impl Ongoing for Fill {
         true
     }
 
+    fn ahead(&self) -> Option<Range> {
+        Some(Range { length_bytes: self.current.length_bytes + self.rest.length_bytes, ..self.current })
+    }
+
     fn is_stable(&self) -> bool {
         self.flush
     }

@@ -55,7 +55,7 @@ fn everybody_waits_for_the_blocks_of_a_lost_change() {
     let exclusion = Exclusion::default();
     let before = exclusion.enter(claim(8, 4, Change), OTHER);
     let mut lost = exclusion.enter(claim(0, 10, Change), ONE);
-    exclusion.keep(&mut lost);
+    exclusion.keep(&mut lost, None);
     let later = [Look, Change, Alone].map(|access| exclusion.enter(claim(9, 10, access), ONE));
     let beside = [Look, Change].map(|access| exclusion.enter(claim(20, 10, access), ONE));
     assert!(exclusion.may_go(&before), "it was under way");
@@ -75,7 +75,7 @@ fn everybody_waits_for_the_blocks_of_a_lost_change() {
 fn those_who_were_at_their_stores_together_go_on() {
     let exclusion = Exclusion::default();
     let mut both = [ONE, OTHER].map(|lane| exclusion.enter(claim(0, 10, Change), lane));
-    both.iter_mut().for_each(|permit| exclusion.keep(permit));
+    both.iter_mut().for_each(|permit| exclusion.keep(permit, None));
     assert!(both.iter().all(|permit| exclusion.may_go(permit)), "to flush what they wrote");
 }
 
@@ -84,8 +84,8 @@ fn a_lost_compare_and_write_keeps_its_blocks_from_reads_too_and_is_kept_once() {
     let exclusion = Exclusion::default();
     let mut lost = exclusion.enter(claim(0, 10, Alone), ONE);
     assert!(exclusion.may_go(&exclusion.enter(claim(0, 1, Look), ONE)));
-    exclusion.keep(&mut lost);
-    exclusion.keep(&mut lost);
+    exclusion.keep(&mut lost, None);
+    exclusion.keep(&mut lost, None);
     let read = exclusion.enter(claim(0, 1, Look), ONE);
     assert!(!exclusion.may_go(&read));
     exclusion.leave(&lost);
@@ -98,7 +98,7 @@ fn a_lost_compare_and_write_keeps_its_blocks_from_reads_too_and_is_kept_once() {
 fn a_change_that_waits_is_not_overtaken() {
     let exclusion = Exclusion::default();
     let mut lost = exclusion.enter(claim(0, 10, Change), ONE);
-    exclusion.keep(&mut lost);
+    exclusion.keep(&mut lost, None);
     let waiting = exclusion.enter(claim(5, 10, Change), ONE);
     let beyond = exclusion.enter(claim(12, 10, Change), OTHER);
     let read = exclusion.enter(claim(12, 10, Look), OTHER);
@@ -116,7 +116,7 @@ fn a_change_that_is_lost_while_it_waits_keeps_its_blocks_from_then_on() {
     let alone = exclusion.enter(claim(0, 10, Alone), ONE);
     let mut lost = exclusion.enter(claim(0, 10, Change), ONE);
     assert!(!exclusion.may_go(&lost) && exclusion.may_go(&exclusion.enter(claim(0, 1, Look), ONE)));
-    exclusion.keep(&mut lost);
+    exclusion.keep(&mut lost, None);
     let read = exclusion.enter(claim(0, 1, Look), ONE);
     assert!(!exclusion.may_go(&lost) && !exclusion.may_go(&read), "it would see what is overwritten then");
     exclusion.leave(&read);
@@ -130,4 +130,20 @@ fn a_change_that_is_lost_while_it_waits_keeps_its_blocks_from_then_on() {
     later.iter().for_each(|permit| exclusion.leave(permit));
     assert!(matches!(exclusion.enter(claim(0, 1, Look), ONE), Permit::Nothing), "all is as at first");
     assert!(matches!(exclusion.enter(claim(0, 1, Change), ONE), Permit::Counted(..)));
+}
+
+#[test]
+fn what_is_kept_ahead_waits_for_whom_it_meets_there_and_for_nobody_later() {
+    let exclusion = Exclusion::default();
+    let alone = exclusion.enter(claim(50, 10, Alone), OTHER);
+    assert!(exclusion.may_go(&alone));
+    let mut lost = exclusion.enter(claim(0, 10, Change), ONE);
+    assert!(exclusion.may_go(&lost));
+    exclusion.keep(&mut lost, Some(Range { offset_bytes: 0, length_bytes: 100 }));
+    assert!(exclusion.may_go(&alone) && !exclusion.may_go(&lost), "it began before");
+    let later = [Look, Change, Alone].map(|access| exclusion.enter(claim(90, 10, access), OTHER));
+    exclusion.leave(&alone);
+    assert!(exclusion.may_go(&lost) && !later.iter().any(|permit| exclusion.may_go(permit)));
+    exclusion.leave(&lost);
+    assert!(exclusion.may_go(&later[0]) && exclusion.may_go(&later[1]));
 }

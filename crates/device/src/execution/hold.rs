@@ -9,6 +9,7 @@ use sanwire_store::{Completion, CompletionQueue};
 use crate::exclusion::{Claim, Lane, Permit};
 use crate::fault::NOT_ACCESSIBLE;
 use crate::logical_unit::LogicalUnit;
+use crate::step::Range;
 use crate::tenure::Admission;
 
 /// A disk, and what a command holds of it.
@@ -28,6 +29,8 @@ pub(crate) struct Hold {
     place: u32,
     /// Up to which receipt its initiator had the answers when it gave the command.
     pub(super) receipts: u64,
+    /// What it holds goes to the end of what it changes.
+    keeps_ahead: bool,
 }
 
 /// Whether a command's store makes stable what was written.
@@ -57,6 +60,7 @@ impl Hold {
             flushing,
             place: 0,
             receipts: 0,
+            keeps_ahead: false,
         };
         hold.enter(claim);
         hold
@@ -139,6 +143,9 @@ impl Hold {
 
     /// Gives up what it held for the last piece, and claims the next one behind those who waited for that.
     pub(crate) fn go_to(&mut self, piece: Option<Claim>) {
+        if self.keeps_ahead {
+            return;
+        }
         self.disk.exclusion.leave(&self.permit);
         self.enter(piece);
     }
@@ -192,8 +199,10 @@ impl Hold {
         self.disk.tenures.are_closed()
     }
 
-    pub(crate) fn keep(&mut self) {
-        self.disk.exclusion.keep(&mut self.permit);
+    /// `ahead`: with all blocks that it is going to change.
+    pub(crate) fn keep(&mut self, ahead: Option<Range>) {
+        self.keeps_ahead |= ahead.is_some();
+        self.disk.exclusion.keep(&mut self.permit, ahead);
     }
 }
 

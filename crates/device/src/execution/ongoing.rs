@@ -10,7 +10,7 @@ use super::{Hold, Turn};
 use crate::exclusion::Claim;
 use crate::logical_unit::LogicalUnit;
 use crate::reservation::AbortScope;
-use crate::step::Step;
+use crate::step::{Range, Step};
 
 /// A command that has begun and takes more than one transfer: what it has done, and how it goes on when its store has done what it
 /// asked for. Dropping it aborts the command.
@@ -28,6 +28,11 @@ pub(crate) trait Ongoing: Debug + Send {
     /// Whether each of its requests is for itself: other commands may come between, also those that want blocks undisturbed.
     fn is_by_pieces(&self) -> bool {
         false
+    }
+
+    /// The blocks from those that its store works on to the last that it changes, of a command that goes by pieces.
+    fn ahead(&self) -> Option<Range> {
+        None
     }
 
     /// Whether it goes on to other blocks, which others may have written meanwhile, when its store has done what it is doing.

@@ -19,7 +19,7 @@ use crate::exclusion::Claim;
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::reservation::{AbortScope, Reserving};
-use crate::step::{Refusal, Step};
+use crate::step::{Range, Refusal, Step};
 use crate::store_retry::StoreRetry;
 
 /// What became of a task, so far.
@@ -135,10 +135,20 @@ impl Execution {
         is_reserving || self.hold.waits_for_a_record() || self.worker_hold().waits_for_a_record()
     }
 
-    /// Its nexus is lost while its store works for it, or may be: until it has ended or goes on to its next blocks, no other
-    /// command of whomever touches those that it changes.
+    /// Call when its nexus is (possibly) lost while its store works for it, and it ends with the blocks that it is at. Until then no
+    /// other command, from any nexus, touches those that it changes.
     pub fn keep_blocks(&mut self) {
+        self.keep(None);
+    }
+
+    /// The same when it does not end with the blocks that it is at, but goes on from blocks to blocks: all that it is still going to
+    /// change is kept.
+    pub fn keep_all_blocks(&mut self) {
         let ahead = if let State::Ongoing(ongoing) = &self.state { ongoing.ahead() } else { None };
+        self.keep(ahead);
+    }
+
+    fn keep(&mut self, ahead: Option<Range>) {
         self.hold.keep(ahead);
         if let State::Ongoing(ongoing) = &mut self.state {
             ongoing.keep_blocks();

@@ -96,6 +96,13 @@ pub(crate) struct Running<H> {
     pub(crate) aborted: Option<Aborted>,
 }
 
+impl<H> Running<H> {
+    /// Keeps the blocks that it changes, until it has ended. One that is aborted ends with those that its store works on.
+    fn keep_blocks(&mut self) {
+        if self.aborted.is_some() { self.execution.keep_blocks() } else { self.execution.keep_all_blocks() }
+    }
+}
+
 /// What a shard executes.
 pub struct Engine<H> {
     pub(crate) memory: Region,
@@ -347,8 +354,8 @@ impl<H: Handle> Engine<H> {
         self.tend_starved(now);
         if self.look_at.is_some_and(|at| at <= now) {
             let slow = |running: &&mut Running<H>| now.saturating_since(running.since) >= SLOW;
-            self.running.iter_mut().flatten().filter(slow).for_each(|running| running.execution.keep_blocks());
-            self.held.iter_mut().for_each(|held| held.waiting.keep_blocks());
+            self.running.iter_mut().flatten().filter(slow).for_each(Running::keep_blocks);
+            self.held.iter_mut().for_each(|held| held.waiting.keep_all_blocks());
             let is_over = self.free.len() == self.running.len() && self.held.is_empty();
             self.look_at = (!is_over).then_some(now + SLOW);
         }

@@ -52,6 +52,11 @@ impl Waiting {
         self.0.execution.keep_blocks();
     }
 
+    /// See [`Execution::keep_all_blocks`]: it does so from when it begins.
+    pub fn keep_all_blocks(&mut self) {
+        self.0.execution.keep_all_blocks();
+    }
+
     /// Begins, or goes on waiting.
     pub(crate) fn retry(mut self, memory: &Region) -> Progress {
         let hold = self.0.execution.worker_hold();

@@ -238,12 +238,28 @@ fn a_change_of_a_client_takes_no_volume_away_that_it_uses() {
     assert!(managed.ask(Request::RemoveClient { client: id.clone(), force: false }).unwrap_err().contains(&in_use));
     let configured = ClientConfig::new(id.parse().unwrap()).with(&seeing("delayed")).unwrap();
     managed.configured.lock().unwrap().clients = vec![configured];
-    managed.ask(Request::Reload { force: false, dry_run: false }).expect("what was changed holds on");
-    assert!(managed.ask(Request::ResetClient { client: id.clone(), force: false }).unwrap_err().contains(&in_use));
+    let refused = managed.ask(Request::Reload { force: false, dry_run: false }).unwrap_err();
+    assert!(refused.contains(&in_use), "the configuration, which was edited since, would hold: {refused}");
     assert!(goes_on(&mut driver));
     managed.ask(set("delayed", true)).expect("that is meant");
     assert!(!goes_on(&mut driver));
     managed.ask(Request::RemoveClient { client: id.clone(), force: false }).expect("it has the volume no more");
+}
+
+#[test]
+fn a_client_is_not_put_back_to_a_configuration_that_hides_a_volume_it_uses() {
+    let configured = Identity::from_private(KEY).unwrap().client_id();
+    let clients = vec![ClientConfig::new(configured).with(&seeing("delayed")).unwrap()];
+    let mut managed = Managed::start(ServerConfig { shards: 1, clients, ..config() });
+    let set = Request::SetClient { client: configured.to_string(), settings: seeing("p*"), force: false };
+    managed.ask(set).expect("nobody uses a volume");
+    let (mut driver, id) = managed.attach();
+    let reset = |force| Request::ResetClient { client: id.clone(), force };
+    let refused = managed.ask(reset(false)).unwrap_err();
+    assert!(refused.contains(&format!("volume prompt is in use by client {id} at 127.0.0.1:")), "{refused}");
+    assert!(goes_on(&mut driver));
+    managed.ask(reset(true)).expect("that is meant");
+    assert!(!goes_on(&mut driver));
 }
 
 #[test]

@@ -425,7 +425,7 @@ mod tests {
         (&COMMANDS_OF_SESSION, MEMORY, "who_has_all_its_commands_under_way_may_have_them_ended"),
         (
             &COMMAND_NUMBERS_OF_SESSION,
-            "protocol/hyperscsi/src/server/session.rs",
+            "protocol/hyperscsi/src/server/session/tests.rs",
             "numbers_far_ahead_and_long_settled_are_refused",
         ),
         (

@@ -4,11 +4,16 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::{Random, expect_pattern, pattern, run, run_ok};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a file system may be in use by programs that are just being started, and how often that is looked at.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const BUSY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Files that a filler keeps; then it overwrites the first one again.
 const SLOTS: u64 = 64;
@@ -154,13 +159,22 @@ impl Filler {
         command
     }
 
-    /// Unmounts; it must not be in use.
+    /// Unmounts; it must not be in use. A program that another test is just starting has, until it is executed, a copy of each file
+    /// that this process has open.
     #[track_caller]
     pub fn close(mut self) {
         let Some(mounted) = self.mounted.take() else { return };
-        let mut unmount = Command::new("umount");
-        unmount.arg(&mounted.0);
-        run_ok(unmount, TIMEOUT);
+        let busy_until = Instant::now() + BUSY_TIMEOUT;
+        loop {
+            let mut unmount = Command::new("umount");
+            unmount.arg(&mounted.0);
+            let ran = run(unmount, TIMEOUT);
+            if ran.code == Some(0) {
+                break;
+            }
+            assert!(ran.stderr.contains("busy") && Instant::now() < busy_until, "umount: {}", ran.stderr);
+            thread::sleep(BUSY_INTERVAL);
+        }
         std::mem::forget(mounted);
     }
 }

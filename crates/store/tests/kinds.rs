@@ -70,5 +70,6 @@ fn a_kind_that_was_added_is_read_opened_and_told_of_with_its_keys() {
     assert!(refused("echo:x,depth=deep").starts_with("'deep' is no value for depth"));
     assert_eq!(refused("ram:1M,depth=3"), "depth is not for this store: stores of its kind have no such key");
     assert_eq!(refused("echo:x,size=1M"), "size is not for this store: stores of its kind have no such key");
-    assert!(refused("echo:x,speed=1").contains("grow, direct, depth, block"));
+    let unknown = refused("echo:x,speed=1");
+    assert!(unknown.contains("grow, direct, depth, type, block"), "{unknown}");
 }

@@ -250,9 +250,8 @@ impl Exclusion {
         }
     }
 
-    /// Who holds the permit is lost, or may be, and his store works on: nobody comes to the blocks that he changes until he leaves.
-    /// If he waits still, what has come before goes first.
-    /// `ahead`: these blocks, its own among them, which it is going to change one after the other.
+    /// The permit's owner may be lost while its store works on: its range stays locked until it leaves. If it still waits, earlier
+    /// entries go first. `ahead`: lock these blocks, its own among them, which it is going to change one after the other.
     pub(crate) fn keep(&self, permit: &mut Permit, ahead: Option<Range>) {
         let queue = &mut *self.lock();
         match *permit {

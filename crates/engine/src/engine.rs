@@ -303,7 +303,7 @@ impl<H: Handle> Engine<H> {
         }
     }
 
-    /// An operation of a parked command has come to this.
+    /// An operation of a command that is under way has ended, or goes on as `started` says.
     fn advance(&mut self, id: u64, started: Started, now: Instant) {
         let (tag, number) = Flights::split(id);
         let Some(running) = self.running.get_mut(tag as usize).and_then(Option::as_mut) else { return };

@@ -101,7 +101,7 @@ impl Course {
         self.end()
     }
 
-    /// The operation of this number has come to this: [`Started::Done`] when it has ended, or what it goes on with. Gives the
+    /// The operation of this number has ended ([`Started::Done`]), or goes on with something else. Gives the
     /// request's completion when that was the last one. A number that is not under way means nothing.
     pub fn go_on(
         &mut self,

@@ -311,7 +311,7 @@ fn a_client_that_is_paused_waits_even_when_it_is_dropped_and_comes_again_until_i
     let (done, came) = (commands(), received().expect("it stays connected"));
     assert!(came > 1000, "{came} packets");
     ctl_ok(&socket, &["drop-client", &alice.id()]);
-    wait_until("it has come again", TIMEOUT, || received().is_some_and(|packets| packets < came / 2));
+    wait_until("it is connected again", TIMEOUT, || received().is_some_and(|packets| packets < came / 2));
     wait_until("it waits again", TIMEOUT, waits);
     assert!(commands() < done + 200, "its commands were not done: {} and {done}", commands());
 

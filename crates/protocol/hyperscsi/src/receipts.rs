@@ -30,7 +30,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// A reply has come with this receipt; 0: with none.
+    /// A reply with this receipt was received; 0: it has none.
     pub(crate) fn note(&mut self, receipt: u16) {
         if receipt == 0 || receipt == self.up_to {
             return;

@@ -48,7 +48,7 @@ fn a_command_given_before_an_answer_came_had_it_not_although_it_comes_later() {
     world.pass(MS);
     let [(_, 0), (second, 0)] = world.received()[..] else { panic!("two commands have come") };
     let receipt = world.answer(second);
-    // The answer is lost for now; a third command is given, a fourth when it has come.
+    // The answer is lost at first: a third command is given before it arrives, and a fourth after that.
     world.run(MS, &mut is_answer);
     world.order(0);
     world.pass(500 * MS);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::link::{End, Link};
+use crate::servers::state_directory;
 
 /// `/proc/PID/stat` counts in ticks of this length (`USER_HZ`, fixed at 100 on Linux).
 const TICK: Duration = Duration::from_millis(10);
@@ -31,7 +32,7 @@ impl Host<'_> {
             let processor = if end == End::Client { client } else { server };
             command.args(["taskset", "-c", &processor.to_string()]);
         }
-        command.arg(program).args(arguments).stdin(Stdio::null());
+        command.arg(program).args(arguments).env("XDG_STATE_HOME", state_directory()).stdin(Stdio::null());
         command
     }
 

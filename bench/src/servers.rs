@@ -28,6 +28,16 @@ const TGT_CONTROL: &str = "977";
 const VBLADE_BUFFERS: &str = "64";
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+fn directory() -> PathBuf {
+    PathBuf::from(format!("/dev/shm/sanwire-bench-{}", std::process::id()))
+}
+
+/// Where programs keep their state, so that no run begins with what the one before, or the user's own server, has kept. It is
+/// among [`Files`], and gone with them.
+pub(crate) fn state_directory() -> PathBuf {
+    directory().join("state")
+}
+
 /// Files in memory that the servers serve, and keys; gone with the value.
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -40,7 +50,7 @@ impl Files {
     /// # Errors
     /// When there is no `/dev/shm`.
     pub(crate) fn new() -> Result<Self> {
-        let directory = PathBuf::from(format!("/dev/shm/sanwire-bench-{}", std::process::id()));
+        let directory = directory();
         fs::create_dir_all(&directory)?;
         Ok(Files { directory })
     }

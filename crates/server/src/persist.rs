@@ -31,7 +31,12 @@ fn replace_file_by_steps(
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     before(Step::Create)?;
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    // One that a crash has left there may be open to others.
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
     before(Step::Write)?;
     file.write_all(content)?;
     before(Step::Sync)?;
@@ -94,6 +99,21 @@ mod tests {
             replace_file(&path, b"after").unwrap();
             assert_eq!(read_file(&path).unwrap().unwrap(), b"after", "what was left behind is in nobody's way");
         }
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn what_an_older_file_let_others_read_they_do_not_read_of_a_newer_one() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = std::env::temp_dir().join(format!("sanwire-persist-mode-{}", std::process::id()));
+        let path = directory.join("file");
+        fs::create_dir_all(&directory).unwrap();
+        for left in [path.clone(), directory.join("file.new")] {
+            fs::write(&left, b"old").unwrap();
+            fs::set_permissions(&left, fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        replace_file(&path, b"secret").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         fs::remove_dir_all(directory).unwrap();
     }
 }

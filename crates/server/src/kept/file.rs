@@ -74,6 +74,12 @@ struct Head {
     sum: String,
 }
 
+/// What each version has in its first line, whatever else stands there.
+#[derive(Deserialize)]
+struct Version {
+    sanwire: u32,
+}
+
 impl StateFile {
     pub(crate) fn new(path: PathBuf) -> Self {
         StateFile(path)
@@ -96,11 +102,12 @@ impl StateFile {
         let damaged = |reason: &str| StateError::Damaged { path: self.0.clone(), reason: reason.to_owned() };
         let end = content.iter().position(|byte| *byte == b'\n').ok_or_else(|| damaged("its first line has no end"))?;
         let (head, body) = (&content[..end], &content[end + 1..]);
-        let Head { sanwire: version, sum } =
-            serde_json::from_slice(head).map_err(|_| damaged("its first line is not one of Sanwire"))?;
+        let foreign = |_| damaged("its first line is not one of Sanwire");
+        let Version { sanwire: version } = serde_json::from_slice(head).map_err(foreign)?;
         if version > VERSION {
             return Err(StateError::Newer { path: self.0.clone(), version });
         }
+        let Head { sum, .. } = serde_json::from_slice(head).map_err(foreign)?;
         if sum != sum_of(body) {
             return Err(damaged("its content does not have the checksum that was written"));
         }
@@ -210,10 +217,12 @@ mod tests {
     #[test]
     fn a_newer_file_is_refused_whatever_is_in_it() {
         let (directory, file) = file("newer");
-        fs::write(file.path(), "{\"sanwire\":2,\"sum\":\"?\",\"more\":1}\nwhatever").unwrap();
-        let refusal = file.load::<Vec<u32>>().unwrap_err();
-        assert!(matches!(refusal, StateError::Newer { version: 2, .. }), "{refusal}");
-        assert!(refusal.to_string().contains("newer version of Sanwire"), "{refusal}");
+        for head in ["\"sum\":\"?\",\"more\":1", "\"seal\":7"] {
+            fs::write(file.path(), format!("{{\"sanwire\":2,{head}}}\nwhatever")).unwrap();
+            let refusal = file.load::<Vec<u32>>().unwrap_err();
+            assert!(matches!(refusal, StateError::Newer { version: 2, .. }), "{refusal}");
+            assert!(refusal.to_string().contains("newer version of Sanwire"), "{refusal}");
+        }
         fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -1,8 +1,11 @@
 //! A running server: opened whole or not at all.
 
 mod changes;
+mod opening;
 
 pub(crate) use self::changes::Counter;
+pub(crate) use self::opening::MissingVolume;
+use self::opening::add_volumes;
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +14,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use sanwire_buffer::Region;
 use sanwire_core::limits::HYPERSCSI_TRANSFER_MAX_BYTES;
@@ -37,12 +39,8 @@ use crate::past_uses::PastUses;
 use crate::protection_table::ProtectionTable;
 use crate::registry::{Registry, SessionStatus};
 use crate::shard::{self, ShardParts};
-use crate::volumes::{Opening, add_volume, flush_all};
+use crate::volumes::flush_all;
 use crate::wire::Wire;
-
-/// How long a server that starts waits for files that others still have: after the end of a process that was killed, the kernel
-/// keeps them until what it had begun to write is written.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Memory of a shard, at least: what is guaranteed to each of two clients is there at once.
 const SHARD_MEMORY_MIN_BYTES: usize = 4 * HYPERSCSI_TRANSFER_MAX_BYTES;
@@ -75,16 +73,6 @@ pub struct Server {
     _lock: Option<StateLock>,
 }
 
-/// A volume that is not served, though it should be.
-#[derive(Clone, Debug)]
-pub(crate) struct MissingVolume {
-    pub(crate) volume: VolumeConfig,
-    /// Its numbers in iSCSI targets.
-    pub(crate) units: Vec<(String, Lun)>,
-    /// Why.
-    pub(crate) reason: String,
-}
-
 /// What starting shards takes, besides the configuration.
 struct Start {
     inbox: ManagementQueue,
@@ -103,13 +91,17 @@ impl Server {
     /// [`StartError`] says what, where, and what to do.
     pub fn start(config: ServerConfig) -> Result<Server, StartError> {
         let lock = config.lock()?;
-        Server::start_locked(config, lock)
+        Server::start_locked(config, lock, |volume| volume.origin == Origin::Management)
     }
 
-    /// The same for who has the lock of its state directory already.
-    pub(crate) fn start_locked(mut config: ServerConfig, lock: Option<StateLock>) -> Result<Server, StartError> {
+    /// The same for who has the lock of its state directory already. Without volumes that `may_be_missing` the rest is served.
+    pub(crate) fn start_locked(
+        mut config: ServerConfig,
+        lock: Option<StateLock>,
+        may_be_missing: impl Fn(&VolumeConfig) -> bool,
+    ) -> Result<Server, StartError> {
         let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(ProtectionTable::new(config.protection)));
-        let missing = add_volumes(&units, &levels, &mut config)?;
+        let missing = add_volumes(&units, &levels, &mut config, may_be_missing)?;
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
         if let Some(path) = &config.audit_log {
             AuditLog::check(path).map_err(|source| StartError::Audit { path: path.clone(), source })?;
@@ -315,39 +307,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.halt();
     }
-}
-
-/// Opens all volumes. Those that were added by management and cannot be opened are left out, also of the targets, and told.
-fn add_volumes(
-    units: &LogicalUnits,
-    levels: &ProtectionTable,
-    config: &mut ServerConfig,
-) -> Result<Vec<MissingVolume>, StartError> {
-    let until = Some(Instant::now() + LOCK_TIMEOUT);
-    let mut missing = Vec::new();
-    for (volume, slot) in config.volumes.iter().zip(0..) {
-        levels.set(volume.lun, &volume.spec);
-        let acceptance = config.accepted.get(&volume.spec.name).copied().unwrap_or_default();
-        let opening = Opening { state: config.state_directory.as_deref(), acceptance, until };
-        let Err(error) = add_volume(units, volume, &opening, slot) else { continue };
-        if volume.origin != Origin::Management {
-            return Err(error);
-        }
-        let (name, reason) = (&volume.spec.name, error.to_string());
-        tracing::error!("volume {name}, which was added by ctl, is not served: {reason}");
-        levels.clear(volume.lun);
-        let mut places = Vec::new();
-        for TargetNodeConfig { name: target, units, .. } in &mut config.exports {
-            let there = units.iter().filter(|(_, unit)| **unit == **name).map(|(lun, _)| (target.to_string(), *lun));
-            places.extend(there);
-            units.retain(|_, unit| **unit != **name);
-        }
-        missing.push(MissingVolume { volume: volume.clone(), units: places, reason });
-    }
-    if !missing.is_empty() {
-        config.exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
-    }
-    Ok(missing)
 }
 
 fn waker() -> Result<Waker, StartError> {

@@ -115,7 +115,17 @@ impl Manager {
         changed.is_some_and(|targets| !targets.is_empty())
     }
 
-    /// Gives the groups the states that they had in an earlier run.
+    /// Serves these targets from now on. One that is there again has the states that are kept of its groups.
+    ///
+    /// # Errors
+    /// [`ManageError::TargetNode`]; then nothing has changed.
+    pub(super) fn serve_targets(&self, exports: Vec<TargetNodeConfig>) -> Result<(), ManageError> {
+        self.target.set_exports(exports)?;
+        self.restore_access_states();
+        Ok(())
+    }
+
+    /// Gives the groups the states that they had in an earlier run, or before their target went.
     pub(super) fn restore_access_states(&self) {
         for (place, groups) in &self.kept.access_states {
             for (group, state) in groups {

@@ -24,14 +24,19 @@ impl Manager {
         self.target.clients().list().into_iter().map(status).collect()
     }
 
-    pub(super) fn add_client(&self, id: &str, settings: &ClientSettings, force: bool) -> Result<Answer, ManageError> {
+    pub(super) fn add_client(
+        &mut self,
+        id: &str,
+        settings: &ClientSettings,
+        force: bool,
+    ) -> Result<Answer, ManageError> {
         let id = id.parse().map_err(|_| ClientError::Id(id.to_owned())).map_err(ChangeError::from)?;
         let client = self.change_client(Change::Add(id, settings), force)?;
         Ok(self.changed(format!("client {} is served: {}", client.shown(), rights(&client))))
     }
 
     pub(super) fn set_client(
-        &self,
+        &mut self,
         client: &str,
         settings: &ClientSettings,
         force: bool,
@@ -44,12 +49,12 @@ impl Manager {
         Ok(self.changed(format!("client {}: {}{password}", client.shown(), rights(&client))))
     }
 
-    pub(super) fn remove_client(&self, client: &str, force: bool) -> Result<Answer, ManageError> {
+    pub(super) fn remove_client(&mut self, client: &str, force: bool) -> Result<Answer, ManageError> {
         let client = self.change_client(Change::Remove(client), force)?;
         Ok(self.changed(format!("client {} is not served any more, until it is added again", client.id)))
     }
 
-    pub(super) fn reset_client(&self, client: &str, force: bool) -> Result<Answer, ManageError> {
+    pub(super) fn reset_client(&mut self, client: &str, force: bool) -> Result<Answer, ManageError> {
         let ClientConfig { id, .. } = self.change_client(Change::Reset(client), force)?;
         let now = match self.target.clients().find(&id.to_string()) {
             Ok(client) => format!("client {} is as it is configured: {}", client.shown(), rights(&client)),
@@ -68,7 +73,7 @@ impl Manager {
     }
 
     /// Changes a client, unless that takes volumes, or writing to them, away while it uses them; gives it as it is then.
-    fn change_client(&self, change: Change<'_>, force: bool) -> Result<ClientConfig, ManageError> {
+    fn change_client(&mut self, change: Change<'_>, force: bool) -> Result<ClientConfig, ManageError> {
         if let Change::Add(_, settings) | Change::Set(_, settings) = change
             && settings.psk.is_some()
         {
@@ -84,6 +89,7 @@ impl Manager {
         }
         let id = clients.change(change)?;
         self.target.terms_changed();
+        self.revision += 1;
         Ok(clients.find(&id.to_string()).unwrap_or_else(|_| ClientConfig::new(id)))
     }
 

@@ -40,7 +40,11 @@ impl Manager {
         let kept: Option<Changes> = file.as_ref().map(StateFile::load).transpose()?.flatten();
         let kept = kept.unwrap_or_default();
         let (wanted, notes) = kept::merge(&configured, &kept);
-        let target = Server::start_locked(wanted.clone(), lock).map_err(|source| match &file {
+        let specs = configured.volumes.iter().map(|volume| (&volume.spec.name, unguarded(&volume.spec)));
+        let specs: BTreeMap<_, _> = specs.collect();
+        // What a change has brought about keeps nothing else from being served.
+        let may_be_missing = |volume: &VolumeConfig| specs.get(&volume.spec.name) != Some(&unguarded(&volume.spec));
+        let target = Server::start_locked(wanted.clone(), lock, may_be_missing).map_err(|source| match &file {
             Some(file) if !kept.is_empty() => {
                 StartError::Changed { path: file.path().to_owned(), source: Box::new(source) }
             }
@@ -156,6 +160,14 @@ impl Keeping {
     }
 }
 
+/// The volume, however its packets are guarded.
+fn unguarded(spec: &VolumeSpec) -> VolumeSpec {
+    spec.clone().with_security(None)
+}
+
 fn not_kept(file: &StateFile, source: io::Error) -> ManageError {
     ManageError::Keep { path: file.path().to_owned(), source }
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,9 +86,9 @@ impl Manager {
     /// Keeps other targets, and serves them.
     fn set_exports(&mut self, exports: Vec<TargetNodeConfig>) -> Result<(), ManageError> {
         self.keep(&self.volumes.clone(), &exports)?;
-        if let Err(error) = self.target.set_exports(exports) {
+        if let Err(error) = self.serve_targets(exports) {
             self.keep_served();
-            return Err(error.into());
+            return Err(error);
         }
         Ok(())
     }

@@ -29,10 +29,10 @@ impl Manager {
         let disc = spec.store.open().map_err(failed)?;
         // Nobody has looked at the other disc when it is not wanted.
         unit.check_medium(&disc).map_err(medium_error(name))?;
-        unit.eject(false).map_err(medium_error(name))?;
         let volumes = self.volumes_with(name, |volume| VolumeConfig { spec: spec.clone(), ..volume });
         self.keep(&volumes, &self.target.exports())?;
-        unit.load(Some(disc)).map_err(medium_error(name)).inspect_err(|_| self.keep_served())?;
+        let changed = unit.eject(false).and_then(|()| unit.load(Some(disc)));
+        changed.map_err(medium_error(name)).inspect_err(|_| self.keep_served())?;
         self.volumes = volumes;
         Ok(self.changed(format!("{store} is in {name}")))
     }

@@ -60,6 +60,7 @@ impl Manager {
             opened.into_iter().for_each(|volume| self.take_back(volume));
             return Err(error.into());
         }
+        self.restore_access_states();
         changed.extend(self.secure_all(&lowered));
         changed.extend(difference::of_exports(&before, &exports));
         changed.extend(self.configure_clients(terms)?);
@@ -83,7 +84,13 @@ impl Manager {
         self.allow = wanted.allow;
         self.kept.missing.retain(|missing| still_missing.iter().any(|volume| volume.spec == missing.volume.spec));
         let kept = self.configured_anew(configured, &wanted.volumes, difference.kept);
-        changed.extend(kept.err().map(|error| error.to_string()));
+        changed.extend(kept.err().map(|error| match error {
+            ManageError::Keep { path, source } => format!(
+                "what ctl has changed cannot be kept beside this configuration in {}: {source}; see to that, and reload again",
+                path.display()
+            ),
+            error => error.to_string(),
+        }));
         Ok(Answer::Changed(changed))
     }
 

@@ -1,8 +1,9 @@
 //! Other sizes of volumes.
 
 use sanwire_core::Size;
-use sanwire_store::VolumeSpec;
+use sanwire_device::LogicalUnit;
 use sanwire_store::kind::Place;
+use sanwire_store::{Capabilities, VolumeSpec};
 
 use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
@@ -11,6 +12,11 @@ impl Manager {
     /// As somebody asks who may not know what the configuration says.
     pub(super) fn resize_by_request(&mut self, name: &str, size: &str) -> Result<Answer, ManageError> {
         let size = size.parse::<Size>().map_err(|_| ManageError::Size(size.to_owned()))?;
+        let (_, disk) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        if !may_become(&disk, size.0) {
+            // It says why not. Were that kept first, a crash in between would leave a volume that cannot be opened.
+            disk.resize(size.0).map_err(|source| ManageError::Resize { name: name.to_owned(), source })?;
+        }
         let volumes = self.volumes_with(name, |volume| with_size(&volume, size.0));
         // A file that was kept to be longer is made so when it is opened: nothing is lost between this and that.
         self.keep(&volumes, &self.target.exports())?;
@@ -53,6 +59,13 @@ impl Manager {
             Err(error) => vec![format!("not changed: {error}")],
         }
     }
+}
+
+/// Whether nothing that is known speaks against this size.
+fn may_become(disk: &LogicalUnit, size_bytes: u64) -> bool {
+    let Capabilities { geometry, grows, .. } = disk.store().capabilities();
+    let is_whole = size_bytes.is_multiple_of(u64::from(geometry.block_bytes));
+    size_bytes == geometry.length_bytes || grows && is_whole && size_bytes > geometry.length_bytes
 }
 
 /// The volume with another size, if it has another one.

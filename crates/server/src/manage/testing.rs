@@ -1,10 +1,15 @@
-//! A small server for tests.
+//! Small servers for tests.
+
+use std::path::PathBuf;
+use std::{env, fs, process};
 
 use sanwire_core::{Lun, Protection};
 use sanwire_io::file::EngineKind;
 
+use super::Manager;
 use crate::allow::AllowList;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
+use crate::error::StartError;
 use crate::front::hyperscsi::clients::Compression;
 use crate::front::hyperscsi::{Identity, Recovery};
 use crate::front::iscsi::Authentication;
@@ -51,5 +56,47 @@ pub(crate) fn any_port(wire: Wire) -> Wire {
     match wire.address() {
         Some(address) => wire.at((address.ip(), 0).into()),
         None => wire,
+    }
+}
+
+/// A server that keeps its state there, and what it is configured to be.
+pub(crate) struct Kept {
+    pub(crate) directory: PathBuf,
+    pub(crate) configured: Vec<String>,
+}
+
+impl Kept {
+    pub(crate) fn new(label: &str, configured: &[&str]) -> Kept {
+        let directory = env::temp_dir().join(format!("sanwire-kept-manager-{label}-{}", process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).unwrap();
+        Kept { directory, configured: configured.iter().map(|text| (*text).to_owned()).collect() }
+    }
+
+    pub(crate) fn config(&self) -> ServerConfig {
+        let volumes: Vec<&str> = self.configured.iter().map(String::as_str).collect();
+        ServerConfig { state_directory: Some(self.directory.join("state")), ..config(&volumes) }
+    }
+
+    pub(crate) fn start(&self) -> Result<Manager, StartError> {
+        let config = self.config();
+        Manager::start(config.clone(), Box::new(move || Ok(config.clone())))
+    }
+
+    pub(crate) fn changes(&self) -> PathBuf {
+        self.directory.join("state/changes-test.json")
+    }
+}
+
+impl Kept {
+    /// As on a disk that is full: no change can be kept from now on.
+    pub(crate) fn fill_disk(&self) {
+        fs::create_dir(self.changes().with_extension("json.new")).unwrap();
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
     }
 }

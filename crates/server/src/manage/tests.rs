@@ -1,6 +1,6 @@
 use sanwire_store::{Acceptance, VolumeSpec};
 
-use super::testing::{any_port, config};
+use super::testing::{Kept, any_port, config};
 use super::*;
 use crate::config::Origin;
 use crate::front::hyperscsi::clients::{ClientSettings, Secret};
@@ -498,41 +498,6 @@ fn every_quota_is_kept_to_by_somebody_and_shown() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// A server that keeps its state there, and what it is configured to be.
-struct Kept {
-    directory: std::path::PathBuf,
-    configured: Vec<String>,
-}
-
-impl Kept {
-    fn new(label: &str, configured: &[&str]) -> Kept {
-        let directory = std::env::temp_dir().join(format!("sanwire-kept-manager-{label}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        std::fs::create_dir_all(&directory).unwrap();
-        Kept { directory, configured: configured.iter().map(|text| (*text).to_owned()).collect() }
-    }
-
-    fn config(&self) -> ServerConfig {
-        let volumes: Vec<&str> = self.configured.iter().map(String::as_str).collect();
-        ServerConfig { state_directory: Some(self.directory.join("state")), ..config(&volumes) }
-    }
-
-    fn start(&self) -> Result<Manager, crate::StartError> {
-        let config = self.config();
-        Manager::start(config.clone(), Box::new(move || Ok(config.clone())))
-    }
-
-    fn changes(&self) -> std::path::PathBuf {
-        self.directory.join("state/changes-test.json")
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
 fn add(volume: impl Into<String>) -> Request {
     Request::AddVolume { volume: volume.into(), target: None, renew: false, adopt: false }
 }
@@ -588,8 +553,7 @@ fn an_interrupted_resize_is_completed_when_the_volume_is_opened() {
 fn a_change_that_cannot_be_kept_is_not_made() {
     let kept = Kept::new("full", &["a=ram:1M"]);
     let mut manager = kept.start().unwrap();
-    // As on a disk that is full: nothing can be written there.
-    std::fs::create_dir(kept.changes().with_extension("json.new")).unwrap();
+    kept.fill_disk();
     let map = Request::MapVolume { name: "a".into(), lun: Some(3), target: None, force: false };
     for request in [
         add("b=ram:1M"),

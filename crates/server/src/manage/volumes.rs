@@ -34,7 +34,7 @@ impl Manager {
         };
         let opened = self.open_volume(spec.with_absolute_path(), Origin::Management, acceptance)?;
         let kept = self.keep(&self.volumes.clone(), &exports);
-        if let Err(error) = kept.and_then(|()| Ok(self.target.set_exports(exports)?)) {
+        if let Err(error) = kept.and_then(|()| self.serve_targets(exports)) {
             self.take_back(opened);
             self.keep_served();
             return Err(error);
@@ -88,9 +88,9 @@ impl Manager {
         let left: Vec<VolumeConfig> =
             self.volumes.iter().filter(|volume| *volume.spec.name != *name).cloned().collect();
         self.keep(&left, &exports)?;
-        if let Err(error) = self.target.set_exports(exports) {
+        if let Err(error) = self.serve_targets(exports) {
             self.keep_served();
-            return Err(error.into());
+            return Err(error);
         }
         let answer = self.changed(format!("volume {name} is not served any more"));
         Ok(match self.begin_to_close(name) {

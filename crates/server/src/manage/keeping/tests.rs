@@ -1,0 +1,147 @@
+use std::fs;
+
+use super::super::testing::{Kept, any_port, config};
+use super::super::{PortState, Request, Status};
+use super::*;
+use crate::front::hyperscsi::clients::ClientSettings;
+
+fn add(volume: &str) -> Request {
+    Request::AddVolume { volume: volume.into(), target: None, renew: false, adopt: false }
+}
+
+fn load(name: &str, store: &str) -> Request {
+    Request::LoadVolume { name: name.into(), store: Some(store.into()) }
+}
+
+fn status(manager: &mut Manager) -> Status {
+    match manager.execute(Request::Status) {
+        Ok(Answer::Status(status)) => status,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn names(manager: &mut Manager) -> Vec<String> {
+    status(manager).volumes.into_iter().map(|volume| volume.name).collect()
+}
+
+const RELOAD: Request = Request::Reload { force: false, dry_run: false };
+
+fn lines(manager: &mut Manager, request: Request) -> Vec<String> {
+    match manager.execute(request) {
+        Ok(Answer::Changed(lines)) => lines,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A drive with a disc of two blocks, another disc of three, and a disk.
+fn drive(label: &str) -> (Kept, String) {
+    let mut kept = Kept::new(label, &["a=ram:1M"]);
+    let image = |name: &str, blocks: usize| {
+        let path = kept.directory.join(name);
+        fs::write(&path, vec![0; blocks * 2048]).unwrap();
+        format!("file:{}", path.display())
+    };
+    let (first, second) = (image("first.iso", 2), image("second.iso", 3));
+    kept.configured.push(format!("cd0={first},type=optical"));
+    (kept, second)
+}
+
+#[test]
+fn a_disc_that_is_gone_keeps_nothing_else_from_being_served() {
+    let (kept, second) = drive("disc-gone");
+    let mut manager = kept.start().unwrap();
+    lines(&mut manager, load("cd0", &second));
+    drop(manager);
+    let (there, aside) = (kept.directory.join("second.iso"), kept.directory.join("aside.iso"));
+    fs::rename(&there, &aside).unwrap();
+    let mut manager = kept.start().unwrap();
+    assert_eq!(names(&mut manager), ["a"]);
+    assert_eq!(status(&mut manager).missing[0].name, "cd0");
+    fs::rename(&aside, &there).unwrap();
+    lines(&mut manager, RELOAD);
+    assert_eq!(names(&mut manager), ["a", "cd0"]);
+    assert_eq!(status(&mut manager).volumes[1].size_bytes, 3 * 2048);
+    drop(manager);
+    fs::remove_file(&there).unwrap();
+    let mut manager = kept.start().unwrap();
+    lines(&mut manager, Request::RemoveVolume { name: "cd0".into(), force: false });
+    drop(manager);
+    assert_eq!(names(&mut kept.start().unwrap()), ["a"], "it is not sought any more");
+}
+
+#[test]
+fn a_disc_stays_in_when_it_cannot_be_kept_which_one_follows() {
+    let (kept, second) = drive("disc-full");
+    let mut manager = kept.start().unwrap();
+    kept.fill_disk();
+    assert!(matches!(manager.execute(load("cd0", &second)), Err(ManageError::Keep { .. })));
+    let (_, unit) = manager.find("cd0").unwrap();
+    let disc = second.parse::<sanwire_store::StoreSpec>().unwrap().open().unwrap();
+    assert!(matches!(unit.load(Some(disc)), Err(sanwire_device::MediumError::NotEjected)), "nothing was changed");
+}
+
+#[test]
+fn a_size_that_is_refused_is_never_kept() {
+    let kept = Kept::new("refused-size", &["a=ram:1M", "b=null:1M"]);
+    let mut manager = kept.start().unwrap();
+    kept.fill_disk();
+    for (name, size) in [("a", "512K"), ("a", "1048577"), ("b", "0")] {
+        let refused = manager.execute(Request::ResizeVolume { name: name.into(), size: size.into() });
+        assert!(matches!(refused, Err(ManageError::Resize { .. })), "{name} {size}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_reload_that_cannot_be_kept_does_not_say_that_nothing_was_changed() {
+    let mut kept = Kept::new("reload-full", &["a=ram:1M"]);
+    kept.configured.push("b=ram:1M".into());
+    let wanted = kept.config();
+    kept.configured.pop();
+    let mut manager = Manager::start(kept.config(), Box::new(move || Ok(wanted.clone()))).unwrap();
+    lines(&mut manager, Request::MapVolume { name: "a".into(), lun: Some(9), target: None, force: false });
+    kept.fill_disk();
+    let told = lines(&mut manager, RELOAD);
+    assert_eq!(names(&mut manager), ["b", "a"]);
+    assert!(told.iter().any(|line| line.contains("cannot be kept")), "{told:?}");
+    assert!(!told.iter().any(|line| line.contains("nothing was changed")), "{told:?}");
+}
+
+#[test]
+fn a_target_that_comes_back_has_the_state_that_is_kept_of_it() {
+    let wires = ["hs-ip:127.0.0.1:1", "iscsi:127.0.0.1:1"].map(|wire| any_port(wire.parse().unwrap())).to_vec();
+    let config = ServerConfig { wires, ..config(&["a=ram:1M"]) };
+    let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
+    let target = "iqn.2026-11.org.sanwire:a".to_owned();
+    let state = PortState::Standby;
+    lines(&mut manager, Request::SetAccessState { group: 1, state, target: Some(target.clone()) });
+    let before = status(&mut manager);
+    lines(&mut manager, Request::UnmapVolume { name: "a".into(), target: target.clone(), force: false });
+    assert_eq!(status(&mut manager).targets, []);
+    lines(&mut manager, Request::MapVolume { name: "a".into(), lun: None, target: Some(target), force: false });
+    let after = status(&mut manager);
+    assert_eq!((after.targets, after.deviations), (before.targets, before.deviations), "as it will after a restart");
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn the_revision_grows_with_each_change_of_clients_too() {
+    let kept = Kept::new("revision", &["a=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    let id = "a1".repeat(16);
+    let settings = ClientSettings { name: Some("alice".into()), ..ClientSettings::default() };
+    let of_alice = || id.clone();
+    let mut before = status(&mut manager).revision;
+    for request in [
+        Request::AddClient { id: of_alice(), settings: settings.clone(), force: false },
+        Request::SetClient { client: of_alice(), settings, force: false },
+        Request::RemoveClient { client: of_alice(), force: false },
+        Request::ResetClient { client: of_alice(), force: false },
+        add("b=ram:1M"),
+    ] {
+        let shown = format!("{request:?}");
+        lines(&mut manager, request);
+        let after = status(&mut manager).revision;
+        assert!(after > before, "{shown}");
+        before = after;
+    }
+}

@@ -213,6 +213,7 @@ fuzz_target!(|input: &[u8]| {
         connections: 2,
         connect_timeout: Duration::from_secs(5),
         patience: Duration::from_secs(10),
+        linger: Duration::from_secs(1),
         kept_max_bytes: 1 << 15,
     };
     let mut world = World {

@@ -4,8 +4,10 @@ use std::io;
 use std::mem::size_of;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
+use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, sockaddr_un, socklen_t};
 
 use crate::sys;
 
@@ -39,6 +41,24 @@ pub(crate) fn to_raw(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
         }
     };
     (storage, length as socklen_t)
+}
+
+/// The kernel's form of a unix socket's path, and how many bytes of it count.
+pub(crate) fn local_to_raw(path: &Path) -> io::Result<(sockaddr_un, socklen_t)> {
+    // SAFETY: integers, valid with zeroes.
+    let mut raw: sockaddr_un = unsafe { std::mem::zeroed() };
+    raw.sun_family = libc::AF_UNIX as u16;
+    let bytes = path.as_os_str().as_bytes();
+    // A zero has to stand behind it.
+    if bytes.is_empty() || bytes.len() >= raw.sun_path.len() || bytes.contains(&0) {
+        let most = raw.sun_path.len() - 1;
+        let reason = format!("the path of a unix socket has 1 to {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
+    for (place, byte) in raw.sun_path.iter_mut().zip(bytes) {
+        *place = *byte as libc::c_char;
+    }
+    Ok((raw, size_of::<sockaddr_un>() as socklen_t))
 }
 
 /// Reads the kernel's form; `None` for what is no IP address.

@@ -3,6 +3,7 @@
 mod address;
 mod driver;
 mod kind;
+mod outage;
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -19,6 +20,9 @@ pub use kind::NbdKind;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait for the first one, with the time that a name takes.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a server may be at work on writes that a connection carried that is lost, where nobody knows that it has ended. Longer
+/// than disks and networks take that work, and shorter than initiators wait.
+const LINGER: Duration = Duration::from_secs(5);
 /// What is kept of writes that no flush has made stable, to be given again to a server that restarts.
 const KEPT_MAX_BYTES: usize = 32 << 20;
 /// The smallest and the largest block that volumes have.
@@ -52,6 +56,12 @@ pub enum NbdError {
         /// Why, and what to do.
         reason: String,
     },
+    /// It does not give the export.
+    #[error("{reason}")]
+    Refused {
+        /// Why, and what to do.
+        reason: String,
+    },
     /// Its blocks are larger than those of volumes.
     #[error("its server takes requests of whole blocks of {min_bytes} bytes only{}", if *wanted_bytes == 4096 { "" } else { ": use block=4096" })]
     Block {
@@ -63,6 +73,9 @@ pub enum NbdError {
     /// It holds not even one block.
     #[error("the export is empty")]
     Empty,
+    /// No disk is so long (NBD's offsets have 63 bits).
+    #[error("its server says that it has {0} bytes, which cannot be")]
+    TooLong(u64),
     /// This machine lacks something.
     #[error("{0}")]
     Io(#[from] std::io::Error),
@@ -86,6 +99,7 @@ impl NbdStore {
             connections: options.connections,
             connect_timeout: CONNECT_TIMEOUT,
             patience: options.patience,
+            linger: LINGER,
             kept_max_bytes: KEPT_MAX_BYTES,
         };
         let (tell, told) = mpsc::channel();
@@ -97,7 +111,8 @@ impl NbdStore {
                 warn_of(&export, address);
                 geometry(&export, options.block_bytes)
             }
-            Ok(Event::AttemptFailed { reason }) => Err(NbdError::Unreachable { reason }),
+            Ok(Event::AttemptFailed { reason, is_refused: false }) => Err(NbdError::Unreachable { reason }),
+            Ok(Event::AttemptFailed { reason, is_refused: true }) => Err(NbdError::Refused { reason }),
             _ => Err(NbdError::Unreachable { reason: "it does not answer".to_owned() }),
         };
         // Ends the thread.
@@ -115,6 +130,9 @@ fn geometry(export: &Export, wanted_bytes: Option<u32>) -> Result<Geometry, NbdE
     };
     if block_bytes < min_bytes {
         return Err(NbdError::Block { min_bytes, wanted_bytes: block_bytes });
+    }
+    if i64::try_from(export.size_bytes).is_err() {
+        return Err(NbdError::TooLong(export.size_bytes));
     }
     let length_bytes = export.size_bytes / u64::from(block_bytes) * u64::from(block_bytes);
     if length_bytes == 0 {

@@ -60,16 +60,38 @@ impl Mailbox {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is there, and has the thread look.
-    fn put(&self, change: impl FnOnce(&mut Mail)) {
-        let waker = {
-            let mut mail = self.lock();
-            change(&mut mail);
-            mail.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
+    /// Hands over a request. When the thread has ended, the request ends with it.
+    fn put(&self, request: Request, completer: Completer) {
+        let mut mail = self.lock();
+        if mail.is_closed {
+            // Whom the completer tells may ask for something here.
+            drop(mail);
+            return drop((request, completer));
         }
+        mail.requests.push_back((request, completer));
+        let waker = mail.waker.take();
+        drop(mail);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// The store is not used any more, or its thread has ended. What waits is given up.
+    fn close(&self) {
+        let (requests, waker) = {
+            let mut mail = self.lock();
+            mail.is_closed = true;
+            (std::mem::take(&mut mail.requests), mail.waker.take())
+        };
+        drop(requests);
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The thread's end of the mailbox: however the thread ends, nobody waits for it any more.
+struct Reader(Arc<Mailbox>);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -81,12 +103,12 @@ impl RemoteStore {
     pub fn open(url: &Url, options: ClientOptions) -> Result<RemoteStore, RemoteError> {
         let (tell, told) = mpsc::sync_channel(1);
         let mailbox = Arc::<Mailbox>::default();
-        let (url, mail) = (url.clone(), Arc::clone(&mailbox));
+        let (url, mail) = (url.clone(), Reader(Arc::clone(&mailbox)));
         // The thread that connects drives the connection: its sockets never change hands.
         std::thread::Builder::new().name("remote".to_owned()).spawn(move || match connect(&url, &options) {
             Ok((mut client, volume)) => {
                 if tell.send(Ok(volume.clone())).is_ok() {
-                    client.block_on(serve(&volume, &mail));
+                    client.block_on(serve(&volume, &mail.0));
                 }
             }
             Err(error) => drop(tell.send(Err(error))),
@@ -156,16 +178,30 @@ impl Store for RemoteStore {
             return Started::Done(Err(StoreError::new(ErrorKind::Unsupported, *offset_bytes)));
         }
         let (pending, completer) = completions.pend();
-        self.mailbox.put(|mail| mail.requests.push_back((request, completer)));
+        self.mailbox.put(request, completer);
         Started::Pending(pending)
     }
 }
 
 impl Drop for RemoteStore {
     fn drop(&mut self) {
-        self.mailbox.put(|mail| {
-            mail.is_closed = true;
-            mail.requests.clear();
-        });
+        self.mailbox.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_of_a_store_whose_thread_has_ended_ends_at_once() {
+        let (mailbox, queue) = (Arc::<Mailbox>::default(), CompletionQueue::new(|| ()));
+        let reader = Reader(Arc::clone(&mailbox));
+        mailbox.put(Request::Flush, queue.pend().1);
+        assert!(queue.take().is_empty());
+        drop(reader);
+        mailbox.put(Request::Flush, queue.pend().1);
+        let ended = queue.take();
+        assert!(ended.len() == 2 && ended.iter().all(|(_, end)| end.is_err()), "{ended:?}");
     }
 }

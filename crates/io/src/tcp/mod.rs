@@ -3,19 +3,21 @@
 mod listener;
 mod options;
 mod outgoing;
+mod peer_process;
 #[cfg(test)]
 mod tests;
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use sanwire_buffer::Packet;
 
 use crate::{address, sys};
 pub use listener::Listener;
 use outgoing::Outgoing;
+pub use peer_process::PeerProcess;
 
 /// What [`Stream::receive`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,13 +42,16 @@ impl Stream {
         Stream { socket, outgoing: Outgoing::default() }
     }
 
-    /// A stream over a unix socket, which is connected.
+    /// Connects to a unix socket.
     ///
     /// # Errors
-    /// The kernel's.
-    pub fn local(socket: UnixStream) -> io::Result<Stream> {
-        socket.set_nonblocking(true)?;
-        Ok(Stream::new(socket.into()))
+    /// The kernel's; [`ErrorKind::WouldBlock`] where more wait to be accepted than the other end takes.
+    pub fn connect_local(path: &Path) -> io::Result<Stream> {
+        let (raw, length) = address::local_to_raw(path)?;
+        let socket = sys::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0)?;
+        // SAFETY: `raw` lives and is at least `length` bytes long.
+        sys::check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const raw).cast(), length) })?;
+        Ok(Stream::new(socket))
     }
 
     /// Begins to connect. The stream becomes writable when that has ended: then ask [`Stream::is_connected`].
@@ -76,6 +81,20 @@ impl Stream {
             },
             code => Err(io::Error::from_raw_os_error(code)),
         }
+    }
+
+    /// Ends the connection at once: what the kernel has taken and the other end has not received never gets there. A stream that
+    /// is dropped leaves that to the kernel, which may deliver it minutes later.
+    pub fn abort(self) {
+        let now = libc::linger { l_onoff: 1, l_linger: 0 };
+        // It fails for no connection that has anything to send.
+        let _ = sys::set_option(self.as_fd(), libc::SOL_SOCKET, libc::SO_LINGER, &now);
+    }
+
+    /// The process at the other end of a unix socket, where the kernel tells (Linux 6.5) and it has not ended.
+    #[must_use]
+    pub fn peer_process(&self) -> Option<PeerProcess> {
+        PeerProcess::of(self.as_fd())
     }
 
     /// The address of this end.

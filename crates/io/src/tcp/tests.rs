@@ -144,6 +144,78 @@ fn writing_to_who_is_gone_is_an_error_and_not_the_end_of_the_process() {
 }
 
 #[test]
+fn what_an_aborted_connection_has_not_delivered_never_arrives() {
+    for is_aborted in [false, true] {
+        let (mut from, mut to) = pair("127.0.0.1:0");
+        while from.queue(packet(b"", Some(vec![7; 100_000]))).is_ok() {}
+        from.flush().unwrap();
+        assert!(from.wants_write(), "more than the kernel takes");
+        let sent = from.sent_bytes();
+        if is_aborted {
+            from.abort();
+        } else {
+            drop(from);
+        }
+        let (mut place, mut found) = (vec![0; 1 << 20], 0);
+        loop {
+            match to.receive([&mut [], &mut place]) {
+                Ok(Received::Bytes(count)) => found += count as u64,
+                Ok(Received::Nothing) => drop(ready(&to, Interest::READABLE)),
+                Ok(Received::End) | Err(_) => break,
+            }
+        }
+        assert_eq!(found < sent, is_aborted, "{found} of {sent}");
+    }
+}
+
+/// A unix socket at which somebody listens, in a directory that goes with the test.
+struct Local {
+    directory: std::path::PathBuf,
+    listener: std::os::unix::net::UnixListener,
+}
+
+impl Local {
+    fn new(name: &str) -> Local {
+        let directory = std::env::temp_dir().join(format!("sanwire-io-{}-{name}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(directory.join("socket")).unwrap();
+        Local { directory, listener }
+    }
+
+    fn connect(&self) -> io::Result<Stream> {
+        Stream::connect_local(&self.directory.join("socket"))
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[test]
+fn a_unix_socket_at_which_nobody_accepts_keeps_nobody_waiting() {
+    let local = Local::new("backlog");
+    // SAFETY: no memory is involved; the second call only changes how many may wait.
+    sys::check(unsafe { libc::listen(local.listener.as_raw_fd(), 0) }).unwrap();
+    let waiting: Vec<_> = std::iter::from_fn(|| local.connect().ok()).take(10).collect();
+    assert!((1..10).contains(&waiting.len()), "{}", waiting.len());
+    assert_eq!(local.connect().unwrap_err().kind(), ErrorKind::WouldBlock);
+    let too_long = Stream::connect_local(Path::new(&"a".repeat(200))).unwrap_err();
+    assert_eq!(too_long.kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn it_is_known_whether_the_process_behind_a_unix_socket_lives() {
+    let local = Local::new("peer");
+    let client = local.connect().unwrap();
+    // An older kernel does not tell.
+    if let Some(process) = client.peer_process() {
+        assert!(!process.has_ended(), "it is this one");
+    }
+}
+
+#[test]
 fn a_port_is_free_again_at_once() {
     let (listener, address) = loopback("127.0.0.1:0");
     let client = Stream::connect(address).unwrap();

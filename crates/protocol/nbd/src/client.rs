@@ -1,10 +1,12 @@
 //! The client of one export: connections that come and go, and orders that outlive them.
 
+mod lingering;
 mod orders;
 mod recovery;
 mod schedule;
 #[cfg(test)]
 mod tests;
+mod witnesses;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,8 +17,10 @@ use sanwire_core::Instant;
 use crate::connection::{Connection, Piece};
 use crate::export::Export;
 use crate::order::{Answer, Failure, Order, OrderId};
+use lingering::Lingering;
 pub(crate) use orders::Orders;
 use orders::{Entry, Kept, Origin};
+use witnesses::{OTHER_CONTENT, Witnesses};
 
 /// Zeroes to send to a server that cannot make them.
 const ZEROES_BYTES: usize = 256 << 10;
@@ -38,6 +42,8 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// How long orders wait for a server that cannot be reached, before they fail.
     pub patience: Duration,
+    /// How long a server may be at work on what a connection carried that is lost: so long newer writes to the same bytes wait.
+    pub linger: Duration,
     /// Bytes of answered writes, at the most, that are kept until a flush has made them stable, to be given again to a server that
     /// restarts.
     pub kept_max_bytes: usize,
@@ -52,6 +58,8 @@ pub enum Event {
     AttemptFailed {
         /// Why.
         reason: String,
+        /// Whether there is a server that does not give the export: asking again helps only when somebody has changed that.
+        is_refused: bool,
     },
     /// The connections are lost.
     Lost {
@@ -98,6 +106,9 @@ enum Link {
 /// Orders to the same bytes are carried out in the order in which they were given, as far as one of them writes. What was not
 /// answered when the connections were lost is given again, before anything newer to the same bytes. So are answered writes that no
 /// flush has made stable, since the server may have restarted and lost them: a server that comes back is a pause, not an error.
+///
+/// What a lost connection carried its server may do late, after it has done the same once more for the next connection. So newer writes
+/// to those bytes wait for a while ([`Config::linger`]), or until the server is known to have ended ([`Client::servers_have_ended`]).
 #[derive(Debug)]
 pub struct Client {
     config: Config,
@@ -118,9 +129,14 @@ pub struct Client {
     /// Of those, how many are being given again.
     restoring: usize,
     has_own_flush: bool,
+    lingering: Lingering,
+    witnesses: Witnesses,
     /// Since when nothing was answered, from the loss of the connections on.
     outage_since: Option<Instant>,
     backoff: Duration,
+    /// Why the last connection was lost, or there was none.
+    last_failure: String,
+    is_refused: bool,
     zeroes: Slice,
     events: VecDeque<Event>,
     actions: VecDeque<Action>,
@@ -144,8 +160,12 @@ impl Client {
             kept: Kept::default(),
             restoring: 0,
             has_own_flush: false,
+            lingering: Lingering::default(),
+            witnesses: Witnesses::default(),
             outage_since: Some(now),
             backoff: recovery::BACKOFF_MIN,
+            last_failure: String::new(),
+            is_refused: false,
             zeroes: Slice::from(vec![0; ZEROES_BYTES]),
             events: VecDeque::new(),
             actions: VecDeque::new(),
@@ -156,9 +176,10 @@ impl Client {
 
     /// Takes an order. Its end is [`Event::Completed`], in any case.
     pub fn order(&mut self, order: Order, now: Instant) -> OrderId {
+        self.forget_witnesses(&order);
         let number = self.take(order, Origin::Caller);
         if self.is_out_of_patience(now) {
-            self.fail_waiting(&Self::unreachable());
+            self.fail_waiting();
         }
         self.schedule();
         OrderId(number)
@@ -210,7 +231,7 @@ impl Client {
         match self.connections[index].negotiate() {
             Ok(None) => {}
             Ok(Some(export)) => self.established(connection, export, now),
-            Err(error) => self.fail_connection(connection, &error.to_string(), now),
+            Err(error) => self.refuse_connection(connection, &error.to_string(), now),
         }
         self.take_answers(connection, now);
         self.schedule();
@@ -235,9 +256,12 @@ impl Client {
         if let Some(Failure::Server { errno: ERRNO_SHUTDOWN, .. }) = &piece.failure {
             return self.fail_connection(connection, "the NBD server is shutting down", now);
         }
-        self.outage_since = None;
-        self.backoff = recovery::BACKOFF_MIN;
         let Some(entry) = self.orders.0.get_mut(&piece.order) else { return };
+        // What is looked at first tells only whether it is the same export.
+        if entry.origin != Origin::Witness {
+            self.outage_since = None;
+            self.backoff = recovery::BACKOFF_MIN;
+        }
         entry.pieces -= 1;
         entry.extent = entry.extent.or(piece.extent);
         if entry.failure.is_none() && piece.failure.is_some() {
@@ -247,6 +271,9 @@ impl Client {
         }
         if entry.is_cut && entry.pieces == 0 {
             self.finish(piece.order);
+        }
+        if std::mem::take(&mut self.witnesses.is_other) {
+            self.fail_connection(connection, OTHER_CONTENT, now);
         }
     }
 
@@ -259,7 +286,11 @@ impl Client {
             self.writes -= 1;
         }
         if let (Order::Flush, None) = (&order, &failure) {
-            self.kept.drop_until(covers);
+            let stable = self.kept.take_until(covers);
+            self.remember(stable);
+        }
+        if order.is_write() && failure.is_some() {
+            self.doubt_writes();
         }
         match origin {
             Origin::Caller => self.answer(number, order, failure, extent),
@@ -275,7 +306,13 @@ impl Client {
                 if let Some(failure) = failure {
                     // Nobody knows what of it is stable, as after a failed flush of the caller, who hears of this one at the next.
                     self.kept.lost = Some(failure);
-                    self.kept.drop_until(covers);
+                    drop(self.kept.take_until(covers));
+                }
+            }
+            Origin::Witness => {
+                self.witness_read(&order, failure.as_ref());
+                if self.witnesses.under_way == 0 && !self.witnesses.is_other {
+                    self.events.push_back(Event::Restored { given_again: self.restoring });
                 }
             }
         }
@@ -293,8 +330,10 @@ impl Client {
                 Ok(Answer::Extent(extent.unwrap_or(crate::Extent { is_hole: false, length_bytes })))
             }
             (None, order) => {
-                if order.is_write() && self.keeps_writes() {
-                    self.kept.push(number, order);
+                match order.is_write() {
+                    true if self.keeps_writes() => self.kept.push(number, order),
+                    true => self.remember(vec![(number, order)]),
+                    false => {}
                 }
                 Ok(Answer::Done)
             }

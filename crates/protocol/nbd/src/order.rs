@@ -59,6 +59,12 @@ impl Order {
         offset..offset.saturating_add(length)
     }
 
+    /// Whether they have bytes in common.
+    pub(crate) fn overlaps(&self, other: &Order) -> bool {
+        let (one, other) = (self.range(), other.range());
+        one.start < other.end && other.start < one.end
+    }
+
     /// Whether it changes what the export holds.
     pub(crate) fn is_write(&self) -> bool {
         matches!(self, Order::Write { .. } | Order::Zero { .. })

@@ -1,9 +1,9 @@
 //! Where an NBD server is.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use sanwire_io::tcp::Stream;
@@ -57,18 +57,36 @@ impl Address {
         is_host.then(|| (Address::Host { host: host.to_owned(), port }, export))
     }
 
-    /// Begins to connect; whether that is over already comes with it. It may block for a name. `known` is where the last
-    /// connection went.
-    pub(crate) fn connect(&self, known: Option<SocketAddr>) -> io::Result<(Stream, Option<SocketAddr>)> {
-        match (self, known) {
-            (Address::Path(path), _) => Ok((Stream::local(UnixStream::connect(path)?)?, None)),
-            (Address::Host { .. }, Some(address)) => Ok((Stream::connect(address)?, known)),
-            (Address::Host { host, port }, None) => {
-                let mut addresses = (host.as_str(), *port).to_socket_addrs()?;
+    /// Where to connect to, in the order in which to try. It may block for a name.
+    pub(crate) fn places(&self) -> io::Result<VecDeque<Place>> {
+        match self {
+            Address::Path(path) => Ok([Place::Path(path.clone())].into()),
+            Address::Host { host, port } => {
+                let addresses = (host.as_str(), *port).to_socket_addrs()?;
+                let places: VecDeque<_> = addresses.map(Place::Socket).collect();
                 let missing = || io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-                let address = addresses.next().ok_or_else(missing)?;
-                Ok((Stream::connect(address)?, Some(address)))
+                if places.is_empty() { Err(missing()) } else { Ok(places) }
             }
+        }
+    }
+}
+
+/// One place at which a server may be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Path(PathBuf),
+    Socket(SocketAddr),
+}
+
+impl Place {
+    /// Begins to connect.
+    pub(crate) fn connect(&self) -> io::Result<Stream> {
+        match self {
+            Place::Path(path) => Stream::connect_local(path).map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock => io::Error::other("it accepts no more connections now"),
+                _ => error,
+            }),
+            Place::Socket(address) => Stream::connect(*address),
         }
     }
 }

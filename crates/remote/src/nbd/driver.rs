@@ -1,17 +1,23 @@
 //! The thread between a store and its server: sockets for a client that has none.
 
+mod places;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sanwire_io::tcp::{Received, Stream};
+use sanwire_core::Instant;
+use sanwire_io::tcp::Received;
 use sanwire_io::{Clock, Interest, Poller, Waker};
 use sanwire_nbd::{Action, Answer, Client, Config, ConnectionId, Event, Failure, Order, OrderId};
 use sanwire_store::{Access, Allocation, Completer, Completion, ErrorKind, Outcome, Request, StoreError};
 
+use self::places::{Departed, Socket, Ways};
 use super::Address;
+use super::outage::Outage;
 
 /// Receptions from one connection before others have their turn.
 const RECEPTIONS_MAX: usize = 16;
@@ -34,16 +40,29 @@ impl Mailbox {
         Ok(Mailbox { mail: Mutex::default(), waker: Waker::new()? })
     }
 
-    /// Hands over a request. Those who start requests bound their number: each is a command under way.
+    /// Hands over a request. Those who start requests bound their number: each is a command under way. When the thread has ended, the
+    /// request ends with it.
     pub(super) fn put(&self, request: Request, completer: Completer) {
-        self.lock().requests.push_back((request, completer));
+        let mut mail = self.lock();
+        if mail.is_closed {
+            // Whom the completer tells may ask for something here.
+            drop(mail);
+            return drop((request, completer));
+        }
+        mail.requests.push_back((request, completer));
+        drop(mail);
         self.waker.wake();
     }
 
-    /// The store is not used any more.
+    /// The store is not used any more, or its thread has ended.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.waker.wake();
+    }
+
+    fn take(&self) -> (VecDeque<(Request, Completer)>, bool) {
+        let mut mail = self.lock();
+        (std::mem::take(&mut mail.requests), mail.is_closed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Mail> {
@@ -52,11 +71,14 @@ impl Mailbox {
     }
 }
 
-#[derive(Debug)]
-struct Socket {
-    stream: Stream,
-    is_connected: bool,
-    interest: Interest,
+/// The thread's end of the mailbox: however the thread ends, nobody waits for it any more.
+struct Reader(Arc<Mailbox>);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.close();
+        drop(self.0.take());
+    }
 }
 
 /// What the end of an order must know.
@@ -70,13 +92,14 @@ struct Waiting {
 pub(super) struct Driver {
     client: Client,
     address: Address,
-    /// Where the connections of now went.
-    known: Option<SocketAddr>,
-    mailbox: Arc<Mailbox>,
+    ways: Ways,
+    mailbox: Reader,
     /// Who opens the store, until it is.
     opener: Option<Sender<Event>>,
     sockets: BTreeMap<ConnectionId, Socket>,
+    departed: Departed,
     waiting: BTreeMap<OrderId, Waiting>,
+    outage: Outage,
     clock: Clock,
     poller: Poller,
 }
@@ -85,13 +108,15 @@ impl Driver {
     pub(super) fn new(config: Config, address: Address, mailbox: Arc<Mailbox>, opener: Sender<Event>) -> Self {
         let clock = Clock::new();
         Driver {
+            departed: Departed::new(config.linger),
             client: Client::new(config, clock.now()),
             address,
-            known: None,
-            mailbox,
+            ways: Ways::default(),
+            mailbox: Reader(mailbox),
             opener: Some(opener),
             sockets: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            outage: Outage::default(),
             clock,
             poller: Poller::new(),
         }
@@ -105,28 +130,37 @@ impl Driver {
             }
             self.drain();
             if is_closed {
-                // What still waits is told that its store is gone when the completers go.
-                return;
+                return self.end();
             }
-            let waited = self.poller.wait(&[], &[], Some(&self.mailbox.waker), self.client.poll_timeout(), &self.clock);
-            if let Err(error) = waited {
+            let waker = &self.mailbox.0.waker;
+            if let Err(error) = self.poller.wait(&[], &[], Some(waker), self.poll_timeout(), &self.clock) {
                 tracing::error!("NBD server {}: {error}: its volume is given up", self.address);
-                return;
+                return self.end();
             }
             self.look_at_sockets();
             let now = self.clock.now();
+            self.give_up_places(now);
             if self.client.poll_timeout().is_some_and(|at| at <= now) {
                 self.client.handle_timeout(now);
             }
         }
     }
 
+    /// What still waits is told that its store is gone when the completers go. Nothing more of it is to reach the server.
+    fn end(self) {
+        if !self.waiting.is_empty() {
+            self.sockets.into_values().for_each(|socket| socket.stream.abort());
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let of_places = self.sockets.values().filter_map(|socket| socket.until);
+        self.client.poll_timeout().into_iter().chain(of_places).min()
+    }
+
     /// Takes requests over; gives whether the store is not used any more.
     fn take_mail(&mut self) -> bool {
-        let (requests, is_closed) = {
-            let mut mail = self.mailbox.lock();
-            (std::mem::take(&mut mail.requests), mail.is_closed)
-        };
+        let (requests, is_closed) = self.mailbox.0.take();
         let now = self.clock.now();
         for (request, completer) in requests {
             let (offset_bytes, _) = request.range_bytes();
@@ -149,7 +183,7 @@ impl Driver {
             let Some(action) = self.client.poll_action() else { break };
             match action {
                 Action::Connect(id) => self.connect(id),
-                Action::Close(id) => drop(self.sockets.remove(&id)),
+                Action::Close(id) => self.close(id),
             }
         }
         let ids: Vec<ConnectionId> = self.sockets.keys().copied().collect();
@@ -162,44 +196,20 @@ impl Driver {
     }
 
     fn handle(&mut self, event: Event) {
-        let address = &self.address;
-        match event {
-            Event::Completed { id, result } => {
-                if let Some(waiting) = self.waiting.remove(&id) {
-                    let completion = completion(result, &waiting);
-                    waiting.completer.complete(completion);
-                }
-                return;
+        if let Event::Completed { id, result } = event {
+            if let Some(waiting) = self.waiting.remove(&id) {
+                let completion = completion(result, &waiting);
+                waiting.completer.complete(completion);
             }
-            Event::Lost { ref reason } => {
-                tracing::warn!("NBD server {address}: {reason}; reconnecting");
-                self.known = None;
-            }
-            Event::Restored { given_again } => {
-                tracing::info!("NBD server {address}: reconnected; {given_again} answered writes are given again");
-            }
-            Event::AttemptFailed { ref reason } => {
-                self.known = None;
-                tracing::debug!("NBD server {address}: {reason}");
-            }
-            Event::Opened(_) => {}
+            return;
         }
-        if let Some(opener) = self.opener.take() {
+        if let Event::Lost { .. } | Event::AttemptFailed { .. } = event {
+            self.ways.is_known = false;
+        }
+        match self.opener.take() {
             // Who does not wait any more has closed the mailbox as well.
-            let _ = opener.send(event);
-        }
-    }
-
-    fn connect(&mut self, id: ConnectionId) {
-        let connected = self.address.connect(self.known).and_then(|(stream, known)| {
-            let interest = Interest { readable: true, writable: true };
-            self.poller.add_stream(&stream, id.0, interest)?;
-            self.known = known;
-            Ok(Socket { stream, is_connected: false, interest })
-        });
-        match connected {
-            Ok(socket) => drop(self.sockets.insert(id, socket)),
-            Err(error) => self.client.lost(id, &error.to_string(), self.clock.now()),
+            Some(opener) => drop(opener.send(event)),
+            None => self.outage.tell(&self.address, &event, self.clock.now()),
         }
     }
 
@@ -231,8 +241,10 @@ impl Driver {
             tracing::error!("NBD server {}: {error}", self.address);
         }
         for (id, interest) in ready {
-            if let Err(error) = self.look_at(id, interest) {
-                self.lose(id, &error.to_string());
+            match self.look_at(id, interest) {
+                Ok(()) => {}
+                Err(error) if self.is_on_its_way(id) => self.go_elsewhere(id, &error),
+                Err(error) => self.lose(id, &error.to_string()),
             }
         }
     }
@@ -240,10 +252,10 @@ impl Driver {
     fn look_at(&mut self, id: ConnectionId, interest: Interest) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(&id) else { return Ok(()) };
         if !socket.is_connected {
-            socket.is_connected = matches!(self.address, Address::Path(_)) || socket.stream.is_connected()?;
-            if !socket.is_connected {
+            if !socket.look_whether_connected()? {
                 return Ok(());
             }
+            self.ways.found(socket.place.clone());
             self.client.connected(id);
         }
         if !interest.readable {
@@ -261,8 +273,17 @@ impl Driver {
         Ok(())
     }
 
+    /// Closes a connection. What of it the kernel still has to send must not arrive when newer connections have gone on.
+    fn close(&mut self, id: ConnectionId) {
+        let Some(Socket { stream, process, is_connected, .. }) = self.sockets.remove(&id) else { return };
+        stream.abort();
+        if is_connected {
+            self.departed.add(process);
+        }
+    }
+
     fn lose(&mut self, id: ConnectionId, reason: &str) {
-        self.sockets.remove(&id);
+        self.close(id);
         self.client.lost(id, reason, self.clock.now());
     }
 }

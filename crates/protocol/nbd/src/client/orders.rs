@@ -18,6 +18,8 @@ pub(crate) enum Origin {
     Kept,
     /// A flush, so that what is kept may be dropped.
     Own,
+    /// A read of what is known to be there.
+    Witness,
 }
 
 /// An order under way.
@@ -66,11 +68,12 @@ impl Orders {
     /// Whether an older write to some of the same bytes is under way.
     pub(crate) fn is_behind_a_write(&self, number: u64) -> bool {
         let Some(entry) = self.0.get(&number) else { return false };
-        let range = entry.order.range();
-        self.0.range(..number).any(|(_, older)| {
-            let other = older.order.range();
-            older.order.is_write() && other.start < range.end && range.start < other.end
-        })
+        self.0.range(..number).any(|(_, older)| older.order.is_write() && older.order.overlaps(&entry.order))
+    }
+
+    /// Whether a write to some of the same bytes is under way.
+    pub(crate) fn has_write_to(&self, order: &Order) -> bool {
+        self.0.values().any(|entry| entry.order.is_write() && entry.order.overlaps(order))
     }
 }
 
@@ -110,11 +113,17 @@ impl Kept {
         self.answers
     }
 
-    /// All up to this answer is stable.
-    pub(crate) fn drop_until(&mut self, answer: u64) {
-        while self.writes.front().is_some_and(|(number, ..)| *number <= answer) {
-            self.bytes -= self.writes.pop_front().map_or(0, |(.., order)| kept_bytes(&order));
-        }
+    /// Takes out all up to this answer: it is stable, or lost. Gives them with the numbers of their orders.
+    pub(crate) fn take_until(&mut self, answer: u64) -> Vec<(u64, Order)> {
+        let count = self.writes.partition_point(|(number, ..)| *number <= answer);
+        let taken: Vec<_> = self.writes.drain(..count).map(|(_, number, order)| (number, order)).collect();
+        self.bytes -= taken.iter().map(|(_, order)| kept_bytes(order)).sum::<usize>();
+        taken
+    }
+
+    /// Whether some of these bytes are in what is kept.
+    pub(crate) fn touches(&self, order: &Order) -> bool {
+        self.writes.iter().any(|(.., kept)| kept.overlaps(order))
     }
 
     /// Takes all of them out, to be given again.

@@ -15,10 +15,6 @@ pub(super) const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 impl Client {
-    pub(super) fn unreachable() -> Failure {
-        Failure::Gone { reason: "it has been away for longer than the volume waits".to_owned() }
-    }
-
     /// Asks for one more connection.
     pub(super) fn connect(&mut self, now: Instant) {
         self.last_connection += 1;
@@ -30,7 +26,7 @@ impl Client {
     /// The negotiation on a connection is over.
     pub(super) fn established(&mut self, connection: ConnectionId, export: Export, now: Instant) {
         if let Some(difference) = self.export.as_ref().and_then(|before| before.difference(&export)) {
-            return self.fail_connection(connection, &difference, now);
+            return self.refuse_connection(connection, &difference, now);
         }
         if let Link::Up = self.link {
             // Connections to the same export agree; one that does not is of a server that is being replaced.
@@ -46,12 +42,20 @@ impl Client {
             self.outage_since = None;
             self.backoff = BACKOFF_MIN;
         }
-        self.events.push_back(match is_first {
-            true => Event::Opened(export),
-            false => Event::Restored { given_again: self.restoring },
-        });
+        if is_first {
+            self.events.push_back(Event::Opened(export));
+        } else if !self.ask_witnesses() {
+            self.events.push_back(Event::Restored { given_again: self.restoring });
+        }
         let others = if export.takes_several_connections() { self.config.connections } else { 1 };
         (1..others).for_each(|_| self.connect(now));
+    }
+
+    /// What is found at the other end of a connection is not the export.
+    pub(super) fn refuse_connection(&mut self, connection: ConnectionId, reason: &str, now: Instant) {
+        self.is_refused = true;
+        self.fail_connection(connection, reason, now);
+        self.is_refused = false;
     }
 
     /// A connection is of no use any more.
@@ -70,22 +74,29 @@ impl Client {
 
     fn go_down(&mut self, reason: &str, now: Instant) {
         self.actions.extend(self.connections.drain(..).map(|connection| Action::Close(connection.id)));
+        self.note_lingering(self.config.linger, now);
         let was_up = matches!(self.link, Link::Up);
         self.link = Link::Down { attempt_at: now + self.backoff };
         self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
         self.outage_since.get_or_insert(now);
+        self.last_failure.clear();
+        self.last_failure.push_str(reason);
         let reason = reason.to_owned();
-        self.events.push_back(if was_up { Event::Lost { reason } } else { Event::AttemptFailed { reason } });
+        let is_refused = self.is_refused;
+        self.events.push_back(if was_up {
+            Event::Lost { reason }
+        } else {
+            Event::AttemptFailed { reason, is_refused }
+        });
         let kept: Vec<_> = self.kept.drain().collect();
         self.restoring += kept.len();
         kept.into_iter().for_each(|(number, order)| self.insert(number, order, Origin::Kept));
-        if std::mem::take(&mut self.has_own_flush) {
-            self.orders.0.retain(|_, entry| entry.origin != Origin::Own);
-        }
+        (self.has_own_flush, self.witnesses.under_way) = (false, 0);
+        self.orders.0.retain(|_, entry| !matches!(entry.origin, Origin::Own | Origin::Witness));
         self.orders.0.values_mut().for_each(|entry| entry.reset());
         self.waiting = self.orders.0.keys().copied().collect();
         if self.is_out_of_patience(now) {
-            self.fail_waiting(&Self::unreachable());
+            self.fail_waiting();
         }
     }
 
@@ -96,9 +107,11 @@ impl Client {
     }
 
     /// Fails the orders of the caller. What is kept stays: it was answered.
-    pub(super) fn fail_waiting(&mut self, failure: &Failure) {
+    pub(super) fn fail_waiting(&mut self) {
+        let failure = Failure::Gone { reason: self.last_failure.clone() };
         let numbers: Vec<u64> =
             self.orders.0.iter().filter(|(_, entry)| entry.origin == Origin::Caller).map(|(n, _)| *n).collect();
+        self.doubt_writes();
         for number in numbers {
             self.waiting.remove(&number);
             let Some(entry) = self.orders.0.remove(&number) else { continue };
@@ -121,7 +134,8 @@ impl Client {
             _ if self.unanswered() == 0 => None,
             _ => self.outage_since.map(|since| since + self.config.patience),
         };
-        openings.chain(attempt).chain(patience).min()
+        let lingering = self.lingering.next_end().filter(|_| !self.waiting.is_empty());
+        openings.chain(attempt).chain(patience).chain(lingering).min()
     }
 
     /// Time has passed.
@@ -130,8 +144,9 @@ impl Client {
         while let Some(id) = self.connections.iter().find(|known| late(known)).map(|known| known.id) {
             self.fail_connection(id, "the NBD server does not answer", now);
         }
+        self.lingering.expire(now);
         if self.is_out_of_patience(now) {
-            self.fail_waiting(&Self::unreachable());
+            self.fail_waiting();
         }
         if let Link::Down { attempt_at } = self.link
             && attempt_at <= now

@@ -45,12 +45,18 @@ impl Client {
         if entry.cut_bytes > 0 {
             return entry.pieces >= PIECES_OF_ORDER_MAX;
         }
+        if entry.origin == Origin::Witness || self.witnesses.under_way > 0 {
+            return entry.origin != Origin::Witness;
+        }
         if let Order::Flush = entry.order {
             return self.restoring > 0;
         }
         let is_write = entry.order.is_write();
         let is_too_much = self.kept.bytes() >= self.config.kept_max_bytes;
         if is_write && entry.origin == Origin::Caller && is_too_much && self.keeps_writes() {
+            return true;
+        }
+        if is_write && self.lingering.is_in_the_way_of(number, &entry.order.range()) {
             return true;
         }
         self.writes > usize::from(is_write) && self.orders.is_behind_a_write(number)

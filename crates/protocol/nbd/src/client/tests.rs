@@ -2,9 +2,11 @@
 
 mod basic;
 mod hostile;
+mod late;
 mod outage;
 mod property;
 mod server;
+mod witnesses;
 
 use sanwire_buffer::Frame;
 
@@ -24,12 +26,15 @@ struct World {
     piece: usize,
 }
 
+const LINGER: Duration = Duration::from_secs(5);
+
 fn config() -> Config {
     Config {
         export: "disk".to_owned(),
         connections: 3,
         connect_timeout: Duration::from_secs(5),
         patience: Duration::from_secs(30),
+        linger: LINGER,
         kept_max_bytes: 1 << 14,
     }
 }
@@ -69,7 +74,7 @@ impl World {
                     Action::Connect(id) => self.client.lost(id, "refused", self.now),
                     Action::Close(id) => {
                         self.open.remove(&id.0);
-                        self.server.cut(id.0);
+                        self.server.cut(id.0, self.now + LINGER);
                     }
                 }
             }
@@ -135,7 +140,7 @@ impl World {
     /// The connections break.
     fn cut(&mut self) {
         for id in std::mem::take(&mut self.open) {
-            self.server.cut(id);
+            self.server.cut(id, self.now + LINGER);
             self.client.lost(ConnectionId(id), "cut", self.now);
         }
         self.carry();
@@ -145,10 +150,12 @@ impl World {
         let end = self.now + time;
         while let Some(at) = self.client.poll_timeout().filter(|at| *at <= end) {
             self.now = self.now.max(at);
+            self.server.pass(self.now);
             self.client.handle_timeout(self.now);
             self.carry();
         }
         self.now = end;
+        self.server.pass(end);
     }
 
     /// The result of an order, if it has ended.

@@ -103,7 +103,7 @@ fn an_error_has_its_number_its_place_and_its_text() {
 #[test]
 fn an_export_that_is_not_there_is_told_with_those_that_are() {
     let world = World::with(Config { export: "disc".to_owned(), ..config() }, Traits::default(), usize::MAX);
-    let [Event::AttemptFailed { reason }] = &world.events[..] else { panic!("{:?}", world.events) };
+    let [Event::AttemptFailed { reason, is_refused: true }] = &world.events[..] else { panic!("{:?}", world.events) };
     assert_eq!(reason, "the NBD server has no export 'disc': it has 'disk', 'other '");
 }
 

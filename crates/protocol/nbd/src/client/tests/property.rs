@@ -22,6 +22,8 @@ enum Step {
         loses_power: bool,
         choice: usize,
     },
+    /// It does one that a lost connection carried.
+    WorkLate(usize),
     Pass(u64),
 }
 
@@ -35,7 +37,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         9 => any::<usize>().prop_map(Step::Work),
         1 => (any::<bool>(), any::<bool>(), any::<usize>())
             .prop_map(|(is_done, loses_power, choice)| Step::Cut { is_done, loses_power, choice }),
-        2 => (0u64..400).prop_map(Step::Pass),
+        2 => any::<usize>().prop_map(Step::WorkLate),
+        2 => prop_oneof![3 => 0u64..400, 1 => 400u64..6000].prop_map(Step::Pass),
     ];
     prop::collection::vec(step, 1..180)
 }
@@ -106,6 +109,7 @@ fn step(world: &mut World, model: &mut Model, step: Step) {
             }
             world.cut();
         }
+        Step::WorkLate(choice) => _ = world.server.work_late(choice),
         Step::Pass(millis) => world.pass(Duration::from_millis(millis)),
     }
     model.check(world);
@@ -124,8 +128,11 @@ proptest! {
         let config = Config { connections, patience: Duration::from_secs(100_000), kept_max_bytes: 2048, ..config() };
         let (mut world, mut model) = (World::with(config, traits, piece), Model::default());
         steps.into_iter().for_each(|next| step(&mut world, &mut model, next));
-        world.pass(Duration::from_secs(10));
-        world.run();
+        // Each write may wait for what a lost connection carried.
+        for _ in 0..3 {
+            world.pass(Duration::from_secs(10));
+            world.run();
+        }
         model.check(&mut world);
         prop_assert!(model.reads.is_empty(), "a read never ended");
         // What a flush was answered for survives.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use sanwire_core::Instant;
+
 use crate::wire::*;
 
 pub(super) const DISK_BYTES: usize = 1 << 16;
@@ -53,6 +55,8 @@ pub(super) struct Server {
     pub(super) disk: Vec<u8>,
     pub(super) stable: Vec<u8>,
     ends: BTreeMap<u64, End>,
+    /// What connections carried that are cut, and until when it may still be done.
+    ghosts: Vec<(Instant, RawRequest, Vec<u8>)>,
     /// Every request that was carried out.
     pub(super) done: Vec<RawRequest>,
     /// The errno of the next requests of a kind.
@@ -62,7 +66,8 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(traits: Traits) -> Self {
         let disk = vec![0; DISK_BYTES];
-        Server { traits, stable: disk.clone(), disk, ends: BTreeMap::new(), done: Vec::new(), fails: None }
+        let (ends, ghosts, done) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Server { traits, stable: disk.clone(), disk, ends, ghosts, done, fails: None }
     }
 
     pub(super) fn accept(&mut self, connection: u64) {
@@ -73,14 +78,31 @@ impl Server {
         self.ends.insert(connection, end);
     }
 
-    pub(super) fn cut(&mut self, connection: u64) {
-        self.ends.remove(&connection);
+    /// Ends a connection. What it carried may be done until then.
+    pub(super) fn cut(&mut self, connection: u64, until: Instant) {
+        let pending = self.ends.remove(&connection).map(|end| end.pending).unwrap_or_default();
+        self.ghosts.extend(pending.into_iter().map(|(request, data)| (until, request, data)));
+    }
+
+    pub(super) fn pass(&mut self, now: Instant) {
+        self.ghosts.retain(|(until, ..)| now < *until);
+    }
+
+    /// Carries out something that a lost connection carried; gives whether there was anything.
+    pub(super) fn work_late(&mut self, choice: usize) -> bool {
+        if self.ghosts.is_empty() {
+            return false;
+        }
+        let (_, request, data) = self.ghosts.remove(choice % self.ghosts.len());
+        self.carry_out(&request, &data, &mut Vec::new());
+        true
     }
 
     /// All that was not flushed is lost.
     pub(super) fn lose_power(&mut self) {
         self.disk = self.stable.clone();
         self.ends.clear();
+        self.ghosts.clear();
     }
 
     pub(super) fn connections(&self) -> Vec<u64> {

@@ -131,7 +131,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
             data_in_max_bytes: room,
             may_share: u.arbitrary()?,
             piece: if u.ratio(1, 4)? {
-                Some(Piece { from_bytes: u.arbitrary()?, data_out_bytes: u.arbitrary()? })
+                Some(Piece { from_bytes: u.arbitrary()?, medium: u.int_in_range(0..=2)?, data_out_bytes: u.arbitrary()? })
             } else {
                 None
             },

@@ -70,6 +70,11 @@ pub(crate) trait DeviceServer: Debug + Send + Sync {
     /// Puts a medium in, or the one back that was there.
     fn load(&self, medium: Option<Arc<dyn Store>>, unit: &LogicalUnit) -> Result<(), MediumError>;
 
+    /// Which medium is in: another number after each change. What began on another one is not done on this one.
+    fn medium(&self) -> u32 {
+        0
+    }
+
     /// The unit is reset.
     fn reset(&self);
 

@@ -8,7 +8,7 @@ use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::port_groups::AccessState;
 use sanwire_scsi::vpd::page;
 use sanwire_scsi::{
-    AdditionalSense, CommandSet, CommandStandard, Operation, PrimaryCommand, Receipt, Sense, SenseKey, Task, log,
+    AdditionalSense, CommandSet, CommandStandard, Operation, PrimaryCommand, Receipt, Rest, Sense, SenseKey, Task, log,
     operation_code, report,
 };
 use sanwire_store::Geometry;
@@ -186,9 +186,11 @@ impl Beginning<'_> {
         control::inquiry(page, unit, &self.units.port(self.nexus), &self.geometry, piece::transfer_max_bytes(task))
     }
 
-    /// Notes what comes after a part of a command.
+    /// Notes what comes after a part of a command, on the medium of its first part.
     pub(crate) fn part(&self, part: Part) -> Part {
-        part.rest.into_iter().for_each(|rest| self.account.set(Account::Left(rest)));
+        let medium = if part.from_bytes == 0 { Some(self.unit.server().medium()) } else { None };
+        let on_medium = |rest: Rest| Rest { medium: medium.unwrap_or(rest.medium), ..rest };
+        part.rest.into_iter().for_each(|rest| self.account.set(Account::Left(on_medium(rest))));
         part
     }
 }

@@ -70,8 +70,8 @@ pub(crate) enum Account {
 /// Where a command stands while the store works for it.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// Reading; the initiator has room for so much.
-    Read { room_bytes: usize },
+    /// Reading from this medium; the initiator has room for so much.
+    Read { room_bytes: u32, medium: u32 },
     /// Writing; then flushing, if this write must be stable before it is answered.
     Write { flush: bool },
     /// Flushing, the last thing to do.
@@ -219,7 +219,9 @@ impl Execution {
     }
 
     pub(crate) fn resume(mut self, completion: Completion, memory: &Region) -> Progress {
-        self.worker().note(completion.as_ref().err());
+        if self.state.is_of_medium_of(&self.hold.disk) {
+            self.worker().note(completion.as_ref().err());
+        }
         if completion.is_ok() && self.worker_hold().must_settle() {
             // Its store has nothing more to do.
             let request = Request::Flush;
@@ -307,6 +309,11 @@ fn reply(disk: &LogicalUnit, step: Result<Step, Sense>, room_bytes: usize) -> Re
 }
 
 impl State {
+    /// Whether the medium that it reads is the one that is in the unit.
+    fn is_of_medium_of(&self, unit: &LogicalUnit) -> bool {
+        !matches!(self, State::Read { medium, .. } if *medium != unit.server().medium())
+    }
+
     /// Whether each of its requests is for itself: other commands may come between, also those that want blocks undisturbed.
     fn is_by_pieces(&self) -> bool {
         matches!(self, State::Ongoing(ongoing) if ongoing.is_by_pieces())
@@ -331,9 +338,10 @@ impl State {
 
     fn next(self, disk: &LogicalUnit, completion: Completion, memory: &Region) -> Result<Step, Sense> {
         match self {
-            State::Read { room_bytes } => match completion {
+            State::Read { medium, .. } if medium != disk.server().medium() => Err(fault::MEDIUM_CHANGED),
+            State::Read { room_bytes, .. } => match completion {
                 Ok(Outcome::Read(mut frame)) => {
-                    frame.truncate(room_bytes);
+                    frame.truncate(room_bytes as usize);
                     Ok(Step::Data(frame.freeze().into()))
                 }
                 Ok(_) => Err(fault::INTERNAL),

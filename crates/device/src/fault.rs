@@ -12,6 +12,10 @@ pub(crate) const NOT_ACCESSIBLE: Sense =
 
 pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::LBA_OUT_OF_RANGE);
 
+/// What the command is about is not in the unit any more.
+pub(crate) const MEDIUM_CHANGED: Sense =
+    Sense::new(SenseKey::UnitAttention, AdditionalSense::NOT_READY_TO_READY_CHANGE);
+
 /// Sense data for a failed request. Medium errors carry the LBA, unless `block_bytes` is `None`: a flush has no place.
 pub(crate) fn sense(error: &StoreError, block_bytes: Option<u32>) -> Sense {
     let at_lba = |additional| {

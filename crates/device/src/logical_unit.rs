@@ -202,7 +202,13 @@ impl LogicalUnit {
     /// # Errors
     /// [`MediumError`]: it stays out.
     pub fn load(&self, medium: Option<Arc<dyn Store>>) -> Result<(), MediumError> {
-        self.server.load(medium, self)
+        let is_other = medium.is_some();
+        self.server.load(medium, self)?;
+        if is_other {
+            // Nothing is known of its store yet.
+            self.set_gone(false);
+        }
+        Ok(())
     }
 
     pub(crate) fn prevent_removal(&self, nexus: NexusId, is_prevented: bool) {

@@ -3,8 +3,8 @@
 mod events;
 mod tray;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
 use sanwire_scsi::mmc::{self, ConfiguredDrive, Disc, MediaEvent};
@@ -31,6 +31,8 @@ pub(crate) struct Optical {
     tray: Arc<Tray>,
     /// Whether the tray is out. The disc stays on it, and comes back with it.
     is_open: AtomicBool,
+    /// Held while the tray moves: a disc is never changed in one that an initiator closes meanwhile.
+    motion: Mutex<()>,
     events: Events,
 }
 
@@ -39,7 +41,7 @@ impl Optical {
     pub(crate) fn new(disc: Arc<dyn Store>) -> Result<Optical, MediumError> {
         let tray = Arc::new(Tray::default());
         tray.put(disc)?;
-        Ok(Optical { tray, is_open: AtomicBool::new(false), events: Events::default() })
+        Ok(Optical { tray, is_open: AtomicBool::new(false), motion: Mutex::default(), events: Events::default() })
     }
 
     /// What the unit reads from.
@@ -64,17 +66,31 @@ impl Optical {
     }
 
     fn open(&self) {
+        let _moving = self.moving();
         if !self.is_open.swap(true, Ordering::AcqRel) {
             self.events.raise(MediaEvent::Removal);
         }
     }
 
-    fn close(&self, unit: &LogicalUnit) {
+    /// Closes the tray, with another disc on it if there is one.
+    fn close(&self, disc: Option<Arc<dyn Store>>, unit: &LogicalUnit) -> Result<(), MediumError> {
+        let _moving = self.moving();
+        if let Some(disc) = disc {
+            if !self.is_open() {
+                return Err(MediumError::NotEjected);
+            }
+            self.tray.put(disc)?;
+        }
         if self.is_open.swap(false, Ordering::AcqRel) {
             // MMC-6 4.1.6.1: who has closed it is told too.
             unit.nexuses.raise(UnitAttention::MediumChanged, None);
             self.events.raise(MediaEvent::NewMedia);
         }
+        Ok(())
+    }
+
+    fn moving(&self) -> MutexGuard<'_, ()> {
+        self.motion.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// START STOP UNIT (MMC-6 6.45). Nothing turns: starting and stopping are done at once.
@@ -83,7 +99,8 @@ impl Optical {
             return Ok(Step::Good);
         }
         if asked.start {
-            self.close(unit);
+            // What lies on the tray has been in.
+            let _ = self.close(None, unit);
         } else if unit.is_removal_prevented() {
             return Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::MEDIUM_REMOVAL_PREVENTED));
         } else {
@@ -222,14 +239,11 @@ impl DeviceServer for Optical {
     }
 
     fn load(&self, disc: Option<Arc<dyn Store>>, unit: &LogicalUnit) -> Result<(), MediumError> {
-        if let Some(disc) = disc {
-            if !self.is_open() {
-                return Err(MediumError::NotEjected);
-            }
-            self.tray.put(disc)?;
-        }
-        self.close(unit);
-        Ok(())
+        self.close(disc, unit)
+    }
+
+    fn medium(&self) -> u32 {
+        self.tray.changes()
     }
 
     fn reset(&self) {}

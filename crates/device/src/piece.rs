@@ -87,8 +87,9 @@ impl Part {
             // There is no such piece.
             return Err(length_error(task));
         }
+        let medium = task.piece.map_or(0, |piece| piece.medium);
         let (first, blocks) = (from / block_bytes, (to - from) / block_bytes);
-        let rest = (to < end).then_some(Rest { from_bytes: to as u32, end_bytes: end as u32 });
+        let rest = (to < end).then_some(Rest { from_bytes: to as u32, end_bytes: end as u32, medium });
         let extent = Extent { lba: extent.lba + first as u64, blocks: blocks as u32 };
         Ok(Part { extent, from_bytes: from as u32, rest })
     }

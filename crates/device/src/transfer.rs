@@ -6,6 +6,7 @@ use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Geometry, Request};
 
 use crate::execution::State;
+use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::piece::memory_max_bytes;
 use crate::step::{Range, Refusal, Step, frame, length_error, take_data, written_bytes};
@@ -17,6 +18,10 @@ pub(crate) fn read(
     task: &Task,
     memory: &Region,
 ) -> Result<Step, Refusal> {
+    let medium = disk.server().medium();
+    if task.piece.is_some_and(|piece| piece.from_bytes > 0 && piece.medium != medium) {
+        return Err(fault::MEDIUM_CHANGED.into());
+    }
     let range = Range::of(extent, geometry)?;
     let length = range.length_within(memory_max_bytes(task), task)?;
     let room_bytes = length.min(task.data_in_max_bytes as usize);
@@ -34,7 +39,7 @@ pub(crate) fn read(
     }
     let buffer = frame(memory, whole_blocks)?;
     let request = Request::Read { offset_bytes: range.offset_bytes, buffer };
-    Ok(Step::Store(State::Read { room_bytes }, request))
+    Ok(Step::Store(State::Read { room_bytes: room_bytes as u32, medium }, request))
 }
 
 pub(crate) fn write(

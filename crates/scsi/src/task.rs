@@ -136,6 +136,8 @@ impl Task {
 pub struct Piece {
     /// Where it begins in the data of the command: what is before is done. Zero for a command that begins.
     pub from_bytes: u32,
+    /// The medium that the pieces before were of: their [`Rest::medium`].
+    pub medium: u32,
     /// How much data the initiator sends with all pieces together.
     pub data_out_bytes: u32,
 }
@@ -147,6 +149,8 @@ pub struct Rest {
     pub from_bytes: u32,
     /// Where the last one ends.
     pub end_bytes: u32,
+    /// Which medium of the unit the command works on: [`Piece::medium`].
+    pub medium: u32,
 }
 
 /// What became of a [`Task`].

@@ -1,6 +1,7 @@
 //! The tray of a drive: a store that holds the disc in it, whichever that is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use arc_swap::ArcSwapOption;
 use sanwire_buffer::Slices;
@@ -9,10 +10,12 @@ use sanwire_store::{CompletionQueue, Geometry, Outcome, Request, Space, Started,
 
 use crate::logical_unit::MediumError;
 
-/// What a disc is read from. Requests that have begun end on the disc on which they began.
+/// What a disc is read from. Requests that have begun end on the disc on which they began; who has given them learns by
+/// [`Tray::changes`] that it was another one.
 #[derive(Default, Debug)]
 pub(crate) struct Tray {
     disc: ArcSwapOption<Arc<dyn Store>>,
+    changes: AtomicU32,
 }
 
 impl Tray {
@@ -20,7 +23,14 @@ impl Tray {
     pub(super) fn put(&self, disc: Arc<dyn Store>) -> Result<(), MediumError> {
         check(&disc)?;
         self.disc.store(Some(Arc::new(disc)));
+        // Counted last: whoever sees this number has no part of the disc before.
+        self.changes.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// How often a disc was put in.
+    pub(super) fn changes(&self) -> u32 {
+        self.changes.load(Ordering::Acquire)
     }
 
     fn disc(&self) -> Option<Arc<dyn Store>> {

@@ -2,16 +2,17 @@ use std::sync::Arc;
 
 use sanwire_core::DeviceType;
 use sanwire_scsi::mode::ModeData;
-use sanwire_scsi::{AdditionalSense, Identity, ModeForm, Sense, SenseKey, StandardInquiry, Status, build};
-use sanwire_store::Geometry;
+use sanwire_scsi::{AdditionalSense, Identity, ModeForm, Piece, Sense, SenseKey, StandardInquiry, Status, Task, build};
+use sanwire_store::{ErrorKind, Geometry, blocking};
 
-use crate::testing::{NEXUS, OTHER, SMALL, TestStore, UUID, World, lun, sense};
-use crate::{LogicalUnit, MediumError, UnitError, UnitOptions};
+use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, sense, task};
+use crate::{LogicalUnit, MediumError, Progress, UnitError, UnitOptions};
 
 const EJECT: [u8; 6] = [0x1b, 0, 0, 0, 2, 0];
 const LOAD: [u8; 6] = [0x1b, 0, 0, 0, 3, 0];
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
 const READ_CAPACITY: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const CHANGED: Sense = Sense::new(SenseKey::UnitAttention, AdditionalSense::NOT_READY_TO_READY_CHANGE);
 const TRAY_OPEN: Sense = Sense::new(SenseKey::NotReady, AdditionalSense::MEDIUM_NOT_PRESENT_TRAY_OPEN);
 
 fn image(length_bytes: u64) -> Arc<TestStore> {
@@ -25,11 +26,23 @@ fn drive(image: Arc<TestStore>) -> Result<LogicalUnit, UnitError> {
 
 /// A drive with a disc of 512 blocks, the first of which has this byte.
 fn world(byte: u8) -> World {
-    let world = World::small();
+    world_of(SMALL.length_bytes, byte)
+}
+
+fn world_of(length_bytes: u64, byte: u8) -> World {
+    let world = World::new(Geometry { length_bytes, ..SMALL }, true);
     world.store.set_byte(0, byte);
     world.units.remove(lun(0)).unwrap();
     world.units.add(lun(0), drive(world.store.clone()).unwrap()).unwrap();
     world
+}
+
+/// Another disc comes in, whoever has locked the tray.
+fn change_disc(world: &World, length_bytes: u64) -> Arc<TestStore> {
+    let (unit, disc) = (world.units.get(lun(0)).unwrap(), image(length_bytes));
+    unit.eject(true).unwrap();
+    unit.load(Some(disc.clone())).unwrap();
+    disc
 }
 
 fn read(blocks: u8) -> [u8; 10] {
@@ -126,8 +139,7 @@ fn a_disc_is_ejected_changed_and_found() {
     unit.load(Some(second)).unwrap();
     assert_eq!(event(&world), (2, 2), "told whatever attention is pending");
     for nexus in [NEXUS, OTHER] {
-        let changed = Sense::new(SenseKey::UnitAttention, AdditionalSense::NOT_READY_TO_READY_CHANGE);
-        assert_eq!(sense(&world.run(nexus, READ_CAPACITY, &[])), changed);
+        assert_eq!(sense(&world.run(nexus, READ_CAPACITY, &[])), CHANGED);
     }
     assert_eq!(world.good(READ_CAPACITY, &[]), [0, 0, 0, 1, 0, 0, 8, 0]);
     assert_eq!(world.good(read(1), &[])[0], 2);
@@ -167,4 +179,76 @@ fn images_of_any_length_behave() {
     assert_eq!((world.bad(TEST_UNIT_READY, &[]), world.bad(read(1), &[])), (empty, empty), "cut away under the drive");
     let coarse = TestStore::new(Geometry { block_bytes: 4096, ..SMALL });
     assert_eq!(drive(coarse).unwrap_err(), UnitError::Medium(MediumError::BlockSize(4096)));
+}
+
+/// Its data may come after its initiator has heard of the other disc, and would be taken for that one's.
+#[test]
+fn a_read_that_was_under_way_when_the_disc_was_changed_fails() {
+    for is_read_before in [true, false] {
+        let world = world(1);
+        let Progress::Store(execution, request) = world.begin(NEXUS, task(read(1), &[])) else { panic!("it reads") };
+        let reply = if is_read_before {
+            let completion = blocking::run(&**execution.store(), request);
+            change_disc(&world, 4096);
+            world.finish(world.units.resume(execution, completion, &world.memory))
+        } else {
+            change_disc(&world, 4096);
+            world.finish(Progress::Store(execution, request))
+        };
+        assert_eq!(sense(&reply), CHANGED, "{is_read_before}");
+    }
+}
+
+#[test]
+fn a_long_read_is_of_one_disc() {
+    const LONG: u64 = 4 << 20;
+    let world = world_of(LONG, 1);
+    let blocks = (LONG / 2048) as u16;
+    let [high, low] = blocks.to_be_bytes();
+    let piece = |from_bytes, medium| {
+        let piece = Some(Piece { from_bytes, medium, data_out_bytes: 0 });
+        let cdb = [0x28, 0, 0, 0, 0, 0, 0, high, low, 0];
+        world.run_task(NEXUS, Task { piece, data_in_max_bytes: LONG as u32, ..task(cdb, &[]) })
+    };
+    let first = piece(0, 0);
+    let rest = first.rest.expect("it goes in pieces");
+    assert_eq!(first.status, Status::Good);
+    let second = piece(rest.from_bytes, rest.medium);
+    let further = second.rest.expect("there is more");
+    change_disc(&world, LONG);
+    assert_eq!(sense(&piece(further.from_bytes, further.medium)), CHANGED);
+    assert_eq!(piece(0, 0).status, Status::Good, "what begins now");
+}
+
+#[test]
+fn a_disc_on_a_store_that_works_comes_after_one_whose_store_is_gone() {
+    let world = world(1);
+    world.store.fail(Op::Read, ErrorKind::Gone);
+    let late = world.begin(NEXUS, task(read(1), &[]));
+    world.bad(read(1), &[]);
+    let gone = AdditionalSense::NOT_READY_MANUAL_INTERVENTION_REQUIRED;
+    assert_eq!(world.bad(TEST_UNIT_READY, &[]).additional, gone);
+    change_disc(&world, 4096);
+    world.good(TEST_UNIT_READY, &[]);
+    let Progress::Store(execution, request) = late else { panic!("it reads") };
+    let gone = blocking::run(&*world.store, request);
+    world.finish(world.units.resume(execution, gone, &world.memory));
+    world.good(TEST_UNIT_READY, &[]);
+}
+
+#[test]
+fn who_is_asked_to_let_go_hears_of_the_disc_that_has_come_before_too() {
+    let world = world(1);
+    world.establish(NEXUS);
+    assert_eq!(event(&world), (0, 2));
+    change_disc(&world, 4096);
+    drop(world.run(NEXUS, TEST_UNIT_READY, &[]));
+    drop(world.run(NEXUS, TEST_UNIT_READY, &[]));
+    world.good([0x1e, 0, 0, 0, 1, 0], &[]);
+    let unit = world.units.get(lun(0)).unwrap();
+    assert_eq!(unit.eject(false), Err(MediumError::Prevented));
+    assert_eq!([event(&world), event(&world), event(&world)], [(2, 2), (1, 2), (0, 2)]);
+    assert_eq!(unit.eject(false), Err(MediumError::Prevented));
+    unit.eject(true).unwrap();
+    assert_eq!([event(&world), event(&world)], [(3, 1), (0, 1)], "it is out already");
 }

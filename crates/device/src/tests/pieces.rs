@@ -19,7 +19,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
 
 /// The task of a command over a wire that can carry its data in pieces.
 fn long(cdb: Cdb, from_bytes: u32, data: &[u8], data_out_bytes: usize) -> Task {
-    let piece = Some(Piece { from_bytes, data_out_bytes: data_out_bytes as u32 });
+    let piece = Some(Piece { from_bytes, medium: 0, data_out_bytes: data_out_bytes as u32 });
     Task { data_in_max_bytes: LONG_TRANSFER_MAX_BYTES as u32, tells_residual: true, piece, ..task(cdb, data) }
 }
 
@@ -130,7 +130,7 @@ fn a_further_piece_is_of_a_command_that_has_begun() {
         world.run(NEXUS, [0; 6], &[]);
     }
     let begun = world.run_task(NEXUS, long(write, 0, &data[..PIECE_BYTES], data.len()));
-    assert_eq!(begun.rest, Some(Rest { from_bytes: PIECE_BYTES as u32, end_bytes: 2 << 20 }));
+    assert_eq!(begun.rest, Some(Rest { from_bytes: PIECE_BYTES as u32, end_bytes: 2 << 20, medium: 0 }));
     // Others may have reserved the unit and changed its modes meanwhile: that is for commands that come after.
     assert_eq!(world.run(OTHER, [0x16, 0, 0, 0, 0, 0], &[]).status, Status::CheckCondition, "an attention");
     while world.run(OTHER, [0x16, 0, 0, 0, 0, 0], &[]).status != Status::Good {}

@@ -100,7 +100,7 @@ fn a_long_read_goes_in_pieces_of_shares() {
     let world = world();
     let (mut found, mut from_bytes) = (Vec::new(), 0);
     loop {
-        let piece = Some(Piece { from_bytes, data_out_bytes: 0 });
+        let piece = Some(Piece { from_bytes, medium: 0, data_out_bytes: 0 });
         let reply = world.run_task(NEXUS, Task { piece, ..read(4096, LONG_TRANSFER_MAX_BYTES) });
         let rest = reply.rest;
         assert_eq!(reply.data_in.as_ref().map(|data| (data.len(), data.heap_bytes())), Some((PIECE_BYTES, 0)));

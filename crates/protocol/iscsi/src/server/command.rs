@@ -173,7 +173,7 @@ impl Session {
         command.phase = Phase::Executing;
         let own = self.connections.iter_mut().find(|connection| connection.id == command.connection);
         let may_share = own.is_some_and(Connection::may_share);
-        let from_bytes = command.rest.map_or(0, |rest| rest.from_bytes);
+        let (from_bytes, medium) = command.rest.map_or((0, 0), |rest| (rest.from_bytes, rest.medium));
         let task = Task {
             lun: Lun::from_wire(command.lun),
             cdb: command.cdb,
@@ -184,7 +184,7 @@ impl Session {
             data_in_max_bytes: shared.config.transfer_max_bytes,
             may_share,
             receipts: command.receipts,
-            piece: Some(Piece { from_bytes, data_out_bytes: command.write_bytes }),
+            piece: Some(Piece { from_bytes, medium, data_out_bytes: command.write_bytes }),
         };
         shared.events.push_back(ServerEvent::Command { handle: CommandHandle { nexus, number }, target, task });
     }

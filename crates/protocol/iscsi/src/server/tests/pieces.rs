@@ -26,7 +26,7 @@ fn long(session: SessionParameters) -> World {
 }
 
 fn rest(from_bytes: u32, end_bytes: u32) -> Option<Rest> {
-    (from_bytes < end_bytes).then_some(Rest { from_bytes, end_bytes })
+    (from_bytes < end_bytes).then_some(Rest { from_bytes, end_bytes, medium: 0 })
 }
 
 impl World {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sanwire_buffer::Frame;
 use sanwire_scsi::report::{LbaRun, parse_lba_status};
-use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Status};
+use sanwire_scsi::{AdditionalSense, Information, Sense, SenseKey, Status};
 
 pub(crate) use self::request::{CdbSize, Limits, Progress, Request, Task};
 use crate::driver::VolumeId;
@@ -173,10 +173,19 @@ fn failure(again: &Again, sense: &Sense) -> VolumeError {
             AdditionalSense::INVALID_FIELD_IN_CDB | AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST,
         ) if again.request.is_range() => VolumeError::Unsupported,
         (SenseKey::MediumError | SenseKey::HardwareError | SenseKey::NotReady, _) => {
-            VolumeError::Medium { offset_bytes: again.part().offset_bytes(), sense: sense.to_string().into() }
+            VolumeError::Medium { offset_bytes: failed_at(&again.part(), sense), sense: sense.to_string().into() }
         }
         _ => VolumeError::Protocol { what: sense.to_string().into() },
     }
+}
+
+/// The block that the device points at, or else the first that it was asked for, in bytes.
+fn failed_at(part: &Request, sense: &Sense) -> u64 {
+    let told = match sense.information {
+        Some(Information::Place(lba)) => lba.checked_sub(part.lba).filter(|ahead| *ahead < part.blocks),
+        _ => None,
+    };
+    part.offset_bytes() + told.unwrap_or(0) * u64::from(part.block_bytes)
 }
 
 fn unexpected(what: &str) -> VolumeError {
@@ -207,6 +216,26 @@ mod tests {
         assert_eq!(refused(OpKind::Discard { offset_bytes: 512, length_bytes: 4096 }, list), VolumeError::Unsupported);
         let flush = refused(OpKind::Flush, AdditionalSense::INVALID_FIELD_IN_CDB);
         assert!(matches!(flush, VolumeError::Protocol { .. }), "{flush}");
+    }
+
+    #[test]
+    fn an_error_of_the_medium_has_the_place_that_the_device_points_at() {
+        let failed_at = |sense: Sense| {
+            let kind = OpKind::Read { offset_bytes: 8 * 512, buffer: Frame::zeroed(16 * 512).unwrap() };
+            let (mut again, data_in) = Again::new(VolumeId::default(), CdbSize::Sixteen, 512, kind);
+            again.cut(Limits { transfer_max_bytes: 1 << 20, range_max_bytes: 1 << 20 }, data_in);
+            let answer = Answer { status: Status::CheckCondition, sense: sense.to_fixed() };
+            match verdict(&again, &answer, None, 0) {
+                Verdict::Tell(Err(VolumeError::Medium { offset_bytes, .. })) => offset_bytes / 512,
+                _ => panic!("not an error of the medium"),
+            }
+        };
+        let unreadable = Sense::new(SenseKey::MediumError, AdditionalSense::UNRECOVERED_READ_ERROR);
+        assert_eq!(failed_at(unreadable.with_information(11)), 11);
+        assert_eq!(
+            [unreadable, unreadable.with_information(7), unreadable.with_information(24)].map(failed_at),
+            [8; 3]
+        );
     }
 
     #[test]

@@ -40,7 +40,10 @@ pub use operation::{
     CommandSet, CommandStandard, Features, Operation, code as operation_code, goes_in_pieces, length_field,
 };
 pub use receipt::{Receipt, Receipts};
-pub use sense::{AdditionalSense, FIXED_BYTES, FailedSegment, FieldPointer, Sense, SenseKey};
+pub use sense::{
+    AdditionalSense, AtaStatus, FIXED_BYTES, FailedSegment, FieldPointer, Information, OtherProgress, Sense, SenseKey,
+    StreamFlags,
+};
 pub use task::{Cdb, Piece, Reply, Rest, Status, Task};
 pub use unmap::{UnmapList, unmap_parameters};
 pub use vpd::{DeviceIdentification, Identity};

@@ -1,15 +1,16 @@
 //! Sense data: what is the matter (SPC-5 4.5).
 
 mod additional;
+mod ata;
+mod descriptor;
+mod fixed;
+mod specific;
 
 pub use additional::AdditionalSense;
+pub use ata::AtaStatus;
+pub use fixed::FIXED_BYTES;
 
 use std::fmt;
-
-use crate::bytes::{put, u16_at, u32_at, u64_at};
-
-/// The length of the fixed format as built here, in bytes.
-pub const FIXED_BYTES: usize = 18;
 
 /// Sense keys (SPC-5 4.5.6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -94,6 +95,66 @@ pub struct FailedSegment {
     pub byte: Option<u16>,
 }
 
+/// The INFORMATION field (SPC-5 4.5.2.2), where it is valid.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Information {
+    /// Where: an LBA, or a byte offset for MISCOMPARE.
+    Place(u64),
+    /// Of a sequential-access device (SSC-5 4.2.10): what was asked for less what was done, in bytes or blocks; negative, in two's
+    /// complement, where the block was longer than what was asked for.
+    Residue(i64),
+}
+
+/// The bits that devices with a stream of blocks set (SPC-5 4.5.2.5.1): tapes, first of all.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct StreamFlags {
+    /// The command has met a filemark or setmark.
+    pub filemark: bool,
+    /// The medium, or the partition, begins or ends here, or will soon (EOM).
+    pub end_of_medium: bool,
+    /// The block has another length than was asked for (ILI).
+    pub incorrect_length: bool,
+}
+
+impl StreamFlags {
+    const FILEMARK: u8 = 0x80;
+    const END_OF_MEDIUM: u8 = 0x40;
+    const INCORRECT_LENGTH: u8 = 0x20;
+
+    fn to_bits(self) -> u8 {
+        let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        bit(self.filemark, Self::FILEMARK)
+            | bit(self.end_of_medium, Self::END_OF_MEDIUM)
+            | bit(self.incorrect_length, Self::INCORRECT_LENGTH)
+    }
+
+    fn from_bits(bits: u8) -> Self {
+        StreamFlags {
+            filemark: bits & Self::FILEMARK != 0,
+            end_of_medium: bits & Self::END_OF_MEDIUM != 0,
+            incorrect_length: bits & Self::INCORRECT_LENGTH != 0,
+        }
+    }
+}
+
+/// How far another long command of the unit has come (SPC-5 4.5.2.9). Only the descriptor format tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct OtherProgress {
+    /// The key with which that command's progress is told.
+    pub key: SenseKey,
+    /// The condition with which it is told.
+    pub additional: AdditionalSense,
+    /// In parts of 65,536.
+    pub progress: u16,
+}
+
+/// Which devices wrote the sense data that is read: they mean different things by INFORMATION.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Meaning {
+    Place,
+    Residue,
+}
+
 /// The meaning of sense data, in either format.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sense {
@@ -101,14 +162,20 @@ pub struct Sense {
     pub key: SenseKey,
     /// The condition.
     pub additional: AdditionalSense,
-    /// The INFORMATION field, when valid: an LBA, or a byte offset for MISCOMPARE.
-    pub information: Option<u64>,
+    /// Where, or how much is left.
+    pub information: Option<Information>,
+    /// What the command has met in a stream of blocks.
+    pub stream: StreamFlags,
     /// The field in error, for ILLEGAL REQUEST.
     pub field: Option<FieldPointer>,
     /// The segment in error, for COPY ABORTED.
     pub segment: Option<FailedSegment>,
-    /// How far a long command has come, in parts of 65,536, for NOT READY.
+    /// How far a long command has come, in parts of 65,536, for NOT READY and NO SENSE.
     pub progress: Option<u16>,
+    /// How far another one has come.
+    pub other_progress: Option<OtherProgress>,
+    /// The registers of an ATA device behind the unit. The fixed format has no INFORMATION besides.
+    pub ata: Option<AtaStatus>,
     /// Whether it tells of an earlier command than the one it ends.
     pub is_deferred: bool,
 }
@@ -117,7 +184,18 @@ impl Sense {
     /// The condition alone.
     #[must_use]
     pub const fn new(key: SenseKey, additional: AdditionalSense) -> Self {
-        Sense { key, additional, information: None, field: None, segment: None, progress: None, is_deferred: false }
+        Sense {
+            key,
+            additional,
+            information: None,
+            stream: StreamFlags { filemark: false, end_of_medium: false, incorrect_length: false },
+            field: None,
+            segment: None,
+            progress: None,
+            other_progress: None,
+            ata: None,
+            is_deferred: false,
+        }
     }
 
     /// ILLEGAL REQUEST, INVALID FIELD IN CDB at `byte` (and its `bit`, unless the field fills whole bytes).
@@ -136,11 +214,33 @@ impl Sense {
         sense
     }
 
-    /// The same with an INFORMATION field.
+    /// The same with an INFORMATION field that says where.
     #[must_use]
-    pub const fn with_information(mut self, information: u64) -> Self {
-        self.information = Some(information);
+    pub const fn with_information(mut self, place: u64) -> Self {
+        self.information = Some(Information::Place(place));
         self
+    }
+
+    /// The same with an INFORMATION field that says how much is left: see [`Information::Residue`].
+    #[must_use]
+    pub const fn with_residue(mut self, residue: i64) -> Self {
+        self.information = Some(Information::Residue(residue));
+        self
+    }
+
+    /// The same with what the command has met in a stream of blocks.
+    #[must_use]
+    pub const fn with_stream(mut self, stream: StreamFlags) -> Self {
+        self.stream = stream;
+        self
+    }
+
+    /// What ATA PASS-THROUGH with CK_COND answers (SAT-4 12.2.5): the registers, as an error that was recovered from.
+    #[must_use]
+    pub const fn of_ata(status: AtaStatus) -> Self {
+        let mut sense = Self::new(SenseKey::RecoveredError, AdditionalSense::ATA_PASS_THROUGH_INFORMATION_AVAILABLE);
+        sense.ata = Some(status);
+        sense
     }
 
     /// COPY ABORTED in this segment.
@@ -158,79 +258,23 @@ impl Sense {
         self
     }
 
-    /// Fixed format (SPC-5 4.5.3). An INFORMATION value above 32 bits is left out, as the standard says.
-    #[must_use]
-    pub fn to_fixed(&self) -> Vec<u8> {
-        let mut bytes = vec![0; FIXED_BYTES];
-        bytes[0] = 0x70 | u8::from(self.is_deferred);
-        bytes[2] = self.key as u8;
-        if let Some(information) = self.information.and_then(|value| u32::try_from(value).ok()) {
-            bytes[0] |= 0x80;
-            put(&mut bytes, 3, information.to_be_bytes());
-        }
-        bytes[7] = (FIXED_BYTES - 8) as u8;
-        if let Some(segment) = self.segment {
-            put(&mut bytes, 8, u32::from(segment.number).to_be_bytes());
-        }
-        bytes[12] = self.additional.code;
-        bytes[13] = self.additional.qualifier;
-        if let Some(specific) = self.key_specific() {
-            put(&mut bytes, 15, specific);
-        }
-        bytes
-    }
-
-    /// Descriptor format (SPC-5 4.5.2).
-    #[must_use]
-    pub fn to_descriptor(&self) -> Vec<u8> {
-        let code = 0x72 | u8::from(self.is_deferred);
-        let mut bytes = vec![code, self.key as u8, self.additional.code, self.additional.qualifier, 0, 0, 0, 0];
-        if let Some(information) = self.information {
-            bytes.extend([0x00, 0x0a, 0x80, 0x00]);
-            bytes.extend(information.to_be_bytes());
-        }
-        if let Some(segment) = self.segment {
-            bytes.extend([0x01, 0x0a, 0x00, 0x00]);
-            bytes.extend(u64::from(segment.number).to_be_bytes());
-        }
-        if let Some(specific) = self.key_specific() {
-            bytes.extend([0x02, 0x06, 0x00, 0x00]);
-            bytes.extend(specific);
-            bytes.push(0);
-        }
-        bytes[7] = (bytes.len() - 8) as u8;
-        bytes
-    }
-
-    /// The sense key specific bytes (SPC-5 4.5.2.4), when there is something to say.
-    fn key_specific(&self) -> Option<[u8; 3]> {
-        let progress = || self.progress.map(u16::to_be_bytes).map(|[high, low]| [0x80, high, low]);
-        let in_segment = || self.segment?.byte.map(u16::to_be_bytes).map(|[high, low]| [0xa0, high, low]);
-        self.field.map(field_to_wire).or_else(in_segment).or_else(progress)
-    }
-
-    fn set_key_specific(&mut self, bytes: &[u8]) {
-        self.field = field_from_wire(self.key, bytes);
-        self.progress = progress_from_wire(self.key, bytes);
-        if let Some(segment) = &mut self.segment {
-            segment.byte = segment_byte_from_wire(bytes);
-        }
-    }
-
-    /// The command-specific information: of copies, the segment.
-    fn set_command_specific(&mut self, number: Option<u16>) {
-        if self.key == SenseKey::CopyAborted {
-            self.segment = number.map(|number| FailedSegment { number, byte: None });
-        }
-    }
-
-    /// Reads either format; `None` when it is neither, has a reserved key or ends before key and code.
+    /// Reads either format; `None` when it is neither, has a reserved key or ends before key and code. INFORMATION is taken for a place.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Sense> {
+        Self::read(bytes, Meaning::Place)
+    }
+
+    /// The same of a sequential-access device: INFORMATION is a residue.
+    #[must_use]
+    pub fn parse_of_stream(bytes: &[u8]) -> Option<Sense> {
+        Self::read(bytes, Meaning::Residue)
+    }
+
+    fn read(bytes: &[u8], meaning: Meaning) -> Option<Sense> {
         let code = bytes.first()? & 0x7f;
         let mut sense = match code {
-            0x70 | 0x71 => parse_fixed(bytes)?,
-            0x72 | 0x73 => parse_descriptor(bytes)?,
+            0x70 | 0x71 => fixed::parse(bytes, meaning)?,
+            0x72 | 0x73 => descriptor::parse(bytes, meaning)?,
             _ => return None,
         };
         sense.is_deferred = code & 1 != 0;
@@ -263,9 +307,18 @@ impl fmt::Display for SenseKey {
 impl fmt::Display for Sense {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.key, self.additional)?;
-        if let Some(information) = self.information {
-            let what = if self.key == SenseKey::Miscompare { "byte" } else { "block" };
-            write!(f, " at {what} {information}")?;
+        match self.information {
+            Some(Information::Place(at)) if self.key == SenseKey::Miscompare => write!(f, " at byte {at}")?,
+            Some(Information::Place(at)) => write!(f, " at block {at}")?,
+            Some(Information::Residue(left)) => write!(f, ", {left} left")?,
+            None => {}
+        }
+        for (is_set, words) in [
+            (self.stream.filemark, ", at a filemark"),
+            (self.stream.end_of_medium, ", at the end of the medium"),
+            (self.stream.incorrect_length, ", with a block of another length"),
+        ] {
+            f.write_str(if is_set { words } else { "" })?;
         }
         if let Some(FieldPointer { in_cdb, byte, .. }) = self.field {
             write!(f, " in byte {byte} of the {}", if in_cdb { "CDB" } else { "parameter list" })?;
@@ -273,70 +326,11 @@ impl fmt::Display for Sense {
         if let Some(segment) = self.segment {
             write!(f, " in segment {}", segment.number)?;
         }
+        if let Some(ata) = self.ata {
+            write!(f, ", ATA status {:02x}h, error {:02x}h", ata.status, ata.error)?;
+        }
         Ok(())
     }
-}
-
-fn parse_fixed(bytes: &[u8]) -> Option<Sense> {
-    let key = SenseKey::from_code(bytes.get(2)? & 0x0f)?;
-    // Devices may end early: what is past the additional length is zero.
-    let end = bytes.get(7).map_or(bytes.len(), |&more| (8 + usize::from(more)).min(bytes.len()));
-    let bytes = &bytes[..end];
-    let byte = |at: usize| bytes.get(at).copied().unwrap_or(0);
-    let mut sense = Sense::new(key, AdditionalSense { code: byte(12), qualifier: byte(13) });
-    if byte(0) & 0x80 != 0 {
-        sense.information = u32_at(bytes, 3).map(u64::from);
-    }
-    sense.set_command_specific(u16_at(bytes, 10));
-    if let Some(specific) = bytes.get(15..18) {
-        sense.set_key_specific(specific);
-    }
-    Some(sense)
-}
-
-fn parse_descriptor(bytes: &[u8]) -> Option<Sense> {
-    let key = SenseKey::from_code(bytes.get(1)? & 0x0f)?;
-    let mut sense = Sense::new(key, AdditionalSense { code: *bytes.get(2)?, qualifier: *bytes.get(3)? });
-    let more = usize::from(bytes.get(7).copied().unwrap_or(0));
-    let mut rest = bytes.get(8..).unwrap_or(&[]);
-    rest = &rest[..more.min(rest.len())];
-    while let [kind, length, after @ ..] = rest {
-        let Some(body) = after.get(..usize::from(*length)) else { break };
-        match kind {
-            0x00 if body.first().is_some_and(|flags| flags & 0x80 != 0) => sense.information = u64_at(body, 2),
-            0x01 => sense.set_command_specific(u16_at(body, 8)),
-            0x02 => sense.set_key_specific(body.get(2..5).unwrap_or(&[])),
-            _ => {}
-        }
-        rest = &after[usize::from(*length)..];
-    }
-    Some(sense)
-}
-
-fn field_to_wire(field: FieldPointer) -> [u8; 3] {
-    let in_cdb = if field.in_cdb { 0x40 } else { 0 };
-    let bit = field.bit.map_or(0, |bit| 0x08 | (bit & 0x07));
-    let [high, low] = field.byte.to_be_bytes();
-    [0x80 | in_cdb | bit, high, low]
-}
-
-fn field_from_wire(key: SenseKey, bytes: &[u8]) -> Option<FieldPointer> {
-    let flags = *bytes.first()?;
-    if key != SenseKey::IllegalRequest || flags & 0x80 == 0 {
-        return None;
-    }
-    let bit = (flags & 0x08 != 0).then_some(flags & 0x07);
-    Some(FieldPointer { in_cdb: flags & 0x40 != 0, byte: u16_at(bytes, 1)?, bit })
-}
-
-/// The segment pointer, when it counts from the segment's descriptor (SD).
-fn segment_byte_from_wire(bytes: &[u8]) -> Option<u16> {
-    u16_at(bytes, 1).filter(|_| bytes.first().is_some_and(|flags| flags & 0xa0 == 0xa0))
-}
-
-fn progress_from_wire(key: SenseKey, bytes: &[u8]) -> Option<u16> {
-    let is_valid = matches!(key, SenseKey::NotReady | SenseKey::NoSense) && bytes.first()? & 0x80 != 0;
-    u16_at(bytes, 1).filter(|_| is_valid)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 use sanwire_buffer::Slices;
 use sanwire_core::limits::{HYPERSCSI_TRANSFER_MAX_BYTES, LONG_TRANSFER_MAX_BYTES, PIECE_BYTES};
 use sanwire_scsi::{
-    AdditionalSense, Cdb, Extent, Piece, Reply, Rest, Sense, SenseKey, Status, Task, build, vpd::BlockLimits,
+    AdditionalSense, Cdb, Extent, Information, Piece, Reply, Rest, Sense, SenseKey, Status, Task, build,
+    vpd::BlockLimits,
 };
 use sanwire_store::{ErrorKind, Geometry};
 
@@ -168,7 +169,7 @@ fn verification_goes_in_pieces_too() {
     let place = (2 << 20) + 77;
     world.store.set_byte(place, data[place] ^ 1);
     let differs = sense(&run(&world, verify, &data).1);
-    assert_eq!((differs.key, differs.information), (SenseKey::Miscompare, Some(place as u64)));
+    assert_eq!((differs.key, differs.information), (SenseKey::Miscompare, Some(Information::Place(place as u64))));
     // What is short of data is not verified.
     assert_eq!(run(&world, verify, &data[..data.len() - 512]).1.status, Status::CheckCondition);
 }

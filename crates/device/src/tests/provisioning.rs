@@ -1,4 +1,4 @@
-use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, Status, build, unmap_parameters};
+use sanwire_scsi::{AdditionalSense, Extent, Information, Sense, SenseKey, Status, build, unmap_parameters};
 use sanwire_store::{ErrorKind, Geometry, blocking};
 
 use crate::Progress;
@@ -97,7 +97,7 @@ fn unmap_is_a_request_not_an_order() {
     assert_eq!(unmap(&world, &[extent(1, 2)]), Ok(()));
     world.store.fail(Op::Discard, ErrorKind::Unwritable);
     let failed = unmap(&world, &[extent(1, 2)]).unwrap_err();
-    assert_eq!((failed.key, failed.information), (SenseKey::MediumError, Some(1)));
+    assert_eq!((failed.key, failed.information), (SenseKey::MediumError, Some(Information::Place(1))));
 }
 
 #[test]

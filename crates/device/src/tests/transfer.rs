@@ -1,6 +1,6 @@
 use sanwire_buffer::Region;
 use sanwire_core::Instant;
-use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, Task, build};
+use sanwire_scsi::{AdditionalSense, Cdb, Extent, Information, Sense, SenseKey, Status, Task, build};
 use sanwire_store::{ErrorKind, Geometry};
 
 use crate::Progress;
@@ -135,7 +135,7 @@ fn store_errors_become_sense_data() {
         (ErrorKind::Unsupported, HardwareError, A::INTERNAL_TARGET_FAILURE, false),
         (ErrorKind::Other, HardwareError, A::INTERNAL_TARGET_FAILURE, false),
     ] {
-        let expected = Sense { information: has_lba.then_some(7), ..Sense::new(key, additional) };
+        let expected = Sense { information: has_lba.then_some(Information::Place(7)), ..Sense::new(key, additional) };
         world.store.fail(Op::Write, kind);
         assert_eq!(world.bad(build::write_16(extent(7, 1), false), &pattern(1)), expected);
         world.store.fail(Op::Read, kind);
@@ -221,7 +221,7 @@ fn verify_compares_on_demand() {
     world.store.set_byte(8 * 512 + 1025, 0);
     assert_eq!(world.bad(verify(0x06), &data[..512]), miscompare.with_information(1025), "one block for all");
     world.store.fail(Op::Read, ErrorKind::Unreadable);
-    assert_eq!(world.bad(verify(0x00), &[]).information, Some(8));
+    assert_eq!(world.bad(verify(0x00), &[]).information, Some(Information::Place(8)));
     assert_eq!(world.memory.free_bytes(), world.memory.length_bytes());
 }
 

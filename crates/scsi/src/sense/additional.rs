@@ -33,7 +33,10 @@ macro_rules! additional_sense {
 
 additional_sense! {
     NONE = 0x00 0x00 "No additional sense information";
+    FILEMARK_DETECTED = 0x00 0x01 "Filemark detected";
+    END_OF_PARTITION_OR_MEDIUM_DETECTED = 0x00 0x02 "End-of-partition/medium detected";
     OPERATION_IN_PROGRESS = 0x00 0x16 "Operation in progress";
+    ATA_PASS_THROUGH_INFORMATION_AVAILABLE = 0x00 0x1d "ATA pass through information available";
     NOT_READY_CAUSE_NOT_REPORTABLE = 0x04 0x00 "Logical unit not ready, cause not reportable";
     NOT_READY_BECOMING_READY = 0x04 0x01 "Logical unit is in process of becoming ready";
     NOT_READY_INITIALIZING_COMMAND_REQUIRED = 0x04 0x02 "Logical unit not ready, initializing command required";
@@ -98,6 +101,10 @@ additional_sense! {
 
 /// What our own device never says, but others do that initiators meet (SPC-5 annex F.2): code, qualifier, words. Ascending.
 static FOREIGN: &[(u8, u8, &str)] = &[
+    (0x00, 0x03, "Setmark detected"),
+    (0x00, 0x04, "Beginning-of-partition/medium detected"),
+    (0x00, 0x05, "End-of-data detected"),
+    (0x00, 0x07, "Programmable early warning detected"),
     (0x02, 0x00, "No seek complete"),
     (0x03, 0x00, "Peripheral device write fault"),
     (0x04, 0x04, "Logical unit not ready, format in progress"),

@@ -250,12 +250,17 @@ impl State {
     }
 
     /// Of how many failures a nexus has heard that comes from a port of which nothing is known. The initiator may have been here before
-    /// this run; what was then another one of its ports has heard.
+    /// this run; what was then another one of its ports has heard. And it may go on for another port: what none of these has heard is
+    /// new to it too.
     fn heard_by_newcomer(&self, initiator: &TransportId) -> u64 {
         let there = self.listeners.values().map(|listener| (&listener.ports.initiator, listener.heard));
-        let mut known = there.chain(self.away.iter().map(|(port, heard)| (port, *heard)));
-        let has_heard = known.any(|(port, heard)| heard >= self.before && port.is_of_device_of(initiator));
-        if self.before == 0 || has_heard { self.failures } else { 0 }
+        let known = there.chain(self.away.iter().map(|(port, heard)| (port, *heard)));
+        let most = known.filter(|(port, _)| port.is_of_device_of(initiator)).map(|(_, heard)| heard).max();
+        match most {
+            Some(heard) if heard >= self.before => heard,
+            None if self.before == 0 => self.failures,
+            _ => 0,
+        }
     }
 
     /// Of how many failures a nexus of this port has heard that may be the one that comes: one that is away, or has not been missed
@@ -322,6 +327,8 @@ impl LogicalUnit {
     }
 
     fn tell_failure(&self, told: Option<NexusId>) -> Option<Receipt> {
+        // Those that are there have not heard of it, also if they have not used the unit: they may write on for who has.
+        self.become_watchful();
         let (readers, receipt) = self.flushes.failed(told);
         self.nexuses.raise_for(UnitAttention::InquiryChanged, readers.into_iter());
         receipt

@@ -32,6 +32,7 @@ mod exclusion;
 mod execution;
 mod fault;
 mod flushes;
+mod generation;
 mod logical_unit;
 mod nexus;
 mod optical;

@@ -20,7 +20,8 @@ use crate::optical::Optical;
 use crate::reservation::{KeptError, ReservationKeeper, Reservations};
 use crate::store_retry::StoreRetry;
 use crate::tenure::{Tenures, Volatility};
-use crate::unit_attention::{Nexuses, UnitAttention};
+use crate::unit_attention::{Met, Nexuses, UnitAttention};
+use crate::units::{Member, Viewers};
 
 /// How a disk behaves, as its owner wishes.
 #[derive(Clone, Debug)]
@@ -108,6 +109,9 @@ pub struct LogicalUnit {
     slot: u16,
     is_gone: AtomicBool,
     pub(crate) nexuses: Nexuses,
+    pub(crate) viewers: Viewers,
+    /// Whether it meets each nexus when that comes, not when it is first used: it must know who was there when something happened.
+    pub(crate) is_watchful: AtomicBool,
     pub(crate) exclusion: Exclusion,
     pub(crate) tenures: Tenures,
     pub(crate) flushes: Flushes,
@@ -127,6 +131,7 @@ impl LogicalUnit {
         let default = Settings { write_cache: options.write_cache, ..Settings::default() };
         let stalls = Arc::new(StoreRetry::new(identity.name(), options.patience));
         let flushes = Flushes::new(options.volatility.as_ref());
+        let has_failed = options.volatility.as_ref().is_some_and(|kept| kept.has_failed);
         Ok(LogicalUnit {
             identity,
             store,
@@ -135,6 +140,8 @@ impl LogicalUnit {
             slot: options.slot,
             is_gone: AtomicBool::new(false),
             nexuses: Nexuses::default(),
+            viewers: Viewers::default(),
+            is_watchful: AtomicBool::new(has_failed),
             exclusion: Exclusion::default(),
             tenures: Tenures::new(options.volatility),
             flushes,
@@ -218,6 +225,8 @@ impl LogicalUnit {
     /// Whether an initiator asked that the medium stays (PREVENT ALLOW MEDIUM REMOVAL).
     #[must_use]
     pub fn is_removal_prevented(&self) -> bool {
+        // Some ask that of all units, and may not have used this one.
+        self.acquaint_with(Member::locks_media);
         self.nexuses.is_removal_prevented()
     }
 
@@ -226,11 +235,11 @@ impl LogicalUnit {
         self.nexuses.raise(UnitAttention::CapacityChanged, None);
     }
 
-    /// Takes in a nexus; one that was there before the disk had its number finds it only when it has asked who is there.
-    pub(crate) fn establish(&self, nexus: NexusId, ports: &Arc<NexusPorts>, is_unseen: bool) {
+    /// Takes in a nexus, when it first uses the unit.
+    pub(crate) fn establish(&self, nexus: NexusId, ports: &Arc<NexusPorts>, met: Met) {
         self.reservations.establish(nexus, Arc::clone(ports));
         self.flushes.establish(nexus, Arc::clone(ports));
-        self.nexuses.establish(nexus, is_unseen);
+        self.nexuses.establish(nexus, met);
     }
 
     pub(crate) fn forget(&self, nexus: NexusId) {

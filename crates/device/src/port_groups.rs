@@ -9,7 +9,6 @@ use sanwire_scsi::port_groups::{AccessState, PortGroup, StateCause, parse_set, r
 use sanwire_scsi::{AdditionalSense, Cdb, Sense, SenseKey, Task, operation_code as code};
 
 use crate::step::Step;
-use crate::unit_attention::UnitAttention;
 use crate::units::LogicalUnits;
 
 /// The groups of a target's ports. All its units are in the same state behind one group.
@@ -135,7 +134,7 @@ impl LogicalUnits {
     /// the target's initiators are told.
     pub fn set_target_ports(&self, groups: &BTreeMap<u16, Vec<u16>>) {
         if self.port_groups().set_ports(groups) {
-            self.raise(UnitAttention::AccessStateChanged, None);
+            self.raise_access_changed(None);
         }
     }
 
@@ -144,7 +143,7 @@ impl LogicalUnits {
     pub fn set_access_state(&self, group: u16, state: AccessState) -> Option<bool> {
         let has_changed = self.port_groups().set_state(group, state)?;
         if has_changed {
-            self.raise(UnitAttention::AccessStateChanged, None);
+            self.raise_access_changed(None);
         }
         Some(has_changed)
     }
@@ -156,7 +155,7 @@ impl LogicalUnits {
         let list = data.get(..parameter_bytes as usize).ok_or(too_short)?;
         // SPC-5 6.45: no list is no error, and changes nothing.
         if !list.is_empty() && self.port_groups().set(list, self.whole.is_some())? {
-            self.raise(UnitAttention::AccessStateChanged, Some(by));
+            self.raise_access_changed(Some(by));
         }
         Ok(Step::Good)
     }

@@ -195,6 +195,11 @@ impl Reservations {
         self.publish(&state);
     }
 
+    /// Who is registered.
+    fn registrants(&self) -> BTreeSet<Registrant> {
+        self.lock().registry.registrations().map(|(registrant, _)| registrant.clone()).collect()
+    }
+
     /// RESERVE.
     pub(crate) fn reserve(&self, nexus: NexusId) -> Result<(), Refusal> {
         let mut state = self.lock();

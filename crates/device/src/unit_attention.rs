@@ -1,11 +1,12 @@
 //! What each I_T nexus must still be told (SAM-5 5.14, unit attention conditions), and what it asked for.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
+
+use crate::generation::{Generation, LastRaised};
 use sanwire_scsi::mode::threshold_at;
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
 
@@ -96,7 +97,18 @@ impl Nexus {
     }
 }
 
-/// The nexuses that a logical unit has.
+/// How a nexus comes to a unit, of which it has made no use yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Met {
+    /// It is to be told of what happened since.
+    pub(crate) since: Generation,
+    /// See [`Nexuses::is_unseen`].
+    pub(crate) is_unseen: bool,
+    /// Since when it wants the medium to stay in, as that of all units.
+    pub(crate) locked: Option<Generation>,
+}
+
+/// The nexuses that a logical unit knows: those that have used it, or must be told something that others are not.
 #[derive(Default, Debug)]
 pub(crate) struct Nexuses {
     /// A one where some nexus whose number has this remainder by 64 must be told something. It is all that a command reads when, as
@@ -108,9 +120,13 @@ pub(crate) struct Nexuses {
 #[derive(Debug)]
 struct Table {
     by_id: BTreeMap<NexusId, Nexus>,
+    /// What was last established for all, for nexuses that are not known yet.
+    raised: Vec<(UnitAttention, LastRaised)>,
+    /// When it last gave the medium free, whatever nexuses had asked.
+    allowed: Generation,
     /// How many nexuses must be told something, by the remainders of their numbers: so nobody has to look at all of them, of
     /// whom each comes to hear of what all are told.
-    waiting: [usize; PLACES],
+    waiting: [u32; PLACES],
 }
 
 /// Remainders by which nexuses are told apart.
@@ -118,17 +134,36 @@ const PLACES: usize = 64;
 
 impl Default for Table {
     fn default() -> Self {
-        Table { by_id: BTreeMap::new(), waiting: [0; PLACES] }
+        let (by_id, raised, allowed) = (BTreeMap::new(), Vec::new(), Generation::default());
+        Table { by_id, raised, allowed, waiting: [0; PLACES] }
+    }
+}
+
+impl Table {
+    fn last_raised(&mut self, attention: UnitAttention) -> &mut LastRaised {
+        let known = self.raised.iter().position(|(raised, _)| *raised == attention);
+        let at = known.unwrap_or_else(|| {
+            self.raised.push((attention, LastRaised::default()));
+            self.raised.len() - 1
+        });
+        &mut self.raised[at].1
+    }
+
+    /// What a nexus must be told that was there since then, and is not known yet.
+    fn raised_since(&self, since: Generation, nexus: NexusId) -> u32 {
+        let raised = self.raised.iter().filter(|(_, last)| last.for_nexus(nexus) > since);
+        raised.fold(0, |all, (attention, _)| all | attention.bit())
     }
 }
 
 impl Nexuses {
-    /// Takes in a nexus, which must be told of power on; one that is known stays as it is. While it `is_unseen`, the unit is
-    /// not there for the nexus: see [`Nexuses::is_unseen`].
-    pub(crate) fn establish(&self, nexus: NexusId, is_unseen: bool) {
+    /// Takes in a nexus, which must be told of power on, and of what happened since it came; one that is known stays as it is.
+    pub(crate) fn establish(&self, nexus: NexusId, met: Met) {
         let mut table = self.lock();
-        if let Entry::Vacant(vacant) = table.by_id.entry(nexus) {
-            vacant.insert(Nexus { pending: UnitAttention::PowerOn.bit(), prevents_removal: false, is_unseen });
+        if !table.by_id.contains_key(&nexus) {
+            let pending = UnitAttention::PowerOn.bit() | table.raised_since(met.since, nexus);
+            let prevents_removal = met.locked.is_some_and(|locked| locked > table.allowed);
+            table.by_id.insert(nexus, Nexus { pending, prevents_removal, is_unseen: met.is_unseen });
             self.note(&mut table, nexus, false, true);
         }
     }
@@ -154,12 +189,13 @@ impl Nexuses {
         }
     }
 
-    /// Queues the condition for every nexus but `except`.
+    /// Queues the condition for every nexus but `except`, also for those that are not known yet.
     pub(crate) fn raise(&self, attention: UnitAttention, except: Option<NexusId>) {
         let mut table = self.lock();
-        let Table { by_id, waiting } = &mut *table;
+        table.last_raised(attention).note(except);
+        let Table { by_id, waiting, .. } = &mut *table;
         for (nexus, state) in by_id.iter_mut().filter(|(nexus, _)| Some(**nexus) != except) {
-            waiting[place(*nexus)] += usize::from(!state.must_be_told());
+            waiting[place(*nexus)] += u32::from(!state.must_be_told());
             state.pending |= attention.bit();
         }
         let pending = (0..).zip(&table.waiting).filter(|(_, count)| **count > 0).fold(0, |all, (at, _)| all | 1 << at);
@@ -193,7 +229,12 @@ impl Nexuses {
         self.take_one_of(nexus, UnitAttention::InquiryChanged.bit())
     }
 
-    /// How many there are.
+    /// Those that it knows.
+    pub(crate) fn all(&self) -> Vec<NexusId> {
+        self.lock().by_id.keys().copied().collect()
+    }
+
+    /// How many it knows.
     pub(crate) fn count(&self) -> usize {
         self.lock().by_id.len()
     }
@@ -216,7 +257,9 @@ impl Nexuses {
     }
 
     pub(crate) fn allow_all(&self) {
-        self.lock().by_id.values_mut().for_each(|state| state.prevents_removal = false);
+        let mut table = self.lock();
+        table.allowed = Generation::next();
+        table.by_id.values_mut().for_each(|state| state.prevents_removal = false);
     }
 
     pub(crate) fn is_removal_prevented(&self) -> bool {
@@ -269,12 +312,17 @@ fn place(nexus: NexusId) -> usize {
 mod tests {
     use super::*;
 
+    /// A nexus that comes now.
+    fn met(is_unseen: bool) -> Met {
+        Met { since: Generation::next(), is_unseen, locked: None }
+    }
+
     #[test]
     fn each_nexus_is_told_once_in_order_of_weight() {
         let nexuses = Nexuses::default();
         let (one, other) = (NexusId(1), NexusId(65));
-        nexuses.establish(one, false);
-        nexuses.establish(other, false);
+        nexuses.establish(one, met(false));
+        nexuses.establish(other, met(false));
         nexuses.raise(UnitAttention::ModeChanged, Some(other));
         let told = |nexus| nexuses.take(nexus).map(|sense| sense.additional);
         assert_eq!(told(one), Some(AdditionalSense::POWER_ON_OR_RESET_OCCURRED));
@@ -302,7 +350,7 @@ mod tests {
         for turn in 0..20_000 {
             let (nexus, attention) = (NexusId(draw(150)), UnitAttention::ALL[draw(13) as usize]);
             match draw(9) {
-                0 => nexuses.establish(nexus, draw(2) == 0),
+                0 => nexuses.establish(nexus, met(draw(2) == 0)),
                 1 => nexuses.forget(nexus),
                 2 => nexuses.see(nexus),
                 3 if draw(20) == 0 => nexuses.raise(attention, Some(nexus)),
@@ -321,7 +369,7 @@ mod tests {
     #[test]
     fn removal_is_prevented_while_one_nexus_asks() {
         let nexuses = Nexuses::default();
-        nexuses.establish(NexusId(1), false);
+        nexuses.establish(NexusId(1), met(false));
         nexuses.set_prevent(NexusId(1), true);
         assert!(nexuses.is_removal_prevented());
         nexuses.forget(NexusId(1));

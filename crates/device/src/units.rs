@@ -1,12 +1,15 @@
 //! The logical units of a target, and the way of a task to its unit.
 
-use std::cell::Cell;
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod hand_over;
+mod inventory;
+mod member;
+mod view;
 
-use arc_swap::ArcSwap;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use sanwire_buffer::Region;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Instant, Lun, NexusId};
@@ -26,15 +29,18 @@ use crate::logical_unit::{LogicalUnit, check_condition};
 use crate::nexus::NexusPorts;
 use crate::port_groups::PortGroups;
 use crate::step::Refusal;
-use crate::unit_attention::UnitAttention;
+use inventory::Entry;
+pub(crate) use member::Member;
+use view::View;
+pub(crate) use view::Viewers;
 
-/// Why a disk was not taken in.
+/// Why a unit was not taken in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AddError {
-    /// Another disk has this number.
+    /// Another unit has this number.
     #[error("logical unit {0} is already there: remove it first or choose another number")]
     Occupied(Lun),
-    /// [`LUNS_MAX`] disks are there.
+    /// [`LUNS_MAX`] units are there.
     #[error("a target has at most {LUNS_MAX} logical units: serve more by another target")]
     Full,
 }
@@ -43,40 +49,13 @@ pub enum AddError {
 pub(crate) const NOT_SUPPORTED: Sense =
     Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
 
-type Inventory = BTreeMap<Lun, Arc<LogicalUnit>>;
-
-/// An initiator that uses the target.
-#[derive(Debug)]
-struct Member {
-    ports: Arc<NexusPorts>,
-    /// What tells it from every other writer, also after a restart of the target.
-    writer: Option<[u8; 16]>,
-    /// Whether its units' media stay in, also those of units that come later.
-    locks_media: bool,
-}
-
-impl Member {
-    /// A disk comes under a number that may have been another disk's.
-    fn meet(&self, nexus: NexusId, disk: &LogicalUnit) {
-        disk.establish(nexus, &self.ports, true);
-        if self.locks_media {
-            disk.prevent_removal(nexus, true);
-        }
-    }
-}
-
-/// All disks of one target, which several targets may share. Used by all its threads; disks come and go while it serves.
+/// All units of one target, which several targets may share. Used by all its threads; units come and go while it serves.
 #[derive(Debug, Default)]
 pub struct LogicalUnits {
-    /// Read by every command, without a lock; replaced as a whole.
-    inventory: ArcSwap<Inventory>,
-    /// The nexuses there are, for disks that come later. Its lock orders all changes of the inventory.
-    nexuses: Mutex<BTreeMap<NexusId, Member>>,
+    view: Arc<View>,
     port_groups: PortGroups,
     /// The target of which these are a part that some of its initiators see: its ports are theirs.
     pub(crate) whole: Option<Arc<LogicalUnits>>,
-    /// The nexuses of the parts of this target.
-    part_nexuses: Mutex<BTreeSet<NexusId>>,
     /// Where copies find their units; without it, among the units here.
     reach: Option<Box<dyn CopyTargetResolver>>,
     /// Whether the initiators of this target may only read.
@@ -84,27 +63,28 @@ pub struct LogicalUnits {
 }
 
 impl LogicalUnits {
-    /// A target without disks.
+    /// A target without units.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A target without disks, whose copies may also go to and come from units of other targets: those that `reach` finds.
+    /// A target without units, whose copies may also go to and come from units of other targets: those that `reach` finds.
     #[must_use]
     pub fn reaching(reach: Box<dyn CopyTargetResolver>) -> Self {
         LogicalUnits { reach: Some(reach), ..Self::default() }
     }
 
-    /// A part, without disks yet, of the target that has all units of `whole`: the states of its port groups are the same for
-    /// all parts, and a change of them is told to the initiators of all.
+    /// A part, without units yet, of the target that has all units of `whole`: the states of its port groups are the same for
+    /// all parts, and a change of them is told to the initiators of all. Units have the numbers that they have there.
     #[must_use]
     pub fn part_of(whole: Arc<LogicalUnits>) -> Self {
-        LogicalUnits { whole: Some(whole), ..Self::default() }
+        let view = View::part_of(Arc::clone(&whole.view));
+        LogicalUnits { view, whole: Some(whole), ..Self::default() }
     }
 
-    /// Takes a disk in and tells every initiator that the list has changed. For those that are there already the number goes
-    /// on being nobody's until they ask who has it (INQUIRY, page 80h or 83h): what they have sent to the disk that had the
+    /// Takes a unit in and tells every initiator that the list has changed. For those that are there already the number goes
+    /// on being nobody's until they ask who has it (INQUIRY, page 80h or 83h): what they have sent to the unit that had the
     /// number before never reaches another one.
     ///
     /// # Errors
@@ -114,48 +94,84 @@ impl LogicalUnits {
         self.add_shared(lun, Arc::clone(&disk)).map(|()| disk)
     }
 
-    /// Takes in a disk that other targets may have too, under numbers of their own. A target has a disk once.
+    /// Takes in a unit that other targets may have too, under numbers of their own. A target has a unit once.
     ///
     /// # Errors
     /// [`AddError`] when the number is taken or there are too many.
     pub fn add_shared(&self, lun: Lun, disk: Arc<LogicalUnit>) -> Result<(), AddError> {
-        let nexuses = self.lock();
-        let mut inventory = Inventory::clone(&self.inventory.load());
-        if inventory.contains_key(&lun) {
-            return Err(AddError::Occupied(lun));
-        }
-        if inventory.len() >= LUNS_MAX {
-            return Err(AddError::Full);
-        }
-        nexuses.iter().for_each(|(nexus, member)| member.meet(*nexus, &disk));
-        let others = self.inventory.load_full();
-        inventory.insert(lun, disk);
-        self.inventory.store(Arc::new(inventory));
-        raise_luns_changed(&others, &nexuses);
-        Ok(())
+        self.change(&[], vec![(lun, disk)])
     }
 
-    /// Takes a disk out and tells every initiator. Commands that it has begun go on to their end.
+    /// Takes a unit out and tells every initiator. Commands that it has begun go on to their end.
     pub fn remove(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
-        let nexuses = self.lock();
-        let mut inventory = Inventory::clone(&self.inventory.load());
-        let disk = inventory.remove(&lun)?;
-        self.inventory.store(Arc::new(inventory));
-        nexuses.keys().for_each(|&nexus| disk.forget(nexus));
-        raise_luns_changed(&self.inventory.load(), &nexuses);
+        let disk = self.get(lun)?;
+        self.change(&[lun], Vec::new()).ok()?;
         Some(disk)
     }
 
-    /// The disk with this number.
-    #[must_use]
-    pub fn get(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
-        self.inventory.load().get(&lun).map(Arc::clone)
+    /// Takes these units out, and those in: any number of them, as one change of the list.
+    ///
+    /// # Errors
+    /// [`AddError`] when a number is taken or there are too many; then nothing has changed.
+    pub fn change(&self, removed: &[Lun], added: Vec<(Lun, Arc<LogicalUnit>)>) -> Result<(), AddError> {
+        self.view.change(removed, added)
     }
 
-    /// The number that its owner gave to the disk with this logical unit number ([`crate::UnitOptions::slot`]).
+    /// Brings the list to what it should be, as one change. Units that stay are not touched.
+    ///
+    /// # Errors
+    /// [`AddError`] when there are too many; then nothing has changed.
+    pub fn become_these(&self, units: &BTreeMap<Lun, Arc<LogicalUnit>>) -> Result<(), AddError> {
+        let is_same = |entry: &Entry, unit: Option<&Arc<LogicalUnit>>| unit.is_some_and(|unit| entry.is(unit));
+        let before = self.view.inventory();
+        let gone = before.iter().filter(|(lun, entry)| !is_same(entry, units.get(lun)));
+        let removed: Vec<Lun> = gone.map(|(lun, _)| lun).collect();
+        let new = units.iter().filter(|(lun, unit)| !before.get(**lun).is_some_and(|entry| entry.is(unit)));
+        self.change(&removed, new.map(|(lun, unit)| (*lun, Arc::clone(unit))).collect())
+    }
+
+    /// Has a part show those units of the whole that are `shown`. To be called again when the whole has changed: then `changed` says
+    /// which numbers, unless anything may be different.
+    pub fn show(&self, changed: Option<&[Lun]>, shown: impl Fn(&LogicalUnit) -> bool) {
+        let Some(whole) = &self.whole else { return };
+        let (before, there) = (self.view.inventory(), whole.view.inventory());
+        let (mut removed, mut added) = (Vec::new(), Vec::new());
+        let mut compare = |lun: Lun| {
+            let (old, new) = (before.get(lun), there.get(lun).filter(|entry| shown(&entry.unit)));
+            if old.map(|entry| Arc::as_ptr(&entry.unit)) != new.map(|entry| Arc::as_ptr(&entry.unit)) {
+                removed.extend(old.map(|_| lun));
+                added.extend(new.map(|entry| (lun, Arc::clone(&entry.unit))));
+            }
+        };
+        match changed {
+            Some(changed) => changed.iter().copied().for_each(compare),
+            None => {
+                there.iter().for_each(|(lun, _)| compare(lun));
+                before.iter().filter(|(lun, _)| there.get(*lun).is_none()).for_each(|(lun, _)| compare(lun));
+            }
+        }
+        let is_changed = self.change(&removed, added);
+        debug_assert!(is_changed.is_ok(), "a part has no more units than the whole, and the numbers are free");
+    }
+
+    /// The same for a part that shows all units. While it has always done so, it shares the list of the whole.
+    pub fn show_all(&self) {
+        let Some(whole) = &self.whole else { return };
+        if !self.view.become_whole(&whole.view) {
+            self.show(None, |_| true);
+        }
+    }
+
+    /// The unit with this number.
+    #[must_use]
+    pub fn get(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
+        self.view.inventory().get(lun).map(|entry| Arc::clone(&entry.unit))
+    }
+
+    /// The number that its owner gave to the unit with this logical unit number ([`crate::UnitOptions::slot`]).
     #[must_use]
     pub fn slot(&self, lun: Lun) -> Option<u16> {
-        self.inventory.load().get(&lun).map(|disk| disk.slot())
+        self.view.inventory().get(lun).map(|entry| entry.unit.slot())
     }
 
     /// Whether the initiators of this target may only read: nothing of its units changes by their commands.
@@ -167,92 +183,68 @@ impl LogicalUnits {
         self.is_read_only.load(Ordering::Acquire)
     }
 
-    /// The disk that is called so, whatever its number; `None` also when two are.
+    /// The unit that is called so, whatever its number; `None` also when two are.
     #[must_use]
     pub fn find(&self, designator: &Designator) -> Option<Arc<LogicalUnit>> {
-        let inventory = self.inventory.load();
-        let mut found = inventory.values().filter(|disk| disk.identity().is_named(designator));
-        let disk = found.next()?;
-        found.next().is_none().then(|| Arc::clone(disk))
+        let inventory = self.view.inventory();
+        let mut found = inventory.iter().filter(|(_, entry)| entry.unit.identity().is_named(designator));
+        let (_, entry) = found.next()?;
+        found.next().is_none().then(|| Arc::clone(&entry.unit))
     }
 
     /// The unit that a copy of this nexus may use under this name.
     pub(crate) fn reach(&self, nexus: NexusId, designator: &Designator) -> Option<Reached> {
-        match &self.reach {
+        let reached = match &self.reach {
             Some(reach) => reach.find(nexus, designator),
             None => self.find(designator).map(|disk| Reached { disk, nexus }),
-        }
+        };
+        // Reservations know only nexuses that are known to the unit.
+        reached.inspect(|reached| reached.disk.acquaint(reached.nexus))
     }
 
-    /// The disks as they are now, ascending by number.
+    /// The units as they are now, ascending by number.
     #[must_use]
     pub fn iter(&self) -> Vec<(Lun, Arc<LogicalUnit>)> {
-        self.inventory.load().iter().map(|(lun, disk)| (*lun, Arc::clone(disk))).collect()
+        self.view.inventory().iter().map(|(lun, entry)| (lun, Arc::clone(&entry.unit))).collect()
     }
 
-    /// A new initiator is there: each disk has to tell it that power came on (SAM-5 5.14.1).
+    /// A new initiator is there: each unit has to tell it that power came on (SAM-5 5.14.1), when it first uses the unit.
     /// One that is known stays as it is.
     pub fn nexus_established(&self, nexus: NexusId, ports: Arc<NexusPorts>) {
-        let mut nexuses = self.lock();
-        if let Entry::Vacant(vacant) = nexuses.entry(nexus) {
-            self.inventory.load().values().for_each(|disk| disk.establish(nexus, &ports, false));
-            if let Some(whole) = &self.whole {
-                whole.part_nexuses().insert(nexus);
-            }
-            vacant.insert(Member { ports, writer: None, locks_media: false });
-        }
+        self.view.establish(nexus, ports);
     }
 
     /// Nobody else is this initiator, whoever has its ports, and it is no other one when it comes back after a restart of the
     /// target: so it may be told whether only it has written.
     pub fn name_writer(&self, nexus: NexusId, writer: [u8; 16]) {
-        if let Some(member) = self.lock().get_mut(&nexus) {
-            member.writer = Some(writer);
-        }
+        self.view.members.with(nexus, |member| member.lock().writer = Some(writer));
     }
 
     /// What the initiator is told of its writes; `as_writer`: it heeds that.
     pub(crate) fn write_verifier(&self, nexus: NexusId, disk: &LogicalUnit, as_writer: bool) -> Told<WriteVerifier> {
-        let writer = self.lock().get(&nexus).and_then(|member| member.writer);
+        let writer = self.view.members.with(nexus, |member| member.lock().writer).flatten();
         disk.write_verifier(as_writer.then_some(nexus), writer)
     }
 
-    /// As if the initiator had asked every unit to keep its medium in (SBC-4 5.14), or to let it go, until it asks for something
+    /// As if the initiator had asked every unit to keep its medium in (SBC-4 5.14), or to give it free, until it asks for something
     /// else or is gone. Units that come later are asked too.
     pub fn lock_media(&self, nexus: NexusId, is_locked: bool) {
-        let mut nexuses = self.lock();
-        let Some(member) = nexuses.get_mut(&nexus) else { return };
-        if std::mem::replace(&mut member.locks_media, is_locked) != is_locked {
-            self.inventory.load().values().for_each(|disk| disk.prevent_removal(nexus, is_locked));
-        }
+        self.view.members.with(nexus, |member| member.lock_media(is_locked));
     }
 
     /// The initiator uses another part of the same target from now on. It notices nothing of that by units that are in both
     /// under the same number.
     pub fn hand_over(&self, to: &LogicalUnits, nexus: NexusId) {
-        let Some(member) = self.lock().remove(&nexus) else { return };
-        if let Some(whole) = &self.whole {
-            whole.part_nexuses().remove(&nexus);
-        }
-        let mut nexuses = to.lock();
-        let (ours, theirs) = (self.inventory.load_full(), to.inventory.load_full());
-        let stays = |lun: &Lun, disk: &Arc<LogicalUnit>| theirs.get(lun).is_some_and(|other| Arc::ptr_eq(disk, other));
-        ours.iter().filter(|(lun, disk)| !stays(lun, disk)).for_each(|(_, disk)| disk.forget(nexus));
-        theirs.values().for_each(|disk| member.meet(nexus, disk));
-        if let Some(whole) = &to.whole {
-            whole.part_nexuses().insert(nexus);
-        }
-        nexuses.insert(nexus, member);
+        self.view.hand_over(&to.view, nexus);
     }
 
     /// An initiator is gone, and with it what it asked for and was still to be told (SAM-5 6.3.4).
     pub fn nexus_lost(&self, nexus: NexusId) {
-        let mut nexuses = self.lock();
-        nexuses.remove(&nexus);
-        if let Some(whole) = &self.whole {
-            whole.part_nexuses().remove(&nexus);
+        match self.view.dismiss(nexus) {
+            Some((_, state)) => state.used.into_values().for_each(|used| used.forget(nexus)),
+            // Its commands were done all the same.
+            None => self.view.inventory().iter().for_each(|(_, entry)| entry.unit.forget(nexus)),
         }
-        self.inventory.load().values().for_each(|disk| disk.forget(nexus));
     }
 
     /// The task management function of SAM-5 7.7, without its commands: the caller aborts them by dropping them.
@@ -289,7 +281,7 @@ impl LogicalUnits {
 
     /// Begins a task. Frames for its data come from `memory`.
     pub fn begin(&self, nexus: NexusId, mut task: Task, memory: &Region, now: Instant) -> Progress {
-        let Some(disk) = task.lun.and_then(|lun| self.get(lun)) else {
+        let Some(disk) = task.lun.and_then(|lun| self.find_for(nexus, lun)) else {
             return Progress::Done(self.answer_for_nobody(&task, nexus));
         };
         let room_bytes = task.data_in_max_bytes as usize;
@@ -311,6 +303,14 @@ impl LogicalUnits {
             Progress::Done(reply) => Progress::Done(Reply { receipt, ..reply }),
             progress => progress,
         }
+    }
+
+    /// The unit for a command of this nexus, which knows the nexus from then on.
+    fn find_for(&self, nexus: NexusId, lun: Lun) -> Option<Arc<LogicalUnit>> {
+        let inventory = self.view.inventory();
+        let disk = &inventory.get(lun)?.unit;
+        self.view.settle(nexus, lun, &inventory, disk);
+        Some(Arc::clone(disk))
     }
 
     /// Asks again whether a command may go on.
@@ -347,29 +347,28 @@ impl LogicalUnits {
     }
 
     pub(crate) fn report_luns(&self, reported: ReportedLuns, nexus: NexusId) -> Vec<u8> {
-        // SPC-5 6.33: who reads the list need not be told that it has changed. (Before reading it: a later change counts.)
-        self.inventory.load().values().for_each(|disk| disk.nexuses.clear(UnitAttention::LunsChanged, nexus));
+        let inventory = self.view.inventory();
+        // SPC-5 6.33: who reads the list need not be told that it has changed. (This list: a later change counts.)
+        self.view.members.with(nexus, |member| member.has_read(inventory.changed()));
         match reported {
-            ReportedLuns::All => report::luns(&self.inventory.load().keys().copied().collect::<Vec<_>>()),
+            ReportedLuns::All => report::luns(&inventory.iter().map(|(lun, _)| lun).collect::<Vec<_>>()),
             ReportedLuns::WellKnown => report::luns(&[]),
         }
     }
 
-    /// Tells the initiators of this target and of its parts, of all its units, but not those of other targets that share a
-    /// disk with it.
-    pub(crate) fn raise(&self, attention: UnitAttention, except: Option<NexusId>) {
-        if let Some(whole) = &self.whole {
-            return whole.raise(attention, except);
+    /// Tells the initiators of this target and of its parts, by all its units, but not those of other targets that share a
+    /// unit with it.
+    pub(crate) fn raise_access_changed(&self, except: Option<NexusId>) {
+        match &self.whole {
+            Some(whole) => whole.raise_access_changed(except),
+            None => self.view.raise_access_changed(except),
         }
-        let (nexuses, parts) = (self.lock(), self.part_nexuses());
-        let told = || nexuses.keys().chain(&*parts).copied().filter(|nexus| Some(*nexus) != except);
-        self.inventory.load().values().for_each(|disk| disk.nexuses.raise_for(attention, told()));
     }
 
-    /// The two ends of a nexus that is there. It takes a lock: not for every read and write.
+    /// The two ends of a nexus that is there.
     #[must_use]
     pub fn ports(&self, nexus: NexusId) -> Option<Arc<NexusPorts>> {
-        self.lock().get(&nexus).map(|member| Arc::clone(&member.ports))
+        self.view.members.with(nexus, |member| Arc::clone(&member.ports))
     }
 
     /// The port through which the nexus comes.
@@ -380,20 +379,4 @@ impl LogicalUnits {
     pub(crate) fn port_groups(&self) -> &PortGroups {
         self.whole.as_ref().map_or(&self.port_groups, |whole| whole.port_groups())
     }
-
-    fn part_nexuses(&self) -> MutexGuard<'_, BTreeSet<NexusId>> {
-        // Nothing panics between two writes to the set: a poisoned one is still whole.
-        self.part_nexuses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NexusId, Member>> {
-        // Nothing panics between two writes to the set: a poisoned one is still whole.
-        self.nexuses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Tells the initiators of this target, not those of others that share a disk with it. Only after the list has changed: who
-/// is told must find the new one.
-fn raise_luns_changed(inventory: &Inventory, nexuses: &BTreeMap<NexusId, Member>) {
-    inventory.values().for_each(|disk| disk.nexuses.raise_for(UnitAttention::LunsChanged, nexuses.keys().copied()));
 }

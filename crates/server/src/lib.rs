@@ -12,7 +12,6 @@ mod config;
 mod counting;
 mod error;
 mod front;
-mod inventory;
 mod kept;
 mod link;
 mod logging;

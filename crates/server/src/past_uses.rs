@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_core::{ClientId, Peer};
-use sanwire_device::LogicalUnits;
+use sanwire_device::{LogicalUnit, LogicalUnits};
 use sanwire_engine::Meter;
 use sanwire_scsi::Task;
 use serde::{Deserialize, Serialize};
@@ -112,9 +112,10 @@ impl PastUses {
         let mut uses = Uses::default();
         self.0.change(|table| {
             let Some(past) = table.find(host) else { return false };
-            let disks = units.iter().into_iter().map(|(_, disk)| disk);
-            let used = disks.filter(|disk| past.volumes.contains(&hexadecimal(disk.identity().uuid())));
-            used.for_each(|disk| uses.set(disk.slot()));
+            // Nearly always it has used nothing, or a few.
+            let disks = if past.volumes.is_empty() { Vec::new() } else { units.iter() };
+            let used = disks.iter().filter(|(_, disk)| past.volumes.contains(&hexadecimal(disk.identity().uuid())));
+            used.for_each(|(_, disk)| uses.set(disk.slot()));
             past.is_back = true;
             let is_changed = !past.is_there || past.host != *host;
             (past.is_there, past.host) = (true, host.clone());
@@ -125,14 +126,15 @@ impl PastUses {
 
     /// Notes a command of a host's session.
     pub(crate) fn note(&self, uses: &mut Uses, host: &Host, units: &LogicalUnits, meter: &Meter, task: &Task) {
-        if let Some(slot) = uses.note(meter.slot(), task) {
-            self.used(host, units, slot);
+        if uses.note(meter.slot(), task).is_some()
+            && let Some(disk) = task.lun.and_then(|lun| units.get(lun))
+        {
+            self.used(host, &disk);
         }
     }
 
-    /// A host has used the unit with this slot for the first time in its session.
-    fn used(&self, host: &Host, units: &LogicalUnits, slot: u16) {
-        let Some((_, disk)) = units.iter().into_iter().find(|(_, disk)| disk.slot() == slot) else { return };
+    /// A host has used a unit for the first time in its session.
+    fn used(&self, host: &Host, disk: &LogicalUnit) {
         let uuid = hexadecimal(disk.identity().uuid());
         self.0.change(|table| {
             let before = table.hosts.iter().position(|past| past.host.port == host.port);
@@ -321,7 +323,7 @@ mod tests {
         let before = state.start();
         for host in [&idle, &gone] {
             assert_eq!(before.came(host, &units), Uses::default());
-            before.used(host, &units, SLOT);
+            before.used(host, &units.get(Lun::default()).unwrap());
         }
         before.left(&gone, true);
         assert_eq!(before.awaited(UUID), [], "it is there");
@@ -341,7 +343,7 @@ mod tests {
         let (state, units, host) = (State::new("lost"), units(), host("one"));
         let uses = state.start();
         uses.came(&host, &units);
-        uses.used(&host, &units, SLOT);
+        uses.used(&host, &units.get(Lun::default()).unwrap());
         uses.left(&host, false);
         assert!(uses.came(&host, &units).has(SLOT));
         uses.forget(UUID);
@@ -354,17 +356,17 @@ mod tests {
     fn of_too_many_hosts_those_that_are_away_are_forgotten_first_and_most_of_one_owner() {
         let (units, uses) = (units(), PastUses::open(None));
         let knows = |port: &str| uses.0.lock().hosts.iter().any(|past| past.host.port == port);
-        ["here,1", "away,1"].into_iter().for_each(|port| uses.used(&host(port), &units, SLOT));
+        ["here,1", "away,1"].into_iter().for_each(|port| uses.used(&host(port), &units.get(Lun::default()).unwrap()));
         uses.left(&host("away,1"), false);
         for number in 0..2 * HOSTS_MAX {
             let port = host(&format!("many,{number}"));
-            uses.used(&port, &units, SLOT);
+            uses.used(&port, &units.get(Lun::default()).unwrap());
             uses.left(&port, false);
         }
         assert!(knows("here,1") && knows("away,1"));
         assert_eq!(uses.0.lock().hosts.len(), HOSTS_MAX);
         for number in 0..2 * HOSTS_MAX {
-            uses.used(&host(&format!("more,{number}")), &units, SLOT);
+            uses.used(&host(&format!("more,{number}")), &units.get(Lun::default()).unwrap());
         }
         assert!(knows("here,1") && !knows("away,1"), "those that are there keep their places");
         assert_eq!(uses.0.lock().hosts.len(), HOSTS_MAX);
@@ -377,7 +379,7 @@ mod tests {
             let state = State::new(test);
             let host = Host { address: Some(peer.into()), ..host(&format!("{client},0")) };
             let before = state.start();
-            before.used(&host, &units(), SLOT);
+            before.used(&host, &units().get(Lun::default()).unwrap());
             before.close();
             let awaited = state.start().awaited(UUID);
             let found = awaited[0].client().map(|(client, peer)| (client, peer.to_string()));
@@ -390,7 +392,7 @@ mod tests {
     fn of_too_many_hosts_those_are_remembered_that_came_last() {
         let (units, uses) = (units(), PastUses::open(None));
         for number in 0..=HOSTS_MAX {
-            uses.used(&host(&number.to_string()), &units, SLOT);
+            uses.used(&host(&number.to_string()), &units.get(Lun::default()).unwrap());
         }
         assert_eq!(uses.0.lock().hosts.len(), HOSTS_MAX);
         assert!(uses.came(&host("1"), &units).has(SLOT) && !uses.came(&host("0"), &units).has(SLOT));

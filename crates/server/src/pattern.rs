@@ -55,6 +55,11 @@ impl fmt::Display for InitiatorPattern {
 pub struct VolumePattern(String);
 
 impl VolumePattern {
+    /// Whether it is that pattern: [`VolumePattern::all`].
+    pub(crate) fn is_all(&self) -> bool {
+        self.0 == "*"
+    }
+
     /// The pattern of all volumes.
     #[must_use]
     pub fn all() -> Self {

@@ -39,7 +39,7 @@ use crate::past_uses::PastUses;
 use crate::protection_table::ProtectionTable;
 use crate::registry::{Registry, SessionStatus};
 use crate::shard::{self, ShardParts};
-use crate::volumes::flush_all;
+use crate::volumes::{VolumesByName, flush_all};
 use crate::wire::Wire;
 
 /// Memory of a shard, at least: what is guaranteed to each of two clients is there at once.
@@ -341,11 +341,9 @@ fn refuse_in_the_clear(
     units: &LogicalUnits,
     level: impl Fn(Lun, &str) -> Protection,
 ) -> Result<(), TargetNodeError> {
-    let served = units.iter();
-    let is_protected = |volume: &str| {
-        let unit = served.iter().find(|(_, disk)| disk.identity().name() == volume);
-        unit.is_some_and(|(lun, _)| level(*lun, volume) > Protection::Checksum)
-    };
+    let volumes = VolumesByName::new(units);
+    let is_protected =
+        |volume: &str| volumes.find(volume).is_some_and(|(lun, _)| level(*lun, volume) > Protection::Checksum);
     let mut named = configs.iter().flat_map(|config| config.units.values().map(move |volume| (&config.name, volume)));
     match named.find(|(_, volume)| is_protected(volume)) {
         Some((target, volume)) => Err(TargetNodeError::Protected { target: target.clone(), volume: volume.clone() }),

@@ -5,11 +5,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
-use sanwire_scsi::reservation::Order;
+use sanwire_scsi::reservation::{Order, TransportId};
 
-use super::registry::{Effects, Registry};
+use super::registry::{Effects, Registrant, Registry};
 use super::{AbortScope, ReservationKeeper};
 use crate::logical_unit::LogicalUnit;
+use crate::nexus::NexusPorts;
 use crate::step::{Refusal, Step};
 
 /// Who waits until a record is kept. Dropped untold, it is told that it was not.
@@ -89,6 +90,7 @@ impl Reserving {
     /// Begins, ends, or waits on. Once its record is being kept, it is done with or without its command.
     pub(crate) fn next(mut self: Box<Self>, disk: &Arc<LogicalUnit>) -> Result<Step, Refusal> {
         if self.outcome.is_none() {
+            disk.acquaint_with_concerned(Some(&self.order));
             match disk.reservations.begin(&self.order, self.nexus, &disk.nexuses)? {
                 Begun::Done(aborted) => return Ok(step(disk, aborted)),
                 Begun::Later => {}
@@ -102,6 +104,24 @@ impl Reserving {
     }
 }
 
+impl LogicalUnit {
+    /// Makes the nexuses known to the unit that an order may concern, whether they have used it or not: those of registrants, and those
+    /// of the initiator devices that it names.
+    fn acquaint_with_concerned(&self, order: Option<&Order>) {
+        let registrants = self.reservations.registrants();
+        let named = match order {
+            Some(Order::Register { others: Some(others), .. }) => &others[..],
+            _ => &[],
+        };
+        let is_named = |ports: &NexusPorts| named.iter().any(|id| id.is_device() && id.covers(&ports.initiator));
+        let is_registered =
+            |ports: &NexusPorts| Registrant::names_of(ports).iter().any(|name| registrants.contains(name));
+        if !registrants.is_empty() || named.iter().any(TransportId::is_device) {
+            self.acquaint_with(|member| is_registered(&member.ports) || is_named(&member.ports));
+        }
+    }
+}
+
 fn keep(
     disk: &Arc<LogicalUnit>,
     keeper: &dyn ReservationKeeper,
@@ -111,6 +131,7 @@ fn keep(
     let outcome = Arc::new(Mutex::new(None));
     let (disk, told) = (Arc::clone(disk), Arc::clone(&outcome));
     let saved = Saved::new(move |is_kept| {
+        disk.acquaint_with_concerned(None);
         *lock(&told) = Some(disk.reservations.finish(change, is_kept, &disk.nexuses));
     });
     keeper.save(record, saved);

@@ -16,3 +16,4 @@ mod shares;
 mod tenure;
 mod thresholds;
 mod transfer;
+mod views;

@@ -86,7 +86,7 @@ impl Server {
         let opening = Opening { state: self.state_directory.as_deref(), acceptance, until: None };
         let added = add_volume(&self.units, volume, &opening, slot);
         let is_first = added.inspect_err(|_| self.levels.clear(volume.lun))?;
-        self.clients.refresh_views();
+        self.clients.follow_volumes(&[volume.lun]);
         Ok(is_first)
     }
 
@@ -103,7 +103,7 @@ impl Server {
             disk.stalls().give_up();
             self.past_uses.forget(disk.identity().uuid());
         }
-        self.clients.refresh_views();
+        self.clients.follow_volumes(&[lun]);
         if removed.is_some() {
             // Last: as long as clients find the volume, it demands what it did.
             self.levels.clear(lun);
@@ -119,11 +119,11 @@ impl Server {
         if self.units.get(to).is_some() {
             return Err(AddError::Occupied(to));
         }
-        let Some(disk) = self.units.remove(from) else { return Ok(false) };
+        let Some(disk) = self.units.get(from) else { return Ok(false) };
         // As long as clients find the volume under either number, it demands there what it does.
         self.levels.copy(from, to);
-        let added = self.units.add_shared(to, disk);
-        self.clients.refresh_views();
+        let added = self.units.change(&[from], vec![(to, disk)]);
+        self.clients.follow_volumes(&[from, to]);
         self.levels.clear(if added.is_ok() { from } else { to });
         added.map(|()| true)
     }

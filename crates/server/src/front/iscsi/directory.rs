@@ -50,8 +50,10 @@ impl TargetNodes {
         configs: Vec<TargetNodeConfig>,
         volumes: &LogicalUnits,
     ) -> Result<Departures, TargetNodeError> {
-        let (table, departures) = self.table.load().with(configs, volumes, &self.neighbours)?;
-        for export in table.iter() {
+        let before = self.table.load();
+        let (table, departures) = before.with(configs, volumes, &self.neighbours)?;
+        let is_same = |export: &&Arc<TargetNode>| before.by_id(export.id).is_some_and(|old| Arc::ptr_eq(old, export));
+        for export in table.iter().filter(|export| !is_same(export)) {
             export.units.set_target_ports(&self.ports(export));
         }
         self.table.store(Arc::new(table));

@@ -13,7 +13,7 @@ use sanwire_scsi::vpd::TargetPort;
 
 use crate::allow::AllowList;
 use crate::front::iscsi::copy_targets::Neighbours;
-use crate::inventory::{Inventory, change_units};
+use crate::volumes::VolumesByName;
 
 /// The authority that names the targets of volumes for which the configuration has none.
 const AUTHORITY: &str = "iqn.2026-11.org.sanwire";
@@ -237,19 +237,26 @@ impl TargetNodeTable {
         if let Some(twice) = configs.iter().find(|config| !names.insert(&config.name)) {
             return Err(TargetNodeError::NameTwice { target: twice.name.clone() });
         }
-        let disks = configs.iter().map(|config| disks_of(config, volumes)).collect::<Result<Vec<_>, _>>()?;
+        let volumes = VolumesByName::new(volumes);
+        let disks = configs.iter().map(|config| disks_of(config, &volumes)).collect::<Result<Vec<_>, _>>()?;
         let mut table = TargetNodeTable { next_id: self.next_id, ..TargetNodeTable::default() };
         for (config, disks) in configs.into_iter().zip(disks) {
-            let (id, units, cold_resets) = match self.by_name(&config.name) {
-                Some(old) => (old.id, Arc::clone(&old.units), Arc::clone(&old.cold_resets)),
+            let export = match self.by_name(&config.name) {
+                Some(old) if old.config == config => Arc::clone(old),
+                Some(old) => {
+                    let (units, cold_resets) = (Arc::clone(&old.units), Arc::clone(&old.cold_resets));
+                    Arc::new(TargetNode { id: old.id, config, units, cold_resets })
+                }
                 None => {
                     table.next_id += 1;
-                    (TargetId(table.next_id), neighbours.units(), Arc::new(Mutex::new(Limiter::new(&COLD_RESETS))))
+                    let cold_resets = Arc::new(Mutex::new(Limiter::new(&COLD_RESETS)));
+                    let (id, units) = (TargetId(table.next_id), neighbours.units());
+                    Arc::new(TargetNode { id, config, units, cold_resets })
                 }
             };
-            change_units(&units, disks);
-            let export = Arc::new(TargetNode { id, config, units, cold_resets });
-            table.by_id.insert(id, Arc::clone(&export));
+            let is_changed = export.units.become_these(&disks);
+            debug_assert!(is_changed.is_ok(), "a target has no more units than there are volumes");
+            table.by_id.insert(export.id, Arc::clone(&export));
             table.by_name.insert(export.config.name.clone(), export);
         }
         let gone = self.by_id.keys().filter(|id| !table.by_id.contains_key(id)).copied().collect();
@@ -262,17 +269,19 @@ impl TargetNodeTable {
     }
 }
 
-fn disks_of(config: &TargetNodeConfig, volumes: &LogicalUnits) -> Result<Inventory, TargetNodeError> {
-    let served = volumes.iter();
+/// Units by their numbers in a target.
+type Inventory = BTreeMap<Lun, Arc<LogicalUnit>>;
+
+fn disks_of(config: &TargetNodeConfig, volumes: &VolumesByName) -> Result<Inventory, TargetNodeError> {
     let mut seen = BTreeSet::new();
     let disk_of = |(lun, volume): (&Lun, &String)| {
-        let (target, volume) = (config.name.clone(), volume.clone());
+        let (target, name) = (config.name.clone(), volume.clone());
         if !seen.insert(volume.clone()) {
-            return Err(TargetNodeError::VolumeTwice { target, volume });
+            return Err(TargetNodeError::VolumeTwice { target, volume: name });
         }
-        match served.iter().find(|(_, disk)| disk.identity().name() == volume) {
+        match volumes.find(volume) {
             Some((_, disk)) => Ok((*lun, Arc::clone(disk))),
-            None => Err(TargetNodeError::NoVolume { target, lun: *lun, volume }),
+            None => Err(TargetNodeError::NoVolume { target, lun: *lun, volume: name }),
         }
     };
     config.units.iter().map(disk_of).collect()

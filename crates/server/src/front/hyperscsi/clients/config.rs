@@ -225,6 +225,11 @@ impl ClientConfig {
         self.volumes.iter().any(|pattern| pattern.matches(volume))
     }
 
+    /// Whether it sees every volume, whatever its name.
+    pub(crate) fn sees_all(&self) -> bool {
+        self.volumes.iter().any(VolumePattern::is_all)
+    }
+
     /// Its name with its id, or the id alone.
     #[must_use]
     pub fn shown(&self) -> String {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use sanwire_core::{ClientId, Peer};
+use sanwire_core::{ClientId, Lun, Peer};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::{Admission, DesiredOptions, Psk};
 use sanwire_io::interface::{Watch, watch};
@@ -208,8 +208,12 @@ impl Clients {
         self.views.leave((client, is_read_only));
     }
 
-    /// Shows each client what it may see, after volumes came or went.
-    pub(crate) fn refresh_views(&self) {
+    /// Shows each client what it may see, after volumes with these numbers came or went.
+    pub(crate) fn follow_volumes(&self, changed: &[Lun]) {
+        self.views.follow(changed);
+    }
+
+    fn refresh_views(&self) {
         self.views.refresh(|client, peer| self.table.load().terms(client, peer, self.local));
     }
 

@@ -116,6 +116,27 @@ fn a_client_sees_the_volumes_that_it_may_use_also_when_that_changes() {
 }
 
 #[test]
+fn clients_follow_volumes_that_come_and_go_whether_they_see_all_or_some() {
+    let some = ClientConfig { volumes: vec!["vm-*".parse().unwrap()], ..named(BOB, "bob") };
+    let volumes = volumes(&["vm-1", "backup"]);
+    let clients = Clients::open(terms(&[named(ALICE, "alice"), some]), None, Arc::clone(&volumes)).unwrap();
+    let views = [ALICE, BOB].map(|client| clients.enter(client, anywhere(), false));
+    let shown = || [seen(&views[0]), seen(&views[1])];
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(shown(), [names(&["vm-1", "backup"]), names(&["vm-1"])]);
+    let [first, last] = [0, 300].map(|number| Lun::new(number).unwrap());
+    let disk = volumes.remove(first).unwrap();
+    clients.follow_volumes(&[first]);
+    assert_eq!(shown(), [names(&["backup"]), names(&[])]);
+    volumes.add_shared(last, disk).unwrap();
+    clients.follow_volumes(&[last]);
+    assert_eq!(shown(), [names(&["backup", "vm-1"]), names(&["vm-1"])]);
+    clients.change(Change::Remove("bob")).unwrap();
+    clients.leave(BOB, false);
+    assert_eq!(shown(), [names(&["backup", "vm-1"]), names(&[])]);
+}
+
+#[test]
 fn changes_survive_a_restart_and_override_the_configuration() {
     let path = std::env::temp_dir().join(format!("sanwire-clients-{}.json", std::process::id()));
     let _ = fs::remove_file(&path);

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sanwire_core::{ClientId, Peer};
+use sanwire_core::{ClientId, Lun, Peer};
 use sanwire_device::LogicalUnits;
 
 use super::config::ClientConfig;
-use crate::inventory::change_units;
 
 /// The units of the clients that have sessions.
 #[derive(Debug)]
@@ -25,6 +24,8 @@ struct View {
     /// Where the client was seen last.
     peer: Peer,
     sessions: usize,
+    /// What it shows follows from this.
+    terms: Option<ClientConfig>,
 }
 
 impl Views {
@@ -36,10 +37,10 @@ impl Views {
     pub(super) fn enter(&self, viewer: Viewer, peer: Peer, terms: impl FnOnce() -> ClientConfig) -> Arc<LogicalUnits> {
         let mut views = self.lock();
         let part = || Arc::new(LogicalUnits::part_of(Arc::clone(&self.volumes)));
-        let view = views.entry(viewer).or_insert_with(|| View { units: part(), peer, sessions: 0 });
+        let view = views.entry(viewer).or_insert_with(|| View { units: part(), peer, sessions: 0, terms: None });
         view.peer = peer;
         view.sessions += 1;
-        self.show(&view.units, viewer, &terms());
+        view.turn_to(viewer, terms());
         Arc::clone(&view.units)
     }
 
@@ -53,20 +54,39 @@ impl Views {
         }
     }
 
+    /// What holds for clients may have changed.
     pub(super) fn refresh(&self, terms: impl Fn(ClientId, Peer) -> ClientConfig) {
-        for (viewer, view) in self.lock().iter() {
-            self.show(&view.units, *viewer, &terms(viewer.0, view.peer));
+        for (viewer, view) in self.lock().iter_mut() {
+            view.turn_to(*viewer, terms(viewer.0, view.peer));
         }
     }
 
-    fn show(&self, units: &LogicalUnits, (_, is_read_only): Viewer, client: &ClientConfig) {
-        units.set_read_only(client.read_only || is_read_only);
-        let volumes = self.volumes.iter().into_iter();
-        change_units(units, volumes.filter(|(_, disk)| client.sees(disk.identity().name())).collect());
+    /// Volumes with these numbers came or went.
+    pub(super) fn follow(&self, changed: &[Lun]) {
+        self.lock().values().for_each(|view| view.show(Some(changed)));
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Viewer, View>> {
         // Views are brought to what they should be whenever something changes.
         self.by_client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl View {
+    /// Brings what is shown to what it should be by these terms.
+    fn turn_to(&mut self, (_, is_read_only): Viewer, terms: ClientConfig) {
+        if self.terms.as_ref() != Some(&terms) {
+            self.units.set_read_only(terms.read_only || is_read_only);
+            self.terms = Some(terms);
+            self.show(None);
+        }
+    }
+
+    fn show(&self, changed: Option<&[Lun]>) {
+        match &self.terms {
+            Some(terms) if terms.sees_all() => self.units.show_all(),
+            Some(terms) => self.units.show(changed, |disk| terms.sees(disk.identity().name())),
+            None => {}
+        }
     }
 }

@@ -95,6 +95,12 @@ impl Flushes {
         self.verifier.is_some()
     }
 
+    /// Whether one has failed in this run.
+    fn have_failed(&self) -> bool {
+        let state = self.lock();
+        state.failures > state.before
+    }
+
     /// Takes in a nexus, which has written nothing yet; but who comes back from the same port may have, and so may have anybody before
     /// this run.
     pub(crate) fn establish(&self, nexus: NexusId, ports: Arc<NexusPorts>) {
@@ -287,6 +293,12 @@ impl LogicalUnit {
     #[must_use]
     pub fn verifier(&self) -> Option<[u8; 16]> {
         self.flushes.verifier()
+    }
+
+    /// Whether a flush has failed since the unit was made.
+    #[must_use]
+    pub fn has_failed_flushes(&self) -> bool {
+        self.flushes.have_failed()
     }
 
     /// What the write verifier page tells; `heeding`: the nexus that goes by that, which is the writer of this name.

@@ -18,7 +18,7 @@ use crate::error::StartError;
 use crate::records::Record;
 use crate::reservations::FileKeeper;
 use crate::server::random;
-use crate::writes;
+use crate::writes::{self, Stop};
 
 /// The volumes that are served, to be found by their names.
 pub(crate) struct VolumesByName(HashMap<Box<str>, (Lun, Arc<LogicalUnit>)>);
@@ -222,7 +222,8 @@ pub(crate) fn flush_all(units: &LogicalUnits, state: Option<&Path>) -> io::Resul
 pub(crate) fn flush_volume(disk: &LogicalUnit, state: Option<&Path>, is_last: bool) -> io::Result<()> {
     let flushed = disk.flush_by(|| blocking::run(&**disk.store(), Request::Flush).map(drop));
     if is_last && let Some(verifier) = disk.verifier() {
-        writes::stopped(state, disk.identity().uuid(), verifier, flushed.is_ok());
+        let (is_flushed, has_failed) = (flushed.is_ok(), disk.has_failed_flushes());
+        writes::stopped(state, disk.identity().uuid(), Stop { verifier, is_flushed, has_failed });
     }
     flushed.map_err(|error| io::Error::other(error.to_string()))
 }

@@ -35,7 +35,7 @@ struct Kept {
     boot: String,
     verifier: String,
     clean: bool,
-    /// A flush has failed, and none has succeeded at a clean stop since.
+    /// A flush has failed, and no run since then has stopped cleanly in which none failed.
     #[serde(default)]
     failed: bool,
     /// What the volume's file carries; `None` where it cannot.
@@ -117,15 +117,26 @@ fn volatility_in(boot: &str, volume: &Path, state: Option<&Path>, uuid: [u8; 16]
     Volatility { verifier, has_failed, tenure, keeper: Some(Arc::new(FileTenures::new(records, TIMEOUT))) }
 }
 
-/// There will be no more writes to the volume in this run, and this is its verifier: all that there were are stable, or clients
-/// hear by it, if not `is_flushed`, that they are not.
-pub(crate) fn stopped(state: Option<&Path>, uuid: [u8; 16], verifier: [u8; 16], is_flushed: bool) {
+/// How a run ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop {
+    /// The volume's, which tells clients that go by it whether writes may be lost.
+    pub(crate) verifier: [u8; 16],
+    /// All that was written is stable: what no flush has lost before.
+    pub(crate) is_flushed: bool,
+    /// A flush has failed in this run, also if others have succeeded since: not every client may have been told yet.
+    pub(crate) has_failed: bool,
+}
+
+/// There will be no more writes to the volume in this run.
+pub(crate) fn stopped(state: Option<&Path>, uuid: [u8; 16], stop: Stop) {
+    let Stop { verifier, is_flushed, has_failed } = stop;
     let Some(state) = state else { return };
     let path = verifier_path(state, uuid);
     // A verifier of before, which is being written down now, must not come after this.
     retire(&tenure_path(state, uuid));
     let Some(kept) = load_verifier(&path) else { return };
-    let last = Kept { clean: true, failed: !is_flushed, verifier: hexadecimal(verifier), ..kept };
+    let last = Kept { clean: true, failed: has_failed, verifier: hexadecimal(verifier), ..kept };
     let Err(error) = save(&path, &last) else { return };
     if is_flushed {
         tracing::warn!(

@@ -4,7 +4,6 @@
 mod medium;
 
 use std::fs::File;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -116,10 +115,10 @@ impl SimDisk {
         lock(&self.plan).0 = plan;
     }
 
-    /// How many flushes have failed.
+    /// How many flushes have failed, whether they lost something or not.
     #[must_use]
     pub fn failed_flushes(&self) -> u64 {
-        self.broken.failed_flushes.load(Ordering::Relaxed)
+        lock(&self.medium.state).failed_flushes
     }
 
     /// A server that stops makes all stable that was written; `false`: the disk has lost some of it.

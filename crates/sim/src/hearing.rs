@@ -1,5 +1,5 @@
-//! What a client must have heard: no flush of it is a success as long as a flush that failed, of whomever, may have lost what it had
-//! written, and nobody has told it.
+//! What a client must have been told: none of its flushes succeeds while an earlier flush, given by any client, has failed and may have
+//! lost what this client had written, and no answer has told it so.
 
 use crate::model::Tick;
 use crate::task::{Asked, Kind};

@@ -20,9 +20,9 @@ impl Records {
     pub fn open(&mut self) -> Volatility {
         self.is_clean = false;
         let mut state = self.tenures.lock();
-        state.is_running = true;
-        let State { verifier, durable, .. } = *state;
-        Volatility { verifier, has_failed: false, tenure: durable, keeper: Some(Arc::clone(&self.tenures) as _) }
+        (state.is_running, state.fails) = (true, false);
+        let State { verifier, has_failed, durable, .. } = *state;
+        Volatility { verifier, has_failed, tenure: durable, keeper: Some(Arc::clone(&self.tenures) as _) }
     }
 
     /// The server's process ends at once: nothing that it would still do when it lets go of what it has reaches them.
@@ -33,8 +33,10 @@ impl Records {
     /// The server has made all stable and is gone, or tells its clients that it could not.
     pub fn close(&mut self, is_stable: bool) {
         self.is_clean = true;
+        let mut state = self.tenures.lock();
+        state.has_failed = state.fails || !is_stable;
         if !is_stable {
-            self.tenures.lock().renew();
+            state.renew();
         }
     }
 
@@ -61,6 +63,10 @@ struct State {
     wanted: Option<Tenure>,
     durable: Option<Tenure>,
     verifier: [u8; 16],
+    /// A flush has failed in this run.
+    fails: bool,
+    /// One has failed, and no run since then has stopped cleanly in which none failed.
+    has_failed: bool,
 }
 
 impl Tenures {
@@ -116,7 +122,7 @@ impl TenureKeeper for Tenures {
     fn renew(&self, verifier: [u8; 16]) {
         let mut state = self.lock();
         if state.is_running {
-            state.verifier = verifier;
+            (state.verifier, state.has_failed, state.fails) = (verifier, true, true);
         }
     }
 

@@ -74,6 +74,11 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// A run ends in which no flush has failed before the last one.
+fn stopped(state: Option<&Path>, uuid: [u8; 16], verifier: [u8; 16], is_flushed: bool) {
+    super::stopped(state, uuid, Stop { verifier, is_flushed, has_failed: !is_flushed });
+}
+
 #[test]
 fn the_verifier_changes_when_the_host_was_lost_without_a_clean_stop_and_only_then() {
     let state = State::new("verifier");

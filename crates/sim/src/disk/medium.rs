@@ -1,7 +1,6 @@
 //! What a disk holds, and what of it only seems to be there.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_store::{
@@ -30,6 +29,7 @@ pub(super) struct State {
     pub(super) is_heard: bool,
     /// A flush was told of a loss since that was asked last.
     pub(super) was_told: bool,
+    pub(super) failed_flushes: u64,
 }
 
 #[derive(Default, Debug)]
@@ -62,6 +62,7 @@ impl State {
         if self.is_loss_untold {
             self.is_loss_untold = !self.is_heard;
             self.was_told |= self.is_heard;
+            self.failed_flushes += 1;
             return Err(StoreError::new(ErrorKind::Unwritable, 0));
         }
         self.unstable.retain(|_, unstable| unstable.is_lost);
@@ -105,7 +106,14 @@ impl State {
 impl Medium {
     pub(super) fn new(length_bytes: u64) -> Self {
         let bytes = vec![0; length_bytes as usize];
-        let state = State { bytes, unstable: BTreeMap::new(), is_loss_untold: false, is_heard: true, was_told: false };
+        let state = State {
+            bytes,
+            unstable: BTreeMap::new(),
+            is_loss_untold: false,
+            is_heard: true,
+            was_told: false,
+            failed_flushes: 0,
+        };
         Medium { length_bytes, state: Mutex::new(state) }
     }
 
@@ -156,12 +164,11 @@ impl Store for Medium {
 #[derive(Debug)]
 pub(super) struct Broken {
     medium: Arc<Medium>,
-    pub(super) failed_flushes: AtomicU64,
 }
 
 impl Broken {
     pub(super) fn new(medium: &Arc<Medium>) -> Self {
-        Broken { medium: Arc::clone(medium), failed_flushes: AtomicU64::new(0) }
+        Broken { medium: Arc::clone(medium) }
     }
 }
 
@@ -173,7 +180,7 @@ impl Store for Broken {
     fn start(&self, request: Request, _: &CompletionQueue) -> Started {
         let (offset_bytes, _) = request.range_bytes();
         if matches!(request, Request::Flush) {
-            self.failed_flushes.fetch_add(1, Ordering::Relaxed);
+            lock(&self.medium.state).failed_flushes += 1;
         }
         let kind = if request.is_write() { ErrorKind::Unwritable } else { ErrorKind::Unreadable };
         if let Request::Write { offset_bytes, data } = request {

@@ -16,6 +16,7 @@ impl<W: Wire> World<W> {
             Fault::Kill => self.kill(),
             Fault::LosePower => {
                 self.kill();
+                self.close_accounts();
                 self.disk.lose_power(&mut self.random);
                 self.records.lose_power(&mut self.random);
                 self.model.lose();
@@ -56,11 +57,18 @@ impl<W: Wire> World<W> {
             self.disk.set_heard(false);
             host.kill(&mut self.random);
             self.disk.set_heard(true);
-            let now = self.model.tick();
-            // Without a state directory a server forgets who has heard of what.
-            self.workers.iter_mut().for_each(|worker| worker.close_account(now));
+            // Without a state directory a server forgets that a flush has failed.
+            if !self.plan.is_verified {
+                self.close_accounts();
+            }
             W::killed(self);
         }
+    }
+
+    /// Clients that keep nothing know, by the loss of their sessions, that what they have not flushed may be lost.
+    fn close_accounts(&mut self) {
+        let now = self.model.tick();
+        self.workers.iter_mut().for_each(|worker| worker.close_account(now));
     }
 
     /// Clients that keep their writes are told of what a flush has lost, and write again also what others see still.

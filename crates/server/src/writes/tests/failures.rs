@@ -23,7 +23,7 @@ fn a_flush_that_has_failed_outlasts_the_run() {
 
 /// Initiators that do not go by the verifier hear of it with their next flush.
 #[test]
-fn a_flush_that_has_failed_is_remembered_until_one_succeeds_at_a_clean_stop() {
+fn a_flush_that_has_failed_is_remembered_until_a_run_without_one_stops_cleanly() {
     let state = State::new("unheard");
     let opened = state.open("a", UUID, 1);
     assert!(!opened.has_failed, "it has no past");
@@ -34,6 +34,9 @@ fn a_flush_that_has_failed_is_remembered_until_one_succeeds_at_a_clean_stop() {
     for boot in ["a", "a", "b"] {
         assert!(state.open(boot, UUID, 3).has_failed, "nobody is known to have heard");
     }
+    let stop = Stop { verifier: [4; 16], is_flushed: true, has_failed: true };
+    super::super::stopped(Some(&state.0), UUID, stop);
+    assert!(state.open("b", UUID, 5).has_failed, "the flush at the stop does not know of what others have lost");
     stopped(Some(&state.0), UUID, [4; 16], true);
     assert!(!state.open("b", UUID, 5).has_failed);
     stopped(Some(&state.0), UUID, [6; 16], false);

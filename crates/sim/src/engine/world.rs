@@ -211,6 +211,10 @@ impl World {
             let engine = &mut self.shards[number].engine;
             if engine.poll_timeout().is_some_and(|at| at <= now) {
                 engine.handle_timeout(now);
+                // What is still due waits for what nobody is told of.
+                if engine.poll_timeout().is_some_and(|at| at <= now) {
+                    engine.retry(now);
+                }
                 self.turn(number)?;
             }
         }
@@ -244,6 +248,7 @@ impl World {
             }
             Event::Wake(shard) => {
                 self.shards[shard].engine.reap(self.now);
+                self.shards[shard].engine.retry(self.now);
                 self.turn(shard)
             }
             Event::Stall { disk, kind } => {
@@ -284,10 +289,13 @@ impl World {
         self.turn(shard)
     }
 
-    /// What a shard does whenever something has happened to it.
+    /// What a shard does whenever something has happened to it. Unlike a server's, it tries commands that wait for others only when it
+    /// is woken for them: else one whose end wakes nobody would go unnoticed. Of memory that comes free no wake-up tells.
     pub(super) fn turn(&mut self, number: usize) -> Outcome<()> {
         let now = self.now;
-        self.shards[number].engine.retry(now);
+        if self.shards[number].engine.is_starved() {
+            self.shards[number].engine.retry(now);
+        }
         for Begun { token, delay } in self.shards[number].submit(&self.disks, &mut self.oracle, now) {
             self.take_off(delay, Event::Done { shard: number, token });
         }
@@ -298,6 +306,7 @@ impl World {
         self.note_ended(number)?;
         while self.shards[number].engine.poll_notice().is_some() {}
         self.post.collect(now);
+        self.wake();
         Ok(())
     }
 

@@ -178,10 +178,7 @@ impl Session for HyperScsi {
         let event = loop {
             match self.protocol.poll_event()? {
                 ClientEvent::Addresses(addresses) => self.trunk.learn(addresses),
-                ClientEvent::Options(agreed) => {
-                    let terms = describe(&agreed);
-                    return self.server().map(|server| Event::Changed { server, terms });
-                }
+                ClientEvent::Options(agreed) => return changed(&self.protocol, &agreed),
                 event => break event,
             }
         };
@@ -273,6 +270,12 @@ pub(crate) fn translate(event: ClientEvent) -> Option<Event> {
         ClientEvent::OutOfPatience(failure) => Event::OutOfPatience(failure.into()),
         ClientEvent::GivenUp(failure) => Event::GivenUp(failure.into()),
     })
+}
+
+/// Tells what both ends have agreed on anew.
+pub(crate) fn changed(client: &Client, agreed: &Agreed) -> Option<Event> {
+    let terms = describe(agreed);
+    client.server().map(|server| Event::Changed { server: server_info(server), terms })
 }
 
 /// What was agreed on, in words for people.

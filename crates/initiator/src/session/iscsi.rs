@@ -321,7 +321,7 @@ impl IscsiDiscovery {
     }
 }
 
-fn translate(event: ClientEvent) -> Option<Event> {
+pub(crate) fn translate(event: ClientEvent) -> Option<Event> {
     Some(match event {
         ClientEvent::Connected { server, resumed } => {
             if server.is_narrowed {
@@ -346,7 +346,7 @@ fn translate(event: ClientEvent) -> Option<Event> {
     })
 }
 
-fn server_info(server: sanwire_iscsi::ServerInfo) -> ServerInfo {
+pub(crate) fn server_info(server: sanwire_iscsi::ServerInfo) -> ServerInfo {
     ServerInfo {
         name: server.target,
         commands_max: server.commands_max,

@@ -42,7 +42,7 @@ macro_rules! pass_to_protocol {
 mod configs;
 mod discover;
 pub(crate) mod hyperscsi;
-mod iscsi;
+pub(crate) mod iscsi;
 mod lookup;
 pub(crate) mod table;
 mod targets;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Region, Shortage};
 use sanwire_core::{Instant, NexusId};
-use sanwire_device::NexusPorts;
+use sanwire_device::{NexusPorts, Volatility};
 use sanwire_engine::{Handle, Selection, Which};
 use sanwire_iscsi::{
     Admission, Admitted, CommandHandle, ConnectionId, Function, ManageHandle, ManageOutcome, Server, ServerConfig,
@@ -56,9 +56,15 @@ impl Host {
     ///
     /// # Errors
     /// When the disk or its name is refused.
-    pub fn new(config: ServerConfig, disk: Arc<SimDisk>, write_cache: bool, random: Random) -> Result<Self, String> {
+    pub fn new(
+        config: ServerConfig,
+        disk: Arc<SimDisk>,
+        write_cache: bool,
+        volatility: Option<Volatility>,
+        random: Random,
+    ) -> Result<Self, String> {
         let memory = config.memory.clone();
-        let units = logical_units(Arc::clone(&disk), write_cache, None)?;
+        let units = logical_units(Arc::clone(&disk), write_cache, volatility)?;
         Ok(Host {
             server: Server::new(config),
             executor: Executor::new(memory.clone(), units, disk),
@@ -89,6 +95,9 @@ impl Host {
                     let initiator = TransportId::iscsi_port(initiator.as_str(), isid.0)
                         .map_err(|error| format!("{initiator}: {error}"))?;
                     self.executor.open(nexus, Arc::new(NexusPorts { initiator, target: target_port() }), memory);
+                    let mut writer = [1; 16];
+                    writer[..isid.0.len()].copy_from_slice(&isid.0);
+                    self.executor.units_of(nexus).name_writer(nexus, writer);
                     self.sessions.insert(nexus);
                 }
                 ServerEvent::SessionClosed { nexus, .. } => {

@@ -112,8 +112,8 @@ impl Wire for Streams {
             commands_max: world.plan.wire.commands_max,
             transfer_max_bytes: 1 << 20,
         };
-        let random = world.random.fork();
-        Host::new(config, Arc::clone(world.disk()), world.plan.write_cache, random)
+        let (volatility, random) = (world.open_records(), world.random.fork());
+        Host::new(config, Arc::clone(world.disk()), world.plan.write_cache, volatility, random)
     }
 
     fn make_client(world: &mut World, client: usize) -> Outcome<Client> {

@@ -7,14 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use sanwire_core::{Instant, Lun, Protection};
-use sanwire_hyperscsi::wire::command::Ask;
-use sanwire_hyperscsi::{Client, Order as WireOrder};
 use sanwire_io::Waker;
-use sanwire_sim::hyperscsi::wire::{Packets, World};
-use sanwire_sim::world::{Outcome, Wire};
+use sanwire_sim::hyperscsi::wire::Packets;
+use sanwire_sim::workload::Initiator;
+use sanwire_sim::world::{Outcome, World};
 
-use crate::session::hyperscsi::{server_info, translate};
-use crate::session::{Event, Order, OrderId, ServerInfo, Session};
+use super::wires::{Driven, DrivenWire};
+use crate::session::{Event, Order, OrderId, ServerInfo, Session, Wish};
 
 /// Turns of drivers at one moment: more mean that one does not rest.
 const TURNS_AT_ONCE_MAX: u32 = 10_000;
@@ -23,13 +22,13 @@ const TURNS_AT_ONCE_MAX: u32 = 10_000;
 const LIFE_MAX: Duration = Duration::from_secs(600);
 
 /// The world, and who runs.
-pub(in super::super) struct Stage {
-    scene: Mutex<Scene>,
+pub(in super::super) struct Stage<W: DrivenWire = Packets> {
+    scene: Mutex<Scene<W>>,
     changed: Condvar,
 }
 
-struct Scene {
-    world: World,
+struct Scene<W: DrivenWire> {
+    world: World<W>,
     /// The driver that runs; else the world does.
     running: Option<usize>,
     actors: Vec<Actor>,
@@ -44,9 +43,9 @@ struct Actor {
     is_over: bool,
 }
 
-impl Stage {
+impl<W: DrivenWire> Stage<W> {
     /// Runs a world with a driver for each client until all of them have ended.
-    pub(in super::super) fn live(mut world: World, act: impl Fn(Cue) -> Outcome<()> + Sync) -> Outcome<World> {
+    pub(in super::super) fn live(mut world: World<W>, act: impl Fn(Cue<W>) -> Outcome<()> + Sync) -> Outcome<World<W>> {
         world.start()?;
         let count = world.plan.clients;
         let actors = vec![Actor { until: Some(world.now), is_over: false }; count];
@@ -70,7 +69,7 @@ impl Stage {
         scene.failure.map_or(Ok(scene.world), Err)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Scene> {
+    fn lock(&self) -> MutexGuard<'_, Scene<W>> {
         self.scene.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,7 +106,7 @@ impl Stage {
     }
 }
 
-impl Scene {
+impl<W: DrivenWire> Scene<W> {
     fn next(&mut self) -> Option<usize> {
         let (now, has_failed) = (self.world.now, self.failure.is_some());
         (0..self.actors.len()).find(|&client| {
@@ -119,23 +118,23 @@ impl Scene {
 }
 
 /// A driver's place on the stage.
-pub(in super::super) struct Cue {
-    stage: Arc<Stage>,
+pub(in super::super) struct Cue<W: DrivenWire = Packets> {
+    stage: Arc<Stage<W>>,
     pub(in super::super) client: usize,
 }
 
-impl Cue {
-    pub(in super::super) fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+impl<W: DrivenWire> Cue<W> {
+    pub(in super::super) fn with<T>(&self, act: impl FnOnce(&mut World<W>) -> T) -> T {
         act(&mut self.stage.lock().world)
     }
 
-    pub(in super::super) fn another(&self) -> Cue {
+    pub(in super::super) fn another(&self) -> Cue<W> {
         Cue { stage: Arc::clone(&self.stage), client: self.client }
     }
 
     fn wait_for_turn(&self) {
         let scene = self.stage.lock();
-        let is_not_ours = |scene: &mut Scene| scene.running != Some(self.client);
+        let is_not_ours = |scene: &mut Scene<W>| scene.running != Some(self.client);
         drop(self.stage.changed.wait_while(scene, is_not_ours).unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -167,19 +166,19 @@ impl Cue {
 }
 
 /// The session of a client of the world.
-pub(in super::super) struct Simulated {
-    pub(in super::super) cue: Cue,
+pub(in super::super) struct Simulated<W: DrivenWire = Packets> {
+    pub(in super::super) cue: Cue<W>,
     /// When the client's user wants to go on.
     pub(in super::super) wake_at: Arc<Mutex<Option<Instant>>>,
 }
 
-impl Simulated {
-    fn client<T>(&self, act: impl FnOnce(&mut Client, Instant) -> T) -> T {
+impl<W: DrivenWire> Simulated<W> {
+    fn client<T>(&self, act: impl FnOnce(&mut W::Client, Instant) -> T) -> T {
         self.cue.with(|world| act(&mut world.workers[self.cue.client].client, world.now))
     }
 }
 
-impl Session for Simulated {
+impl<W: DrivenWire> Session for Simulated<W> {
     fn receive(&mut self, _: Instant) -> usize {
         0
     }
@@ -193,56 +192,55 @@ impl Session for Simulated {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.client(|client, _| std::iter::from_fn(|| client.poll_event()).find_map(translate))
+        self.client(|client, _| client.next_event())
     }
 
     fn transmit(&mut self, _: Instant) -> usize {
         let sent = self.cue.with(|world| {
-            let before = world.wire.stats.packets;
-            Packets::drain_client(world, self.cue.client).map(|()| world.wire.stats.packets - before)
+            let before = world.wire.sent();
+            W::drain_client(world, self.cue.client).map(|()| world.wire.sent() - before)
         });
         sent.unwrap_or_else(|what| panic!("{what}")) as usize
     }
 
     fn order(&mut self, order: Order, now: Instant) -> Result<OrderId, Order> {
-        let Order { lun, cdb, data_out, data_in } = order;
-        let order = WireOrder { lun, ask: Ask::Command(cdb), data_out, data_in };
-        match self.client(|client, _| client.order(order, now)) {
-            Ok(id) => Ok(OrderId(id.number())),
-            Err(WireOrder { lun, data_out, data_in, .. }) => Err(Order { lun, cdb, data_out, data_in }),
-        }
+        self.client(|client, _| client.take_order(order, now))
     }
 
     fn in_transit(&self) -> usize {
-        self.client(|client, _| client.in_transit())
+        self.client(|client, _| Driven::in_transit(client))
     }
 
     fn hold_after_restart(&mut self) {
-        self.client(|client, _| client.hold_after_restart());
+        self.client(|client, _| Driven::hold_after_restart(client));
     }
 
     fn release(&mut self) {
-        self.client(|client, _| client.release());
+        self.client(|client, _| Driven::release(client));
     }
 
     fn abandon(&mut self, lun: Lun) {
-        self.client(|client, _| client.abandon(lun, sanwire_hyperscsi::Failure::InDoubt));
+        self.client(|client, _| Driven::abandon(client, lun));
     }
 
     fn withdraw(&mut self, id: OrderId) {
-        self.client(|client, _| client.withdraw(id.0));
+        self.client(|client, _| Driven::withdraw(client, id));
     }
 
     fn server(&self) -> Option<ServerInfo> {
-        self.client(|client, _| client.server().map(server_info))
+        self.client(|client, _| Driven::server(client))
     }
 
     fn protection(&self, lun: Lun) -> Option<Protection> {
-        self.client(|client, _| client.protection(lun))
+        self.client(|client, _| Driven::protection(client, lun))
     }
 
     fn disconnect(&mut self, now: Instant) {
         self.client(|client, _| client.disconnect(now));
+    }
+
+    fn wish(&mut self, wish: Wish, now: Instant) {
+        self.client(|client, _| Driven::wish(client, wish, now));
     }
 
     fn now(&self) -> Instant {

@@ -9,7 +9,6 @@ mod seeds;
 mod source;
 mod tree;
 mod unsafety;
-mod words;
 
 use std::fmt;
 use std::path::Path;
@@ -50,7 +49,6 @@ pub fn check(root: &Path) -> Result<bool, String> {
     let sources: Vec<Source> = files.iter().filter_map(Source::of).collect();
     let ratchet = Ratchet::read(root)?;
     let mut findings = dependencies::check(&dependencies::read(root)?);
-    findings.extend(files.iter().flat_map(words::check));
     findings.extend(files.iter().filter_map(|file| seeds::check(root, &file.path)));
     for source in &sources {
         findings.extend(documented::check(source));

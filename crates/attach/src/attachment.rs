@@ -294,7 +294,7 @@ fn file_name(info: &VolumeInfo) -> String {
 fn prepare_mount_point(path: &Path, source: &str) -> Result<bool, AttachError> {
     let refused = |source| AttachError::MountPoint { path: path.to_owned(), source };
     if remains::remove_dead_mount(path, Some(source))? {
-        tracing::warn!(mount_point = %path.display(), "what an attachment that died had left here was removed");
+        tracing::warn!(mount_point = %path.display(), "removed what an attachment that died had left behind");
     }
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Ok(false),

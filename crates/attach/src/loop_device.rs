@@ -154,7 +154,7 @@ pub(crate) fn detach_dead(device: &Path) -> Result<(), LoopError> {
             detach(device)
         }
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-            tracing::warn!(device = %shown, "nobody serves it any more: unmount its file systems, and it goes away");
+            tracing::warn!(device = %shown, "its process has ended: unmount its file systems, and it goes away");
             run(Command::new("losetup").arg("--detach").arg(device)).map(drop)
         }
         Err(source) => Err(LoopError::Io { path: device.to_owned(), source }),

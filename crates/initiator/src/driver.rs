@@ -323,7 +323,9 @@ impl Driver {
                     tracing::info!("agreed with server {}: {terms}", server.name);
                     self.changed(server);
                 }
-                Event::WishRefused(why) => tracing::warn!("the connection with {} stays: {why}", self.server_name),
+                Event::WishRefused(why) => {
+                    tracing::warn!("the options of the connection with {} do not change: {why}", self.server_name)
+                }
                 Event::Lost { announced } => {
                     self.lost_at = Some(StdInstant::now());
                     let why = if announced { "stops" } else { "does not answer" };

@@ -219,7 +219,7 @@ fn ethernets() -> Result<Vec<String>, ConnectError> {
     let mut meant: Vec<_> = list.into_iter().filter(is_meant).collect();
     meant.sort_by_key(|interface| !interface.is_running);
     if meant.len() > PORTS_MAX {
-        tracing::warn!("only {PORTS_MAX} of {} interfaces are asked: name one", meant.len());
+        tracing::warn!("searching only {PORTS_MAX} of {} interfaces: name one in the URL", meant.len());
         meant.truncate(PORTS_MAX);
     }
     Ok(meant.into_iter().map(|interface| interface.name).collect())

@@ -213,7 +213,7 @@ impl Image {
         if code == -libc::ENOENT {
             return Ok(Vec::new());
         }
-        check("ask who has the image", code)?;
+        check("ask which client has locked the image", code)?;
         let count = count.min(OWNERS_MAX);
         // SAFETY: the library has put so many texts there, each ending with zero.
         let owners = texts[..count].iter().map(|text| unsafe { CStr::from_ptr(*text) }.to_owned()).collect();

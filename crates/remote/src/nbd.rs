@@ -150,13 +150,13 @@ fn geometry(export: &Export, wanted_bytes: Option<u32>) -> Result<Geometry, NbdE
 
 fn warn_of(export: &Export, address: &Address) {
     if !export.flushes() && !export.is_read_only() {
-        tracing::warn!("NBD server {address}: it has no flush: whether what it answers is stable is its own affair");
+        tracing::warn!("NBD server {address}: it offers no flush: whether answered writes are stable is not known");
     }
     if !export.size_bytes.is_multiple_of(u64::from(BLOCKS_BYTES[0])) {
         tracing::warn!("NBD server {address}: the export's last bytes are no whole block, and are left out");
     }
     if !export.has(wire::TRANSMISSION_HAS_FLAGS) {
-        tracing::warn!("NBD server {address}: it does not tell what it can do");
+        tracing::warn!("NBD server {address}: it does not announce its capabilities");
     }
 }
 

@@ -104,7 +104,7 @@ pub(crate) fn run(parts: ShardParts, ready: impl FnOnce(io::Result<()>)) {
     let shard = Shard::new(parts, files);
     ready(Ok(()));
     if let Err(error) = shard.serve(&waker, &stop) {
-        tracing::error!("thread {index}, one of those that serve, has stopped: {error}; start the server again");
+        tracing::error!("server thread {index} has stopped: {error}; start the server again");
     }
 }
 

@@ -79,7 +79,7 @@ impl<L: Layer> Store for Over<L> {
 
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
         if !self.capabilities().grows {
-            return Err(ResizeError::Fixed("its store has one size for ever"));
+            return Err(ResizeError::Fixed("its store has a fixed size"));
         }
         self.below.resize(length_bytes)?;
         self.layer.resized(&*self.below)

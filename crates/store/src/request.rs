@@ -246,6 +246,6 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// [`ResizeError`]: the length stays what it was.
     fn resize(&self, _length_bytes: u64) -> Result<(), ResizeError> {
-        Err(ResizeError::Fixed("its store has one size for ever"))
+        Err(ResizeError::Fixed("its store has a fixed size"))
     }
 }

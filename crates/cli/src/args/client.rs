@@ -55,7 +55,7 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "SIZE", default_value = "64M", help_heading = "Connection")]
     pub(crate) keep_writes: Size,
 
-    /// Let nobody eject a removable HyperSCSI volume while this client is connected
+    /// Lock the medium of a removable HyperSCSI volume while this client is connected
     #[arg(long, help_heading = "Connection")]
     pub(crate) lock_media: bool,
 
@@ -243,7 +243,7 @@ pub(crate) struct AttachArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub(crate) socket: Option<PathBuf>,
 
-    /// NBD: a TCP address to listen on. No authentication or encryption: whoever can connect can read and write
+    /// NBD: a TCP address to listen on. No authentication or encryption: every program that can connect can read and write
     #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address)]
     pub(crate) listen: Option<SocketAddr>,
 

@@ -8,7 +8,7 @@ use sanwire_attach::DeviceJob;
 /// What is done to a block device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum DeviceJobChoice {
-    /// Look whether somebody uses it
+    /// Check whether it is in use
     Check,
     /// Write back what the kernel caches of it
     WriteBack,

@@ -89,7 +89,7 @@ pub(crate) enum ManageCommand {
         /// What is to be the disc: file:PATH [default: the one that was taken out]
         store: Option<String>,
     },
-    /// Guard a volume's packets otherwise from now on, while it is used
+    /// Change how a volume's packets are guarded, while it is used
     SetVolume {
         /// The volume's name
         name: String,

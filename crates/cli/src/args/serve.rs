@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
 
     /// Serve this volume as another one than before: with the file that is there, or made anew when it is missing (repeatable)
     ///
-    /// A file that held a volume before and is missing, shorter, or another one is refused otherwise. Clients that knew the former
+    /// Without this a file that held a volume before and is missing, shorter, or another one is refused. Clients that knew the former
     /// volume do not go on with this one. Give it once: each start with it makes another volume again.
     #[arg(long = "renew", value_name = "NAME")]
     pub(crate) renewed: Vec<VolumeName>,

@@ -62,7 +62,7 @@ fn heed_hangups(args: &AttachArgs, connection: &Connection, options: ClientOptio
             Ok(wishes.wish(connection, protection_min)?)
         });
         match wish {
-            Ok(()) => tracing::info!("the server is asked for the terms of {}", file.display()),
+            Ok(()) => tracing::info!("asking the server for the options of {}", file.display()),
             Err(error) => tracing::error!("the connection stays as it is: {error:#}"),
         }
     };

@@ -28,7 +28,8 @@ const RESERVE_FOR_KNOWN: u32 = 32;
 const RESERVE_FOR_HOME: u32 = 16;
 
 /// Who has begun no more than this lately has rested: the addresses that could take all of what is kept for such are many.
-const RESTED: Quota = Quota::per_second(quota::Holder::Address, "handshakes of who has begun few lately", 4, 8);
+const RESTED: Quota =
+    Quota::per_second(quota::Holder::Address, "handshakes of clients that have begun few lately", 4, 8);
 
 /// Who wants to begin a handshake, as far as can be told before he has shown it: anybody can name any client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

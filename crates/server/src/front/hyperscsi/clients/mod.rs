@@ -305,7 +305,9 @@ impl Table {
         if let (false, Err(error)) = (overridden.is_empty(), file.save(&self.changes)) {
             tracing::error!("{} still has what the configuration overrides: {error}", file.shown());
         }
-        let line = |id| format!("client {id} was changed by ctl, and is configured otherwise since: that holds");
+        let line = |id| {
+            format!("client {id} was changed by ctl, but its configuration was edited since: the configuration holds")
+        };
         overridden.into_iter().map(line).collect()
     }
 

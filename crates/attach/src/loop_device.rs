@@ -1,6 +1,6 @@
 //! A loop device over the file of an attachment, by `losetup` of util-linux.
 //!
-//! Whoever writes such a device back, or only closes it last, waits in the kernel for the process that serves the file, and no
+//! A process that writes such a device back, or only closes it last, waits in the kernel for the process that serves the file, and no
 //! signal ends that wait. The serving process must not wait so for itself: killed meanwhile, it would keep its connection to the
 //! kernel open, which is what everybody waits for. So other processes do it, see [`Helper`].
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the kernel may take to let go of a device that nobody uses.
+/// How long the kernel may take to release a device that is not in use.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it may take to find out whether somebody uses a device; it takes longer only while its server is away.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -103,7 +103,7 @@ impl RamVolume {
 
     fn serve(&mut self, op: Op, disk: &mut [u8]) {
         if let Some(gate) = &self.gate {
-            // Whoever has let go of the other ends waits for nothing.
+            // A caller that has dropped the other ends waits for nothing.
             let _ = (gate.begun.send(()), gate.go_on.recv());
         }
         if !self.delay.is_zero() {

@@ -12,7 +12,7 @@ pub const HEAD_INLINE_BYTES: usize = 152;
 pub struct Packet {
     /// The first bytes.
     pub head: Head,
-    /// The bytes after them, shared with whoever keeps them for retransmission.
+    /// The bytes after them, shared with the copy that is kept for retransmission.
     pub payload: Option<Slice>,
 }
 

@@ -3,7 +3,7 @@
 //! A limit in bytes would be too little for a holder that is alone, or too much for many. So it moves with what is free
 //! (dynamic thresholds, A. K. Choudhury and E. L. Hahne, *Dynamic queue length thresholds for shared-memory packet
 //! switches*, 1998): no holder may have more than [`FREE_PARTS`] times what it leaves free. One alone has three quarters of
-//! the region, two have three sevenths each, and a part is left for whoever comes next. What each needs for its largest
+//! the region, two have three sevenths each, and a part is left for the next session. What each needs for its largest
 //! operation is guaranteed besides, as long as it is there at all.
 
 use sanwire_core::quota::MEMORY_OF_CLIENT;

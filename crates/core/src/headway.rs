@@ -1,30 +1,30 @@
-//! Who is to give or take something, and comes forward with it so slowly that he may as well not.
+//! Detects a peer that gives or takes its data so slowly that it might as well not.
 
 use std::time::Duration;
 
 use crate::Instant;
 
-/// So long somebody may come forward by less than he must.
+/// A peer may stay below the least progress for this long.
 const SPAN: Duration = Duration::from_secs(2);
 
-/// What somebody must come forward by in that time, in bytes, if there is so much: slower is no link that anybody uses.
+/// The least progress in that time, in bytes, or all that is left if that is less: every usable link is faster.
 const LEAST_BYTES: u64 = 32 << 10;
 
-/// How somebody comes forward, as it is seen by who looks again and again. Who was not looked at for a while begins anew.
+/// The progress of one peer, sampled again and again. After a pause between samples the measurement begins anew.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Headway(Option<Mark>);
 
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     done_bytes: u64,
-    /// To come forward by so much will do.
+    /// This much progress is enough.
     least_bytes: u64,
     since: Instant,
     looked_at: Instant,
 }
 
 impl Headway {
-    /// Whether he is too slow, who has done so much and has so much to do.
+    /// Whether a peer is too slow that has done so much and has so much left to do.
     pub fn is_too_slow(&mut self, done_bytes: u64, left_bytes: u64, now: Instant) -> bool {
         let is_watched = |mark: &Mark| now.saturating_since(mark.looked_at) <= SPAN;
         let is_behind = |mark: &Mark| done_bytes.saturating_sub(mark.done_bytes) < mark.least_bytes;

@@ -65,7 +65,7 @@ pub enum Peer {
     Udp(SocketAddr),
 }
 
-/// The bits of an IPv6 address that name a network; whoever has a network has all of its addresses (RFC 4291 2.5.4).
+/// The bits of an IPv6 address that name a network; one host may have all addresses of a network (RFC 4291 2.5.4).
 const IPV6_NETWORK_BITS: u32 = 64;
 
 impl Peer {

@@ -15,7 +15,7 @@ use crate::{Instant, Size};
 /// Whose share it is that a quota bounds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Holder {
-    /// Everybody together who has not shown who he is, in a shard.
+    /// All peers together that have not authenticated, in a shard.
     Strangers,
     /// One address: a station, an IPv4 or IPv6 address, in a shard.
     Address,

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Shared by all who still have to end tasks: each shard that is told to end some gets a share, and its engine holds that until the
-/// last of them has ended. When nobody has a share any more, whoever wanted the tasks ended is told. No thread waits, nobody counts.
+/// Shared by all shards that still have tasks to end: each shard that is told to abort some gets a share, and its engine holds the share
+/// until the last of them has ended. When the last share is dropped, the requester is told. No thread waits, nothing is counted.
 pub struct AbortBarrier {
     passed: Option<Box<dyn FnOnce() + Send + Sync>>,
 }

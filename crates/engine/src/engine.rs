@@ -1,4 +1,4 @@
-//! Commands under way in one shard: between the device, which says what its store must do, and whoever does it.
+//! Commands under way in one shard: between the device, which says what its store must do, and the driver that has it done.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -50,7 +50,7 @@ impl<H: Handle> Ended<H> {
         Ended { handle, meter, reply: Some(reply) }
     }
 
-    /// A command that somebody has aborted. Whoever did not do it himself is told (SAM-5 5.3.1; TAS is set).
+    /// An aborted command. Its initiator is told unless it aborted the command itself (SAM-5 5.3.1; TAS is set).
     pub(crate) fn aborted(command: Command<H>, by: NexusId) -> Self {
         let Command { handle, meter } = command;
         Ended { handle, meter, reply: (handle.nexus() != by).then(task_aborted) }

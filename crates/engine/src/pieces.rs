@@ -1,4 +1,4 @@
-//! Commands whose data goes in pieces: between two of them a command is known here, so that whoever aborts it finds it.
+//! Commands whose data goes in pieces: between two of them a command is known here, so that aborts find it.
 
 use std::sync::Arc;
 

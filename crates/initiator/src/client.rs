@@ -165,7 +165,7 @@ impl Client {
     }
 
     /// Asks the server to be managed by this client, in band and sealed: JSON in, JSON out. The server's management says what
-    /// it knows; it answers whoever may not manage it with a refusal.
+    /// it knows; it refuses clients that may not manage it.
     ///
     /// # Errors
     /// [`ConnectError::NotManaged`] over iSCSI, [`ConnectError::Handshake`] when the connection is lost for good, or the

@@ -189,7 +189,7 @@ impl<'a> Asker<'a> {
         let (mut attentions, mut busy_since) = (0, None);
         while attentions < ATTENTIONS_MAX {
             let own = self.driver.execute(lun, cdb, answer_bytes).map_err(|failure| match failure {
-                // So it would end again, whoever asks.
+                // The same question would end in the same way again.
                 Failure::Protocol(_) | Failure::TooLarge => Refusal::Failed(self.failed(command, failure.to_string())),
                 _ => Refusal::Failed(ConnectError::Handshake { server: self.server.to_owned(), failure }),
             })?;

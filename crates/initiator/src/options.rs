@@ -49,7 +49,7 @@ pub struct ClientOptions {
     pub server_key: Option<[u8; 32]>,
     /// How long to seek the server at first.
     pub connect_patience: Duration,
-    /// How long to seek it when it was lost; `None`: for ever.
+    /// How long to seek it when it was lost; `None`: without a limit.
     pub reconnect_patience: Option<Duration>,
     /// Memory for [`Volume::buffer`], in bytes.
     pub memory_bytes: usize,
@@ -81,7 +81,7 @@ pub struct IscsiOptions {
     pub target: Option<Credential>,
     /// What we would like to agree on.
     pub wishes: DesiredParameters,
-    /// How long a command may stand still at the target before it is aborted and fails; `None`: for ever.
+    /// How long a command may stand still at the target before it is aborted and fails; `None`: it never is.
     pub command_patience: Option<Duration>,
 }
 

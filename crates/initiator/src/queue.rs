@@ -102,7 +102,7 @@ pub struct Op {
 pub struct Completer(Option<Arc<Slot>>);
 
 impl Completer {
-    /// Stores the result and wakes whoever waits for it. When nobody does any more, the result is dropped.
+    /// Stores the result and wakes the future that waits for it. If that was dropped, so is the result.
     pub fn complete(mut self, result: Result<OpOutput, VolumeError>) {
         if let Some(slot) = self.0.take() {
             slot.fill(result);

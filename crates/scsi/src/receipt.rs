@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// So many answers of a session may be on their way. Of a further one it is never known that it has arrived.
 const PENDING_MAX: usize = 64;
 
-/// The receipt of one answer, kept by whoever has to know that the answer has arrived.
+/// The receipt of one answer, kept where it must be known that the answer has arrived.
 #[derive(Clone, Default, Debug)]
 pub struct Receipt(Arc<AtomicU64>);
 

@@ -26,7 +26,7 @@ struct Shared {
 pub struct Pending(u64);
 
 impl CompletionQueue {
-    /// An empty queue. `wake` is called by whichever thread completes a request while the queue is empty, so it must not block.
+    /// An empty queue. `wake` is called by the thread that completes a request while the queue is empty, so it must not block.
     #[must_use]
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
         CompletionQueue(Arc::new(Shared { arrived: Mutex::default(), next: AtomicU64::new(0), wake: Box::new(wake) }))
@@ -69,7 +69,7 @@ impl Shared {
             arrived.push((pending, completion));
             arrived.len() == 1
         };
-        // Whoever filled it first has woken the driver, which takes all of it.
+        // The first push has woken the driver, which takes all of it.
         if was_empty {
             (self.wake)();
         }

@@ -8,7 +8,7 @@ use crate::resize::{GrowingGeometry, ResizeError};
 
 /// Reads as zeroes, forgets what is written.
 ///
-/// A frame comes with the bytes of whoever had it before, perhaps another client's, and this store cannot tell a clean
+/// A frame comes with the bytes of its last owner, perhaps another client's, and this store cannot tell a clean
 /// frame from a used one. So each read clears its frame: some tens of nanoseconds for 4 KiB, the least that leaks nothing.
 #[derive(Debug)]
 pub struct NullStore {

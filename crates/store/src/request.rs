@@ -24,7 +24,7 @@ pub struct Geometry {
     pub read_only: bool,
     /// Whether discarded blocks give space back and then read as zeroes; of a store that refuses writes, whether they would.
     pub discards: bool,
-    /// The longest write that is done wholly or not at all, for whoever reads meanwhile and after a crash; zero when a
+    /// The longest write that is done wholly or not at all, as concurrent reads and a crash see it; zero when a
     /// write may be torn.
     pub atomic_write_bytes: u32,
 }

@@ -64,7 +64,7 @@ pub enum Retry {
 
 impl Retry {
     /// What it takes to start the request again; `None` for a flush: of what one that failed has not made stable, the kernel may have
-    /// let go, and a second one would succeed all the same.
+    /// dropped, and a second one would succeed all the same.
     #[must_use]
     pub fn of(request: &Request) -> Option<Self> {
         let (offset_bytes, length_bytes) = request.range_bytes();

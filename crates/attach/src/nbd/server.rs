@@ -90,7 +90,7 @@ impl NbdServer {
         self.wait()
     }
 
-    /// Waits for the end of the server, whoever ends it.
+    /// Waits for the end of the server, whatever ends it.
     ///
     /// # Errors
     /// When the last flush failed.

@@ -236,7 +236,7 @@ impl Driver {
     }
 }
 
-/// Whether a device that could not make something stable may have let go of what it had acknowledged: of that it tells once. Where it
+/// Whether a device that could not make something stable may have dropped what it had acknowledged: it reports that once. Where it
 /// has not tried, nothing is lost.
 pub(super) fn may_have_lost(answer: &Answer) -> bool {
     let has_tried = |sense: Sense| match sense.key {

@@ -1,4 +1,4 @@
-//! The connection is to be otherwise, or is: what its owner wants, and what volumes tell of it.
+//! Requested option changes, and how their result is reported to volumes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ impl OptionChanges {
         OptionChanges { waker, is_full: AtomicBool::new(false), wish: Mutex::default() }
     }
 
-    /// From now on the connection is to be so, and those that follow it. The server agrees, or keeps what it enforces: the
+    /// Wants these options from now on, for this connection and those that follow it. The server agrees, or keeps what it enforces: the
     /// volumes tell what holds. What it refuses is logged, and changes nothing.
     ///
     /// # Errors

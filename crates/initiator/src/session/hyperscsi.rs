@@ -63,7 +63,7 @@ impl HyperScsi {
         session
     }
 
-    /// The first place has a short lead over the second, those two over the next two, and so on: whoever answers first is
+    /// The first place has a short lead over the second, those two over the next two, and so on: the first that answers is
     /// connected. Broadcasts on several links need no order.
     fn seek(&mut self) {
         self.is_seeking = true;

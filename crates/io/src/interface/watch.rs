@@ -30,7 +30,7 @@ type List = Box<dyn Fn() -> io::Result<Vec<Interface>> + Send + Sync>;
 /// The interfaces as they were a moment ago.
 pub struct Watch {
     known: Arc<Mutex<Option<Arc<Vec<Interface>>>>>,
-    /// Without a thread whoever asks looks.
+    /// Without a thread each caller looks for itself.
     look: Option<List>,
 }
 

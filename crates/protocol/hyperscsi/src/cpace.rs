@@ -1,5 +1,5 @@
-//! CPace (draft-irtf-cfrg-cpace) with ristretto255 and SHA-512: two ends that have the same password come to the same key. Who takes
-//! part without it has tried one password, and learns nothing by which he could try others alone.
+//! CPace (draft-irtf-cfrg-cpace) with ristretto255 and SHA-512: two ends that have the same password come to the same key. A peer
+//! without it has tried one password, and learns nothing by which it could try others offline.
 
 use aws_lc_rs::digest::{self, SHA512};
 use curve25519_dalek::ristretto::{CompressedRistretto, RistrettoPoint};

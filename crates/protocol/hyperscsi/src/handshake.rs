@@ -2,8 +2,8 @@
 //! are the first secrets of the connection's key ring.
 //!
 //! Anybody on the way can send a message that does not verify, and it must not end the handshake: the true one may still come. So
-//! each message is tried on a copy. One that verifies is of who has the keys of its handshake, and of its static key: whether he has
-//! the password too is seen then, and not before. He has tried one, and who only listens, or forges, none.
+//! each message is tried on a copy. One that verifies was made by the owner of the handshake's keys and of the static key: only then
+//! is it known whether that peer has the password too. It has tried one password; listeners and forgers have tried none.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
@@ -133,7 +133,7 @@ impl Initiator {
         exchange(&self.ephemeral, server).map(|shared| MarkKey::new(&shared))
     }
 
-    /// Reads a second step. Whoever has made it knows its static key; whether he knows the password, the connection will show.
+    /// Reads a second step. Its sender has the private half of the static key; whether it has the password, the connection will show.
     ///
     /// # Errors
     /// [`KeyError`] for what does not verify.
@@ -200,9 +200,9 @@ impl Met {
 pub enum Misread {
     /// Anybody can have sent it.
     Garbage,
-    /// Who has begun the handshake has another password, or is not the client that he said he is.
+    /// The peer that began the handshake has another password, or is not the client that it claims to be.
     Guess {
-        /// Whose key he has shown, and has.
+        /// The client whose key the peer has shown, and has.
         by: ClientId,
     },
 }
@@ -265,7 +265,7 @@ impl Responder {
     }
 
     /// Reads a third step of this client: its payload, and the secrets of the connection. What is no more than garbage costs next to
-    /// nothing, and another one can be read; who has guessed wrong has had his guess.
+    /// nothing, and another one can be read; a peer with a wrong password has used up its guess.
     ///
     /// # Errors
     /// [`Misread`] when it leads nowhere.
@@ -283,8 +283,8 @@ impl Responder {
         self.unlock(&payload, &state).map_err(|_| Misread::Guess { by })
     }
 
-    /// The static key in a third step. Only who has begun the handshake can seal one, and has no other: the first one counts, so that
-    /// we compute once, whatever else he sends.
+    /// The static key in a third step. Only the peer that began the handshake can seal one, and it has no other: the first one counts, so
+    /// that we compute once, whatever else that peer sends.
     fn show(&mut self, sealed: &[u8; SEALED_KEY_BYTES]) -> Result<([u8; 32], Symmetric), KeyError> {
         if self.shown.is_none() {
             let mut state = self.state.clone();

@@ -11,7 +11,7 @@ pub const MEDIA_CLASS: u8 = 1 << 4;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum MediaEvent {
-    /// The user wants it out; who has locked it may let go.
+    /// The user wants it out; an initiator that has locked it may release it.
     EjectRequest = 1,
     /// It has come.
     NewMedia = 2,

@@ -22,7 +22,7 @@ impl World {
         if left == 0 {
             return Ok(());
         }
-        // Who waits for answers looks less often the longer he has waited.
+        // An initiator at its depth acts more seldom.
         let in_flight = self.oracle.active().filter(|asked| asked.command.nexus == nexus).count();
         let is_full = in_flight >= self.plan.depth;
         let patience_us = if is_full { self.random.choose(&[0, 1_000, 50_000]) } else { 0 };

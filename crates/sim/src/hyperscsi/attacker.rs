@@ -1,4 +1,4 @@
-//! Somebody on the links who sees all packets, takes some of them off, and sends his own, without knowing any key.
+//! An attacker on the links that sees all packets, removes some of them, and sends its own, without knowing any key.
 
 use std::collections::VecDeque;
 

@@ -45,7 +45,7 @@ pub struct StrangersPlan {
     pub are_next_door: bool,
     /// Whether first steps are in the names of the clients.
     pub know_names: bool,
-    /// Whether the server lists its clients; otherwise it takes whoever knows the password.
+    /// Whether the server lists its clients; if not, it takes every client that knows the password.
     pub are_clients_listed: bool,
 }
 
@@ -178,7 +178,7 @@ impl World {
         Ok(ClientConfig { identity, ..self.client_config(0)? })
     }
 
-    /// Somebody begins a handshake, and forgets what he has begun before.
+    /// A stranger begins a handshake, and forgets those that it began before.
     fn come(&mut self, from: Peer, config: ClientConfig) {
         let is_guess = config.psk != PASSWORD;
         let mut machine = Client::new(config, self.now);

@@ -1,7 +1,7 @@
 //! Which volume a file holds: what is known of it from before, and the mark that it carries itself.
 //!
 //! A file that is missing, or another one at its path (its file system is not mounted, say), must never be served as the
-//! volume that clients know. So whoever serves a volume keeps what [`Known`] says of it, and the file carries the
+//! volume that clients know. So a server that serves a volume keeps what [`Known`] says of it, and the file carries the
 //! volume's identity in an extended attribute, where its file system has such.
 
 use std::fs::{self, File};

@@ -59,7 +59,7 @@ impl FileStore {
         let opened = open_file(path, options, expected)?;
         let is_new = opened.is_new;
         let made = Self::examine(path, options, opened, expected);
-        // What is locked by now belongs to whoever was quicker.
+        // What is locked by now belongs to another server that was quicker.
         if is_new && matches!(&made, Err(error) if !matches!(error, OpenError::Locked { .. })) {
             // Best effort: the file is ours and holds nothing.
             let _ = std::fs::remove_file(path);

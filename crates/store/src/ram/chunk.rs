@@ -82,7 +82,7 @@ fn allocate() -> Option<Frame> {
 /// The chunks of a group, which come into being with its first one; `None` when there is no memory for them.
 pub(super) fn chunks(group: &Group) -> Option<&[Chunk]> {
     if group.get().is_none() {
-        // Whoever is quicker, it is the same group for all.
+        // Whichever thread is quicker, it is the same group for all.
         let _ = group.set(new_group()?);
     }
     group.get().map(|chunks| &**chunks)

@@ -33,7 +33,7 @@ impl Channel {
         }
     }
 
-    /// Its acknowledgement was lost; or somebody says again and again what he has overheard, which is not to make us send as often.
+    /// Its acknowledgement was lost; or somebody repeats a recorded packet, which must not make us send as often.
     fn acknowledge_duplicate(&mut self, now: Instant) {
         let at = self.duplicate_acked_at.map_or(now, |last| last + ACK_DELAY);
         if at <= now {

@@ -179,7 +179,7 @@ impl Held {
 /// In which order messages with data are cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turns {
-    /// In turns. For replies: whoever asked has the memory for them.
+    /// In turns. For replies: the requester has the memory for them.
     Alternate,
     /// One after the other. For requests: a receiver that is short of memory must be able to finish what it has begun
     /// before it finds room for more, so nothing that it has no room for may stand in the window before the rest of it.

@@ -107,7 +107,7 @@ impl Answering {
         third.is_ok_and(|third| proof.is_some_and(|proof| self.refusal_key.is_proven(refusal, third, proof)))
     }
 
-    /// Somebody says that the server does not go on. A server that accepts us says so as soon, whoever says otherwise.
+    /// An unauthenticated hint that the server does not go on. A server that accepts us says so just as soon.
     pub(super) fn hinted(&mut self, refusal: Refusal, now: Instant) {
         if refusal == Refusal::UnknownConnection {
             self.gives_up_at.get_or_insert(now + self.hint_grace);

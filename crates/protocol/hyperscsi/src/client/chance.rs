@@ -1,5 +1,5 @@
-//! Which second steps a client reads, and which servers it answers, when there are too many: each has a chance, so that whoever comes
-//! first, or most often, does not keep the true one out.
+//! Which second steps a client reads, and which servers it answers, when there are too many: each has a chance, so that a sender
+//! that comes first, or most often, does not keep the genuine one out.
 
 use sanwire_core::Instant;
 use sanwire_core::quota::{Holder, Pace, Quota};
@@ -9,10 +9,10 @@ use crate::keys::Randomness;
 /// Second steps that are read in any case after each discovery; of more, few are, but any of them may be.
 const READ_SURELY: u64 = 16;
 
-/// Third steps to servers whose key is not known: each gives who only poses as a server one guess at the password.
+/// Third steps to servers whose key is not known: each gives an impostor one guess at the password.
 const ANSWERS: Quota = Quota::per_second(Holder::Strangers, "third steps of a client", 2, 16);
 
-/// As long as more than so many are left, every server is answered. Else about one after each discovery is, whoever comes first.
+/// As long as more than so many are left, every server is answered. Above that about one after each discovery is, in no order that a sender can influence.
 const ANSWERS_AT_ONCE: u32 = 8;
 
 /// Which of many are looked at, when nobody knows how many will come: of so many as have come each with the same chance, or nearly,

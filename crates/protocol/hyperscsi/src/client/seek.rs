@@ -26,7 +26,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(1);
 /// Discoveries with one ephemeral key before a new attempt is made.
 const TRIES_MAX: u32 = 4;
 
-/// An attempt does not last longer, whoever has answered: servers forget theirs after 5 s.
+/// An attempt lasts no longer, whatever was answered: servers forget theirs after 5 s.
 const ATTEMPT_MAX: Duration = Duration::from_secs(4);
 
 /// Answers to one discovery that want a cookie brought back: one for each way to the server.
@@ -66,7 +66,7 @@ pub(super) struct Seeking {
     mark_key: Option<MarkKey>,
     /// Of the other second steps since the last discovery.
     sample: Sample,
-    /// And of its own: who relays what it says to him can send many.
+    /// And of its own: an impostor that relays what the server sends can send many.
     marked: Sample,
     /// Not all servers that have answered since then have a third step.
     is_crowded: bool,

@@ -42,7 +42,7 @@ pub struct ClientConfig {
     pub recovery: Recovery,
     /// How long to seek a server at first before giving up.
     pub connect_patience: Duration,
-    /// How long commands wait for a lost server; `None`: for ever.
+    /// How long commands wait for a lost server; `None`: without a limit.
     pub reconnect_patience: Option<Duration>,
     /// All randomness comes from this.
     pub seed: [u8; 32],

@@ -10,7 +10,7 @@ use crate::options::DesiredOptions;
 ///
 /// A closure that answers [`Admission::permits`] is one, without terms of its own for anybody.
 pub trait Admission: Send {
-    /// Whether a client may connect. It is asked with the address alone while nobody has said who he is.
+    /// Whether a client may connect. It is asked with the address alone before the peer has named itself.
     fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool;
 
     /// Whether this very client is listed, so that nobody else can come under its id: it does not wait when others guess passwords.

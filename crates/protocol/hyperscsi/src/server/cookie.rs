@@ -1,8 +1,8 @@
-//! Cookies: by what somebody who wants to shake hands shows that he receives what is sent to his address, without the server's
-//! having to remember him.
+//! Cookies: a peer that wants to begin a handshake proves with one that it receives what is sent to its address; the server keeps no
+//! state for that.
 //!
 //! A cookie is a hash of who asks, from where, and for which attempt, under a secret that only this shard knows and replaces every
-//! few seconds. It costs a stranger a round trip and the server one short hash, whoever asks and however often.
+//! few seconds. It costs a stranger a round trip and the server one short hash for each request.
 
 use std::hash::Hasher;
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! How many handshakes a server begins, and whose: a stranger is to cost it next to nothing, and nobody's flood keeps others out.
 //!
 //! A handshake costs a fraction of a millisecond of the thread that does all I/O of a shard. As long as few begin, all may. Above
-//! that, who wants one must first bring back a cookie, so that forged sender addresses lead nowhere. Who does is limited by his
-//! address and his network, and all of them together; of what they share, a part is kept for networks that have begun few
+//! that, a peer must first bring back a cookie, so that forged sender addresses lead nowhere. A peer that does is limited by its
+//! address and its network, and all of them together; of what they share, a part is kept for networks that have begun few
 //! handshakes lately, a part of that for clients that the server knows, and a part of that again for those that have a session
 //! from there. A client that the server knows has a limit of its own, so that no stranger of its network takes it.
 
@@ -31,7 +31,7 @@ const RESERVE_FOR_HOME: u32 = 16;
 const RESTED: Quota =
     Quota::per_second(quota::Holder::Address, "handshakes of clients that have begun few lately", 4, 8);
 
-/// Who wants to begin a handshake, as far as can be told before he has shown it: anybody can name any client.
+/// Who wants to begin a handshake, as far as can be told before the peer has authenticated: anybody can claim any client's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
     /// Nobody that the server knows.
@@ -85,9 +85,9 @@ struct Begun {
 pub(super) enum Passage {
     /// It begins.
     Open,
-    /// He has to bring back this cookie first.
+    /// The peer has to bring back this cookie first.
     Cookie(Cookie),
-    /// There are too many; he may come again.
+    /// There are too many; the peer may try again.
     Shut,
 }
 
@@ -216,7 +216,7 @@ mod tests {
             self.gate.pass(asker, cookie, || standing, &mut self.random, self.now)
         }
 
-        /// Whether a handshake from there begins, of somebody who brings his cookie back.
+        /// Whether a handshake from there begins, of a peer that brings its cookie back.
         fn is_let_in(&mut self, host: u32, standing: Standing) -> bool {
             let asker = self.asker(host);
             self.passes(asker, standing)

@@ -66,8 +66,8 @@ impl Default for HalfOpens {
 }
 
 impl HalfOpens {
-    /// The second step after the same first one, if it was made before. Another first step of the same attempt is another's: who
-    /// overhears an attempt does not make the server answer him instead.
+    /// The second step after the same first one, if it was made before. Another first step of the same attempt is another's: a
+    /// listener that overhears an attempt cannot make the server answer it instead.
     pub(super) fn repeat(&self, path: Path, session: (ClientId, u64), attempt: u64, first: &[u8]) -> Option<&[u8]> {
         let on_path = self.by_session.get(&session)?.get(&path)?.iter().filter_map(|id| self.by_connection.get(id));
         let mut same = on_path.filter(|half| half.attempt == attempt && half.responder.first() == first);

@@ -34,7 +34,8 @@ impl Server {
     }
 
     /// Some sessions of this server or others have no memory: drops the connections that keep some from them, and whose clients do
-    /// nothing by which it would be given back, or so little that it takes for ever. Their sessions go on when they come again. To be called every now and then as long as it is so.
+    /// nothing that would give it back, or next to nothing. Their sessions go on when they reconnect. To be called every now and then as
+    /// long as memory is short.
     pub fn relieve(&mut self, shortage: &Shortage, now: Instant) {
         let is_in_the_way = |connection: &mut Connection| {
             shortage.is_due_to(connection.nexus, &connection.memory) && connection.hoards(now)

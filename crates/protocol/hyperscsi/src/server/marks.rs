@@ -1,7 +1,7 @@
 //! Marks in the ids of connections: by them a server knows after a restart which packets may be of its former clients.
 //!
 //! It tells these that it does not know their connections any more, so that they come again at once. Strangers learn nothing by that:
-//! who has had no connection here does not know which ids have the mark, whatever address he comes from or pretends to come from.
+//! a peer that has had no connection here does not know which ids have the mark, whatever its true or forged address.
 
 use std::hash::Hasher;
 

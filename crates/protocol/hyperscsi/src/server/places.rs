@@ -1,5 +1,5 @@
-//! Who may have another session: a client and an address have so many places at the most, and who has none left makes room among
-//! his own. Nobody's session ends for another's: whoever is away for a while finds his commands where he left them.
+//! Who may have another session: a client and an address have so many places at the most, and one that has none left makes room
+//! among its own. Nobody's session ends for another's: a client that was away for a while finds its commands where it left them.
 
 use sanwire_core::quota::{
     Account, SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SESSIONS_OF_NETWORK, SLOTS_OF_CLIENT, Usage,

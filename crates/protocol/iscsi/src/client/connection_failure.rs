@@ -101,7 +101,7 @@ impl Client {
         self.seek_on(now);
     }
 
-    /// The target broke the rules: perhaps a new session does better, but not for ever.
+    /// The target broke the rules: a new session may do better, but not without end.
     fn lose_by_violation(&mut self, what: String, now: Instant) {
         self.seek.violations += 1;
         let failure = Failure::Protocol { what };

@@ -218,7 +218,7 @@ impl Session {
     }
 }
 
-/// Seconds that a target wants us to wait, but not for ever.
+/// Seconds that a target wants us to wait, within a limit.
 pub(super) fn bounded_wait(seconds: u16) -> Duration {
     Duration::from_secs(u64::from(seconds)).min(WAIT_MAX)
 }

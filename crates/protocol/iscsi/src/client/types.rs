@@ -41,11 +41,11 @@ pub struct ClientConfig {
     pub wishes: DesiredParameters,
     /// Commands in transit.
     pub commands_max: u16,
-    /// How long to try before giving up: at first, and after a loss (`None`: for ever).
+    /// How long to try before giving up: at first, and after a loss (`None`: without a limit).
     pub connect_patience: Duration,
     /// See `connect_patience`.
     pub reconnect_patience: Option<Duration>,
-    /// How long a command may stand still at the target before it is aborted (`None`: for ever).
+    /// How long a command may stand still at the target before it is aborted (`None`: it never is).
     pub command_patience: Option<Duration>,
     /// All randomness comes from this.
     pub seed: [u8; 32],

@@ -63,7 +63,7 @@ impl Security {
     }
 
     /// RFC 7143 13.1: the first method of the list that we can use with this initiator. One that insists on CHAP where
-    /// nobody must show who he is gets it, and any response is right: there is no user whose it could be.
+    /// no authentication is required gets it, and any response is right: there is no user whose it could be.
     fn choose_method(&mut self, methods: &str, text: &mut TextWriter) -> Result<(), Refusal> {
         let Authentication { users, mutual, .. } = &self.authentication;
         let offers = |method: &str| methods.split(',').any(|offered| offered == method);
@@ -106,7 +106,7 @@ impl Security {
         user.map(Some).ok_or_else(|| unknown(&format!("it is not the user '{name}', or has another secret")))
     }
 
-    /// Shows who we are, if it was asked for: only to somebody who has shown who he is.
+    /// Authenticates this target, if that was asked for: only to an initiator that has authenticated itself.
     fn prove(
         &self,
         own: &Challenge,

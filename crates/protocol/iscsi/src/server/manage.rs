@@ -86,7 +86,7 @@ impl Managements {
         ends.reduce(|one, other| if one < other { other } else { one })
     }
 
-    /// A command was answered: whoever is aborting it comes too late.
+    /// A command was answered: an abort of it comes too late.
     pub(super) fn answered(&mut self, command: u64) {
         for entry in &mut self.under_way {
             entry.is_too_late |= matches!(entry.function, Function::AbortTask(handle) if handle.number == command);

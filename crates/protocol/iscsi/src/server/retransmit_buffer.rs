@@ -25,7 +25,7 @@ pub(super) struct Retained {
     header: Header,
     data: Option<Slices>,
     read: Option<Read>,
-    /// Its data was let go.
+    /// Its data was released.
     is_data_gone: bool,
     /// What it took outside the memory for data when it was kept.
     heap_bytes: usize,
@@ -97,7 +97,7 @@ pub(super) enum Relief {
     Ask,
     /// The initiator was asked: its answer is awaited until then.
     Await(Instant),
-    /// Data was let go.
+    /// Data was released.
     Given,
 }
 

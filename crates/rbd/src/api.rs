@@ -71,6 +71,7 @@ api! {
         rbd_resize: fn(Handle, u64) -> c_int;
         rbd_update_watch: fn(Handle, *mut u64, unsafe extern "C" fn(*mut c_void), *mut c_void) -> c_int;
         rbd_update_unwatch: fn(Handle, u64) -> c_int;
+        rbd_is_exclusive_lock_owner: fn(Handle, *mut c_int) -> c_int;
         rbd_lock_acquire: fn(Handle, c_int) -> c_int;
         rbd_lock_break: fn(Handle, c_int, *const c_char) -> c_int;
         rbd_lock_get_owners: fn(Handle, *mut c_int, *mut *mut c_char, *mut size_t) -> c_int;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::ptr;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use libc::{c_char, c_int, c_void, size_t};
 
@@ -80,6 +81,9 @@ pub enum RbdError {
     /// It holds not even one block.
     #[error("the image is empty")]
     Empty,
+    /// Nobody answers who has the image's objects.
+    #[error("the cluster has not opened the image within {0:?}: see `ceph status`, its OSDs do not answer")]
+    Stuck(Duration),
 }
 
 const CONNECT: &str = "connect to the Ceph cluster";
@@ -163,6 +167,9 @@ impl Image {
             (c"rbd_disable_zero_copy_writes", c"false"),
             // The one wait without an end; requests have none on purpose, since the cluster may still carry them out.
             (c"client_mount_timeout", c"15"),
+            // Whose lock is broken is shut out, whatever the configuration says; so the option is called since 16.2, and before.
+            (c"rbd_blocklist_on_break_lock", c"true"),
+            (c"rbd_blacklist_on_break_lock", c"true"),
         ] {
             // SAFETY: as above; both texts end with zero. A version without the key goes without.
             unsafe { (api.rados_conf_set)(self.cluster, key.as_ptr(), value.as_ptr()) };
@@ -201,6 +208,14 @@ impl Image {
             }
             taken => taken,
         }
+    }
+
+    /// Whether the cluster has shut this connection out. librbd does not always say so of requests that it has: some never end. It
+    /// blocks for as long as the cluster hangs.
+    pub(crate) fn is_shut_out(&self) -> bool {
+        let mut is_owner = 0;
+        // SAFETY: the image is open, the place takes a number.
+        unsafe { (self.api.rbd_is_exclusive_lock_owner)(self.image, &raw mut is_owner) == -libc::ESHUTDOWN }
     }
 
     /// Who has the lock.

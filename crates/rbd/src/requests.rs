@@ -1,8 +1,9 @@
 //! Requests that librbd has, and how they end.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use libc::{c_int, c_void};
 use sanwire_buffer::{Frame, Slice};
@@ -23,17 +24,82 @@ pub(crate) struct UnderWay {
     bytes: AtomicUsize,
     /// The cluster has shut this connection out.
     is_shut_out: AtomicBool,
+    /// Somebody looks whether that is so.
+    is_watched: AtomicBool,
+    waiting: Mutex<Waiting>,
     ended: Mutex<()>,
     none_left: Condvar,
 }
 
+/// Who waits for requests.
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    completers: BTreeMap<u64, (u64, Completer)>,
+}
+
 impl UnderWay {
+    /// Takes in a request for this place, which has a number from now on; `None` when the cluster has shut this connection out: then
+    /// it has ended.
+    pub(crate) fn register(&self, offset_bytes: u64, completer: Completer) -> Option<u64> {
+        let mut waiting = self.lock();
+        if self.is_shut_out() {
+            drop(waiting);
+            completer.complete(Err(shut_out(offset_bytes)));
+            return None;
+        }
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.completers.insert(number, (offset_bytes, completer));
+        Some(number)
+    }
+
+    /// A request has ended, if nobody has ended it before.
+    pub(crate) fn complete(&self, number: u64, completion: Completion) {
+        let completer = self.lock().completers.remove(&number);
+        if let Some((_, completer)) = completer {
+            completer.complete(completion);
+        }
+    }
+
+    /// Whether somebody is to begin to look whether the requests end: once, until [`UnderWay::is_watched_no_longer`].
+    pub(crate) fn must_be_watched(&self) -> bool {
+        !self.is_watched.swap(true, Ordering::AcqRel)
+    }
+
+    /// There is nothing to look at; `false` when something has begun meanwhile, and it is looked at on.
+    pub(crate) fn is_watched_no_longer(&self) -> bool {
+        self.is_watched.store(false, Ordering::SeqCst);
+        self.oldest().is_none() || !self.must_be_watched()
+    }
+
+    /// The number of the oldest request that has not ended.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.lock().completers.first_key_value().map(|(number, _)| *number)
+    }
+
+    /// The cluster takes nothing more of this connection. librbd 16.2 never ends some of what it has then, and none of that is done any
+    /// more: all of it ends here. Its memory stays librbd's.
+    pub(crate) fn shut_out(&self) {
+        let stuck = {
+            let mut waiting = self.lock();
+            self.is_shut_out.store(true, Ordering::Release);
+            std::mem::take(&mut waiting.completers)
+        };
+        stuck.into_values().for_each(|(offset_bytes, completer)| completer.complete(Err(shut_out(offset_bytes))));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing panics while it is changed.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether one more may be handed over without blocking, as a rule.
     pub(crate) fn has_room(&self) -> bool {
         self.requests.load(Ordering::Relaxed) < REQUESTS_MAX && self.bytes.load(Ordering::Relaxed) < BYTES_MAX
     }
 
-    /// Whether the cluster has shut this connection out. librbd 16.2 never ends what it is given after that.
+    /// Whether the cluster has shut this connection out.
     pub(crate) fn is_shut_out(&self) -> bool {
         self.is_shut_out.load(Ordering::Acquire)
     }
@@ -68,7 +134,7 @@ impl UnderWay {
 /// What a request must keep until librbd has ended it.
 struct Flight {
     data: Data,
-    completer: Completer,
+    number: u64,
     offset_bytes: u64,
     access: Access,
     under_way: Arc<UnderWay>,
@@ -87,8 +153,8 @@ pub(crate) fn shut_out(offset_bytes: u64) -> StoreError {
     error(Access::Write, offset_bytes, -libc::ESHUTDOWN)
 }
 
-/// Hands a request over. It ends by `completer`, also when it cannot begin. No [`Request::Allocation`]: that blocks.
-pub(crate) fn begin(image: &Image, request: Request, completer: Completer, under_way: &Arc<UnderWay>) {
+/// Hands over a request that was registered with this number. It ends also when it cannot begin. No [`Request::Allocation`]: that blocks.
+pub(crate) fn begin(image: &Image, request: Request, number: u64, under_way: &Arc<UnderWay>) {
     let (offset_bytes, _) = request.range_bytes();
     let access = if let Request::Read { .. } = request { Access::Read } else { Access::Write };
     let (operation, data, bytes) = match request {
@@ -106,7 +172,7 @@ pub(crate) fn begin(image: &Image, request: Request, completer: Completer, under
     };
     let under_way = Arc::clone(under_way);
     under_way.begin(bytes);
-    let flight = Box::into_raw(Box::new(Flight { data, completer, offset_bytes, access, under_way, bytes }));
+    let flight = Box::into_raw(Box::new(Flight { data, number, offset_bytes, access, under_way, bytes }));
     // SAFETY: the flight has the memory and keeps it until `ended` takes it; a frame is unique, a slice never changes, and neither
     // moves its bytes with itself.
     if let Err(code) = unsafe { image.begin(operation, ended, flight.cast()) } {
@@ -140,9 +206,9 @@ unsafe extern "C" fn ended(completion: Handle, argument: *mut c_void) {
 impl Flight {
     /// It has ended with this value: negative is an error; of a read, bytes.
     fn end(self, value: isize) {
-        let Flight { data, completer, offset_bytes, access, under_way, bytes } = self;
+        let Flight { data, number, offset_bytes, access, under_way, bytes } = self;
         if value == -(libc::ESHUTDOWN as isize) {
-            under_way.is_shut_out.store(true, Ordering::Release);
+            under_way.shut_out();
         }
         let completion = match data {
             _ if value < 0 => Err(error(access, offset_bytes, value as c_int)),
@@ -152,7 +218,7 @@ impl Flight {
             Data::Read(frame) => Ok(Outcome::Read(frame)),
             Data::Written(_) | Data::Nothing => Ok(Outcome::Done),
         };
-        completer.complete(completion);
+        under_way.complete(number, completion);
         under_way.end(bytes);
     }
 }

@@ -11,6 +11,7 @@ mod command;
 mod config;
 mod counting;
 mod error;
+mod flushing;
 mod front;
 mod kept;
 mod link;

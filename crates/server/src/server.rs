@@ -25,6 +25,7 @@ use sanwire_io::{Port, Waker};
 use crate::budget::Budget;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::error::StartError;
+use crate::flushing::flush_all;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
@@ -39,7 +40,7 @@ use crate::past_uses::PastUses;
 use crate::protection_table::ProtectionTable;
 use crate::registry::{Registry, SessionStatus};
 use crate::shard::{self, ShardParts};
-use crate::volumes::{VolumesByName, flush_all};
+use crate::volumes::VolumesByName;
 use crate::wire::Wire;
 
 /// Memory of a shard, at least: what is guaranteed to each of two clients is there at once.

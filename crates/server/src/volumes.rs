@@ -205,19 +205,6 @@ fn keeper(place: Place<'_>, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc<
     }
 }
 
-/// Makes stable what was written to all volumes, and remembers for which it was done.
-///
-/// # Errors
-/// The first that could not be flushed; the others are all the same.
-pub(crate) fn flush_all(units: &LogicalUnits, state: Option<&Path>) -> io::Result<()> {
-    let mut result = Ok(());
-    for (_, disk) in units.iter() {
-        let named = |error| io::Error::other(format!("volume {}: {error}", disk.identity().name()));
-        result = result.and(flush_volume(&disk, state, true).map_err(named));
-    }
-    result
-}
-
 /// Makes stable what was written to a volume; `is_last`: there will be no more writes, and that is remembered.
 pub(crate) fn flush_volume(disk: &LogicalUnit, state: Option<&Path>, is_last: bool) -> io::Result<()> {
     let flushed = disk.flush_by(|| blocking::run(&**disk.store(), Request::Flush).map(drop));

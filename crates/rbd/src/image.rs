@@ -86,6 +86,18 @@ pub enum RbdError {
     Stuck(Duration),
 }
 
+impl RbdError {
+    /// Whether it may be over by itself: the cluster does not answer, or another server has the image.
+    #[must_use]
+    pub fn is_of_now(&self) -> bool {
+        match self {
+            RbdError::Locked { .. } | RbdError::Stuck(_) => true,
+            RbdError::Ceph { source, .. } => source.raw_os_error() == Some(libc::ETIMEDOUT),
+            RbdError::Library { .. } | RbdError::Name(_) | RbdError::Empty => false,
+        }
+    }
+}
+
 const CONNECT: &str = "connect to the Ceph cluster";
 
 fn hint(action: &str, source: &io::Error) -> &'static str {

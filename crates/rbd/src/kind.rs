@@ -58,7 +58,10 @@ impl Backing for RbdBacking {
     fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
         match RbdStore::open(&self.name, &self.options) {
             Ok(store) => Ok((Arc::new(store), None)),
-            Err(error) => Err(OpenError::Elsewhere { store: self.place.clone(), source: Box::new(error) }),
+            Err(error) => {
+                let is_away = error.is_of_now();
+                Err(OpenError::Elsewhere { store: self.place.clone(), source: Box::new(error), is_away })
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Poll, Waker};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use sanwire_initiator::{Client, ClientOptions, ConnectError, Url, UrlError, Volume, VolumeInfo};
+use sanwire_initiator::{Client, ClientOptions, ConnectError, Failure, Url, UrlError, Volume, VolumeInfo};
 use sanwire_store::{Completer, CompletionQueue, ErrorKind, Geometry, Request, Started, Store, StoreError};
 
 pub use kind::{Access, MakeOptions, VolumeKind};
@@ -32,6 +32,19 @@ pub enum RemoteError {
     /// This machine lacks something.
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+impl RemoteError {
+    /// Whether it may be over by itself: the other server does not answer, or does not serve the volume now.
+    #[must_use]
+    pub fn is_of_now(&self) -> bool {
+        let RemoteError::Connect(error) = self else { return false };
+        match error {
+            ConnectError::Handshake { failure, .. } => !matches!(failure, Failure::Refused(_) | Failure::Protocol(_)),
+            ConnectError::Resolve { .. } | ConnectError::Open { .. } | ConnectError::NoVolume { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// A volume of another server.

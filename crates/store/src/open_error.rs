@@ -28,6 +28,8 @@ pub enum OpenError {
         store: String,
         /// Why, and what to do.
         source: Box<dyn std::error::Error + Send + Sync>,
+        /// Whether it is where it should be, and only cannot be reached now.
+        is_away: bool,
     },
     /// There is no such file, and no size to make one of.
     #[error("{} does not exist: give size= to create it", path.display())]

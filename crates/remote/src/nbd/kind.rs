@@ -8,7 +8,7 @@ use sanwire_nbd::wire::TEXT_MAX_BYTES;
 use sanwire_store::kind::{Backing, Likeness, Place, Rewritten, StoreKind};
 use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, Written};
 
-use super::{Address, NbdStore, Options};
+use super::{Address, NbdError, NbdStore, Options};
 
 /// Connections to one export, at the most.
 const CONNECTIONS_MAX: usize = 16;
@@ -77,7 +77,10 @@ impl Backing for NbdBacking {
     fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
         match NbdStore::open(&self.address, &self.options) {
             Ok(store) => Ok((Arc::new(store), None)),
-            Err(error) => Err(OpenError::Elsewhere { store: self.written.clone(), source: Box::new(error) }),
+            Err(error) => {
+                let is_away = matches!(error, NbdError::Unreachable { .. });
+                Err(OpenError::Elsewhere { store: self.written.clone(), source: Box::new(error), is_away })
+            }
         }
     }
 

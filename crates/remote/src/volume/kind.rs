@@ -85,14 +85,17 @@ impl StoreKind for VolumeKind {
 
 impl Backing for VolumeBacking {
     fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
-        let failed = |source| OpenError::Elsewhere { store: self.place.clone(), source };
-        let mut options = (self.options)(&self.url.server, &self.access).map_err(failed)?;
+        let failed = |source, is_away| OpenError::Elsewhere { store: self.place.clone(), source, is_away };
+        let mut options = (self.options)(&self.url.server, &self.access).map_err(|error| failed(error, false))?;
         options.reconnect_patience = Some(self.patience);
         // What was handed over may be done for as long as its server lives: only its word, or its absence, ends a request.
         options.iscsi.command_patience = None;
         match RemoteStore::open(&self.url, options) {
             Ok(store) => Ok((Arc::new(store), None)),
-            Err(error) => Err(failed(Box::new(error))),
+            Err(error) => {
+                let is_away = error.is_of_now();
+                Err(failed(Box::new(error), is_away))
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::thread;
 
 use sanwire_core::text::shortened;
 
+use super::seeking::seek;
 use super::slow::{Finished, Step};
 use super::{Asker, Manager, NOT_PERMITTED, Refusal, Request, Response, response_of};
 use crate::front::Offence;
@@ -20,7 +21,7 @@ const LOGGED_MAX_BYTES: usize = 1024;
 #[derive(Clone)]
 pub struct ManagementHandle(Arc<Desk>);
 
-struct Desk {
+pub(super) struct Desk {
     manager: Mutex<Option<Manager>>,
     /// Held for reading while a request does what takes long, without the manager: the server does not end before it.
     slow: RwLock<()>,
@@ -30,7 +31,7 @@ impl ManagementHandle {
     /// The desk of this manager.
     #[must_use]
     pub fn new(manager: Manager) -> Self {
-        let letters = manager.target().take_letters();
+        let (letters, is_complete) = (manager.target().take_letters(), manager.sought().is_empty());
         let desk = ManagementHandle(Arc::new(Desk { manager: Mutex::new(Some(manager)), slow: RwLock::default() }));
         if let Some(letters) = letters {
             // It does not keep the server: it ends with the shards.
@@ -38,6 +39,12 @@ impl ManagementHandle {
             let work = move || work(&letters, &weak);
             if let Err(error) = thread::Builder::new().name("management".into()).spawn(work) {
                 tracing::error!("the server cannot be managed by its clients: {error}");
+            }
+        }
+        if !is_complete {
+            let weak = Arc::downgrade(&desk.0);
+            if let Err(error) = thread::Builder::new().name("seeker".into()).spawn(move || seek(&weak)) {
+                tracing::error!("volumes that are away are not sought: {error}");
             }
         }
         desk
@@ -106,8 +113,14 @@ impl ManagementHandle {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Manager>> {
+        self.0.lock()
+    }
+}
+
+impl Desk {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Manager>> {
         // A request that has panicked has told so; the next one sees what is there.
-        self.0.manager.lock().unwrap_or_else(PoisonError::into_inner)
+        self.manager.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

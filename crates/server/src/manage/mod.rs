@@ -17,6 +17,7 @@ mod request;
 mod resizing;
 mod response;
 mod securing;
+mod seeking;
 mod slow;
 mod statistics;
 mod usage;

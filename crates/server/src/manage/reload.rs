@@ -173,7 +173,7 @@ impl Manager {
 }
 
 /// The targets without these volumes.
-fn without(exports: &[TargetNodeConfig], volumes: &[VolumeConfig]) -> Vec<TargetNodeConfig> {
+pub(super) fn without(exports: &[TargetNodeConfig], volumes: &[VolumeConfig]) -> Vec<TargetNodeConfig> {
     if volumes.is_empty() {
         return exports.to_vec();
     }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use sanwire_core::Lun;
 use sanwire_device::LogicalUnits;
+use sanwire_store::OpenError;
 
 use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::error::StartError;
@@ -25,7 +26,13 @@ pub(crate) struct MissingVolume {
     pub(crate) reason: String,
 }
 
-/// Opens all volumes. Those that `may_be_missing` and cannot be opened are left out, also of the targets, and told.
+/// Whether a volume is to wait for a store that is gone (`when-gone`), and its store is away.
+fn is_awaited(volume: &VolumeConfig, error: &StartError) -> bool {
+    let is_away = matches!(error, StartError::Store { source: OpenError::Elsewhere { is_away: true, .. }, .. });
+    is_away && volume.spec.patience.gone.is_some()
+}
+
+/// Opens all volumes. Those that `may_be_missing`, or wait for their stores, and cannot be opened are left out, also of the targets, and told.
 pub(super) fn add_volumes(
     units: &LogicalUnits,
     levels: &ProtectionTable,
@@ -39,12 +46,15 @@ pub(super) fn add_volumes(
         let acceptance = config.accepted.get(&volume.spec.name).copied().unwrap_or_default();
         let opening = Opening { state: config.state_directory.as_deref(), acceptance, until };
         let Err(error) = add_volume(units, volume, &opening, slot) else { continue };
-        if !may_be_missing(volume) {
+        let (name, reason) = (&volume.spec.name, error.to_string());
+        if is_awaited(volume, &error) {
+            tracing::error!("volume {name} is not served yet: {reason}; its store is sought on");
+        } else if may_be_missing(volume) {
+            let verb = if volume.origin == Origin::Management { "added" } else { "changed" };
+            tracing::error!("volume {name}, which was {verb} by ctl, is not served: {reason}");
+        } else {
             return Err(error);
         }
-        let (name, reason) = (&volume.spec.name, error.to_string());
-        let verb = if volume.origin == Origin::Management { "added" } else { "changed" };
-        tracing::error!("volume {name}, which was {verb} by ctl, is not served: {reason}");
         levels.clear(volume.lun);
         let mut places = Vec::new();
         for TargetNodeConfig { name: target, units, .. } in &mut config.exports {

@@ -1,0 +1,180 @@
+//! Volumes on other servers that could not be opened when the server started: they are sought until they are there.
+
+use std::sync::Weak;
+use std::thread;
+use std::time::Duration;
+
+use sanwire_store::kind::Place;
+use sanwire_store::{Acceptance, VolumeSpec};
+
+use super::handle::Desk;
+use super::{ManageError, Manager};
+use crate::config::VolumeConfig;
+use crate::kept;
+
+/// How long after the start, or after a look that was in vain, they are sought; twice as long each time, up to the last.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(15);
+
+impl Manager {
+    /// What is missing and is not on this machine.
+    pub(super) fn sought(&self) -> Vec<VolumeSpec> {
+        let missing = self.kept.missing.iter().map(|missing| &missing.volume.spec);
+        missing.filter(|spec| matches!(spec.store.backing.place(), Place::Elsewhere(_))).cloned().collect()
+    }
+
+    /// Serves a volume that was missing, as if it had been there from the start.
+    pub(super) fn serve_missing(&mut self, name: &str) -> Result<(), ManageError> {
+        let missing = &self.kept.missing;
+        let Some(at) = missing.iter().position(|missing| *missing.volume.spec.name == *name) else { return Ok(()) };
+        let mut others: Vec<VolumeConfig> = missing.iter().map(|missing| missing.volume.clone()).collect();
+        let opened = self.open_at(others.remove(at), Acceptance::Known)?;
+        let (wanted, _) = kept::merge(&self.kept.configured, &self.kept.changes);
+        if let Err(error) = self.target.set_exports(super::reload::without(&wanted.exports, &others)) {
+            self.take_back(opened);
+            return Err(error.into());
+        }
+        self.restore_access_states();
+        self.kept.missing.remove(at);
+        self.revision += 1;
+        tracing::info!("volume {name} is served: its store is there");
+        Ok(())
+    }
+}
+
+/// Seeks until nothing is missing, or the server ends.
+pub(super) fn seek(desk: &Weak<Desk>) {
+    let mut pause = PAUSE_FIRST;
+    loop {
+        thread::sleep(pause);
+        pause = (2 * pause).min(PAUSE_MAX);
+        let with = |work: &mut dyn FnMut(&mut Manager)| {
+            let desk = desk.upgrade()?;
+            desk.lock().as_mut().map(work)
+        };
+        let mut sought = Vec::new();
+        if with(&mut |manager| sought = manager.sought()).is_none() || sought.is_empty() {
+            return;
+        }
+        for spec in sought {
+            // It is looked for without the manager, whom a server that does not answer would keep from others.
+            if let Err(error) = spec.store.open().map(drop) {
+                tracing::debug!("volume {}: {error}", spec.name);
+                continue;
+            }
+            let served = with(&mut |manager| {
+                if let Err(error) = manager.serve_missing(&spec.name) {
+                    tracing::warn!("volume {} is there, and not served: {error}", spec.name);
+                }
+            });
+            if served.is_none() {
+                return;
+            }
+            pause = PAUSE_FIRST;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::Any;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU8, Ordering};
+    use std::time::Instant;
+
+    use sanwire_store::kind::{Backing, Likeness, StoreKind, register};
+    use sanwire_store::{Expectation, Known, OpenError, RamStore, SpecError, Store, Written};
+
+    use super::super::testing::Kept;
+    use super::super::{Answer, Asker, ManagementHandle, Request, Response};
+    use super::*;
+
+    /// Stores of a server that is there, away, or refuses.
+    struct FarKind;
+
+    #[derive(Debug)]
+    struct Far {
+        place: String,
+        state: &'static AtomicU8,
+    }
+
+    const THERE: u8 = 0;
+    const AWAY: u8 = 1;
+    const REFUSES: u8 = 2;
+    static STATES: [AtomicU8; 4] = [const { AtomicU8::new(THERE) }; 4];
+
+    impl StoreKind for FarKind {
+        fn words(&self) -> &'static [&'static str] {
+            &["far"]
+        }
+
+        fn form(&self) -> &'static str {
+            "far:NUMBER"
+        }
+
+        fn read(&self, written: &Written<'_>) -> Result<Arc<dyn Backing>, SpecError> {
+            let number: usize = written.place().parse().map_err(|_| written.is_no_store())?;
+            Ok(Arc::new(Far { place: written.store().to_owned(), state: &STATES[number] }))
+        }
+    }
+
+    impl Backing for Far {
+        fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
+            match self.state.load(Ordering::SeqCst) {
+                THERE => Ok((Arc::new(RamStore::new(1 << 20, 512)), None)),
+                state => {
+                    let (store, source) = (self.place.clone(), "no answer".into());
+                    Err(OpenError::Elsewhere { store, source, is_away: state == AWAY })
+                }
+            }
+        }
+
+        fn place(&self) -> Place<'_> {
+            Place::Elsewhere(&self.place)
+        }
+
+        fn compare(&self, other: &dyn Backing) -> Likeness {
+            let is_same = (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| other.place == self.place);
+            if is_same { Likeness::Same } else { Likeness::Other }
+        }
+    }
+
+    fn kept(label: &str, number: usize, state: u8, keys: &str) -> Kept {
+        register(&FarKind);
+        STATES[number].store(state, Ordering::SeqCst);
+        Kept::new(label, &["a=ram:1M", &format!("b=far:{number}{keys}")])
+    }
+
+    const WAITS: &str = ",when-gone=wait:1s";
+
+    #[test]
+    fn a_volume_that_waits_for_a_store_on_a_server_that_is_away_keeps_no_server_from_starting_and_comes_later() {
+        let kept = kept("away", 0, AWAY, WAITS);
+        let desk = ManagementHandle::new(kept.start().unwrap());
+        let by = Asker::Signal { signal: "test" };
+        let status = || match desk.handle(&by, Request::Status) {
+            Response::Done(Answer::Status(status)) => status,
+            other => panic!("{other:?}"),
+        };
+        let there = status();
+        assert_eq!((there.volumes.len(), &*there.missing[0].name), (1, "b"));
+        assert!(there.targets.iter().all(|target| target.units.iter().all(|(_, volume)| volume == "a")));
+        STATES[0].store(THERE, Ordering::SeqCst);
+        let since = Instant::now();
+        while !status().missing.is_empty() {
+            assert!(since.elapsed() < Duration::from_secs(60), "it never comes");
+            thread::sleep(Duration::from_millis(20));
+        }
+        let there = status();
+        assert_eq!(there.volumes.len(), 2);
+        assert!(there.targets.iter().any(|target| target.units.iter().any(|(_, volume)| volume == "b")), "{there:?}");
+        assert!(there.revision > 1);
+    }
+
+    #[test]
+    fn a_store_that_nobody_waits_for_or_that_is_refused_stops_the_start() {
+        assert!(kept("away-at-once", 1, AWAY, "").start().is_err());
+        assert!(kept("refused", 2, REFUSES, WAITS).start().is_err());
+        assert!(kept("there", 3, THERE, WAITS).start().is_ok());
+    }
+}

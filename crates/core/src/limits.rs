@@ -13,8 +13,8 @@ pub const LONG_TRANSFER_MAX_BYTES: usize = 16 << 20;
 /// A piece of a longer transfer, in bytes: a multiple of every block length.
 pub const PIECE_BYTES: usize = 512 << 10;
 
-/// Logical units that one target offers at the most.
-pub const LUNS_MAX: usize = 256;
+/// Volumes of a server, and logical units of one target, at the most: what one level of LUNs addresses (SAM-5 4.7.7.3), but one.
+pub const LUNS_MAX: usize = 16_383;
 
 /// Commands that one HyperSCSI connection has in transit at the most (HyperSCSI 8).
 pub const COMMANDS_IN_TRANSIT_MAX: usize = 64;

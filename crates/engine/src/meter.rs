@@ -161,40 +161,48 @@ fn is_attention(sense: &[u8]) -> bool {
 }
 
 /// The counters of a shard, volume by volume.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct VolumeCounters {
-    /// By the slots of the volumes; the last place takes commands for none.
-    volumes: Vec<VolumeCount>,
-}
-
-impl Default for VolumeCounters {
-    fn default() -> Self {
-        VolumeCounters { volumes: vec![VolumeCount::default(); LUNS_MAX + 1] }
-    }
+    /// By the slots of the volumes, up to the highest that was used here: each takes memory from its first command on.
+    volumes: Vec<Option<Box<VolumeCount>>>,
+    /// Of commands for units that are not there.
+    absent: VolumeCount,
 }
 
 impl VolumeCounters {
     /// A command is over; without a reply it was aborted.
     pub fn note(&mut self, meter: &Meter, reply: Option<&Reply>, now: Instant) {
-        if let Some(volume) = self.volumes.get_mut(usize::from(meter.slot)) {
-            if let Some(piece) = reply.filter(|reply| reply.rest.is_some()) {
-                volume.read_bytes += piece.data_in.as_ref().map_or(0, |data| data.len() as u64);
-                return;
-            }
-            volume.note(meter.written_bytes, reply, now.saturating_since(meter.begun_at));
+        let volume = self.volume(meter.slot);
+        if let Some(piece) = reply.filter(|reply| reply.rest.is_some()) {
+            volume.read_bytes += piece.data_in.as_ref().map_or(0, |data| data.len() as u64);
+            return;
         }
+        volume.note(meter.written_bytes, reply, now.saturating_since(meter.begun_at));
     }
 
-    /// What was counted so far, by slots.
+    fn volume(&mut self, slot: u16) -> &mut VolumeCount {
+        let place = usize::from(slot);
+        if place >= LUNS_MAX {
+            return &mut self.absent;
+        }
+        if place >= self.volumes.len() {
+            self.volumes.resize(place + 1, None);
+        }
+        self.volumes[place].get_or_insert_default()
+    }
+
+    /// What was counted so far of the volumes that were used here, ascending by their slots; commands for units that are not there
+    /// stand under [`LUNS_MAX`].
     #[must_use]
-    pub fn volumes(&self) -> Vec<VolumeCount> {
-        self.volumes.clone()
+    pub fn volumes(&self) -> Vec<(u16, VolumeCount)> {
+        let used = (0..).zip(&self.volumes).filter_map(|(slot, count)| Some((slot, **count.as_ref()?)));
+        used.chain((self.absent.commands > 0).then_some((LUNS_MAX as u16, self.absent))).collect()
     }
 
     /// Another volume has this slot now.
     pub fn clear(&mut self, slot: u16) {
         if let Some(volume) = self.volumes.get_mut(usize::from(slot)) {
-            *volume = VolumeCount::default();
+            *volume = None;
         }
     }
 }
@@ -216,6 +224,22 @@ mod tests {
         sum.add(&count);
         assert_eq!((sum.commands, sum.latency_us, sum.latency_max_us), (12, 2 * 5301, 5000));
         assert_eq!(VolumeCount::default().latency_within_us(0.99), 0);
+    }
+
+    #[test]
+    fn a_volume_is_counted_from_its_first_command_on_in_whatever_slot() {
+        let mut counters = VolumeCounters::default();
+        let last = LUNS_MAX as u16 - 1;
+        for slot in [7, last, 7, LUNS_MAX as u16] {
+            let meter = Meter { slot, written_bytes: 0, begun_at: Instant::ZERO };
+            counters.note(&meter, Some(&Reply::good(None)), Instant::ZERO);
+        }
+        let commands = |counters: &VolumeCounters| {
+            counters.volumes().iter().map(|(slot, count)| (*slot, count.commands)).collect::<Vec<_>>()
+        };
+        assert_eq!(commands(&counters), [(7, 2), (last, 1), (LUNS_MAX as u16, 1)]);
+        counters.clear(7);
+        assert_eq!(commands(&counters), [(last, 1), (LUNS_MAX as u16, 1)]);
     }
 
     #[test]

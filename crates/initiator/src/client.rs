@@ -14,7 +14,7 @@ use sanwire_io::{Clock, Waker};
 
 use crate::driver::{ConnectionState, Driver, OptionChanges};
 use crate::endpoint::ConnectError;
-use crate::inventory::{self, VolumeSummary};
+use crate::inventory::{self, Sought, VolumeSummary};
 use crate::options::ClientOptions;
 use crate::pauser::Pauser;
 use crate::queue::OpQueue;
@@ -184,26 +184,23 @@ impl Client {
     /// # Errors
     /// [`ConnectError::NoVolume`], or as for [`Client::volumes`].
     pub fn open(&mut self, name: &str) -> Result<Volume, ConnectError> {
-        let volumes = inventory::volumes(&mut self.driver, &self.server.name)?;
-        let name_of = |volume: &VolumeSummary| match self.named_by_lun {
-            true => volume.lun.to_string(),
-            false => volume.name.clone(),
+        let sought = inventory::find(&mut self.driver, &self.server.name, name, self.named_by_lun)?;
+        let summary = match sought {
+            Sought::Found(summary) => summary,
+            Sought::Absent(available) => {
+                return Err(ConnectError::NoVolume {
+                    server: self.server.name.clone(),
+                    what: if self.named_by_lun { "LUN" } else { "volume" },
+                    volume: name.to_owned(),
+                    available,
+                });
+            }
         };
-        let Some(summary) = volumes.iter().find(|volume| name_of(volume) == name) else {
-            let names: Vec<String> = volumes.iter().map(name_of).collect();
-            let available = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            return Err(ConnectError::NoVolume {
-                server: self.server.name.clone(),
-                what: if self.named_by_lun { "LUN" } else { "volume" },
-                volume: name.to_owned(),
-                available,
-            });
-        };
-        let info = InfoCell::new(self.volume_info(summary));
+        let info = InfoCell::new(self.volume_info(&summary));
         let waker = self.driver.waker().clone();
         let queue = OpQueue::new(Arc::new(move || waker.wake()));
         let volume = Volume::from_queue(info.clone(), &queue, self.buffers.clone());
-        self.driver.serve(summary, queue, info);
+        self.driver.serve(&summary, queue, info);
         Ok(volume)
     }
 

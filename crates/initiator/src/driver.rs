@@ -20,6 +20,7 @@ use sanwire_io::Waker;
 use self::keeping::Kept;
 pub(crate) use self::keeping::tells_of_power;
 pub use self::option_changes::OptionChanges;
+pub(crate) use self::own::OwnCommand;
 use crate::inventory::{VolumeFingerprint, VolumeSummary};
 use crate::pauser::{PauseDesk, Pauser};
 use crate::queue::{Completer, OpQueue};

@@ -1,29 +1,35 @@
 //! What a server has: its logical units, asked by SCSI commands, whatever the wire.
 
+mod asker;
+mod find;
+mod lists;
+
 use std::fmt;
 
 use sanwire_core::Lun;
-use sanwire_core::limits::{LUNS_MAX, TRANSFER_MAX_BYTES};
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::ModeForm;
 use sanwire_scsi::mode::ModeData;
-use sanwire_scsi::vpd::{self, BlockLimits, Provisioning, WriteVerifier, page};
-use sanwire_scsi::{
-    AnswerError, Capacity, Cdb, DeviceIdentification, Sense, SenseKey, StandardInquiry, Status, build, report,
-};
+use sanwire_scsi::vpd::{BlockLimits, Provisioning, WriteVerifier, page};
+use sanwire_scsi::{Capacity, Cdb, DeviceIdentification, StandardInquiry, build};
 
-use crate::driver::{Driver, tells_of_power};
+use self::asker::{ANSWER_BYTES, Asker, Refusal};
+pub(crate) use self::find::{Sought, find, find_marked};
+pub(crate) use self::lists::volumes;
+use self::lists::{UNITS_AT_ONCE, report_luns};
+use crate::driver::Driver;
 use crate::endpoint::ConnectError;
 use crate::keeper::Word;
-use crate::session::{Answer, Failure};
 use crate::translate::{CdbSize, Limits};
-
-/// How often a command is given again because the unit had something else to tell first.
-const ATTENTIONS_MAX: usize = 8;
-
-const ANSWER_BYTES: u16 = 4096;
 
 /// Standard INQUIRY data, as far as it is looked at.
 const INQUIRY_BYTES: u16 = 36;
+
+/// READ CAPACITY (16) data.
+const CAPACITY_BYTES: u32 = 32;
+
+/// Room for the mode pages that are looked at.
+const MODE_BYTES: u8 = 252;
 
 /// Blocks of one discard or zeroing of a unit that tells no limit: what the short form of WRITE SAME can say.
 const RANGE_BLOCKS_USUAL: u64 = 0xffff;
@@ -74,29 +80,9 @@ pub(crate) struct VolumeSummary {
     pub(crate) lacks_fua: bool,
 }
 
-/// Asks the server for all its volumes.
-pub(crate) fn volumes(driver: &mut Driver, server: &str) -> Result<Vec<VolumeSummary>, ConnectError> {
-    let asker = &mut Asker::new(driver, server);
-    let volumes = report_luns(asker)?
-        .into_iter()
-        .map(|lun| if is_disk(asker, lun)? { volume(asker, lun).map(Some) } else { Ok(None) });
-    volumes.filter_map(Result::transpose).collect()
-}
-
-fn report_luns(asker: &mut Asker<'_>) -> Result<Vec<Lun>, ConnectError> {
-    let list_bytes = 8 + 8 * LUNS_MAX;
-    let list = asker.ask(Lun::default(), "REPORT LUNS", build::report_luns(list_bytes as u32), list_bytes)?;
-    report::parse_luns(&list).map_err(|error| asker.wrong("REPORT LUNS", error))
-}
-
 /// The numbers of all units.
 pub(crate) fn luns(driver: &mut Driver) -> Result<Vec<Lun>, ConnectError> {
     report_luns(&mut Asker::new(driver, THE_SERVER))
-}
-
-/// What tells a unit from others.
-pub(crate) fn mark(driver: &mut Driver, lun: Lun) -> Result<VolumeFingerprint, ConnectError> {
-    Ok(names(&mut Asker::new(driver, THE_SERVER), lun)?.1)
 }
 
 /// In messages that nobody sees.
@@ -104,9 +90,21 @@ const THE_SERVER: &str = "the server";
 
 /// Arrays have other units too, for managing them.
 fn is_disk(asker: &mut Asker<'_>, lun: Lun) -> Result<bool, ConnectError> {
-    let bytes = asker.ask(lun, "INQUIRY", build::inquiry(None, INQUIRY_BYTES), usize::from(INQUIRY_BYTES))?;
+    let bytes = asker.ask(lun, "INQUIRY", standard_inquiry(), usize::from(INQUIRY_BYTES))?;
     let inquiry = StandardInquiry::parse(&bytes).map_err(|error| asker.wrong("INQUIRY", error))?;
     Ok(inquiry.is_disk())
+}
+
+fn standard_inquiry() -> Cdb {
+    build::inquiry(None, INQUIRY_BYTES)
+}
+
+fn inquiry(page: u8) -> Cdb {
+    build::inquiry(Some(page), ANSWER_BYTES)
+}
+
+fn mode_sense() -> Cdb {
+    build::mode_sense_6(sanwire_scsi::PageControl::Current, sanwire_scsi::mode::page::CACHING, MODE_BYTES)
 }
 
 /// What is behind a logical unit at the moment.
@@ -156,115 +154,17 @@ pub(crate) fn contents(driver: &mut Driver, lun: Lun) -> Result<Contents, Connec
     Ok(Contents { mark, capacity, limits, word, read_only, lacks_fua, has_lost_power: asker.has_lost_power })
 }
 
-struct Asker<'a> {
-    driver: &'a mut Driver,
-    server: &'a str,
-    /// Units that were asked have said that they had no power.
-    has_lost_power: bool,
-}
-
-/// Why a command gave no answer.
-enum Refusal {
-    /// The unit does not know the command, the page or the field.
-    Unknown(Sense),
-    /// The unit will not do it, and says what is the matter.
-    Refused(Sense),
-    /// Anything else.
-    Failed(ConnectError),
-}
-
-impl<'a> Asker<'a> {
-    fn new(driver: &'a mut Driver, server: &'a str) -> Self {
-        Asker { driver, server, has_lost_power: false }
-    }
-
-    fn ask(&mut self, lun: Lun, command: &'static str, cdb: Cdb, answer_bytes: usize) -> Result<Vec<u8>, ConnectError> {
-        self.try_ask(lun, command, cdb, answer_bytes).map_err(|refusal| match refusal {
-            Refusal::Unknown(sense) | Refusal::Refused(sense) => self.failed(command, sense.to_string()),
-            Refusal::Failed(error) => error,
-        })
-    }
-
-    fn try_ask(&mut self, lun: Lun, command: &'static str, cdb: Cdb, answer_bytes: usize) -> Result<Vec<u8>, Refusal> {
-        let (mut attentions, mut busy_since) = (0, None);
-        while attentions < ATTENTIONS_MAX {
-            let own = self.driver.execute(lun, cdb, answer_bytes).map_err(|failure| match failure {
-                // The same question would end in the same way again.
-                Failure::Protocol(_) | Failure::TooLarge => Refusal::Failed(self.failed(command, failure.to_string())),
-                _ => Refusal::Failed(ConnectError::Handshake { server: self.server.to_owned(), failure }),
-            })?;
-            let Answer { status, sense } = own.answer;
-            let problem = match (status, Sense::parse(&sense)) {
-                (Status::Good, _) => return Ok(own.data),
-                (_, Some(sense)) if sense.key == SenseKey::UnitAttention => {
-                    self.has_lost_power |= tells_of_power(sense.additional);
-                    self.driver.overheard(lun, sense.additional);
-                    attentions += 1;
-                    continue;
-                }
-                // Who has no room for a question at the moment, or had to drop it, has not said that it is somebody else.
-                (Status::Busy | Status::TaskSetFull | Status::TaskAborted, _) if self.driver.rest(&mut busy_since) => {
-                    continue;
-                }
-                (_, Some(sense)) if sense.key == SenseKey::IllegalRequest => return Err(Refusal::Unknown(sense)),
-                (_, Some(sense)) => return Err(Refusal::Refused(sense)),
-                (_, None) => format!("status {status:?}"),
-            };
-            return Err(Refusal::Failed(self.failed(command, problem)));
-        }
-        Err(Refusal::Failed(self.failed(command, "one unit attention after the other".to_owned())))
-    }
-
-    /// A vital product data page; `None` when the unit has none such.
-    fn page(&mut self, lun: Lun, page: u8) -> Result<Option<Vec<u8>>, ConnectError> {
-        let cdb = build::inquiry(Some(page), ANSWER_BYTES);
-        match self.try_ask(lun, "INQUIRY", cdb, usize::from(ANSWER_BYTES)) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(Refusal::Unknown(_)) => Ok(None),
-            Err(Refusal::Refused(sense)) => Err(self.failed("INQUIRY", sense.to_string())),
-            Err(Refusal::Failed(error)) => Err(error),
-        }
-    }
-
-    /// A page that a unit may do without. There are some that refuse one that they do not have with any sense data that comes to
-    /// mind: so none is asked for that is not listed, and any refusal means that it is not there.
-    fn optional_page(&mut self, lun: Lun, listed: Option<&[u8]>, page: u8) -> Result<Option<Vec<u8>>, ConnectError> {
-        if listed.is_some_and(|listed| !listed.contains(&page)) {
-            return Ok(None);
-        }
-        self.optional(lun, build::inquiry(Some(page), ANSWER_BYTES))
-    }
-
-    fn optional(&mut self, lun: Lun, inquiry: Cdb) -> Result<Option<Vec<u8>>, ConnectError> {
-        match self.try_ask(lun, "INQUIRY", inquiry, usize::from(ANSWER_BYTES)) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(Refusal::Unknown(_) | Refusal::Refused(_)) => Ok(None),
-            Err(Refusal::Failed(error)) => Err(error),
-        }
-    }
-
-    /// The pages that the unit says it has; `None` when it does not say.
-    fn listed_pages(&mut self, lun: Lun) -> Result<Option<Vec<u8>>, ConnectError> {
-        let list = self.optional_page(lun, None, page::SUPPORTED_PAGES)?;
-        Ok(list.and_then(|list| vpd::parse_supported_pages(&list).ok()))
-    }
-
-    fn wrong(&self, command: &'static str, error: AnswerError) -> ConnectError {
-        self.failed(command, error.to_string())
-    }
-
-    fn failed(&self, command: &'static str, problem: String) -> ConnectError {
-        ConnectError::Command { server: self.server.to_owned(), command, problem }
-    }
-}
-
 /// What people call the unit, and what tells it from others.
 fn names(asker: &mut Asker<'_>, lun: Lun) -> Result<(String, VolumeFingerprint), ConnectError> {
     let server = asker.server;
     // A number that has become another unit's leads nowhere until this is asked: no command may come after it that was meant
     // for the unit before.
-    let page =
-        asker.driver.while_quiet(lun, |driver| Asker::new(driver, server).page(lun, page::DEVICE_IDENTIFICATION))?;
+    let page = match asker.take_ahead(lun, &inquiry(page::DEVICE_IDENTIFICATION)) {
+        Some(page) => Some(page),
+        None => {
+            asker.driver.while_quiet(lun, |driver| Asker::new(driver, server).page(lun, page::DEVICE_IDENTIFICATION))?
+        }
+    };
     let (name, mark) = read_names(asker, lun, &page.unwrap_or_default())?;
     asker.driver.met(lun, &mark);
     Ok((name, mark))
@@ -285,7 +185,7 @@ fn read_names(asker: &Asker<'_>, lun: Lun, page: &[u8]) -> Result<(String, Volum
 fn capacity(asker: &mut Asker<'_>, lun: Lun) -> Result<(Capacity, CdbSize), ConnectError> {
     const LONG: &str = "READ CAPACITY (16)";
     const SHORT: &str = "READ CAPACITY (10)";
-    match asker.try_ask(lun, LONG, build::read_capacity_16(32), 32) {
+    match asker.try_ask(lun, LONG, build::read_capacity_16(CAPACITY_BYTES), CAPACITY_BYTES as usize) {
         Ok(bytes) => Ok((Capacity::parse_sixteen(&bytes).map_err(|error| asker.wrong(LONG, error))?, CdbSize::Sixteen)),
         // Some refuse what they do not know with any sense data that comes to mind; what else is the matter, the next refusal says.
         Err(Refusal::Unknown(_) | Refusal::Refused(_)) => {
@@ -361,8 +261,7 @@ struct Mode {
 
 /// The write-protect bit stands in the header of every mode page's answer (SPC-5 7.5.6), the write cache in the caching page.
 fn mode(asker: &mut Asker<'_>, lun: Lun, listed: Option<&[u8]>) -> Result<Mode, ConnectError> {
-    let cdb = build::mode_sense_6(sanwire_scsi::PageControl::Current, sanwire_scsi::mode::page::CACHING, 252);
-    let answer = match asker.try_ask(lun, "MODE SENSE (6)", cdb, 252) {
+    let answer = match asker.try_ask(lun, "MODE SENSE (6)", mode_sense(), usize::from(MODE_BYTES)) {
         Ok(answer) => answer,
         Err(Refusal::Unknown(_) | Refusal::Refused(_)) => Vec::new(),
         // What can be told of a unit whose medium is away is told by others.

@@ -17,6 +17,15 @@ pub fn luns(luns: &[Lun]) -> Vec<u8> {
     bytes
 }
 
+/// Reads the header of REPORT LUNS data: how many bytes the whole of it has, also where the allocation was too small for them.
+///
+/// # Errors
+/// [`AnswerError::Short`] when there is not even a header.
+pub fn luns_bytes(bytes: &[u8]) -> Result<usize, AnswerError> {
+    let list_bytes = u32_at(bytes, 0).ok_or(AnswerError::Short("REPORT LUNS"))?;
+    Ok((list_bytes as usize).saturating_add(8))
+}
+
 /// Reads REPORT LUNS data: the units that can be addressed with one level, in the order told. When the allocation was
 /// too small for all, those that fitted.
 ///
@@ -163,6 +172,12 @@ mod tests {
         assert_eq!(parse_luns(&bytes), Ok(list.to_vec()));
         assert_eq!(parse_luns(&bytes[..23]), Ok(list[..1].to_vec()), "cut by a small allocation");
         assert!(parse_luns(&bytes[..7]).is_err());
+        assert_eq!(
+            (luns_bytes(&bytes), luns_bytes(&bytes[..8])),
+            (Ok(32), Ok(32)),
+            "what is cut says how much it would be"
+        );
+        assert!(luns_bytes(&bytes[..3]).is_err());
     }
 
     #[test]

@@ -8,9 +8,9 @@ use sanwire_core::{ClientId, NexusId, Peer};
 use sanwire_engine::{NexusCount, VolumeCount};
 use sanwire_scsi::{Task, operation_code};
 
-/// The volumes that a session has used since it began, by their slots.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Uses([u64; LUNS_MAX.div_ceil(u64::BITS as usize)]);
+/// The volumes that a session has used since it began, by their slots: a bit for each, up to the highest that it has used.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Uses(Vec<u64>);
 
 impl Uses {
     /// Notes a command for the volume in this slot, which is given back if it is the first that uses it.
@@ -18,14 +18,20 @@ impl Uses {
         if is_look(task.cdb.operation_code()) || self.has(slot) {
             return None;
         }
-        self.set(slot);
         // No volume has the number of none.
-        self.has(slot).then_some(slot)
+        (usize::from(slot) < LUNS_MAX).then(|| self.set(slot)).map(|()| slot)
     }
 
     pub(crate) fn set(&mut self, slot: u16) {
         let (word, bit) = Self::place(slot);
-        self.0.get_mut(word).into_iter().for_each(|uses| *uses |= bit);
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= bit;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|uses| *uses == 0)
     }
 
     pub(crate) fn has(&self, slot: u16) -> bool {
@@ -96,8 +102,8 @@ impl Access {
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
     pub(crate) shard: usize,
-    /// By slots.
-    pub(crate) volumes: Vec<VolumeCount>,
+    /// By slots, ascending; only those that were used on this shard.
+    pub(crate) volumes: Vec<(u16, VolumeCount)>,
     pub(crate) connections: Vec<ConnectionCount>,
     /// The sessions that have used volumes.
     pub(crate) users: Vec<User>,
@@ -155,14 +161,17 @@ mod tests {
         for code in [operation_code::INQUIRY, operation_code::TEST_UNIT_READY, operation_code::READ_CAPACITY_10] {
             assert_eq!(uses.note(3, &task(code)), None);
         }
-        assert_eq!(uses, Uses::default());
+        assert!(uses.is_empty());
         assert_eq!(uses.note(LUNS_MAX as u16, &task(operation_code::READ_10)), None);
-        assert_eq!(uses, Uses::default(), "there is no such volume");
+        assert!(uses.is_empty(), "there is no such volume");
         assert_eq!(uses.note(3, &task(operation_code::RESERVE_6)), Some(3));
         assert_eq!(uses.note(3, &task(operation_code::READ_10)), None, "not for the first time");
         assert_eq!(uses.note(LUNS_MAX as u16 - 1, &task(operation_code::READ_16)), Some(LUNS_MAX as u16 - 1));
-        assert_eq!([2, 3, 255].map(|slot| uses.has(slot)), [false, true, true]);
+        let has = |uses: &Uses| [2, 3, LUNS_MAX as u16 - 1].map(|slot| uses.has(slot));
+        assert_eq!(has(&uses), [false, true, true]);
         uses.clear(3);
-        assert_eq!([2, 3, 255].map(|slot| uses.has(slot)), [false, false, true]);
+        assert_eq!(has(&uses), [false, false, true]);
+        uses.clear(LUNS_MAX as u16 - 1);
+        assert!(uses.is_empty());
     }
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_core::{ClientId, Peer};
-use sanwire_device::{LogicalUnit, LogicalUnits};
+use sanwire_device::LogicalUnits;
 use sanwire_engine::Meter;
 use sanwire_scsi::Task;
 use serde::{Deserialize, Serialize};
@@ -129,13 +129,13 @@ impl PastUses {
         if uses.note(meter.slot(), task).is_some()
             && let Some(disk) = task.lun.and_then(|lun| units.get(lun))
         {
-            self.used(host, &disk);
+            self.used(host, disk.identity().uuid());
         }
     }
 
-    /// A host has used a unit for the first time in its session.
-    fn used(&self, host: &Host, disk: &LogicalUnit) {
-        let uuid = hexadecimal(disk.identity().uuid());
+    /// A host has used this volume for the first time in its session.
+    fn used(&self, host: &Host, uuid: [u8; 16]) {
+        let uuid = hexadecimal(uuid);
         self.0.change(|table| {
             let before = table.hosts.iter().position(|past| past.host.port == host.port);
             let new = || Past { host: host.clone(), volumes: BTreeSet::new(), is_there: true, is_back: true };
@@ -322,8 +322,8 @@ mod tests {
         let (state, units, [idle, gone]) = (State::new("restart"), units(), ["idle", "gone"].map(host));
         let before = state.start();
         for host in [&idle, &gone] {
-            assert_eq!(before.came(host, &units), Uses::default());
-            before.used(host, &units.get(Lun::default()).unwrap());
+            assert!(before.came(host, &units).is_empty());
+            before.used(host, UUID);
         }
         before.left(&gone, true);
         assert_eq!(before.awaited(UUID), [], "it is there");
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(after.awaited([8; 16]), [], "another volume");
         assert_eq!(after.0.awaited_at(UUID, Instant::now() + RETURN), [], "it does not come any more");
         assert!(after.came(&idle, &units).has(SLOT));
-        assert_eq!(after.came(&gone, &units), Uses::default());
+        assert!(after.came(&gone, &units).is_empty());
         assert_eq!(after.awaited(UUID), []);
     }
 
@@ -343,30 +343,30 @@ mod tests {
         let (state, units, host) = (State::new("lost"), units(), host("one"));
         let uses = state.start();
         uses.came(&host, &units);
-        uses.used(&host, &units.get(Lun::default()).unwrap());
+        uses.used(&host, UUID);
         uses.left(&host, false);
         assert!(uses.came(&host, &units).has(SLOT));
         uses.forget(UUID);
         uses.left(&host, false);
-        assert_eq!(uses.came(&host, &units), Uses::default(), "the volume was taken away meanwhile");
+        assert!(uses.came(&host, &units).is_empty(), "the volume was taken away meanwhile");
     }
 
     /// One initiator has as many ports as it likes.
     #[test]
     fn of_too_many_hosts_those_that_are_away_are_forgotten_first_and_most_of_one_owner() {
-        let (units, uses) = (units(), PastUses::open(None));
+        let uses = PastUses::open(None);
         let knows = |port: &str| uses.0.lock().hosts.iter().any(|past| past.host.port == port);
-        ["here,1", "away,1"].into_iter().for_each(|port| uses.used(&host(port), &units.get(Lun::default()).unwrap()));
+        ["here,1", "away,1"].into_iter().for_each(|port| uses.used(&host(port), UUID));
         uses.left(&host("away,1"), false);
         for number in 0..2 * HOSTS_MAX {
             let port = host(&format!("many,{number}"));
-            uses.used(&port, &units.get(Lun::default()).unwrap());
+            uses.used(&port, UUID);
             uses.left(&port, false);
         }
         assert!(knows("here,1") && knows("away,1"));
         assert_eq!(uses.0.lock().hosts.len(), HOSTS_MAX);
         for number in 0..2 * HOSTS_MAX {
-            uses.used(&host(&format!("more,{number}")), &units.get(Lun::default()).unwrap());
+            uses.used(&host(&format!("more,{number}")), UUID);
         }
         assert!(knows("here,1") && !knows("away,1"), "those that are there keep their places");
         assert_eq!(uses.0.lock().hosts.len(), HOSTS_MAX);
@@ -379,7 +379,7 @@ mod tests {
             let state = State::new(test);
             let host = Host { address: Some(peer.into()), ..host(&format!("{client},0")) };
             let before = state.start();
-            before.used(&host, &units().get(Lun::default()).unwrap());
+            before.used(&host, UUID);
             before.close();
             let awaited = state.start().awaited(UUID);
             let found = awaited[0].client().map(|(client, peer)| (client, peer.to_string()));
@@ -392,7 +392,7 @@ mod tests {
     fn of_too_many_hosts_those_are_remembered_that_came_last() {
         let (units, uses) = (units(), PastUses::open(None));
         for number in 0..=HOSTS_MAX {
-            uses.used(&host(&number.to_string()), &units.get(Lun::default()).unwrap());
+            uses.used(&host(&number.to_string()), UUID);
         }
         assert_eq!(uses.0.lock().hosts.len(), HOSTS_MAX);
         assert!(uses.came(&host("1"), &units).has(SLOT) && !uses.came(&host("0"), &units).has(SLOT));

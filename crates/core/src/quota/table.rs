@@ -1,7 +1,7 @@
 //! Every limit there is.
 
 use super::{Holder, Quota};
-use crate::limits::{COMMANDS_IN_TRANSIT_MAX, LUNS_MAX};
+use crate::limits::COMMANDS_IN_TRANSIT_MAX;
 
 /// Handshakes that begin without a cookie. Above it a cookie is asked for, which costs the server one short hash.
 pub const HANDSHAKES_UNPROVEN: Quota = Quota::per_second(Holder::Strangers, "handshakes without a cookie", 100, 64);
@@ -177,9 +177,9 @@ pub const OFFENCES_WAITING: Quota = Quota::held(Holder::Strangers, "refusals tha
 /// The same of clients that have shown who they are.
 pub const REFUSALS_WAITING: Quota = Quota::held(Holder::Server, "refusals of clients that wait to be noted", 64);
 
-/// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave. A host that has all
+/// Sessions of a client: programs that use one key at once, and what is left of some that have not taken leave. A host that has 256
 /// volumes attached, each by a program of its own, has room for others.
-pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", LUNS_MAX as u64 + 64);
+pub const SESSIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "sessions", 256 + 64);
 
 /// What is remembered of commands for the sessions of a client that have no connection: what all that it may have have in transit, 32
 /// each, or ten whole spans of command numbers.

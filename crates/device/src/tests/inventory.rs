@@ -185,9 +185,9 @@ fn the_inventory_is_bounded() {
     for number in 1..LUNS_MAX as u16 {
         add(number).unwrap();
     }
-    assert_eq!(add(256), Err(AddError::Full));
+    assert_eq!(add(LUNS_MAX as u16), Err(AddError::Full));
     assert_eq!(world.units.iter().len(), LUNS_MAX);
-    assert_eq!(world.good(build::report_luns(1 << 16), &[]).len(), 8 + 8 * LUNS_MAX);
+    assert_eq!(world.good(build::report_luns(1 << 18), &[]).len(), 8 + 8 * LUNS_MAX);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Commands of the driver's own: to learn what a server has.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Slice};
@@ -11,6 +12,23 @@ use crate::session::{Failure, Order, OrderId};
 
 /// How long a unit is asked again that is busy.
 const BUSY_MAX: Duration = Duration::from_secs(60);
+
+/// A command of the driver's own that sends no data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnCommand {
+    pub(crate) lun: Lun,
+    pub(crate) cdb: Cdb,
+    /// Room for the answer.
+    pub(crate) data_in_bytes: usize,
+}
+
+impl OwnCommand {
+    fn order(self) -> Order {
+        let OwnCommand { lun, cdb, data_in_bytes } = self;
+        let data_in = (data_in_bytes > 0).then(|| Frame::from(vec![0; data_in_bytes]));
+        Order { lun, cdb, data_out: None, data_in }
+    }
+}
 
 impl Driver {
     /// Does something with commands of the driver's own, and has no more patience for their answers than that.
@@ -53,8 +71,7 @@ impl Driver {
         data_out: Option<Slice>,
         data_in_bytes: usize,
     ) -> Result<OwnAnswer, Failure> {
-        let data_in = (data_in_bytes > 0).then(|| Frame::from(vec![0; data_in_bytes]));
-        let mut order = Order { lun, cdb, data_out, data_in };
+        let mut order = Order { data_out, ..OwnCommand { lun, cdb, data_in_bytes }.order() };
         let id = loop {
             if let ConnectionState::Down(failure) = &self.link {
                 return Err(failure.clone());
@@ -73,6 +90,30 @@ impl Driver {
             self.turn_or_sleep();
         };
         self.wait_for(id, lun)
+    }
+
+    /// Gives several commands of the driver's own, as many at once as the session takes, and waits for their answers, serving everything
+    /// else meanwhile. `None` for those that were not given, or have failed: where the session has no room, or is lost, none is given any
+    /// more.
+    pub(crate) fn execute_all(&mut self, commands: &[OwnCommand]) -> Vec<Option<OwnAnswer>> {
+        let mut answers: Vec<Option<OwnAnswer>> = commands.iter().map(|_| None).collect();
+        let (mut given, mut waiting) = (VecDeque::new(), commands.iter().enumerate());
+        let mut next = waiting.next();
+        let sessions = self.sessions;
+        while next.is_some() || !given.is_empty() {
+            let order = next.filter(|_| self.sessions == sessions && !self.is_too_late());
+            if let Some((at, command)) = order
+                && let Ok(id) = self.session.order(command.order(), self.session.now())
+            {
+                self.waiting.insert(id, Waiting::Own);
+                given.push_back((at, id, command.lun));
+                next = waiting.next();
+                continue;
+            }
+            let Some((at, id, lun)) = given.pop_front() else { break };
+            answers[at] = self.answer_to(id, lun, sessions).ok();
+        }
+        answers
     }
 
     /// Asks to manage the server, in the words that it knows, and waits for its answer; `None` when the wire has no such
@@ -94,7 +135,11 @@ impl Driver {
 
     fn wait_for(&mut self, id: OrderId, lun: Lun) -> Result<OwnAnswer, Failure> {
         self.waiting.insert(id, Waiting::Own);
-        let sessions = self.sessions;
+        self.answer_to(id, lun, self.sessions)
+    }
+
+    /// Waits for the answer to a command that was given in the session of this number.
+    fn answer_to(&mut self, id: OrderId, lun: Lun, sessions: u64) -> Result<OwnAnswer, Failure> {
         loop {
             if let Some(answer) = self.answers.remove(&id) {
                 return answer;

@@ -14,6 +14,7 @@ use crate::volume::{BufferPool, Volume, VolumeInfo, WireUnit};
 
 const BLOCK_BYTES: u32 = 512;
 
+mod finding;
 mod hostile;
 mod keeping;
 mod looking;

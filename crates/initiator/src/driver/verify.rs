@@ -188,21 +188,18 @@ impl Driver {
             Err(_) => return Ok(Place::Nowhere),
         };
         let mut in_use = Vec::new();
-        for lun in luns {
-            let users = self.volumes.iter().flatten().filter(|served| served.lun == lun && served.id != id);
-            let in_the_way = users.filter(|user| user.trust.is_found() || self.has_live(user.id));
-            let users: Vec<VolumeId> = in_the_way.map(|served| served.id).collect();
-            if !users.is_empty() {
-                in_use.extend(users);
-                continue;
-            }
-            match inventory::mark(self, lun) {
-                Ok(found) if found == *mark => return Ok(Place::At(lun)),
-                Err(ConnectError::Handshake { failure, .. }) => return Err(failure),
-                _ => {}
-            }
-        }
-        Ok(if in_use.is_empty() || is_last { Place::Nowhere } else { Place::Unknown(in_use) })
+        let found = inventory::find_marked(self, &luns, mark, |driver, lun| {
+            let users = driver.volumes.iter().flatten().filter(|served| served.lun == lun && served.id != id);
+            let before = in_use.len();
+            let in_the_way = users.filter(|user| user.trust.is_found() || driver.has_live(user.id));
+            in_use.extend(in_the_way.map(|served| served.id));
+            in_use.len() == before
+        })?;
+        Ok(match found {
+            Some(lun) => Place::At(lun),
+            None if in_use.is_empty() || is_last => Place::Nowhere,
+            None => Place::Unknown(in_use),
+        })
     }
 
     /// Whether commands of the volume may be on their way to its unit.
@@ -327,6 +324,11 @@ impl Driver {
         let users = self.volumes.iter().flatten().filter(|served| served.lun == lun && served.mark != *mark);
         let others: Vec<VolumeId> = users.filter(|user| user.trust.is_found()).map(|served| served.id).collect();
         others.into_iter().for_each(|id| self.doubt(id));
+    }
+
+    /// Whether the unit of this number is, or was, some volume that is used here.
+    pub(crate) fn is_used(&self, lun: Lun) -> bool {
+        self.volumes.iter().flatten().any(|served| served.lun == lun)
     }
 
     /// Whether commands of a volume may be on their way to the unit of this number.

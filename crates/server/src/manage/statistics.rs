@@ -17,8 +17,11 @@ impl Manager {
         let of_server: Vec<Usage> = audited.chain(self.target.usages()).chain(of_volumes).collect();
         let volumes = disks.iter().map(|(_, disk)| {
             let mut sum = VolumeCount::default();
-            let of_slot = counted.iter().filter_map(|shard| shard.volumes.get(usize::from(disk.slot())));
-            of_slot.for_each(|count| sum.add(count));
+            let of_slot = |shard: &Counted| {
+                let at = shard.volumes.binary_search_by_key(&disk.slot(), |(slot, _)| *slot).ok()?;
+                shard.volumes.get(at).map(|(_, count)| *count)
+            };
+            counted.iter().filter_map(of_slot).for_each(|count| sum.add(&count));
             of_volume(disk.identity().name().to_owned(), &sum)
         });
         Statistics {

@@ -178,11 +178,11 @@ impl Shard {
     /// The nexuses that have used volumes.
     fn users(&self) -> Vec<User> {
         let fronts: Vec<_> = self.fronts.iter().collect();
-        let using = self.nexuses.iter().filter(|(_, nexus)| nexus.uses != Uses::default());
+        let using = self.nexuses.iter().filter(|(_, nexus)| !nexus.uses.is_empty());
         let user = |(id, nexus): (&NexusId, &Nexus)| {
             let described = fronts.get(usize::from(nexus.front)).and_then(|front| front.describe(*id));
             let who = described.unwrap_or_else(|| nexus.host.who.clone());
-            User { who, access: nexus.access.clone(), uses: nexus.uses }
+            User { who, access: nexus.access.clone(), uses: nexus.uses.clone() }
         };
         using.map(user).collect()
     }

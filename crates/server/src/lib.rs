@@ -12,6 +12,7 @@ mod config;
 mod counting;
 mod error;
 mod flushing;
+mod free_number;
 mod front;
 mod kept;
 mod link;

@@ -337,15 +337,16 @@ fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16, u8)>, StartError>
 }
 
 /// iSCSI protects nothing that it carries.
-fn refuse_in_the_clear(
-    configs: &[TargetNodeConfig],
+fn refuse_in_the_clear<'a>(
+    configs: impl IntoIterator<Item = &'a TargetNodeConfig>,
     units: &LogicalUnits,
     level: impl Fn(Lun, &str) -> Protection,
 ) -> Result<(), TargetNodeError> {
     let volumes = VolumesByName::new(units);
     let is_protected =
         |volume: &str| volumes.find(volume).is_some_and(|(lun, _)| level(*lun, volume) > Protection::Checksum);
-    let mut named = configs.iter().flat_map(|config| config.units.values().map(move |volume| (&config.name, volume)));
+    let mut named =
+        configs.into_iter().flat_map(|config| config.units.values().map(move |volume| (&config.name, volume)));
     match named.find(|(_, volume)| is_protected(volume)) {
         Some((target, volume)) => Err(TargetNodeError::Protected { target: target.clone(), volume: volume.clone() }),
         None => Ok(()),

@@ -20,6 +20,9 @@ use crate::config::{FileClient, ServeConfig, Wire};
 use crate::control::ControlSocket;
 use crate::{control, keys, log, output, signals};
 
+/// Volumes, and units of targets, that are named when the server starts: people read that.
+const SHOWN_MAX: usize = 32;
+
 /// How often the server's threads are looked after.
 const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -127,14 +130,21 @@ fn psk(config: &ServeConfig) -> anyhow::Result<Psk> {
 /// What is served, and what to type in another terminal.
 fn welcome(program: &str, config: &ServeConfig) -> String {
     let mut text = format!("{} serves", config.name.as_str());
-    for volume in &config.volumes {
+    for volume in config.volumes.iter().take(SHOWN_MAX) {
         let _ = write!(text, " {}", volume.name);
+    }
+    if let Some(more) = config.volumes.len().checked_sub(SHOWN_MAX).filter(|more| *more > 0) {
+        let _ = write!(text, " and {more} more");
     }
     for wire in &config.wires {
         let _ = write!(text, "\n  on {wire}");
     }
-    for url in target_urls(config) {
+    let units = target_urls(config);
+    for url in units.iter().take(SHOWN_MAX) {
         let _ = write!(text, "\n  as {url}");
+    }
+    if let Some(more) = units.len().checked_sub(SHOWN_MAX).filter(|more| *more > 0) {
+        let _ = write!(text, "\n  and {more} more");
     }
     let Some(volume) = config.volumes.first() else { return text };
     let name = &volume.name;

@@ -182,14 +182,15 @@ impl Source<'_> {
 
     /// Refuses a value whose `key` stands there a second time.
     fn refuse_repeated<T>(&self, values: &[Spanned<T>], what: &str, key: impl Fn(&T) -> String) -> anyhow::Result<()> {
-        let mut first_lines = BTreeMap::new();
+        let mut first_places = BTreeMap::new();
         for value in values {
-            let (key, line) = (key(value.get_ref()), self.line_of(value.span().start));
-            if let Some(first) = first_lines.get(&key) {
+            let (key, place) = (key(value.get_ref()), value.span().start);
+            if let Some(first) = first_places.get(&key) {
+                let first = self.line_of(*first);
                 let message = format!("the {what} {key} stands in line {first} already: remove one or change it");
                 return Err(self.refuse(Some(value.span()), &message));
             }
-            first_lines.insert(key, line);
+            first_places.insert(key, place);
         }
         Ok(())
     }

@@ -216,12 +216,13 @@ pub(super) fn resolve(
 /// Finds what [`sanwire_server::Server::start`] would refuse, before anything is opened.
 fn check(targets: &[TargetNodeConfig], volumes: &[VolumeSpec]) -> Result<(), TargetNodeError> {
     let mut names = BTreeSet::new();
+    let served: BTreeSet<&str> = volumes.iter().map(|volume| &*volume.name).collect();
     for target in targets {
         if !names.insert(&target.name) {
             return Err(TargetNodeError::NameTwice { target: target.name.clone() });
         }
         for (lun, volume) in &target.units {
-            if !volumes.iter().any(|served| *served.name == **volume) {
+            if !served.contains(volume.as_str()) {
                 let (target, volume) = (target.name.clone(), volume.clone());
                 return Err(TargetNodeError::NoVolume { target, lun: *lun, volume });
             }

@@ -12,6 +12,7 @@ use sanwire_store::VolumeSpec;
 
 use super::{Changed, Changes, VolumeDefinition};
 use crate::config::{Origin, ServerConfig, VolumeConfig};
+use crate::free_number::free_lun;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 
 /// The configuration with the changes, and a line for each change that does not hold any more.
@@ -40,8 +41,8 @@ impl Merging<'_> {
                 Some(change) => wanted.extend(self.of_configured(volume, change)),
             }
         }
-        let configured = &self.configured.volumes;
-        let is_configured = |name: &str| configured.iter().any(|volume| *volume.spec.name == *name);
+        let configured: BTreeSet<&str> = self.configured.volumes.iter().map(|volume| &*volume.spec.name).collect();
+        let is_configured = |name: &str| configured.contains(name);
         for (name, change) in self.changes.volumes.iter().filter(|(name, _)| !is_configured(name)) {
             match change {
                 Changed { configured: None, now: Some(VolumeDefinition { volume, lun }) } => {
@@ -122,8 +123,9 @@ impl Merging<'_> {
             *given = given.or_else(|| Some(volume.lun).filter(|lun| taken.insert(*lun)));
         }
         let mut volumes = Vec::new();
+        let mut free = (0..).take(LUNS_MAX).filter_map(Lun::new);
         for ((volume, _), given) in wanted.into_iter().zip(given) {
-            match given.or_else(|| numbers().find(|lun| taken.insert(*lun))) {
+            match given.or_else(|| free.find(|lun| taken.insert(*lun))) {
                 Some(lun) => volumes.push(VolumeConfig { lun, ..volume }),
                 None => self.notes.push(format!("volume {} is one too many: it is not served", volume.spec.name)),
             }
@@ -136,9 +138,8 @@ impl Merging<'_> {
         for (target, changes) in &self.changes.mappings {
             self.change_units(&mut exports, target, changes);
         }
-        let was_removed = |volume: &str| {
-            self.changes.volumes.contains_key(volume) && volumes.iter().all(|served| *served.spec.name != *volume)
-        };
+        let served: BTreeSet<&str> = volumes.iter().map(|volume| &*volume.spec.name).collect();
+        let was_removed = |volume: &str| self.changes.volumes.contains_key(volume) && !served.contains(volume);
         for export in &mut exports {
             export.units.retain(|_, volume| !was_removed(volume));
         }
@@ -177,7 +178,7 @@ impl Merging<'_> {
             }
         }
         for (lun, volume) in moved {
-            let free = || numbers().find(|lun| !units.contains_key(lun));
+            let free = || free_lun(units.keys(), |_| false);
             let Some(place) = Some(lun).filter(|lun| !units.contains_key(lun)).or_else(free) else { continue };
             if place != lun {
                 self.notes.push(format!(
@@ -206,10 +207,10 @@ impl Merging<'_> {
     /// Takes volumes out of targets that must not pass in the clear, where a change has brought that about.
     fn keep_out_of_the_clear(&mut self, exports: &mut [TargetNodeConfig], volumes: &[VolumeConfig]) {
         let usual = self.configured.protection;
-        let is_protected = |name: &str| {
-            let spec = volumes.iter().map(|volume| &volume.spec).find(|spec| *spec.name == *name);
-            spec.is_some_and(|spec| spec.security.unwrap_or(usual) > Protection::Checksum)
-        };
+        let specs: BTreeMap<&str, &VolumeSpec> =
+            volumes.iter().map(|volume| (&*volume.spec.name, &volume.spec)).collect();
+        let is_protected =
+            |name: &str| specs.get(name).is_some_and(|spec| spec.security.unwrap_or(usual) > Protection::Checksum);
         for TargetNodeConfig { name, units, .. } in exports {
             let mappings = self.changes.mappings.get(name.as_str());
             let was_changed = |volume: &str| {
@@ -232,8 +233,4 @@ impl Merging<'_> {
 /// What a volume is besides its size and its protection.
 fn plain(spec: &VolumeSpec) -> VolumeSpec {
     spec.clone().with_security(None).with_size(Size(1 << 30).0)
-}
-
-fn numbers() -> impl Iterator<Item = Lun> {
-    (0..).take(LUNS_MAX).filter_map(Lun::new)
 }

@@ -77,7 +77,7 @@ impl Manager {
             }
         }
         self.kept.access_states.retain(|_, states| !states.is_empty());
-        if let Err(error) = self.keep(&self.volumes.clone(), &self.target.exports()) {
+        if let Err(error) = self.keep_targets(&self.target.exports()) {
             self.kept.access_states = before;
             return Err(error);
         }

@@ -1,6 +1,6 @@
 //! What a new configuration wants that the old one did not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanwire_core::Size;
 use sanwire_store::VolumeSpec;
@@ -47,8 +47,8 @@ impl Difference {
                 }
             }
         }
-        let is_gone = |name: &&str| !after.iter().any(|volume| *volume.spec.name == **name);
-        difference.removed = old.keys().filter(|name| is_gone(name)).map(|name| (*name).to_owned()).collect();
+        let new: BTreeSet<&str> = after.iter().map(|volume| &*volume.spec.name).collect();
+        difference.removed = old.keys().filter(|name| !new.contains(**name)).map(|name| (*name).to_owned()).collect();
         difference
     }
 }
@@ -67,18 +67,17 @@ impl Difference {
 
 /// What has become of the targets, one line for each that is not what it was.
 pub(super) fn of_exports(before: &[TargetNodeConfig], after: &[TargetNodeConfig]) -> Vec<String> {
-    let find = |list: &[TargetNodeConfig], export: &TargetNodeConfig| {
-        list.iter().find(|other| other.name == export.name).cloned()
-    };
+    let [old, new] =
+        [before, after].map(|exports| exports.iter().map(|export| (&export.name, export)).collect::<BTreeMap<_, _>>());
     let mut lines = Vec::new();
     for export in after {
-        match find(before, export) {
+        match old.get(&export.name) {
             None => lines.push(format!("target {} is there", export.name)),
-            Some(old) if old != *export => lines.push(format!("target {} has changed", export.name)),
+            Some(old) if *old != export => lines.push(format!("target {} has changed", export.name)),
             Some(_) => {}
         }
     }
-    let gone = before.iter().filter(|export| find(after, export).is_none());
+    let gone = before.iter().filter(|export| !new.contains_key(&export.name));
     lines.extend(gone.map(|export| format!("target {} is gone, and its sessions with it", export.name)));
     lines
 }

@@ -73,7 +73,7 @@ impl Manager {
         if let Some(file) = self.kept.file.as_ref().filter(|_| is_overridden) {
             file.put_aside().map_err(|source| not_kept(file, source))?;
         }
-        self.keep(&self.volumes.clone(), &self.target.exports())
+        self.keep_targets(&self.target.exports())
     }
 
     /// Keeps what is about to be served in place of what is.
@@ -92,9 +92,17 @@ impl Manager {
         Ok(())
     }
 
+    /// As [`Manager::keep`], with the volumes as they are.
+    pub(super) fn keep_targets(&mut self, exports: &[TargetNodeConfig]) -> Result<(), ManageError> {
+        let volumes = std::mem::take(&mut self.volumes);
+        let kept = self.keep(&volumes, exports);
+        self.volumes = volumes;
+        kept
+    }
+
     /// Keeps what is served: what was about to be has failed.
     pub(super) fn keep_served(&mut self) {
-        if let Err(error) = self.keep(&self.volumes.clone(), &self.target.exports()) {
+        if let Err(error) = self.keep_targets(&self.target.exports()) {
             tracing::error!("what was kept for a change that has failed is still kept: {error}");
         }
     }
@@ -109,8 +117,12 @@ impl Manager {
 
     /// Whether a volume, or one that should be there, has this HyperSCSI number.
     pub(super) fn is_taken(&self, lun: Lun) -> bool {
-        let mut missing = self.kept.missing.iter();
-        self.target.units().get(lun).is_some() || missing.any(|missing| missing.volume.lun == lun)
+        self.target.units().get(lun).is_some() || self.is_missing(lun)
+    }
+
+    /// Whether a volume that should be there, and is not, has this HyperSCSI number.
+    pub(super) fn is_missing(&self, lun: Lun) -> bool {
+        self.kept.missing.iter().any(|missing| missing.volume.lun == lun)
     }
 
     /// A target of this name as it is configured, without its units.
@@ -134,7 +146,23 @@ impl Manager {
 impl Keeping {
     /// What leads from the configuration to these volumes and targets, with what is missing.
     fn changes_to(&self, volumes: &[VolumeConfig], exports: &[TargetNodeConfig]) -> Changes {
-        let mut exports = exports.to_vec();
+        let with_missing = (!self.missing.is_empty()).then(|| self.with_missing(exports.to_vec()));
+        let pending: BTreeMap<&str, VolumeConfig> = if self.pending.is_empty() {
+            BTreeMap::new()
+        } else {
+            let pending = |volume: &VolumeConfig| Some((self.pending.get(&*volume.spec.name)?, volume.clone()));
+            let intended = volumes.iter().filter_map(pending);
+            intended.map(|(spec, volume)| (&*spec.name, VolumeConfig { spec: spec.clone(), ..volume })).collect()
+        };
+        let intended = volumes.iter().map(|volume| pending.get(&*volume.spec.name).unwrap_or(volume));
+        let intended = intended.chain(self.missing.iter().map(|missing| &missing.volume));
+        let exports = with_missing.as_deref().unwrap_or(exports);
+        let access_states = self.access_states.clone();
+        Changes { access_states, ..kept::difference(&self.configured, intended, exports) }
+    }
+
+    /// The targets, with what is missing in them.
+    fn with_missing(&self, mut exports: Vec<TargetNodeConfig>) -> Vec<TargetNodeConfig> {
         for MissingVolume { volume, units, .. } in &self.missing {
             for (target, lun) in units {
                 let name = volume.spec.name.to_string();
@@ -149,14 +177,7 @@ impl Keeping {
                 }
             }
         }
-        let intended = |volume: &VolumeConfig| match self.pending.get(&*volume.spec.name) {
-            Some(spec) => VolumeConfig { spec: spec.clone(), ..volume.clone() },
-            None => volume.clone(),
-        };
-        let missing = self.missing.iter().map(|missing| missing.volume.clone());
-        let volumes: Vec<VolumeConfig> = volumes.iter().map(intended).chain(missing).collect();
-        let access_states = self.access_states.clone();
-        Changes { access_states, ..kept::difference(&self.configured, &volumes, &exports) }
+        exports
     }
 }
 

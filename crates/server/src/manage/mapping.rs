@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use sanwire_core::Lun;
-use sanwire_core::limits::LUNS_MAX;
 use sanwire_scsi::IscsiName;
 
 use super::response::Answer;
 use super::usage::Way;
 use super::{ManageError, Manager};
 use crate::config::VolumeConfig;
+use crate::free_number::free_lun;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 
 impl Manager {
@@ -70,9 +70,7 @@ impl Manager {
         let before = units.len();
         units.retain(|_, mapped| mapped != volume);
         let is_moved = units.len() != before;
-        let mut numbers = (0..).take(LUNS_MAX).filter_map(Lun::new);
-        let free = || numbers.find(|lun| !units.contains_key(lun));
-        let lun = lun.or_else(free).ok_or(ManageError::Full)?;
+        let lun = lun.or_else(|| free_lun(units.keys(), |_| false)).ok_or(ManageError::Full)?;
         if units.insert(lun, volume.to_owned()).is_some() {
             return Err(ManageError::LunTaken { lun, place: target.to_string() });
         }
@@ -85,7 +83,7 @@ impl Manager {
 
     /// Keeps other targets, and serves them.
     fn set_exports(&mut self, exports: Vec<TargetNodeConfig>) -> Result<(), ManageError> {
-        self.keep(&self.volumes.clone(), &exports)?;
+        self.keep_targets(&exports)?;
         if let Err(error) = self.serve_targets(exports) {
             self.keep_served();
             return Err(error);

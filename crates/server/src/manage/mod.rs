@@ -23,6 +23,7 @@ mod statistics;
 mod usage;
 mod volumes;
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -159,12 +160,13 @@ impl Manager {
     }
 
     fn status(&self) -> Status {
+        let origins: HashMap<&str, Origin> =
+            self.volumes.iter().map(|volume| (&*volume.spec.name, volume.origin)).collect();
         let volumes = self.target.units().iter().into_iter().map(|(lun, disk)| {
             let geometry = disk.store().geometry();
-            let configured = self.volumes.iter().find(|volume| *volume.spec.name == *disk.identity().name());
             VolumeStatus {
                 id: format!("{:032x}", u128::from_be_bytes(disk.identity().uuid())),
-                origin: configured.map_or(Origin::Management, |volume| volume.origin),
+                origin: origins.get(disk.identity().name()).copied().unwrap_or(Origin::Management),
                 name: disk.identity().name().to_owned(),
                 lun: lun.number(),
                 size_bytes: geometry.length_bytes,

@@ -1,11 +1,13 @@
 //! A configuration that is read again.
 
+use std::collections::BTreeMap;
+
 use sanwire_store::{Acceptance, VolumeSpec};
 
 use super::difference::{self, Difference};
 use super::volumes::Opened;
 use super::{Answer, ManageError, Manager};
-use crate::config::{ServerConfig, VolumeConfig};
+use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::kept;
 
@@ -144,12 +146,11 @@ impl Manager {
     ) -> Result<(), ManageError> {
         self.kept.configured = configured;
         self.kept.pending = pending.into_iter().map(|spec| (spec.name.to_string(), spec)).collect();
+        let origins: BTreeMap<&str, Origin> = wanted.iter().map(|wanted| (&*wanted.spec.name, wanted.origin)).collect();
         for volume in &mut self.volumes {
-            if let Some(wanted) = wanted.iter().find(|wanted| wanted.spec.name == volume.spec.name) {
-                volume.origin = wanted.origin;
-            }
+            volume.origin = origins.get(&*volume.spec.name).copied().unwrap_or(volume.origin);
         }
-        self.keep(&self.volumes.clone(), &self.target.exports())
+        self.keep_targets(&self.target.exports())
     }
 
     /// Tells what a reload would do, and does nothing.

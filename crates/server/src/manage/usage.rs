@@ -1,5 +1,6 @@
 //! Who uses the volumes, so that none is taken away from under a host that has it mounted.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Duration;
 
@@ -73,11 +74,12 @@ impl Manager {
     /// Volumes that go, or units of targets that do.
     fn taken_from_all(&self, difference: &Difference, after: &[TargetNodeConfig]) -> Result<Vec<String>, ManageError> {
         let before = self.target.exports();
-        let removed = difference.removed.iter().map(|volume| (volume.as_str(), Way::Any));
-        let kept = |volume: &str| !difference.removed.iter().any(|removed| removed == volume);
-        let mut taken: Vec<_> = removed.collect();
+        let removed: BTreeSet<&str> = difference.removed.iter().map(String::as_str).collect();
+        let kept = |volume: &str| !removed.contains(volume);
+        let mut taken: Vec<_> = removed.iter().map(|volume| (*volume, Way::Any)).collect();
+        let after: BTreeMap<_, _> = after.iter().map(|export| (&export.name, export)).collect();
         for export in &before {
-            let now = after.iter().find(|other| other.name == export.name);
+            let now = after.get(&export.name);
             // Its sessions are asked to go on elsewhere, and may finish here.
             if now.is_some_and(|now| now.redirect.is_some()) {
                 continue;

@@ -1,7 +1,6 @@
 //! Volumes that come and go.
 
-use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{Lun, Protection};
+use sanwire_core::Protection;
 use sanwire_scsi::IscsiName;
 use sanwire_store::{Acceptance, VolumeSpec};
 
@@ -9,6 +8,7 @@ use super::slow::{FLUSH_TIMEOUT, Slow, Step};
 use super::usage::Way;
 use super::{Answer, ManageError, Manager};
 use crate::config::{Origin, VolumeConfig};
+use crate::free_number::free_lun;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::removal::Removal;
 
@@ -33,7 +33,7 @@ impl Manager {
             None => self.own_target(&mut exports, &name),
         };
         let opened = self.open_volume(spec.with_absolute_path(), Origin::Management, acceptance)?;
-        let kept = self.keep(&self.volumes.clone(), &exports);
+        let kept = self.keep_targets(&exports);
         if let Err(error) = kept.and_then(|()| self.serve_targets(exports)) {
             self.take_back(opened);
             self.keep_served();
@@ -104,7 +104,7 @@ impl Manager {
         let missing = &mut self.kept.missing;
         let at = missing.iter().position(|missing| *missing.volume.spec.name == *name);
         let gone = missing.remove(at.ok_or_else(|| ManageError::NoVolume(name.to_owned()))?);
-        if let Err(error) = self.keep(&self.volumes.clone(), &self.target.exports()) {
+        if let Err(error) = self.keep_targets(&self.target.exports()) {
             self.kept.missing.push(gone);
             return Err(error);
         }
@@ -118,8 +118,8 @@ impl Manager {
         origin: Origin,
         acceptance: Acceptance,
     ) -> Result<Opened, ManageError> {
-        let mut numbers = (0..).take(LUNS_MAX).filter_map(Lun::new);
-        let lun = numbers.find(|lun| !self.is_taken(*lun)).ok_or(ManageError::Full)?;
+        let units = self.target.units().iter();
+        let lun = free_lun(units.iter().map(|(lun, _)| lun), |lun| self.is_missing(lun)).ok_or(ManageError::Full)?;
         self.open_at(VolumeConfig { lun, spec, origin }, acceptance)
     }
 
@@ -179,8 +179,7 @@ fn add_unit(exports: &mut [TargetNodeConfig], target: &str, volume: &str) -> Res
     let name: Option<IscsiName> = target.parse().ok();
     let export = exports.iter_mut().find(|export| Some(&export.name) == name.as_ref());
     let export = export.ok_or_else(|| ManageError::NoTarget(target.to_owned()))?;
-    let free = (0..).take(LUNS_MAX).filter_map(Lun::new).find(|lun| !export.units.contains_key(lun));
-    let lun = free.ok_or(ManageError::Full)?;
+    let lun = free_lun(export.units.keys(), |_| false).ok_or(ManageError::Full)?;
     export.units.insert(lun, volume.to_owned());
     Ok(format!(", as logical unit {lun} of {}", export.name))
 }

@@ -1,10 +1,10 @@
 //! Changes of a running server, and what it has counted.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Lun, Protection};
 use sanwire_device::{AddError, LogicalUnit, LogicalUnits};
@@ -16,6 +16,7 @@ use super::{MissingVolume, Server, refuse_in_the_clear};
 use crate::config::VolumeConfig;
 use crate::counting::Counted;
 use crate::error::StartError;
+use crate::free_number::free_number;
 use crate::front::NexusSelection;
 use crate::front::hyperscsi::clients::{Clients, ClientsConfig};
 use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
@@ -45,7 +46,12 @@ impl Server {
         lower: &[&VolumeSpec],
     ) -> Result<(), TargetNodeError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        refuse_in_the_clear(&configs, &self.units, |lun, volume| {
+        // Those that stay as they are were looked at when they came, and no volume in them is guarded better since.
+        let table = self.exports.table();
+        let is_same =
+            |config: &&TargetNodeConfig| table.by_name(&config.name).is_some_and(|old| old.config == **config);
+        let changed = configs.iter().filter(|config| !lower.is_empty() || !is_same(config));
+        refuse_in_the_clear(changed, &self.units, |lun, volume| {
             let spec = lower.iter().find(|spec| *spec.name == *volume);
             spec.map_or_else(|| self.levels.of(Some(lun)), |spec| self.levels.wanted(spec))
         })?;
@@ -271,7 +277,6 @@ impl Counter {
 
 /// The lowest slot that no volume has; there are as many as volumes at the most.
 fn free_slot(units: &LogicalUnits) -> u16 {
-    let disks = units.iter();
-    let is_free = |slot: &u16| disks.iter().all(|(_, disk)| disk.slot() != *slot);
-    (0..LUNS_MAX as u16).find(is_free).unwrap_or_default()
+    let taken: BTreeSet<u16> = units.iter().iter().map(|(_, disk)| disk.slot()).collect();
+    free_number(taken, |_| false).unwrap_or_default()
 }

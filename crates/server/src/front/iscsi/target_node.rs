@@ -1,6 +1,6 @@
 //! The iSCSI targets of a server: what they have and who may use them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -238,23 +238,27 @@ impl TargetNodeTable {
             return Err(TargetNodeError::NameTwice { target: twice.name.clone() });
         }
         let volumes = VolumesByName::new(volumes);
-        let disks = configs.iter().map(|config| disks_of(config, &volumes)).collect::<Result<Vec<_>, _>>()?;
+        let plan = |config: &TargetNodeConfig| {
+            unit_changes(self.by_name(&config.name).map(|old| &old.config), config, &volumes)
+        };
+        let plans = configs.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
         let mut table = TargetNodeTable { next_id: self.next_id, ..TargetNodeTable::default() };
-        for (config, disks) in configs.into_iter().zip(disks) {
+        for (config, changes) in configs.into_iter().zip(plans) {
             let export = match self.by_name(&config.name) {
                 Some(old) if old.config == config => Arc::clone(old),
-                Some(old) => {
-                    let (units, cold_resets) = (Arc::clone(&old.units), Arc::clone(&old.cold_resets));
-                    Arc::new(TargetNode { id: old.id, config, units, cold_resets })
-                }
+                Some(old) => Arc::new(TargetNode {
+                    id: old.id,
+                    config,
+                    units: Arc::clone(&old.units),
+                    cold_resets: Arc::clone(&old.cold_resets),
+                }),
                 None => {
                     table.next_id += 1;
                     let cold_resets = Arc::new(Mutex::new(Limiter::new(&COLD_RESETS)));
-                    let (id, units) = (TargetId(table.next_id), neighbours.units());
-                    Arc::new(TargetNode { id, config, units, cold_resets })
+                    Arc::new(TargetNode { id: TargetId(table.next_id), config, units: neighbours.units(), cold_resets })
                 }
             };
-            let is_changed = export.units.become_these(&disks);
+            let is_changed = export.units.change(&changes.gone, changes.new);
             debug_assert!(is_changed.is_ok(), "a target has no more units than there are volumes");
             table.by_id.insert(export.id, Arc::clone(&export));
             table.by_name.insert(export.config.name.clone(), export);
@@ -269,22 +273,42 @@ impl TargetNodeTable {
     }
 }
 
-/// Units by their numbers in a target.
-type Inventory = BTreeMap<Lun, Arc<LogicalUnit>>;
+/// What makes the units of a target what they should be.
+#[derive(Default)]
+struct UnitChanges {
+    gone: Vec<Lun>,
+    new: Vec<(Lun, Arc<LogicalUnit>)>,
+}
 
-fn disks_of(config: &TargetNodeConfig, volumes: &VolumesByName) -> Result<Inventory, TargetNodeError> {
-    let mut seen = BTreeSet::new();
-    let disk_of = |(lun, volume): (&Lun, &String)| {
-        let (target, name) = (config.name.clone(), volume.clone());
-        if !seen.insert(volume.clone()) {
-            return Err(TargetNodeError::VolumeTwice { target, volume: name });
+/// What has to be done to the units of a target that was `old` and is to be `new`. Those that are the same in both are not looked at.
+fn unit_changes(
+    old: Option<&TargetNodeConfig>,
+    new: &TargetNodeConfig,
+    volumes: &VolumesByName,
+) -> Result<UnitChanges, TargetNodeError> {
+    let mut changes = UnitChanges::default();
+    if old == Some(new) {
+        return Ok(changes);
+    }
+    let mut seen = HashSet::with_capacity(new.units.len());
+    for (lun, volume) in &new.units {
+        let named = || (new.name.clone(), volume.clone());
+        if !seen.insert(volume) {
+            let (target, volume) = named();
+            return Err(TargetNodeError::VolumeTwice { target, volume });
         }
-        match volumes.find(volume) {
-            Some((_, disk)) => Ok((*lun, Arc::clone(disk))),
-            None => Err(TargetNodeError::NoVolume { target, lun: *lun, volume: name }),
+        if old.is_some_and(|old| old.units.get(lun) == Some(volume)) {
+            continue;
         }
-    };
-    config.units.iter().map(disk_of).collect()
+        let Some((_, disk)) = volumes.find(volume) else {
+            let (target, volume) = named();
+            return Err(TargetNodeError::NoVolume { target, lun: *lun, volume });
+        };
+        changes.new.push((*lun, Arc::clone(disk)));
+    }
+    let before = old.iter().flat_map(|old| &old.units);
+    changes.gone = before.filter(|(lun, volume)| new.units.get(lun) != Some(volume)).map(|(lun, _)| *lun).collect();
+    Ok(changes)
 }
 
 #[cfg(test)]

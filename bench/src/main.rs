@@ -25,6 +25,7 @@ mod report;
 mod rounds;
 mod run;
 mod sample;
+mod scale;
 mod security;
 mod servers;
 mod sessions;

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::report::Outcome;
 use crate::sample::Row;
 use crate::servers::{Files, VOLUME_BYTES};
-use crate::{facts, flood, frozen, hyperscsi, iscsi, links, paper, security};
+use crate::{facts, flood, frozen, hyperscsi, iscsi, links, paper, scale, security};
 
 /// What a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -29,6 +29,8 @@ enum Part {
     Flood,
     /// What a client that stands still costs the others
     Frozen,
+    /// What 10,000 volumes and 1,000 sessions take
+    Scale,
     /// Block reads, file copies and IOzone's accesses as a share of the local disk
     Paper,
 }
@@ -42,6 +44,7 @@ impl Part {
             Part::Links | Part::Frozen => (5, 3.0),
             Part::Flood => (5, 2.0),
             Part::Paper => (3, 1.0),
+            Part::Scale => (1, 0.0),
         }
     }
 
@@ -60,6 +63,7 @@ impl Part {
             Part::Flood => flood::measure(settings, files),
             Part::Frozen => frozen::measure(settings, files),
             Part::Paper => paper::measure(settings, files),
+            Part::Scale => scale::measure(settings, files),
         }
     }
 }

@@ -19,6 +19,7 @@ mod kept;
 mod killed;
 mod links;
 mod manage;
+mod many;
 mod name_servers;
 mod names;
 mod options;

@@ -1,0 +1,148 @@
+//! A server of many volumes, and what it takes.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::servers::Files;
+
+/// The target that has all volumes, each under its own number.
+pub(crate) const TARGET: &str = "iqn.2026-01.net.sanwire:scale";
+
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+
+/// A server on the loopback, on ports of its own.
+pub(crate) struct ScaleServer {
+    child: Child,
+    control: PathBuf,
+    pub(crate) iscsi: SocketAddr,
+    pub(crate) hyperscsi: SocketAddr,
+    /// How long it took until it served.
+    pub(crate) start: Duration,
+}
+
+/// What a server takes at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    /// Processor time of its threads so far.
+    pub(crate) cpu: Duration,
+    pub(crate) resident_bytes: u64,
+}
+
+impl ScaleServer {
+    /// Starts one with so many volumes, all of them also units of one iSCSI target.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn start(sanwire: &str, files: &Files, volumes: usize) -> Result<Self> {
+        let [iscsi, hyperscsi] =
+            [TcpListener::bind(("127.0.0.1", 0))?.local_addr()?, UdpSocket::bind(("127.0.0.1", 0))?.local_addr()?];
+        let [config, state, key, control] =
+            ["conf", "state", "key", "control"].map(|kind| files.path(&format!("scale-{volumes}.{kind}")));
+        let mut text = format!(
+            "name = \"scale\"\nwire = [\"iscsi:{iscsi}\", \"hs-ip:{hyperscsi}\"]\nallow = [\"any\"]\nkey-file = \"{key}\"\n\
+             state-directory = \"{state}\"\ncontrol = \"{control}\"\nlog = \"error\"\n"
+        );
+        for number in 0..volumes {
+            write!(text, "[[volume]]\nname = \"v{number}\"\nstore = \"null:1G\"\n")?;
+        }
+        write!(text, "[[target]]\nname = \"{TARGET}\"\n[target.lun]\n")?;
+        for number in 0..volumes {
+            writeln!(text, "\"{number}\" = \"v{number}\"")?;
+        }
+        fs::write(&config, text)?;
+        let begun = Instant::now();
+        let child = Command::new(sanwire)
+            .args(["serve", "--config", &config])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()?;
+        let mut server = ScaleServer { child, control: control.into(), iscsi, hyperscsi, start: Duration::ZERO };
+        while TcpStream::connect(iscsi).is_err() || !server.control.exists() {
+            if let Some(status) = server.child.try_wait()? {
+                bail!("the server has ended: {status}");
+            }
+            if begun.elapsed() > START_TIMEOUT {
+                bail!("the server does not come up within {START_TIMEOUT:?}");
+            }
+            thread::sleep(POLL);
+        }
+        server.start = begun.elapsed();
+        Ok(server)
+    }
+
+    /// What it takes now.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        let process = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let mut cpu_ns = 0;
+        for thread in fs::read_dir(process.join("task"))? {
+            // One that has just ended is missing.
+            let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+            cpu_ns += text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
+        }
+        let status = fs::read_to_string(process.join("status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let resident_bytes = line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024;
+        Ok(Usage { cpu: Duration::from_nanos(cpu_ns), resident_bytes })
+    }
+
+    /// Asks to manage it; how long the answer took.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub(crate) fn manage(&self, request: &Value) -> Result<Duration> {
+        let begun = Instant::now();
+        let mut stream = UnixStream::connect(&self.control)?;
+        stream.write_all(format!("{request}\n").as_bytes())?;
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer)?;
+        let took = begun.elapsed();
+        let answer: Value = serde_json::from_str(&answer)?;
+        match &answer["refused"] {
+            Value::Null => Ok(took),
+            reason => bail!("{request}: {reason}"),
+        }
+    }
+
+    /// Adds a volume, as a further unit of the target.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub(crate) fn add(&self, name: &str) -> Result<Duration> {
+        self.manage(&json!({ "do": "add-volume", "volume": format!("{name}=null:1G"), "target": TARGET }))
+    }
+
+    /// Removes a volume, whoever uses it.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub(crate) fn remove(&self, name: &str) -> Result<Duration> {
+        self.manage(&json!({ "do": "remove-volume", "name": name, "force": true }))
+    }
+
+    /// The address of its HyperSCSI wire, in a URL.
+    pub(crate) fn url(&self) -> String {
+        format!("hs+ip://{}", self.hyperscsi)
+    }
+}
+
+impl Drop for ScaleServer {
+    fn drop(&mut self) {
+        // It keeps nothing that matters.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,6 +1,6 @@
 //! How the volumes are guarded on HyperSCSI's wires, and whether their data may be compressed: read for every command, so without a lock.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use sanwire_core::{Lun, Protection};
 use sanwire_store::VolumeSpec;
@@ -16,11 +16,14 @@ pub(crate) struct ProtectionTable {
     /// For volumes that say nothing themselves.
     usual: Protection,
     units: Box<[AtomicU8]>,
+    /// How many of them demand each level.
+    counts: [AtomicU32; Protection::ALL.len()],
 }
 
 impl ProtectionTable {
     pub(crate) fn new(usual: Protection) -> Self {
-        ProtectionTable { usual, units: (0..=Lun::MAX).map(|_| AtomicU8::new(NONE)).collect() }
+        let units = (0..=Lun::MAX).map(|_| AtomicU8::new(NONE)).collect();
+        ProtectionTable { usual, units, counts: Default::default() }
     }
 
     /// A volume is served under this number.
@@ -47,15 +50,25 @@ impl ProtectionTable {
     }
 
     fn store(&self, lun: Lun, code: u8) {
-        if let Some(unit) = self.units.get(usize::from(lun.number())) {
-            unit.store(code, Ordering::Relaxed);
+        let Some(unit) = self.units.get(usize::from(lun.number())) else { return };
+        // First what is there from now on: at no moment does it seem that there is none.
+        if let Some(level) = level(code) {
+            self.counts[level as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(before) = level(unit.swap(code, Ordering::Relaxed)) {
+            self.counts[before as usize].fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// What a logical unit demands; of none, or one that is not there: the least that any of them does.
     pub(crate) fn of(&self, lun: Option<Lun>) -> Protection {
         let unit = lun.and_then(|lun| self.units.get(usize::from(lun.number())));
-        unit.and_then(load).unwrap_or_else(|| self.units.iter().filter_map(load).min().unwrap_or(self.usual))
+        unit.and_then(load).unwrap_or_else(|| self.least().unwrap_or(self.usual))
+    }
+
+    fn least(&self) -> Option<Protection> {
+        let counted = Protection::ALL.into_iter().zip(&self.counts);
+        counted.filter(|(_, count)| count.load(Ordering::Relaxed) > 0).map(|(level, _)| level).min()
     }
 
     /// Whether a logical unit's data may be compressed.
@@ -65,7 +78,11 @@ impl ProtectionTable {
 }
 
 fn load(unit: &AtomicU8) -> Option<Protection> {
-    Protection::from_code(unit.load(Ordering::Relaxed) & !INCOMPRESSIBLE)
+    level(unit.load(Ordering::Relaxed))
+}
+
+fn level(code: u8) -> Option<Protection> {
+    Protection::from_code(code & !INCOMPRESSIBLE)
 }
 
 #[cfg(test)]

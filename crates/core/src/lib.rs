@@ -4,6 +4,7 @@
 //! device can speak of the same logical unit without knowing each other.
 #![forbid(unsafe_code)]
 
+mod deadlines;
 mod device_type;
 mod headway;
 mod id;
@@ -15,6 +16,7 @@ mod size;
 pub mod text;
 mod time;
 
+pub use deadlines::{Alarm, Deadlines};
 pub use device_type::DeviceType;
 pub use headway::Headway;
 pub use id::{ClientId, Lun, NexusId, ParseClientIdError};

@@ -5,15 +5,19 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::sys;
 
-/// Raises the limit as far as this process may by itself, and gives it.
+/// Raises the limit to what is `wanted`, or as far as this process may by itself, and gives it. It is never lowered.
 ///
 /// # Errors
 /// The kernel's.
-pub fn raise_limit() -> io::Result<u64> {
-    let mut limits = limits()?;
-    limits.rlim_cur = limits.rlim_max;
-    // SAFETY: `limits` lives during the call, and is only read.
-    sys::check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits) })?;
+pub fn raise_limit(wanted: u64) -> io::Result<u64> {
+    let libc::rlimit { rlim_cur, rlim_max } = limits()?;
+    // Only who is privileged raises the upper one, and not above what the system allows.
+    if rlim_max < wanted && set(libc::rlimit { rlim_cur: wanted, rlim_max: wanted }).is_ok() {
+        return limit();
+    }
+    if rlim_cur < rlim_max {
+        set(libc::rlimit { rlim_cur: rlim_max, rlim_max })?;
+    }
     limit()
 }
 
@@ -38,6 +42,11 @@ pub fn are_used_up(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
+fn set(limits: libc::rlimit) -> io::Result<()> {
+    // SAFETY: `limits` lives during the call, and is only read.
+    sys::check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits) }).map(drop)
+}
+
 fn limits() -> io::Result<libc::rlimit> {
     let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes one `rlimit`, which lives during the call.
@@ -53,7 +62,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_raised_and_descriptors_are_below_it() {
-        let raised = raise_limit().unwrap();
+        let raised = raise_limit(0).unwrap();
         assert_eq!((raised, limits().unwrap().rlim_max), (limit().unwrap(), limit().unwrap()));
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(number(file.as_fd()) > 2 && number(file.as_fd()) < raised);

@@ -38,7 +38,7 @@ mod waker;
 
 pub use clock::Clock;
 pub use packet::{PacketPort, RING_BYTES_DEFAULT};
-pub use poller::{Poller, Ready, WAIT_FDS_MAX, WAIT_PORTS_MAX};
+pub use poller::{Poller, Ready};
 pub use port::{BATCH_PACKETS, LocalAddress, Port, PortCounters};
 pub use streams::Interest;
 pub use udp::UdpPort;

@@ -9,12 +9,6 @@ use sanwire_core::Instant;
 use crate::streams::{Interest, Streams};
 use crate::{Clock, Port, Waker, sys};
 
-/// Ports of one wait, at the most.
-pub const WAIT_PORTS_MAX: usize = 256;
-
-/// Other descriptors of one wait, besides the waker and one for all streams, at the most.
-pub const WAIT_FDS_MAX: usize = 64;
-
 /// A thread's timers fire within this many nanoseconds of their time; the kernel's own default is 50 us.
 const TIMER_SLACK_NANOS: libc::c_ulong = 1_000;
 
@@ -57,10 +51,15 @@ impl Default for Poller {
 }
 
 /// Why [`Poller::wait`] came back. None of it set means that the deadline has passed.
+///
+/// It does not say which port it was: whoever has few ports asks each of them, and those who have thousands of connections have
+/// streams, of which [`Poller::poll_streams`] tells only those that are ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ready {
-    ports: [u64; WAIT_PORTS_MAX / u64::BITS as usize],
-    fds: u64,
+    /// Some port has something to receive.
+    pub ports: bool,
+    /// Some other descriptor is readable (or has failed: reading tells).
+    pub fds: bool,
     /// Another thread called [`Waker::wake`].
     pub woken: bool,
     /// [`Poller::poll_streams`] will tell which streams are ready.
@@ -68,24 +67,6 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Whether the port at this place of the list has something to receive.
-    #[must_use]
-    pub fn port(&self, index: usize) -> bool {
-        let word = self.ports.get(index / u64::BITS as usize);
-        word.is_some_and(|ports| ports >> (index % u64::BITS as usize) & 1 == 1)
-    }
-
-    fn set_port(&mut self, index: usize) {
-        let word = self.ports.get_mut(index / u64::BITS as usize);
-        word.into_iter().for_each(|ports| *ports |= 1 << (index % u64::BITS as usize));
-    }
-
-    /// Whether the descriptor at this place of the list is readable (or has failed: reading tells).
-    #[must_use]
-    pub fn fd(&self, index: usize) -> bool {
-        index < WAIT_FDS_MAX && self.fds >> index & 1 == 1
-    }
-
     /// Whether nothing came until the deadline.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
@@ -151,8 +132,7 @@ impl Poller {
     /// [`Ready::woken`] may stay unset when packets came first: look for other threads' work after every wait.
     ///
     /// # Errors
-    /// `InvalidInput` for more than [`WAIT_PORTS_MAX`] ports or [`WAIT_FDS_MAX`] others, or a descriptor that is not open; the
-    /// kernel's, out of memory.
+    /// `InvalidInput` for a descriptor that is not open; the kernel's, out of memory.
     pub fn wait(
         &mut self,
         ports: &[Port],
@@ -161,17 +141,17 @@ impl Poller {
         deadline: Option<Instant>,
         clock: &Clock,
     ) -> io::Result<Ready> {
-        if let Some(ready) = look(ports) {
-            return if fds.is_empty() { Ok(ready) } else { self.glance(ports, fds, ready, clock) };
+        let found = Ready { ports: true, ..Ready::default() };
+        if has_input(ports) {
+            return if fds.is_empty() { Ok(found) } else { self.glance(ports, fds, clock) };
         }
         if fds.is_empty()
             && ports.iter().any(Port::has_ring)
             && self.watch(self.spin, ports, waker, deadline, clock, &mut || false)
-            && let Some(ready) = look(ports)
         {
-            return Ok(ready);
+            return Ok(found);
         }
-        let mut entries = Entries::new(&mut self.entries, ports, fds, waker, self.streams.as_ref())?;
+        let mut entries = Entries::new(&mut self.entries, ports, fds, waker, self.streams.as_ref());
         if waker.is_some_and(|waker| !waker.prepare_to_sleep()) {
             return Ok(Ready { woken: true, ..Ready::default() });
         }
@@ -211,7 +191,7 @@ impl Poller {
                 attempt_at = now + ATTEMPT_PAUSE;
             }
             // A wake-up is left for the way to sleep, which takes note of it.
-            let found = is_due && attempt() || look(ports).is_some();
+            let found = is_due && attempt() || has_input(ports);
             if found || waker.is_some_and(Waker::is_woken) {
                 self.next_pause_waits = 1;
                 return found;
@@ -224,13 +204,11 @@ impl Poller {
         false
     }
 
-    /// Which of the other descriptors are ready too, so that busy rings do not starve them.
-    fn glance(&mut self, ports: &[Port], fds: &[BorrowedFd<'_>], found: Ready, clock: &Clock) -> io::Result<Ready> {
-        let mut entries = Entries::new(&mut self.entries, ports, fds, None, None)?;
+    /// Some port has input. Whether other descriptors are ready too, so that busy rings do not starve them.
+    fn glance(&mut self, ports: &[Port], fds: &[BorrowedFd<'_>], clock: &Clock) -> io::Result<Ready> {
+        let mut entries = Entries::new(&mut self.entries, ports, fds, None, None);
         entries.poll(Some(Instant::ZERO), clock)?;
-        let mut ready = entries.ready(ports.len(), fds.len())?;
-        ready.ports.iter_mut().zip(found.ports).for_each(|(ports, found)| *ports |= found);
-        Ok(ready)
+        Ok(Ready { ports: true, ..entries.ready(ports.len(), fds.len())? })
     }
 }
 
@@ -239,13 +217,9 @@ fn set_slack() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NANOS) };
 }
 
-/// The ports that hold a packet already, if there are any.
-fn look(ports: &[Port]) -> Option<Ready> {
-    let mut ready = None;
-    for (index, _) in ports.iter().take(WAIT_PORTS_MAX).enumerate().filter(|(_, port)| port.has_input()) {
-        ready.get_or_insert_with(Ready::default).set_port(index);
-    }
-    ready
+/// Whether a port holds a packet already.
+fn has_input(ports: &[Port]) -> bool {
+    ports.iter().any(Port::has_input)
 }
 
 /// What `ppoll` is asked and what it answers: the ports, the other descriptors, the waker, the streams, in this order.
@@ -261,15 +235,12 @@ impl<'a> Entries<'a> {
         fds: &[BorrowedFd<'_>],
         waker: Option<&Waker>,
         streams: Option<&Streams>,
-    ) -> io::Result<Self> {
-        if ports.len() > WAIT_PORTS_MAX || fds.len() > WAIT_FDS_MAX {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
+    ) -> Self {
         let all = ports.iter().map(Port::as_fd).chain(fds.iter().copied()).chain(waker.map(Waker::as_fd));
         let all = all.chain(streams.map(Streams::as_fd));
         entries.clear();
         entries.extend(all.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }));
-        Ok(Entries { entries, has_waker: waker.is_some() })
+        Entries { entries, has_waker: waker.is_some() }
     }
 
     fn poll(&mut self, deadline: Option<Instant>, clock: &Clock) -> io::Result<()> {
@@ -296,8 +267,8 @@ impl<'a> Entries<'a> {
                 clear_error(entry.fd);
             }
             match index.checked_sub(ports) {
-                None => ready.set_port(index),
-                Some(other) if other < fds => ready.fds |= 1 << other,
+                None => ready.ports = true,
+                Some(other) if other < fds => ready.fds = true,
                 Some(other) if other == fds && self.has_waker => ready.woken = true,
                 Some(_) => ready.streams = true,
             }
@@ -338,40 +309,40 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_is_told_by_its_place() {
+    fn what_is_ready_is_told_by_its_kind() {
         let (mut poller, clock) = (Poller::new(), Clock::new());
         let (quiet, loud, waker) = (Waker::new().unwrap(), Waker::new().unwrap(), Waker::new().unwrap());
         assert!(loud.prepare_to_sleep());
         loud.wake();
         let ready = poller.wait(&[], &[quiet.as_fd(), loud.as_fd()], Some(&waker), None, &clock).unwrap();
-        assert_eq!((ready.fd(0), ready.fd(1), ready.fd(99), ready.woken), (false, true, false, false));
+        assert_eq!(ready, Ready { fds: true, ..Ready::default() });
         loud.drain();
         waker.wake();
         let ready = poller.wait(&[], &[quiet.as_fd(), loud.as_fd()], Some(&waker), None, &clock).unwrap();
-        assert_eq!((ready.fd(0), ready.fd(1), ready.woken), (false, false, true));
+        assert_eq!(ready, Ready { woken: true, ..Ready::default() });
     }
 
     #[test]
-    fn as_many_ports_as_there_may_be_are_waited_for() {
+    fn any_number_of_ports_and_descriptors_is_waited_for() {
         let open = |_| Port::Udp(Box::new(crate::UdpPort::open("127.0.0.1:0".parse().unwrap()).unwrap()));
-        let ports: Vec<Port> = (0..WAIT_PORTS_MAX).map(open).collect();
+        let mut ports: Vec<Port> = (0..300).map(open).collect();
         let (mut poller, clock, waker) = (Poller::new(), Clock::new(), Waker::new().unwrap());
+        let (quiet, loud) = (Waker::new().unwrap(), Waker::new().unwrap());
+        let mut fds = vec![quiet.as_fd(); 200];
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        for loud in [0, 63, 64, WAIT_PORTS_MAX - 1] {
-            let LocalAddress::Udp(address) = ports[loud].local_address() else { panic!("a UDP port") };
+        for place in [0, 63, 64, 255, 299] {
+            let LocalAddress::Udp(address) = ports[place].local_address() else { panic!("a UDP port") };
             sender.send_to(b"packet", address).unwrap();
+            let ready = poller.wait(&ports, &fds, Some(&waker), None, &clock).unwrap();
+            assert_eq!(ready, Ready { ports: true, ..Ready::default() });
+            let receive = |port: &mut Port| port.receive(1, &mut |_, bytes| assert_eq!(bytes, b"packet")).unwrap();
+            let loud: Vec<usize> = (0..ports.len()).filter(|place| receive(&mut ports[*place]) == 1).collect();
+            assert_eq!(loud, [place]);
         }
-        let ready = poller.wait(&ports, &[waker.as_fd()], Some(&waker), None, &clock).unwrap();
-        let loud: Vec<usize> = (0..WAIT_PORTS_MAX + 1).filter(|index| ready.port(*index)).collect();
-        assert_eq!(loud, [0, 63, 64, WAIT_PORTS_MAX - 1]);
-        assert!(!ready.fd(0) && !ready.woken && !ready.streams);
-    }
-
-    #[test]
-    fn too_many_descriptors_are_refused() {
-        let (mut poller, waker) = (Poller::new(), Waker::new().unwrap());
-        let fds = [waker.as_fd(); WAIT_FDS_MAX + 1];
-        let error = poller.wait(&[], &fds, Some(&waker), None, &Clock::new()).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(loud.prepare_to_sleep());
+        loud.wake();
+        fds.push(loud.as_fd());
+        let ready = poller.wait(&ports, &fds, Some(&waker), None, &clock).unwrap();
+        assert_eq!(ready, Ready { fds: true, ..Ready::default() });
     }
 }

@@ -1,10 +1,15 @@
 //! What the descriptors are for that the process may have: those of sessions leave some for logins, and both for volumes.
 
+use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::quota::{DISCOVERIES_OF_STRANGERS, ISCSI_CONNECTIONS, LOGINS, LOGINS_OF_STRANGERS, Quota};
 use sanwire_io::descriptors;
 
 /// Descriptors that no session gets: volumes are opened and the server is managed also when all others are used up.
 const SPARE: u64 = 32;
+
+/// What a process may have that is to serve as many connections as the quotas say. Volumes in files take some besides.
+pub const DESCRIPTORS_WANTED: u64 =
+    ISCSI_CONNECTIONS.limit + LOGINS.limit + LOGINS_OF_STRANGERS.limit + SPARE + LUNS_MAX as u64;
 
 /// As many as the quotas say of what takes descriptors, or fewer where the process may not have so many.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +55,7 @@ mod tests {
             assert!(parts.iter().all(|part| *part > 0) && discoveries_of_strangers <= connections, "{budget:?}");
             assert!(limit < 96 || parts.iter().sum::<u64>() + SPARE <= limit, "{limit}: {budget:?}");
         }
-        let all = Budget::new(1 << 20);
+        let all = Budget::new(DESCRIPTORS_WANTED);
         assert_eq!((all.logins, all.connections), (LOGINS.limit, ISCSI_CONNECTIONS.limit));
         assert_eq!(all.discoveries_of_strangers, DISCOVERIES_OF_STRANGERS.limit);
     }

@@ -40,6 +40,7 @@ mod wire;
 mod writes;
 
 pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
+pub use budget::DESCRIPTORS_WANTED;
 pub use config::{Origin, ServerConfig, VolumeConfig};
 pub use error::StartError;
 pub use front::hyperscsi::clients::{

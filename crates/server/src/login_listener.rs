@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sanwire_core::Instant;
+use sanwire_core::{Alarm, Deadlines, Instant};
 use sanwire_io::tcp::{Listener, Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, Waker, descriptors};
 
@@ -77,6 +77,8 @@ pub(crate) struct FrontDeskParts {
 struct Login {
     stream: Stream,
     machine: Box<dyn LoginPhase>,
+    /// When it is seen whether it takes too long.
+    alarm: Alarm,
     /// What it is called.
     name: &'static str,
     peer: IpAddr,
@@ -93,6 +95,8 @@ struct LoginListener {
     clock: Clock,
     /// By keys that are not used again.
     logins: BTreeMap<u64, Login>,
+    /// When they have taken too long.
+    deadlines: Deadlines<u64>,
     /// Which of them there is room for.
     places: Places,
     next_key: u64,
@@ -111,6 +115,7 @@ pub(crate) fn run(parts: FrontDeskParts) {
         poller: Poller::with_spin(Duration::ZERO),
         clock: Clock::new(),
         logins: BTreeMap::new(),
+        deadlines: Deadlines::default(),
         next_key: FIRST_LOGIN,
         refusals: Refusals::default(),
         pause_until: None,
@@ -128,8 +133,8 @@ impl LoginListener {
         }
         let mut ready = Vec::new();
         while !self.parts.stop.load(Ordering::Acquire) {
-            let deadlines = self.logins.values().filter_map(|login| login.machine.poll_timeout());
-            let deadline = deadlines.chain(self.pause_until).chain(self.refusals.poll_timeout()).min();
+            let deadlines = [self.deadlines.next_at(), self.pause_until, self.refusals.poll_timeout()];
+            let deadline = deadlines.into_iter().flatten().min();
             self.poller.wait(&[], &[], Some(&self.parts.waker), deadline, &self.clock)?;
             self.poller.poll_streams(&mut |key, interest| ready.push((key, interest)))?;
             let now = self.clock.now();
@@ -193,12 +198,14 @@ impl LoginListener {
         let machine = logins.begin((portal, group_tag), address, seed, now);
         let is_beyond = descriptors::number(stream.as_fd()) >= self.parts.budget.descriptors_max;
         let (name, watched) = (logins.name(), Interest::READABLE);
-        let login = Login { stream, machine, name, peer: address, watched, is_beyond, is_over: false };
+        let alarm = Alarm::default();
+        let login = Login { stream, machine, alarm, name, peer: address, watched, is_beyond, is_over: false };
         self.logins.insert(key, login);
+        self.note_deadline(key);
         let is_local = address.is_loopback() || address == portal.ip().to_canonical();
         let is_stranger = !logins.may_permit(address, is_local);
         if let Some(victim) = self.places.take(key, address, is_stranger)
-            && let Some(login) = self.logins.remove(&victim)
+            && let Some(login) = self.remove(victim)
         {
             self.note(login.peer, login.name, PUSHED_OUT, now);
         }
@@ -217,7 +224,18 @@ impl LoginListener {
     /// The connection is gone, or goes to a shard.
     fn remove(&mut self, key: u64) -> Option<Login> {
         self.places.leave(key);
-        self.logins.remove(&key)
+        let mut login = self.logins.remove(&key)?;
+        self.deadlines.forget(key, &mut login.alarm);
+        Some(login)
+    }
+
+    /// Takes note of when a login will have taken too long.
+    fn note_deadline(&mut self, key: u64) {
+        if let Some(login) = self.logins.get_mut(&key)
+            && let Some(at) = login.machine.poll_timeout()
+        {
+            self.deadlines.note(key, &mut login.alarm, at);
+        }
     }
 
     /// Goes on with a login that has input, or room for output.
@@ -321,13 +339,14 @@ impl LoginListener {
             self.watch_listeners(Interest::READABLE);
             self.pause_until = None;
         }
-        let is_due = |login: &Login| login.machine.poll_timeout().is_some_and(|at| at <= now);
-        let due: Vec<u64> = self.logins.iter().filter(|(_, login)| is_due(login)).map(|(key, _)| *key).collect();
-        for key in due {
-            if let Some(login) = self.logins.get_mut(&key) {
+        for (key, at) in self.deadlines.take_due(now) {
+            if let Some(login) = self.logins.get_mut(&key)
+                && login.alarm.rings(at)
+            {
                 login.machine.handle_timeout(now);
+                self.advance(key, now);
+                self.note_deadline(key);
             }
-            self.advance(key, now);
         }
         while let Some(Burst { from, login, reason, count, .. }) = self.refusals.poll(now) {
             if count > 1

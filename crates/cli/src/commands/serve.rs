@@ -12,7 +12,8 @@ use sanwire_core::Lun;
 use sanwire_hyperscsi::Psk;
 use sanwire_io::descriptors;
 use sanwire_server::{
-    Answer, Asker, ManagementHandle, Manager, Request, Response, Server, ServerConfig, Source, VolumeConfig,
+    Answer, Asker, DESCRIPTORS_WANTED, ManagementHandle, Manager, Request, Response, Server, ServerConfig, Source,
+    VolumeConfig,
 };
 
 use crate::args::{LogLevel, ServeArgs};
@@ -34,9 +35,7 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the data directory {}", directory.display()))?;
     }
-    if let Err(error) = descriptors::raise_limit() {
-        tracing::warn!("the limit of open files cannot be raised ({error}): fewer sessions are possible");
-    }
+    raise_limit();
     let wanted = target_config(&config)?;
     let desk = ManagementHandle::new(Manager::start(wanted, again(args.clone(), log))?);
     let _socket = open_control(&config, &desk)?;
@@ -54,6 +53,18 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     }
     eprintln!("sanwire: stopping: commands under way are finished and everything is flushed");
     desk.end().map_or(Ok(()), Server::stop).context("not everything could be flushed")
+}
+
+/// Has the kernel allow as many open files as all connections together may take.
+fn raise_limit() {
+    match descriptors::raise_limit(DESCRIPTORS_WANTED) {
+        Ok(limit) if limit < DESCRIPTORS_WANTED => tracing::warn!(
+            "this process may have {limit} files open, and {DESCRIPTORS_WANTED} are needed for all connections that there may be: \
+             fewer iSCSI sessions are possible; allow it more (`ulimit -Hn`, or LimitNOFILE= of its service) and start it again"
+        ),
+        Ok(_) => {}
+        Err(error) => tracing::warn!("the limit of open files cannot be raised ({error}): fewer sessions are possible"),
+    }
 }
 
 /// Where the configuration comes from when it is read again: where it came from at first.

@@ -87,16 +87,16 @@ pub const LOGINS_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI log
 
 /// iSCSI connections that have passed their logins; a session without one counts as one. A quarter is kept for networks that have
 /// few. Of the rest a holder has at most three times what is left to others; the limits below are what that comes to for who is alone.
-pub const ISCSI_CONNECTIONS: Quota = Quota::held(Holder::Server, "iSCSI connections", 16_384);
+pub const ISCSI_CONNECTIONS: Quota = Quota::held(Holder::Server, "iSCSI connections", 32_768);
 
 /// Those of one network: three times as many as are left for all.
-pub const ISCSI_CONNECTIONS_OF_NETWORK: Quota = Quota::held(Holder::Network, "iSCSI connections", 9216);
+pub const ISCSI_CONNECTIONS_OF_NETWORK: Quota = Quota::held(Holder::Network, "iSCSI connections", 18_432);
 
 /// Those of one address: three times as many as are left for its network.
-pub const ISCSI_CONNECTIONS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "iSCSI connections", 8508);
+pub const ISCSI_CONNECTIONS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "iSCSI connections", 17_015);
 
 /// Those of one initiator at one address: three times as many as are left for that.
-pub const ISCSI_CONNECTIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "iSCSI connections", 8295);
+pub const ISCSI_CONNECTIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "iSCSI connections", 16_589);
 
 /// Discovery sessions of all who have shown nothing, and could use nothing before they do.
 pub const DISCOVERIES_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI discovery sessions", 64);
@@ -201,7 +201,7 @@ pub const LOGGED_STALLS: Quota =
     Quota::per_minute(Holder::Volume, "pairs of log lines about a store that stalls", 6, 6);
 
 /// Sessions of a shard. Each has one connection or none.
-pub const SESSIONS: Quota = Quota::held(Holder::Shard, "sessions", 4096);
+pub const SESSIONS: Quota = Quota::held(Holder::Shard, "sessions", 16_384);
 
 /// Every quota, in the order in which people are shown them.
 pub const ALL: &[&Quota] = &[

@@ -183,6 +183,8 @@ impl Server {
             connection.channel.pause(true, now);
         }
         connection.admit(resumed, now);
+        let at = connection.poll_timeout();
+        self.deadlines.note(half_open.connection, &mut connection.alarm, at);
         self.connections.insert(half_open.connection, connection);
         self.touch(half_open.connection);
         Ok(())
@@ -193,8 +195,9 @@ impl Server {
         if let Some(&nexus) = self.by_client.get(&(client, number))
             && let Some(session) = self.sessions.get_mut(&nexus)
         {
-            let old = session.connection.and_then(|old| self.connections.remove(&old));
-            if let Some(old) = old {
+            let old = session.connection.and_then(|old| self.connections.remove_entry(&old));
+            if let Some((id, mut old)) = old {
+                self.deadlines.forget(id, &mut old.alarm);
                 session.note_transfers(old.terms.taken_transfer_bytes());
                 self.events.extend(old.end());
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Region, Slice};
 use sanwire_core::quota::Account;
-use sanwire_core::{Headway, Instant, NexusId};
+use sanwire_core::{Alarm, Headway, Instant, NexusId};
 
 use super::changes::News;
 use super::intake::{Intake, Piece, Taken, Wanted};
@@ -59,8 +59,8 @@ pub(super) struct Connection {
     pub(super) turn: Turn,
     pub(super) sent_packets: u64,
     pub(super) received_packets: u64,
-    /// When it is due, as long as it is not queued.
-    deadline: Instant,
+    /// When it is next seen what of it is due.
+    pub(super) alarm: Alarm,
     /// How many connections its client had when it was told what is wanted of it.
     pub(super) sharers: u32,
     /// The windows that the client was told last.
@@ -109,7 +109,7 @@ impl Connection {
             turn: Turn::default(),
             sent_packets: 0,
             received_packets: 0,
-            deadline: now,
+            alarm: Alarm::default(),
             sharers: 0,
             offered: None,
             intake: Intake::new(terms.taken_transfer_bytes(), terms.takes_compressed()),
@@ -356,17 +356,7 @@ impl Connection {
             || self.is_refused
     }
 
-    /// When it is next due, if it has nothing more to send: it must be asked anew after each touch.
-    pub(super) fn note_deadline(&mut self) -> Instant {
-        self.deadline = self.poll_timeout();
-        self.deadline
-    }
-
-    /// What was noted last, if nothing has touched it since.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        (!self.is_queued).then_some(self.deadline)
-    }
-
+    /// When it is next due, if nothing comes and nothing is sent before.
     pub(super) fn poll_timeout(&self) -> Instant {
         let next = self.unaccepted.map_or(self.rekey_at, |(_, _, at)| at).min(self.keep_alive_at);
         let next = if self.is_refused { self.channel.last_heard() } else { next };

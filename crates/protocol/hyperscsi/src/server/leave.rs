@@ -9,6 +9,9 @@ use sanwire_core::{ClientId, Instant, NexusId};
 use super::Server;
 use crate::succession;
 
+/// A session that is over, but for commands that stores work on, is looked at so often.
+const EXPIRE_AGAIN: Duration = Duration::from_secs(1);
+
 impl Server {
     /// Ends the sessions of a client, with their connections. It learns of it when it asks for something.
     pub fn drop_client(&mut self, client: ClientId, now: Instant) {
@@ -76,18 +79,20 @@ impl Server {
         self.touch(id);
     }
 
+    /// Ends the sessions that have been without a connection for too long.
     pub(super) fn expire_sessions(&mut self, now: Instant) {
         let idle_max = self.config.session_idle_max;
-        let mut expired = Vec::new();
-        for session in self.sessions.values().filter(|session| session.connection.is_none()) {
-            let at = session.orphaned_at + idle_max;
-            if at <= now && session.executing() == 0 {
-                expired.push(session.nexus);
+        for (nexus, at) in self.orphans.take_due(now) {
+            let Some(session) = self.sessions.get_mut(&nexus) else { continue };
+            let has_rung = session.alarm.rings(at);
+            let over_at = session.orphaned_at + idle_max;
+            if !has_rung || session.connection.is_some() {
+                // It is noted anew when it has none.
+            } else if over_at <= now && session.executing() == 0 {
+                self.close_session(nexus);
             } else {
-                let at = at.max(now + Duration::from_secs(1));
-                self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
+                self.orphans.note(nexus, &mut session.alarm, over_at.max(now + EXPIRE_AGAIN));
             }
         }
-        expired.into_iter().for_each(|nexus| self.close_session(nexus));
     }
 }

@@ -21,7 +21,7 @@ impl Server {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.report_anew(now);
             }
-            self.touch(id);
+            self.rouse(id);
         }
     }
 

@@ -24,6 +24,7 @@ mod session;
 mod setup;
 mod status;
 mod throttle;
+mod timeouts;
 mod turns;
 mod types;
 mod weights;
@@ -31,7 +32,7 @@ mod weights;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanwire_buffer::Packet;
-use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
+use sanwire_core::{ClientId, Deadlines, Instant, Lun, NexusId, Path};
 
 use self::accounts::Accounts;
 pub use self::admission::Admission;
@@ -82,8 +83,17 @@ pub struct Server {
     events: VecDeque<ServerEvent>,
     /// Connections whose clients were told that there is no room for what they send.
     starved: VecDeque<u32>,
-    /// No deadline is earlier, but for those of connections in the queue.
+    /// What the starved were told last was told when so many frames had gone home.
+    looked_at: Option<u64>,
+    /// When connections are due. One that has something to send may be due earlier: that is noted when it has sent it.
+    deadlines: Deadlines<u32>,
+    /// When sessions without connections are over.
+    orphans: Deadlines<NexusId>,
+    /// No deadline of anything else is earlier.
     next_deadline: Option<Instant>,
+    /// Connections that were visited because they were due.
+    #[cfg(test)]
+    visits: usize,
     counters: Counters,
     offences: Offences,
     marks: Marks,
@@ -115,7 +125,12 @@ impl Server {
             plain: Vec::new(),
             events: VecDeque::new(),
             starved: VecDeque::new(),
+            looked_at: None,
+            deadlines: Deadlines::default(),
+            orphans: Deadlines::default(),
             next_deadline: None,
+            #[cfg(test)]
+            visits: 0,
             counters: Counters::default(),
             offences: Offences::default(),
             marks,
@@ -191,6 +206,7 @@ impl Server {
         let nexus = connection.nexus;
         if connection.wants_room() && !self.starved.contains(&prefix.connection) {
             self.starved.push_back(prefix.connection);
+            self.looked_at = None;
         }
         self.deliver(prefix.connection);
         self.touch(prefix.connection);
@@ -248,12 +264,9 @@ impl Server {
         }
     }
 
-    fn wake_at(&mut self, deadline: Instant) {
-        self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
-    }
-
     fn drop_connection(&mut self, id: u32, now: Instant) {
-        let Some(connection) = self.connections.remove(&id) else { return };
+        let Some(mut connection) = self.connections.remove(&id) else { return };
+        self.deadlines.forget(id, &mut connection.alarm);
         let (nexus, taken_transfer_bytes) = (connection.nexus, connection.taken_transfer_bytes());
         let ended = connection.end();
         if let Some(session) = self.sessions.get_mut(&nexus)
@@ -261,16 +274,17 @@ impl Server {
         {
             session.note_transfers(taken_transfer_bytes);
             session.disconnect(now);
+            self.orphans.note(nexus, &mut session.alarm, now + self.config.session_idle_max);
             let client = session.client;
             self.events.extend(ended);
             self.events.push_back(ServerEvent::Disconnected { nexus });
-            self.wake_at(now + self.config.session_idle_max);
             self.bound_slots(client);
         }
     }
 
     fn close_session(&mut self, nexus: NexusId) {
-        if let Some(session) = self.sessions.remove(&nexus) {
+        if let Some(mut session) = self.sessions.remove(&nexus) {
+            self.orphans.forget(nexus, &mut session.alarm);
             self.by_client.remove(&(session.client, session.number));
             self.events.push_back(ServerEvent::SessionClosed { nexus });
         }
@@ -321,71 +335,10 @@ impl Server {
             connection.is_queued = false;
             connection.turn.forget();
             self.queue.pop_front();
-            let deadline = connection.note_deadline();
-            self.wake_at(deadline);
+            let at = connection.poll_timeout();
+            self.deadlines.note(id, &mut connection.alarm, at);
         }
         None
-    }
-
-    /// When [`Server::handle_timeout`] is next due. It may come early, never late.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        // The queue is empty, but for an owner who cannot send.
-        let queued = self.queue.iter().filter_map(|id| self.connections.get(id)).map(Connection::poll_timeout);
-        queued.chain(self.next_deadline).min()
-    }
-
-    /// Time has passed.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        if self.poll_timeout().is_none_or(|at| at > now) {
-            return;
-        }
-        self.next_deadline = None;
-        let sharers = self.connections.len();
-        let mut have_other_shares = false;
-        let mut due = Vec::new();
-        for (id, connection) in &self.connections {
-            match connection.deadline() {
-                Some(at) if at > now => self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at))),
-                _ => due.push(*id),
-            }
-        }
-        for id in due {
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
-            if connection.poll_timeout() <= now {
-                connection.handle_timeout(now);
-            }
-            if connection.wants_report(now) {
-                connection.report(&self.config.addresses, now);
-            }
-            let is_dead = connection.is_dead(now);
-            self.counters.unheeded += u64::from(connection.is_deaf(now));
-            have_other_shares |= self.tell_news(id, now);
-            if is_dead || !self.rekey(id, now) {
-                self.drop_connection(id, now);
-            } else {
-                self.touch(id);
-            }
-        }
-        if have_other_shares || self.connections.len() < sharers {
-            self.share_windows(now);
-        }
-        self.half_opens.expire(now);
-        self.half_opens.poll_timeout().inspect(|at| self.wake_at(*at));
-        self.expire_sessions(now);
-        self.tell_offences(now);
-        self.look_for_room_later(now);
-    }
-
-    /// Sees to a connection's keys; `false` when it cannot go on: its client may not connect any more, or the library refuses the
-    /// keys.
-    fn rekey(&mut self, id: u32, now: Instant) -> bool {
-        let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.wants_rekey(now)) else {
-            return true;
-        };
-        let client = self.sessions.get(&connection.nexus).map(|session| session.client);
-        let is_permitted = self.config.admission.permits(connection.channel.path().peer, client);
-        is_permitted && connection.rekey(|| self.random.bytes(), now).is_ok()
     }
 }
 

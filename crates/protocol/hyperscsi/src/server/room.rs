@@ -15,6 +15,12 @@ impl Server {
         if self.starved.is_empty() {
             return;
         }
+        // Nothing has come free since: to ask them all again with each packet that is sent would be for nothing.
+        let releases = self.config.memory.releases();
+        if self.looked_at == Some(releases) {
+            return;
+        }
+        self.looked_at = Some(releases);
         let mut free_bytes = self.config.memory.free_bytes();
         for id in std::mem::take(&mut self.starved) {
             let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.wants_room()) else {
@@ -33,8 +39,7 @@ impl Server {
 
     pub(super) fn look_for_room_later(&mut self, now: Instant) {
         if !self.starved.is_empty() {
-            let at = now + LOOK;
-            self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
+            self.wake_at(now + LOOK);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use sanwire_buffer::{Head, Region, Slices};
 use sanwire_core::quota::{Account, COMMAND_NUMBERS_OF_SESSION};
-use sanwire_core::{ClientId, Instant, Lun, NexusId, Peer};
+use sanwire_core::{Alarm, ClientId, Instant, Lun, NexusId, Peer};
 use sanwire_scsi::{Receipt, Receipts};
 
 use crate::receipts::{meant, on_wire};
@@ -104,6 +104,8 @@ pub(super) struct Session {
     pub(super) connection: Option<u32>,
     /// Since when it has none.
     pub(super) orphaned_at: Instant,
+    /// When it is seen whether that is too long.
+    pub(super) alarm: Alarm,
     /// The largest transfer that its connections so far have taken, in bytes: what was asked then may be asked again.
     pub(super) transfer_limit_bytes: u32,
     settled_below: u64,
@@ -130,6 +132,7 @@ impl Session {
             memory,
             connection: None,
             orphaned_at: now,
+            alarm: Alarm::default(),
             transfer_limit_bytes: 0,
             settled_below: 0,
             slots: VecDeque::new(),

@@ -152,7 +152,7 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&sharer.id) else { return };
         connection.sharers = sharer.connections;
         if connection.propose(options, now) {
-            self.touch(sharer.id);
+            self.rouse(sharer.id);
         }
     }
 

@@ -9,6 +9,7 @@ use super::connection::Connection;
 use super::event::{Admission, ServerEvent};
 use super::hoard::Delivery;
 use super::session::{Owner, Session};
+use super::sessions::Port;
 use super::shared::Leaving;
 use crate::ConnectionId;
 use crate::login::{Admitted, SessionKind};
@@ -49,7 +50,7 @@ impl Server {
             Ok(nexus) => nexus,
             Err(refusal) => return self.refuse(id, &admitted, refusal, admission.nexus),
         };
-        let Some(session) = self.sessions.get_mut(&nexus) else { return };
+        let Some(session) = self.sessions.get_mut(nexus) else { return };
         let mut connection = Connection::new(id, &admitted, self.shared.heap_share_bytes(), now);
         let header = LoginResponse { tsih: session.tsih, ..answer(&admitted) };
         connection.push_status(header.write(), Some(admitted.text.into()), &session.order);
@@ -58,6 +59,7 @@ impl Server {
         self.shared.homes.insert(id, nexus);
         self.shared.wake(&mut connection);
         session.connections.push(connection);
+        session.note_deadline(&mut self.shared);
         session.handle_input(id, &mut self.shared, now);
         self.settle(nexus);
     }
@@ -84,13 +86,13 @@ impl Server {
                 memory,
             });
         }
-        self.sessions.insert(nexus, session);
+        self.sessions.insert(session);
         Ok(nexus)
     }
 
     /// The share of an owner, of all its sessions together.
     fn memory_of(&self, owner: &Owner) -> Region {
-        let other = self.sessions.values().find(|session| session.owner == *owner);
+        let other = self.sessions.of_owner(owner);
         // A command, and as much again for what it is compared with. What is longer comes in pieces.
         let guaranteed_bytes = 2 * TRANSFER_MAX_BYTES.min(self.shared.config.transfer_max_bytes as usize);
         other.map_or_else(|| self.shared.config.memory.share(guaranteed_bytes), |session| session.memory.clone())
@@ -100,14 +102,9 @@ impl Server {
     /// who has shown to be another CHAP user is another, and ends nothing.
     fn end_predecessor(&mut self, admitted: &Admitted) -> Result<(), Refusal> {
         let SessionKind::Normal { target, .. } = &admitted.kind else { return Ok(()) };
-        let is_same = |session: &Session| {
-            session.target() == Some(*target)
-                && session.isid == admitted.isid
-                && session.group_tag == admitted.portal.group_tag
-                && session.initiator == admitted.initiator
-        };
-        let old = self.sessions.values_mut().find(|session| is_same(session));
-        if let Some(old) = old {
+        let (isid, group_tag, initiator) = (admitted.isid, admitted.portal.group_tag, admitted.initiator.clone());
+        let port = Port { target: *target, group_tag, isid, initiator };
+        if let Some(old) = self.sessions.of_port(&port) {
             if !old.owner.is_user_of(admitted) {
                 return Err(Refusal::Forbidden);
             }
@@ -120,7 +117,7 @@ impl Server {
 
     fn session_to_join(&mut self, admitted: &Admitted, now: Instant) -> Result<NexusId, Refusal> {
         let tsih = admitted.request.tsih;
-        let session = self.sessions.values_mut().find(|session| session.tsih == tsih).ok_or(Refusal::NoSession)?;
+        let session = self.sessions.with_identity(tsih).ok_or(Refusal::NoSession)?;
         let is_same = session.initiator == admitted.initiator
             && session.owner.is_user_of(admitted)
             && session.isid == admitted.isid

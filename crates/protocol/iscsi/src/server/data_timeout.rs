@@ -17,7 +17,7 @@ impl Session {
         if self.reception_at.is_none() {
             let at = now + RECEPTION_MAX;
             self.reception_at = Some(at);
-            shared.wake_at(at);
+            self.wake_at(at, shared);
         }
     }
 
@@ -41,7 +41,6 @@ impl Session {
             next = next.into_iter().chain(due).min();
         }
         self.reception_at = next;
-        next.into_iter().for_each(|at| shared.wake_at(at));
         stopped.into_iter().for_each(|number| self.go_on(number, shared, now));
     }
 

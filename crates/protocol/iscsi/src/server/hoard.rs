@@ -1,5 +1,7 @@
 //! Memory that initiators keep by coming forward with it too slowly, or not at all, while others have none.
 
+use std::collections::BTreeSet;
+
 use sanwire_buffer::{Packet, Region, Shortage};
 use sanwire_core::{Headway, Instant, NexusId};
 
@@ -36,7 +38,10 @@ impl Delivery {
 impl Server {
     /// The sessions of which something waits for memory, each with its share.
     pub fn starving(&self) -> impl Iterator<Item = (NexusId, &Region)> {
-        self.sessions.values().filter(|session| session.is_starved).map(|session| (session.nexus, &session.memory))
+        let waiting: BTreeSet<NexusId> =
+            self.shared.starved.iter().filter_map(|starved| self.shared.session_of(*starved)).collect();
+        let sessions = waiting.into_iter().filter_map(|nexus| self.sessions.get(&nexus));
+        sessions.filter(|session| session.is_starved).map(|session| (session.nexus, &session.memory))
     }
 
     /// Of what [`Server::poll_transmit`] gave for a connection, so many bytes still wait to be sent. To be told when that has changed.
@@ -56,7 +61,7 @@ impl Server {
             session.drop_slow_connections(shared, now);
         }
         shared.drop_slow_leavers(shortage, now);
-        self.sessions.retain(|_, session| !session.is_over);
+        self.sessions.remove_ended();
         self.feed_starved(now);
     }
 

@@ -84,6 +84,7 @@ impl Session {
             connection.push_status(header.write(), None, &self.order);
             shared.wake(connection);
         }
+        self.note_deadline(shared);
     }
 
     /// Says that the session is dropped with all its connections, for good: nothing of it is retained (RFC 7143 11.9.1).

@@ -19,6 +19,7 @@ mod receipts;
 mod recovery;
 mod retransmit_buffer;
 mod session;
+mod sessions;
 mod shared;
 mod text;
 mod timeouts;
@@ -30,7 +31,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use sanwire_buffer::{Packet, Region};
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_core::quota::ISCSI_COMMANDS_OF_SESSION;
@@ -39,6 +40,7 @@ use sanwire_scsi::Reply;
 
 pub use self::event::{Admission, CommandHandle, Function, ManageHandle, ManageOutcome, ServerEvent};
 use self::session::Session;
+use self::sessions::Sessions;
 use self::shared::{Shared, Starved};
 use crate::ConnectionId;
 use crate::IscsiName;
@@ -68,7 +70,7 @@ pub struct ServerConfig {
 /// The target's end of iSCSI, for one shard.
 pub struct Server {
     shared: Shared,
-    sessions: FxHashMap<NexusId, Session>,
+    sessions: Sessions,
 }
 
 impl Server {
@@ -81,7 +83,7 @@ impl Server {
             config.transfer_max_bytes = config.transfer_max_bytes.min(memory_bytes as u32);
         }
         config.commands_max = config.commands_max.clamp(1, ISCSI_COMMANDS_OF_SESSION.limit as u32);
-        Server { shared: Shared::new(config), sessions: FxHashMap::default() }
+        Server { shared: Shared::new(config), sessions: Sessions::default() }
     }
 
     /// Takes over a connection that has passed its login, and answers its last login request. It begins a session with
@@ -90,13 +92,12 @@ impl Server {
     pub fn admit(&mut self, connection: ConnectionId, admitted: Admitted, admission: Admission, now: Instant) {
         self.admit_connection(connection, admitted, admission, now);
         self.feed_starved(now);
-        self.note_deadlines();
     }
 
     /// Where the next bytes of a connection belong: first all of the first space, then the second. Both are empty while the
     /// connection must wait (for memory, or until its answers are sent): do not read from it then.
     pub fn spaces(&mut self, connection: ConnectionId) -> [&mut [u8]; 2] {
-        let session = self.shared.homes.get(&connection).and_then(|nexus| self.sessions.get_mut(nexus));
+        let session = self.shared.homes.get(&connection).and_then(|nexus| self.sessions.get_mut(*nexus));
         let Some(session) = session else { return [&mut [], &mut []] };
         let Some(at) = session.position(connection) else { return [&mut [], &mut []] };
         let own = &mut session.connections[at];
@@ -110,7 +111,7 @@ impl Server {
     /// So many bytes were received into the spaces.
     pub fn filled(&mut self, connection: ConnectionId, count: usize, now: Instant) {
         let Some(&nexus) = self.shared.homes.get(&connection) else { return };
-        let Some(session) = self.sessions.get_mut(&nexus) else { return };
+        let Some(session) = self.sessions.get_mut(nexus) else { return };
         let Some(at) = session.position(connection) else { return };
         let own = &mut session.connections[at];
         own.heard_at = now;
@@ -124,7 +125,7 @@ impl Server {
     pub fn connection_lost(&mut self, connection: ConnectionId, now: Instant) {
         self.shared.closing.remove(&connection);
         let Some(&nexus) = self.shared.homes.get(&connection) else { return };
-        let Some(session) = self.sessions.get_mut(&nexus) else { return };
+        let Some(session) = self.sessions.get_mut(nexus) else { return };
         if let Some(at) = session.position(connection) {
             session.lose_connection(at, &mut self.shared, now);
         }
@@ -134,21 +135,21 @@ impl Server {
 
     /// A command was executed.
     pub fn reply(&mut self, handle: CommandHandle, reply: Reply, now: Instant) {
-        let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
+        let Some(session) = self.sessions.get_mut(handle.nexus) else { return };
         session.handle_reply(handle.number, reply, &mut self.shared, now);
         self.feed_starved(now);
     }
 
     /// A command was ended without a reply.
     pub fn aborted(&mut self, handle: CommandHandle, now: Instant) {
-        let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
+        let Some(session) = self.sessions.get_mut(handle.nexus) else { return };
         session.handle_aborted(handle.number, &mut self.shared);
         self.feed_starved(now);
     }
 
     /// Task management was done.
     pub fn managed(&mut self, handle: ManageHandle, outcome: ManageOutcome, now: Instant) {
-        let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
+        let Some(session) = self.sessions.get_mut(handle.nexus) else { return };
         let was_cold_reset = session.handle_managed(handle.number, outcome, &mut self.shared, now);
         if let Some(target) = session.target().filter(|_| was_cold_reset) {
             // RFC 7143 11.5.1: after its response, a cold reset ends all sessions with the target.
@@ -164,7 +165,6 @@ impl Server {
         for session in self.sessions.values_mut() {
             session.ask_to_leave(LEAVE_WITHIN, &mut self.shared, now);
         }
-        self.note_deadlines();
     }
 
     /// Asks the initiators that use a target to leave and come again, because it has moved, and drops those that stay.
@@ -172,7 +172,6 @@ impl Server {
         for session in self.sessions.values_mut().filter(|session| session.target() == Some(target)) {
             session.ask_to_leave(MOVE_WITHIN, &mut self.shared, now);
         }
-        self.note_deadlines();
     }
 
     /// Ends all sessions with a target: it was taken away.
@@ -193,7 +192,7 @@ impl Server {
 
     /// Ends a session, if it is still there, and forgets what was to be sent on its connections: somebody else has its place.
     pub fn cut_session(&mut self, nexus: NexusId, now: Instant) {
-        if let Some(session) = self.sessions.get_mut(&nexus) {
+        if let Some(session) = self.sessions.get_mut(nexus) {
             session.close(&mut self.shared);
         }
         let left = self.shared.closing.extract_if(|_, leaving| leaving.nexus == nexus);
@@ -239,7 +238,7 @@ impl Server {
             return leaving.pop();
         }
         let nexus = *self.shared.homes.get(&connection)?;
-        let session = self.sessions.get_mut(&nexus)?;
+        let session = self.sessions.get_mut(nexus)?;
         let at = session.position(connection)?;
         let own = &mut session.connections[at];
         let (packet, is_relieved) = own.pop();
@@ -258,35 +257,36 @@ impl Server {
     /// When [`Server::handle_timeout`] is next due. It may come early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.shared.relieved.is_empty() { self.shared.next_deadline } else { Some(Instant::ZERO) }
+        if self.shared.relieved.is_empty() { self.shared.next_deadline() } else { Some(Instant::ZERO) }
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.look_again(now);
-        if self.shared.next_deadline.is_none_or(|at| at > now) {
+        if self.shared.next_deadline().is_none_or(|at| at > now) {
             return;
         }
-        let nexuses: Vec<NexusId> = self.sessions.keys().copied().collect();
-        for nexus in nexuses {
-            if let Some(session) = self.sessions.get_mut(&nexus) {
-                session.check_signs_of_life(&mut self.shared, now);
-                session.expire_suspended(&mut self.shared, now);
-                session.check_reception(&mut self.shared, now);
-                session.check_patience(&mut self.shared, now);
+        self.shared.look_at.take_if(|at| *at <= now);
+        for (nexus, at) in self.shared.deadlines.take_due(now) {
+            if let Some(session) = self.sessions.get_mut(nexus)
+                && session.alarm.rings(at)
+            {
+                #[cfg(test)]
+                {
+                    self.shared.visits += 1;
+                }
+                session.handle_timeout(&mut self.shared, now);
             }
             self.settle(nexus);
         }
-        self.shared.next_deadline = None;
         self.feed_starved(now);
-        self.note_deadlines();
     }
 
     /// Looks at what has come on connections that had too much to send.
     fn look_again(&mut self, now: Instant) {
         while let Some(connection) = self.shared.relieved.pop_front() {
             let Some(&nexus) = self.shared.homes.get(&connection) else { continue };
-            if let Some(session) = self.sessions.get_mut(&nexus) {
+            if let Some(session) = self.sessions.get_mut(nexus) {
                 session.handle_input(connection, &mut self.shared, now);
             }
             self.settle(nexus);
@@ -295,7 +295,7 @@ impl Server {
     }
 
     fn connection(&mut self, id: ConnectionId) -> Option<&mut connection::Connection> {
-        let session = self.sessions.get_mut(self.shared.homes.get(&id)?)?;
+        let session = self.sessions.get_mut(*self.shared.homes.get(&id)?)?;
         let at = session.position(id)?;
         session.connections.get_mut(at)
     }
@@ -303,14 +303,14 @@ impl Server {
     /// Forgets a session that is over.
     fn settle(&mut self, nexus: NexusId) {
         if self.sessions.get(&nexus).is_some_and(|session| session.is_over) {
-            self.sessions.remove(&nexus);
+            self.sessions.remove(nexus);
         }
     }
 
     fn close_sessions(&mut self, is_meant: impl Fn(&Session) -> bool) {
         let shared = &mut self.shared;
         self.sessions.values_mut().filter(|session| is_meant(session)).for_each(|session| session.close(shared));
-        self.sessions.retain(|_, session| !session.is_over);
+        self.sessions.remove_ended();
     }
 
     /// Gives memory to those who wait for it, in the order in which they came. A session that gets none keeps only what is its own
@@ -339,14 +339,14 @@ impl Server {
             self.shared.starved = left;
             self.note_starved(sessions);
             if !blocked.is_empty() && !self.relieve(now) {
-                self.shared.wake_at(now + MEMORY_RETRY);
+                self.shared.look_for_memory_at(now + MEMORY_RETRY);
                 return;
             }
         }
     }
 
     fn feed(&mut self, nexus: NexusId, starved: Starved, now: Instant) -> bool {
-        let Some(session) = self.sessions.get_mut(&nexus) else { return true };
+        let Some(session) = self.sessions.get_mut(nexus) else { return true };
         session.has_turn = true;
         let has_gone_on = match starved {
             Starved::Connection(connection) => session.unstall(connection, &mut self.shared, now),
@@ -362,15 +362,9 @@ impl Server {
         let waiting = self.shared.starved.iter().filter_map(|starved| self.shared.session_of(*starved));
         let waiting: FxHashSet<NexusId> = waiting.collect();
         for nexus in sessions {
-            if let Some(session) = self.sessions.get_mut(&nexus) {
+            if let Some(session) = self.sessions.get_mut(nexus) {
                 session.note_starved(waiting.contains(&nexus));
             }
-        }
-    }
-
-    fn note_deadlines(&mut self) {
-        if let Some(next) = self.sessions.values().filter_map(Session::next_deadline).min() {
-            self.shared.wake_at(next);
         }
     }
 }

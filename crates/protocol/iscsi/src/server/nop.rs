@@ -41,12 +41,6 @@ impl Session {
         self.connections[at].pinged_at = None;
     }
 
-    /// When the next connection is due to be asked or given up, or what was left behind is.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let others = [self.next_expiry(), self.reception_at, self.patience.end()];
-        self.connections.iter().map(Connection::due).chain(others.into_iter().flatten()).min()
-    }
-
     /// Asks silent connections for a sign of life, and gives up those that gave none, and the session if it did not leave in time.
     pub(super) fn check_signs_of_life(&mut self, shared: &mut Shared, now: Instant) {
         for at in (0..self.connections.len()).rev() {
@@ -78,7 +72,7 @@ impl Session {
 
 impl Connection {
     /// When it is due to be asked for a sign of life, or to be given up.
-    fn due(&self) -> Instant {
+    pub(super) fn due(&self) -> Instant {
         let silent = match self.pinged_at {
             Some(pinged_at) => pinged_at + ANSWER_MAX,
             None => self.heard_at + SILENCE_MAX,

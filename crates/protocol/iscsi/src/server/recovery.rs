@@ -38,7 +38,7 @@ impl Session {
         }
         let (wait_s, retain_s) = (self.parameters.time_to_wait_s, self.parameters.time_to_retain_s);
         let until = now + Duration::from_secs(u64::from(wait_s) + u64::from(retain_s));
-        shared.wake_at(until);
+        self.wake_at(until, shared);
         let memory = std::mem::take(&mut connection.memory);
         // Data that was on its way is lost with the connection: its memory goes home.
         for command in self.commands.iter_mut().filter(|command| command.connection == connection.id) {
@@ -160,9 +160,9 @@ impl Session {
                 Relief::Nothing => {}
                 Relief::Ask => {
                     self.ping(at, shared);
-                    shared.wake_at(now + ACKNOWLEDGE_MAX);
+                    shared.look_for_memory_at(now + ACKNOWLEDGE_MAX);
                 }
-                Relief::Await(until) => shared.wake_at(until),
+                Relief::Await(until) => shared.look_for_memory_at(until),
                 Relief::Given => is_relieved = true,
             }
         }

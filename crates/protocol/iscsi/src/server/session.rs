@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use sanwire_buffer::{Region, Slices};
 use sanwire_core::quota::{Account, ISCSI_CONNECTIONS_OF_SESSION, Usage};
-use sanwire_core::{Headway, Instant, Lun, NexusId};
+use sanwire_core::{Alarm, Headway, Instant, Lun, NexusId};
 use sanwire_scsi::Receipts;
 
 use super::command_window::{Held, Order};
@@ -43,7 +43,7 @@ pub(super) enum Rejection {
 
 /// Whose a session is, as far as its login has shown. A name is what anybody says: the same at another address, or of another user, is
 /// another's.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Owner {
     address: IpAddr,
     initiator: IscsiName,
@@ -98,6 +98,8 @@ pub(super) struct Session {
     pub(super) suspended: Vec<Suspended>,
     /// When data that is awaited is looked for.
     pub(super) reception_at: Option<Instant>,
+    /// When it is next seen what of it is due.
+    pub(super) alarm: Alarm,
     /// It is over: nothing of it may be used any more.
     pub(super) is_over: bool,
 }
@@ -129,6 +131,7 @@ impl Session {
             headway: Headway::default(),
             suspended: Vec::new(),
             reception_at: None,
+            alarm: Alarm::default(),
             is_over: false,
         }
     }
@@ -299,6 +302,7 @@ impl Session {
             return;
         }
         self.is_over = true;
+        shared.deadlines.forget(self.nexus, &mut self.alarm);
         shared.usages.add(self.usages());
         shared.events.push_back(ServerEvent::SessionClosed { nexus: self.nexus, tsih: self.tsih });
         while !self.connections.is_empty() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
 use sanwire_buffer::{Packet, Region};
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::{Deadlines, Instant, NexusId};
 
 use super::ServerConfig;
 use super::connection::Connection;
@@ -68,8 +68,13 @@ pub(super) struct Shared {
     pub(super) relieved: VecDeque<ConnectionId>,
     /// How sessions and connections that are gone have used their quotas.
     pub(super) usages: Usages,
-    /// No deadline is earlier.
-    pub(super) next_deadline: Option<Instant>,
+    /// When sessions are due.
+    pub(super) deadlines: Deadlines<NexusId>,
+    /// When it is looked again whether there is memory for those that wait.
+    pub(super) look_at: Option<Instant>,
+    /// Sessions that were visited because they were due.
+    #[cfg(test)]
+    pub(super) visits: usize,
 }
 
 impl Shared {
@@ -86,7 +91,10 @@ impl Shared {
             hoards_dropped: 0,
             relieved: VecDeque::new(),
             usages: Usages::default(),
-            next_deadline: None,
+            deadlines: Deadlines::default(),
+            look_at: None,
+            #[cfg(test)]
+            visits: 0,
         }
     }
 
@@ -111,9 +119,14 @@ impl Shared {
         self.events.push_back(ServerEvent::Close { connection });
     }
 
-    /// Something is due at this moment.
-    pub(super) fn wake_at(&mut self, at: Instant) {
-        self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
+    /// Nothing is due earlier.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.next_at().into_iter().chain(self.look_at).min()
+    }
+
+    /// Memory is to be looked for at this moment, at the latest.
+    pub(super) fn look_for_memory_at(&mut self, at: Instant) {
+        self.look_at = Some(self.look_at.map_or(at, |next| next.min(at)));
     }
 
     /// The connection has something to send, or may be read from again.

@@ -1,5 +1,6 @@
-//! Memory that a lively connection could hold for ever: for a PDU of which the data does not come to its end, and for requests
-//! whose turn does not come. (`reception` sees to the data of commands.)
+//! When a session is due, and for what. Of that, here: memory that a lively connection could hold for ever, for a PDU of which the
+//! data does not come to its end, and for requests whose turn does not come. (`data_timeout` sees to the data of commands, `nop` to
+//! signs of life, `recovery` to what connections have left behind.)
 
 use std::hash::Hash;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use rustc_hash::FxHashMap;
 use sanwire_core::Instant;
 
 use super::command_window::Held;
+use super::connection::Connection;
 use super::session::Session;
 use super::shared::Shared;
 use crate::ConnectionId;
@@ -71,8 +73,36 @@ impl Patience {
 }
 
 impl Session {
+    /// When something of it is next due, if nothing happens before. What comes may put it off: [`Session::wake_at`] says what is
+    /// due earlier.
+    fn next_deadline(&self) -> Option<Instant> {
+        let others = [self.next_expiry(), self.reception_at, self.patience.end()];
+        self.connections.iter().map(Connection::due).chain(others.into_iter().flatten()).min()
+    }
+
+    /// Something of it is due at this moment.
+    pub(super) fn wake_at(&mut self, at: Instant, shared: &mut Shared) {
+        shared.deadlines.note(self.nexus, &mut self.alarm, at);
+    }
+
+    /// Takes note of when it is next due.
+    pub(super) fn note_deadline(&mut self, shared: &mut Shared) {
+        if let Some(at) = self.next_deadline().filter(|_| !self.is_over) {
+            self.wake_at(at, shared);
+        }
+    }
+
+    /// Sees to what of it is due.
+    pub(super) fn handle_timeout(&mut self, shared: &mut Shared, now: Instant) {
+        self.check_signs_of_life(shared, now);
+        self.expire_suspended(shared, now);
+        self.check_reception(shared, now);
+        self.check_patience(shared, now);
+        self.note_deadline(shared);
+    }
+
     /// Gives up the connections that have held memory so for too long.
-    pub(super) fn check_patience(&mut self, shared: &mut Shared, now: Instant) {
+    fn check_patience(&mut self, shared: &mut Shared, now: Instant) {
         if !self.patience.is_to_look(now) {
             return;
         }

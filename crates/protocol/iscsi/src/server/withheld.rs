@@ -33,7 +33,7 @@ impl Server {
     }
 
     fn unit_of(&mut self, handle: CommandHandle) -> Option<Unit> {
-        let session = self.sessions.get_mut(&handle.nexus)?;
+        let session = self.sessions.get_mut(handle.nexus)?;
         Some((session.target()?, session.commands.get_mut(handle.number)?.lun))
     }
 }

@@ -6,6 +6,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::arena::Arena;
 use crate::region::Region;
 
 #[cfg(target_arch = "x86_64")]
@@ -26,6 +27,8 @@ enum Home {
     Heap,
     /// The heap, too; the bytes are part of what a store keeps.
     Store,
+    /// The same, in the store's own memory.
+    Arena(Arena),
 }
 
 // SAFETY: a frame owns its bytes alone, wherever it is.
@@ -39,6 +42,12 @@ impl Frame {
     pub(crate) unsafe fn from_region(region: Region, pointer: NonNull<u8>, capacity: usize, length: usize) -> Self {
         debug_assert!(length <= capacity);
         Frame { pointer, capacity, length, home: Home::Region(region) }
+    }
+
+    /// # Safety
+    /// `pointer..pointer + capacity` is a frame of `arena`, is initialised, and belongs to nobody else until it is given back.
+    pub(crate) unsafe fn from_arena(arena: Arena, pointer: NonNull<u8>, capacity: usize) -> Self {
+        Frame { pointer, capacity, length: capacity, home: Home::Arena(arena) }
     }
 
     /// Bytes that the frame could hold.
@@ -57,7 +66,7 @@ impl Frame {
     pub fn region(&self) -> Option<&Region> {
         match &self.home {
             Home::Region(region) => Some(region),
-            Home::Heap | Home::Store => None,
+            Home::Heap | Home::Store | Home::Arena(_) => None,
         }
     }
 
@@ -121,6 +130,7 @@ impl Drop for Frame {
     fn drop(&mut self) {
         match &self.home {
             Home::Region(region) => region.take_back(self.pointer, self.capacity),
+            Home::Arena(arena) => arena.take_back(self.pointer.addr().get()),
             Home::Heap | Home::Store => {
                 let bytes = std::ptr::slice_from_raw_parts_mut(self.pointer.as_ptr(), self.capacity);
                 // SAFETY: pointer and capacity are those of the box that `From<Vec<u8>>` took apart, or of memory of the global
@@ -172,7 +182,7 @@ impl Slice {
     /// meanwhile, that is memory which the store has not any more.
     #[must_use]
     pub fn lent_bytes(&self) -> usize {
-        if matches!(self.frame.home, Home::Store) { self.frame.capacity } else { 0 }
+        if matches!(self.frame.home, Home::Store | Home::Arena(_)) { self.frame.capacity } else { 0 }
     }
 
     /// The frame, writable again, when no other slice of it is left; otherwise the slice as it was.

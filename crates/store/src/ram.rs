@@ -8,10 +8,12 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use sanwire_buffer::Slices;
+use sanwire_buffer::{Arena, Slices};
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 
-use self::chunk::{CHUNK_BYTES, GROUP_CHUNKS, Group, PAGE_BYTES, Pages, chunks, covered_pages, touched_pages};
+use self::chunk::{
+    CHUNK_BYTES, GROUP_CHUNKS, Group, PAGE_BYTES, Pages, RESERVE_BYTES, chunks, covered_pages, touched_pages,
+};
 use crate::completion::CompletionQueue;
 use crate::error::{ErrorKind, StoreError};
 use crate::memory;
@@ -27,9 +29,11 @@ const SHARED_LISTS_BYTES: RangeInclusive<usize> = 32 << 10..=(Slices::PIECES_MAX
 /// Reads up to this length are fetched into the cache while the reply is made: the processor's own foresight begins anew
 /// with each page, and needs no help with longer ones.
 const FETCHED_MAX_BYTES: usize = 16 << 10;
+
 /// A sparse disk in memory, never larger than its length (and about 0.03 % for its tables).
 ///
-/// A chunk of 256 KiB takes memory when it is first written and gives it back when all of it was discarded. Reads and
+/// A chunk of 256 KiB takes memory when it is first written and gives it back when all of it was discarded. Where a store has
+/// more than eight, they lie in large pages, as far as the kernel gives such. Reads and
 /// writes hold all of their chunks at once, so that nobody sees a part of a write; zeroing and discarding go chunk by
 /// chunk. Zeroes are not kept allocated. A request for which there is no memory fails with [`ErrorKind::Full`] and changes
 /// nothing (zeroing and discarding: nothing more); the last of the memory is left to the rest of the process.
@@ -41,6 +45,8 @@ pub struct RamStore {
     groups: ArcSwap<Vec<Group>>,
     /// How many chunks take memory.
     written_chunks: AtomicU64,
+    /// Where they have it from.
+    memory: Arena,
 }
 
 impl RamStore {
@@ -63,6 +69,7 @@ impl RamStore {
             geometry: GrowingGeometry::new(geometry),
             groups: ArcSwap::from_pointee(groups),
             written_chunks: AtomicU64::new(0),
+            memory: Arena::new(CHUNK_BYTES, RESERVE_BYTES),
         }
     }
 
@@ -121,9 +128,9 @@ impl RamStore {
     /// Gives a chunk memory, of its own, so that it can be written; `None` when there is none.
     fn prepare(&self, chunk: &mut Option<Pages>) -> Option<()> {
         match chunk {
-            Some(pages) => pages.own().map(drop),
+            Some(pages) => pages.own(&self.memory).map(drop),
             None => {
-                *chunk = Some(Pages::new()?);
+                *chunk = Some(Pages::new(&self.memory)?);
                 self.written_chunks.fetch_add(1, Ordering::Relaxed);
                 Some(())
             }
@@ -178,7 +185,7 @@ impl RamStore {
                 *chunk = None;
                 self.written_chunks.fetch_sub(1, Ordering::Relaxed);
             } else {
-                let bytes = pages.own().ok_or_else(|| no_memory(offset_bytes))?;
+                let bytes = pages.own(&self.memory).ok_or_else(|| no_memory(offset_bytes))?;
                 bytes[piece.range()].fill(0);
             }
         }

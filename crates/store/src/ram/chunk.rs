@@ -4,14 +4,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_buffer::{Arena, Slice};
 
 /// The grain of locking: requests on different chunks never wait for each other.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 /// The grain in which discards are counted: a chunk all of whose pages were discarded is freed.
 pub(super) const PAGE_BYTES: usize = CHUNK_BYTES / u64::BITS as usize;
 /// So much memory must be left when a chunk takes some, for what else the process does.
-const RESERVE_BYTES: usize = 16 << 20;
+pub(super) const RESERVE_BYTES: usize = 16 << 20;
 /// Chunks whose locks come into being together, on the first write to any of them.
 pub(super) const GROUP_CHUNKS: usize = 1024;
 /// A chunk that had to be copied for a write is not shared for so many reads: mixed work must not copy it each time.
@@ -45,8 +45,9 @@ impl Chunk {
 }
 
 impl Pages {
-    pub(super) fn new() -> Option<Self> {
-        Some(Pages { bytes: allocate()?.freeze(), wary: AtomicU8::new(0), written: 0 })
+    /// A chunk of zeroes, as long as enough memory is left for the rest of the process.
+    pub(super) fn new(memory: &Arena) -> Option<Self> {
+        Some(Pages { bytes: memory.zeroed()?.freeze(), wary: AtomicU8::new(0), written: 0 })
     }
 
     /// A share of the range, unless writes have lately had to copy the chunk because of such shares.
@@ -61,22 +62,13 @@ impl Pages {
     }
 
     /// The bytes, to be changed: a copy of them, while replies share the old ones. `None` when there is no memory for one.
-    pub(super) fn own(&mut self) -> Option<&mut [u8]> {
+    pub(super) fn own(&mut self, memory: &Arena) -> Option<&mut [u8]> {
         if self.bytes.get_mut().is_none() {
-            let mut copy = allocate()?;
-            copy.copy_from_slice(&self.bytes);
-            self.bytes = copy.freeze();
+            self.bytes = memory.copied(&self.bytes)?.freeze();
             self.wary = AtomicU8::new(WARY_READS);
         }
         self.bytes.get_mut()
     }
-}
-
-/// Memory for a chunk, of zeroes, as long as enough is left for the rest of the process.
-fn allocate() -> Option<Frame> {
-    // Not touched, and given back at once: it asks only whether it could be had.
-    drop(Region::new(RESERVE_BYTES).ok()?);
-    Frame::zeroed(CHUNK_BYTES).map(Frame::of_store)
 }
 
 /// The chunks of a group, which come into being with its first one; `None` when there is no memory for them.

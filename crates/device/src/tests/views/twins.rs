@@ -14,13 +14,15 @@ struct Twins {
     /// Those that are there, with their initiators, and whether they have used the unit.
     there: Vec<(NexusId, u64, bool)>,
     next: u64,
+    /// Whether flushes fail: from the first one on, both units meet each nexus when it comes.
+    has_failures: bool,
 }
 
 impl Twins {
     fn new(seed: u64) -> Twins {
         let worlds = [World::small(), World::small()];
         worlds[1].units.get(lun(0)).unwrap().become_watchful();
-        Twins { worlds, random: Random(seed), there: Vec::new(), next: 1 }
+        Twins { worlds, random: Random(seed), there: Vec::new(), next: 1, has_failures: seed % 2 == 0 }
     }
 
     fn run(&mut self, at: usize, cdb: impl Into<Cdb>, data: &[u8]) {
@@ -50,6 +52,7 @@ impl Twins {
         let at = self.random.below(self.there.len());
         let initiator = self.there[at].1;
         match self.random.below(16) {
+            1 | 2 if !self.has_failures => self.run(at, build::test_unit_ready(), &[]),
             0 => {
                 if !self.there[at].2 {
                     self.run(at, build::test_unit_ready(), &[]);

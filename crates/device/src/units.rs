@@ -6,7 +6,6 @@ mod member;
 mod view;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,7 +28,6 @@ use crate::logical_unit::{LogicalUnit, check_condition};
 use crate::nexus::NexusPorts;
 use crate::port_groups::PortGroups;
 use crate::step::Refusal;
-use inventory::Entry;
 pub(crate) use member::Member;
 use view::View;
 pub(crate) use view::Viewers;
@@ -115,19 +113,6 @@ impl LogicalUnits {
     /// [`AddError`] when a number is taken or there are too many; then nothing has changed.
     pub fn change(&self, removed: &[Lun], added: Vec<(Lun, Arc<LogicalUnit>)>) -> Result<(), AddError> {
         self.view.change(removed, added)
-    }
-
-    /// Brings the list to what it should be, as one change. Units that stay are not touched.
-    ///
-    /// # Errors
-    /// [`AddError`] when there are too many; then nothing has changed.
-    pub fn become_these(&self, units: &BTreeMap<Lun, Arc<LogicalUnit>>) -> Result<(), AddError> {
-        let is_same = |entry: &Entry, unit: Option<&Arc<LogicalUnit>>| unit.is_some_and(|unit| entry.is(unit));
-        let before = self.view.inventory();
-        let gone = before.iter().filter(|(lun, entry)| !is_same(entry, units.get(lun)));
-        let removed: Vec<Lun> = gone.map(|(lun, _)| lun).collect();
-        let new = units.iter().filter(|(lun, unit)| !before.get(**lun).is_some_and(|entry| entry.is(unit)));
-        self.change(&removed, new.map(|(lun, unit)| (*lun, Arc::clone(unit))).collect())
     }
 
     /// Has a part show those units of the whole that are `shown`. To be called again when the whole has changed: then `changed` says

@@ -22,7 +22,7 @@ impl Twins {
     fn new(seed: u64) -> Twins {
         let worlds = [World::small(), World::small()];
         worlds[1].units.get(lun(0)).unwrap().become_watchful();
-        Twins { worlds, random: Random(seed), there: Vec::new(), next: 1, has_failures: seed % 2 == 0 }
+        Twins { worlds, random: Random(seed), there: Vec::new(), next: 1, has_failures: seed.is_multiple_of(2) }
     }
 
     fn run(&mut self, at: usize, cdb: impl Into<Cdb>, data: &[u8]) {

@@ -312,7 +312,7 @@ impl Client {
             Origin::Witness => {
                 self.witness_read(&order, failure.as_ref());
                 if self.witnesses.under_way == 0 && !self.witnesses.is_other {
-                    self.events.push_back(Event::Restored { given_again: self.restoring });
+                    self.restored();
                 }
             }
         }

@@ -38,17 +38,28 @@ impl Client {
         self.link = Link::Up;
         self.current = Some(export);
         let is_first = self.export.replace(self.export.unwrap_or(export)).is_none();
+        if is_first {
+            self.events.push_back(Event::Opened(export));
+            self.outage_is_over();
+        } else if !self.ask_witnesses() {
+            self.restored();
+        }
+        let others = if export.takes_several_connections() { self.config.connections } else { 1 };
+        (1..others).for_each(|_| self.connect(now));
+    }
+
+    /// The export is what it was.
+    pub(super) fn restored(&mut self) {
+        self.events.push_back(Event::Restored { given_again: self.restoring });
+        self.outage_is_over();
+    }
+
+    /// What waits for an answer is patient until there is one.
+    fn outage_is_over(&mut self) {
         if self.unanswered() == 0 {
             self.outage_since = None;
             self.backoff = BACKOFF_MIN;
         }
-        if is_first {
-            self.events.push_back(Event::Opened(export));
-        } else if !self.ask_witnesses() {
-            self.events.push_back(Event::Restored { given_again: self.restoring });
-        }
-        let others = if export.takes_several_connections() { self.config.connections } else { 1 };
-        (1..others).for_each(|_| self.connect(now));
     }
 
     /// What is found at the other end of a connection is not the export.

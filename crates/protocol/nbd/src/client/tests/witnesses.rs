@@ -47,6 +47,19 @@ fn a_server_that_has_lost_what_was_stable_is_not_used_on() {
 }
 
 #[test]
+fn a_server_that_has_lost_what_was_stable_is_not_asked_all_the_time() {
+    let mut world = written_and_flushed(8192, 7);
+    world.server.disk.fill(0);
+    world.cut();
+    for _ in 0..1200 {
+        world.pass(Duration::from_millis(50));
+        world.run();
+    }
+    let losses = world.events.iter().filter(|event| matches!(event, Event::Lost { .. })).count();
+    assert!((25..50).contains(&losses), "{losses} in a minute");
+}
+
+#[test]
 fn what_may_have_been_written_since_is_no_evidence() {
     // A newer write that is under way, and one that is done and not stable.
     for is_done in [false, true] {

@@ -1,21 +1,29 @@
 //! Managing a running server: from the words of the command line to a request, and from the answer to tables.
 
+use std::thread;
+use std::time::Duration;
+
 use sanwire_core::Size;
 use sanwire_server::{
-    Answer, ClientSettings, ClientStatus, ConnectionStatistics, Deviation, Origin, PortState, QuotaStatistics, Request,
-    Response, Secret, Statistics, Status,
+    Answer, ClientSettings, ClientStatus, ConnectionStatistics, Deviation, JobState, JobStatus, Origin, PortState,
+    QuotaStatistics, Request, Response, Secret, Statistics, Status,
 };
 
 use crate::args::{self, ManageCommand, SettingsArgs};
 use crate::config::read_password;
 use crate::{keys, output};
 
+/// How soon it is asked again whether a job is over, or something has happened.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
 /// What is asked. Passwords are made secrets of here: the server never learns them.
-pub(crate) fn request(command: &ManageCommand) -> anyhow::Result<Request> {
+fn request(command: &ManageCommand) -> anyhow::Result<Request> {
     Ok(match command {
         ManageCommand::Status => Request::Status,
         ManageCommand::Sessions => Request::Sessions,
         ManageCommand::Statistics => Request::Statistics,
+        ManageCommand::Jobs => Request::Jobs,
+        ManageCommand::Job { id, wait } => Request::Job { id: *id, wait: *wait },
         ManageCommand::AddVolume { volume, target, renew, adopt } => {
             args::check_volume(volume)?;
             Request::AddVolume { volume: volume.clone(), target: target.clone(), renew: *renew, adopt: *adopt }
@@ -78,6 +86,28 @@ fn client_settings(args: &SettingsArgs) -> anyhow::Result<ClientSettings> {
     })
 }
 
+/// Asks for a request what it comes to. Whoever wants to wait for a job asks again until it is over.
+///
+/// # Errors
+/// Why it was refused.
+pub(crate) fn pursue(
+    command: &ManageCommand,
+    no_wait: bool,
+    ask: impl Fn(&Request) -> anyhow::Result<Answer>,
+) -> anyhow::Result<Answer> {
+    let request = request(command)?;
+    let is_awaited = matches!(command, ManageCommand::Job { wait: true, .. });
+    let request = if no_wait && request.is_change() { Request::Start { request: request.into() } } else { request };
+    loop {
+        match ask(&request)? {
+            // The server may have let too many others wait to let this one.
+            Answer::Job(JobStatus { state: JobState::Running, .. }) if is_awaited => thread::sleep(ASK_AGAIN),
+            Answer::Job(JobStatus { refused: Some(reason), .. }) if is_awaited => anyhow::bail!(reason),
+            answer => return Ok(answer),
+        }
+    }
+}
+
 /// What was done.
 ///
 /// # Errors
@@ -109,9 +139,52 @@ fn table_of(answer: &Answer) -> String {
         }
         Answer::Clients(clients) => show_clients(clients),
         Answer::Statistics(statistics) => show_statistics(statistics),
+        Answer::Jobs(jobs) => show_jobs(jobs),
+        Answer::Job(job) => show_job(job),
         Answer::Changed(lines) if lines.is_empty() => "nothing differs\n".into(),
         Answer::Changed(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
     }
+}
+
+fn show_jobs(jobs: &[JobStatus]) -> String {
+    let rows: Vec<_> = jobs
+        .iter()
+        .map(|job| {
+            let JobStatus { id, by, begun, .. } = job;
+            [id.to_string(), job_state(job).to_owned(), job_request(job), by.clone(), begun.clone(), job_news(job)]
+        })
+        .collect();
+    output::table(["JOB", "STATE", "REQUEST", "BY", "BEGUN", ""], &rows)
+}
+
+fn show_job(job: &JobStatus) -> String {
+    let (id, request, state) = (job.id, job_request(job), job_state(job));
+    let mut text = format!("job {id} ({request}) is {state}: {}\n", job_news(job));
+    if job.state == JobState::Running {
+        text.push_str(&format!("it goes on; `sanwire ctl job {id} --wait` waits for its end\n"));
+    }
+    text
+}
+
+/// What was asked, in short: what is to be done, and to what.
+fn job_request(job: &JobStatus) -> String {
+    let word = |key: &str| job.request.get(key).and_then(|value| value.as_str());
+    let object = ["name", "volume", "client", "id"].into_iter().find_map(word);
+    [word("do"), object].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+fn job_state(job: &JobStatus) -> &'static str {
+    match job.state {
+        JobState::Running => "running",
+        JobState::Done => "done",
+        JobState::Refused => "refused",
+    }
+}
+
+/// What it does, has changed, or why it was refused.
+fn job_news(job: &JobStatus) -> String {
+    let said = job.progress.as_ref().or(job.refused.as_ref());
+    said.cloned().unwrap_or_else(|| job.changed.join("; "))
 }
 
 fn show_status(status: &Status) -> String {

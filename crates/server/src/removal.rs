@@ -19,7 +19,7 @@ const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A volume that is served no longer. What was written to it is being made stable, whether somebody waits for that or not.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct Removal {
     /// How it ended; `None` for a volume that loses nothing.
     ended: Option<Receiver<io::Result<()>>>,

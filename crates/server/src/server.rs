@@ -3,7 +3,6 @@
 mod changes;
 mod opening;
 
-pub(crate) use self::changes::Counter;
 pub(crate) use self::opening::MissingVolume;
 use self::opening::add_volumes;
 
@@ -72,6 +71,14 @@ pub struct Server {
     missing: Mutex<Vec<MissingVolume>>,
     /// Last, so that no other server of this name begins before this one has ended.
     _lock: Option<StateLock>,
+}
+
+/// What there is to see of a server without asking its shards.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) units: Arc<LogicalUnits>,
+    pub(crate) levels: Arc<ProtectionTable>,
+    pub(crate) exports: Arc<TargetNodes>,
 }
 
 /// What starting shards takes, besides the configuration.
@@ -174,6 +181,12 @@ impl Server {
     #[must_use]
     pub fn exports(&self) -> Vec<TargetNodeConfig> {
         self.exports.configs()
+    }
+
+    /// What there is to see, for who does not have the server.
+    pub(crate) fn view(&self) -> View {
+        let (units, levels) = (Arc::clone(&self.units), Arc::clone(&self.levels));
+        View { units, levels, exports: Arc::clone(&self.exports) }
     }
 
     /// The iSCSI sessions.

@@ -48,19 +48,43 @@ pub(crate) struct Opening<'a> {
 /// How often a file that somebody else has is tried.
 const LOCK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Opens a volume and puts it among the others; what is counted of it is found by `slot`. Whether it was never served before.
+/// A volume that is open, and that nobody finds yet.
+pub(crate) struct OpenVolume {
+    pub(crate) unit: LogicalUnit,
+    /// Whether it was never served before.
+    pub(crate) is_first: bool,
+}
+
+/// Opens a volume; what is counted of it is found by `slot`.
+pub(crate) fn open_volume(volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<OpenVolume, StartError> {
+    let is_first = record(&volume.spec, opening.state).is_some_and(|record| matches!(record.load(), Ok(None)));
+    let opened = open_unit(volume, opening, slot);
+    if opened.is_err() && is_first {
+        forget_volume(&volume.spec, opening.state);
+    }
+    opened.map(|unit| OpenVolume { unit, is_first })
+}
+
+/// Puts a volume that is open among the others.
+pub(crate) fn put_among(units: &LogicalUnits, volume: &VolumeConfig, unit: LogicalUnit) -> Result<(), StartError> {
+    let occupied =
+        |error: AddError| StartError::Volume { volume: volume.spec.name.to_string(), reason: error.to_string() };
+    units.add(volume.lun, unit).map(drop).map_err(occupied)
+}
+
+/// Opens a volume and puts it among the others. Whether it was never served before.
 pub(crate) fn add_volume(
     units: &LogicalUnits,
     volume: &VolumeConfig,
     opening: &Opening<'_>,
     slot: u16,
 ) -> Result<bool, StartError> {
-    let is_first = record(&volume.spec, opening.state).is_some_and(|record| matches!(record.load(), Ok(None)));
-    let added = put_among(units, volume, opening, slot);
-    if added.is_err() && is_first {
-        forget_volume(&volume.spec, opening.state);
-    }
-    added.map(|()| is_first)
+    let OpenVolume { unit, is_first } = open_volume(volume, opening, slot)?;
+    put_among(units, volume, unit).map(|()| is_first).inspect_err(|_| {
+        if is_first {
+            forget_volume(&volume.spec, opening.state);
+        }
+    })
 }
 
 /// Forgets a volume that was added for the first time just now, and is not wanted after all.
@@ -80,7 +104,7 @@ fn record(spec: &VolumeSpec, state: Option<&Path>) -> Option<Record> {
     }
 }
 
-fn put_among(units: &LogicalUnits, volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<(), StartError> {
+fn open_unit(volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<LogicalUnit, StartError> {
     let name = volume.spec.name.to_string();
     let place = volume.spec.store.backing.place();
     let (store, uuid) = match record(&volume.spec, opening.state) {
@@ -107,12 +131,7 @@ fn put_among(units: &LogicalUnits, volume: &VolumeConfig, opening: &Opening<'_>,
     };
     let options =
         UnitOptions { device_type, removable, reservations, slot, patience, volatility, ..UnitOptions::default() };
-    let disk = LogicalUnit::new(identity, store, options)
-        .map_err(|source| StartError::Unit { volume: name.clone(), source })?;
-    units
-        .add(volume.lun, disk)
-        .map(drop)
-        .map_err(|error: AddError| StartError::Volume { volume: name, reason: error.to_string() })
+    LogicalUnit::new(identity, store, options).map_err(|source| StartError::Unit { volume: name, source })
 }
 
 /// Opens a file or device if it holds the volume that it held before, and remembers which one that is before anybody uses it.

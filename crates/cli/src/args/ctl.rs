@@ -25,6 +25,10 @@ pub(crate) struct CtlArgs {
     #[arg(long, value_name = "PATH", global = true)]
     pub(crate) socket: Option<PathBuf>,
 
+    /// Do not wait for a change that takes long: print its job, which goes on
+    #[arg(long, global = true)]
+    pub(crate) no_wait: bool,
+
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -26,6 +26,10 @@ pub(crate) struct ManageArgs {
     #[command(subcommand)]
     pub(crate) command: ManageCommand,
 
+    /// Do not wait for a change that takes long: print its job, which goes on
+    #[arg(long, global = true)]
+    pub(crate) no_wait: bool,
+
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -186,6 +190,16 @@ pub(crate) enum ManageCommand {
         /// Of this iSCSI target alone [default: of all that are reached through the group]; `hyperscsi`: of HyperSCSI's ports
         #[arg(long, value_name = "IQN")]
         target: Option<String>,
+    },
+    /// Show the changes that take long, and those that have taken long
+    Jobs,
+    /// Show one of them
+    Job {
+        /// Its number
+        id: u64,
+        /// Wait until it is over; its failure is that of this command
+        #[arg(long)]
+        wait: bool,
     },
     /// Read the configuration file again, and apply what differs, unless that takes away volumes that clients use
     Reload {

@@ -1,6 +1,7 @@
 //! `sanwire manage`.
 
 use anyhow::Context;
+use sanwire_server::{Answer, Request};
 
 use crate::args::ManageArgs;
 use crate::connect::Connection;
@@ -8,12 +9,15 @@ use crate::{administration, output};
 
 /// Asks the server in band and prints its answer.
 pub(crate) fn run(args: &ManageArgs) -> anyhow::Result<()> {
-    let request = administration::request(&args.command)?;
     let connection = Connection::open(&args.url, &args.connection)?;
-    let answer = connection.administer(&serde_json::to_vec(&request)?)?;
+    let answer = administration::pursue(&args.command, args.no_wait, |request| ask(&connection, request))?;
+    Ok(output::print(&administration::show(&answer, args.json)?)?)
+}
+
+fn ask(connection: &Connection, request: &Request) -> anyhow::Result<Answer> {
+    let answer = connection.administer(&serde_json::to_vec(request)?)?;
     anyhow::ensure!(!answer.is_empty(), "the server has too many other requests to do: ask again");
     let response =
         serde_json::from_slice(&answer).context("the server's answer cannot be read: is it another version?")?;
-    let answer = administration::answer_of(response)?;
-    Ok(output::print(&administration::show(&answer, args.json)?)?)
+    administration::answer_of(response)
 }

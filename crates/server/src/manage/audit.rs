@@ -1,7 +1,7 @@
 //! Who has changed what of a running server: one line of JSON for each change, and for what was refused.
 
 use std::borrow::Cow;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -60,6 +60,17 @@ pub enum Asker {
         /// Its name.
         signal: &'static str,
     },
+}
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Asker::Process { uid, pid } => write!(f, "user {uid}, process {pid}"),
+            Asker::Client { client, address } => write!(f, "client {client} at {address}"),
+            Asker::Stranger { address } => f.write_str(address),
+            Asker::Signal { signal } => f.write_str(signal),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -207,7 +218,7 @@ fn rotate(path: &Path) -> io::Result<()> {
 }
 
 /// What was asked for: as it is, or if that is long, the beginning of its text.
-fn shown(request: &Request) -> Option<Value> {
+pub(super) fn shown(request: &Request) -> Option<Value> {
     let value = without_secrets(request)?;
     match shortened(&value.to_string(), TEXT_MAX_BYTES) {
         Cow::Borrowed(_) => Some(value),
@@ -217,8 +228,10 @@ fn shown(request: &Request) -> Option<Value> {
 
 fn without_secrets(request: &Request) -> Option<Value> {
     let mut value = serde_json::to_value(request).ok()?;
-    if let Some(secret) = value.pointer_mut("/settings/psk").filter(|secret| !secret.is_null()) {
-        *secret = SECRET.into();
+    for place in ["/settings/psk", "/request/settings/psk"] {
+        if let Some(secret) = value.pointer_mut(place).filter(|secret| !secret.is_null()) {
+            *secret = SECRET.into();
+        }
     }
     Some(value)
 }

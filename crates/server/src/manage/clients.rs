@@ -4,8 +4,9 @@ use sanwire_core::ClientId;
 use sanwire_scsi::IscsiName;
 
 use super::response::{Answer, ClientStatus};
+use super::slow::Step;
 use super::{ManageError, Manager};
-use crate::counting::Counted;
+use crate::counting::{Counted, User};
 use crate::front::hyperscsi::clients::{Change, ChangeError, ClientConfig, ClientError, ClientSettings, ClientsConfig};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 
@@ -24,15 +25,11 @@ impl Manager {
         self.target.clients().list().into_iter().map(status).collect()
     }
 
-    pub(super) fn add_client(
-        &mut self,
-        id: &str,
-        settings: &ClientSettings,
-        force: bool,
-    ) -> Result<Answer, ManageError> {
+    pub(super) fn add_client(&mut self, id: &str, settings: &ClientSettings, force: bool) -> Result<Step, ManageError> {
         let id = id.parse().map_err(|_| ClientError::Id(id.to_owned())).map_err(ChangeError::from)?;
-        let client = self.change_client(Change::Add(id, settings), force)?;
-        Ok(self.changed(format!("client {} is served: {}", client.shown(), rights(&client))))
+        self.change_client(ClientChange::Add(id, settings.clone()), force, |manager, client| {
+            manager.changed(format!("client {} is served: {}", client.shown(), rights(&client)))
+        })
     }
 
     pub(super) fn set_client(
@@ -40,27 +37,31 @@ impl Manager {
         client: &str,
         settings: &ClientSettings,
         force: bool,
-    ) -> Result<Answer, ManageError> {
-        let client = self.change_client(Change::Set(client, settings), force)?;
+    ) -> Result<Step, ManageError> {
         let password = match (settings.psk.is_some(), settings.no_password) {
             (false, false) => "",
             _ => "; its password holds from its next handshake on",
         };
-        Ok(self.changed(format!("client {}: {}{password}", client.shown(), rights(&client))))
+        let change = ClientChange::Set(client.to_owned(), settings.clone());
+        self.change_client(change, force, move |manager, client| {
+            manager.changed(format!("client {}: {}{password}", client.shown(), rights(&client)))
+        })
     }
 
-    pub(super) fn remove_client(&mut self, client: &str, force: bool) -> Result<Answer, ManageError> {
-        let client = self.change_client(Change::Remove(client), force)?;
-        Ok(self.changed(format!("client {} is not served any more, until it is added again", client.id)))
+    pub(super) fn remove_client(&mut self, client: &str, force: bool) -> Result<Step, ManageError> {
+        self.change_client(ClientChange::Remove(client.to_owned()), force, |manager, client| {
+            manager.changed(format!("client {} is not served any more, until it is added again", client.id))
+        })
     }
 
-    pub(super) fn reset_client(&mut self, client: &str, force: bool) -> Result<Answer, ManageError> {
-        let ClientConfig { id, .. } = self.change_client(Change::Reset(client), force)?;
-        let now = match self.target.clients().find(&id.to_string()) {
-            Ok(client) => format!("client {} is as it is configured: {}", client.shown(), rights(&client)),
-            Err(_) => format!("client {id} is not configured: it is served if `allow` permits it"),
-        };
-        Ok(self.changed(now))
+    pub(super) fn reset_client(&mut self, client: &str, force: bool) -> Result<Step, ManageError> {
+        self.change_client(ClientChange::Reset(client.to_owned()), force, |manager, ClientConfig { id, .. }| {
+            let now = match manager.target.clients().find(&id.to_string()) {
+                Ok(client) => format!("client {} is as it is configured: {}", client.shown(), rights(&client)),
+                Err(_) => format!("client {id} is not configured: it is served if `allow` permits it"),
+            };
+            manager.changed(now)
+        })
     }
 
     /// Refuses a secret that would seem to guard what is open over iSCSI, as the configuration is refused that has one.
@@ -72,25 +73,47 @@ impl Manager {
         open.map_or(Ok(()), |export| Err(ManageError::OpenBeside(export.name.to_string())))
     }
 
-    /// Changes a client, unless that takes volumes, or writing to them, away while it uses them; gives it as it is then.
-    fn change_client(&mut self, change: Change<'_>, force: bool) -> Result<ClientConfig, ManageError> {
-        if let Change::Add(_, settings) | Change::Set(_, settings) = change
+    /// Changes a client, unless that takes volumes, or writing to them, away while it uses them; `tell` says what it is then.
+    fn change_client(
+        &mut self,
+        change: ClientChange,
+        force: bool,
+        tell: impl FnOnce(&Manager, ClientConfig) -> Answer + Send + 'static,
+    ) -> Result<Step, ManageError> {
+        if let ClientChange::Add(_, settings) | ClientChange::Set(_, settings) = &change
             && settings.psk.is_some()
         {
             self.check_targets_closed()?;
         }
-        let clients = self.target.clients();
-        if !force {
-            let prospect = clients.foresee(change).map_err(ChangeError::from)?;
-            let taken = self.taken_from_clients(&prospect, &[])?;
+        // What is refused anyhow is refused at once.
+        self.target.clients().foresee(change.shown()).map_err(ChangeError::from)?;
+        if force {
+            return self.change_client_now(&change, tell);
+        }
+        let foreseen = change.clone();
+        let find = move |manager: &Manager, users: &[User]| {
+            let prospect = manager.target.clients().foresee(foreseen.shown());
+            prospect.map_or_else(|_| Vec::new(), |prospect| manager.taken_from_clients(users, &prospect, &[]))
+        };
+        Ok(Step::seen_twice(self, find, move |manager, taken| {
             if !taken.is_empty() {
                 return Err(ManageError::Hides(taken.join(", ")));
             }
-        }
-        let id = clients.change(change)?;
+            manager.change_client_now(&change, tell)
+        }))
+    }
+
+    fn change_client_now(
+        &mut self,
+        change: &ClientChange,
+        tell: impl FnOnce(&Manager, ClientConfig) -> Answer,
+    ) -> Result<Step, ManageError> {
+        let clients = self.target.clients();
+        let id = clients.change(change.shown())?;
+        let client = clients.find(&id.to_string()).unwrap_or_else(|_| ClientConfig::new(id));
         self.target.terms_changed();
         self.revision += 1;
-        Ok(clients.find(&id.to_string()).unwrap_or_else(|_| ClientConfig::new(id)))
+        Ok(Step::Done(tell(self, client)))
     }
 
     pub(super) fn drop_client(&self, client: &str) -> Result<Answer, ManageError> {
@@ -124,6 +147,26 @@ impl Manager {
         let other = after.iter().filter(|new| !before.contains(new));
         let lines = gone.chain(other.map(|new| format!("client {}: {}", new.shown(), rights(new))));
         Ok(lines.chain(overridden).collect())
+    }
+}
+
+/// A change of a client that was asked for, until it is made.
+#[derive(Clone)]
+enum ClientChange {
+    Add(ClientId, ClientSettings),
+    Set(String, ClientSettings),
+    Remove(String),
+    Reset(String),
+}
+
+impl ClientChange {
+    fn shown(&self) -> Change<'_> {
+        match self {
+            ClientChange::Add(id, settings) => Change::Add(*id, settings),
+            ClientChange::Set(client, settings) => Change::Set(client, settings),
+            ClientChange::Remove(client) => Change::Remove(client),
+            ClientChange::Reset(client) => Change::Reset(client),
+        }
     }
 }
 

@@ -54,6 +54,19 @@ impl Difference {
 }
 
 impl Difference {
+    /// The volumes that differ.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let added = self.added.iter().map(|volume| &*volume.spec.name);
+        let resized = self.resized.iter().map(|(name, ..)| name.as_str());
+        let kept = self.kept.iter().map(|spec| &*spec.name);
+        let secured = self
+            .secured
+            .iter()
+            .map(|spec| &*spec.name)
+            .filter(|name| !self.resized.iter().any(|(other, ..)| other == name));
+        added.chain(self.removed.iter().map(String::as_str)).chain(resized).chain(secured).chain(kept)
+    }
+
     /// What would become of the volumes, one line for each that is not what it was.
     pub(super) fn would(&self) -> impl Iterator<Item = String> {
         let added = self.added.iter().map(|volume| format!("volume {} would be served", volume.spec.name));

@@ -23,6 +23,20 @@ pub enum ManageError {
         "a volume is either adopted, and stays what it was, or renewed, and becomes another one: give one of the two"
     )]
     RenewAndAdopt,
+    /// Another request changes it.
+    #[error("volume {name} is just {what}: ask again when that is over (`sanwire ctl jobs`)")]
+    Busy {
+        /// Which.
+        name: String,
+        /// What is done to it.
+        what: &'static str,
+    },
+    /// There is no such job, or none any more.
+    #[error("there is no job {0}, or it was over long ago: see `sanwire ctl jobs`")]
+    NoJob(u64),
+    /// The configuration is just read again.
+    #[error("the configuration is just being reloaded: ask again when that is over (`sanwire ctl jobs`)")]
+    Reloading,
     /// There is no such volume.
     #[error("no volume called {0} is served")]
     NoVolume(String),

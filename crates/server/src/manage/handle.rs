@@ -1,14 +1,18 @@
-//! Where requests come together: several may ask, one after the other is served.
+//! Where requests come together: several may ask, and what takes long keeps none of the others waiting.
 
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
+use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use sanwire_core::text::shortened;
 
+use super::jobs::{Job, Jobs};
+use super::look::Looker;
 use super::seeking::seek;
-use super::slow::{Finished, Step};
-use super::{Asker, Manager, NOT_PERMITTED, Refusal, Request, Response, response_of};
+use super::slow::{Next, Slow, Step};
+use super::{Answer, Asker, ManageError, Manager, NOT_PERMITTED, Refusal, Request, Response, response_of};
 use crate::front::Offence;
 use crate::management_queue::{Content, Letters, QueuedRequest};
 use crate::messages::ShardMessage;
@@ -17,14 +21,68 @@ use crate::server::Server;
 /// Of a request, so much stands in the log.
 const LOGGED_MAX_BYTES: usize = 1024;
 
+/// How long somebody waits at the most for what takes long, before the answer is that it goes on.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Those who wait at a time, at the most: the others are answered at once how far it is, so that there is always room to ask.
+const WAITERS_MAX: usize = 8;
+
+/// Requests of clients that are worked on at a time, beside one that takes no time.
+const WORKERS_MAX: usize = 64;
+
 /// A server that several may manage, until it ends.
 #[derive(Clone)]
 pub struct ManagementHandle(Arc<Desk>);
 
 pub(super) struct Desk {
     manager: Mutex<Option<Manager>>,
-    /// Held for reading while a request does what takes long, without the manager: the server does not end before it.
-    slow: RwLock<()>,
+    /// For those who only look: as it was after the last change.
+    looker: ArcSwap<Looker>,
+    jobs: Arc<Jobs>,
+    awaited: Awaited,
+    /// Of these, each thread that works on a request of a client has one.
+    workers: Arc<()>,
+    /// And of these, each that waits for what takes long.
+    waiters: Arc<()>,
+}
+
+/// How much goes on that the server does not end before.
+#[derive(Clone, Default)]
+struct Awaited(Arc<(Mutex<usize>, Condvar)>);
+
+/// One such thing.
+struct AwaitedPart(Awaited);
+
+impl Awaited {
+    fn begin(&self) -> AwaitedPart {
+        *self.count() += 1;
+        AwaitedPart(self.clone())
+    }
+
+    fn wait(&self) {
+        let mut count = self.count();
+        while *count > 0 {
+            count = self.0.1.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn count(&self) -> MutexGuard<'_, usize> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for AwaitedPart {
+    fn drop(&mut self) {
+        *self.0.count() -= 1;
+        self.0.0.1.notify_all();
+    }
+}
+
+/// What is left of a request, without the manager.
+struct Rest {
+    slow: Slow,
+    /// Whether the server waits for it.
+    _awaited: Option<AwaitedPart>,
 }
 
 impl ManagementHandle {
@@ -32,7 +90,14 @@ impl ManagementHandle {
     #[must_use]
     pub fn new(manager: Manager) -> Self {
         let (letters, is_complete) = (manager.target().take_letters(), manager.sought().is_empty());
-        let desk = ManagementHandle(Arc::new(Desk { manager: Mutex::new(Some(manager)), slow: RwLock::default() }));
+        let desk = ManagementHandle(Arc::new(Desk {
+            looker: ArcSwap::from_pointee(manager.looker()),
+            jobs: Arc::clone(manager.jobs()),
+            manager: Mutex::new(Some(manager)),
+            awaited: Awaited::default(),
+            workers: Arc::default(),
+            waiters: Arc::default(),
+        }));
         if let Some(letters) = letters {
             // It does not keep the server: it ends with the shards.
             let weak = Arc::downgrade(&desk.0);
@@ -58,39 +123,127 @@ impl ManagementHandle {
         }
     }
 
-    /// Does what is asked. What takes long is done without the manager, while others are served.
+    /// Does what is asked. A change that takes long is a job, which goes on when this has been answered.
     pub fn handle(&self, by: &Asker, request: Request) -> Response {
-        tracing::info!("management by {by:?}: {}", shortened(&format!("{request:?}"), LOGGED_MAX_BYTES));
-        let mut guard = self.lock();
-        let Some(manager) = guard.as_mut() else { return stopping() };
-        let slow = match manager.begin(request.clone()) {
-            Ok(Step::Slow(slow)) => slow,
-            Ok(Step::Done(answer)) => return manager.respond(by, &request, Ok(answer)),
-            Err(error) => return manager.respond(by, &request, Err(error)),
-        };
-        let _under_way = self.0.slow.read().unwrap_or_else(PoisonError::into_inner);
-        drop(guard);
-        let finished = slow.run();
-        match (self.lock().as_mut(), finished) {
-            (Some(manager), finished) => {
-                let result = manager.finish(finished);
-                manager.respond(by, &request, result)
+        if request.is_change() {
+            tracing::info!("management by {by}: {}", shortened(&format!("{request:?}"), LOGGED_MAX_BYTES));
+        }
+        match request {
+            // These never wait for a change.
+            Request::Status if self.is_managed() => Response::Done(Answer::Status(self.0.looker.load().status())),
+            Request::Jobs => Response::Done(Answer::Jobs(self.0.jobs.list())),
+            Request::Job { id, wait } => {
+                let (patience, _waiter) = self.patience(wait);
+                let job = self.0.jobs.wait(id, patience).ok_or(ManageError::NoJob(id));
+                response_of(job.map(Answer::Job))
             }
-            // The server is stopping, and waits for this.
-            (None, Finished::Flushed(result)) => response_of(result),
-            (None, Finished::Counted(..)) => stopping(),
+            Request::Start { request } if matches!(*request, Request::Start { .. }) => {
+                self.refuse(by, Refusal::new("request-invalid", "a start is begun with by itself"))
+            }
+            Request::Start { request } => self.serve(by, *request, false),
+            request => self.serve(by, request, true),
+        }
+    }
+
+    /// How long somebody may wait who wants to, and what shows that.
+    fn patience(&self, wants_to_wait: bool) -> (Duration, Option<Arc<()>>) {
+        let may_wait = wants_to_wait && Arc::strong_count(&self.0.waiters) <= WAITERS_MAX;
+        if may_wait { (PATIENCE, Some(Arc::clone(&self.0.waiters))) } else { (Duration::ZERO, None) }
+    }
+
+    /// Does what is asked; the end of a change that takes long may be waited for.
+    fn serve(&self, by: &Asker, request: Request, wants_to_wait: bool) -> Response {
+        let rest = match self.go_on(by, &request, |manager| manager.begin(request.clone())) {
+            Ok(response) => return response,
+            Err(rest) => rest,
+        };
+        if !request.is_change() {
+            return self.finish(by, &request, rest, None);
+        }
+        let job = match self.0.jobs.begin(by, &request, &rest.slow.what) {
+            Ok(job) => job,
+            Err(refusal) => return self.refuse(by, refusal),
+        };
+        let (desk, by, id) = (self.clone(), by.clone(), job.id());
+        let work = move || desk.finish(&by, &request, rest, Some(job));
+        if let Err(error) = thread::Builder::new().name("job".into()).spawn(work) {
+            return Response::Refused(no_thread(&error));
+        }
+        let (patience, _waiter) = self.patience(wants_to_wait);
+        self.0.jobs.response(id, patience).unwrap_or_else(stopping)
+    }
+
+    /// Goes on with a request as far as that takes no time: its response, or what is left of it.
+    fn go_on(
+        &self,
+        by: &Asker,
+        request: &Request,
+        step: impl FnOnce(&mut Manager) -> Result<Step, ManageError>,
+    ) -> Result<Response, Rest> {
+        let mut guard = self.lock();
+        let Some(manager) = guard.as_mut() else { return Ok(stopping()) };
+        let result = match step(manager) {
+            Ok(Step::Slow(slow)) => {
+                let awaited = slow.is_awaited.then(|| self.0.awaited.begin());
+                self.publish(manager, request);
+                return Err(Rest { slow, _awaited: awaited });
+            }
+            Ok(Step::Done(answer)) => Ok(answer),
+            Err(error) => Err(error),
+        };
+        self.publish(manager, request);
+        Ok(manager.respond(by, request, result))
+    }
+
+    /// Does what is left of a request.
+    fn finish(&self, by: &Asker, request: &Request, mut rest: Rest, job: Option<Job>) -> Response {
+        let response = loop {
+            job.iter().for_each(|job| job.set_progress(&rest.slow.what));
+            let Rest { slow, _awaited } = rest;
+            let next = match slow.run() {
+                Next::Over(result) => break self.respond(by, request, result),
+                Next::Then(then) => self.go_on(by, request, then),
+            };
+            match next {
+                Ok(response) => break response,
+                Err(left) => rest = left,
+            }
+        };
+        if let Some(job) = job {
+            job.end(response.clone());
+        }
+        response
+    }
+
+    /// The response to what is over; also while the server ends, which waits for this.
+    fn respond(&self, by: &Asker, request: &Request, result: Result<Answer, ManageError>) -> Response {
+        match self.lock().as_mut() {
+            Some(manager) => manager.respond(by, request, result),
+            None => response_of(result),
+        }
+    }
+
+    /// Shows those who only look what has changed.
+    fn publish(&self, manager: &Manager, request: &Request) {
+        if request.is_change() {
+            self.0.looker.store(Arc::new(manager.looker()));
         }
     }
 
     /// Refuses what is no request, or what somebody may not ask.
     fn refuse(&self, by: &Asker, refusal: Refusal) -> Response {
-        self.with(|manager| manager.refuse(by, refusal))
+        self.lock().as_mut().map_or_else(stopping, |manager| manager.refuse(by, refusal))
     }
 
     fn note_offence(&self, by: &Asker, offence: &dyn Display, is_proven: bool, count: u64) {
         if let Some(manager) = self.lock().as_mut() {
             manager.note_offence(by, offence, is_proven, count);
         }
+    }
+
+    fn is_managed(&self) -> bool {
+        // Somebody who just changes something has it.
+        self.0.manager.try_lock().map_or(true, |manager| manager.is_some())
     }
 
     /// Whether all of the server still runs.
@@ -104,12 +257,8 @@ impl ManagementHandle {
     pub fn end(&self) -> Option<Server> {
         let manager = self.lock().take();
         // What was written to volumes that are just being removed becomes stable first.
-        drop(self.0.slow.write().unwrap_or_else(PoisonError::into_inner));
+        self.0.awaited.wait();
         manager.map(Manager::into_target)
-    }
-
-    fn with(&self, serve: impl FnOnce(&mut Manager) -> Response) -> Response {
-        self.lock().as_mut().map_or_else(stopping, serve)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Manager>> {
@@ -118,7 +267,16 @@ impl ManagementHandle {
 }
 
 impl Desk {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Manager>> {
+    /// Does something with the manager, and shows what has changed; nothing when the server ends.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Manager) -> T) -> Option<T> {
+        let mut guard = self.lock();
+        let manager = guard.as_mut()?;
+        let done = work(manager);
+        self.looker.store(Arc::new(manager.looker()));
+        Some(done)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Manager>> {
         // A request that has panicked has told so; the next one sees what is there.
         self.manager.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,7 +291,11 @@ fn stopping() -> Response {
     Response::Refused(Refusal::new("stopping", "the server is stopping"))
 }
 
-/// Does what clients ask in band, one after the other, but for what waits for a store.
+fn no_thread(error: &std::io::Error) -> Refusal {
+    Refusal::new("busy", format!("the system has no thread for that: {error}"))
+}
+
+/// Does what clients ask in band: each request on a thread of its own, so that none waits for another.
 fn work(letters: &Letters, desk: &Weak<Desk>) {
     while let Some(letter) = letters.next() {
         let Some(desk) = desk.upgrade().map(ManagementHandle) else { return };
@@ -149,18 +311,23 @@ fn work(letters: &Letters, desk: &Weak<Desk>) {
                 let answer = move |response: Response| {
                     home.send(ShardMessage::Administered(request, response.to_json(room_bytes)));
                 };
-                match request_of(&json) {
-                    // There are no more of these than commands that clients may have under way.
-                    Ok(removal @ Request::RemoveVolume { .. }) => {
-                        let work = move || answer(desk.handle(&by, removal));
-                        if let Err(error) = thread::Builder::new().name("management".into()).spawn(work) {
-                            tracing::error!("a volume cannot be removed: the system has no thread for that: {error}");
-                        }
-                    }
-                    Ok(request) => answer(desk.handle(&by, request)),
-                    Err(refusal) => answer(desk.refuse(&by, refusal)),
+                let refuse = answer.clone();
+                if Arc::strong_count(&desk.0.workers) > WORKERS_MAX {
+                    refuse(Response::Refused(Refusal::new("busy", "too many requests are being done: ask again")));
+                    continue;
+                }
+                let worker = Arc::clone(&desk.0.workers);
+                let work = move || {
+                    let _worker = worker;
+                    answer(desk.handle_json(&by, &json));
+                };
+                if let Err(error) = thread::Builder::new().name("management".into()).spawn(work) {
+                    refuse(Response::Refused(no_thread(&error)));
                 }
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

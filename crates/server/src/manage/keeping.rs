@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::{Arc, Mutex};
 
 use sanwire_core::Lun;
 use sanwire_store::VolumeSpec;
 
+use super::busy::Busy;
 use super::{Answer, AuditLog, ManageError, Manager, Source};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::error::StartError;
@@ -58,9 +60,21 @@ impl Manager {
         let volumes = wanted.volumes.into_iter().filter(|volume| !is_missing(volume)).collect();
         let access_states = kept.access_states.clone();
         let kept = Keeping { configured, file, changes: kept, missing, access_states, pending: BTreeMap::new() };
-        let revision = 1;
-        let mut manager =
-            Manager { target, name, volumes, allow, protection, has_password, kept, source, audit, revision };
+        let source = Arc::new(Mutex::new(source));
+        let mut manager = Manager {
+            target,
+            name,
+            volumes,
+            allow,
+            protection,
+            has_password,
+            kept,
+            source,
+            busy: Busy::default(),
+            jobs: Arc::default(),
+            audit,
+            revision: 1,
+        };
         manager.restore_access_states();
         if let Err(error) = manager.drop_overridden(!notes.is_empty()) {
             tracing::warn!("{error}");
@@ -117,12 +131,12 @@ impl Manager {
 
     /// Whether a volume, or one that should be there, has this HyperSCSI number.
     pub(super) fn is_taken(&self, lun: Lun) -> bool {
-        self.target.units().get(lun).is_some() || self.is_missing(lun)
+        self.target.units().get(lun).is_some() || self.is_coming(lun)
     }
 
     /// Whether a volume that should be there, and is not, has this HyperSCSI number.
-    pub(super) fn is_missing(&self, lun: Lun) -> bool {
-        self.kept.missing.iter().any(|missing| missing.volume.lun == lun)
+    pub(super) fn is_coming(&self, lun: Lun) -> bool {
+        self.busy.has_lun(lun) || self.kept.missing.iter().any(|missing| missing.volume.lun == lun)
     }
 
     /// A target of this name as it is configured, without its units.

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use sanwire_core::Lun;
 use sanwire_scsi::IscsiName;
 
+use super::busy::Hold;
 use super::response::Answer;
+use super::slow::Step;
 use super::usage::Way;
 use super::{ManageError, Manager};
 use crate::config::VolumeConfig;
@@ -19,23 +21,33 @@ impl Manager {
         number: Option<u16>,
         target: Option<&str>,
         force: bool,
-    ) -> Result<Answer, ManageError> {
+    ) -> Result<Step, ManageError> {
+        let hold = self.busy.hold(name, "being mapped")?;
         let (served_as, _) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
         let lun = number.map(|number| Lun::new(number).ok_or(ManageError::Lun(number))).transpose()?;
         match (target, lun) {
-            (Some(target), lun) => self.map_to_target(name, target, lun, force),
-            (None, Some(lun)) => self.renumber(name, served_as, lun, force),
+            (Some(target), lun) => self.map_to_target(name, target, lun, (force, hold)),
+            (None, Some(lun)) => self.renumber(name, (served_as, lun), force, hold),
             (None, None) => Err(ManageError::Where(name.to_owned())),
         }
     }
 
-    fn renumber(&mut self, name: &str, from: Lun, to: Lun, force: bool) -> Result<Answer, ManageError> {
+    fn renumber(&mut self, name: &str, numbers: (Lun, Lun), force: bool, hold: Hold) -> Result<Step, ManageError> {
+        let (from, to) = numbers;
         if from == to {
-            return Ok(Answer::Changed(Vec::new()));
+            return Ok(Step::Done(Answer::Changed(Vec::new())));
         }
-        if !force {
-            self.check_unused(name, Way::HyperScsi)?;
+        if force {
+            return self.renumber_now(name, from, to).map(Step::Done);
         }
+        let volume = name.to_owned();
+        Ok(self.when_unused(name, Way::HyperScsi, move |manager| {
+            let _hold = hold;
+            manager.renumber_now(&volume, from, to).map(Step::Done)
+        }))
+    }
+
+    fn renumber_now(&mut self, name: &str, from: Lun, to: Lun) -> Result<Answer, ManageError> {
         let taken = |()| ManageError::LunTaken { lun: to, place: "the server".into() };
         if self.is_taken(to) {
             return Err(taken(()));
@@ -55,11 +67,25 @@ impl Manager {
         volume: &str,
         target: &str,
         lun: Option<Lun>,
-        force: bool,
-    ) -> Result<Answer, ManageError> {
+        (force, hold): (bool, Hold),
+    ) -> Result<Step, ManageError> {
         let target: IscsiName = target.parse().map_err(|_| ManageError::TargetName(target.to_owned()))?;
+        let mapped = self.mapped(volume, &target, lun)?;
+        if force || !mapped.is_moved {
+            return self.map_now(volume, &target, mapped).map(Step::Done);
+        }
+        let (volume, way) = (volume.to_owned(), Way::Target(target.to_string()));
+        Ok(self.when_unused(&volume.clone(), way, move |manager| {
+            let _hold = hold;
+            let mapped = manager.mapped(&volume, &target, lun)?;
+            manager.map_now(&volume, &target, mapped).map(Step::Done)
+        }))
+    }
+
+    /// The targets, of which one has this volume too, as its next unit when no number is said.
+    fn mapped(&self, volume: &str, target: &IscsiName, lun: Option<Lun>) -> Result<Mapped, ManageError> {
         let mut exports = self.target.exports();
-        let at = match exports.iter().position(|export| export.name == target) {
+        let at = match exports.iter().position(|export| export.name == *target) {
             Some(at) => at,
             None => {
                 exports.push(self.new_target(target.clone(), volume)?);
@@ -74,9 +100,11 @@ impl Manager {
         if units.insert(lun, volume.to_owned()).is_some() {
             return Err(ManageError::LunTaken { lun, place: target.to_string() });
         }
-        if is_moved && !force {
-            self.check_unused(volume, Way::Target(target.as_str()))?;
-        }
+        Ok(Mapped { exports, lun, is_moved })
+    }
+
+    fn map_now(&mut self, volume: &str, target: &IscsiName, mapped: Mapped) -> Result<Answer, ManageError> {
+        let Mapped { exports, lun, .. } = mapped;
         self.set_exports(exports)?;
         Ok(self.changed(format!("volume {volume} is logical unit {lun} of {target}")))
     }
@@ -104,21 +132,51 @@ impl Manager {
         Ok(TargetNodeConfig { name, units: BTreeMap::new(), ..like })
     }
 
-    pub(super) fn unmap_volume(&mut self, volume: &str, target: &str, force: bool) -> Result<Answer, ManageError> {
+    pub(super) fn unmap_volume(&mut self, volume: &str, target: &str, force: bool) -> Result<Step, ManageError> {
+        let hold = self.busy.hold(volume, "being unmapped")?;
         let name: Option<IscsiName> = target.parse().ok();
+        let name = name.ok_or_else(|| ManageError::NoTarget(target.to_owned()))?;
+        let exports = self.unmapped(volume, &name)?;
+        if force {
+            return self.unmap_now(volume, &name, exports).map(Step::Done);
+        }
+        let (volume, way) = (volume.to_owned(), Way::Target(name.to_string()));
+        Ok(self.when_unused(&volume.clone(), way, move |manager| {
+            let _hold = hold;
+            let exports = manager.unmapped(&volume, &name)?;
+            manager.unmap_now(&volume, &name, exports).map(Step::Done)
+        }))
+    }
+
+    /// The targets, of which one has this volume no longer.
+    fn unmapped(&self, volume: &str, target: &IscsiName) -> Result<Vec<TargetNodeConfig>, ManageError> {
         let mut exports = self.target.exports();
-        let export = exports.iter_mut().find(|export| Some(&export.name) == name.as_ref());
-        let export = export.ok_or_else(|| ManageError::NoTarget(target.to_owned()))?;
+        let export = exports.iter_mut().find(|export| export.name == *target);
+        let export = export.ok_or_else(|| ManageError::NoTarget(target.to_string()))?;
         let before = export.units.len();
         export.units.retain(|_, mapped| mapped != volume);
         if export.units.len() == before {
-            return Err(ManageError::NotThere { volume: volume.to_owned(), target: target.to_owned() });
-        }
-        if !force {
-            self.check_unused(volume, Way::Target(export.name.as_str()))?;
+            return Err(ManageError::NotThere { volume: volume.to_owned(), target: target.to_string() });
         }
         exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
+        Ok(exports)
+    }
+
+    fn unmap_now(
+        &mut self,
+        volume: &str,
+        target: &IscsiName,
+        exports: Vec<TargetNodeConfig>,
+    ) -> Result<Answer, ManageError> {
         self.set_exports(exports)?;
         Ok(self.changed(format!("volume {volume} is no logical unit of {target} any more")))
     }
+}
+
+/// The targets as they are to be when a volume is mapped.
+struct Mapped {
+    exports: Vec<TargetNodeConfig>,
+    lun: Lun,
+    /// Whether the volume was a unit of that target already.
+    is_moved: bool,
 }

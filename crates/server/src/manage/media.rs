@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use sanwire_device::{LogicalUnit, MediumError};
+use sanwire_store::{Store, VolumeSpec};
 
+use super::slow::Step;
 use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
 use crate::error::StartError;
@@ -11,22 +13,39 @@ use crate::error::StartError;
 impl Manager {
     /// Takes the medium of a volume out; who has locked it is asked to let go, or not asked.
     pub(super) fn eject_volume(&self, name: &str, force: bool) -> Result<Answer, ManageError> {
+        let _hold = self.busy.hold(name, "being ejected")?;
         self.unit(name)?.eject(force).map_err(medium_error(name))?;
         Ok(Answer::Changed(vec![format!("the medium of {name} is out")]))
     }
 
     /// Puts another medium into a volume, or the one back that was taken out.
-    pub(super) fn load_volume(&mut self, name: &str, store: Option<&str>) -> Result<Answer, ManageError> {
+    pub(super) fn load_volume(&mut self, name: &str, store: Option<&str>) -> Result<Step, ManageError> {
+        let hold = self.busy.hold(name, "getting another medium")?;
         let unit = self.unit(name)?;
         let Some(store) = store else {
             unit.load(None).map_err(medium_error(name))?;
-            return Ok(Answer::Changed(vec![format!("the medium of {name} is in")]));
+            return Ok(Step::Done(Answer::Changed(vec![format!("the medium of {name} is in")])));
         };
         let volume = self.volumes.iter().find(|volume| *volume.spec.name == *name);
         let volume = volume.ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
         let spec = volume.spec.clone().with_disc(store)?.with_absolute_path();
-        let failed = |source| StartError::Store { volume: name.to_owned(), source };
-        let disc = spec.store.open().map_err(failed)?;
+        let opening = spec.clone();
+        let (name, store) = (name.to_owned(), store.to_owned());
+        Ok(Step::slow(
+            format!("opening {store}"),
+            move || opening.store.open(),
+            move |manager, opened| {
+                let _hold = hold;
+                let failed = |source| StartError::Store { volume: name.clone(), source };
+                let disc = opened.map_err(failed)?;
+                manager.load_disc(&name, &spec, disc)?;
+                Ok(Step::Done(manager.changed(format!("{store} is in {name}"))))
+            },
+        ))
+    }
+
+    fn load_disc(&mut self, name: &str, spec: &VolumeSpec, disc: Arc<dyn Store>) -> Result<(), ManageError> {
+        let unit = self.unit(name)?;
         // Nobody has looked at the other disc when it is not wanted.
         unit.check_medium(&disc).map_err(medium_error(name))?;
         let volumes = self.volumes_with(name, |volume| VolumeConfig { spec: spec.clone(), ..volume });
@@ -34,7 +53,7 @@ impl Manager {
         let changed = unit.eject(false).and_then(|()| unit.load(Some(disc)));
         changed.map_err(medium_error(name)).inspect_err(|_| self.keep_served())?;
         self.volumes = volumes;
-        Ok(self.changed(format!("{store} is in {name}")))
+        Ok(())
     }
 
     fn unit(&self, name: &str) -> Result<Arc<LogicalUnit>, ManageError> {

@@ -3,12 +3,15 @@
 
 mod access;
 mod audit;
+mod busy;
 mod clients;
 mod deviations;
 mod difference;
 mod error;
 mod handle;
+mod jobs;
 mod keeping;
+mod look;
 mod mapping;
 mod media;
 mod refusal;
@@ -23,9 +26,8 @@ mod statistics;
 mod usage;
 mod volumes;
 
-use std::collections::HashMap;
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnit;
@@ -33,8 +35,11 @@ use sanwire_device::LogicalUnit;
 pub use self::access::PortState;
 pub use self::audit::Asker;
 pub(crate) use self::audit::AuditLog;
+use self::busy::Busy;
 pub use self::error::ManageError;
 pub use self::handle::ManagementHandle;
+use self::jobs::Jobs;
+pub use self::jobs::{JobState, JobStatus};
 use self::keeping::Keeping;
 pub use self::refusal::Refusal;
 pub use self::request::Request;
@@ -42,9 +47,10 @@ pub use self::response::{
     Answer, ClientStatus, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics, Response,
     Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
-use self::slow::Step;
+use self::slow::{Next, Step};
 use crate::allow::AllowList;
-use crate::config::{Origin, ServerConfig, VolumeConfig};
+use crate::config::{ServerConfig, VolumeConfig};
+use crate::counting::Counted;
 use crate::server::Server;
 
 /// The longest request, in bytes of JSON.
@@ -66,7 +72,11 @@ pub struct Manager {
     /// Whether clients that have no secret of their own must know a password.
     has_password: bool,
     kept: Keeping,
-    source: Source,
+    source: Arc<Mutex<Source>>,
+    /// What requests under way have taken for themselves.
+    busy: Busy,
+    /// Changes that take long, or have taken long.
+    jobs: Arc<Jobs>,
     audit: Option<AuditLog>,
     /// Grows with each change.
     revision: u64,
@@ -83,6 +93,10 @@ impl Manager {
     #[must_use]
     pub fn into_target(self) -> Server {
         self.target
+    }
+
+    fn jobs(&self) -> &Arc<Jobs> {
+        &self.jobs
     }
 
     /// Does what is asked, and writes down who has changed what, or was refused.
@@ -126,71 +140,65 @@ impl Manager {
     /// # Errors
     /// [`ManageError`]; then nothing has changed, unless it says so.
     fn execute(&mut self, request: Request) -> Result<Answer, ManageError> {
-        match self.begin(request)? {
-            Step::Done(answer) => Ok(answer),
-            Step::Slow(slow) => self.finish(slow.run()),
+        let mut step = self.begin(request)?;
+        loop {
+            match step {
+                Step::Done(answer) => return Ok(answer),
+                Step::Slow(slow) => match slow.run() {
+                    Next::Over(result) => return result,
+                    Next::Then(then) => step = then(self)?,
+                },
+            }
         }
     }
 
-    fn execute_at_once(&mut self, request: Request) -> Result<Answer, ManageError> {
+    /// Does what is asked, as far as that takes no time.
+    ///
+    /// # Errors
+    /// [`ManageError`]; then nothing has changed.
+    fn begin(&mut self, request: Request) -> Result<Step, ManageError> {
+        let done = |answer| Ok(Step::Done(answer));
         match request {
-            Request::Status => Ok(Answer::Status(self.status())),
-            Request::Sessions => Ok(Answer::Sessions(self.target.sessions())),
             Request::AddVolume { volume, target, renew, adopt } => {
                 self.add_volume(volume.parse()?, target, volumes::acceptance(renew, adopt)?)
             }
-            Request::EjectVolume { name, force } => self.eject_volume(&name, force),
+            Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
             Request::LoadVolume { name, store } => self.load_volume(&name, store.as_deref()),
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
             Request::SetVolume { name, security } => self.secure_by_request(&name, &security),
             Request::MapVolume { name, lun, target, force } => self.map_volume(&name, lun, target.as_deref(), force),
             Request::UnmapVolume { name, target, force } => self.unmap_volume(&name, &target, force),
-            Request::Statistics | Request::Clients | Request::RemoveVolume { .. } => self.execute(request),
             Request::AddClient { id, settings, force } => self.add_client(&id, &settings, force),
             Request::SetClient { client, settings, force } => self.set_client(&client, &settings, force),
             Request::RemoveClient { client, force } => self.remove_client(&client, force),
             Request::ResetClient { client, force } => self.reset_client(&client, force),
-            Request::DropClient { client } => self.drop_client(&client),
-            Request::PauseClient { client } => self.pause_client(&client, true),
-            Request::ResumeClient { client } => self.pause_client(&client, false),
-            Request::SetAccessState { group, state, target } => self.set_access_state(group, state, target),
-            Request::Reload { dry_run: true, .. } => self.compare(),
+            Request::Reload { dry_run: true, .. } => Ok(self.compare()),
             Request::Reload { force, .. } => self.reload(force),
+            Request::Statistics => Ok(self.count(|manager, counted| Answer::Statistics(manager.statistics(&counted)))),
+            Request::Clients => Ok(self.count(|manager, counted| Answer::Clients(manager.clients(counted)))),
+            Request::Status => done(Answer::Status(self.looker().status())),
+            Request::Sessions => done(Answer::Sessions(self.target.sessions())),
+            Request::EjectVolume { name, force } => self.eject_volume(&name, force).map(Step::Done),
+            Request::DropClient { client } => self.drop_client(&client).map(Step::Done),
+            Request::PauseClient { client } => self.pause_client(&client, true).map(Step::Done),
+            Request::ResumeClient { client } => self.pause_client(&client, false).map(Step::Done),
+            Request::SetAccessState { group, state, target } => {
+                self.set_access_state(group, state, target).map(Step::Done)
+            }
+            Request::Jobs => done(Answer::Jobs(self.jobs.list())),
+            Request::Job { id, .. } => done(Answer::Job(self.jobs.status(id).ok_or(ManageError::NoJob(id))?)),
+            Request::Start { request } => self.begin(*request),
         }
     }
 
-    fn status(&self) -> Status {
-        let origins: HashMap<&str, Origin> =
-            self.volumes.iter().map(|volume| (&*volume.spec.name, volume.origin)).collect();
-        let volumes = self.target.units().iter().into_iter().map(|(lun, disk)| {
-            let geometry = disk.store().geometry();
-            VolumeStatus {
-                id: format!("{:032x}", u128::from_be_bytes(disk.identity().uuid())),
-                origin: origins.get(disk.identity().name()).copied().unwrap_or(Origin::Management),
-                name: disk.identity().name().to_owned(),
-                lun: lun.number(),
-                size_bytes: geometry.length_bytes,
-                block_bytes: geometry.block_bytes,
-                read_only: geometry.read_only,
-                waiting: disk.stalls().waiting(),
-                security: self.target.security(lun).to_string(),
-            }
-        });
-        let targets = self.target.exports().into_iter().map(|export| TargetStatus {
-            name: export.name.to_string(),
-            groups: self.target.portal_groups(&export.name).into_iter().map(GroupStatus::from).collect(),
-            units: export.units.into_iter().map(|(lun, volume)| (lun.number(), volume)).collect(),
-        });
-        Status {
-            name: self.name.clone(),
-            revision: self.revision,
-            deviations: self.deviations(),
-            missing: self.missing(),
-            wires: self.target.wires().iter().map(ToString::to_string).collect(),
-            volumes: volumes.collect(),
-            targets: targets.collect(),
-            groups: self.target.units().target_port_groups().into_iter().map(GroupStatus::from).collect(),
-        }
+    /// Asks the shards for what they have counted.
+    fn count(&self, answer: fn(&Manager, Vec<Counted>) -> Answer) -> Step {
+        let counter = self.target.counter();
+        Step::slow(
+            "counting",
+            move || counter.count(),
+            move |manager, counted| Ok(Step::Done(answer(manager, counted))),
+        )
     }
 
     fn find(&self, name: &str) -> Option<(Lun, Arc<LogicalUnit>)> {

@@ -1,15 +1,22 @@
 //! A configuration that is read again.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
 
+use sanwire_device::LogicalUnit;
 use sanwire_store::{Acceptance, VolumeSpec};
 
+use super::busy::Hold;
 use super::difference::{self, Difference};
-use super::volumes::Opened;
+use super::resizing::Resized;
+use super::slow::{FLUSH_TIMEOUT, Step};
+use super::volumes::{Attempt, ComingVolume, Opened};
 use super::{Answer, ManageError, Manager};
-use crate::config::{Origin, ServerConfig, VolumeConfig};
+use crate::config::{ServerConfig, VolumeConfig};
+use crate::counting::User;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::kept;
+use crate::removal::Removal;
 
 /// What a server is to be.
 struct Wanted {
@@ -25,9 +32,69 @@ struct Wanted {
     notes: Vec<String>,
 }
 
+/// What a reload has taken: no other one goes on meanwhile, and nothing else is done to its volumes.
+struct Holds {
+    reload: Hold,
+    volumes: Hold,
+}
+
+/// What is left of a reload when all is as it is to be.
+#[derive(Default)]
+struct Leftovers {
+    /// Volumes that are served no longer, and are being made stable.
+    removals: Vec<(String, Removal)>,
+    /// Volumes that are to be longer.
+    longer: Vec<(VolumeSpec, Arc<LogicalUnit>, u64)>,
+    /// What is to be said besides.
+    notes: Vec<String>,
+}
+
 impl Manager {
-    fn wanted(&self) -> Result<Wanted, ManageError> {
-        let configured = (self.source)().map_err(ManageError::Configuration)?;
+    /// Brings the server to what the configuration says now, with what was changed while it ran. Without `force` nothing is done
+    /// when that takes volumes away from sessions that use them.
+    pub(super) fn reload(&mut self, force: bool) -> Result<Step, ManageError> {
+        let hold = self.busy.hold_reload()?;
+        Ok(self.read_configuration(move |manager, configured| {
+            if force {
+                return manager.open_wanted(configured, hold);
+            }
+            let wanted = configured.clone();
+            manager.wanted(configured.clone()).config.terms().check()?;
+            let find = move |manager: &Manager, users: &[User]| manager.taken_by(&wanted, users);
+            Ok(Step::seen_twice(manager, find, move |manager, taken| {
+                if !taken.is_empty() {
+                    return Err(ManageError::TakesAway(taken.join(", ")));
+                }
+                manager.open_wanted(configured, hold)
+            }))
+        }))
+    }
+
+    /// Tells what a reload would do, and does nothing.
+    pub(super) fn compare(&self) -> Step {
+        self.read_configuration(move |manager, configured| {
+            manager.wanted(configured.clone()).config.terms().check()?;
+            let wanted = configured.clone();
+            let find = move |manager: &Manager, users: &[User]| manager.taken_by(&wanted, users);
+            Ok(Step::seen_twice(manager, find, move |manager, taken| {
+                Ok(Step::Done(Answer::Changed(manager.would(configured, taken))))
+            }))
+        })
+    }
+
+    /// Goes on with what file and command line say.
+    fn read_configuration(
+        &self,
+        then: impl FnOnce(&mut Manager, ServerConfig) -> Result<Step, ManageError> + Send + 'static,
+    ) -> Step {
+        let source = Arc::clone(&self.source);
+        let read = move || source.lock().unwrap_or_else(PoisonError::into_inner)();
+        Step::slow("reading the configuration", read, move |manager, configured| {
+            then(manager, configured.map_err(ManageError::Configuration)?)
+        })
+    }
+
+    fn wanted(&self, configured: ServerConfig) -> Wanted {
         let (mut config, notes) = kept::merge(&configured, &self.kept.changes);
         let is_missing =
             |wanted: &&VolumeConfig| self.kept.missing.iter().any(|missing| missing.volume.spec == wanted.spec);
@@ -35,95 +102,170 @@ impl Manager {
         let exports = config.exports.clone();
         config.volumes.retain(|volume| !is_missing(&volume));
         config.exports = without(&exports, &missing);
-        Ok(Wanted { configured, config, missing, exports, notes })
+        Wanted { configured, config, missing, exports, notes }
     }
 
-    /// Brings the server to what the configuration says now, with what was changed while it ran. Without `force` nothing is done
-    /// when that takes volumes away from sessions that use them.
-    pub(super) fn reload(&mut self, force: bool) -> Result<Answer, ManageError> {
-        let Wanted { configured, config: wanted, missing, exports, notes } = self.wanted()?;
-        let terms = wanted.terms();
-        terms.check()?;
+    /// What this configuration would take away from its users, a line for each.
+    fn taken_by(&self, configured: &ServerConfig, users: &[User]) -> Vec<String> {
+        let Wanted { config: wanted, .. } = self.wanted(configured.clone());
         let difference = Difference::between(&self.volumes, &wanted.volumes);
-        if !force {
-            let prospect = self.target.clients().foresee_terms(terms.clone());
-            let taken = self.taken_away(&difference, &prospect, &wanted.exports)?;
-            if !taken.is_empty() {
-                return Err(ManageError::TakesAway(taken.join(", ")));
-            }
+        let prospect = self.target.clients().foresee_terms(wanted.terms());
+        self.taken_away(users, &difference, &prospect, &wanted.exports)
+    }
+
+    /// Opens what is new in the configuration, and what could not be opened before.
+    fn open_wanted(&mut self, configured: ServerConfig, reload: Hold) -> Result<Step, ManageError> {
+        let Wanted { config: wanted, missing, .. } = self.wanted(configured.clone());
+        wanted.terms().check()?;
+        let difference = Difference::between(&self.volumes, &wanted.volumes);
+        let mut hold = self.busy.begin();
+        for name in difference.names().chain(missing.iter().map(|volume| &*volume.spec.name)) {
+            hold.add(name, "being reloaded")?;
         }
-        let (mut opened, mut changed) = self.open_wanted(difference.added)?;
-        let still_missing = self.open_missing(missing, &mut opened, &mut changed);
+        let (mut new, mut sought) = (Vec::new(), Vec::new());
+        for VolumeConfig { spec, origin, .. } in difference.added {
+            new.push(self.coming(spec, origin, &mut hold)?);
+        }
+        for volume in missing {
+            sought.push(self.coming_at(volume, &mut hold));
+        }
+        let opener = self.target.volume_opener();
+        let open = move || {
+            let open = |coming: ComingVolume| {
+                let opened = opener.open(&coming.volume, Acceptance::Known, coming.slot);
+                (coming, opened)
+            };
+            let mut attempts: Vec<Attempt> = Vec::new();
+            for coming in new {
+                attempts.push(open(coming));
+                if attempts.last().is_some_and(|(_, opened)| opened.is_err()) {
+                    return (attempts, Vec::new());
+                }
+            }
+            (attempts, sought.into_iter().map(open).collect())
+        };
+        let holds = Holds { reload, volumes: hold };
+        Ok(Step::slow("opening volumes", open, move |manager, (new, sought): (Vec<Attempt>, Vec<Attempt>)| {
+            manager.apply(configured, new, sought, holds)
+        }))
+    }
+
+    /// Puts the configuration in the place of the old one: all of it, or nothing when a `new` volume cannot be served. Those that were
+    /// `sought` again may still be missing.
+    fn apply(
+        &mut self,
+        configured: ServerConfig,
+        new: Vec<Attempt>,
+        sought: Vec<Attempt>,
+        holds: Holds,
+    ) -> Result<Step, ManageError> {
+        let Wanted { configured, config: wanted, exports, notes, .. } = self.wanted(configured);
+        let terms = wanted.terms();
+        let difference = Difference::between(&self.volumes, &wanted.volumes);
+        let (mut opened, mut changed) = self.put_all(new)?;
+        let still_missing = self.put_sought(sought, &mut opened, &mut changed);
         let exports = without(&exports, &still_missing);
         let before = self.target.exports();
         // What may pass in the clear from now on may have a target, and what has none any more need not.
         let (lowered, raised): (Vec<_>, Vec<_>) = difference.secured.iter().partition(|spec| self.is_lower(spec));
         if let Err(error) = self.target.set_exports_where(exports.clone(), &lowered) {
-            opened.into_iter().for_each(|volume| self.take_back(volume));
-            return Err(error.into());
+            return Ok(self.take_all_back(opened, error.into()));
         }
         self.restore_access_states();
         changed.extend(self.secure_all(&lowered));
         changed.extend(difference::of_exports(&before, &exports));
         changed.extend(self.configure_clients(terms)?);
+        let mut left = Leftovers::default();
         for name in difference.removed {
-            let closed = self.close_volume(&name);
-            changed.push(
-                closed
-                    .map_or_else(|unstable| unstable.to_string(), |()| format!("volume {name} is not served any more")),
-            );
+            left.removals.extend(self.begin_to_close(&name).map(|removal| (name, removal)));
         }
-        changed.extend(self.secure_all(&raised));
         for (name, spec, size_bytes) in difference.resized {
-            changed.extend(self.resize_configured(&name, &spec, size_bytes));
+            left.longer.extend(self.find(&name).map(|(_, disk)| (spec, disk, size_bytes)));
         }
-        changed.extend(difference.kept.iter().map(|spec| {
+        let unchanged = difference.kept.iter().map(|spec| {
             let name = &spec.name;
             format!("not changed: volume {name}: only its size and its security can be changed while it is served; remove and add it")
-        }));
-        changed.extend(notes);
+        });
+        left.notes = unchanged.chain(notes).collect();
         self.has_password = wanted.has_password();
         self.allow = wanted.allow;
         self.kept.missing.retain(|missing| still_missing.iter().any(|volume| volume.spec == missing.volume.spec));
         let kept = self.configured_anew(configured, &wanted.volumes, difference.kept);
-        changed.extend(kept.err().map(|error| match error {
-            ManageError::Keep { path, source } => format!(
-                "what ctl has changed cannot be kept beside this configuration in {}: {source}; see to that, and reload again",
-                path.display()
-            ),
-            error => error.to_string(),
-        }));
-        Ok(Answer::Changed(changed))
+        left.notes.extend(kept.err().map(not_kept));
+        let raised: Vec<VolumeSpec> = raised.into_iter().cloned().collect();
+        Ok(self.finish_reload(left, raised, changed, holds))
     }
 
-    /// Opens what is new in the configuration: all of it, or nothing.
-    fn open_wanted(&mut self, added: Vec<VolumeConfig>) -> Result<(Vec<Opened>, Vec<String>), ManageError> {
-        let (mut opened, mut lines) = (Vec::new(), Vec::new());
-        for VolumeConfig { spec, origin, .. } in added {
-            let name = spec.name.to_string();
-            match self.open_volume(spec, origin, Acceptance::Known) {
-                Ok(volume) => opened.push(volume),
-                Err(error) => {
-                    opened.into_iter().for_each(|volume| self.take_back(volume));
-                    return Err(error);
-                }
+    /// What of a reload takes long, and need not be waited for by others.
+    fn finish_reload(&self, left: Leftovers, raised: Vec<VolumeSpec>, changed: Vec<String>, holds: Holds) -> Step {
+        let told = raised.iter().filter(|spec| matches!(self.begin_to_secure(&spec.name, spec.security), Ok(true)));
+        let counter = (told.count() > 0).then(|| self.target.counter());
+        let Leftovers { removals, longer, notes } = left;
+        let work = move || {
+            // A shard that has counted has read its mail.
+            let _ = counter.map(|counter| counter.count());
+            let closed: Vec<_> =
+                removals.into_iter().map(|(name, removal)| (name, removal.wait(FLUSH_TIMEOUT))).collect();
+            let resize = |(spec, disk, size): (VolumeSpec, Arc<LogicalUnit>, u64)| (spec, Resized::of(&disk, size));
+            (closed, longer.into_iter().map(resize).collect::<Vec<_>>())
+        };
+        Step::slow_awaited("making volumes stable, and longer", work, move |manager, (closed, longer)| {
+            let Holds { reload: _reload, volumes: _volumes } = holds;
+            let mut changed = changed;
+            changed.extend(closed.into_iter().map(|(name, closed)| match closed {
+                Ok(()) => format!("volume {name} is not served any more"),
+                Err(source) => ManageError::Unstable { name, source }.to_string(),
+            }));
+            changed.extend(manager.secure_all(&raised.iter().collect::<Vec<_>>()));
+            for (spec, resized) in longer {
+                changed.extend(manager.resized_as_configured(&spec, resized));
             }
-            lines.push(format!("volume {name} is served"));
-        }
-        Ok((opened, lines))
+            changed.extend(notes);
+            let kept = manager.keep(&manager.volumes.clone(), &manager.target.exports());
+            let line = kept.err().map(not_kept).filter(|line| !changed.contains(line));
+            changed.extend(line);
+            Ok(Step::Done(Answer::Changed(changed)))
+        })
     }
 
-    /// Opens what could not be opened when the server started; gives what still cannot.
-    fn open_missing(
+    /// Serves what was opened: all of it, or nothing.
+    fn put_all(&mut self, attempts: Vec<Attempt>) -> Result<(Vec<Opened>, Vec<String>), ManageError> {
+        let is_whole = attempts.iter().all(|(_, opened)| opened.is_ok());
+        let (mut opened, mut lines, mut failure) = (Vec::new(), Vec::new(), None);
+        for (ComingVolume { volume, .. }, attempt) in attempts {
+            match attempt {
+                Ok(found) if is_whole && failure.is_none() => {
+                    lines.push(format!("volume {} is served", volume.spec.name));
+                    match self.put(volume, found) {
+                        Ok(volume) => opened.push(volume),
+                        Err(error) => failure = Some(error),
+                    }
+                }
+                Ok(found) => self.give_up_opened(&volume.spec, found),
+                Err(error) => failure = Some(error.into()),
+            }
+        }
+        match failure {
+            None => Ok((opened, lines)),
+            Some(error) => {
+                // Nothing was written to them.
+                opened.into_iter().for_each(|volume| drop(self.close_again(volume)));
+                Err(error)
+            }
+        }
+    }
+
+    /// Serves what could not be opened when the server started, and is there now; gives what still is not.
+    fn put_sought(
         &mut self,
-        missing: Vec<VolumeConfig>,
+        attempts: Vec<Attempt>,
         opened: &mut Vec<Opened>,
         lines: &mut Vec<String>,
     ) -> Vec<VolumeConfig> {
         let mut still_missing = Vec::new();
-        for volume in missing {
+        for (ComingVolume { volume, .. }, attempt) in attempts {
             let name = volume.spec.name.to_string();
-            match self.open_at(volume.clone(), Acceptance::Known) {
+            match attempt.map_err(ManageError::from).and_then(|found| self.put(volume.clone(), found)) {
                 Ok(found) => {
                     opened.push(found);
                     lines.push(format!("volume {name} is served"));
@@ -137,6 +279,13 @@ impl Manager {
         still_missing
     }
 
+    /// As if nothing had been opened, for this error.
+    fn take_all_back(&mut self, opened: Vec<Opened>, error: ManageError) -> Step {
+        let removals: Vec<Removal> = opened.into_iter().map(|volume| self.close_again(volume)).collect();
+        let wait = move || removals.into_iter().for_each(|removal| drop(removal.wait(FLUSH_TIMEOUT)));
+        Step::slow("closing what was opened", wait, move |_, ()| Err(error))
+    }
+
     /// From now on changes are those of this configuration.
     fn configured_anew(
         &mut self,
@@ -146,30 +295,35 @@ impl Manager {
     ) -> Result<(), ManageError> {
         self.kept.configured = configured;
         self.kept.pending = pending.into_iter().map(|spec| (spec.name.to_string(), spec)).collect();
-        let origins: BTreeMap<&str, Origin> = wanted.iter().map(|wanted| (&*wanted.spec.name, wanted.origin)).collect();
+        let wanted: BTreeMap<_, _> = wanted.iter().map(|volume| (&volume.spec.name, volume.origin)).collect();
         for volume in &mut self.volumes {
-            volume.origin = origins.get(&*volume.spec.name).copied().unwrap_or(volume.origin);
+            volume.origin = wanted.get(&volume.spec.name).copied().unwrap_or(volume.origin);
         }
         self.keep_targets(&self.target.exports())
     }
 
-    /// Tells what a reload would do, and does nothing.
-    pub(super) fn compare(&self) -> Result<Answer, ManageError> {
-        let Wanted { config: wanted, missing, notes, .. } = self.wanted()?;
-        let terms = wanted.terms();
-        terms.check()?;
+    /// What this configuration would change, a line for each thing.
+    fn would(&self, configured: ServerConfig, taken: Vec<String>) -> Vec<String> {
+        let Wanted { config: wanted, missing, notes, .. } = self.wanted(configured);
         let difference = Difference::between(&self.volumes, &wanted.volumes);
-        let before = self.target.exports();
-        let prospect = self.target.clients().foresee_terms(terms);
-        let taken = self.taken_away(&difference, &prospect, &wanted.exports)?;
+        let exports = difference::of_exports(&self.target.exports(), &wanted.exports);
         let mut lines: Vec<String> = difference.would().collect();
         lines.extend(missing.iter().map(|volume| format!("volume {} would be sought again", volume.spec.name)));
-        lines.extend(
-            difference::of_exports(&before, &wanted.exports).into_iter().map(|line| format!("would be: {line}")),
-        );
+        lines.extend(exports.into_iter().map(|line| format!("would be: {line}")));
         lines.extend(notes);
         lines.extend(taken.into_iter().map(|line| format!("{line}: a reload is refused without --force")));
-        Ok(Answer::Changed(lines))
+        lines
+    }
+}
+
+/// A reload that is done, but for that.
+fn not_kept(error: ManageError) -> String {
+    match error {
+        ManageError::Keep { path, source } => format!(
+            "what ctl has changed cannot be kept beside this configuration in {}: {source}; see to that, and reload again",
+            path.display()
+        ),
+        error => error.to_string(),
     }
 }
 

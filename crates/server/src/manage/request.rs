@@ -144,6 +144,21 @@ pub enum Request {
         /// Its id or name.
         client: String,
     },
+    /// The changes that take long, and those that have taken long.
+    Jobs,
+    /// One of them.
+    Job {
+        /// Its number.
+        id: u64,
+        /// Whether its end is waited for, for a while.
+        #[serde(default)]
+        wait: bool,
+    },
+    /// Begin with something, and answer with a job when it takes long.
+    Start {
+        /// What.
+        request: Box<Request>,
+    },
     /// What was counted since the server started.
     Statistics,
     /// Put the ports of an iSCSI portal group into another state. Initiators of the targets are told.
@@ -171,7 +186,11 @@ impl Request {
     /// Whether it changes anything, if it is done.
     #[must_use]
     pub fn is_change(&self) -> bool {
-        let is_look = matches!(self, Request::Reload { dry_run: true, .. });
-        !is_look && !matches!(self, Request::Status | Request::Sessions | Request::Clients | Request::Statistics)
+        use Request::{Clients, Job, Jobs, Reload, Sessions, Start, Statistics, Status};
+        match self {
+            Reload { dry_run, .. } => !dry_run,
+            Start { request } => request.is_change(),
+            _ => !matches!(self, Status | Sessions | Clients | Statistics | Jobs | Job { .. }),
+        }
     }
 }

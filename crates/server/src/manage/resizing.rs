@@ -3,15 +3,17 @@
 use sanwire_core::Size;
 use sanwire_device::LogicalUnit;
 use sanwire_store::kind::Place;
-use sanwire_store::{Capabilities, VolumeSpec};
+use sanwire_store::{Capabilities, ResizeError, VolumeSpec};
 
+use super::slow::Step;
 use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
 
 impl Manager {
     /// As somebody asks who may not know what the configuration says.
-    pub(super) fn resize_by_request(&mut self, name: &str, size: &str) -> Result<Answer, ManageError> {
+    pub(super) fn resize_by_request(&mut self, name: &str, size: &str) -> Result<Step, ManageError> {
         let size = size.parse::<Size>().map_err(|_| ManageError::Size(size.to_owned()))?;
+        let hold = self.busy.hold(name, "being resized")?;
         let (_, disk) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
         if !may_become(&disk, size.0) {
             // It says why not. Were that kept first, a crash in between would leave a volume that cannot be opened.
@@ -20,11 +22,21 @@ impl Manager {
         let volumes = self.volumes_with(name, |volume| with_size(&volume, size.0));
         // A file that was kept to be longer is made so when it is opened: nothing is lost between this and that.
         self.keep(&volumes, &self.target.exports())?;
-        let lines = self.resize_volume(name, size.0);
+        let resize = move || Resized::of(&disk, size.0);
+        let name = name.to_owned();
+        Ok(Step::slow(format!("making {name} longer"), resize, move |manager, resized| {
+            let _hold = hold;
+            manager.resized_by_request(&name, resized).map(Step::Done)
+        }))
+    }
+
+    fn resized_by_request(&mut self, name: &str, resized: Resized) -> Result<Answer, ManageError> {
+        let size_bytes = resized.after_bytes;
+        let lines = self.resized(name, resized);
         let mut lines = lines.inspect_err(|_| self.keep_served())?;
-        self.volumes = volumes;
+        self.volumes = self.volumes_with(name, |volume| with_size(&volume, size_bytes));
         let pending = self.kept.pending.get_mut(name).into_iter();
-        pending.for_each(|spec| *spec = spec.clone().with_size(size.0));
+        pending.for_each(|spec| *spec = spec.clone().with_size(size_bytes));
         let mut specs = self.volumes.iter().map(|volume| &volume.spec);
         if !lines.is_empty() && !self.is_kept() && specs.any(|spec| *spec.name == *name && must_have_size(spec)) {
             lines.push("if the configuration says its size, correct it: a file with another one is not served".into());
@@ -32,32 +44,47 @@ impl Manager {
         Ok(Answer::Changed(lines))
     }
 
-    /// What has changed, for people.
-    fn resize_volume(&mut self, name: &str, size_bytes: u64) -> Result<Vec<String>, ManageError> {
-        let (lun, disk) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
-        let before = disk.store().geometry().length_bytes;
-        if size_bytes == before {
+    /// Tells of another size; what has changed, for people.
+    fn resized(&self, name: &str, resized: Resized) -> Result<Vec<String>, ManageError> {
+        let Resized { before_bytes, after_bytes, result } = resized;
+        result.map_err(|source| ManageError::Resize { name: name.to_owned(), source })?;
+        if before_bytes == after_bytes {
             return Ok(Vec::new());
         }
-        let refused = |source| ManageError::Resize { name: name.to_owned(), source };
-        disk.resize(size_bytes).map_err(refused)?;
+        let (lun, _) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
         if let Some(volume) = self.volumes.iter().find(|volume| *volume.spec.name == *name) {
-            self.target.remember_length(&volume.spec, size_bytes);
+            self.target.remember_length(&volume.spec, after_bytes);
         }
         self.target.volume_resized(lun);
-        Ok(vec![format!("volume {name} has {} now, {} before", Size(size_bytes), Size(before))])
+        Ok(vec![format!("volume {name} has {} now, {} before", Size(after_bytes), Size(before_bytes))])
     }
 
     /// As the configuration says.
-    pub(super) fn resize_configured(&mut self, name: &str, spec: &VolumeSpec, size_bytes: u64) -> Vec<String> {
-        match self.resize_volume(name, size_bytes) {
+    pub(super) fn resized_as_configured(&mut self, spec: &VolumeSpec, resized: Resized) -> Vec<String> {
+        match self.resized(&spec.name, resized) {
             Ok(lines) => {
-                let resized = self.volumes.iter_mut().filter(|volume| *volume.spec.name == *name);
+                let resized = self.volumes.iter_mut().filter(|volume| volume.spec.name == spec.name);
                 resized.for_each(|volume| volume.spec = spec.clone());
                 lines
             }
             Err(error) => vec![format!("not changed: {error}")],
         }
+    }
+}
+
+/// What came of making a volume longer.
+pub(super) struct Resized {
+    before_bytes: u64,
+    after_bytes: u64,
+    result: Result<(), ResizeError>,
+}
+
+impl Resized {
+    /// Makes it so long, if it is not.
+    pub(super) fn of(disk: &LogicalUnit, size_bytes: u64) -> Resized {
+        let before_bytes = disk.store().geometry().length_bytes;
+        let result = if size_bytes == before_bytes { Ok(()) } else { disk.resize(size_bytes) };
+        Resized { before_bytes, after_bytes: size_bytes, result }
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::access::PortState;
+use super::jobs::JobStatus;
 use super::refusal::Refusal;
 use crate::config::Origin;
 use crate::front::hyperscsi::clients::ClientConfig;
@@ -66,6 +67,10 @@ pub enum Answer {
     Clients(Vec<ClientStatus>),
     /// To [`super::Request::Statistics`].
     Statistics(Statistics),
+    /// To [`super::Request::Jobs`].
+    Jobs(Vec<JobStatus>),
+    /// To [`super::Request::Job`], and to what takes longer than is waited for: it goes on.
+    Job(JobStatus),
     /// What has changed, one line for each thing.
     Changed(Vec<String>),
 }

@@ -1,21 +1,40 @@
 //! Other protection of volumes.
 
-use sanwire_core::{ParseProtectionError, Protection};
+use sanwire_core::{Lun, ParseProtectionError, Protection};
 use sanwire_store::VolumeSpec;
 
+use super::slow::Step;
 use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
 
 impl Manager {
     /// Guards a volume's packets otherwise from now on.
-    pub(super) fn secure_by_request(&mut self, name: &str, security: &str) -> Result<Answer, ManageError> {
+    pub(super) fn secure_by_request(&mut self, name: &str, security: &str) -> Result<Step, ManageError> {
         let security: Protection = security
             .parse()
             .map_err(|source: ParseProtectionError| ManageError::Security { name: name.to_owned(), source })?;
+        let hold = self.busy.hold(name, "being guarded otherwise")?;
         let with_level =
             |volume: VolumeConfig| VolumeConfig { spec: volume.spec.clone().with_security(Some(security)), ..volume };
         self.keep(&self.volumes_with(name, with_level), &self.target.exports())?;
-        let line = self.secure_volume(name, Some(security)).inspect_err(|_| self.keep_served())?;
+        let must_read = self.begin_to_secure(name, Some(security)).inspect_err(|_| self.keep_served())?;
+        if !must_read {
+            return self.secured_by_request(name, security).map(Step::Done);
+        }
+        let (counter, name) = (self.target.counter(), name.to_owned());
+        // A shard that has counted has read its mail.
+        Ok(Step::slow(
+            "telling all threads that serve",
+            move || drop(counter.count()),
+            move |manager, ()| {
+                let _hold = hold;
+                manager.secured_by_request(&name, security).map(Step::Done)
+            },
+        ))
+    }
+
+    fn secured_by_request(&mut self, name: &str, security: Protection) -> Result<Answer, ManageError> {
+        let line = self.finish_securing(name, Some(security)).inspect_err(|_| self.keep_served())?;
         let pending = self.kept.pending.get_mut(name).into_iter();
         pending.for_each(|spec| *spec = spec.clone().with_security(Some(security)));
         Ok(line.map_or(Answer::Changed(Vec::new()), |line| self.changed(line)))
@@ -32,24 +51,37 @@ impl Manager {
         specs.iter().filter_map(|spec| self.secure_configured(spec)).collect()
     }
 
-    /// As the configuration says.
+    /// As the configuration says, where less is demanded than before, or all shards know.
     fn secure_configured(&mut self, spec: &VolumeSpec) -> Option<String> {
-        match self.secure_volume(&spec.name, spec.security) {
+        match self.finish_securing(&spec.name, spec.security) {
             Ok(line) => line,
             Err(error) => Some(format!("not changed: volume {}: {error}", spec.name)),
         }
     }
 
+    /// Whether the shards have to read first that the volume demands more from now on.
+    pub(super) fn begin_to_secure(&self, name: &str, security: Option<Protection>) -> Result<bool, ManageError> {
+        let (lun, wanted) = self.secured(name, security)?;
+        Ok(self.target.begin_to_secure(lun, &wanted)?)
+    }
+
     /// What has changed, for people.
-    fn secure_volume(&mut self, name: &str, security: Option<Protection>) -> Result<Option<String>, ManageError> {
-        let missing = || ManageError::NoVolume(name.to_owned());
-        let (lun, _) = self.find(name).ok_or_else(missing)?;
-        let volume = self.volumes.iter_mut().find(|volume| *volume.spec.name == *name).ok_or_else(missing)?;
-        let wanted = volume.spec.clone().with_security(security);
+    fn finish_securing(&mut self, name: &str, security: Option<Protection>) -> Result<Option<String>, ManageError> {
+        let (lun, wanted) = self.secured(name, security)?;
+        self.target.finish_securing(lun, &wanted)?;
         let usual = self.protection;
-        let [before, after] = [&volume.spec, &wanted].map(|spec| spec.security.unwrap_or(usual));
-        self.target.secure_volume(lun, &wanted)?;
+        let level = |spec: &VolumeSpec| spec.security.unwrap_or(usual);
+        let Some(volume) = self.volumes.iter_mut().find(|volume| *volume.spec.name == *name) else { return Ok(None) };
+        let [before, after] = [&volume.spec, &wanted].map(level);
         volume.spec = wanted;
         Ok((before != after).then(|| format!("volume {name} is guarded by security {after} now, {before} before")))
+    }
+
+    /// A volume as it is to be, and its number.
+    fn secured(&self, name: &str, security: Option<Protection>) -> Result<(Lun, VolumeSpec), ManageError> {
+        let missing = || ManageError::NoVolume(name.to_owned());
+        let (lun, _) = self.find(name).ok_or_else(missing)?;
+        let volume = self.volumes.iter().find(|volume| *volume.spec.name == *name).ok_or_else(missing)?;
+        Ok((lun, volume.spec.clone().with_security(security)))
     }
 }

@@ -8,9 +8,11 @@ use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, VolumeSpec};
 
 use super::handle::Desk;
-use super::{ManageError, Manager};
+use super::slow::{Next, Step};
+use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
 use crate::kept;
+use crate::volumes::OpenVolume;
 
 /// How long after the start, or after a look that was in vain, they are sought; twice as long each time, up to the last.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -23,24 +25,47 @@ impl Manager {
         missing.filter(|spec| matches!(spec.store.backing.place(), Place::Elsewhere(_))).cloned().collect()
     }
 
-    /// Serves a volume that was missing, as if it had been there from the start.
-    pub(super) fn serve_missing(&mut self, name: &str) -> Result<(), ManageError> {
-        let missing = &self.kept.missing;
-        let Some(at) = missing.iter().position(|missing| *missing.volume.spec.name == *name) else { return Ok(()) };
+    /// Opens a volume that is missing, and serves it as if it had been there from the start.
+    fn seek(&self, name: &str) -> Result<Step, ManageError> {
+        let mut hold = self.busy.hold(name, "being sought")?;
+        let mut missing = self.kept.missing.iter().map(|missing| &missing.volume);
+        let Some(volume) = missing.find(|volume| *volume.spec.name == *name) else { return Ok(NOTHING) };
+        let coming = self.coming_at(volume.clone(), &mut hold);
+        let opener = self.target.volume_opener();
+        let open = move || {
+            let opened = opener.open(&coming.volume, Acceptance::Known, coming.slot);
+            (coming, opened)
+        };
+        Ok(Step::slow(format!("opening the store of {name}"), open, move |manager, (coming, opened)| {
+            let _hold = hold;
+            manager.serve_missing(coming.volume, opened?)
+        }))
+    }
+
+    /// Serves a volume that was missing, and is open.
+    fn serve_missing(&mut self, volume: VolumeConfig, opened: OpenVolume) -> Result<Step, ManageError> {
+        let (name, missing) = (volume.spec.name.clone(), &self.kept.missing);
+        let Some(at) = missing.iter().position(|missing| missing.volume.spec == volume.spec) else {
+            self.give_up_opened(&volume.spec, opened);
+            return Ok(NOTHING);
+        };
         let mut others: Vec<VolumeConfig> = missing.iter().map(|missing| missing.volume.clone()).collect();
-        let opened = self.open_at(others.remove(at), Acceptance::Known)?;
+        others.remove(at);
+        let opened = self.put(volume, opened)?;
         let (wanted, _) = kept::merge(&self.kept.configured, &self.kept.changes);
         if let Err(error) = self.target.set_exports(super::reload::without(&wanted.exports, &others)) {
-            self.take_back(opened);
-            return Err(error.into());
+            return Ok(self.take_back(opened, error.into()));
         }
         self.restore_access_states();
         self.kept.missing.remove(at);
         self.revision += 1;
         tracing::info!("volume {name} is served: its store is there");
-        Ok(())
+        Ok(NOTHING)
     }
 }
+
+/// Nobody is told.
+const NOTHING: Step = Step::Done(Answer::Changed(Vec::new()));
 
 /// Seeks until nothing is missing, or the server ends.
 pub(super) fn seek(desk: &Weak<Desk>) {
@@ -48,30 +73,35 @@ pub(super) fn seek(desk: &Weak<Desk>) {
     loop {
         thread::sleep(pause);
         pause = (2 * pause).min(PAUSE_MAX);
-        let with = |work: &mut dyn FnMut(&mut Manager)| {
-            let desk = desk.upgrade()?;
-            desk.lock().as_mut().map(work)
-        };
-        let mut sought = Vec::new();
-        if with(&mut |manager| sought = manager.sought()).is_none() || sought.is_empty() {
+        let sought = desk.upgrade().and_then(|desk| desk.with(|manager| manager.sought())).unwrap_or_default();
+        if sought.is_empty() {
             return;
         }
         for spec in sought {
-            // It is looked for without the manager, whom a server that does not answer would keep from others.
-            if let Err(error) = spec.store.open().map(drop) {
-                tracing::debug!("volume {}: {error}", spec.name);
-                continue;
-            }
-            let served = with(&mut |manager| {
-                if let Err(error) = manager.serve_missing(&spec.name) {
-                    tracing::warn!("volume {} is there, and not served: {error}", spec.name);
+            match seek_one(desk, &spec.name) {
+                None => return,
+                Some(Ok(())) => pause = PAUSE_FIRST,
+                Some(Err(error @ (ManageError::Open(_) | ManageError::Busy { .. }))) => {
+                    tracing::debug!("volume {}: {error}", spec.name);
                 }
-            });
-            if served.is_none() {
-                return;
+                Some(Err(error)) => tracing::warn!("volume {} is there, and not served: {error}", spec.name),
             }
-            pause = PAUSE_FIRST;
         }
+    }
+}
+
+/// Seeks one, without the manager, whom a server that does not answer would keep from others. `None` when the server ends.
+fn seek_one(desk: &Weak<Desk>, name: &str) -> Option<Result<(), ManageError>> {
+    let mut step = desk.upgrade()?.with(|manager| manager.seek(name))?;
+    loop {
+        step = match step {
+            Ok(Step::Done(_)) => return Some(Ok(())),
+            Err(error) => return Some(Err(error)),
+            Ok(Step::Slow(slow)) => match slow.run() {
+                Next::Over(result) => return Some(result.map(drop)),
+                Next::Then(then) => desk.upgrade()?.with(then)?,
+            },
+        };
     }
 }
 

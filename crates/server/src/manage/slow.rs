@@ -1,82 +1,122 @@
-//! The parts of requests that may take long: others are served meanwhile.
+//! Requests in steps: what may take long is done without the manager, while others are served.
 
+use std::thread;
 use std::time::Duration;
 
-use super::{Answer, ManageError, Manager, Request};
-use crate::counting::Counted;
+use super::busy::Hold;
+use super::usage::ENDING;
+use super::{Answer, ManageError, Manager};
+use crate::counting::User;
 use crate::removal::Removal;
-use crate::server::Counter;
 
-/// How long who removes a volume waits until all that was written to it is stable.
+/// How long a request waits at the most until all that was written to a volume that goes is stable.
 pub(super) const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How far a request is.
 pub(crate) enum Step {
     /// It is done.
     Done(Answer),
-    /// This is left, without the manager; then [`Manager::finish`].
+    /// This is left, without the manager.
     Slow(Slow),
 }
 
 /// What may take long.
-pub(crate) enum Slow {
-    /// To ask the shards for what they have counted.
-    Count(Counter, Asked),
-    /// To make stable what was written to a volume that is served no longer.
-    Flush { name: String, removal: Removal, answer: Answer },
+pub(crate) struct Slow {
+    /// What it is, for people: "opening the store of a".
+    pub(super) what: String,
+    /// Whether the server does not end before it.
+    pub(super) is_awaited: bool,
+    work: Box<dyn FnOnce() -> Next + Send>,
 }
 
-/// What is wanted of the counts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Asked {
-    Statistics,
-    Clients,
+/// How a request goes on after what took long.
+pub(crate) enum Next {
+    /// It is over.
+    Over(Result<Answer, ManageError>),
+    /// With the manager.
+    Then(Then),
 }
 
-/// What may take long, and is over.
-pub(crate) enum Finished {
-    Counted(Vec<Counted>, Asked),
-    Flushed(Result<Answer, ManageError>),
-}
+type Then = Box<dyn FnOnce(&mut Manager) -> Result<Step, ManageError>>;
+
+/// What is found among users that keeps a request from being done.
+type Find = Box<dyn Fn(&Manager, &[User]) -> Vec<String> + Send>;
 
 impl Slow {
     /// Does it.
-    pub(super) fn run(self) -> Finished {
-        match self {
-            Slow::Count(counter, asked) => Finished::Counted(counter.count(), asked),
-            Slow::Flush { name, removal, answer } => {
-                let flushed = removal.wait(FLUSH_TIMEOUT);
-                let unstable = |source| ManageError::Unstable { name, source };
-                Finished::Flushed(flushed.map(|()| answer).map_err(unstable))
-            }
-        }
+    pub(super) fn run(self) -> Next {
+        (self.work)()
     }
 }
 
-impl Manager {
-    /// Does what is asked, as far as that takes no time.
-    ///
-    /// # Errors
-    /// [`ManageError`]; then nothing has changed.
-    pub(super) fn begin(&mut self, request: Request) -> Result<Step, ManageError> {
-        let count = |manager: &Manager, asked| Ok(Step::Slow(Slow::Count(manager.target.counter(), asked)));
-        match request {
-            Request::Statistics => count(self, Asked::Statistics),
-            Request::Clients => count(self, Asked::Clients),
-            Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
-            request => self.execute_at_once(request).map(Step::Done),
+impl Step {
+    /// `work` is done without the manager, and with what it gives the request goes on.
+    pub(super) fn slow<T: 'static>(
+        what: impl Into<String>,
+        work: impl FnOnce() -> T + Send + 'static,
+        then: impl FnOnce(&mut Manager, T) -> Result<Step, ManageError> + Send + 'static,
+    ) -> Step {
+        let work = move || {
+            let done = work();
+            Next::Then(Box::new(move |manager| then(manager, done)))
+        };
+        Step::Slow(Slow { what: what.into(), is_awaited: false, work: Box::new(work) })
+    }
+
+    /// The same for what the server does not end before, as long as that takes.
+    pub(super) fn slow_awaited<T: 'static>(
+        what: impl Into<String>,
+        work: impl FnOnce() -> T + Send + 'static,
+        then: impl FnOnce(&mut Manager, T) -> Result<Step, ManageError> + Send + 'static,
+    ) -> Step {
+        match Step::slow(what, work, then) {
+            Step::Slow(slow) => Step::Slow(Slow { is_awaited: true, ..slow }),
+            done => done,
         }
     }
 
-    /// The answer, after what took long.
-    ///
-    /// # Errors
-    /// [`ManageError`].
-    pub(super) fn finish(&self, finished: Finished) -> Result<Answer, ManageError> {
-        match finished {
-            Finished::Counted(counted, Asked::Statistics) => Ok(Answer::Statistics(self.statistics(&counted))),
-            Finished::Counted(counted, Asked::Clients) => Ok(Answer::Clients(self.clients(counted))),
-            Finished::Flushed(result) => result,
-        }
+    /// Waits until what was written to a volume that is served no longer is stable, as does the end of the server.
+    pub(super) fn flush(name: String, removal: Removal, hold: Hold, answer: Result<Answer, ManageError>) -> Step {
+        let what = format!("making stable what was written to {name}");
+        let work = move || {
+            let _hold = hold;
+            let flushed = removal.wait(FLUSH_TIMEOUT);
+            let unstable = |source| ManageError::Unstable { name, source };
+            Next::Over(answer.and_then(|answer| flushed.map(|()| answer).map_err(unstable)))
+        };
+        Step::Slow(Slow { what, is_awaited: true, work: Box::new(work) })
     }
+
+    /// Goes on with what keeps a request from being done, as far as it is there twice: sessions that are just ending use nothing
+    /// any more.
+    pub(super) fn seen_twice(
+        manager: &Manager,
+        find: impl Fn(&Manager, &[User]) -> Vec<String> + Send + 'static,
+        then: impl FnOnce(&mut Manager, Vec<String>) -> Result<Step, ManageError> + Send + 'static,
+    ) -> Step {
+        seen(manager, Duration::ZERO, Box::new(find), move |manager, find, found| {
+            if found.is_empty() {
+                return then(manager, found);
+            }
+            Ok(seen(manager, ENDING, find, move |manager, _, found| then(manager, found)))
+        })
+    }
+}
+
+/// Goes on with what is found among those who use volumes after this time.
+fn seen(
+    manager: &Manager,
+    after: Duration,
+    find: Find,
+    then: impl FnOnce(&mut Manager, Find, Vec<String>) -> Result<Step, ManageError> + Send + 'static,
+) -> Step {
+    let counter = manager.target.counter();
+    let count = move || {
+        thread::sleep(after);
+        counter.count()
+    };
+    Step::slow("seeing who uses the volumes", count, move |manager, counted| {
+        let found = find(manager, &manager.users(counted)?);
+        then(manager, find, found)
+    })
 }

@@ -1,10 +1,16 @@
 //! Small servers for tests.
 
+use std::any::Any;
+use std::io::{self, Read};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::{env, fs, process};
 
 use sanwire_core::{Lun, Protection};
 use sanwire_io::file::EngineKind;
+use sanwire_store::kind::{self, Backing, Likeness, Place, StoreKind};
+use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, Written};
 
 use super::Manager;
 use crate::allow::AllowList;
@@ -56,6 +62,67 @@ pub(crate) fn any_port(wire: Wire) -> Wire {
     match wire.address() {
         Some(address) => wire.at((address.ip(), 0).into()),
         None => wire,
+    }
+}
+
+/// `silent:PATH`: a store that nobody answers about who opens it, as long as somebody listens at the path.
+struct SilentKind;
+
+#[derive(Debug)]
+struct SilentBacking(String);
+
+impl StoreKind for SilentKind {
+    fn words(&self) -> &'static [&'static str] {
+        &["silent"]
+    }
+
+    fn form(&self) -> &'static str {
+        "silent:PATH"
+    }
+
+    fn read(&self, written: &Written<'_>) -> Result<Arc<dyn Backing>, SpecError> {
+        Ok(Arc::new(SilentBacking(written.place().to_owned())))
+    }
+}
+
+impl Backing for SilentBacking {
+    fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
+        let heard = UnixStream::connect(&self.0).and_then(|mut stream| stream.read_to_end(&mut Vec::new()));
+        let source = heard.err().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+        Err(OpenError::Io { path: (&self.0).into(), action: "open", source })
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place::Elsewhere(&self.0)
+    }
+
+    fn compare(&self, other: &dyn Backing) -> Likeness {
+        let is_same = (other as &dyn Any).downcast_ref::<Self>().is_some_and(|other| other.0 == self.0);
+        if is_same { Likeness::Same } else { Likeness::Other }
+    }
+}
+
+/// What somebody listens at who is silent; stores that are opened there fail when it is dropped.
+pub(crate) struct Silent {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Silent {
+    pub(crate) fn new(kept: &Kept) -> Silent {
+        kind::register(&SilentKind);
+        let path = kept.directory.join("silent.sock");
+        Silent { listener: UnixListener::bind(&path).unwrap(), path }
+    }
+
+    pub(crate) fn volume(&self, name: &str) -> String {
+        format!("{name}=silent:{}", self.path.display())
+    }
+
+    /// Breaks off with all who wait.
+    pub(crate) fn give_up(self) {
+        drop(self.listener);
+        fs::remove_file(self.path).unwrap();
     }
 }
 

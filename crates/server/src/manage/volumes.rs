@@ -4,13 +4,16 @@ use sanwire_core::Protection;
 use sanwire_scsi::IscsiName;
 use sanwire_store::{Acceptance, VolumeSpec};
 
-use super::slow::{FLUSH_TIMEOUT, Slow, Step};
+use super::busy::Hold;
+use super::slow::Step;
 use super::usage::Way;
 use super::{Answer, ManageError, Manager};
 use crate::config::{Origin, VolumeConfig};
+use crate::error::StartError;
 use crate::free_number::free_lun;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::removal::Removal;
+use crate::volumes::OpenVolume;
 
 impl Manager {
     pub(super) fn add_volume(
@@ -18,28 +21,68 @@ impl Manager {
         spec: VolumeSpec,
         target: Option<String>,
         acceptance: Acceptance,
-    ) -> Result<Answer, ManageError> {
+    ) -> Result<Step, ManageError> {
         let name = spec.name.to_string();
+        let mut hold = self.busy.hold(&name, "being added")?;
         if self.find(&name).is_some() {
             return Err(ManageError::Taken(name));
         }
         if let Some(missing) = self.kept.missing.iter().find(|missing| *missing.volume.spec.name == *name) {
             return Err(ManageError::Missing { name, reason: missing.reason.clone() });
         }
+        // Nothing is opened for what is refused then.
+        self.place_of(&spec, target.as_deref())?;
+        let coming = self.coming(spec.with_absolute_path(), Origin::Management, &mut hold)?;
+        let opener = self.target.volume_opener();
+        let open = move || {
+            let opened = opener.open(&coming.volume, acceptance, coming.slot);
+            (coming, opened)
+        };
+        Ok(Step::slow(format!("opening the store of {name}"), open, move |manager, (coming, opened)| {
+            let _hold = hold;
+            manager.put_added(coming.volume, opened?, target.as_deref())
+        }))
+    }
+
+    /// Serves a volume that was opened to be added.
+    fn put_added(
+        &mut self,
+        volume: VolumeConfig,
+        opened: OpenVolume,
+        target: Option<&str>,
+    ) -> Result<Step, ManageError> {
+        let spec = volume.spec.clone();
+        let kept = self.place_of(&spec, target).and_then(|(place, exports)| {
+            let volumes: Vec<VolumeConfig> = self.volumes.iter().chain([&volume]).cloned().collect();
+            self.keep(&volumes, &exports).map(|()| (place, exports))
+        });
+        let (place, exports) = match kept {
+            Ok(kept) => kept,
+            Err(error) => {
+                self.give_up_opened(&spec, opened);
+                return Err(error);
+            }
+        };
+        let opened = self.put(volume, opened).inspect_err(|_| self.keep_served())?;
+        if let Err(error) = self.serve_targets(exports) {
+            return Ok(self.take_back(opened, error));
+        }
+        Ok(Step::Done(self.changed(format!("volume {} is served{place}", spec.name))))
+    }
+
+    /// Where a volume is to be besides its HyperSCSI number, for people, and the targets with it.
+    fn place_of(
+        &self,
+        spec: &VolumeSpec,
+        target: Option<&str>,
+    ) -> Result<(String, Vec<TargetNodeConfig>), ManageError> {
         let mut exports = self.target.exports();
         let place = match target {
-            Some(target) => add_unit(&mut exports, &target, &name)?,
-            None if self.is_protected(&spec) => String::new(),
-            None => self.own_target(&mut exports, &name),
+            Some(target) => add_unit(&mut exports, target, &spec.name)?,
+            None if self.is_protected(spec) => String::new(),
+            None => self.own_target(&mut exports, &spec.name),
         };
-        let opened = self.open_volume(spec.with_absolute_path(), Origin::Management, acceptance)?;
-        let kept = self.keep_targets(&exports);
-        if let Err(error) = kept.and_then(|()| self.serve_targets(exports)) {
-            self.take_back(opened);
-            self.keep_served();
-            return Err(error);
-        }
-        Ok(self.changed(format!("volume {name} is served{place}")))
+        Ok((place, exports))
     }
 
     /// Whether a volume must not pass in the clear, as it does over iSCSI.
@@ -74,12 +117,18 @@ impl Manager {
     }
 
     pub(super) fn remove_volume(&mut self, name: &str, force: bool) -> Result<Step, ManageError> {
+        let hold = self.busy.hold(name, "being removed")?;
         if self.find(name).is_none() {
             return self.remove_missing(name).map(Step::Done);
         }
-        if !force {
-            self.check_unused(name, Way::Any)?;
+        if force {
+            return self.remove_now(name, hold);
         }
+        let volume = name.to_owned();
+        Ok(self.when_unused(name, Way::Any, move |manager| manager.remove_now(&volume, hold)))
+    }
+
+    fn remove_now(&mut self, name: &str, hold: Hold) -> Result<Step, ManageError> {
         let mut exports = self.target.exports();
         for export in &mut exports {
             export.units.retain(|_, volume| volume != name);
@@ -94,7 +143,7 @@ impl Manager {
         }
         let answer = self.changed(format!("volume {name} is not served any more"));
         Ok(match self.begin_to_close(name) {
-            Some(removal) => Step::Slow(Slow::Flush { name: name.to_owned(), removal, answer }),
+            Some(removal) => Step::flush(name.to_owned(), removal, hold, Ok(answer)),
             None => Step::Done(answer),
         })
     }
@@ -111,45 +160,66 @@ impl Manager {
         Ok(self.changed(format!("volume {name}, which could not be opened, is not to be served any more")))
     }
 
-    /// Serves a volume over HyperSCSI, with the lowest number that is free.
-    pub(super) fn open_volume(
-        &mut self,
+    /// A volume that is to have the lowest number that is free.
+    pub(super) fn coming(
+        &self,
         spec: VolumeSpec,
         origin: Origin,
-        acceptance: Acceptance,
-    ) -> Result<Opened, ManageError> {
+        hold: &mut Hold,
+    ) -> Result<ComingVolume, ManageError> {
         let units = self.target.units().iter();
-        let lun = free_lun(units.iter().map(|(lun, _)| lun), |lun| self.is_missing(lun)).ok_or(ManageError::Full)?;
-        self.open_at(VolumeConfig { lun, spec, origin }, acceptance)
+        let lun = free_lun(units.iter().map(|(lun, _)| lun), |lun| self.is_coming(lun)).ok_or(ManageError::Full)?;
+        Ok(self.coming_at(VolumeConfig { lun, spec, origin }, hold))
     }
 
-    /// Serves a volume over HyperSCSI with its number, which is free.
-    pub(super) fn open_at(&mut self, volume: VolumeConfig, acceptance: Acceptance) -> Result<Opened, ManageError> {
-        let is_first = self.target.add_volume(&volume, acceptance)?;
+    /// A volume that is to have its number, which is free.
+    pub(super) fn coming_at(&self, volume: VolumeConfig, hold: &mut Hold) -> ComingVolume {
+        let slot = self.target.take_slot(|slot| self.busy.has_slot(slot));
+        hold.add_place(volume.lun, slot);
+        ComingVolume { volume, slot }
+    }
+
+    /// Serves a volume over HyperSCSI that is open.
+    pub(super) fn put(&mut self, volume: VolumeConfig, opened: OpenVolume) -> Result<Opened, ManageError> {
+        let OpenVolume { unit, is_first } = opened;
+        if let Err(error) = self.target.put_volume(&volume, unit) {
+            if is_first {
+                self.target.volume_opener().forget(&volume.spec);
+            }
+            return Err(error.into());
+        }
         self.volumes.push(volume.clone());
         Ok(Opened { spec: volume.spec, is_first })
     }
 
-    /// As if it had not been opened: who tries again later is not asked where the former volume is.
-    pub(super) fn take_back(&mut self, Opened { spec, is_first }: Opened) {
-        // Nothing was written to it.
-        let _ = self.close_volume(&spec.name);
+    /// As if a volume had not been opened that nobody has found: who tries again later is not asked where the former volume is.
+    pub(super) fn give_up_opened(&self, spec: &VolumeSpec, opened: OpenVolume) {
+        let OpenVolume { unit, is_first } = opened;
+        drop(unit);
         if is_first {
-            self.target.forget_volume(&spec);
+            self.target.volume_opener().forget(spec);
         }
     }
 
-    /// Serves a volume over HyperSCSI no longer; no target has it any more. All that was written to it is stable then.
-    ///
-    /// # Errors
-    /// [`ManageError::Unstable`] when it is not: the volume is gone all the same.
-    pub(super) fn close_volume(&mut self, name: &str) -> Result<(), ManageError> {
-        let unstable = |source| ManageError::Unstable { name: name.to_owned(), source };
-        self.begin_to_close(name).map_or(Ok(()), |removal| removal.wait(FLUSH_TIMEOUT)).map_err(unstable)
+    /// As if a volume had not been opened, for this error. Nothing is kept of it.
+    pub(super) fn take_back(&mut self, opened: Opened, error: ManageError) -> Step {
+        let removal = self.close_again(opened);
+        self.keep_served();
+        let hold = self.busy.begin();
+        Step::flush("what is not served after all".to_owned(), removal, hold, Err(error))
     }
 
-    /// Serves a volume over HyperSCSI no longer; what was written to it is being made stable.
-    fn begin_to_close(&mut self, name: &str) -> Option<Removal> {
+    /// Serves a volume no longer that was opened just now. Nothing was written to it.
+    pub(super) fn close_again(&mut self, Opened { spec, is_first }: Opened) -> Removal {
+        let removal = self.begin_to_close(&spec.name);
+        if is_first {
+            self.target.volume_opener().forget(&spec);
+        }
+        removal.unwrap_or_default()
+    }
+
+    /// Serves a volume over HyperSCSI no longer; no target has it any more. What was written to it is being made stable.
+    pub(super) fn begin_to_close(&mut self, name: &str) -> Option<Removal> {
         let lun = self.find(name).map(|(lun, _)| lun);
         let removal = lun.and_then(|lun| self.target.remove_volume(lun));
         self.volumes.retain(|volume| *volume.spec.name != *name);
@@ -157,6 +227,16 @@ impl Manager {
         removal
     }
 }
+
+/// A volume that is about to be opened.
+pub(super) struct ComingVolume {
+    pub(super) volume: VolumeConfig,
+    /// Its place among what is counted.
+    pub(super) slot: u16,
+}
+
+/// What came of that.
+pub(super) type Attempt = (ComingVolume, Result<OpenVolume, StartError>);
 
 /// A volume that was opened, and may have to be taken back.
 pub(super) struct Opened {

@@ -1,13 +1,14 @@
 //! Changes of a running server, and what it has counted.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Lun, Protection};
-use sanwire_device::{AddError, LogicalUnit, LogicalUnits};
+use sanwire_device::{AddError, LogicalUnit};
 use sanwire_scsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
 use sanwire_store::{Acceptance, VolumeSpec};
@@ -24,7 +25,7 @@ use crate::management_queue::Letters;
 use crate::messages::{Mailbox, ShardMessage};
 use crate::past_uses::Host;
 use crate::removal::Removal;
-use crate::volumes::{Opening, add_volume, forget_volume, remember_length};
+use crate::volumes::{OpenVolume, Opening, forget_volume, open_volume, put_among, remember_length};
 
 /// How long shards may take to tell what they have counted.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -86,19 +87,34 @@ impl Server {
     /// # Errors
     /// [`StartError`], as for a volume at the start; then nothing is remembered of it that was not before.
     pub fn add_volume(&self, volume: &VolumeConfig, acceptance: Acceptance) -> Result<bool, StartError> {
-        let slot = free_slot(&self.units);
-        self.post(|| ShardMessage::CountFromZero(slot));
-        self.levels.set(volume.lun, &volume.spec);
-        let opening = Opening { state: self.state_directory.as_deref(), acceptance, until: None };
-        let added = add_volume(&self.units, volume, &opening, slot);
-        let is_first = added.inspect_err(|_| self.levels.clear(volume.lun))?;
-        self.clients.follow_volumes(&[volume.lun]);
-        Ok(is_first)
+        let slot = self.take_slot(|_| false);
+        let OpenVolume { unit, is_first } = self.volume_opener().open(volume, acceptance, slot)?;
+        self.put_volume(volume, unit).map(|()| is_first)
     }
 
-    /// Forgets a volume that was added for the first time just now, and is not served after all.
-    pub(crate) fn forget_volume(&self, spec: &VolumeSpec) {
-        forget_volume(spec, self.state_directory.as_deref());
+    /// Who opens volumes, which may take long.
+    pub(crate) fn volume_opener(&self) -> VolumeOpener {
+        VolumeOpener { state: self.state_directory.clone() }
+    }
+
+    /// A place for a volume among what is counted: not one that some volume has, or that `is_taken`.
+    pub(crate) fn take_slot(&self, is_taken: impl Fn(u16) -> bool) -> u16 {
+        let taken: BTreeSet<u16> = self.units.iter().iter().map(|(_, disk)| disk.slot()).collect();
+        // There are as many as volumes at the most.
+        let slot = free_number(taken, is_taken).unwrap_or_default();
+        self.post(|| ShardMessage::CountFromZero(slot));
+        slot
+    }
+
+    /// Serves a volume over HyperSCSI that is open.
+    ///
+    /// # Errors
+    /// [`StartError::Volume`] when its number is taken.
+    pub(crate) fn put_volume(&self, volume: &VolumeConfig, unit: LogicalUnit) -> Result<(), StartError> {
+        self.levels.set(volume.lun, &volume.spec);
+        put_among(&self.units, volume, unit).inspect_err(|_| self.levels.clear(volume.lun))?;
+        self.clients.follow_volumes(&[volume.lun]);
+        Ok(())
     }
 
     /// Serves a volume no longer, over HyperSCSI; take it out of the iSCSI targets first. What its commands have begun goes on
@@ -146,24 +162,50 @@ impl Server {
     /// # Errors
     /// [`TargetNodeError::Protected`] when it also passes in the clear, over iSCSI; then nothing has changed.
     pub fn secure_volume(&self, lun: Lun, spec: &VolumeSpec) -> Result<(), TargetNodeError> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (before, after) = (self.levels.of(Some(lun)), self.levels.wanted(spec));
-        let exports = self.exports();
-        let in_the_clear = exports.iter().find(|export| export.units.values().any(|volume| *volume == *spec.name));
-        match in_the_clear {
-            Some(export) if after > Protection::Checksum => {
-                return Err(TargetNodeError::Protected { target: export.name.clone(), volume: spec.name.to_string() });
-            }
-            _ => {}
-        }
-        if after > before {
-            self.post(|| ShardMessage::DemandsMore(lun, before));
+        if self.begin_to_secure(lun, spec)? {
             // A shard that has counted has read its mail.
             self.count();
         }
+        self.finish_securing(lun, spec)
+    }
+
+    /// The first half of [`Server::secure_volume`]: tells the shards, when the volume will demand more, which have to read that before
+    /// the second half. Whether that is so.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn begin_to_secure(&self, lun: Lun, spec: &VolumeSpec) -> Result<bool, TargetNodeError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_out_of_the_clear(spec)?;
+        let (before, after) = (self.levels.of(Some(lun)), self.levels.wanted(spec));
+        if after > before {
+            self.post(|| ShardMessage::DemandsMore(lun, before));
+        }
+        Ok(after > before)
+    }
+
+    /// The second half.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn finish_securing(&self, lun: Lun, spec: &VolumeSpec) -> Result<(), TargetNodeError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_out_of_the_clear(spec)?;
         self.levels.set(lun, spec);
         self.terms_changed();
         Ok(())
+    }
+
+    /// Refuses to protect what also passes in the clear, over iSCSI.
+    fn check_out_of_the_clear(&self, spec: &VolumeSpec) -> Result<(), TargetNodeError> {
+        let exports = self.exports();
+        let in_the_clear = exports.iter().find(|export| export.units.values().any(|volume| *volume == *spec.name));
+        match in_the_clear {
+            Some(export) if self.levels.wanted(spec) > Protection::Checksum => {
+                Err(TargetNodeError::Protected { target: export.name.clone(), volume: spec.name.to_string() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Tells who uses a volume that its store has grown. `false` when there is none.
@@ -275,8 +317,29 @@ impl Counter {
     }
 }
 
-/// The lowest slot that no volume has; there are as many as volumes at the most.
-fn free_slot(units: &LogicalUnits) -> u16 {
-    let taken: BTreeSet<u16> = units.iter().iter().map(|(_, disk)| disk.slot()).collect();
-    free_number(taken, |_| false).unwrap_or_default()
+/// Who opens volumes.
+#[derive(Clone)]
+pub(crate) struct VolumeOpener {
+    state: Option<PathBuf>,
+}
+
+impl VolumeOpener {
+    /// Opens a volume, which may take long; `acceptance` says what is done when it is not what is remembered of it.
+    ///
+    /// # Errors
+    /// [`StartError`]; then nothing is remembered of it that was not before.
+    pub(crate) fn open(
+        &self,
+        volume: &VolumeConfig,
+        acceptance: Acceptance,
+        slot: u16,
+    ) -> Result<OpenVolume, StartError> {
+        let opening = Opening { state: self.state.as_deref(), acceptance, until: None };
+        open_volume(volume, &opening, slot)
+    }
+
+    /// Forgets a volume that was opened for the first time just now, and is not served after all.
+    pub(crate) fn forget(&self, spec: &VolumeSpec) {
+        forget_volume(spec, self.state.as_deref());
+    }
 }

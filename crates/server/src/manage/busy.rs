@@ -1,0 +1,113 @@
+//! What requests that are under way have taken for themselves: others are told, and do not wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sanwire_core::Lun;
+
+use super::ManageError;
+
+/// Who has taken what.
+#[derive(Clone, Default)]
+pub(super) struct Busy(Arc<Mutex<Taken>>);
+
+#[derive(Default)]
+struct Taken {
+    /// Volumes that are just being changed, with what is being done to them.
+    volumes: BTreeMap<String, &'static str>,
+    /// HyperSCSI numbers that volumes will have.
+    luns: BTreeSet<Lun>,
+    /// Places that volumes will have among what is counted.
+    slots: BTreeSet<u16>,
+    is_reloading: bool,
+}
+
+/// What one request has taken, as long as this lives.
+#[must_use]
+pub(super) struct Hold {
+    busy: Busy,
+    volumes: Vec<String>,
+    luns: Vec<Lun>,
+    slots: Vec<u16>,
+    is_reload: bool,
+}
+
+impl Busy {
+    /// Nothing is taken yet by a request that begins.
+    pub(super) fn begin(&self) -> Hold {
+        Hold { busy: self.clone(), volumes: Vec::new(), luns: Vec::new(), slots: Vec::new(), is_reload: false }
+    }
+
+    /// The same for one that changes this volume.
+    ///
+    /// # Errors
+    /// [`ManageError::Busy`] when another one does.
+    pub(super) fn hold(&self, volume: &str, what: &'static str) -> Result<Hold, ManageError> {
+        let mut hold = self.begin();
+        hold.add(volume, what)?;
+        Ok(hold)
+    }
+
+    /// The same for one that reads the configuration again.
+    ///
+    /// # Errors
+    /// [`ManageError::Reloading`] when another one does.
+    pub(super) fn hold_reload(&self) -> Result<Hold, ManageError> {
+        if std::mem::replace(&mut self.lock().is_reloading, true) {
+            return Err(ManageError::Reloading);
+        }
+        let mut hold = self.begin();
+        hold.is_reload = true;
+        Ok(hold)
+    }
+
+    pub(super) fn has_lun(&self, lun: Lun) -> bool {
+        self.lock().luns.contains(&lun)
+    }
+
+    pub(super) fn has_slot(&self, slot: u16) -> bool {
+        self.lock().slots.contains(&slot)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        // It is whole between any two changes.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hold {
+    /// Takes a volume too.
+    ///
+    /// # Errors
+    /// [`ManageError::Busy`] when another request has it.
+    pub(super) fn add(&mut self, volume: &str, what: &'static str) -> Result<(), ManageError> {
+        let mut taken = self.busy.lock();
+        if let Some(what) = taken.volumes.get(volume) {
+            return Err(ManageError::Busy { name: volume.to_owned(), what });
+        }
+        taken.volumes.insert(volume.to_owned(), what);
+        drop(taken);
+        self.volumes.push(volume.to_owned());
+        Ok(())
+    }
+
+    /// Takes the numbers of a volume that is to come.
+    pub(super) fn add_place(&mut self, lun: Lun, slot: u16) {
+        let mut taken = self.busy.lock();
+        taken.luns.insert(lun);
+        taken.slots.insert(slot);
+        drop(taken);
+        self.luns.push(lun);
+        self.slots.push(slot);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut taken = self.busy.lock();
+        taken.volumes.retain(|volume, _| !self.volumes.contains(volume));
+        taken.luns.retain(|lun| !self.luns.contains(lun));
+        taken.slots.retain(|slot| !self.slots.contains(slot));
+        taken.is_reloading &= !self.is_reload;
+    }
+}

@@ -1,0 +1,169 @@
+use std::thread;
+
+use super::super::testing::{Kept, Silent};
+use super::super::{JobState, JobStatus};
+use super::*;
+use crate::server::Server;
+
+const BY: Asker = Asker::Signal { signal: "test" };
+const RELOAD: Request = Request::Reload { force: false, dry_run: false };
+
+fn desk(kept: &Kept) -> ManagementHandle {
+    ManagementHandle::new(kept.start().unwrap())
+}
+
+fn end(desk: &ManagementHandle) {
+    desk.end().map(Server::stop).unwrap().unwrap();
+}
+
+fn add(volume: &str) -> Request {
+    Request::AddVolume { volume: volume.into(), target: None, renew: false, adopt: false }
+}
+
+fn remove(name: &str) -> Request {
+    Request::RemoveVolume { name: name.into(), force: false }
+}
+
+fn code(response: Response) -> String {
+    match response {
+        Response::Refused(refusal) => refusal.code.into(),
+        done => panic!("{done:?}"),
+    }
+}
+
+/// The newest job, once there is one that does this.
+fn job(desk: &ManagementHandle, progress: &str) -> JobStatus {
+    loop {
+        let Response::Done(Answer::Jobs(mut jobs)) = desk.handle(&BY, Request::Jobs) else { panic!("the jobs") };
+        match jobs.pop() {
+            Some(job) if job.progress.as_deref().is_some_and(|now| now.contains(progress)) => return job,
+            _ => thread::yield_now(),
+        }
+    }
+}
+
+/// Everything else that somebody may want meanwhile is done.
+fn serves_others(desk: &ManagementHandle) {
+    let (name, force) = ("a".to_owned(), false);
+    for request in [
+        Request::Status,
+        Request::Statistics,
+        Request::Clients,
+        Request::Sessions,
+        add("b=ram:1M"),
+        Request::ResizeVolume { name: name.clone(), size: "2M".into() },
+        Request::SetVolume { name: name.clone(), security: "hash".into() },
+        Request::MapVolume { name, lun: Some(9), target: None, force },
+        Request::AddClient { id: "a1".repeat(16), settings: Default::default(), force },
+        Request::ResetClient { client: "a1".repeat(16), force },
+        Request::Reload { force, dry_run: true },
+        remove("b"),
+    ] {
+        let shown = format!("{request:?}");
+        let response = desk.handle(&BY, request);
+        assert!(matches!(response, Response::Done(_)), "{shown}: {response:?}");
+    }
+}
+
+#[test]
+fn a_store_that_does_not_answer_keeps_no_other_request_waiting() {
+    let mut kept = Kept::new("silent", &[]);
+    kept.configured.push(format!("a=file:{},size=1M", kept.directory.join("a.img").display()));
+    let (silent, desk) = (Silent::new(&kept), desk(&kept));
+    // Volumes with a target of their own are not guarded.
+    let unmap = Request::UnmapVolume { name: "a".into(), target: "iqn.2026-11.org.sanwire:a".into(), force: false };
+    assert!(matches!(desk.handle(&BY, unmap), Response::Done(_)));
+    thread::scope(|scope| {
+        let (volume, handle) = (silent.volume("slow"), desk.clone());
+        let adding = scope.spawn(move || handle.handle(&BY, add(&volume)));
+        let job = job(&desk, "opening the store of slow");
+        assert_eq!((job.state, job.request["do"].as_str()), (JobState::Running, Some("add-volume")));
+        serves_others(&desk);
+        assert!(matches!(desk.handle(&BY, RELOAD), Response::Done(_)));
+        for request in [add("slow=ram:1M"), remove("slow")] {
+            assert_eq!(code(desk.handle(&BY, request)), "volume-busy");
+        }
+        assert!(!adding.is_finished());
+        silent.give_up();
+        assert_eq!(code(adding.join().unwrap()), "volume-not-opened");
+        let over = desk.handle(&BY, Request::Job { id: job.id, wait: true });
+        let Response::Done(Answer::Job(over)) = over else { panic!("{over:?}") };
+        assert_eq!((over.state, over.code.as_deref()), (JobState::Refused, Some("volume-not-opened")));
+    });
+    assert!(matches!(desk.handle(&BY, add("slow=ram:1M")), Response::Done(_)), "its name is free again");
+    end(&desk);
+}
+
+#[test]
+fn a_reload_that_waits_for_a_store_keeps_no_other_request_waiting() {
+    let mut kept = Kept::new("silent-reload", &["a=ram:1M"]);
+    let silent = Silent::new(&kept);
+    let before = kept.config();
+    kept.configured.push(silent.volume("slow"));
+    let after = kept.config();
+    let strip = |mut config: crate::ServerConfig| {
+        config.exports.clear();
+        config
+    };
+    let (before, after) = (strip(before), strip(after));
+    let desk = ManagementHandle::new(Manager::start(before, Box::new(move || Ok(after.clone()))).unwrap());
+    let Response::Done(Answer::Job(job)) = desk.handle(&BY, Request::Start { request: Box::new(RELOAD) }) else {
+        panic!("it takes long")
+    };
+    self::job(&desk, "opening volumes");
+    serves_others(&desk);
+    assert_eq!(code(desk.handle(&BY, RELOAD)), "reload-busy");
+    silent.give_up();
+    let over = desk.handle(&BY, Request::Job { id: job.id, wait: true });
+    let Response::Done(Answer::Job(over)) = over else { panic!("{over:?}") };
+    assert_eq!(over.code.as_deref(), Some("volume-not-opened"));
+    end(&desk);
+}
+
+#[test]
+fn a_server_ends_also_while_a_store_does_not_answer() {
+    let kept = Kept::new("silent-end", &["a=ram:1M"]);
+    let (silent, desk) = (Silent::new(&kept), desk(&kept));
+    let start = |request| Request::Start { request: Box::new(request) };
+    let started = desk.handle(&BY, start(add(&silent.volume("slow"))));
+    assert!(matches!(started, Response::Done(Answer::Job(_))), "{started:?}");
+    assert!(matches!(desk.handle(&BY, start(add("b=ram:1M"))), Response::Done(Answer::Changed(_) | Answer::Job(_))));
+    assert_eq!(code(desk.handle(&BY, start(start(Request::Jobs)))), "request-invalid");
+    end(&desk);
+    assert_eq!(code(desk.handle(&BY, Request::Status)), "stopping");
+    silent.give_up();
+}
+
+#[test]
+fn who_only_looks_never_waits_for_one_who_changes_something() {
+    let kept = Kept::new("looks", &["a=ram:1M"]);
+    let desk = desk(&kept);
+    let changing = desk.lock();
+    for request in [Request::Status, Request::Jobs] {
+        assert!(matches!(desk.handle(&BY, request), Response::Done(_)));
+    }
+    drop(changing);
+    end(&desk);
+}
+
+#[test]
+fn few_wait_for_what_takes_long_and_the_others_are_told_that_it_goes_on() {
+    let kept = Kept::new("waiters", &["a=ram:1M"]);
+    let (silent, desk) = (Silent::new(&kept), desk(&kept));
+    thread::scope(|scope| {
+        for number in 0..WAITERS_MAX {
+            let (volume, desk) = (silent.volume(&format!("slow{number}")), desk.clone());
+            scope.spawn(move || desk.handle(&BY, add(&volume)));
+        }
+        while Arc::strong_count(&desk.0.waiters) <= WAITERS_MAX {
+            thread::yield_now();
+        }
+        let told = desk.handle(&BY, add(&silent.volume("more")));
+        let Response::Done(Answer::Job(job)) = told else { panic!("{told:?}") };
+        let told = desk.handle(&BY, Request::Job { id: job.id, wait: true });
+        assert!(matches!(told, Response::Done(Answer::Job(JobStatus { state: JobState::Running, .. }))), "{told:?}");
+        assert_eq!(code(desk.handle(&BY, Request::Job { id: 999, wait: true })), "job-unknown");
+        silent.give_up();
+    });
+    end(&desk);
+}

@@ -1,0 +1,235 @@
+//! Changes that take long: each is a job, which others may look at and wait for while it goes on, and for a while after.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::audit::shown;
+use super::{Answer, Asker, Refusal, Request, Response};
+
+/// Jobs that go on at a time, at the most.
+const RUNNING_MAX: usize = 64;
+
+/// Jobs that are over and still told of.
+const OVER_MAX: usize = 64;
+
+/// A change that takes long.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// Its number: a later job has a higher one, until the server ends.
+    pub id: u64,
+    /// What was asked, without secrets.
+    pub request: Value,
+    /// Who has asked.
+    pub by: String,
+    /// How far it is.
+    pub state: JobState,
+    /// What it does now, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    /// When it began, as in RFC 3339.
+    pub begun: String,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// What it has changed, one line for each thing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
+    /// Why it was not done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// The same for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+/// How far a job is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobState {
+    /// It goes on.
+    Running,
+    /// It was done.
+    Done,
+    /// It was not.
+    Refused,
+}
+
+/// All of a server.
+#[derive(Default, Debug)]
+pub(super) struct Jobs {
+    table: Mutex<Table>,
+    changed: Condvar,
+}
+
+#[derive(Default, Debug)]
+struct Table {
+    jobs: BTreeMap<u64, Entry>,
+    last_id: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    status: JobStatus,
+    /// What its asker is answered, when it is over.
+    response: Option<Response>,
+}
+
+/// One that goes on. Dropping it without an end says that it has failed.
+pub(super) struct Job {
+    jobs: Arc<Jobs>,
+    id: u64,
+}
+
+impl Jobs {
+    /// Begins with one.
+    ///
+    /// # Errors
+    /// [`Refusal`] when too many go on.
+    pub(super) fn begin(self: &Arc<Self>, by: &Asker, request: &Request, progress: &str) -> Result<Job, Refusal> {
+        let mut table = self.lock();
+        let running = table.jobs.values().filter(|entry| entry.response.is_none()).count();
+        if running >= RUNNING_MAX {
+            return Err(Refusal::new("jobs-too-many", "too many changes are being made: see `sanwire ctl jobs`"));
+        }
+        table.last_id += 1;
+        let id = table.last_id;
+        let status = JobStatus {
+            id,
+            request: shown(request).unwrap_or_default(),
+            by: by.to_string(),
+            state: JobState::Running,
+            progress: Some(progress.to_owned()),
+            begun: now(),
+            ended: None,
+            changed: Vec::new(),
+            refused: None,
+            code: None,
+        };
+        table.jobs.insert(id, Entry { status, response: None });
+        Ok(Job { jobs: Arc::clone(self), id })
+    }
+
+    /// Those that are known, the oldest first.
+    pub(super) fn list(&self) -> Vec<JobStatus> {
+        self.lock().jobs.values().map(|entry| entry.status.clone()).collect()
+    }
+
+    pub(super) fn status(&self, id: u64) -> Option<JobStatus> {
+        self.lock().jobs.get(&id).map(|entry| entry.status.clone())
+    }
+
+    /// Waits until one is over, and for so long at the most; gives it as it is then.
+    pub(super) fn wait(&self, id: u64, patience: Duration) -> Option<JobStatus> {
+        let table = self.wait_for(id, patience);
+        table.jobs.get(&id).map(|entry| entry.status.clone())
+    }
+
+    /// What the asker of one is answered, who waits for so long at the most.
+    pub(super) fn response(&self, id: u64, patience: Duration) -> Option<Response> {
+        let table = self.wait_for(id, patience);
+        let entry = table.jobs.get(&id)?;
+        Some(entry.response.clone().unwrap_or_else(|| Response::Done(Answer::Job(entry.status.clone()))))
+    }
+
+    fn wait_for(&self, id: u64, patience: Duration) -> MutexGuard<'_, Table> {
+        let give_up_at = Instant::now() + patience;
+        let mut table = self.lock();
+        while table.jobs.get(&id).is_some_and(|entry| entry.response.is_none()) {
+            let left = give_up_at.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            table = self.changed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        table
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // It is whole between any two changes.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn end(&mut self, id: u64, response: Response) {
+        let Some(Entry { status, response: place }) = self.jobs.get_mut(&id) else { return };
+        status.progress = None;
+        status.ended = Some(now());
+        match &response {
+            Response::Done(Answer::Changed(lines)) => (status.state, status.changed) = (JobState::Done, lines.clone()),
+            Response::Done(_) => status.state = JobState::Done,
+            Response::Refused(Refusal { code, reason }) => {
+                status.state = JobState::Refused;
+                (status.refused, status.code) = (Some(reason.clone()), Some(code.to_string()));
+            }
+        }
+        *place = Some(response);
+        let over = self.jobs.iter().filter(|(_, entry)| entry.response.is_some());
+        let over: Vec<u64> = over.map(|(id, _)| *id).collect();
+        let forgotten = over.len().saturating_sub(OVER_MAX);
+        over.iter().take(forgotten).for_each(|id| drop(self.jobs.remove(id)));
+    }
+}
+
+impl Job {
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// It does something else now.
+    pub(super) fn set_progress(&self, progress: &str) {
+        if let Some(entry) = self.jobs.lock().jobs.get_mut(&self.id) {
+            entry.status.progress = Some(progress.to_owned());
+        }
+    }
+
+    /// It is over.
+    pub(super) fn end(self, response: Response) {
+        self.jobs.lock().end(self.id, response);
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let mut table = self.jobs.lock();
+        if table.jobs.get(&self.id).is_some_and(|entry| entry.response.is_none()) {
+            let reason = "it has failed, which is a defect of Sanwire: see the log, and please report it";
+            table.end(self.id, Response::Refused(Refusal::new("defect", reason)));
+        }
+        drop(table);
+        self.jobs.changed.notify_all();
+    }
+}
+
+fn now() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BY: Asker = Asker::Signal { signal: "test" };
+
+    #[test]
+    fn jobs_are_told_of_while_they_go_on_and_for_a_while_after() {
+        let jobs = Arc::<Jobs>::default();
+        let begin = || jobs.begin(&BY, &Request::Status, "thinking");
+        let running: Vec<Job> = std::iter::from_fn(|| begin().ok()).collect();
+        assert_eq!((running.len(), jobs.list().len()), (RUNNING_MAX, RUNNING_MAX));
+        assert_eq!(begin().map(|job| job.id()).unwrap_err().code, "jobs-too-many");
+        assert_eq!(jobs.wait(1, Duration::ZERO).unwrap().progress.as_deref(), Some("thinking"));
+        running.into_iter().for_each(|job| job.end(Response::Done(Answer::Changed(vec!["done".into()]))));
+        let first = jobs.status(1).unwrap();
+        assert_eq!((first.state, first.changed, first.progress), (JobState::Done, vec!["done".into()], None));
+        drop(begin().unwrap());
+        let failed = jobs.wait(RUNNING_MAX as u64 + 1, Duration::from_secs(60));
+        assert_eq!(failed.unwrap().code.as_deref(), Some("defect"), "nobody waits for ever for what has panicked");
+        assert_eq!((jobs.status(1), jobs.list().len()), (None, OVER_MAX));
+        assert_eq!(jobs.wait(1, Duration::ZERO), None);
+    }
+}

@@ -4,8 +4,7 @@
 //! volume is read.
 
 mod file;
-mod null;
-mod ram;
+mod sized;
 
 use std::any::Any;
 use std::fmt;
@@ -121,7 +120,7 @@ pub fn register(kind: &'static dyn StoreKind) {
 /// All kinds, in the order in which they are told to people.
 fn kinds() -> Vec<&'static dyn StoreKind> {
     let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
-    let first: [&dyn StoreKind; 3] = [&ram::RamKind, &null::NullKind, &file::FileKind];
+    let first: [&dyn StoreKind; 3] = [&sized::RAM, &sized::NULL, &file::FileKind];
     let last: &dyn StoreKind = &file::DeviceKind;
     first.into_iter().chain(added.iter().copied()).chain([last]).collect()
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
+use std::time::Duration;
 
 use libc::{c_uint, iovec, mmsghdr, msghdr};
 use sanwire_buffer::Packet;
@@ -11,7 +12,7 @@ use crate::port::PortCounters;
 use crate::{Clock, sys};
 
 /// How long one flush waits for room in the send buffer, at the most.
-const WAIT_FOR_ROOM_MS: u64 = 1;
+const WAIT_FOR_ROOM: Duration = Duration::from_millis(1);
 
 /// The message headers and buffer lists of one `sendmmsg`, allocated once.
 ///
@@ -146,8 +147,7 @@ unsafe fn send_some(socket: BorrowedFd<'_>, headers: &mut [mmsghdr]) -> io::Resu
 /// Waits for room until the deadline of this flush, which the first call sets.
 fn has_room(socket: BorrowedFd<'_>, deadline: &mut Option<sanwire_core::Instant>) -> bool {
     let now = Clock::new().now();
-    let wait = std::time::Duration::from_millis(WAIT_FOR_ROOM_MS);
-    now < *deadline.get_or_insert(now + wait) && sys::wait_writable(socket, WAIT_FOR_ROOM_MS as libc::c_int)
+    now < *deadline.get_or_insert(now + WAIT_FOR_ROOM) && sys::wait_writable(socket, WAIT_FOR_ROOM)
 }
 
 /// Counts the fate of one packet.

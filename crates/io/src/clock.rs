@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use sanwire_core::Instant;
 
 /// The machine's monotonic clock (`CLOCK_MONOTONIC`): its instants may be compared between threads.
@@ -18,9 +19,7 @@ impl Clock {
     /// This moment. Costs a few tens of nanoseconds and no system call.
     #[must_use]
     pub fn now(&self) -> Instant {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `time` is a timespec that we may write. CLOCK_MONOTONIC exists on every Linux: the call cannot fail.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+        let time = clock_gettime(ClockId::Monotonic);
         let since_boot = Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32);
         Instant::ZERO + since_boot
     }

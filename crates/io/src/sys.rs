@@ -3,8 +3,10 @@
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use libc::{c_int, c_void, socklen_t};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The result of a call that answers -1 and `errno`.
 pub(crate) fn check(result: c_int) -> io::Result<c_int> {
@@ -64,9 +66,8 @@ pub(crate) fn raise_buffers(fd: BorrowedFd<'_>, receive_bytes: c_int, send_bytes
     }
 }
 
-/// Waits at most `timeout_ms` for room in the socket's send buffer; whether there is some.
-pub(crate) fn wait_writable(fd: BorrowedFd<'_>, timeout_ms: c_int) -> bool {
-    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one pollfd, which lives during the call.
-    unsafe { libc::poll(&raw mut entry, 1, timeout_ms) > 0 }
+/// Waits at most so long for room in the socket's send buffer; whether there is some.
+pub(crate) fn wait_writable(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
+    let mut entry = [PollFd::new(&fd, PollFlags::OUT)];
+    Timespec::try_from(timeout).is_ok_and(|timeout| poll(&mut entry, Some(&timeout)).is_ok_and(|ready| ready > 0))
 }

@@ -1,11 +1,12 @@
 //! Waking a driver thread from another one.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::sys;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{read, write};
 
 const SLEEPING: u8 = 1;
 const WOKEN: u8 = 2;
@@ -37,10 +38,7 @@ impl Waker {
     /// # Errors
     /// The kernel's, when the process has no file descriptor left.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no memory is involved.
-        let fd = sys::check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: `fd` was just opened and nobody else knows of it.
-        let event = unsafe { OwnedFd::from_raw_fd(fd) };
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Waker(Arc::new(Shared { state: AtomicU8::new(0), unread: AtomicU64::new(0), event })))
     }
 
@@ -50,9 +48,8 @@ impl Waker {
     pub fn wake(&self) {
         // Only the first waker of a sleep writes: the state then has WOKEN until the sleeper clears it.
         if self.0.state.fetch_or(WOKEN, Ordering::AcqRel) == SLEEPING {
-            let one = 1u64.to_ne_bytes();
-            // SAFETY: eight bytes to read. It can only fail when the counter is full, and then the event is readable.
-            unsafe { libc::write(self.0.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+            // It can only fail when the counter is full, and then the event is readable.
+            let _ = write(&self.0.event, &1u64.to_ne_bytes());
         }
     }
 
@@ -81,9 +78,7 @@ impl Waker {
         }
         // A waker that has set WOKEN may not have written yet: then the read finds nothing, and a later one will.
         let mut count = [0; 8];
-        // SAFETY: eight bytes to write, the size that an event descriptor wants.
-        let read = unsafe { libc::read(self.0.event.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
-        if read == 8 {
+        if read(&self.0.event, &mut count) == Ok(count.len()) {
             self.0.unread.fetch_sub(u64::from_ne_bytes(count), Ordering::Relaxed);
         }
     }
@@ -99,6 +94,8 @@ impl AsFd for Waker {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU64;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
     use crate::{Clock, Poller};
@@ -125,14 +122,12 @@ mod tests {
         assert_eq!(waker.0.state.fetch_or(WOKEN, Ordering::AcqRel), SLEEPING);
         waker.drain();
         assert_eq!(waker.0.unread.load(Ordering::Relaxed), 1);
-        // SAFETY: eight bytes to read.
-        unsafe { libc::write(waker.as_fd().as_raw_fd(), 1u64.to_ne_bytes().as_ptr().cast(), 8) };
+        assert_eq!(write(&waker, &1u64.to_ne_bytes()), Ok(8));
         assert!(waker.prepare_to_sleep());
         waker.drain();
         assert_eq!(waker.0.unread.load(Ordering::Relaxed), 0);
-        let mut entry = libc::pollfd { fd: waker.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one pollfd, which lives.
-        assert_eq!(unsafe { libc::poll(&raw mut entry, 1, 0) }, 0, "nothing left to wake for");
+        let mut entry = [PollFd::new(&waker, PollFlags::IN)];
+        assert_eq!(poll(&mut entry, Some(&Timespec::default())), Ok(0), "nothing left to wake for");
     }
 
     #[test]

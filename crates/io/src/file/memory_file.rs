@@ -1,13 +1,16 @@
 //! Which files live in memory.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::sync::{Arc, Weak};
+
+use rustix::fs::{FsWord, fstatfs};
 
 /// Files remembered; with more of them than this, some are asked again.
 const PLACES: usize = 64;
 
-const RAMFS_MAGIC: libc::c_long = 0x8584_58f6;
+/// The types of the file systems of which all files live in memory (linux/magic.h).
+const TMPFS_MAGIC: FsWord = 0x0102_1994;
+const RAMFS_MAGIC: FsWord = 0x8584_58f6;
 
 /// Remembers, for the files an engine meets, whether they live in memory.
 ///
@@ -42,11 +45,7 @@ impl MemoryFiles {
 }
 
 fn is_in_memory(file: &File) -> bool {
-    // SAFETY: an all-zero statfs is a valid value of this plain structure.
-    let mut answer: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open while `file` is borrowed, and `answer` is a statfs that the kernel may write.
-    let result = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut answer) };
+    let is_memory = fstatfs(file).is_ok_and(|answer| matches!(answer.f_type, TMPFS_MAGIC | RAMFS_MAGIC));
     // A device node lies on a tmpfs (devtmpfs) too; what it stands for does not.
-    let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
-    result == 0 && is_regular && matches!(answer.f_type, libc::TMPFS_MAGIC | RAMFS_MAGIC)
+    is_memory && file.metadata().is_ok_and(|metadata| metadata.is_file())
 }

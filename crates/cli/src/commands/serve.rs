@@ -55,12 +55,12 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     desk.end().map_or(Ok(()), Server::stop).context("not everything could be flushed")
 }
 
-/// Has the kernel allow as many open files as all connections together may take.
+/// Has the kernel allow as many open files as all connections together may take, or as many as it may.
 fn raise_limit() {
     match descriptors::raise_limit(DESCRIPTORS_WANTED) {
-        Ok(limit) if limit < DESCRIPTORS_WANTED => tracing::warn!(
-            "this process may have {limit} files open, and {DESCRIPTORS_WANTED} are needed for all connections that there may be: \
-             fewer iSCSI sessions are possible; allow it more (`ulimit -Hn`, or LimitNOFILE= of its service) and start it again"
+        // Few servers have so many connections; one that runs out of descriptors says so then, and what to do.
+        Ok(limit) if limit < DESCRIPTORS_WANTED => tracing::debug!(
+            "this process may have {limit} files open; with {DESCRIPTORS_WANTED} it could have as many connections as its limits allow"
         ),
         Ok(_) => {}
         Err(error) => tracing::warn!("the limit of open files cannot be raised ({error}): fewer sessions are possible"),

@@ -90,6 +90,10 @@ impl Ceph {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("CEPH_CONF", self.config()).stdin(Stdio::null());
+        if program == "ceph" {
+            // It would wait five minutes for a monitor that does not run.
+            command.args(["--connect-timeout", "30"]);
+        }
         command
     }
 
@@ -122,6 +126,8 @@ impl Ceph {
             "osd objectstore = memstore\nmemstore device bytes = 2147483648".to_owned(),
             "osd pool default size = 1\nosd pool default min size = 1\nmon allow pool size one = true".to_owned(),
             "osd pool default pg autoscale mode = off\nosd crush chooseleaf type = 0".to_owned(),
+            // Or a monitor ends itself where less than a twentieth of the disk is free.
+            "mon data avail warn = 0\nmon data avail crit = 0".to_owned(),
             "paxos propose interval = 0.05\npaxos min wait = 0.01\nosd fast shutdown = true\n".to_owned(),
         ];
         let mut file = fs::File::create(self.config()).expect("a configuration file");

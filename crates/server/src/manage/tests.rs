@@ -710,7 +710,7 @@ fn a_volume_that_is_slow_to_go_keeps_no_other_request_waiting() {
     let desk = ManagementHandle::new(kept.start().unwrap());
     let by = Asker::Signal { signal: "test" };
     let file = kept.directory.join("b.img");
-    let added = desk.handle(&by, add(format!("b=file:{},size=1M,delay=flush:5s", file.display())));
+    let added = desk.handle(&by, add(format!("b=file:{},size=1M,delay=flush:15s", file.display())));
     assert!(matches!(added, Response::Done(_)), "{added:?}");
     std::thread::scope(|scope| {
         let remove = Request::RemoveVolume { name: "b".into(), force: false };

@@ -36,7 +36,7 @@ enum Part {
 }
 
 impl Part {
-    /// How often and for how many seconds each contender is measured unless somebody says otherwise.
+    /// How often and for how many seconds each contender is measured unless somebody asks for another number.
     fn defaults(self) -> (usize, f64) {
         match self {
             Part::Hyperscsi | Part::Iscsi => (5, 2.0),

@@ -185,7 +185,7 @@ impl Slice {
         if matches!(self.frame.home, Home::Store | Home::Arena(_)) { self.frame.capacity } else { 0 }
     }
 
-    /// The frame, writable again, when no other slice of it is left; otherwise the slice as it was.
+    /// The frame, writable again, when no other slice of it is left; else the slice as it was.
     ///
     /// # Errors
     /// Gives `self` back while the frame is shared.

@@ -105,7 +105,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// The addresses of a name. IPv4 comes first: servers listen on that unless they are told otherwise.
+    /// The addresses of a name. IPv4 comes first: servers listen on that unless they are told to listen elsewhere.
     fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let mut addresses: Vec<SocketAddr> = if self.name_servers.is_empty() {
             (host, port).to_socket_addrs()?.collect()

@@ -151,7 +151,7 @@ impl HyperScsiServer {
         HyperScsiServer::Ethernet { interface, server: Station::Mac(MacAddress::BROADCAST) }
     }
 
-    /// The server's name, when it is sought by that; otherwise empty.
+    /// The server's name, when it is sought by that; else empty.
     pub(crate) fn name(&self) -> &str {
         match self {
             HyperScsiServer::Ethernet { server: Station::Name(name), .. } => name,

@@ -72,7 +72,7 @@ pub fn list() -> io::Result<Vec<Interface>> {
 /// The interface of that name.
 ///
 /// # Errors
-/// `NotFound` when there is none; otherwise the kernel's.
+/// `NotFound` when there is none; else the kernel's.
 pub fn by_name(name: &str) -> io::Result<Interface> {
     find(name, &list()?).cloned()
 }

@@ -34,7 +34,7 @@ pub enum LocalAddress {
     Udp(SocketAddr),
 }
 
-/// What a port has done since it was opened, in packets unless the name says otherwise.
+/// What a port has done since it was opened, in packets unless the name names another unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortCounters {
     /// Handed to the receiver.

@@ -108,7 +108,7 @@ fn send(port: &mut Port, to: MacAddress, packets: &[Packet]) {
     port.flush().unwrap();
 }
 
-/// What comes until `count` packets are there, or none has come for half a second.
+/// What comes until `count` packets are there, or none has arrived for half a second.
 fn receive(port: &mut Port, count: usize) -> Vec<(Peer, Vec<u8>)> {
     let (clock, mut poller, mut all) = (Clock::new(), Poller::new(), Vec::new());
     while all.len() < count {

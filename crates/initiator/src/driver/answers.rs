@@ -84,7 +84,7 @@ impl Driver {
         }
     }
 
-    /// Tells the caller when all of the operation is done; the next part of it is given otherwise.
+    /// Tells the caller when all of the operation is done; else gives the next part of it.
     fn done(&mut self, mut again: Again, output: OpOutput, completer: Completer, now: Instant) {
         if let Err(error) = self.note_done(&again) {
             return completer.complete(Err(error));

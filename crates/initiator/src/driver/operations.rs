@@ -160,7 +160,7 @@ impl Driver {
         })
     }
 
-    /// Whether a command that waits may be given, when its time has come.
+    /// Whether a command that waits may be given, when it is due.
     fn may_go(&self, stalled: &Stalled) -> bool {
         self.served(stalled.again.volume).is_none_or(|served| self.is_served(served))
     }

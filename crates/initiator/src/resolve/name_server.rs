@@ -98,7 +98,7 @@ impl NameServers {
     }
 
     /// The records of a name, after its aliases; none when the name or the records do not exist. Each server is asked in turn,
-    /// until one answers or the deadline has come.
+    /// until one answers or the deadline has passed.
     ///
     /// # Errors
     /// Those of the last server.
@@ -163,7 +163,7 @@ impl<'a> Query<'a> {
             socket.set_read_timeout(Some(time_left(until)?))?;
             let length = match socket.recv(&mut datagram) {
                 Ok(length) => length,
-                // The time is over, or a signal has come: the deadline decides.
+                // The time is over, or a signal was caught: the deadline decides.
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
                 Err(error) => return Err(error),
             };

@@ -25,7 +25,7 @@ use crate::volume::WireUnit;
 /// Packets taken from the port before the driver looks at anything else.
 const RECEIVE_BUDGET: usize = 64;
 
-/// Packets sent before the driver looks for what has come.
+/// Packets sent before the driver looks for what has arrived.
 const TRANSMIT_BUDGET: usize = 256;
 
 /// How often the ports, and the server's name, are looked after while there is no connection.

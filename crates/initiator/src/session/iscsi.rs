@@ -20,7 +20,7 @@ use crate::volume::WireUnit;
 /// Runs of bytes taken from one connection before the others have their turn.
 const RECEIVE_BUDGET: usize = 8;
 
-/// Rounds of sending before the driver looks for what has come.
+/// Rounds of sending before the driver looks for what has arrived.
 const SEND_BUDGET: usize = 4;
 
 /// How often the name of a target's host is looked up while the target is sought.
@@ -290,7 +290,7 @@ impl IscsiDiscovery {
         IscsiDiscovery(Iscsi::new(config, None, now))
     }
 
-    /// Does what there is to do, or sleeps; gives the end when it has come.
+    /// Does what there is to do, or sleeps; gives the end when there is one.
     pub(crate) fn turn(&mut self, waker: &Waker) -> Option<Result<Vec<DiscoveredTarget>, Failure>> {
         let session = &mut self.0;
         let now = session.now();

@@ -49,7 +49,7 @@ impl Lookup {
         let (name_servers, waker) = (self.name_servers.clone(), self.waker.clone());
         let (sender, receiver) = channel();
         let ask = move || match resolve::addresses(&host, port, service, &name_servers) {
-            // Nobody waits any more when the server was found otherwise.
+            // Nobody waits any more when the server was found in another way.
             Ok(addresses) => {
                 drop(sender.send(addresses));
                 waker.iter().for_each(Waker::wake);

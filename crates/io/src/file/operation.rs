@@ -40,7 +40,7 @@ impl Operation {
     /// The next call. Memory within `registered` (addresses) is the ring's fixed buffer 0.
     ///
     /// The entry points into this operation's memory and names its file: the operation must be kept, and nobody may
-    /// touch its memory, until the call's result has come.
+    /// touch its memory, until the call's result is there.
     pub(super) fn entry(&mut self, registered: &Range<usize>) -> squeue::Entry {
         let file = types::Fd(self.op.file.as_raw_fd());
         let done = usize::try_from(self.done_bytes).unwrap_or(usize::MAX);

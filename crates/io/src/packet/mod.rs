@@ -55,7 +55,7 @@ impl PacketPort {
     ///
     /// # Errors
     /// `NotFound` when there is no such interface, `InvalidInput` when it is no Ethernet, `PermissionDenied` without
-    /// the capability `CAP_NET_RAW`, otherwise the kernel's.
+    /// the capability `CAP_NET_RAW`, else the kernel's.
     pub fn open(interface: &str, ethertype: u16, ring_bytes: usize) -> io::Result<Self> {
         let port = Self::unbound(&ethernet(interface)?, ethertype, ring_bytes)?;
         port.bind()?;

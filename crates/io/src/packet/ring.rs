@@ -137,7 +137,7 @@ impl Ring {
         self.status().load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0
     }
 
-    /// The next packet, if one has come. It goes back to the kernel when the value is dropped.
+    /// The next packet, if one has arrived. It goes back to the kernel when the value is dropped.
     pub(super) fn next(&mut self) -> Option<Arrival<'_>> {
         // Acquire: what the kernel wrote before it set the status is visible.
         let status = self.status().load(Ordering::Acquire);
@@ -193,7 +193,7 @@ impl Arrival<'_> {
         if is_for_others || is_tagged || !is_whole {
             return None;
         }
-        // SAFETY: the bytes lie within the frame (checked above), which is ours until the status says otherwise, and
+        // SAFETY: the bytes lie within the frame (checked above), which is ours until the status says that it is not, and
         // that happens in `drop` only.
         Some(unsafe { std::slice::from_raw_parts(start.add(offset).as_ptr(), length) })
     }

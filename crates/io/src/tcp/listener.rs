@@ -13,7 +13,7 @@ use crate::{address, sys};
 /// Connections that the kernel keeps until they are accepted (it may allow less: `net.core.somaxconn`).
 const BACKLOG: libc::c_int = 1024;
 
-/// A TCP port that takes connections. Readable when one has come.
+/// A TCP port that takes connections. Readable when one has arrived.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,

@@ -81,7 +81,7 @@ impl Receiver {
         Ok(received)
     }
 
-    /// Asks the kernel for what has come; returns how many buffers it filled. All earlier ones are handed out.
+    /// Asks the kernel for what has arrived; returns how many buffers it filled. All earlier ones are handed out.
     fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.point_headers();
         (self.filled, self.current, self.offset_bytes) = (0, 0, 0);

@@ -91,7 +91,7 @@ impl Sender {
             let sent_before = counters.sent;
             self.plan_singles();
             result = result.and(self.send_runs(socket, counters));
-            // Too large to send at all is no fault of segmentation; otherwise do without until the next refresh.
+            // Too large to send at all is no fault of segmentation; after other errors do without until the next refresh.
             self.may_segment = counters.sent == sent_before;
         }
         self.batch.clear();

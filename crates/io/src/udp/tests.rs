@@ -23,7 +23,7 @@ fn bytes(packet: &Packet) -> Vec<u8> {
     [&packet.head[..], packet.payload.as_deref().unwrap_or_default()].concat()
 }
 
-/// Receives until `count` datagrams have come, or none has for a second.
+/// Receives until `count` datagrams have arrived, or none has for a second.
 fn receive(port: UdpPort, count: usize, budget: usize) -> (UdpPort, Vec<(Peer, Vec<u8>)>) {
     let (mut port, mut all) = (Port::from(port), Vec::new());
     while all.len() < count {

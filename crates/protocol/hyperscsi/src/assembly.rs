@@ -1,7 +1,7 @@
 //! Putting a message together from its fragments, in whatever order they come.
 //!
 //! A fragment says itself where its data belongs, so data goes straight to its final place. A message is whole when
-//! every fragment up to the last has come once and the pieces tile the data without holes: a peer that lies
+//! every fragment up to the last has arrived once and the pieces tile the data without holes: a peer that lies
 //! about offsets gets its message refused, never another's memory.
 //!
 //! Fragment numbers begin again in long messages. Where a fragment's data belongs, and how long it is, tells its place.
@@ -11,7 +11,7 @@ use crate::wire::{FRAGMENT_NUMBERS, FRAGMENTS_MAX, Header, fragment_number};
 
 const WORDS: usize = (FRAGMENTS_MAX / 64) as usize;
 
-/// The fragments of one message that have come.
+/// The fragments of one message that have arrived.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     data_length: u32,

@@ -121,7 +121,7 @@ pub(crate) struct KeyRing {
     current: Generation,
     /// The one before, and until when it is received.
     previous: Option<(Generation, Instant)>,
-    /// The one that a client has agreed to: received, and sent under once a packet of it has come.
+    /// The one that a client has agreed to: received, and sent under once a packet of it has arrived.
     next: Option<Generation>,
     asked: Option<Asked>,
     answered: Option<Answered>,
@@ -141,7 +141,7 @@ impl KeyRing {
         !(self.current.outward.is_within(self.limits) && self.current.inward.is_within(self.limits))
     }
 
-    /// Whether packets of this generation have come.
+    /// Whether packets of this generation have arrived.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.current.epoch == 0 || self.current.inward.packets > 0
     }

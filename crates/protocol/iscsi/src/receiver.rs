@@ -34,7 +34,7 @@ pub enum Destination {
     Nowhere,
 }
 
-/// A PDU that has come whole.
+/// A PDU that has arrived whole.
 #[derive(Debug)]
 pub struct Pdu {
     /// Its header.
@@ -52,7 +52,7 @@ pub struct Pdu {
 pub enum Step {
     /// More bytes are needed.
     Starving,
-    /// A header has come and its data follows: call [`Receiver::place`].
+    /// A header has arrived and its data follows: call [`Receiver::place`].
     Header(Header),
     /// A whole PDU.
     Pdu(Pdu),
@@ -78,7 +78,7 @@ pub struct Receiver {
     state: State,
     /// The last data segment was long; PDUs without data until that counts no more.
     long_for: u8,
-    /// PDUs that have come whole.
+    /// PDUs that have arrived whole.
     pdus: u64,
     /// Bytes that have come to their place in a frame.
     placed_bytes: u64,
@@ -99,7 +99,7 @@ impl Receiver {
         self.digests = digests;
     }
 
-    /// Whether the stream stands between two PDUs, and nothing of the next one has come.
+    /// Whether the stream stands between two PDUs, and nothing of the next one has arrived.
     #[cfg(test)]
     fn is_at_rest(&self) -> bool {
         matches!(self.state, State::Header) && self.start == self.end
@@ -111,7 +111,7 @@ impl Receiver {
         matches!(&self.state, State::Data { destination: Destination::Frame(..), .. }).then_some(self.pdus)
     }
 
-    /// Bytes that have come into frames.
+    /// Bytes that have arrived into frames.
     #[must_use]
     pub fn placed_bytes(&self) -> u64 {
         self.placed_bytes
@@ -128,7 +128,7 @@ impl Receiver {
         }
     }
 
-    /// Bytes that have come and were not looked at; for handing a connection on.
+    /// Bytes that have arrived and were not looked at; for handing a connection on.
     #[must_use]
     pub fn leftover(&self) -> &[u8] {
         &self.staging[self.start..self.end]

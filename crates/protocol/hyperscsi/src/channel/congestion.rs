@@ -4,7 +4,7 @@
 //! After a pause it begins anew (RFC 5681 4.1).
 //! Four things are our own: the window may be as small as one packet, so that many clients fit through a small buffer; a
 //! standing queue of [`DELAY_MAX`] counts as a loss, so that a large buffer does not fill; a timeout asks what
-//! has come before anything is taken for lost, so only the second one in a row makes the window as small as can be; and
+//! has arrived before anything is taken for lost, so only the second one in a row makes the window as small as can be; and
 //! a sender of some weight has as many windows, which grow and shrink each for itself, as those of so many senders would.
 
 mod flow;
@@ -247,7 +247,7 @@ impl Congestion {
         (of as u16, is_new)
     }
 
-    /// A packet has come that was taken for lost.
+    /// A packet has arrived that was taken for lost.
     pub(super) fn was_late(&mut self, order: u64, flow: u16) {
         if let Some(flow) = self.flows.get_mut(usize::from(flow)) {
             flow.was_late(order);

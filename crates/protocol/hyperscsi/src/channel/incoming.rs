@@ -44,7 +44,7 @@ impl Channel {
         }
     }
 
-    /// Whether everything before this data packet has come.
+    /// Whether everything before this data packet has arrived.
     pub(crate) fn is_next(&self, sequence: u64) -> bool {
         sequence == self.received.cumulative()
     }
@@ -85,7 +85,7 @@ impl Channel {
         }
         for link in &mut self.links {
             link.progressed(is_lenient, now);
-            // Without maps nobody knows by link what has come.
+            // Without maps nobody knows by link what has arrived.
             link.watch(!is_lenient && is_waiting, now);
         }
     }

@@ -35,7 +35,7 @@ pub struct LinkStatus {
     pub sent_packets: u64,
     /// Data packets that were sent before, by it or by another link, and went by it again.
     pub resent_packets: u64,
-    /// How often nothing was acknowledged in time: then the peer is asked what has come.
+    /// How often nothing was acknowledged in time: then the peer is asked what has arrived.
     pub timeouts: u64,
     /// Whether it answers.
     pub is_live: bool,
@@ -64,7 +64,7 @@ pub(super) struct Link {
     /// The last transmission that was to be acknowledged at once, and what was sent since.
     asked_order: u64,
     unasked_bytes: u64,
-    /// When to ask what has come.
+    /// When to ask what has arrived.
     pub(super) retransmit_at: Option<Instant>,
     pub(super) progress: Progress,
     state: State,
@@ -235,13 +235,13 @@ impl Link {
         self.next_order - 1
     }
 
-    /// A packet is no longer under way: it has come, or is lost, or nobody can tell.
+    /// A packet is no longer under way: it has arrived, or is lost, or nobody can tell.
     pub(super) fn forget(&mut self, bytes: u32) {
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(u64::from(bytes));
         self.in_flight_packets = self.in_flight_packets.saturating_sub(1);
     }
 
-    /// A packet that was under way has come. `sent_at`: when it was sent, if that was once.
+    /// A packet that was under way has arrived. `sent_at`: when it was sent, if that was once.
     pub(super) fn acknowledged(&mut self, bytes: u32, order: u64, sent_at: Option<Instant>, now: Instant) {
         self.forget(bytes);
         self.newest_order = self.newest_order.max(order);
@@ -282,7 +282,7 @@ impl Link {
         Loss { order, flow }
     }
 
-    /// A packet has come that was taken for lost.
+    /// A packet has arrived that was taken for lost.
     pub(super) fn was_late(&mut self, loss: Loss) {
         self.congestion.was_late(loss.order, loss.flow);
         if let (Some(shortest), Some(usual)) = (self.congestion.base(), self.round_trip.smoothed()) {

@@ -211,7 +211,7 @@ impl Channel {
         self.unanswered_since
     }
 
-    /// Since when the peer, heard or not, was asked what has come, and has not said so.
+    /// Since when the peer, heard or not, was asked what has arrived, and has not said so.
     pub(crate) fn asked_since(&self) -> Option<Instant> {
         self.asked_since
     }
@@ -277,7 +277,7 @@ impl Channel {
         self.accepted.pop_front()
     }
 
-    /// Asks the peer for a sign of life, and what has come.
+    /// Asks the peer for a sign of life, and what has arrived.
     pub(crate) fn query(&mut self, now: Instant) {
         (0..self.links.len()).for_each(|at| self.query_on(at, now));
         self.expect_answer(now);

@@ -16,7 +16,7 @@ use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 /// Why a data packet was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rejected {
-    /// It has come before.
+    /// It arrived before.
     Duplicate,
     /// Damaged, of another connection, not authentic, or beyond any window.
     Bad,

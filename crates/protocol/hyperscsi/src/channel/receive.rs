@@ -1,4 +1,4 @@
-//! Which data packets have come: each is taken once, and the sender learns which.
+//! Which data packets have arrived: each is taken once, and the sender learns which.
 
 use crate::wire::flow::{IN_FLIGHT_MAX_PACKETS, MAP_MAX_BYTES};
 
@@ -10,7 +10,7 @@ const WORDS: usize = (SLOTS / 64) as usize;
 pub(super) enum Arrival {
     /// Not seen before.
     New,
-    /// It has come before.
+    /// It arrived before.
     Duplicate,
     /// Further ahead than any window allows.
     Beyond,
@@ -35,12 +35,12 @@ impl Received {
         self.cumulative
     }
 
-    /// Whether a later packet has come while an earlier one is missing.
+    /// Whether a later packet has arrived while an earlier one is missing.
     pub(super) fn has_gap(&self) -> bool {
         self.end > self.cumulative
     }
 
-    /// One above the highest sequence that has come.
+    /// One above the highest sequence that has arrived.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -70,7 +70,7 @@ impl Received {
         }
     }
 
-    /// The map of what has come from `cumulative` on, as FC_ACK_REPLY carries it.
+    /// The map of what has arrived from `cumulative` on, as FC_ACK_REPLY carries it.
     pub(super) fn map(&self) -> Vec<u8> {
         let span = (self.end - self.cumulative) as usize;
         let mut map = vec![0; span.div_ceil(8).min(MAP_MAX_BYTES)];

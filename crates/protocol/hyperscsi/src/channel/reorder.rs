@@ -1,6 +1,6 @@
 //! Packets that come late, because others have overtaken them, and are not lost (RFC 8985, RFC 9002 6.1).
 //!
-//! As long as nothing was overtaken, a packet is lost when some later ones have come: so losses are found at once. When a packet comes
+//! As long as nothing was overtaken, a packet is lost when some later ones have arrived: so losses are found at once. When a packet comes
 //! that was taken for lost, all are given more time from then on, as far as it takes; and what its loss has cost is undone.
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) struct Loss {
 /// What is known of the order on a link.
 #[derive(Debug, Default)]
 pub(super) struct Reordering {
-    /// How long a packet is waited for, beyond the round trip of the newest one that has come.
+    /// How long a packet is waited for, beyond the round trip of the newest one that has arrived.
     window: Duration,
     newest_trip: Duration,
     /// Losses since one was none.
@@ -33,7 +33,7 @@ pub(super) struct Reordering {
 }
 
 impl Reordering {
-    /// The newest packet that has come so far took so long.
+    /// The newest packet that has arrived so far took so long.
     pub(super) fn delivered(&mut self, round_trip: Duration) {
         self.newest_trip = round_trip;
     }

@@ -124,7 +124,7 @@ impl Outgoing {
         self.is_paused
     }
 
-    /// Data that has come, without a gap.
+    /// Data that has arrived, without a gap.
     pub(super) fn acknowledged_bytes(&self) -> u64 {
         self.acknowledged_bytes
     }
@@ -388,7 +388,7 @@ impl Outgoing {
         let window_end = (self.base / packets + 1) * packets;
         let count = (window_end - self.base) as usize;
         self.find_lost(links, count, |_, _| true);
-        // Of the later windows nobody can tell what has come. What counted as under way would keep the oldest from being sent.
+        // Of the later windows nobody can tell what has arrived. What counted as under way would keep the oldest from being sent.
         for sent in &mut self.sent {
             if std::mem::take(&mut sent.is_counted)
                 && let Some(link) = links.get_mut(usize::from(sent.link))

@@ -63,7 +63,7 @@ impl Shaper {
         self.waits &= self.free_at.is_some_and(|at| at > now);
     }
 
-    /// Whether a packet may go now; otherwise it waits.
+    /// Whether a packet may go now; if not, it waits.
     pub(crate) fn is_free(&mut self, now: Instant) -> bool {
         self.waits = self.free_at.is_some_and(|at| at > now);
         !self.waits

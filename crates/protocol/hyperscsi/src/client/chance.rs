@@ -15,7 +15,7 @@ const ANSWERS: Quota = Quota::per_second(Holder::Strangers, "third steps of a cl
 /// As long as more than so many are left, every server is answered. Above that about one after each discovery is, in no order that a sender can influence.
 const ANSWERS_AT_ONCE: u32 = 8;
 
-/// Which of many are looked at, when nobody knows how many will come: of so many as have come each with the same chance, or nearly,
+/// Which of many are looked at, when nobody knows how many will come: of so many as have arrived each with the same chance, or nearly,
 /// so that who comes first takes no place from who comes last. They are about 16 (1 + ln(n / 16)) of n.
 #[derive(Default)]
 pub(super) struct Sample(u64);

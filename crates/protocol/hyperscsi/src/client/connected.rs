@@ -11,7 +11,7 @@ use crate::option_exchange::OptionExchange;
 /// A server that owes an answer for this long is sought anew.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// After a hint that the server does not know us, it has this long to prove otherwise.
+/// After a hint that the server does not know us, it has this long to prove that it does.
 const HINT_GRACE: Duration = Duration::from_millis(50);
 
 /// What a client has while it is connected.

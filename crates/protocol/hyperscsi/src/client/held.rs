@@ -27,7 +27,7 @@ impl Client {
     }
 
     /// Gives up the commands for a logical unit that are held. What was asked on this session goes on to its answer: until
-    /// that has come, its tag is not free for another command.
+    /// that has arrived, its tag is not free for another command.
     pub fn abandon(&mut self, lun: Lun, failure: Failure) {
         self.fail(|orders| orders.take_held(lun), failure);
     }

@@ -13,7 +13,7 @@ use crate::wire::setup::{AdnRequest, Proof, Refusal, SecondStep};
 use crate::wire::{Opcode, Prefix, Protection, RawPacket};
 
 impl Client {
-    /// A packet has come.
+    /// A packet has arrived.
     pub fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
         let Ok(packet) = RawPacket::read(bytes) else {
             self.counters.malformed += 1;

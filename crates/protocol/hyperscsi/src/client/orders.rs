@@ -38,7 +38,7 @@ pub struct Order {
     pub data_in: Option<Frame>,
 }
 
-/// A command whose answer has come whole.
+/// A command whose answer has arrived whole.
 pub(super) struct Answered {
     pub(super) id: CommandId,
     pub(super) answer: Answer,
@@ -60,7 +60,7 @@ pub(super) struct Asking {
 pub(super) enum Placed {
     /// More must come, or nobody waits for it.
     Noted,
-    /// The answer has come whole.
+    /// The answer has arrived whole.
     Answered(Answered),
     /// The command was not executed: it must be asked again, better guarded.
     Weak(Tag),
@@ -377,7 +377,7 @@ impl Pending {
         Ok(())
     }
 
-    /// All data has come; how much of the frame it fills.
+    /// All data has arrived; how much of the frame it fills.
     fn finish(&mut self, fragment: &Fragment) -> Result<usize, ()> {
         match &mut self.order.data_in {
             Some(frame) if fragment.expanded_kib > 0 => {

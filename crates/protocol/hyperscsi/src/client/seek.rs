@@ -203,7 +203,7 @@ impl Seeking {
         prefix.number == self.attempt
     }
 
-    /// A second step has come. Anybody can send one: the attempt goes on, and the true one may still come.
+    /// A second step has arrived. Anybody can send one: the attempt goes on, and the true one may still come.
     pub(super) fn second_step(
         &mut self,
         config: &ClientConfig,

@@ -45,7 +45,7 @@ impl KeyRing {
         self.asked.is_some()
     }
 
-    /// The client's answer has come: the next packets are sent under the new keys. `false`: it was not asked for (any more).
+    /// The client's answer has arrived: the next packets are sent under the new keys. `false`: it was not asked for (any more).
     pub(crate) fn take_answer(&mut self, answer: NewKeys, now: Instant) -> Result<bool, KeyError> {
         let Some(asked) = self.asked.take_if(|asked| asked.request.epoch == answer.epoch) else { return Ok(false) };
         let shared = exchange(&asked.private, &answer.public)?;

@@ -36,7 +36,7 @@ const REKEY_AGAIN: Duration = Duration::from_millis(200);
 /// Addresses that were not answered are told again after this.
 const REPORT_AGAIN: Duration = Duration::from_millis(250);
 
-/// A request that has come whole.
+/// A request that has arrived whole.
 pub(super) struct Request {
     pub(super) tag: Tag,
     pub(super) head: RequestHead,

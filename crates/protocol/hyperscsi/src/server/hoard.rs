@@ -8,7 +8,7 @@ use sanwire_core::{ClientId, Headway, Instant, NexusId};
 use super::connection::{Connection, MISSED_MAX_PAUSED};
 use super::{Server, ServerEvent};
 
-/// So long a client may leave unsaid what has come, when it is asked.
+/// So long a client may leave unsaid what has arrived, when it is asked.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// So long the rest of a request may take to go on coming.
@@ -53,7 +53,7 @@ impl Server {
 }
 
 impl Connection {
-    /// Whether the client does not say what has come, heard or not. One that has let the server wait may be stopped.
+    /// Whether the client does not say what has arrived, heard or not. One that has let the server wait may be stopped.
     pub(super) fn is_deaf(&self, now: Instant) -> bool {
         let answer_max = if self.channel.is_held() { self.keep_alive * MISSED_MAX_PAUSED } else { ANSWER_MAX };
         self.channel.asked_since().is_some_and(|since| now.saturating_since(since) > answer_max)

@@ -18,7 +18,7 @@ use crate::wire::{Header, Opcode, Prefix, Protection};
 struct Room {
     /// For the data as it comes.
     frame: Option<Frame>,
-    /// For compressed data when it is expanded: found before the first of it is taken, so that what has come can be used.
+    /// For compressed data when it is expanded: found before the first of it is taken, so that what has arrived can be used.
     expanded: Option<Frame>,
 }
 
@@ -56,7 +56,7 @@ pub(super) enum Taken {
     },
     /// More must come.
     Noted,
-    /// The request has come whole.
+    /// The request has arrived whole.
     Request(Request),
     /// The peer breaks the rules; the message is given up.
     Violation,
@@ -93,7 +93,7 @@ pub(super) struct Piece<'a> {
     pub(super) fragment: &'a Fragment,
     pub(super) head: &'a [u8],
     pub(super) data: &'a [u8],
-    /// Everything before it has come.
+    /// Everything before it has arrived.
     pub(super) is_next: bool,
 }
 
@@ -123,7 +123,7 @@ impl Intake {
         self.transfer_max_bytes = transfer_max_bytes;
     }
 
-    /// Whether nothing more has come for so long of a request that may go on coming: one that began before what is kept back.
+    /// Whether nothing more has arrived for so long of a request that may go on coming: one that began before what is kept back.
     pub(super) fn is_abandoned(&self, kept_back_from: Option<u64>, now: Instant, after: Duration) -> bool {
         self.under_way(kept_back_from).any(|incoming| now.saturating_since(incoming.since) >= after)
     }

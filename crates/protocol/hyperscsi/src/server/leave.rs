@@ -47,7 +47,7 @@ impl Server {
         nexuses.into_iter().for_each(|nexus| self.say_whether_paused(nexus, now));
     }
 
-    /// Lets the clients of these sessions, and of no others, send no commands until this says otherwise: what they have sent
+    /// Lets the clients of these sessions, and of no others, send no commands until the next call: what they have sent
     /// waits for a store, and keeps too much of the memory. Who is paused by [`Server::pause`] too goes on when both have ended.
     pub fn hold_back(&mut self, sessions: BTreeSet<NexusId>, now: Instant) {
         if sessions == self.held_back {

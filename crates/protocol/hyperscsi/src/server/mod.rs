@@ -149,7 +149,7 @@ impl Server {
         self.connections.len()
     }
 
-    /// A packet has come.
+    /// A packet has arrived.
     pub fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
         let Ok(packet) = RawPacket::read(bytes) else {
             self.counters.malformed += 1;

@@ -15,7 +15,7 @@ impl Server {
         if self.starved.is_empty() {
             return;
         }
-        // Nothing has come free since: to ask them all again with each packet that is sent would be for nothing.
+        // No memory was freed since: to ask them all again with each packet that is sent would be for nothing.
         let releases = self.config.memory.releases();
         if self.looked_at == Some(releases) {
             return;

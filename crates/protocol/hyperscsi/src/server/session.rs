@@ -202,7 +202,7 @@ impl Session {
         }
     }
 
-    /// A request has come whole, for a logical unit that says this of its packets. The account is of numbers, from the oldest that is
+    /// A request has arrived whole, for a logical unit that says this of its packets. The account is of numbers, from the oldest that is
     /// not settled.
     pub(super) fn ask(
         &mut self,

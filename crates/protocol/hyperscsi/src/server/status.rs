@@ -21,7 +21,7 @@ pub struct ConnectionStatus {
     pub received_packets: u64,
     /// Data packets that were sent again.
     pub resent_packets: u64,
-    /// How often nothing was acknowledged in time on a link: then the client is asked what has come.
+    /// How often nothing was acknowledged in time on a link: then the client is asked what has arrived.
     pub timeouts: u64,
     /// The windows in force.
     pub windows: Windows,

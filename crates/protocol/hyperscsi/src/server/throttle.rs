@@ -95,7 +95,7 @@ impl Throttle {
         address || all
     }
 
-    /// An attempt has come too early; whether nothing of it did before.
+    /// An attempt came too early; whether nothing of it did before.
     pub(super) fn is_first(&mut self, attempt: u64) -> bool {
         if self.early.contains(&attempt) {
             return false;

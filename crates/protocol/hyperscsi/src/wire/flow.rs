@@ -1,4 +1,4 @@
-//! Bodies of FC_ACK_SNR and FC_ACK_REPLY: windows, what has come, and the width of the path. Always sealed.
+//! Bodies of FC_ACK_SNR and FC_ACK_REPLY: windows, what has arrived, and the width of the path. Always sealed.
 //!
 //! ```text
 //! FC_ACK_SNR    1 byte kind: 1 set windows, 2 query, 3 probe, 4 pause
@@ -12,7 +12,7 @@
 //!   then as above (no flags, no weight, no zeroes; of a pause its number), then always
 //!      8 bytes  cumulative: the lowest sequence that has not come
 //!      2 bytes  length of the map in bytes, at most 512
-//!               map: bit i (the highest bit of a byte first) tells whether sequence cumulative + i has come
+//!               map: bit i (the highest bit of a byte first) tells whether sequence cumulative + i has arrived
 //! windows       2 bytes packets in a window, 2 bytes windows in flight, from the sender of this packet;
 //!               2 and 2 bytes towards it
 //! ```
@@ -117,7 +117,7 @@ pub enum Snr {
         /// How many connections of weight 1 the connection stands for on the way, 1 to [`WEIGHT_MAX`].
         weight: u16,
     },
-    /// What has come? The answer repeats the marker.
+    /// What has arrived? The answer repeats the marker.
     Query {
         /// Any number of the asker's.
         marker: u64,
@@ -225,7 +225,7 @@ impl Snr {
 /// What FC_ACK_REPLY answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AckKind {
-    /// Nothing: it only says what has come.
+    /// Nothing: it only says what has arrived.
     Plain,
     /// A request for windows.
     Windows {
@@ -258,7 +258,7 @@ pub struct Ack<'a> {
     pub kind: AckKind,
     /// The lowest sequence that has not come.
     pub cumulative: u64,
-    /// Which of the sequences from `cumulative` on have come, one bit each.
+    /// Which of the sequences from `cumulative` on have arrived, one bit each.
     pub map: &'a [u8],
 }
 

@@ -64,9 +64,9 @@ pub enum Opcode {
     AdnReply = 0x12,
     /// The client leaves.
     Disconnect = 0x13,
-    /// Sets windows, asks what has come, probes the path.
+    /// Sets windows, asks what has arrived, probes the path.
     AckSnr = 0x20,
-    /// What has come, and the answers to [`Opcode::AckSnr`].
+    /// What has arrived, and the answers to [`Opcode::AckSnr`].
     AckReply = 0x21,
     /// Where a server can be reached besides; another path for a connection.
     AddrReport = 0x30,

@@ -118,7 +118,7 @@ pub enum AddrReport {
         /// The sender's end.
         end: LinkLimits,
     },
-    /// The answer has come: the path works in both directions.
+    /// The answer has arrived: the path works in both directions.
     Confirm {
         /// The nonce of the answer.
         nonce: u64,
@@ -173,7 +173,7 @@ impl AddrReport {
 /// The body of ADDR_REPLY.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddrReply {
-    /// The addresses have come.
+    /// The addresses have arrived.
     Addresses,
     /// The path may be a link, if this comes.
     Join {

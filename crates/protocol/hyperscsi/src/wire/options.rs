@@ -48,7 +48,7 @@ pub enum Stance {
     Ignored = 0,
     /// It can, if the other end wants to.
     Supported = 1,
-    /// It does not go on otherwise.
+    /// It does not go on without it.
     Enforced = 2,
 }
 

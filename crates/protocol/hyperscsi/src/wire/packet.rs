@@ -9,7 +9,7 @@
 //!     12     8  number of the packet: counted for each direction of a connection, never used twice; of a handshake
 //!               packet its attempt
 //!     20     4  protection 0: CRC32C of bytes 0-19 and the body; on a connection with the header's code on it (see
-//!               [`HeaderKey`]); otherwise 0
+//!               [`HeaderKey`]); else 0
 //!     24        body; protected: followed by a tag of 16 bytes, with bytes 0-23 as associated data
 //! ```
 

@@ -60,7 +60,7 @@ fn the_floor_rises_and_falls_under_load_and_nothing_is_guarded_less_afterwards()
 }
 
 #[test]
-fn a_unit_is_guarded_otherwise_under_load_without_an_offence_or_an_error() {
+fn a_units_protection_changes_under_load_without_an_offence_or_an_error() {
     for weather in [CALM, STORM] {
         let terms = Terms::default();
         let third = terms.third.clone();

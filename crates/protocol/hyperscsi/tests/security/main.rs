@@ -364,7 +364,7 @@ fn a_client_that_may_not_connect_any_more_is_dropped_when_its_keys_are_due() {
     assert_eq!(ends.server.connections(), 0);
 }
 
-/// Ends whose client begins anew, made otherwise.
+/// Ends whose client begins anew, with other settings.
 fn with_client(change: impl FnOnce(&mut ClientConfig)) -> Ends {
     let mut ends = Ends::new(&[], Protection::Checksum);
     let mut config = ends::client_config(Protection::Checksum);

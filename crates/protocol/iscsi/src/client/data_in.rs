@@ -39,7 +39,7 @@ impl Client {
         Ok(Destination::Frame(frame, offset))
     }
 
-    /// Data has come, if it has a length into its place.
+    /// Data has arrived, if it has a length into its place.
     pub(super) fn handle_data_in(
         &mut self,
         link: &mut Link,

@@ -37,7 +37,7 @@ impl Client {
         self.poll_link(link, number, now)
     }
 
-    /// Takes what has come on a connection.
+    /// Takes what has arrived on a connection.
     pub(super) fn poll_link(&mut self, link: &mut Link, number: u16, now: Instant) -> Result<(), Trouble> {
         loop {
             match link.receiver.poll() {

@@ -24,7 +24,7 @@ const SILENCE_IDLE: Duration = Duration::from_secs(5);
 /// How long it may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Statuses that may be missing, or have come before one that is missing.
+/// Statuses that may be missing, or have arrived before one that is missing.
 const STATUSES_MAX: u32 = 4096;
 
 /// What a request of our own is for.
@@ -202,7 +202,7 @@ impl Link {
         }
     }
 
-    /// A status of this number has come. Gives the first that is missing before it and how many are, once.
+    /// A status of this number has arrived. Gives the first that is missing before it and how many are, once.
     pub(super) fn note_status(&mut self, number: Serial, recovers: bool) -> Result<Option<(Serial, u32)>, Trouble> {
         let ahead = number.since(self.expected_status);
         if !recovers || ahead == 0 {
@@ -241,7 +241,7 @@ impl Link {
         }
     }
 
-    /// They have come.
+    /// They have arrived.
     pub(super) fn settle(&mut self, tag: u32) {
         self.owed.remove(&tag);
     }

@@ -50,7 +50,7 @@ impl Entering {
         }
     }
 
-    /// So many bytes have come; gives how the login ended, once.
+    /// So many bytes have arrived; gives how the login ended, once.
     pub(super) fn filled(&mut self, count: usize) -> Option<Result<ClientAdmission, ClientRefusal>> {
         self.receiver.filled(count);
         loop {

@@ -58,7 +58,7 @@ pub(super) fn ask_for_statuses(link: &mut Link, first: Serial, count: u32, now: 
     link.answer(snack(link, SNACK_STATUS, TAG_NONE, first.0..first.plus(count).0).write())
 }
 
-/// Says which data has come (RFC 7143 11.16.1), if none is missing before it.
+/// Says which data has arrived (RFC 7143 11.16.1), if none is missing before it.
 pub(super) fn acknowledge(link: &mut Link, task: &mut Task, data: &DataIn) -> Result<(), Trouble> {
     let Some(sent) = task.sent() else { return Ok(()) };
     if !sent.numbers.is_whole() {
@@ -69,7 +69,7 @@ pub(super) fn acknowledge(link: &mut Link, task: &mut Task, data: &DataIn) -> Re
     link.answer(acknowledgement.write())
 }
 
-/// A Data-In or R2T of this number has come; those between it and the highest before are missing and asked for.
+/// A Data-In or R2T of this number has arrived; those between it and the highest before are missing and asked for.
 pub(super) fn note_number(
     link: &mut Link,
     tag: u32,

@@ -240,7 +240,7 @@ impl Client {
         known.stage = Stage::Login(Box::new(Entering::new(&plan)));
     }
 
-    /// Bytes of a login have come.
+    /// Bytes of a login have arrived.
     pub(super) fn filled_login(&mut self, at: usize, count: usize, now: Instant) {
         let Stage::Login(entering) = &mut self.connections[at].stage else { return };
         let Some(end) = entering.filled(count) else { return };

@@ -60,7 +60,7 @@ pub(super) struct Lost {
     pub(super) stage: LostStage,
 }
 
-/// How far its recovery has come.
+/// How far its recovery is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LostStage {
     /// The target has not been told.

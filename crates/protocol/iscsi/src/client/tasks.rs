@@ -12,7 +12,7 @@ use crate::serial::Serial;
 /// Tags of commands are below; those of other requests have this bit.
 pub(super) const CONTROL_TAG: u32 = 0x8000_0000;
 
-/// How far a command has come.
+/// How far a command is.
 pub(super) enum Progress {
     /// It waits for a session, a connection, or room in the window of command numbers.
     Waiting,
@@ -29,7 +29,7 @@ pub(super) struct Sent {
     pub(super) command_number: Serial,
     /// What has come of its data.
     pub(super) received: Ranges,
-    /// The Data-In or R2T PDUs that have come.
+    /// The Data-In or R2T PDUs that have arrived.
     pub(super) numbers: Ranges,
     /// What has gone out of its data, or was asked for.
     pub(super) asked: Ranges,

@@ -233,7 +233,7 @@ impl ClientLogin {
             }
             session.max_connections = 1;
         }
-        // RFC 7143 13.14: the first burst is part of a burst, also where a default says otherwise.
+        // RFC 7143 13.14: the first burst is part of a burst, also where a default is larger.
         session.first_burst_bytes = session.first_burst_bytes.min(session.max_burst_bytes);
         Ok(ClientAdmission {
             tsih: response.tsih,

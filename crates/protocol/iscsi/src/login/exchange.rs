@@ -125,7 +125,7 @@ impl Exchange {
         Exchange { portal, peer, first: None, stage: SECURITY, gathering, answers, known: None, random }
     }
 
-    /// Whether a login request has come.
+    /// Whether a login request has arrived.
     pub(super) fn has_begun(&self) -> bool {
         self.first.is_some()
     }

@@ -63,7 +63,7 @@ impl ServerLogin {
         }
     }
 
-    /// Bytes have come.
+    /// Bytes have arrived.
     pub fn handle_input(&mut self, mut bytes: &[u8], directory: &dyn Directory, now: Instant) {
         self.handle_timeout(now);
         while !self.is_over && !bytes.is_empty() {
@@ -95,7 +95,7 @@ impl ServerLogin {
         (!self.is_over).then(|| self.deadline())
     }
 
-    /// Whether a whole request has come.
+    /// Whether a whole request has arrived.
     #[must_use]
     pub fn has_spoken(&self) -> bool {
         self.requests > 0

@@ -10,12 +10,12 @@ use crate::digest::{DIGEST_BYTES, RunningDigest};
 pub struct Beginning {
     bytes: Vec<u8>,
     max_bytes: usize,
-    /// Of all that has come.
+    /// Of all that has arrived.
     digest: RunningDigest,
 }
 
 impl Beginning {
-    /// One of which so many bytes are kept, at the most. It takes memory only for those that have come.
+    /// One of which so many bytes are kept, at the most. It takes memory only for those that have arrived.
     #[must_use]
     pub fn of(max_bytes: usize) -> Box<Self> {
         Box::new(Beginning { bytes: Vec::new(), max_bytes, digest: RunningDigest::default() })

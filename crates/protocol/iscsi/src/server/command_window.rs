@@ -8,7 +8,7 @@ use crate::ConnectionId;
 use crate::receiver::Pdu;
 use crate::serial::Serial;
 
-/// The window of command numbers, and what has come before its turn.
+/// The window of command numbers, and what has arrived before its turn.
 pub(super) struct Order {
     /// The next number to be executed (ExpCmdSN).
     expected: Serial,
@@ -18,13 +18,13 @@ pub(super) struct Order {
     held: VecDeque<Option<Held>>,
     /// Nothing below this number is executed for now.
     held_below: Option<Serial>,
-    /// Numbers that have come and are not settled.
+    /// Numbers that have arrived and are not settled.
     commands: Account,
     /// What is held outside the memory for data.
     early_data: Account,
 }
 
-/// A number that has come.
+/// A number that arrived.
 pub(super) enum Held {
     /// With a request, from this connection.
     Request(ConnectionId, Pdu),
@@ -94,7 +94,7 @@ impl Order {
         self.place(number).is_some()
     }
 
-    /// Keeps what has come before its turn; `false` if that place is not free or not in the window. Of text and pings the data is
+    /// Keeps what has arrived before its turn; `false` if that place is not free or not in the window. Of text and pings the data is
     /// dropped when there is too much of it.
     pub(super) fn hold(&mut self, number: Serial, mut held: Held) -> bool {
         let Some(at) = self.place(number) else { return false };
@@ -115,7 +115,7 @@ impl Order {
         is_free
     }
 
-    /// The expected number has come and is executed now.
+    /// The expected number has arrived and is executed now.
     pub(super) fn advance(&mut self) {
         self.held.pop_front();
         self.expected = self.expected.next();
@@ -198,7 +198,7 @@ impl Order {
         if is_inside { usize::try_from(number.since(self.expected)).ok() } else { None }
     }
 
-    /// Numbers that have come in their turn and are not settled.
+    /// Numbers that have arrived in their turn and are not settled.
     fn under_way(&self) -> u64 {
         let free = u64::try_from(self.max.next().since(self.expected)).unwrap_or_default();
         self.commands.usage().limit.saturating_sub(free)

@@ -112,7 +112,7 @@ impl Connection {
         self.is_stalled || self.is_crammed
     }
 
-    /// Whether so much is to be sent that nothing is looked at that has come. Then [`Connection::pop`] says when it is. From now on the
+    /// Whether so much is to be sent that nothing is looked at that has arrived. Then [`Connection::pop`] says when it is. From now on the
     /// connection may have so much outside the memory for data.
     pub(super) fn is_crammed(&mut self, heap_max_bytes: u64) -> bool {
         (self.heap_max_bytes, self.memory.heap_max_bytes) = (heap_max_bytes, heap_max_bytes);
@@ -127,7 +127,7 @@ impl Connection {
         !self.memory.is_on && self.lent.admits(self.outbox.lent_bytes() as u64, 0)
     }
 
-    /// The next bytes to send, and whether what has come is to be looked at again: half of what may wait is sent.
+    /// The next bytes to send, and whether what has arrived is to be looked at again: half of what may wait is sent.
     pub(super) fn pop(&mut self) -> (Option<Packet>, bool) {
         let packet = self.outbox.pop();
         self.delivery.took(packet.as_ref());

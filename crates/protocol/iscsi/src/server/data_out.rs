@@ -99,7 +99,7 @@ impl Session {
         }
     }
 
-    /// Goes on with a command after something of its data has come, or nothing will: asks for more, executes or refuses it.
+    /// Goes on with a command after something of its data has arrived, or nothing will: asks for more, executes or refuses it.
     pub(super) fn go_on(&mut self, number: u64, shared: &mut Shared, now: Instant) {
         let Some(command) = self.commands.get_mut(number) else { return };
         let Phase::Gathering(gathering) = &mut command.phase else { return };

@@ -126,7 +126,7 @@ impl Session {
         gathered.sum::<u64>() + connection.receiver.awaited_bytes()
     }
 
-    /// Requests that have come with their data before their turn wait for a number that comes on another connection, if on any.
+    /// Requests that have arrived with their data before their turn wait for a number that comes on another connection, if on any.
     fn those_who_keep_others_waiting(&mut self, now: Instant) -> Vec<ConnectionId> {
         let may_be_read = !self.connections.iter().any(Connection::is_waiting);
         let left_bytes = if may_be_read { self.order.early().map(data_bytes).sum() } else { 0 };

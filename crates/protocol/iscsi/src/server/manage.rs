@@ -73,7 +73,7 @@ impl Managements {
         }
     }
 
-    /// The last request acts on all commands with lower numbers, whether they have come or not.
+    /// The last request acts on all commands with lower numbers, whether they have arrived or not.
     fn will_plug(&mut self, end: Serial) {
         if let Some(last) = self.under_way.last_mut() {
             last.plugs_below = Some(end);
@@ -122,7 +122,7 @@ impl Session {
         }
     }
 
-    /// Deals with requests that waited for commands, if these have come.
+    /// Deals with requests that waited for commands, if these have arrived.
     pub(super) fn manage_deferred(&mut self, shared: &mut Shared, now: Instant) {
         let expected = self.order.expected();
         let is_due = |(_, request): &mut (ConnectionId, TaskRequest)| Serial(request.command_number) <= expected;

@@ -282,7 +282,7 @@ impl Server {
         self.feed_starved(now);
     }
 
-    /// Looks at what has come on connections that had too much to send.
+    /// Looks at what has arrived on connections that had too much to send.
     fn look_again(&mut self, now: Instant) {
         while let Some(connection) = self.shared.relieved.pop_front() {
             let Some(&nexus) = self.shared.homes.get(&connection) else { continue };

@@ -1,4 +1,4 @@
-//! Commands whose data goes in pieces: the next piece is asked for when the one before has left the memory, or has come.
+//! Commands whose data goes in pieces: the next piece is asked for when the one before has left the memory, or has arrived.
 //!
 //! Of a long WRITE one piece at a time is solicited, and executed before the next one is. Of a long READ the pieces are
 //! sent as they come from above, and a connection is ahead of its socket by [`AHEAD_BYTES`] at the most, whatever its

@@ -1,5 +1,5 @@
 //! Error recovery within a session (RFC 7143 7): what is missed is sent again; commands outlive their connection; what is
-//! kept for that is let go when memory is short.
+//! kept for that is dropped when memory is short.
 
 use std::time::Duration;
 

@@ -92,7 +92,7 @@ pub(super) struct Session {
     /// Commands that ended while their data was on its way: it is read and forgotten.
     pub(super) lingering: VecDeque<u32>,
     pub(super) patience: Patience,
-    /// How what requests wait for comes, that have come before their turn.
+    /// How what requests wait for comes, that have arrived before their turn.
     pub(super) headway: Headway,
     /// What connections have left behind that are gone.
     pub(super) suspended: Vec<Suspended>,

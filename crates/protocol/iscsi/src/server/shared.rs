@@ -23,7 +23,7 @@ const HEAP_LEAST_BYTES: u64 = 8 << 10;
 /// Who waits for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Starved {
-    /// A connection, of which a header has come and its data has no place yet.
+    /// A connection, of which a header has arrived and its data has no place yet.
     Connection(ConnectionId),
     /// A command of which the data is not asked for yet.
     Command(NexusId, u64),
@@ -64,7 +64,7 @@ pub(super) struct Shared {
     pub(super) is_shutting_down: bool,
     /// Connections that were dropped because they kept memory from others.
     pub(super) hoards_dropped: u64,
-    /// Connections of which something has come that was not looked at, because too much was to be sent.
+    /// Connections of which something has arrived that was not looked at, because too much was to be sent.
     pub(super) relieved: VecDeque<ConnectionId>,
     /// How sessions and connections that are gone have used their quotas.
     pub(super) usages: Usages,

@@ -15,7 +15,7 @@ use crate::login::TargetId;
 pub(super) type Unit = (TargetId, [u8; 8]);
 
 impl Server {
-    /// Asks for no more data of commands for the logical units of these commands, and of no others, until this says otherwise: these wait
+    /// Asks for no more data of commands for the logical units of these commands, and of no others, until the next call: these wait
     /// for their stores, and keep too much of the memory. Others of the same units wait without taking any; what comes
     /// unasked is taken all the same.
     pub fn hold_back(&mut self, stalled: &[CommandHandle], now: Instant) {

@@ -74,11 +74,11 @@ struct Burst {
     r2t: Unanswered,
     /// The number of the next Data-Out.
     data_number: u32,
-    /// Since when nothing of it has come.
+    /// Since when nothing of it has arrived.
     since: Instant,
-    /// All from `start` to here has come.
+    /// All from `start` to here has arrived.
     reached: u32,
-    /// What has come beyond, sorted and disjoint.
+    /// What has arrived beyond, sorted and disjoint.
     islands: Vec<(u32, u32)>,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Gathering {
     start: u32,
     length: u32,
     bursts: Vec<Burst>,
-    /// Up to here everything has come or is asked for.
+    /// Up to here everything has arrived or is asked for.
     asked: u32,
     /// Ranges that are asked for again.
     lost: Vec<(u32, u32)>,
@@ -108,7 +108,7 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    /// `immediate` bytes have come with the command. If `unsolicited_end` is given, Data-Outs up to there follow unasked.
+    /// `immediate` bytes have arrived with the command. If `unsolicited_end` is given, Data-Outs up to there follow unasked.
     pub(super) fn new(
         frame: Option<Frame>,
         length: u32,
@@ -135,7 +135,7 @@ impl Gathering {
         }
     }
 
-    /// All of it from `start` to `end`, of a command of which the data before was executed. Nothing of it has come.
+    /// All of it from `start` to `end`, of a command of which the data before was executed. Nothing of it has arrived.
     pub(super) fn piece(start: u32, end: u32, now: Instant) -> Self {
         Gathering { start, asked: start, ..Gathering::new(None, end, start, None, now) }
     }
@@ -247,7 +247,7 @@ impl Gathering {
         if is_in_order && is_new { Verdict::Take } else { Verdict::Fail(AMOUNT) }
     }
 
-    /// A Data-Out has come. `taken`: its data is in the frame; otherwise it was damaged, or is not wanted.
+    /// A Data-Out has arrived. `taken`: its data is in the frame; if not, it was damaged, or is not wanted.
     pub(super) fn arrived(&mut self, data: &DataOut, bytes: u32, taken: bool, strictness: Strictness, now: Instant) {
         let Some(at) = self.bursts.iter().position(|burst| burst.r2t.transfer_tag == data.transfer_tag) else { return };
         self.silences = 0;
@@ -306,7 +306,7 @@ impl Burst {
         Burst { r2t, data_number: 0, since: now, reached: r2t.start, islands: Vec::new() }
     }
 
-    /// A sequence of which nothing has come may stand behind others of its connection.
+    /// A sequence of which nothing has arrived may stand behind others of its connection.
     fn due(&self, data_at: Instant) -> Instant {
         let since = if self.data_number == 0 { self.since.max(data_at) } else { self.since };
         since + RECEPTION_MAX
@@ -321,7 +321,7 @@ impl Burst {
             || self.islands.iter().any(|&(start, end)| from < end && start < to)
     }
 
-    /// Notes what has come; `false` when it came in too many pieces.
+    /// Notes what has arrived; `false` when it came in too many pieces.
     fn cover(&mut self, from: u32, to: u32) -> bool {
         if from == to {
             return true;

@@ -141,7 +141,7 @@ impl Flow {
         is_new
     }
 
-    /// A packet has come that was taken for lost. When that holds for all that the last loss was about, it was none, and the
+    /// A packet has arrived that was taken for lost. When that holds for all that the last loss was about, it was none, and the
     /// window is what it was (RFC 8985 3.3.1, RFC 4015).
     pub(super) fn was_late(&mut self, order: u64) {
         let recovery_order = self.recovery_order;

@@ -75,7 +75,7 @@ impl World {
         reads
     }
 
-    /// A request comes, whatever its client does otherwise.
+    /// A request comes, whatever else its client does.
     pub(super) fn request(&mut self, number: u64, ask: Ask) {
         self.request_after(0, number, ask);
     }
@@ -243,7 +243,7 @@ fn who_was_stopped_for_a_while_has_time_to_say_what_has_come() {
     world.read();
     world.pass_some(10 * MS, |_| true, |opcode| opcode != Opcode::HcbeReply);
     world.execute_reads(Vec::new());
-    // The answer is on its way, and is lost; its client stops the server before it is asked what has come.
+    // The answer is on its way, and is lost; its client stops the server before it is asked what has arrived.
     world.pass_some(S, |_| false, |_| false);
     world.client.pause(true, world.now);
     world.pass_some(30 * S, |opcode| opcode != Opcode::AckReply, |_| true);

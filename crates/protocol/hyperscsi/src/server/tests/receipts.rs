@@ -10,7 +10,7 @@ use crate::wire::{Opcode, Prefix};
 use crate::{CommandHandle, ServerEvent};
 
 impl World {
-    /// The commands that have come, each with the receipts that its client had.
+    /// The commands that have arrived, each with the receipts that its client had.
     fn received(&mut self) -> Vec<(CommandHandle, u64)> {
         let events = std::iter::from_fn(|| self.server.poll_event());
         let commands = events.filter_map(|event| match event {

@@ -69,7 +69,7 @@ impl World {
         self.client.order(Order { lun: Lun::default(), ask, data_out, data_in: None }, self.now).unwrap();
     }
 
-    /// Bytes of the commands that have come since the last look.
+    /// Bytes of the commands that have arrived since the last look.
     pub(super) fn come(&mut self) -> Vec<usize> {
         let events = std::iter::from_fn(|| self.server.poll_event());
         let tasks = events.filter_map(|event| match event {

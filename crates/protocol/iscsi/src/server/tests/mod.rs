@@ -59,7 +59,7 @@ fn target_name(number: usize) -> IscsiName {
     format!("iqn.2026-11.org.sanwire:disk{number}").parse().unwrap()
 }
 
-/// What sessions agree on unless a test says otherwise.
+/// What sessions agree on unless a test sets other parameters.
 fn parameters() -> SessionParameters {
     SessionParameters {
         initial_r2t: false,

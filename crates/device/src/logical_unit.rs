@@ -127,7 +127,22 @@ impl LogicalUnit {
     /// # Errors
     /// [`UnitError`] when the store's geometry is not one that such a unit can have, or the kept reservations cannot be had.
     pub fn new(identity: Identity, store: Arc<dyn Store>, options: UnitOptions) -> Result<Self, UnitError> {
-        let (store, server) = server(store, &options)?;
+        Self::of(identity, server(store, &options)?, options)
+    }
+
+    /// A drive without a disc.
+    ///
+    /// # Errors
+    /// [`UnitError`] when units of its type are never without a medium, or the kept reservations cannot be had.
+    pub fn empty(identity: Identity, options: UnitOptions) -> Result<Self, UnitError> {
+        let served = match options.device_type {
+            DeviceType::Disk => return Err(MediumError::Fixed.into()),
+            DeviceType::Optical => drive(None)?,
+        };
+        Self::of(identity, served, options)
+    }
+
+    fn of(identity: Identity, (store, server): Served, options: UnitOptions) -> Result<Self, UnitError> {
         let default = Settings { write_cache: options.write_cache, ..Settings::default() };
         let stalls = Arc::new(StoreRetry::new(identity.name(), options.patience));
         let flushes = Flushes::new(options.volatility.as_ref());
@@ -345,11 +360,13 @@ fn server(store: Arc<dyn Store>, options: &UnitOptions) -> Result<Served, UnitEr
             let disk = Disk::new(options.removable, store.space().as_ref());
             Ok((store, Box::new(disk)))
         }
-        DeviceType::Optical => {
-            let drive = Optical::new(store)?;
-            Ok((Arc::clone(drive.tray()) as Arc<dyn Store>, Box::new(drive)))
-        }
+        DeviceType::Optical => Ok(drive(Some(store))?),
     }
+}
+
+fn drive(disc: Option<Arc<dyn Store>>) -> Result<Served, MediumError> {
+    let drive = Optical::new(disc)?;
+    Ok((Arc::clone(drive.tray()) as Arc<dyn Store>, Box::new(drive)))
 }
 
 /// CHECK CONDITION with sense data in fixed or descriptor format.

@@ -37,10 +37,10 @@ pub(crate) struct Optical {
 }
 
 impl Optical {
-    /// A closed drive with this disc in it.
-    pub(crate) fn new(disc: Arc<dyn Store>) -> Result<Optical, MediumError> {
+    /// A closed drive with this disc in it, or without one.
+    pub(crate) fn new(disc: Option<Arc<dyn Store>>) -> Result<Optical, MediumError> {
         let tray = Arc::new(Tray::default());
-        tray.put(disc)?;
+        disc.map_or(Ok(()), |disc| tray.put(disc))?;
         Ok(Optical { tray, is_open: AtomicBool::new(false), motion: Mutex::default(), events: Events::default() })
     }
 
@@ -81,7 +81,7 @@ impl Optical {
             }
             self.tray.put(disc)?;
         }
-        if self.is_open.swap(false, Ordering::AcqRel) {
+        if self.is_open.swap(false, Ordering::AcqRel) && !self.tray.is_empty() {
             // MMC-6 4.1.6.1: who has closed it is told too.
             unit.nexuses.raise(UnitAttention::MediumChanged, None);
             self.events.raise(MediaEvent::NewMedia);

@@ -45,6 +45,9 @@ pub(crate) struct Opening<'a> {
     pub(crate) until: Option<Instant>,
 }
 
+/// What tells this machine from all others, where it has that (machine-id(5)).
+const MACHINE_ID: &str = "/etc/machine-id";
+
 /// How often a file that somebody else has is tried.
 const LOCK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -94,11 +97,9 @@ pub(crate) fn forget_volume(spec: &VolumeSpec, state: Option<&Path>) {
 
 /// What is remembered of a volume that outlives this process. A drive is the same whichever disc is in it.
 fn record(spec: &VolumeSpec, state: Option<&Path>) -> Option<Record> {
-    if spec.device_type == DeviceType::Optical {
-        return None;
-    }
     match spec.store.backing.place() {
-        Place::Memory => None,
+        _ if spec.device_type == DeviceType::Optical => Some(Record::elsewhere(&spec.name, "drive", state)),
+        Place::Memory | Place::Nowhere => None,
         Place::File(path) => Some(Record::new(&spec.name, path, state)),
         Place::Elsewhere(text) => Some(Record::elsewhere(&spec.name, text, state)),
     }
@@ -107,15 +108,15 @@ fn record(spec: &VolumeSpec, state: Option<&Path>) -> Option<Record> {
 fn open_unit(volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<LogicalUnit, StartError> {
     let name = volume.spec.name.to_string();
     let place = volume.spec.store.backing.place();
+    let open = || volume.spec.store.open().map_err(|source| StartError::Store { volume: name.clone(), source });
     let (store, uuid) = match record(&volume.spec, opening.state) {
-        None => {
-            let failed = |source| StartError::Store { volume: name.clone(), source };
-            let store = volume.spec.store.open().map_err(failed)?;
-            // Another one each time it is made: no client goes on with an empty disk as if nothing had happened.
-            let is_drive = volume.spec.device_type == DeviceType::Optical;
-            (store, if is_drive { Record::elsewhere(&name, "drive", None).fallback() } else { random()? })
+        // Another one each time it is made: no client goes on with an empty disk as if nothing had happened.
+        None => (Some(open()?), random()?),
+        Some(record) if volume.spec.device_type == DeviceType::Optical => {
+            let disc = if place == Place::Nowhere { None } else { Some(open()?) };
+            (disc, drive_identity(&name, &record)?)
         }
-        Some(record) => open_known(volume, &record, opening)?,
+        Some(record) => open_known(volume, &record, opening).map(|(store, uuid)| (Some(store), uuid))?,
     };
     let identity = Identity::new(&name, uuid)
         .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
@@ -124,14 +125,44 @@ fn open_unit(volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<
     let volatility = match place {
         _ if volume.spec.store.read_only => None,
         // What is in memory is as lasting as the volume.
-        Place::Memory => None,
+        Place::Memory | Place::Nowhere => None,
         Place::File(path) => Some(writes::volatility(path, opening.state, uuid, random()?)),
         // Nobody here knows what became of unflushed writes while this server did not run.
         Place::Elsewhere(_) => Some(Volatility { verifier: random()?, has_failed: false, tenure: None, keeper: None }),
     };
     let options =
         UnitOptions { device_type, removable, reservations, slot, patience, volatility, ..UnitOptions::default() };
-    LogicalUnit::new(identity, store, options).map_err(|source| StartError::Unit { volume: name, source })
+    let unit = match store {
+        Some(store) => LogicalUnit::new(identity, store, options),
+        None => LogicalUnit::empty(identity, options),
+    };
+    unit.map_err(|source| StartError::Unit { volume: name, source })
+}
+
+/// Who a drive is: drawn at its first start, and remembered. Hosts that see the same identity twice take both for one drive; so without
+/// a memory it is at least another one on each machine.
+fn drive_identity(name: &str, record: &Record) -> Result<[u8; 16], StartError> {
+    let unreadable = |source| StartError::Record {
+        volume: name.to_owned(),
+        place: record.place(),
+        file: record.of().to_owned(),
+        source,
+    };
+    if let Some(known) = record.load().map_err(unreadable)? {
+        return Ok(known.uuid);
+    }
+    let known = Known { uuid: random()?, is_marked: false, length_bytes: 0, device: None };
+    match record.save(&known) {
+        Ok(()) if record.has_place() => Ok(known.uuid),
+        saved => {
+            if let Err(error) = saved {
+                let place = record.place();
+                tracing::warn!("volume {name}: {} cannot be written: {error}; the drive may be another one later", place.display());
+            }
+            let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
+            Ok(Record::elsewhere(name, &format!("drive of {}", machine.trim()), None).fallback())
+        }
+    }
 }
 
 /// Opens a file or device if it holds the volume that it held before, and remembers which one that is before anybody uses it.
@@ -220,7 +251,7 @@ pub(crate) fn remember_length(spec: &VolumeSpec, state: Option<&Path>, length_by
 fn keeper(place: Place<'_>, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc<dyn ReservationKeeper>> {
     match place {
         Place::Memory => None,
-        Place::File(_) | Place::Elsewhere(_) => Some(Arc::new(FileKeeper::new(state?, uuid))),
+        Place::File(_) | Place::Elsewhere(_) | Place::Nowhere => Some(Arc::new(FileKeeper::new(state?, uuid))),
     }
 }
 

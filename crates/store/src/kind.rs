@@ -4,6 +4,7 @@
 //! volume is read.
 
 mod file;
+mod none;
 mod sized;
 
 use std::any::Any;
@@ -83,6 +84,8 @@ pub enum Place<'a> {
     Memory,
     /// In a file or on a block device of this machine.
     File(&'a Path),
+    /// Nowhere: there is no medium, until one is put into the drive.
+    Nowhere,
     /// Elsewhere. The text tells one such place from all others.
     Elsewhere(&'a str),
 }
@@ -120,7 +123,7 @@ pub fn register(kind: &'static dyn StoreKind) {
 /// All kinds, in the order in which they are told to people.
 fn kinds() -> Vec<&'static dyn StoreKind> {
     let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
-    let first: [&dyn StoreKind; 3] = [&sized::RAM, &sized::NULL, &file::FileKind];
+    let first: [&dyn StoreKind; 4] = [&sized::RAM, &sized::NULL, &none::NoneKind, &file::FileKind];
     let last: &dyn StoreKind = &file::DeviceKind;
     first.into_iter().chain(added.iter().copied()).chain([last]).collect()
 }

@@ -31,6 +31,9 @@ pub enum OpenError {
         /// Whether it is where it should be, and only cannot be reached now.
         is_away: bool,
     },
+    /// It is the absence of one.
+    #[error("none: is no medium: give the image of a disc, or take the one that is in out by eject-volume")]
+    NoMedium,
     /// There is no such file, and no size to make one of.
     #[error("{} does not exist: give size= to create it", path.display())]
     Missing {

@@ -40,7 +40,7 @@ pub(crate) struct ServeArgs {
 
     /// Serve a volume: NAME=STORE[,KEY[=VALUE]]... (repeatable)
     ///
-    /// STORE is ram:SIZE, null:SIZE (for measuring the protocol), file:PATH (with size=SIZE it is made, sparse, when
+    /// STORE is ram:SIZE, null:SIZE (for measuring the protocol), none: (with type=optical: no disc yet), file:PATH (with size=SIZE it is made, sparse, when
     /// absent), the absolute path of a block device, nbd:PATH or nbd:HOST:PORT[/EXPORT] (an NBD server's export),
     /// rbd:POOL/IMAGE (a Ceph RBD image) or the URL of another server's volume. Keys: type=disk|optical (a drive with that disc in it), size=SIZE, grow, block=512|4096, readonly, removable,
     /// security=LEVEL, compression=off, when-full=wait:TIME and when-gone=wait:TIME (commands wait for their store), thick (no space is given back), direct (past the page cache), delay=[WHICH:]TIME and error=RULE (for tests), seed=NUMBER.

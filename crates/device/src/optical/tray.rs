@@ -33,6 +33,10 @@ impl Tray {
         self.changes.load(Ordering::Acquire)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.disc.load().is_none()
+    }
+
     fn disc(&self) -> Option<Arc<dyn Store>> {
         self.disc.load().as_ref().map(|disc| Arc::clone(&**disc))
     }

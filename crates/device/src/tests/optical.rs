@@ -252,3 +252,26 @@ fn who_is_asked_to_let_go_hears_of_the_disc_that_has_come_before_too() {
     unit.eject(true).unwrap();
     assert_eq!([event(&world), event(&world)], [(3, 1), (0, 1)], "it is out already");
 }
+
+#[test]
+fn a_drive_may_begin_empty() {
+    let world = world(0);
+    let options = UnitOptions { device_type: DeviceType::Optical, ..UnitOptions::default() };
+    let empty = LogicalUnit::empty(Identity::new("cd0", UUID).unwrap(), options).unwrap();
+    world.units.remove(lun(0)).unwrap();
+    let unit = world.units.add(lun(0), empty).unwrap();
+    world.establish(NEXUS);
+    drop(world.run(NEXUS, TEST_UNIT_READY, &[]));
+    let closed = Sense::new(SenseKey::NotReady, AdditionalSense::MEDIUM_NOT_PRESENT_TRAY_CLOSED);
+    assert_eq!([world.bad(TEST_UNIT_READY, &[]), world.bad(read(1), &[]), world.bad(READ_CAPACITY, &[])], [closed; 3]);
+    assert_eq!(event(&world), (0, 0));
+    world.good(EJECT, &[]);
+    world.good(LOAD, &[]);
+    assert_eq!((world.bad(TEST_UNIT_READY, &[]), event(&world)), (closed, (3, 0)), "nothing has come");
+    unit.eject(false).unwrap();
+    unit.load(Some(image(4096))).unwrap();
+    assert_eq!((event(&world), world.bad(TEST_UNIT_READY, &[])), ((2, 2), CHANGED));
+    assert_eq!(world.good(read(2), &[]).len(), 4096);
+    let disk = LogicalUnit::empty(Identity::new("a", UUID).unwrap(), UnitOptions::default());
+    assert_eq!(disk.unwrap_err(), UnitError::Medium(MediumError::Fixed));
+}

@@ -110,6 +110,7 @@ mod tests {
         manager.execute(load("cd0", Some(second))).unwrap();
         assert_eq!(size(&mut manager), 3 * 2048);
         assert!(manager.volumes[0].spec.to_string().contains("b.iso,type=optical"), "it is kept so");
+        assert!(refusal(&mut manager, load("cd0", Some("none:".into()))).contains("none: is no medium"));
         manager.execute(eject("cd0")).unwrap();
         manager.execute(load("cd0", None)).unwrap();
         manager.execute(eject("disk0")).unwrap();
@@ -119,6 +120,12 @@ mod tests {
         }
         assert!(refusal(&mut manager, eject("fixed")).contains("type=optical"));
         assert!(matches!(manager.execute(eject("x")), Err(ManageError::NoVolume(_))));
+        manager.into_target().stop().unwrap();
+        let start = config(&["cd0=none:,type=optical"]);
+        let mut manager = Manager::start(start, Box::new(|| Ok(config(&[])))).unwrap();
+        assert_eq!(size(&mut manager), 0, "it begins empty");
+        manager.execute(load("cd0", Some(first.clone()))).unwrap();
+        assert_eq!(size(&mut manager), 4096);
         manager.into_target().stop().unwrap();
         fs::remove_dir_all(directory).unwrap();
     }

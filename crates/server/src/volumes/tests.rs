@@ -292,3 +292,29 @@ fn a_file_that_is_still_in_use_is_waited_for() {
     former.unlock().unwrap();
     starts.join().unwrap().expect("it has the file now");
 }
+
+/// Two servers may have a drive of the same name each: a host that sees both must not take them for two ways to one.
+#[test]
+fn a_drive_is_the_same_at_one_server_and_no_other_ones() {
+    let (host, other) = (Host::new("drive"), Host::new("other-drive"));
+    let start = |store: &str, state: Option<&Path>| {
+        let spec = format!("cd0={store},type=optical").parse().unwrap();
+        let volume = VolumeConfig { lun: Lun::default(), spec, origin: Origin::CommandLine };
+        let (units, opening) = (LogicalUnits::new(), Opening { state, acceptance: Acceptance::Known, until: None });
+        let is_first = add_volume(&units, &volume, &opening, 0).unwrap();
+        (units.get(Lun::default()).unwrap().identity().uuid(), is_first)
+    };
+    let image = host.file();
+    fs::write(&image, vec![0; 4096]).unwrap();
+    let image = format!("file:{}", image.display());
+    let (first, is_first) = start("none:", Some(&host.state()));
+    assert!(is_first);
+    assert_eq!(start(&image, Some(&host.state())), (first, false), "whichever disc is in it");
+    assert_ne!(start("none:", Some(&other.state())).0, first);
+    assert_eq!(start("none:", None), start(&image, None));
+    fs::write(Record::elsewhere("cd0", "drive", Some(&host.state())).place(), "{").unwrap();
+    let spec = "cd0=none:,type=optical".parse().unwrap();
+    let volume = VolumeConfig { lun: Lun::default(), spec, origin: Origin::CommandLine };
+    let opening = Opening { state: Some(&host.state()), acceptance: Acceptance::Known, until: None };
+    assert!(add_volume(&LogicalUnits::new(), &volume, &opening, 0).is_err(), "who it was cannot be read");
+}

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::{StoreSpec, VolumeSpec, Written};
 use crate::Patience;
-use crate::kind::{self, Rewritten};
+use crate::kind::{self, Place, Rewritten};
 use crate::layer::parse_time;
 
 /// What is wrong with what the user wrote.
@@ -253,13 +253,16 @@ impl RawVolume {
         for key in kind::keys().into_iter().filter(|key| !kind.keys().contains(key)) {
             refuse(self.values(key).iter().any(|value| value != "false"), key, kind.lacks(key))?;
         }
+        let backing = kind.read(&Written { raw: self, place, block_bytes, read_only })?;
+        let is_empty_disk = !is_disc && backing.place() == Place::Nowhere;
+        refuse(is_empty_disk, "type=disk", "only a drive, type=optical, can be empty")?;
         Ok(StoreSpec {
             read_only,
             thick: self.flag("thick")?,
             errors: self.all("error")?,
             seed: self.single("seed", "a number below 2^64", |text| text.parse().ok())?.unwrap_or(0),
             delays: self.all("delay")?,
-            backing: kind.read(&Written { raw: self, place, block_bytes, read_only })?,
+            backing,
         })
     }
 }

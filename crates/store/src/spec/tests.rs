@@ -109,7 +109,7 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
         ("=ram:1G", "'' is no volume name: 1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'"),
         (
             "a=tape:1G",
-            "'tape:1G' is no store: use ram:SIZE, null:SIZE, file:PATH or the absolute path of a block device",
+            "'tape:1G' is no store: use ram:SIZE, null:SIZE, none: (a drive without a disc), file:PATH or the absolute path of a block device",
         ),
         (
             "a=ram:1G,speed=3",
@@ -122,6 +122,7 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
         ),
         ("a=ram:1G,block=1024", "'1024' is no value for block: use 512 or 4096"),
         ("a=ram:1G,type=tape", "'tape' is no value for type: use disk or optical"),
+        ("a=none:", "type=disk is not for this store: only a drive, type=optical, can be empty"),
         ("a=ram:1G,type=optical,block=512", "block is not for this store: a disc has blocks of 2048 bytes"),
         ("a=ram:1G,compression=lz4", "'lz4' is no value for compression: use off or allowed"),
         ("a=ram:1G,block=512,block=512", "block is given twice"),
@@ -183,7 +184,12 @@ fn a_volume_may_be_removable_or_thick() {
 
 #[test]
 fn a_drive_is_given_discs_that_nobody_writes() {
+    let empty = volume("cd0=none:,type=optical");
+    assert_eq!((empty.store.backing.place(), empty.to_string()), (Place::Nowhere, "cd0=none:,type=optical".to_owned()));
+    assert!(matches!(empty.store.open(), Err(OpenError::NoMedium)));
     let drive = volume("cd0=file:a.iso,type=optical");
+    assert_ne!(empty, drive);
+    assert_eq!(empty.with_disc("file:a.iso").unwrap(), drive);
     assert_eq!((drive.device_type, drive.store.read_only), (DeviceType::Optical, true));
     assert_eq!(drive, volume("cd0=file:a.iso,type=optical,readonly"));
     assert_ne!(drive, volume("cd0=file:a.iso,readonly"));

@@ -8,8 +8,8 @@ use sanwire_scsi::reservation::Access;
 use sanwire_scsi::vpd::Designator;
 
 use crate::logical_unit::LogicalUnit;
+use crate::refusal::Refusal;
 use crate::reservation::AbortScope;
-use crate::step::Refusal;
 
 /// Finds the units that an initiator may use, for copies that it asks for.
 ///

@@ -9,8 +9,10 @@ use sanwire_scsi::{CommandSet, ModeForm, ModeSense, Operation, Sense, Task};
 use sanwire_store::{Geometry, Store};
 
 use crate::dispatch::Beginning;
-use crate::logical_unit::{LogicalUnit, MediumError};
-use crate::step::{Refusal, Step};
+use crate::logical_unit::LogicalUnit;
+use crate::medium::MediumError;
+use crate::refusal::Refusal;
+use crate::step::Step;
 
 /// The device server of one type (SAM-5 4.6.4), as far as types differ: [`LogicalUnit`] does what SPC asks of all of them.
 ///

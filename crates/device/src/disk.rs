@@ -24,8 +24,10 @@ use sanwire_store::{Geometry, Space, Store};
 
 use crate::device_server::DeviceServer;
 use crate::dispatch::Beginning;
-use crate::logical_unit::{LogicalUnit, MediumError};
-use crate::step::{Refusal, Step};
+use crate::logical_unit::LogicalUnit;
+use crate::medium::MediumError;
+use crate::refusal::Refusal;
+use crate::step::Step;
 use crate::unit_attention::UnitAttention;
 
 use copy::Copies;

@@ -16,8 +16,9 @@ use sanwire_store::Geometry;
 use crate::execution::Account;
 use crate::logical_unit::LogicalUnit;
 use crate::piece::Part;
+use crate::refusal::Refusal;
 use crate::reservation::persistent_reserve_out;
-use crate::step::{Refusal, Step};
+use crate::step::Step;
 use crate::units::{LogicalUnits, NOT_SUPPORTED};
 use crate::{control, piece, port_groups};
 

@@ -1,13 +1,11 @@
 //! What all initiators of a unit are told of, and must look at before they go on: SAM-5 lets anybody do it who may use the unit. How
 //! often, and who, is bounded, so that the others come to their turn, and to such a thing of their own.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::Instant;
 use sanwire_core::quota::{DISTURBANCES, DISTURBANCES_OF_CLIENT, Limiter, Pace, Usage};
 use sanwire_scsi::reservation::TransportId;
-
-use crate::logical_unit::LogicalUnit;
 
 /// Those of one unit.
 #[derive(Debug)]
@@ -68,14 +66,18 @@ impl Done {
     }
 }
 
-/// Whether an initiator may do something now of which all others of these disks are told: to all of them, or to none, and then it
+/// Whether an initiator may do something now of which all others of some units are told: to all of them, or to none, and then it
 /// counts for none.
-pub(crate) fn may_disturb(disks: &[Arc<LogicalUnit>], by: Option<&TransportId>, now: Instant) -> bool {
-    // In one order, so that no two wait for each other; targets have the same disks under other numbers.
-    let mut ordered: Vec<&Arc<LogicalUnit>> = disks.iter().collect();
-    ordered.sort_by_key(|disk| Arc::as_ptr(disk).addr());
-    ordered.dedup_by(|one, other| Arc::ptr_eq(one, other));
-    let mut all: Vec<_> = ordered.into_iter().map(|disk| disk.disturbances.lock()).collect();
+pub(crate) fn may_disturb<'a>(
+    units: impl Iterator<Item = &'a Disturbances>,
+    by: Option<&TransportId>,
+    now: Instant,
+) -> bool {
+    // In one order, so that no two wait for each other; targets have the same units under other numbers.
+    let mut ordered: Vec<&Disturbances> = units.collect();
+    ordered.sort_by_key(|unit| std::ptr::from_ref(*unit).addr());
+    ordered.dedup_by(|one, other| std::ptr::eq(*one, *other));
+    let mut all: Vec<_> = ordered.into_iter().map(Disturbances::lock).collect();
     let is_admitted = all.iter_mut().all(|done| done.admits(by, now));
     if is_admitted {
         all.iter_mut().for_each(|done| done.take(by, now));
@@ -85,6 +87,7 @@ pub(crate) fn may_disturb(disks: &[Arc<LogicalUnit>], by: Option<&TransportId>, 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use sanwire_core::{Lun, NexusId};

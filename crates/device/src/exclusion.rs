@@ -18,7 +18,7 @@ use sanwire_core::NexusId;
 use sanwire_store::Request;
 
 use crate::bell::Bell;
-use crate::step::Range;
+use crate::range::Range;
 
 /// Lines of counters: nexuses that are on different ones do not fight over them.
 const STRIPES: usize = 16;

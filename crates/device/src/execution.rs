@@ -18,8 +18,10 @@ pub use self::waiting::Waiting;
 use crate::exclusion::Claim;
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
+use crate::range::Range;
+use crate::refusal::Refusal;
 use crate::reservation::{AbortScope, Reserving};
-use crate::step::{Range, Refusal, Step};
+use crate::step::Step;
 use crate::store_retry::StoreRetry;
 
 /// What became of a task, so far.

@@ -1,5 +1,7 @@
 //! One logical unit: what SPC asks of it whatever its type, and the store that its medium is.
 
+mod flushing;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -10,13 +12,12 @@ use sanwire_scsi::{AdditionalSense, Identity, Reply, Sense, SenseKey, Status};
 use sanwire_store::{ErrorKind, Geometry, Patience, Store, StoreError};
 
 use crate::device_server::DeviceServer;
-use crate::disk::Disk;
 use crate::disturbances::Disturbances;
 use crate::exclusion::Exclusion;
 use crate::fault;
 use crate::flushes::Flushes;
+use crate::medium::MediumError;
 use crate::nexus::NexusPorts;
-use crate::optical::Optical;
 use crate::reservation::{KeptError, ReservationKeeper, Reservations};
 use crate::store_retry::StoreRetry;
 use crate::tenure::{Tenures, Volatility};
@@ -54,31 +55,6 @@ impl Default for UnitOptions {
             volatility: None,
         }
     }
-}
-
-/// Why a medium cannot be taken out or put in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum MediumError {
-    /// It is not removable, or there is no other one for it.
-    #[error(
-        "it has no such medium: one with type=optical has discs, one that is removable can be ejected and loaded again"
-    )]
-    Fixed,
-    /// An initiator has locked it.
-    #[error("an initiator has locked its medium: it was asked to let go; --force ejects it all the same")]
-    Prevented,
-    /// One is in.
-    #[error("there is a medium in it: eject it first")]
-    NotEjected,
-    /// It has not one block.
-    #[error("the image is shorter than one block of {} bytes", sanwire_scsi::mmc::BLOCK_BYTES)]
-    Empty,
-    /// It has more blocks than a drive can address.
-    #[error("the image is longer than a disc can be")]
-    TooLong,
-    /// Its store has blocks that do not fit into those of a disc.
-    #[error("a disc cannot be on a store with blocks of {0} bytes")]
-    BlockSize(u32),
 }
 
 /// A store on which no unit can stand.
@@ -122,27 +98,8 @@ pub struct LogicalUnit {
 }
 
 impl LogicalUnit {
-    /// A unit on `store`, which is the disc in it if it is a drive.
-    ///
-    /// # Errors
-    /// [`UnitError`] when the store's geometry is not one that such a unit can have, or the kept reservations cannot be had.
-    pub fn new(identity: Identity, store: Arc<dyn Store>, options: UnitOptions) -> Result<Self, UnitError> {
-        Self::of(identity, server(store, &options)?, options)
-    }
-
-    /// A drive without a disc.
-    ///
-    /// # Errors
-    /// [`UnitError`] when units of its type are never without a medium, or the kept reservations cannot be had.
-    pub fn empty(identity: Identity, options: UnitOptions) -> Result<Self, UnitError> {
-        let served = match options.device_type {
-            DeviceType::Disk => return Err(MediumError::Fixed.into()),
-            DeviceType::Optical => drive(None)?,
-        };
-        Self::of(identity, served, options)
-    }
-
-    fn of(identity: Identity, (store, server): Served, options: UnitOptions) -> Result<Self, UnitError> {
+    /// A unit of whatever type.
+    pub(crate) fn of(identity: Identity, (store, server): Served, options: UnitOptions) -> Result<Self, UnitError> {
         let default = Settings { write_cache: options.write_cache, ..Settings::default() };
         let stalls = Arc::new(StoreRetry::new(identity.name(), options.patience));
         let flushes = Flushes::new(options.volatility.as_ref());
@@ -344,30 +301,7 @@ impl LogicalUnit {
 }
 
 /// What a unit reads and writes, and what it does with that.
-type Served = (Arc<dyn Store>, Box<dyn DeviceServer>);
-
-/// Those of a unit of the type.
-fn server(store: Arc<dyn Store>, options: &UnitOptions) -> Result<Served, UnitError> {
-    match options.device_type {
-        DeviceType::Disk => {
-            let Geometry { length_bytes, block_bytes, .. } = store.geometry();
-            if !matches!(block_bytes, 512 | 4096) {
-                return Err(UnitError::BlockSize(block_bytes));
-            }
-            if length_bytes < u64::from(block_bytes) {
-                return Err(UnitError::Empty(block_bytes));
-            }
-            let disk = Disk::new(options.removable, store.space().as_ref());
-            Ok((store, Box::new(disk)))
-        }
-        DeviceType::Optical => Ok(drive(Some(store))?),
-    }
-}
-
-fn drive(disc: Option<Arc<dyn Store>>) -> Result<Served, MediumError> {
-    let drive = Optical::new(disc)?;
-    Ok((Arc::clone(drive.tray()) as Arc<dyn Store>, Box::new(drive)))
-}
+pub(crate) type Served = (Arc<dyn Store>, Box<dyn DeviceServer>);
 
 /// CHECK CONDITION with sense data in fixed or descriptor format.
 pub(crate) fn check_condition(sense: &Sense, descriptor: bool) -> Reply {

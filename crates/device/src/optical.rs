@@ -17,8 +17,10 @@ use sanwire_store::{Geometry, Store};
 
 use crate::device_server::DeviceServer;
 use crate::dispatch::{Beginning, cut};
-use crate::logical_unit::{LogicalUnit, MediumError};
-use crate::step::{Refusal, Step};
+use crate::logical_unit::LogicalUnit;
+use crate::medium::MediumError;
+use crate::refusal::Refusal;
+use crate::step::Step;
 use crate::unit_attention::UnitAttention;
 use crate::{fault, piece, transfer};
 

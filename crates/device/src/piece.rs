@@ -7,7 +7,8 @@ use sanwire_core::limits::{HYPERSCSI_TRANSFER_MAX_BYTES, LONG_TRANSFER_MAX_BYTES
 use sanwire_scsi::{Extent, Rest, Sense, Task};
 use sanwire_store::Geometry;
 
-use crate::step::{Range, length_error, written_bytes};
+use crate::data::written_bytes;
+use crate::range::{Range, length_error};
 
 /// What of an extent is done now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

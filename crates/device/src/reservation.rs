@@ -24,7 +24,7 @@ use sanwire_scsi::{Cdb, CommandSet, Sense};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::nexus::NexusPorts;
-use crate::step::Refusal;
+use crate::refusal::Refusal;
 use crate::unit_attention::Nexuses;
 
 pub(crate) use command::persistent_reserve_out;

@@ -5,11 +5,14 @@ use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Geometry, Request};
 
+use crate::data::{frame, take_data, written_bytes};
 use crate::execution::State;
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::piece::memory_max_bytes;
-use crate::step::{Range, Refusal, Step, frame, length_error, take_data, written_bytes};
+use crate::range::{Range, length_error};
+use crate::refusal::Refusal;
+use crate::step::Step;
 
 pub(crate) fn read(
     extent: Extent,

@@ -27,7 +27,7 @@ use crate::flushes::Told;
 use crate::logical_unit::{LogicalUnit, check_condition};
 use crate::nexus::NexusPorts;
 use crate::port_groups::PortGroups;
-use crate::step::Refusal;
+use crate::refusal::Refusal;
 pub(crate) use member::Member;
 use view::View;
 pub(crate) use view::Viewers;
@@ -261,7 +261,11 @@ impl LogicalUnits {
     }
 
     pub(crate) fn may_disturb(&self, disks: &[Arc<LogicalUnit>], by: NexusId, now: Instant) -> bool {
-        disturbances::may_disturb(disks, self.ports(by).as_ref().map(|ports| &ports.initiator), now)
+        disturbances::may_disturb(
+            disks.iter().map(|disk| &disk.disturbances),
+            self.ports(by).as_ref().map(|ports| &ports.initiator),
+            now,
+        )
     }
 
     /// Begins a task. Frames for its data come from `memory`.

@@ -157,7 +157,10 @@ fn drive_identity(name: &str, record: &Record) -> Result<[u8; 16], StartError> {
         saved => {
             if let Err(error) = saved {
                 let place = record.place();
-                tracing::warn!("volume {name}: {} cannot be written: {error}; the drive may be another one later", place.display());
+                tracing::warn!(
+                    "volume {name}: {} cannot be written: {error}; the drive may be another one later",
+                    place.display()
+                );
             }
             let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
             Ok(Record::elsewhere(name, &format!("drive of {}", machine.trim()), None).fallback())

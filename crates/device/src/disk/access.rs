@@ -10,7 +10,8 @@ use crate::disk::{compare_and_write, lba_status, unmap, verify, write_same};
 use crate::dispatch::{Beginning, cut};
 use crate::fault;
 use crate::piece::{self, Part};
-use crate::step::{Refusal, Step};
+use crate::refusal::Refusal;
+use crate::step::Step;
 use crate::transfer;
 
 /// The commands that need the medium.

@@ -5,12 +5,15 @@ use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Completion, Geometry, Outcome, Request};
 
+use crate::data::{frame, take_data};
 use crate::disk::verify::compare;
 use crate::exclusion::{Access, Claim};
 use crate::execution::{Ongoing, State, finish};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
-use crate::step::{Range, Refusal, Step, frame, length_error, take_data};
+use crate::range::{Range, length_error};
+use crate::refusal::Refusal;
+use crate::step::Step;
 
 /// A swap under way.
 #[derive(Debug)]

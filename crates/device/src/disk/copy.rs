@@ -12,13 +12,15 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Outcome, Request};
 
 use crate::copy_targets::Reached;
+use crate::data::frame;
 use crate::dispatch::{Beginning, cut};
 use crate::exclusion::Claim;
 use crate::execution::{Hold, Ongoing, State, Turn};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
+use crate::refusal::Refusal;
 use crate::reservation::AbortScope;
-use crate::step::{Refusal, Step, frame};
+use crate::step::Step;
 
 use plan::{Leg, Plan, aborted};
 pub(crate) use record::Copies;

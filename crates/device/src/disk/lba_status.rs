@@ -7,7 +7,8 @@ use sanwire_store::{Allocation, Completion, Geometry, Outcome, Request};
 use crate::execution::{Ongoing, State};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
-use crate::step::{Range, Step};
+use crate::range::Range;
+use crate::step::Step;
 
 const HEADER_BYTES: usize = 8;
 const DESCRIPTOR_BYTES: usize = 16;

@@ -10,7 +10,8 @@ use crate::disk::provisioning_threshold::Watch;
 use crate::dispatch::Beginning;
 use crate::execution::finish;
 use crate::logical_unit::LogicalUnit;
-use crate::step::{Refusal, Step};
+use crate::refusal::Refusal;
+use crate::step::Step;
 use crate::unit_attention::UnitAttention;
 
 pub(super) fn sense(

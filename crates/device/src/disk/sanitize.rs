@@ -11,12 +11,15 @@ use sanwire_buffer::{Region, Slice};
 use sanwire_scsi::{AdditionalSense, Sanitize, SanitizeMethod, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Geometry, Request};
 
+use crate::data::frame;
 use crate::disk::start_stop::Load;
 use crate::disk::write_same::DISCARD_BYTES;
 use crate::exclusion::{Access, Claim};
 use crate::execution::{Ongoing, State};
 use crate::logical_unit::LogicalUnit;
-use crate::step::{Range, Refusal, Step, frame};
+use crate::range::Range;
+use crate::refusal::Refusal;
+use crate::step::Step;
 
 /// One request of an overwrite.
 const WRITE_BYTES: u64 = 256 << 10;

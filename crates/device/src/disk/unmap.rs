@@ -7,7 +7,8 @@ use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 use crate::disk::write_same::DISCARD_BYTES;
 use crate::execution::{Ongoing, State, finish};
 use crate::logical_unit::LogicalUnit;
-use crate::step::{Range, Step};
+use crate::range::Range;
+use crate::step::Step;
 
 /// The most descriptors of one UNMAP.
 pub(crate) const DESCRIPTORS_MAX: usize = 256;

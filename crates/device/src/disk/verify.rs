@@ -4,11 +4,14 @@ use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Geometry, Outcome, Request};
 
+use crate::data::{frame, take_data, written_bytes};
 use crate::execution::{Ongoing, State};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::piece::{Part, memory_max_bytes};
-use crate::step::{Range, Refusal, Step, frame, take_data, written_bytes};
+use crate::range::Range;
+use crate::refusal::Refusal;
+use crate::step::Step;
 
 /// A verification under way.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use sanwire_store::{Completion, CompletionQueue};
 use crate::exclusion::{Claim, Lane, Permit};
 use crate::fault::NOT_ACCESSIBLE;
 use crate::logical_unit::LogicalUnit;
-use crate::step::Range;
+use crate::range::Range;
 use crate::tenure::Admission;
 
 /// A disk, and what a command holds of it.

@@ -9,8 +9,9 @@ use sanwire_store::{Completion, Request};
 use super::{Hold, Turn};
 use crate::exclusion::Claim;
 use crate::logical_unit::LogicalUnit;
+use crate::range::Range;
 use crate::reservation::AbortScope;
-use crate::step::{Range, Step};
+use crate::step::Step;
 
 /// A command that has begun and takes more than one transfer: what it has done, and how it goes on when its store has done what it
 /// asked for. Dropping it aborts the command.

@@ -8,7 +8,7 @@ use sanwire_buffer::Slices;
 use sanwire_scsi::mmc::BLOCK_BYTES;
 use sanwire_store::{CompletionQueue, Geometry, Outcome, Request, Space, Started, Store};
 
-use crate::logical_unit::MediumError;
+use crate::medium::MediumError;
 
 /// What a disc is read from. Requests that have begun end on the disc on which they began; who has given them learns by
 /// [`Tray::changes`] that it was another one.

@@ -8,7 +8,8 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
 
 use super::Reserving;
 use crate::logical_unit::LogicalUnit;
-use crate::step::{Refusal, Step};
+use crate::refusal::Refusal;
+use crate::step::Step;
 
 pub(crate) fn persistent_reserve_out(
     (action, scope_and_type, parameter_bytes): (OrderAction, u8, u32),

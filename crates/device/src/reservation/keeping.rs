@@ -11,7 +11,8 @@ use super::registry::{Effects, Registrant, Registry};
 use super::{AbortScope, ReservationKeeper};
 use crate::logical_unit::LogicalUnit;
 use crate::nexus::NexusPorts;
-use crate::step::{Refusal, Step};
+use crate::refusal::Refusal;
+use crate::step::Step;
 
 /// Who waits until a record is kept. Dropped untold, it is told that it was not.
 pub struct Saved(Option<Box<dyn FnOnce(bool) + Send>>);

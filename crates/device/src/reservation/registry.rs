@@ -8,7 +8,7 @@ use sanwire_scsi::reservation::{Order, ReservationType, TransportId};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
 
 use crate::nexus::NexusPorts;
-use crate::step::Refusal;
+use crate::refusal::Refusal;
 use crate::unit_attention::UnitAttention;
 
 /// Whose registration it is: an initiator port by its way through one target port, or through all of them.

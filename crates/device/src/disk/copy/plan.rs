@@ -8,8 +8,9 @@ use sanwire_scsi::{AdditionalSense, FailedSegment, Sense};
 use sanwire_store::Geometry;
 
 use crate::copy_targets::Reached;
+use crate::range::Range;
+use crate::refusal::Refusal;
 use crate::reservation::AbortScope;
-use crate::step::{Range, Refusal};
 
 /// A copy list whose targets were looked up.
 #[derive(Debug)]

@@ -1,0 +1,85 @@
+//! What a unit tells of its flushes, and whom.
+
+use sanwire_core::NexusId;
+use sanwire_scsi::Receipt;
+use sanwire_scsi::vpd::WriteVerifier;
+use sanwire_store::Completion;
+
+use super::LogicalUnit;
+use crate::flushes::Told;
+use crate::unit_attention::UnitAttention;
+
+impl LogicalUnit {
+    /// Whether writes that are complete may be lost before they are flushed.
+    #[must_use]
+    pub fn is_volatile(&self) -> bool {
+        self.flushes.is_volatile()
+    }
+
+    /// What tells initiators that what they have not flushed may be lost: another one then. `None` when nothing ever is.
+    #[must_use]
+    pub fn verifier(&self) -> Option<[u8; 16]> {
+        self.flushes.verifier()
+    }
+
+    /// Whether a flush has failed since the unit was made.
+    #[must_use]
+    pub fn has_failed_flushes(&self) -> bool {
+        self.flushes.have_failed()
+    }
+
+    /// What the write verifier page tells; `heeding`: the nexus that goes by that, which is the writer of this name.
+    /// With the receipt of the answer, if it tells of failures.
+    pub(crate) fn write_verifier(&self, heeding: Option<NexusId>, writer: Option<[u8; 16]>) -> Told<WriteVerifier> {
+        let told = match heeding {
+            Some(nexus) => self.flushes.tell_verifier(nexus),
+            None => self.flushes.verifier().map(|verifier| (verifier, None)),
+        };
+        let Some((verifier, receipt)) = told else {
+            return (WriteVerifier { is_stable: true, verifier: [0; 16], tenure: None }, None);
+        };
+        let offer = |(nexus, writer)| self.tenures.offer(nexus, writer, &self.exclusion, &self.nexuses);
+        let tenure = heeding.zip(writer).and_then(offer);
+        (WriteVerifier { is_stable: false, verifier, tenure: tenure.map(|tenure| tenure.id) }, receipt)
+    }
+
+    /// The store could not make stable what was written, by whomever, and may have let go of it: everybody hears of that with his
+    /// next flush.
+    pub fn flush_failed(&self) {
+        self.tell_failure(None);
+    }
+
+    /// Has its owner make stable what was written, by `work`. That may be told there, in their place, what others have written and is
+    /// lost: their flushes do not succeed before that is known.
+    ///
+    /// # Errors
+    /// Those of `work`; initiators are told as of any flush that has failed.
+    pub fn flush_by<E>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let place = self.flushes.begin(None, None);
+        let done = work();
+        if done.is_err() {
+            self.flush_failed();
+        }
+        self.flushes.end(place);
+        self.exclusion.bell.ring();
+        done
+    }
+
+    fn tell_failure(&self, told: Option<NexusId>) -> Option<Receipt> {
+        // Those that are there have not heard of it, also if they have not used the unit: they may write on for who has.
+        self.become_watchful();
+        let (readers, receipt) = self.flushes.failed(told);
+        self.nexuses.raise_for(UnitAttention::InquiryChanged, readers.into_iter());
+        receipt
+    }
+
+    /// What a flush comes to that has ended so at the store; `by`: the nexus that hears of it for all that it has written, if any does;
+    /// `place`: its own, if it must be a success for somebody. With the receipt of the answer, if that tells of failures.
+    pub(crate) fn flushed(&self, by: Option<NexusId>, place: Option<u32>, completion: Completion) -> Told<Completion> {
+        match (place, completion) {
+            (_, failed @ Err(_)) => (failed, self.tell_failure(by)),
+            (Some(place), done) => self.flushes.succeeded(by, place, done),
+            (None, done) => (done, None),
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! A disk and whatever commands, one after the other: no panic, never an answer longer than the room for it, every command ends.
+//! A disk, or a drive whose disc is changed, and whatever commands, one after the other: no panic, never an answer longer than the room for it, every command ends.
 #![no_main]
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::Region;
-use sanwire_core::{ClientId, Instant, Lun, NexusId};
+use sanwire_core::{ClientId, DeviceType, Instant, Lun, NexusId};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions};
 use sanwire_engine::{Engine, Meter, Selection, Which};
 use sanwire_fuzz::command::Command;
@@ -15,9 +15,9 @@ use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, CommandSet, Features, Identity, Operation, Piece, Status, Task};
 use sanwire_store::{CompletionQueue, RamStore};
 
-/// A command block whose fields are mostly small, of a command that a disk may have.
-fn cdb(u: &mut Unstructured<'_>) -> Result<Cdb> {
-    let known: Vec<&Operation> = CommandSet::disk(Features { thin: true, atomic: true }).operations().collect();
+/// A command block whose fields are mostly small, of a command that the unit may have.
+fn cdb(u: &mut Unstructured<'_>, commands: CommandSet) -> Result<Cdb> {
+    let known: Vec<&Operation> = commands.operations().collect();
     let operation = u.choose(&known)?;
     let mut bytes = vec![0; operation.cdb_bytes()];
     for byte in &mut bytes {
@@ -98,9 +98,15 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
     let units = Arc::new(LogicalUnits::new());
     let store = Arc::new(RamStore::new(64 * u64::from(block_bytes), block_bytes));
     let identity = Identity::new("volume", [9; 16]).unwrap();
-    let options = UnitOptions { write_cache: u.arbitrary()?, removable: u.arbitrary()?, ..UnitOptions::default() };
-    let disk = LogicalUnit::new(identity, store, options).unwrap();
-    units.add(Lun::default(), disk).unwrap();
+    let device_type = if u.ratio(1, 4)? && block_bytes == 512 { DeviceType::Optical } else { DeviceType::Disk };
+    let commands = match device_type {
+        DeviceType::Disk => CommandSet::disk(Features { thin: true, atomic: true }),
+        DeviceType::Optical => CommandSet::optical(),
+    };
+    let (write_cache, removable) = (u.arbitrary()?, u.arbitrary()?);
+    let options = UnitOptions { device_type, write_cache, removable, ..UnitOptions::default() };
+    let unit = LogicalUnit::new(identity, store, options).unwrap();
+    let unit = units.add(Lun::default(), unit).unwrap();
     for number in [1, 2] {
         let initiator = TransportId::hyperscsi(ClientId([number; 16]));
         let ports = NexusPorts { initiator, target: TargetPort::default() };
@@ -112,6 +118,11 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
         if u.is_empty() {
             break;
         }
+        if device_type == DeviceType::Optical && u.ratio(1, 8)? {
+            let disc = RamStore::new(2048 * u.int_in_range(1..=64u64)?, 512);
+            let is_out = unit.eject(u.arbitrary()?).is_ok();
+            assert!(!is_out || unit.load(Some(Arc::new(disc))).is_ok());
+        }
         let room = if u.ratio(7, 8)? { 1 << 20 } else { u32::from(u.arbitrary::<u16>()?) };
         let data = match u.int_in_range(0..=3u8)? {
             0 => Vec::new(),
@@ -121,7 +132,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
                 u.bytes(length.min(u.len()))?.to_vec()
             }
         };
-        let (cdb, data) = if u.ratio(1, 8)? { copy(&mut u)? } else { (cdb(&mut u)?, data) };
+        let (cdb, data) = if u.ratio(1, 8)? { copy(&mut u)? } else { (cdb(&mut u, commands)?, data) };
         let task = Task {
             lun: if u.ratio(15, 16)? { Some(Lun::default()) } else { Lun::new(u.int_in_range(0..=3)?) },
             cdb,
@@ -131,7 +142,11 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
             data_in_max_bytes: room,
             may_share: u.arbitrary()?,
             piece: if u.ratio(1, 4)? {
-                Some(Piece { from_bytes: u.arbitrary()?, medium: u.int_in_range(0..=2)?, data_out_bytes: u.arbitrary()? })
+                Some(Piece {
+                    from_bytes: u.arbitrary()?,
+                    medium: u.int_in_range(0..=2)?,
+                    data_out_bytes: u.arbitrary()?,
+                })
             } else {
                 None
             },

@@ -76,7 +76,9 @@ impl Tried for World {
         };
         let data_out = if u.arbitrary()? { Some(steps::payload(u, 5000)?.into()) } else { None };
         let data_in = (room > 0).then(|| Frame::from(vec![0; room]));
-        if let Ok(id) = self.client.order(Order { lun: Lun::default(), ask, data_out, data_in }, self.now) {
+        if let Ok(id) =
+            self.client.order(Order { lun: Lun::default(), ask, is_repeatable: true, data_out, data_in }, self.now)
+        {
             assert!(self.waiting.insert(id.number()));
         }
         self.drain();

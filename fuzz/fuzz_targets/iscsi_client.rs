@@ -187,7 +187,9 @@ impl World {
         let data_out = if u.ratio(1, 8)? { Some(Slice::from(vec![8; 200_000])) } else { data_out };
         let cdb = if u.arbitrary()? { Cdb::from([0x28; 10]) } else { Cdb::from([0x89; 32]) };
         let lun = Lun::new(u.int_in_range(0..=1)?).unwrap_or_default();
-        if let Ok(id) = self.client.order(Order { lun, cdb, data_out, data_in }, self.now) {
+        if let Ok(id) =
+            self.client.order(Order { lun, cdb, is_repeatable: u.arbitrary()?, data_out, data_in }, self.now)
+        {
             assert!(!self.given_up && self.waiting.insert(id.number()));
         }
         Ok(())

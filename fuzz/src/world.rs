@@ -195,7 +195,8 @@ impl World {
         } else {
             (None, (length > 0).then(|| Frame::from(vec![0; length])))
         };
-        let order = Order { lun: Lun::default(), ask: Ask::Command(Cdb::from(cdb)), data_out, data_in };
+        let order =
+            Order { lun: Lun::default(), ask: Ask::Command(Cdb::from(cdb)), is_repeatable: true, data_out, data_in };
         if let Ok(id) = self.client.order(order, self.now) {
             self.waiting.insert(id.number(), (fill, if write { 0 } else { length }));
         }

@@ -72,7 +72,13 @@ impl HyperScsiSession {
     /// When it does not answer.
     pub(crate) fn touch(&mut self, lun: u16) -> Result<()> {
         let lun = Lun::new(lun).context("a LUN")?;
-        let order = Order { lun, ask: Ask::Command(TEST_UNIT_READY.into()), data_out: None, data_in: None };
+        let order = Order {
+            lun,
+            ask: Ask::Command(TEST_UNIT_READY.into()),
+            is_repeatable: true,
+            data_out: None,
+            data_in: None,
+        };
         if self.client.order(order, now()).is_err() {
             bail!("no room for a command");
         }

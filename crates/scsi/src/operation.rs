@@ -3,6 +3,7 @@
 
 pub mod code;
 mod mmc;
+mod repeat;
 mod row;
 mod sbc;
 mod spc;
@@ -95,10 +96,16 @@ struct Table {
     /// For each code, where its operations begin; past the end when it has none.
     first_by_code: [u8; 256],
     access: fn(&Cdb) -> Access,
+    /// The codes of the commands that do the same when they are done again.
+    repeatable: &'static [&'static [u8]],
 }
 
 impl Table {
-    const fn of(operations: &'static [Operation], access: fn(&Cdb) -> Access) -> Table {
+    const fn of(
+        operations: &'static [Operation],
+        access: fn(&Cdb) -> Access,
+        repeatable: &'static [&'static [u8]],
+    ) -> Table {
         assert!(operations.len() < u8::MAX as usize);
         let mut first_by_code = [u8::MAX; 256];
         let mut at = operations.len();
@@ -106,22 +113,22 @@ impl Table {
             at -= 1;
             first_by_code[operations[at].code as usize] = at as u8;
         }
-        Table { operations, first_by_code, access }
+        Table { operations, first_by_code, access, repeatable }
     }
 }
 
-static PRIMARY: Table = Table::of(spc::OPERATIONS, Access::of_block_device);
+static PRIMARY: Table = Table::of(spc::OPERATIONS, Access::of_block_device, &[repeat::PRIMARY]);
 
 static DISK: Table = {
     const OF_BLOCKS: [Operation; spc::OPERATIONS.len() + sbc::OPERATIONS.len()] =
         merged(spc::OPERATIONS, sbc::OPERATIONS);
     const ALL: [Operation; OF_BLOCKS.len() + spc::MAINTENANCE.len()] = merged(&OF_BLOCKS, spc::MAINTENANCE);
-    Table::of(&ALL, Access::of_block_device)
+    Table::of(&ALL, Access::of_block_device, &[repeat::PRIMARY, repeat::MAINTENANCE, repeat::BLOCK])
 };
 
 static OPTICAL: Table = {
     const ALL: [Operation; spc::OPERATIONS.len() + mmc::OPERATIONS.len()] = merged(spc::OPERATIONS, mmc::OPERATIONS);
-    Table::of(&ALL, Access::of_optical_drive)
+    Table::of(&ALL, Access::of_optical_drive, &[repeat::PRIMARY, repeat::MULTIMEDIA])
 };
 
 /// The operations that a logical unit has.
@@ -161,6 +168,12 @@ impl CommandSet {
     #[must_use]
     pub fn access(self, cdb: &Cdb) -> Access {
         (self.table.access)(cdb)
+    }
+
+    /// Whether the command may be executed again when nobody knows if it was: what it does does not depend on how often it is done.
+    #[must_use]
+    pub fn is_repeatable(self, cdb: &Cdb) -> bool {
+        self.table.repeatable.iter().any(|codes| codes.contains(&cdb.operation_code()))
     }
 
     /// All of them, ascending by code.
@@ -311,6 +324,37 @@ mod tests {
         assert_eq!((of(disk, 0x43), of(optical, 0x43)), (vec![], vec![CommandStandard::Multimedia]));
         let codes: Vec<u8> = [0x12, 0x25, 0x28].into();
         codes.iter().for_each(|code| assert_eq!((of(disk, *code).len(), of(optical, *code).len()), (1, 1)));
+    }
+
+    #[test]
+    fn whether_a_command_may_be_done_again_depends_on_the_type() {
+        let may_be = |set: CommandSet, code: u8| set.is_repeatable(&Cdb::new(&[code]).unwrap());
+        let (disk, optical) = (CommandSet::disk(Features::default()), CommandSet::optical());
+        let of_all = [0x00, 0x03, 0x12, 0x15, 0x1a, 0x4d, 0x55, 0x5a, 0xa0];
+        assert!(of_all.iter().all(|code| [disk, optical, CommandSet::primary()].iter().all(|set| may_be(*set, *code))));
+        // READ (6), WRITE (6), READ REVERSE, WRITE FILEMARKS, SPACE, VERIFY (6), ERASE, LOAD UNLOAD, LOCATE, READ POSITION, SPACE (16),
+        // LOCATE (16), MOVE MEDIUM, EXCHANGE MEDIUM.
+        for code in [0x08, 0x0a, 0x0f, 0x10, 0x11, 0x13, 0x19, 0x1b, 0x2b, 0x34, 0x91, 0x92, 0xa5, 0xa6] {
+            assert!(!may_be(CommandSet::primary(), code), "a tape or changer: {code:02x}");
+        }
+        for (code, of_disk, of_drive) in [
+            (0x28, true, true),
+            (0x2a, true, false),
+            (0x34, true, false),
+            (0x42, true, false),
+            (0x43, false, true),
+            (0x4a, false, false),
+            (0x89, false, false),
+            (0xa3, true, false),
+            (0xbe, false, true),
+            (0x5f, false, false),
+        ] {
+            assert_eq!((may_be(disk, code), may_be(optical, code)), (of_disk, of_drive), "{code:02x}");
+        }
+        for set in [&PRIMARY, &DISK, &OPTICAL] {
+            let mut codes = set.repeatable.iter().flat_map(|codes| codes.iter());
+            assert!(codes.all(|code| set.operations.iter().any(|operation| operation.code == *code)));
+        }
     }
 
     #[test]

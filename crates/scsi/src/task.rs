@@ -43,13 +43,6 @@ impl Cdb {
         self.bytes[0]
     }
 
-    /// Whether the command may be executed again when nobody knows if it was: what it does does not depend on how often
-    /// it is done.
-    #[must_use]
-    pub fn is_repeatable(&self) -> bool {
-        REPEATABLE.contains(&self.operation_code())
-    }
-
     /// Whether it is a READ of blocks: its answer need not be kept, for it can be made again.
     #[must_use]
     pub fn is_read(&self) -> bool {
@@ -59,14 +52,6 @@ impl Cdb {
 
 /// READ 6, 10, 12 and 16.
 const READS: [u8; 4] = [0x08, 0x28, 0xa8, 0x88];
-
-/// TEST UNIT READY, REQUEST SENSE, READ and WRITE 6/10/12/16, INQUIRY, MODE SELECT and SENSE, START STOP, PREVENT ALLOW,
-/// READ CAPACITY, WRITE AND VERIFY, VERIFY, SYNCHRONIZE CACHE, PRE-FETCH, UNMAP, WRITE SAME, REPORT LUNS,
-/// SERVICE ACTION IN, MAINTENANCE IN, LOG SENSE.
-const REPEATABLE: [u8; 35] = [
-    0x00, 0x03, 0x08, 0x0a, 0x12, 0x15, 0x1a, 0x1b, 0x1e, 0x25, 0x28, 0x2a, 0x2e, 0x2f, 0x34, 0x35, 0x41, 0x42, 0x4d,
-    0x55, 0x5a, 0x88, 0x8a, 0x8e, 0x8f, 0x90, 0x91, 0x93, 0x9e, 0xa0, 0xa3, 0xa8, 0xaa, 0xae, 0xaf,
-];
 
 impl<const N: usize> From<[u8; N]> for Cdb {
     fn from(block: [u8; N]) -> Self {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_core::Instant;
-use sanwire_scsi::Cdb;
+use sanwire_scsi::{Cdb, CommandSet, Features};
 
 use crate::content::BLOCK_BYTES;
 use crate::hearing::Hearing;
@@ -29,6 +29,13 @@ pub enum Given<Id> {
     Reset,
     /// A request to manage the server, and the frame for its answer.
     Manage(Slice, Frame),
+}
+
+impl<Id> Given<Id> {
+    /// Whether a disk does the same when it is told this once more.
+    pub fn is_repeatable(&self) -> bool {
+        matches!(self, Given::Command(cdb, ..) if CommandSet::disk(Features::default()).is_repeatable(cdb))
+    }
 }
 
 /// What a client tells.

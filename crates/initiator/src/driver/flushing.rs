@@ -104,7 +104,7 @@ impl Driver {
             return;
         };
         let below = kept.keeper.flush_given();
-        match self.session.order(Order { lun, cdb, data_out: None, data_in: None }, now) {
+        match self.session.order(Order::of_disk(lun, cdb), now) {
             Ok(id) => {
                 self.waiting.insert(id, Waiting::Background { keeper: at, below });
                 self.keepers[at].iter_mut().for_each(|kept| kept.flushing.is_under_way = true);

@@ -26,7 +26,7 @@ impl OwnCommand {
     fn order(self) -> Order {
         let OwnCommand { lun, cdb, data_in_bytes } = self;
         let data_in = (data_in_bytes > 0).then(|| Frame::from(vec![0; data_in_bytes]));
-        Order { lun, cdb, data_out: None, data_in }
+        Order { data_in, ..Order::of_disk(lun, cdb) }
     }
 }
 

@@ -206,10 +206,10 @@ impl Session for HyperScsi {
     }
 
     fn order(&mut self, order: Order, now: Instant) -> Result<OrderId, Order> {
-        let Order { lun, cdb, data_out, data_in } = order;
-        match self.protocol.order(WireOrder { lun, ask: Ask::Command(cdb), data_out, data_in }, now) {
+        let Order { lun, cdb, is_repeatable, data_out, data_in } = order;
+        match self.protocol.order(WireOrder { lun, ask: Ask::Command(cdb), is_repeatable, data_out, data_in }, now) {
             Ok(id) => Ok(OrderId(id.number())),
-            Err(WireOrder { lun, data_out, data_in, .. }) => Err(Order { lun, cdb, data_out, data_in }),
+            Err(WireOrder { lun, data_out, data_in, .. }) => Err(Order { lun, cdb, is_repeatable, data_out, data_in }),
         }
     }
 
@@ -217,6 +217,7 @@ impl Session for HyperScsi {
         let order = WireOrder {
             lun: Lun::default(),
             ask: Ask::Administer,
+            is_repeatable: false,
             data_out: Some(request.clone()),
             data_in: Some(room),
         };

@@ -253,10 +253,12 @@ impl Session for Iscsi {
     }
 
     fn order(&mut self, order: Order, now: Instant) -> Result<OrderId, Order> {
-        let Order { lun, cdb, data_out, data_in } = order;
-        match self.protocol.order(WireOrder { lun, cdb, data_out, data_in }, now) {
+        let Order { lun, cdb, is_repeatable, data_out, data_in } = order;
+        match self.protocol.order(WireOrder { lun, cdb, is_repeatable, data_out, data_in }, now) {
             Ok(id) => Ok(OrderId(id.number())),
-            Err(WireOrder { lun, cdb, data_out, data_in }) => Err(Order { lun, cdb, data_out, data_in }),
+            Err(WireOrder { lun, cdb, is_repeatable, data_out, data_in }) => {
+                Err(Order { lun, cdb, is_repeatable, data_out, data_in })
+            }
         }
     }
 

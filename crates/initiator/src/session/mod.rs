@@ -57,7 +57,7 @@ pub(crate) use sanwire_hyperscsi::wire::links::LINKS_MAX;
 pub use sanwire_hyperscsi::{DesiredOptions, Identity, LinkLimits, LinkStatus, Psk, Recovery, TooMany};
 use sanwire_io::{Clock, Waker};
 pub use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
-use sanwire_scsi::{Cdb, Status};
+use sanwire_scsi::{Cdb, CommandSet, Features, Status};
 
 use crate::volume::WireUnit;
 
@@ -77,9 +77,19 @@ pub(crate) struct OrderId(pub(crate) u64);
 pub(crate) struct Order {
     pub(crate) lun: Lun,
     pub(crate) cdb: Cdb,
+    /// Whether it does the same when it is done again.
+    pub(crate) is_repeatable: bool,
     pub(crate) data_out: Option<Slice>,
     /// Where the answer's data is to be put; its length is what the server may send.
     pub(crate) data_in: Option<Frame>,
+}
+
+impl Order {
+    /// A command for a disk, or one of SPC for any unit, without data.
+    pub(crate) fn of_disk(lun: Lun, cdb: Cdb) -> Order {
+        const DISK: CommandSet = CommandSet::disk(Features { thin: true, atomic: true });
+        Order { lun, cdb, is_repeatable: DISK.is_repeatable(&cdb), data_out: None, data_in: None }
+    }
 }
 
 /// How a command was answered.

@@ -130,7 +130,7 @@ impl Request {
             }
             Task::Allocation => (build::get_lba_status(self.lba, LBA_STATUS_BYTES), None),
         };
-        Order { lun, cdb, data_out, data_in }
+        Order { data_out, data_in, ..Order::of_disk(lun, cdb) }
     }
 
     /// Bytes that are written with it, not counting what is made anew each time.

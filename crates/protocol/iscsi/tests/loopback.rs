@@ -265,7 +265,8 @@ impl World {
         let [more, less] = ((data_in / BLOCK_BYTES) as u16).to_be_bytes();
         let cdb = Cdb::from([code, 0, 0, 0, high, low, 0, more, less, 0]);
         let data_in = (data_in > 0).then(|| Frame::from(vec![0; data_in]));
-        let order = Order { lun: Lun::default(), cdb, data_out: data_out.map(Slice::from), data_in };
+        let order =
+            Order { lun: Lun::default(), cdb, is_repeatable: true, data_out: data_out.map(Slice::from), data_in };
         self.client.order(order, self.now).expect("room")
     }
 }

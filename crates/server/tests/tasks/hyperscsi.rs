@@ -197,7 +197,7 @@ impl Driver {
     }
 
     fn order(&mut self, lun: u16, ask: Ask, data_out: Option<Slice>) -> CommandId {
-        let order = Order { lun: Lun::new(lun).unwrap(), ask, data_out, data_in: None };
+        let order = Order { lun: Lun::new(lun).unwrap(), ask, is_repeatable: true, data_out, data_in: None };
         let id = self.client.order(order, self.now()).unwrap();
         self.transmit();
         id
@@ -207,7 +207,7 @@ impl Driver {
     pub fn read_much(&mut self, lun: u16) -> CommandId {
         let ask = Ask::Command([0x28, 0, 0, 0, 0, 0, 0, 8, 0, 0].into());
         let data_in = Some(Frame::from(vec![0; 1 << 20]));
-        let order = Order { lun: Lun::new(lun).unwrap(), ask, data_out: None, data_in };
+        let order = Order { lun: Lun::new(lun).unwrap(), ask, is_repeatable: true, data_out: None, data_in };
         let id = self.client.order(order, self.now()).unwrap();
         self.transmit();
         id

@@ -15,6 +15,7 @@ impl Initiator for Client {
     type Failure = Failure;
 
     fn give(&mut self, given: Given<CommandId>, now: Instant) -> Option<CommandId> {
+        let is_repeatable = given.is_repeatable();
         let manage = |function, task| (Ask::Manage { function, task }, None, None);
         let (ask, data_out, data_in) = match given {
             Given::Command(cdb, data_out, data_in) => (Ask::Command(cdb), data_out, data_in),
@@ -22,7 +23,7 @@ impl Initiator for Client {
             Given::Reset => manage(Function::LogicalUnitReset, 0),
             Given::Manage(request, room) => (Ask::Administer, Some(request), Some(room)),
         };
-        self.order(Order { lun: sanwire_core::Lun::default(), ask, data_out, data_in }, now).ok()
+        self.order(Order { lun: sanwire_core::Lun::default(), ask, is_repeatable, data_out, data_in }, now).ok()
     }
 
     fn next_told(&mut self) -> Option<Told<CommandId, Failure>> {

@@ -46,9 +46,10 @@ impl Initiator for Client {
     type Failure = Failure;
 
     fn give(&mut self, given: Given<CommandId>, now: Instant) -> Option<CommandId> {
+        let is_repeatable = given.is_repeatable();
         match given {
             Given::Command(cdb, data_out, data_in) => {
-                self.order(Order { lun: Lun::default(), cdb, data_out, data_in }, now).ok()
+                self.order(Order { lun: Lun::default(), cdb, is_repeatable, data_out, data_in }, now).ok()
             }
             // Its users cannot ask for these.
             Given::Abort(_) | Given::Reset | Given::Manage(..) => None,

@@ -103,7 +103,7 @@ fn hostile(cue: Cue, deeds: &[Deed]) -> Outcome<()> {
                     Deed::Reset => (Ask::Manage { function: Function::LogicalUnitReset, task: 0 }, None),
                     Deed::Give(cdb, data) => (Ask::Command(*cdb), (!data.is_empty()).then(|| data.clone().into())),
                 };
-                let order = Order { lun: Lun::default(), ask, data_out: data, data_in: None };
+                let order = Order { lun: Lun::default(), ask, is_repeatable: true, data_out: data, data_in: None };
                 if client.order(order, world.now).is_err() {
                     break;
                 }

@@ -32,6 +32,9 @@ pub struct Order {
     pub lun: Lun,
     /// What.
     pub ask: Ask,
+    /// Whether it does the same when it is done again: the unit's type decides that. One that does not fails when nobody knows
+    /// whether it was done.
+    pub is_repeatable: bool,
     /// The data to go with it.
     pub data_out: Option<Slice>,
     /// Where the answer's data is to be put; its length is what the server may send.
@@ -257,7 +260,7 @@ impl Orders {
     /// Takes out the commands that must not be executed again by a server that does not remember them.
     pub(super) fn take_in_doubt(&mut self) -> Vec<(CommandId, Order)> {
         self.take_where(|pending| match pending.order.ask {
-            Ask::Command(cdb) => pending.was_asked && !cdb.is_repeatable(),
+            Ask::Command(_) => pending.was_asked && !pending.order.is_repeatable,
             Ask::Manage { .. } => false,
             Ask::Administer => pending.was_asked,
         })

@@ -151,8 +151,13 @@ fn a_server_that_comes_back_late_is_not_asked_what_has_failed() {
     let (mut server, mut clients) = (server(), [client(1)]);
     exchange(&mut server, &mut clients, Instant::ZERO);
     assert!(matches!(clients[0].poll_event(), Some(ClientEvent::Connected { .. })));
-    let order =
-        Order { lun: Lun::default(), ask: Ask::Command(build::test_unit_ready()), data_out: None, data_in: None };
+    let order = Order {
+        lun: Lun::default(),
+        ask: Ask::Command(build::test_unit_ready()),
+        is_repeatable: true,
+        data_out: None,
+        data_in: None,
+    };
     let id = clients[0].order(order, Instant::ZERO).unwrap();
     // Nobody carries packets for long.
     let mut now = Instant::ZERO;
@@ -308,7 +313,12 @@ fn who_is_removed_during_the_handshake_is_not_let_in() {
 /// A request to manage the server, with room for an answer.
 fn administer(client: &mut Client, json: &[u8]) -> CommandId {
     let (data_out, data_in) = (Some(json.to_vec().into()), Some(vec![0; 1 << 16].into()));
-    client.order(Order { lun: Lun::default(), ask: Ask::Administer, data_out, data_in }, Instant::ZERO).unwrap()
+    client
+        .order(
+            Order { lun: Lun::default(), ask: Ask::Administer, is_repeatable: true, data_out, data_in },
+            Instant::ZERO,
+        )
+        .unwrap()
 }
 
 fn asked(server: &mut Server) -> Vec<(CommandHandle, Vec<u8>, u32)> {

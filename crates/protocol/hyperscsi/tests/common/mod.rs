@@ -207,6 +207,7 @@ impl Ends {
         let order = Order {
             lun: Lun::new(lun).unwrap(),
             ask,
+            is_repeatable: true,
             data_out: (!data_out.is_empty()).then(|| data_out.to_vec().into()),
             data_in: (data_in_bytes > 0).then(|| Frame::from(vec![0; data_in_bytes])),
         };

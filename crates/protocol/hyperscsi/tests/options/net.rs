@@ -290,6 +290,7 @@ impl Net {
         let order = Order {
             lun: Lun::new(lun).unwrap(),
             ask: command(operation),
+            is_repeatable: true,
             data_out: (!out.is_empty()).then(|| out.to_vec().into()),
             data_in: (in_bytes > 0).then(|| Frame::from(vec![0; in_bytes])),
         };

@@ -150,7 +150,7 @@ impl Client {
 
     /// The target no longer knows a command that it has had: gives it again, if that can do no harm.
     pub(super) fn repeat(&mut self, tag: u32) {
-        if self.tasks.get(tag).is_some_and(|task| task.order.cdb.is_repeatable()) {
+        if self.tasks.get(tag).is_some_and(|task| task.order.is_repeatable) {
             self.tasks.requeue(tag);
         } else {
             let task = self.tasks.take(tag);

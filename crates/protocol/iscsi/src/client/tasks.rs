@@ -251,7 +251,7 @@ impl Tasks {
     /// Takes out the commands that may have been executed and must not be executed twice.
     pub(super) fn take_in_doubt(&mut self) -> Vec<Task> {
         self.take_where(|task| {
-            task.was_sent && !matches!(task.progress, Progress::Sent(_)) && !task.order.cdb.is_repeatable()
+            task.was_sent && !matches!(task.progress, Progress::Sent(_)) && !task.order.is_repeatable
         })
     }
 }
@@ -267,7 +267,13 @@ mod tests {
     use super::*;
 
     fn order(code: u8) -> Order {
-        Order { lun: Lun::default(), cdb: Cdb::from([code, 0, 0, 0, 0, 0]), data_out: None, data_in: None }
+        Order {
+            lun: Lun::default(),
+            cdb: Cdb::from([code, 0, 0, 0, 0, 0]),
+            is_repeatable: code == 0,
+            data_out: None,
+            data_in: None,
+        }
     }
 
     #[test]

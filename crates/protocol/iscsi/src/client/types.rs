@@ -100,6 +100,9 @@ pub struct Order {
     pub lun: Lun,
     /// What.
     pub cdb: Cdb,
+    /// Whether it does the same when it is done again: the unit's type decides that. One that does not fails when nobody knows
+    /// whether it was done.
+    pub is_repeatable: bool,
     /// The data to go with it: less than 4 GiB.
     pub data_out: Option<Slice>,
     /// Where the answer's data is to be put; its length, less than 4 GiB, is what the target may send.

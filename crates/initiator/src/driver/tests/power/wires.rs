@@ -79,11 +79,13 @@ impl Driven for sanwire_hyperscsi::Client {
     }
 
     fn take_order(&mut self, order: Order, now: Instant) -> Result<OrderId, Order> {
-        let Order { lun, cdb, data_out, data_in } = order;
-        let order = sanwire_hyperscsi::Order { lun, ask: Ask::Command(cdb), data_out, data_in };
+        let Order { lun, cdb, is_repeatable, data_out, data_in } = order;
+        let order = sanwire_hyperscsi::Order { lun, ask: Ask::Command(cdb), is_repeatable, data_out, data_in };
         match self.order(order, now) {
             Ok(id) => Ok(OrderId(id.number())),
-            Err(sanwire_hyperscsi::Order { lun, data_out, data_in, .. }) => Err(Order { lun, cdb, data_out, data_in }),
+            Err(sanwire_hyperscsi::Order { lun, data_out, data_in, .. }) => {
+                Err(Order { lun, cdb, is_repeatable, data_out, data_in })
+            }
         }
     }
 
@@ -114,10 +116,12 @@ impl Driven for sanwire_iscsi::Client {
     }
 
     fn take_order(&mut self, order: Order, now: Instant) -> Result<OrderId, Order> {
-        let Order { lun, cdb, data_out, data_in } = order;
-        match self.order(sanwire_iscsi::Order { lun, cdb, data_out, data_in }, now) {
+        let Order { lun, cdb, is_repeatable, data_out, data_in } = order;
+        match self.order(sanwire_iscsi::Order { lun, cdb, is_repeatable, data_out, data_in }, now) {
             Ok(id) => Ok(OrderId(id.number())),
-            Err(sanwire_iscsi::Order { lun, cdb, data_out, data_in }) => Err(Order { lun, cdb, data_out, data_in }),
+            Err(sanwire_iscsi::Order { lun, cdb, is_repeatable, data_out, data_in }) => {
+                Err(Order { lun, cdb, is_repeatable, data_out, data_in })
+            }
         }
     }
 

@@ -59,7 +59,7 @@ fn no_link_carries_more_at_once_than_its_ends_take_and_all_of_them_count() {
 
     // The server has much to say, and hears nothing.
     let (data_in, ask) = (Some(vec![0; 1 << 20].into()), Ask::Command(build::test_unit_ready()));
-    client.order(Order { lun: Lun::default(), ask, data_out: None, data_in }, now).unwrap();
+    client.order(Order { lun: Lun::default(), ask, is_repeatable: true, data_out: None, data_in }, now).unwrap();
     let mut under_way = [0; 2];
     for _ in 0..10 {
         carry(&mut server, &mut client, std::iter::repeat_n(now, 10), &mut |is_second, packet| {

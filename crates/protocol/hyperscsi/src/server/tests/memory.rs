@@ -53,7 +53,9 @@ impl World {
     fn read(&mut self) {
         let ask = Ask::Command(Cdb::from([0x28, 0, 0, 0, 0, 0, 0, 0, 128, 0]));
         let data_in = Some(Frame::from(vec![0; READ_BYTES]));
-        self.client.order(Order { lun: Lun::default(), ask, data_out: None, data_in }, self.now).unwrap();
+        self.client
+            .order(Order { lun: Lun::default(), ask, is_repeatable: true, data_out: None, data_in }, self.now)
+            .unwrap();
     }
 
     /// Answers the reads that have come, and those that wait, as far as their session has memory; gives those for which it has none.

@@ -47,7 +47,7 @@ impl World {
     fn give(&mut self, lun: u16, data_bytes: usize) -> CommandId {
         let ask = Ask::Command(build::test_unit_ready());
         let data_out = (data_bytes > 0).then(|| vec![1; data_bytes].into());
-        let order = Order { lun: Lun::new(lun).unwrap(), ask, data_out, data_in: None };
+        let order = Order { lun: Lun::new(lun).unwrap(), ask, is_repeatable: true, data_out, data_in: None };
         self.client.order(order, self.now).unwrap()
     }
 }

@@ -36,7 +36,7 @@ fn are_served(server: &mut Server, clients: &mut [Client]) -> bool {
         while client.poll_event().is_some() {}
         let (data_out, data_in) = (Some(vec![1; 50_000].into()), Some(vec![0; 50_000].into()));
         let ask = Ask::Command(build::test_unit_ready());
-        client.order(Order { lun: Lun::default(), ask, data_out, data_in }, NOW).unwrap();
+        client.order(Order { lun: Lun::default(), ask, is_repeatable: true, data_out, data_in }, NOW).unwrap();
     }
     for _ in 0..200 {
         exchange(server, clients, NOW);

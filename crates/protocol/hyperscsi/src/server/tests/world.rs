@@ -66,7 +66,9 @@ impl World {
     pub(super) fn order(&mut self, data_bytes: usize) {
         let data_out = (data_bytes > 0).then(|| vec![1; data_bytes].into());
         let ask = Ask::Command(build::test_unit_ready());
-        self.client.order(Order { lun: Lun::default(), ask, data_out, data_in: None }, self.now).unwrap();
+        self.client
+            .order(Order { lun: Lun::default(), ask, is_repeatable: true, data_out, data_in: None }, self.now)
+            .unwrap();
     }
 
     /// Bytes of the commands that have arrived since the last look.

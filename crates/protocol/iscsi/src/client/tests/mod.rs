@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use sanwire_buffer::{Frame, Slice};
-use sanwire_scsi::{Cdb, Status};
+use sanwire_scsi::{Cdb, CommandSet, Features, Status};
 
 use super::*;
 use crate::outbox::Outbox;
@@ -364,7 +364,9 @@ impl Wire {
 }
 
 fn order<const N: usize>(cdb: [u8; N]) -> Order {
-    Order { lun: Lun::new(3).unwrap(), cdb: Cdb::from(cdb), data_out: None, data_in: None }
+    let cdb = Cdb::from(cdb);
+    let is_repeatable = CommandSet::disk(Features::default()).is_repeatable(&cdb);
+    Order { lun: Lun::new(3).unwrap(), cdb, is_repeatable, data_out: None, data_in: None }
 }
 
 fn pattern(length: usize) -> Vec<u8> {

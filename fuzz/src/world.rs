@@ -209,7 +209,8 @@ impl World {
         }
         let (handle, fill, length) = self.working.swap_remove(index % self.working.len());
         let data_in = (length > 0).then(|| vec![fill; length as usize].into());
-        self.server.reply(handle, Reply::good(data_in), self.now);
+        // What has data is a READ.
+        self.server.reply(handle, Reply { is_bulk_read: true, ..Reply::good(data_in) }, self.now);
     }
 
     fn restart(&mut self) {

@@ -37,9 +37,8 @@ pub(crate) struct Beginning<'a> {
 }
 
 impl Beginning<'_> {
-    pub(crate) fn step(&self, task: &mut Task) -> Result<Step, Refusal> {
+    pub(crate) fn step(&self, commands: CommandSet, task: &mut Task) -> Result<Step, Refusal> {
         self.check_seen(task)?;
-        let commands = self.unit.server().commands(&self.geometry);
         // An attention, a reset or another's reservation between two pieces is for the commands after this one.
         if !task.is_further_piece() {
             let ends_attention = !commands.ends_no_attention(&task.cdb);

@@ -1,5 +1,6 @@
 //! A command that is on its way: what it has done, what comes next.
 
+mod account;
 mod hold;
 mod ongoing;
 mod waiting;
@@ -8,9 +9,10 @@ use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::NexusId;
-use sanwire_scsi::{Reply, Rest, Sense, Status, Task};
+use sanwire_scsi::{Reply, Sense, Status, Task};
 use sanwire_store::{Completion, CompletionQueue, Outcome, Request, Store};
 
+pub(crate) use self::account::{Account, Given};
 pub(crate) use self::hold::{Hold, Turn};
 pub(crate) use self::ongoing::Ongoing;
 use self::waiting::Prepared;
@@ -56,17 +58,6 @@ pub struct Execution {
     hold: Hold,
     state: State,
     account: Account,
-}
-
-/// What a command's reply says of its data besides.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Account {
-    /// Nothing: it takes what came with it.
-    Even,
-    /// So many bytes it takes, and another amount came with it.
-    Takes(u64),
-    /// This is left of it, when it is well.
-    Left(Rest),
 }
 
 /// Where a command stands while the store works for it.
@@ -195,19 +186,23 @@ impl Execution {
         step: Result<Step, Sense>,
         room_bytes: usize,
         account: Account,
-        (nexus, receipts): (NexusId, u64),
+        given: Given,
     ) -> Progress {
         let (state, request, is_answered) = match step {
             Ok(Step::Store(state, request) | Step::Later(state, request)) => (state, request, false),
             Ok(Step::Detached(state, request)) => (state, request, true),
             Ok(step @ (Step::Abort(_) | Step::Reserve(_))) => {
-                return reserved(Hold::new(disk, None, nexus), Ok(step), account);
+                return reserved(Hold::new(disk, None, given.nexus), Ok(step), account);
             }
-            over => return account.close(&disk, reply(&disk, over, room_bytes)),
+            over => {
+                let is_bulk_read = given.is_bulk_read;
+                return account.close(&disk, Reply { is_bulk_read, ..reply(&disk, over, room_bytes) });
+            }
         };
         let outlives_its_task = matches!(&state, State::Ongoing(ongoing) if ongoing.outlives_its_task());
-        let mut hold = Hold::new(disk, state.claim(&request), nexus);
-        (hold.outlives_its_task, hold.receipts) = (outlives_its_task, receipts);
+        let mut hold = Hold::new(disk, state.claim(&request), given.nexus);
+        (hold.outlives_its_task, hold.receipts, hold.is_bulk_read) =
+            (outlives_its_task, given.receipts, given.is_bulk_read);
         Prepared { execution: Execution { hold, state, account }, request, is_answered }.progress()
     }
 
@@ -257,20 +252,10 @@ impl Execution {
                 Progress::Wait(Waiting::of(Prepared { execution, request, is_answered: false }))
             }
             // The steps after the first bring what was cut already.
-            over => account.close(&hold.disk, Reply { receipt, ..reply(&hold.disk, over, usize::MAX) }),
-        }
-    }
-}
-
-impl Account {
-    /// The end of a command, or of a piece of it.
-    fn close(self, disk: &Arc<LogicalUnit>, reply: Reply) -> Progress {
-        match self {
-            Account::Left(rest) if reply.status == Status::Good => {
-                Progress::Piece(Reply { rest: Some(rest), ..reply }, Arc::clone(disk))
+            over => {
+                let is_bulk_read = hold.is_bulk_read;
+                account.close(&hold.disk, Reply { receipt, is_bulk_read, ..reply(&hold.disk, over, usize::MAX) })
             }
-            Account::Takes(bytes) => Progress::Done(Reply { data_out_bytes: Some(bytes), ..reply }),
-            Account::Even | Account::Left(_) => Progress::Done(reply),
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::control;
 use crate::copy_targets::{CopyTargetResolver, Reached};
 use crate::dispatch::{Beginning, cut};
 use crate::disturbances;
-use crate::execution::{Account, Execution, Progress, Waiting};
+use crate::execution::{Account, Execution, Given, Progress, Waiting};
 use crate::flushes::Told;
 use crate::logical_unit::{LogicalUnit, check_condition};
 use crate::nexus::NexusPorts;
@@ -278,7 +278,9 @@ impl LogicalUnits {
         geometry.read_only |= self.is_read_only();
         let (account, receipt) = (Cell::new(Account::Even), Cell::new(None));
         let begun = Beginning { units: self, unit: &disk, geometry, nexus, memory, account, receipt, now };
-        let step = match begun.step(&mut task) {
+        let commands = disk.server().commands(&begun.geometry);
+        let given = Given { nexus, receipts: task.receipts, is_bulk_read: commands.is_bulk_read(&task.cdb) };
+        let step = match begun.step(commands, &mut task) {
             Ok(step) => Ok(step),
             Err(Refusal::Sense(sense)) => Err(sense),
             Err(Refusal::Conflict) => {
@@ -288,7 +290,7 @@ impl LogicalUnits {
             Err(Refusal::NoMemory) => return Progress::NoMemory(task),
         };
         let (account, receipt) = (begun.account.get(), begun.receipt.take());
-        match Execution::begin(disk, step, room_bytes, account, (nexus, task.receipts)) {
+        match Execution::begin(disk, step, room_bytes, account, given) {
             Progress::Done(reply) => Progress::Done(Reply { receipt, ..reply }),
             progress => progress,
         }

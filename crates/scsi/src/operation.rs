@@ -98,6 +98,8 @@ struct Table {
     access: fn(&Cdb) -> Access,
     /// The codes of the commands that do the same when they are done again.
     repeatable: &'static [&'static [u8]],
+    /// Of these, those that change nothing and may have much to tell.
+    bulk_reads: &'static [&'static [u8]],
 }
 
 impl Table {
@@ -105,6 +107,7 @@ impl Table {
         operations: &'static [Operation],
         access: fn(&Cdb) -> Access,
         repeatable: &'static [&'static [u8]],
+        bulk_reads: &'static [&'static [u8]],
     ) -> Table {
         assert!(operations.len() < u8::MAX as usize);
         let mut first_by_code = [u8::MAX; 256];
@@ -113,22 +116,33 @@ impl Table {
             at -= 1;
             first_by_code[operations[at].code as usize] = at as u8;
         }
-        Table { operations, first_by_code, access, repeatable }
+        Table { operations, first_by_code, access, repeatable, bulk_reads }
     }
 }
 
-static PRIMARY: Table = Table::of(spc::OPERATIONS, Access::of_block_device, &[repeat::PRIMARY]);
+static PRIMARY: Table = 
+    Table::of(spc::OPERATIONS, Access::of_block_device, &[repeat::PRIMARY], &[repeat::BULK_PRIMARY]);
 
 static DISK: Table = {
     const OF_BLOCKS: [Operation; spc::OPERATIONS.len() + sbc::OPERATIONS.len()] =
         merged(spc::OPERATIONS, sbc::OPERATIONS);
     const ALL: [Operation; OF_BLOCKS.len() + spc::MAINTENANCE.len()] = merged(&OF_BLOCKS, spc::MAINTENANCE);
-    Table::of(&ALL, Access::of_block_device, &[repeat::PRIMARY, repeat::MAINTENANCE, repeat::BLOCK])
+    Table::of(
+        &ALL,
+        Access::of_block_device,
+        &[repeat::PRIMARY, repeat::MAINTENANCE, repeat::BLOCK],
+        &[repeat::BULK_PRIMARY, repeat::BULK_BLOCK],
+    )
 };
 
 static OPTICAL: Table = {
     const ALL: [Operation; spc::OPERATIONS.len() + mmc::OPERATIONS.len()] = merged(spc::OPERATIONS, mmc::OPERATIONS);
-    Table::of(&ALL, Access::of_optical_drive, &[repeat::PRIMARY, repeat::MULTIMEDIA])
+    Table::of(
+        &ALL,
+        Access::of_optical_drive,
+        &[repeat::PRIMARY, repeat::MULTIMEDIA],
+        &[repeat::BULK_PRIMARY, repeat::BULK_MULTIMEDIA],
+    )
 };
 
 /// The operations that a logical unit has.
@@ -174,6 +188,13 @@ impl CommandSet {
     #[must_use]
     pub fn is_repeatable(self, cdb: &Cdb) -> bool {
         self.table.repeatable.iter().any(|codes| codes.contains(&cdb.operation_code()))
+    }
+
+    /// Whether the answer of the command may be long, and is the same when the command is given again, as it changes nothing: then
+    /// it need not be kept for who has lost it.
+    #[must_use]
+    pub fn is_bulk_read(self, cdb: &Cdb) -> bool {
+        self.table.bulk_reads.iter().any(|codes| codes.contains(&cdb.operation_code()))
     }
 
     /// All of them, ascending by code.
@@ -352,8 +373,28 @@ mod tests {
             assert_eq!((may_be(disk, code), may_be(optical, code)), (of_disk, of_drive), "{code:02x}");
         }
         for set in [&PRIMARY, &DISK, &OPTICAL] {
-            let mut codes = set.repeatable.iter().flat_map(|codes| codes.iter());
+            let mut codes = set.repeatable.iter().chain(set.bulk_reads).flat_map(|codes| codes.iter());
             assert!(codes.all(|code| set.operations.iter().any(|operation| operation.code == *code)));
+        }
+    }
+
+    #[test]
+    fn which_answers_need_not_be_kept_depends_on_the_type() {
+        let is = |set: CommandSet, code: u8| set.is_bulk_read(&Cdb::new(&[code]).unwrap());
+        let (disk, optical) = (CommandSet::disk(Features::default()), CommandSet::optical());
+        for (code, of_any, of_disk, of_drive) in [
+            (0x5e, true, true, true),
+            (0x08, false, true, false),
+            (0x28, false, true, true),
+            (0x88, false, true, false),
+            (0xa8, false, true, true),
+            (0xbe, false, false, true),
+            (0x12, false, false, false),
+            (0x2a, false, false, false),
+            (0x4a, false, false, false),
+        ] {
+            let found = (is(CommandSet::primary(), code), is(disk, code), is(optical, code));
+            assert_eq!(found, (of_any, of_disk, of_drive), "{code:02x}");
         }
     }
 

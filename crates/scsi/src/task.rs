@@ -42,16 +42,7 @@ impl Cdb {
     pub fn operation_code(&self) -> u8 {
         self.bytes[0]
     }
-
-    /// Whether it is a READ of blocks: its answer need not be kept, for it can be made again.
-    #[must_use]
-    pub fn is_read(&self) -> bool {
-        READS.contains(&self.operation_code())
-    }
 }
-
-/// READ 6, 10, 12 and 16.
-const READS: [u8; 4] = [0x08, 0x28, 0xa8, 0x88];
 
 impl<const N: usize> From<[u8; N]> for Cdb {
     fn from(block: [u8; N]) -> Self {
@@ -153,13 +144,23 @@ pub struct Reply {
     pub rest: Option<Rest>,
     /// Must be known to have arrived.
     pub receipt: Option<Receipt>,
+    /// The command changes nothing: who has lost the data may give it again, so it need not be kept.
+    pub is_bulk_read: bool,
 }
 
 impl Reply {
     /// A status and nothing else.
     #[must_use]
     pub fn bare(status: Status) -> Self {
-        Reply { status, sense: Vec::new(), data_in: None, data_out_bytes: None, rest: None, receipt: None }
+        Reply {
+            status,
+            sense: Vec::new(),
+            data_in: None,
+            data_out_bytes: None,
+            rest: None,
+            receipt: None,
+            is_bulk_read: false,
+        }
     }
 
     /// Success, with data or without.

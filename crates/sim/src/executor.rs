@@ -8,7 +8,7 @@ use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions, Volatility};
 use sanwire_engine::{AbortBarrier, Engine, Handle, Meter, Selection, VolumeCounters, Which, Work};
-use sanwire_scsi::{Identity, Reply, Task};
+use sanwire_scsi::{CommandSet, Features, Identity, Reply, Task};
 use sanwire_store::CompletionQueue;
 
 use crate::disk::{Flight, SimDisk};
@@ -174,7 +174,7 @@ impl<H: Handle + Ord> Executor<H> {
             return Ok(());
         }
         // Of a READ that was executed, the data may be lost with its connection: nothing else is executed again.
-        let may_repeat = task.cdb.is_read() && !self.active.contains(&handle);
+        let may_repeat = CommandSet::disk(Features::default()).is_bulk_read(&task.cdb) && !self.active.contains(&handle);
         if !self.begun.insert(handle) && !may_repeat {
             return Err(format!("{handle:?} was executed twice"));
         }

@@ -29,6 +29,8 @@ pub(crate) struct Hold {
     place: u32,
     /// Up to which receipt its initiator had the answers when it gave the command.
     pub(super) receipts: u64,
+    /// See [`sanwire_scsi::Reply::is_bulk_read`].
+    pub(super) is_bulk_read: bool,
     /// What it holds goes to the end of what it changes.
     keeps_ahead: bool,
 }
@@ -60,6 +62,7 @@ impl Hold {
             flushing,
             place: 0,
             receipts: 0,
+            is_bulk_read: false,
             keeps_ahead: false,
         };
         hold.enter(claim);

@@ -66,3 +66,10 @@ pub(super) const MULTIMEDIA: &[u8] = &[
     MECHANISM_STATUS,
     READ_CD,
 ];
+
+/// What tells of thousands of registrations.
+pub(super) const BULK_PRIMARY: &[u8] = &[PERSISTENT_RESERVE_IN];
+
+pub(super) const BULK_BLOCK: &[u8] = &[READ_6, READ_10, READ_16, READ_12];
+
+pub(super) const BULK_MULTIMEDIA: &[u8] = &[READ_10, READ_12, READ_CD];

@@ -2,7 +2,7 @@
 
 use sanwire_buffer::{Slice, Slices};
 use sanwire_core::{Instant, Lun, NexusId, Path};
-use sanwire_scsi::{Cdb, Receipt, Reply, Status, Task, operation_code};
+use sanwire_scsi::{Receipt, Reply, Status, Task};
 
 use super::connection::{Connection, Request};
 use super::session::{Asked, Kept, ReplyTo, Unit};
@@ -14,12 +14,6 @@ use crate::wire::{Protection, Tag};
 
 /// What says that a message is no session's answer: no command has this number.
 const NOT_KEPT: u64 = u64::MAX;
-
-/// Whether a command changes nothing and may read much, so that its answer is rather made again than kept: a READ, and what tells of
-/// thousands of registrations.
-fn reads_much(cdb: &Cdb) -> bool {
-    cdb.is_read() || cdb.operation_code() == operation_code::PERSISTENT_RESERVE_IN
-}
 
 impl Server {
     pub(super) fn handle_request(&mut self, nexus: NexusId, path: Path, request: Request, now: Instant) {
@@ -45,8 +39,7 @@ impl Server {
         }
         let protection = request.protection.max(terms.protection);
         let to = ReplyTo { tag: request.tag, protection, is_local: request.is_local };
-        let is_read = matches!(&ask, Ask::Command(cdb) if reads_much(cdb));
-        let unit = Unit { lun: lun.filter(|_| !request.is_local), terms, is_read };
+        let unit = Unit { lun: lun.filter(|_| !request.is_local), terms };
         // Who has all its commands under way may still have them ended.
         let is_management = matches!(ask, Ask::Manage { .. });
         let connection = session.connection.and_then(|id| self.connections.get(&id));
@@ -148,8 +141,9 @@ impl Server {
 
     /// The device has executed a command.
     pub fn reply(&mut self, handle: CommandHandle, reply: Reply, now: Instant) {
+        let is_bulk_read = reply.is_bulk_read && reply.data_in.is_some();
         let answer = Answer::Command { status: reply.status, sense: reply.sense };
-        self.answer(handle, answer, (reply.data_in, reply.receipt), now);
+        self.answer(handle, (answer, is_bulk_read), (reply.data_in, reply.receipt), now);
     }
 
     /// A command has not begun and is not going to, because its session has no connection: it runs when it is asked again.
@@ -162,36 +156,37 @@ impl Server {
 
     /// A task management function has ended.
     pub fn managed(&mut self, handle: CommandHandle, done: bool, now: Instant) {
-        self.answer(handle, Answer::Managed { done }, (None, None), now);
+        self.answer(handle, (Answer::Managed { done }, false), (None, None), now);
     }
 
     /// What came of a request to manage the server: not more than there is room for. Without anything, it was not begun.
     pub fn administered(&mut self, handle: CommandHandle, answer: Option<Slice>, now: Instant) {
-        self.answer(handle, Answer::Administered, (answer.map(Slices::from), None), now);
+        self.answer(handle, (Answer::Administered, false), (answer.map(Slices::from), None), now);
     }
 
     /// A request that was guarded too little: it is not executed, and the client learns how to ask.
     fn demand(&mut self, nexus: NexusId, tag: Tag, number: u64, unit: UnitTerms, now: Instant) {
         let head = ReplyHead { number, unit, receipt: 0, answer: None }.write();
         let to = ReplyTo { tag, protection: Protection::STRONGEST, is_local: false };
-        self.send(nexus, to, (NOT_KEPT, Kept { head, data: None, is_compressible: false }), now);
+        let kept = Kept { head, data: None, is_compressible: false, is_bulk_read: false };
+        self.send(nexus, to, (NOT_KEPT, kept), now);
     }
 
     fn answer(
         &mut self,
         handle: CommandHandle,
-        answer: Answer,
+        (answer, is_bulk_read): (Answer, bool),
         (data, receipt): (Option<Slices>, Option<Receipt>),
         now: Instant,
     ) {
         let Some(session) = self.sessions.get_mut(&handle.nexus) else { return };
-        let Unit { lun, terms, .. } = session.unit(handle.number);
+        let Unit { lun, terms } = session.unit(handle.number);
         // The unit may demand more by now.
         let level = lun.map_or(terms.protection, |lun| (self.config.levels)(Some(lun)).max(terms.protection));
         let unit = UnitTerms { protection: level, ..terms };
         let receipt = receipt.map_or(0, |receipt| session.issue(receipt, handle.number));
         let head = ReplyHead { number: handle.number, unit, receipt, answer: Some(answer) }.write();
-        let kept = Kept { head, data, is_compressible: unit.is_compressible };
+        let kept = Kept { head, data, is_compressible: unit.is_compressible, is_bulk_read };
         let answered = session.answer(handle.number, kept.clone());
         if let Some(to) = answered.to {
             let to = ReplyTo { protection: to.protection.max(level), ..to };

@@ -25,6 +25,8 @@ pub(super) struct Kept {
     pub(super) head: Head,
     pub(super) data: Option<Slices>,
     pub(super) is_compressible: bool,
+    /// It has data of a command that may be executed again.
+    pub(super) is_bulk_read: bool,
 }
 
 /// The logical unit of a request, and what it said of its packets when it was asked.
@@ -33,8 +35,6 @@ pub(super) struct Unit {
     /// `None` for one that cannot exist, and of management.
     pub(super) lun: Option<Lun>,
     pub(super) terms: UnitTerms,
-    /// A READ is asked, or the like, which may be executed again.
-    pub(super) is_read: bool,
 }
 
 /// Where an answer goes: the tag that asked for it, and how its packets are to be guarded.
@@ -247,18 +247,18 @@ impl Session {
         self.slots.get_mut(usize::try_from(index).ok()?)
     }
 
-    /// The device has answered. The data of a READ is for the connection that has asked for it, or for nobody.
+    /// The device has answered. What a READ has read is for the connection that has asked for it, or for nobody.
     pub(super) fn answer(&mut self, number: u64, kept: Kept) -> Answered {
         self.executing = self.executing.saturating_sub(1);
         let connection = self.connection;
         let Some(slot @ Slot::Executing { .. }) = self.slot(number) else { return Answered::default() };
-        let Slot::Executing { to, unit, awaited_by } = std::mem::replace(slot, Slot::Unasked) else {
+        let Slot::Executing { to, awaited_by, .. } = std::mem::replace(slot, Slot::Unasked) else {
             return Answered::default();
         };
         let to = to.filter(|_| connection.is_some());
         *slot = match to {
-            Some(_) if unit.is_read && kept.data.is_some() => Slot::Sending,
-            None if unit.is_read && kept.data.is_some() => Slot::Unasked,
+            Some(_) if kept.is_bulk_read => Slot::Sending,
+            None if kept.is_bulk_read => Slot::Unasked,
             _ => Slot::Answered { kept, sent_on: connection.filter(|_| to.is_some()) },
         };
         Answered { to, awaited_by }
@@ -281,7 +281,7 @@ impl Session {
             Some(Slot::Executing { unit, .. }) => *unit,
             _ => {
                 let terms = UnitTerms { protection: Protection::Checksum, is_compressible: false };
-                Unit { lun: None, terms, is_read: false }
+                Unit { lun: None, terms }
             }
         }
     }

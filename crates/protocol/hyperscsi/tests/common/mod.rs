@@ -12,7 +12,7 @@ use sanwire_hyperscsi::{
     Admission, Client, ClientConfig, ClientEvent, DesiredOptions, Failure, Identity, LinkLimits, Order,
     ProtectionLookup, Recovery, SecurityEvent, Server, ServerConfig, ServerEvent, UDP_PORT,
 };
-use sanwire_scsi::{Cdb, Reply, Status, Task};
+use sanwire_scsi::{Cdb, CommandSet, Features, Reply, Status, Task};
 
 const LINK: LinkLimits = LinkLimits { packet_max_bytes: 1500, receive_capacity_packets: 64 };
 
@@ -158,7 +158,8 @@ impl Ends {
                 ServerEvent::Command { handle, task } => {
                     let lun = task.lun.map_or(u16::MAX, |lun| lun.number());
                     self.executed.push((lun, task.cdb.operation_code()));
-                    self.server.reply(handle, (self.reply)(&task), self.now);
+                    let is_bulk_read = CommandSet::disk(Features::default()).is_bulk_read(&task.cdb);
+                    self.server.reply(handle, Reply { is_bulk_read, ..(self.reply)(&task) }, self.now);
                 }
                 ServerEvent::Refused { offence, count, .. } => {
                     self.offences.push(offence);

@@ -12,7 +12,7 @@ fn session() -> Session {
 }
 
 fn kept() -> Kept {
-    Kept { head: Head::new(), data: None, is_compressible: false }
+    Kept { head: Head::new(), data: None, is_compressible: false, is_bulk_read: false }
 }
 
 fn to(number: u16) -> ReplyTo {
@@ -21,20 +21,22 @@ fn to(number: u16) -> ReplyTo {
 
 /// A request for a logical unit that demands nothing.
 fn ask(session: &mut Session, number: u64, settled_below: u64, tag: u16) -> Asked {
-    ask_for(session, number, settled_below, tag, false)
-}
-
-fn ask_for(session: &mut Session, number: u64, settled_below: u64, tag: u16, is_read: bool) -> Asked {
     let terms = UnitTerms { protection: Protection::Checksum, is_compressible: true };
-    let unit = Unit { lun: Some(Lun::default()), terms, is_read };
+    let unit = Unit { lun: Some(Lun::default()), terms };
     session.ask((number, settled_below), to(tag), unit, &mut Account::new(&COMMAND_NUMBERS_OF_SESSION))
 }
 
 fn read(session: &mut Session, number: u64, tag: u16) -> Asked {
-    ask_for(session, number, 0, tag, true)
+    ask(session, number, 0, tag)
 }
 
+/// What a READ of a disk has read.
 fn data() -> Kept {
+    Kept { is_bulk_read: true, ..told() }
+}
+
+/// Data that comes once.
+fn told() -> Kept {
     Kept { data: Some(vec![1; 9].into()), ..kept() }
 }
 
@@ -160,7 +162,7 @@ fn what_a_read_has_failed_with_is_kept() {
 fn what_changes_something_is_never_executed_again() {
     let mut session = session();
     ask(&mut session, 0, 0, 1);
-    session.answer(0, data());
+    session.answer(0, told());
     session.connect(8);
     assert!(matches!(ask(&mut session, 0, 0, 2), Asked::Repeat(Kept { data: Some(_), .. })));
 }

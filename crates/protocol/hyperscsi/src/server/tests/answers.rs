@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Frame, Slices};
 use sanwire_core::quota::{ANSWER_BYTES_OF_SESSION, ANSWERS_OF_SESSION, LENT_BYTES_OF_SESSION};
-use sanwire_scsi::{Cdb, Reply, Task, build};
+use sanwire_scsi::{Cdb, CommandSet, Features, Reply, Task, build};
 
 use super::server;
 use super::world::World;
@@ -39,7 +39,8 @@ impl World {
         commands
             .into_iter()
             .map(|(handle, task)| {
-                self.server.reply(handle, Reply::good(data_in()), self.now);
+                let is_bulk_read = CommandSet::disk(Features::default()).is_bulk_read(&task.cdb);
+                self.server.reply(handle, Reply { is_bulk_read, ..Reply::good(data_in()) }, self.now);
                 task
             })
             .collect()

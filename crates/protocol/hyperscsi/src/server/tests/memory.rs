@@ -70,7 +70,8 @@ impl World {
             let frame = share.frame(READ_BYTES);
             let waits = frame.is_none();
             if let Some(frame) = frame {
-                self.server.reply(*handle, Reply::good(Some(frame.freeze().into())), self.now);
+                let read = Reply { is_bulk_read: true, ..Reply::good(Some(frame.freeze().into())) };
+                self.server.reply(*handle, read, self.now);
             }
             waits
         });
@@ -195,7 +196,8 @@ fn who_takes_its_answers_keeps_its_connection_however_short_memory_is() {
         let asked: Vec<ServerEvent> = std::iter::from_fn(|| world.server.poll_event()).collect();
         for event in asked {
             if let ServerEvent::Command { handle, .. } = event {
-                world.server.reply(handle, Reply::good(Some(data.clone().into())), world.now);
+                let read = Reply { is_bulk_read: true, ..Reply::good(Some(data.clone().into())) };
+                world.server.reply(handle, read, world.now);
             }
         }
         world.server.relieve(&shortage_of(&other), world.now);

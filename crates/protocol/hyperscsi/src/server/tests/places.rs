@@ -193,13 +193,13 @@ fn a_listed_client_has_its_place_whoever_is_at_its_address() {
 /// Nothing between the first and the last was ever asked.
 fn remember_a_span(session: &mut Session) {
     let terms = UnitTerms { protection: Protection::Checksum, is_compressible: false };
-    let unit = Unit { lun: None, terms, is_read: false };
+    let unit = Unit { lun: None, terms };
     let to = ReplyTo { tag: Tag::default(), protection: Protection::Checksum, is_local: false };
     for number in [0, 1023] {
         session.ask((number, 0), to, unit, &mut Account::new(&COMMAND_NUMBERS_OF_SESSION));
     }
     for number in [0, 1023] {
-        session.answer(number, Kept { head: Head::new(), data: None, is_compressible: false });
+        session.answer(number, Kept { head: Head::new(), data: None, is_compressible: false, is_bulk_read: false });
     }
 }
 

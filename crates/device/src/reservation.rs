@@ -273,7 +273,8 @@ impl Reservations {
         if is_kept { Ok(self.apply(&mut state, change, attentions)) } else { Err(fault::INTERNAL.into()) }
     }
 
-    /// What is so from now on: tells the others through `attentions`, and gives the nexuses whose commands must be aborted.
+    /// What is so from now on: tells the others through `attentions`, and gives the nexuses whose commands must be aborted. These
+    /// prevent the removal of the medium no longer.
     fn apply(&self, state: &mut State, change: Change, attentions: &Nexuses) -> BTreeSet<NexusId> {
         let Change { registry, effects, nexus } = change;
         state.registry = registry;
@@ -282,7 +283,10 @@ impl Reservations {
             let told = state.nexuses_of(effects.told(attention));
             attentions.raise_for(attention, told.into_iter().filter(|told| *told != nexus));
         }
-        state.nexuses_of(&effects.aborted)
+        let aborted = state.nexuses_of(&effects.aborted);
+        // SPC-3 6.13: whoever works no longer gives the medium free.
+        aborted.iter().for_each(|nexus| attentions.set_prevent(*nexus, false));
+        aborted
     }
 
     /// The record of what is so from now on, if it is another one.

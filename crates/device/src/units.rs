@@ -211,8 +211,8 @@ impl LogicalUnits {
         disk.write_verifier(as_writer.then_some(nexus), writer)
     }
 
-    /// As if the initiator had asked every unit to keep its medium in (SBC-4 5.14), or to give it free, until it asks for something
-    /// else or is gone. Units that come later are asked too.
+    /// As if the initiator had asked every unit to keep its medium in (SBC-4 5.14), or to give it free again, until it asks for
+    /// something else or is gone, or the unit is reset. Units that come later are asked too.
     pub fn lock_media(&self, nexus: NexusId, is_locked: bool) {
         self.view.members.with(nexus, |member| member.lock_media(is_locked));
     }

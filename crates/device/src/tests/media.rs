@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use sanwire_core::Instant;
 use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, StandardInquiry, Status, Task, build, operation_code};
 use sanwire_store::Geometry;
@@ -9,6 +11,7 @@ pub(super) const EJECT: [u8; 6] = [0x1b, 0, 0, 0, 0x02, 0];
 const LOAD: [u8; 6] = [0x1b, 0, 0, 0, 0x03, 0];
 
 const NO_MEDIUM: Sense = Sense::new(SenseKey::NotReady, AdditionalSense::MEDIUM_NOT_PRESENT);
+const PREVENT: [u8; 6] = [0x1e, 0, 0, 0, 1, 0];
 const PREVENTED: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::MEDIUM_REMOVAL_PREVENTED);
 
 pub(super) fn removable() -> World {
@@ -171,4 +174,71 @@ fn an_atomic_write_is_one_write_or_none() {
     let unknown = torn.bad([0x9c, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0], &[3; 512]);
     assert_eq!(unknown.additional, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
     assert_eq!(operation_code::WRITE_ATOMIC_16, 0x9c);
+}
+
+#[test]
+fn media_that_a_reset_has_given_free_are_locked_again_for_who_asks_again() {
+    let world = removable();
+    world.establish(OTHER);
+    world.run(OTHER, build::test_unit_ready(), &[]);
+    world.units.lock_media(OTHER, true);
+    let unit = world.units.get(lun(0)).unwrap();
+    assert!(unit.is_removal_prevented());
+    assert!(world.units.logical_unit_reset(lun(0)));
+    assert!(!unit.is_removal_prevented(), "SBC-4 5.14: a reset ends it");
+    world.units.lock_media(OTHER, true);
+    assert!(unit.is_removal_prevented());
+    world.units.lock_media(OTHER, false);
+    assert!(!unit.is_removal_prevented());
+}
+
+#[test]
+fn who_has_never_locked_all_media_gives_none_free() {
+    let world = removable();
+    world.establish(OTHER);
+    world.run(OTHER, build::test_unit_ready(), &[]);
+    world.run(OTHER, PREVENT, &[]);
+    world.units.lock_media(OTHER, false);
+    assert_eq!(world.bad(EJECT, &[]), PREVENTED);
+}
+
+#[test]
+fn media_that_a_reset_has_given_free_stay_free_when_a_nexus_goes_over_to_another_part() {
+    let world = removable();
+    let part = LogicalUnits::new();
+    let disk = world.units.get(lun(0)).unwrap();
+    part.add_shared(lun(0), Arc::clone(&disk)).unwrap();
+    world.establish(OTHER);
+    world.run(OTHER, build::test_unit_ready(), &[]);
+    world.units.lock_media(OTHER, true);
+    assert!(world.units.logical_unit_reset(lun(0)));
+    world.units.hand_over(&part, OTHER);
+    assert!(!disk.is_removal_prevented());
+}
+
+#[test]
+fn whose_commands_are_preempted_and_aborted_locks_no_medium_any_longer() {
+    let world = removable();
+    [NEXUS, OTHER].iter().for_each(|nexus| {
+        world.establish(*nexus);
+        drop(world.run(*nexus, build::test_unit_ready(), &[]));
+    });
+    let register = |nexus, key: u8| {
+        let mut list = [0; 24];
+        list[15] = key;
+        assert_eq!(world.run(nexus, [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], &list).status, Status::Good);
+    };
+    register(NEXUS, 1);
+    register(OTHER, 2);
+    assert_eq!(world.run(OTHER, PREVENT, &[]).status, Status::Good);
+    assert_eq!(world.bad(EJECT, &[]), PREVENTED);
+    let mut list = [0; 24];
+    (list[7], list[15]) = (1, 2);
+    for (action, is_free) in [(4, false), (5, true)] {
+        // The first, PREEMPT, ends no commands, and leaves what they have done.
+        assert_eq!(world.run(NEXUS, [0x5f, action, 3, 0, 0, 0, 0, 0, 24, 0], &list).status, Status::Good, "{action}");
+        assert_eq!(world.run(NEXUS, EJECT, &[]).status == Status::Good, is_free, "{action}");
+        assert_eq!(world.run(OTHER, build::test_unit_ready(), &[]).status, Status::CheckCondition, "it is told");
+        register(OTHER, 2);
+    }
 }

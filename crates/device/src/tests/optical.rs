@@ -275,3 +275,46 @@ fn a_drive_may_begin_empty() {
     let disk = LogicalUnit::empty(Identity::new("a", UUID).unwrap(), UnitOptions::default());
     assert_eq!(disk.unwrap_err(), UnitError::Medium(MediumError::Fixed));
 }
+
+#[test]
+fn a_tray_is_locked_until_the_nexus_is_lost_or_the_drive_reset() {
+    let world = world(1);
+    world.establish(NEXUS);
+    let unit = world.units.get(lun(0)).unwrap();
+    let prevent = |nexus| {
+        world.establish(nexus);
+        drop(world.run(nexus, TEST_UNIT_READY, &[]));
+        assert_eq!(world.run(nexus, [0x1e, 0, 0, 0, 1, 0], &[]).status, Status::Good);
+    };
+    drop(world.run(NEXUS, TEST_UNIT_READY, &[]));
+    assert_eq!(event(&world), (0, 2));
+    prevent(OTHER);
+    let prevented = Sense::new(SenseKey::IllegalRequest, AdditionalSense::MEDIUM_REMOVAL_PREVENTED);
+    assert_eq!(world.bad(EJECT, &[]), prevented);
+    world.units.nexus_lost(OTHER);
+    world.good(EJECT, &[]);
+    world.good(LOAD, &[]);
+    drop(world.run(NEXUS, TEST_UNIT_READY, &[]));
+    assert_eq!(event(&world), (2, 2));
+    // A nexus that comes anew, from the same ports or not, has locked nothing.
+    world.establish(OTHER);
+    drop(world.run(OTHER, TEST_UNIT_READY, &[]));
+    assert!(!unit.is_removal_prevented());
+    prevent(OTHER);
+    assert_eq!((unit.eject(false), event(&world)), (Err(MediumError::Prevented), (1, 2)));
+    assert!(world.units.logical_unit_reset(lun(0)));
+    assert_eq!(event(&world), (0, 2), "the tray stays in");
+    drop(world.run(NEXUS, TEST_UNIT_READY, &[]));
+    world.good(EJECT, &[]);
+}
+
+#[test]
+fn what_a_read_has_read_need_not_be_kept() {
+    let (disk, drive) = (World::small(), world(1));
+    let read_16 = [0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+    let keys = [0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+    assert!(disk.run(NEXUS, read_16, &[]).is_bulk_read && disk.run(NEXUS, keys, &[]).is_bulk_read);
+    assert!(drive.run(NEXUS, read(1), &[]).is_bulk_read && drive.run(NEXUS, keys, &[]).is_bulk_read);
+    assert!(!drive.run(NEXUS, [0x4a, 1, 0, 0, 0x10, 0, 0, 0, 8, 0], &[]).is_bulk_read, "an event is told once");
+    assert!(!disk.run(NEXUS, build::inquiry(None, 96), &[]).is_bulk_read);
+}

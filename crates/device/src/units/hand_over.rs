@@ -28,9 +28,6 @@ impl View {
         {
             used.forget(nexus);
         }
-        if state.locked.is_some() {
-            state.set_locked(nexus, true);
-        }
         if !Arc::ptr_eq(&ours, &theirs) {
             self.meet_others(to, &member, &mut state, (&theirs, joined));
         }
@@ -58,7 +55,8 @@ impl View {
         let is_same_target = std::ptr::eq(self.whole(), to.whole());
         for (lun, entry) in theirs.iter() {
             let used = state.used.entry(lun).or_insert_with(|| {
-                let met = Met { since: joined, is_unseen: true, locked: state.locked };
+                let locked = state.locked.map(|at| at.max(joined));
+                let met = Met { since: joined, is_unseen: true, locked };
                 entry.unit.establish(nexus, &member.ports, met);
                 Used { unit: Arc::downgrade(&entry.unit), list, access }
             });

@@ -67,8 +67,12 @@ impl Member {
     /// See [`crate::LogicalUnits::lock_media`].
     pub(crate) fn lock_media(&self, is_locked: bool) {
         let mut state = self.lock();
-        if state.locked.is_some() != is_locked {
-            state.set_locked(self.nexus, is_locked);
+        // Resets may have given the media of some units free: who asks again locks them again.
+        if is_locked || state.locked.is_some() {
+            state.locked = is_locked.then(Generation::next);
+            for unit in state.used.values().filter_map(|used| used.unit.upgrade()) {
+                unit.prevent_removal(self.nexus, is_locked);
+            }
         }
     }
 
@@ -86,15 +90,6 @@ impl Member {
     pub(crate) fn lock(&self) -> MutexGuard<'_, MemberState> {
         // Nothing panics between two writes to the state: a poisoned one is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl MemberState {
-    pub(crate) fn set_locked(&mut self, nexus: NexusId, is_locked: bool) {
-        self.locked = is_locked.then(Generation::next);
-        for unit in self.used.values().filter_map(|used| used.unit.upgrade()) {
-            unit.prevent_removal(nexus, is_locked);
-        }
     }
 }
 

@@ -51,9 +51,7 @@ impl Model {
 
     fn meet(&mut self, unit: usize, nexus: NexusId, locks: bool) {
         let pending = BTreeSet::from([UnitAttention::PowerOn]);
-        let state = self.units[unit].0.entry(nexus);
-        let state = state.or_insert(State { pending, prevents: false, is_unseen: true });
-        state.prevents |= locks;
+        self.units[unit].0.entry(nexus).or_insert(State { pending, prevents: locks, is_unseen: true });
     }
 
     pub(super) fn join(&mut self, view: usize, nexus: NexusId) {
@@ -125,7 +123,7 @@ impl Model {
 
     pub(super) fn lock_media(&mut self, view: usize, nexus: NexusId, is_locked: bool) {
         let View { luns, members } = &mut self.views[view];
-        if let Some(locks) = members.get_mut(&nexus).filter(|locks| **locks != is_locked) {
+        if let Some(locks) = members.get_mut(&nexus).filter(|locks| is_locked || **locks) {
             *locks = is_locked;
             let units: Vec<usize> = luns.values().copied().collect();
             units.into_iter().for_each(|unit| self.prevent(unit, nexus, is_locked));

@@ -179,11 +179,11 @@ impl World {
             0 => {
                 self.units.logical_unit_reset(Lun::default());
                 let barrier = self.barrier(None, |_| true);
-                self.abort_everywhere(&Selection { by, which: Which::On(vec![disk]) }, barrier);
+                self.abort_everywhere(&Selection { by, which: Which::On(vec![disk.id()]) }, barrier);
             }
             1 => {
                 let barrier = self.barrier(None, |command| command.nexus == by);
-                self.abort_everywhere(&Selection { by, which: Which::OwnOn(disk) }, barrier);
+                self.abort_everywhere(&Selection { by, which: Which::OwnOn(disk.id()) }, barrier);
             }
             2 => {
                 let own: Vec<Command> = self.active.iter().copied().filter(|command| command.nexus == by).collect();

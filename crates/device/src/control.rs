@@ -5,10 +5,8 @@ use sanwire_scsi::vpd::{self, TargetPort};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
 use sanwire_store::Geometry;
 
-use crate::fault;
+use crate::fault::{self, NOT_SUPPORTED};
 use crate::logical_unit::LogicalUnit;
-use crate::step::Step;
-use crate::units::NOT_SUPPORTED;
 
 pub(crate) fn inquiry(
     page: Option<u8>,
@@ -34,8 +32,8 @@ pub(crate) fn inquiry(
     Ok(bytes)
 }
 
-pub(crate) fn test_unit_ready(unit: &LogicalUnit) -> Result<Step, Sense> {
-    if unit.is_gone() { Err(fault::NOT_ACCESSIBLE) } else { Ok(Step::Good) }
+pub(crate) fn test_unit_ready(unit: &LogicalUnit) -> Result<(), Sense> {
+    if unit.is_gone() { Err(fault::NOT_ACCESSIBLE) } else { Ok(()) }
 }
 
 /// REQUEST SENSE tells, in its data, what another command would have been refused with (SPC-5 6.39).

@@ -39,3 +39,9 @@ pub(crate) fn frame(memory: &Region, length_bytes: usize) -> Result<Frame, Refus
     }
     memory.frame(length_bytes).ok_or(Refusal::NoMemory)
 }
+
+/// No more of an answer than there is room for.
+pub(crate) fn cut(mut bytes: Vec<u8>, allocation_bytes: usize) -> Vec<u8> {
+    bytes.truncate(allocation_bytes);
+    bytes
+}

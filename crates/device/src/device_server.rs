@@ -8,7 +8,7 @@ use sanwire_scsi::log::ResourceCounts;
 use sanwire_scsi::{CommandSet, ModeForm, ModeSense, Operation, Sense, Task};
 use sanwire_store::{Geometry, Store};
 
-use crate::dispatch::Beginning;
+use crate::beginning::Beginning;
 use crate::logical_unit::LogicalUnit;
 use crate::medium::MediumError;
 use crate::refusal::Refusal;
@@ -17,7 +17,7 @@ use crate::step::Step;
 /// The device server of one type (SAM-5 4.6.4), as far as types differ: [`LogicalUnit`] does what SPC asks of all of them.
 ///
 /// A command begins at [`DeviceServer::begin`]. What its store has to do comes back in the [`Step`], together with a state that goes
-/// on when that is done: one of those that all types share, or an [`crate::execution::Ongoing`] of the type, which is also
+/// on when that is done: one of those that all types share, or an [`crate::step::Ongoing`] of the type, which is also
 /// what an abort drops.
 pub(crate) trait DeviceServer: Debug + Send + Sync {
     /// The operations that a unit of the type has on such a medium.

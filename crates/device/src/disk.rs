@@ -22,8 +22,8 @@ use sanwire_scsi::mode::Thresholds;
 use sanwire_scsi::{BlockCommand, CommandSet, Features, ModeForm, ModeSense, Operation, Sense, Task};
 use sanwire_store::{Geometry, Space, Store};
 
+use crate::beginning::Beginning;
 use crate::device_server::DeviceServer;
-use crate::dispatch::Beginning;
 use crate::logical_unit::LogicalUnit;
 use crate::medium::MediumError;
 use crate::refusal::Refusal;

@@ -4,46 +4,116 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_scsi::port_groups::AccessState;
-use sanwire_scsi::vpd::page;
+use sanwire_scsi::vpd::{Designator, page};
 use sanwire_scsi::{
-    AdditionalSense, CommandSet, CommandStandard, Operation, PrimaryCommand, Receipt, Rest, Sense, SenseKey, Task, log,
-    operation_code, report,
+    AdditionalSense, CommandSet, CommandStandard, Operation, PrimaryCommand, Receipt, Reply, Sense, SenseKey, Status,
+    Task, inquiry, log, operation_code, report,
 };
-use sanwire_store::Geometry;
+use sanwire_store::Completion;
 
-use crate::execution::Account;
+use crate::beginning::{Account, Beginning, Reached, Surroundings};
+use crate::data::cut;
+use crate::execution::{Execution, Given, Progress, Waiting};
+use crate::fault::{NOT_SUPPORTED, check_condition};
 use crate::logical_unit::LogicalUnit;
-use crate::piece::Part;
 use crate::refusal::Refusal;
-use crate::reservation::persistent_reserve_out;
+use crate::reservation::command::persistent_reserve_out;
 use crate::step::Step;
-use crate::units::{LogicalUnits, NOT_SUPPORTED};
+use crate::units::LogicalUnits;
 use crate::{control, piece, port_groups};
 
-/// A task that has found its unit.
-pub(crate) struct Beginning<'a> {
-    pub(crate) units: &'a LogicalUnits,
-    pub(crate) unit: &'a Arc<LogicalUnit>,
-    pub(crate) geometry: Geometry,
-    pub(crate) nexus: NexusId,
-    pub(crate) memory: &'a Region,
-    /// What its reply will say of its data.
-    pub(crate) account: Cell<Account>,
-    /// Of the answer, if it is one at once and must be known to have arrived.
-    pub(crate) receipt: Cell<Option<Receipt>>,
-    pub(crate) now: Instant,
+impl LogicalUnits {
+    /// Begins a task. Frames for its data come from `memory`.
+    pub fn begin(&self, nexus: NexusId, mut task: Task, memory: &Region, now: Instant) -> Progress {
+        let Some(disk) = task.lun.and_then(|lun| self.find_for(nexus, lun)) else {
+            return Progress::Done(self.answer_for_nobody(&task, nexus));
+        };
+        let room_bytes = task.data_in_max_bytes as usize;
+        let mut geometry = disk.store().geometry();
+        geometry.read_only |= self.is_read_only();
+        let account = Cell::new(Account::Even);
+        let begun = Beginning { target: self, unit: &disk, geometry, nexus, memory, account, now };
+        let commands = disk.server().commands(&begun.geometry);
+        let dispatch = Dispatch { units: self, begun, receipt: Cell::new(None) };
+        let given = Given { nexus, receipts: task.receipts, is_bulk_read: commands.is_bulk_read(&task.cdb) };
+        let step = match dispatch.step(commands, &mut task) {
+            Ok(step) => Ok(step),
+            Err(Refusal::Sense(sense)) => Err(sense),
+            Err(Refusal::Conflict) => {
+                return Progress::Done(Reply::bare(Status::ReservationConflict));
+            }
+            Err(Refusal::Busy) => return Progress::Done(Reply::bare(Status::Busy)),
+            Err(Refusal::NoMemory) => return Progress::NoMemory(task),
+        };
+        let (account, receipt) = (dispatch.begun.account.get(), dispatch.receipt.take());
+        match Execution::begin(disk, step, room_bytes, account, given) {
+            Progress::Done(reply) => Progress::Done(Reply { receipt, ..reply }),
+            progress => progress,
+        }
+    }
+
+    /// Asks again whether a command may go on.
+    pub fn retry(&self, waiting: Waiting, memory: &Region) -> Progress {
+        waiting.retry(memory)
+    }
+
+    /// Goes on with a command after its store has done what was asked.
+    pub fn resume(&self, execution: Execution, completion: Completion, memory: &Region) -> Progress {
+        execution.resume(completion, memory)
+    }
+
+    /// What a target says in the name of a logical unit that is not there (SAM-5 4.7.1, SPC-5 4.5.1).
+    fn answer_for_nobody(&self, task: &Task, nexus: NexusId) -> Reply {
+        let nobody = NOT_SUPPORTED;
+        let (bytes, allocation_bytes) = match CommandSet::primary()
+            .find(&task.cdb)
+            .and_then(|operation| PrimaryCommand::parse(operation, &task.cdb))
+        {
+            Ok(PrimaryCommand::Inquiry { page: None, allocation_bytes, .. }) => {
+                (inquiry::absent_inquiry().to_vec(), allocation_bytes)
+            }
+            Ok(PrimaryCommand::RequestSense { descriptor, allocation_bytes }) => {
+                (control::sense_bytes(&nobody, descriptor), allocation_bytes)
+            }
+            Ok(PrimaryCommand::ReportLuns { reported, allocation_bytes }) if task.lun == Some(Lun::default()) => {
+                (self.report_luns(reported, nexus), allocation_bytes)
+            }
+            _ => return check_condition(&nobody, false),
+        };
+        let room_bytes = allocation_bytes.min(task.data_in_max_bytes) as usize;
+        let bytes = cut(bytes, room_bytes);
+        Reply::good((!bytes.is_empty()).then(|| bytes.into()))
+    }
 }
 
-impl Beginning<'_> {
-    pub(crate) fn step(&self, commands: CommandSet, task: &mut Task) -> Result<Step, Refusal> {
+impl Surroundings for LogicalUnits {
+    fn reach(&self, nexus: NexusId, designator: &Designator) -> Option<Reached> {
+        LogicalUnits::reach(self, nexus, designator)
+    }
+
+    fn may_disturb(&self, unit: &Arc<LogicalUnit>, by: NexusId, now: Instant) -> bool {
+        LogicalUnits::may_disturb(self, std::slice::from_ref(unit), by, now)
+    }
+}
+
+/// A command on its way to its handler.
+struct Dispatch<'a> {
+    units: &'a LogicalUnits,
+    begun: Beginning<'a>,
+    /// Of the answer, if it is one at once and must be known to have arrived.
+    receipt: Cell<Option<Receipt>>,
+}
+
+impl Dispatch<'_> {
+    fn step(&self, commands: CommandSet, task: &mut Task) -> Result<Step, Refusal> {
         self.check_seen(task)?;
         // An attention, a reset or another's reservation between two pieces is for the commands after this one.
         if !task.is_further_piece() {
             let ends_attention = !commands.ends_no_attention(&task.cdb);
             self.check_resets(ends_attention)?;
-            self.unit.reservations.check(&task.cdb, commands, self.nexus)?;
+            self.begun.unit.reservations.check(&task.cdb, commands, self.begun.nexus)?;
             self.check_attention(ends_attention)?;
             self.check_access_state(task)?;
         }
@@ -52,40 +122,34 @@ impl Beginning<'_> {
         match operation.standard {
             CommandStandard::Primary => {
                 let command = PrimaryCommand::parse(operation, &task.cdb)?;
-                self.takes(command.data_out_bytes(), task);
+                self.begun.takes(command.data_out_bytes(), task);
                 // SBC-4 4.11.3: what is answered whatever the unit does.
                 if !asks_who_is_there(task) {
-                    self.unit.check_not_busy()?;
+                    self.begun.unit.check_not_busy()?;
                 }
                 self.primary(command, commands, task)
             }
             _ => {
-                self.unit.check_not_busy()?;
-                self.unit.server().begin(operation, self, task)
+                self.begun.unit.check_not_busy()?;
+                self.begun.unit.server().begin(operation, &self.begun, task)
             }
         }
     }
 
-    /// Notes how much data the command takes from its initiator.
-    pub(crate) fn takes(&self, taken_bytes: u64, task: &Task) {
-        let is_even = taken_bytes == task.data_out_bytes();
-        self.account.set(if is_even { Account::Even } else { Account::Takes(taken_bytes) });
-    }
-
     /// A unit that was added while the nexus existed stays hidden from it until the nexus has asked for its identity.
     fn check_seen(&self, task: &Task) -> Result<(), Sense> {
-        let is_hidden = !asks_who_is_there(task) && self.unit.nexuses.is_unseen(self.nexus);
+        let is_hidden = !asks_who_is_there(task) && self.begun.unit.nexuses.is_unseen(self.begun.nexus);
         if is_hidden { Err(NOT_SUPPORTED) } else { Ok(()) }
     }
 
     /// SPC-5 table 52 (and SAM-5 5.14.3): all but a few commands end with a pending unit attention.
     fn check_attention(&self, ends_attention: bool) -> Result<(), Sense> {
-        if ends_attention { self.unit.nexuses.take(self.nexus).map_or(Ok(()), Err) } else { Ok(()) }
+        if ends_attention { self.begun.unit.nexuses.take(self.begun.nexus).map_or(Ok(()), Err) } else { Ok(()) }
     }
 
     /// SAM-5 5.3.3: that the unit was reset is told before a reservation conflict, other attentions are told after it.
     fn check_resets(&self, ends_attention: bool) -> Result<(), Sense> {
-        if ends_attention { self.unit.nexuses.take_reset(self.nexus).map_or(Ok(()), Err) } else { Ok(()) }
+        if ends_attention { self.begun.unit.nexuses.take_reset(self.begun.nexus).map_or(Ok(()), Err) } else { Ok(()) }
     }
 
     /// SPC-5 5.17.2: what the ports of a group do not pass while they are not active.
@@ -99,7 +163,7 @@ impl Beginning<'_> {
     }
 
     fn access_state(&self) -> AccessState {
-        self.units.port_groups().state(self.units.port(self.nexus).group)
+        self.units.port_groups().state(self.units.port(self.begun.nexus).group)
     }
 
     /// Who may only read changes nothing else either: no state of the unit that others would notice. Writes themselves are
@@ -109,29 +173,25 @@ impl Beginning<'_> {
         if is_refused { Err(Sense::new(SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED)) } else { Ok(()) }
     }
 
-    /// Whether something may be done now that the unit's other initiators are told of.
-    pub(crate) fn check_quiet(&self) -> Result<(), Refusal> {
-        let may_disturb = self.units.may_disturb(std::slice::from_ref(self.unit), self.nexus, self.now);
-        if may_disturb { Ok(()) } else { Err(Refusal::Busy) }
-    }
-
     /// The commands that every unit has; they work also on one that is stopped, but for the first.
     fn primary(&self, command: PrimaryCommand, commands: CommandSet, task: &Task) -> Result<Step, Refusal> {
         let answer = |bytes, allocation_bytes: u32| Step::Answer(cut(bytes, allocation_bytes as usize));
-        let (unit, geometry) = (&**self.unit, &self.geometry);
+        let (unit, geometry) = (&**self.begun.unit, &self.begun.geometry);
         Ok(match command {
             PrimaryCommand::TestUnitReady => {
                 unit.check_ready(geometry)?;
-                control::test_unit_ready(unit)?
+                control::test_unit_ready(unit)?;
+                Step::Good
             }
             PrimaryCommand::Inquiry { page, allocation_bytes, as_writer } => {
                 answer(self.inquiry(page, as_writer, task)?, allocation_bytes)
             }
-            PrimaryCommand::RequestSense { descriptor, allocation_bytes } => {
-                answer(control::request_sense(descriptor, unit, self.nexus, self.not_accessible()), allocation_bytes)
-            }
+            PrimaryCommand::RequestSense { descriptor, allocation_bytes } => answer(
+                control::request_sense(descriptor, unit, self.begun.nexus, self.not_accessible()),
+                allocation_bytes,
+            ),
             PrimaryCommand::ReportLuns { reported, allocation_bytes } => {
-                answer(self.units.report_luns(reported, self.nexus), allocation_bytes)
+                answer(self.units.report_luns(reported, self.begun.nexus), allocation_bytes)
             }
             PrimaryCommand::ReportSupportedOperations { reported, timeouts, allocation_bytes } => {
                 let timeouts = timeouts.then_some(geometry.length_bytes);
@@ -148,50 +208,52 @@ impl Beginning<'_> {
             }
             PrimaryCommand::ModeSelect { form, page_format, parameter_bytes } => {
                 let list = control::mode_parameters(page_format, parameter_bytes, task)?;
-                unit.server().mode_select(form, list, self)?
+                unit.server().mode_select(form, list, &self.begun)?
             }
             PrimaryCommand::ReportTargetPortGroups { extended_header, allocation_bytes } => {
                 answer(self.units.port_groups().report(extended_header), allocation_bytes)
             }
             PrimaryCommand::SetTargetPortGroups { parameter_bytes } => {
-                self.units.set_port_states(parameter_bytes, task, self.nexus)?
+                self.units.set_port_states(parameter_bytes, task, self.begun.nexus)?;
+                Step::Good
             }
             PrimaryCommand::Reserve => {
-                unit.reservations.reserve(self.nexus)?;
+                unit.reservations.reserve(self.begun.nexus)?;
                 Step::Good
             }
             PrimaryCommand::Release => {
-                unit.reservations.release(self.nexus)?;
+                unit.reservations.release(self.begun.nexus)?;
                 Step::Good
             }
             PrimaryCommand::PersistentReserveIn { query, allocation_bytes } => {
                 answer(unit.reservations.answer(query)?, allocation_bytes)
             }
-            PrimaryCommand::PersistentReserveOut { action, scope_and_type, parameter_bytes } => {
-                persistent_reserve_out((action, scope_and_type, parameter_bytes), self.unit, self.nexus, task)?
-            }
+            PrimaryCommand::PersistentReserveOut { action, scope_and_type, parameter_bytes } => persistent_reserve_out(
+                (action, scope_and_type, parameter_bytes),
+                self.begun.unit,
+                self.begun.nexus,
+                task,
+            )?,
         })
     }
 
     fn inquiry(&self, page: Option<u8>, as_writer: bool, task: &Task) -> Result<Vec<u8>, Sense> {
-        let unit = &**self.unit;
+        let unit = &**self.begun.unit;
         if matches!(page, Some(page::UNIT_SERIAL_NUMBER | page::DEVICE_IDENTIFICATION)) {
-            unit.nexuses.see(self.nexus);
+            unit.nexuses.see(self.begun.nexus);
         }
         if page == Some(page::WRITE_VERIFIER) {
-            let (verifier, receipt) = self.units.write_verifier(self.nexus, unit, as_writer);
+            let (verifier, receipt) = self.units.write_verifier(self.begun.nexus, unit, as_writer);
             self.receipt.set(receipt);
             return Ok(verifier.to_page());
         }
-        control::inquiry(page, unit, &self.units.port(self.nexus), &self.geometry, piece::transfer_max_bytes(task))
-    }
-
-    /// Notes what comes after a part of a command, on the medium of its first part.
-    pub(crate) fn part(&self, part: Part) -> Part {
-        let medium = if part.from_bytes == 0 { Some(self.unit.server().medium()) } else { None };
-        let on_medium = |rest: Rest| Rest { medium: medium.unwrap_or(rest.medium), ..rest };
-        part.rest.into_iter().for_each(|rest| self.account.set(Account::Left(on_medium(rest))));
-        part
+        control::inquiry(
+            page,
+            unit,
+            &self.units.port(self.begun.nexus),
+            &self.begun.geometry,
+            piece::transfer_max_bytes(task),
+        )
     }
 }
 
@@ -199,10 +261,4 @@ impl Beginning<'_> {
 fn asks_who_is_there(task: &Task) -> bool {
     use operation_code::{INQUIRY, REPORT_LUNS, REQUEST_SENSE};
     matches!(task.cdb.operation_code(), INQUIRY | REPORT_LUNS | REQUEST_SENSE)
-}
-
-/// No more of an answer than there is room for.
-pub(crate) fn cut(mut bytes: Vec<u8>, allocation_bytes: usize) -> Vec<u8> {
-    bytes.truncate(allocation_bytes);
-    bytes
 }

@@ -1,8 +1,6 @@
 //! A command that is on its way: what it has done, what comes next.
 
 mod account;
-mod hold;
-mod ongoing;
 mod waiting;
 
 use std::sync::Arc;
@@ -12,18 +10,17 @@ use sanwire_core::NexusId;
 use sanwire_scsi::{Reply, Sense, Status, Task};
 use sanwire_store::{Completion, CompletionQueue, Outcome, Request, Store};
 
-pub(crate) use self::account::{Account, Given};
-pub(crate) use self::hold::{Hold, Turn};
-pub(crate) use self::ongoing::Ongoing;
+pub(crate) use self::account::Given;
 use self::waiting::Prepared;
 pub use self::waiting::Waiting;
-use crate::exclusion::Claim;
+use crate::abort_scope::AbortScope;
+use crate::beginning::Account;
 use crate::fault;
+use crate::hold::{Hold, Turn};
 use crate::logical_unit::LogicalUnit;
 use crate::range::Range;
 use crate::refusal::Refusal;
-use crate::reservation::{AbortScope, Reserving};
-use crate::step::Step;
+use crate::step::{State, Step, finish, flushed};
 use crate::store_retry::StoreRetry;
 
 /// What became of a task, so far.
@@ -58,25 +55,6 @@ pub struct Execution {
     hold: Hold,
     state: State,
     account: Account,
-}
-
-/// Where a command stands while the store works for it.
-#[derive(Debug)]
-pub(crate) enum State {
-    /// Reading from this medium; the initiator has room for so much.
-    Read { room_bytes: u32, medium: u32 },
-    /// Writing; then flushing, if this write must be stable before it is answered.
-    Write { flush: bool },
-    /// Flushing, the last thing to do.
-    Flush,
-    /// Ending the commands of others, the last thing to do.
-    Abort,
-    /// Waiting until its reservation, or another one, is kept.
-    Reserve(Box<Reserving>),
-    /// Reading what nobody wants yet; all of it, or only the beginning.
-    PreFetch { is_all: bool },
-    /// In a command of the unit's device type, which knows itself how it goes on.
-    Ongoing(Box<dyn Ongoing>),
 }
 
 impl Execution {
@@ -170,7 +148,7 @@ impl Execution {
     #[must_use]
     pub fn is_covered_by(&self, scope: &AbortScope, nexus: NexusId) -> bool {
         let is_covered_elsewhere = || matches!(&self.state, State::Ongoing(ongoing) if ongoing.is_covered_by(scope));
-        scope.covers(self.disk(), nexus) || is_covered_elsewhere()
+        scope.covers(self.disk().id(), nexus) || is_covered_elsewhere()
     }
 
     /// Whether neither a reset nor an abort nor the loss of the nexus may end it: a sanitize goes on without the one
@@ -296,33 +274,6 @@ fn reply(disk: &LogicalUnit, step: Result<Step, Sense>, room_bytes: usize) -> Re
 }
 
 impl State {
-    /// Whether the medium that it reads is the one that is in the unit.
-    fn is_of_medium_of(&self, unit: &LogicalUnit) -> bool {
-        !matches!(self, State::Read { medium, .. } if *medium != unit.server().medium())
-    }
-
-    /// Whether each of its requests is for itself: other commands may come between, also those that want blocks undisturbed.
-    fn is_by_pieces(&self) -> bool {
-        matches!(self, State::Ongoing(ongoing) if ongoing.is_by_pieces())
-    }
-
-    /// Whether it flushes what it writes before it is answered.
-    fn is_stable(&self) -> bool {
-        match self {
-            State::Write { flush } => *flush,
-            State::Ongoing(ongoing) => ongoing.is_stable(),
-            _ => false,
-        }
-    }
-
-    /// The blocks that the command looks at or changes, seen from its first request; from each, when it goes by pieces.
-    fn claim(&self, first: &Request) -> Option<Claim> {
-        match self {
-            State::Ongoing(ongoing) => ongoing.claim(first),
-            _ => Claim::of(first),
-        }
-    }
-
     fn next(self, disk: &LogicalUnit, completion: Completion, memory: &Region) -> Result<Step, Sense> {
         match self {
             State::Read { medium, .. } if medium != disk.server().medium() => Err(fault::MEDIUM_CHANGED),
@@ -346,15 +297,6 @@ impl State {
             State::Ongoing(ongoing) => ongoing.next(disk, completion, memory),
         }
     }
-}
-
-/// The end of a command that wrote: at once, or after a flush.
-pub(crate) fn finish(flush: bool) -> Step {
-    if flush { Step::Store(State::Flush, Request::Flush) } else { Step::Good }
-}
-
-pub(crate) fn flushed(completion: Completion) -> Result<Step, Sense> {
-    completion.map(|_| Step::Good).map_err(|error| fault::sense(&error, None))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! A store's errors as sense data.
+//! What goes wrong, as sense data.
 
-use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
+use sanwire_scsi::{AdditionalSense, Reply, Sense, SenseKey, Status};
 use sanwire_store::{ErrorKind, StoreError};
 
 /// The device did not do what its own parts agreed on.
@@ -15,6 +15,10 @@ pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::IllegalRequest, 
 /// What the command is about is not in the unit any more.
 pub(crate) const MEDIUM_CHANGED: Sense =
     Sense::new(SenseKey::UnitAttention, AdditionalSense::NOT_READY_TO_READY_CHANGE);
+
+/// There is no logical unit of this number.
+pub(crate) const NOT_SUPPORTED: Sense =
+    Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
 
 /// Sense data for a failed request. Medium errors carry the LBA, unless `block_bytes` is `None`: a flush has no place.
 pub(crate) fn sense(error: &StoreError, block_bytes: Option<u32>) -> Sense {
@@ -36,4 +40,10 @@ pub(crate) fn sense(error: &StoreError, block_bytes: Option<u32>) -> Sense {
         ErrorKind::Gone => NOT_ACCESSIBLE,
         ErrorKind::Unsupported | ErrorKind::Other => INTERNAL,
     }
+}
+
+/// CHECK CONDITION with sense data in fixed or descriptor format.
+pub(crate) fn check_condition(sense: &Sense, descriptor: bool) -> Reply {
+    let sense = if descriptor { sense.to_descriptor() } else { sense.to_fixed() };
+    Reply { sense, ..Reply::bare(Status::CheckCondition) }
 }

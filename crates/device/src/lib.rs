@@ -21,6 +21,8 @@
 //! initiators change stands in atomics.
 #![forbid(unsafe_code)]
 
+mod abort_scope;
+mod beginning;
 mod bell;
 mod control;
 mod copy_targets;
@@ -35,6 +37,7 @@ mod execution;
 mod fault;
 mod flushes;
 mod generation;
+mod hold;
 mod logical_unit;
 mod medium;
 mod nexus;
@@ -52,13 +55,16 @@ mod tenure;
 mod transfer;
 mod unit_attention;
 mod units;
+mod viewers;
 
-pub use copy_targets::{CopyTargetResolver, Reached};
+pub use abort_scope::{AbortScope, UnitId};
+pub use beginning::Reached;
+pub use copy_targets::CopyTargetResolver;
 pub use execution::{Execution, Progress, Waiting};
 pub use logical_unit::{LogicalUnit, UnitError, UnitOptions};
 pub use medium::MediumError;
 pub use nexus::NexusPorts;
-pub use reservation::{AbortScope, KeptError, RecordError, ReservationKeeper, Saved};
+pub use reservation::{KeptError, RecordError, ReservationKeeper, Saved};
 pub use starvation::{Seat, Starvation, Starved};
 pub use store_retry::StoreRetry;
 pub use tenure::{Tenure, TenureKeeper, Volatility};

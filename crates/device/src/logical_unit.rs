@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use sanwire_core::quota::Usage;
 use sanwire_core::{DeviceType, NexusId};
 use sanwire_scsi::mode::Settings;
-use sanwire_scsi::{AdditionalSense, Identity, Reply, Sense, SenseKey, Status};
+use sanwire_scsi::{AdditionalSense, Identity, Reply, Sense, SenseKey};
 use sanwire_store::{ErrorKind, Geometry, Patience, Store, StoreError};
 
+use crate::abort_scope::UnitId;
 use crate::device_server::DeviceServer;
 use crate::disturbances::Disturbances;
 use crate::exclusion::Exclusion;
@@ -22,7 +23,7 @@ use crate::reservation::{KeptError, ReservationKeeper, Reservations};
 use crate::store_retry::StoreRetry;
 use crate::tenure::{Tenures, Volatility};
 use crate::unit_attention::{Met, Nexuses, UnitAttention};
-use crate::units::{Member, Viewers};
+use crate::viewers::{Viewers, Wanted};
 
 /// How a disk behaves, as its owner wishes.
 #[derive(Clone, Debug)]
@@ -77,6 +78,7 @@ pub enum UnitError {
 /// One logical unit: a name, a store, and the state that all its initiators share.
 #[derive(Debug)]
 pub struct LogicalUnit {
+    id: UnitId,
     identity: Identity,
     store: Arc<dyn Store>,
     default: Settings,
@@ -87,7 +89,7 @@ pub struct LogicalUnit {
     pub(crate) nexuses: Nexuses,
     pub(crate) viewers: Viewers,
     /// Whether it meets each nexus when that comes, not when it is first used: it must know who was there when something happened.
-    pub(crate) is_watchful: AtomicBool,
+    is_watchful: AtomicBool,
     pub(crate) exclusion: Exclusion,
     pub(crate) tenures: Tenures,
     pub(crate) flushes: Flushes,
@@ -105,6 +107,7 @@ impl LogicalUnit {
         let flushes = Flushes::new(options.volatility.as_ref());
         let has_failed = options.volatility.as_ref().is_some_and(|kept| kept.has_failed);
         Ok(LogicalUnit {
+            id: UnitId::next(),
             identity,
             store,
             default,
@@ -122,6 +125,12 @@ impl LogicalUnit {
             disturbances: Disturbances::default(),
             server,
         })
+    }
+
+    /// Which unit it is, among all that there ever are.
+    #[must_use]
+    pub fn id(&self) -> UnitId {
+        self.id
     }
 
     /// Its name and number.
@@ -198,13 +207,34 @@ impl LogicalUnit {
     #[must_use]
     pub fn is_removal_prevented(&self) -> bool {
         // Some ask that of all units, and may not have used this one.
-        self.acquaint_with(Member::locks_media);
+        self.acquaint_with(&Wanted::MediaLocked);
         self.nexuses.is_removal_prevented()
     }
 
     /// Tells every initiator to look at the capacity again: the store has grown or shrunk.
     pub fn capacity_changed(&self) {
         self.nexuses.raise(UnitAttention::CapacityChanged, None);
+    }
+
+    /// Makes a nexus known to the unit, if it sees it.
+    pub(crate) fn acquaint(&self, nexus: NexusId) {
+        self.acquaint_with(&Wanted::Nexus(nexus));
+    }
+
+    /// Makes those nexuses known to the unit that see it, as if each used it now.
+    pub(crate) fn acquaint_with(&self, wanted: &Wanted<'_>) {
+        self.viewers.all().into_iter().for_each(|(view, lun)| view.acquaint_with(lun, self.id, wanted));
+    }
+
+    /// From now on the unit meets each nexus when that comes, not when it first uses the unit.
+    pub(crate) fn become_watchful(&self) {
+        self.is_watchful.store(true, Ordering::SeqCst);
+        self.viewers.all().into_iter().for_each(|(view, lun)| view.watch(lun, self.id));
+        self.acquaint_with(&Wanted::All);
+    }
+
+    pub(crate) fn is_watchful(&self) -> bool {
+        self.is_watchful.load(Ordering::SeqCst)
     }
 
     /// Takes in a nexus, when it first uses the unit.
@@ -296,15 +326,9 @@ impl LogicalUnit {
 
     /// CHECK CONDITION, in the format that the control mode page asks for.
     pub(crate) fn check_condition(&self, sense: &Sense) -> Reply {
-        check_condition(sense, self.settings().descriptor_sense)
+        fault::check_condition(sense, self.settings().descriptor_sense)
     }
 }
 
 /// What a unit reads and writes, and what it does with that.
 pub(crate) type Served = (Arc<dyn Store>, Box<dyn DeviceServer>);
-
-/// CHECK CONDITION with sense data in fixed or descriptor format.
-pub(crate) fn check_condition(sense: &Sense, descriptor: bool) -> Reply {
-    let sense = if descriptor { sense.to_descriptor() } else { sense.to_fixed() };
-    Reply { sense, ..Reply::bare(Status::CheckCondition) }
-}

@@ -15,8 +15,9 @@ use sanwire_scsi::{
 };
 use sanwire_store::{Geometry, Store};
 
+use crate::beginning::Beginning;
+use crate::data::cut;
 use crate::device_server::DeviceServer;
-use crate::dispatch::{Beginning, cut};
 use crate::logical_unit::LogicalUnit;
 use crate::medium::MediumError;
 use crate::refusal::Refusal;

@@ -4,12 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sanwire_core::NexusId;
 use sanwire_scsi::port_groups::{AccessState, PortGroup, StateCause, parse_set, report, unknown_group};
-use sanwire_scsi::{AdditionalSense, Cdb, Sense, SenseKey, Task, operation_code as code};
-
-use crate::step::Step;
-use crate::units::LogicalUnits;
+use sanwire_scsi::{AdditionalSense, Cdb, Sense, SenseKey, operation_code as code};
 
 /// The groups of a target's ports. All its units are in the same state behind one group.
 #[derive(Debug)]
@@ -59,7 +55,7 @@ impl PortGroups {
 
     /// The target has these groups from now on, each with its ports; those that stay keep their states. Tells whether a group
     /// has come or gone.
-    fn set_ports(&self, ports: &BTreeMap<u16, Vec<u16>>) -> bool {
+    pub(crate) fn set_ports(&self, ports: &BTreeMap<u16, Vec<u16>>) -> bool {
         let mut groups = self.lock();
         let has_changed = !groups.iter().map(|group| group.id).eq(ports.keys().copied());
         let group = |(id, ports): (&u16, &Vec<u16>)| {
@@ -72,7 +68,7 @@ impl PortGroups {
     }
 
     /// The owner's wish for one group; tells whether it has another state now, `None` when there is no such group.
-    fn set_state(&self, id: u16, state: AccessState) -> Option<bool> {
+    pub(crate) fn set_state(&self, id: u16, state: AccessState) -> Option<bool> {
         let mut groups = self.lock();
         let group = groups.iter_mut().find(|group| group.id == id)?;
         let has_changed = group.state != state;
@@ -87,7 +83,7 @@ impl PortGroups {
     ///
     /// # Errors
     /// The sense data to answer: a list that is cut short, a state or a group that there is not, or not for initiators.
-    fn set(&self, list: &[u8], a_part: bool) -> Result<bool, Sense> {
+    pub(crate) fn set(&self, list: &[u8], a_part: bool) -> Result<bool, Sense> {
         let asked = parse_set(list)?;
         let mut groups = self.lock();
         if let Some(at) = asked.iter().position(|(id, _)| !groups.iter().any(|group| group.id == *id)) {
@@ -119,45 +115,6 @@ impl PortGroups {
     fn lock(&self) -> MutexGuard<'_, Vec<PortGroup>> {
         // Nothing panics between two writes to the groups: poisoned ones are still whole.
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl LogicalUnits {
-    /// The groups of the target's ports, as they are now.
-    #[must_use]
-    pub fn target_port_groups(&self) -> Vec<PortGroup> {
-        self.port_groups().groups()
-    }
-
-    /// The target has these groups of ports from now on: by their numbers, the relative identifiers of their ports, as the
-    /// [`sanwire_scsi::vpd::TargetPort`] of each nexus says them. Groups that stay keep their states; when others come or go,
-    /// the target's initiators are told.
-    pub fn set_target_ports(&self, groups: &BTreeMap<u16, Vec<u16>>) {
-        if self.port_groups().set_ports(groups) {
-            self.raise_access_changed(None);
-        }
-    }
-
-    /// Puts a group of ports into another state, as the target's owner wishes (implicit asymmetric access, SPC-5 5.17.3), and
-    /// tells all initiators of the target. Whether that changed anything; `None` when there is no such group.
-    pub fn set_access_state(&self, group: u16, state: AccessState) -> Option<bool> {
-        let has_changed = self.port_groups().set_state(group, state)?;
-        if has_changed {
-            self.raise_access_changed(None);
-        }
-        Some(has_changed)
-    }
-
-    /// SET TARGET PORT GROUPS. The other initiators are told.
-    pub(crate) fn set_port_states(&self, parameter_bytes: u32, task: &Task, by: NexusId) -> Result<Step, Sense> {
-        let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-        let data = task.data_out.as_deref().unwrap_or(&[]);
-        let list = data.get(..parameter_bytes as usize).ok_or(too_short)?;
-        // SPC-5 6.45: no list is no error, and changes nothing.
-        if !list.is_empty() && self.port_groups().set(list, self.whole.is_some())? {
-            self.raise_access_changed(Some(by));
-        }
-        Ok(Step::Good)
     }
 }
 

@@ -3,7 +3,7 @@
 //! [`registry`] holds the rules and nothing else; here are the lock, what the hot path reads without it, and the record
 //! that survives the server.
 
-mod command;
+pub(crate) mod command;
 mod keeping;
 mod record;
 mod registry;
@@ -22,12 +22,10 @@ use sanwire_scsi::reservation::{Access, Order, ReservationQuery, capabilities};
 use sanwire_scsi::{Cdb, CommandSet, Sense};
 
 use crate::fault;
-use crate::logical_unit::LogicalUnit;
 use crate::nexus::NexusPorts;
 use crate::refusal::Refusal;
 use crate::unit_attention::Nexuses;
 
-pub(crate) use command::persistent_reserve_out;
 pub(crate) use keeping::Reserving;
 pub use keeping::Saved;
 use keeping::{Begun, Change};
@@ -75,25 +73,6 @@ pub enum KeptError {
         /// Why.
         reason: RecordError,
     },
-}
-
-/// The commands that a PREEMPT AND ABORT ends: those of these nexuses, on this disk.
-#[derive(Clone, Debug)]
-pub struct AbortScope {
-    disk: Arc<LogicalUnit>,
-    nexuses: BTreeSet<NexusId>,
-}
-
-impl AbortScope {
-    pub(crate) fn new(disk: Arc<LogicalUnit>, nexuses: BTreeSet<NexusId>) -> Self {
-        AbortScope { disk, nexuses }
-    }
-
-    /// Whether a command of this nexus for this disk is to be ended.
-    #[must_use]
-    pub fn covers(&self, disk: &LogicalUnit, nexus: NexusId) -> bool {
-        std::ptr::eq(disk, Arc::as_ptr(&self.disk)) && self.nexuses.contains(&nexus)
-    }
 }
 
 /// The reservations of one disk.

@@ -1,9 +1,18 @@
-//! What handlers of commands give back.
+//! What a device server gives back for a command: what is to be done next, and the state in which the command goes on then.
 
-use sanwire_store::Request;
+use std::fmt::Debug;
 
-use crate::execution::State;
-use crate::reservation::{AbortScope, Reserving};
+use sanwire_buffer::Region;
+use sanwire_scsi::Sense;
+use sanwire_store::{Completion, Request};
+
+use crate::abort_scope::AbortScope;
+use crate::exclusion::Claim;
+use crate::fault;
+use crate::hold::{Hold, Turn};
+use crate::logical_unit::LogicalUnit;
+use crate::range::Range;
+use crate::reservation::Reserving;
 
 /// The next thing in the life of a command that is well so far.
 #[derive(Debug)]
@@ -26,4 +35,124 @@ pub(crate) enum Step {
     Abort(AbortScope),
     /// Nothing, until a record of reservations is kept.
     Reserve(Box<Reserving>),
+}
+
+/// Where a command stands while the store works for it.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Reading from this medium; the initiator has room for so much.
+    Read { room_bytes: u32, medium: u32 },
+    /// Writing; then flushing, if this write must be stable before it is answered.
+    Write { flush: bool },
+    /// Flushing, the last thing to do.
+    Flush,
+    /// Ending the commands of others, the last thing to do.
+    Abort,
+    /// Waiting until its reservation, or another one, is kept.
+    Reserve(Box<Reserving>),
+    /// Reading what nobody wants yet; all of it, or only the beginning.
+    PreFetch { is_all: bool },
+    /// In a command of the unit's device type, which knows itself how it goes on.
+    Ongoing(Box<dyn Ongoing>),
+}
+
+/// A command that has begun and takes more than one transfer: what it has done, and how it goes on when its store has done what it
+/// asked for. Dropping it aborts the command.
+///
+/// Plain reads, writes and flushes are not worth an allocation: they are other variants of [`State`].
+pub(crate) trait Ongoing: Debug + Send {
+    /// Goes on, or ends: its store's work is done.
+    fn next(self: Box<Self>, unit: &LogicalUnit, completion: Completion, memory: &Region) -> Result<Step, Sense>;
+
+    /// The blocks that the command looks at or changes, seen from its first request; from each, when it goes by pieces.
+    fn claim(&self, first: &Request) -> Option<Claim> {
+        Claim::of(first)
+    }
+
+    /// Whether each of its requests is for itself: other commands may come between, also those that want blocks undisturbed.
+    fn is_by_pieces(&self) -> bool {
+        false
+    }
+
+    /// The blocks from those that its store works on to the last that it changes, of a command that goes by pieces.
+    fn ahead(&self) -> Option<Range> {
+        None
+    }
+
+    /// Whether it goes on to other blocks, which others may have written meanwhile, when its store has done what it is doing.
+    fn goes_from_blocks_to_blocks(&self) -> bool {
+        self.is_by_pieces()
+    }
+
+    /// Whether it flushes what it writes before it is answered.
+    fn is_stable(&self) -> bool {
+        false
+    }
+
+    /// Whether neither a reset nor an abort nor the loss of its nexus may end it.
+    fn outlives_its_task(&self) -> bool {
+        false
+    }
+
+    /// The unit whose store works for it now, if that is not its own.
+    fn worker(&self) -> Option<&LogicalUnit> {
+        None
+    }
+
+    /// What it holds of that unit.
+    fn worker_hold(&mut self) -> Option<&mut Hold> {
+        None
+    }
+
+    /// Whether no command of that unit is in its way.
+    fn may_go(&mut self) -> Turn {
+        Turn::Now
+    }
+
+    /// See [`crate::Execution::keep_blocks`], for what it holds of that unit.
+    fn keep_blocks(&mut self) {}
+
+    /// Whether what it does at other units is to be ended.
+    fn is_covered_by(&self, _scope: &AbortScope) -> bool {
+        false
+    }
+}
+
+impl State {
+    /// Whether the medium that it reads is the one that is in the unit.
+    pub(crate) fn is_of_medium_of(&self, unit: &LogicalUnit) -> bool {
+        !matches!(self, State::Read { medium, .. } if *medium != unit.server().medium())
+    }
+
+    /// Whether each of its requests is for itself: other commands may come between, also those that want blocks undisturbed.
+    pub(crate) fn is_by_pieces(&self) -> bool {
+        matches!(self, State::Ongoing(ongoing) if ongoing.is_by_pieces())
+    }
+
+    /// Whether it flushes what it writes before it is answered.
+    pub(crate) fn is_stable(&self) -> bool {
+        match self {
+            State::Write { flush } => *flush,
+            State::Ongoing(ongoing) => ongoing.is_stable(),
+            _ => false,
+        }
+    }
+
+    /// The blocks that the command looks at or changes, seen from its first request; from each, when it goes by pieces.
+    pub(crate) fn claim(&self, first: &Request) -> Option<Claim> {
+        match self {
+            State::Ongoing(ongoing) => ongoing.claim(first),
+            _ => Claim::of(first),
+        }
+    }
+}
+
+/// The end of a command that wrote: at once, or after a flush.
+pub(crate) fn finish(flush: bool) -> Step {
+    if flush { Step::Store(State::Flush, Request::Flush) } else { Step::Good }
+}
+
+/// The end of a flush, or of what ends like one.
+pub(crate) fn flushed(completion: Completion) -> Result<Step, Sense> {
+    completion.map(|_| Step::Good).map_err(|error| fault::sense(&error, None))
 }

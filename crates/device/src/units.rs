@@ -3,34 +3,25 @@
 mod hand_over;
 mod inventory;
 mod member;
+mod port_groups;
 mod view;
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sanwire_buffer::Region;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_scsi::vpd::{Designator, TargetPort, WriteVerifier};
-use sanwire_scsi::{
-    AdditionalSense, CommandSet, PrimaryCommand, Reply, ReportedLuns, Sense, SenseKey, Status, Task, inquiry, report,
-};
-use sanwire_store::Completion;
+use sanwire_scsi::{ReportedLuns, report};
 
-use crate::control;
-use crate::copy_targets::{CopyTargetResolver, Reached};
-use crate::dispatch::{Beginning, cut};
+use crate::beginning::Reached;
+use crate::copy_targets::CopyTargetResolver;
 use crate::disturbances;
-use crate::execution::{Account, Execution, Given, Progress, Waiting};
 use crate::flushes::Told;
-use crate::logical_unit::{LogicalUnit, check_condition};
+use crate::logical_unit::LogicalUnit;
 use crate::nexus::NexusPorts;
 use crate::port_groups::PortGroups;
-use crate::refusal::Refusal;
-pub(crate) use member::Member;
 use view::View;
-pub(crate) use view::Viewers;
 
 /// Why a unit was not taken in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -42,10 +33,6 @@ pub enum AddError {
     #[error("a target has at most {LUNS_MAX} logical units: serve more by another target")]
     Full,
 }
-
-/// There is no logical unit of this number.
-pub(crate) const NOT_SUPPORTED: Sense =
-    Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
 
 /// All units of one target, which several targets may share. Used by all its threads; units come and go while it serves.
 #[derive(Debug, Default)]
@@ -268,73 +255,12 @@ impl LogicalUnits {
         )
     }
 
-    /// Begins a task. Frames for its data come from `memory`.
-    pub fn begin(&self, nexus: NexusId, mut task: Task, memory: &Region, now: Instant) -> Progress {
-        let Some(disk) = task.lun.and_then(|lun| self.find_for(nexus, lun)) else {
-            return Progress::Done(self.answer_for_nobody(&task, nexus));
-        };
-        let room_bytes = task.data_in_max_bytes as usize;
-        let mut geometry = disk.store().geometry();
-        geometry.read_only |= self.is_read_only();
-        let (account, receipt) = (Cell::new(Account::Even), Cell::new(None));
-        let begun = Beginning { units: self, unit: &disk, geometry, nexus, memory, account, receipt, now };
-        let commands = disk.server().commands(&begun.geometry);
-        let given = Given { nexus, receipts: task.receipts, is_bulk_read: commands.is_bulk_read(&task.cdb) };
-        let step = match begun.step(commands, &mut task) {
-            Ok(step) => Ok(step),
-            Err(Refusal::Sense(sense)) => Err(sense),
-            Err(Refusal::Conflict) => {
-                return Progress::Done(Reply::bare(Status::ReservationConflict));
-            }
-            Err(Refusal::Busy) => return Progress::Done(Reply::bare(Status::Busy)),
-            Err(Refusal::NoMemory) => return Progress::NoMemory(task),
-        };
-        let (account, receipt) = (begun.account.get(), begun.receipt.take());
-        match Execution::begin(disk, step, room_bytes, account, given) {
-            Progress::Done(reply) => Progress::Done(Reply { receipt, ..reply }),
-            progress => progress,
-        }
-    }
-
     /// The unit for a command of this nexus, which knows the nexus from then on.
-    fn find_for(&self, nexus: NexusId, lun: Lun) -> Option<Arc<LogicalUnit>> {
+    pub(crate) fn find_for(&self, nexus: NexusId, lun: Lun) -> Option<Arc<LogicalUnit>> {
         let inventory = self.view.inventory();
         let disk = &inventory.get(lun)?.unit;
-        self.view.settle(nexus, lun, &inventory, disk);
+        self.view.settle(nexus, lun, &inventory, disk.id());
         Some(Arc::clone(disk))
-    }
-
-    /// Asks again whether a command may go on.
-    pub fn retry(&self, waiting: Waiting, memory: &Region) -> Progress {
-        waiting.retry(memory)
-    }
-
-    /// Goes on with a command after its store has done what was asked.
-    pub fn resume(&self, execution: Execution, completion: Completion, memory: &Region) -> Progress {
-        execution.resume(completion, memory)
-    }
-
-    /// What a target says in the name of a logical unit that is not there (SAM-5 4.7.1, SPC-5 4.5.1).
-    fn answer_for_nobody(&self, task: &Task, nexus: NexusId) -> Reply {
-        let nobody = NOT_SUPPORTED;
-        let (bytes, allocation_bytes) = match CommandSet::primary()
-            .find(&task.cdb)
-            .and_then(|operation| PrimaryCommand::parse(operation, &task.cdb))
-        {
-            Ok(PrimaryCommand::Inquiry { page: None, allocation_bytes, .. }) => {
-                (inquiry::absent_inquiry().to_vec(), allocation_bytes)
-            }
-            Ok(PrimaryCommand::RequestSense { descriptor, allocation_bytes }) => {
-                (control::sense_bytes(&nobody, descriptor), allocation_bytes)
-            }
-            Ok(PrimaryCommand::ReportLuns { reported, allocation_bytes }) if task.lun == Some(Lun::default()) => {
-                (self.report_luns(reported, nexus), allocation_bytes)
-            }
-            _ => return check_condition(&nobody, false),
-        };
-        let room_bytes = allocation_bytes.min(task.data_in_max_bytes) as usize;
-        let bytes = cut(bytes, room_bytes);
-        Reply::good((!bytes.is_empty()).then(|| bytes.into()))
     }
 
     pub(crate) fn report_luns(&self, reported: ReportedLuns, nexus: NexusId) -> Vec<u8> {

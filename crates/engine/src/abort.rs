@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_core::{Instant, NexusId};
-use sanwire_device::{AbortScope, Execution, LogicalUnit, LogicalUnits, Starved};
+use sanwire_device::{AbortScope, Execution, LogicalUnits, Starved, UnitId};
 use sanwire_scsi::Task;
 use sanwire_store::Outcome;
 
@@ -26,10 +26,10 @@ pub enum Which<H> {
     Command(H),
     /// Those of the nexus that wants it.
     Own,
-    /// Those of the nexus that wants it, for this disk.
-    OwnOn(Arc<LogicalUnit>),
-    /// Those for these disks.
-    On(Vec<Arc<LogicalUnit>>),
+    /// Those of the nexus that wants it, for this unit.
+    OwnOn(UnitId),
+    /// Those for these units.
+    On(Vec<UnitId>),
     /// What PREEMPT AND ABORT ends.
     Of(AbortScope),
     /// Those of this nexus that have begun and go on from blocks to blocks.
@@ -37,15 +37,14 @@ pub enum Which<H> {
 }
 
 impl<H: Handle> Selection<H> {
-    fn fits(&self, handle: H, disk: Option<&LogicalUnit>) -> bool {
-        let is = |wanted: &Arc<LogicalUnit>| disk.is_some_and(|disk| std::ptr::eq(Arc::as_ptr(wanted), disk));
+    fn fits(&self, handle: H, unit: Option<UnitId>) -> bool {
         let is_own = handle.nexus() == self.by;
         match &self.which {
             Which::Command(command) => *command == handle,
             Which::Own => is_own,
-            Which::OwnOn(wanted) => is_own && is(wanted),
-            Which::On(disks) => disks.iter().any(is),
-            Which::Of(scope) => disk.is_some_and(|disk| scope.covers(disk, handle.nexus())),
+            Which::OwnOn(wanted) => is_own && unit == Some(*wanted),
+            Which::On(units) => unit.is_some_and(|unit| units.contains(&unit)),
+            Which::Of(scope) => unit.is_some_and(|unit| scope.covers(unit, handle.nexus())),
             Which::Advancing(_) => false,
         }
     }
@@ -55,13 +54,13 @@ impl<H: Handle> Selection<H> {
         match &self.which {
             Which::Of(scope) => execution.is_covered_by(scope, handle.nexus()),
             Which::Advancing(nexus) => handle.nexus() == *nexus && execution.goes_from_blocks_to_blocks(),
-            _ => self.fits(handle, Some(execution.disk())),
+            _ => self.fits(handle, Some(execution.disk().id())),
         }
     }
 
     fn fits_starved(&self, handle: H, units: &LogicalUnits, task: &Task) -> bool {
-        let disk = task.lun.and_then(|lun| units.get(lun));
-        self.fits(handle, disk.as_deref())
+        let unit = task.lun.and_then(|lun| units.get(lun)).map(|unit| unit.id());
+        self.fits(handle, unit)
     }
 }
 
@@ -93,7 +92,7 @@ impl<H: Handle> Engine<H> {
         let starved = self.starvation.extract(is_selected);
         ended.extend(starved.into_iter().map(|starved| Ended::aborted(starved.handle, by)));
         self.between.retain(|between| {
-            let is_selected = selection.fits(between.command.handle, Some(&between.disk));
+            let is_selected = selection.fits(between.command.handle, Some(between.disk.id()));
             ended.extend(is_selected.then(|| Ended::aborted(between.command, by)));
             !is_selected
         });

@@ -136,7 +136,7 @@ fn an_abort_barrier_is_passed_when_the_store_has_ended_what_it_was_doing() {
     world.begin(&mut shard, Command(ONE, 1), write(0));
     let work = shard.poll_work().unwrap();
     let (barrier, is_passed) = barrier();
-    let all = Selection { by: TWO, which: Which::On(vec![world.units.get(Lun::default()).unwrap()]) };
+    let all = Selection { by: TWO, which: Which::On(vec![world.units.get(Lun::default()).unwrap().id()]) };
     shard.abort(&all, Some(&barrier));
     drop(barrier);
     assert!(!is_passed() && shard.poll_ended().is_none(), "its store works on");

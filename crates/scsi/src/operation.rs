@@ -120,7 +120,7 @@ impl Table {
     }
 }
 
-static PRIMARY: Table = 
+static PRIMARY: Table =
     Table::of(spc::OPERATIONS, Access::of_block_device, &[repeat::PRIMARY], &[repeat::BULK_PRIMARY]);
 
 static DISK: Table = {

@@ -174,7 +174,8 @@ impl<H: Handle + Ord> Executor<H> {
             return Ok(());
         }
         // Of a READ that was executed, the data may be lost with its connection: nothing else is executed again.
-        let may_repeat = CommandSet::disk(Features::default()).is_bulk_read(&task.cdb) && !self.active.contains(&handle);
+        let may_repeat =
+            CommandSet::disk(Features::default()).is_bulk_read(&task.cdb) && !self.active.contains(&handle);
         if !self.begun.insert(handle) && !may_repeat {
             return Err(format!("{handle:?} was executed twice"));
         }

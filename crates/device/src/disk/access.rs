@@ -5,9 +5,10 @@ use std::sync::Arc;
 use sanwire_scsi::{BlockCommand, ByteCheck, Capacity, Extent, Task, report};
 use sanwire_store::Geometry;
 
+use crate::beginning::Beginning;
+use crate::data::cut;
 use crate::disk::copy::{self, Copies};
 use crate::disk::{compare_and_write, lba_status, unmap, verify, write_same};
-use crate::dispatch::{Beginning, cut};
 use crate::fault;
 use crate::piece::{self, Part};
 use crate::refusal::Refusal;

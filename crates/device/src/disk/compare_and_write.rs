@@ -8,12 +8,11 @@ use sanwire_store::{Completion, Geometry, Outcome, Request};
 use crate::data::{frame, take_data};
 use crate::disk::verify::compare;
 use crate::exclusion::{Access, Claim};
-use crate::execution::{Ongoing, State, finish};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::range::{Range, length_error};
 use crate::refusal::Refusal;
-use crate::step::Step;
+use crate::step::{Ongoing, State, Step, finish};
 
 /// A swap under way.
 #[derive(Debug)]

@@ -11,16 +11,15 @@ use sanwire_scsi::copy::{self, CopyList, CopyResults};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Outcome, Request};
 
-use crate::copy_targets::Reached;
-use crate::data::frame;
-use crate::dispatch::{Beginning, cut};
+use crate::abort_scope::AbortScope;
+use crate::beginning::{Beginning, Reached};
+use crate::data::{cut, frame};
 use crate::exclusion::Claim;
-use crate::execution::{Hold, Ongoing, State, Turn};
 use crate::fault;
+use crate::hold::{Hold, Turn};
 use crate::logical_unit::LogicalUnit;
 use crate::refusal::Refusal;
-use crate::reservation::AbortScope;
-use crate::step::Step;
+use crate::step::{Ongoing, State, Step};
 
 use plan::{Leg, Plan, aborted};
 pub(crate) use record::Copies;
@@ -70,7 +69,7 @@ pub(crate) fn extended_copy(
     let data = task.data_out.as_deref().unwrap_or(&[]);
     let list = CopyList::parse(data.get(..parameter_bytes as usize).ok_or(too_short)?)?;
     let list_id = list.list_id;
-    let plan = Plan::new(list, |target| begun.units.reach(begun.nexus, &target.designator));
+    let plan = Plan::new(list, |target| begun.target.reach(begun.nexus, &target.designator));
     let checked = plan.check();
     // Without memory nothing must have happened: before the copy is noted.
     let spare = match checked {

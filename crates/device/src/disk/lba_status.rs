@@ -4,11 +4,10 @@ use sanwire_buffer::Region;
 use sanwire_scsi::{Sense, Task};
 use sanwire_store::{Allocation, Completion, Geometry, Outcome, Request};
 
-use crate::execution::{Ongoing, State};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::range::Range;
-use crate::step::Step;
+use crate::step::{Ongoing, State, Step};
 
 const HEADER_BYTES: usize = 8;
 const DESCRIPTOR_BYTES: usize = 16;

@@ -5,13 +5,12 @@ use sanwire_scsi::mode::{self, ModeState, ModeValues};
 use sanwire_scsi::{ModeForm, ModeSense, Sense};
 use sanwire_store::Geometry;
 
+use crate::beginning::Beginning;
 use crate::disk::access::capacity;
 use crate::disk::provisioning_threshold::Watch;
-use crate::dispatch::Beginning;
-use crate::execution::finish;
 use crate::logical_unit::LogicalUnit;
 use crate::refusal::Refusal;
-use crate::step::Step;
+use crate::step::{Step, finish};
 use crate::unit_attention::UnitAttention;
 
 pub(super) fn sense(

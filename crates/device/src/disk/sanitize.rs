@@ -15,11 +15,10 @@ use crate::data::frame;
 use crate::disk::start_stop::Load;
 use crate::disk::write_same::DISCARD_BYTES;
 use crate::exclusion::{Access, Claim};
-use crate::execution::{Ongoing, State};
 use crate::logical_unit::LogicalUnit;
 use crate::range::Range;
 use crate::refusal::Refusal;
-use crate::step::Step;
+use crate::step::{Ongoing, State, Step};
 
 /// One request of an overwrite.
 const WRITE_BYTES: u64 = 256 << 10;

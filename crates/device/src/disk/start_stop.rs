@@ -8,10 +8,9 @@ use sanwire_core::NexusId;
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, StartStop};
 use sanwire_store::{Completion, Geometry, Request};
 
-use crate::execution::{Ongoing, State, flushed};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
-use crate::step::Step;
+use crate::step::{Ongoing, State, Step, flushed};
 use crate::unit_attention::UnitAttention;
 
 /// What START STOP UNIT has done.

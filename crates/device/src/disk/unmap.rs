@@ -5,10 +5,9 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task, UnmapList};
 use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
 use crate::disk::write_same::DISCARD_BYTES;
-use crate::execution::{Ongoing, State, finish};
 use crate::logical_unit::LogicalUnit;
 use crate::range::Range;
-use crate::step::Step;
+use crate::step::{Ongoing, State, Step, finish};
 
 /// The most descriptors of one UNMAP.
 pub(crate) const DESCRIPTORS_MAX: usize = 256;

@@ -5,13 +5,12 @@ use sanwire_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Geometry, Outcome, Request};
 
 use crate::data::{frame, take_data, written_bytes};
-use crate::execution::{Ongoing, State};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::piece::{Part, memory_max_bytes};
 use crate::range::Range;
 use crate::refusal::Refusal;
-use crate::step::Step;
+use crate::step::{Ongoing, State, Step};
 
 /// A verification under way.
 #[derive(Debug)]

@@ -5,12 +5,11 @@ use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
 use crate::data::{frame, take_data};
-use crate::execution::{Ongoing, State, finish};
 use crate::fault;
 use crate::logical_unit::LogicalUnit;
 use crate::range::{Range, length_error};
 use crate::refusal::Refusal;
-use crate::step::Step;
+use crate::step::{Ongoing, State, Step, finish};
 
 /// One request of the series: so much is written at once, ...
 const WRITE_BYTES: u64 = 256 << 10;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use sanwire_core::NexusId;
-use sanwire_scsi::{Reply, Rest, Status};
+use sanwire_scsi::{Reply, Status};
 
 use super::Progress;
+use crate::beginning::Account;
 use crate::logical_unit::LogicalUnit;
 
 /// What an execution keeps of its task.
@@ -16,17 +17,6 @@ pub(crate) struct Given {
     pub(crate) receipts: u64,
     /// See [`Reply::is_bulk_read`].
     pub(crate) is_bulk_read: bool,
-}
-
-/// What a command's reply says of its data besides.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Account {
-    /// Nothing: it takes what came with it.
-    Even,
-    /// So many bytes it takes, and another amount came with it.
-    Takes(u64),
-    /// This is left of it, when it is well.
-    Left(Rest),
 }
 
 impl Account {

@@ -4,8 +4,9 @@ use sanwire_buffer::Region;
 use sanwire_scsi::Sense;
 use sanwire_store::{CompletionQueue, Outcome, Request};
 
-use super::hold::{Flushing, Turn};
-use super::{Execution, Progress, State, reserved};
+use super::{Execution, Progress, reserved};
+use crate::hold::{Flushing, Turn};
+use crate::step::State;
 
 /// A command that waits for another one. Dropping it aborts the command.
 #[derive(Debug)]

@@ -1,15 +1,21 @@
-//! PERSISTENT RESERVE OUT (SPC-5 6.16).
+//! PERSISTENT RESERVE OUT (SPC-5 6.16), as a command of a unit.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use sanwire_core::NexusId;
-use sanwire_scsi::reservation::{OrderAction, order};
+use sanwire_scsi::reservation::{Order, OrderAction, TransportId, order};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
 
-use super::Reserving;
+use super::ReservationKeeper;
+use super::keeping::{Begun, Change, Outcome, Reserving, Saved, lock};
+use super::registry::Registrant;
+use crate::abort_scope::AbortScope;
 use crate::logical_unit::LogicalUnit;
+use crate::nexus::NexusPorts;
 use crate::refusal::Refusal;
 use crate::step::Step;
+use crate::viewers::Wanted;
 
 pub(crate) fn persistent_reserve_out(
     (action, scope_and_type, parameter_bytes): (OrderAction, u8, u32),
@@ -21,4 +27,60 @@ pub(crate) fn persistent_reserve_out(
     let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
     let list = data.get(..parameter_bytes as usize).ok_or(too_short)?;
     Reserving::new(order(action, scope_and_type, list)?, nexus).next(unit)
+}
+
+impl Reserving {
+    /// Begins, ends, or waits on. Once its record is being kept, it is done with or without its command.
+    pub(crate) fn next(mut self: Box<Self>, disk: &Arc<LogicalUnit>) -> Result<Step, Refusal> {
+        if self.outcome.is_none() {
+            disk.acquaint_with_concerned(Some(&self.order));
+            match disk.reservations.begin(&self.order, self.nexus, &disk.nexuses)? {
+                Begun::Done(aborted) => return Ok(step(disk, aborted)),
+                Begun::Later => {}
+                Begun::Keep(keeper, record, change) => self.outcome = Some(keep(disk, &*keeper, record, change)),
+            }
+        }
+        match self.outcome.as_ref().and_then(|outcome| lock(outcome).take()) {
+            Some(outcome) => outcome.map(|aborted| step(disk, aborted)),
+            None => Ok(Step::Reserve(self)),
+        }
+    }
+}
+
+impl LogicalUnit {
+    /// Makes the nexuses known to the unit that an order may concern, whether they have used it or not: those of registrants, and those
+    /// of the initiator devices that it names.
+    fn acquaint_with_concerned(&self, order: Option<&Order>) {
+        let registrants = self.reservations.registrants();
+        let named = match order {
+            Some(Order::Register { others: Some(others), .. }) => &others[..],
+            _ => &[],
+        };
+        let is_named = |ports: &NexusPorts| named.iter().any(|id| id.is_device() && id.covers(&ports.initiator));
+        let is_registered =
+            |ports: &NexusPorts| Registrant::names_of(ports).iter().any(|name| registrants.contains(name));
+        if !registrants.is_empty() || named.iter().any(TransportId::is_device) {
+            self.acquaint_with(&Wanted::Ports(&|ports| is_registered(ports) || is_named(ports)));
+        }
+    }
+}
+
+fn keep(
+    disk: &Arc<LogicalUnit>,
+    keeper: &dyn ReservationKeeper,
+    record: Vec<u8>,
+    change: Change,
+) -> Arc<Mutex<Option<Outcome>>> {
+    let outcome = Arc::new(Mutex::new(None));
+    let (disk, told) = (Arc::clone(disk), Arc::clone(&outcome));
+    let saved = Saved::new(move |is_kept| {
+        disk.acquaint_with_concerned(None);
+        *lock(&told) = Some(disk.reservations.finish(change, is_kept, &disk.nexuses));
+    });
+    keeper.save(record, saved);
+    outcome
+}
+
+fn step(disk: &Arc<LogicalUnit>, aborted: BTreeSet<NexusId>) -> Step {
+    if aborted.is_empty() { Step::Good } else { Step::Abort(AbortScope::new(disk.id(), aborted)) }
 }

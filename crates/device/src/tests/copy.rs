@@ -164,7 +164,7 @@ fn at_another_target_a_copy_is_bound_by_what_its_initiator_has_reserved_there() 
 
     // Who loses the unit while the copy reads writes nothing there, and PREEMPT AND ABORT finds his copy.
     let Progress::Store(copying, read) = begin(&world, NEXUS, &bytes) else { panic!("the copy reads first") };
-    let scope = |nexus| AbortScope::new(Arc::clone(&destination), BTreeSet::from([nexus]));
+    let scope = |nexus| AbortScope::new(destination.id(), BTreeSet::from([nexus]));
     assert!(copying.is_covered_by(&scope(THERE), NEXUS) && !copying.is_covered_by(&scope(OTHER), NEXUS));
     destination.reservations.release(THERE).unwrap();
     destination.reservations.reserve(OTHER).unwrap();

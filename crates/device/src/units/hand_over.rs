@@ -37,7 +37,7 @@ impl View {
     /// Has the units of which it must notice nothing know it, with all that is to be told by now.
     fn acquaint_where_same(&self, member: &Member, state: &mut MemberState, ours: &Inventory, theirs: &Inventory) {
         for (lun, entry) in ours.iter() {
-            if theirs.get(lun).is_some_and(|there| there.is(&entry.unit)) {
+            if theirs.get(lun).is_some_and(|there| there.is(entry.unit.id())) {
                 self.acquaint(member, state, (lun, entry), ours);
             }
         }

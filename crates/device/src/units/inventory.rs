@@ -6,6 +6,7 @@ use sanwire_core::Lun;
 use sanwire_core::limits::LUNS_MAX;
 
 use super::AddError;
+use crate::abort_scope::UnitId;
 use crate::generation::Generation;
 use crate::logical_unit::LogicalUnit;
 
@@ -21,8 +22,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn is(&self, unit: &LogicalUnit) -> bool {
-        std::ptr::eq(Arc::as_ptr(&self.unit), unit)
+    pub(crate) fn is(&self, unit: UnitId) -> bool {
+        self.unit.id() == unit
     }
 }
 

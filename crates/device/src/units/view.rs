@@ -4,7 +4,6 @@
 //! when the unit got its number, and when something was last established for all.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
@@ -13,10 +12,12 @@ use sanwire_core::{Lun, NexusId};
 use super::AddError;
 use super::inventory::{Difference, Entry, Inventory};
 use super::member::{Member, MemberState, Members, Used};
+use crate::abort_scope::UnitId;
 use crate::generation::{AtomicGeneration, Generation, LastRaised};
 use crate::logical_unit::LogicalUnit;
 use crate::nexus::NexusPorts;
 use crate::unit_attention::{Met, UnitAttention};
+use crate::viewers::{UnitView, Wanted, push};
 
 /// A part of a view sees some of its units, by the same numbers.
 #[derive(Default, Debug)]
@@ -65,7 +66,7 @@ impl View {
 
     /// Sees to it that the unit which the inventory has under this number knows the nexus, if that is a member, and tells it what it
     /// must be told there. It takes a lock only when something is new.
-    pub(crate) fn settle(&self, nexus: NexusId, lun: Lun, inventory: &Inventory, unit: &LogicalUnit) {
+    pub(crate) fn settle(&self, nexus: NexusId, lun: Lun, inventory: &Inventory, unit: UnitId) {
         self.members.with(nexus, |member| {
             if !member.settled.has(lun, inventory.changed(), self.whole().access_changed.load()) {
                 self.settle_now(member, lun, unit);
@@ -73,7 +74,7 @@ impl View {
         });
     }
 
-    fn settle_now(&self, member: &Member, lun: Lun, unit: &LogicalUnit) {
+    fn settle_now(&self, member: &Member, lun: Lun, unit: UnitId) {
         let mut state = member.lock();
         if state.is_gone {
             return;
@@ -88,7 +89,7 @@ impl View {
         // Who has taken the unit out meanwhile may not have found the nexus there.
         if !self.inventory.load().get(lun).is_some_and(|entry| entry.is(unit)) {
             state.used.remove(&lun);
-            unit.forget(member.nexus);
+            entry.unit.forget(member.nexus);
         }
     }
 
@@ -121,13 +122,23 @@ impl View {
         }
     }
 
-    /// Makes those nexuses known to a unit that are `wanted`, as if each used it now.
-    fn acquaint_with(&self, lun: Lun, unit: &LogicalUnit, wanted: &dyn Fn(&Member) -> bool) {
-        self.members.for_each(|member| {
-            if wanted(member) {
+    /// The same as [`UnitView::acquaint_with`], without the parts.
+    fn acquaint_members(&self, lun: Lun, unit: UnitId, wanted: &Wanted<'_>) {
+        let is_wanted = |member: &Member| match wanted {
+            Wanted::All => true,
+            Wanted::Nexus(nexus) => member.nexus == *nexus,
+            Wanted::MediaLocked => member.locks_media(),
+            Wanted::Ports(are_wanted) => are_wanted(&member.ports),
+        };
+        let settle = |member: &Arc<Member>| {
+            if is_wanted(member) {
                 self.settle_now(member, lun, unit);
             }
-        });
+        };
+        match wanted {
+            Wanted::Nexus(nexus) => _ = self.members.with(*nexus, settle),
+            _ => self.members.for_each(settle),
+        }
     }
 
     /// The states of the port groups have changed: every nexus of this view and of its parts but one is to be told, by every unit.
@@ -183,7 +194,7 @@ impl View {
         let differences = before.differences(&after);
         if self.whole.is_none() {
             let arriving = differences.iter().filter_map(|there| Some((there.lun, there.after?)));
-            arriving.for_each(|(lun, entry)| entry.unit.enter(Viewer { view: Arc::downgrade(self), lun }));
+            arriving.for_each(|(lun, entry)| entry.unit.viewers.enter(Arc::downgrade(self) as Weak<dyn UnitView>, lun));
         }
         self.inventory.store(Arc::clone(&after));
         for there in &differences {
@@ -191,8 +202,8 @@ impl View {
                 self.take_leave(there.lun, &entry.unit);
             }
             if let Some(entry) = there.after.filter(|entry| entry.unit.is_watchful()) {
-                self.watch(there.lun, &entry.unit);
-                self.acquaint_with(there.lun, &entry.unit, &|_| true);
+                self.note_watchful(there.lun, &entry.unit);
+                self.acquaint_members(there.lun, entry.unit.id(), &Wanted::All);
             }
         }
     }
@@ -209,14 +220,14 @@ impl View {
             });
         }
         if self.whole.is_none() {
-            unit.leave(self, lun);
+            unit.viewers.leave(Arc::as_ptr(self).cast(), lun);
             let mut watchful = self.watchful.lock().unwrap_or_else(PoisonError::into_inner);
             watchful.retain(|(number, _)| *number != lun);
         }
     }
 
     /// The unit is to meet nexuses when they come.
-    fn watch(&self, lun: Lun, unit: &Arc<LogicalUnit>) {
+    fn note_watchful(&self, lun: Lun, unit: &Arc<LogicalUnit>) {
         if self.whole.is_none() {
             let mut watchful = self.watchful.lock().unwrap_or_else(PoisonError::into_inner);
             watchful.retain(|(number, _)| *number != lun);
@@ -241,7 +252,7 @@ impl View {
         let watchful = self.whole().watchful.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (lun, unit) in watchful {
             if let Some(unit) = unit.upgrade() {
-                self.settle_now(&member, lun, &unit);
+                self.settle_now(&member, lun, unit.id());
             }
         }
     }
@@ -257,86 +268,23 @@ impl View {
     }
 }
 
+impl UnitView for View {
+    fn acquaint_with(&self, lun: Lun, unit: UnitId, wanted: &Wanted<'_>) {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        parts.iter().filter_map(Weak::upgrade).for_each(|part| part.acquaint_members(lun, unit, wanted));
+        self.acquaint_members(lun, unit, wanted);
+    }
+
+    fn watch(&self, lun: Lun, unit: UnitId) {
+        if let Some(entry) = self.inventory().get(lun).filter(|entry| entry.is(unit)) {
+            self.note_watchful(lun, &entry.unit);
+        }
+    }
+}
+
 /// Whether a unit gets another number.
 fn moves_a_unit(differences: &[Difference<'_>]) -> bool {
     let units = |of: fn(&Difference<'_>) -> Option<*const LogicalUnit>| differences.iter().filter_map(of);
     let gone: BTreeSet<_> = units(|there| there.before.map(|entry| Arc::as_ptr(&entry.unit))).collect();
     !gone.is_empty() && units(|there| there.after.map(|entry| Arc::as_ptr(&entry.unit))).any(|new| gone.contains(&new))
-}
-
-/// A view in which a unit is, and its number there.
-#[derive(Clone, Debug)]
-pub(crate) struct Viewer {
-    view: Weak<View>,
-    lun: Lun,
-}
-
-/// The views in which a unit is, but for parts of others.
-#[derive(Default, Debug)]
-pub(crate) struct Viewers(Mutex<Vec<Viewer>>);
-
-impl Viewers {
-    fn all(&self) -> Vec<Viewer> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl LogicalUnit {
-    fn enter(&self, viewer: Viewer) {
-        push(&self.viewers.0, viewer, |viewer| viewer.view.strong_count() > 0);
-    }
-
-    fn leave(&self, view: &Arc<View>, lun: Lun) {
-        let mut viewers = self.viewers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        viewers.retain(|viewer| viewer.lun != lun || !std::ptr::eq(viewer.view.as_ptr(), Arc::as_ptr(view)));
-    }
-
-    /// Makes a nexus known to the unit, if that sees it.
-    pub(crate) fn acquaint(&self, nexus: NexusId) {
-        for (view, lun) in self.views() {
-            view.members.with(nexus, |member| view.settle_now(member, lun, self));
-        }
-    }
-
-    /// Makes all nexuses known to the unit that see it and are `wanted`, as if each used it now.
-    pub(crate) fn acquaint_with(&self, wanted: impl Fn(&Member) -> bool) {
-        self.views().into_iter().for_each(|(view, lun)| view.acquaint_with(lun, self, &wanted));
-    }
-
-    /// The views in which it is, and their parts, where it may be under the same number.
-    fn views(&self) -> Vec<(Arc<View>, Lun)> {
-        let mut views = Vec::new();
-        for Viewer { view, lun } in self.viewers.all() {
-            let Some(view) = view.upgrade() else { continue };
-            let parts = view.parts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            views.extend(parts.iter().filter_map(Weak::upgrade).map(|part| (part, lun)));
-            views.push((view, lun));
-        }
-        views
-    }
-
-    /// From now on the unit meets each nexus when that comes, not when it first uses the unit.
-    pub(crate) fn become_watchful(&self) {
-        self.is_watchful.store(true, Ordering::SeqCst);
-        for Viewer { view, lun } in self.viewers.all() {
-            let Some(view) = view.upgrade() else { continue };
-            if let Some(entry) = view.inventory().get(lun).filter(|entry| entry.is(self)) {
-                view.watch(lun, &entry.unit);
-            }
-        }
-        self.acquaint_with(|_| true);
-    }
-
-    pub(crate) fn is_watchful(&self) -> bool {
-        self.is_watchful.load(Ordering::SeqCst)
-    }
-}
-
-/// Puts something into a list; before that grows, those go that are not wanted any more.
-fn push<T>(list: &Mutex<Vec<T>>, new: T, is_wanted: impl FnMut(&T) -> bool) {
-    let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
-    if list.len() == list.capacity() {
-        list.retain(is_wanted);
-    }
-    list.push(new);
 }

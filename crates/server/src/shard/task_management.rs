@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use sanwire_core::{Instant, Lun};
-use sanwire_device::LogicalUnit;
 use sanwire_engine::Which;
 
 use super::Shard;
@@ -42,21 +41,21 @@ impl Shard {
                 let barrier = self.shards[self.index].barrier(wanted);
                 self.engine.leave(&here(Which::Command(command)), Some(&barrier));
             }
-            Function::AbortTaskSet(lun) => self.abort(wanted, &here(Which::OwnOn(find(lun)?.1))),
+            Function::AbortTaskSet(lun) => self.abort(wanted, &here(Which::OwnOn(find(lun)?.1.id()))),
             Function::ClearTaskSet(lun) => {
                 let (_, disk) = find_to_reset(lun)?;
-                self.abort_everywhere(wanted, &here(Which::On(vec![disk])));
+                self.abort_everywhere(wanted, &here(Which::On(vec![disk.id()])));
             }
             Function::LogicalUnitReset(lun) => {
                 let (lun, disk) = find_to_reset(lun)?;
                 units.logical_unit_reset(lun);
-                self.abort_everywhere(wanted, &here(Which::On(vec![disk])));
+                self.abort_everywhere(wanted, &here(Which::On(vec![disk.id()])));
             }
             Function::TargetReset(found) => {
                 for (lun, _) in &found {
                     units.logical_unit_reset(*lun);
                 }
-                let disks: Vec<Arc<LogicalUnit>> = found.into_iter().map(|(_, disk)| disk).collect();
+                let disks = found.into_iter().map(|(_, disk)| disk.id()).collect();
                 self.abort_everywhere(wanted, &here(Which::On(disks)));
             }
             Function::NexusReset => {

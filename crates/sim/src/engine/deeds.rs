@@ -1,9 +1,7 @@
 //! What initiators do.
 
-use std::sync::Arc;
-
 use sanwire_core::{Lun, NexusId};
-use sanwire_device::LogicalUnit;
+use sanwire_device::UnitId;
 use sanwire_engine::{Selection, Which};
 
 use super::initiator::{Initiator, Kind};
@@ -114,7 +112,7 @@ impl World {
         let Initiator { nexus, shard, .. } = self.initiators[number];
         let all = self.units_by_number();
         let (at, disk) = self.random.choose(&all);
-        let unit = self.units.get(disk).ok_or("no such unit")?;
+        let unit = self.units.get(disk).ok_or("no such unit")?.id();
         let is_covered = |asked: &Asked| asked.command.nexus == nexus && asked.disk == at;
         let barrier = self.wait(shard, AbortedBy::Function, "ABORT TASK SET".to_owned(), is_covered);
         let selection = Selection { by: nexus, which: Which::OwnOn(unit) };
@@ -134,9 +132,9 @@ impl World {
         let all = self.units_by_number();
         let (chosen, _) = self.random.choose(&all);
         let meant = self.units.iter().into_iter().enumerate().filter(|(at, _)| is_of_all || *at == chosen);
-        let meant: Vec<(Lun, Arc<LogicalUnit>)> = meant.map(|(_, unit)| unit).collect();
+        let meant: Vec<(Lun, UnitId)> = meant.map(|(_, (lun, unit))| (lun, unit.id())).collect();
         meant.iter().for_each(|(lun, _)| _ = self.units.logical_unit_reset(*lun));
-        let which = Which::On(meant.into_iter().map(|(_, disk)| disk).collect());
+        let which = Which::On(meant.into_iter().map(|(_, unit)| unit).collect());
         self.abort_everywhere(shard, AbortedBy::Function, Selection { by: nexus, which })?;
         self.turn(shard)
     }

@@ -362,10 +362,10 @@ impl World {
         by: AbortedBy,
         selection: Selection<Command>,
     ) -> Outcome<()> {
-        let disks: Vec<_> = self.units.iter().into_iter().map(|(_, disk)| disk).collect();
+        let disks: Vec<_> = self.units.iter().into_iter().map(|(_, disk)| disk.id()).collect();
         let is_covered = |asked: &Asked| match &selection.which {
-            Which::On(meant) => meant.iter().any(|meant| Arc::ptr_eq(meant, &disks[asked.disk])),
-            Which::Of(scope) => scope.covers(&disks[asked.disk], asked.command.nexus),
+            Which::On(meant) => meant.contains(&disks[asked.disk]),
+            Which::Of(scope) => scope.covers(disks[asked.disk], asked.command.nexus),
             _ => false,
         };
         let what = if matches!(by, AbortedBy::Function) { "a reset" } else { "PREEMPT AND ABORT" }.to_owned();

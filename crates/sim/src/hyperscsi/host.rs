@@ -59,7 +59,7 @@ impl Host {
             return self.shards[shard].server.managed(handle, false, now);
         };
         units.logical_unit_reset(lun);
-        let selection = Selection { by: handle.nexus(), which: Which::On(vec![disk]) };
+        let selection = Selection { by: handle.nexus(), which: Which::On(vec![disk.id()]) };
         self.abort_everywhere(shard, AbortedBy::Reset(handle), &selection, now);
     }
 

@@ -7,10 +7,10 @@ use sanwire_scsi::reservation::Access;
 use sanwire_scsi::{AdditionalSense, FailedSegment, Sense};
 use sanwire_store::Geometry;
 
-use crate::copy_targets::Reached;
+use crate::abort_scope::AbortScope;
+use crate::beginning::Reached;
 use crate::range::Range;
 use crate::refusal::Refusal;
-use crate::reservation::AbortScope;
 
 /// A copy list whose targets were looked up.
 #[derive(Debug)]

@@ -145,8 +145,8 @@ fn preempt_and_abort_names_the_commands_to_end() {
     let progress = world.begin(ONE, task(cdb, &list(1, 2, 0)));
     let Progress::Abort(execution, scope) = progress else { panic!("{progress:?}") };
     let disk = world.units.get(lun(0)).unwrap();
-    assert!(scope.covers(&disk, TWO) && !scope.covers(&disk, ONE) && !scope.covers(&disk, THREE));
-    assert!(!scope.covers(&other_disk, TWO), "another disk");
+    assert!(scope.covers(disk.id(), TWO) && !scope.covers(disk.id(), ONE) && !scope.covers(disk.id(), THREE));
+    assert!(!scope.covers(other_disk.id(), TWO), "another disk");
     let Progress::Done(reply) = world.units.resume(execution, Ok(Outcome::Done), &world.memory) else { panic!() };
     assert_eq!((reply.status, keys(&world)), (Status::Good, vec![1]));
 }

@@ -23,21 +23,21 @@ pub(crate) struct Hold {
     is_copy: bool,
     permit: Permit,
     /// Nothing but its own end ends the command.
-    pub(super) outlives_its_task: bool,
+    pub(crate) outlives_its_task: bool,
     flushing: Flushing,
     /// The flush's place among those of the disk, while there is one.
     place: u32,
     /// Up to which receipt its initiator had the answers when it gave the command.
-    pub(super) receipts: u64,
+    pub(crate) receipts: u64,
     /// See [`sanwire_scsi::Reply::is_bulk_read`].
-    pub(super) is_bulk_read: bool,
+    pub(crate) is_bulk_read: bool,
     /// What it holds goes to the end of what it changes.
     keeps_ahead: bool,
 }
 
 /// Whether a command's store makes stable what was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Flushing {
+pub(crate) enum Flushing {
     No,
     /// It will, when it has written what that is for.
     Ahead,
@@ -88,7 +88,7 @@ impl Hold {
     }
 
     /// It begins to write what it makes stable then.
-    pub(super) fn expect_flush(&mut self) {
+    pub(crate) fn expect_flush(&mut self) {
         if self.flushing == Flushing::No {
             self.flushing = Flushing::Ahead;
             self.place = self.disk.flushes.expect();
@@ -96,7 +96,7 @@ impl Hold {
     }
 
     /// A flush begins.
-    pub(super) fn begin_flush(&mut self, is_heard: bool) {
+    pub(crate) fn begin_flush(&mut self, is_heard: bool) {
         let place = (self.flushing == Flushing::Ahead).then_some(self.place);
         self.flushing = if is_heard { Flushing::Heard } else { Flushing::Unheard };
         self.place = self.disk.flushes.begin(self.flusher().map(|nexus| (nexus, self.receipts)), place);
@@ -104,7 +104,7 @@ impl Hold {
 
     /// What the flush comes to, if this was one, which has ended so at the store; with the receipt of the answer, if that tells of
     /// flushes that failed.
-    pub(super) fn flushed(&mut self, completion: Completion) -> (Completion, Option<Receipt>) {
+    pub(crate) fn flushed(&mut self, completion: Completion) -> (Completion, Option<Receipt>) {
         if !self.is_flushing() {
             return (completion, None);
         }
@@ -115,17 +115,17 @@ impl Hold {
         told
     }
 
-    pub(super) fn flushing(&self) -> Flushing {
+    pub(crate) fn flushing(&self) -> Flushing {
         self.flushing
     }
 
     /// Whether its flush has begun.
-    pub(super) fn is_flushing(&self) -> bool {
+    pub(crate) fn is_flushing(&self) -> bool {
         !matches!(self.flushing, Flushing::No | Flushing::Ahead)
     }
 
     /// Whether the flush, which the store has done, is not known yet to be a success.
-    pub(super) fn must_settle(&mut self) -> bool {
+    pub(crate) fn must_settle(&mut self) -> bool {
         let must_settle =
             matches!(self.flushing, Flushing::Heard | Flushing::Settling) && !self.disk.flushes.may_succeed(self.place);
         if must_settle && self.flushing != Flushing::Settling {
@@ -137,7 +137,7 @@ impl Hold {
     }
 
     /// What a flush means has been noted.
-    pub(super) fn end_flush(&mut self) {
+    pub(crate) fn end_flush(&mut self) {
         if std::mem::replace(&mut self.flushing, Flushing::No) != Flushing::No {
             self.disk.flushes.end(self.place);
             self.disk.exclusion.bell.ring();
@@ -193,12 +193,12 @@ impl Hold {
     }
 
     /// Has this driver woken when what it waits for may have ended.
-    pub(super) fn wake(&self, driver: &CompletionQueue) {
+    pub(crate) fn wake(&self, driver: &CompletionQueue) {
         self.disk.exclusion.bell.wait(driver);
     }
 
     /// Whether it may wait for what somebody writes down, who does not say when that is done.
-    pub(super) fn waits_for_a_record(&self) -> bool {
+    pub(crate) fn waits_for_a_record(&self) -> bool {
         self.disk.tenures.are_closed()
     }
 

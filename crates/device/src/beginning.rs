@@ -1,0 +1,91 @@
+//! What the handler of a command is given.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use sanwire_buffer::Region;
+use sanwire_core::{Instant, NexusId};
+use sanwire_scsi::reservation::Access;
+use sanwire_scsi::vpd::Designator;
+use sanwire_scsi::{Rest, Task};
+use sanwire_store::Geometry;
+
+use crate::abort_scope::AbortScope;
+use crate::logical_unit::LogicalUnit;
+use crate::piece::Part;
+use crate::refusal::Refusal;
+
+/// A task that has found its unit.
+pub(crate) struct Beginning<'a> {
+    pub(crate) target: &'a dyn Surroundings,
+    pub(crate) unit: &'a Arc<LogicalUnit>,
+    pub(crate) geometry: Geometry,
+    pub(crate) nexus: NexusId,
+    pub(crate) memory: &'a Region,
+    /// What its reply will say of its data.
+    pub(crate) account: Cell<Account>,
+    pub(crate) now: Instant,
+}
+
+/// What commands of a unit ask of the target in which it is.
+pub(crate) trait Surroundings {
+    /// The unit that a copy of this nexus may use under this name.
+    fn reach(&self, nexus: NexusId, designator: &Designator) -> Option<Reached>;
+
+    /// Whether the nexus may do something now that all others of the unit are told of.
+    fn may_disturb(&self, unit: &Arc<LogicalUnit>, by: NexusId, now: Instant) -> bool;
+}
+
+/// A unit that a copy may use.
+#[derive(Clone, Debug)]
+pub struct Reached {
+    /// The unit.
+    pub disk: Arc<LogicalUnit>,
+    /// As whom the copy uses it, by which the reservations of the unit know it: the nexus that the initiator itself has with
+    /// the unit's target; without one, that of the copy, which has registered and reserved nothing there.
+    pub nexus: NexusId,
+}
+
+impl Reached {
+    /// Refuses what a reservation of others forbids.
+    pub(crate) fn check(&self, access: Access) -> Result<(), Refusal> {
+        self.disk.reservations.check_access(access, self.nexus)
+    }
+
+    pub(crate) fn is_covered_by(&self, scope: &AbortScope) -> bool {
+        scope.covers(self.disk.id(), self.nexus)
+    }
+}
+
+/// What a command's reply says of its data besides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Account {
+    /// Nothing: it takes what came with it.
+    Even,
+    /// So many bytes it takes, and another amount came with it.
+    Takes(u64),
+    /// This is left of it, when it is well.
+    Left(Rest),
+}
+
+impl Beginning<'_> {
+    /// Notes how much data the command takes from its initiator.
+    pub(crate) fn takes(&self, taken_bytes: u64, task: &Task) {
+        let is_even = taken_bytes == task.data_out_bytes();
+        self.account.set(if is_even { Account::Even } else { Account::Takes(taken_bytes) });
+    }
+
+    /// Whether something may be done now that the unit's other initiators are told of.
+    pub(crate) fn check_quiet(&self) -> Result<(), Refusal> {
+        let may_disturb = self.target.may_disturb(self.unit, self.nexus, self.now);
+        if may_disturb { Ok(()) } else { Err(Refusal::Busy) }
+    }
+
+    /// Notes what comes after a part of a command, on the medium of its first part.
+    pub(crate) fn part(&self, part: Part) -> Part {
+        let medium = if part.from_bytes == 0 { Some(self.unit.server().medium()) } else { None };
+        let on_medium = |rest: Rest| Rest { medium: medium.unwrap_or(rest.medium), ..rest };
+        part.rest.into_iter().for_each(|rest| self.account.set(Account::Left(on_medium(rest))));
+        part
+    }
+}

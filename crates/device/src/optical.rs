@@ -3,11 +3,11 @@
 mod events;
 mod tray;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
-use sanwire_scsi::mmc::{self, ConfiguredDrive, Disc, MediaEvent};
+use sanwire_scsi::mmc::{self, ConfiguredDrive, Disc, ErrorRecovery, MediaEvent};
 use sanwire_scsi::mode::{self, ModeHeader, PageValues};
 use sanwire_scsi::{
     AdditionalSense, CommandSet, ModeForm, ModeSense, MultimediaCommand, Operation, Sense, SenseKey, StartStop, Task,
@@ -37,6 +37,8 @@ pub(crate) struct Optical {
     /// Held while the tray moves: a disc is never changed in one that an initiator closes meanwhile.
     motion: Mutex<()>,
     events: Events,
+    /// The mode page of the recovery of errors, as [`Optical::set_recovery`] has put it.
+    recovery: AtomicU16,
 }
 
 impl Optical {
@@ -44,7 +46,10 @@ impl Optical {
     pub(crate) fn new(disc: Option<Arc<dyn Store>>) -> Result<Optical, MediumError> {
         let tray = Arc::new(Tray::default());
         disc.map_or(Ok(()), |disc| tray.put(disc))?;
-        Ok(Optical { tray, is_open: AtomicBool::new(false), motion: Mutex::default(), events: Events::default() })
+        let (is_open, motion, events) = (AtomicBool::new(false), Mutex::default(), Events::default());
+        let drive = Optical { tray, is_open, motion, events, recovery: AtomicU16::new(0) };
+        drive.set_recovery(ErrorRecovery::default());
+        Ok(drive)
     }
 
     /// What the unit reads from.
@@ -112,18 +117,34 @@ impl Optical {
         Ok(Step::Good)
     }
 
+    /// What has happened comes before what is as it was, of whatever class (MMC-6 6.7.1.3).
     fn event_status(&self, classes: u8, allocation_bytes: u32, begun: &Beginning<'_>) -> Vec<u8> {
-        if classes & mmc::MEDIA_CLASS == 0 {
+        let is_media = classes & mmc::MEDIA_CLASS != 0;
+        // Who has no room for the event is not told of it.
+        let event = if is_media && allocation_bytes > 4 { self.events.take(begun.nexus) } else { None };
+        if event.is_none() && classes & mmc::POWER_CLASS != 0 {
+            return mmc::power_event_status();
+        }
+        if !is_media {
             return mmc::event_status();
         }
-        // Who has no room for the event is not told of it.
-        let event = if allocation_bytes > 4 { self.events.take(begun.nexus) } else { None };
         mmc::media_event_status(event, self.is_open(), self.disc(&begun.geometry).is_ok())
     }
 
-    fn pages(&self, unit: &LogicalUnit) -> [PageValues; 2] {
+    fn recovery(&self) -> ErrorRecovery {
+        let [flags, read_retries] = self.recovery.load(Ordering::Acquire).to_be_bytes();
+        ErrorRecovery { flags, read_retries }
+    }
+
+    fn set_recovery(&self, ErrorRecovery { flags, read_retries }: ErrorRecovery) {
+        self.recovery.store(u16::from_be_bytes([flags, read_retries]), Ordering::Release);
+    }
+
+    /// Ascending by code.
+    fn pages(&self, unit: &LogicalUnit) -> [PageValues; 5] {
         let control = mode::control_page(unit.settings(), unit.default_settings());
-        [control, mmc::capabilities_page(unit.is_removal_prevented())]
+        let capabilities = mmc::capabilities_page(unit.is_removal_prevented());
+        [mmc::recovery_page(self.recovery()), control, mmc::power_page(), mmc::timeout_page(), capabilities]
     }
 
     /// The commands that need no disc; the others have it.
@@ -202,12 +223,18 @@ impl DeviceServer for Optical {
     fn mode_select(&self, form: ModeForm, list: &[u8], begun: &Beginning<'_>) -> Result<Step, Refusal> {
         let unit = &**begun.unit;
         let selected = mode::select_pages(form, list, MODE_HEADER, &self.pages(unit))?;
-        let mut settings = unit.settings();
-        let control = selected.into_iter().rfind(|page| page[0] & 0x3f == mode::page::CONTROL);
-        control.into_iter().for_each(|page| settings.descriptor_sense = mode::has_descriptor_sense(page));
-        if settings != unit.settings() {
+        let (mut settings, mut recovery) = (unit.settings(), self.recovery());
+        for page in selected {
+            match page[0] & 0x3f {
+                mode::page::CONTROL => settings.descriptor_sense = mode::has_descriptor_sense(page),
+                mode::page::READ_WRITE_ERROR_RECOVERY => recovery = ErrorRecovery::of_page(page).unwrap_or(recovery),
+                _ => {}
+            }
+        }
+        if (settings, recovery) != (unit.settings(), self.recovery()) {
             begun.check_quiet()?;
             unit.set_settings(settings);
+            self.set_recovery(recovery);
             unit.nexuses.raise(UnitAttention::ModeChanged, Some(begun.nexus));
         }
         Ok(Step::Good)
@@ -249,7 +276,9 @@ impl DeviceServer for Optical {
         self.tray.changes()
     }
 
-    fn reset(&self) {}
+    fn reset(&self) {
+        self.set_recovery(ErrorRecovery::default());
+    }
 
     fn forget(&self, nexus: NexusId) {
         self.events.forget(nexus);

@@ -2,12 +2,15 @@
 
 mod configuration;
 mod drive;
+mod pages;
 mod toc;
 
 pub use configuration::{ConfiguredDrive, configuration};
 pub use drive::{
-    MEDIA_CLASS, MediaEvent, capabilities_page, event_status, format_capacities, mechanism_status, media_event_status,
+    MEDIA_CLASS, MediaEvent, POWER_CLASS, event_status, format_capacities, mechanism_status, media_event_status,
+    power_event_status,
 };
+pub use pages::{ErrorRecovery, capabilities_page, power_page, recovery_page, timeout_page};
 pub use toc::{disc_information, table_of_contents, track_information};
 
 use crate::bytes::put;

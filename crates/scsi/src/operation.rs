@@ -388,6 +388,7 @@ mod tests {
             (0x28, false, true, true),
             (0x88, false, true, false),
             (0xa8, false, true, true),
+            (0xb9, false, false, true),
             (0xbe, false, false, true),
             (0x12, false, false, false),
             (0x2a, false, false, false),

@@ -8,10 +8,10 @@ use sanwire_store::{ErrorKind, Geometry, blocking};
 use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, sense, task};
 use crate::{LogicalUnit, MediumError, Progress, UnitError, UnitOptions};
 
-const EJECT: [u8; 6] = [0x1b, 0, 0, 0, 2, 0];
+pub(super) const EJECT: [u8; 6] = [0x1b, 0, 0, 0, 2, 0];
 const LOAD: [u8; 6] = [0x1b, 0, 0, 0, 3, 0];
-const TEST_UNIT_READY: [u8; 6] = [0; 6];
-const READ_CAPACITY: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+pub(super) const TEST_UNIT_READY: [u8; 6] = [0; 6];
+pub(super) const READ_CAPACITY: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const CHANGED: Sense = Sense::new(SenseKey::UnitAttention, AdditionalSense::NOT_READY_TO_READY_CHANGE);
 const TRAY_OPEN: Sense = Sense::new(SenseKey::NotReady, AdditionalSense::MEDIUM_NOT_PRESENT_TRAY_OPEN);
 
@@ -25,11 +25,11 @@ fn drive(image: Arc<TestStore>) -> Result<LogicalUnit, UnitError> {
 }
 
 /// A drive with a disc of 512 blocks, the first of which has this byte.
-fn world(byte: u8) -> World {
+pub(super) fn world(byte: u8) -> World {
     world_of(SMALL.length_bytes, byte)
 }
 
-fn world_of(length_bytes: u64, byte: u8) -> World {
+pub(super) fn world_of(length_bytes: u64, byte: u8) -> World {
     let world = World::new(Geometry { length_bytes, ..SMALL }, true);
     world.store.set_byte(0, byte);
     world.units.remove(lun(0)).unwrap();
@@ -38,20 +38,20 @@ fn world_of(length_bytes: u64, byte: u8) -> World {
 }
 
 /// Another disc comes in, whoever has locked the tray.
-fn change_disc(world: &World, length_bytes: u64) -> Arc<TestStore> {
+pub(super) fn change_disc(world: &World, length_bytes: u64) -> Arc<TestStore> {
     let (unit, disc) = (world.units.get(lun(0)).unwrap(), image(length_bytes));
     unit.eject(true).unwrap();
     unit.load(Some(disc.clone())).unwrap();
     disc
 }
 
-fn read(blocks: u8) -> [u8; 10] {
+pub(super) fn read(blocks: u8) -> [u8; 10] {
     [0x28, 0, 0, 0, 0, 0, 0, 0, blocks, 0]
 }
 
-fn event(world: &World) -> (u8, u8) {
+pub(super) fn event(world: &World) -> (u8, u8) {
     let bytes = world.good([0x4a, 1, 0, 0, 0x10, 0, 0, 0, 8, 0], &[]);
-    assert_eq!(bytes[..4], [0, 6, 4, 0x10]);
+    assert_eq!(bytes[..4], [0, 6, 4, 0x14]);
     (bytes[4], bytes[5])
 }
 

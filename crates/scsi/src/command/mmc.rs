@@ -3,7 +3,7 @@
 use super::fields::Fields;
 use super::{Extent, StartStop};
 use crate::operation::{Operation, code};
-use crate::sense::Sense;
+use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::task::Cdb;
 
 /// Which table of contents is asked for (MMC-6 6.25.2, FORMAT).
@@ -94,6 +94,7 @@ impl Fields<'_> {
         Ok(match code {
             code::READ_10 | code::READ_12 => Command::Read { extent: self.extent(code) },
             code::READ_CD => self.read_cd()?,
+            code::READ_CD_MSF => self.read_cd_msf()?,
             code::SEEK_10 => Command::Seek { lba: self.u32(2) },
             code::START_STOP_UNIT => Command::StartStopUnit(self.start_stop()),
             code::PREVENT_ALLOW_MEDIUM_REMOVAL => Command::PreventAllowMediumRemoval { prevent: self.bit(4, 0) },
@@ -123,22 +124,54 @@ impl Fields<'_> {
         })
     }
 
-    /// READ CD (MMC-6 6.16) of what a block of data has for its user, and nothing around it.
+    /// READ CD (MMC-6 6.16).
     fn read_cd(&self) -> Result<MultimediaCommand, Sense> {
+        let blocks = u32::from(self.byte(6)) << 16 | u32::from(self.u16(7));
+        self.read_user_data(Extent { lba: self.u32(2).into(), blocks })
+    }
+
+    /// READ CD MSF (MMC-6 6.17): from one time up to another.
+    fn read_cd_msf(&self) -> Result<MultimediaCommand, Sense> {
+        /// The time of block 0, in frames.
+        const FIRST: u32 = 150;
+        let (from, to) = (self.frames(3)?, self.frames(6)?);
+        let blocks = to.checked_sub(from).ok_or(Sense::invalid_field_in_cdb(6, None))?;
+        let lba = from.checked_sub(FIRST);
+        let lba = lba.ok_or(Sense::new(SenseKey::IllegalRequest, AdditionalSense::LBA_OUT_OF_RANGE))?;
+        self.read_user_data(Extent { lba: lba.into(), blocks })
+    }
+
+    /// Minutes, seconds and frames as frames.
+    fn frames(&self, at: usize) -> Result<u32, Sense> {
+        let [minutes, seconds, frames] = [0, 1, 2].map(|place| u32::from(self.byte(at + place)));
+        let beyond = |place: usize| Err(Sense::invalid_field_in_cdb((at + place) as u16, None));
+        match (seconds, frames) {
+            (60.., _) => beyond(1),
+            (_, 75..) => beyond(2),
+            _ => Ok((minutes * 60 + seconds) * 75 + frames),
+        }
+    }
+
+    /// Of what a block of data has, what is for its user, and nothing around it.
+    fn read_user_data(&self, extent: Extent) -> Result<MultimediaCommand, Sense> {
         const USER_DATA: u8 = 0x10;
         // Any type, or mode 1: all blocks have that.
-        if !matches!(self.byte(1) >> 2, 0 | 2) || self.bit(1, 1) {
+        if !matches!(self.byte(1) >> 2 & 0x07, 0 | 2) {
             return Err(Sense::invalid_field_in_cdb(1, Some(4)));
         }
-        let blocks = u32::from(self.byte(6)) << 16 | u32::from(self.u16(7));
-        match self.byte(9) {
-            USER_DATA => Ok(MultimediaCommand::Read { extent: Extent { lba: self.u32(2).into(), blocks } }),
-            0 => Ok(MultimediaCommand::Read { extent: Extent { lba: self.u32(2).into(), blocks: 0 } }),
-            _ => Err(Sense::invalid_field_in_cdb(9, None)),
+        // DAP: for audio.
+        if self.bit(1, 1) {
+            return Err(Sense::invalid_field_in_cdb(1, Some(1)));
         }
-        .and_then(
-            |command| if self.byte(10) == 0 { Ok(command) } else { Err(Sense::invalid_field_in_cdb(10, Some(2))) },
-        )
+        let blocks = match self.byte(9) {
+            USER_DATA => extent.blocks,
+            0 => 0,
+            _ => return Err(Sense::invalid_field_in_cdb(9, None)),
+        };
+        if self.byte(10) != 0 {
+            return Err(Sense::invalid_field_in_cdb(10, Some(2)));
+        }
+        Ok(MultimediaCommand::Read { extent: Extent { blocks, ..extent } })
     }
 
     fn toc_format(&self) -> Result<TocFormat, Sense> {

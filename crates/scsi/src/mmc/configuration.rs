@@ -1,6 +1,7 @@
 //! GET CONFIGURATION (MMC-6 6.6): the features of a drive, of which those are current that fit the disc in it.
 
 use super::{BLOCK_BYTES, Disc, Profile};
+use crate::bytes::put;
 use crate::command::ConfigurationRequest;
 
 /// The drive whose features are asked for.
@@ -59,7 +60,6 @@ fn features(drive: ConfiguredDrive<'_>) -> Vec<Feature> {
         is_current,
         data: data.to_vec(),
     };
-    let [b0, b1, b2, b3] = BLOCK_BYTES.to_be_bytes();
     let is = |wanted| profile == Some(wanted);
     let mut serial = drive.serial.as_bytes().to_vec();
     serial.resize(serial.len().next_multiple_of(4), b' ');
@@ -68,16 +68,36 @@ fn features(drive: ConfiguredDrive<'_>) -> Vec<Feature> {
         always(0x0001, 2, &[0, 0, 0, 1, 0, 0, 0, 0]), // core: SCSI
         always(0x0002, 1, &[0, 0, 0, 0]),             // morphing: events are polled
         always(0x0003, 0, &[0x29, 0, 0, 0]),          // removable medium: a tray, which ejects and locks
-        sometimes(0x0010, 0, profile.is_some(), &[b0, b1, b2, b3, 0, 1, 0, 0]), // random readable, block by block
-        sometimes(0x001d, 0, is(Profile::Cd), &[]),   // multi-read
+        sometimes(0x0010, 0, profile.is_some(), &random_readable(profile)),
+        sometimes(0x001d, 0, is(Profile::Cd), &[]),           // multi-read
         sometimes(0x001e, 2, is(Profile::Cd), &[0, 0, 0, 0]), // CD read
-        sometimes(0x001f, 0, is(Profile::Dvd), &[]),  // DVD read
-        sometimes(0x0040, 0, is(Profile::BluRay), &[0; 28]), // BD read
-        always(0x0100, 0, &[]),                       // power management
-        always(0x0105, 0, &[]),                       // timeout
+        sometimes(0x001f, 0, is(Profile::Dvd), &[]),          // DVD read
+        sometimes(0x0040, 0, is(Profile::BluRay), &BD_READ),
+        always(0x0100, 0, &[]), // power management
+        always(0x0105, 0, &[]), // timeout
         always(0x0108, 0, &serial),
     ]
 }
+
+/// The size of a block, and how many are corrected together.
+fn random_readable(profile: Option<Profile>) -> [u8; 8] {
+    let blocking: u16 = match profile {
+        Some(Profile::BluRay) => 32,
+        Some(Profile::Dvd) => 16,
+        Some(Profile::Cd) | None => 1,
+    };
+    let mut data = [0; 8];
+    put(&mut data, 0, BLOCK_BYTES.to_be_bytes());
+    put(&mut data, 4, blocking.to_be_bytes());
+    data
+}
+
+/// BD read: four classes of BD-RE, of BD-R and of BD-ROM, each with a bit for each version. Of all these BD-ROM version 1, class 0.
+const BD_READ: [u8; 28] = {
+    let mut data = [0; 28];
+    data[21] = 1 << 1;
+    data
+};
 
 /// The profile list, in descending order of preference.
 fn profiles(current: Option<Profile>) -> Vec<u8> {

@@ -49,8 +49,8 @@ fn a_track_is_found_by_its_number_its_session_and_its_blocks() {
 
 #[test]
 fn events_say_how_the_tray_stands() {
-    assert_eq!(media_event_status(Some(MediaEvent::NewMedia), false, true), [0, 6, 4, 0x10, 2, 2, 0, 0]);
-    assert_eq!(media_event_status(None, true, false), [0, 6, 4, 0x10, 0, 1, 0, 0]);
+    assert_eq!(media_event_status(Some(MediaEvent::NewMedia), false, true), [0, 6, 4, 0x14, 2, 2, 0, 0]);
+    assert_eq!(media_event_status(None, true, false), [0, 6, 4, 0x14, 0, 1, 0, 0]);
     assert_eq!(format_capacities(None)[4..], [0xff, 0xff, 0xff, 0xff, 3, 0, 8, 0]);
     assert_eq!(format_capacities(Some(DISC))[4..], [0, 0, 3, 0xe8, 2, 0, 8, 0]);
 }

@@ -59,6 +59,7 @@ pub const READ_DISC_STRUCTURE: u8 = 0xad;
 pub const WRITE_AND_VERIFY_12: u8 = 0xae;
 pub const VERIFY_12: u8 = 0xaf;
 pub const READ_DEFECT_DATA_12: u8 = 0xb7;
+pub const READ_CD_MSF: u8 = 0xb9;
 pub const SET_CD_SPEED: u8 = 0xbb;
 pub const MECHANISM_STATUS: u8 = 0xbd;
 pub const READ_CD: u8 = 0xbe;

@@ -12,7 +12,7 @@ pub(super) const OPERATIONS: &[Operation] = {
     use Effort::{Control, Range, Transfer};
     const F: u8 = 0xff;
     &[
-        operation(MMC, START_STOP_UNIT, Range, &[0, 1, 0, 0, 0xf7, 0]).changing_unit(),
+        operation(MMC, START_STOP_UNIT, Range, &[0, 1, 0, 0, 0xf3, 0]).changing_unit(),
         operation(MMC, PREVENT_ALLOW_MEDIUM_REMOVAL, Control, &[0, 0, 0, 0, 1, 0]).changing_unit(),
         operation(MMC, READ_FORMAT_CAPACITIES, Control, &[0, 0, 0, 0, 0, 0, 0, F, F, 0]),
         operation(MMC, READ_CAPACITY_10, Control, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
@@ -26,6 +26,7 @@ pub(super) const OPERATIONS: &[Operation] = {
         operation(MMC, READ_TRACK_INFORMATION, Control, &[0, 0x03, F, F, F, F, 0, F, F, 0]),
         operation(MMC, READ_12, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, 0x80, 0]),
         operation(MMC, READ_DISC_STRUCTURE, Control, &[0, 0x0f, F, F, F, F, F, F, F, F, 0xc0, 0]),
+        operation(MMC, READ_CD_MSF, Transfer, &[0, 0x1e, 0, F, F, F, F, F, F, F, 0x07, 0]),
         operation(MMC, SET_CD_SPEED, Control, &[0, 0x03, F, F, F, F, 0, 0, 0, 0, 0, 0]),
         operation(MMC, MECHANISM_STATUS, Control, &[0, 0, 0, 0, 0, 0, 0, 0, F, F, 0, 0]),
         operation(MMC, READ_CD, Transfer, &[0, 0x1e, F, F, F, F, F, F, F, F, 0x07, 0]),

@@ -62,6 +62,7 @@ pub(super) const MULTIMEDIA: &[u8] = &[
     READ_TRACK_INFORMATION,
     READ_12,
     READ_DISC_STRUCTURE,
+    READ_CD_MSF,
     SET_CD_SPEED,
     MECHANISM_STATUS,
     READ_CD,
@@ -72,4 +73,4 @@ pub(super) const BULK_PRIMARY: &[u8] = &[PERSISTENT_RESERVE_IN];
 
 pub(super) const BULK_BLOCK: &[u8] = &[READ_6, READ_10, READ_16, READ_12];
 
-pub(super) const BULK_MULTIMEDIA: &[u8] = &[READ_10, READ_12, READ_CD];
+pub(super) const BULK_MULTIMEDIA: &[u8] = &[READ_10, READ_12, READ_CD, READ_CD_MSF];

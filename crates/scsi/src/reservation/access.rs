@@ -24,7 +24,8 @@ impl Access {
         match cdb.operation_code() {
             code::GET_CONFIGURATION | code::GET_EVENT_STATUS_NOTIFICATION | code::MECHANISM_STATUS => Access::Free,
             code::READ_FORMAT_CAPACITIES | code::READ_DISC_INFORMATION | code::READ_TRACK_INFORMATION => Access::Free,
-            code::READ_TOC_PMA_ATIP | code::READ_DISC_STRUCTURE | code::READ_CD | code::SEEK_10 => Access::Read,
+            code::READ_TOC_PMA_ATIP | code::READ_DISC_STRUCTURE | code::SEEK_10 => Access::Read,
+            code::READ_CD | code::READ_CD_MSF => Access::Read,
             // Elsewhere they are other commands.
             code::MAINTENANCE_IN | code::SERVICE_ACTION_IN_16 => Access::Write,
             _ => Access::of_block_device(cdb),

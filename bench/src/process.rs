@@ -157,7 +157,7 @@ fn cpu_of_ended(id: u32) -> Duration {
 }
 
 /// State, and user and system time of the thread group (proc(5)).
-fn stat(id: u32) -> Option<(char, Duration)> {
+pub(crate) fn stat(id: u32) -> Option<(char, Duration)> {
     parse_stat(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
 }
 

@@ -164,9 +164,9 @@ fn change(
     connected: &mut [HyperScsiSession],
     found: &mut Found,
 ) -> Result<()> {
-    let before = server.usage()?;
+    let before = server.cpu_with_ended()?;
     change_all(server, "quiet", connected, found)?;
-    let cpu = server.usage()?.cpu - before.cpu;
+    let cpu = server.cpu_with_ended()? - before;
     found.add("adding and removing a volume, processor time", ms(cpu) / CHANGES as f64, "ms", None);
     let Some(mut reader) = sessions.pop() else { return Ok(()) };
     let (is_over, reads) = (AtomicBool::new(false), AtomicU64::new(0));

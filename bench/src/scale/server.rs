@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
+use crate::process::stat;
 use crate::servers::Files;
 
 /// The target that has all volumes, each under its own number.
@@ -34,7 +35,7 @@ pub(crate) struct ScaleServer {
 /// What a server takes at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
-    /// Processor time of its threads so far.
+    /// Processor time so far of the threads that are there.
     pub(crate) cpu: Duration,
     pub(crate) resident_bytes: u64,
 }
@@ -97,6 +98,15 @@ impl ScaleServer {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
         let resident_bytes = line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024;
         Ok(Usage { cpu: Duration::from_nanos(cpu_ns), resident_bytes })
+    }
+
+    /// Processor time of all its threads, also of those that have ended, as requests to manage it have threads of their own; to a
+    /// hundredth of a second.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(crate) fn cpu_with_ended(&self) -> Result<Duration> {
+        Ok(stat(self.child.id()).context("the server has ended")?.1)
     }
 
     /// Asks to manage it; how long the answer took.

@@ -155,6 +155,20 @@ impl LogicalUnits {
         self.is_read_only.load(Ordering::Acquire)
     }
 
+    /// The unit of this name, with its number. Names are those of volumes, of which a target has each once.
+    #[must_use]
+    pub fn find_named(&self, name: &str) -> Option<(Lun, Arc<LogicalUnit>)> {
+        self.view.find_named(name)
+    }
+
+    /// The lowest number that no unit has, and that is not reserved; `None` when all are taken.
+    #[must_use]
+    pub fn lowest_free(&self, is_reserved: impl Fn(Lun) -> bool) -> Option<Lun> {
+        let inventory = self.view.inventory();
+        let mut numbers = (0..LUNS_MAX as u16).filter_map(Lun::new);
+        numbers.find(|lun| inventory.get(*lun).is_none() && !is_reserved(*lun))
+    }
+
     /// The unit that is called so, whatever its number; `None` also when two are.
     #[must_use]
     pub fn find(&self, designator: &Designator) -> Option<Arc<LogicalUnit>> {

@@ -1,10 +1,12 @@
+use std::sync::Arc;
+
 use sanwire_core::Instant;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, Task, build, report};
 use sanwire_store::{Geometry, blocking};
 
 use crate::testing::{NEXUS, OTHER, SMALL, TestStore, World, disk, lun, sense, task};
-use crate::{AddError, LogicalUnit, UnitError, UnitOptions};
+use crate::{AddError, LogicalUnit, LogicalUnits, UnitError, UnitOptions};
 
 fn attention(additional: AdditionalSense) -> Option<Sense> {
     Some(Sense::new(SenseKey::UnitAttention, additional))
@@ -262,4 +264,30 @@ fn who_may_only_read_leaves_resets_and_changes_of_mode_pages_to_others() {
     }
     world.units.set_read_only(false);
     assert!(world.units.may_reset(NEXUS, lun(0), Instant::ZERO).is_some());
+}
+
+#[test]
+fn a_unit_is_found_by_its_name_wherever_it_is() {
+    let world = World::small();
+    let whole = Arc::new(LogicalUnits::new());
+    let part = LogicalUnits::part_of(Arc::clone(&whole));
+    let unit = |name: &str| Arc::new(disk(name, TestStore::new(SMALL), true));
+    let number = |units: &LogicalUnits, name: &str| units.find_named(name).map(|(lun, _)| lun.number());
+    let (one, other) = (unit("one"), unit("other"));
+    whole.change(&[], vec![(lun(0), Arc::clone(&one)), (lun(300), Arc::clone(&other))]).unwrap();
+    assert_eq!(["one", "other", "none"].map(|name| number(&whole, name)), [Some(0), Some(300), None]);
+    assert!(Arc::ptr_eq(&whole.find_named("other").unwrap().1, &other));
+    part.show(None, |unit| unit.identity().name() == "other");
+    assert_eq!(["one", "other"].map(|name| number(&part, name)), [None, Some(300)]);
+    // They change places, and another unit has the name of one of them.
+    whole.change(&[lun(0), lun(300)], vec![(lun(300), one), (lun(1), unit("other"))]).unwrap();
+    assert_eq!(["one", "other"].map(|name| number(&whole, name)), [Some(300), Some(1)]);
+    assert!(!Arc::ptr_eq(&whole.find_named("other").unwrap().1, &other));
+    assert_eq!(
+        [0, 1].map(|reserved| whole.lowest_free(|free| free == lun(reserved))),
+        [2, 0].map(|free| Some(lun(free)))
+    );
+    whole.remove(lun(1)).unwrap();
+    assert_eq!(number(&whole, "other"), None);
+    assert_eq!(number(&world.units, "one"), None, "of another target");
 }

@@ -3,7 +3,7 @@
 //! A unit keeps nothing for a nexus before that uses it. What the nexus must be told then follows from generations: when it came,
 //! when the unit got its number, and when something was last established for all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
@@ -27,6 +27,8 @@ pub(crate) struct View {
     pub(crate) members: Members,
     /// Held while the inventory changes, and while members come and go.
     changing: Mutex<Changing>,
+    /// The numbers of its units by their names; a part asks the whole.
+    names: Mutex<BTreeMap<Box<str>, Lun>>,
     whole: Option<Arc<View>>,
     parts: Mutex<Vec<Weak<View>>>,
     /// Those of its units that meet nexuses when they come.
@@ -52,6 +54,20 @@ impl View {
     /// The units as they are now.
     pub(crate) fn inventory(&self) -> Guard<Arc<Inventory>> {
         self.inventory.load()
+    }
+
+    /// The unit of this name, with its number.
+    pub(super) fn find_named(&self, name: &str) -> Option<(Lun, Arc<LogicalUnit>)> {
+        let lun = *self.whole().lock_names().get(name)?;
+        let inventory = self.inventory();
+        // A change may be under way.
+        let entry = inventory.get(lun).filter(|entry| entry.unit.identity().name() == name)?;
+        Some((lun, Arc::clone(&entry.unit)))
+    }
+
+    fn lock_names(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Lun>> {
+        // It is whole between any two changes.
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Changing> {
@@ -197,6 +213,7 @@ impl View {
             arriving.for_each(|(lun, entry)| entry.unit.viewers.enter(Arc::downgrade(self) as Weak<dyn UnitView>, lun));
         }
         self.inventory.store(Arc::clone(&after));
+        self.rename(&differences);
         for there in &differences {
             if let Some(entry) = there.before {
                 self.take_leave(there.lun, &entry.unit);
@@ -206,6 +223,22 @@ impl View {
                 self.acquaint_members(there.lun, entry.unit.id(), &Wanted::All);
             }
         }
+    }
+
+    /// Notes under which numbers units are found by their names now.
+    fn rename(&self, differences: &[Difference<'_>]) {
+        if self.whole.is_some() {
+            return;
+        }
+        let mut names = self.lock_names();
+        for Difference { lun, before, .. } in differences {
+            let gone = before.map(|entry| entry.unit.identity().name());
+            if let Some(name) = gone.filter(|name| names.get(*name) == Some(lun)) {
+                names.remove(name);
+            }
+        }
+        let there = differences.iter().filter_map(|there| Some((there.after?.unit.identity().name(), there.lun)));
+        names.extend(there.map(|(name, lun)| (name.into(), lun)));
     }
 
     /// A unit has this number no longer.

@@ -34,6 +34,7 @@ mod removal;
 mod reservations;
 mod server;
 mod shard;
+mod slots;
 mod streams;
 mod volumes;
 mod wire;

@@ -20,6 +20,7 @@ use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_io::tcp::Listener;
 use sanwire_io::{Port, Waker};
+use sanwire_scsi::IscsiName;
 
 use crate::budget::Budget;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
@@ -28,6 +29,7 @@ use crate::flushing::flush_all;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
+use crate::front::iscsi::target_table::TargetChanges;
 use crate::front::{self, FrontParts};
 use crate::kept::StateLock;
 use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
@@ -39,7 +41,7 @@ use crate::past_uses::PastUses;
 use crate::protection_table::ProtectionTable;
 use crate::registry::{Registry, SessionStatus};
 use crate::shard::{self, ShardParts};
-use crate::volumes::VolumesByName;
+use crate::slots::Slots;
 use crate::wire::Wire;
 
 /// Memory of a shard, at least: what is guaranteed to each of two clients is there at once.
@@ -52,6 +54,7 @@ pub struct Server {
     /// Requests to manage the server, for who manages it.
     letters: Mutex<Option<Letters>>,
     levels: Arc<ProtectionTable>,
+    slots: Slots,
     exports: Arc<TargetNodes>,
     /// Held while the targets change.
     changing: Mutex<()>,
@@ -79,6 +82,7 @@ pub(crate) struct View {
     pub(crate) units: Arc<LogicalUnits>,
     pub(crate) levels: Arc<ProtectionTable>,
     pub(crate) exports: Arc<TargetNodes>,
+    pub(crate) clients: Arc<Clients>,
 }
 
 /// What starting shards takes, besides the configuration.
@@ -119,8 +123,9 @@ impl Server {
         let listeners = listeners(&mut wires)?;
         let portals = wires.iter().filter_map(Wire::portal).collect();
         let exports = TargetNodes::new(config.discovery.clone(), portals);
-        refuse_in_the_clear(&config.exports, &units, |lun, _| levels.of(Some(lun)))?;
-        exports.replace(config.exports.clone(), &units)?;
+        let targets = exports.table().changes_to(config.exports.clone())?;
+        refuse_in_the_clear((&exports, &targets), &units, |lun, _| levels.of(Some(lun)))?;
+        exports.change(targets, &units)?;
         let (wakers, mailboxes, mail) = mailboxes(shards)?;
         let (inbox, letters) = ManagementQueue::new();
         let budget = Budget::of_process();
@@ -129,6 +134,7 @@ impl Server {
             clients: Arc::new(clients),
             letters: Mutex::new(Some(letters)),
             levels,
+            slots: Slots::after(config.volumes.len()),
             exports,
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
@@ -183,10 +189,25 @@ impl Server {
         self.exports.configs()
     }
 
+    /// An iSCSI target, as it is configured now.
+    pub(crate) fn target_node(&self, name: &IscsiName) -> Option<TargetNodeConfig> {
+        self.look_at_target(name, TargetNodeConfig::clone)
+    }
+
+    /// What `look` finds in an iSCSI target; `None` when there is no such target.
+    pub(crate) fn look_at_target<T>(&self, name: &IscsiName, look: impl FnOnce(&TargetNodeConfig) -> T) -> Option<T> {
+        self.exports.table().by_name(name).map(|export| look(&export.config))
+    }
+
+    /// The iSCSI targets that have a unit of this volume.
+    pub(crate) fn targets_with(&self, volume: &str) -> Vec<TargetNodeConfig> {
+        self.exports.with_volume(volume)
+    }
+
     /// What there is to see, for who does not have the server.
     pub(crate) fn view(&self) -> View {
         let (units, levels) = (Arc::clone(&self.units), Arc::clone(&self.levels));
-        View { units, levels, exports: Arc::clone(&self.exports) }
+        View { units, levels, exports: Arc::clone(&self.exports), clients: Arc::clone(&self.clients) }
     }
 
     /// The iSCSI sessions.
@@ -349,19 +370,16 @@ fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16, u8)>, StartError>
     Ok(listeners)
 }
 
-/// iSCSI protects nothing that it carries.
-fn refuse_in_the_clear<'a>(
-    configs: impl IntoIterator<Item = &'a TargetNodeConfig>,
+/// iSCSI protects nothing that it carries. Only units that come are looked at.
+fn refuse_in_the_clear(
+    (targets, changes): (&TargetNodes, &TargetChanges),
     units: &LogicalUnits,
     level: impl Fn(Lun, &str) -> Protection,
 ) -> Result<(), TargetNodeError> {
-    let volumes = VolumesByName::new(units);
     let is_protected =
-        |volume: &str| volumes.find(volume).is_some_and(|(lun, _)| level(*lun, volume) > Protection::Checksum);
-    let mut named =
-        configs.into_iter().flat_map(|config| config.units.values().map(move |volume| (&config.name, volume)));
-    match named.find(|(_, volume)| is_protected(volume)) {
-        Some((target, volume)) => Err(TargetNodeError::Protected { target: target.clone(), volume: volume.clone() }),
+        |volume: &str| units.find_named(volume).is_some_and(|(lun, _)| level(lun, volume) > Protection::Checksum);
+    match targets.table().new_units(changes).into_iter().find(|(_, volume)| is_protected(volume)) {
+        Some((target, volume)) => Err(TargetNodeError::Protected { target: target.clone(), volume: volume.to_owned() }),
         None => Ok(()),
     }
 }

@@ -1,13 +1,12 @@
 //! Volumes: from what is configured to disks, and their end.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sanwire_core::{DeviceType, Lun};
+use sanwire_core::DeviceType;
 use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, UnitOptions, Volatility};
 use sanwire_scsi::Identity;
 use sanwire_store::kind::Place;
@@ -19,21 +18,6 @@ use crate::records::Record;
 use crate::reservations::FileKeeper;
 use crate::server::random;
 use crate::writes::{self, Stop};
-
-/// The volumes that are served, to be found by their names.
-pub(crate) struct VolumesByName(HashMap<Box<str>, (Lun, Arc<LogicalUnit>)>);
-
-impl VolumesByName {
-    pub(crate) fn new(units: &LogicalUnits) -> Self {
-        let named = |(lun, disk): (Lun, Arc<LogicalUnit>)| (disk.identity().name().into(), (lun, disk));
-        VolumesByName(units.iter().into_iter().map(named).collect())
-    }
-
-    /// A volume, with its number over HyperSCSI.
-    pub(crate) fn find(&self, name: &str) -> Option<&(Lun, Arc<LogicalUnit>)> {
-        self.0.get(name)
-    }
-}
 
 /// How volumes are opened at one server.
 pub(crate) struct Opening<'a> {

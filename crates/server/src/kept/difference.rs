@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use sanwire_core::Lun;
 
-use super::{AccessStates, Changed, Changes, VolumeDefinition};
+use super::{AccessStates, Changed, Changes, Configured, Edit, VolumeDefinition};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::front::iscsi::target_table::TargetChanges;
 
 /// The changes that lead from what is configured to these volumes and targets.
 pub(crate) fn difference<'a>(
@@ -24,14 +25,45 @@ pub(crate) fn difference<'a>(
     }
 }
 
+/// What differs of a volume that is to be so, or not to be there, and of its numbers in these targets.
+pub(crate) fn edit_of_volume(
+    configured: &Configured,
+    name: &str,
+    now: Option<&VolumeConfig>,
+    targets: &TargetChanges,
+) -> Edit {
+    let before = configured.volume(name);
+    let volume = change(before, now, is_same_volume, |volume| definition(volume));
+    let mut edit = Edit { volumes: BTreeMap::from([(name.to_owned(), volume)]), ..Edit::default() };
+    let number = |target: &TargetNodeConfig| {
+        target.units.iter().find(|(_, volume)| *volume == name).map(|(lun, _)| lun.number())
+    };
+    for (target, now) in targets {
+        let before = configured.target(target);
+        let [old, new] = [before, now.as_ref()].map(|target| target.and_then(number));
+        let mapping = change(old.as_ref(), new.as_ref(), |old, new| old == new, |number| *number);
+        edit.mappings.insert((target.to_string(), name.to_owned()), mapping);
+        let alias = now.as_ref().filter(|_| before.is_none()).map(|now| now.alias.clone());
+        edit.targets.insert(target.to_string(), alias);
+    }
+    edit
+}
+
+fn definition(volume: &VolumeConfig) -> VolumeDefinition {
+    VolumeDefinition { volume: volume.spec.clone(), lun: volume.lun.number() }
+}
+
+fn is_same_volume(one: &VolumeConfig, other: &VolumeConfig) -> bool {
+    one.spec == other.spec && one.lun == other.lun
+}
+
 fn of_volumes<'a>(
     before: &[VolumeConfig],
     after: impl IntoIterator<Item = &'a VolumeConfig>,
 ) -> BTreeMap<String, Changed<VolumeDefinition>> {
-    let definition = |volume: &VolumeConfig| VolumeDefinition { volume: volume.spec.clone(), lun: volume.lun.number() };
     let before = before.iter().map(|volume| (&*volume.spec.name, volume)).collect();
     let after = after.into_iter().map(|volume| (&*volume.spec.name, volume)).collect();
-    changed(&before, &after, |one, other| one.spec == other.spec && one.lun == other.lun, |volume| definition(volume))
+    changed(&before, &after, |one, other| is_same_volume(one, other), |volume| definition(volume))
 }
 
 fn by_name(exports: &[TargetNodeConfig]) -> HashMap<&str, &TargetNodeConfig> {
@@ -68,9 +100,21 @@ fn changed<T, K>(
 ) -> BTreeMap<String, Changed<K>> {
     let gone = before.iter().filter(|(name, _)| !after.contains_key(*name)).map(|(name, old)| (*name, Some(old), None));
     let there = after.iter().map(|(name, new)| (*name, before.get(name), Some(new)));
-    let is_changed =
-        |(_, old, new): &(&str, Option<&T>, Option<&T>)| !old.zip(*new).is_some_and(|(old, new)| is_same(old, new));
-    let changed = gone.chain(there).filter(is_changed);
-    let change = |old: Option<&T>, new: Option<&T>| Changed { configured: old.map(&keep), now: new.map(&keep) };
-    changed.map(|(name, old, new)| (name.to_owned(), change(old, new))).collect()
+    let changed = gone.chain(there).filter_map(|(name, old, new)| Some((name, change(old, new, &is_same, &keep)?)));
+    changed.map(|(name, change)| (name.to_owned(), change)).collect()
+}
+
+/// What is kept of a thing, unless it is as it is configured.
+fn change<T, K>(
+    old: Option<&T>,
+    new: Option<&T>,
+    is_same: impl Fn(&T, &T) -> bool,
+    keep: impl Fn(&T) -> K,
+) -> Option<Changed<K>> {
+    let is_as_configured = match (old, new) {
+        (None, None) => true,
+        (Some(old), Some(new)) => is_same(old, new),
+        _ => false,
+    };
+    (!is_as_configured).then(|| Changed { configured: old.map(&keep), now: new.map(&keep) })
 }

@@ -3,7 +3,9 @@
 //! What a server is to be is its configuration (file and command line) with these changes. Each change is kept beside what was
 //! configured when it was made; so it is known when the configuration was edited since, which then holds ([`merge`]).
 
+mod configured;
 mod difference;
+mod edit;
 mod file;
 mod lock;
 mod merge;
@@ -16,7 +18,9 @@ use serde::{Deserialize, Serialize};
 use crate::front::hyperscsi::clients::text;
 use crate::manage::PortState;
 
-pub(crate) use self::difference::difference;
+pub(crate) use self::configured::Configured;
+pub(crate) use self::difference::{difference, edit_of_volume};
+pub(crate) use self::edit::Edit;
 pub use self::file::StateError;
 pub(crate) use self::file::StateFile;
 pub(crate) use self::lock::StateLock;

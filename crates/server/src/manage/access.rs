@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Answer, GroupStatus, ManageError, Manager};
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::front::iscsi::target_table::TargetChanges;
 
 /// How the ports of a portal group reach their units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -115,12 +116,12 @@ impl Manager {
         changed.is_some_and(|targets| !targets.is_empty())
     }
 
-    /// Serves these targets from now on. One that is there again has the states that are kept of its groups.
+    /// Serves these targets so from now on. One that is there again has the states that are kept of its groups.
     ///
     /// # Errors
     /// [`ManageError::TargetNode`]; then nothing has changed.
-    pub(super) fn serve_targets(&self, exports: Vec<TargetNodeConfig>) -> Result<(), ManageError> {
-        self.target.set_exports(exports)?;
+    pub(super) fn serve_targets(&self, targets: TargetChanges) -> Result<(), ManageError> {
+        self.target.change_targets(targets)?;
         self.restore_access_states();
         Ok(())
     }

@@ -105,9 +105,15 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut taken = self.busy.lock();
-        taken.volumes.retain(|volume, _| !self.volumes.contains(volume));
-        taken.luns.retain(|lun| !self.luns.contains(lun));
-        taken.slots.retain(|slot| !self.slots.contains(slot));
+        for volume in &self.volumes {
+            taken.volumes.remove(volume);
+        }
+        for lun in &self.luns {
+            taken.luns.remove(lun);
+        }
+        for slot in &self.slots {
+            taken.slots.remove(slot);
+        }
         taken.is_reloading &= !self.is_reload;
     }
 }

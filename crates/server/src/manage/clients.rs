@@ -112,7 +112,7 @@ impl Manager {
         let id = clients.change(change.shown())?;
         let client = clients.find(&id.to_string()).unwrap_or_else(|_| ClientConfig::new(id));
         self.target.terms_changed();
-        self.revision += 1;
+        self.kept.revise();
         Ok(Step::Done(tell(self, client)))
     }
 

@@ -6,30 +6,29 @@ use super::access::PortState;
 use super::clients::rights;
 use super::response::Deviation;
 use super::{Manager, MissingStatus};
-use crate::front::hyperscsi::clients::ClientConfig;
-use crate::kept::{Changed, VolumeDefinition};
+use crate::front::hyperscsi::clients::{ClientConfig, Clients};
+use crate::kept::{Changed, Changes, VolumeDefinition};
+
+/// Each thing that is not as file and command line say.
+pub(super) fn deviations(changes: &Changes, clients: &Clients) -> Vec<Deviation> {
+    let volumes = changes.volumes.iter().map(|(name, change)| of("volume", name.clone(), change, definition));
+    let units = changes.mappings.iter().flat_map(|(target, units)| units.iter().map(move |unit| (target, unit)));
+    let mappings = units.map(|(target, (volume, change))| {
+        of("mapping", format!("{volume} in {target}"), change, |lun| format!("logical unit {lun}"))
+    });
+    let clients = clients.changed();
+    let clients = clients.iter().map(|(id, change)| of("client", id.to_string(), change, client));
+    let usual = PortState::ActiveOptimized;
+    let groups =
+        changes.access_states.iter().flat_map(|(place, groups)| groups.iter().map(move |group| (place, group)));
+    let states = groups.map(|(place, (group, state))| {
+        let change = Changed { configured: Some(usual), now: Some(*state) };
+        of("access-state", format!("group {group} of {place}"), &change, |state| state.name().to_owned())
+    });
+    volumes.chain(mappings).chain(clients).chain(states).collect()
+}
 
 impl Manager {
-    /// Each thing that is not as file and command line say.
-    pub(super) fn deviations(&self) -> Vec<Deviation> {
-        let changes = &self.kept.changes;
-        let volumes = changes.volumes.iter().map(|(name, change)| of("volume", name.clone(), change, definition));
-        let units = changes.mappings.iter().flat_map(|(target, units)| units.iter().map(move |unit| (target, unit)));
-        let mappings = units.map(|(target, (volume, change))| {
-            of("mapping", format!("{volume} in {target}"), change, |lun| format!("logical unit {lun}"))
-        });
-        let clients = self.target.clients().changed();
-        let clients = clients.iter().map(|(id, change)| of("client", id.to_string(), change, client));
-        let usual = PortState::ActiveOptimized;
-        let groups =
-            changes.access_states.iter().flat_map(|(place, groups)| groups.iter().map(move |group| (place, group)));
-        let states = groups.map(|(place, (group, state))| {
-            let change = Changed { configured: Some(usual), now: Some(*state) };
-            of("access-state", format!("group {group} of {place}"), &change, |state| state.name().to_owned())
-        });
-        volumes.chain(mappings).chain(clients).chain(states).collect()
-    }
-
     /// What should be served and is not.
     pub(super) fn missing(&self) -> Vec<MissingStatus> {
         let missing = self.kept.missing.iter();

@@ -22,8 +22,9 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    pub(super) fn between(before: &[VolumeConfig], after: &[VolumeConfig]) -> Self {
-        let old: BTreeMap<&str, &VolumeSpec> = before.iter().map(|volume| (&*volume.spec.name, &volume.spec)).collect();
+    pub(super) fn between<'a>(before: impl IntoIterator<Item = &'a VolumeConfig>, after: &[VolumeConfig]) -> Self {
+        let old = before.into_iter().map(|volume| (&*volume.spec.name, &volume.spec));
+        let old: BTreeMap<&str, &VolumeSpec> = old.collect();
         let mut difference = Difference::default();
         for volume in after {
             let spec = &volume.spec;

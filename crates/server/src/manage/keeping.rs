@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sanwire_core::Lun;
+use sanwire_scsi::IscsiName;
 use sanwire_store::VolumeSpec;
 
 use super::busy::Busy;
@@ -12,22 +13,46 @@ use super::{Answer, AuditLog, ManageError, Manager, Source};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::error::StartError;
 use crate::front::iscsi::target_node::TargetNodeConfig;
-use crate::kept::{self, AccessStates, Changes, StateFile};
+use crate::front::iscsi::target_table::TargetChanges;
+use crate::kept::{self, AccessStates, Changes, Configured, Edit, StateFile};
 use crate::server::{MissingVolume, Server};
 
 /// What is kept of a server, and what it is compared with.
 pub(super) struct Keeping {
     /// What file and command line say.
-    pub(super) configured: ServerConfig,
+    pub(super) configured: Arc<Configured>,
     /// Nowhere: then changes end with the server.
     file: Option<StateFile>,
-    pub(super) changes: Changes,
+    record: SharedRecord,
     /// What should be served and is not.
     pub(super) missing: Vec<MissingVolume>,
     /// The port groups that are not active and optimized.
     pub(super) access_states: AccessStates,
     /// Volumes that are configured otherwise in what cannot be changed while they are served: so from the next start on.
     pub(super) pending: BTreeMap<String, VolumeSpec>,
+}
+
+/// What differs from the configuration, and how often that has changed.
+#[derive(Default)]
+pub(super) struct Record {
+    pub(super) changes: Changes,
+    /// Grows with each change.
+    pub(super) revision: u64,
+}
+
+/// For those too who only look. Nobody holds it longer than it takes to read or write memory.
+#[derive(Clone, Default)]
+pub(super) struct SharedRecord(Arc<RwLock<Record>>);
+
+impl SharedRecord {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Record> {
+        // It is whole between any two changes.
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Record> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Manager {
@@ -57,9 +82,12 @@ impl Manager {
         let is_missing = |volume: &VolumeConfig| missing.iter().any(|other| other.volume.spec.name == volume.spec.name);
         let (audit, has_password) = (configured.audit_file().map(AuditLog::new), configured.has_password());
         let ServerConfig { name, allow, protection, .. } = configured.clone();
-        let volumes = wanted.volumes.into_iter().filter(|volume| !is_missing(volume)).collect();
+        let volumes = wanted.volumes.into_iter().filter(|volume| !is_missing(volume));
+        let volumes = volumes.map(|volume| (volume.spec.name.to_string(), volume)).collect();
         let access_states = kept.access_states.clone();
-        let kept = Keeping { configured, file, changes: kept, missing, access_states, pending: BTreeMap::new() };
+        let (configured, record) = (Arc::new(Configured::new(configured)), SharedRecord::default());
+        *record.write() = Record { changes: kept, revision: 1 };
+        let kept = Keeping { configured, file, record, missing, access_states, pending: BTreeMap::new() };
         let source = Arc::new(Mutex::new(source));
         let mut manager = Manager {
             target,
@@ -73,7 +101,6 @@ impl Manager {
             busy: Busy::default(),
             jobs: Arc::default(),
             audit,
-            revision: 1,
         };
         manager.restore_access_states();
         if let Err(error) = manager.drop_overridden(!notes.is_empty()) {
@@ -90,28 +117,42 @@ impl Manager {
         self.keep_targets(&self.target.exports())
     }
 
-    /// Keeps what is about to be served in place of what is.
+    /// Keeps a volume as it is about to be, or that it will not be there, with its numbers in the targets that are about to change.
     ///
     /// # Errors
     /// [`ManageError::Keep`]; then what was kept still is.
-    pub(super) fn keep(&mut self, volumes: &[VolumeConfig], exports: &[TargetNodeConfig]) -> Result<(), ManageError> {
-        let changes = self.kept.changes_to(volumes, exports);
-        if changes != self.kept.changes {
-            if let Some(file) = &self.kept.file {
-                file.save(&changes).map_err(|source| not_kept(file, source))?;
-            }
-            self.kept.changes = changes;
-            self.revision += 1;
+    pub(super) fn keep_volume(
+        &mut self,
+        name: &str,
+        now: Option<&VolumeConfig>,
+        targets: &TargetChanges,
+    ) -> Result<(), ManageError> {
+        if !self.kept.is_missing_in(targets) {
+            return self.kept.keep_edit(self.kept.edit(name, now, targets));
         }
-        Ok(())
+        let mut volumes = self.volumes.clone();
+        match now {
+            Some(now) => drop(volumes.insert(name.to_owned(), now.clone())),
+            None => drop(volumes.remove(name)),
+        }
+        let exports = self.target.exports().into_iter().map(|export| (export.name.clone(), Some(export)));
+        let mut exports: TargetChanges = exports.collect();
+        exports.extend(targets.clone());
+        let exports: Vec<_> = exports.into_values().flatten().collect();
+        self.kept.keep_all(self.kept.changes_to(volumes.values(), &exports))
     }
 
-    /// As [`Manager::keep`], with the volumes as they are.
+    /// As [`Manager::keep_volume`], of a volume whose targets stay as they are.
+    pub(super) fn keep_definition(&mut self, volume: &VolumeConfig) -> Result<(), ManageError> {
+        self.keep_volume(&volume.spec.name, Some(volume), &TargetChanges::new())
+    }
+
+    /// Keeps these targets, with the volumes as they are.
+    ///
+    /// # Errors
+    /// [`ManageError::Keep`]; then what was kept still is.
     pub(super) fn keep_targets(&mut self, exports: &[TargetNodeConfig]) -> Result<(), ManageError> {
-        let volumes = std::mem::take(&mut self.volumes);
-        let kept = self.keep(&volumes, exports);
-        self.volumes = volumes;
-        kept
+        self.kept.keep_all(self.kept.changes_to(self.volumes.values(), exports))
     }
 
     /// Keeps what is served: what was about to be has failed.
@@ -121,12 +162,19 @@ impl Manager {
         }
     }
 
-    /// The volumes, of which one is to be otherwise.
-    pub(super) fn volumes_with(&self, name: &str, change: impl Fn(VolumeConfig) -> VolumeConfig) -> Vec<VolumeConfig> {
-        let change = |volume: &VolumeConfig| {
-            if *volume.spec.name == *name { change(volume.clone()) } else { volume.clone() }
-        };
-        self.volumes.iter().map(change).collect()
+    /// A volume as it is to be, if it is there.
+    pub(super) fn volume_with(
+        &self,
+        name: &str,
+        change: impl FnOnce(VolumeConfig) -> VolumeConfig,
+    ) -> Result<VolumeConfig, ManageError> {
+        let volume = self.volumes.get(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        Ok(change(volume.clone()))
+    }
+
+    /// A volume is so from now on.
+    pub(super) fn put_definition(&mut self, volume: VolumeConfig) {
+        self.volumes.insert(volume.spec.name.to_string(), volume);
     }
 
     /// Whether a volume, or one that should be there, has this HyperSCSI number.
@@ -140,8 +188,8 @@ impl Manager {
     }
 
     /// A target of this name as it is configured, without its units.
-    pub(super) fn configured_target(&self, name: &str) -> Option<TargetNodeConfig> {
-        let configured = self.kept.configured.exports.iter().find(|export| export.name.as_str() == name)?;
+    pub(super) fn configured_target(&self, name: &IscsiName) -> Option<TargetNodeConfig> {
+        let configured = self.kept.configured.target(name)?;
         Some(TargetNodeConfig { units: BTreeMap::new(), ..configured.clone() })
     }
 
@@ -158,17 +206,79 @@ impl Manager {
 }
 
 impl Keeping {
+    /// What differs from the configuration.
+    pub(super) fn record(&self) -> RwLockReadGuard<'_, Record> {
+        self.record.read()
+    }
+
+    /// The same, for those who only look.
+    pub(super) fn shared(&self) -> SharedRecord {
+        self.record.clone()
+    }
+
+    /// Something has changed that is kept elsewhere.
+    pub(super) fn revise(&self) {
+        self.record.write().revision += 1;
+    }
+
+    /// Whether a volume that is missing has a number in one of these targets.
+    fn is_missing_in(&self, targets: &TargetChanges) -> bool {
+        let mut units = self.missing.iter().flat_map(|missing| &missing.units);
+        units.any(|(target, _)| targets.keys().any(|name| name.as_str() == target))
+    }
+
+    /// What [`Keeping::changes_to`] says of one volume, and of targets in which none is missing.
+    fn edit(&self, name: &str, now: Option<&VolumeConfig>, targets: &TargetChanges) -> Edit {
+        let pending = now.zip(self.pending.get(name));
+        let pending = pending.map(|(now, spec)| VolumeConfig { spec: spec.clone(), ..now.clone() });
+        kept::edit_of_volume(&self.configured, name, pending.as_ref().or(now), targets)
+    }
+
+    /// Keeps these changes in place of those that are kept.
+    fn keep_all(&self, changes: Changes) -> Result<(), ManageError> {
+        if changes != self.record().changes {
+            self.save(&changes)?;
+            let mut record = self.record.write();
+            record.changes = changes;
+            record.revision += 1;
+        }
+        Ok(())
+    }
+
+    fn keep_edit(&self, edit: Edit) -> Result<(), ManageError> {
+        let undo = self.record.write().changes.apply(edit.clone());
+        if undo == edit {
+            return Ok(());
+        }
+        let saved = self.save(&self.record().changes);
+        let mut record = self.record.write();
+        match saved {
+            Ok(()) => record.revision += 1,
+            Err(_) => drop(record.changes.apply(undo)),
+        }
+        saved
+    }
+
+    fn save(&self, changes: &Changes) -> Result<(), ManageError> {
+        self.file.as_ref().map_or(Ok(()), |file| file.save(changes).map_err(|source| not_kept(file, source)))
+    }
+
     /// What leads from the configuration to these volumes and targets, with what is missing.
-    fn changes_to(&self, volumes: &[VolumeConfig], exports: &[TargetNodeConfig]) -> Changes {
+    fn changes_to<'a>(
+        &self,
+        volumes: impl IntoIterator<Item = &'a VolumeConfig>,
+        exports: &[TargetNodeConfig],
+    ) -> Changes {
+        let volumes: Vec<&VolumeConfig> = volumes.into_iter().collect();
         let with_missing = (!self.missing.is_empty()).then(|| self.with_missing(exports.to_vec()));
         let pending: BTreeMap<&str, VolumeConfig> = if self.pending.is_empty() {
             BTreeMap::new()
         } else {
             let pending = |volume: &VolumeConfig| Some((self.pending.get(&*volume.spec.name)?, volume.clone()));
-            let intended = volumes.iter().filter_map(pending);
+            let intended = volumes.iter().filter_map(|volume| pending(volume));
             intended.map(|(spec, volume)| (&*spec.name, VolumeConfig { spec: spec.clone(), ..volume })).collect()
         };
-        let intended = volumes.iter().map(|volume| pending.get(&*volume.spec.name).unwrap_or(volume));
+        let intended = volumes.into_iter().map(|volume| pending.get(&*volume.spec.name).unwrap_or(volume));
         let intended = intended.chain(self.missing.iter().map(|missing| &missing.volume));
         let exports = with_missing.as_deref().unwrap_or(exports);
         let access_states = self.access_states.clone();

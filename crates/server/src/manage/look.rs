@@ -1,47 +1,46 @@
 //! How a server is, for those who only look: they never wait for one who changes something.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Deviation, GroupStatus, Manager, MissingStatus, Status, TargetStatus, VolumeStatus};
+use super::deviations::deviations;
+use super::keeping::SharedRecord;
+use super::{GroupStatus, Manager, MissingStatus, Status, TargetStatus, VolumeStatus};
 use crate::config::Origin;
+use crate::kept::Configured;
 use crate::server::View;
 
 /// What the manager knows, as it was after the last change, and the way to the rest, as it is now.
 pub(super) struct Looker {
     view: View,
     name: String,
-    revision: u64,
-    deviations: Vec<Deviation>,
+    record: SharedRecord,
     missing: Vec<MissingStatus>,
     wires: Vec<String>,
-    /// Who has said of each volume that it is to be served.
-    origins: BTreeMap<Arc<str>, Origin>,
+    /// Who has said of a volume that it is to be served.
+    configured: Arc<Configured>,
 }
 
 impl Manager {
     pub(super) fn looker(&self) -> Looker {
-        let origins = self.volumes.iter().map(|volume| (volume.spec.name.to_string().into(), volume.origin));
         Looker {
             view: self.target.view(),
             name: self.name.clone(),
-            revision: self.revision,
-            deviations: self.deviations(),
+            record: self.kept.shared(),
             missing: self.missing(),
             wires: self.target.wires().iter().map(ToString::to_string).collect(),
-            origins: origins.collect(),
+            configured: Arc::clone(&self.kept.configured),
         }
     }
 }
 
 impl Looker {
     pub(super) fn status(&self) -> Status {
-        let View { units, levels, exports, .. } = &self.view;
+        let View { units, levels, exports, clients } = &self.view;
         let volumes = units.iter().into_iter().map(|(lun, disk)| {
             let (geometry, name) = (disk.store().geometry(), disk.identity().name());
             VolumeStatus {
                 id: format!("{:032x}", u128::from_be_bytes(disk.identity().uuid())),
-                origin: self.origins.get(name).copied().unwrap_or(Origin::Management),
+                origin: self.configured.volume(name).map_or(Origin::Management, |volume| volume.origin),
                 name: name.to_owned(),
                 lun: lun.number(),
                 size_bytes: geometry.length_bytes,
@@ -57,10 +56,11 @@ impl Looker {
             groups: export.units.target_port_groups().into_iter().map(GroupStatus::from).collect(),
             units: export.config.units.iter().map(|(lun, volume)| (lun.number(), volume.clone())).collect(),
         });
+        let record = self.record.read();
         Status {
             name: self.name.clone(),
-            revision: self.revision,
-            deviations: self.deviations.clone(),
+            revision: record.revision,
+            deviations: deviations(&record.changes, clients),
             missing: self.missing.clone(),
             wires: self.wires.clone(),
             volumes: volumes.collect(),

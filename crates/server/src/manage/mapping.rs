@@ -9,10 +9,12 @@ use super::busy::Hold;
 use super::response::Answer;
 use super::slow::Step;
 use super::usage::Way;
+use super::volumes::without_unit;
 use super::{ManageError, Manager};
 use crate::config::VolumeConfig;
 use crate::free_number::free_lun;
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::front::iscsi::target_table::TargetChanges;
 
 impl Manager {
     pub(super) fn map_volume(
@@ -52,13 +54,13 @@ impl Manager {
         if self.is_taken(to) {
             return Err(taken(()));
         }
-        let volumes = self.volumes_with(name, |volume| VolumeConfig { lun: to, ..volume });
-        self.keep(&volumes, &self.target.exports())?;
+        let volume = self.volume_with(name, |volume| VolumeConfig { lun: to, ..volume })?;
+        self.keep_definition(&volume)?;
         if self.target.renumber_volume(from, to).is_err() {
             self.keep_served();
             return Err(taken(()));
         }
-        self.volumes = volumes;
+        self.put_definition(volume);
         Ok(self.changed(format!("volume {name} is logical unit {to} now, {from} before")))
     }
 
@@ -82,17 +84,11 @@ impl Manager {
         }))
     }
 
-    /// The targets, of which one has this volume too, as its next unit when no number is said.
+    /// The target, which has this volume too, as its next unit when no number is said.
     fn mapped(&self, volume: &str, target: &IscsiName, lun: Option<Lun>) -> Result<Mapped, ManageError> {
-        let mut exports = self.target.exports();
-        let at = match exports.iter().position(|export| export.name == *target) {
-            Some(at) => at,
-            None => {
-                exports.push(self.new_target(target.clone(), volume)?);
-                exports.len() - 1
-            }
-        };
-        let units = &mut exports[at].units;
+        let there = self.target.target_node(target);
+        let mut config = there.map_or_else(|| self.new_target(target.clone(), volume), Ok)?;
+        let units = &mut config.units;
         let before = units.len();
         units.retain(|_, mapped| mapped != volume);
         let is_moved = units.len() != before;
@@ -100,19 +96,20 @@ impl Manager {
         if units.insert(lun, volume.to_owned()).is_some() {
             return Err(ManageError::LunTaken { lun, place: target.to_string() });
         }
-        Ok(Mapped { exports, lun, is_moved })
+        Ok(Mapped { config, lun, is_moved })
     }
 
     fn map_now(&mut self, volume: &str, target: &IscsiName, mapped: Mapped) -> Result<Answer, ManageError> {
-        let Mapped { exports, lun, .. } = mapped;
-        self.set_exports(exports)?;
+        let Mapped { config, lun, .. } = mapped;
+        self.change_targets_of(volume, TargetChanges::from([(target.clone(), Some(config))]))?;
         Ok(self.changed(format!("volume {volume} is logical unit {lun} of {target}")))
     }
 
-    /// Keeps other targets, and serves them.
-    fn set_exports(&mut self, exports: Vec<TargetNodeConfig>) -> Result<(), ManageError> {
-        self.keep_targets(&exports)?;
-        if let Err(error) = self.serve_targets(exports) {
+    /// Keeps targets with another number of a volume, and serves them.
+    fn change_targets_of(&mut self, volume: &str, targets: TargetChanges) -> Result<(), ManageError> {
+        let now = self.volumes.get(volume).cloned();
+        self.keep_volume(volume, now.as_ref(), &targets)?;
+        if let Err(error) = self.serve_targets(targets) {
             self.keep_served();
             return Err(error);
         }
@@ -121,7 +118,7 @@ impl Manager {
 
     /// A target without units: as it is configured, else for whom the server's `allow` names.
     fn new_target(&self, name: IscsiName, volume: &str) -> Result<TargetNodeConfig, ManageError> {
-        if let Some(configured) = self.configured_target(name.as_str()) {
+        if let Some(configured) = self.configured_target(&name) {
             return Ok(configured);
         }
         if self.has_secrets() {
@@ -136,46 +133,36 @@ impl Manager {
         let hold = self.busy.hold(volume, "being unmapped")?;
         let name: Option<IscsiName> = target.parse().ok();
         let name = name.ok_or_else(|| ManageError::NoTarget(target.to_owned()))?;
-        let exports = self.unmapped(volume, &name)?;
+        let targets = self.unmapped(volume, &name)?;
         if force {
-            return self.unmap_now(volume, &name, exports).map(Step::Done);
+            return self.unmap_now(volume, &name, targets).map(Step::Done);
         }
         let (volume, way) = (volume.to_owned(), Way::Target(name.to_string()));
         Ok(self.when_unused(&volume.clone(), way, move |manager| {
             let _hold = hold;
-            let exports = manager.unmapped(&volume, &name)?;
-            manager.unmap_now(&volume, &name, exports).map(Step::Done)
+            let targets = manager.unmapped(&volume, &name)?;
+            manager.unmap_now(&volume, &name, targets).map(Step::Done)
         }))
     }
 
-    /// The targets, of which one has this volume no longer.
-    fn unmapped(&self, volume: &str, target: &IscsiName) -> Result<Vec<TargetNodeConfig>, ManageError> {
-        let mut exports = self.target.exports();
-        let export = exports.iter_mut().find(|export| export.name == *target);
-        let export = export.ok_or_else(|| ManageError::NoTarget(target.to_string()))?;
-        let before = export.units.len();
-        export.units.retain(|_, mapped| mapped != volume);
-        if export.units.len() == before {
+    /// The target, which has this volume no longer.
+    fn unmapped(&self, volume: &str, target: &IscsiName) -> Result<TargetChanges, ManageError> {
+        let config = self.target.target_node(target).ok_or_else(|| ManageError::NoTarget(target.to_string()))?;
+        if config.units.values().all(|unit| unit != volume) {
             return Err(ManageError::NotThere { volume: volume.to_owned(), target: target.to_string() });
         }
-        exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
-        Ok(exports)
+        Ok(TargetChanges::from([without_unit(config, volume)]))
     }
 
-    fn unmap_now(
-        &mut self,
-        volume: &str,
-        target: &IscsiName,
-        exports: Vec<TargetNodeConfig>,
-    ) -> Result<Answer, ManageError> {
-        self.set_exports(exports)?;
+    fn unmap_now(&mut self, volume: &str, target: &IscsiName, targets: TargetChanges) -> Result<Answer, ManageError> {
+        self.change_targets_of(volume, targets)?;
         Ok(self.changed(format!("volume {volume} is no logical unit of {target} any more")))
     }
 }
 
-/// The targets as they are to be when a volume is mapped.
+/// A target as it is to be when a volume is mapped.
 struct Mapped {
-    exports: Vec<TargetNodeConfig>,
+    config: TargetNodeConfig,
     lun: Lun,
     /// Whether the volume was a unit of that target already.
     is_moved: bool,

@@ -26,7 +26,7 @@ impl Manager {
             unit.load(None).map_err(medium_error(name))?;
             return Ok(Step::Done(Answer::Changed(vec![format!("the medium of {name} is in")])));
         };
-        let volume = self.volumes.iter().find(|volume| *volume.spec.name == *name);
+        let volume = self.volumes.get(name);
         let volume = volume.ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
         let spec = volume.spec.clone().with_disc(store)?.with_absolute_path();
         let opening = spec.clone();
@@ -48,11 +48,11 @@ impl Manager {
         let unit = self.unit(name)?;
         // Nobody has looked at the other disc when it is not wanted.
         unit.check_medium(&disc).map_err(medium_error(name))?;
-        let volumes = self.volumes_with(name, |volume| VolumeConfig { spec: spec.clone(), ..volume });
-        self.keep(&volumes, &self.target.exports())?;
+        let volume = self.volume_with(name, |volume| VolumeConfig { spec: spec.clone(), ..volume })?;
+        self.keep_definition(&volume)?;
         let changed = unit.eject(false).and_then(|()| unit.load(Some(disc)));
         changed.map_err(medium_error(name)).inspect_err(|_| self.keep_served())?;
-        self.volumes = volumes;
+        self.put_definition(volume);
         Ok(())
     }
 
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(size(&mut manager), 4096);
         manager.execute(load("cd0", Some(second))).unwrap();
         assert_eq!(size(&mut manager), 3 * 2048);
-        assert!(manager.volumes[0].spec.to_string().contains("b.iso,type=optical"), "it is kept so");
+        assert!(manager.volumes["cd0"].spec.to_string().contains("b.iso,type=optical"), "it is kept so");
         assert!(refusal(&mut manager, load("cd0", Some("none:".into()))).contains("none: is no medium"));
         manager.execute(eject("cd0")).unwrap();
         manager.execute(load("cd0", None)).unwrap();

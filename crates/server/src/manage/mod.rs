@@ -26,6 +26,7 @@ mod statistics;
 mod usage;
 mod volumes;
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 
@@ -66,7 +67,8 @@ pub type Source = Box<dyn Fn() -> Result<ServerConfig, String> + Send>;
 pub struct Manager {
     target: Server,
     name: String,
-    volumes: Vec<VolumeConfig>,
+    /// What is served, by names.
+    volumes: BTreeMap<String, VolumeConfig>,
     allow: AllowList,
     protection: Protection,
     /// Whether clients that have no secret of their own must know a password.
@@ -78,8 +80,6 @@ pub struct Manager {
     /// Changes that take long, or have taken long.
     jobs: Arc<Jobs>,
     audit: Option<AuditLog>,
-    /// Grows with each change.
-    revision: u64,
 }
 
 impl Manager {
@@ -202,7 +202,7 @@ impl Manager {
     }
 
     fn find(&self, name: &str) -> Option<(Lun, Arc<LogicalUnit>)> {
-        self.target.units().iter().into_iter().find(|(_, disk)| disk.identity().name() == name)
+        self.target.units().find_named(name)
     }
 }
 

@@ -15,7 +15,7 @@ use super::{Answer, ManageError, Manager};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::counting::User;
 use crate::front::iscsi::target_node::TargetNodeConfig;
-use crate::kept;
+use crate::kept::{self, Configured};
 use crate::removal::Removal;
 
 /// What a server is to be.
@@ -95,7 +95,7 @@ impl Manager {
     }
 
     fn wanted(&self, configured: ServerConfig) -> Wanted {
-        let (mut config, notes) = kept::merge(&configured, &self.kept.changes);
+        let (mut config, notes) = kept::merge(&configured, &self.kept.record().changes);
         let is_missing =
             |wanted: &&VolumeConfig| self.kept.missing.iter().any(|missing| missing.volume.spec == wanted.spec);
         let missing: Vec<VolumeConfig> = config.volumes.iter().filter(is_missing).cloned().collect();
@@ -108,7 +108,7 @@ impl Manager {
     /// What this configuration would take away from its users, a line for each.
     fn taken_by(&self, configured: &ServerConfig, users: &[User]) -> Vec<String> {
         let Wanted { config: wanted, .. } = self.wanted(configured.clone());
-        let difference = Difference::between(&self.volumes, &wanted.volumes);
+        let difference = Difference::between(self.volumes.values(), &wanted.volumes);
         let prospect = self.target.clients().foresee_terms(wanted.terms());
         self.taken_away(users, &difference, &prospect, &wanted.exports)
     }
@@ -117,7 +117,7 @@ impl Manager {
     fn open_wanted(&mut self, configured: ServerConfig, reload: Hold) -> Result<Step, ManageError> {
         let Wanted { config: wanted, missing, .. } = self.wanted(configured.clone());
         wanted.terms().check()?;
-        let difference = Difference::between(&self.volumes, &wanted.volumes);
+        let difference = Difference::between(self.volumes.values(), &wanted.volumes);
         let mut hold = self.busy.begin();
         for name in difference.names().chain(missing.iter().map(|volume| &*volume.spec.name)) {
             hold.add(name, "being reloaded")?;
@@ -161,7 +161,7 @@ impl Manager {
     ) -> Result<Step, ManageError> {
         let Wanted { configured, config: wanted, exports, notes, .. } = self.wanted(configured);
         let terms = wanted.terms();
-        let difference = Difference::between(&self.volumes, &wanted.volumes);
+        let difference = Difference::between(self.volumes.values(), &wanted.volumes);
         let (mut opened, mut changed) = self.put_all(new)?;
         let still_missing = self.put_sought(sought, &mut opened, &mut changed);
         let exports = without(&exports, &still_missing);
@@ -221,7 +221,7 @@ impl Manager {
                 changed.extend(manager.resized_as_configured(&spec, resized));
             }
             changed.extend(notes);
-            let kept = manager.keep(&manager.volumes.clone(), &manager.target.exports());
+            let kept = manager.keep_targets(&manager.target.exports());
             let line = kept.err().map(not_kept).filter(|line| !changed.contains(line));
             changed.extend(line);
             Ok(Step::Done(Answer::Changed(changed)))
@@ -293,10 +293,10 @@ impl Manager {
         wanted: &[VolumeConfig],
         pending: Vec<VolumeSpec>,
     ) -> Result<(), ManageError> {
-        self.kept.configured = configured;
+        self.kept.configured = Arc::new(Configured::new(configured));
         self.kept.pending = pending.into_iter().map(|spec| (spec.name.to_string(), spec)).collect();
         let wanted: BTreeMap<_, _> = wanted.iter().map(|volume| (&volume.spec.name, volume.origin)).collect();
-        for volume in &mut self.volumes {
+        for volume in self.volumes.values_mut() {
             volume.origin = wanted.get(&volume.spec.name).copied().unwrap_or(volume.origin);
         }
         self.keep_targets(&self.target.exports())
@@ -305,7 +305,7 @@ impl Manager {
     /// What this configuration would change, a line for each thing.
     fn would(&self, configured: ServerConfig, taken: Vec<String>) -> Vec<String> {
         let Wanted { config: wanted, missing, notes, .. } = self.wanted(configured);
-        let difference = Difference::between(&self.volumes, &wanted.volumes);
+        let difference = Difference::between(self.volumes.values(), &wanted.volumes);
         let exports = difference::of_exports(&self.target.exports(), &wanted.exports);
         let mut lines: Vec<String> = difference.would().collect();
         lines.extend(missing.iter().map(|volume| format!("volume {} would be sought again", volume.spec.name)));

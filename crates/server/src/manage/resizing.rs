@@ -19,9 +19,9 @@ impl Manager {
             // It says why not. Were that kept first, a crash in between would leave a volume that cannot be opened.
             disk.resize(size.0).map_err(|source| ManageError::Resize { name: name.to_owned(), source })?;
         }
-        let volumes = self.volumes_with(name, |volume| with_size(&volume, size.0));
+        let longer = self.volume_with(name, |volume| with_size(&volume, size.0))?;
         // A file that was kept to be longer is made so when it is opened: nothing is lost between this and that.
-        self.keep(&volumes, &self.target.exports())?;
+        self.keep_definition(&longer)?;
         let resize = move || Resized::of(&disk, size.0);
         let name = name.to_owned();
         Ok(Step::slow(format!("making {name} longer"), resize, move |manager, resized| {
@@ -34,11 +34,12 @@ impl Manager {
         let size_bytes = resized.after_bytes;
         let lines = self.resized(name, resized);
         let mut lines = lines.inspect_err(|_| self.keep_served())?;
-        self.volumes = self.volumes_with(name, |volume| with_size(&volume, size_bytes));
+        let longer = self.volume_with(name, |volume| with_size(&volume, size_bytes))?;
+        let must_have_size = must_have_size(&longer.spec);
+        self.put_definition(longer);
         let pending = self.kept.pending.get_mut(name).into_iter();
         pending.for_each(|spec| *spec = spec.clone().with_size(size_bytes));
-        let mut specs = self.volumes.iter().map(|volume| &volume.spec);
-        if !lines.is_empty() && !self.is_kept() && specs.any(|spec| *spec.name == *name && must_have_size(spec)) {
+        if !lines.is_empty() && !self.is_kept() && must_have_size {
             lines.push("if the configuration says its size, correct it: a file with another one is not served".into());
         }
         Ok(Answer::Changed(lines))
@@ -52,7 +53,7 @@ impl Manager {
             return Ok(Vec::new());
         }
         let (lun, _) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
-        if let Some(volume) = self.volumes.iter().find(|volume| *volume.spec.name == *name) {
+        if let Some(volume) = self.volumes.get(name) {
             self.target.remember_length(&volume.spec, after_bytes);
         }
         self.target.volume_resized(lun);
@@ -63,8 +64,7 @@ impl Manager {
     pub(super) fn resized_as_configured(&mut self, spec: &VolumeSpec, resized: Resized) -> Vec<String> {
         match self.resized(&spec.name, resized) {
             Ok(lines) => {
-                let resized = self.volumes.iter_mut().filter(|volume| volume.spec.name == spec.name);
-                resized.for_each(|volume| volume.spec = spec.clone());
+                self.volumes.get_mut(&*spec.name).into_iter().for_each(|volume| volume.spec = spec.clone());
                 lines
             }
             Err(error) => vec![format!("not changed: {error}")],

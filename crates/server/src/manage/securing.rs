@@ -16,7 +16,7 @@ impl Manager {
         let hold = self.busy.hold(name, "being guarded otherwise")?;
         let with_level =
             |volume: VolumeConfig| VolumeConfig { spec: volume.spec.clone().with_security(Some(security)), ..volume };
-        self.keep(&self.volumes_with(name, with_level), &self.target.exports())?;
+        self.keep_definition(&self.volume_with(name, with_level)?)?;
         let must_read = self.begin_to_secure(name, Some(security)).inspect_err(|_| self.keep_served())?;
         if !must_read {
             return self.secured_by_request(name, security).map(Step::Done);
@@ -43,7 +43,7 @@ impl Manager {
     /// Whether a volume is to be guarded less than it is.
     pub(super) fn is_lower(&self, spec: &VolumeSpec) -> bool {
         let level = |spec: &VolumeSpec| spec.security.unwrap_or(self.protection);
-        self.volumes.iter().any(|volume| volume.spec.name == spec.name && level(spec) < level(&volume.spec))
+        self.volumes.get(&*spec.name).is_some_and(|volume| level(spec) < level(&volume.spec))
     }
 
     /// Guards volumes otherwise, as the configuration says; what has changed, for people.
@@ -71,7 +71,7 @@ impl Manager {
         self.target.finish_securing(lun, &wanted)?;
         let usual = self.protection;
         let level = |spec: &VolumeSpec| spec.security.unwrap_or(usual);
-        let Some(volume) = self.volumes.iter_mut().find(|volume| *volume.spec.name == *name) else { return Ok(None) };
+        let Some(volume) = self.volumes.get_mut(name) else { return Ok(None) };
         let [before, after] = [&volume.spec, &wanted].map(level);
         volume.spec = wanted;
         Ok((before != after).then(|| format!("volume {name} is guarded by security {after} now, {before} before")))
@@ -81,7 +81,7 @@ impl Manager {
     fn secured(&self, name: &str, security: Option<Protection>) -> Result<(Lun, VolumeSpec), ManageError> {
         let missing = || ManageError::NoVolume(name.to_owned());
         let (lun, _) = self.find(name).ok_or_else(missing)?;
-        let volume = self.volumes.iter().find(|volume| *volume.spec.name == *name).ok_or_else(missing)?;
+        let volume = self.volumes.get(name).ok_or_else(missing)?;
         Ok((lun, volume.spec.clone().with_security(security)))
     }
 }

@@ -52,13 +52,13 @@ impl Manager {
         let mut others: Vec<VolumeConfig> = missing.iter().map(|missing| missing.volume.clone()).collect();
         others.remove(at);
         let opened = self.put(volume, opened)?;
-        let (wanted, _) = kept::merge(&self.kept.configured, &self.kept.changes);
+        let (wanted, _) = kept::merge(&self.kept.configured, &self.kept.record().changes);
         if let Err(error) = self.target.set_exports(super::reload::without(&wanted.exports, &others)) {
             return Ok(self.take_back(opened, error.into()));
         }
         self.restore_access_states();
         self.kept.missing.remove(at);
-        self.revision += 1;
+        self.kept.revise();
         tracing::info!("volume {name} is served: its store is there");
         Ok(NOTHING)
     }

@@ -541,9 +541,8 @@ fn an_interrupted_resize_is_completed_when_the_volume_is_opened() {
     let file = kept.directory.join("a.img");
     let mut manager = kept.start().unwrap();
     changed(&mut manager, add(format!("a=file:{},size=1M", file.display())));
-    let longer =
-        manager.volumes_with("a", |volume| VolumeConfig { spec: volume.spec.clone().with_size(2 << 20), ..volume });
-    manager.keep(&longer, &manager.target().exports()).unwrap();
+    let longer = |volume: VolumeConfig| VolumeConfig { spec: volume.spec.clone().with_size(2 << 20), ..volume };
+    manager.keep_definition(&manager.volume_with("a", longer).unwrap()).unwrap();
     drop(manager);
     let mut manager = kept.start().unwrap();
     assert_eq!(volumes(&mut manager), [("a".into(), 0, 2 << 20)]);
@@ -613,7 +612,7 @@ fn what_differs_for_ever_from_an_edited_configuration_is_so_from_the_next_start_
     changed(&mut manager, Request::MapVolume { name: "a".into(), lun: Some(5), target: None, force: false });
     drop(manager);
     let manager = edited.start().unwrap();
-    assert_eq!(manager.volumes[0].spec, "a=null:1M".parse().unwrap());
+    assert_eq!(manager.volumes["a"].spec, "a=null:1M".parse().unwrap());
     drop(manager);
     std::mem::swap(&mut kept, &mut edited);
     std::mem::forget(edited);

@@ -1,6 +1,6 @@
 //! Volumes that come and go.
 
-use sanwire_core::Protection;
+use sanwire_core::{Lun, Protection};
 use sanwire_scsi::IscsiName;
 use sanwire_store::{Acceptance, VolumeSpec};
 
@@ -12,6 +12,7 @@ use crate::config::{Origin, VolumeConfig};
 use crate::error::StartError;
 use crate::free_number::free_lun;
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::front::iscsi::target_table::TargetChanges;
 use crate::removal::Removal;
 use crate::volumes::OpenVolume;
 
@@ -31,7 +32,7 @@ impl Manager {
             return Err(ManageError::Missing { name, reason: missing.reason.clone() });
         }
         // Nothing is opened for what is refused then.
-        self.place_of(&spec, target.as_deref())?;
+        target.as_deref().map(|target| self.next_unit_of(target)).transpose()?;
         let coming = self.coming(spec.with_absolute_path(), Origin::Management, &mut hold)?;
         let opener = self.target.volume_opener();
         let open = move || {
@@ -52,11 +53,10 @@ impl Manager {
         target: Option<&str>,
     ) -> Result<Step, ManageError> {
         let spec = volume.spec.clone();
-        let kept = self.place_of(&spec, target).and_then(|(place, exports)| {
-            let volumes: Vec<VolumeConfig> = self.volumes.iter().chain([&volume]).cloned().collect();
-            self.keep(&volumes, &exports).map(|()| (place, exports))
+        let kept = self.place_of(&spec, target).and_then(|(place, targets)| {
+            self.keep_volume(&spec.name, Some(&volume), &targets).map(|()| (place, targets))
         });
-        let (place, exports) = match kept {
+        let (place, targets) = match kept {
             Ok(kept) => kept,
             Err(error) => {
                 self.give_up_opened(&spec, opened);
@@ -64,25 +64,37 @@ impl Manager {
             }
         };
         let opened = self.put(volume, opened).inspect_err(|_| self.keep_served())?;
-        if let Err(error) = self.serve_targets(exports) {
+        if let Err(error) = self.serve_targets(targets) {
             return Ok(self.take_back(opened, error));
         }
         Ok(Step::Done(self.changed(format!("volume {} is served{place}", spec.name))))
     }
 
-    /// Where a volume is to be besides its HyperSCSI number, for people, and the targets with it.
-    fn place_of(
-        &self,
-        spec: &VolumeSpec,
-        target: Option<&str>,
-    ) -> Result<(String, Vec<TargetNodeConfig>), ManageError> {
-        let mut exports = self.target.exports();
-        let place = match target {
-            Some(target) => add_unit(&mut exports, target, &spec.name)?,
-            None if self.is_protected(spec) => String::new(),
-            None => self.own_target(&mut exports, &spec.name),
-        };
-        Ok((place, exports))
+    /// Where a volume is to be besides its HyperSCSI number, for people, and the target that has it then.
+    fn place_of(&self, spec: &VolumeSpec, target: Option<&str>) -> Result<(String, TargetChanges), ManageError> {
+        match target {
+            Some(target) => self.as_unit_of(target, &spec.name),
+            None if self.is_protected(spec) => Ok(Default::default()),
+            None => Ok(self.own_target(&spec.name)),
+        }
+    }
+
+    /// A target, and the lowest number that is free there.
+    fn next_unit_of(&self, target: &str) -> Result<(IscsiName, Lun), ManageError> {
+        let free = |config: &TargetNodeConfig| free_lun(config.units.keys(), |_| false).ok_or(ManageError::Full);
+        let name: Option<IscsiName> = target.parse().ok();
+        let found = name.and_then(|name| self.target.look_at_target(&name, free).map(|lun| lun.map(|lun| (name, lun))));
+        found.ok_or_else(|| ManageError::NoTarget(target.to_owned()))?
+    }
+
+    /// Makes a volume the next logical unit of a target; says which.
+    fn as_unit_of(&self, target: &str, volume: &str) -> Result<(String, TargetChanges), ManageError> {
+        let (name, lun) = self.next_unit_of(target)?;
+        let config = self.target.target_node(&name).map(|mut config| {
+            config.units.insert(lun, volume.to_owned());
+            config
+        });
+        Ok((format!(", as logical unit {lun} of {name}"), TargetChanges::from([(name, config)])))
     }
 
     /// Whether a volume must not pass in the clear, as it does over iSCSI.
@@ -96,24 +108,24 @@ impl Manager {
     }
 
     /// Gives a volume a target of its own, where iSCSI is served and its name can be that of a target; says so.
-    fn own_target(&self, exports: &mut Vec<TargetNodeConfig>, volume: &str) -> String {
+    fn own_target(&self, volume: &str) -> (String, TargetChanges) {
         if self.target.wires().iter().all(|wire| wire.portal().is_none()) {
-            return String::new();
+            return Default::default();
         }
         if self.has_secrets() {
-            return ", over HyperSCSI only: the password does not guard iSCSI targets, so none is made for it".into();
+            let note = ", over HyperSCSI only: the password does not guard iSCSI targets, so none is made for it";
+            return (note.to_owned(), TargetChanges::new());
         }
-        match TargetNodeConfig::of_volume(volume, self.allow.clone()) {
-            Ok(export) if exports.iter().all(|other| other.name != export.name) => {
-                let export = self
-                    .configured_target(export.name.as_str())
-                    .map_or(export.clone(), |configured| TargetNodeConfig { units: export.units, ..configured });
-                let place = format!(", as logical unit 0 of {}", export.name);
-                exports.push(export);
-                place
-            }
-            _ => String::new(),
+        let Ok(new) = TargetNodeConfig::of_volume(volume, self.allow.clone()) else { return Default::default() };
+        let name = new.name.clone();
+        if self.target.look_at_target(&name, |_| ()).is_some() {
+            return Default::default();
         }
+        let new = match self.configured_target(&name) {
+            Some(configured) => TargetNodeConfig { units: new.units, ..configured },
+            None => new,
+        };
+        (format!(", as logical unit 0 of {name}"), TargetChanges::from([(name, Some(new))]))
     }
 
     pub(super) fn remove_volume(&mut self, name: &str, force: bool) -> Result<Step, ManageError> {
@@ -129,15 +141,9 @@ impl Manager {
     }
 
     fn remove_now(&mut self, name: &str, hold: Hold) -> Result<Step, ManageError> {
-        let mut exports = self.target.exports();
-        for export in &mut exports {
-            export.units.retain(|_, volume| volume != name);
-        }
-        exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
-        let left: Vec<VolumeConfig> =
-            self.volumes.iter().filter(|volume| *volume.spec.name != *name).cloned().collect();
-        self.keep(&left, &exports)?;
-        if let Err(error) = self.serve_targets(exports) {
+        let targets = self.target.targets_with(name).into_iter().map(|target| without_unit(target, name)).collect();
+        self.keep_volume(name, None, &targets)?;
+        if let Err(error) = self.serve_targets(targets) {
             self.keep_served();
             return Err(error);
         }
@@ -167,8 +173,7 @@ impl Manager {
         origin: Origin,
         hold: &mut Hold,
     ) -> Result<ComingVolume, ManageError> {
-        let units = self.target.units().iter();
-        let lun = free_lun(units.iter().map(|(lun, _)| lun), |lun| self.is_coming(lun)).ok_or(ManageError::Full)?;
+        let lun = self.target.units().lowest_free(|lun| self.is_coming(lun)).ok_or(ManageError::Full)?;
         Ok(self.coming_at(VolumeConfig { lun, spec, origin }, hold))
     }
 
@@ -188,8 +193,9 @@ impl Manager {
             }
             return Err(error.into());
         }
-        self.volumes.push(volume.clone());
-        Ok(Opened { spec: volume.spec, is_first })
+        let spec = volume.spec.clone();
+        self.put_definition(volume);
+        Ok(Opened { spec, is_first })
     }
 
     /// As if a volume had not been opened that nobody has found: who tries again later is not asked where the former volume is.
@@ -222,7 +228,7 @@ impl Manager {
     pub(super) fn begin_to_close(&mut self, name: &str) -> Option<Removal> {
         let lun = self.find(name).map(|(lun, _)| lun);
         let removal = lun.and_then(|lun| self.target.remove_volume(lun));
-        self.volumes.retain(|volume| *volume.spec.name != *name);
+        self.volumes.remove(name);
         self.kept.pending.remove(name);
         removal
     }
@@ -254,12 +260,9 @@ pub(super) fn acceptance(renew: bool, adopt: bool) -> Result<Acceptance, ManageE
     }
 }
 
-/// Makes a volume the next logical unit of a target; says which.
-fn add_unit(exports: &mut [TargetNodeConfig], target: &str, volume: &str) -> Result<String, ManageError> {
-    let name: Option<IscsiName> = target.parse().ok();
-    let export = exports.iter_mut().find(|export| Some(&export.name) == name.as_ref());
-    let export = export.ok_or_else(|| ManageError::NoTarget(target.to_owned()))?;
-    let lun = free_lun(export.units.keys(), |_| false).ok_or(ManageError::Full)?;
-    export.units.insert(lun, volume.to_owned());
-    Ok(format!(", as logical unit {lun} of {}", export.name))
+/// A target without this volume; one that has nothing left goes.
+pub(super) fn without_unit(mut target: TargetNodeConfig, volume: &str) -> (IscsiName, Option<TargetNodeConfig>) {
+    target.units.retain(|_, unit| unit != volume);
+    let stays = !target.units.is_empty() || target.redirect.is_some();
+    (target.name.clone(), stays.then_some(target))
 }

@@ -1,6 +1,5 @@
 //! Changes of a running server, and what it has counted.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::sync::{Arc, PoisonError};
@@ -17,10 +16,10 @@ use super::{MissingVolume, Server, refuse_in_the_clear};
 use crate::config::VolumeConfig;
 use crate::counting::Counted;
 use crate::error::StartError;
-use crate::free_number::free_number;
 use crate::front::NexusSelection;
 use crate::front::hyperscsi::clients::{Clients, ClientsConfig};
 use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
+use crate::front::iscsi::target_table::TargetChanges;
 use crate::management_queue::Letters;
 use crate::messages::{Mailbox, ShardMessage};
 use crate::past_uses::Host;
@@ -47,16 +46,26 @@ impl Server {
         lower: &[&VolumeSpec],
     ) -> Result<(), TargetNodeError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that stay as they are were looked at when they came, and no volume in them is guarded better since.
-        let table = self.exports.table();
-        let is_same =
-            |config: &&TargetNodeConfig| table.by_name(&config.name).is_some_and(|old| old.config == **config);
-        let changed = configs.iter().filter(|config| !lower.is_empty() || !is_same(config));
-        refuse_in_the_clear(changed, &self.units, |lun, volume| {
+        let changes = self.exports.table().changes_to(configs)?;
+        self.change_targets_locked(changes, lower)
+    }
+
+    /// As [`Server::set_exports`], for the targets that are named; the others are not looked at.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn change_targets(&self, changes: TargetChanges) -> Result<(), TargetNodeError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.change_targets_locked(changes, &[])
+    }
+
+    fn change_targets_locked(&self, changes: TargetChanges, lower: &[&VolumeSpec]) -> Result<(), TargetNodeError> {
+        // Units that stay were looked at when they came, and none of them is guarded better since.
+        refuse_in_the_clear((&self.exports, &changes), &self.units, |lun, volume| {
             let spec = lower.iter().find(|spec| *spec.name == *volume);
             spec.map_or_else(|| self.levels.of(Some(lun)), |spec| self.levels.wanted(spec))
         })?;
-        let departures = self.exports.replace(configs, &self.units)?;
+        let departures = self.exports.change(changes, &self.units)?;
         departures.gone.iter().for_each(|target| self.post(|| ShardMessage::Drop(NexusSelection::With(target.0))));
         departures.moved.iter().for_each(|target| self.post(|| ShardMessage::Redirect(target.0)));
         Ok(())
@@ -99,9 +108,7 @@ impl Server {
 
     /// A place for a volume among what is counted: not one that some volume has, or that `is_taken`.
     pub(crate) fn take_slot(&self, is_taken: impl Fn(u16) -> bool) -> u16 {
-        let taken: BTreeSet<u16> = self.units.iter().iter().map(|(_, disk)| disk.slot()).collect();
-        // There are as many as volumes at the most.
-        let slot = free_number(taken, is_taken).unwrap_or_default();
+        let slot = self.slots.lowest_free(is_taken);
         self.post(|| ShardMessage::CountFromZero(slot));
         slot
     }
@@ -111,8 +118,10 @@ impl Server {
     /// # Errors
     /// [`StartError::Volume`] when its number is taken.
     pub(crate) fn put_volume(&self, volume: &VolumeConfig, unit: LogicalUnit) -> Result<(), StartError> {
+        let slot = unit.slot();
         self.levels.set(volume.lun, &volume.spec);
         put_among(&self.units, volume, unit).inspect_err(|_| self.levels.clear(volume.lun))?;
+        self.slots.take(slot);
         self.clients.follow_volumes(&[volume.lun]);
         Ok(())
     }
@@ -123,6 +132,7 @@ impl Server {
         let removed = self.units.remove(lun);
         if let Some(disk) = &removed {
             disk.stalls().give_up();
+            self.slots.give_back(disk);
             self.past_uses.forget(disk.identity().uuid());
         }
         self.clients.follow_volumes(&[lun]);
@@ -198,13 +208,14 @@ impl Server {
 
     /// Refuses to protect what also passes in the clear, over iSCSI.
     fn check_out_of_the_clear(&self, spec: &VolumeSpec) -> Result<(), TargetNodeError> {
-        let exports = self.exports();
-        let in_the_clear = exports.iter().find(|export| export.units.values().any(|volume| *volume == *spec.name));
-        match in_the_clear {
-            Some(export) if self.levels.wanted(spec) > Protection::Checksum => {
+        if self.levels.wanted(spec) <= Protection::Checksum {
+            return Ok(());
+        }
+        match self.targets_with(&spec.name).first() {
+            Some(export) => {
                 Err(TargetNodeError::Protected { target: export.name.clone(), volume: spec.name.to_string() })
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 

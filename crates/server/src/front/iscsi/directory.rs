@@ -13,9 +13,8 @@ use sanwire_iscsi::{
 use sanwire_scsi::port_groups::AccessState;
 
 use crate::front::iscsi::copy_targets::{Guests, Neighbours};
-use crate::front::iscsi::target_node::{
-    Departures, TargetNode, TargetNodeConfig, TargetNodeError, TargetNodeTable, iscsi_port_id,
-};
+use crate::front::iscsi::target_node::{TargetNode, TargetNodeConfig, TargetNodeError, iscsi_port_id};
+use crate::front::iscsi::target_table::{Departures, TargetChanges, TargetNodeTable};
 
 /// The targets of a server, shared by all its threads.
 #[derive(Debug)]
@@ -41,19 +40,15 @@ impl TargetNodes {
         })
     }
 
-    /// Replaces all targets; tells which are gone, or have moved. One thread at a time does this.
+    /// Makes targets what they should be; tells which are gone, or have moved. One thread at a time does this.
     ///
     /// # Errors
     /// [`TargetNodeError`]; then nothing has changed.
-    pub(crate) fn replace(
-        &self,
-        configs: Vec<TargetNodeConfig>,
-        volumes: &LogicalUnits,
-    ) -> Result<Departures, TargetNodeError> {
+    pub(crate) fn change(&self, changes: TargetChanges, volumes: &LogicalUnits) -> Result<Departures, TargetNodeError> {
         let before = self.table.load();
-        let (table, departures) = before.with(configs, volumes, &self.neighbours)?;
-        let is_same = |export: &&Arc<TargetNode>| before.by_id(export.id).is_some_and(|old| Arc::ptr_eq(old, export));
-        for export in table.iter().filter(|export| !is_same(export)) {
+        let names: Vec<_> = changes.keys().cloned().collect();
+        let (table, departures) = before.with(changes, volumes, &self.neighbours)?;
+        for export in names.iter().filter_map(|name| table.by_name(name)) {
             export.units.set_target_ports(&self.ports(export));
         }
         self.table.store(Arc::new(table));
@@ -68,6 +63,13 @@ impl TargetNodes {
     /// The targets as they are now.
     pub(crate) fn table(&self) -> Guard<Arc<TargetNodeTable>> {
         self.table.load()
+    }
+
+    /// The targets that have a unit of this volume, as they are configured.
+    pub(crate) fn with_volume(&self, volume: &str) -> Vec<TargetNodeConfig> {
+        let table = self.table.load();
+        let with_volume = table.iter().filter(|export| export.units.find_named(volume).is_some());
+        with_volume.map(|export| export.config.clone()).collect()
     }
 
     /// Who uses them.
@@ -179,6 +181,19 @@ impl Directory for TargetNodes {
         let permitted = table.iter().filter(|export| export.permits(initiator, peer));
         let listed = permitted.map(|export| (export.config.name.clone(), self.addresses(export, portal)));
         listed.filter(|(_, addresses)| !addresses.is_empty()).collect()
+    }
+}
+
+#[cfg(test)]
+impl TargetNodes {
+    /// Serves these targets and no others.
+    pub(crate) fn replace(
+        &self,
+        configs: Vec<TargetNodeConfig>,
+        volumes: &LogicalUnits,
+    ) -> Result<Departures, TargetNodeError> {
+        let changes = self.table().changes_to(configs)?;
+        self.change(changes, volumes)
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod copy_targets;
 pub(crate) mod directory;
 mod login;
 pub(crate) mod target_node;
+pub(crate) mod target_table;
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};

@@ -1,6 +1,6 @@
 //! The iSCSI targets of a server: what they have and who may use them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,8 +12,6 @@ use sanwire_iscsi::{Authentication, Credential, IscsiName, NameError, TargetId};
 use sanwire_scsi::vpd::TargetPort;
 
 use crate::allow::AllowList;
-use crate::front::iscsi::copy_targets::Neighbours;
-use crate::volumes::VolumesByName;
 
 /// The authority that names the targets of volumes for which the configuration has none.
 const AUTHORITY: &str = "iqn.2026-11.org.sanwire";
@@ -137,6 +135,23 @@ pub(crate) struct TargetNode {
 }
 
 impl TargetNode {
+    /// A target that nobody has logged in to yet, without units.
+    pub(super) fn new(id: TargetId, config: TargetNodeConfig, units: Arc<LogicalUnits>) -> Self {
+        TargetNode { id, config, units, cold_resets: Arc::new(Mutex::new(Limiter::new(&COLD_RESETS))) }
+    }
+
+    /// The same target, with its sessions, otherwise configured.
+    pub(super) fn with(&self, config: TargetNodeConfig) -> Self {
+        let (units, cold_resets) = (Arc::clone(&self.units), Arc::clone(&self.cold_resets));
+        TargetNode { id: self.id, config, units, cold_resets }
+    }
+
+    /// The numbers of its units that are served no longer: a volume of the same name may be.
+    pub(super) fn stale(&self) -> Vec<Lun> {
+        let units = self.units.iter().into_iter();
+        units.filter(|(_, unit)| unit.stalls().is_over()).map(|(lun, _)| lun).collect()
+    }
+
     /// Its units, if they may all be reset now by this initiator, and with a cold reset its sessions be ended. What is refused counts
     /// for nothing.
     pub(crate) fn may_reset(&self, by: NexusId, is_cold: bool, now: Instant) -> Option<Vec<(Lun, Arc<LogicalUnit>)>> {
@@ -191,125 +206,14 @@ impl TargetNode {
     }
 }
 
-/// Targets whose sessions must learn of a change.
-#[derive(PartialEq, Eq, Default, Debug)]
-pub(crate) struct Departures {
-    /// They are not there any more.
-    pub(crate) gone: Vec<TargetId>,
-    /// They are elsewhere now.
-    pub(crate) moved: Vec<TargetId>,
-}
-
-/// All that are served, as they are at one moment.
-#[derive(Default, Debug)]
-pub(crate) struct TargetNodeTable {
-    by_name: BTreeMap<IscsiName, Arc<TargetNode>>,
-    by_id: BTreeMap<TargetId, Arc<TargetNode>>,
-    next_id: u32,
-}
-
-impl TargetNodeTable {
-    pub(crate) fn by_name(&self, name: &IscsiName) -> Option<&Arc<TargetNode>> {
-        self.by_name.get(name)
-    }
-
-    pub(crate) fn by_id(&self, id: TargetId) -> Option<&Arc<TargetNode>> {
-        self.by_id.get(&id)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<TargetNode>> {
-        self.by_name.values()
-    }
-
-    /// The table with these targets. A target that stays keeps its number and its sessions; only the units that differ come
-    /// and go. The units of one that is new reach its `neighbours`. Also gives the targets that are gone
-    /// or have moved.
-    ///
-    /// # Errors
-    /// [`TargetNodeError`]; then nothing has changed.
-    pub(crate) fn with(
-        &self,
-        configs: Vec<TargetNodeConfig>,
-        volumes: &LogicalUnits,
-        neighbours: &Neighbours,
-    ) -> Result<(TargetNodeTable, Departures), TargetNodeError> {
-        let mut names = BTreeSet::new();
-        if let Some(twice) = configs.iter().find(|config| !names.insert(&config.name)) {
-            return Err(TargetNodeError::NameTwice { target: twice.name.clone() });
-        }
-        let volumes = VolumesByName::new(volumes);
-        let plan = |config: &TargetNodeConfig| {
-            unit_changes(self.by_name(&config.name).map(|old| &old.config), config, &volumes)
-        };
-        let plans = configs.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
-        let mut table = TargetNodeTable { next_id: self.next_id, ..TargetNodeTable::default() };
-        for (config, changes) in configs.into_iter().zip(plans) {
-            let export = match self.by_name(&config.name) {
-                Some(old) if old.config == config => Arc::clone(old),
-                Some(old) => Arc::new(TargetNode {
-                    id: old.id,
-                    config,
-                    units: Arc::clone(&old.units),
-                    cold_resets: Arc::clone(&old.cold_resets),
-                }),
-                None => {
-                    table.next_id += 1;
-                    let cold_resets = Arc::new(Mutex::new(Limiter::new(&COLD_RESETS)));
-                    Arc::new(TargetNode { id: TargetId(table.next_id), config, units: neighbours.units(), cold_resets })
-                }
-            };
-            let is_changed = export.units.change(&changes.gone, changes.new);
-            debug_assert!(is_changed.is_ok(), "a target has no more units than there are volumes");
-            table.by_id.insert(export.id, Arc::clone(&export));
-            table.by_name.insert(export.config.name.clone(), export);
-        }
-        let gone = self.by_id.keys().filter(|id| !table.by_id.contains_key(id)).copied().collect();
-        let has_moved = |id: &TargetId, export: &TargetNode| {
-            let before = self.by_id(*id).map(|before| &before.config.redirect);
-            export.config.redirect.is_some() && before.is_some_and(|before| *before != export.config.redirect)
-        };
-        let moved = table.by_id.iter().filter(|(id, export)| has_moved(id, export)).map(|(id, _)| *id).collect();
-        Ok((table, Departures { gone, moved }))
-    }
-}
-
-/// What makes the units of a target what they should be.
-#[derive(Default)]
-struct UnitChanges {
-    gone: Vec<Lun>,
-    new: Vec<(Lun, Arc<LogicalUnit>)>,
-}
-
-/// What has to be done to the units of a target that was `old` and is to be `new`. Those that are the same in both are not looked at.
-fn unit_changes(
-    old: Option<&TargetNodeConfig>,
-    new: &TargetNodeConfig,
-    volumes: &VolumesByName,
-) -> Result<UnitChanges, TargetNodeError> {
-    let mut changes = UnitChanges::default();
-    if old == Some(new) {
-        return Ok(changes);
-    }
-    let mut seen = HashSet::with_capacity(new.units.len());
-    for (lun, volume) in &new.units {
-        let named = || (new.name.clone(), volume.clone());
-        if !seen.insert(volume) {
-            let (target, volume) = named();
-            return Err(TargetNodeError::VolumeTwice { target, volume });
-        }
-        if old.is_some_and(|old| old.units.get(lun) == Some(volume)) {
-            continue;
-        }
-        let Some((_, disk)) = volumes.find(volume) else {
-            let (target, volume) = named();
-            return Err(TargetNodeError::NoVolume { target, lun: *lun, volume });
-        };
-        changes.new.push((*lun, Arc::clone(disk)));
-    }
-    let before = old.iter().flat_map(|old| &old.units);
-    changes.gone = before.filter(|(lun, volume)| new.units.get(lun) != Some(volume)).map(|(lun, _)| *lun).collect();
-    Ok(changes)
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_unit_zero_of_its_own_target() {
+        let config = TargetNodeConfig::of_volume("Disk_0", AllowList::default()).unwrap();
+        assert_eq!(config.name.as_str(), "iqn.2026-11.org.sanwire:disk-0");
+        assert_eq!(config.units, BTreeMap::from([(Lun::default(), "Disk_0".to_owned())]));
+    }
+}

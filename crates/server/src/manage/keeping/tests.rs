@@ -145,3 +145,43 @@ fn the_revision_grows_with_each_change_of_clients_too() {
         before = after;
     }
 }
+
+/// Only what a request names is looked at, and what is kept is the same as if everything had been.
+#[test]
+fn what_is_kept_of_one_change_is_what_differs_as_a_whole() {
+    let wires = ["hs-ip:127.0.0.1:1", "iscsi:127.0.0.1:1"].map(|wire| any_port(wire.parse().unwrap())).to_vec();
+    let config = ServerConfig { wires, ..config(&["a=ram:1M", "b=ram:1M", "c=null:1M"]) };
+    let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
+    let mut state = 1_u64;
+    let mut below = |bound: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % bound
+    };
+    let targets = ["iqn.2026-11.org.sanwire:a", "iqn.2026-11.org.sanwire:d", "iqn.2026-11.org.example:more"];
+    let mut done = [0; 6];
+    for _ in 0..400 {
+        let (name, target, kind) = (["a", "b", "c", "d", "e"][below(5)], targets[below(3)], below(6));
+        let (volume, lun, is_placed) = (name.to_owned(), Some(below(8) as u16), below(2) == 0);
+        let request = match kind {
+            0 => {
+                let target = is_placed.then(|| target.to_owned());
+                Request::AddVolume { volume: format!("{name}=ram:1M"), target, renew: false, adopt: false }
+            }
+            1 => Request::RemoveVolume { name: volume, force: true },
+            2 => Request::MapVolume {
+                name: volume,
+                lun: lun.filter(|_| is_placed),
+                target: Some(target.into()),
+                force: true,
+            },
+            3 => Request::MapVolume { name: volume, lun, target: None, force: true },
+            4 => Request::UnmapVolume { name: volume, target: target.into(), force: true },
+            _ => Request::SetVolume { name: volume, security: "none".into() },
+        };
+        done[kind] += usize::from(manager.execute(request).is_ok());
+        let whole = manager.kept.changes_to(manager.volumes.values(), &manager.target.exports());
+        assert_eq!(manager.kept.record().changes, whole);
+    }
+    assert!(done.iter().all(|done| *done > 5), "{done:?}");
+    manager.into_target().stop().unwrap();
+}

@@ -5,6 +5,7 @@ use sanwire_scsi::Identity;
 use sanwire_store::RamStore;
 
 use super::*;
+use crate::allow::AllowList;
 
 fn lun(number: u16) -> Lun {
     Lun::new(number).unwrap()
@@ -34,24 +35,26 @@ fn numbers(export: &TargetNode) -> Vec<(u16, String)> {
     export.units.iter().iter().map(|(lun, disk)| (lun.number(), disk.identity().name().to_owned())).collect()
 }
 
-#[test]
-fn a_volume_is_unit_zero_of_its_own_target() {
-    let config = TargetNodeConfig::of_volume("Disk_0", AllowList::default()).unwrap();
-    assert_eq!(config.name.as_str(), "iqn.2026-11.org.sanwire:disk-0");
-    assert_eq!(config.units, BTreeMap::from([(lun(0), "Disk_0".to_owned())]));
+/// The table with these targets and no others.
+fn with(
+    table: &TargetNodeTable,
+    configs: Vec<TargetNodeConfig>,
+    volumes: &LogicalUnits,
+) -> Result<(TargetNodeTable, Departures), TargetNodeError> {
+    table.with(table.changes_to(configs)?, volumes, &nobody())
 }
 
 #[test]
 fn what_stays_is_not_touched_by_a_change() {
     let volumes = volumes(&["a", "b", "c"]);
     let configs = vec![target("one", &[(0, "a"), (1, "b")]), target("two", &[(0, "b")])];
-    let (before, departures) = TargetNodeTable::default().with(configs, &volumes, &nobody()).unwrap();
+    let (before, departures) = with(&TargetNodeTable::default(), configs, &volumes).unwrap();
     assert_eq!(departures, Departures::default());
     let one = Arc::clone(before.by_name(&target("one", &[]).name).unwrap());
     assert_eq!(numbers(&one), [(0, "a".into()), (1, "b".into())]);
 
     let configs = vec![target("three", &[(7, "a")]), target("one", &[(0, "a"), (1, "c"), (2, "b")])];
-    let (after, Departures { gone, moved }) = before.with(configs, &volumes, &nobody()).unwrap();
+    let (after, Departures { gone, moved }) = with(&before, configs, &volumes).unwrap();
     let same = after.by_id(one.id).unwrap();
     assert!(Arc::ptr_eq(&same.units, &one.units), "its sessions go on");
     assert_eq!(numbers(same), [(0, "a".into()), (1, "c".into()), (2, "b".into())]);
@@ -67,7 +70,7 @@ fn a_target_that_sends_its_initiators_elsewhere_from_now_on_has_moved() {
     let to =
         |address: &str| TargetNodeConfig { redirect: Some((address.to_owned(), false)), ..target("one", &[(0, "a")]) };
     let moved = |before: &TargetNodeTable, after| {
-        let (table, Departures { gone, moved }) = before.with(vec![after], &volumes, &nobody()).unwrap();
+        let (table, Departures { gone, moved }) = with(before, vec![after], &volumes).unwrap();
         assert_eq!(gone, []);
         (table, moved.len())
     };
@@ -82,14 +85,50 @@ fn a_target_that_sends_its_initiators_elsewhere_from_now_on_has_moved() {
 #[test]
 fn a_wrong_configuration_changes_nothing() {
     let volumes = volumes(&["a", "b"]);
-    let (table, _) = TargetNodeTable::default().with(vec![target("one", &[(0, "a")])], &volumes, &nobody()).unwrap();
+    let (table, _) = with(&TargetNodeTable::default(), vec![target("one", &[(0, "a")])], &volumes).unwrap();
     for (configs, part) in [
         (vec![target("one", &[]), target("two", &[(3, "x")])], "logical unit 3 is to be volume x, which is not served"),
         (vec![target("one", &[]), target("one", &[(0, "a")])], "two targets are called iqn.2026-11.org.sanwire:one"),
         (vec![target("one", &[(0, "b"), (1, "b")])], "volume b has two numbers"),
     ] {
-        let error = table.with(configs, &volumes, &nobody()).map(drop).unwrap_err().to_string();
+        let error = with(&table, configs, &volumes).map(drop).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
         assert_eq!(numbers(table.iter().next().unwrap()), [(0, "a".into())]);
     }
+}
+
+#[test]
+fn only_targets_that_are_named_are_changed() {
+    let volumes = volumes(&["a", "b"]);
+    let configs = vec![target("one", &[(0, "a")]), target("two", &[(0, "b")])];
+    let (before, _) = with(&TargetNodeTable::default(), configs, &volumes).unwrap();
+    let [one, two] = ["one", "two"].map(|label| target(label, &[]).name);
+    let wider = target("one", &[(0, "a"), (1, "b")]);
+    let changes = TargetChanges::from([(one.clone(), Some(wider))]);
+    assert_eq!(before.new_units(&changes), [(&one, "b")]);
+    let (after, departures) = before.with(changes, &volumes, &nobody()).unwrap();
+    assert_eq!(departures, Departures::default());
+    assert_eq!(numbers(after.by_name(&one).unwrap()), [(0, "a".into()), (1, "b".into())]);
+    assert!(Arc::ptr_eq(after.by_name(&two).unwrap(), before.by_name(&two).unwrap()));
+    let (left, Departures { gone, .. }) =
+        after.with(TargetChanges::from([(one.clone(), None)]), &volumes, &nobody()).unwrap();
+    assert_eq!(gone, [before.by_name(&one).unwrap().id]);
+    assert!(left.by_name(&one).is_none() && left.iter().count() == 1 && left.by_id(gone[0]).is_none());
+}
+
+/// Its initiators must not go on with what was removed under that name.
+#[test]
+fn a_volume_that_was_removed_is_not_taken_for_one_of_the_same_name_and_number() {
+    let volumes = volumes(&["a", "b"]);
+    let configs = || vec![target("one", &[(0, "a"), (1, "b")])];
+    let (before, _) = with(&TargetNodeTable::default(), configs(), &volumes).unwrap();
+    let (removed, other) = (volumes.remove(lun(0)).unwrap(), volumes.get(lun(1)).unwrap());
+    removed.stalls().give_up();
+    let identity = Identity::new("a", [9; 16]).unwrap();
+    let store = Arc::new(RamStore::new(1 << 20, 512));
+    let new = volumes.add(lun(0), LogicalUnit::new(identity, store, UnitOptions::default()).unwrap()).unwrap();
+    let (after, _) = with(&before, configs(), &volumes).unwrap();
+    let units = &after.iter().next().unwrap().units;
+    assert!(Arc::ptr_eq(&units.get(lun(0)).unwrap(), &new), "the removed one is served on");
+    assert!(Arc::ptr_eq(&units.get(lun(1)).unwrap(), &other));
 }

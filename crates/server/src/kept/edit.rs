@@ -1,0 +1,79 @@
+//! How what differs from the configuration becomes something else: only what is named is looked at.
+
+use std::collections::BTreeMap;
+
+use super::{Changed, Changes, VolumeDefinition};
+
+/// What differs from now on, by the names of [`Changes`]; `None`: as it is configured.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(crate) struct Edit {
+    pub(crate) volumes: BTreeMap<String, Option<Changed<VolumeDefinition>>>,
+    /// By targets and volumes.
+    pub(crate) mappings: BTreeMap<(String, String), Option<Changed<u16>>>,
+    pub(crate) targets: BTreeMap<String, Option<String>>,
+}
+
+impl Changes {
+    /// Makes them what they are to be; gives what undoes that. An edit that changes nothing undoes itself.
+    pub(crate) fn apply(&mut self, edit: Edit) -> Edit {
+        let Changes { volumes, mappings, targets, access_states: _ } = self;
+        let mapping = |((target, volume), change): ((String, String), Option<Changed<u16>>)| {
+            let units = mappings.entry(target.clone()).or_default();
+            let before = put(units, &volume, change);
+            if units.is_empty() {
+                mappings.remove(&target);
+            }
+            ((target, volume), before)
+        };
+        Edit {
+            volumes: edit.volumes.into_iter().map(|change| put_named(volumes, change)).collect(),
+            mappings: edit.mappings.into_iter().map(mapping).collect(),
+            targets: edit.targets.into_iter().map(|change| put_named(targets, change)).collect(),
+        }
+    }
+}
+
+fn put_named<T>(map: &mut BTreeMap<String, T>, (name, new): (String, Option<T>)) -> (String, Option<T>) {
+    let before = put(map, &name, new);
+    (name, before)
+}
+
+/// Gives what was there before.
+fn put<T>(map: &mut BTreeMap<String, T>, name: &str, new: Option<T>) -> Option<T> {
+    match new {
+        Some(new) => map.insert(name.to_owned(), new),
+        None => map.remove(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_there_before_comes_back() {
+        let mut changes = Changes::default();
+        let number = |now| Some(Changed { configured: None, now: Some(now) });
+        let mapping = |target: &str, volume: &str| (target.to_owned(), volume.to_owned());
+        let first = Edit {
+            mappings: BTreeMap::from([(mapping("t", "a"), number(1)), (mapping("t", "b"), number(2))]),
+            targets: BTreeMap::from([("t".to_owned(), Some("alias".to_owned()))]),
+            ..Edit::default()
+        };
+        let undo_first = changes.apply(first.clone());
+        let before = changes.clone();
+        assert_eq!(changes.apply(first.clone()), first, "nothing has changed");
+        assert_eq!(changes, before);
+        let second = Edit {
+            mappings: BTreeMap::from([(mapping("t", "b"), None), (mapping("u", "b"), number(3))]),
+            targets: BTreeMap::from([("t".to_owned(), None)]),
+            ..Edit::default()
+        };
+        let undo_second = changes.apply(second);
+        assert_eq!(changes.mappings["t"].len() + changes.mappings["u"].len(), 2);
+        changes.apply(undo_second);
+        assert_eq!(changes, before);
+        changes.apply(undo_first);
+        assert!(changes.is_empty(), "{changes:?}");
+    }
+}

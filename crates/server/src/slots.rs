@@ -1,0 +1,123 @@
+//! The places of volumes among what is counted of them: shards count by these numbers.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use sanwire_core::limits::LUNS_MAX;
+use sanwire_device::LogicalUnit;
+
+/// Which places are free. A volume that is served no longer keeps its place until its last command has ended, so that no other
+/// volume is counted for it.
+pub(crate) struct Slots(Mutex<Table>);
+
+struct Table {
+    /// Below `next`.
+    free: BTreeSet<u16>,
+    /// From here on all are.
+    next: u16,
+    /// Of volumes that are served no longer, the one that went first before the others.
+    ending: Vec<(u16, Weak<LogicalUnit>)>,
+}
+
+impl Slots {
+    /// The first so many are taken.
+    pub(crate) fn after(count: usize) -> Self {
+        let next = count.min(LUNS_MAX) as u16;
+        Slots(Mutex::new(Table { free: BTreeSet::new(), next, ending: Vec::new() }))
+    }
+
+    /// The lowest place that no volume has, and that is not `is_reserved`. There are as many as volumes at the most: only where
+    /// commands of volumes that were removed never end, it is one of theirs.
+    pub(crate) fn lowest_free(&self, is_reserved: impl Fn(u16) -> bool) -> u16 {
+        let mut table = self.lock();
+        table.end();
+        let free = table.free.iter().copied().chain(table.next..LUNS_MAX as u16);
+        let ending = table.ending.iter().map(|(slot, _)| *slot);
+        free.chain(ending).find(|slot| !is_reserved(*slot)).unwrap_or_default()
+    }
+
+    /// A volume has this place now.
+    pub(crate) fn take(&self, slot: u16) {
+        let mut table = self.lock();
+        table.free.remove(&slot);
+        table.ending.retain(|(other, _)| *other != slot);
+        if slot >= table.next {
+            let between = table.next..slot;
+            table.free.extend(between);
+            table.next = slot + 1;
+        }
+    }
+
+    /// A volume is served no longer: its place is free when nobody has it any more.
+    pub(crate) fn give_back(&self, unit: &Arc<LogicalUnit>) {
+        self.lock().ending.push((unit.slot(), Arc::downgrade(unit)));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // It is whole between any two changes.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Frees the places of those that have ended.
+    fn end(&mut self) {
+        let Table { free, ending, .. } = self;
+        ending.retain(|(slot, unit)| {
+            let is_there = unit.strong_count() > 0;
+            if !is_there {
+                free.insert(*slot);
+            }
+            is_there
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_device::UnitOptions;
+    use sanwire_scsi::Identity;
+    use sanwire_store::RamStore;
+
+    use super::*;
+
+    fn unit(slot: u16) -> Arc<LogicalUnit> {
+        let (identity, store) = (Identity::new("a", [1; 16]).unwrap(), Arc::new(RamStore::new(1 << 20, 512)));
+        Arc::new(LogicalUnit::new(identity, store, UnitOptions { slot, ..UnitOptions::default() }).unwrap())
+    }
+
+    #[test]
+    fn the_lowest_place_is_given_that_nobody_has() {
+        let slots = Slots::after(2);
+        assert_eq!([0, 2].map(|reserved| slots.lowest_free(|slot| slot == reserved)), [2, 3]);
+        slots.take(4);
+        slots.take(2);
+        assert_eq!(slots.lowest_free(|_| false), 3);
+        slots.take(3);
+        assert_eq!(slots.lowest_free(|_| false), 5);
+        slots.give_back(&unit(1));
+        assert_eq!(slots.lowest_free(|_| false), 1, "its volume is gone");
+    }
+
+    #[test]
+    fn a_place_is_free_when_the_last_command_of_its_volume_has_ended() {
+        let slots = Slots::after(2);
+        let command = unit(0);
+        slots.give_back(&command);
+        assert_eq!(slots.lowest_free(|_| false), 2);
+        drop(command);
+        assert_eq!(slots.lowest_free(|_| false), 0);
+    }
+
+    #[test]
+    fn when_all_are_taken_one_is_given_whose_volume_does_not_end() {
+        let slots = Slots::after(LUNS_MAX);
+        let command = unit(7);
+        slots.give_back(&command);
+        assert_eq!(slots.lowest_free(|_| false), 7);
+        slots.take(7);
+        drop(command);
+        slots.give_back(&unit(9));
+        assert_eq!(slots.lowest_free(|_| false), 9, "and that one is not free when the former volume ends");
+    }
+}
